@@ -45,6 +45,12 @@ struct err {
 #define NODISCARD
 #define PRINTF_LIKE(f, a)
 #endif
+/* Marks the inline arithmetic that host and device must share to the bit. */
+#ifdef __CUDACC__
+#define HOST_DEVICE __host__ __device__
+#else
+#define HOST_DEVICE
+#endif
 
 /* Fills *e (which may be NULL) and returns `code`, so that a failing function reads
  * `return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));`. */

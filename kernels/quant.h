@@ -1,0 +1,90 @@
+/* How a tensor becomes FP8: the rule that turns an amax into a scale, and the output sink.
+ *
+ * Semantics to the constant, with the projects they come from: kernels/README.md, "Recipes". */
+#ifndef FP8LAB_KERNELS_QUANT_H
+#define FP8LAB_KERNELS_QUANT_H
+
+#include "kernels/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the projects disagree. All multiply by m, saturate, and store the factor s ~ 1/m.
+ * max is the largest finite value of the code's format. */
+enum quant_constants {
+    /* TransformerEngine: amax 0, infinite or NaN -> m = 1; else m = max/amax in f32 (infinite -> FLT_MAX,
+     * masked to a power of two if pow2), s = 1/m in f32. amax below amax_min is raised to it first.
+     * FP8 block scaling reads amax_min = 0 and overflow like the tensor-wide rule. */
+    QUANT_TE,
+    /* torchao float8: amax raised to amax_min (1e-12); m = f32(max / f64(amax)); pow2 rounds m down to
+     * 2^floor(log2 m); s = 1/m in f32. A zero tensor has m = max/1e-12. */
+    QUANT_TORCHAO,
+    /* DeepSeek-V3 / DeepGEMM: amax raised to amax_min (1e-4); s = amax/448 in f32 (pow2 rounds s *up*);
+     * m = 1/s in f32. */
+    QUANT_DEEPSEEK,
+    /* MXFP8 as TransformerEngine: s = e8m0_encode_up(amax * (1/448)), m = 2^-(s-127). */
+    QUANT_MX
+};
+
+struct quant_rule {
+    enum quant_constants constants;
+    float amax_min; /* epsilon; 0 for TE */
+    bool pow2;
+};
+
+/* m (multiplier) and s (stored factor) for one amax under a rule; the scalar that every backend must
+ * reproduce bit for bit. `code` is the FP8 format. Returns m, writes s to *stored. */
+float quant_multiplier(const struct quant_rule *rule, enum dtype code, float amax, float *stored);
+
+enum scale_source {
+    SCALE_SOURCE_NONE,  /* high precision only: `codes` is NULL */
+    SCALE_SOURCE_KNOWN, /* delayed scaling: codes = sat(x * *multiplier), factor already in codes->scale */
+    SCALE_SOURCE_AMAX,  /* current scaling: one scale from this tensor's amax, known when all of it is */
+    SCALE_SOURCE_BLOCK  /* one scale a row, block or tile, from its own amax */
+};
+
+/* The output of every operator that feeds a GEMM.
+ *
+ * Definition, the same for a fused kernel and for its composition: the operator computes in f32,
+ * rounds once to `value`'s dtype (BF16; F32 in the f32 recipe), and everything below reads that
+ * rounded value: amax, codes, transposed codes, stats.
+ *   value   [rows, K]. In the f32 and bf16 recipes it is the result. With FP8 codes it is the
+ *           result too if keep_value, else scratch whose contents are undefined afterwards
+ *           (the CPU stages through it; a fused kernel need not touch it). Never NULL.
+ *   codes   [rows, K] FP8 with scale, or NULL. codes->transposed [K, rows], if not NULL, gets
+ *           the same codes moved (SCALE_TENSOR, SCALE_128X128, SCALE_32X32) or is quantised
+ *           afresh from `value` along the other axis (SCALE_ROW, SCALE_1X128, SCALE_1X32).
+ *           A transposed twin may be wanted alone: codes->data NULL and codes->transposed set.
+ *   multiplier  [1] f32, read for SCALE_SOURCE_KNOWN only.
+ *   amax    [1] u32 or NULL: becomes the unsigned maximum of itself and |x| bits of every element,
+ *           so NaN and infinity are kept (NaN bits order above infinity). Recorded with every source.
+ *   stats   [2] u64 or NULL: += elements that saturated (|x*m| above the format's maximum), and
+ *           += non-zero elements that became zero; of the row-wise codes (of the transposed ones
+ *           where there are no others).
+ * Callers call quantise_finish(sink) after the producer and before the codes are read. */
+struct sink {
+    struct tensor *value;
+    struct tensor *codes;
+    const struct tensor *multiplier;
+    struct tensor *amax;
+    struct tensor *stats;
+    enum scale_source source;
+    struct quant_rule rule;
+    bool keep_value;
+};
+
+/* A sink that only wants the high-precision result. */
+static inline struct sink sink_value(struct tensor *value, struct tensor *amax) {
+    struct sink s;
+    memset(&s, 0, sizeof s);
+    s.value = value;
+    s.amax = amax;
+    s.keep_value = true;
+    return s;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

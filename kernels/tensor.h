@@ -1,0 +1,105 @@
+/* A view of numbers in a backend's memory: dtype, shape, strides, FP8 scale, transposed FP8 twin.
+ *
+ * A view owns nothing. `data` may be a device address: code outside a backend never dereferences it.
+ * Names used in every header: B batch, T time, R = B*T rows, C width, H query heads, G key/value
+ * heads, D head dim, F ffn width, V vocabulary, L layers; dX is the gradient of X. */
+#ifndef FP8LAB_KERNELS_TENSOR_H
+#define FP8LAB_KERNELS_TENSOR_H
+
+#include "kernels/base.h"
+#include "kernels/dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which elements of an FP8 tensor [rows, K] share one scale. Logical shapes; a library's own layout
+ * and padding stay inside a backend. The last block of a row or column may be short. */
+enum scale_kind {
+    SCALE_NONE,    /* not FP8 */
+    SCALE_TENSOR,  /* one            dim { 1, 1 }                             f32 */
+    SCALE_ROW,     /* one a row      dim { rows, 1 }                          f32 */
+    SCALE_1X128,   /* 128 along K    dim { rows, ceil(K/128) }                f32 */
+    SCALE_128X128, /* square blocks  dim { ceil(rows/128), ceil(K/128) }      f32 */
+    SCALE_1X32,    /* 32 along K     dim { rows, ceil(K/32) }                 e8m0 (MXFP8) */
+    SCALE_32X32    /* square blocks  dim { ceil(rows/32), ceil(K/32) }        e8m0 (MXFP8 weights) */
+};
+
+/* value = stored * scale: the *dequantisation* factor, as the GEMM wants it. Row-major. */
+struct scale {
+    void *data; /* borrowed, 16-byte aligned (cuBLASLt 13.1 fails at +4 and +8 bytes) */
+    enum scale_kind kind;
+    enum dtype dtype; /* DTYPE_F32 or DTYPE_E8M0 */
+    int64_t dim[2];
+};
+
+struct tensor {
+    void *data;                /* borrowed; memory of the backend that allocated it */
+    struct scale scale;        /* SCALE_NONE unless FP8 */
+    struct tensor *transposed; /* the FP8 copy [K, rows] that a TN-only GEMM needs, or NULL */
+    int64_t dim[4], stride[4]; /* outermost first, in elements; unused trailing dims are 1 */
+    enum dtype dtype;
+};
+
+/* A packed row-major view; d1..d3 of 1 for fewer dimensions. */
+static inline struct tensor tensor_make(void *data, enum dtype t, int64_t d0, int64_t d1, int64_t d2,
+                                        int64_t d3) {
+    struct tensor x;
+    memset(&x, 0, sizeof x);
+    x.data = data;
+    x.dtype = t;
+    x.dim[0] = d0; x.dim[1] = d1; x.dim[2] = d2; x.dim[3] = d3;
+    x.stride[3] = 1; x.stride[2] = d3; x.stride[1] = d3 * d2; x.stride[0] = d3 * d2 * d1;
+    return x;
+}
+static inline struct tensor tensor_1d(void *data, enum dtype t, int64_t n) {
+    return tensor_make(data, t, n, 1, 1, 1);
+}
+static inline struct tensor tensor_2d(void *data, enum dtype t, int64_t rows, int64_t cols) {
+    return tensor_make(data, t, rows, cols, 1, 1);
+}
+static inline int64_t tensor_count(const struct tensor *x) {
+    return x->dim[0] * x->dim[1] * x->dim[2] * x->dim[3];
+}
+/* dim[0] and everything behind it, as a matrix: what the row operators see. */
+static inline int64_t tensor_rows(const struct tensor *x) { return x->dim[0]; }
+static inline int64_t tensor_cols(const struct tensor *x) {
+    return x->dim[1] * x->dim[2] * x->dim[3];
+}
+
+/* FP8 code rows start on 16-byte boundaries: [rows, K] has row stride round_up(K, 16), and the
+ * bytes between K and the stride are zero. */
+enum { FP8_ROW_ALIGN = 16 };
+static inline struct tensor tensor_fp8(void *data, enum dtype t, int64_t rows, int64_t k) {
+    struct tensor x = tensor_2d(data, t, rows, k);
+    x.stride[0] = round_up(k, FP8_ROW_ALIGN);
+    x.stride[1] = 1;
+    return x;
+}
+static inline int64_t tensor_fp8_bytes(int64_t rows, int64_t k) {
+    return rows * round_up(k, FP8_ROW_ALIGN);
+}
+
+/* The scale of `kind` over [rows, k], at `data`; and the bytes it takes. */
+static inline struct scale scale_make(void *data, enum scale_kind kind, int64_t rows, int64_t k) {
+    struct scale s;
+    memset(&s, 0, sizeof s);
+    s.data = data;
+    s.kind = kind;
+    s.dtype = kind == SCALE_1X32 || kind == SCALE_32X32 ? DTYPE_E8M0 : DTYPE_F32;
+    s.dim[0] = s.dim[1] = 1;
+    if (kind == SCALE_ROW) s.dim[0] = rows;
+    if (kind == SCALE_1X128) { s.dim[0] = rows; s.dim[1] = ceil_div(k, 128); }
+    if (kind == SCALE_128X128) { s.dim[0] = ceil_div(rows, 128); s.dim[1] = ceil_div(k, 128); }
+    if (kind == SCALE_1X32) { s.dim[0] = rows; s.dim[1] = ceil_div(k, 32); }
+    if (kind == SCALE_32X32) { s.dim[0] = ceil_div(rows, 32); s.dim[1] = ceil_div(k, 32); }
+    return s;
+}
+static inline int64_t scale_bytes(const struct scale *s) {
+    return s->kind == SCALE_NONE ? 0 : s->dim[0] * s->dim[1] * dtype_bytes(s->dtype);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
