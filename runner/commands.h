@@ -1,0 +1,14 @@
+/* The verbs. One row per cmd_<verb>.c; a verb stands here only once it is built. */
+#ifndef FP8LAB_RUNNER_COMMANDS_H
+#define FP8LAB_RUNNER_COMMANDS_H
+
+#include "runner/cli.h"
+
+/* In the order of the verb table. The owner of a verb adds its row to both lists. */
+#define FP8LAB_VERBS(X) \
+
+
+#define FP8LAB_DECLARE_VERB(name) extern const struct verb name;
+FP8LAB_VERBS(FP8LAB_DECLARE_VERB)
+
+#endif

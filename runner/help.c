@@ -1,0 +1,64 @@
+#include "runner/help.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/version.h"
+
+static void print_verbs(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
+    for (int64_t v = 0; v < count; v++)
+        if (!verbs[v]->hidden) cli_out(cli, "  %-10s %s\n", verbs[v]->name, verbs[v]->about);
+}
+
+static bool has_verb(const struct verb *const *verbs, int64_t count, const char *name) {
+    for (int64_t v = 0; v < count; v++)
+        if (!strcmp(verbs[v]->name, name)) return true;
+    return false;
+}
+
+void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
+    cli_out(cli, "fp8lab %s: train transformers in FP8, leave bundles that anyone can verify and "
+                 "compare.\n\n", FP8LAB_VERSION);
+    if (has_verb(verbs, count, "run"))
+        cli_out(cli, "Start here:\n"
+                     "  fp8lab experiments/quickstart.lua            train four recipes on a CPU\n"
+                     "  fp8lab run --smoke --anywhere X.lua          rehearse any experiment\n\n");
+    cli_out(cli, "Commands:\n");
+    print_verbs(cli, verbs, count);
+    cli_out(cli, "\n`fp8lab COMMAND --help` explains one, `fp8lab --help` the exit codes.\n");
+}
+
+void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
+    cli_out(cli, "Usage: fp8lab COMMAND [ARGUMENTS]\n"
+                 "       fp8lab FILE.lua [ARGUMENTS]      the same as fp8lab run FILE.lua\n\n"
+                 "Commands:\n");
+    print_verbs(cli, verbs, count);
+    cli_out(cli, "\nFlags that every command takes, anywhere on the line:\n"
+                 "  --json         print the result as one JSON object on stdout\n"
+                 "  -q, --quiet    no messages, only results and errors\n"
+                 "  --no-color     no colour (as NO_COLOR in the environment)\n"
+                 "  -h, --help     help on the command\n"
+                 "  --version      the version\n\n"
+                 "Exit codes:\n"
+                 "  0 ok   1 the run failed   2 usage or configuration   3 hardware does not match\n"
+                 "  4 verification failed   5 comparison differs   6 system\n"
+                 "  128+N stopped by signal N, with a resumable checkpoint\n");
+}
+
+void help_verb(const struct cli *cli, const struct verb *verb) {
+    cli_out(cli, "Usage: fp8lab %s%s%s%s\n\n%c%s.\n", verb->name,
+            verb->flag_count ? " [FLAGS]" : "", *verb->arguments ? " " : "", verb->arguments,
+            verb->about[0] >= 'a' && verb->about[0] <= 'z' ? verb->about[0] - 'a' + 'A'
+                                                          : verb->about[0],
+            verb->about + 1);
+    if (verb->more) cli_out(cli, "\n%s", verb->more);
+    cli_out(cli, "\nFlags:\n");
+    for (int64_t i = 0; i < verb->flag_count; i++) {
+        const struct flag *flag = &verb->flags[i];
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s%s", flag->name, flag->value ? " " : "",
+                 flag->value ? flag->value : "");
+        cli_out(cli, "  %-22s %s%s\n", left, flag->help, flag->repeats ? " (may repeat)" : "");
+    }
+    cli_out(cli, "  %-22s %s\n", "--json, -q, --no-color", "as for every command (fp8lab --help)");
+}

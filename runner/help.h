@@ -1,0 +1,14 @@
+/* What the command prints about itself: the verb table, each verb's --help, and the first screen. */
+#ifndef FP8LAB_RUNNER_HELP_H
+#define FP8LAB_RUNNER_HELP_H
+
+#include "runner/cli.h"
+
+/* `fp8lab` alone: what to do first. */
+void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_t count);
+/* `fp8lab --help`: the verb table, global flags and exit codes. */
+void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t count);
+/* `fp8lab VERB --help`. */
+void help_verb(const struct cli *cli, const struct verb *verb);
+
+#endif
