@@ -1,0 +1,37 @@
+/* SHA-256 of bytes, of streams and of files (libcrypto underneath). Digests travel as 64 lowercase
+ * hexadecimal digits, which is how manifests, run.json and file names write them. */
+#ifndef FP8LAB_RUNNER_SHA256_H
+#define FP8LAB_RUNNER_SHA256_H
+
+#include "kernels/base.h"
+
+enum { SHA256_HEX = 65 }; /* 64 digits and the terminating NUL */
+
+/* One running digest. Opaque; owned by the caller through create/destroy. */
+struct sha256;
+
+NODISCARD enum status sha256_create(struct sha256 **out, struct err *e);
+void sha256_destroy(struct sha256 *s); /* NULL is fine */
+
+/* Adds n bytes. */
+void sha256_add(struct sha256 *s, const void *bytes, size_t n);
+
+/* Writes the digest of all bytes added since creation or the last finish, and starts afresh. */
+void sha256_finish(struct sha256 *s, char hex[SHA256_HEX]);
+
+/* The digest of one buffer. */
+void sha256_bytes(const void *bytes, size_t n, char hex[SHA256_HEX]);
+
+/* The digest of everything that can still be read from `fd`; *size (may be NULL) is the number of
+ * bytes read. `name` is used in messages only. ERR_IO when reading fails. */
+NODISCARD enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
+                                struct err *e);
+
+/* The digest of a regular file; symbolic links are followed. */
+NODISCARD enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size,
+                                  struct err *e);
+
+/* Whether text is exactly 64 lowercase hexadecimal digits. */
+bool sha256_is_hex(const char *text);
+
+#endif
