@@ -1,0 +1,44 @@
+/* Checkpoints: everything a run needs to go on bit for bit, as safetensors with JSON beside them.
+ *
+ *   PARENT/step-000100/model.safetensors   weights, canonical names, unpadded
+ *                      state.safetensors   master:NAME  m:NAME  v:NAME  (m.scale:, v.scale: for 8-bit)
+ *                                          fp8.history:K  fp8.multiplier:K  fp8.factor:K
+ *                      checkpoint.json     schema, step, cursor, seed, options that decide the
+ *                                          tensors' meaning, slot names, size and SHA-256 of both files
+ *
+ * Written into a temporary directory beside it, synced, then renamed: a checkpoint is whole or absent. */
+#ifndef FP8LAB_MODEL_CHECKPOINT_H
+#define FP8LAB_MODEL_CHECKPOINT_H
+
+#include "model/train.h"
+
+struct checkpoint_info {
+    int64_t step, cursor; /* steps done; sequences drawn by the whole run */
+    int64_t bytes;        /* of the three files */
+    char path[4096];      /* the directory */
+    char sha256[65];      /* of checkpoint.json, which holds the hashes of the others */
+};
+
+/* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite value
+ * was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created if missing. */
+NODISCARD enum status checkpoint_save(struct trainer *t, const char *parent,
+                                      struct checkpoint_info *info, struct err *e);
+
+/* Reads checkpoint.json and verifies sizes and hashes. ERR_FORMAT for damage, naming file and what. */
+NODISCARD enum status checkpoint_verify(const char *path, struct checkpoint_info *info,
+                                        struct err *e);
+
+/* Verifies, then restores into a fresh trainer of the same model, recipe and options.
+ * ERR_CONFIG names the first thing that does not match. */
+NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
+                                      struct checkpoint_info *info, struct err *e);
+
+/* The newest checkpoint in `parent` that verifies, info->step -1 if there is none. Damaged ones are
+ * passed over. */
+NODISCARD enum status checkpoint_latest(const char *parent, struct checkpoint_info *info,
+                                        struct err *e);
+
+/* Removes one checkpoint directory; removing what is absent is fine. */
+NODISCARD enum status checkpoint_remove(const char *path, struct err *e);
+
+#endif

@@ -1,0 +1,140 @@
+/* The trainer: a model, a recipe and an optimizer over a backend; one call is one step.
+ *
+ * All memory is planned and allocated in trainer_create; trainer_step and trainer_eval allocate
+ * nothing. Observation changes no bit: evaluation, traces and checkpoints read the state and never
+ * write it. Not thread-safe: one thread drives a trainer.
+ *
+ *   data_open -> trainer_create -> [checkpoint_load] -> { trainer_step [trainer_read_fp8]
+ *   [trainer_trace] [trainer_eval] [checkpoint_save] }* -> trainer_destroy -> data_close */
+#ifndef FP8LAB_MODEL_TRAIN_H
+#define FP8LAB_MODEL_TRAIN_H
+
+#include "kernels/backend.h"
+#include "model/config.h"
+#include "model/data.h"
+#include "model/optim.h"
+#include "model/recipe.h"
+
+/* What backward computes again instead of keeping. The bits are the same for all three. */
+enum recompute_kind {
+    RECOMPUTE_NONE,
+    RECOMPUTE_FFN,  /* from the FFN's normalisation to its activation */
+    RECOMPUTE_BLOCK /* everything but each block's input */
+};
+
+/* Which steps are traced: the first `first`, then every `every`th, or those that are evaluated if
+ * `every` is 0. The caller decides by trace_due and says so to trainer_step. */
+struct trace_options { int64_t first, every; };
+
+static inline bool trace_due(const struct trace_options *o, int64_t step, bool evaluated) {
+    if (step <= o->first) return true;
+    return o->every > 0 ? step % o->every == 0 : evaluated;
+}
+
+struct train_options {
+    int64_t steps;
+    int64_t global_batch, micro_batch; /* sequences; global = micro * ranks * accumulation steps */
+    uint64_t seed;
+    enum dtype grad_dtype; /* DTYPE_F32 or DTYPE_BF16: main gradients, also the accumulator */
+    enum recompute_kind recompute;
+    int64_t head_chunk; /* rows of logits at a time; a multiple of 16, 0 = the smaller of R and 2048 */
+    struct optimizer_options optimizer;
+    struct schedule_options schedule;
+    struct trace_options trace;
+};
+
+/* ---- plan ---- */
+
+/* One line of the memory table; the lines of one arena are neighbours. Strings are static. */
+struct plan_row {
+    const char *arena, *item; /* "activations", "qkv" */
+    int64_t bytes, count;     /* all tensors of this item together; how many there are */
+};
+
+struct plan {
+    struct plan_row *row; /* owned */
+    int64_t row_count;
+    int64_t bytes; /* all arenas */
+};
+
+/* What trainer_create would allocate on the device, without a backend. Free with plan_free. */
+NODISCARD enum status trainer_plan(struct plan *out, const struct model_config *model,
+                                   const struct recipe *recipe, const struct train_options *options,
+                                   struct err *e);
+void plan_free(struct plan *p);
+
+/* ---- life ---- */
+
+struct trainer; /* opaque */
+
+/* Checks the three option structs (their contents are copied), allocates, initialises the weights from
+ * the seed. The backend and the data are borrowed until trainer_destroy; comm.init has been called.
+ * `data` may be NULL where nothing is trained or evaluated (a checkpoint is only converted). */
+NODISCARD enum status trainer_create(struct trainer **out, struct backend *backend,
+                                     const struct model_config *model, const struct recipe *recipe,
+                                     const struct train_options *options, const struct data *data,
+                                     struct err *e);
+void trainer_destroy(struct trainer *t); /* NULL is fine */
+
+/* Steps done so far; a loaded checkpoint sets it. */
+int64_t trainer_step_count(const struct trainer *t);
+
+/* ---- a step ---- */
+
+struct step_result {
+    int64_t step;  /* 1-based */
+    float loss;    /* mean nats a token over the global batch */
+    float grad_norm, lr;
+    int64_t tokens;   /* in this step, all ranks */
+    char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */
+};
+
+/* One optimizer step: forward and backward of every micro-batch, gradient norm, clipping, update. Done
+ * on return. With trace, fingerprints for trainer_trace are taken on the way.
+ * A non-finite tensor is ERR_NUMERIC naming step and tensor; *result is filled, no parameter was
+ * touched, and the trainer refuses to step, evaluate or be saved from then on (ERR_STATE). */
+NODISCARD enum status trainer_step(struct trainer *t, bool trace, struct step_result *result,
+                                   struct err *e);
+
+struct eval_result {
+    float loss;     /* mean nats a token */
+    int64_t tokens; /* evaluated: fewer than asked for when the held-out part is short */
+};
+
+/* Loss over the first `batches` micro-batches of the held-out sequences, in the training buffers. */
+NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
+                                   struct err *e);
+
+/* ---- observation ---- */
+
+/* Names of the amax slots: weights, then forward, then backward operands in execution order:
+ * "layers.0.qkv.weight", "layers.0.qkv.x", "head.dy". Borrowed until trainer_destroy. */
+const char *const *trainer_slots(const struct trainer *t, int64_t *count);
+
+/* One slot's figures in the step just done. */
+struct fp8_slot {
+    uint32_t amax_bits;  /* f32 bits of the largest |x|, of the last micro-batch (of all with roll=step);
+                            for weights: of the codes that the step used */
+    float scale;         /* multiplier of the tensor, or of the block that holds amax; 1 if not FP8 */
+    int64_t saturated, underflow, elements; /* over the step; elements is 0 for a slot that is not FP8 */
+};
+
+/* Fills out[count]. Call after trainer_step, before the next one. */
+NODISCARD enum status trainer_read_fp8(struct trainer *t, struct fp8_slot *out, struct err *e);
+
+/* Names of the traced tensors in execution order: weights as the step found them
+ * ("layers.0.qkv.weight"), block outputs of the last micro-batch ("out:embed", "out:layers.0"), then
+ * gradients in the order that backward makes them ("grad:head.weight", ...). */
+const char *const *trainer_trace_tensors(const struct trainer *t, int64_t *count);
+
+/* Fills out[count] with the fingerprints of the step just done, which was told to trace. */
+NODISCARD enum status trainer_trace(struct trainer *t, uint64_t *out, struct err *e);
+
+/* SHA-256 in hex of the weights as they are: for each tensor in table order its name, dtype, shape and
+ * unpadded bytes. Equal hashes mean equal weights. */
+NODISCARD enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e);
+
+/* Device memory allocated by trainer_create, bytes. */
+int64_t trainer_memory_bytes(const struct trainer *t);
+
+#endif
