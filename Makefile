@@ -48,6 +48,15 @@ $(BUILD)/%.o: %.c
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $<))) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
 
+# Two builds of a backend fit together only if they saw the same interface headers: their hash stands
+# in the operator table (kernels/backend.h).
+GEN := $(BUILD)/gen
+$(GEN)/interface_hash.h: $(sort $(wildcard kernels/*.h))
+	@mkdir -p $(@D)
+	$(Q)printf '#define FP8LAB_INTERFACE_HASH "%s"\n' "$$(cat $^ | sha256sum | cut -d' ' -f1)" > $@
+FLAGS_cpu_backend := -I$(GEN)
+$(BUILD)/kernels/cpu/cpu_backend.o: $(GEN)/interface_hash.h
+
 # One program per tests/*/test_*.c, each with its own cmocka main.
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))

@@ -1,0 +1,200 @@
+/* Private to kernels/cpu: the backend's state, the prototype of every operator, and the few helpers
+ * they share. One operator family a file, named as its slots in kernels/backend.h. */
+#ifndef FP8LAB_KERNELS_CPU_CPU_H
+#define FP8LAB_KERNELS_CPU_CPU_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+
+enum {
+    READBACK_SLOTS = 4,
+    READBACK_BYTES = 256,
+    SCRATCH_FLOATS = 1 << 20, /* per thread, 4 MiB; untouched pages cost nothing */
+    GEMM_FLOATS = 1 << 21     /* each of the three shared GEMM buffers, 8 MiB */
+};
+
+struct cpu_backend {
+    struct backend base;    /* first: a struct backend * is a struct cpu_backend * */
+    struct backend_ops ops; /* what base.ops points to */
+    int threads;            /* of every parallel region */
+    const struct isa *isa;  /* vector kernels */
+    float *scratch;         /* [threads][SCRATCH_FLOATS], 64-byte aligned */
+    float *gemm_a, *gemm_b, *gemm_c; /* matmul.c: packed operands, partial sums */
+    unsigned char readback[READBACK_SLOTS][READBACK_BYTES];
+    int64_t readback_bytes[READBACK_SLOTS]; /* 0: nothing was read back */
+};
+
+static inline struct cpu_backend *cpu_of(struct backend *b) { return (struct cpu_backend *)b; }
+/* Scratch of one thread of a parallel region, valid until the operator returns. An operator whose
+ * rows need more than SCRATCH_FLOATS answers ERR_ARG. */
+static inline float *cpu_scratch(struct backend *b, int thread) {
+    return cpu_of(b)->scratch + (int64_t)thread * SCRATCH_FLOATS;
+}
+
+/* ---- rows of act tensors (F32 or BF16), widened to f32 and rounded back -------------------- */
+
+/* out[0..n) = the n contiguous elements of x that start `offset` elements after its first. */
+static inline void load_span(float *out, const struct tensor *x, int64_t offset, int64_t n) {
+    if (x->dtype == DTYPE_F32) {
+        memcpy(out, (const float *)x->data + offset, (size_t)n * sizeof(float));
+        return;
+    }
+    const uint16_t *in = (const uint16_t *)x->data + offset;
+    for (int64_t i = 0; i < n; i++) out[i] = bf16_decode(in[i]);
+}
+/* The reverse: one rounding to x's dtype, NaN canonical. */
+static inline void store_span(const struct tensor *x, int64_t offset, const float *in, int64_t n) {
+    if (x->dtype == DTYPE_F32) {
+        float *out = (float *)x->data + offset;
+        for (int64_t i = 0; i < n; i++) out[i] = f32_canonical(in[i]);
+        return;
+    }
+    uint16_t *out = (uint16_t *)x->data + offset;
+    for (int64_t i = 0; i < n; i++) out[i] = bf16_encode(in[i]);
+}
+/* Row `row` of x seen as [dim 0, the rest]. */
+static inline void load_row(float *out, const struct tensor *x, int64_t row) {
+    load_span(out, x, row * x->stride[0], tensor_cols(x));
+}
+static inline void store_row(const struct tensor *x, int64_t row, const float *in) {
+    store_span(x, row * x->stride[0], in, tensor_cols(x));
+}
+
+/* ---- the one way to add: 16 interleaved partial sums, joined in a fixed tree --------------- */
+
+/* ((0+8)+(4+12)) + ... : lanes j and j+8, then j+4, j+2, j+1. */
+static inline float sum16_join(const float lane[16]) {
+    float s[16];
+    memcpy(s, lane, sizeof s);
+    for (int half = 8; half; half /= 2)
+        for (int j = 0; j < half; j++) s[j] = s[j] + s[j + half];
+    return s[0];
+}
+/* Lane j adds x[j], x[j+16], ... in that order, from +0. */
+static inline float sum16(const float *x, int64_t n) {
+    float lane[16] = { 0 };
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++) lane[j] = lane[j] + x[i + j];
+    for (; i < n; i++) lane[i & 15] = lane[i & 15] + x[i];
+    return sum16_join(lane);
+}
+/* The same of the products x[i]*y[i], each rounded to f32 before it is added. */
+static inline float sum16_dot(const float *x, const float *y, int64_t n) {
+    float lane[16] = { 0 };
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++) lane[j] = lane[j] + x[i + j] * y[i + j];
+    for (; i < n; i++) lane[i & 15] = lane[i & 15] + x[i] * y[i];
+    return sum16_join(lane);
+}
+
+/* ---- argument checks ------------------------------------------------------------------------ */
+
+enum { /* sets of dtypes */
+    IS_F32 = 1 << DTYPE_F32, IS_BF16 = 1 << DTYPE_BF16, IS_ACT = IS_F32 | IS_BF16,
+    IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_FP8 = IS_E4M3 | IS_E5M2,
+    IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
+};
+/* ERR_ARG unless x is there, of one of the dtypes, [rows, cols] seen as [dim 0, the rest] (-1: any
+ * extent), and its rows are contiguous. `what` names operator and operand: "rmsnorm_fwd: gain". */
+NODISCARD enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
+                                int64_t cols, struct err *e);
+/* cpu_check of every part of a sink whose value is [rows, cols]: dtypes, shapes, scale kinds, what
+ * each source needs. A producer calls it before it writes anything. */
+NODISCARD enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
+                                     int64_t cols, struct err *e);
+
+/* What a producer calls once s->value is complete: records the amax and makes the codes, unless
+ * those must wait for the amax of the whole tensor (quantise_finish). Cannot fail after
+ * cpu_check_sink. */
+void cpu_sink_emit(struct backend *b, const struct sink *s);
+
+/* ---- collectives of one rank (comm.c) and the operators, in the order of the table --------- */
+
+extern const struct comm_ops CPU_COMM;
+
+enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
+enum status cpu_quantise(struct backend *b, int lane, const struct sink *out,
+                         const struct tensor *x, struct err *e);
+enum status cpu_quantise_finish(struct backend *b, int lane, const struct sink *out, struct err *e);
+enum status cpu_dequantise(struct backend *b, int lane, const struct tensor *out,
+                           const struct tensor *codes, struct err *e);
+enum status cpu_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
+                               struct err *e);
+enum status cpu_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
+                              const struct tensor *tokens, const struct tensor *table,
+                              const struct tensor *position, struct err *e);
+enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
+                              const struct tensor *d_position, const struct tensor *dx,
+                              const struct tensor *tokens, struct err *e);
+enum status cpu_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
+                            const struct tensor *rstd, const struct tensor *x,
+                            const struct tensor *gain, float eps, struct err *e);
+enum status cpu_rmsnorm_bwd(struct backend *b, int lane, const struct sink *dx,
+                            const struct tensor *d_gain, const struct tensor *dy,
+                            const struct tensor *x, const struct tensor *gain,
+                            const struct tensor *rstd, const struct tensor *residual,
+                            struct err *e);
+enum status cpu_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
+                              const struct tensor *mean, const struct tensor *rstd,
+                              const struct tensor *x, const struct tensor *gain,
+                              const struct tensor *bias, float eps, struct err *e);
+enum status cpu_layernorm_bwd(struct backend *b, int lane, const struct sink *dx,
+                              const struct tensor *d_gain, const struct tensor *d_bias,
+                              const struct tensor *dy, const struct tensor *x,
+                              const struct tensor *gain, const struct tensor *mean,
+                              const struct tensor *rstd, const struct tensor *residual,
+                              struct err *e);
+enum status cpu_qk_fwd(struct backend *b, int lane, const struct tensor *out,
+                       const struct tensor *rstd, const struct tensor *in,
+                       const struct tensor *gain_q, const struct tensor *gain_k,
+                       const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
+                       struct err *e);
+enum status cpu_qk_bwd(struct backend *b, int lane, const struct sink *dx,
+                       const struct tensor *d_gain_q, const struct tensor *d_gain_k,
+                       const struct tensor *d_out, const struct tensor *in,
+                       const struct tensor *gain_q, const struct tensor *gain_k,
+                       const struct tensor *rstd, const struct tensor *rope, int64_t heads,
+                       int64_t kv_heads, struct err *e);
+enum status cpu_attention_fwd(struct backend *b, int lane, const struct sink *o,
+                              const struct tensor *lse, const struct tensor *qkv, int64_t heads,
+                              int64_t kv_heads, struct err *e);
+enum status cpu_attention_bwd(struct backend *b, int lane, const struct tensor *d_qkv,
+                              const struct tensor *delta, const struct tensor *d_o,
+                              const struct tensor *o, const struct tensor *qkv,
+                              const struct tensor *lse, int64_t heads, int64_t kv_heads,
+                              struct err *e);
+enum status cpu_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
+                           const struct tensor *gate_up, struct err *e);
+enum status cpu_swiglu_bwd(struct backend *b, int lane, const struct sink *d_gate_up,
+                           const struct tensor *dh, const struct tensor *gate_up, struct err *e);
+enum status cpu_gelu_fwd(struct backend *b, int lane, const struct sink *h, const struct tensor *x,
+                         struct err *e);
+enum status cpu_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
+                         const struct tensor *dh, const struct tensor *x, struct err *e);
+enum status cpu_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
+                         const struct tensor *dy, struct err *e);
+enum status cpu_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
+                              const struct sink *d_logits, const struct tensor *logits,
+                              const struct tensor *targets, int64_t vocab,
+                              const struct tensor *grad_scale, struct err *e);
+enum status cpu_sum(struct backend *b, int lane, const struct tensor *total, const struct tensor *x,
+                    float factor, float beta, struct err *e);
+enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
+                            const struct tensor *x, struct err *e);
+enum status cpu_clip_factor(struct backend *b, int lane, const struct tensor *norm,
+                            const struct tensor *clip, const struct tensor *squares, float max_norm,
+                            struct err *e);
+enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e);
+enum status cpu_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
+                               const struct tensor *step, const struct tensor *x, int32_t base,
+                               struct err *e);
+enum status cpu_fill_normal(struct backend *b, int lane, const struct tensor *x, float std,
+                            uint64_t seed, uint32_t tensor_id, int64_t element_base, struct err *e);
+enum status cpu_fill(struct backend *b, int lane, const struct tensor *x, float value,
+                     struct err *e);
+enum status cpu_fingerprint(struct backend *b, int lane, const struct tensor *out,
+                            const struct tensor *x, struct err *e);
+
+#endif

@@ -1,0 +1,260 @@
+/* Fills the table, and owns what is not arithmetic: memory, order, copies between dtypes. The CPU
+ * runs every operator at once, in call order, so lanes, events and graphs have nothing to do. */
+#include "kernels/cpu/cpu_backend.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "interface_hash.h"
+#include "kernels/cpu/cpu.h"
+
+enum { THREADS_MAX = 1024 };
+
+static int64_t memory_pages(int name) {
+    long pages = sysconf(name), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (int64_t)pages * size : 0;
+}
+
+static enum status cpu_info(struct backend *b, struct device_info *info, struct err *e) {
+    const struct cpu_backend *cpu = cpu_of(b);
+    snprintf(info->name, sizeof info->name, "cpu: %s, %d thread%s", cpu->isa->title, cpu->threads,
+             cpu->threads == 1 ? "" : "s");
+    snprintf(info->architecture, sizeof info->architecture, "%s", cpu->isa->architecture);
+    info->memory_bytes = memory_pages(_SC_PHYS_PAGES);
+    info->memory_free = memory_pages(_SC_AVPHYS_PAGES);
+    return OK;
+}
+
+/* ---- memory ---- */
+
+static enum status cpu_memory_create(struct backend *b, const char *what, int64_t bytes, void **out,
+                                     struct err *e) {
+    *out = NULL;
+    if (bytes < 0) return FAIL(e, ERR_ARG, "memory for %s: %lld bytes", what, (long long)bytes);
+    int64_t rounded = bytes ? round_up(bytes, ARENA_ALIGN) : ARENA_ALIGN;
+    void *memory = aligned_alloc(ARENA_ALIGN, (size_t)rounded);
+    if (!memory)
+        return FAIL(e, ERR_MEMORY, "memory for %s: %lld bytes wanted, about %lld free", what,
+                    (long long)bytes, (long long)memory_pages(_SC_AVPHYS_PAGES));
+    memset(memory, 0, (size_t)rounded);
+    *out = memory;
+    return OK;
+}
+
+static void cpu_memory_destroy(struct backend *b, void *memory) { free(memory); }
+
+static enum status cpu_upload(struct backend *b, int lane, void *data, const void *host,
+                              int64_t bytes, struct err *e) {
+    if (bytes < 0) return FAIL(e, ERR_ARG, "upload: %lld bytes", (long long)bytes);
+    if (bytes) memcpy(data, host, (size_t)bytes);
+    return OK;
+}
+
+static enum status cpu_download(struct backend *b, int lane, void *host, const void *data,
+                                int64_t bytes, struct err *e) {
+    if (bytes < 0) return FAIL(e, ERR_ARG, "download: %lld bytes", (long long)bytes);
+    if (bytes) memcpy(host, data, (size_t)bytes);
+    return OK;
+}
+
+static enum status readback_check(const char *what, int slot, int64_t bytes, struct err *e) {
+    if (slot < 0 || slot >= READBACK_SLOTS)
+        return FAIL(e, ERR_ARG, "%s: slot %d is not in 0..%d", what, slot, READBACK_SLOTS - 1);
+    if (bytes < 0 || bytes > READBACK_BYTES)
+        return FAIL(e, ERR_ARG, "%s: %lld bytes, at most %d", what, (long long)bytes,
+                    READBACK_BYTES);
+    return OK;
+}
+
+static enum status cpu_readback(struct backend *b, int lane, int slot, const void *data,
+                                int64_t bytes, struct err *e) {
+    TRY(readback_check("readback", slot, bytes, e));
+    struct cpu_backend *cpu = cpu_of(b);
+    memcpy(cpu->readback[slot], data, (size_t)bytes);
+    cpu->readback_bytes[slot] = bytes;
+    return OK;
+}
+
+static enum status cpu_readback_fetch(struct backend *b, int slot, void *host, struct err *e) {
+    TRY(readback_check("readback_fetch", slot, 0, e));
+    struct cpu_backend *cpu = cpu_of(b);
+    if (!cpu->readback_bytes[slot])
+        return FAIL(e, ERR_STATE, "readback_fetch: nothing was read back into slot %d", slot);
+    memcpy(host, cpu->readback[slot], (size_t)cpu->readback_bytes[slot]);
+    return OK;
+}
+
+/* ---- zero, copy: any strides ---- */
+
+/* Calls on the innermost dimension for every index of the outer three. */
+#define FOR_ROWS(x, i, j, k)                             \
+    for (int64_t i = 0; i < (x)->dim[0]; i++)            \
+        for (int64_t j = 0; j < (x)->dim[1]; j++)        \
+            for (int64_t k = 0; k < (x)->dim[2]; k++)
+
+static int64_t row_offset(const struct tensor *x, int64_t i, int64_t j, int64_t k) {
+    return i * x->stride[0] + j * x->stride[1] + k * x->stride[2];
+}
+
+static void zero_row(const struct tensor *x, int64_t at, int64_t bytes) {
+    char *p = (char *)x->data + at * bytes;
+    if (x->stride[3] == 1) {
+        memset(p, 0, (size_t)(x->dim[3] * bytes));
+        return;
+    }
+    for (int64_t l = 0; l < x->dim[3]; l++) memset(p + l * x->stride[3] * bytes, 0, (size_t)bytes);
+}
+
+static bool is_packed(const struct tensor *x) {
+    int64_t expect = 1;
+    for (int d = 3; d >= 0; d--) {
+        if (x->dim[d] != 1 && x->stride[d] != expect) return false;
+        expect *= x->dim[d];
+    }
+    return true;
+}
+
+static enum status cpu_zero(struct backend *b, int lane, const struct tensor *x, struct err *e) {
+    int64_t bytes = dtype_bytes(x->dtype);
+    if (is_packed(x)) memset(x->data, 0, (size_t)(tensor_count(x) * bytes));
+    else FOR_ROWS(x, i, j, k) zero_row(x, row_offset(x, i, j, k), bytes);
+    return OK;
+}
+
+/* One row of a copy; F32 and BF16 in any combination, one rounding where it narrows. */
+static void copy_row(const struct tensor *out, int64_t o, const struct tensor *x, int64_t at) {
+    int64_t n = x->dim[3];
+    if (out->dtype == x->dtype) {
+        int64_t bytes = dtype_bytes(x->dtype);
+        const char *from = (const char *)x->data + at * bytes;
+        char *to = (char *)out->data + o * bytes;
+        if (x->stride[3] == 1 && out->stride[3] == 1) {
+            memcpy(to, from, (size_t)(n * bytes));
+            return;
+        }
+        for (int64_t l = 0; l < n; l++)
+            memcpy(to + l * out->stride[3] * bytes, from + l * x->stride[3] * bytes, (size_t)bytes);
+        return;
+    }
+    for (int64_t l = 0; l < n; l++) {
+        float value;
+        load_span(&value, x, at + l * x->stride[3], 1);
+        store_span(out, o + l * out->stride[3], &value, 1);
+    }
+}
+
+static enum status cpu_copy(struct backend *b, int lane, const struct tensor *out,
+                            const struct tensor *x, struct err *e) {
+    if (memcmp(out->dim, x->dim, sizeof x->dim) != 0)
+        return FAIL(e, ERR_ARG, "copy: the shapes differ");
+    bool act = (IS_ACT & 1 << out->dtype) && (IS_ACT & 1 << x->dtype);
+    if (out->dtype != x->dtype && !act)
+        return FAIL(e, ERR_ARG, "copy: from %s to %s", dtype_name(x->dtype),
+                    dtype_name(out->dtype));
+    if (is_packed(out) && is_packed(x) && act) {
+        int64_t n = tensor_count(x);
+        if (out->dtype == x->dtype) memcpy(out->data, x->data, (size_t)(n * dtype_bytes(x->dtype)));
+        else if (x->dtype == DTYPE_BF16) cpu_of(b)->isa->bf16_decode(out->data, x->data, n);
+        else cpu_of(b)->isa->bf16_encode(out->data, x->data, n);
+        return OK;
+    }
+    FOR_ROWS(x, i, j, k) copy_row(out, row_offset(out, i, j, k), x, row_offset(x, i, j, k));
+    return OK;
+}
+
+/* ---- order and graphs: everything has already happened ---- */
+
+static enum status cpu_event(struct backend *b, int lane, int event, struct err *e) {
+    if (event < 0 || event >= EVENT_COUNT)
+        return FAIL(e, ERR_ARG, "event %d is not in 0..%d", event, EVENT_COUNT - 1);
+    return OK;
+}
+static enum status cpu_sync(struct backend *b, struct err *e) { return OK; }
+
+static enum status cpu_graph_replay(struct backend *b, enum graph_key key, bool *replayed,
+                                    struct err *e) {
+    *replayed = false;
+    return OK;
+}
+static enum status cpu_graph_mark(struct backend *b, enum graph_key key, struct err *e) {
+    return OK;
+}
+static void cpu_graph_drop(struct backend *b) {}
+
+/* ---- open and close ---- */
+
+static void cpu_close(struct backend *b) {
+    if (!b) return;
+    struct cpu_backend *cpu = cpu_of(b);
+    free(cpu->scratch);
+    free(cpu->gemm_a);
+    free(cpu->gemm_b);
+    free(cpu->gemm_c);
+    free(cpu);
+}
+
+static const struct backend_ops CPU_OPS = {
+    .size = sizeof(struct backend_ops),
+    .interface_hash = FP8LAB_INTERFACE_HASH,
+    .name = "cpu",
+    /* .comm: cpu_backend_open copies CPU_COMM in, since C has no constant of another file */
+    .close = cpu_close,
+    .info = cpu_info, .memory_create = cpu_memory_create, .memory_destroy = cpu_memory_destroy,
+    .upload = cpu_upload, .download = cpu_download, .readback = cpu_readback,
+    .readback_fetch = cpu_readback_fetch, .zero = cpu_zero, .copy = cpu_copy, .signal = cpu_event,
+    .wait = cpu_event, .sync = cpu_sync, .graph_replay = cpu_graph_replay,
+    .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
+    .matmul = cpu_matmul, .quantise = cpu_quantise, .quantise_finish = cpu_quantise_finish,
+    .dequantise = cpu_dequantise, .delayed_update = cpu_delayed_update,
+    .embedding_fwd = cpu_embedding_fwd, .embedding_bwd = cpu_embedding_bwd,
+    .rmsnorm_fwd = cpu_rmsnorm_fwd, .rmsnorm_bwd = cpu_rmsnorm_bwd,
+    .layernorm_fwd = cpu_layernorm_fwd, .layernorm_bwd = cpu_layernorm_bwd, .qk_fwd = cpu_qk_fwd,
+    .qk_bwd = cpu_qk_bwd, .attention_fwd = cpu_attention_fwd, .attention_bwd = cpu_attention_bwd,
+    .swiglu_fwd = cpu_swiglu_fwd, .swiglu_bwd = cpu_swiglu_bwd, .gelu_fwd = cpu_gelu_fwd,
+    .gelu_bwd = cpu_gelu_bwd, .bias_bwd = cpu_bias_bwd, .cross_entropy = cpu_cross_entropy,
+    .sum = cpu_sum, .sum_squares = cpu_sum_squares, .clip_factor = cpu_clip_factor,
+    .adamw = cpu_adamw, .flag_nonfinite = cpu_flag_nonfinite, .fill_normal = cpu_fill_normal,
+    .fill = cpu_fill, .fingerprint = cpu_fingerprint,
+};
+
+/* The scratch memory of a backend: planned here, so that a step allocates nothing. */
+static enum status allocate_floats(float **out, int64_t n, const char *what, struct err *e) {
+    *out = aligned_alloc(ARENA_ALIGN, (size_t)n * sizeof(float));
+    if (*out) return OK;
+    return FAIL(e, ERR_MEMORY, "%s: %lld bytes", what, (long long)(n * (int64_t)sizeof(float)));
+}
+
+enum status cpu_backend_open(struct backend **out, int threads, struct err *e) {
+    *out = NULL;
+    if (threads < 0 || threads > THREADS_MAX)
+        return FAIL(e, ERR_ARG, "%d threads: 0 (all) to %d", threads, THREADS_MAX);
+    struct cpu_backend *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return FAIL(e, ERR_MEMORY, "the CPU backend: %zu bytes", sizeof *cpu);
+    cpu->ops = CPU_OPS;
+    cpu->ops.comm = CPU_COMM;
+    cpu->base.ops = &cpu->ops;
+    cpu->threads = threads ? threads : omp_get_num_procs();
+    cpu->isa = isa_find(NULL);
+    enum status st = allocate_floats(&cpu->scratch, (int64_t)cpu->threads * SCRATCH_FLOATS,
+                                     "scratch of the CPU backend", e);
+    float **gemm[3] = { &cpu->gemm_a, &cpu->gemm_b, &cpu->gemm_c };
+    for (int i = 0; i < 3 && st == OK; i++)
+        st = allocate_floats(gemm[i], GEMM_FLOATS, "GEMM buffers of the CPU backend", e);
+    if (st != OK) {
+        cpu_close(&cpu->base);
+        return st;
+    }
+    *out = &cpu->base;
+    return OK;
+}
+
+enum status cpu_backend_use(struct backend *b, const char *isa, struct err *e) {
+    const struct isa *found = isa_find(isa);
+    if (!found)
+        return FAIL(e, ERR_UNSUPPORTED, "vector kernels \"%s\": this machine has at best \"%s\"",
+                    isa, isa_find(NULL)->name);
+    cpu_of(b)->isa = found;
+    return OK;
+}

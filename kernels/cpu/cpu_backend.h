@@ -1,0 +1,26 @@
+/* The reference backend: plain C, no device, the same bits on every machine and for any number of
+ * threads. What each operator means is said in kernels/backend.h; how the bits are kept, in
+ * kernels/cpu/README.md. */
+#ifndef FP8LAB_KERNELS_CPU_BACKEND_H
+#define FP8LAB_KERNELS_CPU_BACKEND_H
+
+#include "kernels/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Opens the reference with `threads` threads, 0 meaning one per processor this process may use.
+ * *out is owned by the caller: (*out)->ops->close(*out). All scratch memory is allocated here.
+ * ERR_ARG for a negative or absurd count, ERR_MEMORY. */
+NODISCARD enum status cpu_backend_open(struct backend **out, int threads, struct err *e);
+
+/* For tests and measurements: makes an open CPU backend use the vector kernels called `isa`
+ * ("avx512", "avx2", "neon", "portable") instead of the best this machine has. No result changes.
+ * ERR_UNSUPPORTED names what this machine has. */
+NODISCARD enum status cpu_backend_use(struct backend *b, const char *isa, struct err *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+/* Vector kernels: one source (isa_kernels.h), compiled once per instruction set, chosen when the
+ * backend opens. All give the same bits; only speed differs. */
+#ifndef FP8LAB_KERNELS_CPU_ISA_H
+#define FP8LAB_KERNELS_CPU_ISA_H
+
+#include "kernels/dtype.h"
+
+enum { GEMM_MR_MAX = 16, GEMM_NR_MAX = 32 };
+
+struct isa {
+    const char *name;         /* "avx512" */
+    const char *title;        /* "AVX-512", for people */
+    const char *architecture; /* "x86_64-avx512" */
+    int mr, nr;               /* micro-tile of the GEMM: mr rows of A by nr rows of B */
+
+    /* c[mr][nr] (row stride c_stride, floats) = the fma chains continued over k more terms:
+     * c[i][j] = fma(a[k][i], b[k][j], c[i][j]), k ascending. a is packed [k][mr], b [k][nr], both
+     * 64-byte aligned. */
+    void (*gemm)(int64_t k, const float *a, const float *b, float *c, int64_t c_stride);
+    /* A fresh chain over k terms from +0, then c[i][j] = fma(chain, sa[i] * sb[j], c[i][j]). */
+    void (*gemm_scaled)(int64_t k, const float *a, const float *b, const float *sa, const float *sb,
+                        float *c, int64_t c_stride);
+
+    /* n codes to f32, exact (dtype.h). */
+    void (*fp8_decode)(enum dtype t, float *out, const uint8_t *codes, int64_t n);
+    /* out[i] = encode(x[i] * m), nearest even, saturating, NaN -> 0x7F. */
+    void (*fp8_encode)(enum dtype t, uint8_t *out, const float *x, int64_t n, float m);
+    /* The same with one multiplier per element. */
+    void (*fp8_encode_each)(enum dtype t, uint8_t *out, const float *x, int64_t n, const float *m);
+    void (*bf16_decode)(float *out, const uint16_t *x, int64_t n);
+    void (*bf16_encode)(uint16_t *out, const float *x, int64_t n);
+    /* Maximum of |x| bits over n elements: NaN and infinity are kept. */
+    uint32_t (*amax)(const float *x, int64_t n);
+    /* max[i] = the larger of itself and |x[i]| bits. */
+    void (*amax_each)(uint32_t *max, const float *x, int64_t n);
+};
+
+/* The kernels of that name, or NULL where this build or machine lacks them. NULL: the best here. */
+const struct isa *isa_find(const char *name);
+
+#endif
