@@ -57,6 +57,12 @@ $(GEN)/interface_hash.h: $(sort $(wildcard kernels/*.h))
 FLAGS_cpu_backend := -I$(GEN)
 $(BUILD)/kernels/cpu/cpu_backend.o: $(GEN)/interface_hash.h
 
+# Their loops are vectorised by the compiler, for the instruction set that each file names.
+FLAGS_isa_avx512 := -O3
+FLAGS_isa_avx2 := -O3
+FLAGS_isa_neon := -O3
+FLAGS_isa_portable := -O3
+
 # One program per tests/*/test_*.c, each with its own cmocka main.
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))

@@ -1,0 +1,20 @@
+/* AVX-512 kernels (F, BW, DQ, VL: every CPU since Skylake-SP and Zen 4). */
+#include "kernels/cpu/isa_list.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define ISA_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define VEC __m512
+#define VEC_FLOATS 16
+#define VEC_LOAD(p) _mm512_load_ps(p)
+#define VEC_STORE(p, v) _mm512_store_ps((p), (v))
+#define VEC_SPLAT(x) _mm512_set1_ps(x)
+#define VEC_MUL(a, b) _mm512_mul_ps((a), (b))
+#define VEC_FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
+enum { MR = 12, NV = 2 }; /* 24 chains of 16, 2 of B, 1 broadcast: 27 of 32 registers */
+#include "kernels/cpu/isa_kernels.h"
+
+const struct isa ISA_AVX512 = { .name = "avx512", .title = "AVX-512",
+                                .architecture = "x86_64-avx512", ISA_KERNELS };
+#endif
