@@ -3,6 +3,7 @@ CONFIG ?= release
 BUILD  ?= build/$(CONFIG)
 CC     ?= gcc
 Q      ?= @
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
         -Wno-unused-parameter
@@ -16,10 +17,10 @@ $(error CONFIG=$(CONFIG) is unknown; use release, debug or asan)
 endif
 CFLAGS += $(BASE_FLAGS) $(OPT_$(CONFIG))
 
-PKGS   := lua5.4 libarchive jansson libcrypto libpcre2-8
-PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null)
-LIBS   := -lm -ldl -lpthread
+PKGS       := lua5.4 libarchive jansson libcrypto libpcre2-8
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+LIBS       := -lm -ldl -lpthread
 
 KERNELS_SRC := $(wildcard kernels/*.c kernels/cpu/*.c)
 MODEL_SRC   := $(wildcard model/*.c)
@@ -31,7 +32,7 @@ RUNNER_LIB  := $(BUILD)/librunner.a
 ROOMS := $(RUNNER_LIB) $(MODEL_LIB) $(KERNELS_LIB)
 
 .PHONY: all
-all: $(BUILD)/fp8lab
+all: $(BUILD)/fp8lab ## build the program (the default); CONFIG=release, debug or asan
 
 $(BUILD)/fp8lab: $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
@@ -41,9 +42,16 @@ $(KERNELS_LIB): $(call objs,$(KERNELS_SRC))
 $(MODEL_LIB): $(call objs,$(MODEL_SRC))
 $(RUNNER_LIB): $(call objs,$(RUNNER_SRC))
 %.a:
+	@mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/%.o: %.c
+# A missing library is said once and with its remedy, not by the first #include that fails.
+$(BUILD)/found:
+	@pkg-config --exists $(PKGS) || { echo "Libraries are missing; \`make setup\` installs them" \
+	    "or names them, \`make info\` shows what was found." >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@
+
+$(BUILD)/%.o: %.c | $(BUILD)/found
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $<))) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
@@ -63,17 +71,83 @@ FLAGS_isa_avx2 := -O3
 FLAGS_isa_neon := -O3
 FLAGS_isa_portable := -O3
 
-# One program per tests/*/test_*.c, each with its own cmocka main.
-TEST_SRC := $(wildcard tests/*/test_*.c)
-TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
-TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+# ---- tests ---------------------------------------------------------------------------------------
+# One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
+TEST_SRC  := $(wildcard tests/*/test_*.c)
+TEST_SH   := $(filter-out tests/support/%,$(wildcard tests/*/*.sh))
+TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
+TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
+# What the tests in tests/house/ say does not depend on how the program was compiled.
+ifneq ($(CONFIG),release)
+TEST_SH := $(filter-out tests/house/%,$(TEST_SH))
+endif
+test_names = $(patsubst %,$(CONFIG):%,$(basename $(filter %.c,$(1))) $(filter %.sh,$(1)))
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o %.a,$^) $(PKG_LIBS) -lcmocka $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o %.a,$^) $(PKG_LIBS) $(if $(findstring /test_,$@),-lcmocka) $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
+# Targets that begin with a set-up start make afresh, since what it finds may have changed; in
+# parallel unless the caller has already said how many jobs.
+AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS))
+
+.PHONY: setup
+setup: ## install the libraries the build needs, or name them and stop
+	@containers/install.sh build
+
+.PHONY: test-setup
+test-setup:
+	@containers/install.sh build data test
+	@tests/support/venv.sh build/venv
+
+.PHONY: test-build
+test-build: $(BUILD)/fp8lab $(TEST_BIN)
+
+.PHONY: test
+test: test-setup ## set up, build and run the tests; CONFIG=asan: address and undefined sanitizers
+	@$(AGAIN) test-build
+	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
+
+.PHONY: ci
+ci: test-setup
+	@$(AGAIN) test-build
+	@$(AGAIN) CONFIG=asan test-build
+	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
+
+.PHONY: arrows
+arrows: $(BUILD)/fp8lab ## check who may include whom, and that nothing below main keeps state
+	@tests/house/arrows.sh
+
+.PHONY: headers
+headers: ## compile each header alone, as C11, and those of kernels/ as C++ too
+	@tests/house/headers.sh
+
+# ---- the first run -------------------------------------------------------------------------------
+.PHONY: demo
+demo: ## set up, build, train the quick start in four recipes on real text, and compare them
+	@containers/install.sh build data
+	@$(AGAIN) all
+	@containers/export_text.sh data/quickstart.txt
+	@$(BUILD)/fp8lab data data/quickstart.txt
+	@$(BUILD)/fp8lab run experiments/quickstart.lua
+
+# ---- the rest ------------------------------------------------------------------------------------
+.PHONY: dist
+dist: $(BUILD)/fp8lab ## a folder that runs elsewhere: dist/fp8lab, with its own libraries
+	@containers/dist.sh $(BUILD) dist/fp8lab
+
+.PHONY: info
+info: ## show what was found, and what is skipped because it was not
+	@containers/info.sh $(PKGS)
+
 .PHONY: clean
 clean: ## remove build/
 	rm -rf build
+
+.PHONY: help
+help: ## list the targets
+	@echo "make TARGET [CONFIG=release|debug|asan]"
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16

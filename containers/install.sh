@@ -1,0 +1,113 @@
+#!/bin/sh
+# Installs what fp8lab needs from the distribution: Debian 12 and Ubuntu 24.04.
+#
+#   containers/install.sh [GROUP...]          default: build
+#     build   compiler, make, and the libraries the program links
+#     data    the King James text, which the quick start trains on (does without: licence texts)
+#     test    cmocka, and venv for the tests that read bundles with independent packages
+#     cross   aarch64 compiler and emulator, for the golden values of the other architecture
+#
+# Asks dpkg first and touches nothing, network included, when all is there. Installs as root, or
+# through `sudo -n`. Where it may do neither it says which packages are missing and stops with 6;
+# of the optional groups (data, cross) it only says so.
+set -eu
+
+packages_of() {
+    case $1 in
+    build) echo gcc libc6-dev make pkg-config liblua5.4-dev libarchive-dev libjansson-dev \
+        libssl-dev libpcre2-dev ;;
+    data) echo bible-kjv ;;
+    test) echo libcmocka-dev python3-venv ;;
+    cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
+    *) return 1 ;;
+    esac
+}
+
+# A package counts as present when dpkg says so, or when what we want of it works all the same:
+# pkgconf in the place of pkg-config, a compiler from elsewhere, another distribution.
+works_without_package() {
+    case $1 in
+    gcc) command -v gcc ;;
+    make) command -v make ;;
+    pkg-config) command -v pkg-config ;;
+    libc6-dev) test -e /usr/include/stdio.h ;;
+    liblua5.4-dev) pkg-config --exists lua5.4 ;;
+    libarchive-dev) pkg-config --exists libarchive ;;
+    libjansson-dev) pkg-config --exists jansson ;;
+    libssl-dev) pkg-config --exists libcrypto ;;
+    libpcre2-dev) pkg-config --exists libpcre2-8 ;;
+    libcmocka-dev) pkg-config --exists cmocka ;;
+    python3-venv) python3 -c 'import ensurepip, venv' ;;
+    bible-kjv) command -v bible ;;
+    gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
+    libc6-dev-arm64-cross) test -e /usr/aarch64-linux-gnu/lib/libc.a ;;
+    qemu-user-static) command -v qemu-aarch64-static || command -v qemu-aarch64 ;;
+    *) false ;;
+    esac >/dev/null 2>&1
+}
+
+present() {
+    status=$(dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null || true)
+    case $status in
+    ii*) return 0 ;;
+    esac
+    works_without_package "$1"
+}
+
+missing_of() {
+    for package in $(packages_of "$1"); do
+        present "$package" || printf '%s ' "$package"
+    done
+}
+
+# How to become root, in words for a command line: "", "sudo -n", or failure.
+root_by() {
+    if [ "$(id -u)" = 0 ]; then
+        echo ""
+    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        echo "sudo -n"
+    else
+        return 1
+    fi
+}
+
+# The package lists of a fresh image are empty or old, hence the update; that it fails (one source
+# of several is down) does not yet mean that the packages cannot be had.
+apt_install() {
+    as_root=$(root_by) || return 1
+    command -v apt-get >/dev/null 2>&1 || return 1
+    echo "Installing: $*" >&2
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >&2 || true
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -q -y --no-install-recommends install "$@" >&2
+}
+
+groups=${*:-build}
+for group in $groups; do
+    if ! packages_of "$group" >/dev/null; then
+        echo "install.sh: no group '$group'; there are: build data test cross" >&2
+        exit 2
+    fi
+done
+
+failed=0
+for group in $groups; do
+    missing=$(missing_of "$group")
+    [ -n "$missing" ] || continue
+    # shellcheck disable=SC2086  # a list of package names
+    if apt_install $missing && [ -z "$(missing_of "$group")" ]; then
+        continue
+    fi
+    missing=$(missing_of "$group")
+    case $group in
+    data | cross)
+        echo "Not installed (optional, $group): ${missing% }" >&2
+        ;;
+    *)
+        echo "Missing packages ($group): ${missing% }" >&2
+        echo "Install them as root:  apt-get install ${missing% }" >&2
+        failed=1
+        ;;
+    esac
+done
+[ "$failed" = 0 ] || exit 6

@@ -1,0 +1,109 @@
+#!/bin/bash
+# Runs tests, two at a time, and closes with one line: "N passed, N failed, N skipped".
+#
+#   tests/run.sh CONFIG:NAME...         from the repository root, after the build
+#
+# NAME is a cmocka program without its suffix (tests/unit/test_cli; build/CONFIG/NAME is run) or a
+# shell test (tests/cli/first_run.sh). A shell test passes with 0, is skipped with 77 (its last line
+# says why), and fails with anything else. What a test finds in its environment:
+#   FP8LAB    the program of this configuration          CONFIG   release, debug or asan
+#   BUILD     build/CONFIG                               VENV     python environment, or empty
+#   TEST_TMP  a directory of its own, empty at the start
+# all of them absolute paths. Logs: build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one
+# program) may be set by the caller.
+set -u
+: "${JOBS:=2}" "${TEST_TIMEOUT:=300}"
+root=$PWD
+
+# cmocka's own words, counted: a test that began and neither passed nor was skipped has failed, so
+# that a crash half way is a failure too. Prints "passed failed skipped".
+count_cmocka() {
+    awk -v rc="$2" '
+        /^\[ RUN      \]/ { run++ }
+        /^\[       OK \]/ { ok++ }
+        /^\[  SKIPPED \] [0-9]+ test\(s\)/ { skipped += $4 }
+        END {
+            failed = run - ok - skipped
+            if (failed <= 0 && (rc != 0 || run == 0)) failed = 1
+            print ok + 0, failed, skipped + 0
+        }' "$1"
+}
+
+run_one() {
+    local config=${1%%:*} name=${1#*:}
+    local build=$root/build/$config slug log rc counts verdict start seconds
+    slug=${name#tests/} slug=${slug//\//-}
+    log=build/$config/test-log/$slug.log
+    export CONFIG=$config BUILD=$build FP8LAB=$build/fp8lab TEST_TMP=$build/test-tmp/$slug
+    if [ "$config" = asan ]; then
+        export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
+        export OMP_NUM_THREADS=2
+    fi
+    chmod -R u+rwX "$TEST_TMP" 2>/dev/null
+    rm -rf "$TEST_TMP"
+    mkdir -p "$TEST_TMP" "$(dirname "$log")"
+    start=$(date +%s%N)
+    if [ "${name%.sh}" != "$name" ]; then
+        timeout -k 10 "$TEST_TIMEOUT" "./$name" >"$log" 2>&1 </dev/null
+        rc=$?
+        case $rc in
+        0) counts="1 0 0" ;;
+        77) counts="0 0 1" ;;
+        *) counts="0 1 0" ;;
+        esac
+    else
+        timeout -k 10 "$TEST_TIMEOUT" "$build/$name" >"$log" 2>&1 </dev/null
+        rc=$?
+        counts=$(count_cmocka "$log" "$rc")
+    fi
+    seconds=$(awk -v ns="$(($(date +%s%N) - start))" 'BEGIN { printf "%.1f", ns / 1e9 }')
+    echo "$counts" >"$log.count"
+    report "$1" "$log" "$rc" "$seconds" $counts
+}
+
+# One line a program; of a failure also the lines that say why.
+report() {
+    local verdict=ok detail
+    local item=$1 log=$2 rc=$3 seconds=$4 passed=$5 failed=$6 skipped=$7
+    detail="$passed passed"
+    [ "$skipped" = 0 ] || { verdict=skip detail+=", $skipped skipped"; }
+    [ "$passed" = 0 ] || [ "$failed" != 0 ] || verdict=ok
+    [ "$failed" = 0 ] || { verdict=FAIL detail+=", $failed failed"; }
+    {
+        printf '%-5s %-52s %s (%s s)\n' "$verdict" "$item" "$detail" "$seconds"
+        if [ "$failed" != 0 ]; then
+            [ "$rc" != 124 ] || echo "      stopped after $TEST_TIMEOUT s"
+            echo "      exit code $rc, log $log:"
+            grep -v -E '^\[( RUN  |      OK|=====|-----|  PASSED)' "$log" | tail -25 | sed 's/^/      | /'
+        elif [ "$skipped" != 0 ]; then
+            grep -i skip "$log" | grep -v -E '^\[ RUN' | sort -u | tail -3 | sed 's/^/      | /'
+        fi
+    } >"$log.report"
+    cat "$log.report"
+}
+
+if [ "${1:-}" = --one ]; then
+    run_one "$2"
+    exit 0
+fi
+
+VENV=
+[ ! -x build/venv/bin/python ] || VENV=$root/build/venv
+export VENV JOBS TEST_TIMEOUT
+for config in release debug asan; do
+    rm -rf "build/$config/test-log"
+done
+started=$(date +%s)
+printf '%s\0' "$@" | xargs -0 -n 1 -P "$JOBS" "$0" --one
+if [ $? -ne 0 ]; then
+    echo "tests/run.sh: the harness itself failed" >&2
+    exit 2
+fi
+echo "$(($(date +%s) - started)) s"
+cat build/*/test-log/*.count | awk -v programs=$# '
+    { passed += $1; failed += $2; skipped += $3 }
+    END {
+        if (NR != programs) failed += programs - NR # a program that left no count
+        printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+        exit failed > 0 || passed == 0
+    }'

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Makes the Python environment of the tests that read our bundles and checkpoints with packages of
+# others: tests/support/venv.sh DIRECTORY. Does nothing when it is there. Without a network it says
+# so and succeeds: only those tests are then skipped, each by name.
+set -eu
+
+venv=$1
+here=$(dirname "$0")
+# The stamp holds the requirements it was made from, so that a new pin makes it anew.
+if cmp -s "$here/requirements.txt" "$venv/requirements.txt" && [ -x "$venv/bin/python" ]; then
+    exit 0
+fi
+skip() {
+    echo "SKIPPING the tests that need Python packages: $1" >&2
+    rm -rf "$venv"
+    exit 0
+}
+echo "Setting up $venv" >&2
+rm -rf "$venv"
+python3 -m venv "$venv" >&2 || skip "python3 -m venv failed"
+pip="$venv/bin/python -m pip --quiet --disable-pip-version-check --no-cache-dir"
+$pip install -r "$here/requirements.txt" >&2 || skip "pip could not install them"
+# rocrate is here for one file, the RO-Crate 1.1 context, which crate_check.py hands to the
+# validator in the place of a download; its own dependencies are not needed for that.
+$pip install --no-deps rocrate==0.14.2 >&2 || skip "pip could not install them"
+cp "$here/requirements.txt" "$venv/requirements.txt"
