@@ -1,0 +1,64 @@
+/* One attempt of a run: starts the worker processes, files their events and logs, and watches over
+ * time limit, signals, hangs and deaths until none is left. Knows processes and the event protocol;
+ * knows nothing of models, bundles or Lua. */
+#ifndef FP8LAB_RUNNER_SUPERVISE_H
+#define FP8LAB_RUNNER_SUPERVISE_H
+
+#include "kernels/base.h"
+
+struct json_t;
+struct signals;
+
+enum { SUPERVISE_RANKS_MAX = 64, SUPERVISE_EVENTS_FD = 3 };
+
+/* Why the attempt ended. */
+enum attempt_end {
+    ATTEMPT_DONE,       /* every worker said done */
+    ATTEMPT_TIME_LIMIT, /* stopped in good order: the time was over */
+    ATTEMPT_SIGNAL,     /* stopped in good order: SIGINT or SIGTERM */
+    ATTEMPT_FAILED,     /* a worker reported an error and left */
+    ATTEMPT_CRASHED,    /* a worker ended without a word: exit status or signal in the text */
+    ATTEMPT_HUNG,       /* no event for too long; killed */
+    ATTEMPT_ABANDONED   /* a second signal: workers were killed at once */
+};
+
+struct supervise_options {
+    const char *const *argv; /* argv[0] is the program's path; NULL-terminated */
+    const char *const *envp; /* the whole environment of a worker; NULL-terminated */
+    const char *run_path;    /* for logs: data/logs/worker-<rank>.log */
+    struct signals *signals; /* open; shared by all attempts of a command */
+    int lock_fd;             /* of the run directory, or -1: workers inherit it, so that the run stays
+                              * locked until the last of them is gone, even if the runner is killed */
+    int64_t ranks;           /* worker processes; each gets --rank R --world N after argv if N > 1 */
+    int64_t time_limit_s;    /* 0: none. Counted from the start of the attempt */
+    int64_t hang_s;          /* 0: automatic, see README.md */
+    int64_t stop_grace_s;    /* a worker asked to stop has this long; then it is killed */
+    /* Called for every event of rank 0, and for log and error events of the others. An error
+     * stops the attempt: the workers are asked to leave. */
+    enum status (*on_event)(void *user, const struct json_t *event, struct err *e);
+    /* Called about twice a second, and with `what` when something is worth saying. */
+    void (*on_tick)(void *user, const char *what);
+    void *user;
+};
+
+struct attempt {
+    enum attempt_end end;
+    int signal;             /* the signal that stopped it, for ATTEMPT_SIGNAL and ABANDONED */
+    int64_t last_step;      /* of the last "step" event */
+    int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */
+    bool unresponsive;      /* asked to stop, did not, was killed: steps since the checkpoint are lost */
+    struct err error;       /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
+    int64_t error_step;     /* step of the worker's error event, or -1 */
+};
+
+/* Runs one attempt to its end. The first SIGINT, SIGTERM or SIGHUP asks the workers to stop (they
+ * checkpoint and say done); a second one kills them. A worker gets its events descriptor as number
+ * SUPERVISE_EVENTS_FD, its output goes to data/logs/worker-<rank>.log, and it dies with the runner.
+ * OK whatever the workers did; an error only where nothing could be started. */
+NODISCARD enum status supervise(const struct supervise_options *options, struct attempt *out,
+                                struct err *e);
+
+/* "done", "crashed": for logs and run.json. */
+const char *attempt_end_name(enum attempt_end end);
+
+#endif

@@ -1,0 +1,353 @@
+/* The supervisor against a scripted stand-in worker: this program itself, called as
+ * `test_supervise worker BEHAVIOUR...`, speaks the event protocol and misbehaves as told. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runner/events.h"
+#include "runner/records.h"
+#include "runner/run_dir.h"
+#include "runner/signals.h"
+#include "runner/supervise.h"
+
+/* ---- the stand-in ------------------------------------------------------------------------------*/
+
+static void put(const char *line) {
+    size_t n = strlen(line);
+    while (n) {
+        ssize_t written = write(SUPERVISE_EVENTS_FD, line, n);
+        if (written < 0) _exit(9);
+        line += written;
+        n -= (size_t)written;
+    }
+}
+
+static void put_step(int64_t step) {
+    char line[128];
+    snprintf(line, sizeof line, "{\"event\":\"step\",\"step\":%" PRId64 ",\"loss\":2.5}\n", step);
+    put(line);
+}
+
+static void nap(int64_t ms) {
+    struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
+    (void)nanosleep(&t, NULL);
+}
+
+/* Steps until it is asked to stop; then a checkpoint and done, as a good worker does. */
+static int train_until_stopped(struct signals *s, int64_t step_ms) {
+    for (int64_t step = 1; step < 10000; step++) {
+        put_step(step);
+        nap(step_ms);
+        if (signals_take(s) != SIGTERM) continue;
+        char line[128];
+        snprintf(line, sizeof line, "{\"event\":\"checkpoint\",\"step\":%" PRId64 "}\n", step);
+        put(line);
+        put("{\"event\":\"done\",\"stopped\":true}\n");
+        return 0;
+    }
+    return 1;
+}
+
+static int stand_in(const char *behaviour, const char *rank) {
+    struct signals s;
+    if (signals_open(&s, NULL) != OK) return 2;
+    if (!strcmp(behaviour, "train")) return train_until_stopped(&s, 20);
+    put("{\"event\":\"start\"}\n");
+    put_step(1);
+    if (!strcmp(behaviour, "crash")) {
+        fprintf(stderr, "first words\nout of paper\n");
+        return 7;
+    }
+    if (!strcmp(behaviour, "kill")) {
+        put("{\"event\":\"step\",\"step\":2,"); /* torn */
+        (void)raise(SIGKILL);
+    }
+    if (!strcmp(behaviour, "hang")) nap(60000); /* SIGTERM is blocked: only SIGKILL helps */
+    if (!strcmp(behaviour, "garbage")) {
+        put("this is not JSON\n");
+        nap(60000);
+    }
+    if (!strcmp(behaviour, "error")) {
+        put("{\"event\":\"error\",\"code\":\"ERR_NUMERIC\",\"text\":\"grad:x is not finite\",\"step\":2}\n");
+        return 1;
+    }
+    if (!strcmp(behaviour, "rank1-dies") && !strcmp(rank, "1")) return 3;
+    if (!strcmp(behaviour, "rank1-dies")) nap(60000);
+    put("{\"event\":\"checkpoint\",\"step\":1}\n{\"event\":\"done\",\"step\":1}\n");
+    return 0;
+}
+
+/* ---- the harness -------------------------------------------------------------------------------*/
+
+struct fixture {
+    char runs[64], self[PATH_CAP];
+    struct run_dir dir;
+    struct signals signals;
+    struct records *records;
+    int64_t events, fail_after, signals_to_send, sent;
+};
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof *f);
+    snprintf(f->runs, sizeof f->runs, "/tmp/fp8lab-supervise-XXXXXX");
+    assert_non_null(mkdtemp(f->runs));
+    ssize_t n = readlink("/proc/self/exe", f->self, sizeof f->self - 1);
+    assert_true(n > 0);
+    assert_int_equal(run_dir_create(f->runs, "t", "0123456789abcdef", &f->dir, NULL), OK);
+    assert_int_equal(records_open(f->dir.path, 0, &f->records, NULL), OK);
+    assert_int_equal(signals_open(&f->signals, NULL), OK);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    while (signals_take(&f->signals)) continue; /* what a case sent too many */
+    signals_close(&f->signals);
+    records_close(f->records);
+    run_dir_close(&f->dir);
+    assert_int_equal(tree_remove(f->runs, NULL), OK);
+    free(f);
+    return 0;
+}
+
+static enum status on_event(void *user, const json_t *event, struct err *e) {
+    struct fixture *f = user;
+    f->events++;
+    if (f->fail_after && f->events > f->fail_after)
+        return FAIL(e, ERR_IO, "write train.jsonl: %s", strerror(ENOSPC));
+    if (f->signals_to_send > f->sent && f->events > 3) {
+        f->sent++;
+        (void)kill(getpid(), SIGTERM);
+    }
+    return records_put(f->records, event, e);
+}
+
+static struct attempt attempt(struct fixture *f, const char *behaviour, int64_t ranks,
+                              int64_t time_limit_s, int64_t hang_s, int64_t grace_s) {
+    const char *argv[] = { f->self, "worker", behaviour, NULL }, *envp[] = { NULL };
+    struct supervise_options options = {
+        .argv = argv, .envp = envp, .run_path = f->dir.path, .ranks = ranks,
+        .time_limit_s = time_limit_s, .hang_s = hang_s, .stop_grace_s = grace_s,
+        .on_event = on_event, .user = f, .signals = &f->signals, .lock_fd = f->dir.lock_fd,
+    };
+    struct attempt out;
+    struct err e = { 0 };
+    if (supervise(&options, &out, &e) != OK) fail_msg("%s", e.text);
+    return out;
+}
+
+static int64_t line_count(const struct fixture *f, const char *file) {
+    char path[PATH_CAP], *text = NULL;
+    size_t n = 0;
+    int64_t lines = 0;
+    assert_int_equal(path_join(path, f->dir.path, file, NULL), OK);
+    if (file_read(path, 1 << 20, &text, &n, NULL) != OK) return 0;
+    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
+    free(text);
+    return lines;
+}
+
+/* ---- cases -------------------------------------------------------------------------------------*/
+
+static void done_is_done(void **state) {
+    struct attempt a = attempt(*state, "good", 1, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_DONE);
+    assert_int_equal(a.last_step, 1);
+    assert_int_equal(a.checkpoint_step, 1);
+    assert_int_equal(line_count(*state, "data/metrics/train.jsonl"), 1);
+}
+
+static void a_crash_carries_exit_status_and_last_words(void **state) {
+    struct attempt a = attempt(*state, "crash", 1, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_CRASHED);
+    assert_string_equal(a.error.text, "worker 0 left with exit status 7 without saying why; "
+                                      "its last words: out of paper");
+}
+
+static void a_killed_worker_keeps_whole_records_only(void **state) {
+    struct attempt a = attempt(*state, "kill", 1, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_CRASHED);
+    assert_string_equal(a.error.text, "worker 0 was killed by signal 9 (Killed)");
+    assert_int_equal(a.last_step, 1);
+    assert_int_equal(line_count(*state, "data/metrics/train.jsonl"), 1);
+}
+
+static void a_hang_is_found_and_killed(void **state) {
+    struct attempt a = attempt(*state, "hang", 1, 0, 1, 5);
+    assert_int_equal(a.end, ATTEMPT_HUNG);
+    assert_non_null(strstr(a.error.text, "no event for 1 s after step 1"));
+}
+
+static void garbage_on_the_pipe_is_an_error_that_quotes_it(void **state) {
+    struct attempt a = attempt(*state, "garbage", 1, 0, 0, 1);
+    assert_int_equal(a.end, ATTEMPT_FAILED);
+    assert_int_equal(a.error.code, ERR_FORMAT);
+    assert_non_null(strstr(a.error.text, "this is not JSON"));
+}
+
+static void an_error_event_keeps_code_text_and_step(void **state) {
+    struct attempt a = attempt(*state, "error", 1, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_FAILED);
+    assert_int_equal(a.error.code, ERR_NUMERIC);
+    assert_string_equal(a.error.text, "grad:x is not finite");
+    assert_int_equal(a.error_step, 2);
+}
+
+static void the_time_limit_stops_in_good_order(void **state) {
+    struct attempt a = attempt(*state, "train", 1, 1, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_TIME_LIMIT);
+    assert_true(a.checkpoint_step > 0 && a.checkpoint_step == a.last_step);
+    assert_false(a.unresponsive);
+}
+
+static void a_signal_stops_in_good_order(void **state) {
+    struct fixture *f = *state;
+    f->signals_to_send = 1;
+    struct attempt a = attempt(f, "train", 1, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_SIGNAL);
+    assert_int_equal(a.signal, SIGTERM);
+    assert_true(a.checkpoint_step > 0);
+}
+
+static void a_second_signal_leaves_at_once(void **state) {
+    struct fixture *f = *state;
+    f->signals_to_send = 100; /* one per event: the worker is slower to stop than to be told again */
+    struct attempt a = attempt(f, "train", 1, 0, 0, 60);
+    assert_int_equal(a.end, ATTEMPT_ABANDONED);
+}
+
+static void a_worker_deaf_to_stopping_is_killed_after_its_grace(void **state) {
+    struct attempt a = attempt(*state, "hang", 1, 1, 0, 1);
+    assert_int_equal(a.end, ATTEMPT_TIME_LIMIT);
+    assert_true(a.unresponsive);
+}
+
+static void a_full_disk_stops_the_run_and_says_so(void **state) {
+    struct fixture *f = *state;
+    f->fail_after = 4;
+    struct attempt a = attempt(f, "train", 1, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_FAILED);
+    assert_int_equal(a.error.code, ERR_IO);
+    assert_non_null(strstr(a.error.text, "No space left on device"));
+    assert_int_equal(line_count(f, "data/metrics/train.jsonl"), 4);
+}
+
+static void one_dead_rank_ends_all(void **state) {
+    struct attempt a = attempt(*state, "rank1-dies", 2, 0, 0, 1);
+    assert_int_equal(a.end, ATTEMPT_CRASHED);
+    assert_non_null(strstr(a.error.text, "worker 1 left with exit status 3"));
+}
+
+static void a_program_that_cannot_start_is_an_error(void **state) {
+    struct fixture *f = *state;
+    snprintf(f->self, sizeof f->self, "/nonexistent/fp8lab");
+    const char *argv[] = { f->self, NULL }, *envp[] = { NULL };
+    struct supervise_options options = { .argv = argv, .envp = envp, .run_path = f->dir.path,
+                                         .ranks = 1, .on_event = on_event, .user = f,
+                                         .signals = &f->signals, .lock_fd = -1 };
+    struct attempt out;
+    struct err e = { 0 };
+    assert_int_equal(supervise(&options, &out, &e), ERR_IO);
+    assert_string_equal(e.text, "start worker /nonexistent/fp8lab: No such file or directory");
+}
+
+static void a_resumed_attempt_cuts_records_beyond_its_checkpoint(void **state) {
+    struct fixture *f = *state;
+    struct err e = { 0 };
+    for (int64_t step = 1; step <= 9; step++) {
+        json_t *event = json_pack("{s:s,s:I,s:f}", "event", "step", "step", (json_int_t)step, "loss",
+                                  0.1);
+        assert_int_equal(records_put(f->records, event, &e), OK);
+        json_decref(event);
+    }
+    records_close(f->records);
+    f->records = NULL;
+    assert_int_equal(records_open(f->dir.path, 4, &f->records, &e), OK);
+    assert_int_equal(line_count(f, "data/metrics/train.jsonl"), 4);
+}
+
+static void a_locked_directory_is_refused(void **state) {
+    struct fixture *f = *state;
+    struct run_dir second;
+    struct err e = { 0 };
+    assert_int_equal(run_dir_save(&f->dir, &e), OK);
+    assert_true(run_dir_alive(f->dir.path));
+    assert_int_equal(run_dir_open(f->dir.path, &second, &e), ERR_STATE);
+    assert_non_null(strstr(e.text, "is writing this run"));
+    run_dir_close(&f->dir);
+    assert_false(run_dir_alive(f->dir.path));
+    assert_int_equal(run_dir_open(f->dir.path, &f->dir, &e), OK);
+}
+
+static void telemetry_is_dropped_and_losses_are_not(void **state) {
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    struct err e = { 0 };
+    struct event_writer *w = NULL;
+    struct event_reader *r = NULL;
+    assert_int_equal(event_writer_create(fds[1], &w, &e), OK);
+    assert_int_equal(event_reader_create(fds[0], &r, &e), OK);
+    json_t *step = json_pack("{s:s,s:s}", "event", "step", "pad", "0123456789012345678901234567890");
+    json_t *telemetry = json_pack("{s:s}", "event", "telemetry");
+    for (int64_t i = 0; i < 40000; i++) { /* some 2.5 MB: more than the pipe takes */
+        assert_int_equal(event_emit(w, step, false, &e), OK);
+        assert_int_equal(event_emit(w, telemetry, true, &e), OK);
+    }
+    assert_true(event_dropped(w) > 0);
+    int64_t steps = 0, others = 0;
+    for (bool open = true; steps < 40000;) {
+        assert_int_equal(event_fill(r, &open, &e), OK);
+        json_t *event = NULL;
+        while (event_next(r, &event, &e) == OK && event) {
+            bool is_step = !strcmp(json_text(event, "event", ""), "step");
+            steps += is_step;
+            others += !is_step;
+            json_decref(event);
+        }
+        assert_int_equal(event_emit(w, telemetry, true, &e), OK);
+    }
+    assert_int_equal(steps, 40000);
+    assert_true(others > 0);
+    event_reader_destroy(r);
+    assert_true(event_reader_gone(w));
+    assert_int_equal(event_emit(w, step, false, &e), ERR_PEER);
+    event_writer_destroy(w);
+    json_decref(step);
+    json_decref(telemetry);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], "worker")) return stand_in(argv[2], argc > 4 ? argv[4] : "0");
+    const struct CMUnitTest tests[] = {
+        CASE(done_is_done),
+        CASE(a_crash_carries_exit_status_and_last_words),
+        CASE(a_killed_worker_keeps_whole_records_only),
+        CASE(a_hang_is_found_and_killed),
+        CASE(garbage_on_the_pipe_is_an_error_that_quotes_it),
+        CASE(an_error_event_keeps_code_text_and_step),
+        CASE(the_time_limit_stops_in_good_order),
+        CASE(a_signal_stops_in_good_order),
+        CASE(a_second_signal_leaves_at_once),
+        CASE(a_worker_deaf_to_stopping_is_killed_after_its_grace),
+        CASE(a_full_disk_stops_the_run_and_says_so),
+        CASE(one_dead_rank_ends_all),
+        CASE(a_program_that_cannot_start_is_an_error),
+        CASE(a_resumed_attempt_cuts_records_beyond_its_checkpoint),
+        CASE(a_locked_directory_is_refused),
+        CASE(telemetry_is_dropped_and_losses_are_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
