@@ -58,14 +58,11 @@ static void add_file(struct crate *c, const struct tree_file *file) {
     size_t length = strlen(path);
     bool script = length > 4 && strcmp(path + length - 4, ".lua") == 0;
     json_t *type = script ? json_pack("[s,s]", "File", "SoftwareSourceCode") : json_string("File");
+    char size[32]; /* RO-Crate 1.1 wants the number of bytes as text */
+    snprintf(size, sizeof size, "%lld", (long long)file->size);
     add(c, json_pack("{s:s, s:o, s:s, s:s, s:s}", "@id", id, "@type", type, "name",
                      base ? base + 1 : path, "encodingFormat", media_type(path), "contentSize",
-                     ""));
-    char size[32];
-    snprintf(size, sizeof size, "%lld", (long long)file->size);
-    json_t *entity = json_array_get(c->graph, json_array_size(c->graph) - 1);
-    /* run.json is part of the crate, but its size is that of the bytes it has now. */
-    json_object_set_new(entity, "contentSize", json_string(size));
+                     size));
     json_array_append_new(c->parts, reference(id));
     if (starts(path, "experiment/")) json_array_append_new(c->objects, reference(id));
     else if (starts(path, "metrics/") || starts(path, "fp8/") || starts(path, "logs/") ||

@@ -1,0 +1,329 @@
+/* Closing runs into bundles: the same bytes twice, the same content back, flat memory, a full disk.
+ * With an argument, writes a done, a failed and a killed bundle into that directory and leaves
+ * them: check_bagit.sh shows them to independent tools. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/bundle.h"
+#include "runner/bundle_reader.h"
+#include "runner/columns.h"
+#include "runner/unpack.h"
+#include "tests/support/run_fixture.h"
+
+static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
+                                            .keep_directory = true, .threads = 1 };
+
+#define CHECK(call)                                          \
+    do {                                                     \
+        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
+    } while (0)
+
+static void hash_of(const char *path, char hex[SHA256_HEX]) {
+    struct err e = { 0 };
+    CHECK(sha256_file(path, hex, NULL, &e));
+}
+
+static void packs_the_same_bytes_for_any_threads(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP], first[SHA256_HEX], second[SHA256_HEX];
+    struct err e = { 0 };
+    struct bundle_result a, b;
+    scratch_directory(parent);
+    struct run_fixture f = run_fixture_default();
+    f.checkpoint_bytes = 5 << 20;
+    run_fixture_write(parent, &f, dir);
+    CHECK(bundle_finish(dir, &KEEP, &a, &e));
+    hash_of(a.path, first);
+    struct bundle_options four = KEEP;
+    four.threads = 4;
+    CHECK(bundle_finish(dir, &four, &b, &e));
+    hash_of(b.path, second);
+    assert_string_equal(first, second);
+    assert_string_equal(a.identity, b.identity);
+    assert_string_equal(a.results_sha256, b.results_sha256);
+    assert_true(a.packed_bytes > 0 && a.packed_bytes == b.packed_bytes);
+    CHECK(tree_remove(parent, &e));
+}
+
+static void another_copy_of_the_run_gives_the_same_bundle(void **state) {
+    char parent[2][PATH_CAP], dir[PATH_CAP], hex[2][SHA256_HEX];
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct run_fixture f = run_fixture_default();
+    for (int i = 0; i < 2; i++) {
+        scratch_directory(parent[i]);
+        run_fixture_write(parent[i], &f, dir);
+        chmod(dir, i ? 0700 : 0755);
+        CHECK(bundle_finish(dir, &KEEP, &result, &e));
+        hash_of(result.path, hex[i]);
+        CHECK(tree_remove(parent[i], &e));
+    }
+    assert_string_equal(hex[0], hex[1]);
+}
+
+static void entries_come_in_the_promised_order(void **state) {
+    static const char *const FIRST[] = { "bagit.txt", "bag-info.txt", "manifest-sha256.txt",
+                                         "tagmanifest-sha256.txt", "data/run.json",
+                                         "data/metrics/summary.json",
+                                         "data/ro-crate-metadata.json" };
+    char parent[PATH_CAP], dir[PATH_CAP];
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct bundle *b = NULL;
+    struct bundle_entry entry;
+    scratch_directory(parent);
+    struct run_fixture f = run_fixture_default();
+    run_fixture_write(parent, &f, dir);
+    CHECK(bundle_finish(dir, &KEEP, &result, &e));
+    CHECK(bundle_open(result.path, &BUNDLE_LIMITS, &b, &e));
+    bool columns = false, lines = false, checkpoint = false;
+    for (int i = 0;; i++) {
+        CHECK(bundle_next(b, &entry, &e));
+        if (!entry.path) break;
+        if (i < 7) assert_string_equal(entry.path, FIRST[i]);
+        assert_string_not_equal(entry.path, "lock");
+        bool is_checkpoint = strncmp(entry.path, "data/checkpoints/", 17) == 0;
+        if (strstr(entry.path, ".cols")) assert_false(lines || checkpoint);
+        columns |= strstr(entry.path, ".cols") != NULL;
+        lines |= strstr(entry.path, ".jsonl") != NULL;
+        if (!is_checkpoint) assert_false(checkpoint);
+        checkpoint |= is_checkpoint;
+    }
+    assert_true(columns && lines && checkpoint);
+    assert_string_equal(bundle_folder(b), f.id);
+    bundle_close(b);
+    CHECK(tree_remove(parent, &e));
+}
+
+static void extracting_gives_the_directory_back(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP], out[PATH_CAP], path[PATH_CAP];
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct unpack_report report, again;
+    struct tree before, after;
+    struct stat info;
+    scratch_directory(parent);
+    struct run_fixture f = run_fixture_default();
+    run_fixture_write(parent, &f, dir);
+    CHECK(bundle_finish(dir, &KEEP, &result, &e));
+    CHECK(path_join(out, parent, "out", &e));
+    CHECK(bundle_unpack(result.path, out, &BUNDLE_LIMITS, &report, &e));
+    assert_string_equal(report.identity, result.identity);
+    assert_int_equal(report.bytes, result.payload_bytes);
+    assert_true(stat(out, &info) == 0 && (info.st_mode & 0777) == 0700);
+    CHECK(bundle_unpack(out, NULL, &BUNDLE_LIMITS, &again, &e));
+    assert_string_equal(report.identity, again.identity);
+    CHECK(path_join(path, dir, "lock", &e));
+    CHECK(tree_remove(path, &e));
+    CHECK(tree_list(dir, 1000, &before, &e));
+    CHECK(tree_list(out, 1000, &after, &e));
+    assert_int_equal(before.count, after.count);
+    for (int64_t i = 0; i < before.count; i++) {
+        assert_string_equal(before.file[i].path, after.file[i].path);
+        assert_int_equal(before.file[i].size, after.file[i].size);
+    }
+    tree_free(&before);
+    tree_free(&after);
+    assert_int_equal(bundle_unpack(result.path, out, &BUNDLE_LIMITS, &report, &e), ERR_STATE);
+    CHECK(tree_remove(parent, &e));
+}
+
+static void the_directory_goes_when_told_and_the_policy_prunes(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP];
+    struct err e = { 0 };
+    struct bundle_result result;
+    scratch_directory(parent);
+    struct run_fixture f = run_fixture_default();
+    run_fixture_write(parent, &f, dir);
+    struct bundle_options options = KEEP;
+    options.checkpoints = BUNDLE_CHECKPOINTS_WEIGHTS;
+    options.keep_directory = false;
+    CHECK(bundle_finish(dir, &options, &result, &e));
+    assert_false(path_exists(dir));
+    struct bundle *b = NULL;
+    struct bundle_entry entry;
+    int checkpoints = 0;
+    CHECK(bundle_open(result.path, &BUNDLE_LIMITS, &b, &e));
+    for (;;) {
+        CHECK(bundle_next(b, &entry, &e));
+        if (!entry.path) break;
+        assert_null(strstr(entry.path, "state.safetensors"));
+        checkpoints += strncmp(entry.path, "data/checkpoints/", 17) == 0;
+    }
+    assert_int_equal(checkpoints, 2);
+    bundle_close(b);
+    assert_int_equal(bundle_policy("none", "done"), BUNDLE_CHECKPOINTS_NONE);
+    assert_int_equal(bundle_policy("weights", "done"), BUNDLE_CHECKPOINTS_WEIGHTS);
+    assert_int_equal(bundle_policy("none", "killed"), BUNDLE_CHECKPOINTS_FULL);
+    CHECK(tree_remove(parent, &e));
+}
+
+static void results_hash_sees_results_and_not_times(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP], hex[3][SHA256_HEX];
+    struct err e = { 0 };
+    struct bundle_result result;
+    for (int i = 0; i < 3; i++) {
+        scratch_directory(parent);
+        struct run_fixture f = run_fixture_default();
+        if (i == 1) f.status = "time_limit", f.id = "20270101T000000Z-tiny-0badcafe";
+        if (i == 2) f.flip_step = 3, f.flip_tensor = 4;
+        run_fixture_write(parent, &f, dir);
+        CHECK(bundle_finish(dir, &KEEP, &result, &e));
+        memcpy(hex[i], result.results_sha256, SHA256_HEX);
+        CHECK(tree_remove(parent, &e));
+    }
+    assert_string_equal(hex[0], hex[1]);
+    assert_string_not_equal(hex[0], hex[2]);
+}
+
+static void a_live_run_is_refused_and_bad_metrics_stay_text(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
+    struct err e = { 0 };
+    struct bundle_result result;
+    scratch_directory(parent);
+    struct run_fixture f = run_fixture_default();
+    f.status = "running";
+    run_fixture_write(parent, &f, dir);
+    assert_int_equal(bundle_finish(dir, &KEEP, &result, &e), ERR_STATE);
+    f.status = "killed";
+    run_fixture_write(parent, &f, dir);
+    put_file(dir, "data/metrics/eval.jsonl", "{\"step\":1}\nnot json\n{\"step\":2}\n");
+    CHECK(bundle_finish(dir, &KEEP, &result, &e));
+    json_t *summary = NULL;
+    CHECK(path_join(path, dir, "data/metrics/summary.json", &e));
+    CHECK(json_file_read(path, &summary, &e));
+    const char *problem =
+        json_string_value(json_array_get(json_object_get(summary, "problems"), 0));
+    assert_non_null(problem);
+    assert_non_null(strstr(problem, "eval.jsonl:2"));
+    assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 20);
+    json_decref(summary);
+    CHECK(path_join(path, dir, "data/metrics/trace.jsonl", &e));
+    assert_false(path_exists(path));
+    CHECK(tree_remove(parent, &e));
+}
+
+/* ---- what needs a process of its own ------------------------------------------------------- */
+
+/* Runs `body` in a child; returns its exit status. */
+static int in_child(int (*body)(const char *dir), const char *dir, struct rusage *usage) {
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(body(dir));
+    int status = 0;
+    assert_int_equal(wait4(child, &status, 0, usage), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int finish_quietly(const char *dir) {
+    struct err e = { 0 };
+    struct bundle_result result;
+    enum status st = bundle_finish(dir, &KEEP, &result, &e);
+    if (st != OK) fprintf(stderr, "%s\n", e.text);
+    return (int)st;
+}
+
+static void memory_stays_flat(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP];
+    struct err e = { 0 };
+    struct rusage small, large;
+    struct run_fixture f = run_fixture_default();
+    for (int i = 0; i < 2; i++) {
+        scratch_directory(parent);
+        f.checkpoint_bytes = i ? INT64_C(700) << 20 : 4096;
+        f.steps = i ? 20000 : 20;
+        run_fixture_write(parent, &f, dir);
+        assert_int_equal(in_child(finish_quietly, dir, i ? &large : &small), OK);
+        CHECK(tree_remove(parent, &e));
+    }
+    /* 64 MiB for us, and what one zstd worker of level 3 takes: measured at below 16 MiB. */
+    long growth_kib = large.ru_maxrss - small.ru_maxrss;
+    if (growth_kib > (64 + 16) * 1024) fail_msg("%ld KiB more for a large run", growth_kib);
+}
+
+static int finish_without_room(const char *dir) {
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct rlimit room = { .rlim_cur = 64 * 1024, .rlim_max = 64 * 1024 };
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &room);
+    enum status st = bundle_finish(dir, &KEEP, &result, &e);
+    if (st != ERR_IO || !strstr(e.text, "is kept") || !strstr(e.text, "fp8lab close")) {
+        fprintf(stderr, "status %d: %s\n", st, e.text);
+        return 1;
+    }
+    return 0;
+}
+
+static void a_full_disk_keeps_the_directory(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct rusage usage;
+    scratch_directory(parent);
+    struct run_fixture f = run_fixture_default();
+    run_fixture_write(parent, &f, dir);
+    CHECK(path_join(path, dir, "data/checkpoints/step-000020/model.safetensors", &e));
+    FILE *out = fopen("/dev/urandom", "rb");
+    char *bytes = malloc(1 << 20);
+    assert_int_equal(fread(bytes, 1, 1 << 20, out), 1 << 20);
+    fclose(out);
+    CHECK(file_replace(path, bytes, 1 << 20, &e));
+    free(bytes);
+    assert_int_equal(in_child(finish_without_room, dir, &usage), 0);
+    struct tree left;
+    CHECK(tree_list(parent, 1000, &left, &e));
+    for (int64_t i = 0; i < left.count; i++) assert_null(strstr(left.file[i].path, ".tar.zst"));
+    tree_free(&left);
+    CHECK(bundle_finish(dir, &KEEP, &result, &e));
+    CHECK(tree_remove(parent, &e));
+}
+
+static int leave_bundles(const char *parent) {
+    static const char *const STATUS[] = { "done", "failed", "killed" };
+    for (int i = 0; i < 3; i++) {
+        char dir[PATH_CAP], id[64];
+        struct err e = { 0 };
+        struct bundle_result result;
+        struct run_fixture f = run_fixture_default();
+        snprintf(id, sizeof id, "20261121T02482%dZ-%s-0badcafe", i, STATUS[i]);
+        f.id = id;
+        f.status = STATUS[i];
+        run_fixture_write(parent, &f, dir);
+        if (bundle_finish(dir, &KEEP, &result, &e) != OK) {
+            fprintf(stderr, "%s: %s\n", dir, e.text);
+            return 1;
+        }
+        printf("%s\n", result.path);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2) return leave_bundles(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packs_the_same_bytes_for_any_threads),
+        cmocka_unit_test(another_copy_of_the_run_gives_the_same_bundle),
+        cmocka_unit_test(entries_come_in_the_promised_order),
+        cmocka_unit_test(extracting_gives_the_directory_back),
+        cmocka_unit_test(the_directory_goes_when_told_and_the_policy_prunes),
+        cmocka_unit_test(results_hash_sees_results_and_not_times),
+        cmocka_unit_test(a_live_run_is_refused_and_bad_metrics_stay_text),
+        cmocka_unit_test(memory_stays_flat),
+        cmocka_unit_test(a_full_disk_keeps_the_directory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+#include "tests/support/run_fixture.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct run_fixture run_fixture_default(void) {
+    return (struct run_fixture){ .id = "20261121T024823Z-tiny-0badcafe", .status = "done",
+                                 .steps = 20, .seed = 1, .recipe = "fp8.delayed", .tensors = 6,
+                                 .checkpoint_bytes = 4096 };
+}
+
+static void make_parents(const char *path) {
+    char copy[PATH_CAP];
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(copy, 0755);
+        *slash = '/';
+    }
+}
+
+static FILE *create(const char *dir, const char *name) {
+    char path[PATH_CAP];
+    struct err e;
+    assert(path_join(path, dir, name, &e) == OK);
+    make_parents(path);
+    FILE *out = fopen(path, "wb");
+    assert(out);
+    return out;
+}
+
+void put_file(const char *dir, const char *name, const char *format, ...) {
+    FILE *out = create(dir, name);
+    va_list args;
+    va_start(args, format);
+    vfprintf(out, format, args);
+    va_end(args);
+    assert(fclose(out) == 0);
+}
+
+void scratch_directory(char dir[PATH_CAP]) {
+    snprintf(dir, PATH_CAP, "/tmp/fp8lab-test-XXXXXX");
+    assert(mkdtemp(dir));
+}
+
+static uint32_t bits_of(double v) {
+    float f = (float)v;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+/* splitmix64: values that look arbitrary and are equal everywhere. */
+static uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static double noise(const struct run_fixture *f, int64_t step) {
+    return (double)(mix((uint64_t)(f->seed * 1000003 + step)) >> 40) / (double)(1 << 24);
+}
+
+static double loss_at(const struct run_fixture *f, int64_t step) {
+    return 5.5 / sqrt((double)step) + 0.01 * noise(f, step) + f->loss_shift;
+}
+
+static void write_train(const char *dir, const struct run_fixture *f) {
+    FILE *out = create(dir, "data/metrics/train.jsonl");
+    for (int64_t step = 1; step <= f->steps; step++) {
+        double loss = (float)loss_at(f, step), norm = (float)(1 + noise(f, -step));
+        int64_t time_us = 40000 + (int64_t)(1000 * noise(f, step * 7)) + (step == 1 ? 900000 : 0);
+        fprintf(out,
+                "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"grad_norm\":%.9g,"
+                "\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":2048,\"step_time_us\":%lld,"
+                "\"tokens_per_s\":%.6f}\n",
+                (long long)step, loss, bits_of(loss), norm, bits_of(norm), (long long)time_us,
+                2048e6 / (double)time_us);
+    }
+    assert(fclose(out) == 0);
+    out = create(dir, "data/metrics/eval.jsonl");
+    for (int64_t step = 10; step <= f->steps; step += f->steps > 1000 ? 1000 : 10) {
+        double loss = (float)(loss_at(f, step) + 0.1);
+        fprintf(out, "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"tokens\":4096}\n",
+                (long long)step, loss, bits_of(loss));
+    }
+    assert(fclose(out) == 0);
+}
+
+static void write_fp8(const char *dir, const struct run_fixture *f) {
+    if (strncmp(f->recipe, "fp8.", 4) != 0) return;
+    put_file(dir, "data/metrics/fp8_slots.json",
+             "[\"layers.0.qkv.x\",\"layers.0.qkv.w\",\"layers.0.qkv.dy\"]");
+    FILE *out = create(dir, "data/metrics/fp8.jsonl");
+    for (int64_t step = 1; step <= f->steps; step++) {
+        uint32_t a = bits_of(1 + noise(f, step * 3)), b = bits_of(2 + noise(f, step * 5));
+        fprintf(out,
+                "{\"step\":%lld,\"amax\":[\"%08x\",\"%08x\",\"%08x\"],"
+                "\"scale\":[\"43e00000\",\"43e00000\",\"43e00000\"],\"saturated\":[0,0.001,0],"
+                "\"underflow\":[0,0,0.25]}\n",
+                (long long)step, a, b, a ^ b);
+    }
+    assert(fclose(out) == 0);
+}
+
+static void write_trace(const char *dir, const struct run_fixture *f) {
+    if (f->tensors == 0) return;
+    FILE *out = create(dir, "data/metrics/trace_tensors.json");
+    for (int64_t t = 0; t < f->tensors; t++)
+        fprintf(out, "%s\"layers.%lld.qkv.weight\"", t ? "," : "[", (long long)t);
+    fprintf(out, "]\n");
+    assert(fclose(out) == 0);
+    out = create(dir, "data/metrics/trace.jsonl");
+    for (int64_t step = 1; step <= f->steps && step <= 20; step++) {
+        fprintf(out, "{\"step\":%lld,\"fingerprints\":[", (long long)step);
+        for (int64_t t = 0; t < f->tensors; t++) {
+            uint64_t print = mix((uint64_t)(f->seed * 7919 + step * 131 + t));
+            if (f->flip_step && step >= f->flip_step && t == f->flip_tensor) print ^= 1u << 17;
+            fprintf(out, "%s\"%016llx\"", t ? "," : "", (unsigned long long)print);
+        }
+        fprintf(out, "]}\n");
+    }
+    assert(fclose(out) == 0);
+}
+
+static void write_inputs(const char *dir, const struct run_fixture *f) {
+    put_file(dir, "data/experiment/main.lua", "return experiment { name = \"tiny\" }\n");
+    put_file(dir, "data/experiment/lib/models/tiny.lua", "return { width = 64 }\n");
+    put_file(dir, "data/experiment/resolved.json",
+             "{\"archive\":\"full\",\"name\":\"tiny\",\"recipe\":{\"kind\":\"%s\"},"
+             "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld}}",
+             f->recipe, (long long)f->seed, (long long)f->steps);
+    put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
+             "\"cell\":{},\"overrides\":[]}");
+    put_file(dir, "data/system/facts.json",
+             "{\"cpu.arch\":\"x86_64\",\"gpu.count\":0,\"memory.total\":8000000000}");
+    put_file(dir, "data/system/environment.json", "{\"kept\":{},\"withheld\":[\"HOME\"]}");
+    put_file(dir, "data/source/commit.json",
+             "{\"code_sha256\":\"c0de\",\"commit\":\"0123456789abcdef\",\"dirty\":false}");
+    put_file(dir, "data/decisions.json", "{\"backend\":\"cpu\"}");
+    put_file(dir, "data/logs/runner.log", "started\nended\n");
+}
+
+static void write_checkpoint(const char *dir, const struct run_fixture *f) {
+    if (f->checkpoint_bytes == 0) return;
+    put_file(dir, "data/checkpoints/step-000020/checkpoint.json", "{\"step\":20}");
+    put_file(dir, "data/checkpoints/step-000020/state.safetensors", "optimizer state");
+    FILE *out = create(dir, "data/checkpoints/step-000020/model.safetensors");
+    assert(ftruncate(fileno(out), f->checkpoint_bytes) == 0);
+    assert(fclose(out) == 0);
+}
+
+void run_fixture_write(const char *parent, const struct run_fixture *f, char dir[PATH_CAP]) {
+    struct err e;
+    bool ok = path_join(dir, parent, f->id, &e) == OK;
+    assert(ok);
+    (void)ok;
+    bool bad = strcmp(f->status, "failed") == 0;
+    put_file(dir, "data/run.json",
+             "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
+             "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
+             "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":\"%064llx\","
+             "\"results_sha256\":null,\"inputs\":{\"config\":\"aa\",\"code\":\"bb\",\"data\":\"cc\","
+             "\"choices\":null},\"version\":\"0.1.0\",\"attempts\":[],\"parent\":null,"
+             "\"mismatch\":null,\"smoke\":false}",
+             f->id, f->status, bad ? 1 : 0,
+             bad ? "{\"code\":\"ERR_NUMERIC\",\"text\":\"loss is nan at step 7\",\"where\":\"\"}"
+                 : "null",
+             (long long)f->seed,
+             (unsigned long long)(mix((uint64_t)f->seed) ^ strlen(f->recipe)));
+    write_inputs(dir, f);
+    write_train(dir, f);
+    write_fp8(dir, f);
+    write_trace(dir, f);
+    put_file(dir, "data/metrics/telemetry.jsonl",
+             "{\"time\":1,\"rss_bytes\":1000000}\n{\"time\":2,\"rss_bytes\":3000000}\n");
+    write_checkpoint(dir, f);
+    put_file(dir, "lock", "held by nobody\n");
+}

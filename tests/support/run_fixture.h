@@ -1,0 +1,30 @@
+/* Made-up run directories for tests of bundles: small, complete, and the same every time. */
+#ifndef FP8LAB_TESTS_RUN_FIXTURE_H
+#define FP8LAB_TESTS_RUN_FIXTURE_H
+
+#include "runner/run_files.h"
+
+struct run_fixture {
+    const char *id, *status; /* "20261121T024823Z-tiny-0badcafe", "done" */
+    int64_t steps, seed;
+    const char *recipe;      /* "bf16", "fp8.delayed": FP8 ones have amax and scale streams */
+    int64_t tensors;         /* traced; 0: no trace */
+    int64_t checkpoint_bytes; /* of a (sparse) model.safetensors; 0: none */
+    int64_t flip_step;       /* 0, or the step from which one bit of ... */
+    int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
+    double loss_shift;       /* added to every loss */
+};
+
+/* id, done, 20 steps, seed 1, fp8.delayed, 6 tensors, a checkpoint of 4 KiB. */
+struct run_fixture run_fixture_default(void);
+
+/* Writes parent/<id>/ and puts its path into dir. Asserts that all goes well. */
+void run_fixture_write(const char *parent, const struct run_fixture *f, char dir[PATH_CAP]);
+
+/* A fresh directory below build/ or /tmp for one test; remove it with tree_remove. */
+void scratch_directory(char dir[PATH_CAP]);
+
+/* printf into a file below dir; parents are made. */
+void put_file(const char *dir, const char *name, const char *format, ...) PRINTF_LIKE(3, 4);
+
+#endif
