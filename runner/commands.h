@@ -6,7 +6,8 @@
 
 /* In the order of the verb table. The owner of a verb adds its row to both lists. */
 #define FP8LAB_VERBS(X) \
-    X(VERB_HW)
+    X(VERB_HW) \
+    X(VERB_DATA)
 
 #define FP8LAB_DECLARE_VERB(name) extern const struct verb name;
 FP8LAB_VERBS(FP8LAB_DECLARE_VERB)

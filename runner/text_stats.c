@@ -1,0 +1,90 @@
+#include "runner/text_stats.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SYMBOLS = 256, CHUNK = 1 << 16 };
+
+/* Counts while the text streams by. pair[a][b]: how often b followed a. */
+struct tally {
+    int64_t single[SYMBOLS];
+    int64_t pair[SYMBOLS][SYMBOLS];
+    int64_t total;
+    int last; /* the byte before the next one; -1 at the start */
+    unsigned char chunk[CHUNK];
+};
+
+static void tally_add(struct tally *t, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int byte = t->chunk[i];
+        t->single[byte]++;
+        if (t->last >= 0) t->pair[t->last][byte]++;
+        t->last = byte;
+    }
+    t->total += (int64_t)n;
+}
+
+/* -sum p log p over the counts, in nats: log(total) - sum(c log c) / total. */
+static double entropy(const int64_t *count, int64_t n, int64_t total) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (count[i] > 0) sum += (double)count[i] * log((double)count[i]);
+    return total > 0 ? log((double)total) - sum / (double)total : 0;
+}
+
+/* H(b | a): each row's own entropy, weighted by how often the row was entered. */
+static double conditional_entropy(const struct tally *t) {
+    double sum = 0;
+    for (int64_t a = 0; a < SYMBOLS; a++) {
+        int64_t row = 0;
+        for (int64_t b = 0; b < SYMBOLS; b++) row += t->pair[a][b];
+        sum += (double)row * entropy(t->pair[a], SYMBOLS, row);
+    }
+    return t->total > 1 ? sum / (double)(t->total - 1) : 0;
+}
+
+static void summarise(const struct tally *t, struct text_stats *out) {
+    out->bytes = t->total;
+    out->distinct = 0;
+    for (int64_t i = 0; i < SYMBOLS; i++) out->distinct += t->single[i] > 0;
+    out->unigram_nats = entropy(t->single, SYMBOLS, t->total);
+    out->bigram_nats = conditional_entropy(t);
+}
+
+enum status text_stats_file(const char *path, struct text_stats *out, struct err *e) {
+    enum status st = OK;
+    struct sha256 *sha = NULL;
+    struct tally *tally = NULL;
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        st = FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+        goto done;
+    }
+    tally = calloc(1, sizeof *tally);
+    if (!tally) {
+        st = FAIL(e, ERR_MEMORY, "%zu bytes to count the bytes of %s", sizeof *tally, path);
+        goto done;
+    }
+    tally->last = -1;
+    st = sha256_create(&sha, e);
+    if (st != OK) goto done;
+    size_t n;
+    while ((n = fread(tally->chunk, 1, CHUNK, f)) > 0) {
+        sha256_add(sha, tally->chunk, n);
+        tally_add(tally, n);
+    }
+    if (ferror(f)) {
+        st = FAIL(e, ERR_IO, "read %s: %s", path, strerror(errno));
+        goto done;
+    }
+    summarise(tally, out);
+    sha256_finish(sha, out->sha256);
+done:
+    sha256_destroy(sha);
+    free(tally);
+    if (f) fclose(f);
+    return st;
+}
