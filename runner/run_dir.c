@@ -153,14 +153,16 @@ enum status run_dir_create(const char *runs, const char *name, const char *input
 }
 
 enum status run_dir_open(const char *path, struct run_dir *out, struct err *e) {
-    *out = (struct run_dir){ .lock_fd = -1 };
     char file[PATH_CAP], base[PATH_CAP];
-    path_base(base, path);
-    snprintf(out->id, sizeof out->id, "%.*s", (int)sizeof out->id - 1, base);
-    snprintf(out->path, sizeof out->path, "%s", path);
+    struct run_dir dir = { .lock_fd = -1 };
     TRY(path_join(file, path, "data/run.json", e));
-    if (!path_exists(file)) return FAIL(e, ERR_ARG, "%s is no run directory: no data/run.json", path);
-    TRY(take_lock(path, &out->lock_fd, e));
+    path_base(base, path);
+    snprintf(dir.id, sizeof dir.id, "%.*s", (int)sizeof dir.id - 1, base);
+    snprintf(dir.path, sizeof dir.path, "%s", path);
+    *out = dir;
+    if (!path_exists(file))
+        return FAIL(e, ERR_ARG, "%s is no run directory: no data/run.json", out->path);
+    TRY(take_lock(out->path, &out->lock_fd, e));
     enum status st = json_file_read(file, &out->run, e);
     if (st != OK) run_dir_close(out);
     return st;

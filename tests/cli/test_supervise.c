@@ -63,6 +63,10 @@ static int stand_in(const char *behaviour, const char *rank) {
     if (signals_open(&s, NULL) != OK) return 2;
     if (!strcmp(behaviour, "train")) return train_until_stopped(&s, 20);
     put("{\"event\":\"start\"}\n");
+    for (int64_t step = 1; !strcmp(behaviour, "stubborn"); step++) { /* SIGTERM is blocked */
+        put_step(step);
+        nap(20);
+    }
     put_step(1);
     if (!strcmp(behaviour, "crash")) {
         fprintf(stderr, "first words\nout of paper\n");
@@ -222,8 +226,8 @@ static void a_signal_stops_in_good_order(void **state) {
 
 static void a_second_signal_leaves_at_once(void **state) {
     struct fixture *f = *state;
-    f->signals_to_send = 100; /* one per event: the worker is slower to stop than to be told again */
-    struct attempt a = attempt(f, "train", 1, 0, 0, 60);
+    f->signals_to_send = 100; /* one per event */
+    struct attempt a = attempt(f, "stubborn", 1, 0, 0, 60);
     assert_int_equal(a.end, ATTEMPT_ABANDONED);
 }
 
