@@ -66,6 +66,8 @@ FLAGS_cpu_backend := -I$(GEN)
 $(BUILD)/kernels/cpu/cpu_backend.o: $(GEN)/interface_hash.h
 
 # Their loops are vectorised by the compiler, for the instruction set that each file names.
+FLAGS_matmul := -O3
+FLAGS_matmul_pack := -O3
 FLAGS_isa_avx512 := -O3
 FLAGS_isa_avx2 := -O3
 FLAGS_isa_neon := -O3

@@ -11,7 +11,7 @@
 
 enum { NR = NV * VEC_FLOATS };
 
-_Static_assert((int)MR <= (int)GEMM_MR_MAX && (int)NR <= (int)GEMM_NR_MAX, "isa.h bounds the micro-tile");
+_Static_assert((int)MR <= (int)GEMM_MR_MAX && (int)NR <= (int)GEMM_NR_MAX, "isa.h bounds them");
 
 /* The chains of one micro-tile stay in MR*NV registers; each k costs NV loads, MR broadcasts and
  * MR*NV fused multiply-adds. */

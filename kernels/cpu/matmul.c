@@ -1,0 +1,296 @@
+/* out = round(A B^T * scales + bias + beta * out + residual), bit for bit as backend.h defines it.
+ *
+ * Both operands are packed once into f32 panels (matmul_pack.c), which is where FP8 and BF16 are
+ * decoded, so that the inner loop is the same for all of them. Each output is one fma chain in k
+ * order: K is cut into chunks for the caches, and the partial chain waits in f32 between them, which
+ * changes nothing. Threads share the tiles of the output, so their number cannot matter.
+ *
+ *   super-block  what the three GEMM_FLOATS buffers hold: nearly always the whole matmul
+ *   tile         tile_m x tile_n panels: the unit of work of a thread; its partial sums stay in L2
+ *   micro-tile   mr x nr outputs in registers (isa_kernels.h), stored contiguously in the buffer */
+#include <omp.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul_pack.h"
+
+enum {
+    K_SUPER = 4096,    /* along K in a super-block: a multiple of every scale block */
+    K_CHUNK = 256,     /* along K at a time: a panel of B this long stays in L1 */
+    PACK_GROUP = 4,    /* panels packed at a time */
+    TILE_PANELS_A = 10, TILE_PANELS_B = 8,
+    TILES_PER_THREAD = 4 /* enough to even out the threads */
+};
+
+struct gemm {
+    const struct matmul_args *args;
+    const struct isa *isa;
+    struct operand a, b;
+    int64_t block;           /* 128 or 32: factors inside the sum; 0: at its end */
+    int64_t m_step, n_step, k_step; /* super-block */
+    int64_t tile_m, tile_n;  /* panels */
+    float *pack_a, *pack_b, *sums;
+};
+
+/* One super-block: rows [m0, m0+m) of A, [n0, n0+n) of B, [k0, k0+k). */
+struct super {
+    int64_t m0, m, n0, n, k0, k;
+    int64_t panels_a, panels_b;
+    int64_t stride_a, stride_b; /* floats of a packed panel: elements, then factors */
+    bool first, last;           /* along K */
+};
+
+/* ---- arguments ---- */
+
+static enum status check_operand(const struct tensor *x, const char *what, struct err *e) {
+    const struct scale *s = &x->scale;
+    if (x->dim[2] != 1 || x->dim[3] != 1)
+        return FAIL(e, ERR_ARG, "matmul: %s has more than two dimensions", what);
+    if (!dtype_is_fp8(x->dtype)) {
+        if (!(1 << x->dtype & IS_ACT))
+            return FAIL(e, ERR_ARG, "matmul: %s is %s", what, dtype_name(x->dtype));
+        if (s->kind != SCALE_NONE)
+            return FAIL(e, ERR_ARG, "matmul: %s is %s and has a scale", what, dtype_name(x->dtype));
+        if (x->stride[0] != 1 && x->stride[1] != 1)
+            return FAIL(e, ERR_ARG, "matmul: %s has no stride of 1", what);
+        return OK;
+    }
+    if (x->stride[1] != 1)
+        return FAIL(e, ERR_ARG, "matmul: %s is FP8 and not contiguous along K", what);
+    struct scale expect = scale_make(s->data, s->kind, x->dim[0], x->dim[1]);
+    if (s->kind == SCALE_NONE || !s->data)
+        return FAIL(e, ERR_ARG, "matmul: %s is FP8 without a scale", what);
+    if (s->dtype != expect.dtype || s->dim[0] != expect.dim[0] || s->dim[1] != expect.dim[1])
+        return FAIL(e, ERR_ARG, "matmul: the scale of %s is %s [%lld, %lld], not %s [%lld, %lld]",
+                    what, dtype_name(s->dtype), (long long)s->dim[0], (long long)s->dim[1],
+                    dtype_name(expect.dtype), (long long)expect.dim[0], (long long)expect.dim[1]);
+    return OK;
+}
+
+static int64_t scale_block(enum scale_kind kind) {
+    if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
+    return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
+}
+
+static enum status check_pair(const struct tensor *a, const struct tensor *b, struct err *e) {
+    if (a->dim[1] != b->dim[1])
+        return FAIL(e, ERR_ARG, "matmul: K is %lld in a, %lld in b", (long long)a->dim[1],
+                    (long long)b->dim[1]);
+    if (dtype_is_fp8(a->dtype) != dtype_is_fp8(b->dtype) ||
+        (!dtype_is_fp8(a->dtype) && a->dtype != b->dtype))
+        return FAIL(e, ERR_ARG, "matmul: a is %s, b is %s", dtype_name(a->dtype),
+                    dtype_name(b->dtype));
+    if (a->dtype == DTYPE_E5M2 && b->dtype == DTYPE_E5M2)
+        return FAIL(e, ERR_ARG, "matmul: e5m2 with e5m2, which no library multiplies");
+    if (a->scale.kind == SCALE_128X128 && b->scale.kind == SCALE_128X128)
+        return FAIL(e, ERR_ARG, "matmul: 128x128 with 128x128 scales, which no library multiplies");
+    if (scale_block(a->scale.kind) != scale_block(b->scale.kind))
+        return FAIL(e, ERR_ARG, "matmul: scale blocks of %lld along K in a, %lld in b",
+                    (long long)scale_block(a->scale.kind), (long long)scale_block(b->scale.kind));
+    return OK;
+}
+
+static enum status check_args(const struct matmul_args *m, struct err *e) {
+    TRY(check_operand(m->a, "a", e));
+    TRY(check_operand(m->b, "b", e));
+    TRY(check_pair(m->a, m->b, e));
+    int64_t rows = m->a->dim[0], cols = m->b->dim[0];
+    TRY(cpu_check(m->out, "matmul: out", IS_ACT, rows, cols, e));
+    if (m->bias) {
+        TRY(cpu_check(m->bias, "matmul: bias", IS_ACT, cols, 1, e));
+        if (cols > 1 && m->bias->stride[0] != 1) return FAIL(e, ERR_ARG, "matmul: bias is strided");
+    }
+    if (m->residual)
+        TRY(cpu_check(m->residual, "matmul: residual", 1 << m->out->dtype, rows, cols, e));
+    if (m->beta != 0.0f && m->beta != 1.0f)
+        return FAIL(e, ERR_ARG, "matmul: beta is %g, not 0 or 1", (double)m->beta);
+    if (m->beta != 0.0f && m->residual && m->residual->data == m->out->data)
+        return FAIL(e, ERR_ARG, "matmul: out is its own residual with beta 1");
+    return OK;
+}
+
+/* ---- plan ---- */
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Rows of an operand that a buffer holds, in whole panels. */
+static int64_t rows_held(const struct operand *o, int64_t k, int64_t block) {
+    int64_t floats = k + (block ? ceil_div(k, block) : 0);
+    int64_t held = GEMM_FLOATS / max64(floats, 1) / o->width * o->width;
+    return min64(held, round_up(o->rows, o->width));
+}
+
+static void plan(struct gemm *g, int threads) {
+    int64_t mr = g->a.width, nr = g->b.width;
+    g->k_step = min64(g->a.k, K_SUPER);
+    g->m_step = rows_held(&g->a, g->k_step, g->block);
+    g->n_step = rows_held(&g->b, g->k_step, g->block);
+    while (g->m_step * g->n_step > GEMM_FLOATS) {
+        if (g->m_step > g->n_step) g->m_step = round_up(g->m_step / 2, mr);
+        else g->n_step = round_up(g->n_step / 2, nr);
+    }
+    int64_t panels_a = ceil_div(min64(g->a.rows, g->m_step), mr);
+    int64_t panels_b = ceil_div(min64(g->b.rows, g->n_step), nr);
+    g->tile_m = TILE_PANELS_A;
+    g->tile_n = TILE_PANELS_B;
+    while (ceil_div(panels_a, g->tile_m) * ceil_div(panels_b, g->tile_n) <
+           (int64_t)threads * TILES_PER_THREAD) {
+        if (g->tile_m == 1 && g->tile_n == 1) break;
+        if (g->tile_m * mr >= g->tile_n * nr && g->tile_m > 1) g->tile_m = ceil_div(g->tile_m, 2);
+        else if (g->tile_n > 1) g->tile_n = ceil_div(g->tile_n, 2);
+        else g->tile_m = ceil_div(g->tile_m, 2);
+    }
+}
+
+/* ---- packing ---- */
+
+/* Group `i` of PACK_GROUP panels of one operand, all of the super-block's K. */
+static void pack_group(const struct gemm *g, const struct super *s, bool is_b, int64_t i,
+                       float *scratch) {
+    const struct operand *o = is_b ? &g->b : &g->a;
+    int64_t panels = is_b ? s->panels_b : s->panels_a, stride = is_b ? s->stride_b : s->stride_a;
+    float *out = (is_b ? g->pack_b : g->pack_a) + i * PACK_GROUP * stride;
+    int64_t row = (is_b ? s->n0 : s->m0) + i * PACK_GROUP * o->width;
+    int64_t count = min64(PACK_GROUP, panels - i * PACK_GROUP);
+    pack_panels(g->isa, o, row, count, s->k0, s->k, out, stride, scratch);
+    if (!g->block) return;
+    for (int64_t p = 0; p < count; p++)
+        pack_scales(o, row + p * o->width, s->k0, s->k, out + p * stride + s->k * o->width);
+}
+
+/* ---- one tile ---- */
+
+/* The micro-tile continued over [k, k + kn) of the super-block. */
+static void micro_tile(const struct gemm *g, const struct super *s, const float *a, const float *b,
+                       int64_t k, int64_t kn, float *sums) {
+    int64_t mr = g->a.width, nr = g->b.width;
+    if (!g->block) {
+        g->isa->gemm(kn, a + k * mr, b + k * nr, sums);
+        return;
+    }
+    const float *factors_a = a + s->k * mr, *factors_b = b + s->k * nr;
+    for (int64_t end = k + kn; k < end; k += g->block) {
+        int64_t j = k / g->block;
+        g->isa->gemm_scaled(min64(g->block, end - k), a + k * mr, b + k * nr, factors_a + j * mr,
+                            factors_b + j * nr, sums);
+    }
+}
+
+/* Everything after the sum, for `n` outputs of one row. values: the sums, overwritten. */
+static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
+                        float *other) {
+    const struct matmul_args *args = g->args;
+    if (!g->block && args->a->scale.kind != SCALE_NONE) {
+        float factor_a = operand_row_scale(&g->a, row);
+        const float *factors_b = args->b->scale.data;
+        if (args->b->scale.kind == SCALE_TENSOR) {
+            float factor = factor_a * factors_b[0];
+            for (int64_t j = 0; j < n; j++) values[j] = values[j] * factor;
+        } else {
+            for (int64_t j = 0; j < n; j++)
+                values[j] = values[j] * (factor_a * factors_b[col + j]);
+        }
+    }
+    if (args->bias) {
+        load_span(other, args->bias, col, n);
+        for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
+    }
+    if (args->beta != 0.0f) {
+        load_span(other, args->out, row * args->out->stride[0] + col, n);
+        for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
+    }
+    if (args->residual) {
+        load_span(other, args->residual, row * args->residual->stride[0] + col, n);
+        for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
+    }
+    store_span(args->out, row * args->out->stride[0] + col, values, n);
+}
+
+/* Panels [pa, pa_end) x [pb, pb_end); sums: their micro-tiles, row after row of them. */
+struct tile { int64_t pa, pa_end, pb, pb_end; float *sums; };
+
+static void finish_tile(const struct gemm *g, const struct super *s, const struct tile *t) {
+    enum { SPAN_MAX = TILE_PANELS_B * GEMM_NR_MAX };
+    float values[SPAN_MAX], other[SPAN_MAX];
+    int64_t mr = g->a.width, nr = g->b.width, col = s->n0 + t->pb * nr;
+    int64_t cols = min64(t->pb_end * nr, s->n) - t->pb * nr, panels = t->pb_end - t->pb;
+    for (int64_t i = t->pa * mr; i < min64(t->pa_end * mr, s->m); i++) {
+        const float *from = t->sums + (i / mr - t->pa) * panels * mr * nr + i % mr * nr;
+        for (int64_t p = 0; p < panels; p++)
+            memcpy(values + p * nr, from + p * mr * nr, (size_t)nr * sizeof(float));
+        finish_span(g, s->m0 + i, col, cols, values, other);
+    }
+}
+
+static void compute_tile(const struct gemm *g, const struct super *s, int64_t index) {
+    int64_t mr = g->a.width, nr = g->b.width, tiles_b = ceil_div(s->panels_b, g->tile_n);
+    struct tile t;
+    t.pa = index / tiles_b * g->tile_m;
+    t.pb = index % tiles_b * g->tile_n;
+    t.pa_end = min64(t.pa + g->tile_m, s->panels_a);
+    t.pb_end = min64(t.pb + g->tile_n, s->panels_b);
+    /* Tiles of one row of tiles lie behind each other. */
+    t.sums = g->sums + (t.pa * s->panels_b + t.pb * (t.pa_end - t.pa)) * mr * nr;
+    int64_t count = (t.pa_end - t.pa) * (t.pb_end - t.pb);
+    if (s->first) memset(t.sums, 0, (size_t)(count * mr * nr) * sizeof(float));
+    for (int64_t k = 0; k < s->k; k += K_CHUNK)
+        for (int64_t pb = t.pb; pb < t.pb_end; pb++)
+            for (int64_t pa = t.pa; pa < t.pa_end; pa++)
+                micro_tile(g, s, g->pack_a + pa * s->stride_a, g->pack_b + pb * s->stride_b, k,
+                           min64(K_CHUNK, s->k - k),
+                           t.sums + ((pa - t.pa) * (t.pb_end - t.pb) + pb - t.pb) * mr * nr);
+    if (s->last) finish_tile(g, s, &t);
+}
+
+/* ---- super-blocks ---- */
+
+static struct super super_at(const struct gemm *g, int64_t m0, int64_t n0, int64_t k0) {
+    struct super s = { .m0 = m0, .n0 = n0, .k0 = k0 };
+    s.m = min64(g->m_step, g->a.rows - m0);
+    s.n = min64(g->n_step, g->b.rows - n0);
+    s.k = min64(g->k_step, g->a.k - k0);
+    s.panels_a = ceil_div(s.m, g->a.width);
+    s.panels_b = ceil_div(s.n, g->b.width);
+    int64_t floats = s.k + (g->block ? ceil_div(s.k, g->block) : 0);
+    s.stride_a = floats * g->a.width;
+    s.stride_b = floats * g->b.width;
+    s.first = k0 == 0;
+    s.last = k0 + s.k == g->a.k;
+    return s;
+}
+
+/* Called by every thread of the team. */
+static void compute_super(const struct gemm *g, const struct super *s, float *scratch) {
+    int64_t groups_a = ceil_div(s->panels_a, PACK_GROUP);
+    int64_t groups = groups_a + ceil_div(s->panels_b, PACK_GROUP);
+#pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < groups; i++)
+        pack_group(g, s, i >= groups_a, i < groups_a ? i : i - groups_a, scratch);
+    int64_t tiles = ceil_div(s->panels_a, g->tile_m) * ceil_div(s->panels_b, g->tile_n);
+#pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < tiles; i++) compute_tile(g, s, i);
+}
+
+enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e) {
+    TRY(check_args(args, e));
+    struct cpu_backend *cpu = cpu_of(b);
+    int64_t k = args->a->dim[1], block = scale_block(args->a->scale.kind);
+    struct gemm g = {
+        .args = args, .isa = cpu->isa, .block = block,
+        .a = { args->a, args->a->dim[0], k, block, cpu->isa->mr },
+        .b = { args->b, args->b->dim[0], k, block, cpu->isa->nr },
+        .pack_a = cpu->gemm_a, .pack_b = cpu->gemm_b, .sums = cpu->gemm_c,
+    };
+    plan(&g, cpu->threads);
+#pragma omp parallel num_threads(cpu->threads)
+    for (int64_t m0 = 0; m0 < g.a.rows; m0 += g.m_step)
+        for (int64_t n0 = 0; n0 < g.b.rows; n0 += g.n_step) {
+            int64_t k0 = 0;
+            do { /* K may be 0: the sums are then 0 */
+                struct super s = super_at(&g, m0, n0, k0);
+                compute_super(&g, &s, cpu_scratch(b, omp_get_thread_num()));
+                k0 += g.k_step;
+            } while (k0 < k);
+        }
+    return OK;
+}
