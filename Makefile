@@ -63,7 +63,8 @@ $(GEN)/interface_hash.h: $(sort $(wildcard kernels/*.h))
 	@mkdir -p $(@D)
 	$(Q)printf '#define FP8LAB_INTERFACE_HASH "%s"\n' "$$(cat $^ | sha256sum | cut -d' ' -f1)" > $@
 FLAGS_cpu_backend := -I$(GEN)
-$(BUILD)/kernels/cpu/cpu_backend.o: $(GEN)/interface_hash.h
+FLAGS_backends := -I$(GEN)
+$(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/backends.o: $(GEN)/interface_hash.h
 
 # Their loops are vectorised by the compiler, for the instruction set that each file names.
 FLAGS_matmul := -O3

@@ -1,0 +1,24 @@
+/* The backends by name: the only file that knows which there are. cpu is linked in; cuda is a plugin,
+ * libfp8lab_cuda.so, looked for beside the executable and in ../lib/fp8lab. */
+#ifndef FP8LAB_RUNNER_BACKENDS_H
+#define FP8LAB_RUNNER_BACKENDS_H
+
+#include "kernels/backend.h"
+
+struct backend_handle {
+    struct backend *backend; /* owned */
+    void *plugin;            /* of dlopen; NULL for cpu */
+};
+
+/* name: "cpu", "cuda" or "auto" (cuda where its plugin and a GPU are there, else cpu). threads: for
+ * cpu, 0 = one per processor; device: for cuda, the index of the GPU.
+ * ERR_ARG for another name; ERR_UNSUPPORTED where there is no plugin (naming the places looked at), or
+ * where it was built from other interface headers (naming both hashes). */
+NODISCARD enum status backend_open(const char *name, int64_t threads, int64_t device,
+                                   struct backend_handle *out, struct err *e);
+void backend_close(struct backend_handle *h); /* safe on a zeroed struct */
+
+/* The name that "auto" stands for here; other names are returned as they are. */
+const char *backend_choose(const char *name);
+
+#endif
