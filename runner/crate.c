@@ -83,8 +83,7 @@ static void add_frame(struct crate *c) {
                      reference("./"), "conformsTo", reference(CRATE_URI)));
     add(c, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:O, s:o}", "@id", "./", "@type",
                      "Dataset", "name", id, "description", about, "datePublished", ended, "license",
-                     "The experiment's owner decides; nothing in a run bundle is licensed by fp8lab",
-                     "conformsTo", reference(PROFILE_URI), "hasPart", c->parts, "mentions",
+                     "As the owner of the experiment decides", "conformsTo", reference(PROFILE_URI), "hasPart", c->parts, "mentions",
                      reference("#run")));
     add(c, json_pack("{s:s, s:s, s:s, s:s}", "@id", PROFILE_URI, "@type", "CreativeWork", "name",
                      "Process Run Crate", "version", "0.5"));
@@ -97,6 +96,13 @@ static void add_frame(struct crate *c) {
                      "Bundles do not record who ran them; the machine is in system/facts.json"));
 }
 
+/* The profile's schema knows "+00:00", not "Z". */
+static json_t *zoned(const char *utc) {
+    size_t n = strlen(utc);
+    return n && utc[n - 1] == 'Z' ? json_sprintf("%.*s+00:00", (int)(n - 1), utc)
+                                  : json_string(utc);
+}
+
 static void add_action(struct crate *c) {
     const char *status = json_text(c->run, "status", "unknown");
     const json_t *error = json_object_get(c->run, "error");
@@ -106,13 +112,13 @@ static void add_action(struct crate *c) {
                   "CreateAction", "name", json_text(c->run, "id", "run"), "description",
                   "Training as the experiment's script says", "instrument", reference("#fp8lab"),
                   "agent", reference("#operator"), "actionStatus",
-                  reference(completed ? "http://schema.org/CompletedActionStatus"
-                                      : "http://schema.org/FailedActionStatus"),
+                  json_string(completed ? "http://schema.org/CompletedActionStatus"
+                                        : "http://schema.org/FailedActionStatus"),
                   "object", c->objects, "result", c->results);
     const char *started = json_text(c->run, "started", NULL);
     const char *ended = json_text(c->run, "ended", NULL);
-    if (started) json_object_set_new(action, "startTime", json_string(started));
-    if (ended) json_object_set_new(action, "endTime", json_string(ended));
+    if (started) json_object_set_new(action, "startTime", zoned(started));
+    if (ended) json_object_set_new(action, "endTime", zoned(ended));
     if (!completed) {
         const char *text = json_text(error, "text", NULL);
         json_object_set_new(action, "error",
@@ -130,10 +136,8 @@ enum status crate_write(const char *dir, const json_t *run, const struct tree *f
         if (starts(files->file[i].path, "data/")) add_file(&c, &files->file[i]);
     add_frame(&c);
     add_action(&c);
-    json_t *document = json_pack("{s:[s,s], s:O}", "@context",
-                                 "https://w3id.org/ro/crate/1.1/context",
-                                 "https://w3id.org/ro/terms/workflow-run/context", "@graph",
-                                 c.graph);
+    json_t *document = json_pack("{s:s, s:O}", "@context",
+                                 "https://w3id.org/ro/crate/1.1/context", "@graph", c.graph);
     enum status st = document ? path_join(path, dir, "data/ro-crate-metadata.json", e)
                               : FAIL(e, ERR_MEMORY, "no memory for the RO-Crate of %s", dir);
     if (st == OK) st = json_file_write(path, document, e);
