@@ -69,6 +69,8 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/backends.o: $(GEN)/interface_
 # Their loops are vectorised by the compiler, for the instruction set that each file names.
 FLAGS_matmul := -O3
 FLAGS_matmul_pack := -O3
+FLAGS_sink := -O3
+FLAGS_quantise := -O3
 FLAGS_isa_avx512 := -O3
 FLAGS_isa_avx2 := -O3
 FLAGS_isa_neon := -O3

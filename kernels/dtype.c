@@ -37,7 +37,7 @@ float fp8_decode(enum dtype t, uint8_t code) {
 uint8_t e8m0_encode_up(float x) {
     uint32_t u = f32_bits(x), exponent = (u >> 23) & 0xFFu, mantissa = u & 0x7FFFFFu;
     if (exponent == 0xFF) return mantissa ? 0xFF : 0xFE;
-    /* An f32 subnormal up to 2^-127 (mantissa 0x400000) is code 0; the rest round up like any other. */
+    /* An f32 subnormal up to 2^-127 (mantissa 0x400000) is code 0; the rest round up. */
     bool up = mantissa > 0 && exponent != 0xFE && !(exponent == 0 && mantissa <= 0x400000u);
     return (uint8_t)(exponent + up);
 }

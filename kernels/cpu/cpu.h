@@ -96,12 +96,16 @@ enum { /* sets of dtypes */
     IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_FP8 = IS_E4M3 | IS_E5M2,
     IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
 };
+/* Whether the elements of x lie behind each other in row-major order. */
+bool cpu_is_packed(const struct tensor *x);
 /* ERR_ARG unless x is there, of one of the dtypes, [rows, cols] seen as [dim 0, the rest] (-1: any
  * extent), and its rows are contiguous. `what` names operator and operand: "rmsnorm_fwd: gain". */
 NODISCARD enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
                                 int64_t cols, struct err *e);
-/* cpu_check of every part of a sink whose value is [rows, cols]: dtypes, shapes, scale kinds, what
- * each source needs. A producer calls it before it writes anything. */
+/* ERR_ARG unless an FP8 tensor has a scale of its kind's dtype and shape. */
+NODISCARD enum status cpu_check_scale(const struct tensor *x, const char *what, struct err *e);
+/* cpu_check of every part of a sink whose value, packed, holds [rows, cols]: dtypes, shapes, scale
+ * kinds, what each source needs. A producer calls it before it writes anything. */
 NODISCARD enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
                                      int64_t cols, struct err *e);
 
@@ -109,6 +113,8 @@ NODISCARD enum status cpu_check_sink(const struct sink *s, const char *what, int
  * those must wait for the amax of the whole tensor (quantise_finish). Cannot fail after
  * cpu_check_sink. */
 void cpu_sink_emit(struct backend *b, const struct sink *s);
+/* The codes that had to wait (quantise_finish). */
+void cpu_sink_finish(struct backend *b, const struct sink *s);
 
 /* ---- collectives of one rank (comm.c) and the operators, in the order of the table --------- */
 

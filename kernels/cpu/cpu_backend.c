@@ -107,18 +107,9 @@ static void zero_row(const struct tensor *x, int64_t at, int64_t bytes) {
     for (int64_t l = 0; l < x->dim[3]; l++) memset(p + l * x->stride[3] * bytes, 0, (size_t)bytes);
 }
 
-static bool is_packed(const struct tensor *x) {
-    int64_t expect = 1;
-    for (int d = 3; d >= 0; d--) {
-        if (x->dim[d] != 1 && x->stride[d] != expect) return false;
-        expect *= x->dim[d];
-    }
-    return true;
-}
-
 static enum status cpu_zero(struct backend *b, int lane, const struct tensor *x, struct err *e) {
     int64_t bytes = dtype_bytes(x->dtype);
-    if (is_packed(x)) memset(x->data, 0, (size_t)(tensor_count(x) * bytes));
+    if (cpu_is_packed(x)) memset(x->data, 0, (size_t)(tensor_count(x) * bytes));
     else FOR_ROWS(x, i, j, k) zero_row(x, row_offset(x, i, j, k), bytes);
     return OK;
 }
@@ -153,7 +144,7 @@ static enum status cpu_copy(struct backend *b, int lane, const struct tensor *ou
     if (out->dtype != x->dtype && !act)
         return FAIL(e, ERR_ARG, "copy: from %s to %s", dtype_name(x->dtype),
                     dtype_name(out->dtype));
-    if (is_packed(out) && is_packed(x) && act) {
+    if (cpu_is_packed(out) && cpu_is_packed(x) && act) {
         int64_t n = tensor_count(x);
         if (out->dtype == x->dtype) memcpy(out->data, x->data, (size_t)(n * dtype_bytes(x->dtype)));
         else if (x->dtype == DTYPE_BF16) cpu_of(b)->isa->bf16_decode(out->data, x->data, n);

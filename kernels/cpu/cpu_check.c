@@ -1,14 +1,17 @@
 /* Argument checks shared by the operators: each names the operator and the operand. */
 #include "kernels/cpu/cpu.h"
 
-static bool rows_contiguous(const struct tensor *x) {
+/* Whether dimensions first..3 are packed behind each other. */
+static bool contiguous_from(const struct tensor *x, int first) {
     int64_t expect = 1;
-    for (int d = 3; d >= 1; d--) {
+    for (int d = 3; d >= first; d--) {
         if (x->dim[d] != 1 && x->stride[d] != expect) return false;
         expect *= x->dim[d];
     }
     return true;
 }
+
+bool cpu_is_packed(const struct tensor *x) { return contiguous_from(x, 0); }
 
 enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
                       int64_t cols, struct err *e) {
@@ -19,6 +22,76 @@ enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int6
     if ((rows >= 0 && r != rows) || (cols >= 0 && c != cols))
         return FAIL(e, ERR_ARG, "%s is [%lld, %lld], not [%lld, %lld]", what, (long long)r,
                     (long long)c, (long long)rows, (long long)cols);
-    if (!rows_contiguous(x)) return FAIL(e, ERR_ARG, "%s has rows that are not contiguous", what);
+    if (!contiguous_from(x, 1))
+        return FAIL(e, ERR_ARG, "%s has rows that are not contiguous", what);
     return OK;
+}
+
+enum status cpu_check_scale(const struct tensor *x, const char *what, struct err *e) {
+    const struct scale *s = &x->scale;
+    if (s->kind <= SCALE_NONE || s->kind > SCALE_32X32 || !s->data)
+        return FAIL(e, ERR_ARG, "%s: %s without a scale", what, dtype_name(x->dtype));
+    struct scale expect = scale_make(s->data, s->kind, x->dim[0], x->dim[1]);
+    if (s->dtype != expect.dtype || s->dim[0] != expect.dim[0] || s->dim[1] != expect.dim[1])
+        return FAIL(e, ERR_ARG, "%s: the scale is %s [%lld, %lld], not %s [%lld, %lld]", what,
+                    dtype_name(s->dtype), (long long)s->dim[0], (long long)s->dim[1],
+                    dtype_name(expect.dtype), (long long)expect.dim[0], (long long)expect.dim[1]);
+    return OK;
+}
+
+/* The codes of a sink, or their twin: [rows, k] FP8, contiguous along k, with a scale. */
+static enum status check_codes(const struct tensor *x, const char *what, const char *which,
+                               int64_t rows, int64_t k, struct err *e) {
+    if (!dtype_is_fp8(x->dtype))
+        return FAIL(e, ERR_ARG, "%s: %s are %s", what, which, dtype_name(x->dtype));
+    if (x->dim[0] != rows || tensor_cols(x) != k || x->dim[1] != k)
+        return FAIL(e, ERR_ARG, "%s: %s are [%lld, %lld], not [%lld, %lld]", what, which,
+                    (long long)x->dim[0], (long long)tensor_cols(x), (long long)rows, (long long)k);
+    if (!x->data) return OK;
+    if (x->stride[1] != 1 || x->stride[0] < k)
+        return FAIL(e, ERR_ARG, "%s: %s are not contiguous along K", what, which);
+    return cpu_check_scale(x, what, e);
+}
+
+static enum status check_source(const struct sink *s, const char *what, enum scale_kind kind,
+                                struct err *e) {
+    bool tensor_wide = kind == SCALE_TENSOR;
+    bool mx = kind == SCALE_1X32 || kind == SCALE_32X32;
+    if (s->source == SCALE_SOURCE_NONE)
+        return FAIL(e, ERR_ARG, "%s: codes without a source of scales", what);
+    if (tensor_wide != (s->source != SCALE_SOURCE_BLOCK))
+        return FAIL(e, ERR_ARG, "%s: a scale %s the source of scales given", what,
+                    tensor_wide ? "for the whole tensor does not fit" : "per block does not fit");
+    if (mx != (s->rule.constants == QUANT_MX))
+        return FAIL(e, ERR_ARG, "%s: e8m0 scales and the mx rule go together only", what);
+    if (s->source == SCALE_SOURCE_KNOWN)
+        TRY(cpu_check(s->multiplier, "sink: multiplier", IS_F32, 1, 1, e));
+    if (s->source == SCALE_SOURCE_AMAX && !s->amax)
+        return FAIL(e, ERR_ARG, "%s: current scaling needs an amax slot", what);
+    return OK;
+}
+
+enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows, int64_t cols,
+                           struct err *e) {
+    if (!s || !s->value || !s->value->data) return FAIL(e, ERR_ARG, "%s: sink without value", what);
+    if (!(1 << s->value->dtype & IS_ACT))
+        return FAIL(e, ERR_ARG, "%s: value is %s", what, dtype_name(s->value->dtype));
+    if (tensor_count(s->value) != rows * cols || !cpu_is_packed(s->value))
+        return FAIL(e, ERR_ARG, "%s: value is not %lld x %lld packed elements", what,
+                    (long long)rows, (long long)cols);
+    if (s->amax) TRY(cpu_check(s->amax, "sink: amax", IS_U32, 1, 1, e));
+    if (s->stats) TRY(cpu_check(s->stats, "sink: stats", IS_U64, 2, 1, e));
+    const struct tensor *codes = s->codes, *twin = codes ? codes->transposed : NULL;
+    if (!codes) {
+        if (s->source == SCALE_SOURCE_NONE) return OK;
+        return FAIL(e, ERR_ARG, "%s: a source of scales without codes", what);
+    }
+    if (!codes->data && !(twin && twin->data)) return FAIL(e, ERR_ARG, "%s: codes are empty", what);
+    TRY(check_codes(codes, what, "codes", rows, cols, e));
+    if (twin) TRY(check_codes(twin, what, "transposed codes", cols, rows, e));
+    if (twin && !twin->data) return FAIL(e, ERR_ARG, "%s: transposed codes are empty", what);
+    if (twin && codes->data &&
+        (twin->scale.kind != codes->scale.kind || twin->dtype != codes->dtype))
+        return FAIL(e, ERR_ARG, "%s: codes and transposed codes differ in dtype or scale", what);
+    return check_source(s, what, codes->data ? codes->scale.kind : twin->scale.kind, e);
 }

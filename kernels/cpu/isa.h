@@ -22,10 +22,11 @@ struct isa {
 
     /* n codes to f32, exact (dtype.h). */
     void (*fp8_decode)(enum dtype t, float *out, const uint8_t *codes, int64_t n);
-    /* out[i] = encode(x[i] * m), nearest even, saturating, NaN -> 0x7F. */
-    void (*fp8_encode)(enum dtype t, uint8_t *out, const float *x, int64_t n, float m);
-    /* The same with one multiplier per element. */
-    void (*fp8_encode_each)(enum dtype t, uint8_t *out, const float *x, int64_t n, const float *m);
+    /* out[i] = encode(x[i] * m[i]): the product rounded to f32, then nearest even, saturating. */
+    void (*fp8_encode)(enum dtype t, uint8_t *out, const float *x, const float *m, int64_t n);
+    /* count[0] += elements with |x*m| above the format's maximum, count[1] += x != 0 as code 0. */
+    void (*fp8_stats)(enum dtype t, const uint8_t *codes, const float *x, const float *m, int64_t n,
+                      uint32_t count[2]);
     void (*bf16_decode)(float *out, const uint16_t *x, int64_t n);
     void (*bf16_encode)(uint16_t *out, const float *x, int64_t n);
     /* Maximum of |x| bits over n elements: NaN and infinity are kept. */

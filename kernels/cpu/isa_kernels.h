@@ -61,20 +61,25 @@ ISA_TARGET static void isa_fp8_decode(enum dtype t, float *out, const uint8_t *c
         for (int64_t i = 0; i < n; i++) out[i] = e5m2_decode_inline(codes[i]);
 }
 
-ISA_TARGET static void isa_fp8_encode(enum dtype t, uint8_t *out, const float *x, int64_t n,
-                                      float m) {
-    if (t == DTYPE_E4M3)
-        for (int64_t i = 0; i < n; i++) out[i] = e4m3_encode_inline(x[i] * m);
-    else
-        for (int64_t i = 0; i < n; i++) out[i] = e5m2_encode_inline(x[i] * m);
-}
-
-ISA_TARGET static void isa_fp8_encode_each(enum dtype t, uint8_t *out, const float *x, int64_t n,
-                                           const float *m) {
+ISA_TARGET static void isa_fp8_encode(enum dtype t, uint8_t *out, const float *x, const float *m,
+                                      int64_t n) {
     if (t == DTYPE_E4M3)
         for (int64_t i = 0; i < n; i++) out[i] = e4m3_encode_inline(x[i] * m[i]);
     else
         for (int64_t i = 0; i < n; i++) out[i] = e5m2_encode_inline(x[i] * m[i]);
+}
+
+ISA_TARGET static void isa_fp8_stats(enum dtype t, const uint8_t *codes, const float *x,
+                                     const float *m, int64_t n, uint32_t count[2]) {
+    float max = t == DTYPE_E4M3 ? 448.0f : 57344.0f;
+    uint32_t saturated = 0, flushed = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float y = x[i] * m[i];
+        saturated += y > max || y < -max;
+        flushed += (f32_bits(x[i]) & 0x7FFFFFFFu) != 0 && (codes[i] & 0x7F) == 0;
+    }
+    count[0] += saturated;
+    count[1] += flushed;
 }
 
 ISA_TARGET static void isa_bf16_decode(float *out, const uint16_t *x, int64_t n) {
@@ -104,5 +109,5 @@ ISA_TARGET static void isa_amax_each(uint32_t *max, const float *x, int64_t n) {
 #define ISA_KERNELS                                                                          \
     .mr = MR, .nr = NR, .gemm = isa_gemm, .gemm_scaled = isa_gemm_scaled,                    \
     .fp8_decode = isa_fp8_decode, .fp8_encode = isa_fp8_encode,                              \
-    .fp8_encode_each = isa_fp8_encode_each, .bf16_decode = isa_bf16_decode,                  \
+    .fp8_stats = isa_fp8_stats, .bf16_decode = isa_bf16_decode,                              \
     .bf16_encode = isa_bf16_encode, .amax = isa_amax, .amax_each = isa_amax_each

@@ -2,7 +2,7 @@
  *
  * Both operands are packed once into f32 panels (matmul_pack.c), which is where FP8 and BF16 are
  * decoded, so that the inner loop is the same for all of them. Each output is one fma chain in k
- * order: K is cut into chunks for the caches, and the partial chain waits in f32 between them, which
+ * order: K is cut into chunks for the caches, and a partial chain waits in f32 between them, which
  * changes nothing. Threads share the tiles of the output, so their number cannot matter.
  *
  *   super-block  what the three GEMM_FLOATS buffers hold: nearly always the whole matmul
@@ -42,28 +42,21 @@ struct super {
 /* ---- arguments ---- */
 
 static enum status check_operand(const struct tensor *x, const char *what, struct err *e) {
-    const struct scale *s = &x->scale;
+    if (!x || !x->data) return FAIL(e, ERR_ARG, "%s is missing", what);
     if (x->dim[2] != 1 || x->dim[3] != 1)
-        return FAIL(e, ERR_ARG, "matmul: %s has more than two dimensions", what);
+        return FAIL(e, ERR_ARG, "%s has more than two dimensions", what);
     if (!dtype_is_fp8(x->dtype)) {
         if (!(1 << x->dtype & IS_ACT))
-            return FAIL(e, ERR_ARG, "matmul: %s is %s", what, dtype_name(x->dtype));
-        if (s->kind != SCALE_NONE)
-            return FAIL(e, ERR_ARG, "matmul: %s is %s and has a scale", what, dtype_name(x->dtype));
+            return FAIL(e, ERR_ARG, "%s is %s", what, dtype_name(x->dtype));
+        if (x->scale.kind != SCALE_NONE)
+            return FAIL(e, ERR_ARG, "%s is %s and has a scale", what, dtype_name(x->dtype));
         if (x->stride[0] != 1 && x->stride[1] != 1)
-            return FAIL(e, ERR_ARG, "matmul: %s has no stride of 1", what);
+            return FAIL(e, ERR_ARG, "%s has no stride of 1", what);
         return OK;
     }
     if (x->stride[1] != 1)
-        return FAIL(e, ERR_ARG, "matmul: %s is FP8 and not contiguous along K", what);
-    struct scale expect = scale_make(s->data, s->kind, x->dim[0], x->dim[1]);
-    if (s->kind == SCALE_NONE || !s->data)
-        return FAIL(e, ERR_ARG, "matmul: %s is FP8 without a scale", what);
-    if (s->dtype != expect.dtype || s->dim[0] != expect.dim[0] || s->dim[1] != expect.dim[1])
-        return FAIL(e, ERR_ARG, "matmul: the scale of %s is %s [%lld, %lld], not %s [%lld, %lld]",
-                    what, dtype_name(s->dtype), (long long)s->dim[0], (long long)s->dim[1],
-                    dtype_name(expect.dtype), (long long)expect.dim[0], (long long)expect.dim[1]);
-    return OK;
+        return FAIL(e, ERR_ARG, "%s is FP8 and not contiguous along K", what);
+    return cpu_check_scale(x, what, e);
 }
 
 static int64_t scale_block(enum scale_kind kind) {
@@ -90,8 +83,8 @@ static enum status check_pair(const struct tensor *a, const struct tensor *b, st
 }
 
 static enum status check_args(const struct matmul_args *m, struct err *e) {
-    TRY(check_operand(m->a, "a", e));
-    TRY(check_operand(m->b, "b", e));
+    TRY(check_operand(m->a, "matmul: a", e));
+    TRY(check_operand(m->b, "matmul: b", e));
     TRY(check_pair(m->a, m->b, e));
     int64_t rows = m->a->dim[0], cols = m->b->dim[0];
     TRY(cpu_check(m->out, "matmul: out", IS_ACT, rows, cols, e));
