@@ -38,6 +38,12 @@ $(BUILD)/fp8lab: $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(LIBS)
 
+# The same program, which finds its libraries in ../lib beside it. The old kind of run path
+# (DT_RPATH): unlike the new kind it also serves the libraries that libraries load.
+$(BUILD)/fp8lab-relocatable: $(BUILD)/runner/main.o $(ROOMS)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(LIBS) -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib'
+
 $(KERNELS_LIB): $(call objs,$(KERNELS_SRC))
 $(MODEL_LIB): $(call objs,$(MODEL_SRC))
 $(RUNNER_LIB): $(call objs,$(RUNNER_SRC))
@@ -109,7 +115,7 @@ test-setup:
 	@tests/support/venv.sh build/venv
 
 .PHONY: test-build
-test-build: $(BUILD)/fp8lab $(TEST_BIN)
+test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(TEST_BIN)
 
 .PHONY: test
 test: test-setup ## set up, build and run the tests; CONFIG=asan: address and undefined sanitizers
@@ -141,8 +147,8 @@ demo: ## set up, build, train the quick start in four recipes on real text, and 
 
 # ---- the rest ------------------------------------------------------------------------------------
 .PHONY: dist
-dist: $(BUILD)/fp8lab ## a folder that runs elsewhere: dist/fp8lab, with its own libraries
-	@containers/dist.sh $(BUILD) dist/fp8lab
+dist: $(BUILD)/fp8lab-relocatable ## a folder that runs elsewhere: dist/fp8lab, with its own libraries
+	@containers/dist.sh $< dist/fp8lab
 
 .PHONY: info
 info: ## show what was found, and what is skipped because it was not

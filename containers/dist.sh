@@ -1,0 +1,35 @@
+#!/bin/bash
+# Lays out a folder that runs on another machine of the same architecture with an equal or newer C
+# library: containers/dist.sh PROGRAM OUT
+#
+#   OUT/bin/fp8lab   OUT/lib/*.so*   OUT/experiments/   OUT/licenses/   OUT/README.md
+#
+# PROGRAM is fp8lab linked with DT_RPATH (make dist sees to it). Every library that it loads, and
+# those load, comes along with its licence, bar the C library itself.
+set -eu
+
+program=$1
+out=$2
+rm -rf "$out"
+mkdir -p "$out"/{bin,lib,licenses}
+cp "$program" "$out/bin/fp8lab"
+strip --strip-debug "$out/bin/fp8lab"
+
+# The C library and its loader belong to the machine: mixing two of them does not work.
+of_the_c_library='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv)\.so'
+ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' |
+    while read -r name path; do
+        if [[ $name =~ $of_the_c_library ]]; then continue; fi
+        cp -L "$path" "$out/lib/$name"
+        # dpkg knows the path of before or after the merge of /lib into /usr/lib.
+        package=$(dpkg -S "$(realpath "$path")" 2>/dev/null ||
+            dpkg -S "${path#/usr}" 2>/dev/null || dpkg -S "$path" 2>/dev/null || true)
+        package=${package%%:*}
+        if [ -n "$package" ] && [ -e "/usr/share/doc/$package/copyright" ]; then
+            cp -L "/usr/share/doc/$package/copyright" "$out/licenses/$package"
+        fi
+    done
+cp -r experiments "$out/"
+cp README.md "$out/"
+cp LICENSE "$out/licenses/fp8lab"
+echo "$out: $(du -sh "$out" | cut -f1), $(find "$out/lib" -name '*.so*' | wc -l) libraries"

@@ -1,0 +1,91 @@
+#!/bin/bash
+# Fails on an include that goes against the arrows, on a way to end the process outside
+# runner/main.c, and on file-scope mutable state in what was built.
+#
+#   tests/house/arrows.sh [ROOT]        ROOT: another tree with the same rooms; default: here
+#
+#   experiments -> runner -> model -> kernels/*.h <- kernels/cpu, kernels/cuda
+set -u
+cd "${1:-.}" || exit 2
+failed=0
+
+fail() {
+    echo "$1"
+    failed=1
+}
+
+# Every #include of the sources under $1 (given as a list of files) as "file:line:target", where
+# target keeps its quotes or angle brackets.
+includes() {
+    grep -nHE '^[[:space:]]*#[[:space:]]*include' "$@" /dev/null |
+        sed -E 's/^([^:]*:[0-9]+):[[:space:]]*#[[:space:]]*include[[:space:]]*([<"][^>"]*[>"]).*/\1:\2/'
+}
+
+# room NAME GLOBS... -- ALLOWED-REGEX: all quoted includes of the files must match the regex.
+room() {
+    local name=$1 files=() line target
+    shift
+    while [ "$1" != -- ]; do
+        [ ! -e "$1" ] || files+=("$1")
+        shift
+    done
+    [ ${#files[@]} -gt 0 ] || return 0
+    while IFS= read -r line; do
+        target=${line#*:*:}
+        if ! [[ $target =~ ^\"$2\"$ ]]; then fail "${line%:*}: $name may not include $target"; fi
+    done < <(includes "${files[@]}" | grep ':"')
+}
+
+# kernels/*.h is the interface; what a backend keeps to itself lies in its folder.
+iface='kernels/[a-z0-9_]+\.h'
+room "the kernel interface" kernels/*.[ch] -- "$iface"
+room "kernels/cpu" kernels/cpu/*.[ch] -- "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|interface_hash\.h)"
+room "kernels/cuda" kernels/cuda/*.{c,h,cu,cuh} -- \
+    "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|interface_hash\.h)"
+room "model" model/*.[ch] -- "(model/[a-z0-9_]+\.h|$iface)"
+shopt -s extglob nullglob
+room "runner" runner/!(backends).[ch] -- "((runner|model|kernels)/[a-z0-9_]+\.(h|inc)|[a-z0-9_]+_gen\.h)"
+room "runner/backends.c" runner/backends.c -- "(runner|model|kernels|kernels/cpu)/[a-z0-9_]+\.h"
+
+# Libraries by their headers. $1: a regex of angle-bracket targets; the rest: files that must not.
+forbid() {
+    local what=$1 pattern=$2 line
+    shift 2
+    [ $# -gt 0 ] || return 0
+    while IFS= read -r line; do
+        fail "${line%:*}: $what may not include ${line#*:*:}"
+    done < <(includes "$@" | grep -E ":<($pattern)>")
+}
+lua='lua[^>]*|lauxlib\.h|lualib\.h'
+others='archive[^>]*|pcre2\.h|openssl/[^>]*|jansson\.h'
+gpu='cuda[^>]*|cublas[^>]*|nccl\.h|cudnn[^>]*|nvml\.h'
+forbid "kernels" "$lua|$others" kernels/*.[ch] kernels/*/*
+forbid "the kernel interface" "$gpu|immintrin\.h|arm_neon\.h|omp\.h" kernels/*.h
+forbid "the CPU backend" "$gpu" kernels/cpu/*
+forbid "model" "$lua|$gpu|archive[^>]*|pcre2\.h" model/*.[ch]
+forbid "runner" "$gpu|immintrin\.h|arm_neon\.h" runner/*.[ch]
+
+# Ending the process: main.c alone, and it returns. _exit is for the child between fork and exec.
+while IFS= read -r line; do
+    fail "$line only runner/main.c ends the process"
+done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/!(main).[ch]; do
+    sed -E 's@/\*.*\*/@@; s@//.*@@; s@^ \* .*@@' "$file" |
+        grep -nE '(^|[^_[:alnum:].>])(exit|abort|quick_exit)[[:space:]]*\(' |
+        sed "s@^\([0-9]*\):.*@$file:\1:@"
+done)
+
+# State: a named object in .data, .bss, .tdata, .tbss or COMMON. .data.rel.ro is constant once the
+# program is loaded (tables of pointers). Compilers' own names contain a dot or begin with "__".
+if [ -z "${1:-}" ]; then
+    build=${BUILD:-build/release}
+    while IFS= read -r object; do
+        while read -r section name; do
+            fail "${object#"$build"/}: '$name' is file-scope mutable state ($section)"
+        done < <(objdump -t "$object" 2>/dev/null |
+            awk 'NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ && $(NF-2) !~ /^\.data\.rel\.ro/ &&
+                 $NF !~ /^\./ && $NF !~ /^__/ { print $(NF-2), $NF }')
+    done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' 2>/dev/null)
+fi
+
+[ "$failed" = 0 ] && echo "arrows hold"
+exit "$failed"

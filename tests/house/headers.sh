@@ -1,0 +1,39 @@
+#!/bin/bash
+# Every header compiles alone, as C11, without a warning; those of the operator interface as C++ too,
+# since the CUDA backend includes them. A header without an include guard is a body that others
+# include after some definitions; those are named, so that a forgotten guard is seen.
+set -u
+failed=0
+flags=(-I. -I"${BUILD:-build/release}/gen" -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter
+    -fsyntax-only)
+# shellcheck disable=SC2046  # a list of flags
+flags+=($(pkg-config --cflags lua5.4 libarchive jansson libcrypto libpcre2-8))
+: "${CC:=gcc}" "${CXX:=g++}"
+
+alone() { # HEADER COMPILER...
+    local header=$1 said
+    shift
+    if ! said=$(echo "#include \"$header\"" | "$@" "${flags[@]}" - 2>&1); then
+        echo "$header does not compile alone with: $*"
+        head -5 <<<"$said"
+        failed=1
+    fi
+}
+
+for header in kernels/*.h kernels/cpu/*.h model/*.h runner/*.h tests/support/*.h; do
+    [ -e "$header" ] || continue
+    if ! grep -q '^#ifndef FP8LAB_' "$header"; then
+        echo "$header has no include guard: compiled where it is included"
+        continue
+    fi
+    alone "$header" "$CC" -std=c11 -fopenmp -x c
+done
+if command -v "$CXX" >/dev/null 2>&1; then
+    for header in kernels/*.h; do
+        alone "$header" "$CXX" -std=c++17 -x c++
+    done
+else
+    echo "no C++ compiler ($CXX): the headers of kernels/ were compiled as C only"
+fi
+[ "$failed" = 0 ] && echo "headers compile alone"
+exit "$failed"
