@@ -49,7 +49,7 @@ $(MODEL_LIB): $(call objs,$(MODEL_SRC))
 $(RUNNER_LIB): $(call objs,$(RUNNER_SRC))
 %.a:
 	@mkdir -p $(@D)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # A missing library is said once and with its remedy, not by the first #include that fails.
 $(BUILD)/found:
@@ -88,9 +88,9 @@ TEST_SRC  := $(wildcard tests/*/test_*.c)
 TEST_SH   := $(filter-out tests/support/%,$(wildcard tests/*/*.sh))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
-# What the tests in tests/house/ say does not depend on how the program was compiled.
+# What these say does not depend on how the program was compiled.
 ifneq ($(CONFIG),release)
-TEST_SH := $(filter-out tests/house/%,$(TEST_SH))
+TEST_SH := $(filter-out tests/house/% %/aarch64.sh,$(TEST_SH))
 endif
 test_names = $(patsubst %,$(CONFIG):%,$(basename $(filter %.c,$(1))) $(filter %.sh,$(1)))
 
@@ -98,6 +98,21 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o %.a,$^) $(PKG_LIBS) $(if $(findstring /test_,$@),-lcmocka) $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
+
+# The programs whose output is compared to the bit, here and on aarch64: model and kernels only, so
+# that a cross compiler needs no library.
+GOLDEN := $(patsubst tests/golden/%.c,$(BUILD)/golden/%,$(wildcard tests/golden/*.c))
+$(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(MODEL_LIB) $(KERNELS_LIB)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $(GOLDEN_LINK) -o $@ $^ -lm
+
+CROSS := aarch64-linux-gnu-
+.PHONY: golden-aarch64
+golden-aarch64:
+	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS)gcc AR=$(CROSS)ar GOLDEN_LINK=-static golden-build
+.PHONY: golden-build
+golden-build: $(GOLDEN)
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
@@ -115,17 +130,20 @@ test-setup:
 	@tests/support/venv.sh build/venv
 
 .PHONY: test-build
-test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(TEST_BIN)
+test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(TEST_BIN) $(GOLDEN)
+ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS)gcc)),)
+test-build: golden-aarch64
+endif
 
 .PHONY: test
 test: test-setup ## set up, build and run the tests; CONFIG=asan: address and undefined sanitizers
-	@$(AGAIN) test-build
+	+@$(AGAIN) test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
 
 .PHONY: ci
 ci: test-setup
-	@$(AGAIN) test-build
-	@$(AGAIN) CONFIG=asan test-build
+	+@$(AGAIN) test-build
+	+@$(AGAIN) CONFIG=asan test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
 
 .PHONY: arrows
@@ -140,7 +158,7 @@ headers: ## compile each header alone, as C11, and those of kernels/ as C++ too
 .PHONY: demo
 demo: ## set up, build, train the quick start in four recipes on real text, and compare them
 	@containers/install.sh build data
-	@$(AGAIN) all
+	+@$(AGAIN) all
 	@containers/export_text.sh data/quickstart.txt
 	@$(BUILD)/fp8lab data data/quickstart.txt
 	@$(BUILD)/fp8lab run experiments/quickstart.lua

@@ -27,8 +27,9 @@ void err_prefix(struct err *e, const char *format, ...) {
     va_start(args, format);
     int n = vsnprintf(e->text, sizeof e->text, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof e->text - 3)
-        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %.*s", (int)(sizeof old - 1), old);
+    int room = (int)sizeof e->text - n - 3; /* behind ": ", before the NUL */
+    if (n >= 0 && room > 0)
+        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %.*s", room, old);
 }
 
 const char *status_name(enum status code) {

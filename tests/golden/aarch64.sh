@@ -1,0 +1,20 @@
+#!/bin/bash
+# The golden programs, compiled for aarch64 and run under an emulator, print the same bits as here.
+set -u
+failed=0
+emulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64)
+for golden in tests/golden/*.txt; do
+    program=$(basename "$golden" .txt)
+    if [ -z "$emulator" ] || [ ! -x "build/aarch64/golden/$program" ]; then
+        echo "SKIP golden values on aarch64: no cross compiler or emulator (containers/install.sh cross)"
+        exit 77
+    fi
+    if OMP_NUM_THREADS=2 "$emulator" "build/aarch64/golden/$program" >"$TEST_TMP/$program" &&
+        diff -u "$golden" "$TEST_TMP/$program"; then
+        echo "$program on aarch64: $(wc -l <"$golden") lines equal"
+    else
+        echo "$program on aarch64: other bits (-: golden, +: found), or it failed"
+        failed=1
+    fi
+done
+exit "$failed"
