@@ -18,15 +18,25 @@ enum { BLOCK = 256 * 1024 };
 /* A file ranks as the first pattern that matches: a whole name, or a folder ending in '/', or
  * (with '*') any name that begins and ends so. */
 static const char *const ORDER[] = {
-    "bagit.txt",       "bag-info.txt",
-    "manifest-sha256.txt", "tagmanifest-sha256.txt",
-    "data/run.json",   "data/metrics/summary.json",
-    "data/ro-crate-metadata.json", "data/experiment/",
-    "data/system/",    "data/source/",
-    "data/decisions.json", "data/metrics/*.cols",
-    "data/fp8/*.cols", "data/trace.cols",
-    "data/metrics/",   "data/fp8/",
-    "data/logs/",      "data/tensorboard/",
+    "bagit.txt",
+    "bag-info.txt",
+    "manifest-sha256.txt",
+    "tagmanifest-sha256.txt",
+    "data/run.json",
+    "data/metrics/summary.json",
+    "data/ro-crate-metadata.json",
+    "data/experiment/",
+    "data/system/",
+    "data/source/",
+    "data/decisions.json",
+    "data/metrics/*.json", /* names of slots and tensors, before the records that use them */
+    "data/metrics/*.cols",
+    "data/fp8/*.cols",
+    "data/trace.cols",
+    "data/metrics/",
+    "data/fp8/",
+    "data/logs/",
+    "data/tensorboard/",
 };
 enum { ORDER_COUNT = sizeof ORDER / sizeof *ORDER };
 

@@ -7,7 +7,11 @@
 /* In the order of the verb table. The owner of a verb adds its row to both lists. */
 #define FP8LAB_VERBS(X) \
     X(VERB_HW) \
-    X(VERB_DATA)
+    X(VERB_DATA) \
+    X(VERB_LIST) \
+    X(VERB_SHOW) \
+    X(VERB_VERIFY) \
+    X(VERB_EXTRACT)
 
 #define FP8LAB_DECLARE_VERB(name) extern const struct verb name;
 FP8LAB_VERBS(FP8LAB_DECLARE_VERB)

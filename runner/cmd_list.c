@@ -1,0 +1,82 @@
+/* fp8lab list: the runs of a directory, one line each. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/commands.h"
+#include "runner/run_view.h"
+
+static void number_text(const json_t *value, const char *format, char out[32]) {
+    if (json_is_number(value)) snprintf(out, 32, format, json_number_value(value));
+    else snprintf(out, 32, "-");
+}
+
+static void print_row(const struct cli *cli, const struct run_view *v) {
+    char steps[32], loss[32], eval[32], speed[32];
+    const char *status = json_text(v->run, "status", "?");
+    bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
+    bool live = strcmp(status, "running") == 0;
+    number_text(json_object_get(v->summary, "step_last"), "%.0f", steps);
+    number_text(json_object_get(v->summary, "loss_final"), "%.4f", loss);
+    number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", eval);
+    number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", speed);
+    cli_out(cli, "%-44s %s%-11s%s %7s %9s %9s %9s\n", json_text(v->run, "id", "?"),
+            cli_style(cli, good ? "green" : live ? "yellow" : "red"), status, cli_style(cli, NULL),
+            steps, loss, eval, speed);
+}
+
+static json_t *row_json(const struct run_view *v) {
+    return json_pack("{s:s, s:s, s:O, s:O?}", "path", v->path, "identity", v->identity, "run",
+                     v->run, "summary", v->summary);
+}
+
+static int list_runs(const struct cli *cli, const struct tree *runs) {
+    json_t *rows = json_array();
+    int code = EXIT_OK;
+    if (!cli->json && runs->count)
+        cli_out(cli, "%-44s %-11s %7s %9s %9s %9s\n", "RUN", "STATUS", "STEP", "LOSS", "EVAL",
+                "TOKENS/S");
+    for (int64_t i = 0; i < runs->count; i++) {
+        struct run_view view;
+        struct err e = { 0 };
+        if (run_view_load(runs->file[i].path, RUN_VIEW_BRIEF, &view, &e) != OK) {
+            cli_warn(cli, "%s", e.text); /* one bad bundle does not hide the others */
+            code = exit_code_of(e.code);
+            continue;
+        }
+        if (cli->json) json_array_append_new(rows, row_json(&view));
+        else print_row(cli, &view);
+        run_view_free(&view);
+    }
+    if (cli->json) {
+        json_t *object = json_pack("{s:s, s:O}", "schema", "fp8lab.list/1", "runs", rows);
+        cli_out_json(cli, object);
+        json_decref(object);
+    }
+    json_decref(rows);
+    return code;
+}
+
+static int cmd_list(const struct cli *cli) {
+    const char *dir = cli->arg_count ? cli->args[0] : "runs";
+    struct tree runs;
+    struct err e = { 0 };
+    enum status st = run_list(dir, &runs, &e);
+    if (st != OK) return cli_fail(cli, &e);
+    int code = list_runs(cli, &runs);
+    if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
+    if (runs.count == 0) cli_next(cli, "fp8lab run experiments/quickstart.lua");
+    else if (runs.count == 1) cli_next(cli, "fp8lab show last");
+    else cli_next(cli, "fp8lab compare %s %s", runs.file[0].path, runs.file[runs.count - 1].path);
+    tree_free(&runs);
+    return code;
+}
+
+const struct verb VERB_LIST = {
+    .name = "list",
+    .arguments = "[DIR]",
+    .about = "the runs in a directory (default: runs)",
+    .args_min = 0,
+    .args_max = 1,
+    .run = cmd_list,
+};

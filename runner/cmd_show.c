@@ -1,0 +1,100 @@
+/* fp8lab show: one run on one screen. */
+#include <jansson.h>
+#include <string.h>
+
+#include "runner/commands.h"
+#include "runner/run_view.h"
+
+static void line(const struct cli *cli, const char *name, const char *text) {
+    if (text && *text) cli_out(cli, "  %-14s %s\n", name, text);
+}
+
+/* `format` takes one double. */
+static void number(const struct cli *cli, const char *name, const json_t *object, const char *key,
+                   double scale, const char *format) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) return;
+    cli_out(cli, "  %-14s ", name);
+    cli_out(cli, format, json_number_value(value) * scale);
+    cli_out(cli, "\n");
+}
+
+static void print_identity(const struct cli *cli, const struct run_view *v) {
+    const json_t *error = json_object_get(v->run, "error");
+    const char *status = json_text(v->run, "status", "?");
+    bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
+    cli_out(cli, "%s%s%s  %s%s%s\n", cli_style(cli, "bold"), json_text(v->run, "id", v->path),
+            cli_style(cli, NULL), cli_style(cli, good ? "green" : "red"), status,
+            cli_style(cli, NULL));
+    line(cli, "about", json_text(v->resolved, "about", NULL));
+    line(cli, "error", json_text(error, "text", NULL));
+    line(cli, "started", json_text(v->run, "started", NULL));
+    line(cli, "ended", json_text(v->run, "ended", NULL));
+    line(cli, "recipe", json_text(json_object_get(v->resolved, "recipe"), "kind", NULL));
+    line(cli, "backend", json_text(v->decisions, "backend", NULL));
+    line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));
+    line(cli, "commit", json_text(v->commit, "commit", NULL));
+    line(cli, "parent", json_text(v->run, "parent", NULL));
+    line(cli, "inputs", json_text(v->run, "inputs_sha256", NULL));
+    line(cli, "results", json_text(v->run, "results_sha256", NULL));
+    line(cli, "bundle", v->identity);
+    if (json_is_true(json_object_get(v->run, "smoke")))
+        line(cli, "smoke", "a rehearsal: sizes and steps are shrunk, the numbers mean nothing");
+    if (json_array_size(json_object_get(v->run, "mismatch")) > 0)
+        line(cli, "mismatch", "the machine was not the one the experiment asks for");
+}
+
+static void print_numbers(const struct cli *cli, const json_t *s) {
+    number(cli, "step", s, "step_last", 1, "%.0f");
+    number(cli, "tokens", s, "tokens", 1, "%.0f");
+    number(cli, "loss", s, "loss_final", 1, "%.6f nats");
+    number(cli, "eval loss", s, "eval_loss_final", 1, "%.6f nats");
+    number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");
+    number(cli, "step time", s, "step_time_us_median", 1e-3, "%.3f ms (median, steady window)");
+    number(cli, "tokens/s", s, "tokens_per_s_median", 1, "%.1f (median, steady window)");
+    number(cli, "host memory", s, "rss_bytes_peak", 1e-6, "%.1f MB peak");
+    number(cli, "device memory", s, "device_bytes_peak", 1e-6, "%.1f MB peak");
+    number(cli, "saturated", s, "saturated_max", 100, "%.3f %% of a tensor at worst");
+    number(cli, "underflow", s, "underflow_max", 100, "%.3f %% of a tensor at worst");
+}
+
+static int cmd_show(const struct cli *cli) {
+    char path[PATH_CAP];
+    struct run_view view;
+    struct err e = { 0 };
+    enum status st = run_locate(cli->args[0], "runs", path, &e);
+    if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
+    if (st != OK) return cli_fail(cli, &e);
+    if (cli->json) {
+        json_t *object =
+            json_pack("{s:s, s:s, s:s, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}", "schema",
+                      "fp8lab.show/1", "path", path, "identity", view.identity, "run", view.run,
+                      "summary", view.summary, "resolved", view.resolved, "facts", view.facts,
+                      "commit", view.commit, "decisions", view.decisions, "checkpoints",
+                      view.checkpoints);
+        cli_out_json(cli, object);
+        json_decref(object);
+    } else {
+        print_identity(cli, &view);
+        print_numbers(cli, view.summary);
+        size_t i;
+        const json_t *item;
+        json_array_foreach(view.checkpoints, i, item) line(cli, "checkpoint",
+                                                           json_string_value(item));
+        json_array_foreach(json_object_get(view.summary, "problems"), i, item)
+            line(cli, "problem", json_string_value(item));
+    }
+    if (view.identity[0]) cli_next(cli, "fp8lab verify %s", path);
+    run_view_free(&view);
+    return EXIT_OK;
+}
+
+const struct verb VERB_SHOW = {
+    .name = "show",
+    .arguments = "RUN",
+    .about = "one run: what it was, how it ended, its numbers",
+    .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n",
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_show,
+};

@@ -1,0 +1,48 @@
+/* fp8lab verify: is a bundle complete, unchanged and well-behaved? Needs no network. */
+#include <jansson.h>
+
+#include "runner/commands.h"
+#include "runner/run_view.h"
+#include "runner/unpack.h"
+
+static void print(const struct cli *cli, const char *path, const struct unpack_report *report) {
+    if (!cli->json) {
+        cli_out(cli, "valid: %s\n  bundle %s\n  %lld files, %lld bytes\n", path, report->identity,
+                (long long)report->files, (long long)report->bytes);
+        return;
+    }
+    json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "schema", "fp8lab.verify/1",
+                               "path", path, "folder", report->folder, "identity",
+                               report->identity, "files", (json_int_t)report->files, "bytes",
+                               (json_int_t)report->bytes);
+    cli_out_json(cli, object);
+    json_decref(object);
+}
+
+static int cmd_verify(const struct cli *cli) {
+    for (int64_t i = 0; i < cli->arg_count; i++) {
+        char path[PATH_CAP];
+        struct unpack_report report;
+        struct err e = { 0 };
+        enum status st = run_locate(cli->args[i], "runs", path, &e);
+        if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
+        /* Whatever is wrong with the bytes of a bundle, it is the verification that failed. */
+        if (st == ERR_FORMAT) e.code = ERR_VERIFY;
+        if (st != OK) return cli_fail(cli, &e);
+        print(cli, path, &report);
+    }
+    cli_next(cli, "fp8lab show %s", cli->args[0]);
+    return EXIT_OK;
+}
+
+const struct verb VERB_VERIFY = {
+    .name = "verify",
+    .arguments = "RUN...",
+    .about = "check that bundles are complete and unchanged",
+    .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
+            "Every file is hashed; a file missing, surplus or changed, a damaged archive or a\n"
+            "hostile one (links, paths that climb out, bombs...) exits 4 and is named.\n",
+    .args_min = 1,
+    .args_max = -1,
+    .run = cmd_verify,
+};
