@@ -99,9 +99,15 @@ void canonical_add_int(struct text *t, int64_t i) {
 void canonical_add_double(struct text *t, double d) {
     assert(isfinite(d));
     char form[40];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(form, sizeof form, "%.*g", digits, d);
-        if (strtod(form, NULL) == d) break;
+    int digits = 1, exponent;
+    for (;; digits++) {
+        snprintf(form, sizeof form, "%.*e", digits - 1, d);
+        if (digits == 17 || strtod(form, NULL) == d) break;
+    }
+    exponent = atoi(strchr(form, 'e') + 1);
+    if (exponent >= -4 && exponent < 16) { /* plain, as %.17g would choose */
+        int decimals = digits - 1 - exponent;
+        snprintf(form, sizeof form, "%.*f", decimals > 0 ? decimals : 0, d);
     }
     text_puts(t, form);
     if (!strpbrk(form, ".e")) text_puts(t, ".0");

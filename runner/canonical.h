@@ -1,8 +1,9 @@
 /* Canonical JSON: one value, one sequence of bytes, on every machine.
  *
  * Keys in bytewise order, no spaces, UTF-8 as it is (only '"', '\\' and control characters are
- * escaped), integers as integers, doubles as the shortest decimal that reads back to the same bits
- * and always with a '.' or an exponent, so that 1 and 1.0 stay apart. NaN and infinities have no
+ * escaped), integers as integers, doubles as the shortest decimal that reads back to the same bits,
+ * with an exponent below 1e-4 and from 1e16 on, and always with a '.' or an exponent, so that 1 and
+ * 1.0 stay apart. NaN and infinities have no
  * JSON form and are refused. */
 #ifndef FP8LAB_RUNNER_CANONICAL_H
 #define FP8LAB_RUNNER_CANONICAL_H

@@ -6,6 +6,7 @@
 
 /* In the order of the verb table. The owner of a verb adds its row to both lists. */
 #define FP8LAB_VERBS(X) \
+    X(VERB_CHECK) \
     X(VERB_HW) \
     X(VERB_DATA) \
     X(VERB_LIST) \

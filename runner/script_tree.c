@@ -47,7 +47,7 @@ static void scan_source(struct script *s, const char *file, int line, const char
     }
 }
 
-/* Reads the origin record on top of the stack: kind, place of the first source, constructors. */
+/* Reads and pops the origin record on top of the stack: kind, place of the first source, constructors. */
 static void read_origin(struct script *s, struct value *v, struct scans *out) {
     lua_State *L = s->L;
     int record = lua_gettop(L);
@@ -61,7 +61,7 @@ static void read_origin(struct script *s, struct value *v, struct scans *out) {
         if (i == 1) v->place = (struct place){ .file = file, .line = line };
         scan_source(s, file, line, callee, out);
     }
-    lua_pop(L, 1);
+    lua_pop(L, 2); /* the nil after the last source, and the record */
 }
 
 /* The place of one key (or item), and the constructors nested there. */

@@ -1,0 +1,7 @@
+local llama3_8b = require "h200_llama3_8b"
+
+return experiment(llama3_8b {
+  name   = "llama3-8b-h200-blockwise",
+  about  = "Does blockwise FP8 keep up with tensorwise on H200?",
+  recipe = fp8.blockwise {},
+})
