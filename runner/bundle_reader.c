@@ -67,6 +67,13 @@ static const char *sniff(const unsigned char *head, size_t n) {
     return n == 0 ? "an empty file" : "no archive";
 }
 
+static enum status archive_broken(struct bundle *b, struct err *e) {
+    const char *why = archive_error_string(b->archive);
+    if (!why) why = "unreadable";
+    bool cut = strstr(why, "runcated") || strstr(why, "nexpected end");
+    return FAIL(e, ERR_FORMAT, "%s is %s: %s", b->path, cut ? "truncated" : "damaged", why);
+}
+
 static enum status open_archive(struct bundle *b, struct err *e) {
     unsigned char head[512];
     struct stat info;
@@ -88,7 +95,7 @@ static enum status open_archive(struct bundle *b, struct err *e) {
         return FAIL(e, ERR_UNSUPPORTED, "this libarchive cannot read tar.zst: %s",
                     archive_error_string(b->archive));
     if (archive_read_open_filename(b->archive, b->path, BLOCK) != ARCHIVE_OK)
-        return FAIL(e, ERR_FORMAT, "%s: %s", b->path, archive_error_string(b->archive));
+        return archive_broken(b, e);
     return OK;
 }
 
@@ -125,13 +132,6 @@ const char *bundle_folder(const struct bundle *b) { return b->folder; }
 bool bundle_is_directory(const struct bundle *b) { return !b->archive; }
 
 /* ---- entries of an archive ----------------------------------------------------------------- */
-
-static enum status archive_broken(struct bundle *b, struct err *e) {
-    const char *why = archive_error_string(b->archive);
-    if (!why) why = "unreadable";
-    bool cut = strstr(why, "runcated") || strstr(why, "nexpected end");
-    return FAIL(e, ERR_FORMAT, "%s is %s: %s", b->path, cut ? "truncated" : "damaged", why);
-}
 
 static const char *type_name(unsigned type) {
     switch (type) {

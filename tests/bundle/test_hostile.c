@@ -1,0 +1,306 @@
+/* Bundles from a stranger: each way to hurt is refused, with its own sentence and the status that
+ * becomes its exit code, and nothing is left on the disk. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+// clang-format off
+#include <cmocka.h>
+#include <archive.h>
+#include <archive_entry.h>
+// clang-format on
+
+#include "runner/bundle.h"
+#include "runner/unpack.h"
+#include "tests/support/run_fixture.h"
+
+#define CHECK(call)                                          \
+    do {                                                     \
+        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
+    } while (0)
+
+static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
+                                            .keep_directory = true, .threads = 1 };
+
+/* A scratch directory with a good run in it and its good bundle. */
+struct scene {
+    char parent[PATH_CAP], dir[PATH_CAP], bundle[PATH_CAP], out[PATH_CAP], hostile[PATH_CAP];
+};
+
+static int set_up(void **state) {
+    struct scene *s = calloc(1, sizeof *s);
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct run_fixture f = run_fixture_default();
+    scratch_directory(s->parent);
+    run_fixture_write(s->parent, &f, s->dir);
+    CHECK(bundle_finish(s->dir, &KEEP, &result, &e));
+    strcpy(s->bundle, result.path);
+    CHECK(path_join(s->out, s->parent, "out", &e));
+    CHECK(path_join(s->hostile, s->parent, "hostile.tar.zst", &e));
+    *state = s;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct scene *s = *state;
+    struct err e = { 0 };
+    CHECK(tree_remove(s->parent, &e));
+    free(s);
+    return 0;
+}
+
+/* Both ways in must refuse alike, and extraction must leave nothing behind. */
+static void expect(const struct scene *s, const char *path, enum status status,
+                   const char *sentence) {
+    struct unpack_report report;
+    struct err e = { 0 };
+    char partial[PATH_CAP + 16];
+    for (int extract = 0; extract < 2; extract++) {
+        memset(&e, 0, sizeof e);
+        enum status st = bundle_unpack(path, extract ? s->out : NULL, &BUNDLE_LIMITS, &report, &e);
+        if (st != status || !strstr(e.text, sentence))
+            fail_msg("expected %s \"%s\", got %s \"%s\"", status_name(status), sentence,
+                     status_name(st), e.text);
+        assert_false(path_exists(s->out));
+        snprintf(partial, sizeof partial, "%s.partial", s->out);
+        assert_false(path_exists(partial));
+    }
+}
+
+/* ---- archives made by hand ----------------------------------------------------------------- */
+
+struct hostile_entry {
+    const char *name;
+    unsigned type; /* AE_IF... */
+    const char *link, *hardlink;
+    int64_t size; /* of zeros, or of `name` where 0 < size < 64 */
+};
+
+/* Starts an archive and copies the good bundle's first `keep` entries into it (-1: all). */
+static struct archive *begin(const struct scene *s, int keep) {
+    struct archive *out = archive_write_new(), *in = archive_read_new();
+    archive_write_set_format_pax_restricted(out);
+    archive_write_add_filter_zstd(out);
+    assert_int_equal(archive_write_open_filename(out, s->hostile), ARCHIVE_OK);
+    archive_read_support_format_tar(in);
+    archive_read_support_filter_zstd(in);
+    assert_int_equal(archive_read_open_filename(in, s->bundle, 65536), ARCHIVE_OK);
+    struct archive_entry *entry;
+    for (int i = 0; i != keep && archive_read_next_header(in, &entry) == ARCHIVE_OK; i++) {
+        char buffer[65536];
+        la_ssize_t n;
+        assert_int_equal(archive_write_header(out, entry), ARCHIVE_OK);
+        while ((n = archive_read_data(in, buffer, sizeof buffer)) > 0)
+            assert_int_equal(archive_write_data(out, buffer, (size_t)n), n);
+    }
+    archive_read_free(in);
+    return out;
+}
+
+static void add(struct archive *out, const struct hostile_entry *h) {
+    struct archive_entry *entry = archive_entry_new();
+    archive_entry_set_pathname(entry, h->name);
+    archive_entry_set_filetype(entry, h->type);
+    archive_entry_set_perm(entry, 0644);
+    archive_entry_set_size(entry, h->size);
+    if (h->link) archive_entry_set_symlink(entry, h->link);
+    if (h->hardlink) archive_entry_set_hardlink(entry, h->hardlink);
+    if (h->type == AE_IFCHR) archive_entry_set_rdev(entry, 0x0501);
+    assert_int_equal(archive_write_header(out, entry), ARCHIVE_OK);
+    static const char ZEROS[1 << 16];
+    for (int64_t left = h->hardlink ? 0 : h->size; left > 0;) {
+        size_t n = left < (int64_t)sizeof ZEROS ? (size_t)left : sizeof ZEROS;
+        assert_int_equal(archive_write_data(out, ZEROS, n), (la_ssize_t)n);
+        left -= (int64_t)n;
+    }
+    archive_entry_free(entry);
+}
+
+static void end(struct archive *out) {
+    assert_int_equal(archive_write_close(out), ARCHIVE_OK);
+    archive_write_free(out);
+}
+
+/* The good bundle's folder. */
+#define F "20261121T024823Z-tiny-0badcafe/"
+
+static void refused_entries(void **state) {
+    static const struct {
+        struct hostile_entry entry;
+        const char *sentence;
+    } CASES[] = {
+        { { "../evil", AE_IFREG, NULL, NULL, 4 }, "path that climbs out with '..' refused" },
+        { { F "data/../../evil", AE_IFREG, NULL, NULL, 4 }, "climbs out with '..'" },
+        { { "/etc/evil", AE_IFREG, NULL, NULL, 4 }, "absolute path refused: /etc/evil" },
+        { { F "data/link", AE_IFLNK, "/etc/passwd", NULL, 0 }, "symbolic link refused" },
+        { { F "data/hard", AE_IFREG, NULL, F "bagit.txt", 0 }, "hard link refused" },
+        { { F "data/dev", AE_IFCHR, NULL, NULL, 0 }, "character device refused" },
+        { { F "data/pipe", AE_IFIFO, NULL, NULL, 0 }, "named pipe refused" },
+        { { F "bagit.txt", AE_IFREG, NULL, NULL, 4 }, "duplicate name refused" },
+        { { F "Bagit.TXT", AE_IFREG, NULL, NULL, 4 }, "differ in case only refused" },
+        { { F "DATA/x", AE_IFREG, NULL, NULL, 4 }, "differ in case only refused" },
+        { { F "bagit.txt/x", AE_IFREG, NULL, NULL, 4 }, "both a file and a directory refused" },
+        { { F "data", AE_IFREG, NULL, NULL, 4 }, "both a file and a directory refused" },
+        { { F "data/./x", AE_IFREG, NULL, NULL, 4 }, "'.' path component refused" },
+        { { F "data//x", AE_IFREG, NULL, NULL, 4 }, "path component refused" },
+        { { F "data/a\\b", AE_IFREG, NULL, NULL, 4 }, "byte 0x5c in a name refused" },
+        { { F "data/a\nb", AE_IFREG, NULL, NULL, 4 }, "byte 0x0a in a name refused" },
+        { { F "data/C:x", AE_IFREG, NULL, NULL, 4 }, "byte 0x3a in a name refused" },
+        { { "elsewhere/x", AE_IFREG, NULL, NULL, 4 }, "outside the bundle's folder" },
+        { { "loose", AE_IFREG, NULL, NULL, 4 }, "outside the bundle's folder" },
+    };
+    struct scene *s = *state;
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct archive *out = begin(s, 5); /* the bag files and data/run.json */
+        add(out, &CASES[i].entry);
+        end(out);
+        expect(s, s->hostile, ERR_FORMAT, CASES[i].sentence);
+    }
+}
+
+static void limits_hold(void **state) {
+    struct scene *s = *state;
+    struct unpack_report report;
+    struct err e = { 0 };
+    struct bundle_limits limits = BUNDLE_LIMITS;
+    limits.entries = 10;
+    assert_int_equal(bundle_unpack(s->bundle, NULL, &limits, &report, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "more than 10 entries refused"));
+    limits = BUNDLE_LIMITS;
+    limits.path_bytes = 40;
+    assert_int_equal(bundle_unpack(s->bundle, NULL, &limits, &report, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "at most 40 are allowed"));
+    limits = BUNDLE_LIMITS;
+    limits.file_bytes = 100;
+    assert_int_equal(bundle_unpack(s->bundle, NULL, &limits, &report, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "refused, at most 100"));
+    limits = BUNDLE_LIMITS;
+    limits.total_bytes = 4000;
+    assert_int_equal(bundle_unpack(s->bundle, NULL, &limits, &report, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "more than 4000 bytes in all refused"));
+}
+
+static void a_bomb_is_refused_early(void **state) {
+    struct scene *s = *state;
+    struct archive *out = begin(s, 5);
+    add(out, &(struct hostile_entry){ F "data/logs/runner.log", AE_IFREG, NULL, NULL,
+                                      INT64_C(300) << 20 });
+    end(out);
+    expect(s, s->hostile, ERR_FORMAT, "decompression bomb refused");
+}
+
+/* ---- archives that were good --------------------------------------------------------------- */
+
+static void truncation_is_named(void **state) {
+    static const int PERCENT[] = { 1, 30, 60, 99 };
+    struct scene *s = *state;
+    struct err e = { 0 };
+    char *bytes = NULL;
+    size_t n = 0;
+    CHECK(file_read(s->bundle, 1 << 30, &bytes, &n, &e));
+    for (size_t i = 0; i < sizeof PERCENT / sizeof *PERCENT; i++) {
+        CHECK(file_replace(s->hostile, bytes, n * (size_t)PERCENT[i] / 100, &e));
+        expect(s, s->hostile, ERR_FORMAT, "truncated");
+    }
+    free(bytes);
+}
+
+static void what_is_no_archive_is_named(void **state) {
+    struct scene *s = *state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *sentence;
+    } CASES[] = {
+        { "just some text, no archive at all", 33, "is no archive, not a run bundle" },
+        { "", 0, "is an empty file, not a run bundle" },
+        { "\x1f\x8b\x08\x00\x00\x00\x00\x00", 8, "is a gzip file, not a run bundle" },
+        { "PK\x03\x04....", 8, "is a zip file, not a run bundle" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct err e = { 0 };
+        CHECK(file_replace(s->hostile, CASES[i].bytes, CASES[i].n, &e));
+        expect(s, s->hostile, ERR_FORMAT, CASES[i].sentence);
+    }
+    expect(s, "/dev/null", ERR_FORMAT, "neither a bundle file nor a directory");
+    expect(s, "/nowhere/at/all", ERR_IO, "/nowhere/at/all");
+}
+
+static void missing_and_extra_files_in_an_archive(void **state) {
+    struct scene *s = *state;
+    struct archive *out = begin(s, 6);
+    end(out);
+    expect(s, s->hostile, ERR_VERIFY, "missing file data/");
+    out = begin(s, 3); /* without the tag manifest */
+    end(out);
+    expect(s, s->hostile, ERR_VERIFY, "missing file tagmanifest-sha256.txt");
+    out = begin(s, -1);
+    add(out, &(struct hostile_entry){ F "data/extra", AE_IFREG, NULL, NULL, 4 });
+    end(out);
+    expect(s, s->hostile, ERR_VERIFY, "extra file that the manifest does not list: data/extra");
+    out = begin(s, 2);
+    add(out, &(struct hostile_entry){ F "data/early", AE_IFREG, NULL, NULL, 4 });
+    end(out);
+    expect(s, s->hostile, ERR_FORMAT, "stands before the manifest");
+}
+
+/* ---- directories --------------------------------------------------------------------------- */
+
+static void changed_directories_are_named(void **state) {
+    struct scene *s = *state;
+    struct err e = { 0 };
+    char path[PATH_CAP], moved[PATH_CAP];
+    CHECK(path_join(path, s->dir, "data/decisions.json", &e));
+    CHECK(path_join(moved, s->parent, "moved", &e));
+    assert_int_equal(rename(path, moved), 0);
+    expect(s, s->dir, ERR_VERIFY, "missing file data/decisions.json");
+    put_file(s->dir, "data/decisions.json", "{\"backend\":\"cpU\"}");
+    expect(s, s->dir, ERR_VERIFY, "wrong hash: data/decisions.json");
+    assert_int_equal(rename(moved, path), 0);
+    put_file(s->dir, "data/extra", "x");
+    expect(s, s->dir, ERR_VERIFY, "extra file that the manifest does not list: data/extra");
+    CHECK(path_join(path, s->dir, "data/extra", &e));
+    CHECK(tree_remove(path, &e));
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    expect(s, s->dir, ERR_FORMAT, "data/extra is a symbolic link");
+    CHECK(tree_remove(path, &e));
+    put_file(s->dir, "bag-info.txt", "Payload-Oxum: 1.1\n");
+    expect(s, s->dir, ERR_VERIFY, "wrong hash: bag-info.txt");
+    CHECK(path_join(path, s->dir, "manifest-sha256.txt", &e));
+    CHECK(tree_remove(path, &e));
+    expect(s, s->dir, ERR_STATE, "the run is not finished");
+}
+
+static void bad_manifests_are_named(void **state) {
+    static const struct {
+        const char *text, *sentence;
+    } CASES[] = {
+        { "abc  data/run.json\n", "manifest-sha256.txt:1: not" },
+        { "%064d  ../evil\n", "manifest-sha256.txt:1: path that climbs out" },
+        { "%064d  data/a\n%064d  data/a\n", "lists data/a twice" },
+    };
+    struct scene *s = *state;
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        put_file(s->dir, "manifest-sha256.txt", CASES[i].text, 0, 0);
+        expect(s, s->dir, ERR_FORMAT, CASES[i].sentence);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(refused_entries, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(limits_hold, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_bomb_is_refused_early, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(truncation_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_no_archive_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(missing_and_extra_files_in_an_archive, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(changed_directories_are_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bad_manifests_are_named, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
