@@ -1,0 +1,36 @@
+#include "kernels/cpu/lanes.h"
+
+float *lanes_start(struct backend *b, int64_t n) {
+    float *lanes = cpu_scratch(b, 0);
+    memset(lanes, 0, (size_t)(LANES * n) * sizeof(float));
+    return lanes;
+}
+
+enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_floats, struct err *e) {
+    int64_t need = LANES * round_up(lane_floats, 16) + row_floats;
+    if (need <= SCRATCH_FLOATS) return OK;
+    return FAIL(e, ERR_ARG, "%s: rows this wide need %lld floats of scratch, there are %d", what,
+                (long long)need, SCRATCH_FLOATS);
+}
+
+CLONES static void join(float *out, const float *lanes, int64_t n, int64_t at, int64_t count) {
+    float tree[8][64];
+    for (int j = 0; j < 8; j++)
+        for (int64_t c = 0; c < count; c++)
+            tree[j][c] = lanes[j * n + at + c] + lanes[(j + 8) * n + at + c];
+    for (int half = 4; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            for (int64_t c = 0; c < count; c++) tree[j][c] = tree[j][c] + tree[j + half][c];
+    for (int64_t c = 0; c < count; c++) out[c] = out[c] + tree[0][c];
+}
+
+void lanes_finish(const struct tensor *out, const float *lanes, int64_t n) {
+    if (!out) return;
+    float block[64];
+    for (int64_t at = 0; at < n; at += 64) {
+        int64_t count = n - at < 64 ? n - at : 64;
+        load_span(block, out, at, count);
+        join(block, lanes, n, at, count);
+        store_span(out, at, block, count);
+    }
+}

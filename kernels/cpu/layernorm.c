@@ -1,0 +1,116 @@
+/* LayerNorm. Forward, per row: mean = sum16(x) / C, variance = sum16 of the centred squares / C,
+ * y = ((x - mean) * rstd) * gain + bias. Backward, with xh = (x - mean) * rstd and g = dy * gain:
+ *   dx = rstd * ((g - sum16(g)/C) - xh * (sum16(g*xh) / C)) + residual,
+ *   d_gain += sum over rows of dy * xh,   d_bias += sum over rows of dy. */
+#include <math.h>
+#include <omp.h>
+
+#include "kernels/cpu/lanes.h"
+
+struct layernorm_row {
+    const struct tensor *y, *x;
+    const float *gain, *bias; /* bias may be NULL */
+    float *mean, *rstd;
+    float eps;
+};
+
+CLONES static void forward_row(const struct layernorm_row *a, int64_t row, float *buffer) {
+    int64_t n = tensor_cols(a->x);
+    load_row(buffer, a->x, row);
+    float mean = sum16(buffer, n) / (float)n;
+    for (int64_t c = 0; c < n; c++) buffer[c] = buffer[c] - mean;
+    float rstd = 1.0f / sqrtf(sum16_dot(buffer, buffer, n) / (float)n + a->eps);
+    for (int64_t c = 0; c < n; c++) buffer[c] = (buffer[c] * rstd) * a->gain[c];
+    if (a->bias)
+        for (int64_t c = 0; c < n; c++) buffer[c] = buffer[c] + a->bias[c];
+    store_row(a->y, row, buffer);
+    a->mean[row] = f32_canonical(mean);
+    a->rstd[row] = f32_canonical(rstd);
+}
+
+enum status cpu_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
+                              const struct tensor *mean, const struct tensor *rstd,
+                              const struct tensor *x, const struct tensor *gain,
+                              const struct tensor *bias, float eps, struct err *e) {
+    TRY(cpu_check(x, "layernorm_fwd: x", IS_ACT, -1, -1, e));
+    int64_t rows = tensor_rows(x), n = tensor_cols(x);
+    TRY(cpu_check(gain, "layernorm_fwd: gain", 1 << x->dtype, n, 1, e));
+    if (bias) TRY(cpu_check(bias, "layernorm_fwd: bias", 1 << x->dtype, n, 1, e));
+    TRY(cpu_check(mean, "layernorm_fwd: mean", IS_F32, rows, 1, e));
+    TRY(cpu_check(rstd, "layernorm_fwd: rstd", IS_F32, rows, 1, e));
+    TRY(cpu_check_sink(y, "layernorm_fwd: y", rows, n, e));
+    TRY(lanes_check("layernorm_fwd", 0, 3 * n, e));
+    #pragma omp parallel num_threads(cpu_of(b)->threads)
+    {
+        float *g = cpu_scratch(b, omp_get_thread_num());
+        load_span(g, gain, 0, n);
+        if (bias) load_span(g + n, bias, 0, n);
+        struct layernorm_row a = { y->value, x, g, bias ? g + n : NULL, mean->data, rstd->data, eps };
+        #pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r++) forward_row(&a, r, g + 2 * n);
+    }
+    cpu_sink_emit(b, y);
+    return OK;
+}
+
+struct layernorm_grad {
+    const struct tensor *dx, *dy, *x, *residual;
+    const float *gain, *mean, *rstd;
+};
+
+CLONES static void backward_row(const struct layernorm_grad *a, int64_t row, float *d_gain,
+                                float *d_bias, float *buffer) {
+    int64_t n = tensor_cols(a->x);
+    float *dy = buffer, *xh = buffer + n, *g = buffer + 2 * n;
+    float mean = a->mean[row], rstd = a->rstd[row];
+    load_row(dy, a->dy, row);
+    load_row(xh, a->x, row);
+    for (int64_t c = 0; c < n; c++) {
+        xh[c] = (xh[c] - mean) * rstd;
+        g[c] = dy[c] * a->gain[c];
+        d_gain[c] = d_gain[c] + dy[c] * xh[c];
+        d_bias[c] = d_bias[c] + dy[c];
+    }
+    float g_mean = sum16(g, n) / (float)n, gx_mean = sum16_dot(g, xh, n) / (float)n;
+    for (int64_t c = 0; c < n; c++) g[c] = rstd * ((g[c] - g_mean) - xh[c] * gx_mean);
+    if (a->residual) {
+        load_row(dy, a->residual, row);
+        for (int64_t c = 0; c < n; c++) g[c] = g[c] + dy[c];
+    }
+    store_row(a->dx, row, g);
+}
+
+enum status cpu_layernorm_bwd(struct backend *b, int lane, const struct sink *dx,
+                              const struct tensor *d_gain, const struct tensor *d_bias,
+                              const struct tensor *dy, const struct tensor *x,
+                              const struct tensor *gain, const struct tensor *mean,
+                              const struct tensor *rstd, const struct tensor *residual,
+                              struct err *e) {
+    TRY(cpu_check(x, "layernorm_bwd: x", IS_ACT, -1, -1, e));
+    int64_t rows = tensor_rows(x), n = tensor_cols(x);
+    int act = 1 << x->dtype;
+    TRY(cpu_check(dy, "layernorm_bwd: dy", act, rows, n, e));
+    TRY(cpu_check(gain, "layernorm_bwd: gain", act, n, 1, e));
+    TRY(cpu_check(d_gain, "layernorm_bwd: d_gain", IS_ACT, n, 1, e));
+    if (d_bias) TRY(cpu_check(d_bias, "layernorm_bwd: d_bias", IS_ACT, n, 1, e));
+    TRY(cpu_check(mean, "layernorm_bwd: mean", IS_F32, rows, 1, e));
+    TRY(cpu_check(rstd, "layernorm_bwd: rstd", IS_F32, rows, 1, e));
+    if (residual) TRY(cpu_check(residual, "layernorm_bwd: residual", act, rows, n, e));
+    TRY(cpu_check_sink(dx, "layernorm_bwd: dx", rows, n, e));
+    TRY(lanes_check("layernorm_bwd", 2 * n, 4 * n, e));
+    float *gain_lanes = lanes_start(b, 2 * n), *bias_lanes = gain_lanes + LANES * n;
+    #pragma omp parallel num_threads(cpu_of(b)->threads)
+    {
+        float *g = lanes_rows(b, omp_get_thread_num(), 2 * n), *buffer = g + n;
+        load_span(g, gain, 0, n);
+        struct layernorm_grad a = { dx->value, dy, x, residual, g, mean->data, rstd->data };
+        #pragma omp for schedule(static)
+        for (int l = 0; l < LANES; l++)
+            for (int64_t r = l; r < rows; r += LANES)
+                backward_row(&a, r, gain_lanes + l * n, bias_lanes + l * n, buffer);
+    }
+    lanes_finish(d_gain, gain_lanes, n);
+    lanes_finish(d_bias, bias_lanes, n);
+    cpu_sink_emit(b, dx);
+    return OK;
+}

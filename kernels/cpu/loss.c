@@ -1,0 +1,77 @@
+/* Cross-entropy of logits, forward and backward in one pass over the row:
+ *   m = max, p_i = exp(x_i - m), l = sum16(p), loss = (m + ln l) - x_target,
+ *   d_logits_i = (p_i * (1/l) - onehot_i) * grad_scale. */
+#include <math.h>
+#include <omp.h>
+
+#include "kernels/cpu/clones.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/exactmath_f32.h"
+
+/* Returns the loss; leaves exp(x - max) in x[0..n) and the sum of it in *total. A NaN anywhere in the
+ * row is no maximum but reaches the sum. */
+CLONES static float row_loss(float *x, int64_t n, int64_t target, float *total) {
+    float lane[16];
+    for (int j = 0; j < 16; j++) lane[j] = -INFINITY;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i < n; i++) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
+    float max = lane[0];
+    for (int j = 1; j < 16; j++) max = lane[j] > max ? lane[j] : max;
+    float picked = x[target];
+    for (i = 0; i < n; i++) x[i] = exact_expf(x[i] - max);
+    *total = sum16(x, n);
+    return f32_canonical((max + exact_logf(*total)) - picked);
+}
+
+CLONES static void row_gradient(float *p, int64_t n, int64_t target, float total, float scale) {
+    float inverse = 1.0f / total;
+    for (int64_t i = 0; i < n; i++) p[i] = p[i] * inverse;
+    p[target] = p[target] - 1.0f;
+    for (int64_t i = 0; i < n; i++) p[i] = p[i] * scale;
+}
+
+static void loss_row(float *loss, const struct tensor *d_logits, const struct tensor *logits,
+                     int64_t row, int64_t target, int64_t vocab, const float *scale, float *buffer) {
+    int64_t width = tensor_cols(logits);
+    float total = 0;
+    loss[row] = 0;
+    if (target >= 0) {
+        load_span(buffer, logits, row * logits->stride[0], vocab);
+        loss[row] = row_loss(buffer, vocab, target, &total);
+    }
+    if (!d_logits) return;
+    if (target >= 0) row_gradient(buffer, vocab, target, total, *scale);
+    else memset(buffer, 0, (size_t)vocab * sizeof(float));
+    memset(buffer + vocab, 0, (size_t)(width - vocab) * sizeof(float));
+    store_row(d_logits, row, buffer);
+}
+
+enum status cpu_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
+                              const struct sink *d_logits, const struct tensor *logits,
+                              const struct tensor *targets, int64_t vocab,
+                              const struct tensor *grad_scale, struct err *e) {
+    TRY(cpu_check(logits, "cross_entropy: logits", IS_ACT, -1, -1, e));
+    int64_t rows = tensor_rows(logits), width = tensor_cols(logits);
+    TRY(cpu_check(loss, "cross_entropy: loss", IS_F32, rows, 1, e));
+    TRY(cpu_check(targets, "cross_entropy: targets", IS_I32, rows, 1, e));
+    if (d_logits) {
+        TRY(cpu_check(grad_scale, "cross_entropy: grad_scale", IS_F32, 1, 1, e));
+        TRY(cpu_check_sink(d_logits, "cross_entropy: d_logits", rows, width, e));
+    }
+    if (vocab < 1 || vocab > width || width > SCRATCH_FLOATS)
+        return FAIL(e, ERR_ARG, "cross_entropy: vocabulary %lld of %lld columns, at most %d",
+                    (long long)vocab, (long long)width, SCRATCH_FLOATS);
+    const int32_t *target = targets->data;
+    for (int64_t r = 0; r < rows; r++)
+        if (target[r] >= vocab)
+            return FAIL(e, ERR_ARG, "cross_entropy: target %d at row %lld is not below %lld",
+                        (int)target[r], (long long)r, (long long)vocab);
+    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
+    for (int64_t r = 0; r < rows; r++)
+        loss_row(loss->data, d_logits ? d_logits->value : NULL, logits, r, target[r], vocab,
+                 d_logits ? grad_scale->data : NULL, cpu_scratch(b, omp_get_thread_num()));
+    if (d_logits) cpu_sink_emit(b, d_logits);
+    return OK;
+}

@@ -1,0 +1,120 @@
+/* Sums over whole tensors, over columns, and what follows from them: clip factor, non-finite flag.
+ *
+ * A long vector is summed in two levels: sum16 of each block of 65536 elements, then sum16 of the block
+ * sums. Blocks are the unit of parallel work, and their number depends on the length alone. */
+#include <math.h>
+#include <omp.h>
+
+#include "kernels/cpu/lanes.h"
+
+enum { BLOCK = 65536, SPAN = 1024 };
+
+/* sum16 over x[at, at+n) or over the squares, in spans that are multiples of 16 so that an element's
+ * lane is its index modulo 16. */
+CLONES static float block_sum(const struct tensor *x, int64_t at, int64_t n, bool squared) {
+    float lane[16] = { 0 }, v[SPAN];
+    for (int64_t s = 0; s < n; s += SPAN) {
+        int64_t count = n - s < SPAN ? n - s : SPAN;
+        load_span(v, x, at + s, count);
+        if (squared)
+            for (int64_t i = 0; i < count; i++) v[i] = v[i] * v[i];
+        for (int64_t i = count; i % 16 != 0; i++) v[i] = 0; /* adds +0: no sum from +0 is ever -0 */
+        for (int64_t i = 0; i < count; i += 16)
+            for (int j = 0; j < 16; j++) lane[j] = lane[j] + v[i + j];
+    }
+    return sum16_join(lane);
+}
+
+static enum status sum_blocks(struct backend *b, const struct tensor *x, bool squared, float *out,
+                              const char *what, struct err *e) {
+    int64_t n = tensor_count(x), blocks = ceil_div(n, BLOCK);
+    TRY(lanes_check(what, 0, blocks, e));
+    float *sums = cpu_scratch(b, 0);
+    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads) if (blocks > 1)
+    for (int64_t i = 0; i < blocks; i++)
+        sums[i] = block_sum(x, i * BLOCK, n - i * BLOCK < BLOCK ? n - i * BLOCK : BLOCK, squared);
+    *out = sum16(sums, blocks);
+    return OK;
+}
+
+/* A tensor that the functions here walk as one run of elements. */
+static enum status check_flat(const struct tensor *x, const char *what, int dtypes, struct err *e) {
+    TRY(cpu_check(x, what, dtypes, -1, -1, e));
+    if (x->dim[0] > 1 && x->stride[0] != tensor_cols(x))
+        return FAIL(e, ERR_ARG, "%s: rows are not packed", what);
+    return OK;
+}
+
+enum status cpu_sum(struct backend *b, int lane, const struct tensor *total, const struct tensor *x,
+                    float factor, float beta, struct err *e) {
+    TRY(check_flat(x, "sum: x", IS_F32, e));
+    TRY(cpu_check(total, "sum: total", IS_F32, 1, 1, e));
+    float s, *out = total->data;
+    TRY(sum_blocks(b, x, false, &s, "sum", e));
+    *out = f32_canonical(beta == 0.0f ? factor * s : beta * *out + factor * s);
+    return OK;
+}
+
+enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
+                            const struct tensor *x, struct err *e) {
+    TRY(check_flat(x, "sum_squares: x", IS_ACT, e));
+    TRY(cpu_check(out, "sum_squares: out", IS_F32, 1, 1, e));
+    float s;
+    TRY(sum_blocks(b, x, true, &s, "sum_squares", e));
+    *(float *)out->data = f32_canonical(s);
+    return OK;
+}
+
+enum status cpu_clip_factor(struct backend *b, int lane, const struct tensor *norm,
+                            const struct tensor *clip, const struct tensor *squares, float max_norm,
+                            struct err *e) {
+    TRY(check_flat(squares, "clip_factor: squares", IS_F32, e));
+    TRY(cpu_check(norm, "clip_factor: norm", IS_F32, 1, 1, e));
+    TRY(cpu_check(clip, "clip_factor: clip", IS_F32, 1, 1, e));
+    float s;
+    TRY(sum_blocks(b, squares, false, &s, "clip_factor", e));
+    float n = sqrtf(s);
+    *(float *)norm->data = f32_canonical(n);
+    *(float *)clip->data = max_norm > 0 && n > max_norm ? max_norm / n : 1.0f;
+    return OK;
+}
+
+enum status cpu_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
+                               const struct tensor *step, const struct tensor *x, int32_t base,
+                               struct err *e) {
+    TRY(check_flat(x, "flag_nonfinite: x", IS_F32 | IS_U32, e));
+    TRY(cpu_check(flag, "flag_nonfinite: flag", IS_I32, 2, 1, e));
+    TRY(cpu_check(step, "flag_nonfinite: step", IS_I32, 1, 1, e));
+    int32_t *out = flag->data;
+    if (out[0] >= 0) return OK;
+    for (int64_t i = 0; i < tensor_count(x); i++) {
+        uint32_t bits;
+        memcpy(&bits, (const char *)x->data + 4 * i, 4);
+        if ((bits & 0x7F800000u) != 0x7F800000u) continue;
+        out[0] = *(const int32_t *)step->data;
+        out[1] = base + (int32_t)i;
+        break;
+    }
+    return OK;
+}
+
+CLONES static void add_row(float *sum, const struct tensor *dy, int64_t row, float *buffer) {
+    int64_t n = tensor_cols(dy);
+    load_row(buffer, dy, row);
+    for (int64_t c = 0; c < n; c++) sum[c] = sum[c] + buffer[c];
+}
+
+enum status cpu_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
+                         const struct tensor *dy, struct err *e) {
+    TRY(cpu_check(dy, "bias_bwd: dy", IS_ACT, -1, -1, e));
+    int64_t rows = tensor_rows(dy), n = tensor_cols(dy);
+    TRY(cpu_check(d_bias, "bias_bwd: d_bias", IS_ACT, n, 1, e));
+    TRY(lanes_check("bias_bwd", n, n, e));
+    float *lanes = lanes_start(b, n);
+    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
+    for (int l = 0; l < LANES; l++)
+        for (int64_t r = l; r < rows; r += LANES)
+            add_row(lanes + l * n, dy, r, lanes_rows(b, omp_get_thread_num(), n));
+    lanes_finish(d_bias, lanes, n);
+    return OK;
+}

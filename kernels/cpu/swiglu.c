@@ -1,0 +1,66 @@
+/* SwiGLU. h = (gate * sigmoid(gate)) * up. Backward, with s = sigmoid(gate):
+ *   d_up = dh * (gate * s),   d_gate = (dh * up) * (s * (1 + gate * (1 - s))). */
+#include <omp.h>
+
+#include "kernels/cpu/clones.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/exactmath_f32.h"
+
+enum { SPAN = 512 }; /* elements worked on at a time; buffers of this size stay in the first cache */
+
+CLONES static void forward_row(const struct tensor *h, const struct tensor *gate_up, int64_t row) {
+    int64_t width = tensor_cols(h);
+    float gate[SPAN], up[SPAN];
+    for (int64_t at = 0; at < width; at += SPAN) {
+        int64_t n = width - at < SPAN ? width - at : SPAN;
+        load_span(gate, gate_up, row * gate_up->stride[0] + at, n);
+        load_span(up, gate_up, row * gate_up->stride[0] + width + at, n);
+        for (int64_t i = 0; i < n; i++) gate[i] = (gate[i] * exact_sigmoidf(gate[i])) * up[i];
+        store_span(h, row * h->stride[0] + at, gate, n);
+    }
+}
+
+enum status cpu_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
+                           const struct tensor *gate_up, struct err *e) {
+    TRY(cpu_check(gate_up, "swiglu_fwd: gate_up", IS_ACT, -1, -1, e));
+    int64_t rows = tensor_rows(gate_up), width = tensor_cols(gate_up);
+    if (width % 2 != 0)
+        return FAIL(e, ERR_ARG, "swiglu_fwd: gate_up has %lld columns, which is odd", (long long)width);
+    TRY(cpu_check_sink(h, "swiglu_fwd: h", rows, width / 2, e));
+    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
+    for (int64_t r = 0; r < rows; r++) forward_row(h->value, gate_up, r);
+    cpu_sink_emit(b, h);
+    return OK;
+}
+
+CLONES static void backward_row(const struct tensor *d, const struct tensor *dh,
+                                const struct tensor *gate_up, int64_t row) {
+    int64_t width = tensor_cols(dh);
+    float gate[SPAN], up[SPAN], g[SPAN];
+    for (int64_t at = 0; at < width; at += SPAN) {
+        int64_t n = width - at < SPAN ? width - at : SPAN;
+        load_span(gate, gate_up, row * gate_up->stride[0] + at, n);
+        load_span(up, gate_up, row * gate_up->stride[0] + width + at, n);
+        load_span(g, dh, row * dh->stride[0] + at, n);
+        for (int64_t i = 0; i < n; i++) {
+            float s = exact_sigmoidf(gate[i]);
+            float d_gate = (g[i] * up[i]) * (s * (1.0f + gate[i] * (1.0f - s)));
+            up[i] = g[i] * (gate[i] * s);
+            gate[i] = d_gate;
+        }
+        store_span(d, row * d->stride[0] + at, gate, n);
+        store_span(d, row * d->stride[0] + width + at, up, n);
+    }
+}
+
+enum status cpu_swiglu_bwd(struct backend *b, int lane, const struct sink *d_gate_up,
+                           const struct tensor *dh, const struct tensor *gate_up, struct err *e) {
+    TRY(cpu_check(dh, "swiglu_bwd: dh", IS_ACT, -1, -1, e));
+    int64_t rows = tensor_rows(dh), width = tensor_cols(dh);
+    TRY(cpu_check(gate_up, "swiglu_bwd: gate_up", 1 << dh->dtype, rows, 2 * width, e));
+    TRY(cpu_check_sink(d_gate_up, "swiglu_bwd: d_gate_up", rows, 2 * width, e));
+    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
+    for (int64_t r = 0; r < rows; r++) backward_row(d_gate_up->value, dh, gate_up, r);
+    cpu_sink_emit(b, d_gate_up);
+    return OK;
+}
