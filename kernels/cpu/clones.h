@@ -13,4 +13,11 @@
 #define CLONES
 #endif
 
+/* For the body that a cloned function calls with different constants. */
+#if defined(__GNUC__)
+#define ALWAYS_INLINE __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE
+#endif
+
 #endif

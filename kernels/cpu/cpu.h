@@ -9,7 +9,7 @@
 enum {
     READBACK_SLOTS = 4,
     READBACK_BYTES = 256,
-    SCRATCH_FLOATS = 1 << 20, /* per thread, 4 MiB; untouched pages cost nothing */
+    SCRATCH_FLOATS = 1 << 23, /* per thread, 32 MiB of address space; untouched pages cost nothing */
     GEMM_FLOATS = 1 << 21     /* each of the three shared GEMM buffers, 8 MiB */
 };
 
@@ -102,12 +102,20 @@ bool cpu_is_packed(const struct tensor *x);
  * extent), and its rows are contiguous. `what` names operator and operand: "rmsnorm_fwd: gain". */
 NODISCARD enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
                                 int64_t cols, struct err *e);
+/* cpu_check, and the whole tensor is one run of elements. */
+NODISCARD enum status cpu_check_packed(const struct tensor *x, const char *what, int dtypes,
+                                       int64_t rows, int64_t cols, struct err *e);
 /* ERR_ARG unless an FP8 tensor has a scale of its kind's dtype and shape. */
 NODISCARD enum status cpu_check_scale(const struct tensor *x, const char *what, struct err *e);
 /* cpu_check of every part of a sink whose value, packed, holds [rows, cols]: dtypes, shapes, scale
  * kinds, what each source needs. A producer calls it before it writes anything. */
 NODISCARD enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
                                      int64_t cols, struct err *e);
+
+/* The value of a checked sink as the [rows, cols] that its producer writes. */
+static inline struct tensor sink_rows(const struct sink *s, int64_t rows, int64_t cols) {
+    return tensor_2d(s->value->data, s->value->dtype, rows, cols);
+}
 
 /* What a producer calls once s->value is complete: records the amax and makes the codes, unless
  * those must wait for the amax of the whole tensor (quantise_finish). Cannot fail after

@@ -95,3 +95,10 @@ enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
         return FAIL(e, ERR_ARG, "%s: codes and transposed codes differ in dtype or scale", what);
     return check_source(s, what, codes->data ? codes->scale.kind : twin->scale.kind, e);
 }
+
+enum status cpu_check_packed(const struct tensor *x, const char *what, int dtypes, int64_t rows,
+                             int64_t cols, struct err *e) {
+    TRY(cpu_check(x, what, dtypes, rows, cols, e));
+    if (!cpu_is_packed(x)) return FAIL(e, ERR_ARG, "%s is not packed", what);
+    return OK;
+}

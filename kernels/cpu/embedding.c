@@ -68,7 +68,7 @@ CLONES static void backward_position(const struct tensor *d_position, const stru
     struct tensor row = tensor_1d((char *)d_position->data +
                                       t * d_position->stride[0] * dtype_bytes(d_position->dtype),
                                   d_position->dtype, n);
-    lanes_finish(&row, lanes, n);
+    lanes_finish(&row, lanes, n, n);
 }
 
 enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,

@@ -7,13 +7,6 @@
 
 enum { SPAN = 1024 };
 
-static enum status check_fill(const struct tensor *x, const char *what, struct err *e) {
-    TRY(cpu_check(x, what, IS_ACT, -1, -1, e));
-    if (x->dim[0] > 1 && x->stride[0] != tensor_cols(x))
-        return FAIL(e, ERR_ARG, "%s: rows are not packed", what);
-    return OK;
-}
-
 CLONES static void normal_span(const struct tensor *x, int64_t at, int64_t n, float std,
                                uint64_t key, int64_t element) {
     float v[SPAN];
@@ -24,7 +17,7 @@ CLONES static void normal_span(const struct tensor *x, int64_t at, int64_t n, fl
 
 enum status cpu_fill_normal(struct backend *b, int lane, const struct tensor *x, float std,
                             uint64_t seed, uint32_t tensor_id, int64_t element_base, struct err *e) {
-    TRY(check_fill(x, "fill_normal: x", e));
+    TRY(cpu_check_packed(x, "fill_normal: x", IS_ACT, -1, -1, e));
     if (element_base < 0)
         return FAIL(e, ERR_ARG, "fill_normal: element_base %lld", (long long)element_base);
     uint64_t key = rng_key(seed, RNG_INIT, 0, tensor_id);
@@ -37,7 +30,7 @@ enum status cpu_fill_normal(struct backend *b, int lane, const struct tensor *x,
 
 enum status cpu_fill(struct backend *b, int lane, const struct tensor *x, float value,
                      struct err *e) {
-    TRY(check_fill(x, "fill: x", e));
+    TRY(cpu_check_packed(x, "fill: x", IS_ACT, -1, -1, e));
     int64_t count = tensor_count(x);
     float v[SPAN];
     for (int i = 0; i < SPAN; i++) v[i] = value;

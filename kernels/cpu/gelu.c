@@ -48,10 +48,11 @@ CLONES static void backward_row(const struct tensor *dx, const struct tensor *dh
 enum status cpu_gelu_fwd(struct backend *b, int lane, const struct sink *h, const struct tensor *x,
                          struct err *e) {
     TRY(cpu_check(x, "gelu_fwd: x", IS_ACT, -1, -1, e));
-    int64_t rows = tensor_rows(x);
-    TRY(cpu_check_sink(h, "gelu_fwd: h", rows, tensor_cols(x), e));
+    int64_t rows = tensor_rows(x), width = tensor_cols(x);
+    TRY(cpu_check_sink(h, "gelu_fwd: h", rows, width, e));
+    struct tensor value = sink_rows(h, rows, width);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
-    for (int64_t r = 0; r < rows; r++) forward_row(h->value, x, r);
+    for (int64_t r = 0; r < rows; r++) forward_row(&value, x, r);
     cpu_sink_emit(b, h);
     return OK;
 }
@@ -62,8 +63,9 @@ enum status cpu_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
     int64_t rows = tensor_rows(x), width = tensor_cols(x);
     TRY(cpu_check(dh, "gelu_bwd: dh", 1 << x->dtype, rows, width, e));
     TRY(cpu_check_sink(dx, "gelu_bwd: dx", rows, width, e));
+    struct tensor value = sink_rows(dx, rows, width);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
-    for (int64_t r = 0; r < rows; r++) backward_row(dx->value, dh, x, r);
+    for (int64_t r = 0; r < rows; r++) backward_row(&value, dh, x, r);
     cpu_sink_emit(b, dx);
     return OK;
 }

@@ -13,24 +13,25 @@ enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_float
                 (long long)need, SCRATCH_FLOATS);
 }
 
-CLONES static void join(float *out, const float *lanes, int64_t n, int64_t at, int64_t count) {
-    float tree[8][64];
+enum { SPAN = 64 };
+
+CLONES static void join(float *out, const float *lanes, int64_t stride, int64_t count) {
+    float tree[8][SPAN];
     for (int j = 0; j < 8; j++)
         for (int64_t c = 0; c < count; c++)
-            tree[j][c] = lanes[j * n + at + c] + lanes[(j + 8) * n + at + c];
+            tree[j][c] = lanes[j * stride + c] + lanes[(j + 8) * stride + c];
     for (int half = 4; half; half /= 2)
         for (int j = 0; j < half; j++)
             for (int64_t c = 0; c < count; c++) tree[j][c] = tree[j][c] + tree[j + half][c];
     for (int64_t c = 0; c < count; c++) out[c] = out[c] + tree[0][c];
 }
 
-void lanes_finish(const struct tensor *out, const float *lanes, int64_t n) {
-    if (!out) return;
-    float block[64];
-    for (int64_t at = 0; at < n; at += 64) {
-        int64_t count = n - at < 64 ? n - at : 64;
-        load_span(block, out, at, count);
-        join(block, lanes, n, at, count);
-        store_span(out, at, block, count);
+void lanes_finish(const struct tensor *out, const float *lanes, int64_t stride, int64_t n) {
+    float span[SPAN];
+    for (int64_t at = 0; at < n; at += SPAN) {
+        int64_t count = n - at < SPAN ? n - at : SPAN;
+        load_span(span, out, at, count);
+        join(span, lanes + at, stride, count);
+        store_span(out, at, span, count);
     }
 }

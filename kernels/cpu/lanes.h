@@ -12,8 +12,8 @@ enum { LANES = 16 };
 /* Zeroed sums [LANES][n], at the start of the first thread's scratch. */
 float *lanes_start(struct backend *b, int64_t n);
 
-/* out [n] (F32 or BF16) += the join of the lanes, rounded once. out NULL: nothing. */
-void lanes_finish(const struct tensor *out, const float *lanes, int64_t n);
+/* out [n] (F32 or BF16) += the join of the lanes, which stand `stride` floats apart; rounded once. */
+void lanes_finish(const struct tensor *out, const float *lanes, int64_t stride, int64_t n);
 
 /* ERR_ARG unless `lane_floats` lane sums a column set and `row_floats` of row buffers fit in scratch. */
 NODISCARD enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_floats,

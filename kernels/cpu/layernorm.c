@@ -40,12 +40,13 @@ enum status cpu_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
     TRY(cpu_check(rstd, "layernorm_fwd: rstd", IS_F32, rows, 1, e));
     TRY(cpu_check_sink(y, "layernorm_fwd: y", rows, n, e));
     TRY(lanes_check("layernorm_fwd", 0, 3 * n, e));
+    struct tensor value = sink_rows(y, rows, n);
     #pragma omp parallel num_threads(cpu_of(b)->threads)
     {
         float *g = cpu_scratch(b, omp_get_thread_num());
         load_span(g, gain, 0, n);
         if (bias) load_span(g + n, bias, 0, n);
-        struct layernorm_row a = { y->value, x, g, bias ? g + n : NULL, mean->data, rstd->data, eps };
+        struct layernorm_row a = { &value, x, g, bias ? g + n : NULL, mean->data, rstd->data, eps };
         #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++) forward_row(&a, r, g + 2 * n);
     }
@@ -99,18 +100,19 @@ enum status cpu_layernorm_bwd(struct backend *b, int lane, const struct sink *dx
     TRY(cpu_check_sink(dx, "layernorm_bwd: dx", rows, n, e));
     TRY(lanes_check("layernorm_bwd", 2 * n, 4 * n, e));
     float *gain_lanes = lanes_start(b, 2 * n), *bias_lanes = gain_lanes + LANES * n;
+    struct tensor value = sink_rows(dx, rows, n);
     #pragma omp parallel num_threads(cpu_of(b)->threads)
     {
         float *g = lanes_rows(b, omp_get_thread_num(), 2 * n), *buffer = g + n;
         load_span(g, gain, 0, n);
-        struct layernorm_grad a = { dx->value, dy, x, residual, g, mean->data, rstd->data };
+        struct layernorm_grad a = { &value, dy, x, residual, g, mean->data, rstd->data };
         #pragma omp for schedule(static)
         for (int l = 0; l < LANES; l++)
             for (int64_t r = l; r < rows; r += LANES)
                 backward_row(&a, r, gain_lanes + l * n, bias_lanes + l * n, buffer);
     }
-    lanes_finish(d_gain, gain_lanes, n);
-    lanes_finish(d_bias, bias_lanes, n);
+    lanes_finish(d_gain, gain_lanes, n, n);
+    if (d_bias) lanes_finish(d_bias, bias_lanes, n, n);
     cpu_sink_emit(b, dx);
     return OK;
 }

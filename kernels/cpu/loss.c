@@ -68,9 +68,11 @@ enum status cpu_cross_entropy(struct backend *b, int lane, const struct tensor *
         if (target[r] >= vocab)
             return FAIL(e, ERR_ARG, "cross_entropy: target %d at row %lld is not below %lld",
                         (int)target[r], (long long)r, (long long)vocab);
+    struct tensor value;
+    if (d_logits) value = sink_rows(d_logits, rows, width);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
     for (int64_t r = 0; r < rows; r++)
-        loss_row(loss->data, d_logits ? d_logits->value : NULL, logits, r, target[r], vocab,
+        loss_row(loss->data, d_logits ? &value : NULL, logits, r, target[r], vocab,
                  d_logits ? grad_scale->data : NULL, cpu_scratch(b, omp_get_thread_num()));
     if (d_logits) cpu_sink_emit(b, d_logits);
     return OK;

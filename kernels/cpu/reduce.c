@@ -37,17 +37,9 @@ static enum status sum_blocks(struct backend *b, const struct tensor *x, bool sq
     return OK;
 }
 
-/* A tensor that the functions here walk as one run of elements. */
-static enum status check_flat(const struct tensor *x, const char *what, int dtypes, struct err *e) {
-    TRY(cpu_check(x, what, dtypes, -1, -1, e));
-    if (x->dim[0] > 1 && x->stride[0] != tensor_cols(x))
-        return FAIL(e, ERR_ARG, "%s: rows are not packed", what);
-    return OK;
-}
-
 enum status cpu_sum(struct backend *b, int lane, const struct tensor *total, const struct tensor *x,
                     float factor, float beta, struct err *e) {
-    TRY(check_flat(x, "sum: x", IS_F32, e));
+    TRY(cpu_check_packed(x, "sum: x", IS_F32, -1, -1, e));
     TRY(cpu_check(total, "sum: total", IS_F32, 1, 1, e));
     float s, *out = total->data;
     TRY(sum_blocks(b, x, false, &s, "sum", e));
@@ -57,7 +49,7 @@ enum status cpu_sum(struct backend *b, int lane, const struct tensor *total, con
 
 enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
                             const struct tensor *x, struct err *e) {
-    TRY(check_flat(x, "sum_squares: x", IS_ACT, e));
+    TRY(cpu_check_packed(x, "sum_squares: x", IS_ACT, -1, -1, e));
     TRY(cpu_check(out, "sum_squares: out", IS_F32, 1, 1, e));
     float s;
     TRY(sum_blocks(b, x, true, &s, "sum_squares", e));
@@ -68,7 +60,7 @@ enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *ou
 enum status cpu_clip_factor(struct backend *b, int lane, const struct tensor *norm,
                             const struct tensor *clip, const struct tensor *squares, float max_norm,
                             struct err *e) {
-    TRY(check_flat(squares, "clip_factor: squares", IS_F32, e));
+    TRY(cpu_check_packed(squares, "clip_factor: squares", IS_F32, -1, -1, e));
     TRY(cpu_check(norm, "clip_factor: norm", IS_F32, 1, 1, e));
     TRY(cpu_check(clip, "clip_factor: clip", IS_F32, 1, 1, e));
     float s;
@@ -82,7 +74,7 @@ enum status cpu_clip_factor(struct backend *b, int lane, const struct tensor *no
 enum status cpu_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
                                const struct tensor *step, const struct tensor *x, int32_t base,
                                struct err *e) {
-    TRY(check_flat(x, "flag_nonfinite: x", IS_F32 | IS_U32, e));
+    TRY(cpu_check_packed(x, "flag_nonfinite: x", IS_F32 | IS_U32, -1, -1, e));
     TRY(cpu_check(flag, "flag_nonfinite: flag", IS_I32, 2, 1, e));
     TRY(cpu_check(step, "flag_nonfinite: step", IS_I32, 1, 1, e));
     int32_t *out = flag->data;
@@ -115,6 +107,6 @@ enum status cpu_bias_bwd(struct backend *b, int lane, const struct tensor *d_bia
     for (int l = 0; l < LANES; l++)
         for (int64_t r = l; r < rows; r += LANES)
             add_row(lanes + l * n, dy, r, lanes_rows(b, omp_get_thread_num(), n));
-    lanes_finish(d_bias, lanes, n);
+    lanes_finish(d_bias, lanes, n, n);
     return OK;
 }

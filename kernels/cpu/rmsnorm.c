@@ -25,13 +25,14 @@ enum status cpu_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
     TRY(cpu_check(rstd, "rmsnorm_fwd: rstd", IS_F32, rows, 1, e));
     TRY(cpu_check_sink(y, "rmsnorm_fwd: y", rows, n, e));
     TRY(lanes_check("rmsnorm_fwd", 0, 2 * n, e));
+    struct tensor value = sink_rows(y, rows, n);
     #pragma omp parallel num_threads(cpu_of(b)->threads)
     {
         float *g = cpu_scratch(b, omp_get_thread_num()), *buffer = g + n;
         load_span(g, gain, 0, n);
         #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++)
-            forward_row(y->value, x, r, g, buffer, (float *)rstd->data + r, eps);
+            forward_row(&value, x, r, g, buffer, (float *)rstd->data + r, eps);
     }
     cpu_sink_emit(b, y);
     return OK;
@@ -79,16 +80,17 @@ enum status cpu_rmsnorm_bwd(struct backend *b, int lane, const struct sink *dx,
     TRY(cpu_check_sink(dx, "rmsnorm_bwd: dx", rows, n, e));
     TRY(lanes_check("rmsnorm_bwd", n, 4 * n, e));
     float *lanes = lanes_start(b, n);
+    struct tensor value = sink_rows(dx, rows, n);
     #pragma omp parallel num_threads(cpu_of(b)->threads)
     {
         float *g = lanes_rows(b, omp_get_thread_num(), n), *buffer = g + n;
         load_span(g, gain, 0, n);
-        struct rmsnorm_grad a = { dx->value, dy, x, residual, g, rstd->data };
+        struct rmsnorm_grad a = { &value, dy, x, residual, g, rstd->data };
         #pragma omp for schedule(static)
         for (int l = 0; l < LANES; l++)
             for (int64_t r = l; r < rows; r += LANES) backward_row(&a, r, lanes + l * n, buffer);
     }
-    lanes_finish(d_gain, lanes, n);
+    lanes_finish(d_gain, lanes, n, n);
     cpu_sink_emit(b, dx);
     return OK;
 }

@@ -27,8 +27,9 @@ enum status cpu_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
     if (width % 2 != 0)
         return FAIL(e, ERR_ARG, "swiglu_fwd: gate_up has %lld columns, which is odd", (long long)width);
     TRY(cpu_check_sink(h, "swiglu_fwd: h", rows, width / 2, e));
+    struct tensor value = sink_rows(h, rows, width / 2);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
-    for (int64_t r = 0; r < rows; r++) forward_row(h->value, gate_up, r);
+    for (int64_t r = 0; r < rows; r++) forward_row(&value, gate_up, r);
     cpu_sink_emit(b, h);
     return OK;
 }
@@ -59,8 +60,9 @@ enum status cpu_swiglu_bwd(struct backend *b, int lane, const struct sink *d_gat
     int64_t rows = tensor_rows(dh), width = tensor_cols(dh);
     TRY(cpu_check(gate_up, "swiglu_bwd: gate_up", 1 << dh->dtype, rows, 2 * width, e));
     TRY(cpu_check_sink(d_gate_up, "swiglu_bwd: d_gate_up", rows, 2 * width, e));
+    struct tensor value = sink_rows(d_gate_up, rows, 2 * width);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
-    for (int64_t r = 0; r < rows; r++) backward_row(d_gate_up->value, dh, gate_up, r);
+    for (int64_t r = 0; r < rows; r++) backward_row(&value, dh, gate_up, r);
     cpu_sink_emit(b, d_gate_up);
     return OK;
 }

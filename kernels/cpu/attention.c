@@ -1,0 +1,119 @@
+/* Attention, forward. For query row i of a head, over its keys j = 0..i:
+ *   s_j = (fma chain over D of q_d k_jd) * (1/sqrt D),   m = max s_j,
+ *   p_j = exp(s_j - m),   l = sum16(p_j),   lse = m + ln l,
+ *   o_d = (fma chain over j of p_j v_jd, from +0) * (1/l) + 0. */
+#include <math.h>
+#include <omp.h>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/exactmath_f32.h"
+
+enum { CHUNK = 256 }; /* query rows of one head that share its packed keys: a thread's piece of work */
+
+/* s [n][nr] in: chains; out: probabilities before division, 0 beyond the triangle. Column c is query
+ * row first + c, which sees keys 0..first + c. */
+static inline ALWAYS_INLINE void softmax_body(float *s, int n, int nr, int first, float scale,
+                                              float *max_out, float *total) {
+    float max[GEMM_NR_MAX], lane[16][GEMM_NR_MAX];
+    memset(lane, 0, sizeof lane);
+    for (int c = 0; c < nr; c++) max[c] = -INFINITY;
+    for (int j = 0; j < n; j++)
+        for (int c = 0; c < nr; c++) {
+            float x = s[j * nr + c] * scale;
+            s[j * nr + c] = x;
+            x = j - first <= c ? x : -INFINITY;
+            max[c] = x > max[c] ? x : max[c];
+        }
+    for (int j = 0; j < n; j++)
+        for (int c = 0; c < nr; c++) {
+            float p = exact_expf(s[j * nr + c] - max[c]);
+            p = j - first <= c ? p : 0.0f;
+            s[j * nr + c] = p;
+            lane[j & 15][c] = lane[j & 15][c] + p;
+        }
+    for (int half = 8; half; half /= 2)
+        for (int k = 0; k < half; k++)
+            for (int c = 0; c < nr; c++) lane[k][c] = lane[k][c] + lane[k + half][c];
+    memcpy(max_out, max, (size_t)nr * sizeof(float));
+    memcpy(total, lane[0], (size_t)nr * sizeof(float));
+}
+
+/* The tile widths of the vector kernels as constants, so that a row of a tile is whole registers. */
+CLONES static void softmax_columns(const struct attention *a, float *s, int64_t n, int64_t first,
+                                   float *max, float *total) {
+    if (a->nr == 32) softmax_body(s, (int)n, 32, (int)first, a->scale, max, total);
+    else if (a->nr == 16) softmax_body(s, (int)n, 16, (int)first, a->scale, max, total);
+    else softmax_body(s, (int)n, (int)a->nr, (int)first, a->scale, max, total);
+}
+
+struct forward {
+    struct attention a;
+    const struct tensor *o;
+    float *lse; /* [B,H,T] */
+};
+
+/* Floats of scratch: keys [T/mr][D][mr], values [D/mr][T][mr], scores [T][nr], queries, outputs. */
+static int64_t forward_floats(const struct attention *a) {
+    int64_t keys = a->keys_padded;
+    return round_up(keys * a->head_dim, 16) + round_up(keys * a->dim_padded, 16) + keys * a->nr +
+           2 * a->dim_padded * a->nr + 64;
+}
+
+/* Query rows [begin, end) of head h of sequence i. */
+static void forward_chunk(const struct forward *f, int64_t i, int64_t h, int64_t begin, int64_t end,
+                          float *scratch) {
+    const struct attention *a = &f->a;
+    int64_t group = h * a->kv_heads / a->heads, d = a->head_dim;
+    float *keys = scratch, *values = keys + round_up(a->keys_padded * d, 16);
+    float *scores = values + round_up(a->keys_padded * a->dim_padded, 16);
+    float *queries = scores + a->keys_padded * a->nr, *out = queries + a->dim_padded * a->nr;
+    struct rows k = { a->qkv, attention_at(a, i, 0, a->heads + group), a->width, end };
+    struct rows v = { a->qkv, attention_at(a, i, 0, a->heads + a->kv_heads + group), a->width, end };
+    pack_panels_of_rows(a, keys, k);
+    bool finite = pack_across(a, values, v);
+    int64_t step = finite ? a->nr : 1;
+    for (int64_t t = begin; t < end; t += step) {
+        int64_t n = end - t < step ? end - t : step, seen = t + n;
+        float max[GEMM_NR_MAX], total[GEMM_NR_MAX], inverse[GEMM_NR_MAX];
+        struct rows q = { a->qkv, attention_at(a, i, t, h), a->width, n };
+        pack_columns(a, queries, a->nr, q);
+        attention_multiply(a, scores, keys, a->mr * d, ceil_div(seen, a->mr), queries, d);
+        softmax_columns(a, scores, seen, t, max, total);
+        attention_multiply(a, out, values, a->mr * end, a->dim_padded / a->mr, scores, seen);
+        for (int64_t c = 0; c < n; c++) {
+            inverse[c] = 1.0f / total[c];
+            f->lse[(i * a->heads + h) * a->length + t + c] =
+                f32_canonical(max[c] + exact_logf(total[c]));
+        }
+        int64_t row = a->heads * d;
+        struct rows o = { f->o, (i * a->length + t) * row + h * d, row, n };
+        unpack_columns(a, o, out, inverse);
+    }
+}
+
+enum status cpu_attention_fwd(struct backend *b, int lane, const struct sink *o,
+                              const struct tensor *lse, const struct tensor *qkv, int64_t heads,
+                              int64_t kv_heads, struct err *e) {
+    struct forward f;
+    TRY(attention_setup(&f.a, b, "attention_fwd: qkv", qkv, heads, kv_heads, e));
+    int64_t batch = f.a.batch, length = f.a.length;
+    TRY(cpu_check_sink(o, "attention_fwd: o", batch * length, heads * f.a.head_dim, e));
+    TRY(cpu_check_packed(lse, "attention_fwd: lse", IS_F32, batch, heads * length, e));
+    if (forward_floats(&f.a) > SCRATCH_FLOATS)
+        return FAIL(e, ERR_ARG, "attention_fwd: %lld rows of %lld exceed the scratch memory",
+                    (long long)length, (long long)f.a.head_dim);
+    struct tensor value = sink_rows(o, batch * length, heads * f.a.head_dim);
+    f.o = &value;
+    f.lse = lse->data;
+    /* Later chunks see more keys, so they go first. */
+    int64_t chunks = ceil_div(length, CHUNK), pieces = batch * heads * chunks;
+    #pragma omp parallel for schedule(dynamic) num_threads(cpu_of(b)->threads)
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        int64_t chunk = chunks - 1 - piece / (batch * heads), head = piece % (batch * heads);
+        int64_t begin = chunk * CHUNK, end = length < begin + CHUNK ? length : begin + CHUNK;
+        forward_chunk(&f, head / heads, head % heads, begin, end,
+                      cpu_scratch(b, omp_get_thread_num()));
+    }
+    cpu_sink_emit(b, o);
+    return OK;
+}

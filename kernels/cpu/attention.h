@@ -1,0 +1,58 @@
+/* What attention's forward and backward share: sizes, packing for the GEMM micro-kernels (isa.h).
+ *
+ * Work is done for a tile of up to nr query rows of one head at a time, and everything of size
+ * [keys, queries] is kept transposed, [key][nr]: the output of a micro-kernel over panels of mr keys
+ * is then, without moving anything, its right operand for the sum over keys.
+ *
+ * A tile computes a little more than the causal triangle. Scores beyond it are thrown away and their
+ * probabilities set to +0, and a +0 factor leaves a chain as it is when the other factor is finite,
+ * but for the sign of a zero, which "+ 0" at every output makes positive. Where an operand is not finite, 0 * x
+ * would be NaN in rows that never saw x: then tiles are one row wide and nothing is beyond. */
+#ifndef FP8LAB_KERNELS_CPU_ATTENTION_H
+#define FP8LAB_KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/clones.h"
+#include "kernels/cpu/cpu.h"
+
+struct attention {
+    const struct isa *isa;
+    const struct tensor *qkv;
+    int64_t batch, length, heads, kv_heads, head_dim;
+    int64_t width;       /* floats of a qkv row: (H+2G)*D */
+    int64_t mr, nr;      /* micro-tile: mr keys or head dims by nr queries or keys */
+    int64_t dim_padded;  /* D rounded up to mr */
+    int64_t keys_padded; /* T rounded up to mr */
+    float scale;         /* 1 / sqrt(D) */
+};
+
+/* Checks qkv and the head counts and fills *a. */
+NODISCARD enum status attention_setup(struct attention *a, struct backend *b, const char *what,
+                                      const struct tensor *qkv, int64_t heads, int64_t kv_heads,
+                                      struct err *e);
+
+/* Element offset of head `head` (q, then k, then v heads) of row t of sequence i. */
+static inline int64_t attention_at(const struct attention *a, int64_t i, int64_t t, int64_t head) {
+    return (i * a->length + t) * a->width + head * a->head_dim;
+}
+
+/* Where n rows of D floats come from: x's elements at offset, offset + stride, ... */
+struct rows { const struct tensor *x; int64_t offset, stride, n; };
+
+/* Packing. Each returns whether every element was finite. Rows and head dims that pad are 0.
+ *   columns: [D][panel], panel >= n         the right operand of scores: k = D
+ *   panels:  [n/mr][D][mr]                  the left operand of scores: k = D
+ *   across:  [D/mr][n][mr]                  the left operand of sums over rows: k = n */
+bool pack_columns(const struct attention *a, float *out, int64_t panel, struct rows r);
+bool pack_panels_of_rows(const struct attention *a, float *out, struct rows r);
+bool pack_across(const struct attention *a, float *out, struct rows r);
+
+/* out [panels * mr][nr] = the fma chains over k of `panels` consecutive left panels with one right
+ * panel. Left panels are left_stride floats apart. */
+void attention_multiply(const struct attention *a, float *out, const float *left,
+                        int64_t left_stride, int64_t panels, const float *right, int64_t k);
+
+/* Row c of `rows` (D elements) = in[d][c] * factor[c] + 0 for d < D; in is [D][nr]. */
+void unpack_columns(const struct attention *a, struct rows out, const float *in,
+                    const float *factor);
+
+#endif

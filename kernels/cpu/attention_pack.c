@@ -1,0 +1,96 @@
+#include <math.h>
+
+#include "kernels/cpu/attention.h"
+
+enum { HEAD_DIM_MAX = 512 };
+
+enum status attention_setup(struct attention *a, struct backend *b, const char *what,
+                            const struct tensor *qkv, int64_t heads, int64_t kv_heads,
+                            struct err *e) {
+    TRY(cpu_check_packed(qkv, what, IS_ACT, -1, -1, e));
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
+        return FAIL(e, ERR_ARG, "%s: %lld heads over %lld key/value heads", what, (long long)heads,
+                    (long long)kv_heads);
+    if (qkv->dim[2] != heads + 2 * kv_heads)
+        return FAIL(e, ERR_ARG, "%s: %lld heads in the tensor, %lld + 2*%lld in the call", what,
+                    (long long)qkv->dim[2], (long long)heads, (long long)kv_heads);
+    if (qkv->dim[3] < 1 || qkv->dim[3] > HEAD_DIM_MAX)
+        return FAIL(e, ERR_ARG, "%s: head_dim %lld is not in 1..%d", what, (long long)qkv->dim[3],
+                    HEAD_DIM_MAX);
+    const struct isa *isa = cpu_of(b)->isa;
+    *a = (struct attention){
+        .isa = isa, .qkv = qkv, .batch = qkv->dim[0], .length = qkv->dim[1], .heads = heads,
+        .kv_heads = kv_heads, .head_dim = qkv->dim[3], .width = qkv->dim[2] * qkv->dim[3],
+        .mr = isa->mr, .nr = isa->nr, .dim_padded = round_up(qkv->dim[3], isa->mr),
+        .keys_padded = round_up(qkv->dim[1], isa->mr),
+        .scale = 1.0f / sqrtf((float)qkv->dim[3]),
+    };
+    return OK;
+}
+
+/* The largest |x| bits decide: infinity and NaN stand above every finite value. */
+CLONES static bool all_finite(const float *x, int64_t n) {
+    uint32_t max = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = f32_bits(x[i]) & 0x7FFFFFFFu;
+        max = bits > max ? bits : max;
+    }
+    return max < 0x7F800000u;
+}
+
+/* out[d * stride + c] for the rows c, each of D floats. */
+static bool pack_transposed(const struct attention *a, float *out, int64_t stride, struct rows r) {
+    float row[HEAD_DIM_MAX];
+    bool finite = true;
+    for (int64_t c = 0; c < r.n; c++) {
+        load_span(row, r.x, r.offset + c * r.stride, a->head_dim);
+        finite = all_finite(row, a->head_dim) && finite;
+        for (int64_t d = 0; d < a->head_dim; d++) out[d * stride + c] = row[d];
+    }
+    for (int64_t c = r.n; c < stride; c++)
+        for (int64_t d = 0; d < a->head_dim; d++) out[d * stride + c] = 0.0f;
+    return finite;
+}
+
+bool pack_columns(const struct attention *a, float *out, int64_t panel, struct rows r) {
+    return pack_transposed(a, out, panel, r);
+}
+
+bool pack_panels_of_rows(const struct attention *a, float *out, struct rows r) {
+    bool finite = true;
+    for (int64_t at = 0; at < r.n; at += a->mr) {
+        int64_t n = r.n - at < a->mr ? r.n - at : a->mr;
+        struct rows panel = { r.x, r.offset + at * r.stride, r.stride, n };
+        finite = pack_transposed(a, out + at * a->head_dim, a->mr, panel) && finite;
+    }
+    return finite;
+}
+
+bool pack_across(const struct attention *a, float *out, struct rows r) {
+    float row[HEAD_DIM_MAX + GEMM_MR_MAX];
+    bool finite = true;
+    memset(row + a->head_dim, 0, GEMM_MR_MAX * sizeof(float));
+    for (int64_t c = 0; c < r.n; c++) {
+        load_span(row, r.x, r.offset + c * r.stride, a->head_dim);
+        finite = all_finite(row, a->head_dim) && finite;
+        for (int64_t d = 0; d < a->head_dim; d += a->mr)
+            memcpy(out + d * r.n + c * a->mr, row + d, (size_t)a->mr * sizeof(float));
+    }
+    return finite;
+}
+
+void attention_multiply(const struct attention *a, float *out, const float *left,
+                        int64_t left_stride, int64_t panels, const float *right, int64_t k) {
+    memset(out, 0, (size_t)(panels * a->mr * a->nr) * sizeof(float));
+    for (int64_t p = 0; p < panels; p++)
+        a->isa->gemm(k, left + p * left_stride, right, out + p * a->mr * a->nr);
+}
+
+void unpack_columns(const struct attention *a, struct rows out, const float *in,
+                    const float *factor) {
+    float row[HEAD_DIM_MAX];
+    for (int64_t c = 0; c < out.n; c++) {
+        for (int64_t d = 0; d < a->head_dim; d++) row[d] = in[d * a->nr + c] * factor[c] + 0.0f;
+        store_span(out.x, out.offset + c * out.stride, row, a->head_dim);
+    }
+}

@@ -1,0 +1,166 @@
+/* QK-norm and rotary embedding, between the qkv GEMM and attention.
+ *
+ * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c), then the
+ * pair (y_i, y_{i+D/2}) is rotated by the angle of its position; one rounding, at the store.
+ * Backward runs the rotation the other way, then the norm's backward. d_gain sums over rows, and over
+ * the heads of a row in head order: row r belongs to lane r % 16. */
+#include <math.h>
+#include <omp.h>
+
+#include "kernels/cpu/lanes.h"
+
+struct qk {
+    const struct tensor *in, *out;  /* seen as [R, (H+2G)*D] */
+    const float *gain_q, *gain_k;   /* [D] each, or NULL */
+    const float *rope;              /* [T, D] or NULL */
+    float *rstd;                    /* [R, H+G] or NULL */
+    const struct tensor *d_out;     /* backward only */
+    int64_t heads, kv_heads, head_dim, width, length;
+    float eps;
+};
+
+/* (x1, x2) -> (x1 c - x2 s, x2 c + x1 s); the inverse with s negated. */
+static inline void rotate(float *x, const float *rope, int64_t head_dim, float sign) {
+    int64_t half = head_dim / 2;
+    for (int64_t i = 0; i < half; i++) {
+        float c = rope[i], s = sign * rope[half + i], x1 = x[i], x2 = x[i + half];
+        x[i] = x1 * c - x2 * s;
+        x[i + half] = x2 * c + x1 * s;
+    }
+}
+
+CLONES static void forward_row(const struct qk *a, int64_t row, float *x) {
+    int64_t d = a->head_dim;
+    load_span(x, a->in, row * a->width, a->width);
+    for (int64_t h = 0; h < a->heads + a->kv_heads; h++) {
+        float *head = x + h * d;
+        if (a->gain_q) {
+            const float *gain = h < a->heads ? a->gain_q : a->gain_k;
+            float rstd = 1.0f / sqrtf(sum16_dot(head, head, d) / (float)d + a->eps);
+            for (int64_t i = 0; i < d; i++) head[i] = (head[i] * rstd) * gain[i];
+            a->rstd[row * (a->heads + a->kv_heads) + h] = f32_canonical(rstd);
+        }
+        if (a->rope) rotate(head, a->rope + row % a->length * d, d, 1.0f);
+    }
+    store_span(a->out, row * a->width, x, a->width);
+}
+
+/* lanes: [2][D], q's gain then k's; NULL without a norm. */
+CLONES static void backward_row(const struct qk *a, int64_t row, float *lanes, float *buffer) {
+    int64_t d = a->head_dim;
+    float *g = buffer, *xh = buffer + a->width, *scaled = buffer + 2 * a->width;
+    load_span(g, a->d_out, row * a->width, a->width);
+    if (a->gain_q) load_span(xh, a->in, row * a->width, a->width);
+    for (int64_t h = 0; h < a->heads + a->kv_heads; h++) {
+        float *dy = g + h * d, *x = xh + h * d;
+        if (a->rope) rotate(dy, a->rope + row % a->length * d, d, -1.0f);
+        if (!a->gain_q) continue;
+        const float *gain = h < a->heads ? a->gain_q : a->gain_k;
+        float *sum = h < a->heads ? lanes : lanes + d;
+        float rstd = a->rstd[row * (a->heads + a->kv_heads) + h];
+        for (int64_t i = 0; i < d; i++) {
+            x[i] = x[i] * rstd;
+            scaled[i] = dy[i] * gain[i];
+            sum[i] = sum[i] + dy[i] * x[i];
+        }
+        float mean = sum16_dot(scaled, x, d) / (float)d;
+        for (int64_t i = 0; i < d; i++) dy[i] = rstd * (scaled[i] - x[i] * mean);
+    }
+    store_row(a->out, row, g);
+}
+
+/* Everything that forward and backward have in common; fills *a but for the converted gains. */
+static enum status qk_check(struct qk *a, const char *what, const struct tensor *in,
+                            const struct tensor *gain_q, const struct tensor *gain_k,
+                            const struct tensor *rstd, const struct tensor *rope, int64_t heads,
+                            int64_t kv_heads, struct err *e) {
+    TRY(cpu_check_packed(in, what, IS_ACT, -1, -1, e));
+    int64_t batch = in->dim[0], length = in->dim[1], d = in->dim[3];
+    if (heads < 1 || kv_heads < 1 || in->dim[2] != heads + 2 * kv_heads)
+        return FAIL(e, ERR_ARG, "%s: %lld heads in the tensor, %lld + 2*%lld in the call", what,
+                    (long long)in->dim[2], (long long)heads, (long long)kv_heads);
+    if (rope && d % 2 != 0) return FAIL(e, ERR_ARG, "%s: head_dim %lld is odd", what, (long long)d);
+    if (!gain_q != !gain_k)
+        return FAIL(e, ERR_ARG, "%s: a gain for q or for k alone", what);
+    if (gain_q) {
+        TRY(cpu_check(gain_q, what, 1 << in->dtype, d, 1, e));
+        TRY(cpu_check(gain_k, what, 1 << in->dtype, d, 1, e));
+        TRY(cpu_check(rstd, what, IS_F32, batch, length * (heads + kv_heads), e));
+    }
+    if (rope) TRY(cpu_check(rope, what, IS_F32, length, d, e));
+    int64_t width = tensor_cols(in) / length;
+    TRY(lanes_check(what, 2 * d, 2 * d + 3 * width, e));
+    *a = (struct qk){ .in = in, .rope = rope ? rope->data : NULL, .rstd = gain_q ? rstd->data : NULL,
+                      .heads = heads, .kv_heads = kv_heads, .head_dim = d, .width = width,
+                      .length = length };
+    return OK;
+}
+
+enum status cpu_qk_fwd(struct backend *b, int lane, const struct tensor *out,
+                       const struct tensor *rstd, const struct tensor *in,
+                       const struct tensor *gain_q, const struct tensor *gain_k,
+                       const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
+                       struct err *e) {
+    struct qk shared;
+    TRY(qk_check(&shared, "qk_fwd", in, gain_q, gain_k, rstd, rope, heads, kv_heads, e));
+    TRY(cpu_check_packed(out, "qk_fwd: out", 1 << in->dtype, in->dim[0], tensor_cols(in), e));
+    shared.out = out;
+    shared.eps = eps;
+    int64_t rows = in->dim[0] * in->dim[1], d = shared.head_dim;
+    #pragma omp parallel num_threads(cpu_of(b)->threads)
+    {
+        float *gain = cpu_scratch(b, omp_get_thread_num());
+        struct qk a = shared;
+        if (gain_q) {
+            load_span(gain, gain_q, 0, d);
+            load_span(gain + d, gain_k, 0, d);
+            a.gain_q = gain;
+            a.gain_k = gain + d;
+        }
+        #pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r++) forward_row(&a, r, gain + 2 * d);
+    }
+    return OK;
+}
+
+enum status cpu_qk_bwd(struct backend *b, int lane, const struct sink *dx,
+                       const struct tensor *d_gain_q, const struct tensor *d_gain_k,
+                       const struct tensor *d_out, const struct tensor *in,
+                       const struct tensor *gain_q, const struct tensor *gain_k,
+                       const struct tensor *rstd, const struct tensor *rope, int64_t heads,
+                       int64_t kv_heads, struct err *e) {
+    struct qk shared;
+    TRY(qk_check(&shared, "qk_bwd", in, gain_q, gain_k, rstd, rope, heads, kv_heads, e));
+    int64_t rows = in->dim[0] * in->dim[1], d = shared.head_dim;
+    TRY(cpu_check_packed(d_out, "qk_bwd: d_out", 1 << in->dtype, in->dim[0], tensor_cols(in), e));
+    TRY(cpu_check_sink(dx, "qk_bwd: dx", rows, shared.width, e));
+    if (gain_q) {
+        TRY(cpu_check(d_gain_q, "qk_bwd: d_gain_q", IS_ACT, d, 1, e));
+        TRY(cpu_check(d_gain_k, "qk_bwd: d_gain_k", IS_ACT, d, 1, e));
+    }
+    struct tensor value = sink_rows(dx, rows, shared.width);
+    shared.out = &value;
+    shared.d_out = d_out;
+    float *lanes = lanes_start(b, 2 * d);
+    #pragma omp parallel num_threads(cpu_of(b)->threads)
+    {
+        float *gain = lanes_rows(b, omp_get_thread_num(), 2 * d);
+        struct qk a = shared;
+        if (gain_q) {
+            load_span(gain, gain_q, 0, d);
+            load_span(gain + d, gain_k, 0, d);
+            a.gain_q = gain;
+            a.gain_k = gain + d;
+        }
+        #pragma omp for schedule(static)
+        for (int l = 0; l < LANES; l++)
+            for (int64_t r = l; r < rows; r += LANES)
+                backward_row(&a, r, lanes + l * 2 * d, gain + 2 * d);
+    }
+    if (gain_q) {
+        lanes_finish(d_gain_q, lanes, 2 * d, d);
+        lanes_finish(d_gain_k, lanes + d, 2 * d, d);
+    }
+    cpu_sink_emit(b, dx);
+    return OK;
+}
