@@ -72,6 +72,19 @@ FLAGS_cpu_backend := -I$(GEN)
 FLAGS_backends := -I$(GEN)
 $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/backends.o: $(GEN)/interface_hash.h
 
+# What a run records about the program: the hash of all sources compiled in, which is one of a run's
+# inputs, and the commit they came from, where git knows it (a mounted tree may have another owner).
+SOURCES := $(sort $(wildcard kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/*.[ch] runner/*.lua))
+GIT     := git -c safe.directory='*'
+$(GEN)/sources.h: $(SOURCES)
+	@mkdir -p $(@D)
+	$(Q){ printf '#define FP8LAB_CODE_SHA256 "%s"\n' "$$(sha256sum $^ | sha256sum | cut -d' ' -f1)"; \
+	  printf '#define FP8LAB_COMMIT "%s"\n' "$$($(GIT) rev-parse HEAD 2>/dev/null || echo unknown)"; \
+	  printf '#define FP8LAB_DIRTY %d\n' \
+	    "$$($(GIT) status --porcelain 2>/dev/null | grep -c . || true)"; } > $@
+FLAGS_build_info := -I$(GEN)
+$(BUILD)/runner/build_info.o: $(GEN)/sources.h
+
 # Their loops are vectorised by the compiler, for the instruction set that each file names.
 FLAGS_matmul := -O3
 FLAGS_matmul_pack := -O3

@@ -1,0 +1,46 @@
+/* fp8lab worker: one rank of a run. Started by `fp8lab run`; hidden from the verb table. */
+#include "runner/commands.h"
+#include "runner/worker.h"
+
+static int cmd_worker(const struct cli *cli) {
+    struct worker_options options = {
+        .config = cli_value(cli, "config"),
+        .run_path = cli_value(cli, "run"),
+        .events_fd = 3,
+        .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
+        .world = 1,
+        .resume = cli_has(cli, "resume"),
+    };
+    struct err e = { 0 };
+    enum status st = OK;
+    if (!options.config || !options.run_path)
+        st = FAIL(&e, ERR_ARG, "worker needs --config and --run; `fp8lab run` starts it with them");
+    if (st == OK) st = cli_int(cli, "events-fd", 3, 1023, &options.events_fd, &e);
+    if (st == OK) st = cli_int(cli, "threads", 0, 4096, &options.threads, &e);
+    if (st == OK) st = cli_int(cli, "rank", 0, 4095, &options.rank, &e);
+    if (st == OK) st = cli_int(cli, "world", 1, 4096, &options.world, &e);
+    if (st == OK) st = cli_int(cli, "stop-after", 1, INT64_MAX, &options.stop_after, &e);
+    if (st == OK) st = worker_run(&options, &e);
+    return st == OK ? EXIT_OK : cli_fail(cli, &e);
+}
+
+static const struct flag FLAGS[] = {
+    { "config", "FILE", "the resolved configuration", false },
+    { "run", "DIR", "the run directory", false },
+    { "events-fd", "N", "descriptor that takes the events", false },
+    { "backend", "NAME", "auto, cpu or cuda", false },
+    { "threads", "N", "threads of the cpu backend", false },
+    { "rank", "N", "this process among the ranks", false },
+    { "world", "N", "ranks", false },
+    { "resume", NULL, "go on from the newest whole checkpoint", false },
+    { "stop-after", "STEP", "checkpoint and stop after this step", false },
+};
+
+const struct verb VERB_WORKER = {
+    .name = "worker",
+    .arguments = "",
+    .about = "one rank of a run; started by `fp8lab run`",
+    VERB_FLAGS(FLAGS),
+    .run = cmd_worker,
+    .hidden = true,
+};

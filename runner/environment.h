@@ -1,0 +1,21 @@
+/* The environment of a worker: an allow-list, the experiment's own variables, and nothing else. What
+ * is withheld is listed by name, never by value. */
+#ifndef FP8LAB_RUNNER_ENVIRONMENT_H
+#define FP8LAB_RUNNER_ENVIRONMENT_H
+
+#include "kernels/base.h"
+
+struct json_t;
+
+struct environment {
+    char **vars;           /* "NAME=value", NULL-terminated, sorted; owned */
+    struct json_t *record; /* data/system/environment.json: {"kept":{...},"withheld":[names]}; owned */
+};
+
+/* From this process's environment and `env` of the resolved configuration (an object of texts and
+ * numbers, already checked against the script's own allow-list), which wins. */
+NODISCARD enum status environment_make(const struct json_t *env, struct environment *out,
+                                       struct err *e);
+void environment_free(struct environment *environment);
+
+#endif

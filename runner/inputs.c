@@ -1,0 +1,47 @@
+#include "runner/inputs.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runner/build_info.h"
+#include "runner/canonical.h"
+#include "runner/options.h"
+
+static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct err *e) {
+    char *bytes = NULL;
+    size_t n = 0;
+    TRY(json_canonical(value, &bytes, &n, e));
+    sha256_bytes(bytes, n, hex);
+    free(bytes);
+    return OK;
+}
+
+static enum status hash_data(const json_t *resolved, char hex[SHA256_HEX], struct err *e) {
+    struct run_options run;
+    struct data *data = NULL;
+    TRY(options_read(resolved, &run, e));
+    enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
+                               e);
+    if (st == OK) st = data_sha256(data, hex, e);
+    data_close(data);
+    options_free(&run);
+    return st;
+}
+
+json_t *inputs_json(const struct inputs *in) {
+    return json_pack("{s:s,s:s,s:s,s:s?}", "config", in->config, "code", in->code, "data", in->data,
+                     "choices", *in->choices ? in->choices : NULL);
+}
+
+enum status inputs_hash(const json_t *resolved, struct inputs *out, struct err *e) {
+    *out = (struct inputs){ 0 };
+    TRY(hash_json(resolved, out->config, e));
+    snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
+    TRY(hash_data(resolved, out->data, e));
+    json_t *all = inputs_json(out);
+    if (!all) return FAIL(e, ERR_MEMORY, "inputs");
+    enum status st = hash_json(all, out->all, e);
+    json_decref(all);
+    return st;
+}

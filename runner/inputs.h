@@ -1,0 +1,26 @@
+/* What determines a run's results, as hashes: equal inputs must give equal results, and a suite does
+ * not run a row again whose inputs are already in a bundle. */
+#ifndef FP8LAB_RUNNER_INPUTS_H
+#define FP8LAB_RUNNER_INPUTS_H
+
+#include "kernels/base.h"
+#include "runner/sha256.h"
+
+struct json_t;
+
+struct inputs {
+    char config[SHA256_HEX];  /* the resolved configuration, canonical; the seed is in it */
+    char code[SHA256_HEX];    /* the sources compiled in */
+    char data[SHA256_HEX];    /* the data's bytes and format, not their names */
+    char choices[SHA256_HEX]; /* the choice table; "" where the backend has none (cpu) */
+    char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of the four */
+};
+
+/* Opens and reads all data, so a file that is missing or malformed is found here: its error is
+ * data.h's. */
+NODISCARD enum status inputs_hash(const struct json_t *resolved, struct inputs *out, struct err *e);
+
+/* {"config","code","data","choices":null or text}: run.json's "inputs". NULL: out of memory. */
+struct json_t *inputs_json(const struct inputs *in);
+
+#endif

@@ -1,0 +1,122 @@
+#include "runner/provenance.h"
+
+#include <archive.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <lua.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runner/build_info.h"
+
+/* OpenSSL has a type of the same name as one of our status codes; neither is used here. */
+#define ERR_STATE OPENSSL_ERR_STATE
+#include <openssl/crypto.h>
+#undef ERR_STATE
+
+enum { PATCH_MAX = 8 << 20 };
+
+/* Runs a program without a shell and takes its output: at most `limit` bytes, owned by the caller.
+ * False where it cannot run, fails, or says more. */
+static bool capture(const char *const *argv, size_t limit, char **out, size_t *n) {
+    int fds[2];
+    *out = NULL;
+    if (pipe2(fds, O_CLOEXEC) != 0) return false;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    pid_t pid;
+    int rc = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(fds[1]);
+    char *bytes = rc == 0 ? malloc(limit + 1) : NULL;
+    size_t used = 0;
+    while (bytes && used < limit) {
+        ssize_t got = read(fds[0], bytes + used, limit - used);
+        if (got == 0 || (got < 0 && errno != EINTR)) break;
+        if (got > 0) used += (size_t)got;
+    }
+    close(fds[0]); /* a program that says more dies of SIGPIPE, and counts as failed */
+    int status = -1;
+    if (rc == 0) (void)waitpid(pid, &status, 0);
+    bool good = bytes && status == 0;
+    if (good) bytes[used] = '\0';
+    else free(bytes);
+    *out = good ? bytes : NULL;
+    *n = used;
+    return good;
+}
+
+/* The git tree that holds the executable and our sources; false where it lies elsewhere. */
+static bool source_root(char out[PATH_CAP]) {
+    char path[PATH_CAP], probe[PATH_CAP];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0) return false;
+    path[n] = '\0';
+    while (strcmp(path, "/") != 0 && strcmp(path, ".") != 0) {
+        path_parent(out, path);
+        memcpy(path, out, PATH_CAP);
+        if (path_join(probe, path, ".git", NULL) != OK || !path_exists(probe)) continue;
+        return path_join(probe, path, "runner/main.c", NULL) == OK && path_exists(probe);
+    }
+    return false;
+}
+
+/* Records what the tree holds beyond its commit. safe.directory is given on the command line, which
+ * git honours, because a mounted tree often belongs to another user. */
+static enum status write_patch(const struct run_dir *dir, bool *recorded, struct err *e) {
+    char root[PATH_CAP], safe[PATH_CAP + 32], path[PATH_CAP], *patch = NULL;
+    size_t n = 0;
+    *recorded = true;
+    if (!source_root(root)) return OK;
+    snprintf(safe, sizeof safe, "safe.directory=%s", root);
+    const char *argv[] = { "git", "-c", safe, "-C", root, "diff", "--no-ext-diff", "--binary", "HEAD",
+                           NULL };
+    *recorded = capture(argv, PATCH_MAX, &patch, &n);
+    if (!*recorded || n == 0) {
+        free(patch);
+        return OK;
+    }
+    enum status st = path_join(path, dir->path, "data/source/dirty.patch", e);
+    if (st == OK) st = file_replace(path, patch, n, e);
+    free(patch);
+    return st;
+}
+
+static enum status put(const struct run_dir *dir, const char *file, json_t *value, struct err *e) {
+    if (!value) return FAIL(e, ERR_MEMORY, "%s", file);
+    enum status st = run_dir_put(dir, file, value, e);
+    json_decref(value);
+    return st;
+}
+
+enum status provenance_write(const struct run_dir *dir, char *warning, size_t warning_size,
+                             struct err *e) {
+    struct build_info build = build_info();
+    bool recorded = true;
+    TRY(put(dir, "data/source/commit.json",
+            json_pack("{s:s,s:b,s:s}", "commit", build.commit, "dirty", build.dirty, "code_sha256",
+                      build.code_sha256), e));
+    TRY(write_patch(dir, &recorded, e));
+    TRY(put(dir, "data/system/libraries.json",
+            json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "libc", gnu_get_libc_version(), "lua",
+                      LUA_RELEASE, "jansson", jansson_version_str(), "libarchive",
+                      archive_version_details(), "libcrypto", OpenSSL_version(OPENSSL_VERSION),
+                      "compiler", build.compiler), e));
+    if (!warning) return OK;
+    *warning = '\0';
+    if (!strcmp(build.commit, "unknown"))
+        snprintf(warning, warning_size, "the source commit is not known: git could not say it when "
+                 "this program was built; the bundle records the hash of the sources (%.12s)",
+                 build.code_sha256);
+    else if (!recorded)
+        snprintf(warning, warning_size, "git is missing or refuses: uncommitted changes of the "
+                 "sources are not recorded as a patch, only as a hash");
+    return OK;
+}

@@ -1,0 +1,230 @@
+#include "runner/worker.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "model/checkpoint.h"
+#include "runner/backends.h"
+#include "runner/events.h"
+#include "runner/options.h"
+#include "runner/retention.h"
+#include "runner/run_files.h"
+#include "runner/signals.h"
+#include "runner/worker_events.h"
+
+enum { TELEMETRY_EVERY_US = 1000000 };
+
+struct worker {
+    const struct worker_options *options;
+    struct event_writer *events;
+    struct signals signals;
+    json_t *resolved;
+    struct run_options run;
+    struct backend_handle device;
+    struct data *data;
+    struct trainer *trainer;
+    struct fp8_slot *slots; /* [slot_count] */
+    uint64_t *fingerprints; /* [tensor_count] */
+    int64_t slot_count, tensor_count;
+    struct retention retention;
+    char checkpoints[PATH_CAP];  /* data/checkpoints of the run */
+    int64_t saved_step;          /* of the newest checkpoint, -1: none */
+    int64_t telemetry_us;        /* when it was last said */
+    bool stop;                   /* a signal, or stop_after */
+    struct step_result result;   /* of the step at hand */
+};
+
+static int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static bool speaks(const struct worker *w) { return w->options->rank == 0; }
+
+/* ---- building ----------------------------------------------------------------------------------*/
+
+static enum status say_decisions(struct worker *w, struct err *e) {
+    struct device_info info;
+    TRY(w->device.backend->ops->info(w->device.backend, &info, e));
+    json_t *event = json_pack(
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:n}", "event", "decisions", "backend",
+        w->device.backend->ops->name, "device", info.name, "architecture", info.architecture,
+        "memory_bytes", (json_int_t)info.memory_bytes, "world", (json_int_t)w->options->world,
+        "vocab_padded", (json_int_t)model_vocab_padded(&w->run.model), "fallback");
+    if (!event) return FAIL(e, ERR_MEMORY, "event");
+    enum status st = event_emit(w->events, event, false, e);
+    json_decref(event);
+    return st;
+}
+
+static enum status open_device(struct worker *w, struct err *e) {
+    const struct worker_options *o = w->options;
+    TRY(backend_open(o->backend, o->threads, o->rank, &w->device, e));
+    struct backend *b = w->device.backend;
+    TRY(b->ops->comm.init(b, (int)o->rank, (int)o->world, NULL, 0, e));
+    return speaks(w) ? say_decisions(w, e) : OK;
+}
+
+static enum status build_trainer(struct worker *w, struct err *e) {
+    struct run_options *r = &w->run;
+    struct plan plan = { 0 };
+    TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, e));
+    enum status st = speaks(w) ? say_plan(w->events, &plan, e) : OK;
+    plan_free(&plan);
+    TRY(st);
+    TRY(data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e));
+    return trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train, w->data,
+                          e);
+}
+
+static enum status name_observations(struct worker *w, struct err *e) {
+    const char *const *slots = trainer_slots(w->trainer, &w->slot_count);
+    const char *const *tensors = trainer_trace_tensors(w->trainer, &w->tensor_count);
+    w->slots = calloc((size_t)w->slot_count + 1, sizeof *w->slots);
+    w->fingerprints = calloc((size_t)w->tensor_count + 1, sizeof *w->fingerprints);
+    if (!w->slots || !w->fingerprints)
+        return FAIL(e, ERR_MEMORY, "%" PRId64 " slots and %" PRId64 " traced tensors",
+                    w->slot_count, w->tensor_count);
+    if (!speaks(w)) return OK;
+    if (w->slot_count) TRY(say_names(w->events, "slots", slots, w->slot_count, e));
+    return say_names(w->events, "tensors", tensors, w->tensor_count, e);
+}
+
+static enum status restore(struct worker *w, struct err *e) {
+    struct checkpoint_info info = { .step = -1 };
+    w->saved_step = -1;
+    TRY(path_join(w->checkpoints, w->options->run_path, "data/checkpoints", e));
+    if (w->options->resume) TRY(checkpoint_latest(w->checkpoints, &info, e));
+    if (info.step >= 0) {
+        char path[sizeof info.path];
+        memcpy(path, info.path, sizeof path);
+        TRY(checkpoint_load(w->trainer, path, &info, e));
+        w->saved_step = info.step;
+    }
+    TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
+                       &w->retention, e));
+    return speaks(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
+                                 info.step >= 0 ? info.sha256 : NULL, e)
+                     : OK;
+}
+
+static enum status build(struct worker *w, struct err *e) {
+    TRY(json_file_read(w->options->config, &w->resolved, e));
+    TRY(options_read(w->resolved, &w->run, e));
+    TRY(open_device(w, e));
+    TRY(build_trainer(w, e));
+    TRY(name_observations(w, e));
+    return restore(w, e);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------*/
+
+static enum status save(struct worker *w, struct err *e) {
+    struct checkpoint_info info;
+    if (!speaks(w) || w->saved_step == trainer_step_count(w->trainer)) return OK;
+    TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e));
+    w->saved_step = info.step;
+    TRY(say_checkpoint(w->events, &info, e));
+    return retention_prune(&w->retention, w->checkpoints, e);
+}
+
+static enum status observe(struct worker *w, bool trace, struct err *e) {
+    if (w->slot_count) {
+        TRY(trainer_read_fp8(w->trainer, w->slots, e));
+        if (speaks(w)) TRY(say_fp8(w->events, w->result.step, w->slots, w->slot_count, e));
+    }
+    if (trace) {
+        TRY(trainer_trace(w->trainer, w->fingerprints, e));
+        if (speaks(w))
+            TRY(say_trace(w->events, w->result.step, w->fingerprints, w->tensor_count, e));
+    }
+    int64_t now = now_us();
+    if (!speaks(w) || now - w->telemetry_us < TELEMETRY_EVERY_US) return OK;
+    w->telemetry_us = now;
+    return say_telemetry(w->events, w->result.step, trainer_memory_bytes(w->trainer), e);
+}
+
+static enum status evaluate(struct worker *w, struct err *e) {
+    struct eval_result result;
+    TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
+    if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
+    bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
+    return best ? save(w, e) : OK;
+}
+
+static void take_stop_requests(struct worker *w) {
+    for (int signo; (signo = signals_take(&w->signals)) != 0;)
+        if (signo != SIGCHLD) w->stop = true;
+    if (w->options->stop_after && w->result.step >= w->options->stop_after) w->stop = true;
+}
+
+static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
+
+static enum status one_step(struct worker *w, struct err *e) {
+    const struct run_options *r = &w->run;
+    int64_t step = trainer_step_count(w->trainer) + 1;
+    bool last = step == r->train.steps;
+    bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
+    bool trace = trace_due(&r->train.trace, step, evaluates);
+    int64_t begin = now_us();
+    w->result = (struct step_result){ .step = step };
+    TRY(trainer_step(w->trainer, trace, &w->result, e));
+    if (speaks(w)) TRY(say_step(w->events, &w->result, now_us() - begin, e));
+    TRY(observe(w, trace, e));
+    if (evaluates) TRY(evaluate(w, e));
+    take_stop_requests(w);
+    bool wanted = r->checkpoint.every > 0 || r->archive != ARCHIVE_NONE;
+    if (w->stop || every(step, r->checkpoint.every) || (last && wanted)) return save(w, e);
+    return OK;
+}
+
+static enum status train(struct worker *w, struct err *e) {
+    take_stop_requests(w);
+    while (!w->stop && trainer_step_count(w->trainer) < w->run.train.steps) {
+        TRY(one_step(w, e));
+        if (event_reader_gone(w->events)) return FAIL(e, ERR_PEER, "the runner is gone");
+    }
+    int64_t step = trainer_step_count(w->trainer);
+    char weights[65];
+    TRY(trainer_weights_sha256(w->trainer, weights, e));
+    w->result.step = -1; /* an error from here on belongs to no step */
+    return say_done(w->events, step, weights, step < w->run.train.steps, e);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------*/
+
+static void tear_down(struct worker *w) {
+    free(w->fingerprints);
+    free(w->slots);
+    trainer_destroy(w->trainer);
+    data_close(w->data);
+    backend_close(&w->device);
+    options_free(&w->run);
+    json_decref(w->resolved);
+    event_writer_destroy(w->events);
+    signals_close(&w->signals);
+}
+
+enum status worker_run(const struct worker_options *options, struct err *e) {
+    struct worker w = { .options = options, .signals = { .fd = -1 } };
+    w.result.step = -1;
+    enum status st = signals_open(&w.signals, e);
+    if (st == OK) st = event_writer_create((int)options->events_fd, &w.events, e);
+    if (st == OK) st = build(&w, e);
+    if (st == OK) st = train(&w, e);
+    struct err ignored; /* the first error is the one to return */
+    bool reachable = w.events && st != ERR_PEER;
+    if (reachable && st != OK)
+        reachable = say_error(w.events, e, w.result.step, w.result.tensor, &ignored) == OK;
+    if (reachable) {
+        enum status flushed = event_flush(w.events, st == OK ? e : &ignored);
+        if (st == OK) st = flushed;
+    }
+    tear_down(&w);
+    return st;
+}

@@ -1,0 +1,148 @@
+#include "runner/worker_events.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Emits and lets go of `event`; NULL is an allocation that failed. */
+static enum status emit(struct event_writer *w, json_t *event, bool may_drop, struct err *e) {
+    if (!event) return FAIL(e, ERR_MEMORY, "event");
+    enum status st = event_emit(w, event, may_drop, e);
+    json_decref(event);
+    return st;
+}
+
+static uint32_t float_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static json_t *hex32(uint32_t bits) { return json_sprintf("%08" PRIx32, bits); }
+
+/* JSON has no NaN: the bits beside it say which it was. */
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static int64_t unix_time(void) { return (int64_t)time(NULL); }
+
+/* Resident memory of this process in bytes, or -1. Source: proc(5), statm. */
+static int64_t resident_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "re");
+    int64_t pages = -1;
+    if (!f) return -1;
+    if (fscanf(f, "%*s %" SCNd64, &pages) != 1) pages = -1;
+    fclose(f);
+    return pages < 0 ? -1 : pages * sysconf(_SC_PAGESIZE);
+}
+
+enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e) {
+    json_t *rows = json_array();
+    for (int64_t i = 0; i < plan->row_count; i++) {
+        const struct plan_row *row = &plan->row[i];
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I}", "arena", row->arena, "item",
+                                              row->item, "bytes", (json_int_t)row->bytes, "count",
+                                              (json_int_t)row->count));
+    }
+    return emit(w, json_pack("{s:s,s:I,s:o}", "event", "plan", "bytes", (json_int_t)plan->bytes,
+                             "rows", rows), false, e);
+}
+
+enum status say_names(struct event_writer *w, const char *event, const char *const *names,
+                      int64_t count, struct err *e) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < count; i++) json_array_append_new(list, json_string(names[i]));
+    return emit(w, json_pack("{s:s,s:o}", "event", event, "names", list), false, e);
+}
+
+enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
+                      const char *checkpoint_sha256, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:I,s:s?}", "event", "start", "step", (json_int_t)step,
+                             "steps", (json_int_t)steps, "checkpoint_sha256", checkpoint_sha256),
+                false, e);
+}
+
+enum status say_step(struct event_writer *w, const struct step_result *r, int64_t step_time_us,
+                     struct err *e) {
+    double per_s = step_time_us > 0 ? 1e6 * (double)r->tokens / (double)step_time_us : 0;
+    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:o}", "event", "step", "step",
+                             (json_int_t)r->step, "loss", number(r->loss), "loss_bits",
+                             hex32(float_bits(r->loss)), "grad_norm", number(r->grad_norm),
+                             "grad_norm_bits", hex32(float_bits(r->grad_norm)), "lr", number(r->lr),
+                             "tokens", (json_int_t)r->tokens, "step_time_us",
+                             (json_int_t)step_time_us, "tokens_per_s", number(per_s)),
+                false, e);
+}
+
+static double share(int64_t part, int64_t whole) {
+    return whole > 0 ? (double)part / (double)whole : 0;
+}
+
+enum status say_fp8(struct event_writer *w, int64_t step, const struct fp8_slot *slots,
+                    int64_t count, struct err *e) {
+    json_t *amax = json_array(), *scale = json_array(), *saturated = json_array(),
+           *underflow = json_array();
+    for (int64_t i = 0; i < count; i++) {
+        const struct fp8_slot *s = &slots[i];
+        json_array_append_new(amax, hex32(s->amax_bits));
+        json_array_append_new(scale, hex32(float_bits(s->scale)));
+        json_array_append_new(saturated, json_real(share(s->saturated, s->elements)));
+        json_array_append_new(underflow, json_real(share(s->underflow, s->elements)));
+    }
+    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o}", "event", "fp8", "step", (json_int_t)step,
+                             "amax", amax, "scale", scale, "saturated", saturated, "underflow",
+                             underflow), false, e);
+}
+
+enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,
+                      int64_t count, struct err *e) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_sprintf("%016" PRIx64, fingerprints[i]));
+    return emit(w, json_pack("{s:s,s:I,s:o}", "event", "trace", "step", (json_int_t)step,
+                             "fingerprints", list), false, e);
+}
+
+enum status say_eval(struct event_writer *w, int64_t step, const struct eval_result *r,
+                     struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:I}", "event", "eval", "step", (json_int_t)step,
+                             "loss", number(r->loss), "loss_bits", hex32(float_bits(r->loss)),
+                             "tokens", (json_int_t)r->tokens), false, e);
+}
+
+enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
+                           struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:s,s:s,s:I,s:b}", "event", "checkpoint", "step",
+                             (json_int_t)info->step, "path", info->path, "sha256", info->sha256,
+                             "bytes", (json_int_t)info->bytes, "resumable", 1), false, e);
+}
+
+enum status say_telemetry(struct event_writer *w, int64_t step, int64_t device_bytes,
+                          struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I}", "event", "telemetry", "step",
+                             (json_int_t)step, "time", (json_int_t)unix_time(), "rss_bytes",
+                             (json_int_t)resident_bytes(), "device_bytes", (json_int_t)device_bytes,
+                             "dropped", (json_int_t)event_dropped(w)), true, e);
+}
+
+enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256, bool stopped,
+                     struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:s,s:b}", "event", "done", "step", (json_int_t)step,
+                             "final_weights_sha256", weights_sha256, "stopped", stopped), false, e);
+}
+
+enum status say_log(struct event_writer *w, const char *text, struct err *e) {
+    return emit(w, json_pack("{s:s,s:s}", "event", "log", "text", text), false, e);
+}
+
+enum status say_error(struct event_writer *w, const struct err *why, int64_t step,
+                      const char *tensor, struct err *e) {
+    json_t *event = json_pack("{s:s,s:s,s:s,s:s*,s:s*}", "event", "error", "code",
+                              status_name(why->code), "text", why->text, "where", why->file,
+                              "tensor", *tensor ? tensor : NULL);
+    if (event && step >= 0) json_object_set_new(event, "step", json_integer(step));
+    return emit(w, event, false, e);
+}

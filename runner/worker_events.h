@@ -1,0 +1,34 @@
+/* The worker's events as JSON (README.md, "Processes and events"): one function an event. */
+#ifndef FP8LAB_RUNNER_WORKER_EVENTS_H
+#define FP8LAB_RUNNER_WORKER_EVENTS_H
+
+#include "model/checkpoint.h"
+#include "runner/events.h"
+
+/* All return ERR_PEER where the runner is gone. */
+NODISCARD enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e);
+NODISCARD enum status say_names(struct event_writer *w, const char *event, const char *const *names,
+                                int64_t count, struct err *e);
+NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
+                                const char *checkpoint_sha256, struct err *e);
+NODISCARD enum status say_step(struct event_writer *w, const struct step_result *result,
+                               int64_t step_time_us, struct err *e);
+NODISCARD enum status say_fp8(struct event_writer *w, int64_t step, const struct fp8_slot *slots,
+                              int64_t count, struct err *e);
+NODISCARD enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,
+                                int64_t count, struct err *e);
+NODISCARD enum status say_eval(struct event_writer *w, int64_t step, const struct eval_result *result,
+                               struct err *e);
+NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
+                                     struct err *e);
+/* Memory of this process and of the device; dropped where the pipe is full. */
+NODISCARD enum status say_telemetry(struct event_writer *w, int64_t step, int64_t device_bytes,
+                                    struct err *e);
+NODISCARD enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256,
+                               bool stopped, struct err *e);
+NODISCARD enum status say_log(struct event_writer *w, const char *text, struct err *e);
+/* The error event for `why`; step -1 where it belongs to none, tensor "" likewise. */
+NODISCARD enum status say_error(struct event_writer *w, const struct err *why, int64_t step,
+                                const char *tensor, struct err *e);
+
+#endif
