@@ -131,6 +131,7 @@ golden-aarch64:
 	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS)gcc AR=$(CROSS)ar GOLDEN_LINK=-static golden-build
 .PHONY: golden-build
 golden-build: $(GOLDEN)
+	@:
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 

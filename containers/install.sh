@@ -4,7 +4,7 @@
 #   containers/install.sh [GROUP...]          default: build
 #     build   compiler, make, and the libraries the program links
 #     data    the King James text, which the quick start trains on (does without: licence texts)
-#     test    cmocka, and venv for the tests that read bundles with independent packages
+#     test    cmocka, and what reads bundles independently of us: zstd, Python packages in a venv
 #     cross   aarch64 compiler and emulator, for the golden values of the other architecture
 #
 # Asks dpkg first and touches nothing, network included, when all is there. Installs as root, or
@@ -17,7 +17,7 @@ packages_of() {
     build) echo gcc libc6-dev make pkg-config liblua5.4-dev libarchive-dev libjansson-dev \
         libssl-dev libpcre2-dev ;;
     data) echo bible-kjv ;;
-    test) echo libcmocka-dev python3-venv ;;
+    test) echo libcmocka-dev python3-venv zstd ;;
     cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
     *) return 1 ;;
     esac
@@ -39,6 +39,7 @@ works_without_package() {
     libcmocka-dev) pkg-config --exists cmocka ;;
     python3-venv) python3 -c 'import ensurepip, venv' ;;
     bible-kjv) command -v bible ;;
+    zstd) command -v zstd ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
     libc6-dev-arm64-cross) test -e /usr/aarch64-linux-gnu/lib/libc.a ;;
     qemu-user-static) command -v qemu-aarch64-static || command -v qemu-aarch64 ;;

@@ -44,7 +44,7 @@ room "kernels/cuda" kernels/cuda/*.{c,h,cu,cuh} -- \
     "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|interface_hash\.h)"
 room "model" model/*.[ch] -- "(model/[a-z0-9_]+\.h|$iface)"
 shopt -s extglob nullglob
-room "runner" runner/!(backends).[ch] -- "((runner|model|kernels)/[a-z0-9_]+\.(h|inc)|[a-z0-9_]+_gen\.h)"
+room "runner" runner/!(backends).[ch] -- "((runner|model|kernels)/[a-z0-9_]+\.(h|inc)|sources\.h)"
 room "runner/backends.c" runner/backends.c -- \
     "((runner|model|kernels|kernels/cpu)/[a-z0-9_]+\.h|interface_hash\.h)"
 

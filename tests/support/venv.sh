@@ -20,7 +20,4 @@ rm -rf "$venv"
 python3 -m venv "$venv" >&2 || skip "python3 -m venv failed"
 pip="$venv/bin/python -m pip --quiet --disable-pip-version-check --no-cache-dir"
 $pip install -r "$here/requirements.txt" >&2 || skip "pip could not install them"
-# rocrate is here for one file, the RO-Crate 1.1 context, which crate_check.py hands to the
-# validator in the place of a download; its own dependencies are not needed for that.
-$pip install --no-deps rocrate==0.14.2 >&2 || skip "pip could not install them"
 cp "$here/requirements.txt" "$venv/requirements.txt"
