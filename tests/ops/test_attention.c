@@ -1,0 +1,240 @@
+/* Attention against double loops; its gradient against finite differences of them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/support/ops_support.h"
+
+struct sizes { int64_t batch, length, heads, kv_heads, dim; };
+
+/* ---- the definition in double ---- */
+
+struct reference {
+    struct sizes z;
+    double *qkv;  /* [B,T,H+2G,D] */
+    double *d_o;  /* [B,T,H,D] */
+    double *o, *lse;
+};
+
+static const double *head_at(const struct reference *r, int64_t b, int64_t t, int64_t h) {
+    const struct sizes *z = &r->z;
+    return r->qkv + ((b * z->length + t) * (z->heads + 2 * z->kv_heads) + h) * z->dim;
+}
+
+static void reference_row(struct reference *r, int64_t b, int64_t h, int64_t t, double *p) {
+    const struct sizes *z = &r->z;
+    int64_t group = h * z->kv_heads / z->heads;
+    double total = 0, max = -INFINITY;
+    for (int64_t j = 0; j <= t; j++) {
+        const double *q = head_at(r, b, t, h), *k = head_at(r, b, j, z->heads + group);
+        p[j] = 0;
+        for (int64_t d = 0; d < z->dim; d++) p[j] += q[d] * k[d];
+        p[j] /= sqrt((double)z->dim);
+        if (p[j] > max) max = p[j];
+    }
+    for (int64_t j = 0; j <= t; j++) total += p[j] = exp(p[j] - max);
+    r->lse[(b * z->heads + h) * z->length + t] = max + log(total);
+    double *o = r->o + ((b * z->length + t) * z->heads + h) * z->dim;
+    for (int64_t d = 0; d < z->dim; d++) o[d] = 0;
+    for (int64_t j = 0; j <= t; j++) {
+        const double *v = head_at(r, b, j, z->heads + z->kv_heads + group);
+        for (int64_t d = 0; d < z->dim; d++) o[d] += p[j] / total * v[d];
+    }
+}
+
+/* sum of o * d_o: the scalar whose gradient attention_bwd computes. */
+static double reference_forward(void *context) {
+    struct reference *r = context;
+    const struct sizes *z = &r->z;
+    double *p = malloc((size_t)z->length * sizeof *p), sum = 0;
+    for (int64_t b = 0; b < z->batch; b++)
+        for (int64_t h = 0; h < z->heads; h++)
+            for (int64_t t = 0; t < z->length; t++) reference_row(r, b, h, t, p);
+    free(p);
+    for (int64_t i = 0; i < z->batch * z->length * z->heads * z->dim; i++) sum += r->o[i] * r->d_o[i];
+    return sum;
+}
+
+/* ---- one case on the backend ---- */
+
+struct run { struct tensor qkv, o, lse, d_o, d_qkv, delta; };
+
+static struct run make(struct ops *ops, struct sizes z, enum dtype t, double scale) {
+    struct run r;
+    int64_t rows = z.batch * z.length, width = z.heads + 2 * z.kv_heads;
+    r.qkv = ops_tensor(ops, t, z.batch, z.length, width, z.dim);
+    r.d_qkv = ops_tensor(ops, t, z.batch, z.length, width, z.dim);
+    r.o = ops_tensor(ops, t, rows, z.heads * z.dim, 1, 1);
+    r.d_o = ops_tensor(ops, t, rows, z.heads * z.dim, 1, 1);
+    r.lse = ops_tensor(ops, DTYPE_F32, z.batch, z.heads, z.length, 1);
+    r.delta = ops_tensor(ops, DTYPE_F32, z.batch, z.heads, z.length, 1);
+    ops_fill(&r.qkv, 11, scale);
+    ops_fill(&r.d_o, 12, 1.0);
+    return r;
+}
+
+static void forward(struct ops *ops, struct run *r, struct sizes z) {
+    struct sink o = sink_value(&r->o, NULL);
+    OPS_OK(ops, ops->table->attention_fwd(ops->b, LANE_COMPUTE, &o, &r->lse, &r->qkv, z.heads,
+                                          z.kv_heads, &ops->e));
+}
+
+static void backward(struct ops *ops, struct run *r, struct sizes z) {
+    OPS_OK(ops, ops->table->attention_bwd(ops->b, LANE_COMPUTE, &r->d_qkv, &r->delta, &r->d_o, &r->o,
+                                          &r->qkv, &r->lse, z.heads, z.kv_heads, &ops->e));
+}
+
+static struct reference reference_of(struct ops *ops, const struct run *r, struct sizes z) {
+    struct reference ref = { z, ops_doubles(ops, &r->qkv), ops_doubles(ops, &r->d_o), NULL, NULL };
+    ref.o = ops_doubles(ops, &r->o);
+    ref.lse = ops_doubles(ops, &r->lse);
+    return ref;
+}
+
+static const struct {
+    struct sizes z;
+    enum dtype dtype;
+    double scale;    /* of q, k, v */
+    double nmse_max; /* o */
+} CASE[] = {
+    { { 1, 1, 1, 1, 1 }, DTYPE_F32, 1, 1e-12 },    /* one key: o = v */
+    { { 2, 33, 4, 2, 8 }, DTYPE_F32, 2, 1e-12 },   /* one row beyond a tile of 32; grouped heads */
+    { { 1, 65, 3, 1, 13 }, DTYPE_F32, 1, 1e-12 },  /* no size divides a tile; multi-query */
+    { { 1, 300, 2, 2, 32 }, DTYPE_F32, 3, 1e-12 }, /* two chunks; sharp softmax */
+    { { 2, 40, 4, 2, 16 }, DTYPE_BF16, 1, 4e-6 },  /* bf16 rounding of o alone: 2^-18 / 3 */
+    { { 1, 70, 2, 1, 128 }, DTYPE_BF16, 1, 4e-6 },
+};
+enum { CASES = sizeof CASE / sizeof CASE[0] };
+
+static void test_forward(void **state) {
+    for (int i = 0; i < CASES; i++) {
+        struct ops *ops = ops_open(2);
+        struct run r = make(ops, CASE[i].z, CASE[i].dtype, CASE[i].scale);
+        forward(ops, &r, CASE[i].z);
+        struct reference ref = reference_of(ops, &r, CASE[i].z);
+        reference_forward(&ref);
+        OPS_BELOW(ops_nmse(&r.o, ref.o), CASE[i].nmse_max, "o");
+        OPS_BELOW(ops_nmse(&r.lse, ref.lse), 1e-12, "lse");
+        ops_close(ops);
+    }
+}
+
+/* f32: 3e-5 relative of the largest derivative seen, which f32 sums and a step of 1e-4 allow. */
+static void test_gradient(void **state) {
+    for (int i = 0; i < CASES; i++) {
+        if (CASE[i].dtype != DTYPE_F32) continue;
+        struct ops *ops = ops_open(2);
+        struct run r = make(ops, CASE[i].z, DTYPE_F32, CASE[i].scale);
+        forward(ops, &r, CASE[i].z);
+        backward(ops, &r, CASE[i].z);
+        struct reference ref = reference_of(ops, &r, CASE[i].z);
+        double size = 0, miss = 0;
+        for (uint64_t seed = 100; seed < 105; seed++) {
+            double want = ops_difference(reference_forward, &ref, ref.qkv, tensor_count(&r.qkv), seed,
+                                         1e-4);
+            miss = fmax(miss, fabs(ops_along(&r.d_qkv, seed) - want));
+            size = fmax(size, fabs(want));
+        }
+        OPS_BELOW(miss, 3e-5 * size, "directional derivative");
+        ops_close(ops);
+    }
+}
+
+/* bf16: against the same call in f32 on the same numbers. o is rounded before delta uses it. */
+static void test_gradient_bf16(void **state) {
+    for (int i = 0; i < CASES; i++) {
+        if (CASE[i].dtype != DTYPE_BF16) continue;
+        struct ops *ops = ops_open(2);
+        struct run r = make(ops, CASE[i].z, DTYPE_BF16, CASE[i].scale), f = r;
+        f.qkv = ops_copy(ops, &r.qkv, DTYPE_F32);
+        f.d_o = ops_copy(ops, &r.d_o, DTYPE_F32);
+        f.o = ops_copy(ops, &r.o, DTYPE_F32);
+        f.d_qkv = ops_copy(ops, &r.d_qkv, DTYPE_F32);
+        forward(ops, &r, CASE[i].z);
+        backward(ops, &r, CASE[i].z);
+        forward(ops, &f, CASE[i].z);
+        backward(ops, &f, CASE[i].z);
+        OPS_BELOW(ops_nmse(&r.d_qkv, ops_doubles(ops, &f.d_qkv)), 1e-5, "d_qkv");
+        ops_close(ops);
+    }
+}
+
+/* The bits for any thread count and any vector kernels: they change only with the definition. */
+static void test_bits(void **state) {
+    struct sizes z = { 2, 150, 4, 2, 24 };
+    static const char *const ISA[] = { "avx512", "avx2", "neon", "portable" };
+    for (int threads = 1; threads <= 3; threads++)
+        for (size_t i = 0; i < sizeof ISA / sizeof ISA[0]; i++) {
+            struct ops *ops = ops_open(threads);
+            if (cpu_backend_use(ops->b, ISA[i], &ops->e) == OK) {
+                struct run r = make(ops, z, DTYPE_BF16, 2);
+                forward(ops, &r, z);
+                backward(ops, &r, z);
+                uint64_t hash = ops_hash(&r.o) ^ ops_hash(&r.lse) * 3 ^ ops_hash(&r.d_qkv) * 5;
+                if (hash != 0xAF30A17121054229u)
+                    fail_msg("%s, %d threads: hash 0x%016llX", ISA[i], threads,
+                             (unsigned long long)hash);
+            }
+            ops_close(ops);
+        }
+}
+
+/* Row t never reads rows after it, not even NaN; a NaN reaches every row that reads it. */
+static void test_nan_is_causal_and_kept(void **state) {
+    struct sizes z = { 1, 80, 2, 1, 16 };
+    enum { BAD = 50 };
+    for (int64_t head = 0; head < 4; head++) { /* q0 q1 k v */
+        struct ops *ops = ops_open(2);
+        struct run clean = make(ops, z, DTYPE_F32, 1), r = make(ops, z, DTYPE_F32, 1);
+        forward(ops, &clean, z);
+        ops_set(&r.qkv, (BAD * 4 + head) * z.dim + 3, NAN);
+        forward(ops, &r, z);
+        backward(ops, &r, z);
+        const float *o = r.o.data, *d = r.d_qkv.data;
+        int64_t row = z.heads * z.dim;
+        assert_memory_equal(o, clean.o.data, (size_t)(BAD * row) * sizeof(float));
+        for (int64_t t = BAD; t < z.length; t++)
+            for (int64_t h = 0; h < 2; h++) {
+                bool reads = head < 2 ? head == h && t == BAD : true;
+                assert_int_equal(isnan(o[t * row + h * z.dim + 3]) != 0, reads);
+            }
+        /* dk of keys after the bad query, dq of queries before the bad key: untouched. */
+        if (head < 2) assert_false(isnan(d[((BAD + 1) * 4 + 2) * z.dim]));
+        else assert_false(isnan(d[((BAD - 1) * 4) * z.dim]));
+        assert_true(isnan(d[(BAD * 4 + 2) * z.dim]));
+        ops_close(ops);
+    }
+}
+
+static void test_arguments(void **state) {
+    struct sizes z = { 1, 8, 4, 2, 8 };
+    struct ops *ops = ops_open(1);
+    struct run r = make(ops, z, DTYPE_F32, 1);
+    struct sink o = sink_value(&r.o, NULL);
+    struct tensor i32 = ops_tensor(ops, DTYPE_I32, 1, 8, 8, 8), small = r.lse;
+    small.dim[2] = 7;
+    const struct backend_ops *t = ops->table;
+    struct err *e = &ops->e;
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &i32, 4, 2, e), ERR_ARG, "qkv is i32");
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 5, 2, e), ERR_ARG, "5 heads over 2");
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 6, 2, e), ERR_ARG, "8 heads in the");
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &small, &r.qkv, 4, 2, e), ERR_ARG, "lse");
+    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &r.d_qkv, &r.delta, &r.d_o, &r.o, &r.qkv, &small, 4, 2, e),
+            ERR_ARG, "lse");
+    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &i32, &r.delta, &r.d_o, &r.o, &r.qkv, &r.lse, 4, 2, e),
+            ERR_ARG, "d_qkv is i32");
+    ops_close(ops);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),       cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_gradient_bf16), cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_nan_is_causal_and_kept), cmocka_unit_test(test_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
