@@ -74,7 +74,7 @@ report() {
         if [ "$failed" != 0 ]; then
             [ "$rc" != 124 ] || echo "      stopped after $TEST_TIMEOUT s"
             echo "      exit code $rc, log $log:"
-            grep -v -E '^\[( RUN  |      OK|=====|-----|  PASSED)' "$log" | tail -25 | sed 's/^/      | /'
+            grep -v -E '^\[( RUN |       OK |=+\]|-+\]|  PASSED )' "$log" | tail -25 | sed 's/^/      | /'
         elif [ "$skipped" != 0 ]; then
             grep -i skip "$log" | grep -v -E '^\[ RUN' | sort -u | tail -3 | sed 's/^/      | /'
         fi
