@@ -34,6 +34,7 @@ run_one() {
     local build=$root/build/$config slug log rc counts verdict start seconds
     slug=${name#tests/} slug=${slug//\//-}
     log=build/$config/test-log/$slug.log
+    export XDG_CACHE_HOME=$build/test-tmp/$slug/cache
     export CONFIG=$config BUILD=$build FP8LAB=$build/fp8lab TEST_TMP=$build/test-tmp/$slug
     if [ "$config" = asan ]; then
         export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
