@@ -29,13 +29,18 @@ CLONES static void load_state(float *out, const struct tensor *x, int64_t at, in
     if (x->dtype != DTYPE_E4M3) { load_span(out, x, at, n); return; }
     const uint8_t *code = (const uint8_t *)x->data + at;
     const float *scale = (const float *)x->scale.data + at / STATE_BLOCK;
-    for (int64_t i = 0; i < n; i++) out[i] = e4m3_decode_inline(code[i]) * scale[i / STATE_BLOCK];
-    if (is_square)
-        for (int64_t i = 0; i < n; i++) out[i] = out[i] * out[i];
+    for (int64_t block = 0; block < n; block += STATE_BLOCK) {
+        int64_t end = n < block + STATE_BLOCK ? n : block + STATE_BLOCK;
+        float s = scale[block / STATE_BLOCK];
+        for (int64_t i = block; i < end; i++) {
+            float value = e4m3_decode_inline(code[i]) * s;
+            out[i] = is_square ? value * value : value;
+        }
+    }
 }
 
-static void store_block(uint8_t *code, float *scale, const float *x, const uint32_t *random,
-                        int64_t n, bool is_square) {
+CLONES static void store_block(uint8_t *code, float *scale, const float *x,
+                               const uint32_t *random, int64_t n, bool is_square) {
     static const struct quant_rule RULE = { QUANT_TE, 0.0f, false };
     uint32_t amax = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -44,8 +49,8 @@ static void store_block(uint8_t *code, float *scale, const float *x, const uint3
     }
     float m = quant_multiplier(&RULE, DTYPE_E4M3, f32_from_bits(amax), scale);
     for (int64_t i = 0; i < n; i++) {
-        code[i] = e4m3_round_stochastic(x[i] * m, random[i]);
-        if (is_square && code[i] == 0 && x[i] > 0) code[i] = 1;
+        uint32_t rounded = e4m3_round_stochastic(x[i] * m, random[i]);
+        code[i] = (uint8_t)(is_square && rounded == 0 && x[i] > 0 ? 1u : rounded);
     }
 }
 
@@ -87,12 +92,13 @@ CLONES static void update(const struct adamw *u, float *w, float *m, float *v, c
                           int64_t n) {
     const struct adamw_args *a = u->args;
     float c1 = 1.0f - a->beta1, c2 = 1.0f - a->beta2, eps = a->eps, decay = a->weight_decay;
+    float lr = u->lr, clip = u->clip, bias1 = u->bias1, bias2 = u->bias2;
     for (int64_t i = 0; i < n; i++) {
-        float g = grad[i] * u->clip;
+        float g = grad[i] * clip;
         m[i] = m[i] + c1 * (g - m[i]);
         v[i] = v[i] + c2 * (g * g - v[i]);
-        float step = (m[i] * u->bias1) / (sqrtf(v[i] * u->bias2) + eps);
-        w[i] = w[i] - u->lr * (step + decay * w[i]);
+        float step = (m[i] * bias1) / (sqrtf(v[i] * bias2) + eps);
+        w[i] = w[i] - lr * (step + decay * w[i]);
     }
 }
 

@@ -70,22 +70,34 @@ static inline float sum16_join(const float lane[16]) {
         for (int j = 0; j < half; j++) s[j] = s[j] + s[j + half];
     return s[0];
 }
+/* The 16 lanes as one value, which the compiler splits into the registers that the target has. */
+typedef float float16 __attribute__((vector_size(64)));
+
 /* Lane j adds x[j], x[j+16], ... in that order, from +0. */
 static inline float sum16(const float *x, int64_t n) {
-    float lane[16] = { 0 };
+    float16 sums = { 0 }, v;
+    float lane[16];
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++) lane[j] = lane[j] + x[i + j];
-    for (; i < n; i++) lane[i & 15] = lane[i & 15] + x[i];
+    for (; i + 16 <= n; i += 16) {
+        memcpy(&v, x + i, sizeof v);
+        sums = sums + v;
+    }
+    memcpy(lane, &sums, sizeof lane);
+    for (int j = 0; i + j < n; j++) lane[j] = lane[j] + x[i + j];
     return sum16_join(lane);
 }
 /* The same of the products x[i]*y[i], each rounded to f32 before it is added. */
 static inline float sum16_dot(const float *x, const float *y, int64_t n) {
-    float lane[16] = { 0 };
+    float16 sums = { 0 }, v, w;
+    float lane[16];
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++) lane[j] = lane[j] + x[i + j] * y[i + j];
-    for (; i < n; i++) lane[i & 15] = lane[i & 15] + x[i] * y[i];
+    for (; i + 16 <= n; i += 16) {
+        memcpy(&v, x + i, sizeof v);
+        memcpy(&w, y + i, sizeof w);
+        sums = sums + v * w;
+    }
+    memcpy(lane, &sums, sizeof lane);
+    for (int j = 0; i + j < n; j++) lane[j] = lane[j] + x[i + j] * y[i + j];
     return sum16_join(lane);
 }
 

@@ -16,13 +16,14 @@ struct layernorm_row {
 
 CLONES static void forward_row(const struct layernorm_row *a, int64_t row, float *buffer) {
     int64_t n = tensor_cols(a->x);
+    const float *gain = a->gain, *bias = a->bias;
     load_row(buffer, a->x, row);
     float mean = sum16(buffer, n) / (float)n;
     for (int64_t c = 0; c < n; c++) buffer[c] = buffer[c] - mean;
     float rstd = 1.0f / sqrtf(sum16_dot(buffer, buffer, n) / (float)n + a->eps);
-    for (int64_t c = 0; c < n; c++) buffer[c] = (buffer[c] * rstd) * a->gain[c];
-    if (a->bias)
-        for (int64_t c = 0; c < n; c++) buffer[c] = buffer[c] + a->bias[c];
+    for (int64_t c = 0; c < n; c++) buffer[c] = (buffer[c] * rstd) * gain[c];
+    if (bias)
+        for (int64_t c = 0; c < n; c++) buffer[c] = buffer[c] + bias[c];
     store_row(a->y, row, buffer);
     a->mean[row] = f32_canonical(mean);
     a->rstd[row] = f32_canonical(rstd);
@@ -63,12 +64,15 @@ CLONES static void backward_row(const struct layernorm_grad *a, int64_t row, flo
                                 float *d_bias, float *buffer) {
     int64_t n = tensor_cols(a->x);
     float *dy = buffer, *xh = buffer + n, *g = buffer + 2 * n;
+    const float *gain = a->gain;
     float mean = a->mean[row], rstd = a->rstd[row];
     load_row(dy, a->dy, row);
     load_row(xh, a->x, row);
     for (int64_t c = 0; c < n; c++) {
         xh[c] = (xh[c] - mean) * rstd;
-        g[c] = dy[c] * a->gain[c];
+        g[c] = dy[c] * gain[c];
+    }
+    for (int64_t c = 0; c < n; c++) {
         d_gain[c] = d_gain[c] + dy[c] * xh[c];
         d_bias[c] = d_bias[c] + dy[c];
     }

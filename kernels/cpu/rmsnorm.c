@@ -47,12 +47,13 @@ CLONES static void backward_row(const struct rmsnorm_grad *a, int64_t row, float
                                 float *buffer) {
     int64_t n = tensor_cols(a->x);
     float *dy = buffer, *xh = buffer + n, *g = buffer + 2 * n;
+    const float *gain = a->gain;
     float rstd = a->rstd[row];
     load_row(dy, a->dy, row);
     load_row(xh, a->x, row);
     for (int64_t c = 0; c < n; c++) {
         xh[c] = xh[c] * rstd;
-        g[c] = dy[c] * a->gain[c];
+        g[c] = dy[c] * gain[c];
         d_gain[c] = d_gain[c] + dy[c] * xh[c];
     }
     float mean = sum16_dot(g, xh, n) / (float)n;
