@@ -90,7 +90,8 @@ struct adamw_args {
 struct delayed_args {
     struct tensor *history;    /* [H, S] f32; row 0 is cleared staging, rows 1.. oldest first */
     struct tensor *multiplier; /* [S] f32, starts at 1 */
-    struct tensor *factor;     /* [S] f32 = 1/multiplier: what the GEMM reads */
+    struct tensor *factor;     /* [S] f32 = 1/multiplier: what the GEMM reads, hence stride[0] of 4 or
+                                  more keeps each on the 16 bytes that scales stand on */
     struct tensor *amax;       /* [S] u32 bits of this region; cleared */
     const float *code_max;     /* [S] host memory: 448 or 57344 by the slot's format */
     int margin;                /* multiplier = code_max * 2^-margin / amax */

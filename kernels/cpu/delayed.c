@@ -40,6 +40,7 @@ enum status cpu_delayed_update(struct backend *b, int lane, const struct delayed
                                struct err *e) {
     TRY(check(d, e));
     float *multiplier = d->multiplier->data, *factor = d->factor->data;
+    int64_t stride = d->factor->stride[0];
     uint32_t *amax = d->amax->data;
     for (int64_t s = 0; s < tensor_cols(d->history); s++) {
         if (amax[s] == 0) continue;
@@ -49,7 +50,7 @@ enum status cpu_delayed_update(struct backend *b, int lane, const struct delayed
             float m = ldexpf(d->code_max[s], -d->margin) / used;
             multiplier[s] = m > FLT_MAX ? FLT_MAX : m;
         }
-        factor[s] = 1.0f / multiplier[s];
+        factor[s * stride] = 1.0f / multiplier[s];
         amax[s] = 0;
     }
     return OK;
