@@ -2,10 +2,13 @@
  *
  *   PARENT/step-000100/model.safetensors   weights, canonical names, unpadded
  *                      state.safetensors   master:NAME  m:NAME  v:NAME  (m.scale:, v.scale: for 8-bit)
- *                                          fp8.history:K  fp8.multiplier:K  fp8.factor:K
- *                      checkpoint.json     schema, step, cursor, seed, options that decide the
- *                                          tensors' meaning, slot names, size and SHA-256 of both files
+ *                                          fp8.K.history [H,S]  fp8.K.multiplier [S], K the run of
+ *                                          delayed slots, in the order of model/slots.h
+ *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes, seed,
+ *                                          recipe, optimizer), size and SHA-256 of both files
  *
+ * What else a step reads follows from these: draws are keyed by seed and step, FP8 weights are
+ * quantised again from values and scales, the data cursor is the position in the sampling order.
  * Written into a temporary directory beside it, synced, then renamed: a checkpoint is whole or absent. */
 #ifndef FP8LAB_MODEL_CHECKPOINT_H
 #define FP8LAB_MODEL_CHECKPOINT_H

@@ -46,10 +46,10 @@ int64_t data_sequences(const struct data *d, enum data_split split);
 
 /* Writes `count` sequences from `position` on: tokens and targets [count, T].
  * Training wraps into the next epoch. Past the end of the held-out sequences tokens are 0 and targets
- * -1, which the loss ignores. *valid (may be NULL) gets the number of real targets.
+ * -1, which the loss ignores.
  * ERR_FORMAT for an id beyond the vocabulary, naming file and offset. */
 NODISCARD enum status data_batch(const struct data *d, enum data_split split, int64_t position,
-                                 int64_t count, int32_t *tokens, int32_t *targets, int64_t *valid,
+                                 int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);
 
 /* What identifies the data among a run's inputs, in hex: SHA-256 over every file's size and bytes in

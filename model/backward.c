@@ -1,0 +1,99 @@
+#include "model/transformer.h"
+
+enum status norm_bwd(struct transformer *t, const struct norm *n, const struct sink *dx,
+                     const struct tensor *dy, const struct tensor *x,
+                     const struct tensor *residual, struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    const struct param *gain = n->gain;
+    if (t->config.norm == NORM_RMS)
+        TRY(ops->rmsnorm_bwd(t->b, LANE_COMPUTE, dx, &gain->grad, dy, x, &gain->weight.value,
+                             &n->rstd, residual, e));
+    else
+        TRY(ops->layernorm_bwd(t->b, LANE_COMPUTE, dx, &gain->grad, n->bias ? &n->bias->grad : NULL,
+                               dy, x, &gain->weight.value, &n->mean, &n->rstd, residual, e));
+    return ops->quantise_finish(t->b, LANE_COMPUTE, dx, e);
+}
+
+/* dx = dy W,  dW (+)= dy^T x,  dbias += column sums of dy */
+static enum status linear_bwd(struct transformer *t, struct linear *l, const struct tensor *dx,
+                              bool first, struct err *e) {
+    const struct operand *w = l->spec.split_weight ? &l->weight->dgrad : &l->weight->weight;
+    TRY(gemm_dgrad(t->b, &l->spec, dx, &l->dy, w, e));
+    TRY(gemm_wgrad(t->b, &l->spec, &l->weight->grad, &l->dy, &l->x, first ? 0.0f : 1.0f, e));
+    if (!l->bias) return OK;
+    return t->b->ops->bias_bwd(t->b, LANE_COMPUTE, &l->bias->grad, &l->dy.value, e);
+}
+
+/* What forward did not keep, by the same operators from the same inputs and scales. */
+static enum status recompute(struct transformer *t, int64_t l, struct err *e) {
+    if (t->recompute == RECOMPUTE_NONE) return OK;
+    if (t->recompute == RECOMPUTE_BLOCK) TRY(layer_attention(t, l, PASS_RECOMPUTE, e));
+    return layer_ffn_in(t, l, PASS_RECOMPUTE, e);
+}
+
+/* d_x [R,C] comes in as the gradient of the block's output (and as codes in ffn_out's dy) and leaves
+ * as the gradient of x_mid (and as codes in attn_out's dy). */
+static enum status ffn_bwd(struct transformer *t, int64_t l, bool first, struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    struct layer *layer = &t->layer[l];
+    struct linear *in = &layer->linear[GEMM_FFN_IN], *out = &layer->linear[GEMM_FFN_OUT];
+
+    TRY(linear_bwd(t, out, &t->d_h, first, e));                                   /* [R,F] */
+    struct sink d_gate_up = operand_sink(&in->dy, t->slots, PASS_TRAIN);          /* [R,U] */
+    if (t->config.activation == ACTIVATION_SWIGLU)
+        TRY(ops->swiglu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
+    else
+        TRY(ops->gelu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
+    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_gate_up, e));
+    TRY(linear_bwd(t, in, &t->d_normed, first, e));                               /* [R,C] */
+    struct sink d_mid = operand_sink(&layer->linear[GEMM_ATTN_OUT].dy, t->slots, PASS_TRAIN);
+    return norm_bwd(t, &layer->norm2, &d_mid, &t->d_normed, &layer->x_mid, &t->d_x, e);
+}
+
+/* d_x: gradient of x_mid in, of the block's input out, through `dx`. */
+static enum status attention_bwd(struct transformer *t, int64_t l, const struct sink *dx, bool first,
+                                 struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    const struct model_config *c = &t->config;
+    struct layer *layer = &t->layer[l];
+    struct linear *qkv = &layer->linear[GEMM_QKV], *out = &layer->linear[GEMM_ATTN_OUT];
+
+    TRY(linear_bwd(t, out, &t->d_o, first, e));                                   /* [R,HD] */
+    struct tensor d_heads = heads_view(t, &t->d_qkv), heads = heads_view(t, &layer->qkv);
+    struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
+    struct tensor delta = tensor_make(t->delta.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
+    TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &d_heads, &delta, &t->d_o, &out->x.value, &heads,
+                           &lse, c->heads, c->kv_heads, e));
+
+    struct sink d_qkv = operand_sink(&qkv->dy, t->slots, PASS_TRAIN);             /* [R,W] */
+    struct tensor in = heads_view(t, c->qk_norm ? &layer->qkv_raw : &layer->qkv);
+    struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
+                                     c->heads + c->kv_heads, 1);
+    struct param *q = layer->q_norm, *k = layer->k_norm;
+    TRY(ops->qk_bwd(t->b, LANE_COMPUTE, &d_qkv, q ? &q->grad : NULL, k ? &k->grad : NULL, &d_heads,
+                    &in, q ? &q->weight.value : NULL, k ? &k->weight.value : NULL, q ? &rstd : NULL,
+                    t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e));
+    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_qkv, e));
+    TRY(linear_bwd(t, qkv, &t->d_normed, first, e));                              /* [R,C] */
+    return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
+}
+
+/* Where the gradient of x[l] goes: to the block below, as its ffn_out's dy, or to the embedding. */
+static struct sink d_stream_sink(struct transformer *t, int64_t l) {
+    if (l > 0) return operand_sink(&t->layer[l - 1].linear[GEMM_FFN_OUT].dy, t->slots, PASS_TRAIN);
+    return sink_value(&t->d_x, &t->slots->slot[t->slot_embed].amax);
+}
+
+enum status transformer_backward(struct transformer *t, bool first, struct err *e) {
+    int64_t L = t->config.layers;
+    struct sink top = d_stream_sink(t, L);                                        /* [R,C] */
+    TRY(norm_bwd(t, &t->final_norm, &top, &t->d_normed, &t->x[L], NULL, e));
+    for (int64_t l = L; l-- > 0;) {
+        struct sink dx = d_stream_sink(t, l);
+        TRY(recompute(t, l, e));
+        TRY(ffn_bwd(t, l, first, e));
+        TRY(attention_bwd(t, l, &dx, first, e));
+    }
+    return t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad,
+                                    t->position ? &t->position->grad : NULL, &t->d_x, &t->tokens, e);
+}

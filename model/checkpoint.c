@@ -1,0 +1,386 @@
+#include "model/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/data_source.h"
+#include "model/digest.h"
+#include "model/safetensors.h"
+#include "model/trainer.h"
+
+enum { PATH_MAX_BYTES = 4096 };
+
+static const char SCHEMA[] = "fp8lab.checkpoint/1", MODEL_FILE[] = "model.safetensors",
+                  STATE_FILE[] = "state.safetensors", INFO_FILE[] = "checkpoint.json";
+
+static enum status join(char out[PATH_MAX_BYTES], const char *parent, const char *name,
+                        struct err *e) {
+    int n = snprintf(out, PATH_MAX_BYTES, "%s/%s", parent, name);
+    if (n > 0 && n < PATH_MAX_BYTES) return OK;
+    return FAIL(e, ERR_IO, "the path of %s is too long", name);
+}
+
+/* ---- what is saved ---- */
+
+static enum status list_weights(const struct trainer *t, struct safetensors *s, struct err *e) {
+    for (int i = 0; i < t->params.count; i++) {
+        const struct param *p = &t->params.param[i];
+        TRY(safetensors_add(s, p->weight.value.dtype, p->rows, p->cols, p->weight.value.data, e, "%s",
+                            p->name));
+    }
+    return OK;
+}
+
+static enum status list_moment(const struct param *p, const struct tensor *x, const char *kind,
+                               struct safetensors *s, struct err *e) {
+    TRY(safetensors_add(s, x->dtype, p->rows, p->cols, x->data, e, "%s:%s", kind, p->name));
+    if (!dtype_is_fp8(x->dtype)) return OK;
+    int64_t scales = ceil_div(param_count(p), 128);
+    return safetensors_add(s, DTYPE_F32, scales, 0, x->scale.data, e, "%s.scale:%s", kind, p->name);
+}
+
+static enum status list_state(const struct trainer *t, struct safetensors *s, struct err *e) {
+    for (int i = 0; i < t->params.count; i++) {
+        const struct param *p = &t->params.param[i];
+        if (p->master.data)
+            TRY(safetensors_add(s, DTYPE_F32, p->rows, p->cols, p->master.data, e, "master:%s",
+                                p->name));
+        TRY(list_moment(p, &p->m, "m", s, e));
+        TRY(list_moment(p, &p->v, "v", s, e));
+    }
+    for (int r = 0; r < t->slots.run_count; r++) {
+        const struct slot_run *run = &t->slots.run[r];
+        TRY(safetensors_add(s, DTYPE_F32, run->history.dim[0], run->count, run->history.data, e,
+                            "fp8.%d.history", r));
+        TRY(safetensors_add(s, DTYPE_F32, run->count, 0, run->multiplier.data, e,
+                            "fp8.%d.multiplier", r));
+    }
+    return OK;
+}
+
+/* One hash for the recipe: what each site's options are. */
+static enum status recipe_sha256(const struct recipe *r, char hex[65], struct err *e) {
+    struct digest sha;
+    char line[160];
+    TRY(digest_begin(&sha, e));
+    for (int64_t i = 0; i <= r->layers * GEMM_SITE_COUNT; i++) {
+        const struct recipe_options *o = i ? &r->site[i - 1] : &r->head;
+        int n = snprintf(line, sizeof line, "%d %d %d %d %d %d %d %d %d %d %d %d\n", o->kind,
+                         o->format, o->constants, o->pow2, o->margin, o->history, o->algo, o->roll,
+                         o->wgrad_bf16, o->weight_2d, o->param_gather,
+                         o->fprop_fast | o->dgrad_fast << 1 | o->wgrad_fast << 2);
+        digest_add(&sha, line, n);
+    }
+    digest_end(&sha, hex);
+    return OK;
+}
+
+/* What must be equal for the tensors to mean the same; owned by the caller. */
+static json_t *meaning(const struct trainer *t, const char *recipe) {
+    static const char *const STATE[] = { "f32", "bf16", "8bit" };
+    const struct model_config *c = &t->model;
+    return json_pack("{sI sI sI sI sI sI sI sI sb sI ss ss sb}",
+                     "vocab", (json_int_t)c->vocab, "seq_len", (json_int_t)c->seq_len,
+                     "layers", (json_int_t)c->layers, "width", (json_int_t)c->width,
+                     "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
+                     "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn,
+                     "tied", c->tied, "seed", (json_int_t)t->options.seed,
+                     "recipe_sha256", recipe,
+                     "optimizer_state", STATE[t->options.optimizer.state],
+                     "master", t->params.options.master);
+}
+
+/* ---- writing ---- */
+
+static enum status sync_directory(const char *path, struct err *e) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    enum status st = OK;
+    if (fsync(fd) != 0) st = FAIL(e, ERR_IO, "sync %s: %s", path, strerror(errno));
+    close(fd);
+    return st;
+}
+
+static enum status write_text(const char *path, const char *text, struct err *e) {
+    enum status st = OK;
+    FILE *f = fopen(path, "wbxe");
+    if (!f) return FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
+    if (fputs(text, f) < 0 || fflush(f) != 0 || fsync(fileno(f)) != 0)
+        st = FAIL(e, ERR_IO, "write %s: %s", path, strerror(errno));
+    if (fclose(f) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
+    return st;
+}
+
+static enum status write_file(struct trainer *t, const char *dir, const char *name,
+                              enum status (*list)(const struct trainer *, struct safetensors *,
+                                                  struct err *),
+                              json_t *files, int64_t *bytes, struct err *e) {
+    struct safetensors s = { 0 };
+    char path[PATH_MAX_BYTES], sha[65];
+    int64_t size = 0;
+    enum status st = join(path, dir, name, e);
+    if (st == OK) st = list(t, &s, e);
+    if (st == OK) st = safetensors_write(&s, t->backend, path, &size, sha, e);
+    if (st == OK && json_object_set_new(files, name, json_pack("{sIss}", "bytes", (json_int_t)size,
+                                                               "sha256", sha)) != 0)
+        st = FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
+    *bytes += size;
+    safetensors_free(&s);
+    return st;
+}
+
+static enum status text_sha256(const char *text, char hex[65], struct err *e) {
+    struct digest sha;
+    TRY(digest_begin(&sha, e));
+    digest_add(&sha, text, (int64_t)strlen(text));
+    digest_end(&sha, hex);
+    return OK;
+}
+
+static enum status write_info(struct trainer *t, const char *dir, json_t *files,
+                              struct checkpoint_info *info, struct err *e) {
+    char path[PATH_MAX_BYTES], recipe[65];
+    TRY(join(path, dir, INFO_FILE, e));
+    TRY(recipe_sha256(&t->recipe, recipe, e));
+    json_t *root = json_pack("{ss sI sI sO so}", "schema", SCHEMA, "step", (json_int_t)t->step,
+                             "cursor", (json_int_t)t->cursor, "files", files,
+                             "meaning", meaning(t, recipe));
+    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
+    enum status st = text ? write_text(path, text, e)
+                          : FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
+    if (st == OK) st = text_sha256(text, info->sha256, e);
+    if (text) info->bytes += (int64_t)strlen(text);
+    free(text);
+    json_decref(root);
+    return st;
+}
+
+static enum status write_checkpoint(struct trainer *t, const char *dir,
+                                    struct checkpoint_info *info, struct err *e) {
+    json_t *files = json_object();
+    enum status st = write_file(t, dir, MODEL_FILE, list_weights, files, &info->bytes, e);
+    if (st == OK) st = write_file(t, dir, STATE_FILE, list_state, files, &info->bytes, e);
+    if (st == OK) st = write_info(t, dir, files, info, e);
+    if (st == OK) st = sync_directory(dir, e);
+    json_decref(files);
+    return st;
+}
+
+/* Moves dir to its final name; one of the same step steps aside first. */
+static enum status publish(const char *dir, const char *parent, const char *final, struct err *e) {
+    char old[PATH_MAX_BYTES];
+    TRY(join(old, parent, ".replaced", e));
+    bool replaces = access(final, F_OK) == 0;
+    if (replaces) {
+        TRY(checkpoint_remove(old, e));
+        if (rename(final, old) != 0)
+            return FAIL(e, ERR_IO, "rename %s: %s", final, strerror(errno));
+    }
+    if (rename(dir, final) != 0) return FAIL(e, ERR_IO, "rename %s: %s", dir, strerror(errno));
+    TRY(sync_directory(parent, e));
+    return replaces ? checkpoint_remove(old, e) : OK;
+}
+
+enum status checkpoint_save(struct trainer *t, const char *parent, struct checkpoint_info *info,
+                            struct err *e) {
+    memset(info, 0, sizeof *info);
+    if (t->failed)
+        return FAIL(e, ERR_STATE, "a value that is not finite was seen after step %lld: nothing is "
+                    "saved", (long long)t->step);
+    info->step = t->step;
+    info->cursor = t->cursor;
+    char name[64], dir[PATH_MAX_BYTES];
+    snprintf(name, sizeof name, "step-%06lld", (long long)t->step);
+    TRY(join(info->path, parent, name, e));
+    TRY(join(dir, parent, ".unfinished", e));
+    if (mkdir(parent, 0777) != 0 && errno != EEXIST)
+        return FAIL(e, ERR_IO, "create %s: %s", parent, strerror(errno));
+    TRY(checkpoint_remove(dir, e)); /* what an earlier process left when it was killed */
+    if (mkdir(dir, 0777) != 0) return FAIL(e, ERR_IO, "create %s: %s", dir, strerror(errno));
+    enum status st = write_checkpoint(t, dir, info, e);
+    if (st == OK) st = publish(dir, parent, info->path, e);
+    struct err ignored;
+    if (st != OK && checkpoint_remove(dir, &ignored) != OK)
+        err_prefix(e, "%s is left behind", dir);
+    return st;
+}
+
+/* ---- reading ---- */
+
+static enum status read_info(const char *path, json_t **root, struct checkpoint_info *info,
+                             struct err *e) {
+    char file[PATH_MAX_BYTES];
+    struct mapped_file f;
+    json_error_t why;
+    memset(info, 0, sizeof *info);
+    snprintf(info->path, sizeof info->path, "%s", path);
+    TRY(join(file, path, INFO_FILE, e));
+    TRY(file_map(&f, file, e));
+    struct digest sha;
+    enum status st = digest_begin(&sha, e);
+    if (st == OK) {
+        digest_add(&sha, f.data, f.bytes);
+        digest_end(&sha, info->sha256);
+        *root = json_loadb((const char *)f.data, (size_t)f.bytes, JSON_REJECT_DUPLICATES, &why);
+        if (!*root) st = FAIL(e, ERR_FORMAT, "%s: %s", file, why.text);
+    }
+    info->bytes = f.bytes;
+    file_unmap(&f);
+    if (st != OK) return st;
+    const char *schema = json_string_value(json_object_get(*root, "schema"));
+    if (!schema || strcmp(schema, SCHEMA) != 0)
+        return FAIL(e, ERR_FORMAT, "%s: schema %s, wanted %s", file, schema ? schema : "none", SCHEMA);
+    info->step = json_integer_value(json_object_get(*root, "step"));
+    info->cursor = json_integer_value(json_object_get(*root, "cursor"));
+    return OK;
+}
+
+static enum status verify_file(const char *dir, const char *name, const json_t *root,
+                               struct checkpoint_info *info, struct err *e) {
+    char path[PATH_MAX_BYTES], found[65];
+    struct mapped_file f;
+    const json_t *entry = json_object_get(json_object_get(root, "files"), name);
+    const char *wanted = json_string_value(json_object_get(entry, "sha256"));
+    int64_t bytes = json_integer_value(json_object_get(entry, "bytes"));
+    TRY(join(path, dir, name, e));
+    if (!wanted) return FAIL(e, ERR_FORMAT, "%s/%s does not describe %s", dir, INFO_FILE, name);
+    TRY(file_map(&f, path, e));
+    struct digest sha;
+    enum status st = digest_begin(&sha, e);
+    if (st == OK) {
+        digest_add(&sha, f.data, f.bytes);
+        digest_end(&sha, found);
+        if (f.bytes != bytes)
+            st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld (truncated?)", path,
+                      (long long)f.bytes, (long long)bytes);
+        else if (strcmp(found, wanted) != 0)
+            st = FAIL(e, ERR_FORMAT, "%s: SHA-256 is %s, wanted %s", path, found, wanted);
+    }
+    info->bytes += f.bytes;
+    file_unmap(&f);
+    return st;
+}
+
+static enum status verify(const char *path, json_t **root, struct checkpoint_info *info,
+                          struct err *e) {
+    TRY(read_info(path, root, info, e));
+    TRY(verify_file(path, MODEL_FILE, *root, info, e));
+    return verify_file(path, STATE_FILE, *root, info, e);
+}
+
+enum status checkpoint_verify(const char *path, struct checkpoint_info *info, struct err *e) {
+    json_t *root = NULL;
+    enum status st = verify(path, &root, info, e);
+    json_decref(root);
+    return st;
+}
+
+/* The first key whose value differs is named. */
+static enum status check_meaning(const struct trainer *t, const json_t *root, const char *path,
+                                 struct err *e) {
+    char recipe[65];
+    TRY(recipe_sha256(&t->recipe, recipe, e));
+    json_t *wanted = meaning(t, recipe), *found = json_object_get(root, "meaning");
+    if (!wanted) return FAIL(e, ERR_MEMORY, "no host memory to compare a checkpoint");
+    enum status st = OK;
+    const char *key;
+    json_t *value;
+    json_object_foreach(wanted, key, value) {
+        json_t *other = json_object_get(found, key);
+        if (json_equal(value, other)) continue;
+        char *a = json_dumps(value, JSON_ENCODE_ANY);
+        char *b = other ? json_dumps(other, JSON_ENCODE_ANY) : NULL;
+        st = FAIL(e, ERR_CONFIG, "%s was made with %s %s, this run has %s", path, key,
+                  b ? b : "unknown", a ? a : "another");
+        free(a);
+        free(b);
+        break;
+    }
+    json_decref(wanted);
+    return st;
+}
+
+static enum status read_file(struct trainer *t, const char *dir, const char *name,
+                             enum status (*list)(const struct trainer *, struct safetensors *,
+                                                 struct err *),
+                             struct err *e) {
+    struct safetensors s = { 0 };
+    char path[PATH_MAX_BYTES];
+    enum status st = join(path, dir, name, e);
+    if (st == OK) st = list(t, &s, e);
+    if (st == OK) st = safetensors_read(&s, t->backend, path, e);
+    safetensors_free(&s);
+    return st;
+}
+
+enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoint_info *info,
+                            struct err *e) {
+    json_t *root = NULL;
+    enum status st = verify(path, &root, info, e);
+    if (st == OK) st = check_meaning(t, root, path, e);
+    if (st == OK) st = read_file(t, path, MODEL_FILE, list_weights, e);
+    if (st == OK) st = read_file(t, path, STATE_FILE, list_state, e);
+    if (st == OK) st = slots_restore_factors(&t->slots, t->backend, e);
+    if (st == OK) st = trainer_requantise(t, e);
+    if (st == OK) {
+        t->step = info->step;
+        t->cursor = info->cursor;
+        t->has_trace = false;
+    }
+    json_decref(root);
+    return st;
+}
+
+/* ---- the directory of checkpoints ---- */
+
+/* The largest step below `below` that has a directory here; -1 if none. */
+static int64_t newest_below(DIR *dir, int64_t below) {
+    int64_t newest = -1;
+    rewinddir(dir);
+    for (struct dirent *d; (d = readdir(dir));) {
+        char *end;
+        if (strncmp(d->d_name, "step-", 5) != 0) continue;
+        long long step = strtoll(d->d_name + 5, &end, 10);
+        if (*end == 0 && end != d->d_name + 5 && step < below && step > newest) newest = step;
+    }
+    return newest;
+}
+
+enum status checkpoint_latest(const char *parent, struct checkpoint_info *info, struct err *e) {
+    memset(info, 0, sizeof *info);
+    info->step = -1;
+    DIR *dir = opendir(parent);
+    if (!dir && errno == ENOENT) return OK;
+    if (!dir) return FAIL(e, ERR_IO, "open %s: %s", parent, strerror(errno));
+    enum status st = OK;
+    int64_t step = INT64_MAX;
+    while (st == OK && (step = newest_below(dir, step)) >= 0) {
+        char name[64], path[PATH_MAX_BYTES];
+        struct err damage;
+        snprintf(name, sizeof name, "step-%06lld", (long long)step);
+        st = join(path, parent, name, e);
+        if (st == OK && checkpoint_verify(path, info, &damage) == OK) break;
+    }
+    if (step < 0) info->step = -1;
+    closedir(dir);
+    return st;
+}
+
+enum status checkpoint_remove(const char *path, struct err *e) {
+    static const char *const FILES[] = { INFO_FILE, MODEL_FILE, STATE_FILE };
+    char file[PATH_MAX_BYTES];
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        TRY(join(file, path, FILES[i], e));
+        if (unlink(file) != 0 && errno != ENOENT)
+            return FAIL(e, ERR_IO, "remove %s: %s", file, strerror(errno));
+    }
+    if (rmdir(path) != 0 && errno != ENOENT)
+        return FAIL(e, ERR_IO, "remove %s: %s", path, strerror(errno));
+    return OK;
+}

@@ -1,0 +1,230 @@
+#include "model/data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/rng.h"
+#include "model/data_source.h"
+
+/* ---- files and streams ---- */
+
+enum status file_map(struct mapped_file *f, const char *path, struct err *e) {
+    memset(f, 0, sizeof *f);
+    enum status st = OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fd, &info) != 0) { st = FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno)); goto done; }
+    if (!S_ISREG(info.st_mode)) { st = FAIL(e, ERR_IO, "%s is not a regular file", path); goto done; }
+    f->path = strdup(path);
+    if (!f->path) { st = FAIL(e, ERR_MEMORY, "no host memory for a path"); goto done; }
+    f->bytes = info.st_size;
+    if (f->bytes == 0) goto done;
+    void *map = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED) st = FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
+    else f->data = map;
+done:
+    close(fd);
+    if (st != OK) file_unmap(f);
+    return st;
+}
+
+void file_unmap(struct mapped_file *f) {
+    if (f->data) munmap((void *)(uintptr_t)f->data, (size_t)f->bytes);
+    free(f->path);
+    memset(f, 0, sizeof *f);
+}
+
+enum status data_add_file(struct data *d, const char *path, int64_t *index, struct err *e) {
+    struct mapped_file *fresh = realloc(d->file, (size_t)(d->file_count + 1) * sizeof *fresh);
+    if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of files");
+    d->file = fresh;
+    TRY(file_map(&d->file[d->file_count], path, e));
+    *index = d->file_count++;
+    return OK;
+}
+
+enum status stream_append(struct token_stream *s, int64_t file, int64_t offset, int64_t count,
+                          struct err *e) {
+    struct token_run *fresh = realloc(s->run, (size_t)(s->run_count + 1) * sizeof *fresh);
+    if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of token runs");
+    s->run = fresh;
+    struct token_run run = { .file = file, .offset = offset, .first = s->count, .count = count };
+    s->run[s->run_count++] = run;
+    s->count += count;
+    return OK;
+}
+
+/* The run that holds token `at`; at < count. */
+static const struct token_run *find_run(const struct token_stream *s, int64_t at) {
+    int64_t low = 0, high = s->run_count - 1;
+    while (low < high) {
+        int64_t middle = (low + high + 1) / 2;
+        if (s->run[middle].first <= at) low = middle;
+        else high = middle - 1;
+    }
+    return &s->run[low];
+}
+
+/* Tokens at .. at+count-1 of a stream; each is checked against the vocabulary. out may be NULL. */
+static enum status read_tokens(const struct data *d, const struct token_stream *s, int64_t at,
+                               int64_t count, int32_t *out, struct err *e) {
+    while (count > 0) {
+        const struct token_run *run = find_run(s, at);
+        const struct mapped_file *f = &d->file[run->file];
+        int64_t offset = run->offset + (at - run->first) * s->token_bytes;
+        int64_t n = run->first + run->count - at;
+        if (n > count) n = count;
+        for (int64_t i = 0; i < n; i++, offset += s->token_bytes) {
+            uint64_t id = load_le(f->data + offset, s->token_bytes);
+            if (id >= (uint64_t)d->vocab)
+                return FAIL(e, ERR_FORMAT, "%s: token id %llu at byte %lld is beyond the vocabulary "
+                            "of %lld", f->path, (unsigned long long)id, (long long)offset,
+                            (long long)d->vocab);
+            if (out) *out++ = (int32_t)id;
+        }
+        at += n;
+        count -= n;
+    }
+    return OK;
+}
+
+/* Ids that the vocabulary cannot hold, as far as a start may take time for. */
+static enum status scan(const struct data *d, const struct token_stream *s, struct err *e) {
+    if (s->token_bytes < 4 && d->vocab >= (int64_t)1 << (8 * s->token_bytes)) return OK;
+    int64_t most = DATA_SCAN_BYTES / s->token_bytes;
+    return read_tokens(d, s, 0, s->count < most ? s->count : most, NULL, e);
+}
+
+/* ---- opening ---- */
+
+/* Sequences that `tokens` tokens hold: each needs the token behind it as its last target. */
+static int64_t sequences_in(const struct data *d, int64_t tokens) {
+    return tokens > 0 ? (tokens - 1) / d->seq_len : 0;
+}
+
+static enum status split(struct data *d, double holdout, struct err *e) {
+    int64_t held = 0;
+    d->sequences[SPLIT_TRAIN] = sequences_in(d, d->train.count);
+    if (d->eval.run) {
+        d->sequences[SPLIT_EVAL] = sequences_in(d, d->eval.count);
+    } else if (holdout > 0) {
+        int64_t kept = (int64_t)((double)d->train.count * (1 - holdout));
+        d->first[SPLIT_EVAL] = kept;
+        held = sequences_in(d, d->train.count - kept);
+        d->sequences[SPLIT_TRAIN] = sequences_in(d, kept);
+        d->sequences[SPLIT_EVAL] = held;
+    }
+    if (d->sequences[SPLIT_TRAIN] > 0) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, do not make one sequence of "
+                "%lld and its last target", d->file[0].path, (long long)d->train.count,
+                100 * holdout, (long long)d->seq_len);
+}
+
+static enum status open_kind(struct data *d, const struct data_options *o, struct err *e) {
+    if (d->kind == DATA_SYNTHETIC) {
+        d->sequences[SPLIT_TRAIN] = d->sequences[SPLIT_EVAL] = (int64_t)1 << 31;
+        return OK;
+    }
+    if (o->path_count < 1) return FAIL(e, ERR_CONFIG, "data names no file");
+    if (!(o->holdout >= 0 && o->holdout < 1))
+        return FAIL(e, ERR_CONFIG, "data.holdout is %g; it must be at least 0 and below 1",
+                    o->holdout);
+    switch (d->kind) {
+    case DATA_TEXT: TRY(data_open_text(d, o, e)); break;
+    case DATA_MEGATRON: TRY(data_open_megatron(d, o, e)); break;
+    case DATA_LLMC: TRY(data_open_llmc(d, o, e)); break;
+    case DATA_SYNTHETIC: break;
+    }
+    TRY(scan(d, &d->train, e));
+    if (d->eval.run) TRY(scan(d, &d->eval, e));
+    return split(d, o->holdout, e);
+}
+
+enum status data_open(struct data **out, const struct data_options *options, int64_t vocab,
+                      int64_t seq_len, uint64_t seed, struct err *e) {
+    *out = NULL;
+    struct data *d = calloc(1, sizeof *d);
+    if (!d) return FAIL(e, ERR_MEMORY, "no host memory for a data stream");
+    d->kind = options->kind;
+    d->vocab = vocab;
+    d->seq_len = seq_len;
+    d->seed = seed;
+    d->synthetic_seed = options->seed;
+    enum status st = open_kind(d, options, e);
+    if (st == OK) *out = d;
+    else data_close(d);
+    return st;
+}
+
+void data_close(struct data *d) {
+    if (!d) return;
+    for (int64_t i = 0; i < d->file_count; i++) file_unmap(&d->file[i]);
+    free(d->file);
+    free(d->train.run);
+    free(d->eval.run);
+    free(d);
+}
+
+int64_t data_sequences(const struct data *d, enum data_split which) { return d->sequences[which]; }
+
+/* ---- drawing ---- */
+
+/* A permutation of [0, n) that needs no table: a four-round Feistel network over the next power of
+ * four, walked until it lands inside (Black & Rogaway 2002, cycle walking). */
+static int64_t permute(uint64_t key, int64_t n, int64_t i) {
+    int half = 1;
+    while ((int64_t)1 << (2 * half) < n) half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1, x = (uint64_t)i;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < 4; round++) {
+            uint64_t next = left ^ (rng_bits(key, right * 4 + round) & mask);
+            left = right;
+            right = next;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}
+
+/* Which sequence of the stream stands at a position of the training order. */
+static int64_t training_sequence(const struct data *d, int64_t position) {
+    int64_t n = d->sequences[SPLIT_TRAIN], epoch = position / n;
+    if (d->kind == DATA_SYNTHETIC) return position % n;
+    return permute(rng_key(d->seed, RNG_DATA_ORDER, 0, (uint64_t)epoch), n, position % n);
+}
+
+static enum status draw_one(const struct data *d, enum data_split which, int64_t index,
+                            int32_t *tokens, int32_t *targets, struct err *e) {
+    if (d->kind == DATA_SYNTHETIC) {
+        synthetic_sequence(d, which, index, tokens, targets);
+        return OK;
+    }
+    const struct token_stream *s = which == SPLIT_EVAL && d->eval.run ? &d->eval : &d->train;
+    int64_t at = d->first[which] + index * d->seq_len;
+    TRY(read_tokens(d, s, at, d->seq_len, tokens, e));
+    return read_tokens(d, s, at + 1, d->seq_len, targets, e);
+}
+
+enum status data_batch(const struct data *d, enum data_split which, int64_t position, int64_t count,
+                       int32_t *tokens, int32_t *targets, struct err *e) {
+    int64_t T = d->seq_len;
+    for (int64_t i = 0; i < count; i++, tokens += T, targets += T) {
+        int64_t index = position + i;
+        if (which == SPLIT_TRAIN) {
+            index = training_sequence(d, index);
+        } else if (index >= d->sequences[SPLIT_EVAL]) {
+            for (int64_t k = 0; k < T; k++) { tokens[k] = 0; targets[k] = -1; }
+            continue;
+        }
+        TRY(draw_one(d, which, index, tokens, targets, e));
+    }
+    return OK;
+}

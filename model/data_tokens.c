@@ -1,0 +1,129 @@
+/* Token files of other projects: Megatron's indexed datasets and llm.c's shards. Both are little
+ * endian; what a header promises is held against the size of the file before anything is read. */
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/data_source.h"
+
+/* ---- Megatron-LM: PATH.idx beside PATH.bin ----
+ *   9 B magic, u64 version 1, u8 dtype, u64 S, u64 D, i32 length[S], i64 byte_pointer[S],
+ *   i64 document_indices[D]; the i64 arrays need not be aligned. */
+enum { MEGATRON_HEADER = 34 };
+static const unsigned char MEGATRON_MAGIC[9] = "MMIDIDX\0";
+
+static int megatron_token_bytes(int code) {
+    return code == 1 ? 1 : code == 8 ? 2 : code == 4 ? 4 : 0; /* u8, u16, i32 */
+}
+
+/* Lengths and pointers must describe the .bin back to back: the stream is then its bytes in order. */
+static enum status check_sequences(const struct mapped_file *idx, const struct mapped_file *bin,
+                                   int64_t sequences, int size, struct err *e) {
+    const unsigned char *length = idx->data + MEGATRON_HEADER, *pointer = length + 4 * sequences;
+    int64_t expected = 0;
+    for (int64_t i = 0; i < sequences; i++) {
+        int64_t n = (int32_t)load_le(length + 4 * i, 4), at = (int64_t)load_le(pointer + 8 * i, 8);
+        if (n < 0)
+            return FAIL(e, ERR_FORMAT, "%s: sequence %lld at byte %lld has length %lld", idx->path,
+                        (long long)i, (long long)(MEGATRON_HEADER + 4 * i), (long long)n);
+        if (at != expected)
+            return FAIL(e, ERR_FORMAT, "%s: sequence %lld at byte %lld points to byte %lld of %s, "
+                        "where %lld follows", idx->path, (long long)i,
+                        (long long)(MEGATRON_HEADER + 4 * sequences + 8 * i), (long long)at,
+                        bin->path, (long long)expected);
+        expected += n * size;
+    }
+    if (expected == bin->bytes) return OK;
+    return FAIL(e, ERR_FORMAT, "%s: %lld bytes, but %s describes %lld%s", bin->path,
+                (long long)bin->bytes, idx->path, (long long)expected,
+                bin->bytes < expected ? " (truncated?)" : "");
+}
+
+static enum status check_index(const struct mapped_file *idx, const struct mapped_file *bin,
+                               int *size, struct err *e) {
+    if (idx->bytes < MEGATRON_HEADER)
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes, an index has at least %d (truncated?)", idx->path,
+                    (long long)idx->bytes, MEGATRON_HEADER);
+    if (memcmp(idx->data, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) != 0)
+        return FAIL(e, ERR_FORMAT, "%s: no Megatron index, wrong magic at byte 0", idx->path);
+    uint64_t version = load_le(idx->data + 9, 8);
+    if (version != 1)
+        return FAIL(e, ERR_FORMAT, "%s: index version %llu at byte 9; 1 is known", idx->path,
+                    (unsigned long long)version);
+    *size = megatron_token_bytes(idx->data[17]);
+    if (*size == 0)
+        return FAIL(e, ERR_FORMAT, "%s: token dtype code %d at byte 17; known are 1 (u8), 4 (i32) "
+                    "and 8 (u16)", idx->path, idx->data[17]);
+    uint64_t sequences = load_le(idx->data + 18, 8), documents = load_le(idx->data + 26, 8);
+    uint64_t room = (uint64_t)(idx->bytes - MEGATRON_HEADER);
+    if (sequences > room / 12 || documents > (room - 12 * sequences) / 8)
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes do not hold the %llu sequences and %llu document "
+                    "ends that byte 18 announces (truncated?)", idx->path, (long long)idx->bytes,
+                    (unsigned long long)sequences, (unsigned long long)documents);
+    return check_sequences(idx, bin, (int64_t)sequences, *size, e);
+}
+
+/* PATH without .bin or .idx, then with the suffix; owned by the caller. */
+static char *with_suffix(const char *path, const char *suffix) {
+    size_t n = strlen(path);
+    if (n > 4 && (strcmp(path + n - 4, ".bin") == 0 || strcmp(path + n - 4, ".idx") == 0)) n -= 4;
+    char *out = malloc(n + strlen(suffix) + 1);
+    if (!out) return NULL;
+    memcpy(out, path, n);
+    strcpy(out + n, suffix);
+    return out;
+}
+
+static enum status add_megatron(struct data *d, struct token_stream *s, const char *path,
+                                struct err *e) {
+    enum status st = OK;
+    int64_t bin = 0, idx = 0;
+    char *bin_path = with_suffix(path, ".bin"), *idx_path = with_suffix(path, ".idx");
+    if (!bin_path || !idx_path) { st = FAIL(e, ERR_MEMORY, "no host memory for a path"); goto done; }
+    st = data_add_file(d, bin_path, &bin, e);
+    if (st == OK) st = data_add_file(d, idx_path, &idx, e);
+    if (st == OK) st = check_index(&d->file[idx], &d->file[bin], &s->token_bytes, e);
+    if (st == OK) st = stream_append(s, bin, 0, d->file[bin].bytes / s->token_bytes, e);
+done:
+    free(bin_path);
+    free(idx_path);
+    return st;
+}
+
+enum status data_open_megatron(struct data *d, const struct data_options *o, struct err *e) {
+    TRY(add_megatron(d, &d->train, o->paths[0], e));
+    return o->eval_path ? add_megatron(d, &d->eval, o->eval_path, e) : OK;
+}
+
+/* ---- llm.c: 256 i32 {magic, version, tokens}, then u16 (GPT-2) or u32 (Llama-3) tokens ---- */
+enum { LLMC_HEADER = 1024, LLMC_GPT2 = 20240520, LLMC_LLAMA3 = 20240801 };
+
+static enum status add_llmc(struct data *d, struct token_stream *s, const char *path,
+                            struct err *e) {
+    int64_t index;
+    TRY(data_add_file(d, path, &index, e));
+    const struct mapped_file *f = &d->file[index];
+    if (f->bytes < LLMC_HEADER)
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes, an llm.c shard has a header of %d (truncated?)",
+                    path, (long long)f->bytes, LLMC_HEADER);
+    int64_t magic = (int32_t)load_le(f->data, 4), version = (int32_t)load_le(f->data + 4, 4);
+    if (magic != LLMC_GPT2 && magic != LLMC_LLAMA3)
+        return FAIL(e, ERR_FORMAT, "%s: no llm.c token shard, magic %lld at byte 0; known are %d and "
+                    "%d", path, (long long)magic, LLMC_GPT2, LLMC_LLAMA3);
+    int wanted = magic == LLMC_GPT2 ? 1 : 7;
+    if (version != wanted)
+        return FAIL(e, ERR_FORMAT, "%s: version %lld at byte 4; %d is known", path,
+                    (long long)version, wanted);
+    s->token_bytes = magic == LLMC_GPT2 ? 2 : 4;
+    int64_t tokens = (int32_t)load_le(f->data + 8, 4);
+    if (tokens < 0 || f->bytes != LLMC_HEADER + tokens * s->token_bytes)
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes, but byte 8 announces %lld tokens, %lld bytes "
+                    "(truncated?)", path, (long long)f->bytes, (long long)tokens,
+                    (long long)(LLMC_HEADER + tokens * s->token_bytes));
+    return stream_append(s, index, LLMC_HEADER, tokens, e);
+}
+
+enum status data_open_llmc(struct data *d, const struct data_options *o, struct err *e) {
+    TRY(add_llmc(d, &d->train, o->paths[0], e));
+    return o->eval_path ? add_llmc(d, &d->eval, o->eval_path, e) : OK;
+}

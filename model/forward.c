@@ -1,0 +1,88 @@
+#include "model/transformer.h"
+
+enum status norm_fwd(struct transformer *t, const struct norm *n, const struct sink *y,
+                     const struct tensor *x, struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    const struct tensor *gain = &n->gain->weight.value;
+    float eps = (float)t->config.norm_eps;
+    if (t->config.norm == NORM_RMS) {
+        TRY(ops->rmsnorm_fwd(t->b, LANE_COMPUTE, y, &n->rstd, x, gain, eps, e));
+    } else {
+        const struct tensor *bias = n->bias ? &n->bias->weight.value : NULL;
+        TRY(ops->layernorm_fwd(t->b, LANE_COMPUTE, y, &n->mean, &n->rstd, x, gain, bias, eps, e));
+    }
+    return ops->quantise_finish(t->b, LANE_COMPUTE, y, e);
+}
+
+/* qkv [R,W] -> QK-norm, rotation, in place without QK-norm; nothing for GPT-2. */
+static enum status queries_and_keys(struct transformer *t, struct layer *layer, struct err *e) {
+    const struct model_config *c = &t->config;
+    if (!c->qk_norm && !t->rope.data) return OK;
+    struct tensor out = heads_view(t, &layer->qkv);
+    struct tensor in = heads_view(t, c->qk_norm ? &layer->qkv_raw : &layer->qkv);
+    struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
+                                     c->heads + c->kv_heads, 1);
+    return t->b->ops->qk_fwd(t->b, LANE_COMPUTE, &out, c->qk_norm ? &rstd : NULL, &in,
+                             c->qk_norm ? &layer->q_norm->weight.value : NULL,
+                             c->qk_norm ? &layer->k_norm->weight.value : NULL,
+                             t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads,
+                             (float)c->norm_eps, e);
+}
+
+/* x_mid = x + attention(qk(norm1(x) Wqkv^T)) Wo^T */
+enum status layer_attention(struct transformer *t, int64_t l, enum pass pass, struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    const struct model_config *c = &t->config;
+    struct layer *layer = &t->layer[l];
+    struct linear *qkv = &layer->linear[GEMM_QKV], *out = &layer->linear[GEMM_ATTN_OUT];
+
+    struct sink n1 = operand_sink(&qkv->x, t->slots, pass);                       /* [R,C] */
+    TRY(norm_fwd(t, &layer->norm1, &n1, &t->x[l], e));
+    TRY(gemm_fprop(t->b, &qkv->spec, c->qk_norm ? &layer->qkv_raw : &layer->qkv,  /* [R,W] */
+                   &qkv->x, &qkv->weight->weight, bias_value(qkv), NULL, e));
+    TRY(queries_and_keys(t, layer, e));
+
+    struct sink o = operand_sink(&out->x, t->slots, pass);                        /* [R,HD] */
+    struct tensor heads = heads_view(t, &layer->qkv);
+    struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
+    TRY(ops->attention_fwd(t->b, LANE_COMPUTE, &o, &lse, &heads, c->heads, c->kv_heads, e));
+    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &o, e));
+    return gemm_fprop(t->b, &out->spec, &layer->x_mid, &out->x, &out->weight->weight,
+                      bias_value(out), &t->x[l], e);
+}
+
+/* h = act(norm2(x_mid) Win^T) */
+enum status layer_ffn_in(struct transformer *t, int64_t l, enum pass pass, struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    struct layer *layer = &t->layer[l];
+    struct linear *in = &layer->linear[GEMM_FFN_IN], *out = &layer->linear[GEMM_FFN_OUT];
+
+    struct sink n2 = operand_sink(&in->x, t->slots, pass);                        /* [R,C] */
+    TRY(norm_fwd(t, &layer->norm2, &n2, &layer->x_mid, e));
+    TRY(gemm_fprop(t->b, &in->spec, &layer->gate_up, &in->x, &in->weight->weight, /* [R,U] */
+                   bias_value(in), NULL, e));
+    struct sink h = operand_sink(&out->x, t->slots, pass);                        /* [R,F] */
+    if (t->config.activation == ACTIVATION_SWIGLU)
+        TRY(ops->swiglu_fwd(t->b, LANE_COMPUTE, &h, &layer->gate_up, e));
+    else
+        TRY(ops->gelu_fwd(t->b, LANE_COMPUTE, &h, &layer->gate_up, e));
+    return ops->quantise_finish(t->b, LANE_COMPUTE, &h, e);
+}
+
+static enum status layer_forward(struct transformer *t, int64_t l, enum pass pass, struct err *e) {
+    struct layer *layer = &t->layer[l];
+    struct linear *out = &layer->linear[GEMM_FFN_OUT];
+    TRY(layer_attention(t, l, pass, e));
+    TRY(layer_ffn_in(t, l, pass, e));
+    return gemm_fprop(t->b, &out->spec, &t->x[l + 1], &out->x, &out->weight->weight,
+                      bias_value(out), &layer->x_mid, e);
+}
+
+enum status transformer_forward(struct transformer *t, enum pass pass, struct err *e) {
+    int64_t L = t->config.layers;
+    TRY(t->b->ops->embedding_fwd(t->b, LANE_COMPUTE, &t->x[0], &t->tokens, &t->embed->weight.value,
+                                 t->position ? &t->position->weight.value : NULL, e));
+    for (int64_t l = 0; l < L; l++) TRY(layer_forward(t, l, pass, e));
+    struct sink normed = operand_sink(&t->normed, t->slots, pass);                /* [R,C] */
+    return norm_fwd(t, &t->final_norm, &normed, &t->x[L], e);
+}

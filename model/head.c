@@ -1,0 +1,40 @@
+/* The head and the loss, a chunk of rows at a time: logits [rows,Vp] are never whole in memory.
+ * An FP8 head quantises chunk by chunk; with current scaling a chunk has its own scale. */
+#include "model/transformer.h"
+
+/* The chunk's part of final_norm's output as codes; nothing when the head is high precision. */
+static enum status chunk_input(struct transformer *t, struct head_chunk *k, enum pass pass,
+                               struct err *e) {
+    if (!t->head.spec.fp8) return OK;
+    struct sink x = operand_sink(&k->x, t->slots, pass);
+    TRY(t->b->ops->quantise(t->b, LANE_COMPUTE, &x, &k->normed, e));
+    return t->b->ops->quantise_finish(t->b, LANE_COMPUTE, &x, e);
+}
+
+/* d_normed = dlogits Whead,  dWhead (+)= dlogits^T normed */
+static enum status chunk_backward(struct transformer *t, struct head_chunk *k, bool first,
+                                  struct err *e) {
+    struct linear *head = &t->head;
+    const struct operand *twin = head->spec.split_weight ? &head->weight->dgrad
+                                                         : &head->weight->weight;
+    TRY(gemm_dgrad(t->b, &head->spec, &k->d_normed, &k->dy, twin, e));
+    return gemm_wgrad(t->b, &head->spec, &head->weight->grad, &k->dy, &k->x,
+                      first && k->first == 0 ? 0.0f : 1.0f, e);
+}
+
+enum status transformer_head(struct transformer *t, enum pass pass, bool first, struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    struct linear *head = &t->head;
+    for (int64_t i = 0; i < t->chunk_count; i++) {
+        struct head_chunk *k = &t->chunk[i];
+        TRY(chunk_input(t, k, pass, e));
+        TRY(gemm_fprop(t->b, &head->spec, &k->logits, &k->x, &head->weight->weight, NULL, NULL, e));
+        struct sink dy = operand_sink(&k->dy, t->slots, pass);                    /* [rows,Vp] */
+        TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &k->losses, pass == PASS_TRAIN ? &dy : NULL,
+                               &k->logits, &k->targets, t->config.vocab, &t->grad_scale, e));
+        if (pass != PASS_TRAIN) continue;
+        TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &dy, e));
+        TRY(chunk_backward(t, k, first, e));
+    }
+    return OK;
+}

@@ -1,0 +1,62 @@
+/* SHA-256 of what identifies a run: its weights and its data. Apart from the rest, so that a program
+ * that only trains needs no libcrypto. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model/data_source.h"
+#include "model/digest.h"
+#include "model/trainer.h"
+
+/* ---- weights ---- */
+
+enum { HASH_CHUNK = 1 << 20 };
+
+static enum status hash_param(struct trainer *t, const struct param *p, struct digest *sha,
+                              unsigned char *host, struct err *e) {
+    const struct tensor *x = &p->weight.value;
+    char head[160];
+    int n = snprintf(head, sizeof head, "%s %s %lld %lld\n", p->name, dtype_name(x->dtype),
+                     (long long)p->rows, (long long)p->cols);
+    digest_add(sha, head, n);
+    int64_t bytes = param_count(p) * dtype_bytes(x->dtype);
+    for (int64_t at = 0; at < bytes; at += HASH_CHUNK) {
+        int64_t part = bytes - at < HASH_CHUNK ? bytes - at : HASH_CHUNK;
+        TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, host, (char *)x->data + at, part, e));
+        digest_add(sha, host, part);
+    }
+    return OK;
+}
+
+enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e) {
+    struct digest sha;
+    unsigned char *host = malloc(HASH_CHUNK);
+    if (!host) return FAIL(e, ERR_MEMORY, "no host memory for a buffer to hash");
+    enum status st = digest_begin(&sha, e);
+    if (st == OK) {
+        for (int i = 0; st == OK && i < t->params.count; i++)
+            st = hash_param(t, &t->params.param[i], &sha, host, e);
+        digest_end(&sha, st == OK ? hex : NULL);
+    }
+    free(host);
+    return st;
+}
+
+/* ---- data ---- */
+
+enum status data_sha256(const struct data *d, char hex[65], struct err *e) {
+    char line[96];
+    struct digest sha;
+    TRY(digest_begin(&sha, e));
+    for (int64_t i = 0; i < d->file_count; i++) {
+        int n = snprintf(line, sizeof line, "%lld\n", (long long)d->file[i].bytes);
+        digest_add(&sha, line, n);
+        digest_add(&sha, d->file[i].data, d->file[i].bytes);
+    }
+    if (d->kind == DATA_SYNTHETIC) {
+        int n = snprintf(line, sizeof line, "synthetic 1 %llu\n",
+                         (unsigned long long)d->synthetic_seed);
+        digest_add(&sha, line, n);
+    }
+    digest_end(&sha, hex);
+    return OK;
+}

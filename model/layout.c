@@ -1,0 +1,352 @@
+/* Where the transformer's buffers lie: which are kept for each layer, which are used in turn. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/exactmath.h"
+#include "model/transformer.h"
+
+enum { HEAD_CHUNK_DEFAULT = 2048, HEAD_CHUNK_ALIGN = 16 };
+
+static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
+
+/* ---- structure ---- */
+
+static void find_norm(struct norm *n, const struct params *p, const char *prefix, const char *name) {
+    n->gain = params_find(p, "%s%s.weight", prefix, name);
+    n->bias = params_find(p, "%s%s.bias", prefix, name);
+}
+
+static void init_layer(struct transformer *t, int64_t l, const struct recipe *r, struct params *p) {
+    struct layer *layer = &t->layer[l];
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "layers.%lld.", (long long)l);
+    find_norm(&layer->norm1, p, prefix, "norm1");
+    find_norm(&layer->norm2, p, prefix, "norm2");
+    layer->q_norm = params_find(p, "%sq_norm.weight", prefix);
+    layer->k_norm = params_find(p, "%sk_norm.weight", prefix);
+    for (int s = 0; s < GEMM_SITE_COUNT; s++) {
+        struct linear *lin = &layer->linear[s];
+        gemm_spec_resolve(&lin->spec, recipe_at(r, l, (enum gemm_site)s));
+        lin->weight = params_find(p, "%s%s.weight", prefix, SITE_NAME[s]);
+        lin->bias = params_find(p, "%s%s.bias", prefix, SITE_NAME[s]);
+        lin->weight->spec = &lin->spec;
+    }
+}
+
+enum status transformer_init(struct transformer *t, const struct model_config *c,
+                             const struct recipe *r, const struct transformer_options *o,
+                             struct params *p, struct err *e) {
+    memset(t, 0, sizeof *t);
+    t->config = *c;
+    t->recompute = o->recompute;
+    t->act = o->act;
+    t->batch = o->batch;
+    t->rows = o->batch * c->seq_len;
+    t->chunk_rows = o->head_chunk ? o->head_chunk : HEAD_CHUNK_DEFAULT;
+    if (t->chunk_rows % HEAD_CHUNK_ALIGN)
+        return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d",
+                    (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
+    if (t->chunk_rows > t->rows) t->chunk_rows = t->rows;
+    t->chunk_count = ceil_div(t->rows, t->chunk_rows);
+    t->layer = calloc((size_t)c->layers, sizeof *t->layer);
+    t->x = calloc((size_t)c->layers + 1, sizeof *t->x);
+    t->chunk = calloc((size_t)t->chunk_count, sizeof *t->chunk);
+    if (!t->layer || !t->x || !t->chunk)
+        return FAIL(e, ERR_MEMORY, "no host memory for %lld layers", (long long)c->layers);
+    t->embed = params_find(p, "embed.weight");
+    t->position = params_find(p, "position.weight");
+    for (int64_t l = 0; l < c->layers; l++) init_layer(t, l, r, p);
+    find_norm(&t->final_norm, p, "", "final_norm");
+    gemm_spec_resolve(&t->head.spec, &r->head);
+    t->head.weight = c->tied ? t->embed : params_find(p, "head.weight");
+    t->head.weight->spec = &t->head.spec;
+    return OK;
+}
+
+int transformer_slots_max(const struct transformer *t, const struct params *p) {
+    return (int)(2 * p->count + 2 * GEMM_SITE_COUNT * t->config.layers + 2 * t->chunk_count + 2);
+}
+
+void transformer_destroy(struct transformer *t) {
+    free(t->layer);
+    free(t->x);
+    free(t->chunk);
+    memset(t, 0, sizeof *t);
+}
+
+/* ---- memory ---- */
+
+/* Regions that layers use in turn. */
+struct regions {
+    int staging;                 /* values that only feed codes */
+    int x_codes, dy_codes, dy_twin;
+    int x_kept[GEMM_SITE_COUNT]; /* what recomputation makes again, one layer at a time */
+    int x_twin[GEMM_SITE_COUNT];
+    int qkv, qkv_raw, x_mid, gate_up;
+};
+
+static void open_regions(struct regions *g, struct memory *m) {
+    g->staging = memory_share_open(m, MEMORY_WORKSPACE, "values before quantisation");
+    g->x_codes = memory_share_open(m, MEMORY_WORKSPACE, "forward codes");
+    g->dy_codes = memory_share_open(m, MEMORY_WORKSPACE, "gradient codes");
+    g->dy_twin = memory_share_open(m, MEMORY_WORKSPACE, "gradient codes, transposed");
+    for (int s = 0; s < GEMM_SITE_COUNT; s++) {
+        g->x_kept[s] = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+        g->x_twin[s] = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+    }
+    g->qkv = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+    g->qkv_raw = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+    g->x_mid = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+    g->gate_up = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+}
+
+static void reserve_act(struct tensor *x, struct memory *m, enum memory_arena arena,
+                        const char *item, enum dtype dtype, int64_t rows, int64_t cols) {
+    *x = tensor_2d(NULL, dtype, rows, cols);
+    memory_reserve(m, arena, item, tensor_count(x) * dtype_bytes(dtype), &x->data);
+}
+
+/* Kept for every layer, or one buffer for all when it is computed again. */
+static void keep(struct tensor *x, struct memory *m, bool again, int shared, const char *item,
+                 enum dtype dtype, int64_t rows, int64_t cols) {
+    *x = tensor_2d(NULL, dtype, rows, cols);
+    int64_t bytes = tensor_count(x) * dtype_bytes(dtype);
+    if (again) memory_share(m, shared, bytes, &x->data);
+    else memory_reserve(m, MEMORY_ACTIVATIONS, item, bytes, &x->data);
+}
+
+static void layout_norm(struct norm *n, struct memory *m, enum norm_kind kind, int64_t rows) {
+    n->rstd = tensor_1d(NULL, DTYPE_F32, rows);
+    memory_reserve(m, MEMORY_ACTIVATIONS, "norm statistics", 4 * rows, &n->rstd.data);
+    if (kind == NORM_RMS) return;
+    n->mean = n->rstd;
+    memory_reserve(m, MEMORY_ACTIVATIONS, "norm statistics", 4 * rows, &n->mean.data);
+}
+
+static int64_t site_inputs(const struct model_config *c, int site) {
+    return site == GEMM_ATTN_OUT ? c->heads * c->head_dim : site == GEMM_FFN_OUT ? c->ffn : c->width;
+}
+static int64_t site_outputs(const struct model_config *c, int site) {
+    return site == GEMM_QKV      ? model_qkv_width(c)
+           : site == GEMM_FFN_IN ? model_ffn_in_width(c)
+                                 : c->width;
+}
+
+/* The input of one linear layer: rows for fprop, the twin or the value for wgrad. */
+static void layout_x(struct transformer *t, struct memory *m, const struct regions *g, int64_t l,
+                     int site) {
+    static const char *const ITEM[GEMM_SITE_COUNT] = { "norm1 output", "attention output",
+                                                       "norm2 output", "ffn activation" };
+    struct linear *lin = &t->layer[l].linear[site];
+    const struct gemm_spec *spec = &lin->spec;
+    bool again = t->recompute == RECOMPUTE_BLOCK ||
+                 (t->recompute == RECOMPUTE_FFN && (site == GEMM_FFN_IN || site == GEMM_FFN_OUT));
+    /* attention_bwd reads attention's output */
+    struct operand_use use = { .value = !spec->wgrad_fp8 || site == GEMM_ATTN_OUT,
+                               .codes = spec->fp8, .twin = spec->wgrad_fp8 };
+    struct operand_place place = { MEMORY_ACTIVATIONS, MEMORY_ACTIVATIONS, ITEM[site],
+                                   PLACE_OWN, g->x_codes, PLACE_OWN };
+    if (again) {
+        place.value = g->x_kept[site];
+        place.twin = g->x_twin[site];
+    }
+    if (!use.value) place.value = g->staging;
+    int64_t k = site_inputs(&t->config, site);
+    int slot = slots_add(t->slots, SLOT_FORWARD, &spec->x, spec->options, t->rows * k,
+                         "layers.%lld.%s.x", (long long)l, SITE_NAME[site]);
+    operand_layout(&lin->x, m, &spec->x, use, place, t->act, t->rows, k, NULL, slot);
+}
+
+static void layout_dy(struct transformer *t, struct memory *m, const struct regions *g, int64_t l,
+                      int site) {
+    struct layer *layer = &t->layer[l];
+    struct linear *lin = &layer->linear[site];
+    const struct gemm_spec *spec = &lin->spec;
+    bool residual = site == GEMM_ATTN_OUT || site == GEMM_FFN_OUT;
+    const struct tensor *value = residual           ? &t->d_x
+                                 : site == GEMM_QKV ? &t->d_qkv
+                                 : t->d_gate_up.dim[0] ? &t->d_gate_up
+                                                       : &layer->gate_up;
+    struct operand_use use = { .value = !spec->wgrad_fp8 || residual || lin->bias,
+                               .codes = spec->fp8, .twin = spec->wgrad_fp8 };
+    struct operand_place place = { MEMORY_WORKSPACE, MEMORY_WORKSPACE, "gradient codes", PLACE_OWN,
+                                   g->dy_codes, g->dy_twin };
+    int64_t n = site_outputs(&t->config, site);
+    int slot = slots_add(t->slots, SLOT_BACKWARD, &spec->dy, spec->options, t->rows * n,
+                         "layers.%lld.%s.dy", (long long)l, SITE_NAME[site]);
+    operand_layout(&lin->dy, m, &spec->dy, use, place, t->act, t->rows, n, value, slot);
+}
+
+static void layout_layer(struct transformer *t, struct memory *m, const struct regions *g,
+                         int64_t l) {
+    const struct model_config *c = &t->config;
+    struct layer *layer = &t->layer[l];
+    int64_t R = t->rows, W = model_qkv_width(c);
+    bool block = t->recompute == RECOMPUTE_BLOCK, ffn = block || t->recompute == RECOMPUTE_FFN;
+    layout_norm(&layer->norm1, m, c->norm, R);
+    keep(&layer->qkv, m, block, g->qkv, "qkv", t->act, R, W);
+    if (c->qk_norm) {
+        keep(&layer->qkv_raw, m, block, g->qkv_raw, "qkv before QK-norm", t->act, R, W);
+        reserve_act(&layer->rstd_qk, m, MEMORY_ACTIVATIONS, "norm statistics", DTYPE_F32, R,
+                    c->heads + c->kv_heads);
+    }
+    reserve_act(&layer->lse, m, MEMORY_ACTIVATIONS, "softmax statistics", DTYPE_F32, R, c->heads);
+    keep(&layer->x_mid, m, block, g->x_mid, "residual stream", t->act, R, c->width);
+    layout_norm(&layer->norm2, m, c->norm, R);
+    keep(&layer->gate_up, m, ffn, g->gate_up, "ffn input", t->act, R, model_ffn_in_width(c));
+    for (int s = 0; s < GEMM_SITE_COUNT; s++) layout_x(t, m, g, l, s);
+}
+
+/* Per-chunk slots where a chunk's scale comes from its own amax; else one for all. */
+static int chunk_slot(struct transformer *t, enum slot_region region, const struct operand_spec *spec,
+                      int64_t i, int first, int64_t cols, const char *suffix) {
+    bool own = spec->kind != SCALE_NONE && spec->source == SCALE_SOURCE_AMAX && t->chunk_count > 1;
+    const struct recipe_options *o = t->head.spec.options;
+    if (own)
+        return slots_add(t->slots, region, spec, o, t->chunk[i].rows * cols, "head.%lld.%s",
+                         (long long)i, suffix);
+    return i > 0 ? first : slots_add(t->slots, region, spec, o, t->rows * cols, "head.%s", suffix);
+}
+
+static void layout_head(struct transformer *t, struct memory *m) {
+    const struct model_config *c = &t->config;
+    const struct gemm_spec *spec = &t->head.spec;
+    int64_t C = c->width, Vp = model_vocab_padded(c);
+    struct operand_place place = { MEMORY_ACTIVATIONS, MEMORY_HEAD, "head input", PLACE_OWN,
+                                   memory_share_open(m, MEMORY_HEAD, "chunk codes"),
+                                   memory_share_open(m, MEMORY_HEAD, "chunk codes, transposed") };
+    struct operand_use value = { .value = true };
+    struct operand_use use = { .value = true, .codes = spec->fp8, .twin = spec->wgrad_fp8 };
+    int first = -1;
+    for (int64_t i = 0; i < t->chunk_count; i++) {
+        struct head_chunk *k = &t->chunk[i];
+        k->first = i * t->chunk_rows;
+        k->rows = i + 1 < t->chunk_count ? t->chunk_rows : t->rows - k->first;
+        k->normed = tensor_2d(NULL, t->act, k->rows, C);
+        int slot = chunk_slot(t, SLOT_FORWARD, &spec->x, i, first, C, "x");
+        if (i == 0) first = slot;
+        operand_layout(&k->x, m, &spec->x, use, place, t->act, k->rows, C, &k->normed, slot);
+    }
+    layout_norm(&t->final_norm, m, c->norm, t->rows);
+    operand_layout(&t->normed, m, NULL, value, place, t->act, t->rows, C, NULL,
+                   spec->fp8 ? -1 : first);
+    reserve_act(&t->logits, m, MEMORY_HEAD, "logits", t->act, t->chunk_rows, Vp);
+}
+
+static void layout_head_dy(struct transformer *t, struct memory *m) {
+    const struct gemm_spec *spec = &t->head.spec;
+    int64_t Vp = model_vocab_padded(&t->config);
+    struct operand_place place = { MEMORY_HEAD, MEMORY_HEAD, "logits", PLACE_OWN,
+                                   memory_share_open(m, MEMORY_HEAD, "chunk gradient codes"),
+                                   memory_share_open(m, MEMORY_HEAD, "chunk gradient codes") };
+    struct operand_use use = { .value = !spec->wgrad_fp8, .codes = spec->fp8,
+                               .twin = spec->wgrad_fp8 };
+    int first = -1;
+    for (int64_t i = 0; i < t->chunk_count; i++) {
+        struct head_chunk *k = &t->chunk[i];
+        k->logits = tensor_2d(NULL, t->act, k->rows, Vp);
+        int slot = chunk_slot(t, SLOT_BACKWARD, &spec->dy, i, first, Vp, "dy");
+        if (i == 0) first = slot;
+        operand_layout(&k->dy, m, &spec->dy, use, place, t->act, k->rows, Vp, &k->logits, slot);
+    }
+}
+
+static void layout_workspace(struct transformer *t, struct memory *m) {
+    const struct model_config *c = &t->config;
+    int64_t R = t->rows, HD = c->heads * c->head_dim;
+    reserve_act(&t->d_x, m, MEMORY_WORKSPACE, "d residual stream", t->act, R, c->width);
+    reserve_act(&t->d_h, m, MEMORY_WORKSPACE, "d ffn activation", t->act, R, c->ffn);
+    reserve_act(&t->d_normed, m, MEMORY_WORKSPACE, "d norm output", t->act, R, c->width);
+    if (c->activation == ACTIVATION_GELU)
+        reserve_act(&t->d_gate_up, m, MEMORY_WORKSPACE, "d ffn input", t->act, R, c->ffn);
+    reserve_act(&t->d_o, m, MEMORY_WORKSPACE, "d attention output", t->act, R, HD);
+    reserve_act(&t->d_qkv, m, MEMORY_WORKSPACE, "d qkv", t->act, R, model_qkv_width(c));
+    reserve_act(&t->delta, m, MEMORY_WORKSPACE, "attention delta", DTYPE_F32, R, c->heads);
+    t->tokens = t->targets = tensor_1d(NULL, DTYPE_I32, R);
+    t->losses = tensor_1d(NULL, DTYPE_F32, R);
+    memory_reserve(m, MEMORY_STATE, "tokens", 4 * R, &t->tokens.data);
+    memory_reserve(m, MEMORY_STATE, "tokens", 4 * R, &t->targets.data);
+    memory_reserve(m, MEMORY_STATE, "losses", 4 * R, &t->losses.data);
+    t->grad_scale = tensor_1d(NULL, DTYPE_F32, 1);
+    memory_reserve(m, MEMORY_STATE, "scalars", 4, &t->grad_scale.data);
+    if (c->positions == POSITION_ROPE)
+        reserve_act(&t->rope, m, MEMORY_STATE, "rope table", DTYPE_F32, c->seq_len, c->head_dim);
+}
+
+void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots) {
+    t->slots = slots;
+    struct regions g;
+    open_regions(&g, m);
+    layout_workspace(t, m);
+    for (int64_t l = 0; l <= t->config.layers; l++)
+        reserve_act(&t->x[l], m, MEMORY_ACTIVATIONS, "residual stream", t->act, t->rows,
+                    t->config.width);
+    for (int64_t l = 0; l < t->config.layers; l++) layout_layer(t, m, &g, l);
+    layout_head(t, m);
+    layout_head_dy(t, m);
+    for (int64_t l = t->config.layers; l-- > 0;)
+        for (int s = GEMM_SITE_COUNT; s-- > 0;) layout_dy(t, m, &g, l, s);
+    t->slot_embed = slots_add(slots, SLOT_BACKWARD, NULL, NULL, 0, "embed.dy");
+}
+
+/* ---- start ---- */
+
+/* Angles per token of pair i (Llama-3.1's scaling as in model/config.h). */
+static double rope_frequency(const struct rope_config *r, int64_t i, int64_t head_dim) {
+    const double PI = 3.14159265358979323846;
+    double f = exact_pow(r->theta, -2.0 * (double)i / (double)head_dim);
+    if (r->factor == 0) return f;
+    double wavelength = 2 * PI / f, length = (double)r->original_seq_len;
+    if (wavelength < length / r->high_freq_factor) return f;
+    if (wavelength > length / r->low_freq_factor) return f / r->factor;
+    double smooth = (length / wavelength - r->low_freq_factor) /
+                    (r->high_freq_factor - r->low_freq_factor);
+    return (1 - smooth) * f / r->factor + smooth * f;
+}
+
+static enum status upload_rope(struct transformer *t, struct err *e) {
+    int64_t T = t->config.seq_len, D = t->config.head_dim;
+    float *table = malloc((size_t)(T * D) * sizeof *table);
+    if (!table) return FAIL(e, ERR_MEMORY, "no host memory for the RoPE table");
+    for (int64_t i = 0; i < D / 2; i++) {
+        double f = rope_frequency(&t->config.rope, i, D);
+        for (int64_t p = 0; p < T; p++) {
+            table[p * D + i] = (float)exact_cos((double)p * f);
+            table[p * D + D / 2 + i] = (float)exact_sin((double)p * f);
+        }
+    }
+    enum status st = t->b->ops->upload(t->b, LANE_COMPUTE, t->rope.data, table, T * D * 4, e);
+    free(table);
+    return st;
+}
+
+static struct tensor rows_of(const struct tensor *x, int64_t first, int64_t rows) {
+    struct tensor v = *x;
+    v.data = (char *)x->data + first * x->stride[0] * dtype_bytes(x->dtype);
+    v.dim[0] = rows;
+    return v;
+}
+
+static void bind_chunk(struct transformer *t, struct head_chunk *k) {
+    k->normed = rows_of(&t->normed.value, k->first, k->rows);
+    k->d_normed = rows_of(&t->d_normed, k->first, k->rows);
+    k->logits = rows_of(&t->logits, 0, k->rows);
+    k->losses = rows_of(&t->losses, k->first, k->rows);
+    k->targets = rows_of(&t->targets, k->first, k->rows);
+    operand_bind(&k->x, t->slots);
+    operand_bind(&k->dy, t->slots);
+}
+
+enum status transformer_start(struct transformer *t, struct backend *b, struct slots *slots,
+                              struct err *e) {
+    t->b = b;
+    t->slots = slots;
+    for (int64_t l = 0; l < t->config.layers; l++)
+        for (int s = 0; s < GEMM_SITE_COUNT; s++) {
+            operand_bind(&t->layer[l].linear[s].x, slots);
+            operand_bind(&t->layer[l].linear[s].dy, slots);
+        }
+    operand_bind(&t->normed, slots);
+    for (int64_t i = 0; i < t->chunk_count; i++) bind_chunk(t, &t->chunk[i]);
+    return t->rope.data ? upload_rope(t, e) : OK;
+}

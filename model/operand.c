@@ -1,0 +1,102 @@
+#include "model/operand.h"
+
+#include <assert.h>
+
+/* Bytes for the codes of one direction and, unless one f32 in the slot is all, for their scales. */
+static void layout_codes(struct tensor *t, struct memory *m, const struct operand_place *place,
+                         int shared) {
+    int64_t bytes = tensor_fp8_bytes(t->dim[0], t->dim[1]);
+    if (shared == PLACE_OWN) memory_reserve(m, place->code_arena, place->item, bytes, &t->data);
+    else memory_share(m, shared, bytes, &t->data);
+    if (t->scale.kind == SCALE_TENSOR) return;
+    memory_reserve(m, place->code_arena, "scales", scale_bytes(&t->scale), &t->scale.data);
+}
+
+void operand_layout(struct operand *o, struct memory *m, const struct operand_spec *spec,
+                    struct operand_use use, struct operand_place place, enum dtype act, int64_t rows,
+                    int64_t k, const struct tensor *lender, int slot) {
+    memset(o, 0, sizeof *o);
+    o->fp8 = spec && spec->kind != SCALE_NONE;
+    o->lender = lender;
+    o->slot = slot;
+    o->keep_value = use.value || !o->fp8;
+    o->value = tensor_2d(NULL, act, rows, k);
+    int64_t bytes = rows * k * dtype_bytes(act);
+    if (!lender && place.value == PLACE_OWN)
+        memory_reserve(m, place.value_arena, place.item, bytes, &o->value.data);
+    else if (!lender)
+        memory_share(m, place.value, bytes, &o->value.data);
+    if (!o->fp8) return;
+    o->spec = *spec;
+    o->has_codes = use.codes;
+    o->has_twin = use.twin;
+    o->codes = tensor_fp8(NULL, spec->code, rows, k);
+    o->codes.scale = scale_make(NULL, spec->kind, rows, k);
+    o->twin = tensor_fp8(NULL, spec->code, k, rows);
+    o->twin.scale = scale_make(NULL, spec->kind, k, rows);
+    if (use.codes) layout_codes(&o->codes, m, &place, place.codes);
+    if (use.twin) layout_codes(&o->twin, m, &place, place.twin);
+}
+
+void operand_bind(struct operand *o, const struct slots *slots) {
+    if (o->lender) o->value.data = o->lender->data;
+    if (!o->fp8) return;
+    if (o->spec.kind == SCALE_TENSOR) {
+        assert(o->slot >= 0);
+        o->codes.scale.data = o->twin.scale.data = slots->slot[o->slot].factor;
+    }
+    o->codes_only = o->codes;
+    if (o->has_twin) o->codes.transposed = &o->twin;
+}
+
+struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass pass) {
+    struct sink s = sink_value(&o->value, NULL);
+    s.keep_value = o->keep_value;
+    struct slot *slot = o->slot >= 0 ? &slots->slot[o->slot] : NULL;
+    if (slot) s.amax = pass == PASS_EVAL ? &slot->amax_eval : &slot->amax;
+    if (!o->fp8) return s;
+    s.codes = pass == PASS_EVAL ? &o->codes_only : &o->codes;
+    s.source = o->spec.source;
+    s.rule = o->spec.rule;
+    if (slot && s.source == SCALE_SOURCE_KNOWN) s.multiplier = &slot->multiplier;
+    if (slot && pass == PASS_TRAIN) s.stats = &slot->stats;
+    return s;
+}
+
+static struct tensor transposed_view(const struct tensor *x) {
+    struct tensor t = *x;
+    t.dim[0] = x->dim[1]; t.dim[1] = x->dim[0];
+    t.stride[0] = x->stride[1]; t.stride[1] = x->stride[0];
+    return t;
+}
+
+enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec, const struct tensor *y,
+                       const struct operand *x, const struct operand *w, const struct tensor *bias,
+                       const struct tensor *residual, struct err *e) {
+    struct matmul_args args = { .out = y, .bias = bias, .residual = residual,
+                                .a = spec->fp8 ? &x->codes : &x->value,
+                                .b = spec->fp8 ? &w->codes : &w->value,
+                                .fast_accumulate = spec->fprop_fast };
+    return b->ops->matmul(b, LANE_COMPUTE, &args, e);
+}
+
+enum status gemm_dgrad(struct backend *b, const struct gemm_spec *spec, const struct tensor *dx,
+                       const struct operand *dy, const struct operand *w, struct err *e) {
+    struct tensor w_t = transposed_view(&w->value);
+    struct matmul_args args = { .out = dx,
+                                .a = spec->fp8 ? &dy->codes : &dy->value,
+                                .b = spec->fp8 ? &w->twin : &w_t,
+                                .fast_accumulate = spec->dgrad_fast };
+    return b->ops->matmul(b, LANE_COMPUTE, &args, e);
+}
+
+enum status gemm_wgrad(struct backend *b, const struct gemm_spec *spec, const struct tensor *dw,
+                       const struct operand *dy, const struct operand *x, float beta,
+                       struct err *e) {
+    struct tensor dy_t = transposed_view(&dy->value), x_t = transposed_view(&x->value);
+    struct matmul_args args = { .out = dw, .beta = beta,
+                                .a = spec->wgrad_fp8 ? &dy->twin : &dy_t,
+                                .b = spec->wgrad_fp8 ? &x->twin : &x_t,
+                                .fast_accumulate = spec->wgrad_fast };
+    return b->ops->matmul(b, LANE_COMPUTE, &args, e);
+}

@@ -1,0 +1,230 @@
+#include "model/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "model/data_source.h"
+#include "model/digest.h"
+
+enum { PIECE = 1 << 20, HEADER_ALIGN = 8, HEADER_MAX = 100000000 };
+
+static const char *safetensors_dtype(enum dtype t) {
+    switch (t) {
+    case DTYPE_F32: return "F32";
+    case DTYPE_BF16: return "BF16";
+    case DTYPE_E4M3: return "F8_E4M3";
+    case DTYPE_E5M2: return "F8_E5M2";
+    case DTYPE_E8M0: return "F8_E8M0";
+    case DTYPE_I32: return "I32";
+    case DTYPE_U32: return "U32";
+    case DTYPE_U64: return "U64";
+    case DTYPE_COUNT: break;
+    }
+    return "";
+}
+
+static int64_t tensor_bytes(const struct safetensor *t) {
+    return t->shape[0] * (t->rank == 2 ? t->shape[1] : 1) * dtype_bytes(t->dtype);
+}
+
+enum status safetensors_add(struct safetensors *s, enum dtype dtype, int64_t rows, int64_t cols,
+                            void *data, struct err *e, const char *format, ...) {
+    if (s->count == s->capacity) {
+        int64_t wanted = s->capacity ? 2 * s->capacity : 64;
+        struct safetensor *fresh = realloc(s->tensor, (size_t)wanted * sizeof *fresh);
+        if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for a list of tensors");
+        s->tensor = fresh;
+        s->capacity = wanted;
+    }
+    struct safetensor *t = &s->tensor[s->count++];
+    memset(t, 0, sizeof *t);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->name, sizeof t->name, format, args);
+    va_end(args);
+    t->dtype = dtype;
+    t->shape[0] = rows;
+    t->shape[1] = cols;
+    t->rank = cols ? 2 : 1;
+    t->data = data;
+    return OK;
+}
+
+void safetensors_free(struct safetensors *s) {
+    free(s->tensor);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- writing ---- */
+
+static int wider_first(const void *a, const void *b) {
+    const struct safetensor *x = a, *y = b;
+    int64_t wide = dtype_bytes(y->dtype) - dtype_bytes(x->dtype);
+    return wide ? (wide > 0 ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* The JSON header, padded with spaces; owned by the caller, NULL without memory. */
+static char *make_header(const struct safetensors *s, size_t *length) {
+    int64_t at = 0;
+    json_t *root = json_object();
+    int failed = json_object_set_new(root, "__metadata__", json_pack("{ss}", "format", "pt"));
+    for (int64_t i = 0; i < s->count; i++) {
+        const struct safetensor *t = &s->tensor[i];
+        json_t *shape = t->rank == 2 ? json_pack("[II]", (json_int_t)t->shape[0],
+                                                 (json_int_t)t->shape[1])
+                                     : json_pack("[I]", (json_int_t)t->shape[0]);
+        int64_t end = at + tensor_bytes(t);
+        failed |= json_object_set_new(root, t->name,
+                                      json_pack("{sssos[II]}", "dtype", safetensors_dtype(t->dtype),
+                                                "shape", shape, "data_offsets", (json_int_t)at,
+                                                (json_int_t)end));
+        at = end;
+    }
+    char *text = failed ? NULL : json_dumps(root, JSON_COMPACT), *padded = NULL;
+    json_decref(root);
+    if (!text) return NULL;
+    size_t n = strlen(text);
+    *length = (n + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    padded = malloc(*length);
+    if (padded) {
+        memset(padded, ' ', *length);
+        memcpy(padded, text, n);
+    }
+    free(text);
+    return padded;
+}
+
+struct writer { int fd; const char *path; struct digest sha; int64_t bytes; };
+
+static enum status write_bytes(struct writer *w, const void *data, int64_t count, struct err *e) {
+    const char *p = data;
+    digest_add(&w->sha, data, count);
+    w->bytes += count;
+    while (count > 0) {
+        ssize_t n = write(w->fd, p, (size_t)count);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return FAIL(e, ERR_IO, "write %s: %s", w->path, strerror(errno));
+        p += n;
+        count -= n;
+    }
+    return OK;
+}
+
+static enum status write_tensor(struct writer *w, const struct safetensor *t, struct backend *b,
+                                char *piece, struct err *e) {
+    int64_t bytes = tensor_bytes(t);
+    for (int64_t at = 0; at < bytes; at += PIECE) {
+        int64_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        TRY(b->ops->download(b, LANE_COMPUTE, piece, (char *)t->data + at, n, e));
+        TRY(write_bytes(w, piece, n, e));
+    }
+    return OK;
+}
+
+static enum status write_all(const struct safetensors *s, struct backend *b, struct writer *w,
+                             const char *header, size_t length, char *piece, struct err *e) {
+    unsigned char size[8];
+    for (int i = 0; i < 8; i++) size[i] = (unsigned char)((uint64_t)length >> 8 * i);
+    TRY(write_bytes(w, size, sizeof size, e));
+    TRY(write_bytes(w, header, (int64_t)length, e));
+    for (int64_t i = 0; i < s->count; i++) TRY(write_tensor(w, &s->tensor[i], b, piece, e));
+    if (fsync(w->fd) != 0) return FAIL(e, ERR_IO, "sync %s: %s", w->path, strerror(errno));
+    return OK;
+}
+
+enum status safetensors_write(struct safetensors *s, struct backend *b, const char *path,
+                              int64_t *bytes, char sha256[65], struct err *e) {
+    enum status st = OK;
+    size_t length = 0;
+    struct writer w = { .fd = -1, .path = path };
+    if (s->count) qsort(s->tensor, (size_t)s->count, sizeof *s->tensor, wider_first);
+    char *header = make_header(s, &length), *piece = malloc(PIECE);
+    if (!header || !piece) { st = FAIL(e, ERR_MEMORY, "no host memory to write %s", path); goto done; }
+    st = digest_begin(&w.sha, e);
+    if (st != OK) goto done;
+    w.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (w.fd < 0) { st = FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno)); goto done; }
+    st = write_all(s, b, &w, header, length, piece, e);
+    *bytes = w.bytes;
+done:
+    if (w.fd >= 0 && close(w.fd) != 0 && st == OK)
+        st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
+    digest_end(&w.sha, st == OK ? sha256 : NULL);
+    free(header);
+    free(piece);
+    return st;
+}
+
+/* ---- reading ---- */
+
+/* One header entry against what is wanted; *at gets where its bytes begin. */
+static enum status check_tensor(const struct safetensor *t, const json_t *header, int64_t space,
+                                const char *path, int64_t *at, struct err *e) {
+    const json_t *entry = json_object_get(header, t->name);
+    if (!entry) return FAIL(e, ERR_CONFIG, "%s: no tensor %s in it", path, t->name);
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    if (!dtype || strcmp(dtype, safetensors_dtype(t->dtype)) != 0)
+        return FAIL(e, ERR_CONFIG, "%s: %s is %s, wanted %s", path, t->name, dtype ? dtype : "untyped",
+                    safetensors_dtype(t->dtype));
+    const json_t *shape = json_object_get(entry, "shape");
+    bool same = json_array_size(shape) == (size_t)t->rank;
+    for (int i = 0; same && i < t->rank; i++)
+        same = json_integer_value(json_array_get(shape, (size_t)i)) == t->shape[i];
+    if (!same)
+        return FAIL(e, ERR_CONFIG, "%s: %s does not have %d dimensions of %lld by %lld", path, t->name,
+                    t->rank, (long long)t->shape[0], (long long)(t->rank == 2 ? t->shape[1] : 1));
+    const json_t *range = json_object_get(entry, "data_offsets");
+    int64_t begin = json_integer_value(json_array_get(range, 0));
+    int64_t end = json_integer_value(json_array_get(range, 1));
+    if (begin < 0 || end > space || end - begin != tensor_bytes(t))
+        return FAIL(e, ERR_FORMAT, "%s: %s has bytes %lld to %lld of %lld", path, t->name,
+                    (long long)begin, (long long)end, (long long)space);
+    *at = begin;
+    return OK;
+}
+
+static enum status check_names(const struct safetensors *s, const json_t *header, const char *path,
+                               struct err *e) {
+    size_t extra = json_object_get(header, "__metadata__") ? 1 : 0;
+    if (json_object_size(header) == (size_t)s->count + extra) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: %zu tensors, wanted %lld", path,
+                json_object_size(header) - extra, (long long)s->count);
+}
+
+static enum status read_mapped(const struct safetensors *s, struct backend *b,
+                               const struct mapped_file *f, json_t **header, struct err *e) {
+    uint64_t length = f->bytes >= 8 ? load_le(f->data, 8) : 0;
+    if (length < 2 || length > HEADER_MAX || (int64_t)length > f->bytes - 8)
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes with a header of %llu (truncated?)", f->path,
+                    (long long)f->bytes, (unsigned long long)length);
+    json_error_t why;
+    *header = json_loadb((const char *)f->data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(*header))
+        return FAIL(e, ERR_FORMAT, "%s: header: %s", f->path, *header ? "no object" : why.text);
+    int64_t start = 8 + (int64_t)length, at;
+    for (int64_t i = 0; i < s->count; i++)
+        TRY(check_tensor(&s->tensor[i], *header, f->bytes - start, f->path, &at, e));
+    TRY(check_names(s, *header, f->path, e));
+    for (int64_t i = 0; i < s->count; i++) {
+        const struct safetensor *t = &s->tensor[i];
+        TRY(check_tensor(t, *header, f->bytes - start, f->path, &at, e));
+        TRY(b->ops->upload(b, LANE_COMPUTE, t->data, f->data + start + at, tensor_bytes(t), e));
+    }
+    return OK;
+}
+
+enum status safetensors_read(const struct safetensors *s, struct backend *b, const char *path,
+                             struct err *e) {
+    struct mapped_file f;
+    json_t *header = NULL;
+    TRY(file_map(&f, path, e));
+    enum status st = read_mapped(s, b, &f, &header, e);
+    json_decref(header);
+    file_unmap(&f);
+    return st;
+}

@@ -1,0 +1,36 @@
+/* Safetensors files of device tensors: u64 length, JSON header, then the bytes of every tensor without
+ * a hole (https://github.com/huggingface/safetensors). Written and read in pieces of 1 MiB. */
+#ifndef FP8LAB_MODEL_SAFETENSORS_H
+#define FP8LAB_MODEL_SAFETENSORS_H
+
+#include "kernels/backend.h"
+
+struct safetensor {
+    char name[96];
+    enum dtype dtype; /* F32, BF16, E4M3, E5M2, I32, U32, U64 */
+    int64_t shape[2];
+    int rank;
+    void *data; /* device memory of that many packed elements; borrowed */
+};
+
+struct safetensors {
+    struct safetensor *tensor; /* owned */
+    int64_t count, capacity;
+};
+
+/* Appends; cols 0: a vector. ERR_MEMORY. */
+NODISCARD enum status safetensors_add(struct safetensors *s, enum dtype dtype, int64_t rows,
+                                      int64_t cols, void *data, struct err *e, const char *format,
+                                      ...) PRINTF_LIKE(7, 8);
+void safetensors_free(struct safetensors *s);
+
+/* Writes a new file, wide types first, synced; *bytes and the SHA-256 of the whole file. */
+NODISCARD enum status safetensors_write(struct safetensors *s, struct backend *b, const char *path,
+                                        int64_t *bytes, char sha256[65], struct err *e);
+
+/* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file; ERR_CONFIG, before
+ * anything is copied, naming the first tensor that is missing, superfluous or of another type or shape. */
+NODISCARD enum status safetensors_read(const struct safetensors *s, struct backend *b,
+                                       const char *path, struct err *e);
+
+#endif

@@ -1,0 +1,211 @@
+#include "model/slots.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model/operand.h"
+
+enum { FACTOR_STRIDE = 4 }; /* f32 each: a GEMM wants its scale on a 16-byte boundary */
+
+enum status slots_init(struct slots *s, int capacity, struct err *e) {
+    memset(s, 0, sizeof *s);
+    s->slot = calloc((size_t)capacity, sizeof *s->slot);
+    s->name = calloc((size_t)capacity, sizeof *s->name);
+    s->run = calloc((size_t)capacity, sizeof *s->run);
+    s->cleared = calloc((size_t)capacity, sizeof *s->cleared);
+    s->capacity = capacity;
+    if (s->slot && s->name && s->run && s->cleared) return OK;
+    return FAIL(e, ERR_MEMORY, "no host memory for %d amax slots", capacity);
+}
+
+int slots_add(struct slots *s, enum slot_region region, const struct operand_spec *spec,
+              const struct recipe_options *options, int64_t elements, const char *format, ...) {
+    assert(s->count < s->capacity);
+    struct slot *slot = &s->slot[s->count];
+    assert(s->count == 0 || slot[-1].region <= region);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(slot->name, sizeof slot->name, format, args);
+    va_end(args);
+    slot->region = region;
+    slot->code = DTYPE_F32;
+    if (spec && spec->kind != SCALE_NONE) {
+        slot->code = spec->code;
+        slot->rule = spec->rule;
+        slot->elements = elements;
+        if (spec->source == SCALE_SOURCE_KNOWN) slot->delayed = options;
+    }
+    s->name[s->count] = slot->name;
+    for (int r = region + 1; r <= SLOT_REGION_COUNT; r++) s->first[r] = s->count + 1;
+    return s->count++;
+}
+
+static bool same_delayed(const struct recipe_options *a, const struct recipe_options *b) {
+    return a->margin == b->margin && a->history == b->history && a->algo == b->algo &&
+           a->roll == b->roll;
+}
+
+static bool rolls_per_step(const struct slot *s) {
+    return s->delayed && s->delayed->roll == ROLL_STEP;
+}
+
+static enum status add_run(struct slots *s, struct memory *m, int first, int count, struct err *e) {
+    struct slot_run *run = &s->run[s->run_count++];
+    run->first = first;
+    run->count = count;
+    run->region = s->slot[first].region;
+    run->options = s->slot[first].delayed;
+    run->code_max = malloc((size_t)count * sizeof *run->code_max);
+    if (!run->code_max) return FAIL(e, ERR_MEMORY, "no host memory for %d amax slots", count);
+    for (int i = 0; i < count; i++) run->code_max[i] = dtype_max(s->slot[first + i].code);
+    run->history = tensor_2d(NULL, DTYPE_F32, run->options->history, count);
+    memory_reserve(m, MEMORY_STATE, "amax history", tensor_count(&run->history) * 4,
+                   &run->history.data);
+    return OK;
+}
+
+static enum status find_runs(struct slots *s, struct memory *m, struct err *e) {
+    for (int i = 0, next; i < s->count; i = next) {
+        const struct slot *a = &s->slot[i];
+        for (next = i + 1; a->delayed && next < s->count; next++) {
+            const struct slot *b = &s->slot[next];
+            if (b->region != a->region || !b->delayed || !same_delayed(a->delayed, b->delayed)) break;
+        }
+        if (a->delayed) TRY(add_run(s, m, i, next - i, e));
+    }
+    for (int i = s->first[SLOT_FORWARD], next; i < s->count; i = next) {
+        bool kept = rolls_per_step(&s->slot[i]);
+        for (next = i + 1; next < s->count && rolls_per_step(&s->slot[next]) == kept; next++) { }
+        if (!kept) s->cleared[s->cleared_count++] = (struct slot_span){ i, next - i };
+    }
+    return OK;
+}
+
+enum status slots_layout(struct slots *s, struct memory *m, struct err *e) {
+    TRY(find_runs(s, m, e));
+    struct { struct tensor *t; enum dtype dtype; const char *item; } array[] = {
+        { &s->amax, DTYPE_U32, "amax" },           { &s->amax_eval, DTYPE_U32, "amax" },
+        { &s->seen_amax, DTYPE_U32, "amax" },      { &s->multiplier, DTYPE_F32, "scales" },
+        { &s->seen_multiplier, DTYPE_F32, "scales" },
+    };
+    for (size_t i = 0; i < sizeof array / sizeof *array; i++) {
+        *array[i].t = tensor_1d(NULL, array[i].dtype, s->count);
+        memory_reserve(m, MEMORY_STATE, array[i].item, 4 * (int64_t)s->count, &array[i].t->data);
+    }
+    s->stats = tensor_2d(NULL, DTYPE_U64, s->count, 2);
+    memory_reserve(m, MEMORY_STATE, "saturation counts", 16 * (int64_t)s->count, &s->stats.data);
+    memory_reserve(m, MEMORY_STATE, "scales", 4 * FACTOR_STRIDE * (int64_t)s->count, &s->factor);
+    return OK;
+}
+
+/* Elements first .. first+count-1 of a device array over the slots. */
+static struct tensor span_of(const struct tensor *x, int first, int count) {
+    struct tensor t = *x;
+    t.data = (char *)x->data + first * x->stride[0] * dtype_bytes(x->dtype);
+    t.dim[0] = count;
+    return t;
+}
+
+enum status slots_start(struct slots *s, struct backend *b, struct err *e) {
+    struct tensor factor = tensor_1d(s->factor, DTYPE_F32, s->count);
+    factor.stride[0] = FACTOR_STRIDE;
+    for (int i = 0; i < s->count; i++) {
+        struct slot *slot = &s->slot[i];
+        slot->amax = span_of(&s->amax, i, 1);
+        slot->amax_eval = span_of(&s->amax_eval, i, 1);
+        slot->multiplier = span_of(&s->multiplier, i, 1);
+        slot->stats = tensor_1d((char *)s->stats.data + 16 * (int64_t)i, DTYPE_U64, 2);
+        slot->factor = span_of(&factor, i, 1).data;
+    }
+    for (int r = 0; r < s->run_count; r++) {
+        struct slot_run *run = &s->run[r];
+        run->multiplier = span_of(&s->multiplier, run->first, run->count);
+        run->factor = span_of(&factor, run->first, run->count);
+        run->amax = span_of(&s->amax, run->first, run->count);
+    }
+    TRY(b->ops->fill(b, LANE_COMPUTE, &s->multiplier, 1.0f, e));
+    struct tensor all = tensor_1d(s->factor, DTYPE_F32, FACTOR_STRIDE * (int64_t)s->count);
+    return b->ops->fill(b, LANE_COMPUTE, &all, 1.0f, e);
+}
+
+enum status slots_restore_factors(struct slots *s, struct backend *b, struct err *e) {
+    for (int r = 0; r < s->run_count; r++) {
+        const struct slot_run *run = &s->run[r];
+        for (int i = 0; i < run->count; i++) {
+            float multiplier, factor;
+            TRY(b->ops->download(b, LANE_COMPUTE, &multiplier, s->slot[run->first + i].multiplier.data,
+                                 4, e));
+            factor = 1.0f / multiplier;
+            TRY(b->ops->upload(b, LANE_COMPUTE, s->slot[run->first + i].factor, &factor, 4, e));
+        }
+    }
+    return OK;
+}
+
+void slots_destroy(struct slots *s) {
+    for (int r = 0; r < s->run_count; r++) free(s->run[r].code_max);
+    free(s->slot);
+    free(s->name);
+    free(s->run);
+    free(s->cleared);
+    memset(s, 0, sizeof *s);
+}
+
+static enum status update_run(struct slot_run *run, struct backend *b, struct err *e) {
+    TRY(b->ops->comm.all_reduce(b, LANE_COMPUTE, &run->amax, REDUCE_MAX, e));
+    struct delayed_args args = { .history = &run->history, .multiplier = &run->multiplier,
+                                 .factor = &run->factor, .amax = &run->amax,
+                                 .code_max = run->code_max, .margin = run->options->margin,
+                                 .most_recent = run->options->algo == AMAX_MOST_RECENT };
+    return b->ops->delayed_update(b, LANE_COMPUTE, &args, e);
+}
+
+static enum status update_runs(struct slots *s, struct backend *b, bool weights, enum roll_kind roll,
+                               struct err *e) {
+    for (int r = 0; r < s->run_count; r++) {
+        struct slot_run *run = &s->run[r];
+        if ((run->region == SLOT_WEIGHT) != weights) continue;
+        if (!weights && run->options->roll != roll) continue;
+        TRY(update_run(run, b, e));
+    }
+    return OK;
+}
+
+static enum status zero_span(const struct tensor *x, int first, int count, struct backend *b,
+                             struct err *e) {
+    if (count == 0) return OK;
+    struct tensor t = span_of(x, first, count);
+    return b->ops->zero(b, LANE_COMPUTE, &t, e);
+}
+
+enum status slots_begin_micro(struct slots *s, struct backend *b, bool first, struct err *e) {
+    for (int i = 0; i < s->cleared_count; i++)
+        TRY(zero_span(&s->amax, s->cleared[i].first, s->cleared[i].count, b, e));
+    int forward = s->first[SLOT_FORWARD];
+    return first ? zero_span(&s->stats, forward, s->count - forward, b, e) : OK;
+}
+
+enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e) {
+    /* amax bits are copied as the f32 they are: a NaN becomes the canonical one, which is no loss. */
+    struct tensor from = s->amax, to = s->seen_amax;
+    from.dtype = to.dtype = DTYPE_F32;
+    TRY(b->ops->copy(b, LANE_COMPUTE, &to, &from, e));
+    TRY(b->ops->copy(b, LANE_COMPUTE, &s->seen_multiplier, &s->multiplier, e));
+    return update_runs(s, b, false, ROLL_MICROBATCH, e);
+}
+
+enum status slots_end_step(struct slots *s, struct backend *b, struct err *e) {
+    return update_runs(s, b, false, ROLL_STEP, e);
+}
+
+enum status slots_clear_weights(struct slots *s, struct backend *b, struct err *e) {
+    TRY(zero_span(&s->amax, 0, s->first[SLOT_FORWARD], b, e));
+    return zero_span(&s->stats, 0, s->first[SLOT_FORWARD], b, e);
+}
+
+enum status slots_begin_weights(struct slots *s, struct backend *b, struct err *e) {
+    TRY(update_runs(s, b, true, ROLL_MICROBATCH, e));
+    return slots_clear_weights(s, b, e);
+}

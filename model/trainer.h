@@ -1,0 +1,74 @@
+/* The inside of a trainer, for the files of this room (and tests that break it on purpose). */
+#ifndef FP8LAB_MODEL_TRAINER_H
+#define FP8LAB_MODEL_TRAINER_H
+
+#include "model/train.h"
+#include "model/transformer.h"
+
+/* One-element tensors that change from step to step; each on a 16-byte boundary. */
+struct scalars {
+    struct tensor lr, bias1, bias2, step; /* uploaded before a step; step i32 */
+    struct tensor clip, eval_loss;        /* computed on the device */
+    /* Read back together after a step: f32 loss, f32 norm, i32 flag[2] = {step, tensor}. */
+    struct tensor loss, norm, flag;
+    void *uploaded, *read; /* addresses of the two groups */
+};
+
+struct trainer {
+    struct backend *backend; /* borrowed */
+    const struct data *data; /* borrowed, may be NULL */
+    struct model_config model;
+    struct recipe recipe; /* sites owned */
+    struct train_options options;
+    struct memory memory;
+    struct params params;
+    struct slots slots;
+    struct transformer transformer;
+    struct scalars scalars;
+    struct tensor squares; /* [parameters] f32: sums of squared gradients */
+    struct tensor prints;  /* [traced tensors] u64 */
+    int rank, world;
+    int64_t accumulation;      /* micro-batches of a step on this rank */
+    int64_t step, cursor;      /* steps done; training sequences drawn by all ranks */
+    int32_t *tokens, *targets; /* host [R], owned */
+    const char **traced;       /* names, owned array; the strings belong to traced_text */
+    char *traced_text;
+    int traced_count;
+    bool failed;   /* a non-finite value was seen */
+    bool has_trace; /* the last step was traced */
+};
+
+/* First index of each group in the order in which non-finite tensors are looked for; slots come
+ * first. See trainer_tensor_name. */
+static inline int32_t flag_loss(const struct trainer *t) { return t->slots.count; }
+static inline int32_t flag_squares(const struct trainer *t) { return t->slots.count + 1; }
+static inline int32_t flag_norm(const struct trainer *t) {
+    return t->slots.count + 1 + t->params.count;
+}
+
+/* The name behind a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
+void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size_t size);
+
+/* Everything of a trainer that needs no backend: tables, layout. For trainer_create and plan. */
+NODISCARD enum status trainer_layout(struct trainer *t, int world, struct err *e);
+void trainer_free(struct trainer *t);
+
+/* Gradient norm, clipping, AdamW, new codes. Queued. */
+NODISCARD enum status trainer_update(struct trainer *t, struct err *e);
+
+/* Weight codes and amax from the values and scales as they are; ERR_NUMERIC names a weight that is not
+ * finite. Done on return. */
+NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
+
+/* Reads loss, norm and flag; sets `failed` and fills `tensor` when something was not finite. */
+NODISCARD enum status trainer_fetch(struct trainer *t, float *loss, float *norm, char tensor[128],
+                                    struct err *e);
+
+/* Fingerprints for a traced step, each group at its own time. Queued. */
+NODISCARD enum status trace_weights(struct trainer *t, struct err *e);
+NODISCARD enum status trace_outputs(struct trainer *t, struct err *e);
+NODISCARD enum status trace_gradients(struct trainer *t, struct err *e);
+/* Makes the table of traced names. */
+NODISCARD enum status trace_init(struct trainer *t, struct err *e);
+
+#endif

@@ -1,0 +1,125 @@
+/* The transformer: its buffers, and forward and backward as straight lines of operators.
+ *
+ * Legend: B sequences of a micro-batch, T tokens each, R = B*T rows, C width, H query heads,
+ * G key/value heads, D head dim, W = (H+2G)*D, F ffn width, U = 2F (SwiGLU) or F (GELU), V vocabulary,
+ * Vp padded, L layers. "act" is BF16, or F32 in the f32 recipe. dX is the gradient of X.
+ *
+ *   x[0]  = embed[token] (+ position)                 x[l+1] = block l (x[l])
+ *   block: qkv   = norm1(x) Wqkv^T                    x_mid = x + attention(qk(qkv)) Wo^T
+ *          gu    = norm2(x_mid) Win^T                 out   = x_mid + act(gu) Wout^T
+ *   loss  = cross entropy(final_norm(x[L]) Whead^T), a chunk of rows at a time */
+#ifndef FP8LAB_MODEL_TRANSFORMER_H
+#define FP8LAB_MODEL_TRANSFORMER_H
+
+#include "model/params.h"
+#include "model/train.h"
+
+/* One linear layer: y = x W^T + bias. */
+struct linear {
+    struct gemm_spec spec;
+    struct param *weight, *bias; /* bias NULL if the model has none */
+    struct operand x, dy;
+};
+
+struct norm {
+    struct param *gain, *bias; /* bias NULL if there is none */
+    struct tensor mean, rstd;  /* [R] f32, kept for backward; mean for LayerNorm only */
+};
+
+struct layer {
+    struct norm norm1, norm2;
+    struct param *q_norm, *k_norm;         /* NULL without QK-norm */
+    struct linear linear[GEMM_SITE_COUNT]; /* x of each: n1, o, n2, h */
+    struct tensor qkv_raw, qkv; /* [R,W] act before and after qk; one buffer without QK-norm */
+    struct tensor rstd_qk;      /* [B,T,H+G] f32, QK-norm only */
+    struct tensor lse;          /* [B,H,T] f32 */
+    struct tensor x_mid;        /* [R,C] act */
+    struct tensor gate_up;      /* [R,U] act */
+};
+
+struct head_chunk {
+    int64_t first, rows;
+    struct tensor normed, logits, d_normed; /* [rows,C] [rows,Vp] [rows,C] act */
+    struct tensor losses, targets;          /* [rows] f32, i32 */
+    struct operand x, dy;
+};
+
+struct transformer {
+    struct backend *b;    /* borrowed, as slots; set before anything runs */
+    struct slots *slots;
+    struct model_config config;
+    enum recompute_kind recompute;
+    enum dtype act;
+    int64_t batch, rows, chunk_rows, chunk_count; /* B, R, rows of logits at a time, how many times */
+    struct param *embed, *position;               /* position NULL with RoPE */
+    struct layer *layer;                          /* [L], owned */
+    struct tensor *x;                             /* [L+1] of [R,C] act, owned array */
+    struct norm final_norm;
+    struct operand normed; /* [R,C] final_norm(x[L]) */
+    struct linear head;    /* its operands are the chunks' */
+    struct head_chunk *chunk; /* owned */
+    struct tensor rope;       /* [T,D] f32, data NULL with learned positions */
+    struct tensor tokens, targets, losses; /* [R] i32, i32, f32 */
+    struct tensor grad_scale; /* [1] f32: 1 / tokens of the global batch */
+    struct tensor logits;     /* [chunk,Vp] act */
+    /* Backward's workspace. */
+    struct tensor d_x;               /* [R,C] act: gradient of the residual stream, in place */
+    struct tensor d_h, d_normed;     /* [R,F], [R,C] act */
+    struct tensor d_gate_up;         /* [R,U] act, GELU only: SwiGLU writes over gate_up */
+    struct tensor d_o, d_qkv, delta; /* [R,HD], [R,W] act; [B,H,T] f32 */
+    int slot_embed;                  /* amax of the gradient that reaches the embedding */
+};
+
+struct transformer_options {
+    enum dtype act;
+    int64_t batch, head_chunk; /* B; rows, 0 = default */
+    enum recompute_kind recompute;
+};
+
+/* Resolves the recipe and points parameters at their GEMM specs; host memory only. */
+NODISCARD enum status transformer_init(struct transformer *t, const struct model_config *c,
+                                       const struct recipe *r, const struct transformer_options *o,
+                                       struct params *p, struct err *e);
+/* Amax slots for a model of these sizes, at most. */
+int transformer_slots_max(const struct transformer *t, const struct params *p);
+/* Plans every buffer and adds the forward and backward slots; params_layout comes before. */
+void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots);
+/* After allocation and slots_start: addresses of views, the RoPE table. */
+NODISCARD enum status transformer_start(struct transformer *t, struct backend *b,
+                                        struct slots *slots, struct err *e);
+void transformer_destroy(struct transformer *t);
+
+/* ---- operators in order ---- all queued on the compute lane */
+
+/* tokens -> x[0..L] and final_norm(x[L]). */
+NODISCARD enum status transformer_forward(struct transformer *t, enum pass pass, struct err *e);
+/* Logits and losses chunk by chunk; in training also dlogits, the head's gradients and d_normed.
+ * first: the head's gradient is written, else added to. */
+NODISCARD enum status transformer_head(struct transformer *t, enum pass pass, bool first,
+                                       struct err *e);
+/* Everything from final_norm to the embedding; gradients of GEMM weights are written if first. */
+NODISCARD enum status transformer_backward(struct transformer *t, bool first, struct err *e);
+
+/* A layer's forward from x[l]; parts that recomputation repeats. */
+NODISCARD enum status layer_attention(struct transformer *t, int64_t l, enum pass pass,
+                                      struct err *e);
+NODISCARD enum status layer_ffn_in(struct transformer *t, int64_t l, enum pass pass, struct err *e);
+
+/* y <- norm(x) through the sink; normalisation of either kind, forward and backward. */
+NODISCARD enum status norm_fwd(struct transformer *t, const struct norm *n, const struct sink *y,
+                               const struct tensor *x, struct err *e);
+NODISCARD enum status norm_bwd(struct transformer *t, const struct norm *n, const struct sink *dx,
+                               const struct tensor *dy, const struct tensor *x,
+                               const struct tensor *residual, struct err *e);
+
+static inline const struct tensor *bias_value(const struct linear *l) {
+    return l->bias ? &l->bias->weight.value : NULL;
+}
+/* [R, (H+2G)D] seen as the heads that attention works on. */
+static inline struct tensor heads_view(const struct transformer *t, const struct tensor *qkv) {
+    const struct model_config *c = &t->config;
+    return tensor_make(qkv->data, qkv->dtype, t->batch, c->seq_len, c->heads + 2 * c->kv_heads,
+                       c->head_dim);
+}
+
+#endif

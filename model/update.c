@@ -1,0 +1,67 @@
+/* The end of a step: gradient norm, clipping, AdamW for every parameter, fresh FP8 weights. */
+#include "model/trainer.h"
+
+static enum status clip(struct trainer *t, struct err *e) {
+    struct backend *b = t->backend;
+    const struct backend_ops *ops = b->ops;
+    struct scalars *s = &t->scalars;
+    for (int i = 0; i < t->params.count; i++) {
+        struct tensor out = tensor_1d((char *)t->squares.data + 4 * (int64_t)i, DTYPE_F32, 1);
+        TRY(ops->sum_squares(b, LANE_COMPUTE, &out, &t->params.param[i].grad, e));
+    }
+    TRY(ops->flag_nonfinite(b, LANE_COMPUTE, &s->flag, &s->step, &t->squares, flag_squares(t), e));
+    TRY(ops->clip_factor(b, LANE_COMPUTE, &s->norm, &s->clip, &t->squares,
+                         (float)t->options.optimizer.clip, e));
+    return ops->flag_nonfinite(b, LANE_COMPUTE, &s->flag, &s->step, &s->norm, flag_norm(t), e);
+}
+
+static struct tensor flat(const struct tensor *x) {
+    struct tensor t = tensor_1d(x->data, x->dtype, tensor_count(x));
+    return t;
+}
+
+static enum status update_param(struct trainer *t, int i, struct err *e) {
+    struct backend *b = t->backend;
+    const struct optimizer_options *o = &t->options.optimizer;
+    struct scalars *s = &t->scalars;
+    struct param *p = &t->params.param[i];
+    struct sink weight = operand_sink(&p->weight, &t->slots, PASS_TRAIN);
+    struct tensor grad = flat(&p->grad);
+    struct adamw_args args = {
+        .weight = &weight, .master = p->master.data ? &p->master : NULL, .m = &p->m, .v = &p->v,
+        .grad = &grad, .lr = &s->lr, .clip = &s->clip, .bias1 = &s->bias1, .bias2 = &s->bias2,
+        .step = &s->step, .flag = &s->flag, .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
+        .eps = (float)o->eps,
+        .weight_decay = p->cols ? (float)o->weight_decay : 0.0f, /* matrices only */
+        .seed = t->options.seed, .tensor_id = (uint32_t)i, .element_base = 0,
+    };
+    TRY(b->ops->adamw(b, LANE_COMPUTE, &args, e));
+    TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &weight, e));
+    return param_quantise_dgrad(p, b, &t->slots, e);
+}
+
+/* Weights that are no longer finite are flagged in the step that made them so. */
+static enum status flag_weights(struct trainer *t, struct err *e) {
+    struct tensor amax = t->slots.amax;
+    amax.dim[0] = t->slots.first[SLOT_FORWARD];
+    return t->backend->ops->flag_nonfinite(t->backend, LANE_COMPUTE, &t->scalars.flag,
+                                           &t->scalars.step, &amax, 0, e);
+}
+
+enum status trainer_update(struct trainer *t, struct err *e) {
+    TRY(clip(t, e));
+    TRY(slots_begin_weights(&t->slots, t->backend, e));
+    for (int i = 0; i < t->params.count; i++) TRY(update_param(t, i, e));
+    return flag_weights(t, e);
+}
+
+enum status trainer_requantise(struct trainer *t, struct err *e) {
+    TRY(slots_clear_weights(&t->slots, t->backend, e));
+    TRY(params_quantise(&t->params, t->backend, &t->slots, e));
+    TRY(flag_weights(t, e));
+    float loss, norm;
+    char tensor[128];
+    TRY(trainer_fetch(t, &loss, &norm, tensor, e));
+    if (t->failed) return FAIL(e, ERR_NUMERIC, "%s is not finite", tensor);
+    return OK;
+}
