@@ -120,7 +120,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(ROOMS)
 # The programs whose output is compared to the bit, here and on aarch64: model and kernels only, so
 # that a cross compiler needs no library.
 GOLDEN := $(patsubst tests/golden/%.c,$(BUILD)/golden/%,$(wildcard tests/golden/*.c))
-$(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(MODEL_LIB) $(KERNELS_LIB)
+$(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o $(MODEL_LIB) $(KERNELS_LIB)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $(GOLDEN_LINK) -o $@ $^ -lm

@@ -1,0 +1,75 @@
+/* Short runs, one per recipe: the bits of every loss and gradient norm and a fingerprint of the
+ * final weights. Links model and kernels only, so that it runs under an emulator (1.5 GFLOP each). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/rng.h"
+#include "tests/support/tiny.h"
+
+enum { STEPS = 3 };
+
+/* One number for all weights: the last step's fingerprints of the tensors, mixed in order. */
+static enum status final_fingerprint(struct trainer *t, uint64_t *out, struct err *e) {
+    struct step_result r;
+    TRY(trainer_step(t, true, &r, e)); /* a traced step begins with the weights as they are */
+    int64_t count;
+    trainer_trace_tensors(t, &count);
+    uint64_t *prints = malloc((size_t)count * sizeof *prints);
+    if (!prints) return FAIL(e, ERR_MEMORY, "fingerprints");
+    enum status st = trainer_trace(t, prints, e);
+    *out = 0;
+    for (int64_t i = 0; st == OK && i < count; i++) *out = rng_mix(*out ^ prints[i]);
+    free(prints);
+    return st;
+}
+
+static enum status train(struct trainer *t, const char *name, struct err *e) {
+    for (int i = 0; i < STEPS; i++) {
+        struct step_result r;
+        TRY(trainer_step(t, false, &r, e));
+        printf("%s step %d loss %08" PRIx32 " norm %08" PRIx32 "\n", name, i + 1, f32_bits(r.loss),
+               f32_bits(r.grad_norm));
+    }
+    struct eval_result v;
+    TRY(trainer_eval(t, 2, &v, e));
+    uint64_t print = 0;
+    TRY(final_fingerprint(t, &print, e));
+    printf("%s eval %08" PRIx32 " weights %016" PRIx64 "\n", name, f32_bits(v.loss), print);
+    return OK;
+}
+
+static enum status run(enum recipe_kind kind, struct err *e) {
+    struct model_config model = tiny_model();
+    model.qk_norm = true;
+    model.width = 192; /* more than one block of 128, the second one short */
+    model.ffn = 320;
+    struct recipe_options options = tiny_recipe_options(kind), site[2 * GEMM_SITE_COUNT];
+    struct recipe recipe = tiny_recipe(&options, site, model.layers);
+    struct train_options train_options = tiny_train(STEPS + 1);
+    struct data_options data_options = { .kind = DATA_SYNTHETIC, .seed = 7 };
+    struct backend *b = NULL;
+    struct data *data = NULL;
+    struct trainer *t = NULL;
+    TRY(cpu_backend_open(&b, 0, e));
+    enum status st = b->ops->comm.init(b, 0, 1, NULL, 0, e);
+    if (st == OK)
+        st = data_open(&data, &data_options, model.vocab, model.seq_len, train_options.seed, e);
+    if (st == OK) st = trainer_create(&t, b, &model, &recipe, &train_options, data, e);
+    if (st == OK) st = train(t, tiny_kind_name(kind), e);
+    trainer_destroy(t);
+    data_close(data);
+    b->ops->close(b);
+    return st;
+}
+
+int main(void) {
+    struct err e;
+    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++)
+        if (run((enum recipe_kind)kind, &e) != OK) {
+            fprintf(stderr, "%s: %s\n", tiny_kind_name((enum recipe_kind)kind), e.text);
+            return 1;
+        }
+    return 0;
+}

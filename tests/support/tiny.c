@@ -1,0 +1,50 @@
+#include "tests/support/tiny.h"
+
+struct model_config tiny_model(void) {
+    struct model_config c = {
+        .vocab = 96, .seq_len = 32, .layers = 2, .width = 64, .heads = 4, .kv_heads = 2,
+        .head_dim = 16, .ffn = 160, .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU,
+        .positions = POSITION_ROPE, .rope = { .theta = 10000 }, .norm_eps = 1e-5, .init_std = 0.02,
+    };
+    return c;
+}
+
+struct recipe_options tiny_recipe_options(enum recipe_kind kind) {
+    struct recipe_options o = {
+        .kind = kind, .format = FORMAT_HYBRID, .constants = QUANT_TE, .history = 1024,
+        .algo = AMAX_MAX, .roll = ROLL_MICROBATCH, .fprop_fast = true,
+    };
+    if (kind == RECIPE_ROWWISE) o.constants = QUANT_TORCHAO;
+    if (kind == RECIPE_MXFP8) o.constants = QUANT_MX;
+    if (kind == RECIPE_ROWWISE || kind == RECIPE_BLOCKWISE || kind == RECIPE_MXFP8) {
+        o.format = FORMAT_E4M3;
+        o.pow2 = kind != RECIPE_MXFP8;
+        o.fprop_fast = false;
+    }
+    return o;
+}
+
+struct recipe tiny_recipe(const struct recipe_options *options, struct recipe_options *site,
+                          int64_t layers) {
+    for (int64_t i = 0; i < layers * GEMM_SITE_COUNT; i++) site[i] = *options;
+    bool f32 = options->kind == RECIPE_F32;
+    struct recipe r = { .site = site, .layers = layers, .f32 = f32 };
+    r.head.kind = f32 ? RECIPE_F32 : RECIPE_BF16;
+    return r;
+}
+
+struct train_options tiny_train(int64_t steps) {
+    struct train_options o = {
+        .steps = steps, .global_batch = 4, .micro_batch = 2, .seed = 1234, .grad_dtype = DTYPE_F32,
+        .optimizer = { .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
+                       .clip = 1.0, .state = STATE_F32, .master = true },
+        .schedule = { .kind = SCHEDULE_COSINE, .warmup = 2, .final = 0.1 },
+    };
+    return o;
+}
+
+const char *tiny_kind_name(enum recipe_kind kind) {
+    static const char *const NAME[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
+                                        "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
+    return NAME[kind];
+}
