@@ -1,0 +1,78 @@
+/* fp8lab compare: what differs between runs, and what came of it. */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "runner/commands.h"
+#include "runner/compare.h"
+
+enum { RUNS_MAX = 1000 };
+
+static enum status print(const struct cli *cli, const struct comparison *c, struct err *e) {
+    const char *html = cli_value(cli, "html");
+    char *text = NULL;
+    if (cli->json) {
+        cli_out_json(cli, c->report);
+    } else {
+        TRY(compare_text(c, &text, e));
+        cli_out(cli, "%s", text);
+        free(text);
+    }
+    if (!html) return OK;
+    TRY(compare_html(c, html, e));
+    cli_note(cli, "wrote %s", html);
+    return OK;
+}
+
+/* The paths of the runs named on the command line; owned by the caller. */
+static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct err *e) {
+    char(*paths)[PATH_CAP] = calloc((size_t)cli->arg_count, sizeof *paths);
+    if (!paths) return FAIL(e, ERR_MEMORY, "%lld paths", (long long)cli->arg_count);
+    for (int64_t i = 0; i < cli->arg_count; i++) {
+        enum status st = run_locate(cli->args[i], "runs", paths[i], e);
+        if (st == OK) continue;
+        free(paths);
+        return st;
+    }
+    *out = paths;
+    return OK;
+}
+
+static int cmd_compare(const struct cli *cli) {
+    struct comparison c = { 0 };
+    struct err e = { 0 };
+    char(*paths)[PATH_CAP] = NULL;
+    const char **names = calloc((size_t)cli->arg_count, sizeof *names);
+    enum status st = names ? locate(cli, &paths, &e) : FAIL(&e, ERR_MEMORY, "no memory for names");
+    for (int64_t i = 0; st == OK && i < cli->arg_count; i++) names[i] = paths[i];
+    if (st == OK) st = compare_runs(names, cli->arg_count, &c, &e);
+    if (st == OK) st = print(cli, &c, &e);
+    int code = st != OK                                       ? cli_fail(cli, &e)
+               : cli_has(cli, "assert-equal") && !c.equal ? EXIT_DIFFERS
+                                                          : EXIT_OK;
+    if (st == OK && !cli_value(cli, "html"))
+        cli_next(cli, "fp8lab compare --html compare.html %s %s%s", cli->args[0], cli->args[1],
+                 cli->arg_count > 2 ? " ..." : "");
+    compare_free(&c);
+    free(paths);
+    free(names);
+    return code;
+}
+
+static const struct flag FLAGS[] = {
+    { .name = "html", .value = "FILE", .help = "also write a page with plots" },
+    { .name = "assert-equal", .help = "exit 5 unless all are equal, bit for bit" },
+};
+
+const struct verb VERB_COMPARE = {
+    .name = "compare",
+    .arguments = "RUN RUN...",
+    .about = "what differs between runs, in inputs and in results",
+    .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
+            "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
+            "to the first run, then the first step and tensor at which each parts from the first.\n"
+            "With at least 4 seeds a side, a Mann-Whitney test and a bootstrap interval.\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 2,
+    .args_max = RUNS_MAX,
+    .run = cmd_compare,
+};

@@ -1,0 +1,58 @@
+/* Comparing runs: what differs, what came of it, and where two runs first part, bit by bit.
+ *
+ * Everything found is one JSON object ("fp8lab.compare/1"); the text and the HTML page are drawn
+ * from it. Run 0 is the reference of ratios and divergences:
+ *   runs         [{id, path, name, status, recipe, seed, identity, inputs_sha256, results_sha256,
+ *                  steps, loss_final, eval_loss_final, step_time_us_median, tokens_per_s_median,
+ *                  memory_bytes_peak, ratio: {loss, eval_loss, step_time, tokens_per_s, memory}}]
+ *   differences  [{section, key, values: [one a run, null where absent]}]
+ *   factors      names of what differs and may change results; verdict: one sentence
+ *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
+ *   statistics   {groups: [{runs, seeds}], tests: [...], note}
+ *   equal        no pair diverges, and all have the same steps and final weights */
+#ifndef FP8LAB_RUNNER_COMPARE_H
+#define FP8LAB_RUNNER_COMPARE_H
+
+#include <jansson.h>
+
+#include "runner/run_view.h"
+
+struct comparison {
+    struct run_view *run; /* owned; the columns stay loaded for plots */
+    int64_t count;
+    json_t *report; /* owned */
+    bool equal;
+};
+
+/* Loads the runs (bundle files or directories), several at a time, and compares them. */
+NODISCARD enum status compare_runs(const char *const *paths, int64_t count, struct comparison *out,
+                                   struct err *e);
+void compare_free(struct comparison *c);
+
+/* The report as a terminal shows it; owned by the caller. */
+NODISCARD enum status compare_text(const struct comparison *c, char **out, struct err *e);
+
+/* One HTML file that needs nothing else, with plots. Replaces path atomically. */
+NODISCARD enum status compare_html(const struct comparison *c, const char *path, struct err *e);
+
+/* ---- its parts, one file each; for compare.c and tests --------------------------------------- */
+
+/* What differs between the runs, and which of it counts as a factor. New references. */
+NODISCARD enum status compare_differences(const struct run_view *const *runs, int64_t count,
+                                          json_t **differences, json_t **factors, struct err *e);
+
+struct divergence {
+    bool found;
+    int64_t common_steps; /* training steps that both have */
+    int64_t step;         /* the first at which any stream differs */
+    const char *stream;   /* "trace", "fp8.scale", "fp8.amax", "train.loss", ...; static */
+    char tensor[256];     /* the first in execution order; "" where the stream has none */
+    char a_bits[20], b_bits[20];
+    int64_t traced;       /* the last step before it with equal fingerprints; -1: none */
+};
+void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out);
+
+/* "statistics" of the report. New reference. */
+NODISCARD enum status compare_statistics(const struct comparison *c, json_t **out, struct err *e);
+
+#endif

@@ -1,0 +1,190 @@
+/* The comparison as a terminal shows it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/compare.h"
+
+enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
+
+/* Runs are called A, B, C... and, beyond Z, by number. */
+static const char *letter(int64_t run, char out[8]) {
+    if (run < 26) snprintf(out, 8, "%c", (char)('A' + run));
+    else snprintf(out, 8, "#%d", (int)(run + 1) % 10000);
+    return out;
+}
+
+static int64_t whole(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+static void put_runs(FILE *out, const json_t *runs) {
+    size_t i;
+    const json_t *row;
+    char name[8];
+    json_array_foreach(runs, i, row) {
+        fprintf(out, "%-3s %s  %s%s\n", letter((int64_t)i, name), json_text(row, "id", "?"),
+                json_text(row, "status", "?"),
+                json_is_true(json_object_get(row, "smoke")) ? "  (smoke: a rehearsal)" : "");
+    }
+}
+
+static void put_value(FILE *out, const json_t *value) {
+    char *text = json_is_null(value)     ? strdup("-")
+                 : json_is_string(value) ? strdup(json_string_value(value))
+                                         : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT |
+                                                                 JSON_REAL_PRECISION(10));
+    if (!text) return;
+    size_t n = strlen(text);
+    if (n > VALUE_WIDTH) fprintf(out, "%.*s…", VALUE_WIDTH - 1, text);
+    else fputs(text, out);
+    free(text);
+}
+
+/* Every value once, with the runs that have it: "A,B 0 · C 1". */
+static void put_values(FILE *out, const json_t *values) {
+    size_t n = json_array_size(values);
+    bool first = true;
+    char name[8];
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_array_get(values, i);
+        bool earlier = false;
+        for (size_t j = 0; j < i; j++) earlier |= json_equal(json_array_get(values, j), value) != 0;
+        if (earlier) continue;
+        fputs(first ? "" : " · ", out);
+        first = false;
+        bool comma = false;
+        for (size_t j = i; j < n; j++) {
+            if (!json_equal(json_array_get(values, j), value)) continue;
+            fprintf(out, "%s%s", comma ? "," : "", letter((int64_t)j, name));
+            comma = true;
+        }
+        fputc(' ', out);
+        put_value(out, value);
+    }
+}
+
+static void put_differences(FILE *out, const json_t *report) {
+    const json_t *list = json_object_get(report, "differences");
+    size_t n = json_array_size(list), i;
+    const json_t *row;
+    const char *section = "";
+    fprintf(out, "\nWhat differs\n");
+    if (n == 0) fprintf(out, "  nothing that was recorded\n");
+    json_array_foreach(list, i, row) {
+        if (i == DIFFERENCES_SHOWN) {
+            fprintf(out, "  … %zu more (--json has all)\n", n - i);
+            break;
+        }
+        const char *name = json_text(row, "section", "");
+        fprintf(out, "  %-11s %-28s ", strcmp(name, section) ? name : "",
+                json_text(row, "key", ""));
+        section = name;
+        put_values(out, json_object_get(row, "values"));
+        fputc('\n', out);
+    }
+    fprintf(out, "  => %s\n", json_text(report, "verdict", ""));
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+/* A number and, from the second run on, its ratio to the first's. */
+static void put_cell(FILE *out, const json_t *row, const char *key, const char *ratio, int decimals,
+                     double scale, bool first) {
+    char text[64] = "-";
+    const json_t *value = json_object_get(row, key);
+    const json_t *r = json_object_get(json_object_get(row, "ratio"), ratio);
+    int n = 0;
+    if (json_is_number(value))
+        n = snprintf(text, sizeof text, "%.*f", decimals, json_number_value(value) * scale);
+    if (!first && json_is_number(r) && n >= 0 && n < (int)sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, " (%.3fx)", json_number_value(r));
+    fprintf(out, " %20s", text);
+}
+
+static void put_numbers(FILE *out, const json_t *runs) {
+    size_t i;
+    const json_t *row;
+    char name[8];
+    fprintf(out, "\n%-3s %-14s %6s %7s %20s %20s %20s %20s %20s\n", "", "recipe", "seed", "steps",
+            "loss", "eval loss", "step ms", "tokens/s", "memory MB");
+    json_array_foreach(runs, i, row) {
+        bool first = i == 0;
+        fprintf(out, "%-3s %-14s %6lld %7lld", letter((int64_t)i, name),
+                json_text(row, "recipe", "-"), (long long)whole(row, "seed"),
+                (long long)whole(row, "steps"));
+        put_cell(out, row, "loss_final", "loss", 5, 1, first);
+        put_cell(out, row, "eval_loss_final", "eval_loss", 5, 1, first);
+        put_cell(out, row, "step_time_us_median", "step_time", 2, 1e-3, first);
+        put_cell(out, row, "tokens_per_s_median", "tokens_per_s", 0, 1, first);
+        put_cell(out, row, "memory_bytes_peak", "memory", 1, 1e-6, first);
+        fputc('\n', out);
+    }
+    row = json_array_get(runs, 0);
+    if (json_is_integer(json_object_get(row, "steady_from")))
+        fprintf(out, "    step time and tokens/s: medians of a steady window, in A steps %lld to "
+                     "%lld\n",
+                (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
+}
+
+/* ---- divergence and statistics ------------------------------------------------------------- */
+
+static void put_divergence(FILE *out, const json_t *row) {
+    char a[8], b[8];
+    const char *tensor = json_text(row, "tensor", NULL), *note = json_text(row, "note", "");
+    fprintf(out, "  %s and %s: ", letter(whole(row, "a"), a), letter(whole(row, "b"), b));
+    if (json_is_integer(json_object_get(row, "step"))) {
+        fprintf(out, "first differ at step %lld, in %s%s%s (%s, %s)", (long long)whole(row, "step"),
+                json_text(row, "stream", "?"), tensor ? " of " : "", tensor ? tensor : "",
+                json_text(row, "a_bits", ""), json_text(row, "b_bits", ""));
+    } else if (json_is_true(json_object_get(row, "equal"))) {
+        fprintf(out, "equal bit for bit over %lld steps", (long long)whole(row, "common_steps"));
+    } else {
+        fprintf(out, "not equal");
+    }
+    fprintf(out, "%s%s\n", *note ? "; " : "", note);
+}
+
+static void put_statistics(FILE *out, const json_t *statistics) {
+    size_t i;
+    const json_t *test;
+    const json_t *groups = json_object_get(statistics, "groups");
+    const char *note = json_text(statistics, "note", "");
+    json_array_foreach(json_object_get(statistics, "tests"), i, test) {
+        const json_t *group = json_array_get(groups, (size_t)whole(test, "group"));
+        char a[8], b[8];
+        letter(json_integer_value(json_array_get(
+                   json_object_get(json_array_get(groups, 0), "runs"), 0)), a);
+        letter(json_integer_value(json_array_get(json_object_get(group, "runs"), 0)), b);
+        fprintf(out, "  %s… to %s…, %s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
+                     "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
+                a, b, json_text(test, "metric", ""),
+                100 * json_number_value(json_object_get(test, "effect")),
+                100 * json_number_value(json_object_get(test, "effect_low")),
+                100 * json_number_value(json_object_get(test, "effect_high")),
+                json_number_value(json_object_get(test, "p")), (long long)whole(test, "n"),
+                (long long)whole(test, "m"), json_text(test, "verdict", ""));
+    }
+    if (*note) fprintf(out, "  %s\n", note);
+}
+
+enum status compare_text(const struct comparison *c, char **out, struct err *e) {
+    char *text = NULL;
+    size_t n = 0, i;
+    const json_t *runs = json_object_get(c->report, "runs"), *row;
+    FILE *stream = open_memstream(&text, &n);
+    if (!stream) return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
+    put_runs(stream, runs);
+    put_differences(stream, c->report);
+    put_numbers(stream, runs);
+    fprintf(stream, "\nBit by bit\n");
+    json_array_foreach(json_object_get(c->report, "divergences"), i, row)
+        put_divergence(stream, row);
+    put_statistics(stream, json_object_get(c->report, "statistics"));
+    if (fclose(stream) != 0) {
+        free(text);
+        return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
+    }
+    *out = text;
+    return OK;
+}

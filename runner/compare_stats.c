@@ -1,0 +1,148 @@
+/* Repeats: runs that differ in nothing but their seed form a group, and groups of at least four
+ * seeds can be told apart by a test; fewer cannot, and get no verdict. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/compare.h"
+#include "runner/stats.h"
+
+/* The Mann-Whitney test cannot reach 0.05 with three a side (its least p is 0.10); with four it
+ * can (0.029). */
+enum { SEEDS_MIN = 4 };
+
+struct groups {
+    int64_t *of;   /* group of each run; owned */
+    int64_t count;
+};
+
+/* Whether two runs differ in their seed at most. */
+static enum status same_but_seed(const struct run_view *a, const struct run_view *b, bool *same,
+                                 struct err *e) {
+    const struct run_view *both[2] = { a, b };
+    json_t *differences = NULL, *factors = NULL;
+    TRY(compare_differences(both, 2, &differences, &factors, e));
+    *same = true;
+    size_t i;
+    const json_t *item;
+    json_array_foreach(factors, i, item)
+        if (strcmp(json_string_value(item), "seed") != 0) *same = false;
+    json_decref(differences);
+    json_decref(factors);
+    return OK;
+}
+
+static enum status find_groups(const struct comparison *c, struct groups *g, struct err *e) {
+    g->of = calloc((size_t)c->count, sizeof *g->of);
+    int64_t *first = calloc((size_t)c->count, sizeof *first);
+    enum status st = g->of && first ? OK : FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
+    for (int64_t i = 0; st == OK && i < c->count; i++) {
+        bool same = false;
+        int64_t at = 0;
+        for (; st == OK && at < g->count; at++) {
+            st = same_but_seed(&c->run[first[at]], &c->run[i], &same, e);
+            if (same) break;
+        }
+        if (st == OK && at == g->count) first[g->count++] = i;
+        g->of[i] = at;
+    }
+    free(first);
+    return st;
+}
+
+/* ---- samples ------------------------------------------------------------------------------- */
+
+struct sample {
+    double *value; /* owned; one for each seed */
+    int64_t count;
+};
+
+/* One value a distinct seed: a seed that ran twice gave the same loss twice, which is no repeat. */
+static enum status take_sample(const struct comparison *c, const struct groups *g, int64_t group,
+                               const char *key, struct sample *out, struct err *e) {
+    json_int_t *seeds = calloc((size_t)c->count, sizeof *seeds);
+    out->value = calloc((size_t)c->count, sizeof *out->value);
+    out->count = 0;
+    if (!seeds || !out->value) {
+        free(seeds);
+        return FAIL(e, ERR_MEMORY, "%lld values", (long long)c->count);
+    }
+    for (int64_t i = 0; i < c->count; i++) {
+        const json_t *value = json_object_get(c->run[i].summary, key);
+        json_int_t seed = json_integer_value(json_object_get(c->run[i].run, "seed"));
+        bool known = g->of[i] != group || !json_is_number(value);
+        for (int64_t k = 0; k < out->count; k++) known = known || seeds[k] == seed;
+        if (known) continue;
+        seeds[out->count] = seed;
+        out->value[out->count++] = json_number_value(value);
+    }
+    free(seeds);
+    return OK;
+}
+
+static json_t *group_row(const struct comparison *c, const struct groups *g, int64_t group,
+                         int64_t seeds) {
+    json_t *runs = json_array();
+    for (int64_t i = 0; i < c->count; i++)
+        if (g->of[i] == group) json_array_append_new(runs, json_integer(i));
+    return json_pack("{s:o, s:I}", "runs", runs, "seeds", (json_int_t)seeds);
+}
+
+/* ---- tests --------------------------------------------------------------------------------- */
+
+static enum status test_pair(struct sample *x, struct sample *y, const char *metric, int64_t group,
+                             json_t *tests, struct err *e) {
+    double u = 0, p = 1, low = 0, high = 0;
+    TRY(stats_mann_whitney(x->value, x->count, y->value, y->count, &u, &p, e));
+    TRY(stats_bootstrap_ratio(x->value, x->count, y->value, y->count, &low, &high, e));
+    double a = stats_median(x->value, x->count), b = stats_median(y->value, y->count);
+    json_array_append_new(
+        tests, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",
+                         metric, "group", (json_int_t)group, "n", (json_int_t)x->count, "m",
+                         (json_int_t)y->count, "median_a", a, "median_b", b, "effect", b / a - 1,
+                         "effect_low", low, "effect_high", high, "u", u, "p", p, "verdict",
+                         p < 0.05 ? "differs" : "no difference shown"));
+    return OK;
+}
+
+static enum status test_group(const struct comparison *c, const struct groups *g, int64_t group,
+                              json_t *tests, struct err *e) {
+    static const char *const METRICS[] = { "eval_loss_final", "loss_final",
+                                           "tokens_per_s_median" };
+    enum status st = OK;
+    for (size_t k = 0; st == OK && k < sizeof METRICS / sizeof *METRICS; k++) {
+        struct sample x = { 0 }, y = { 0 };
+        st = take_sample(c, g, 0, METRICS[k], &x, e);
+        if (st == OK) st = take_sample(c, g, group, METRICS[k], &y, e);
+        if (st == OK && x.count >= SEEDS_MIN && y.count >= SEEDS_MIN)
+            st = test_pair(&x, &y, METRICS[k], group, tests, e);
+        free(x.value);
+        free(y.value);
+    }
+    return st;
+}
+
+enum status compare_statistics(const struct comparison *c, json_t **out, struct err *e) {
+    struct groups g = { 0 };
+    json_t *rows = json_array(), *tests = json_array();
+    const char *note = "";
+    int64_t least = INT64_MAX;
+    enum status st = find_groups(c, &g, e);
+    for (int64_t k = 0; st == OK && k < g.count; k++) {
+        struct sample s = { 0 };
+        st = take_sample(c, &g, k, "loss_final", &s, e);
+        if (s.count < least) least = s.count;
+        json_array_append_new(rows, group_row(c, &g, k, s.count));
+        free(s.value);
+        if (st == OK && k > 0) st = test_group(c, &g, k, tests, e);
+    }
+    if (g.count > 1 && least <= 1) note = "one seed a side: numbers, and no statistical verdict";
+    else if (g.count > 1 && least < SEEDS_MIN)
+        note = "fewer than 4 seeds a side: no statistical verdict";
+    if (st == OK) *out = json_pack("{s:O, s:O, s:s}", "groups", rows, "tests", tests, "note", note);
+    json_decref(rows);
+    json_decref(tests);
+    free(g.of);
+    return st;
+}
