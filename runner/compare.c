@@ -130,6 +130,15 @@ static json_t *divergence_row(const struct comparison *c, int64_t b, bool *equal
     return row;
 }
 
+/* Where runs repeat others with another seed, the seed is no cause but what they repeat over. */
+static void drop_repeats(const struct comparison *c, json_t *factors, const json_t *statistics) {
+    size_t groups = json_array_size(json_object_get(statistics, "groups"));
+    for (size_t i = 0; groups < (size_t)c->count && i < json_array_size(factors); i++)
+        if (strcmp(json_string_value(json_array_get(factors, i)), "seed") == 0 &&
+            json_array_size(factors) > 1)
+            json_array_remove(factors, i--);
+}
+
 /* ---- all together -------------------------------------------------------------------------- */
 
 static enum status make_report(struct comparison *c, struct err *e) {
@@ -147,6 +156,7 @@ static enum status make_report(struct comparison *c, struct err *e) {
         c->equal = c->equal && equal;
     }
     st = compare_statistics(c, &statistics, e);
+    if (st == OK) drop_repeats(c, factors, statistics);
     if (st == OK)
         c->report = json_pack("{s:s, s:o, s:O, s:O, s:o, s:O, s:O, s:b}", "schema",
                               "fp8lab.compare/1", "runs", run_rows(c), "differences", differences,

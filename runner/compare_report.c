@@ -88,42 +88,52 @@ static void put_differences(FILE *out, const json_t *report) {
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-/* A number and, from the second run on, its ratio to the first's. */
-static void put_cell(FILE *out, const json_t *row, const char *key, const char *ratio, int decimals,
-                     double scale, bool first) {
+static const struct {
+    const char *title, *key, *ratio;
+    int decimals;
+    double scale;
+} CELLS[] = {
+    { "loss", "loss_final", "loss", 5, 1 },
+    { "eval loss", "eval_loss_final", "eval_loss", 5, 1 },
+    { "step ms", "step_time_us_median", "step_time", 2, 1e-3 },
+    { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1 },
+    { "memory MB", "memory_bytes_peak", "memory", 1, 1e-6 },
+};
+enum { CELL_COUNT = sizeof CELLS / sizeof *CELLS };
+
+static void put_cell(FILE *out, const json_t *value, int decimals, double scale, const char *unit) {
     char text[64] = "-";
-    const json_t *value = json_object_get(row, key);
-    const json_t *r = json_object_get(json_object_get(row, "ratio"), ratio);
-    int n = 0;
     if (json_is_number(value))
-        n = snprintf(text, sizeof text, "%.*f", decimals, json_number_value(value) * scale);
-    if (!first && json_is_number(r) && n >= 0 && n < (int)sizeof text)
-        snprintf(text + n, sizeof text - (size_t)n, " (%.3fx)", json_number_value(r));
-    fprintf(out, " %20s", text);
+        snprintf(text, sizeof text, "%.*f%s", decimals, json_number_value(value) * scale, unit);
+    fprintf(out, " %11s", text);
 }
 
+/* One line of numbers a run, and below it, from the second run on, their ratios to the first's. */
 static void put_numbers(FILE *out, const json_t *runs) {
     size_t i;
     const json_t *row;
     char name[8];
-    fprintf(out, "\n%-3s %-14s %6s %7s %20s %20s %20s %20s %20s\n", "", "recipe", "seed", "steps",
-            "loss", "eval loss", "step ms", "tokens/s", "memory MB");
+    fprintf(out, "\n%-3s %-14s %6s %7s", "", "recipe", "seed", "steps");
+    for (int k = 0; k < CELL_COUNT; k++) fprintf(out, " %11s", CELLS[k].title);
+    fputc('\n', out);
     json_array_foreach(runs, i, row) {
-        bool first = i == 0;
         fprintf(out, "%-3s %-14s %6lld %7lld", letter((int64_t)i, name),
                 json_text(row, "recipe", "-"), (long long)whole(row, "seed"),
                 (long long)whole(row, "steps"));
-        put_cell(out, row, "loss_final", "loss", 5, 1, first);
-        put_cell(out, row, "eval_loss_final", "eval_loss", 5, 1, first);
-        put_cell(out, row, "step_time_us_median", "step_time", 2, 1e-3, first);
-        put_cell(out, row, "tokens_per_s_median", "tokens_per_s", 0, 1, first);
-        put_cell(out, row, "memory_bytes_peak", "memory", 1, 1e-6, first);
+        for (int k = 0; k < CELL_COUNT; k++)
+            put_cell(out, json_object_get(row, CELLS[k].key), CELLS[k].decimals, CELLS[k].scale,
+                     "");
+        if (i > 0) fprintf(out, "\n%-33s", "");
+        for (int k = 0; i > 0 && k < CELL_COUNT; k++)
+            put_cell(out, json_object_get(json_object_get(row, "ratio"), CELLS[k].ratio), 3, 1,
+                     "x");
         fputc('\n', out);
     }
     row = json_array_get(runs, 0);
     if (json_is_integer(json_object_get(row, "steady_from")))
-        fprintf(out, "    step time and tokens/s: medians of a steady window, in A steps %lld to "
-                     "%lld\n",
+        fprintf(out,
+                "    step ms and tokens/s: medians of a steady window (A: steps %lld to %lld); x: "
+                "to A\n",
                 (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
 }
 

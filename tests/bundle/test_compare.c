@@ -1,0 +1,229 @@
+/* Comparisons of made-up runs whose differences are known. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/bundle.h"
+#include "runner/compare.h"
+#include "runner/stats.h"
+#include "tests/support/run_fixture.h"
+
+#define CHECK(call)                                          \
+    do {                                                     \
+        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
+    } while (0)
+
+enum { RUNS_MAX = 8 };
+
+struct scene {
+    char parent[PATH_CAP], path[RUNS_MAX][PATH_CAP];
+    struct comparison c;
+};
+
+static const struct bundle_options DROP = { .checkpoints = BUNDLE_CHECKPOINTS_NONE, .threads = 1 };
+
+/* Bundles the runs, in folders of their own, and compares the files. */
+static void compare(struct scene *s, const struct run_fixture *runs, int64_t count) {
+    struct err e = { 0 };
+    const char *paths[RUNS_MAX];
+    scratch_directory(s->parent);
+    for (int64_t i = 0; i < count; i++) {
+        struct bundle_result result;
+        char parent[PATH_CAP], dir[PATH_CAP];
+        snprintf(dir, sizeof dir, "run-%d", (int)i);
+        CHECK(path_join(parent, s->parent, dir, &e));
+        run_fixture_write(parent, &runs[i], dir);
+        CHECK(bundle_finish(dir, &DROP, &result, &e));
+        strcpy(s->path[i], result.path);
+        paths[i] = s->path[i];
+    }
+    CHECK(compare_runs(paths, count, &s->c, &e));
+}
+
+static void finish(struct scene *s) {
+    struct err e = { 0 };
+    compare_free(&s->c);
+    CHECK(tree_remove(s->parent, &e));
+}
+
+static const json_t *first_divergence(const struct scene *s) {
+    return json_array_get(json_object_get(s->c.report, "divergences"), 0);
+}
+
+static void equal_runs_are_equal(void **state) {
+    struct scene s;
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    compare(&s, two, 2);
+    assert_true(s.c.equal);
+    assert_string_equal(json_text(s.c.report, "verdict", ""),
+                        "same inputs: the results must be equal bit for bit");
+    assert_int_equal(json_array_size(json_object_get(s.c.report, "differences")), 0);
+    assert_int_equal(json_integer_value(json_object_get(first_divergence(&s), "common_steps")), 20);
+    finish(&s);
+}
+
+static void one_flipped_bit_is_found(void **state) {
+    static const struct {
+        int64_t step, tensor;
+        const char *name;
+    } CASES[] = { { 1, 0, "layers.0.qkv.weight" }, { 3, 4, "layers.4.qkv.weight" },
+                  { 20, 5, "layers.5.qkv.weight" } };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct scene s;
+        struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+        two[1].flip_step = CASES[i].step;
+        two[1].flip_tensor = CASES[i].tensor;
+        compare(&s, two, 2);
+        const json_t *row = first_divergence(&s);
+        assert_false(s.c.equal);
+        assert_int_equal(json_integer_value(json_object_get(row, "step")), CASES[i].step);
+        assert_string_equal(json_text(row, "tensor", ""), CASES[i].name);
+        assert_string_equal(json_text(row, "stream", ""), "trace");
+        uint64_t a = strtoull(json_text(row, "a_bits", ""), NULL, 16);
+        uint64_t b = strtoull(json_text(row, "b_bits", ""), NULL, 16);
+        assert_true((a ^ b) == UINT64_C(1) << 17);
+        finish(&s);
+    }
+}
+
+static void a_loss_beyond_the_trace_is_found(void **state) {
+    struct scene s;
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[1].tensors = 0;
+    two[1].loss_shift = 1e-4;
+    compare(&s, two, 2);
+    const json_t *row = first_divergence(&s);
+    assert_string_equal(json_text(row, "stream", ""), "train.loss");
+    assert_int_equal(json_integer_value(json_object_get(row, "step")), 1);
+    finish(&s);
+    two[1] = run_fixture_default();
+    two[1].steps = 15; /* stopped early, equal so far */
+    compare(&s, two, 2);
+    assert_false(s.c.equal);
+    row = first_divergence(&s);
+    assert_true(json_is_null(json_object_get(row, "step")));
+    assert_non_null(strstr(json_text(row, "note", ""), "one has 20 steps, the other 15"));
+    finish(&s);
+}
+
+static void differences_and_factors_are_named(void **state) {
+    struct scene s;
+    char *text = NULL;
+    struct err e = { 0 };
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[0].recipe = "bf16";
+    compare(&s, two, 2);
+    assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: recipe");
+    CHECK(compare_text(&s.c, &text, &e));
+    assert_non_null(strstr(text, "recipe.kind"));
+    assert_non_null(strstr(text, "A bf16 · B fp8.delayed"));
+    assert_non_null(strstr(text, "one seed a side: numbers, and no statistical verdict"));
+    free(text);
+    finish(&s);
+    two[1].seed = 2;
+    two[1].steps = 30;
+    compare(&s, two, 2);
+    assert_string_equal(json_text(s.c.report, "verdict", ""),
+                        "many factors (3): recipe, seed, train.steps: no single cause can be named");
+    finish(&s);
+}
+
+static void directories_live_runs_and_bundles_compare_alike(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    char dir[PATH_CAP], parent[PATH_CAP];
+    struct comparison c;
+    struct run_fixture f = run_fixture_default();
+    compare(&s, &f, 1);
+    f.status = "running";
+    CHECK(path_join(parent, s.parent, "live", &e));
+    run_fixture_write(parent, &f, dir);
+    const char *paths[2] = { s.path[0], dir };
+    CHECK(compare_runs(paths, 2, &c, &e));
+    assert_true(c.equal);
+    assert_true(c.run[1].columns.trace != NULL);
+    compare_free(&c);
+    finish(&s);
+}
+
+static void four_seeds_a_side_get_a_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[8];
+    for (int i = 0; i < 8; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i < 4 ? "bf16" : "fp8.delayed";
+        runs[i].seed = i % 4;
+        runs[i].loss_shift = i < 4 ? 0 : 0.1;
+    }
+    compare(&s, runs, 8);
+    const json_t *statistics = json_object_get(s.c.report, "statistics");
+    const json_t *test = json_array_get(json_object_get(statistics, "tests"), 0);
+    assert_string_equal(json_text(test, "metric", ""), "eval_loss_final");
+    assert_string_equal(json_text(test, "verdict", ""), "differs");
+    double p = json_number_value(json_object_get(test, "p"));
+    assert_true(fabs(p - 2.0 / 70) < 1e-12);
+    assert_true(json_number_value(json_object_get(test, "effect_low")) > 0);
+    /* The seeds make the runs differ, but they are the repeats, not a cause. */
+    assert_int_equal(json_array_size(json_object_get(statistics, "groups")), 2);
+    assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: recipe");
+    finish(&s);
+}
+
+static void the_page_is_one_file_and_escapes(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    char path[PATH_CAP], *html = NULL;
+    size_t n = 0;
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[1].recipe = "<script>alert(1)</script>";
+    compare(&s, two, 2);
+    CHECK(path_join(path, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, path, &e));
+    CHECK(file_read(path, 1 << 24, &html, &n, &e));
+    assert_null(strstr(html, "<script"));
+    assert_null(strstr(html, "http://"));
+    assert_null(strstr(html, "https://"));
+    assert_non_null(strstr(html, "&lt;script&gt;"));
+    assert_non_null(strstr(html, "<polyline"));
+    free(html);
+    finish(&s);
+}
+
+static void tests_of_ranks_are_right(void **state) {
+    static const double LOW[4] = { 1, 2, 3, 4 }, HIGH[4] = { 5, 6, 7, 8 };
+    static const double MIXED[4] = { 1.5, 2.5, 3.5, 4.5 }, TIED[4] = { 1, 2, 3, 4 };
+    struct err e = { 0 };
+    double u = 0, p = 0, low = 0, high = 0;
+    CHECK(stats_mann_whitney(LOW, 4, HIGH, 4, &u, &p, &e));
+    assert_true(u == 0 && fabs(p - 2.0 / 70) < 1e-15); /* 1 of C(8,4) orders, two sides */
+    CHECK(stats_mann_whitney(LOW, 3, HIGH, 3, &u, &p, &e));
+    assert_true(fabs(p - 0.1) < 1e-15); /* why three seeds cannot decide */
+    CHECK(stats_mann_whitney(LOW, 4, MIXED, 4, &u, &p, &e));
+    /* U = 6; of the 70 orders 1+1+2+3+5+5+7 = 24 have U <= 6. */
+    assert_true(u == 6 && fabs(p - 48.0 / 70) < 1e-15);
+    CHECK(stats_mann_whitney(LOW, 4, TIED, 4, &u, &p, &e));
+    assert_true(u == 8 && p == 1);
+    CHECK(stats_bootstrap_ratio(LOW, 4, HIGH, 4, &low, &high, &e));
+    assert_true(low > 0.2 && low < high && high < 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_runs_are_equal),
+        cmocka_unit_test(one_flipped_bit_is_found),
+        cmocka_unit_test(a_loss_beyond_the_trace_is_found),
+        cmocka_unit_test(differences_and_factors_are_named),
+        cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
+        cmocka_unit_test(four_seeds_a_side_get_a_verdict),
+        cmocka_unit_test(the_page_is_one_file_and_escapes),
+        cmocka_unit_test(tests_of_ranks_are_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
