@@ -101,6 +101,18 @@ static struct value *apply_field(struct diagnostics *d, const struct field *f,
     return schema_typed(d, f, v, path);
 }
 
+/* Whether some unknown key of v was meant to be `key`: then `key` is not missing, too. */
+static bool misspelt(const struct schema *schema, const struct value *v, const char *key) {
+    const char *names[NAMES_MAX];
+    int64_t count = field_names(schema, names);
+    for (int64_t i = 0; i < v->member_count; i++) {
+        if (schema_field(schema, v->members[i].key)) continue;
+        const char *near = nearest_name(v->members[i].key, names, count);
+        if (near && strcmp(near, key) == 0) return true;
+    }
+    return false;
+}
+
 static struct value *initial_value(struct diagnostics *d, const struct field *f,
                                    struct place place, const char *path) {
     if (f->initial) {
@@ -148,8 +160,11 @@ static struct value *apply_rows(struct diagnostics *d, const struct schema *sche
     for (const struct field *f = schema->fields; f->key; f++) {
         const char *below = schema_path(d->pool, path, f->key);
         const struct value_member *m = value_member(v, f->key);
-        struct value *typed = m ? apply_field(d, f, m->value, below)
-                                : initial_value(d, f, v->place, below);
+        struct value *typed = NULL;
+        if (m)
+            typed = apply_field(d, f, m->value, below);
+        else if (!misspelt(schema, v, f->key))
+            typed = initial_value(d, f, v->place, below);
         if (typed) value_set(d->pool, out, f->key, typed, m ? m->place : v->place);
     }
     return out;

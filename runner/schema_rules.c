@@ -122,9 +122,25 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
                         "... }");
 }
 
+/* Tokens are evaluated on a file of their own, or on the tail of the one they train on: a hundredth,
+ * as Megatron's usual split 99,1,0 has it. */
+static void derive_holdout(struct diagnostics *d, struct value *data) {
+    const struct value *eval_path = value_get(data, "eval_path");
+    const struct value *holdout = value_get(data, "holdout");
+    if (!value_is(value_get(data, "kind"), "tokens") || !eval_path) return;
+    bool own_file = eval_path->type == VALUE_STRING;
+    if (!holdout)
+        value_set(d->pool, data, "holdout", value_float(d->pool, own_file ? 0 : 0.01, data->place),
+                  data->place);
+    else if (own_file && holdout->f > 0)
+        diagnostics_add(d, place_of(data, "holdout"), "data.holdout",
+                        "eval_path already names what to evaluate on; leave one of the two out");
+}
+
 static void check_data(struct diagnostics *d, const struct value *experiment) {
-    const struct value *data = value_get(experiment, "data");
+    struct value *data = value_get(experiment, "data");
     int64_t vocab;
+    derive_holdout(d, data);
     if (!value_is(value_get(data, "kind"), "text") ||
         !get_int(value_get(experiment, "model"), "vocab", &vocab))
         return;

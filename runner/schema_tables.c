@@ -82,6 +82,7 @@ static const struct field TOKEN_DATA[] = {
     STRING("path", 4096, REQUIRED),
     WORD("format", WORDS("megatron", "llmc"), REQUIRED),
     STRING("eval_path", 4096, NULLABLE),
+    FLOAT("holdout", 0, 1, .flags = FIELD_BELOW_MAX), /* 0.01, or 0 with an eval_path */
     { .key = NULL },
 };
 static const struct field SYNTHETIC_DATA[] = {

@@ -11,14 +11,7 @@
 
 /* ---- what was expected ------------------------------------------------------------------------ */
 static const char *number_text(struct pool *p, double d, bool integer) {
-    struct text t = { 0 };
-    if (integer)
-        canonical_add_int(&t, (int64_t)d);
-    else
-        canonical_add_double(&t, d);
-    const char *out = pool_copy(p, t.bytes ? t.bytes : "");
-    text_free(&t);
-    return out;
+    return integer ? pool_format(p, "%" PRId64, (int64_t)d) : pool_format(p, "%g", d);
 }
 
 static const char *range_text(struct pool *p, const struct field *f) {

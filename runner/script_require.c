@@ -159,8 +159,10 @@ static void find_module(lua_State *L, const char *module) {
 
 /* Upvalue 1: the results by module name; false while a module is being loaded. */
 static int base_require(lua_State *L) {
-    const char *module = luaL_checkstring(L, 1);
+    size_t bytes;
+    const char *module = luaL_checklstring(L, 1, &bytes);
     lua_settop(L, 1);
+    luaL_argcheck(L, strlen(module) == bytes, 1, "a module is named by letters, not by NULs");
     if (lua_getfield(L, lua_upvalueindex(1), module) != LUA_TNIL) {
         if (lua_isboolean(L, -1) && !lua_toboolean(L, -1))
             return luaL_error(L, "require \"%s\": the module requires itself", module);

@@ -40,11 +40,15 @@ struct place script_here(lua_State *L) {
 
 /* ---- limits ----------------------------------------------------------------------------------- */
 static void raise_limit(lua_State *L, const struct script *s) {
+    luaL_where(L, 0); /* within a hook, level 0 is the function that runs */
     if (s->stopped == LIMIT_MEMORY)
-        luaL_error(L, "the script needs more than %d MiB of memory",
-                   (int)(s->limits->memory_bytes >> 20));
-    luaL_error(L, "the script ran %d million instructions without coming to an end",
-               (int)(s->limits->instructions / 1000000));
+        lua_pushfstring(L, "the script needs more than %d MiB of memory",
+                        (int)(s->limits->memory_bytes >> 20));
+    else
+        lua_pushfstring(L, "the script ran %d million instructions without coming to an end",
+                        (int)(s->limits->instructions / 1000000));
+    lua_concat(L, 2);
+    lua_error(L);
 }
 
 /* Fires at every line (for the trail) and every HOOK_EVERY instructions; once a limit is reached, at
