@@ -54,6 +54,7 @@ struct script {
     struct diagnostics diagnostics;
     const struct script_limits *limits;
     struct script_trail *trail; /* borrowed, shared with the parent */
+    const char *trail_source;   /* the chunk that trail->file names; compared, never read */
     int64_t instructions, memory_bytes, memory_reserve;
     enum script_limit stopped;
     uint64_t random;   /* state of math.random */
