@@ -102,7 +102,7 @@ void resolve_script(struct script *s, void *argument, struct text *out) {
         diagnostics_add(&s->diagnostics, place, "",
                         "the script returned %s; it must end with return experiment { ... } or "
                         "return suite { ... }",
-                        lua_isnoneornil(s->L, 1) ? "nothing" : luaL_typename(s->L, 1));
+                        value_describe(&s->pool, script_tree(s, 1, place)));
         return;
     }
     struct place place = { .file = s->files[0].path };

@@ -58,7 +58,10 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     const char *full = schema_path(d->pool, path, m->key);
     const char *other = variant_with(variants, schema, m->key);
     const char *elsewhere = find_key(d->pool, &SCHEMA_EXPERIMENT, m->key, "", 0);
-    if (other)
+    if (schema == &SCHEMA_EXPERIMENT && strcmp(m->key, "matrix") == 0)
+        diagnostics_add(d, m->place, full, "an experiment is one run; a matrix stands in suite { "
+                        "... }");
+    else if (other)
         diagnostics_add(d, m->place, full, "%s has no '%s'; %s has", schema->name, m->key, other);
     else if (elsewhere && strcmp(elsewhere, full) != 0 && !near)
         diagnostics_add(d, m->place, full, "unknown key '%s'; did you mean %s?", m->key, elsewhere);
@@ -135,8 +138,10 @@ static struct value *initial_value(struct diagnostics *d, const struct field *f,
 /* Positional items become the member they stand for: text { "a.txt" } is { paths = { "a.txt" } }. */
 static const struct value *name_items(struct diagnostics *d, const struct schema *schema,
                                       const struct value *v, const char *path) {
+    const struct value *given = schema->items_key ? value_get(v, schema->items_key) : NULL;
     if (!v->item_count) return v;
-    if (!schema->items_key || value_get(v, schema->items_key)) {
+    if (given && given->place.origin) return v; /* --set replaces the items */
+    if (!schema->items_key || given) {
         diagnostics_add(d, v->items[0]->place, path, "%s takes named keys, found the item %s",
                         schema->name, value_describe(d->pool, v->items[0]));
         return v;

@@ -23,10 +23,10 @@ const char *const ENV_ALLOWED[] = {
 static const struct { const char *pattern, *why; } REFUSED[] = {
     { "LD_*", "it makes the loader run other code" },
     { "PATH", "it decides which programs are run" },
+    { "*_INJECTION*", "it loads code" },
     { "*_PATH", "it names folders to load from" },
     { "*_PRELOAD", "it loads code" },
     { "*_PLUGIN", "it loads code" },
-    { "*_INJECTION*", "it loads code" },
     { "*_CONF_FILE", "it names a file" },
     { "*_FILE", "it names a file" },
     { "*_LIBRARIES", "it loads code" },

@@ -73,7 +73,7 @@ static int compare_members(const void *a, const void *b) {
     return strcmp(((const struct value_member *)a)->key, ((const struct value_member *)b)->key);
 }
 
-/* "fp8.delayed", or "fp8.delayed-margin-1" where the axis has several of a kind. */
+/* "fp8.delayed"; or "fp8.delayed-margin-1" where the axis has several of a kind. */
 static const char *table_label(struct pool *p, const struct value *v, bool several) {
     const char *label = v->kind;
     struct value *sorted = value_copy(p, v);
@@ -88,8 +88,9 @@ static const char *table_label(struct pool *p, const struct value *v, bool sever
 static const char *item_label(struct pool *p, const struct value *axis, int64_t index,
                               const char *path) {
     const struct value *v = axis->items[index];
-    if (is_scalar(v)) return clean_label(p, scalar_text(p, v));
     const char *leaf = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
+    if (v->type == VALUE_STRING) return clean_label(p, v->string);
+    if (is_scalar(v)) return clean_label(p, pool_format(p, "%s-%s", leaf, scalar_text(p, v)));
     if (v->type != VALUE_TABLE || !v->kind)
         return pool_format(p, "%s%d", leaf, (int)index + 1);
     int same = 0;
@@ -104,7 +105,9 @@ static bool read_axis(struct diagnostics *d, const struct value_member *m, struc
     out->place = m->place;
     if (v->type != VALUE_TABLE || v->kind || v->item_count + v->member_count == 0) {
         diagnostics_add(d, m->place, schema_path(d->pool, "matrix", m->key),
-                        "expected a list of values, found %s", value_describe(d->pool, v));
+                        "expected a list of values, found %s",
+                        v->type == VALUE_TABLE && !v->kind ? "an empty one"
+                                                           : value_describe(d->pool, v));
         return false;
     }
     out->count = v->item_count + v->member_count;
@@ -178,7 +181,7 @@ static void add_cell(struct diagnostics *d, struct suite *out, const struct valu
     for (int64_t i = 0; i < axis_count; i++) {
         struct value *v = axes[i].values[chosen[i]];
         const char *label = axes[i].labels[chosen[i]];
-        schema_set_path(d->pool, run.tree, axes[i].path, value_copy(d->pool, v), v->place);
+        schema_set_path(d->pool, run.tree, axes[i].path, value_copy(d->pool, v), axes[i].place);
         value_set(d->pool, run.cell, axes[i].path,
                   is_scalar(v) ? v : value_string(d->pool, label, v->place), v->place);
         if (name) name = pool_format(d->pool, "%s-%s", name, label);
@@ -235,8 +238,11 @@ static void check_names(struct diagnostics *d, const struct suite *suite) {
         const struct value *name = value_get(suite->runs[i].tree, "name");
         for (int64_t k = 0; name && name->type == VALUE_STRING && k < i; k++)
             if (value_is(value_get(suite->runs[k].tree, "name"), name->string))
-                diagnostics_add(d, name->place, "name", "two runs would be called \"%s\"; label the "
-                                "values of the axis: { a = ..., b = ... }", name->string);
+                diagnostics_add(d, name->place, "name", "two runs would be called \"%s\"; %s",
+                                name->string,
+                                suite->runs[i].cell->member_count
+                                    ? "label the values of the axis: { a = ..., b = ... }"
+                                    : "give each experiment a name of its own");
     }
 }
 

@@ -1,0 +1,4 @@
+return experiment {
+  model = {},
+  train = {},
+}

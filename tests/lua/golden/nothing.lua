@@ -1,0 +1,2 @@
+local tiny = require "models.tiny"
+experiment { name = "lost", model = tiny.llama }

@@ -1,0 +1,4 @@
+return experiment {
+  name = "syntax"
+  model = {},
+}

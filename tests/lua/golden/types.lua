@@ -1,0 +1,17 @@
+return experiment {
+  name = 7,
+  about = "a\nb",
+  hardware = "NVIDIA H200",
+  image = false,
+  model = { vocab = 256.5, seq_len = "64", layers = {}, width = 0/0, heads = print,
+            ffn = 384.0, norm = "rms", bias = 1, norm_eps = 0, init_std = math.huge,
+            rope = fp8.delayed {} },
+  recipe = "fp8.delayed",
+  data = text { 1, 2 },
+  train = { steps = 0, global_batch = 1e30, seed = -1, time_limit = "2 hours",
+            optimizer = cosine {}, schedule = {}, grad_dtype = true },
+  eval = true,
+  checkpoint = { every = 10, best = "loss" },
+  trace = { 1, 2, 3 },
+  archive = "all",
+}

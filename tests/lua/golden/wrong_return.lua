@@ -1,0 +1,1 @@
+return fp8.delayed {}

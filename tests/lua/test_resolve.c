@@ -1,0 +1,413 @@
+/* From script to configuration: equal bytes, matrices, overrides, smoke, layers, what is shipped. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runner/canonical.h"
+#include "runner/resolve.h"
+#include "runner/run_files.h"
+#include "tests/support/run_fixture.h"
+
+enum { OVERRIDES_MAX = 8 };
+
+/* Resolves a script with a NULL-terminated list of overrides; asserts that it resolves. */
+static void resolve_file(const char *path, bool smoke, const char *const *overrides,
+                         struct resolution *out) {
+    struct err e = { 0 };
+    int64_t count = 0;
+    while (overrides && overrides[count]) count++;
+    struct resolve_options options = { .path = path, .overrides = overrides,
+                                       .override_count = count, .smoke = smoke };
+    enum status st = resolve_experiment(&options, out, &e);
+    if (st != OK) fail_msg("%s: %s\n%s", path, e.text, out->log ? out->log : "");
+}
+
+/* The same for a source text in a fresh folder. */
+static void resolve_text(const char *source, bool smoke, const char *const *overrides,
+                         struct resolution *out) {
+    char folder[PATH_CAP], path[PATH_CAP];
+    scratch_directory(folder);
+    put_file(folder, "x.lua", "%s", source);
+    assert_int_equal(path_join(path, folder, "x.lua", NULL), OK);
+    resolve_file(path, smoke, overrides, out);
+    assert_int_equal(tree_remove(folder, NULL), OK);
+}
+
+#define OVERRIDES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define HEAD                                                                                 \
+    "local tiny = require 'models.tiny'\n"                                                   \
+    "local function one(t) t.name, t.data = t.name or 'x', t.data or synthetic\n"             \
+    "t.model, t.recipe = t.model or tiny.llama, t.recipe or bf16\n"                           \
+    "t.train = t.train or { steps = 10, global_batch = 8 } return experiment(t) end\n"
+
+/* ---- values ----------------------------------------------------------------------------------- */
+/* The member at a dotted path of a run's configuration. */
+static const json_t *at(const struct resolved_run *run, const char *path) {
+    const json_t *v = run->config_json;
+    char part[64];
+    while (v && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        v = json_object_get(v, part);
+        path += n + (path[n] == '.');
+    }
+    if (!v) fail_msg("no %s in %s", path, run->config);
+    return v;
+}
+
+static int64_t int_at(const struct resolved_run *run, const char *path) {
+    assert_true(json_is_integer(at(run, path)));
+    return json_integer_value(at(run, path));
+}
+
+static const char *string_at(const struct resolved_run *run, const char *path) {
+    return json_is_null(at(run, path)) ? NULL : json_string_value(at(run, path));
+}
+
+/* ---- canonical bytes -------------------------------------------------------------------------- */
+static void key_order_and_spelling_change_no_byte(void **state) {
+    (void)state;
+    static const char *const SAME[] = {
+        "return experiment { name = 'a', model = { vocab = 256, seq_len = 64, layers = 2, width = "
+        "64, heads = 4, ffn = 96, rope = { theta = 10000 } }, recipe = fp8.delayed {}, data = text "
+        "'a.txt', train = { steps = 10, global_batch = 8, micro_batch = 4, time_limit = '1h1s', "
+        "optimizer = adamw { lr = 0.001 } } }",
+        "local m = preset { ffn = 96.0, heads = 4, width = 64, layers = 1 }\n"
+        "return experiment { train = { time_limit = 3601, micro_batch = 4.0, global_batch = 8,\n"
+        "  optimizer = adamw { lr = 1e-3, betas = { 9e-1, 0.95 } }, steps = 2 * 5 },\n"
+        "  data = text { paths = { 'a.txt' } }, recipe = fp8.delayed,\n"
+        "  model = m { seq_len = 64, layers = 2, vocab = 256 }, name = 'a' }",
+    };
+    struct resolution first, other;
+    resolve_text(SAME[0], false, NULL, &first);
+    for (int round = 0; round < 3; round++) { /* the string hash has another seed each time */
+        resolve_text(SAME[1], false, NULL, &other);
+        assert_string_equal(first.runs[0].config, other.runs[0].config);
+        assert_string_equal(first.runs[0].config_sha256, other.runs[0].config_sha256);
+        resolution_destroy(&other);
+    }
+    resolution_destroy(&first);
+}
+
+/* The whole of a small configuration: every key, every default. A change here changes what
+ * inputs_sha256 covers, and belongs into a commit that says so. */
+static void a_configuration_is_complete(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text("return experiment { name = 'a', model = { vocab = 256, seq_len = 64, layers = 2, "
+                 "width = 64, heads = 4, ffn = 96 }, recipe = fp8.delayed, data = synthetic, train "
+                 "= { steps = 10, global_batch = 8 } }", false, NULL, &r);
+    assert_int_equal(r.run_count, 1);
+    assert_string_equal(
+        r.runs[0].config,
+        "{\"about\":\"\",\"archive\":\"none\",\"checkpoint\":null,\"data\":{\"kind\":\"synthetic\","
+        "\"seed\":1234},\"env\":{},\"eval\":null,\"hardware\":{\"gpus\":1,\"query\":null},\"image\""
+        ":null,\"model\":{\"activation\":\"swiglu\",\"bias\":false,\"ffn\":96,\"head_dim\":16,"
+        "\"heads\":4,\"init_std\":0.02,\"kv_heads\":4,\"layers\":2,\"norm\":\"rmsnorm\","
+        "\"norm_eps\":1e-05,\"positions\":\"rope\",\"qk_norm\":false,\"rope\":{\"scaling\":null,"
+        "\"theta\":10000.0},\"seq_len\":64,\"tied\":false,\"vocab\":256,\"width\":64},\"name\":"
+        "\"a\",\"recipe\":{\"accumulate\":{\"dgrad\":\"split\",\"fprop\":\"fast\",\"wgrad\":"
+        "\"split\"},\"algo\":\"max\",\"constants\":\"te\",\"fallback\":null,\"first_bf16\":0,"
+        "\"format\":\"hybrid\",\"history\":1024,\"kind\":\"fp8.delayed\",\"last_bf16\":0,"
+        "\"layers\":[],\"lm_head\":\"bf16\",\"margin\":0,\"param_gather\":false,\"roll\":"
+        "\"microbatch\"},\"schema\":\"fp8lab.experiment/1\",\"trace\":{\"every\":0,\"first\":20},"
+        "\"train\":{\"global_batch\":8,\"grad_dtype\":\"f32\",\"head_chunk\":1024,\"micro_batch\":1,"
+        "\"optimizer\":{\"betas\":[0.9,0.95],\"clip\":1.0,\"eps\":1e-08,\"kind\":\"adamw\",\"lr\":"
+        "0.0003,\"master\":\"f32\",\"state\":\"f32\",\"weight_decay\":0.1},\"recompute\":\"none\","
+        "\"schedule\":{\"decay\":0,\"final\":1.0,\"kind\":\"constant\",\"warmup\":0},\"seed\":1234,"
+        "\"steps\":10,\"time_limit_s\":null}}");
+    resolution_destroy(&r);
+}
+
+static void recipe_defaults_are_the_named_projects(void **state) {
+    (void)state;
+    static const struct { const char *recipe, *path, *value; } ROWS[] = {
+        { "fp8.tensorwise", "recipe.format", "hybrid" },
+        { "fp8.tensorwise", "recipe.constants", "te" },
+        { "fp8.rowwise", "recipe.format", "e4m3" },
+        { "fp8.rowwise", "recipe.constants", "torchao" },
+        { "fp8.rowwise", "recipe.wgrad", "fp8" },
+        { "fp8.rowwise", "recipe.accumulate.wgrad", "fast" },
+        { "fp8.blockwise", "recipe.format", "e4m3" },
+        { "fp8.blockwise", "recipe.accumulate.fprop", "split" },
+        { "fp8.mxfp8", "recipe.format", "e4m3" },
+        { "bf16", "recipe.kind", "bf16" },
+        { "f32", "recipe.kind", "f32" },
+    };
+    static const struct { const char *recipe; bool pow2; } POW2[] = {
+        { "fp8.tensorwise", false }, { "fp8.rowwise", true }, { "fp8.blockwise", true },
+        { "fp8.blockwise { constants = 'deepseek' }", false },
+    };
+    char source[1024];
+    struct resolution r;
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        snprintf(source, sizeof source, HEAD "return one { recipe = %s }", ROWS[i].recipe);
+        resolve_text(source, false, NULL, &r);
+        assert_string_equal(string_at(&r.runs[0], ROWS[i].path), ROWS[i].value);
+        resolution_destroy(&r);
+    }
+    for (size_t i = 0; i < sizeof POW2 / sizeof *POW2; i++) {
+        snprintf(source, sizeof source, HEAD "return one { recipe = %s }", POW2[i].recipe);
+        resolve_text(source, false, NULL, &r);
+        assert_int_equal(json_is_true(at(&r.runs[0], "recipe.pow2")), POW2[i].pow2);
+        resolution_destroy(&r);
+    }
+}
+
+/* ---- matrices --------------------------------------------------------------------------------- */
+static void a_matrix_expands_in_a_stable_order(void **state) {
+    (void)state;
+    static const char *const NAMES[] = {
+        "s-fp8.delayed-margin-1-seed-1", "s-fp8.delayed-margin-1-seed-2",
+        "s-fp8.delayed-margin-2-seed-1", "s-fp8.delayed-margin-2-seed-2",
+        "s-bf16-seed-1",                 "s-bf16-seed-2",
+        "s-z-seed-1",                    "s-z-seed-2",
+    };
+    struct resolution r;
+    resolve_text("local tiny = require 'models.tiny' return suite { name = 's', about = 'why?', "
+                 "model = tiny.llama, data = synthetic, train = { steps = 1, global_batch = 1 }, "
+                 "matrix = { seed = { 1, 2 }, recipe = { fp8.delayed { margin = 1 }, fp8.delayed { "
+                 "margin = 2 }, bf16, z = fp8.blockwise } } }", false, NULL, &r);
+    assert_true(r.suite);
+    assert_string_equal(r.name, "s");
+    assert_string_equal(r.about, "why?");
+    assert_int_equal(r.run_count, 8);
+    for (int i = 0; i < 8; i++) {
+        assert_string_equal(r.runs[i].name, NAMES[i]);
+        assert_string_equal(string_at(&r.runs[i], "name"), NAMES[i]);
+        assert_int_equal(int_at(&r.runs[i], "train.seed"), i % 2 + 1);
+        assert_int_equal(json_integer_value(json_object_get(r.runs[i].cell, "train.seed")),
+                         i % 2 + 1);
+    }
+    assert_int_equal(int_at(&r.runs[2], "recipe.margin"), 2);
+    assert_string_equal(json_text(r.runs[6].cell, "recipe", ""), "z");
+    assert_string_equal(string_at(&r.runs[6], "recipe.kind"), "fp8.blockwise");
+    resolution_destroy(&r);
+}
+
+static void a_matrix_reaches_any_key(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text("local tiny = require 'models.tiny' return suite { name = 's', model = tiny.llama, "
+                 "data = synthetic, recipe = fp8.delayed, train = { steps = 1, global_batch = 1 }, "
+                 "matrix = { ['model.ffn'] = { 64, 128 }, ['recipe.margin'] = { 1 }, ['eval.every'] "
+                 "= { 5 } } }", false, NULL, &r);
+    assert_int_equal(r.run_count, 2);
+    assert_int_equal(int_at(&r.runs[1], "model.ffn"), 128);
+    assert_int_equal(int_at(&r.runs[1], "recipe.margin"), 1);
+    assert_int_equal(int_at(&r.runs[1], "eval.every"), 5);
+    assert_int_equal(int_at(&r.runs[0], "model.ffn"), 64);
+    resolution_destroy(&r);
+}
+
+static void a_suite_may_list_experiments(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text(HEAD "return suite { name = 's', one { name = 'a' }, one { name = 'b', recipe = "
+                 "fp8.mxfp8 }, matrix = { seed = { 1, 2 } } }", false, NULL, &r);
+    static const char *const NAMES[] = { "a-seed-1", "a-seed-2", "b-seed-1", "b-seed-2" };
+    assert_int_equal(r.run_count, 4);
+    for (int i = 0; i < 4; i++) assert_string_equal(r.runs[i].name, NAMES[i]);
+    assert_string_equal(string_at(&r.runs[2], "recipe.kind"), "fp8.mxfp8");
+    resolution_destroy(&r);
+}
+
+/* ---- overrides -------------------------------------------------------------------------------- */
+static void overrides_are_typed_by_the_schema(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text(HEAD "return one { eval = { every = 5 } }", false,
+                 OVERRIDES("train.steps=20", "train.optimizer.lr=1e-2",
+                           "train.optimizer.betas=0.8,0.9", "recipe=fp8.delayed",
+                           "recipe.margin=2", "eval=null"), &r);
+    assert_int_equal(int_at(&r.runs[0], "train.steps"), 20);
+    assert_string_equal(string_at(&r.runs[0], "recipe.kind"), "fp8.delayed");
+    assert_int_equal(int_at(&r.runs[0], "recipe.margin"), 2);
+    assert_true(json_is_null(at(&r.runs[0], "eval")));
+    assert_float_equal(json_real_value(at(&r.runs[0], "train.optimizer.lr")), 0.01, 0);
+    assert_float_equal(json_real_value(json_array_get(at(&r.runs[0], "train.optimizer.betas"), 0)),
+                       0.8, 0);
+    resolution_destroy(&r);
+    resolve_text(HEAD "return one {}", false,
+                 OVERRIDES("name=renamed", "model.tied=true", "train.time_limit=1m30s", "seed=7",
+                           "data.seed=3", "checkpoint.every=5", "env.OMP_NUM_THREADS=2"), &r);
+    assert_string_equal(r.runs[0].name, "renamed");
+    assert_true(json_is_true(at(&r.runs[0], "model.tied")));
+    assert_int_equal(int_at(&r.runs[0], "train.time_limit_s"), 90);
+    assert_int_equal(int_at(&r.runs[0], "train.seed"), 7);
+    assert_int_equal(int_at(&r.runs[0], "data.seed"), 3);
+    assert_int_equal(int_at(&r.runs[0], "checkpoint.every"), 5);
+    assert_string_equal(string_at(&r.runs[0], "env.OMP_NUM_THREADS"), "2");
+    resolution_destroy(&r);
+}
+
+static void an_override_of_an_axis_takes_it_away(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_file("experiments/quickstart.lua", false, OVERRIDES("recipe=fp8.mxfp8", "name=q"), &r);
+    assert_int_equal(r.run_count, 1);
+    assert_string_equal(r.runs[0].name, "q");
+    assert_string_equal(string_at(&r.runs[0], "recipe.kind"), "fp8.mxfp8");
+    resolution_destroy(&r);
+}
+
+/* ---- layers ----------------------------------------------------------------------------------- */
+static void layers_become_a_table(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text(HEAD "return one { recipe = fp8.tensorwise { layers = function(index, gemm, count) "
+                 "if index == count - 1 then return bf16 end if gemm == 'ffn_out' and index == 1 "
+                 "then return fp8.delayed { margin = 1 } end end } }", false, NULL, &r);
+    const json_t *layers = at(&r.runs[0], "recipe.layers");
+    static const char *const GEMMS[] = { "ffn_out", "qkv", "attn_out", "ffn_in", "ffn_out" };
+    assert_int_equal(json_array_size(layers), 5); /* of 3 layers: one GEMM of 1, all of 2 */
+    for (size_t i = 0; i < 5; i++) {
+        const json_t *entry = json_array_get(layers, i);
+        assert_int_equal(json_integer_value(json_object_get(entry, "layer")), i == 0 ? 1 : 2);
+        assert_string_equal(json_text(entry, "gemm", ""), GEMMS[i]);
+        const json_t *recipe = json_object_get(entry, "recipe");
+        assert_string_equal(json_text(recipe, "kind", ""), i == 0 ? "fp8.delayed" : "bf16");
+        assert_null(json_object_get(recipe, "lm_head"));
+        if (i == 0) assert_int_equal(json_integer_value(json_object_get(recipe, "history")), 1024);
+    }
+    resolution_destroy(&r);
+}
+
+/* ---- smoke ------------------------------------------------------------------------------------ */
+static void smoke_keeps_the_recipe_and_shrinks_the_rest(void **state) {
+    (void)state;
+    struct resolution full, r;
+    resolve_file("experiments/h200_tensorwise_1f1l.lua", false, NULL, &full);
+    resolve_file("experiments/h200_tensorwise_1f1l.lua", true, NULL, &r);
+    const struct resolved_run *run = &r.runs[0];
+    assert_true(r.smoke);
+    assert_true(json_equal(at(&full.runs[0], "recipe"), at(run, "recipe")));
+    assert_int_equal(int_at(run, "model.layers"), 4); /* two in FP8 between two in BF16 */
+    assert_int_equal(int_at(run, "model.width"), 256);
+    assert_int_equal(int_at(run, "model.heads"), 4);
+    assert_int_equal(int_at(run, "model.kv_heads"), 1); /* 32:8 as 4:1 */
+    assert_int_equal(int_at(run, "model.ffn"), 896);    /* 14336:4096 as 896:256 */
+    assert_true(int_at(run, "model.seq_len") <= 64 && int_at(run, "model.vocab") <= 512);
+    assert_int_equal(int_at(run, "train.global_batch"), 2 * int_at(run, "train.micro_batch"));
+    assert_int_equal(int_at(run, "train.steps"), int_at(run, "eval.every"));
+    assert_int_equal(int_at(run, "train.steps"), 2 * int_at(run, "checkpoint.every"));
+    assert_string_equal(string_at(run, "data.kind"), "synthetic"); /* SlimPajama is not here */
+    assert_int_equal(int_at(run, "hardware.gpus"), 1);
+    resolution_destroy(&full);
+    resolution_destroy(&r);
+}
+
+static void smoke_keeps_data_that_is_there(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text(HEAD "return one { data = text 'README.md' }", true,
+                 OVERRIDES("data.paths=Makefile"), &r);
+    assert_string_equal(string_at(&r.runs[0], "data.kind"), "text");
+    assert_int_equal(int_at(&r.runs[0], "model.vocab"), 256);
+    resolution_destroy(&r);
+}
+
+static void smoke_calls_layers_for_the_small_model(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text(HEAD "return one { model = tiny.llama { layers = 30 }, recipe = fp8.tensorwise { "
+                 "layers = function(i, _, n) if i == n - 1 then return bf16 end end } }", true, NULL,
+                 &r);
+    assert_int_equal(int_at(&r.runs[0], "model.layers"), 2);
+    assert_int_equal(json_array_size(at(&r.runs[0], "recipe.layers")), 4);
+    resolution_destroy(&r);
+}
+
+/* ---- what is shipped -------------------------------------------------------------------------- */
+static void check_shipped(const char *path, bool smoke) {
+    struct resolution r;
+    resolve_file(path, smoke, NULL, &r);
+    assert_true(r.run_count >= 1);
+    if (!strchr(r.about, '?')) fail_msg("%s: about asks no question: %s", path, r.about);
+    for (int64_t i = 0; i < r.run_count; i++) {
+        char *again;
+        size_t bytes;
+        assert_int_equal(json_canonical(r.runs[i].config_json, &again, &bytes, NULL), OK);
+        assert_string_equal(again, r.runs[i].config);
+        free(again);
+        if (smoke) assert_true(int_at(&r.runs[i], "model.width") >= 256);
+        if (smoke) assert_true(int_at(&r.runs[i], "model.layers") >= 2);
+    }
+    resolution_destroy(&r);
+}
+
+static void every_shipped_experiment_checks(void **state) {
+    (void)state;
+    int count = 0;
+    DIR *folder = opendir("experiments");
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        const char *end = strstr(entry->d_name, ".lua");
+        char path[PATH_CAP];
+        if (!end || end[4]) continue;
+        snprintf(path, sizeof path, "experiments/%s", entry->d_name);
+        check_shipped(path, false);
+        check_shipped(path, true);
+        count++;
+    }
+    closedir(folder);
+    assert_true(count >= 13);
+}
+
+static void presets_have_the_published_sizes(void **state) {
+    (void)state;
+    static const struct { const char *model; int64_t layers, width, heads, kv_heads, ffn, vocab; }
+        ROWS[] = {
+            { "require('models.gpt2')['124m']", 12, 768, 12, 12, 3072, 50257 },
+            { "require('models.gpt2')['355m']", 24, 1024, 16, 16, 4096, 50257 },
+            { "require('models.gpt2')['774m']", 36, 1280, 20, 20, 5120, 50257 },
+            { "require('models.gpt2')['1558m']", 48, 1600, 25, 25, 6400, 50257 },
+            { "require('models.llama3').small", 12, 2048, 16, 4, 5504, 128256 },
+            { "require('models.llama3')['1b']", 16, 2048, 32, 8, 8192, 128256 },
+            { "require('models.llama3')['3b']", 28, 3072, 24, 8, 8192, 128256 },
+            { "require('models.llama3')['8b']", 32, 4096, 32, 8, 14336, 128256 },
+            { "require('models.llama3')['3.1-8b']", 32, 4096, 32, 8, 14336, 128256 },
+        };
+    char source[1024];
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        struct resolution r;
+        snprintf(source, sizeof source, HEAD "return one { model = %s }", ROWS[i].model);
+        resolve_text(source, false, NULL, &r);
+        assert_int_equal(int_at(&r.runs[0], "model.layers"), ROWS[i].layers);
+        assert_int_equal(int_at(&r.runs[0], "model.width"), ROWS[i].width);
+        assert_int_equal(int_at(&r.runs[0], "model.heads"), ROWS[i].heads);
+        assert_int_equal(int_at(&r.runs[0], "model.kv_heads"), ROWS[i].kv_heads);
+        assert_int_equal(int_at(&r.runs[0], "model.ffn"), ROWS[i].ffn);
+        assert_int_equal(int_at(&r.runs[0], "model.vocab"), ROWS[i].vocab);
+        if (i == 8) /* the merge of a nested table keeps what it does not name */
+            assert_float_equal(json_real_value(at(&r.runs[0], "model.rope.theta")), 500000, 0);
+        if (i == 8)
+            assert_float_equal(json_real_value(at(&r.runs[0], "model.rope.scaling.factor")), 8, 0);
+        resolution_destroy(&r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(key_order_and_spelling_change_no_byte),
+        cmocka_unit_test(a_configuration_is_complete),
+        cmocka_unit_test(recipe_defaults_are_the_named_projects),
+        cmocka_unit_test(a_matrix_expands_in_a_stable_order),
+        cmocka_unit_test(a_matrix_reaches_any_key),
+        cmocka_unit_test(a_suite_may_list_experiments),
+        cmocka_unit_test(overrides_are_typed_by_the_schema),
+        cmocka_unit_test(an_override_of_an_axis_takes_it_away),
+        cmocka_unit_test(layers_become_a_table),
+        cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),
+        cmocka_unit_test(smoke_keeps_data_that_is_there),
+        cmocka_unit_test(smoke_calls_layers_for_the_small_model),
+        cmocka_unit_test(every_shipped_experiment_checks),
+        cmocka_unit_test(presets_have_the_published_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,102 @@
+/* The exact text of every schema error: golden/X.lua against golden/X.txt. A first line
+ * "-- overrides: a=b c=d" gives --set arguments. `test_schema --write` writes the texts anew; read the
+ * difference before committing it. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runner/canonical.h"
+#include "runner/resolve.h"
+#include "runner/run_files.h"
+
+static const char GOLDEN[] = "tests/lua/golden";
+enum { OVERRIDES_MAX = 8, CASES_MAX = 64 };
+
+/* ---- one case --------------------------------------------------------------------------------- */
+static void resolve_case(const char *path, struct resolution *out, enum status *st) {
+    char *source, *overrides[OVERRIDES_MAX];
+    size_t bytes;
+    struct err e = { 0 };
+    int64_t count = 0;
+    assert_int_equal(file_read(path, 1 << 20, &source, &bytes, &e), OK);
+    char *line = strtok(source, "\n");
+    if (line && strncmp(line, "-- overrides: ", 14) == 0)
+        for (char *at = strtok(line + 14, " "); at; at = strtok(NULL, " ")) overrides[count++] = at;
+    struct resolve_options options = { .path = path,
+                                       .overrides = (const char *const *)overrides,
+                                       .override_count = count };
+    *st = resolve_experiment(&options, out, &e);
+    free(source);
+}
+
+static void errors_text(const struct resolution *r, struct text *out) {
+    for (int64_t i = 0; i < r->error_count; i++) {
+        char *text = resolved_error_text(&r->errors[i]);
+        assert_non_null(text);
+        text_puts(out, text);
+        free(text);
+    }
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(a, b); }
+
+/* The golden scripts in order of their names, without ".lua". */
+static size_t list_cases(char names[CASES_MAX][64]) {
+    size_t count = 0;
+    DIR *folder = opendir(GOLDEN);
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        const char *end = strstr(entry->d_name, ".lua");
+        if (!end || end[4]) continue;
+        assert_true(count < CASES_MAX);
+        snprintf(names[count++], 64, "%.*s", (int)(end - entry->d_name), entry->d_name);
+    }
+    closedir(folder);
+    qsort(names, count, sizeof *names, compare_names);
+    return count;
+}
+
+static void check_case(const char *name, bool write) {
+    char path[PATH_CAP];
+    struct resolution r;
+    struct text found = { 0 };
+    enum status st;
+    snprintf(path, sizeof path, "%s/%s.lua", GOLDEN, name);
+    resolve_case(path, &r, &st);
+    assert_int_equal(st, ERR_CONFIG);
+    assert_int_equal(r.run_count, 0);
+    errors_text(&r, &found);
+    snprintf(path, sizeof path, "%s/%s.txt", GOLDEN, name);
+    if (write) {
+        assert_int_equal(file_replace(path, found.bytes, found.size, NULL), OK);
+    } else {
+        char *expected;
+        size_t bytes;
+        assert_int_equal(file_read(path, 1 << 20, &expected, &bytes, NULL), OK);
+        if (strcmp(expected, found.bytes) != 0)
+            fail_msg("%s\n---- expected\n%s---- found\n%s", path, expected, found.bytes);
+        free(expected);
+    }
+    text_free(&found);
+    resolution_destroy(&r);
+}
+
+static void errors_read_to_the_letter(void **state) {
+    char names[CASES_MAX][64];
+    size_t count = list_cases(names);
+    assert_true(count >= 10);
+    for (size_t i = 0; i < count; i++) check_case(names[i], *state != NULL);
+}
+
+int main(int argc, char **argv) {
+    static bool write = true;
+    void *state = argc > 1 && strcmp(argv[1], "--write") == 0 ? &write : NULL;
+    const struct CMUnitTest tests[] = { cmocka_unit_test_prestate(errors_read_to_the_letter,
+                                                                  state) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
