@@ -69,15 +69,11 @@ static bool is_scalar(const struct value *v) {
            v->type == VALUE_STRING;
 }
 
-static int compare_members(const void *a, const void *b) {
-    return strcmp(((const struct value_member *)a)->key, ((const struct value_member *)b)->key);
-}
-
 /* "fp8.delayed"; or "fp8.delayed-margin-1" where the axis has several of a kind. */
 static const char *table_label(struct pool *p, const struct value *v, bool several) {
     const char *label = v->kind;
     struct value *sorted = value_copy(p, v);
-    qsort(sorted->members, (size_t)sorted->member_count, sizeof *sorted->members, compare_members);
+    value_sort_members(sorted);
     for (int64_t i = 0; several && i < sorted->member_count; i++)
         if (is_scalar(sorted->members[i].value))
             label = pool_format(p, "%s-%s-%s", label, sorted->members[i].key,
@@ -99,7 +95,7 @@ static const char *item_label(struct pool *p, const struct value *axis, int64_t 
     return table_label(p, v, same > 1);
 }
 
-static bool read_axis(struct diagnostics *d, const struct value_member *m, struct axis *out) {
+static bool read_axis(struct diagnostics *d, struct value_member *m, struct axis *out) {
     const struct value *v = m->value;
     out->path = schema_expand_path(d->pool, m->key);
     out->place = m->place;
@@ -117,7 +113,7 @@ static bool read_axis(struct diagnostics *d, const struct value_member *m, struc
         out->values[i] = v->items[i];
         out->labels[i] = item_label(d->pool, v, i, out->path);
     }
-    qsort(v->members, (size_t)v->member_count, sizeof *v->members, compare_members);
+    value_sort_members(m->value);
     for (int64_t i = 0; i < v->member_count; i++) {
         out->values[v->item_count + i] = v->members[i].value;
         out->labels[v->item_count + i] = clean_label(d->pool, v->members[i].key);
@@ -129,7 +125,7 @@ static int compare_axes(const void *a, const void *b) {
     return strcmp(((const struct axis *)a)->path, ((const struct axis *)b)->path);
 }
 
-static int64_t read_axes(struct diagnostics *d, const struct value *matrix,
+static int64_t read_axes(struct diagnostics *d, struct value *matrix,
                          const struct override *overrides, int64_t override_count,
                          struct axis axes[AXES_MAX]) {
     int64_t count = 0;

@@ -87,6 +87,17 @@ struct value *value_copy(struct pool *p, const struct value *v) {
     return copy;
 }
 
+static int compare_members(const void *a, const void *b) {
+    const struct value_member *x = a, *y = b;
+    return strcmp(x->key, y->key);
+}
+
+void value_sort_members(struct value *table) {
+    if (table->member_count) /* qsort takes no NULL, not even of nothing */
+        qsort(table->members, (size_t)table->member_count, sizeof *table->members,
+              compare_members);
+}
+
 int64_t value_int_at(const struct value *table, const char *key) {
     const struct value *v = value_get(table, key);
     assert(v && v->type == VALUE_INT);
@@ -130,21 +141,19 @@ const char *value_describe(struct pool *p, const struct value *v) {
     return out;
 }
 
-static int compare_members(const void *a, const void *b) {
-    const struct value_member *x = a, *y = b;
-    return strcmp(x->key, y->key);
-}
-
 static void write_table(struct text *out, struct pool *p, const struct value *v) {
-    struct value_member *sorted = pool_alloc(p, (size_t)v->member_count * sizeof *sorted);
-    if (v->member_count) memcpy(sorted, v->members, (size_t)v->member_count * sizeof *sorted);
-    qsort(sorted, (size_t)v->member_count, sizeof *sorted, compare_members);
+    struct value sorted = *v;
+    sorted.members = pool_alloc(p, (size_t)v->member_count * sizeof *sorted.members);
+    if (v->member_count)
+        memcpy(sorted.members, v->members, (size_t)v->member_count * sizeof *sorted.members);
+    value_sort_members(&sorted);
     text_puts(out, "{");
     for (int64_t i = 0; i < v->member_count; i++) {
+        const struct value_member *m = &sorted.members[i];
         if (i) text_puts(out, ",");
-        canonical_add_string(out, sorted[i].key, strlen(sorted[i].key));
+        canonical_add_string(out, m->key, strlen(m->key));
         text_puts(out, ":");
-        value_write(out, p, sorted[i].value);
+        value_write(out, p, m->value);
     }
     text_puts(out, "}");
 }

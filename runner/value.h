@@ -63,6 +63,9 @@ void value_append(struct pool *p, struct value *table, struct value *item);
 /* A copy that shares nothing that value_set or value_append could change. */
 struct value *value_copy(struct pool *p, const struct value *v);
 
+/* Puts the members in bytewise order of their keys. */
+void value_sort_members(struct value *table);
+
 /* Shorthands for trees that the schema has already normalised; assert the type. */
 int64_t value_int_at(const struct value *table, const char *key);
 const char *value_string_at(const struct value *table, const char *key); /* NULL where null */
