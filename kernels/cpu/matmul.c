@@ -21,6 +21,8 @@ enum {
     TILES_PER_THREAD = 4 /* enough to even out the threads */
 };
 
+_Static_assert(K_SUPER % 128 == 0 && K_CHUNK % 128 == 0, "chunks hold whole scale blocks");
+
 struct gemm {
     const struct matmul_args *args;
     const struct isa *isa;
