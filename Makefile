@@ -85,19 +85,11 @@ $(GEN)/sources.h: $(SOURCES)
 FLAGS_build_info := -I$(GEN)
 $(BUILD)/runner/build_info.o: $(GEN)/sources.h
 
-# Their loops are vectorised by the compiler, for the instruction set that each file names.
-FLAGS_matmul := -O3
-FLAGS_matmul_pack := -O3
-FLAGS_sink := -O3
-FLAGS_quantise := -O3
-FLAGS_isa_avx512 := -O3
-FLAGS_isa_avx2 := -O3
-FLAGS_isa_neon := -O3
-FLAGS_isa_portable := -O3
-# The other operators: errno and floating-point traps, which nothing here reads, would keep loops with
-# sqrt or a select from being vectorised. Neither flag changes a value.
-VECTORISED := adamw attention attention_bwd attention_pack embedding fill fingerprint gelu lanes \
-              layernorm loss qk reduce rmsnorm swiglu
+# The reference's loops are vectorised by the compiler. Errno and floating-point traps, which nothing
+# here reads, would keep loops with sqrt or a select from it. Neither flag changes a value.
+VECTORISED := adamw attention attention_bwd attention_pack embedding fill fingerprint gelu \
+              isa_avx2 isa_avx512 isa_neon isa_portable lanes layernorm loss matmul matmul_pack qk \
+              quantise reduce rmsnorm sink swiglu
 $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
 
 # ---- tests ---------------------------------------------------------------------------------------

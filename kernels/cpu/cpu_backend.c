@@ -226,7 +226,7 @@ enum status cpu_backend_open(struct backend **out, int threads, struct err *e) {
     cpu->ops = CPU_OPS;
     cpu->ops.comm = CPU_COMM;
     cpu->base.ops = &cpu->ops;
-    cpu->threads = threads ? threads : omp_get_num_procs();
+    cpu->threads = threads ? threads : omp_get_max_threads();
     cpu->isa = isa_find(NULL);
     enum status st = allocate_floats(&cpu->scratch, (int64_t)cpu->threads * SCRATCH_FLOATS,
                                      "scratch of the CPU backend", e);

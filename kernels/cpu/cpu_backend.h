@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Opens the reference with `threads` threads, 0 meaning one per processor this process may use.
+/* Opens the reference with `threads` threads, 0 meaning as many as OpenMP would use: one per
+ * processor that this process may run on, unless OMP_NUM_THREADS says otherwise.
  * *out is owned by the caller: (*out)->ops->close(*out). All scratch memory is allocated here.
  * ERR_ARG for a negative or absurd count, ERR_MEMORY. */
 NODISCARD enum status cpu_backend_open(struct backend **out, int threads, struct err *e);
