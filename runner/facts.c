@@ -297,6 +297,7 @@ enum status facts_load(const char *path, json_t **out, struct err *e) {
     *out = NULL;
     json_error_t why;
     json_t *facts = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    if (!facts && why.line < 0) return FAIL(e, ERR_CONFIG, "%s", why.text); /* names the file */
     if (!facts) return FAIL(e, ERR_CONFIG, "%s:%d: %s", path, why.line, why.text);
     enum status st = OK;
     if (!json_is_object(facts)) st = FAIL(e, ERR_CONFIG, "%s: not a JSON object of facts", path);

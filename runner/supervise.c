@@ -219,6 +219,7 @@ static void judge_death(struct watch *w, int64_t i, int wait_status) {
     if (w->rank[i].done || w->ended) return;
     char words[600];
     last_log_line(w, i, words, sizeof words);
+    w->out->worker_signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
     if (WIFSIGNALED(wait_status))
         (void)FAIL(&w->out->error, ERR_PEER, "worker %" PRId64 " was killed by signal %d (%s)%s", i,
                    WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)), words);

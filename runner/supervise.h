@@ -46,6 +46,7 @@ struct attempt {
     int signal;             /* the signal that stopped it, for ATTEMPT_SIGNAL and ABANDONED */
     int64_t last_step;      /* of the last "step" event */
     int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */
+    int worker_signal;       /* that killed the worker, for ATTEMPT_CRASHED; 0: it left by itself */
     bool unresponsive;      /* asked to stop, did not, was killed: steps since the checkpoint are lost */
     struct err error;       /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */

@@ -1,0 +1,242 @@
+#include "runner/attempts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "model/checkpoint.h"
+#include "runner/environment.h"
+#include "runner/options.h"
+#include "runner/progress.h"
+#include "runner/records.h"
+#include "runner/run_log.h"
+#include "runner/supervise.h"
+
+enum { STOP_GRACE_S = 120, NUMBER_TEXT = 24 };
+
+struct attempts {
+    const struct run_settings *settings;
+    struct run_dir *dir;
+    const json_t *resolved; /* borrowed */
+    struct run_options run;
+    struct environment environment;
+    struct progress progress;
+    struct records *records; /* of the attempt at hand */
+    int64_t from_step;       /* of the attempt at hand */
+    int64_t used_ms;         /* by earlier attempts, of the time limit */
+    int64_t retries_left;
+    int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
+};
+
+/* ---- events ------------------------------------------------------------------------------------*/
+
+static enum status on_event(void *user, const json_t *event, struct err *e) {
+    struct attempts *a = user;
+    const char *kind = json_text(event, "event", "");
+    progress_event(&a->progress, event);
+    if (!strcmp(kind, "done"))
+        json_object_set(a->dir->run, "final_weights_sha256",
+                        json_object_get(event, "final_weights_sha256"));
+    if (!strcmp(kind, "checkpoint"))
+        run_log(a->dir, "checkpoint of step %" PRId64 ", sha256 %s",
+                (int64_t)json_integer_value(json_object_get(event, "step")),
+                json_text(event, "sha256", "?"));
+    if (!strcmp(kind, "log")) run_log(a->dir, "worker: %s", json_text(event, "text", ""));
+    return records_put(a->records, event, e);
+}
+
+static void on_tick(void *user, const char *what) {
+    struct attempts *a = user;
+    if (what) {
+        progress_say(&a->progress, what);
+        run_log(a->dir, "%s", what);
+    }
+    progress_tick(&a->progress);
+}
+
+/* ---- one attempt -------------------------------------------------------------------------------*/
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The step of the newest whole checkpoint, 0 where there is none. */
+static enum status checkpoint_step(const struct run_dir *dir, int64_t *out, struct err *e) {
+    char path[PATH_CAP];
+    struct checkpoint_info info = { .step = -1 };
+    TRY(path_join(path, dir->path, "data/checkpoints", e));
+    if (path_is_directory(path)) TRY(checkpoint_latest(path, &info, e));
+    *out = info.step > 0 ? info.step : 0;
+    return OK;
+}
+
+static enum status supervise_workers(struct attempts *a, struct attempt *out, struct err *e) {
+    const struct run_settings *s = a->settings;
+    char self[PATH_CAP], config[PATH_CAP], threads[NUMBER_TEXT], stop[NUMBER_TEXT];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return FAIL(e, ERR_IO, "/proc is not mounted: cannot find this program");
+    self[n] = '\0';
+    TRY(path_join(config, a->dir->path, "data/experiment/resolved.json", e));
+    snprintf(threads, sizeof threads, "%" PRId64, s->threads);
+    snprintf(stop, sizeof stop, "%" PRId64, a->stop_after);
+    const char *argv[20] = { self, "worker", "--config", config, "--run", a->dir->path,
+                             "--backend", s->backend, "--threads", threads, "--resume" };
+    if (a->stop_after) {
+        argv[11] = "--stop-after";
+        argv[12] = stop;
+    }
+    int64_t limit_s = 0;
+    if (a->run.time_limit_s) {
+        limit_s = a->run.time_limit_s - a->used_ms / 1000;
+        if (limit_s < 1) limit_s = 1;
+    }
+    struct supervise_options options = {
+        .argv = argv, .envp = (const char *const *)a->environment.vars, .run_path = a->dir->path,
+        .signals = s->signals, .lock_fd = a->dir->lock_fd, .ranks = 1, .time_limit_s = limit_s,
+        .hang_s = s->hang_s, .stop_grace_s = STOP_GRACE_S, .on_event = on_event, .on_tick = on_tick,
+        .user = a,
+    };
+    return supervise(&options, out, e);
+}
+
+static enum status record_attempt(struct attempts *a, const char *started,
+                                  const struct attempt *attempt, struct err *e) {
+    char ended[32];
+    run_time_now(ended);
+    int64_t to = attempt->last_step > a->from_step ? attempt->last_step : a->from_step;
+    const char *reason = a->stop_after && attempt->end == ATTEMPT_DONE
+                             ? "stopped to rehearse a resume"
+                             : attempt_end_name(attempt->end);
+    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s}", "started", started, "ended", ended, "from_step",
+                            (json_int_t)a->from_step, "to_step", (json_int_t)to, "reason", reason);
+    json_t *list = json_object_get(a->dir->run, "attempts");
+    if (!row || json_array_append_new(list, row) != 0) return FAIL(e, ERR_MEMORY, "attempts");
+    run_log(a->dir, "attempt from step %" PRId64 " to %" PRId64 ": %s%s%s", a->from_step, to, reason,
+            attempt->error.code != OK ? ": " : "", attempt->error.text);
+    return run_dir_save(a->dir, e);
+}
+
+static enum status one_attempt(struct attempts *a, struct attempt *out, struct err *e) {
+    char started[32];
+    run_time_now(started);
+    TRY(checkpoint_step(a->dir, &a->from_step, e));
+    TRY(records_open(a->dir->path, a->from_step, &a->records, e));
+    int64_t begin = now_ms();
+    enum status st = supervise_workers(a, out, e);
+    a->used_ms += now_ms() - begin;
+    records_close(a->records);
+    a->records = NULL;
+    TRY(st);
+    return record_attempt(a, started, out, e);
+}
+
+/* ---- how a run ends ----------------------------------------------------------------------------*/
+
+/* Whether another attempt is worth it: the worker died or hung; what it computed was not at fault. */
+static bool retry(struct attempts *a, const struct attempt *attempt) {
+    bool died = attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG;
+    if (!died || a->retries_left == 0) return false;
+    a->retries_left--;
+    char text[1200];
+    snprintf(text, sizeof text, "%s; trying again (%" PRId64 " left)", attempt->error.text,
+             a->retries_left);
+    on_tick(a, text);
+    return true;
+}
+
+static const char *status_of(const struct attempt *attempt) {
+    switch (attempt->end) {
+    case ATTEMPT_DONE: return "done";
+    case ATTEMPT_TIME_LIMIT: return "time_limit";
+    case ATTEMPT_SIGNAL:
+    case ATTEMPT_ABANDONED: return "interrupted";
+    case ATTEMPT_CRASHED:
+        return attempt->worker_signal ? "killed" : "failed";
+    case ATTEMPT_FAILED:
+    case ATTEMPT_HUNG: break;
+    }
+    return "failed";
+}
+
+static int exit_code_for(const struct attempt *attempt) {
+    switch (attempt->end) {
+    case ATTEMPT_DONE:
+    case ATTEMPT_TIME_LIMIT: return EXIT_OK;
+    case ATTEMPT_SIGNAL:
+    case ATTEMPT_ABANDONED: return EXIT_SIGNAL + attempt->signal;
+    case ATTEMPT_FAILED: {
+        int code = exit_code_of(attempt->error.code);
+        return code == EXIT_USAGE || code == EXIT_SYSTEM ? code : EXIT_RUN_FAILED;
+    }
+    case ATTEMPT_CRASHED:
+    case ATTEMPT_HUNG: break;
+    }
+    return EXIT_RUN_FAILED;
+}
+
+/* An error object for run.json: what failed, or what a stop in bad order lost. */
+static json_t *error_of(const struct attempt *attempt) {
+    if (attempt->error.code != OK) {
+        char where[64] = "";
+        if (attempt->error_step >= 0)
+            snprintf(where, sizeof where, "step %" PRId64, attempt->error_step);
+        return json_pack("{s:s,s:s,s:s}", "code", status_name(attempt->error.code), "text",
+                         attempt->error.text, "where", where);
+    }
+    if (!attempt->unresponsive && attempt->end != ATTEMPT_ABANDONED) return json_null();
+    char text[160];
+    snprintf(text, sizeof text, "the worker was killed before it had stopped at step %" PRId64
+             "; steps after checkpoint_step are lost", attempt->last_step);
+    return json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
+}
+
+static enum status conclude(struct attempts *a, const struct attempt *attempt, struct err *e) {
+    char ended[32];
+    run_time_now(ended);
+    json_t *run = a->dir->run;
+    int64_t saved = 0;
+    TRY(checkpoint_step(a->dir, &saved, e));
+    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved)) != 0 ||
+               json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
+               json_object_set_new(run, "exit_code", json_integer(exit_code_for(attempt))) != 0 ||
+               json_object_set_new(run, "error", error_of(attempt)) != 0 ||
+               json_object_set_new(run, "ended", json_string(ended)) != 0;
+    if (bad) return FAIL(e, ERR_MEMORY, "run record");
+    return run_dir_save(a->dir, e);
+}
+
+/* ---- all attempts ------------------------------------------------------------------------------*/
+
+static enum status all_attempts(struct attempts *a, struct err *e) {
+    struct attempt attempt;
+    for (;;) {
+        TRY(one_attempt(a, &attempt, e));
+        if (retry(a, &attempt)) continue;
+        if (!a->stop_after || attempt.end != ATTEMPT_DONE) break;
+        a->stop_after = 0;
+        on_tick(a, "stopped at its checkpoint as a rehearsal; resuming");
+    }
+    progress_end(&a->progress);
+    return conclude(a, &attempt, e);
+}
+
+enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
+                         const json_t *resolved, struct err *e) {
+    struct attempts a = { .settings = settings, .dir = dir, .resolved = resolved,
+                          .retries_left = settings->retries };
+    TRY(options_read(resolved, &a.run, e));
+    enum status st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
+    if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
+    bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;
+    if (first && json_is_true(json_object_get(dir->run, "smoke")))
+        a.stop_after = a.run.checkpoint.every;
+    progress_begin(&a.progress, settings->cli, json_text(dir->run, "name", "run"), a.run.train.steps);
+    if (st == OK) st = all_attempts(&a, e);
+    environment_free(&a.environment);
+    options_free(&a.run);
+    return st;
+}

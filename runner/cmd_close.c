@@ -1,0 +1,42 @@
+/* fp8lab close: bundles a run whose runner died, or that could not be packed when it ended. */
+#include <jansson.h>
+
+#include "runner/close.h"
+#include "runner/commands.h"
+#include "runner/run_view.h"
+
+static const struct flag FLAGS[] = {
+    { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
+};
+
+static int cmd_close(const struct cli *cli) {
+    const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
+    char path[PATH_CAP], bundle[PATH_CAP];
+    struct err e = { 0 };
+    enum status st = run_locate(cli->args[0], runs, path, &e);
+    if (st == OK && !path_is_directory(path))
+        st = FAIL(&e, ERR_ARG, "%s is a bundle already", path);
+    if (st == OK) st = close_run(path, bundle, &e);
+    if (st != OK) return cli_fail(cli, &e);
+    if (cli->json) {
+        json_t *object = json_pack("{s:s,s:s}", "schema", "fp8lab.close/1", "bundle", bundle);
+        cli_out_json(cli, object);
+        json_decref(object);
+    } else {
+        cli_out(cli, "%s\n", bundle);
+    }
+    cli_next(cli, "fp8lab show %s", bundle);
+    return EXIT_OK;
+}
+
+const struct verb VERB_CLOSE = {
+    .name = "close",
+    .arguments = "RUN",
+    .about = "bundle a run whose runner died",
+    .more = "RUN is a directory, or the beginning of a run's id. `list` and `run` do this for every\n"
+            "such run they meet. A run with a checkpoint keeps its directory, to be resumed.\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_close,
+};

@@ -1,0 +1,353 @@
+/* fp8lab run: checks the script, the machine and the data, then runs every row of it. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/close.h"
+#include "runner/commands.h"
+#include "runner/facts.h"
+#include "runner/hardware.h"
+#include "runner/run_one.h"
+#include "runner/run_view.h"
+#include "runner/unpack.h"
+
+/* One row: what is to be run and what became of it. */
+struct row {
+    struct inputs inputs;
+    json_t *mismatch; /* owned; NULL: the machine matches, or was not asked for */
+    struct run_outcome outcome;
+    bool earlier;     /* not run: outcome is that of an earlier bundle with the same inputs */
+    bool ended;       /* outcome is valid */
+};
+
+struct command {
+    const struct cli *cli;
+    struct run_settings settings;
+    struct resolution resolution;
+    struct row *rows;
+    int64_t ended; /* rows that have an outcome */
+    json_t *facts;
+    struct signals signals;
+};
+
+/* ---- before anything runs ----------------------------------------------------------------------*/
+
+static void print_errors(const struct cli *cli, const struct resolution *r) {
+    for (int64_t i = 0; i < r->error_count; i++) {
+        char *text = resolved_error_text(&r->errors[i]);
+        if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
+        cli_warn(cli, "%s", text ? text : r->errors[i].text);
+        free(text);
+    }
+}
+
+static enum status resolve(struct command *c, struct err *e) {
+    const struct cli *cli = c->cli;
+    int64_t n = cli_count(cli, "set");
+    const char **overrides = calloc((size_t)n + 1, sizeof *overrides);
+    if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
+    for (int64_t i = 0; i < n; i++) overrides[i] = cli_nth(cli, "set", i);
+    struct resolve_options options = {
+        .path = cli->args[0], .overrides = overrides, .override_count = n,
+        .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"),
+    };
+    enum status st = resolve_experiment(&options, &c->resolution, e);
+    free(overrides);
+    if (st != OK && c->resolution.error_count) {
+        print_errors(cli, &c->resolution);
+        st = FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", c->resolution.error_count,
+                  c->resolution.error_count == 1 ? "" : "s", cli->args[0]);
+    }
+    if (st != OK) return st;
+    c->rows = calloc((size_t)c->resolution.run_count + 1, sizeof *c->rows);
+    return c->rows ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " runs", c->resolution.run_count);
+}
+
+/* Matches every row's hardware query. *matches is false where one does not and --anywhere is not
+ * there: the explanation is printed. */
+static enum status match_hardware(struct command *c, bool *matches, struct err *e) {
+    bool anywhere = cli_has(c->cli, "anywhere");
+    *matches = true;
+    for (int64_t i = 0; i < c->resolution.run_count; i++) {
+        const struct resolved_run *run = &c->resolution.runs[i];
+        struct row *row = &c->rows[i];
+        TRY(hardware_match(run->config_json, c->facts, &row->mismatch, e));
+        bool said = i > 0 && json_equal(row->mismatch, c->rows[i - 1].mismatch);
+        if (!row->mismatch || said) continue;
+        char *text = hardware_mismatch_text(run->config_json, row->mismatch);
+        cli_warn(c->cli, "%s: this machine is not the one that the experiment asks for\n%s%s",
+                 run->name, text ? text : "",
+                 anywhere ? "running anyway (--anywhere); the bundle records it"
+                          : "--anywhere runs it regardless and records the mismatch");
+        free(text);
+        *matches = *matches && anywhere;
+    }
+    return OK;
+}
+
+static enum status hash_inputs(struct command *c, struct err *e) {
+    for (int64_t i = 0; i < c->resolution.run_count; i++) {
+        const struct resolved_run *run = &c->resolution.runs[i];
+        enum status st = inputs_hash(run->config_json, &c->rows[i].inputs, e);
+        if (st != OK) {
+            err_prefix(e, "%s", run->name);
+            return st;
+        }
+    }
+    return OK;
+}
+
+/* A suite does not run a row again whose inputs are in a bundle that is done. */
+static enum status find_earlier(struct command *c, struct err *e) {
+    struct tree runs;
+    if (!c->resolution.suite || cli_has(c->cli, "again")) return OK;
+    TRY(run_list(c->settings.runs, &runs, e));
+    for (int64_t i = 0; i < runs.count; i++) {
+        struct run_view view;
+        if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
+        bool done = !strcmp(json_text(view.run, "status", ""), "done");
+        for (int64_t r = 0; done && r < c->resolution.run_count; r++) {
+            struct row *row = &c->rows[r];
+            if (strcmp(json_text(view.run, "inputs_sha256", ""), row->inputs.all) != 0) continue;
+            row->earlier = row->ended = true;
+            snprintf(row->outcome.id, sizeof row->outcome.id, "%s", json_text(view.run, "id", "?"));
+            snprintf(row->outcome.status, sizeof row->outcome.status, "done");
+            snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", runs.file[i].path);
+        }
+        run_view_free(&view);
+    }
+    tree_free(&runs);
+    return OK;
+}
+
+/* ---- running -----------------------------------------------------------------------------------*/
+
+static void print_number(const struct cli *cli, const json_t *summary, const char *key,
+                         const char *format) {
+    const json_t *value = json_object_get(summary, key);
+    if (json_is_number(value)) cli_out(cli, format, json_number_value(value));
+}
+
+static void print_outcome(const struct cli *cli, const struct run_outcome *o) {
+    struct run_view view;
+    if (cli->json || run_view_load(o->bundle, RUN_VIEW_BRIEF, &view, NULL) != OK) return;
+    cli_out(cli, "%s%s%s", cli_style(cli, o->exit_code == EXIT_OK ? "green" : "red"), o->status,
+            cli_style(cli, NULL));
+    print_number(cli, view.summary, "step_last", "  step %.0f");
+    print_number(cli, view.summary, "loss_final", "  loss %.4f");
+    print_number(cli, view.summary, "eval_loss_final", "  eval %.4f");
+    print_number(cli, view.summary, "tokens_per_s_median", "  %.0f tokens/s");
+    cli_out(cli, "  %s\n", o->bundle);
+    run_view_free(&view);
+}
+
+/* Runs the rows in order. A row that fails does not stop the others; a signal or a system error
+ * does. Returns the first exit code that is not 0. */
+static int run_rows(struct command *c, struct err *e, enum status *st) {
+    int code = EXIT_OK;
+    for (int64_t i = 0; i < c->resolution.run_count; i++) {
+        struct row *row = &c->rows[i];
+        const struct resolved_run *run = &c->resolution.runs[i];
+        if (row->earlier) {
+            cli_note(c->cli, "%s: already run with these inputs, not run again: %s", run->name,
+                     row->outcome.bundle);
+            c->ended++;
+            continue;
+        }
+        struct run_request request = { .resolution = &c->resolution, .run = run,
+                                       .inputs = &row->inputs, .mismatch = row->mismatch };
+        *st = run_one(&c->settings, &request, &row->outcome, e);
+        if (*st != OK) return exit_code_of(*st);
+        row->ended = true;
+        c->ended++;
+        print_outcome(c->cli, &row->outcome);
+        if (code == EXIT_OK) code = row->outcome.exit_code;
+        if (row->outcome.exit_code > EXIT_SIGNAL || row->outcome.exit_code == EXIT_SYSTEM) return code;
+    }
+    return code;
+}
+
+/* ---- after -------------------------------------------------------------------------------------*/
+
+static void print_json(const struct command *c) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < c->resolution.run_count; i++) {
+        const struct run_outcome *o = &c->rows[i].outcome;
+        if (!c->rows[i].ended) continue;
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:i,s:b}", "name",
+                                              c->resolution.runs[i].name, "id", o->id, "status",
+                                              o->status, "bundle", o->bundle, "exit_code",
+                                              o->exit_code, "earlier", c->rows[i].earlier));
+    }
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.run_result/1", "runs", list);
+    cli_out_json(c->cli, object);
+    json_decref(object);
+}
+
+static void print_next(const struct command *c, int code) {
+    const struct run_outcome *last = NULL;
+    for (int64_t i = 0; i < c->resolution.run_count; i++)
+        if (c->rows[i].ended) last = &c->rows[i].outcome;
+    if (!last) return;
+    if (code > EXIT_SIGNAL) cli_next(c->cli, "fp8lab run --resume %s", last->id);
+    else if (!strcmp(last->status, "done")) cli_next(c->cli, "fp8lab show %s", last->bundle);
+    else if (path_is_directory(last->bundle)) cli_next(c->cli, "fp8lab close %s", last->bundle);
+    else if (!strcmp(last->status, "time_limit"))
+        cli_next(c->cli, "fp8lab run --resume %s", last->id);
+    else cli_next(c->cli, "fp8lab show %s", last->bundle);
+}
+
+/* A suite ends with the comparison of its rows: the verb itself, on their bundles. */
+static void compare_rows(const struct command *c) {
+    struct cli compare = *c->cli;
+    const char **paths = calloc((size_t)c->ended + 1, sizeof *paths);
+    if (!paths) return;
+    compare.verb = &VERB_COMPARE;
+    compare.args = paths;
+    compare.arg_count = 0;
+    compare.flag_count = 0;
+    for (int64_t i = 0; i < c->resolution.run_count; i++)
+        if (c->rows[i].ended) paths[compare.arg_count++] = c->rows[i].outcome.bundle;
+    (void)VERB_COMPARE.run(&compare);
+    free(paths);
+}
+
+static int finish(const struct command *c, int code) {
+    if (c->cli->json) {
+        print_json(c);
+        return code;
+    }
+    bool stopped = code > EXIT_SIGNAL || code == EXIT_SYSTEM;
+    if (c->resolution.suite && c->ended > 1 && !stopped) compare_rows(c);
+    else print_next(c, code);
+    return code;
+}
+
+/* ---- resume ------------------------------------------------------------------------------------*/
+
+/* The directory of the run to resume: where only its bundle is left, that is unpacked beside it. */
+static enum status locate_directory(const struct command *c, char path[PATH_CAP], struct err *e) {
+    TRY(run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, e));
+    if (path_is_directory(path)) return OK;
+    struct unpack_report report;
+    char bundle[PATH_CAP], folder[PATH_CAP];
+    snprintf(bundle, sizeof bundle, "%s", path);
+    TRY(bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, e));
+    path_parent(folder, bundle);
+    TRY(path_join(path, folder, report.folder, e));
+    if (path_is_directory(path)) return OK;
+    cli_note(c->cli, "unpacking %s", bundle);
+    return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
+}
+
+static int resume(struct command *c) {
+    struct err e = { 0 };
+    char path[PATH_CAP];
+    struct run_outcome outcome;
+    enum status st = OK;
+    if (c->cli->arg_count || cli_has(c->cli, "set") || cli_has(c->cli, "smoke"))
+        st = FAIL(&e, ERR_ARG, "--resume goes on with a run as it is: no script, --set or --smoke");
+    if (st == OK) st = locate_directory(c, path, &e);
+    if (st == OK) st = run_resume(&c->settings, path, &outcome, &e);
+    if (st != OK) return cli_fail(c->cli, &e);
+    print_outcome(c->cli, &outcome);
+    cli_next(c->cli, "fp8lab show %s", outcome.bundle);
+    return outcome.exit_code;
+}
+
+/* ---- the verb ----------------------------------------------------------------------------------*/
+
+static enum status read_settings(struct command *c, struct err *e) {
+    const struct cli *cli = c->cli;
+    struct run_settings *s = &c->settings;
+    *s = (struct run_settings){
+        .cli = cli, .signals = &c->signals, .facts = c->facts,
+        .runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs",
+        .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
+        .keep_directory = cli_has(cli, "keep-dir"),
+    };
+    static const char *const BACKENDS[] = { "auto", "cpu", "cuda" };
+    bool known = false;
+    for (size_t i = 0; i < sizeof BACKENDS / sizeof *BACKENDS; i++)
+        known = known || !strcmp(s->backend, BACKENDS[i]);
+    if (!known) return FAIL(e, ERR_ARG, "--backend: expected auto, cpu or cuda, found '%s'", s->backend);
+    TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
+    TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
+    return cli_int(cli, "hang-after", 1, 1000000, &s->hang_s, e);
+}
+
+static int run_script(struct command *c) {
+    struct err e = { 0 };
+    bool matches = true;
+    enum status st = OK;
+    if (c->cli->arg_count == 0)
+        st = FAIL(&e, ERR_ARG, "missing argument: fp8lab run FILE.lua (or --resume RUN)");
+    if (st == OK) st = resolve(c, &e);
+    if (st == OK) st = match_hardware(c, &matches, &e);
+    if (st == OK && !matches) return EXIT_HARDWARE;
+    if (st == OK) st = hash_inputs(c, &e);
+    if (st == OK) st = find_earlier(c, &e);
+    if (st != OK) {
+        /* Data that is not what its format says is the user's to mend, not a bundle that lies. */
+        int code = cli_fail(c->cli, &e);
+        return code == EXIT_VERIFY ? EXIT_USAGE : code;
+    }
+    int code = run_rows(c, &e, &st);
+    if (st != OK) return cli_fail(c->cli, &e);
+    return finish(c, code);
+}
+
+static int cmd_run(const struct cli *cli) {
+    struct command c = { .cli = cli, .signals = { .fd = -1 } };
+    struct err e = { 0 };
+    char problem[256] = "";
+    enum status st = signals_open(&c.signals, &e);
+    if (st == OK) st = facts_gather(&c.facts, problem, sizeof problem, &e);
+    if (st == OK) st = read_settings(&c, &e);
+    int code = EXIT_OK;
+    if (st != OK) {
+        code = cli_fail(cli, &e);
+    } else {
+        if (*problem) cli_warn(cli, "%s", problem);
+        close_dead_runs(cli, c.settings.runs);
+        code = cli_has(cli, "resume") ? resume(&c) : run_script(&c);
+    }
+    for (int64_t i = 0; c.rows && i < c.resolution.run_count; i++) json_decref(c.rows[i].mismatch);
+    free(c.rows);
+    resolution_destroy(&c.resolution);
+    json_decref(c.facts);
+    signals_close(&c.signals);
+    return code;
+}
+
+static const struct flag FLAGS[] = {
+    { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
+    { "smoke", NULL, "shrink sizes and steps for a rehearsal on a CPU", false },
+    { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
+    { "backend", "NAME", "auto (default), cpu or cuda", false },
+    { "threads", "N", "threads of the cpu backend (default: all processors)", false },
+    { "runs", "DIR", "where runs are written (default: runs)", false },
+    { "resume", "RUN", "go on with an interrupted run from its checkpoint", false },
+    { "retries", "N", "new attempts after a worker died or hung (default: 0)", false },
+    { "hang-after", "SECONDS", "silence that counts as a hang (default: see below)", false },
+    { "again", NULL, "run rows of a suite again that are done already", false },
+    { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
+    { "lib", "DIR", "where require finds the shared presets", false },
+};
+
+const struct verb VERB_RUN = {
+    .name = "run",
+    .arguments = "FILE.lua | --resume RUN",
+    .about = "run an experiment and bundle what it did",
+    .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst when it ends, however it\n"
+            "ends. A suite runs row by row, leaves out rows that are done already, and ends with\n"
+            "their comparison. SIGTERM and Ctrl-C: checkpoint, bundle, exit 128+N; a second one\n"
+            "leaves at once. A worker counts as hung after 10 minutes, or 20 times its longest\n"
+            "silence, without an event; after an hour before its first step.\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 0,
+    .args_max = 1,
+    .run = cmd_run,
+};

@@ -1,0 +1,17 @@
+/* Whether a machine is the one that an experiment asks for: its query and its number of GPUs. */
+#ifndef FP8LAB_RUNNER_HARDWARE_H
+#define FP8LAB_RUNNER_HARDWARE_H
+
+#include "kernels/base.h"
+
+struct json_t;
+
+/* `config` is the resolved configuration. *mismatch as query_match's: NULL where the machine will do,
+ * else an array owned by the caller; too few GPUs for an experiment with a query is a term of it. */
+NODISCARD enum status hardware_match(const struct json_t *config, const struct json_t *facts,
+                                     struct json_t **mismatch, struct err *e);
+
+/* The query and the explanation, for a terminal; owned by the caller: free(). */
+char *hardware_mismatch_text(const struct json_t *config, const struct json_t *mismatch);
+
+#endif

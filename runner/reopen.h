@@ -1,0 +1,16 @@
+/* A run that was closed becomes one that is written again: for `run --resume`. */
+#ifndef FP8LAB_RUNNER_REOPEN_H
+#define FP8LAB_RUNNER_REOPEN_H
+
+#include "runner/run_dir.h"
+
+/* Whether going on would still be the same run: its inputs (code, data, configuration) are what they
+ * were. ERR_CONFIG names what changed. */
+NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *resolved,
+                                   struct err *e);
+
+/* Takes back what closing made: columns become JSON lines again where the lines were dropped, bag
+ * files and the old bundle go, status is "running" (saved). */
+NODISCARD enum status reopen_run(struct run_dir *dir, struct err *e);
+
+#endif

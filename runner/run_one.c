@@ -1,0 +1,191 @@
+#include "runner/run_one.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/attempts.h"
+#include "runner/bundle.h"
+#include "runner/provenance.h"
+#include "runner/reopen.h"
+#include "runner/run_log.h"
+#include "runner/version.h"
+
+/* ---- the record --------------------------------------------------------------------------------*/
+
+static int64_t seed_of(const json_t *config) {
+    return json_integer_value(json_object_get(json_object_get(config, "train"), "seed"));
+}
+
+static enum status first_record(struct run_dir *dir, const struct run_request *request,
+                                struct err *e) {
+    const struct resolved_run *run = request->run;
+    char started[32];
+    run_time_now(started);
+    json_t *record = json_pack(
+        "{s:s,s:s,s:s,s:s,s:n,s:n,s:s,s:n,s:I,s:s,s:n,s:o,s:s,s:[],s:n,s:O?,s:b,s:I}", "schema",
+        "fp8lab.run/1", "id", dir->id, "name", run->name, "status", "running", "exit_code", "error",
+        "started", started, "ended", "seed", (json_int_t)seed_of(run->config_json), "inputs_sha256",
+        request->inputs->all, "results_sha256", "inputs", inputs_json(request->inputs), "version",
+        FP8LAB_VERSION, "attempts", "parent", "mismatch", request->mismatch, "smoke",
+        request->resolution->smoke, "checkpoint_step", (json_int_t)0);
+    if (!record) return FAIL(e, ERR_MEMORY, "run record");
+    json_object_set_new(record, "next", json_sprintf("fp8lab show %s", dir->id));
+    json_decref(dir->run);
+    dir->run = record;
+    return run_dir_save(dir, e);
+}
+
+/* Every Lua file as the script loaded it, below data/experiment/. */
+static enum status write_files(const struct run_dir *dir, const struct resolution *r,
+                               struct err *e) {
+    char path[PATH_CAP];
+    TRY(path_join(path, dir->path, "data/experiment", e));
+    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    enum status st = OK;
+    for (int64_t i = 0; i < r->file_count && st == OK; i++) {
+        const struct resolved_file *file = &r->files[i];
+        int fd = beneath_open(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
+        if (fd < 0) st = FAIL(e, ERR_IO, "create %s/%s: %s", path, file->name, strerror(errno));
+        else st = write_all(fd, file->text, strlen(file->text), file->name, e);
+        if (fd >= 0 && close(fd) != 0 && st == OK)
+            st = FAIL(e, ERR_IO, "close %s/%s: %s", path, file->name, strerror(errno));
+    }
+    close(root);
+    return st;
+}
+
+static json_t *argv_record(const struct cli *cli, const struct resolved_run *run) {
+    json_t *argv = json_array(), *overrides = json_array();
+    for (int64_t i = 0; cli->argv[i]; i++) json_array_append_new(argv, json_string(cli->argv[i]));
+    for (int64_t i = 0; i < cli_count(cli, "set"); i++)
+        json_array_append_new(overrides, json_string(cli_nth(cli, "set", i)));
+    return json_pack("{s:o,s:o,s:O?}", "argv", argv, "overrides", overrides, "cell", run->cell);
+}
+
+static enum status write_experiment(const struct run_settings *s, const struct run_dir *dir,
+                                    const struct run_request *request, struct err *e) {
+    char path[PATH_CAP];
+    TRY(write_files(dir, request->resolution, e));
+    TRY(path_join(path, dir->path, "data/experiment/resolved.json", e));
+    TRY(file_replace(path, request->run->config, request->run->config_bytes, e));
+    json_t *argv = argv_record(s->cli, request->run);
+    enum status st = argv ? run_dir_put(dir, "data/experiment/argv.json", argv, e)
+                          : FAIL(e, ERR_MEMORY, "command line");
+    json_decref(argv);
+    return st;
+}
+
+static enum status write_origin(const struct run_settings *s, const struct run_dir *dir,
+                                struct err *e) {
+    char warning[256];
+    TRY(run_dir_put(dir, "data/system/facts.json", s->facts, e));
+    TRY(provenance_write(dir, warning, sizeof warning, e));
+    if (!*warning) return OK;
+    cli_warn(s->cli, "%s", warning);
+    run_log(dir, "%s", warning);
+    return OK;
+}
+
+/* ---- the end -----------------------------------------------------------------------------------*/
+
+static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
+    snprintf(out->id, sizeof out->id, "%s", dir->id);
+    snprintf(out->status, sizeof out->status, "%s", json_text(dir->run, "status", "?"));
+    snprintf(out->bundle, sizeof out->bundle, "%s", dir->path);
+    out->exit_code = (int)json_integer_value(json_object_get(dir->run, "exit_code"));
+}
+
+static void say_end(const struct run_settings *s, const struct run_dir *dir) {
+    const json_t *error = json_object_get(dir->run, "error");
+    const char *where = json_text(error, "where", ""), *status = json_text(dir->run, "status", "?");
+    if (json_is_object(error))
+        cli_warn(s->cli, "%s: %s: %s%s%s", json_text(dir->run, "name", "run"), status, where,
+                 *where ? ": " : "", json_text(error, "text", ""));
+    run_log(dir, "run ended: %s", status);
+}
+
+/* Packs the bundle. The directory stays where someone may want to go on from its checkpoint. */
+static void bundle_run(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
+                       struct run_outcome *out) {
+    struct err e = { 0 };
+    struct bundle_result result;
+    bool done = !strcmp(out->status, "done");
+    bool resumable = json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
+    struct bundle_options options = {
+        .checkpoints = bundle_policy(json_text(resolved, "archive", NULL), out->status),
+        .keep_directory = s->keep_directory || (!done && resumable),
+        .threads = 1,
+    };
+    if (bundle_finish(dir->path, &options, &result, &e) == OK) {
+        snprintf(out->bundle, sizeof out->bundle, "%s", result.path);
+        return;
+    }
+    cli_warn(s->cli, "%s: no bundle could be written: %s", dir->id, e.text);
+    cli_warn(s->cli, "the run is whole in %s; `fp8lab close %s` bundles it", dir->path, dir->path);
+    if (out->exit_code == EXIT_OK) out->exit_code = EXIT_SYSTEM;
+}
+
+/* Attempts, then the end. The directory is closed in any case. */
+static enum status drive(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
+                         struct run_outcome *out, struct err *e) {
+    enum status st = attempts_run(s, dir, resolved, e);
+    if (st == OK) {
+        fill_outcome(dir, out);
+        say_end(s, dir);
+        if (out->exit_code > EXIT_SIGNAL) {
+            /* A further signal has its usual effect from here on: it leaves at once. */
+            while (signals_take(s->signals)) continue;
+            signals_close(s->signals);
+        }
+        bundle_run(s, dir, resolved, out);
+    }
+    run_dir_close(dir);
+    return st;
+}
+
+enum status run_one(const struct run_settings *s, const struct run_request *request,
+                    struct run_outcome *out, struct err *e) {
+    struct run_dir dir;
+    *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
+    enum status st = first_record(&dir, request, e);
+    if (st == OK) st = write_experiment(s, &dir, request, e);
+    if (st == OK) st = write_origin(s, &dir, e);
+    if (st != OK) {
+        run_dir_close(&dir);
+        return st;
+    }
+    cli_note(s->cli, "%s", dir.path);
+    return drive(s, &dir, request->run->config_json, out, e);
+}
+
+/* ---- resume ------------------------------------------------------------------------------------*/
+
+enum status run_resume(const struct run_settings *s, const char *path, struct run_outcome *out,
+                       struct err *e) {
+    struct run_dir dir;
+    char file[PATH_CAP];
+    json_t *resolved = NULL;
+    *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    TRY(run_dir_open(path, &dir, e));
+    enum status st = OK;
+    if (!strcmp(json_text(dir.run, "status", ""), "done"))
+        st = FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", dir.id);
+    if (st == OK) st = path_join(file, dir.path, "data/experiment/resolved.json", e);
+    if (st == OK) st = json_file_read(file, &resolved, e);
+    if (st == OK) st = reopen_check(&dir, resolved, e);
+    if (st == OK) st = reopen_run(&dir, e);
+    if (st == OK) {
+        cli_note(s->cli, "%s: resuming", dir.path);
+        st = drive(s, &dir, resolved, out, e);
+    } else {
+        run_dir_close(&dir);
+    }
+    json_decref(resolved);
+    return st;
+}

@@ -1,0 +1,47 @@
+/* One run from its resolved configuration to its bundle: directory, provenance, attempts, end. */
+#ifndef FP8LAB_RUNNER_RUN_ONE_H
+#define FP8LAB_RUNNER_RUN_ONE_H
+
+#include "runner/cli.h"
+#include "runner/inputs.h"
+#include "runner/resolve.h"
+#include "runner/run_dir.h"
+#include "runner/signals.h"
+
+/* How to run: the command's flags, alike for all rows of a suite. */
+struct run_settings {
+    const struct cli *cli;
+    struct signals *signals;
+    const char *runs;    /* the folder of run directories */
+    const char *backend; /* "auto", "cpu", "cuda" */
+    int64_t threads;     /* 0: one per processor */
+    int64_t hang_s;      /* 0: automatic */
+    int64_t retries;     /* further attempts after a worker that died or hung */
+    bool keep_directory; /* beside the bundle */
+    const json_t *facts; /* of this machine; borrowed */
+};
+
+/* What to run. All borrowed. */
+struct run_request {
+    const struct resolution *resolution; /* for the files and whether it is a smoke run */
+    const struct resolved_run *run;
+    const struct inputs *inputs;
+    const json_t *mismatch; /* of the hardware query, with --anywhere; or NULL */
+};
+
+struct run_outcome {
+    char id[160], status[16]; /* as in run.json */
+    char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
+    int exit_code;
+};
+
+/* Runs it. Whatever happens to the run is an outcome, and told to the user; an error is only what
+ * kept it from being started or its record from being written. */
+NODISCARD enum status run_one(const struct run_settings *settings, const struct run_request *request,
+                              struct run_outcome *out, struct err *e);
+
+/* Goes on with an interrupted run in its directory, from its newest whole checkpoint. */
+NODISCARD enum status run_resume(const struct run_settings *settings, const char *path,
+                                 struct run_outcome *out, struct err *e);
+
+#endif
