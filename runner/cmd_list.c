@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runner/close.h"
 #include "runner/commands.h"
 #include "runner/run_view.h"
 
@@ -61,6 +62,7 @@ static int cmd_list(const struct cli *cli) {
     const char *dir = cli->arg_count ? cli->args[0] : "runs";
     struct tree runs;
     struct err e = { 0 };
+    close_dead_runs(cli, dir);
     enum status st = run_list(dir, &runs, &e);
     if (st != OK) return cli_fail(cli, &e);
     int code = list_runs(cli, &runs);

@@ -6,6 +6,7 @@
 
 /* In the order of the verb table. The owner of a verb adds its row to both lists. */
 #define FP8LAB_VERBS(X) \
+    X(VERB_RUN) \
     X(VERB_CHECK) \
     X(VERB_HW) \
     X(VERB_DATA) \
@@ -13,7 +14,9 @@
     X(VERB_SHOW) \
     X(VERB_COMPARE) \
     X(VERB_VERIFY) \
-    X(VERB_EXTRACT)
+    X(VERB_EXTRACT) \
+    X(VERB_CLOSE) \
+    X(VERB_WORKER)
 
 #define FP8LAB_DECLARE_VERB(name) extern const struct verb name;
 FP8LAB_VERBS(FP8LAB_DECLARE_VERB)
