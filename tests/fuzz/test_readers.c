@@ -1,0 +1,218 @@
+/* A small mutation fuzzer: good bundles, columns, manifests and JSON lines, damaged in ways drawn
+ * from fixed seeds. Readers may refuse or accept, but must not crash, hang, leak or write outside;
+ * CONFIG=asan is where this earns its keep. Equal on every machine, so a failure repeats: the
+ * number of the round is printed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/bag.h"
+#include "runner/bundle.h"
+#include "runner/columns.h"
+#include "runner/compare.h"
+#include "runner/jsonl.h"
+#include "runner/unpack.h"
+#include "tests/support/run_fixture.h"
+
+enum { ROUNDS_BUNDLE = 400, ROUNDS_TEXT = 2000 };
+
+#define CHECK(call)                                          \
+    do {                                                     \
+        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
+    } while (0)
+
+struct sample {
+    char *bytes; /* owned */
+    size_t n;
+};
+
+struct scene {
+    char parent[PATH_CAP], broken[PATH_CAP], out[PATH_CAP];
+    struct sample packed, tar, columns, lines, manifest;
+};
+
+static uint64_t draw(uint64_t *state) { /* xorshift64* */
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * 0x2545f4914f6cdd1du;
+}
+
+/* A damaged copy, NUL-terminated: a few bit flips, bytes that matter to parsers, copies, cuts. */
+static struct sample mutate(const struct sample *good, uint64_t *state) {
+    static const char INTERESTING[] = "\0\x7f\x80\xff/.\\\"{}[]:,\n0912eE-+uU";
+    struct sample s = { malloc(good->n + 1), good->n };
+    memcpy(s.bytes, good->bytes, good->n);
+    int edits = 1 + (int)(draw(state) % 6);
+    for (int i = 0; i < edits && s.n > 0; i++) {
+        size_t at = draw(state) % s.n, to = draw(state) % s.n;
+        size_t run = 1 + draw(state) % 64;
+        switch (draw(state) % 5) {
+        case 0: s.bytes[at] ^= (char)(1 << (draw(state) % 8)); break;
+        case 1: s.bytes[at] = INTERESTING[draw(state) % (sizeof INTERESTING - 1)]; break;
+        case 2:
+            if (at + run <= s.n && to + run <= s.n) memmove(s.bytes + to, s.bytes + at, run);
+            break;
+        case 3:
+            if (draw(state) % 4 == 0) s.n = at;
+            break;
+        case 4:
+            if (at + run <= s.n) memset(s.bytes + at, draw(state) % 2 ? 0 : 0xff, run);
+            break;
+        }
+    }
+    s.bytes[s.n] = 0;
+    return s;
+}
+
+static struct sample read_sample(const char *dir, const char *name) {
+    struct sample s = { 0 };
+    struct err e = { 0 };
+    char path[PATH_CAP];
+    CHECK(path_join(path, dir, name, &e));
+    CHECK(file_read(path, 1 << 30, &s.bytes, &s.n, &e));
+    return s;
+}
+
+static int set_up(void **state) {
+    static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
+                                                .keep_directory = true, .threads = 1 };
+    struct scene *s = calloc(1, sizeof *s);
+    struct err e = { 0 };
+    struct bundle_result result;
+    char dir[PATH_CAP], command[3 * PATH_CAP];
+    struct run_fixture f = run_fixture_default();
+    scratch_directory(s->parent);
+    run_fixture_write(s->parent, &f, dir);
+    s->lines = read_sample(dir, "data/metrics/train.jsonl");
+    CHECK(bundle_finish(dir, &KEEP, &result, &e));
+    /* An uncompressed one too: damage then reaches tar and what is in it, not only zstd's checks. */
+    snprintf(command, sizeof command,
+             "cd %s && tar -cf plain.tar %s/bag* %s/*manifest-sha256.txt %s/data", s->parent, f.id,
+             f.id, f.id);
+    assert_int_equal(system(command), 0);
+    s->packed = read_sample(s->parent, strrchr(result.path, '/') + 1);
+    s->tar = read_sample(s->parent, "plain.tar");
+    s->columns = read_sample(dir, "data/trace.cols");
+    s->manifest = read_sample(dir, "manifest-sha256.txt");
+    CHECK(path_join(s->broken, s->parent, "broken.tar.zst", &e));
+    CHECK(path_join(s->out, s->parent, "out", &e));
+    *state = s;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct scene *s = *state;
+    struct err e = { 0 };
+    CHECK(tree_remove(s->parent, &e));
+    free(s->packed.bytes);
+    free(s->tar.bytes);
+    free(s->columns.bytes);
+    free(s->lines.bytes);
+    free(s->manifest.bytes);
+    free(s);
+    return 0;
+}
+
+/* Every reader of bundles sees the damaged file; a refusal must carry a text. */
+static void try_bundle(const struct scene *s, const struct sample *bad, int round) {
+    struct err e = { 0 };
+    struct unpack_report report;
+    struct run_view view;
+    FILE *out = fopen(s->broken, "wb"); /* without the fsync of file_replace: 400 times */
+    assert_true(out && fwrite(bad->bytes, 1, bad->n, out) == bad->n && fclose(out) == 0);
+    enum status st = bundle_unpack(s->broken, s->out, &BUNDLE_LIMITS, &report, &e);
+    if (st == OK) CHECK(tree_remove(s->out, &e));
+    else if (e.code != st || e.text[0] == 0) fail_msg("round %d: %s, no words", round,
+                                                      status_name(st));
+    assert_false(path_exists(s->out));
+    memset(&e, 0, sizeof e);
+    st = run_view_load(s->broken, RUN_VIEW_FULL, &view, &e);
+    if (st == OK) run_view_free(&view);
+    else if (e.text[0] == 0) fail_msg("round %d: no words", round);
+}
+
+static void damaged_bundles(void **state) {
+    const struct scene *s = *state;
+    const struct sample *kinds[2] = { &s->packed, &s->tar };
+    uint64_t seed = 20261121;
+    for (int round = 0; round < ROUNDS_BUNDLE; round++) {
+        struct sample bad = mutate(kinds[round % 2], &seed);
+        try_bundle(s, &bad, round);
+        free(bad.bytes);
+    }
+}
+
+static void damaged_columns(void **state) {
+    const struct scene *s = *state;
+    uint64_t seed = 8;
+    for (int round = 0; round < ROUNDS_TEXT; round++) {
+        struct err e = { 0 };
+        struct columns *c = NULL;
+        struct sample bad = mutate(&s->columns, &seed);
+        if (columns_parse(bad.bytes, bad.n, "fuzz", &c, &e) != OK) {
+            assert_true(e.text[0] != 0);
+            continue;
+        }
+        double sum = 0; /* every value must lie inside the bytes */
+        for (int64_t k = 0; k < c->count; k++)
+            for (int64_t i = 0; i < c->rows * c->column[k].width; i++)
+                sum += column_value(&c->column[k], i);
+        (void)sum;
+        struct run_view a = { 0 }, b = { 0 };
+        struct divergence d;
+        a.columns.trace = b.columns.trace = c;
+        compare_diverge(&a, &b, &d);
+        columns_destroy(c);
+    }
+}
+
+static void damaged_lines(void **state) {
+    const struct scene *s = *state;
+    uint64_t seed = 9;
+    FILE *out = tmpfile();
+    for (int round = 0; round < ROUNDS_TEXT / 4; round++) {
+        struct err e = { 0 };
+        struct sample bad = mutate(&s->lines, &seed);
+        FILE *in = bad.n ? fmemopen(bad.bytes, bad.n, "rb") : NULL;
+        if (in && columns_convert(in, "fuzz", NULL, fileno(out), NULL, &e) != OK)
+            assert_true(e.text[0] != 0);
+        if (in) fclose(in);
+        free(bad.bytes);
+    }
+    fclose(out);
+}
+
+static void damaged_manifests(void **state) {
+    const struct scene *s = *state;
+    uint64_t seed = 10;
+    for (int round = 0; round < ROUNDS_TEXT; round++) {
+        struct err e = { 0 };
+        struct bag_manifest m;
+        struct sample bad = mutate(&s->manifest, &seed);
+        if (bag_manifest_parse(bad.bytes, "fuzz", &m, &e) != OK) {
+            assert_true(e.text[0] != 0);
+        } else {
+            for (int64_t i = 0; i < m.count; i++)
+                assert_ptr_equal(bag_manifest_find(&m, m.line[i].path), &m.line[i]);
+            bag_manifest_free(&m);
+        }
+        free(bad.bytes);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damaged_bundles),
+        cmocka_unit_test(damaged_columns),
+        cmocka_unit_test(damaged_lines),
+        cmocka_unit_test(damaged_manifests),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
