@@ -30,7 +30,7 @@ struct attempts {
     int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
 };
 
-/* ---- events ------------------------------------------------------------------------------------*/
+/* ---- events -----------------------------------------------------------------------------------*/
 
 static enum status on_event(void *user, const json_t *event, struct err *e) {
     struct attempts *a = user;
@@ -56,7 +56,7 @@ static void on_tick(void *user, const char *what) {
     progress_tick(&a->progress);
 }
 
-/* ---- one attempt -------------------------------------------------------------------------------*/
+/* ---- one attempt ------------------------------------------------------------------------------*/
 
 static int64_t now_ms(void) {
     struct timespec t;
@@ -134,7 +134,7 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
     return record_attempt(a, started, out, e);
 }
 
-/* ---- how a run ends ----------------------------------------------------------------------------*/
+/* ---- how a run ends ---------------------------------------------------------------------------*/
 
 /* Whether another attempt is worth it: the worker died or hung; what it computed was not at fault. */
 static bool retry(struct attempts *a, const struct attempt *attempt) {
@@ -209,7 +209,7 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     return run_dir_save(a->dir, e);
 }
 
-/* ---- all attempts ------------------------------------------------------------------------------*/
+/* ---- all attempts -----------------------------------------------------------------------------*/
 
 static enum status all_attempts(struct attempts *a, struct err *e) {
     struct attempt attempt;

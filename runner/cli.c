@@ -21,7 +21,7 @@ static const struct flag GLOBALS[] = {
 };
 enum { GLOBAL_COUNT = sizeof GLOBALS / sizeof *GLOBALS, NAMES_MAX = 64 };
 
-/* ---- parsing -----------------------------------------------------------------------------------*/
+/* ---- parsing ----------------------------------------------------------------------------------*/
 
 /* Compares a flag's name with argv text that may go on with "=value". */
 static bool flag_named(const struct flag *flag, const char *text) {
@@ -192,7 +192,7 @@ void cli_free(struct cli *cli) {
     cli->flags = NULL;
 }
 
-/* ---- flags -------------------------------------------------------------------------------------*/
+/* ---- flags ------------------------------------------------------------------------------------*/
 
 static void assert_flag_exists(const struct cli *cli, const char *flag) {
     assert(cli->verb && flag_find(cli->verb->flags, cli->verb->flag_count, flag));
@@ -232,7 +232,7 @@ enum status cli_int(const struct cli *cli, const char *flag, int64_t min, int64_
     return OK;
 }
 
-/* ---- output ------------------------------------------------------------------------------------*/
+/* ---- output -----------------------------------------------------------------------------------*/
 
 void cli_out(const struct cli *cli, const char *format, ...) {
     va_list args;

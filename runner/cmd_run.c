@@ -32,7 +32,7 @@ struct command {
     struct signals signals;
 };
 
-/* ---- before anything runs ----------------------------------------------------------------------*/
+/* ---- before anything runs ---------------------------------------------------------------------*/
 
 static void print_errors(const struct cli *cli, const struct resolution *r) {
     for (int64_t i = 0; i < r->error_count; i++) {
@@ -122,7 +122,7 @@ static enum status find_earlier(struct command *c, struct err *e) {
     return OK;
 }
 
-/* ---- running -----------------------------------------------------------------------------------*/
+/* ---- running ----------------------------------------------------------------------------------*/
 
 static void print_number(const struct cli *cli, const json_t *summary, const char *key,
                          const char *format) {
@@ -169,7 +169,7 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
     return code;
 }
 
-/* ---- after -------------------------------------------------------------------------------------*/
+/* ---- after ------------------------------------------------------------------------------------*/
 
 static void print_json(const struct command *c) {
     json_t *list = json_array();
@@ -225,7 +225,7 @@ static int finish(const struct command *c, int code) {
     return code;
 }
 
-/* ---- resume ------------------------------------------------------------------------------------*/
+/* ---- resume -----------------------------------------------------------------------------------*/
 
 /* The directory of the run to resume: where only its bundle is left, that is unpacked beside it. */
 static enum status locate_directory(const struct command *c, char path[PATH_CAP], struct err *e) {
@@ -257,7 +257,7 @@ static int resume(struct command *c) {
     return outcome.exit_code;
 }
 
-/* ---- the verb ----------------------------------------------------------------------------------*/
+/* ---- the verb ---------------------------------------------------------------------------------*/
 
 static enum status read_settings(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;

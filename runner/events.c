@@ -53,7 +53,7 @@ static enum status set_nonblocking(int fd, struct err *e) {
     return OK;
 }
 
-/* ---- worker ------------------------------------------------------------------------------------*/
+/* ---- worker -----------------------------------------------------------------------------------*/
 
 enum status event_writer_create(int fd, struct event_writer **out, struct err *e) {
     *out = NULL;
@@ -125,7 +125,7 @@ bool event_reader_gone(const struct event_writer *w) {
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLNVAL));
 }
 
-/* ---- runner ------------------------------------------------------------------------------------*/
+/* ---- runner -----------------------------------------------------------------------------------*/
 
 enum status event_reader_create(int fd, struct event_reader **out, struct err *e) {
     *out = NULL;

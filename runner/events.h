@@ -16,7 +16,7 @@ enum {
     EVENT_PIPE_BYTES = 1 << 20  /* asked of the kernel; a smaller pipe works too */
 };
 
-/* ---- worker ------------------------------------------------------------------------------------*/
+/* ---- worker -----------------------------------------------------------------------------------*/
 struct event_writer;
 
 /* Takes over `fd` (closed by destroy) and makes it non-blocking. SIGPIPE must be ignored. */
@@ -34,7 +34,7 @@ int64_t event_dropped(const struct event_writer *w);
 /* Whether nobody holds the reading end any more. */
 bool event_reader_gone(const struct event_writer *w);
 
-/* ---- runner ------------------------------------------------------------------------------------*/
+/* ---- runner -----------------------------------------------------------------------------------*/
 struct event_reader;
 
 /* Takes over `fd` (closed by destroy) and makes it non-blocking. */

@@ -14,7 +14,7 @@
 #include "runner/fact_names.h"
 #include "runner/nvml.h"
 
-/* ---- small files -------------------------------------------------------------------------------*/
+/* ---- small files ------------------------------------------------------------------------------*/
 
 /* The value of the line "KEY<separator>VALUE" in a file of /proc or /etc, unquoted; false where
  * there is none. */
@@ -48,7 +48,7 @@ static int64_t file_number(const char *path) {
     return value;
 }
 
-/* ---- cpu, memory, system -----------------------------------------------------------------------*/
+/* ---- cpu, memory, system ----------------------------------------------------------------------*/
 
 /* aarch64 kernels name no CPU, only numbers; these are the ones beside NVIDIA GPUs.
  * Source: Arm's MIDR part numbers, as in the kernel's arch/arm64/include/asm/cputype.h. */
@@ -111,7 +111,7 @@ static json_t *kernel_release(const struct utsname *name) {
     return json_stringn(name->release, n);
 }
 
-/* ---- container ---------------------------------------------------------------------------------*/
+/* ---- container --------------------------------------------------------------------------------*/
 
 static bool env_set(const char *name) {
     const char *value = getenv(name);
@@ -138,7 +138,7 @@ static json_t *container_image(void) {
     return json_null();
 }
 
-/* ---- gpu ---------------------------------------------------------------------------------------*/
+/* ---- gpu --------------------------------------------------------------------------------------*/
 
 const char *facts_gpu_family(int64_t major, int64_t minor) {
     if (major == 7) return minor >= 5 ? "turing" : "volta";
@@ -227,7 +227,7 @@ enum status facts_put_gpus(json_t *facts, const struct nvml_report *report, stru
     return bad ? FAIL(e, ERR_MEMORY, "hardware facts") : OK;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------*/
+/* ---- the whole --------------------------------------------------------------------------------*/
 
 /* Names that nobody filled in become null, so that every fact stands in every file. */
 static enum status fill_unknown(json_t *facts, struct err *e) {
@@ -267,7 +267,7 @@ done:
     return st;
 }
 
-/* ---- fact files --------------------------------------------------------------------------------*/
+/* ---- fact files -------------------------------------------------------------------------------*/
 
 static bool has_kind(const json_t *value, enum fact_kind kind) {
     switch (kind) {

@@ -87,7 +87,7 @@ static bool is_null(const struct section *s, const char *key) {
     return !value || json_is_null(value);
 }
 
-/* ---- model -------------------------------------------------------------------------------------*/
+/* ---- model ------------------------------------------------------------------------------------*/
 
 static enum status read_rope(const struct section *model, struct rope_config *out) {
     struct section s = section_of(model, "rope", "model.rope");
@@ -119,7 +119,7 @@ static enum status read_model(const struct section *root, struct model_config *o
     return s.st;
 }
 
-/* ---- recipe ------------------------------------------------------------------------------------*/
+/* ---- recipe -----------------------------------------------------------------------------------*/
 
 /* In the order of enum recipe_kind. */
 static const char *const RECIPE_KINDS[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
@@ -188,7 +188,7 @@ static enum status read_recipe(const struct section *root, int64_t layers, struc
     return s.st;
 }
 
-/* ---- data --------------------------------------------------------------------------------------*/
+/* ---- data -------------------------------------------------------------------------------------*/
 
 static enum status read_paths(struct section *s, const json_t *list, struct data_options *out) {
     size_t n = json_is_array(list) ? json_array_size(list) : 1;
@@ -224,7 +224,7 @@ static enum status read_data(const struct section *root, struct data_options *ou
     return read_paths(&s, json_object_get(s.object, kind == 1 ? "path" : "paths"), out);
 }
 
-/* ---- training ----------------------------------------------------------------------------------*/
+/* ---- training ---------------------------------------------------------------------------------*/
 
 static enum status read_optimizer(const struct section *train, struct optimizer_options *out) {
     struct section s = section_of(train, "optimizer", "train.optimizer");
@@ -298,7 +298,7 @@ static enum status read_around(const struct section *root, struct run_options *o
     return s.st;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------*/
+/* ---- the whole --------------------------------------------------------------------------------*/
 
 static struct section root_of(const json_t *resolved, struct err *e) {
     struct section root = { resolved, "", OK, e };

@@ -73,7 +73,7 @@ static enum truth node_truth(const struct query_node *node, const json_t *facts)
     return take_left ? left : right;
 }
 
-/* ---- explanation -------------------------------------------------------------------------------*/
+/* ---- explanation ------------------------------------------------------------------------------*/
 
 static void format_bytes(double bytes, char *out, size_t size) {
     static const char *const UNITS[] = { "B", "KiB", "MiB", "GiB", "TiB" };

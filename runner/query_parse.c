@@ -45,7 +45,7 @@ const char *query_op_text(enum query_op op) {
     return "?";
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------*/
+/* ---- tokens -----------------------------------------------------------------------------------*/
 
 static enum status caret(const struct parser *p, const char *at, const char *what) {
     return FAIL(p->e, ERR_CONFIG, "hardware query: %s\n  %s\n  %*s^", what, p->text,
@@ -100,7 +100,7 @@ static bool token_is(const struct token *t, const char *word) {
            !strncmp(t->start, word, (size_t)t->length);
 }
 
-/* ---- values ------------------------------------------------------------------------------------*/
+/* ---- values -----------------------------------------------------------------------------------*/
 
 /* "80GiB" -> bytes; a plain number is itself. False where the text is neither. */
 static bool parse_number(const char *text, bool bytes, double *out) {
@@ -168,7 +168,7 @@ static enum status check_value(const struct parser *p, struct query_node *term,
     return caret(p, op->start, what);
 }
 
-/* ---- grammar -----------------------------------------------------------------------------------*/
+/* ---- grammar ----------------------------------------------------------------------------------*/
 
 static void node_free(struct query_node *node) {
     if (!node) return;

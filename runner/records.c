@@ -36,7 +36,7 @@ struct records {
     int64_t size[STREAM_COUNT];
 };
 
-/* ---- cutting back ------------------------------------------------------------------------------*/
+/* ---- cutting back -----------------------------------------------------------------------------*/
 
 /* Whether the line is a whole record of a step up to `last_step` (or of none, as telemetry's). */
 static bool keep_line(const char *line, ssize_t n, int64_t last_step) {
@@ -64,7 +64,7 @@ static enum status cut_back(const char *path, int64_t last_step, struct err *e) 
     return OK;
 }
 
-/* ---- open, close -------------------------------------------------------------------------------*/
+/* ---- open, close ------------------------------------------------------------------------------*/
 
 enum status records_open(const char *run_path, int64_t last_step, struct records **out,
                          struct err *e) {
@@ -89,7 +89,7 @@ void records_close(struct records *r) {
     free(r);
 }
 
-/* ---- filing ------------------------------------------------------------------------------------*/
+/* ---- filing -----------------------------------------------------------------------------------*/
 
 static enum status open_stream(struct records *r, int64_t i, struct err *e) {
     if (r->fd[i] >= 0) return OK;

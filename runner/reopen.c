@@ -11,7 +11,7 @@
 #include "runner/columns.h"
 #include "runner/inputs.h"
 
-/* ---- inputs ------------------------------------------------------------------------------------*/
+/* ---- inputs -----------------------------------------------------------------------------------*/
 
 enum status reopen_check(const struct run_dir *dir, const json_t *resolved, struct err *e) {
     struct inputs now;
@@ -30,7 +30,7 @@ enum status reopen_check(const struct run_dir *dir, const json_t *resolved, stru
     return OK;
 }
 
-/* ---- columns back to lines ---------------------------------------------------------------------*/
+/* ---- columns back to lines --------------------------------------------------------------------*/
 
 static json_t *value_json(const struct column *c, int64_t at) {
     double real;
@@ -92,7 +92,7 @@ static enum status restore_all(const struct run_dir *dir, struct err *e) {
     return OK;
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------*/
+/* ---- the rest ---------------------------------------------------------------------------------*/
 
 static enum status remove_made(const struct run_dir *dir, struct err *e) {
     static const char *const MADE[] = {

@@ -26,7 +26,7 @@ void run_time_now(char out[32]) {
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
-/* ---- lock --------------------------------------------------------------------------------------*/
+/* ---- lock -------------------------------------------------------------------------------------*/
 
 static enum status lock_path(char out[PATH_CAP], const char *run, struct err *e) {
     return path_join(out, run, "lock", e);
@@ -93,7 +93,7 @@ void run_dir_close(struct run_dir *dir) {
     dir->run = NULL;
 }
 
-/* ---- create, open ------------------------------------------------------------------------------*/
+/* ---- create, open -----------------------------------------------------------------------------*/
 
 static enum status make_directory(const char *path, struct err *e) {
     if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
@@ -168,7 +168,7 @@ enum status run_dir_open(const char *path, struct run_dir *out, struct err *e) {
     return st;
 }
 
-/* ---- files -------------------------------------------------------------------------------------*/
+/* ---- files ------------------------------------------------------------------------------------*/
 
 enum status run_dir_put(const struct run_dir *dir, const char *file, const json_t *value,
                         struct err *e) {

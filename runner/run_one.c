@@ -14,7 +14,7 @@
 #include "runner/run_log.h"
 #include "runner/version.h"
 
-/* ---- the record --------------------------------------------------------------------------------*/
+/* ---- the record -------------------------------------------------------------------------------*/
 
 static int64_t seed_of(const json_t *config) {
     return json_integer_value(json_object_get(json_object_get(config, "train"), "seed"));
@@ -91,7 +91,7 @@ static enum status write_origin(const struct run_settings *s, const struct run_d
     return OK;
 }
 
-/* ---- the end -----------------------------------------------------------------------------------*/
+/* ---- the end ----------------------------------------------------------------------------------*/
 
 static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
     snprintf(out->id, sizeof out->id, "%s", dir->id);
@@ -164,7 +164,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     return drive(s, &dir, request->run->config_json, out, e);
 }
 
-/* ---- resume ------------------------------------------------------------------------------------*/
+/* ---- resume -----------------------------------------------------------------------------------*/
 
 enum status run_resume(const struct run_settings *s, const char *path, struct run_outcome *out,
                        struct err *e) {

@@ -63,7 +63,7 @@ static void say(const struct watch *w, const char *what) {
     if (w->options->on_tick) w->options->on_tick(w->options->user, what);
 }
 
-/* ---- stopping ----------------------------------------------------------------------------------*/
+/* ---- stopping ---------------------------------------------------------------------------------*/
 
 static void signal_all(const struct watch *w, int signo) {
     for (int64_t i = 0; i < w->started; i++)
@@ -132,7 +132,7 @@ static void watch_clocks(struct watch *w) {
     }
 }
 
-/* ---- events ------------------------------------------------------------------------------------*/
+/* ---- events -----------------------------------------------------------------------------------*/
 
 static void take_error_event(struct watch *w, const json_t *event) {
     if (w->ended && w->out->end != ATTEMPT_SIGNAL && w->out->end != ATTEMPT_TIME_LIMIT) return;
@@ -196,7 +196,7 @@ static void take_events(struct watch *w, struct rank *rank) {
     }
 }
 
-/* ---- deaths ------------------------------------------------------------------------------------*/
+/* ---- deaths -----------------------------------------------------------------------------------*/
 
 /* The last line that the worker printed, for the error text; "" where there is none. */
 static void last_log_line(const struct watch *w, int64_t rank, char *out, size_t size) {
@@ -249,7 +249,7 @@ static bool all_gone(const struct watch *w) {
     return true;
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------*/
+/* ---- the loop ---------------------------------------------------------------------------------*/
 
 static enum status start_rank(struct watch *w, int64_t i, struct err *e) {
     char log[64];

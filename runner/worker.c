@@ -46,7 +46,7 @@ static int64_t now_us(void) {
 
 static bool speaks(const struct worker *w) { return w->options->rank == 0; }
 
-/* ---- building ----------------------------------------------------------------------------------*/
+/* ---- building ---------------------------------------------------------------------------------*/
 
 static enum status say_decisions(struct worker *w, struct err *e) {
     struct device_info info;
@@ -122,7 +122,7 @@ static enum status build(struct worker *w, struct err *e) {
     return restore(w, e);
 }
 
-/* ---- a step ------------------------------------------------------------------------------------*/
+/* ---- a step -----------------------------------------------------------------------------------*/
 
 static enum status save(struct worker *w, struct err *e) {
     struct checkpoint_info info;
@@ -196,7 +196,7 @@ static enum status train(struct worker *w, struct err *e) {
     return say_done(w->events, step, weights, step < w->run.train.steps, e);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------*/
+/* ---- the whole --------------------------------------------------------------------------------*/
 
 static void tear_down(struct worker *w) {
     free(w->fingerprints);

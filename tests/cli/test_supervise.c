@@ -20,7 +20,7 @@
 #include "runner/signals.h"
 #include "runner/supervise.h"
 
-/* ---- the stand-in ------------------------------------------------------------------------------*/
+/* ---- the stand-in -----------------------------------------------------------------------------*/
 
 static void put(const char *line) {
     size_t n = strlen(line);
@@ -91,7 +91,7 @@ static int stand_in(const char *behaviour, const char *rank) {
     return 0;
 }
 
-/* ---- the harness -------------------------------------------------------------------------------*/
+/* ---- the harness ------------------------------------------------------------------------------*/
 
 struct fixture {
     char runs[64], self[PATH_CAP];
@@ -162,7 +162,7 @@ static int64_t line_count(const struct fixture *f, const char *file) {
     return lines;
 }
 
-/* ---- cases -------------------------------------------------------------------------------------*/
+/* ---- cases ------------------------------------------------------------------------------------*/
 
 static void done_is_done(void **state) {
     struct attempt a = attempt(*state, "good", 1, 0, 0, 5);

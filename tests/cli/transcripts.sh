@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs every tests/cli/transcripts/*.txt and compares: commands stand behind "$ ", then what they print
-# on stdout, then on stderr behind "! ", then "? N" where the exit code N is not 0.
+# on stdout (an empty line as "."), then on stderr behind "! ", then "? N" where the exit code N is not 0.
 # UPDATE=1 writes the transcripts anew; read the difference before you commit it.
 set -u
 root=$PWD
@@ -18,14 +18,14 @@ replay() { # transcript on stdin
         echo "$line"
         (eval "${line#'$ '}") >"$out" 2>"$err" </dev/null
         code=$?
-        cat "$out"
+        sed 's/^$/./' "$out"
         sed 's/^/! /' "$err"
         if [ "$code" -ne 0 ]; then echo "? $code"; fi
     done
 }
 
 fp8lab() { "$FP8LAB" "$@"; }
-: "${TEST_TMP:=$(mktemp -d)}"
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$root/build/release/fp8lab}"
 export -f fp8lab
 unset NO_COLOR FORCE_COLOR
 for transcript in "$root"/tests/cli/transcripts/*.txt; do
