@@ -7,11 +7,13 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
         -Wno-unused-parameter
-# No fast-math anywhere, and no contraction: the reference's bits rest on it (kernels/cpu/README.md).
+# No fast-math anywhere, and no contraction: the reference's bits rest on it
+# (kernels/cpu/README.md).
 BASE_FLAGS := -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off -fno-strict-aliasing -g $(WARN)
 OPT_release := -O2
 OPT_debug   := -O0
-OPT_asan    := -O1 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+OPT_asan    := -O1 -fsanitize=address,undefined -fno-omit-frame-pointer \
+               -fno-sanitize-recover=undefined
 ifeq ($(OPT_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is unknown; use release, debug or asan)
 endif
@@ -42,7 +44,8 @@ $(BUILD)/fp8lab: $(BUILD)/runner/main.o $(ROOMS)
 # (DT_RPATH): unlike the new kind it also serves the libraries that libraries load.
 $(BUILD)/fp8lab-relocatable: $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(LIBS) -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib'
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(LIBS) \
+	    -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib'
 
 $(KERNELS_LIB): $(call objs,$(KERNELS_SRC))
 $(MODEL_LIB): $(call objs,$(MODEL_SRC))
@@ -62,8 +65,8 @@ $(BUILD)/%.o: %.c | $(BUILD)/found
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $<))) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
 
-# Two builds of a backend fit together only if they saw the same interface headers: their hash stands
-# in the operator table (kernels/backend.h).
+# Two builds of a backend fit together only if they saw the same interface headers: their hash
+# stands in the operator table (kernels/backend.h).
 GEN := $(BUILD)/gen
 $(GEN)/interface_hash.h: $(sort $(wildcard kernels/*.h))
 	@mkdir -p $(@D)
@@ -74,7 +77,8 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/backends.o: $(GEN)/interface_
 
 # What a run records about the program: the hash of all sources compiled in, which is one of a run's
 # inputs, and the commit they came from, where git knows it (a mounted tree may have another owner).
-SOURCES := $(sort $(wildcard kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/*.[ch] runner/*.lua))
+SOURCES := $(sort $(wildcard kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/*.[ch] \
+                             runner/*.lua))
 GIT     := git -c safe.directory='*'
 $(GEN)/sources.h: $(SOURCES)
 	@mkdir -p $(@D)
@@ -85,8 +89,8 @@ $(GEN)/sources.h: $(SOURCES)
 FLAGS_build_info := -I$(GEN)
 $(BUILD)/runner/build_info.o: $(GEN)/sources.h
 
-# The reference's loops are vectorised by the compiler. Errno and floating-point traps, which nothing
-# here reads, would keep loops with sqrt or a select from it. Neither flag changes a value.
+# The reference's loops are vectorised by the compiler. Errno and floating-point traps, which
+# nothing here reads, would keep loops with sqrt or a select from it. Neither flag changes a value.
 VECTORISED := adamw attention attention_bwd attention_pack embedding fill fingerprint gelu \
               isa_avx2 isa_avx512 isa_neon isa_portable lanes layernorm loss matmul matmul_pack qk \
               quantise reduce rmsnorm sink swiglu
@@ -95,32 +99,37 @@ $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-m
 # ---- tests ---------------------------------------------------------------------------------------
 # One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
 TEST_SRC  := $(wildcard tests/*/test_*.c)
-TEST_SH   := $(filter-out tests/support/%,$(wildcard tests/*/*.sh))
+TEST_SH   := $(filter-out tests/support/%,$(sort $(wildcard tests/*/*.sh)))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 # What these say does not depend on how the program was compiled.
 ifneq ($(CONFIG),release)
 TEST_SH := $(filter-out tests/house/% %/aarch64.sh,$(TEST_SH))
 endif
-test_names = $(patsubst %,$(CONFIG):%,$(basename $(filter %.c,$(1))) $(filter %.sh,$(1)))
+# Shell tests first: the longest are among them, and nothing should wait for one at the end.
+test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.c,$(1))))
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o %.a,$^) $(PKG_LIBS) $(if $(findstring /test_,$@),-lcmocka) $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o %.a,$^) $(PKG_LIBS) -lcmocka $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
 
 # The programs whose output is compared to the bit, here and on aarch64: model and kernels only, so
 # that a cross compiler needs no library.
 GOLDEN := $(patsubst tests/golden/%.c,$(BUILD)/golden/%,$(wildcard tests/golden/*.c))
-$(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o $(MODEL_LIB) $(KERNELS_LIB)
+$(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o \
+                   $(MODEL_LIB) $(KERNELS_LIB)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $(GOLDEN_LINK) -o $@ $^ -lm
 
 CROSS := aarch64-linux-gnu-
+# What reads and writes files, with libraries that the cross compiler does not have.
+FILES_SRC := $(addprefix model/,checkpoint.c digest.c identity.c safetensors.c)
 .PHONY: golden-aarch64
 golden-aarch64:
-	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS)gcc AR=$(CROSS)ar GOLDEN_LINK=-static golden-build
+	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS)gcc AR=$(CROSS)ar GOLDEN_LINK="-static -Wl,--no-warnings" \
+	    MODEL_SRC="$(filter-out $(FILES_SRC),$(MODEL_SRC))" golden-build
 .PHONY: golden-build
 golden-build: $(GOLDEN)
 	@:
@@ -147,7 +156,7 @@ test-build: golden-aarch64
 endif
 
 .PHONY: test
-test: test-setup ## set up, build and run the tests; CONFIG=asan: address and undefined sanitizers
+test: test-setup ## set up, build and run the tests (CONFIG=asan: under the sanitizers)
 	+@$(AGAIN) test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
 
@@ -155,7 +164,8 @@ test: test-setup ## set up, build and run the tests; CONFIG=asan: address and un
 ci: test-setup
 	+@$(AGAIN) test-build
 	+@$(AGAIN) CONFIG=asan test-build
-	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
+	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) \
+	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
 
 .PHONY: arrows
 arrows: $(BUILD)/fp8lab ## check who may include whom, and that nothing below main keeps state
@@ -173,10 +183,11 @@ demo: ## set up, build, train the quick start in four recipes on real text, and 
 	@containers/export_text.sh data/quickstart.txt
 	@$(BUILD)/fp8lab data data/quickstart.txt
 	@$(BUILD)/fp8lab run experiments/quickstart.lua
+	@echo 'fp8lab is $(BUILD)/fp8lab here; to call it by name: PATH=$$PWD/$(BUILD):$$PATH' >&2
 
 # ---- the rest ------------------------------------------------------------------------------------
 .PHONY: dist
-dist: $(BUILD)/fp8lab-relocatable ## a folder that runs elsewhere: dist/fp8lab, with its own libraries
+dist: $(BUILD)/fp8lab-relocatable ## lay out dist/fp8lab, which runs elsewhere, libraries included
 	@containers/dist.sh $< dist/fp8lab
 
 .PHONY: info

@@ -18,7 +18,8 @@ found "compiler" "$(version_of "${CC:-gcc}")" "nothing can be built: make setup"
 found "OpenMP" "$(echo 'int main(void){return 0;}' |
     "${CC:-gcc}" -fopenmp -x c -o /dev/null - 2>/dev/null && echo "-fopenmp")" "cannot be linked"
 for package in "$@"; do
-    found "$package" "$(pkg-config --modversion "$package" 2>/dev/null)" "nothing can be built: make setup"
+    found "$package" "$(pkg-config --modversion "$package" 2>/dev/null)" \
+        "nothing can be built: make setup"
 done
 echo "Backends"
 row "✓" "cpu" "the reference, always built"

@@ -59,6 +59,7 @@ run_one() {
     fi
     seconds=$(awk -v ns="$(($(date +%s%N) - start))" 'BEGIN { printf "%.1f", ns / 1e9 }')
     echo "$counts" >"$log.count"
+    # shellcheck disable=SC2086  # three numbers
     report "$1" "$log" "$rc" "$seconds" $counts
 }
 
@@ -75,7 +76,8 @@ report() {
         if [ "$failed" != 0 ]; then
             [ "$rc" != 124 ] || echo "      stopped after $TEST_TIMEOUT s"
             echo "      exit code $rc, log $log:"
-            grep -v -E '^\[( RUN |       OK |=+\]|-+\]|  PASSED )' "$log" | tail -25 | sed 's/^/      | /'
+            grep -v -E '^\[( RUN |       OK |=+\]|-+\]|  PASSED )' "$log" | tail -25 |
+                sed 's/^/      | /'
         elif [ "$skipped" != 0 ]; then
             grep -i skip "$log" | grep -v -E '^\[ RUN' | sort -u | tail -3 | sed 's/^/      | /'
         fi
@@ -95,8 +97,7 @@ for config in release debug asan; do
     rm -rf "build/$config/test-log"
 done
 started=$(date +%s)
-printf '%s\0' "$@" | xargs -0 -n 1 -P "$JOBS" "$0" --one
-if [ $? -ne 0 ]; then
+if ! printf '%s\0' "$@" | xargs -0 -n 1 -P "$JOBS" "$0" --one; then
     echo "tests/run.sh: the harness itself failed" >&2
     exit 2
 fi

@@ -5,8 +5,9 @@
 set -eu
 here=$(dirname "$0")
 venv=build/venv
-if ! [ -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import bagit, rocrate, rocrate_validator' 2>/dev/null; then
-    echo "SKIPPED, nothing checked: $venv lacks bagit, rocrate or roc-validator (make test sets it up)"
+if ! [ -x "$venv/bin/python" ] ||
+    ! "$venv/bin/python" -c 'import bagit, rocrate, rocrate_validator' 2>/dev/null; then
+    echo "SKIPPED, nothing checked: $venv lacks bagit, rocrate or roc-validator (see make test)"
     exit 77
 fi
 if ! command -v zstd >/dev/null; then

@@ -6,7 +6,7 @@ emulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64)
 for golden in tests/golden/*.txt; do
     program=$(basename "$golden" .txt)
     if [ -z "$emulator" ] || [ ! -x "build/aarch64/golden/$program" ]; then
-        echo "SKIP golden values on aarch64: no cross compiler or emulator (containers/install.sh cross)"
+        echo "SKIP: no cross compiler or emulator for aarch64 (containers/install.sh cross)"
         exit 77
     fi
     if OMP_NUM_THREADS=2 "$emulator" "build/aarch64/golden/$program" >"$TEST_TMP/$program" &&

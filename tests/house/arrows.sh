@@ -18,7 +18,7 @@ fail() {
 # target keeps its quotes or angle brackets.
 includes() {
     grep -nHE '^[[:space:]]*#[[:space:]]*include' "$@" /dev/null |
-        sed -E 's/^([^:]*:[0-9]+):[[:space:]]*#[[:space:]]*include[[:space:]]*([<"][^>"]*[>"]).*/\1:\2/'
+        sed -E 's/^([^:]*:[0-9]+):[ \t]*#[ \t]*include[ \t]*([<"][^>"]*[>"]).*/\1:\2/'
 }
 
 # room NAME GLOBS... -- ALLOWED-REGEX: all quoted includes of the files must match the regex.
@@ -39,7 +39,8 @@ room() {
 # kernels/*.h is the interface; what a backend keeps to itself lies in its folder.
 iface='kernels/[a-z0-9_]+\.h'
 room "the kernel interface" kernels/*.[ch] -- "$iface"
-room "kernels/cpu" kernels/cpu/*.[ch] -- "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|interface_hash\.h)"
+room "kernels/cpu" kernels/cpu/*.[ch] -- \
+    "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|interface_hash\.h)"
 room "kernels/cuda" kernels/cuda/*.{c,h,cu,cuh} -- \
     "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|interface_hash\.h)"
 room "model" model/*.[ch] -- "(model/[a-z0-9_]+\.h|$iface)"
@@ -83,7 +84,8 @@ if [ -z "${1:-}" ]; then
         while read -r section name; do
             fail "${object#"$build"/}: '$name' is file-scope mutable state ($section)"
         done < <(objdump -t "$object" 2>/dev/null |
-            awk 'NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ && $(NF-2) !~ /^\.data\.rel\.ro/ &&
+            awk 'NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ &&
+                 $(NF-2) !~ /^\.data\.rel\.ro/ &&
                  $NF !~ /^\./ && $NF !~ /^__/ { print $(NF-2), $NF }')
     done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' 2>/dev/null)
 fi

@@ -9,11 +9,13 @@ write_clean() {
     rm -rf "$tree"
     mkdir -p "$tree"/{kernels/cpu,model,runner}
     echo '#include <stdint.h>' >"$tree/kernels/base.h"
-    printf '#include <omp.h>\n#include <immintrin.h>\n#include "kernels/base.h"\n' >"$tree/kernels/cpu/matmul.c"
+    printf '#include <omp.h>\n#include <immintrin.h>\n#include "kernels/base.h"\n' \
+        >"$tree/kernels/cpu/matmul.c"
     printf '#include "kernels/base.h"\n#include "model/train.h"\n' >"$tree/model/train.c"
     printf '#include <lua.h>\n#include "model/train.h"\n' >"$tree/runner/script.c"
     echo '#include "kernels/cpu/cpu_backend.h"' >"$tree/runner/backends.c"
-    printf '/* exit(1) belongs to main */\nint f(void) { return at_exit(x.exit(1)); }\n' >"$tree/runner/cli.c"
+    printf '/* exit(1) belongs to main */\nint f(void) { return at_exit(x.exit(1)); }\n' \
+        >"$tree/runner/cli.c"
     echo 'int main(void) { exit(1); }' >"$tree/runner/main.c"
 }
 
@@ -33,11 +35,14 @@ violation() {
 
 write_clean
 tests/house/arrows.sh "$tree" || failed=1
-violation kernels/base.h '#include "model/train.h"' 'the kernel interface may not include "model/train.h"'
+violation kernels/base.h '#include "model/train.h"' \
+    'the kernel interface may not include "model/train.h"'
 violation kernels/base.h '#include "kernels/cpu/cpu.h"' 'may not include "kernels/cpu/cpu.h"'
 violation kernels/base.h '#include <cuda_runtime.h>' 'may not include <cuda_runtime.h>'
-violation kernels/cpu/matmul.c '#include "runner/cli.h"' 'kernels/cpu may not include "runner/cli.h"'
-violation kernels/cpu/matmul.c '#  include "../../model/train.h"' 'may not include "../../model/train.h"'
+violation kernels/cpu/matmul.c '#include "runner/cli.h"' \
+    'kernels/cpu may not include "runner/cli.h"'
+violation kernels/cpu/matmul.c '#  include "../../model/train.h"' \
+    'may not include "../../model/train.h"'
 violation kernels/cpu/matmul.c '#include <jansson.h>' 'kernels may not include <jansson.h>'
 violation model/train.c '#include "kernels/cpu/cpu_backend.h"' 'model may not include'
 violation model/train.c '#include "runner/cli.h"' 'model may not include'

@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/export_text.sh: the same bytes twice, an existing file is kept, and a fallback where the
-# package is missing.
+# containers/export_text.sh: the same bytes twice, an existing file is kept, and a fallback where
+# the package is missing.
 set -u
 failed=0
 text=$TEST_TMP/text

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every header compiles alone, as C11, without a warning; those of the operator interface as C++ too,
-# since the CUDA backend includes them. A header without an include guard is a body that others
+# Every header compiles alone, as C11, without a warning; those of the operator interface as C++
+# too, since the CUDA backend includes them. A header without an include guard is a body that others
 # include after some definitions; those are named, so that a forgotten guard is seen.
 set -u
 failed=0

@@ -44,7 +44,8 @@ called() {
     fi
 }
 
-all=(gcc libc6-dev make pkg-config liblua5.4-dev libarchive-dev libjansson-dev libssl-dev libpcre2-dev)
+all=(gcc libc6-dev make pkg-config liblua5.4-dev libarchive-dev libjansson-dev
+    libssl-dev libpcre2-dev)
 machine 0 "${all[@]}"
 expect 0 "" build
 [ ! -e "$TEST_TMP/calls" ] || { echo "all was present, and apt-get was called"; failed=1; }

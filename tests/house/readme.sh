@@ -35,7 +35,8 @@ for target in $targets; do
     make -n "$target" >/dev/null 2>&1 || fail "make $target: no rule"
 done
 
-for path in $(grep -oE '`[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*`' README.md | tr -d '`' | grep -v '^runs/'); do
+for path in $(grep -oE '`[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*`' README.md | tr -d '`' |
+    grep -v '^runs/'); do
     [ -e "$path" ] || fail "README: no such path: $path"
 done
 for room in experiments runner model kernels kernels/cpu containers tests; do
