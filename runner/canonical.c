@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a growing text --------------------------------------------------------------------------- */
+/* ---- a growing text -------------------------------------------------------------------------- */
 void text_add(struct text *t, const char *bytes, size_t n) {
     if (t->failed) return;
     if (t->size + n + 1 > t->capacity) {
@@ -33,7 +33,7 @@ void text_free(struct text *t) {
     *t = (struct text){ 0 };
 }
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------ */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 /* Length of the valid sequence at s (1 to 4), or 0. Overlong forms, surrogates and code points
  * beyond U+10FFFF are invalid (RFC 3629). */
 static size_t utf8_sequence(const unsigned char *s, size_t n) {
@@ -60,7 +60,7 @@ size_t utf8_valid_prefix(const char *s, size_t n) {
     return at;
 }
 
-/* ---- scalars ---------------------------------------------------------------------------------- */
+/* ---- scalars --------------------------------------------------------------------------------- */
 static void add_escaped(struct text *t, unsigned char c) {
     static const char SHORT[] = { ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
                                   ['\r'] = 'r', ['"'] = '"', ['\\'] = '\\' };
@@ -113,7 +113,7 @@ void canonical_add_double(struct text *t, double d) {
     if (!strpbrk(form, ".e")) text_puts(t, ".0");
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 enum { DEPTH_MAX = 128 };
 
 static int compare_keys(const void *a, const void *b) {

@@ -22,9 +22,9 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
         if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
         cli_warn(cli, "%s", text ? text : x->text);
         free(text);
-        json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:s, s:s}", "where", x->where, "line",
-                                              x->line, "column", x->column, "key", x->key, "text",
-                                              x->text));
+        json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:s, s:s}", "where", x->where,
+                                              "line", x->line, "column", x->column, "key", x->key,
+                                              "text", x->text));
     }
     if (cli->json) {
         json_t *object = json_pack("{s:s, s:b, s:o}", "schema", "fp8lab.check/1", "ok", 0, "errors",
@@ -65,8 +65,8 @@ static long long int_at(const json_t *object, const char *section, const char *k
 static void print_table(const struct cli *cli, const struct resolution *r) {
     cli_out(cli, "%s%s%s%s\n", r->name, *r->about ? ": " : "", r->about,
             r->smoke ? " [smoke]" : "");
-    cli_out(cli, "%-48s %-15s %7s %7s %8s %8s %10s\n", "run", "recipe", "layers", "width", "seq_len",
-            "steps", "config");
+    cli_out(cli, "%-48s %-15s %7s %7s %8s %8s %10s\n", "run", "recipe", "layers", "width",
+            "seq_len", "steps", "config");
     for (int64_t i = 0; i < r->run_count; i++) {
         const json_t *c = r->runs[i].config_json;
         cli_out(cli, "%-48s %-15s %7lld %7lld %8lld %8lld %10.8s\n", r->runs[i].name,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- tokens ----------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 void lua_lexer_start(struct lua_lexer *x, const char *source, size_t bytes) {
     *x = (struct lua_lexer){ .at = source, .end = source + bytes, .line_start = source, .line = 1 };
     if (bytes && *source == '#') /* a first line of the shell's */
@@ -132,7 +132,7 @@ bool lua_token_is(const struct lua_token *t, const char *text) {
            memcmp(t->at, text, t->bytes) == 0;
 }
 
-/* ---- constructors ----------------------------------------------------------------------------- */
+/* ---- constructors ---------------------------------------------------------------------------- */
 enum { NESTING_MAX = 64 };
 
 struct reader {

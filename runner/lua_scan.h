@@ -8,7 +8,7 @@
 
 #include "runner/pool.h"
 
-/* ---- tokens ----------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 enum lua_token_type { LUA_TOKEN_END, LUA_TOKEN_NAME, LUA_TOKEN_NUMBER, LUA_TOKEN_STRING,
                       LUA_TOKEN_SYMBOL };
 
@@ -29,7 +29,7 @@ void lua_lexer_start(struct lua_lexer *lexer, const char *source, size_t bytes);
 struct lua_token lua_lexer_next(struct lua_lexer *lexer);
 bool lua_token_is(const struct lua_token *t, const char *text);
 
-/* ---- constructors ----------------------------------------------------------------------------- */
+/* ---- constructors ---------------------------------------------------------------------------- */
 struct lua_constructor;
 
 struct lua_entry {

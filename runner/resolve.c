@@ -9,7 +9,7 @@
 #include "runner/run_files.h"
 #include "runner/script.h"
 
-/* ---- where the shared presets are ------------------------------------------------------------- */
+/* ---- where the shared presets are ------------------------------------------------------------ */
 /* experiments/lib of the working directory, else that of the source tree or installation the
  * executable is in. "" when there is none: scripts that need no preset still work. */
 static void find_lib(char out[PATH_CAP]) {
@@ -26,7 +26,7 @@ static void find_lib(char out[PATH_CAP]) {
     out[0] = '\0';
 }
 
-/* ---- reading the child's report --------------------------------------------------------------- */
+/* ---- reading the child's report -------------------------------------------------------------- */
 static char *copy_text(const json_t *object, const char *key) {
     return strdup(json_text(object, key, ""));
 }
@@ -129,7 +129,7 @@ static enum status read_runs(const json_t *result, struct resolution *out, struc
     return OK;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 enum status resolve_experiment(const struct resolve_options *options, struct resolution *out,
                                struct err *e) {
     char lib[PATH_CAP];

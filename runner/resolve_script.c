@@ -10,7 +10,7 @@
 
 static const char *const GEMMS[] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
 
-/* ---- layers = function(index, gemm, count) ---------------------------------------------------- */
+/* ---- layers = function(index, gemm, count) --------------------------------------------------- */
 /* What the function says about one GEMM, as a recipe, or NULL for the run's own. */
 static struct value *call_layers(struct script *s, const struct value *function, int64_t index,
                                  const char *gemm, int64_t count) {
@@ -52,7 +52,7 @@ static void resolve_layers(struct script *s, struct value *experiment) {
     value_set(p, recipe, "layers", list, layers->place);
 }
 
-/* ---- one run ---------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 /* A script says time_limit = "1h56m"; the configuration says time_limit_s = 6960. */
 static void name_time_limit(struct pool *p, struct value *train) {
     struct value_member *m = value_member(train, "time_limit");
@@ -68,7 +68,8 @@ static struct value *resolve_run(struct script *s, const struct suite_run *run, 
     resolve_layers(s, config);
     name_time_limit(&s->pool, value_get(config, "train"));
     struct place none = { 0 };
-    value_set(&s->pool, config, "schema", value_string(&s->pool, "fp8lab.experiment/1", none), none);
+    struct value *schema = value_string(&s->pool, "fp8lab.experiment/1", none);
+    value_set(&s->pool, config, "schema", schema, none);
     return config;
 }
 
@@ -83,7 +84,7 @@ static void write_run(struct text *out, struct script *s, const struct suite_run
     text_puts(out, "}");
 }
 
-/* ---- the script ------------------------------------------------------------------------------- */
+/* ---- the script ------------------------------------------------------------------------------ */
 static bool made_by_api(struct script *s) {
     bool ours = false;
     if (!lua_istable(s->L, 1) || !script_push_origin(s->L, 1)) return false;

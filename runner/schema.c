@@ -16,7 +16,7 @@ const struct field *schema_field(const struct schema *schema, const char *key) {
     return NULL;
 }
 
-/* ---- the name that was meant ------------------------------------------------------------------ */
+/* ---- the name that was meant ----------------------------------------------------------------- */
 enum { NAMES_MAX = 64, DEPTH_MAX = 6 };
 
 static int64_t field_names(const struct schema *schema, const char *names[NAMES_MAX]) {
@@ -79,7 +79,7 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     }
 }
 
-/* ---- applying --------------------------------------------------------------------------------- */
+/* ---- applying -------------------------------------------------------------------------------- */
 static struct value *apply_field(struct diagnostics *d, const struct field *f,
                                  const struct value *v, const char *path) {
     bool off = v->type == VALUE_NULL || (v->type == VALUE_BOOL && !v->b) ||
@@ -135,7 +135,7 @@ static struct value *initial_value(struct diagnostics *d, const struct field *f,
     return NULL;
 }
 
-/* Positional items become the member they stand for: text { "a.txt" } is { paths = { "a.txt" } }. */
+/* Positional items become the member they stand for: text { "a" } is text { paths = { "a" } }. */
 static const struct value *name_items(struct diagnostics *d, const struct schema *schema,
                                       const struct value *v, const char *path) {
     const struct value *given = schema->items_key ? value_get(v, schema->items_key) : NULL;
@@ -213,7 +213,7 @@ struct value *schema_apply_variant(struct diagnostics *d, const struct schema *c
     return NULL;
 }
 
-/* ---- paths ------------------------------------------------------------------------------------ */
+/* ---- paths ----------------------------------------------------------------------------------- */
 const char *schema_expand_path(struct pool *p, const char *path) {
     static const char *const SECTIONS[] = { "train", "model", "recipe" };
     size_t n = strcspn(path, ".");

@@ -49,9 +49,9 @@ extern const struct schema *const SCHEMA_RECIPES[];
 /* A recipe within `layers`: the same keys, without those that concern the whole model. */
 extern const struct schema *const SCHEMA_LAYER_RECIPES[];
 
-/* The table `v` with every key of the schema, typed, defaults filled in; keys without a default stay
- * absent. Whatever does not fit is in `d`, and its key absent from the result. `path` is the path of
- * v ("" for the whole). */
+/* The table `v` with every key of the schema, typed, defaults filled in; keys without a default
+ * stay absent. Whatever does not fit is in `d`, and its key absent from the result. `path` is the
+ * path of v ("" for the whole). */
 struct value *schema_apply(struct diagnostics *d, const struct schema *schema,
                            const struct value *v, const char *path);
 /* The same for a table told apart by its constructor. NULL when it is none of them. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- reading what may be missing -------------------------------------------------------------- */
+/* ---- reading what may be missing ------------------------------------------------------------- */
 static bool get_int(const struct value *table, const char *key, int64_t *out) {
     const struct value *v = value_get(table, key);
     if (!v || v->type != VALUE_INT) return false;
@@ -21,7 +21,7 @@ static void set_int(struct diagnostics *d, struct value *table, const char *key,
     value_set(d->pool, table, key, value_int(d->pool, i, table->place), table->place);
 }
 
-/* ---- model ------------------------------------------------------------------------------------ */
+/* ---- model ----------------------------------------------------------------------------------- */
 static void derive_heads(struct diagnostics *d, struct value *model) {
     int64_t width, heads, kv_heads, head_dim;
     if (!get_int(model, "heads", &heads)) return;
@@ -72,7 +72,7 @@ static void derive_positions(struct diagnostics *d, struct value *model) {
                         "high_freq_factor %g must be above low_freq_factor %g", high->f, low->f);
 }
 
-/* ---- training --------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 static void derive_schedule(struct diagnostics *d, struct value *train) {
     struct value *schedule = value_get(train, "schedule");
     const struct value *kind = value_get(schedule, "kind");
@@ -122,8 +122,8 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
                         "... }");
 }
 
-/* Tokens are evaluated on a file of their own, or on the tail of the one they train on: a hundredth,
- * as Megatron's usual split 99,1,0 has it. */
+/* Tokens are evaluated on a file of their own, or on the tail of the one they train on: a
+ * hundredth, as Megatron's usual split 99,1,0 has it. */
 static void derive_holdout(struct diagnostics *d, struct value *data) {
     const struct value *eval_path = value_get(data, "eval_path");
     const struct value *holdout = value_get(data, "holdout");
@@ -150,18 +150,20 @@ static void check_data(struct diagnostics *d, const struct value *experiment) {
                         "%" PRId64, vocab);
 }
 
-/* ---- recipes ---------------------------------------------------------------------------------- */
+/* ---- recipes --------------------------------------------------------------------------------- */
 /* Which constant sets and formats some project defines for a kind. */
 static const struct {
     const char *kind, *constants, *why_constants, *formats, *why_format;
 } DEFINED[] = {
     { "fp8.delayed", "te", "only TransformerEngine defines delayed scaling", "hybrid e4m3", "" },
-    { "fp8.tensorwise", "te torchao", "DeepSeek's constants are per block; fp8.blockwise takes them",
+    { "fp8.tensorwise", "te torchao",
+      "DeepSeek's constants are per block; fp8.blockwise takes them",
       "hybrid e4m3", "" },
     { "fp8.rowwise", "torchao", "torchao alone defines rowwise scaling", "e4m3",
       "torchao's rowwise recipe uses E4M3 for every operand" },
     { "fp8.blockwise", "te deepseek",
-      "torchao's constants are for whole tensors and rows; fp8.tensorwise and fp8.rowwise take them",
+      "torchao's constants are for whole tensors and rows; fp8.tensorwise and fp8.rowwise take "
+      "them",
       "hybrid e4m3", "" },
     { "fp8.mxfp8", "te", "MXFP8's scales have no other constants than the E8M0 rounding", "e4m3",
       "MXFP8 is E4M3 forward and backward (E5M2 gradients were found to be worse)" },
@@ -179,17 +181,17 @@ static void check_defined(struct diagnostics *d, const struct value *recipe, con
                           const char *path) {
     const struct value *constants = value_get(recipe, "constants");
     const struct value *format = value_get(recipe, "format");
-    for (size_t i = 0; i < sizeof DEFINED / sizeof *DEFINED; i++) {
-        if (strcmp(DEFINED[i].kind, kind) != 0) continue;
-        if (constants && !has_word(DEFINED[i].constants, constants->string))
-            diagnostics_add(d, place_of(recipe, "constants"), schema_path(d->pool, path, "constants"),
-                            "%s has no constants \"%s\": %s", kind, constants->string,
-                            DEFINED[i].why_constants);
-        if (format && !has_word(DEFINED[i].formats, format->string))
-            diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
-                            "%s has no format \"%s\": %s; leave format out", kind, format->string,
-                            DEFINED[i].why_format);
-    }
+    size_t i = 0, count = sizeof DEFINED / sizeof *DEFINED;
+    while (i < count && strcmp(DEFINED[i].kind, kind) != 0) i++;
+    if (i == count) return; /* bf16 and f32 have neither */
+    if (constants && !has_word(DEFINED[i].constants, constants->string))
+        diagnostics_add(d, place_of(recipe, "constants"), schema_path(d->pool, path, "constants"),
+                        "%s has no constants \"%s\": %s", kind, constants->string,
+                        DEFINED[i].why_constants);
+    if (format && !has_word(DEFINED[i].formats, format->string))
+        diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
+                        "%s has no format \"%s\": %s; leave format out", kind, format->string,
+                        DEFINED[i].why_format);
 }
 
 static void check_blockwise(struct diagnostics *d, struct value *recipe, const char *path) {
@@ -205,10 +207,11 @@ static void check_blockwise(struct diagnostics *d, struct value *recipe, const c
                         "DeepSeek's blockwise recipe is E4M3 for every operand; use format = "
                         "\"e4m3\", or constants = \"te\" for hybrid");
     const struct value *accumulate = value_get(recipe, "accumulate");
+    const char *below = schema_path(d->pool, path, "accumulate");
     for (int i = 0; i < 3; i++)
         if (value_is(value_get(accumulate, GEMMS[i]), "fast"))
             diagnostics_add(d, place_of(accumulate, GEMMS[i]),
-                            schema_path(d->pool, schema_path(d->pool, path, "accumulate"), GEMMS[i]),
+                            schema_path(d->pool, below, GEMMS[i]),
                             "blockwise scaling applies a scale every 128 products, so its "
                             "accumulation is always \"split\"");
 }
@@ -239,7 +242,7 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
                         " layers in FP8; use bf16 {} for that", first, last, layers);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* ---- all of them ----------------------------------------------------------------------------- */
 void schema_rules(struct diagnostics *d, struct value *experiment) {
     struct value *model = value_get(experiment, "model"), *train = value_get(experiment, "train");
     struct value *recipe = value_get(experiment, "recipe");

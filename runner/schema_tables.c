@@ -1,6 +1,6 @@
-/* The rows of everything but the recipes. A default in `initial` is fixed; one that depends on other
- * keys (kv_heads, head_dim, schedule.decay, ...) is derived in schema_rules.c. Where a range has no
- * reason of its own it is there so that sizes computed from it stay far inside int64_t. */
+/* The rows of everything but the recipes. A default in `initial` is fixed; one that depends on
+ * other keys (kv_heads, head_dim, schedule.decay, ...) is derived in schema_rules.c. Where a range
+ * has no reason of its own it is there so that sizes computed from it stay far inside int64_t. */
 #include <math.h>
 
 #include "runner/schema.h"
@@ -25,7 +25,7 @@
 
 static const double STEPS_MAX = 1e9, ROWS_MAX = 1 << 20;
 
-/* ---- hardware --------------------------------------------------------------------------------- */
+/* ---- hardware -------------------------------------------------------------------------------- */
 static const struct field HARDWARE[] = {
     STRING("query", 4096, NULLABLE),
     INT("gpus", 1, 1024, INITIAL("1")),
@@ -33,7 +33,7 @@ static const struct field HARDWARE[] = {
 };
 static const struct schema SCHEMA_HARDWARE = { "hardware", HARDWARE, NULL };
 
-/* ---- model ------------------------------------------------------------------------------------ */
+/* ---- model ----------------------------------------------------------------------------------- */
 /* Llama 3.1's constants; original_seq_len is what the model was first trained with. */
 static const struct field ROPE_SCALING[] = {
     FLOAT("factor", 1, 1024, REQUIRED),
@@ -72,7 +72,7 @@ static const struct field MODEL[] = {
 };
 static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
 
-/* ---- data ------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 static const struct field TEXT_DATA[] = {
     { .key = "paths", .type = FIELD_STRINGS, .min = 1, .max = 4096, .flags = FIELD_REQUIRED },
     FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
@@ -95,7 +95,7 @@ static const struct schema SCHEMA_SYNTHETIC = { "synthetic", SYNTHETIC_DATA, NUL
 static const struct schema *const DATA_KINDS[] = { &SCHEMA_TEXT, &SCHEMA_TOKENS, &SCHEMA_SYNTHETIC,
                                                    NULL };
 
-/* ---- training --------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 static const struct field ADAMW[] = {
     FLOAT("lr", 0, 100, INITIAL("3e-4"), .flags = FIELD_ABOVE_MIN),
     { .key = "betas", .type = FIELD_FLOATS, .min = 0, .max = 1, .length = 2,
@@ -141,7 +141,7 @@ static const struct field TRAIN[] = {
 };
 static const struct schema SCHEMA_TRAIN = { "train", TRAIN, NULL };
 
-/* ---- watching --------------------------------------------------------------------------------- */
+/* ---- watching -------------------------------------------------------------------------------- */
 static const struct field EVAL[] = {
     INT("every", 1, STEPS_MAX, REQUIRED), /* steps */
     INT("batches", 1, 1e6, INITIAL("8")), /* micro-batches */
@@ -162,7 +162,7 @@ static const struct schema SCHEMA_EVAL = { "eval", EVAL, NULL };
 static const struct schema SCHEMA_CHECKPOINT = { "checkpoint", CHECKPOINT, NULL };
 static const struct schema SCHEMA_TRACE = { "trace", TRACE, NULL };
 
-/* ---- the experiment --------------------------------------------------------------------------- */
+/* ---- the experiment -------------------------------------------------------------------------- */
 static const struct field EXPERIMENT[] = {
     { .key = "name", .type = FIELD_NAME, .min = 1, .max = 80, .flags = FIELD_REQUIRED },
     { .key = "about", .type = FIELD_STRING, .max = 400, .initial = "" },

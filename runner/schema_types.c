@@ -9,7 +9,7 @@
 #include "runner/nearest.h"
 #include "runner/schema_env.h"
 
-/* ---- what was expected ------------------------------------------------------------------------ */
+/* ---- what was expected ----------------------------------------------------------------------- */
 static const char *number_text(struct pool *p, double d, bool integer) {
     return integer ? pool_format(p, "%" PRId64, (int64_t)d) : pool_format(p, "%g", d);
 }
@@ -74,7 +74,7 @@ static struct value *mismatch(struct diagnostics *d, const struct field *f, cons
     return NULL;
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 /* Reads VALUE_TEXT as a number; anything else comes back as it is. */
 static const struct value *read_number(struct pool *p, const struct value *v) {
     if (v->type != VALUE_TEXT) return v;
@@ -113,7 +113,7 @@ static struct value *typed_float(struct diagnostics *d, const struct field *f,
     return value_float(d->pool, x == 0 ? 0.0 : x, v->place); /* -0 is 0 */
 }
 
-/* ---- durations -------------------------------------------------------------------------------- */
+/* ---- durations ------------------------------------------------------------------------------- */
 /* "1h56m", "90s", "2d": whole numbers with falling units. -1 when it is none. */
 static int64_t duration_s(const char *text) {
     static const struct { char unit; int64_t s; } UNITS[] = {
@@ -146,7 +146,7 @@ static struct value *typed_duration(struct diagnostics *d, const struct field *f
     return value_int(d->pool, s, v->place);
 }
 
-/* ---- strings ---------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------- */
 static bool name_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
@@ -184,7 +184,7 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
     return NULL;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------ */
+/* ---- lists ----------------------------------------------------------------------------------- */
 /* "0.9,0.95" as the list it stands for. */
 static const struct value *read_list(struct pool *p, const struct value *v) {
     if (v->type != VALUE_TEXT) return v;
@@ -219,7 +219,7 @@ static struct value *typed_list(struct diagnostics *d, const struct field *f,
     return out;
 }
 
-/* ---- one value -------------------------------------------------------------------------------- */
+/* ---- one value ------------------------------------------------------------------------------- */
 struct value *schema_typed(struct diagnostics *d, const struct field *f, const struct value *v,
                            const char *path) {
     switch (f->type) {

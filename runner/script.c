@@ -20,7 +20,7 @@
 
 enum { REPORT_MAX = 64 << 20 };
 
-/* ---- the child: evaluates, reports, leaves by _exit ------------------------------------------- */
+/* ---- the child: evaluates, reports, leaves by _exit ------------------------------------------ */
 struct evaluation {
     const struct script_task *task;
     const char *directory; /* of the script */
@@ -162,7 +162,7 @@ _Noreturn static void child_main(const struct script_task *task, const char *dir
     _exit(st == OK ? 0 : 1);
 }
 
-/* ---- the parent ------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 static int64_t now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

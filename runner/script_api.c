@@ -8,7 +8,7 @@
 #include "runner/script_api.h"
 #include "runner/script_state.h"
 
-/* Address is the registry key of the table: tagged table -> { kind =, { file, line, callee }, ... } */
+/* Its address is the registry key of a table: what we made -> { kind =, { file, line, callee } } */
 static const char ORIGINS[] = "fp8lab.origins";
 
 bool script_push_origin(lua_State *L, int index) {
@@ -64,8 +64,8 @@ static void inherit_origin(lua_State *L, int index) {
     lua_pop(L, 2);
 }
 
-/* Copies the fields of the table at `from` into the one at `to`; plain tables that stand in both are
- * merged when `deep`. [-0, +0, raises] */
+/* Copies the fields of the table at `from` into the one at `to`; plain tables that stand in both
+ * are merged when `deep`. [-0, +0, raises] */
 static void copy_fields(lua_State *L, int from, int to, bool deep) {
     from = lua_absindex(L, from);
     to = lua_absindex(L, to);
@@ -94,7 +94,7 @@ static void copy_fields(lua_State *L, int from, int to, bool deep) {
     }
 }
 
-/* ---- constructors ----------------------------------------------------------------------------- */
+/* ---- constructors ---------------------------------------------------------------------------- */
 /* The __call of a word. Upvalues: kind, callee. [-n, +1, raises] */
 static int construct(lua_State *L) {
     const char *kind = lua_tostring(L, lua_upvalueindex(1));
@@ -133,7 +133,7 @@ static void push_word(lua_State *L, const char *kind) {
     lua_setmetatable(L, -2);
 }
 
-/* ---- presets ---------------------------------------------------------------------------------- */
+/* ---- presets --------------------------------------------------------------------------------- */
 /* preset { ... } { overrides }: the table with the overrides laid over it, itself a preset.
  * Upvalue 1: the metatable of presets. */
 static int preset_call(lua_State *L) {
@@ -166,7 +166,7 @@ static int preset_new(lua_State *L) {
     return 1;
 }
 
-/* ---- the words -------------------------------------------------------------------------------- */
+/* ---- the words ------------------------------------------------------------------------------- */
 static const char *const WORDS[] = { "experiment", "suite", "f32", "bf16", "text", "tokens",
                                      "synthetic", "adamw", "cosine", "linear", "wsd", "constant" };
 static const char *const FP8_WORDS[] = { "fp8.delayed", "fp8.tensorwise", "fp8.rowwise",

@@ -10,7 +10,7 @@
 #include "runner/nearest.h"
 #include "runner/script_state.h"
 
-/* ---- text without addresses ------------------------------------------------------------------- */
+/* ---- text without addresses ------------------------------------------------------------------ */
 const char *script_tostring(lua_State *L, int index) {
     int type = lua_type(L, index);
     bool plain = type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER ||
@@ -64,7 +64,7 @@ static int string_format(lua_State *L) {
     return 1;
 }
 
-/* ---- metatables ------------------------------------------------------------------------------- */
+/* ---- metatables ------------------------------------------------------------------------------ */
 /* Without __gc and __mode: both act when the collector does, which must not show. */
 static int base_setmetatable(lua_State *L) {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -84,7 +84,7 @@ static int base_setmetatable(lua_State *L) {
     return 1;
 }
 
-/* ---- math with the same bits everywhere ------------------------------------------------------- */
+/* ---- math with the same bits everywhere ------------------------------------------------------ */
 static int math_exp(lua_State *L) {
     lua_pushnumber(L, exact_exp(luaL_checknumber(L, 1)));
     return 1;
@@ -124,7 +124,7 @@ static int math_cos(lua_State *L) {
     return 1;
 }
 
-/* ---- what is left ----------------------------------------------------------------------------- */
+/* ---- what is left ---------------------------------------------------------------------------- */
 static void open_one(lua_State *L, const char *name, lua_CFunction open) {
     luaL_requiref(L, name, open, 1);
     lua_pop(L, 1);
@@ -184,7 +184,7 @@ void script_open_base(lua_State *L) {
     lua_pop(L, 2);
 }
 
-/* ---- unknown globals -------------------------------------------------------------------------- */
+/* ---- unknown globals ------------------------------------------------------------------------- */
 static const char *const WITHHELD[] = { "io", "os", "debug", "package", "coroutine", "load",
                                         "loadstring", "loadfile", "dofile", "collectgarbage",
                                         "next", "warn", "xpcall", NULL };

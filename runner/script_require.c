@@ -109,7 +109,7 @@ void script_load(struct script *s, const char *name, const char *path, int fd) {
         lua_error(s->L);
 }
 
-/* ---- require ---------------------------------------------------------------------------------- */
+/* ---- require --------------------------------------------------------------------------------- */
 /* "models.llama3" -> "models/llama3.lua". Names are letters, digits, '_' and '-' between single
  * dots, so that no name can leave its folder. */
 static const char *module_file(lua_State *L, const char *module) {

@@ -1,16 +1,16 @@
 /* pairs, table.sort and math.random with the same results on every machine.
  *
- * Lua 5.4 seeds its string hash from the clock and an address when the state opens, and hashes
- * tables and functions by address; `next` shows that order. So `next` is withheld and `pairs` visits
- * sorted keys. The C library's qsort order of equals and Lua's own sort and random generator differ
- * between versions; these do not. */
+ * Lua 5.4 seeds its string hash from the clock and an address when the state opens (a seed can be
+ * fixed only by compiling Lua anew), and hashes tables and functions by address; `next` shows that
+ * order. So `next` is withheld and `pairs` visits sorted keys. Lua's own sort leaves the order of
+ * equals open and its random generator has changed between versions; these do not. */
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runner/script_state.h"
 
-/* ---- pairs ------------------------------------------------------------------------------------ */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 struct sort_key {
     int type; /* LUA_TBOOLEAN, LUA_TNUMBER or LUA_TSTRING */
     bool integer;
@@ -122,7 +122,7 @@ static int base_pairs(lua_State *L) {
     return 1;
 }
 
-/* ---- table.sort: a stable merge sort ---------------------------------------------------------- */
+/* ---- table.sort: a stable merge sort --------------------------------------------------------- */
 /* Whether item b goes before item a; list at 1, comparison at 2 (or nil). */
 static bool goes_before(lua_State *L, lua_Integer b, lua_Integer a, int from) {
     bool before;
@@ -184,7 +184,7 @@ static int table_sort(lua_State *L) {
     return 0;
 }
 
-/* ---- math.random: SplitMix64 ------------------------------------------------------------------ */
+/* ---- math.random: SplitMix64 ----------------------------------------------------------------- */
 /* Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014. */
 static uint64_t random_next(struct script *s) {
     uint64_t z = s->random += UINT64_C(0x9E3779B97F4A7C15);

@@ -38,7 +38,7 @@ struct place script_here(lua_State *L) {
     return (struct place){ 0 };
 }
 
-/* ---- limits ----------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 static void raise_limit(lua_State *L, const struct script *s) {
     luaL_where(L, 0); /* within a hook, level 0 is the function that runs */
     if (s->stopped == LIMIT_MEMORY)
@@ -51,8 +51,8 @@ static void raise_limit(lua_State *L, const struct script *s) {
     lua_error(L);
 }
 
-/* Fires at every line (for the trail) and every HOOK_EVERY instructions; once a limit is reached, at
- * every instruction, so that no pcall can carry on. */
+/* Fires at every line (for the trail) and every HOOK_EVERY instructions; once a limit is reached,
+ * at every instruction, so that no pcall can carry on. */
 static void on_hook(lua_State *L, lua_Debug *ar) {
     struct script *s = script_of(L);
     if (s->stopped) raise_limit(L, s);
@@ -94,7 +94,7 @@ static void *allocate(void *context, void *old, size_t old_bytes, size_t bytes) 
     return grown;
 }
 
-/* ---- the state -------------------------------------------------------------------------------- */
+/* ---- the state ------------------------------------------------------------------------------- */
 static void open_libraries(struct script *s, void *unused) {
     (void)unused;
     script_open_base(s->L);
@@ -123,7 +123,7 @@ enum status script_open(struct script *s, struct err *e) {
     return OK;
 }
 
-/* ---- the protected call ----------------------------------------------------------------------- */
+/* ---- the protected call ---------------------------------------------------------------------- */
 struct protected_call {
     struct script *script;
     void (*body)(struct script *, void *);
@@ -164,10 +164,10 @@ enum status script_protect(struct script *s, void (*body)(struct script *, void 
     }
     const char *text = lua_tostring(L, -1);
     if (s->stopped == LIMIT_MEMORY)
-        err_set(e, ERR_CONFIG, __FILE__, __LINE__, "%s:%d: the script needs more than %d MiB of memory",
-                s->trail->file, s->trail->line, (int)(s->limits->memory_bytes >> 20));
+        FAIL(e, ERR_CONFIG, "%s:%d: the script needs more than %d MiB of memory", s->trail->file,
+             s->trail->line, (int)(s->limits->memory_bytes >> 20));
     else
-        err_set(e, ERR_CONFIG, __FILE__, __LINE__, "%s", text ? text : "an error without a text");
+        FAIL(e, ERR_CONFIG, "%s", text ? text : "an error without a text");
     lua_settop(L, top);
     return ERR_CONFIG;
 }

@@ -85,7 +85,7 @@ void script_add_root(struct script *s, const char *path, const char *prefix, int
 void script_load(struct script *s, const char *name, const char *path, int fd);
 const struct script_file *script_find_file(const struct script *s, const char *path);
 
-/* ---- libraries: each leaves the stack as it was. [raises] ------------------------------------- */
+/* ---- libraries: each leaves the stack as it was. [raises] ------------------------------------ */
 void script_open_base(lua_State *L);    /* base, string, table, math, utf8, pruned */
 void script_open_stable(lua_State *L);  /* pairs, table.sort, math.random: equal everywhere */
 void script_open_require(lua_State *L);
@@ -95,7 +95,7 @@ void script_close_globals(lua_State *L); /* from now on an unknown global is an 
 /* Appends what tostring(value) says, without addresses, and pushes it. [-0, +1, raises] */
 const char *script_tostring(lua_State *L, int index);
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 /* The value at `index` as a tree with places; kind NULL where no constructor made it. Errors in
  * it (cycles, keys of odd types) become diagnostics. [raises only for memory] */
 struct value *script_tree(struct script *s, int index, struct place place);

@@ -26,7 +26,7 @@ struct walk {
 static struct value *walk_value(struct walk *w, int index, const struct scans *nested,
                                 struct place place);
 
-/* ---- places ----------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 static const char *field_string(struct script *s, int index, const char *field) {
     lua_State *L = s->L;
     lua_getfield(L, index, field);
@@ -47,7 +47,7 @@ static void scan_source(struct script *s, const char *file, int line, const char
     }
 }
 
-/* Reads and pops the origin record on top of the stack: kind, place of the first source, constructors. */
+/* Reads and pops the origin record on top of the stack: kind, place, constructors. */
 static void read_origin(struct script *s, struct value *v, struct scans *out) {
     lua_State *L = s->L;
     int record = lua_gettop(L);
@@ -84,7 +84,7 @@ static struct place find_place(const struct scans *scans, const char *key, int64
     return place;
 }
 
-/* ---- the walk --------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 static void walk_items(struct walk *w, int index, struct value *v, const struct scans *scans) {
     lua_State *L = w->script->L;
     lua_Integer count = (lua_Integer)lua_rawlen(L, index);

@@ -26,7 +26,7 @@ static void shrink_to(struct pool *p, struct value *table, const char *key, int6
     set_int(p, table, key, smaller(value_int_at(table, key), most));
 }
 
-/* ---- data ------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 static bool readable(struct pool *p, const char *path, const char *suffix) {
     return access(pool_format(p, "%s%s", path, suffix), R_OK) == 0;
 }
@@ -56,7 +56,7 @@ static struct value *synthetic(struct pool *p, struct place place) {
     return data;
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------ */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 static void shrink_model(struct pool *p, struct value *model, const struct value *recipe,
                          bool real_tokens) {
     int64_t heads = value_int_at(model, "heads"), sharing = heads / value_int_at(model, "kv_heads");

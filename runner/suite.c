@@ -8,7 +8,7 @@
 
 enum { AXES_MAX = 8 };
 
-/* ---- overrides -------------------------------------------------------------------------------- */
+/* ---- overrides ------------------------------------------------------------------------------- */
 struct override {
     const char *path; /* in full */
     struct value *text;
@@ -38,7 +38,7 @@ static bool covers(const char *path, const char *below) {
     return strncmp(path, below, n) == 0 && (below[n] == '\0' || below[n] == '.');
 }
 
-/* ---- axes ------------------------------------------------------------------------------------- */
+/* ---- axes ------------------------------------------------------------------------------------ */
 struct axis {
     const char *path; /* in full */
     struct place place;
@@ -151,7 +151,7 @@ static int64_t read_axes(struct diagnostics *d, struct value *matrix,
     return count;
 }
 
-/* ---- expansion -------------------------------------------------------------------------------- */
+/* ---- expansion ------------------------------------------------------------------------------- */
 static void add_run(struct diagnostics *d, struct suite *out, struct suite_run run) {
     if (out->count == out->capacity) {
         out->capacity = out->capacity ? out->capacity * 2 : 16;
@@ -216,8 +216,9 @@ static void expand_items(struct diagnostics *d, const struct value *suite, struc
         if (item->type == VALUE_TABLE && item->kind && strcmp(item->kind, "experiment") == 0)
             add_cells(d, out, item, axes, axis_count);
         else
-            diagnostics_add(d, item->place, "", "item %d of the suite: expected an experiment {...},"
-                            " found %s", (int)i + 1, value_describe(d->pool, item));
+            diagnostics_add(d, item->place, "",
+                            "item %d of the suite: expected an experiment {...}, found %s",
+                            (int)i + 1, value_describe(d->pool, item));
     }
 }
 

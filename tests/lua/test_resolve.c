@@ -1,4 +1,4 @@
-/* From script to configuration: equal bytes, matrices, overrides, smoke, layers, what is shipped. */
+/* From script to configuration: bytes, matrices, overrides, smoke, layers, what is shipped. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "runner/canonical.h"
+#include "runner/options.h"
 #include "runner/resolve.h"
 #include "runner/run_files.h"
 #include "tests/support/run_fixture.h"
@@ -45,7 +46,7 @@ static void resolve_text(const char *source, bool smoke, const char *const *over
     "t.model, t.recipe = t.model or tiny.llama, t.recipe or bf16\n"                           \
     "t.train = t.train or { steps = 10, global_batch = 8 } return experiment(t) end\n"
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 /* The member at a dotted path of a run's configuration. */
 static const json_t *at(const struct resolved_run *run, const char *path) {
     const json_t *v = run->config_json;
@@ -69,7 +70,7 @@ static const char *string_at(const struct resolved_run *run, const char *path) {
     return json_is_null(at(run, path)) ? NULL : json_string_value(at(run, path));
 }
 
-/* ---- canonical bytes -------------------------------------------------------------------------- */
+/* ---- canonical bytes ------------------------------------------------------------------------- */
 static void key_order_and_spelling_change_no_byte(void **state) {
     (void)state;
     static const char *const SAME[] = {
@@ -116,9 +117,9 @@ static void a_configuration_is_complete(void **state) {
         "\"format\":\"hybrid\",\"history\":1024,\"kind\":\"fp8.delayed\",\"last_bf16\":0,"
         "\"layers\":[],\"lm_head\":\"bf16\",\"margin\":0,\"param_gather\":false,\"roll\":"
         "\"microbatch\"},\"schema\":\"fp8lab.experiment/1\",\"trace\":{\"every\":0,\"first\":20},"
-        "\"train\":{\"global_batch\":8,\"grad_dtype\":\"f32\",\"head_chunk\":1024,\"micro_batch\":1,"
-        "\"optimizer\":{\"betas\":[0.9,0.95],\"clip\":1.0,\"eps\":1e-08,\"kind\":\"adamw\",\"lr\":"
-        "0.0003,\"master\":\"f32\",\"state\":\"f32\",\"weight_decay\":0.1},\"recompute\":\"none\","
+        "\"train\":{\"global_batch\":8,\"grad_dtype\":\"f32\",\"head_chunk\":1024,\"micro_batch\":"
+        "1,\"optimizer\":{\"betas\":[0.9,0.95],\"clip\":1.0,\"eps\":1e-08,\"kind\":\"adamw\","
+        "\"lr\":0.0003,\"master\":\"f32\",\"state\":\"f32\",\"weight_decay\":0.1},\"recompute\":\"none\","
         "\"schedule\":{\"decay\":0,\"final\":1.0,\"kind\":\"constant\",\"warmup\":0},\"seed\":1234,"
         "\"steps\":10,\"time_limit_s\":null}}");
     resolution_destroy(&r);
@@ -159,7 +160,7 @@ static void recipe_defaults_are_the_named_projects(void **state) {
     }
 }
 
-/* ---- matrices --------------------------------------------------------------------------------- */
+/* ---- matrices -------------------------------------------------------------------------------- */
 static void a_matrix_expands_in_a_stable_order(void **state) {
     (void)state;
     static const char *const NAMES[] = {
@@ -193,10 +194,10 @@ static void a_matrix_expands_in_a_stable_order(void **state) {
 static void a_matrix_reaches_any_key(void **state) {
     (void)state;
     struct resolution r;
-    resolve_text("local tiny = require 'models.tiny' return suite { name = 's', model = tiny.llama, "
-                 "data = synthetic, recipe = fp8.delayed, train = { steps = 1, global_batch = 1 }, "
-                 "matrix = { ['model.ffn'] = { 64, 128 }, ['recipe.margin'] = { 1 }, ['eval.every'] "
-                 "= { 5 } } }", false, NULL, &r);
+    resolve_text("local tiny = require 'models.tiny' return suite { name = 's', data = synthetic, "
+                 "model = tiny.llama, recipe = fp8.delayed, train = { steps = 1, global_batch = 1 "
+                 "}, matrix = { ['model.ffn'] = { 64, 128 }, ['recipe.margin'] = { 1 }, "
+                 "['eval.every'] = { 5 } } }", false, NULL, &r);
     assert_int_equal(r.run_count, 2);
     assert_int_equal(int_at(&r.runs[1], "model.ffn"), 128);
     assert_int_equal(int_at(&r.runs[1], "recipe.margin"), 1);
@@ -217,7 +218,7 @@ static void a_suite_may_list_experiments(void **state) {
     resolution_destroy(&r);
 }
 
-/* ---- overrides -------------------------------------------------------------------------------- */
+/* ---- overrides ------------------------------------------------------------------------------- */
 static void overrides_are_typed_by_the_schema(void **state) {
     (void)state;
     struct resolution r;
@@ -256,12 +257,12 @@ static void an_override_of_an_axis_takes_it_away(void **state) {
     resolution_destroy(&r);
 }
 
-/* ---- layers ----------------------------------------------------------------------------------- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 static void layers_become_a_table(void **state) {
     (void)state;
     struct resolution r;
-    resolve_text(HEAD "return one { recipe = fp8.tensorwise { layers = function(index, gemm, count) "
-                 "if index == count - 1 then return bf16 end if gemm == 'ffn_out' and index == 1 "
+    resolve_text(HEAD "return one { recipe = fp8.tensorwise { layers = function(index, gemm, n) "
+                 "if index == n - 1 then return bf16 end if gemm == 'ffn_out' and index == 1 "
                  "then return fp8.delayed { margin = 1 } end end } }", false, NULL, &r);
     const json_t *layers = at(&r.runs[0], "recipe.layers");
     static const char *const GEMMS[] = { "ffn_out", "qkv", "attn_out", "ffn_in", "ffn_out" };
@@ -278,7 +279,7 @@ static void layers_become_a_table(void **state) {
     resolution_destroy(&r);
 }
 
-/* ---- smoke ------------------------------------------------------------------------------------ */
+/* ---- smoke ----------------------------------------------------------------------------------- */
 static void smoke_keeps_the_recipe_and_shrinks_the_rest(void **state) {
     (void)state;
     struct resolution full, r;
@@ -316,22 +317,29 @@ static void smoke_calls_layers_for_the_small_model(void **state) {
     (void)state;
     struct resolution r;
     resolve_text(HEAD "return one { model = tiny.llama { layers = 30 }, recipe = fp8.tensorwise { "
-                 "layers = function(i, _, n) if i == n - 1 then return bf16 end end } }", true, NULL,
-                 &r);
+                 "layers = function(i, _, n) if i == n - 1 then return bf16 end end } }", true,
+                 NULL, &r);
     assert_int_equal(int_at(&r.runs[0], "model.layers"), 2);
     assert_int_equal(json_array_size(at(&r.runs[0], "recipe.layers")), 4);
     resolution_destroy(&r);
 }
 
-/* ---- what is shipped -------------------------------------------------------------------------- */
+/* ---- what is shipped ------------------------------------------------------------------------- */
 static void check_shipped(const char *path, bool smoke) {
     struct resolution r;
     resolve_file(path, smoke, NULL, &r);
     assert_true(r.run_count >= 1);
     if (!strchr(r.about, '?')) fail_msg("%s: about asks no question: %s", path, r.about);
     for (int64_t i = 0; i < r.run_count; i++) {
+        struct run_options options; /* what the worker makes of it */
+        struct err e = { 0 };
         char *again;
         size_t bytes;
+        if (options_read(r.runs[i].config_json, &options, &e) != OK)
+            fail_msg("%s, %s: %s", path, r.runs[i].name, e.text);
+        if (recipe_check(&options.recipe, &options.model, &e) != OK)
+            fail_msg("%s, %s: %s", path, r.runs[i].name, e.text);
+        options_free(&options);
         assert_int_equal(json_canonical(r.runs[i].config_json, &again, &bytes, NULL), OK);
         assert_string_equal(again, r.runs[i].config);
         free(again);

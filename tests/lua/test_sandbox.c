@@ -58,7 +58,7 @@ static void check_rows(const struct row *rows, size_t count) {
     assert_int_equal(tree_remove(folder, NULL), OK);
 }
 
-/* ---- out of reach ----------------------------------------------------------------------------- */
+/* ---- out of reach ---------------------------------------------------------------------------- */
 static const struct row FORBIDDEN[] = {
     { "return io.open('/etc/passwd')", "io is not available in an experiment", false },
     { "os.execute('true')", "os is not available in an experiment", false },
@@ -118,7 +118,7 @@ static void only_source_text_is_loaded(void **state) {
     check_rows(TEXT_ONLY, sizeof TEXT_ONLY / sizeof *TEXT_ONLY);
 }
 
-/* ---- the same everywhere ---------------------------------------------------------------------- */
+/* ---- the same everywhere --------------------------------------------------------------------- */
 static const struct row STABLE[] = {
     { "local s = '' for k in pairs { b = 1, a = 2, [3] = 1, 9, [true] = 1, [0.5] = 1 } do s = s .. "
       "tostring(k) .. ' ' end return s", "0.5 1 3 a b true ", true },
@@ -152,7 +152,7 @@ static void results_are_the_same_everywhere(void **state) {
     check_rows(STABLE, sizeof STABLE / sizeof *STABLE);
 }
 
-/* ---- limits ----------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 static const struct row BOMBS[] = {
     { "while true do end", "x.lua:1: the script ran 5 million instructions", false },
     { "while true do pcall(function() while true do end end) end", "5 million instructions",
@@ -205,7 +205,7 @@ static void a_call_that_never_returns_is_stopped(void **state) {
     assert_int_equal(tree_remove(folder, NULL), OK);
 }
 
-/* ---- require ---------------------------------------------------------------------------------- */
+/* ---- require --------------------------------------------------------------------------------- */
 static const struct row REQUIRE[] = {
     { "return require 'beside'", "beside", true },
     { "return require 'deep.er'", "deeper", true },
@@ -265,7 +265,7 @@ static void require_stays_in_its_folders(void **state) {
     assert_int_equal(tree_remove(folder, NULL), OK);
 }
 
-/* ---- the record of what was loaded ------------------------------------------------------------ */
+/* ---- the record of what was loaded ----------------------------------------------------------- */
 static void every_file_is_recorded_verbatim(void **state) {
     (void)state;
     char folder[PATH_CAP], hex[SHA256_HEX];

@@ -1,6 +1,6 @@
 /* The exact text of every schema error: golden/X.lua against golden/X.txt. A first line
- * "-- overrides: a=b c=d" gives --set arguments. `test_schema --write` writes the texts anew; read the
- * difference before committing it. */
+ * "-- overrides: a=b c=d" gives --set arguments. `test_schema --write` writes the texts anew; read
+ * the difference before committing it. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 static const char GOLDEN[] = "tests/lua/golden";
 enum { OVERRIDES_MAX = 8, CASES_MAX = 64 };
 
-/* ---- one case --------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------- */
 static void resolve_case(const char *path, struct resolution *out, enum status *st) {
     char *source, *overrides[OVERRIDES_MAX];
     size_t bytes;

@@ -92,7 +92,8 @@ static void any_text_is_survived(void **state) {
     (void)state;
     static const char *const SOURCES[] = {
         "a {", "a { [", "a { [[", "a { x = ", "a { x = function", "a { } }", "a { ]", "a {{{{{{{{",
-        "a { 'open", "a { [=[", "a { -- }", "a { --[[ }", "a { [1", "a { x == 1 }", "a({", "a { ) }",
+        "a { 'open", "a { [=[", "a { -- }", "a { --[[ }", "a { [1", "a { x == 1 }",
+        "a({", "a { ) }",
     };
     for (size_t i = 0; i < sizeof SOURCES / sizeof *SOURCES; i++) {
         struct pool p = { .exhausted = out_of_memory };
