@@ -16,6 +16,7 @@
     X(VERB_VERIFY) \
     X(VERB_EXTRACT) \
     X(VERB_CLOSE) \
+    X(VERB_BENCH) \
     X(VERB_WORKER)
 
 #define FP8LAB_DECLARE_VERB(name) extern const struct verb name;

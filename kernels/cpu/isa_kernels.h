@@ -71,12 +71,14 @@ ISA_TARGET static void isa_fp8_encode(enum dtype t, uint8_t *out, const float *x
 
 ISA_TARGET static void isa_fp8_stats(enum dtype t, const uint8_t *codes, const float *x,
                                      const float *m, int64_t n, uint32_t count[2]) {
-    float max = t == DTYPE_E4M3 ? 448.0f : 57344.0f;
+    /* Compared as integers, whose order is that of the magnitudes; NaN counts as neither. */
+    int32_t max = t == DTYPE_E4M3 ? 0x43E00000 : 0x47600000, infinity = 0x7F800000; /* 448, 57344 */
     uint32_t saturated = 0, flushed = 0;
     for (int64_t i = 0; i < n; i++) {
-        float y = x[i] * m[i];
-        saturated += y > max || y < -max;
-        flushed += (f32_bits(x[i]) & 0x7FFFFFFFu) != 0 && (codes[i] & 0x7F) == 0;
+        int32_t before = (int32_t)(f32_bits(x[i]) & 0x7FFFFFFFu);
+        int32_t after = (int32_t)(f32_bits(x[i] * m[i]) & 0x7FFFFFFFu);
+        saturated += (uint32_t)((after > max) & (after <= infinity));
+        flushed += (uint32_t)((before != 0) & ((codes[i] & 0x7F) == 0));
     }
     count[0] += saturated;
     count[1] += flushed;
