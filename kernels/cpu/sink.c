@@ -28,6 +28,7 @@ struct tile {
     float *x;         /* [TILE][TILE] */
     float *m;         /* [TILE] multipliers of one row's elements */
     uint8_t *codes;   /* [TILE][TILE] */
+    uint8_t *turned;  /* [TILE][TILE], the codes transposed */
     uint32_t *column; /* [TILE] amax of each column of a block */
 };
 
@@ -174,13 +175,17 @@ static void put_rows(const struct walk *w, const struct tile *t) {
     }
 }
 
+/* By way of a small copy: rows of the twin are often a power of two apart, and pieces of 16 bytes
+ * written that far apart evict each other from the cache. */
 static void put_columns(const struct walk *w, const struct tile *t) {
     int64_t stride = w->twin->stride[0], rows = w->x.dim[0];
-    uint8_t *out = (uint8_t *)w->twin->data + t->col * stride;
-    transpose_bytes(out + t->row, stride, t->codes, TILE, t->rows, t->cols);
-    if (t->row + t->rows < rows) return;
-    for (int64_t j = 0; j < t->cols; j++)
-        memset(out + j * stride + rows, 0, (size_t)(stride - rows));
+    bool last = t->row + t->rows == rows;
+    transpose_bytes(t->turned, TILE, t->codes, TILE, t->rows, t->cols);
+    for (int64_t j = 0; j < t->cols; j++) {
+        uint8_t *out = (uint8_t *)w->twin->data + (t->col + j) * stride;
+        memcpy(out + t->row, t->turned + j * TILE, (size_t)t->rows);
+        if (last) memset(out + rows, 0, (size_t)(stride - rows));
+    }
 }
 
 /* Codes by rows, and the twin if it holds the same codes. */
@@ -232,6 +237,7 @@ static struct tile tile_at(struct backend *b, const struct walk *w, int64_t inde
     t.m = t.x + TILE * TILE;
     t.column = (uint32_t *)(t.m + TILE);
     t.codes = (uint8_t *)(t.column + TILE);
+    t.turned = t.codes + TILE * TILE;
     return t;
 }
 
