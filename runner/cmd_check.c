@@ -14,6 +14,13 @@ static const struct flag FLAGS[] = {
     { "lib", "DIR", "where require finds the shared presets", false },
 };
 
+/* What the script printed, and the traceback of its error. */
+static void print_log(const struct cli *cli, const char *log) {
+    size_t n = log ? strlen(log) : 0;
+    while (n && log[n - 1] == '\n') n--; /* cli_note ends the line */
+    if (n) cli_note(cli, "%.*s", (int)n, log);
+}
+
 static void print_errors(const struct cli *cli, const struct resolution *r) {
     json_t *list = json_array();
     for (int64_t i = 0; i < r->error_count; i++) {
@@ -88,7 +95,7 @@ static int check(const struct cli *cli) {
                                        .lib = cli_value(cli, "lib") };
     enum status st = resolve_experiment(&options, &r, &e);
     int code = st == OK ? EXIT_OK : st == ERR_CONFIG ? EXIT_USAGE : EXIT_SYSTEM;
-    if (r.log && *r.log) cli_note(cli, "%s", r.log);
+    print_log(cli, r.log);
     if (st == ERR_CONFIG && r.error_count)
         print_errors(cli, &r);
     else if (st != OK)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/query.h"
+
 /* ---- reading what may be missing ------------------------------------------------------------- */
 static bool get_int(const struct value *table, const char *key, int64_t *out) {
     const struct value *v = value_get(table, key);
@@ -150,6 +152,18 @@ static void check_data(struct diagnostics *d, const struct value *experiment) {
                         "%" PRId64, vocab);
 }
 
+/* A query that cannot be read would only be found out on the machine that it asks for. */
+static void check_query(struct diagnostics *d, const struct value *experiment) {
+    const struct value *hardware = value_get(experiment, "hardware");
+    const struct value *query = value_get(hardware, "query");
+    struct query *parsed = NULL;
+    struct err e = { 0 };
+    if (!query || query->type != VALUE_STRING) return;
+    if (query_parse(query->string, &parsed, &e) != OK)
+        diagnostics_add(d, place_of(hardware, "query"), "hardware.query", "%s", e.text);
+    query_free(parsed);
+}
+
 /* ---- recipes --------------------------------------------------------------------------------- */
 /* Which constant sets and formats some project defines for a kind. */
 static const struct {
@@ -255,5 +269,6 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     check_batches(d, experiment);
     check_best(d, experiment);
     check_data(d, experiment);
+    check_query(d, experiment);
     check_excluded_layers(d, experiment);
 }

@@ -1,7 +1,7 @@
 local tiny = require "models.tiny"
 return experiment {
   name = "combinations", recipe = bf16 {},
-  hardware = { gpus = 3 },
+  hardware = { gpus = 3, query = 'gpu.product_nam = "NVIDIA H200"' },
   model = tiny.gpt2 { vocab = 100, heads = 6, kv_heads = 4, rope = {} },
   data = text "a.txt",
   train = { steps = 10, global_batch = 8, micro_batch = 4,

@@ -1,0 +1,59 @@
+#!/bin/bash
+# `check` from outside: what it prints, where, and with which exit code.
+set -u
+failed=0
+work=${TEST_TMP:-$(mktemp -d)}
+
+expect() { # WHAT EXPECTED FOUND
+    [ "$2" = "$3" ] && return
+    printf '%s\n  expected: %s\n  found:    %s\n' "$1" "$2" "$3"
+    failed=1
+}
+
+code() { # ARGUMENTS... -> exit code; output in $work/out and $work/err
+    "$FP8LAB" "$@" >"$work/out" 2>"$work/err"
+    echo $?
+}
+
+# Every script that is shipped, as it is and rehearsed.
+for script in experiments/*.lua; do
+    expect "check $script" 0 "$(code check "$script")"
+    expect "check --smoke $script" 0 "$(code check --smoke "$script")"
+done
+
+# The canonical bytes do not depend on the folder, the locale or the run.
+first=$("$FP8LAB" check -q --resolved experiments/shapes.lua | sha256sum)
+again=$(LC_ALL=tr_TR.UTF-8 TZ=Asia/Kathmandu "$FP8LAB" check -q --resolved experiments/shapes.lua |
+    sha256sum)
+expect "bytes of a second check" "$first" "$again"
+here=$PWD
+again=$(cd experiments && "$FP8LAB" check -q --resolved shapes.lua | sha256sum)
+expect "bytes from another folder" "$first" "$again"
+again=$(cd / && "$FP8LAB" check -q --resolved "$here/experiments/shapes.lua" | sha256sum)
+expect "bytes from the root" "$first" "$again"
+expect "lines of --resolved" 25 "$("$FP8LAB" check -q --resolved experiments/shapes.lua | wc -l)"
+
+# Errors: exit code 2, all of them, on stderr; as JSON on stdout.
+cat >"$work/x.lua" <<'LUA'
+return experiment {
+  name = "x", model = { layers = 0 },
+}
+LUA
+expect "exit code of errors" 2 "$(code check "$work/x.lua")"
+expect "stdout of errors" "" "$(cat "$work/out")"
+expect "lines that name the script" 9 "$(grep -c "^fp8lab: $work/x.lua:[12]: " "$work/err")"
+expect "exit code of errors, --json" 2 "$(code check --json "$work/x.lua")"
+grep -q '"key": *"model.layers"' "$work/out" || expect "--json names the key" yes no
+expect "exit code of a missing script" 2 "$(code check "$work/absent.lua")"
+expect "exit code of a bad override" 2 "$(code check --set train.step=3 experiments/margins.lua)"
+
+# What a script prints goes to stderr, and -q silences it.
+echo 'print("seen") return require "x2"' >"$work/y.lua"
+sed 's/name = "x", model.*/name = "x", model = { vocab = 2, seq_len = 1, layers = 1, width = 8,\
+  heads = 1, ffn = 8 }, recipe = bf16, data = synthetic, train = { steps = 1, global_batch = 1 },/' \
+    "$work/x.lua" >"$work/x2.lua"
+expect "exit code of a script that prints" 0 "$(code check "$work/y.lua")"
+grep -q '^seen$' "$work/err" || expect "printed text on stderr" yes no
+expect "exit code with -q" 0 "$(code check -q "$work/y.lua")"
+expect "stderr with -q" "" "$(cat "$work/err")"
+exit $failed
