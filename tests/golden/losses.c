@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/rng.h"
 #include "tests/support/tiny.h"
 
@@ -41,26 +40,14 @@ static enum status train(struct trainer *t, const char *name, struct err *e) {
 }
 
 static enum status run(enum recipe_kind kind, struct err *e) {
-    struct model_config model = tiny_model();
-    model.qk_norm = true;
-    model.width = 192; /* more than one block of 128, the second one short */
-    model.ffn = 320;
-    struct recipe_options options = tiny_recipe_options(kind), site[2 * GEMM_SITE_COUNT];
-    struct recipe recipe = tiny_recipe(&options, site, model.layers);
-    struct train_options train_options = tiny_train(STEPS + 1);
-    struct data_options data_options = { .kind = DATA_SYNTHETIC, .seed = 7 };
-    struct backend *b = NULL;
-    struct data *data = NULL;
-    struct trainer *t = NULL;
-    TRY(cpu_backend_open(&b, 0, e));
-    enum status st = b->ops->comm.init(b, 0, 1, NULL, 0, e);
-    if (st == OK)
-        st = data_open(&data, &data_options, model.vocab, model.seq_len, train_options.seed, e);
-    if (st == OK) st = trainer_create(&t, b, &model, &recipe, &train_options, data, e);
-    if (st == OK) st = train(t, tiny_kind_name(kind), e);
-    trainer_destroy(t);
-    data_close(data);
-    b->ops->close(b);
+    struct tiny_run r;
+    tiny_run_init(&r, kind, STEPS + 1);
+    r.model.qk_norm = true;
+    r.model.width = 192; /* more than one block of 128, the second one short */
+    r.model.ffn = 320;
+    enum status st = tiny_run_open(&r, e);
+    if (st == OK) st = train(r.trainer, tiny_kind_name(kind), e);
+    tiny_run_close(&r);
     return st;
 }
 

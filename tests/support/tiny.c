@@ -1,5 +1,7 @@
 #include "tests/support/tiny.h"
 
+#include "kernels/cpu/cpu_backend.h"
+
 struct model_config tiny_model(void) {
     struct model_config c = {
         .vocab = 96, .seq_len = 32, .layers = 2, .width = 64, .heads = 4, .kv_heads = 2,
@@ -47,4 +49,36 @@ const char *tiny_kind_name(enum recipe_kind kind) {
     static const char *const NAME[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
                                         "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
     return NAME[kind];
+}
+
+void tiny_run_recipe(struct tiny_run *run, const struct recipe_options *options) {
+    run->recipe = tiny_recipe(options, run->site, run->model.layers);
+}
+
+void tiny_run_init(struct tiny_run *run, enum recipe_kind kind, int64_t steps) {
+    memset(run, 0, sizeof *run);
+    run->model = tiny_model();
+    run->train = tiny_train(steps);
+    run->data_options.kind = DATA_SYNTHETIC;
+    run->data_options.seed = 7;
+    struct recipe_options options = tiny_recipe_options(kind);
+    tiny_run_recipe(run, &options);
+}
+
+enum status tiny_run_open(struct tiny_run *run, struct err *e) {
+    TRY(cpu_backend_open(&run->backend, 0, e));
+    TRY(run->backend->ops->comm.init(run->backend, 0, 1, NULL, 0, e));
+    TRY(data_open(&run->data, &run->data_options, run->model.vocab, run->model.seq_len,
+                  run->train.seed, e));
+    return trainer_create(&run->trainer, run->backend, &run->model, &run->recipe, &run->train,
+                          run->data, e);
+}
+
+void tiny_run_close(struct tiny_run *run) {
+    trainer_destroy(run->trainer);
+    data_close(run->data);
+    if (run->backend) run->backend->ops->close(run->backend);
+    run->trainer = NULL;
+    run->data = NULL;
+    run->backend = NULL;
 }

@@ -19,4 +19,24 @@ struct train_options tiny_train(int64_t steps);
 
 const char *tiny_kind_name(enum recipe_kind kind);
 
+/* A trainer with all it stands on. Change the options, then open. */
+enum { TINY_LAYERS_MAX = 8 };
+struct tiny_run {
+    struct model_config model;
+    struct recipe_options site[TINY_LAYERS_MAX * GEMM_SITE_COUNT];
+    struct recipe recipe;
+    struct train_options train;
+    struct data_options data_options; /* synthetic, seed 7 */
+    struct backend *backend;          /* owned from here on */
+    struct data *data;
+    struct trainer *trainer;
+};
+
+/* The tiny model and run in a recipe of that kind. */
+void tiny_run_init(struct tiny_run *run, enum recipe_kind kind, int64_t steps);
+/* The same with these options at every site. */
+void tiny_run_recipe(struct tiny_run *run, const struct recipe_options *options);
+NODISCARD enum status tiny_run_open(struct tiny_run *run, struct err *e);
+void tiny_run_close(struct tiny_run *run); /* what is open; fine when nothing is */
+
 #endif

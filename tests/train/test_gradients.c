@@ -1,0 +1,172 @@
+/* Backward against forward: derivatives along a direction, from the gradients and from differences of
+ * the loss, in the f32 recipe, for every architecture option. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/rng.h"
+#include "model/trainer.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+/* Forward and loss of the batch that lies in the buffers, and gradients if wanted. Mean, in double. */
+static double loss_of(struct tiny_run *r, bool gradients) {
+    struct trainer *t = r->trainer;
+    struct transformer *tf = &t->transformer;
+    MUST(slots_begin_micro(&t->slots, t->backend, true, E));
+    MUST(t->backend->ops->zero(t->backend, LANE_COMPUTE, &t->params.grad_all, E));
+    MUST(transformer_forward(tf, PASS_TRAIN, E));
+    MUST(transformer_head(tf, PASS_TRAIN, true, E));
+    if (gradients) MUST(transformer_backward(tf, true, E));
+    float losses[4096];
+    assert_true(tf->rows <= 4096);
+    MUST(t->backend->ops->download(t->backend, LANE_COMPUTE, losses, tf->losses.data, 4 * tf->rows,
+                                   E));
+    double total = 0;
+    for (int64_t i = 0; i < tf->rows; i++) total += (double)losses[i];
+    return total / (double)tf->rows;
+}
+
+static void put(struct tiny_run *r, void *data, const void *host, int64_t bytes) {
+    MUST(r->backend->ops->upload(r->backend, LANE_COMPUTE, data, host, bytes, E));
+}
+
+static void load_batch(struct tiny_run *r) {
+    struct transformer *tf = &r->trainer->transformer;
+    int32_t tokens[4096], targets[4096];
+    MUST(data_batch(r->data, SPLIT_TRAIN, 0, tf->batch, tokens, targets, E));
+    put(r, tf->tokens.data, tokens, 4 * tf->rows);
+    put(r, tf->targets.data, targets, 4 * tf->rows);
+    float one = (float)(1.0 / (double)tf->rows);
+    put(r, tf->grad_scale.data, &one, 4);
+}
+
+/* Half the gradient's direction, half random: a unit vector along which the loss surely moves. */
+static double *direction(const float *gradient, int64_t n, uint64_t key) {
+    double *d = malloc((size_t)n * sizeof *d), norm = 0, length = 0, total = 0;
+    for (int64_t i = 0; i < n; i++) norm += (double)gradient[i] * gradient[i];
+    for (int64_t i = 0; i < n; i++) {
+        d[i] = (double)rng_uniform(rng_bits(key, (uint64_t)i)) - 0.5;
+        length += d[i] * d[i];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        d[i] = d[i] / sqrt(length) + (norm > 0 ? gradient[i] / sqrt(norm) : 0);
+        total += d[i] * d[i];
+    }
+    for (int64_t i = 0; i < n; i++) d[i] /= sqrt(total);
+    return d;
+}
+
+/* The loss with the parameter moved by `by` along d. */
+static double moved(struct tiny_run *r, const struct param *p, const float *w, const double *d,
+                    double by) {
+    int64_t n = param_count(p);
+    float *x = malloc((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(w[i] + by * d[i]);
+    put(r, p->weight.value.data, x, 4 * n);
+    free(x);
+    return loss_of(r, false);
+}
+
+/* Relative difference of the two derivatives of one parameter. Five points, so that curvature
+ * enters with the fourth power of the step. */
+static double check_param(struct tiny_run *r, const struct param *p, uint64_t key) {
+    int64_t n = param_count(p);
+    float *w = malloc((size_t)n * sizeof *w), *g = malloc((size_t)n * sizeof *g);
+    struct backend *b = r->backend;
+    MUST(b->ops->download(b, LANE_COMPUTE, w, p->weight.value.data, 4 * n, E));
+    loss_of(r, true);
+    MUST(b->ops->download(b, LANE_COMPUTE, g, p->grad.data, 4 * n, E));
+    double *d = direction(g, n, key), expected = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        expected += d[i] * (double)g[i];
+        size += (double)w[i] * w[i];
+    }
+    double h = fmin(0.02 / fabs(expected), 0.03 * sqrt(size) + 0.02);
+    double near = moved(r, p, w, d, h) - moved(r, p, w, d, -h);
+    double far = moved(r, p, w, d, 2 * h) - moved(r, p, w, d, -2 * h);
+    double found = (8 * near - far) / (12 * h);
+    put(r, p->weight.value.data, w, 4 * n);
+    free(w);
+    free(g);
+    free(d);
+    return fabs(found - expected) / fabs(expected);
+}
+
+struct gradient_case {
+    const char *name;
+    enum norm_kind norm;
+    enum activation_kind activation;
+    enum position_kind positions;
+    int64_t vocab, width, heads, kv_heads, head_dim, ffn, seq_len, head_chunk;
+    bool qk_norm, bias, tied;
+    double rope_factor;
+    enum recompute_kind recompute;
+};
+
+#define RMS NORM_RMS, ACTIVATION_SWIGLU, POSITION_ROPE
+static const struct gradient_case CASES[] = {
+    /* name, norm, activation, positions, V, C, H, G, D, F, T, chunk, qk_norm, bias, tied, factor */
+    { "llama", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE },
+    { "llama 3.1 rope", RMS, 96, 48, 4, 1, 12, 80, 16, 0, false, false, false, 8, RECOMPUTE_NONE },
+    { "multi-head", RMS, 96, 48, 4, 4, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE },
+    { "QK-norm", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, false, false, 0, RECOMPUTE_NONE },
+    { "biases", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, true, false, 0, RECOMPUTE_NONE },
+    { "tied", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, true, 0, RECOMPUTE_NONE },
+    { "layernorm", NORM_LAYER, ACTIVATION_SWIGLU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0,
+      false, false, false, 0, RECOMPUTE_NONE },
+    { "layernorm, bias", NORM_LAYER, ACTIVATION_SWIGLU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0,
+      false, true, false, 0, RECOMPUTE_NONE },
+    { "gelu", NORM_RMS, ACTIVATION_GELU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0, false, false,
+      false, 0, RECOMPUTE_NONE },
+    { "learned positions", NORM_RMS, ACTIVATION_SWIGLU, POSITION_LEARNED, 96, 48, 4, 2, 12, 80, 16,
+      0, false, false, false, 0, RECOMPUTE_NONE },
+    { "QK-norm, no rope", NORM_RMS, ACTIVATION_SWIGLU, POSITION_LEARNED, 96, 48, 4, 2, 12, 80, 16,
+      0, true, false, false, 0, RECOMPUTE_NONE },
+    { "gpt-2", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16, false,
+      true, true, 0, RECOMPUTE_NONE },
+    { "gpt-2, block", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16,
+      false, true, true, 0, RECOMPUTE_BLOCK },
+    { "odd sizes", RMS, 77, 35, 5, 5, 6, 37, 11, 16, true, true, false, 0, RECOMPUTE_FFN },
+    { "one head of one token", RMS, 50, 16, 1, 1, 8, 24, 1, 0, false, false, false, 0,
+      RECOMPUTE_BLOCK },
+};
+
+static void open_case(struct tiny_run *r, const struct gradient_case *c) {
+    tiny_run_init(r, RECIPE_F32, 10);
+    struct model_config model = {
+        .vocab = c->vocab, .seq_len = c->seq_len, .layers = 2, .width = c->width, .heads = c->heads,
+        .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .norm = c->norm,
+        .activation = c->activation, .positions = c->positions, .norm_eps = 1e-5, .init_std = 0.15,
+        .qk_norm = c->qk_norm, .bias = c->bias, .tied = c->tied,
+        .rope = { .theta = 500, .factor = c->rope_factor, .low_freq_factor = 1,
+                  .high_freq_factor = 4, .original_seq_len = 8 },
+    };
+    r->model = model;
+    r->train.recompute = c->recompute;
+    r->train.head_chunk = c->head_chunk;
+    MUST(tiny_run_open(r, E));
+    load_batch(r);
+}
+
+static void gradients_agree(void **state) {
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct tiny_run r;
+        open_case(&r, &CASES[i]);
+        double worst = 0;
+        const char *where = "";
+        for (int k = 0; k < r.trainer->params.count; k++) {
+            const struct param *p = &r.trainer->params.param[k];
+            double difference = check_param(&r, p, (uint64_t)k + 1);
+            if (difference > worst) { worst = difference; where = p->name; }
+        }
+        print_message("%-24s worst of %d parameters %.1e (%s)\n", CASES[i].name,
+                      r.trainer->params.count, worst, where);
+        assert_true(worst < 1e-3);
+        tiny_run_close(&r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients_agree) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,368 @@
+/* Recipe semantics by hand: the scales of delayed scaling from the recorded amax, which GEMMs run on
+ * FP8 operands, and what happens to a value that is not finite. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "model/checkpoint.h"
+#include "model/trainer.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+enum { SLOTS_MAX = 128, STEPS = 5 };
+
+static int slot_named(struct tiny_run *r, const char *name) {
+    int64_t count;
+    const char *const *names = trainer_slots(r->trainer, &count);
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    fail_msg("no slot %s", name);
+    return -1;
+}
+
+static void open_delayed(struct tiny_run *r, int margin, int history, enum amax_algo algo,
+                         enum roll_kind roll, int64_t micro_batch) {
+    tiny_run_init(r, RECIPE_DELAYED, 20);
+    struct recipe_options o = tiny_recipe_options(RECIPE_DELAYED);
+    o.margin = margin;
+    o.history = history;
+    o.algo = algo;
+    o.roll = roll;
+    tiny_run_recipe(r, &o);
+    r->train.micro_batch = micro_batch;
+    MUST(tiny_run_open(r, E));
+}
+
+static void step(struct tiny_run *r, struct fp8_slot *slots) {
+    struct step_result s;
+    MUST(trainer_step(r->trainer, false, &s, E));
+    MUST(trainer_read_fp8(r->trainer, slots, E));
+}
+
+/* ---- delayed scaling ---- */
+
+/* multiplier = max * 2^-margin / (largest amax of the steps that the history still holds): a history of
+ * H rows keeps H-1 older values, and the current one counts beside them. */
+static void delayed_scales_by_hand(void **state) {
+    static const struct { int margin, history; enum amax_algo algo; } CASE[] = {
+        { 0, 1024, AMAX_MAX }, { 1, 1024, AMAX_MAX }, { 0, 3, AMAX_MAX }, { 2, 2, AMAX_MAX },
+        { 0, 1, AMAX_MOST_RECENT }, { 0, 16, AMAX_MOST_RECENT }, { 0, 1, AMAX_MAX },
+    };
+    static const struct { const char *name; float max; } SLOT[] = {
+        { "layers.0.qkv.x", 448 }, { "layers.1.ffn_out.x", 448 },
+        { "layers.0.attn_out.dy", 57344 }, { "layers.1.qkv.dy", 57344 },
+    };
+    for (size_t c = 0; c < sizeof CASE / sizeof *CASE; c++) {
+        struct tiny_run r;
+        struct fp8_slot seen[STEPS][SLOTS_MAX];
+        open_delayed(&r, CASE[c].margin, CASE[c].history, CASE[c].algo, ROLL_MICROBATCH, 4);
+        for (int i = 0; i < STEPS; i++) step(&r, seen[i]);
+        for (size_t k = 0; k < sizeof SLOT / sizeof *SLOT; k++) {
+            int slot = slot_named(&r, SLOT[k].name);
+            assert_true(seen[0][slot].scale == 1.0f); /* nothing is known before the first step */
+            for (int i = 1; i < STEPS; i++) {
+                float amax = 0;
+                int back = CASE[c].algo == AMAX_MOST_RECENT ? 1 : CASE[c].history;
+                for (int j = i - 1; j >= 0 && j >= i - back; j--)
+                    amax = fmaxf(amax, f32_from_bits(seen[j][slot].amax_bits));
+                float wanted = ldexpf(SLOT[k].max, -CASE[c].margin) / amax;
+                assert_true(amax > 0 && seen[i][slot].scale == wanted);
+            }
+        }
+        tiny_run_close(&r);
+    }
+}
+
+/* A weight's codes lag one quantisation too: the first ones, made at creation, and those of the first
+ * update have multipliers 1 and 448/amax at creation. With FP8 primary weights nothing lags. */
+static void delayed_weights(void **state) {
+    struct tiny_run r;
+    struct fp8_slot before[SLOTS_MAX], after[SLOTS_MAX];
+    open_delayed(&r, 0, 16, AMAX_MAX, ROLL_MICROBATCH, 2);
+    int slot = slot_named(&r, "layers.1.ffn_in.weight");
+    MUST(trainer_read_fp8(r.trainer, before, E));
+    step(&r, after);
+    assert_true(before[slot].scale == 1.0f);
+    assert_true(after[slot].scale == 448.0f / f32_from_bits(before[slot].amax_bits));
+    assert_int_equal(after[slot].elements, 320 * 64);
+    tiny_run_close(&r);
+
+    tiny_run_init(&r, RECIPE_DELAYED, 5);
+    struct recipe_options o = tiny_recipe_options(RECIPE_DELAYED);
+    o.param_gather = true;
+    tiny_run_recipe(&r, &o);
+    MUST(tiny_run_open(&r, E));
+    step(&r, after);
+    assert_true(after[slot].scale == 448.0f / f32_from_bits(after[slot].amax_bits));
+    tiny_run_close(&r);
+}
+
+/* roll = "step": in the first step every scale is 1 and every amax that of the whole batch, in however
+ * many pieces; so the second step's scales are equal too. Per micro-batch they are not. */
+static void roll_per_step_ignores_accumulation(void **state) {
+    static const enum roll_kind ROLL[] = { ROLL_STEP, ROLL_MICROBATCH };
+    for (int k = 0; k < 2; k++) {
+        struct fp8_slot slots[2][SLOTS_MAX];
+        int64_t count = 0, differ = 0;
+        for (int pieces = 0; pieces < 2; pieces++) {
+            struct tiny_run r;
+            open_delayed(&r, 0, 16, AMAX_MAX, ROLL[k], pieces ? 1 : 4);
+            step(&r, slots[pieces]);
+            trainer_slots(r.trainer, &count);
+            int first = r.trainer->slots.first[SLOT_FORWARD];
+            for (int64_t i = first; pieces && i < count; i++)
+                if (slots[0][i].elements) differ += slots[0][i].amax_bits != slots[1][i].amax_bits;
+            tiny_run_close(&r);
+        }
+        assert_true(ROLL[k] == ROLL_STEP ? differ == 0 : differ > 0);
+    }
+}
+
+/* BF16 in the first and last layer under delayed scaling: their slots record amax and are not FP8. */
+static void first_and_last_in_bf16(void **state) {
+    struct tiny_run r;
+    struct fp8_slot slots[SLOTS_MAX];
+    tiny_run_init(&r, RECIPE_DELAYED, 5);
+    r.model.layers = 3;
+    struct recipe_options o = tiny_recipe_options(RECIPE_DELAYED);
+    tiny_run_recipe(&r, &o);
+    for (int s = 0; s < GEMM_SITE_COUNT; s++)
+        r.site[s].kind = r.site[2 * GEMM_SITE_COUNT + s].kind = RECIPE_BF16;
+    MUST(tiny_run_open(&r, E));
+    step(&r, slots);
+    step(&r, slots);
+    for (int layer = 0; layer < 3; layer++) {
+        char name[64];
+        snprintf(name, sizeof name, "layers.%d.ffn_in.x", layer);
+        const struct fp8_slot *x = &slots[slot_named(&r, name)];
+        assert_true(x->amax_bits != 0);
+        if (layer == 1) assert_true(x->elements > 0 && x->scale != 1.0f);
+        else assert_true(x->elements == 0 && x->scale == 1.0f);
+    }
+    tiny_run_close(&r);
+}
+
+/* Current scaling saturates at the largest element at most; a margin of -8 scales 256 times beyond the
+ * largest code. Counts are of elements. */
+static void saturation_is_counted(void **state) {
+    struct tiny_run r;
+    struct fp8_slot slots[SLOTS_MAX];
+    int64_t count, saturated = 0;
+    open_delayed(&r, -8, 1, AMAX_MOST_RECENT, ROLL_MICROBATCH, 4);
+    step(&r, slots);
+    step(&r, slots);
+    trainer_slots(r.trainer, &count);
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(slots[i].saturated + slots[i].underflow <= slots[i].elements);
+        saturated += slots[i].saturated > 0;
+    }
+    assert_true(saturated > 10);
+    tiny_run_close(&r);
+    tiny_run_init(&r, RECIPE_TENSORWISE, 5);
+    MUST(tiny_run_open(&r, E));
+    step(&r, slots);
+    trainer_slots(r.trainer, &count);
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(slots[i].saturated <= 4); /* amax * (448/amax) may round above 448 */
+        float amax = f32_from_bits(slots[i].amax_bits);
+        int e5m2 = strstr(r.trainer->slots.name[i], ".dy") != NULL;
+        if (slots[i].elements)
+            assert_true(slots[i].scale == (e5m2 ? 57344.0f : 448.0f) / amax);
+    }
+    tiny_run_close(&r);
+}
+
+/* ---- which operands the GEMMs really read ---- */
+
+static struct {
+    const struct backend_ops *real;
+    int fp8, mixed, high;
+} counted; /* of this test program only */
+
+static enum status counting_matmul(struct backend *b, int lane, const struct matmul_args *args,
+                                   struct err *e) {
+    int n = dtype_is_fp8(args->a->dtype) + dtype_is_fp8(args->b->dtype);
+    if (n == 2) counted.fp8++;
+    else if (n == 1) counted.mixed++;
+    else counted.high++;
+    return counted.real->matmul(b, lane, args, e);
+}
+
+static void every_gemm_runs_in_its_format(void **state) {
+    static const struct { enum recipe_kind kind; bool head, wgrad_bf16; int fp8, high; } CASE[] = {
+        /* 2 layers x 4 GEMMs x 3 directions, and 3 of the head */
+        { RECIPE_F32, false, false, 0, 27 },       { RECIPE_BF16, false, false, 0, 27 },
+        { RECIPE_DELAYED, false, false, 24, 3 },   { RECIPE_TENSORWISE, false, false, 24, 3 },
+        { RECIPE_ROWWISE, false, false, 24, 3 },   { RECIPE_ROWWISE, false, true, 16, 11 },
+        { RECIPE_BLOCKWISE, false, false, 24, 3 }, { RECIPE_MXFP8, true, false, 27, 0 },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct tiny_run r;
+        struct step_result s;
+        tiny_run_init(&r, CASE[i].kind, 5);
+        struct recipe_options o = tiny_recipe_options(CASE[i].kind);
+        o.wgrad_bf16 = CASE[i].wgrad_bf16;
+        tiny_run_recipe(&r, &o);
+        if (CASE[i].head) r.recipe.head = o;
+        r.train.micro_batch = 4;
+        MUST(tiny_run_open(&r, E));
+        struct backend_ops ops = *r.backend->ops;
+        memset(&counted, 0, sizeof counted);
+        counted.real = r.backend->ops;
+        ops.matmul = counting_matmul;
+        r.backend->ops = &ops;
+        MUST(trainer_step(r.trainer, false, &s, E));
+        r.backend->ops = counted.real;
+        assert_int_equal(counted.fp8, CASE[i].fp8);
+        assert_int_equal(counted.high, CASE[i].high);
+        assert_int_equal(counted.mixed, 0);
+        tiny_run_close(&r);
+    }
+}
+
+/* ---- values that are not finite ---- */
+
+static void poke(struct tiny_run *r, const struct tensor *x, int64_t element, float value) {
+    uint16_t narrow = bf16_encode(value);
+    const void *bytes = x->dtype == DTYPE_BF16 ? (const void *)&narrow : &value;
+    int64_t size = dtype_bytes(x->dtype);
+    MUST(r->backend->ops->upload(r->backend, LANE_COMPUTE, (char *)x->data + element * size, bytes,
+                                 size, E));
+}
+
+static void poke_row(struct tiny_run *r, const struct tensor *x, int64_t row, float value) {
+    for (int64_t i = 0; i < x->dim[1]; i++) poke(r, x, row * x->dim[1] + i, value);
+}
+
+/* The step fails and names the tensor; no parameter moved; nothing steps or is saved from there. */
+static void assert_stopped(struct tiny_run *r, const char *tensor) {
+    char before[65], after[65], words[128];
+    struct step_result s;
+    struct checkpoint_info info;
+    struct eval_result eval;
+    MUST(trainer_weights_sha256(r->trainer, before, E));
+    snprintf(words, sizeof words, "step 2: %s is not finite", tensor);
+    MUST_FAIL(ERR_NUMERIC, words, trainer_step(r->trainer, false, &s, E));
+    assert_string_equal(s.tensor, tensor);
+    assert_int_equal(trainer_step_count(r->trainer), 1);
+    MUST(trainer_weights_sha256(r->trainer, after, E));
+    assert_string_equal(before, after);
+    MUST_FAIL(ERR_STATE, "not finite", trainer_step(r->trainer, false, &s, E));
+    MUST_FAIL(ERR_STATE, "not finite", trainer_eval(r->trainer, 1, &eval, E));
+    MUST_FAIL(ERR_STATE, "nothing is saved",
+              checkpoint_save(r->trainer, "/nonexistent/checkpoints", &info, E));
+}
+
+static void open_for_poking(struct tiny_run *r, int kind) {
+    struct step_result s;
+    tiny_run_init(r, (enum recipe_kind)kind, 5);
+    MUST(tiny_run_open(r, E));
+    MUST(trainer_step(r->trainer, false, &s, E));
+}
+
+static void nan_in_a_weight_is_named(void **state) {
+    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+        struct tiny_run r;
+        open_for_poking(&r, kind);
+        struct trainer *t = r.trainer;
+        struct param *p = params_find(&t->params, "layers.1.ffn_in.weight");
+        poke(&r, &p->weight.value, 77, NAN);
+        MUST(params_quantise(&t->params, t->backend, &t->slots, E)); /* as an update would */
+        assert_stopped(&r, "layers.1.ffn_in.weight");
+        tiny_run_close(&r);
+    }
+}
+
+static void nan_in_an_activation_is_named(void **state) {
+    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+        struct tiny_run r;
+        open_for_poking(&r, kind);
+        struct param *embed = params_find(&r.trainer->params, "embed.weight");
+        for (int64_t v = 0; v < r.model.vocab; v += 2)
+            poke_row(&r, &embed->weight.value, v, kind % 2 ? NAN : INFINITY);
+        assert_stopped(&r, "layers.0.qkv.x");
+        tiny_run_close(&r);
+    }
+}
+
+static void nan_in_a_gradient_is_named(void **state) {
+    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+        struct tiny_run r;
+        char before[65], after[65], tensor[128];
+        float loss, norm;
+        /* one that reaches the network ... */
+        open_for_poking(&r, kind);
+        poke(&r, &r.trainer->transformer.grad_scale, 0, NAN);
+        assert_stopped(&r, "head.dy");
+        tiny_run_close(&r);
+        /* ... and one that is born in an accumulator */
+        open_for_poking(&r, kind);
+        struct param *p = params_find(&r.trainer->params, "layers.0.attn_out.weight");
+        poke(&r, &p->grad, 9, NAN);
+        MUST(trainer_weights_sha256(r.trainer, before, E));
+        MUST(trainer_update(r.trainer, E));
+        MUST(trainer_fetch(r.trainer, &loss, &norm, tensor, E));
+        assert_string_equal(tensor, "grad:layers.0.attn_out.weight");
+        MUST(trainer_weights_sha256(r.trainer, after, E));
+        assert_string_equal(before, after);
+        tiny_run_close(&r);
+    }
+}
+
+/* A weight that an update makes infinite is caught in that step, before a checkpoint could see it. */
+static void exploding_update_is_named(void **state) {
+    struct tiny_run r;
+    struct step_result s;
+    struct checkpoint_info info;
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    MUST(tiny_run_open(&r, E));
+    struct param *p = params_find(&r.trainer->params, "layers.0.ffn_out.weight");
+    poke(&r, &p->m, 5, 3e38f); /* m / sqrt(v) overflows */
+    poke(&r, &p->v, 5, 0.0f);
+    MUST_FAIL(ERR_NUMERIC, "layers.0.ffn_out.weight", trainer_step(r.trainer, false, &s, E));
+    MUST_FAIL(ERR_STATE, "nothing is saved",
+              checkpoint_save(r.trainer, "/nonexistent/checkpoints", &info, E));
+    tiny_run_close(&r);
+}
+
+/* ---- what no project defines ---- */
+
+static void undefined_combinations_are_refused(void **state) {
+    static const struct { enum recipe_kind kind; enum quant_constants constants;
+                          enum recipe_format format; const char *words; } CASE[] = {
+        { RECIPE_DELAYED, QUANT_TORCHAO, FORMAT_HYBRID, "fp8.delayed with the constants of torchao" },
+        { RECIPE_ROWWISE, QUANT_TE, FORMAT_E4M3, "fp8.rowwise with the constants of te" },
+        { RECIPE_ROWWISE, QUANT_TORCHAO, FORMAT_HYBRID, "\"e4m3\" only" },
+        { RECIPE_TENSORWISE, QUANT_DEEPSEEK, FORMAT_HYBRID, "constants of deepseek" },
+        { RECIPE_BLOCKWISE, QUANT_DEEPSEEK, FORMAT_HYBRID, "DeepSeek's constants" },
+        { RECIPE_MXFP8, QUANT_TORCHAO, FORMAT_E4M3, "constants of torchao" },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct tiny_run r;
+        tiny_run_init(&r, RECIPE_BF16, 5);
+        struct recipe_options *o = &r.site[1 * GEMM_SITE_COUNT + GEMM_FFN_IN];
+        *o = tiny_recipe_options(CASE[i].kind);
+        o->constants = CASE[i].constants;
+        o->format = CASE[i].format;
+        MUST_FAIL(ERR_CONFIG, CASE[i].words, recipe_check(&r.recipe, &r.model, E));
+        MUST_FAIL(ERR_CONFIG, "layer 1, ffn_in", recipe_check(&r.recipe, &r.model, E));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(delayed_scales_by_hand),
+        cmocka_unit_test(delayed_weights),
+        cmocka_unit_test(roll_per_step_ignores_accumulation),
+        cmocka_unit_test(first_and_last_in_bf16),
+        cmocka_unit_test(saturation_is_counted),
+        cmocka_unit_test(every_gemm_runs_in_its_format),
+        cmocka_unit_test(nan_in_a_weight_is_named),
+        cmocka_unit_test(nan_in_an_activation_is_named),
+        cmocka_unit_test(nan_in_a_gradient_is_named),
+        cmocka_unit_test(exploding_update_is_named),
+        cmocka_unit_test(undefined_combinations_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,357 @@
+/* What a run promises: it learns in every recipe, resumes to the bit, is not changed by being looked
+ * at, and allocates nothing in a step. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "model/checkpoint.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+/* ---- counting allocations ---- (the sanitizers bring their own malloc) */
+
+#if !defined(__SANITIZE_ADDRESS__)
+static long allocations; /* of this test program only */
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t n);
+extern void *__libc_memalign(size_t alignment, size_t n);
+void *malloc(size_t n) { allocations++; return __libc_malloc(n); }
+void *calloc(size_t n, size_t size) { allocations++; return __libc_calloc(n, size); }
+void *realloc(void *p, size_t n) { allocations++; return __libc_realloc(p, n); }
+void *aligned_alloc(size_t alignment, size_t n) {
+    allocations++;
+    return __libc_memalign(alignment, n);
+}
+#endif
+
+/* ---- one row per way of training ---- */
+
+struct variant {
+    const char *name;
+    enum recipe_kind kind;
+    enum state_kind state;
+    bool no_master, bf16_grad, per_step, param_gather, fp8_head, bf16_ends;
+    enum quant_constants constants; /* 0: the kind's own */
+    bool wgrad_bf16, weight_2d;
+};
+
+static const struct variant VARIANTS[] = {
+    { .name = "f32", .kind = RECIPE_F32, .state = STATE_F32 },
+    { .name = "bf16", .kind = RECIPE_BF16, .state = STATE_F32 },
+    { .name = "bf16, bf16 state, no master", .kind = RECIPE_BF16, .state = STATE_BF16,
+      .no_master = true, .bf16_grad = true },
+    { .name = "bf16, 8-bit state", .kind = RECIPE_BF16, .state = STATE_8BIT },
+    { .name = "delayed", .kind = RECIPE_DELAYED, .state = STATE_F32 },
+    { .name = "delayed per step, fp8 head", .kind = RECIPE_DELAYED, .state = STATE_F32,
+      .per_step = true, .fp8_head = true },
+    { .name = "delayed, param gather, bf16 ends", .kind = RECIPE_DELAYED, .state = STATE_8BIT,
+      .param_gather = true, .bf16_ends = true },
+    { .name = "tensorwise", .kind = RECIPE_TENSORWISE, .state = STATE_F32, .fp8_head = true },
+    { .name = "tensorwise, torchao", .kind = RECIPE_TENSORWISE, .state = STATE_BF16,
+      .constants = QUANT_TORCHAO },
+    { .name = "rowwise", .kind = RECIPE_ROWWISE, .state = STATE_F32, .fp8_head = true },
+    { .name = "rowwise, wgrad in bf16", .kind = RECIPE_ROWWISE, .state = STATE_F32,
+      .wgrad_bf16 = true, .fp8_head = true },
+    { .name = "blockwise", .kind = RECIPE_BLOCKWISE, .state = STATE_F32, .fp8_head = true },
+    { .name = "blockwise, deepseek", .kind = RECIPE_BLOCKWISE, .state = STATE_BF16,
+      .constants = QUANT_DEEPSEEK },
+    { .name = "mxfp8", .kind = RECIPE_MXFP8, .state = STATE_F32, .fp8_head = true },
+    { .name = "mxfp8, 2-D weights", .kind = RECIPE_MXFP8, .state = STATE_F32, .weight_2d = true,
+      .no_master = true },
+};
+enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS };
+
+static void init_variant(struct tiny_run *r, const struct variant *v, int64_t steps) {
+    tiny_run_init(r, v->kind, steps);
+    r->model.layers = v->bf16_ends ? 3 : 2;
+    struct recipe_options o = tiny_recipe_options(v->kind);
+    if (v->constants) o.constants = v->constants;
+    if (v->constants == QUANT_TORCHAO) o.format = FORMAT_HYBRID;
+    if (v->per_step) o.roll = ROLL_STEP;
+    o.param_gather = v->param_gather;
+    o.wgrad_bf16 = v->wgrad_bf16;
+    o.weight_2d = v->weight_2d;
+    o.history = 3;
+    tiny_run_recipe(r, &o);
+    struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
+    for (int s = 0; v->bf16_ends && s < GEMM_SITE_COUNT; s++)
+        r->site[s] = r->site[2 * GEMM_SITE_COUNT + s] = bf16;
+    if (v->fp8_head) r->recipe.head = o;
+    r->train.head_chunk = 48; /* of 64 rows: a second, shorter chunk */
+    r->train.optimizer.state = v->state;
+    r->train.optimizer.master = !v->no_master;
+    if (v->bf16_grad) r->train.grad_dtype = DTYPE_BF16;
+}
+
+/* ---- learning ---- */
+
+static void one_batch_overfits(void **state) {
+    char path[] = "/tmp/fp8lab-overfit-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 4 * 32 + 1; i++) {
+        unsigned char byte = (unsigned char)(i * i * 7 % 89);
+        assert_int_equal(write(fd, &byte, 1), 1);
+    }
+    close(fd);
+    const char *paths[] = { path };
+    for (int i = 0; i < VARIANT_COUNT; i++) {
+        struct tiny_run r;
+        init_variant(&r, &VARIANTS[i], 60);
+        struct data_options text = { .kind = DATA_TEXT, .paths = paths, .path_count = 1 };
+        r.data_options = text;
+        r.train.optimizer.lr = 1e-2;
+        MUST(tiny_run_open(&r, E));
+        struct step_result first, s;
+        MUST(trainer_step(r.trainer, false, &first, E));
+        while (trainer_step_count(r.trainer) < 60) MUST(trainer_step(r.trainer, false, &s, E));
+        print_message("%-34s loss %.3f -> %.4f\n", VARIANTS[i].name, (double)first.loss,
+                      (double)s.loss);
+        assert_true(first.loss > 4.0f && s.loss < 0.5f);
+        tiny_run_close(&r);
+    }
+    unlink(path);
+}
+
+/* ---- the record of a run, to the bit ---- */
+
+enum { STEPS = 6, SLOTS_MAX = 128, TRACED_MAX = 256 };
+
+struct record {
+    uint32_t loss[STEPS], norm[STEPS];
+    struct fp8_slot slot[STEPS][SLOTS_MAX];
+    char weights[65];
+};
+
+static void record_step(struct tiny_run *r, struct record *out, bool trace) {
+    int64_t step = trainer_step_count(r->trainer), slots;
+    struct step_result s;
+    MUST(trainer_step(r->trainer, trace, &s, E));
+    trainer_slots(r->trainer, &slots);
+    assert_true(slots <= SLOTS_MAX);
+    MUST(trainer_read_fp8(r->trainer, out->slot[step], E));
+    memcpy(&out->loss[step], &s.loss, 4);
+    memcpy(&out->norm[step], &s.grad_norm, 4);
+}
+
+static void assert_same(const struct record *a, const struct record *b, const char *name) {
+    for (int i = 0; i < STEPS; i++)
+        if (a->loss[i] != b->loss[i] || a->norm[i] != b->norm[i])
+            fail_msg("%s: step %d: loss %08x and %08x, norm %08x and %08x", name, i + 1, a->loss[i],
+                     b->loss[i], a->norm[i], b->norm[i]);
+    assert_memory_equal(a->slot, b->slot, sizeof a->slot);
+    assert_string_equal(a->weights, b->weights);
+}
+
+static void run_straight(const struct variant *v, struct record *out) {
+    struct tiny_run r;
+    memset(out, 0, sizeof *out);
+    init_variant(&r, v, STEPS);
+    MUST(tiny_run_open(&r, E));
+    for (int i = 0; i < STEPS; i++) record_step(&r, out, false);
+    MUST(trainer_weights_sha256(r.trainer, out->weights, E));
+    tiny_run_close(&r);
+}
+
+static void scratch(char dir[64]) {
+    strcpy(dir, "/tmp/fp8lab-train-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+}
+
+/* Two steps, then a new process's worth of state from a checkpoint, twice. */
+static void run_interrupted(const struct variant *v, struct record *out) {
+    char dir[64];
+    struct checkpoint_info info = { .step = -1 };
+    scratch(dir);
+    memset(out, 0, sizeof *out);
+    for (int part = 0; part < 3; part++) {
+        struct tiny_run r;
+        init_variant(&r, v, STEPS);
+        MUST(tiny_run_open(&r, E));
+        if (part > 0) {
+            struct checkpoint_info loaded;
+            MUST(checkpoint_latest(dir, &info, E));
+            assert_int_equal(info.step, 2 * part);
+            MUST(checkpoint_load(r.trainer, info.path, &loaded, E));
+            assert_string_equal(info.sha256, loaded.sha256);
+            MUST(checkpoint_remove(info.path, E));
+        }
+        record_step(&r, out, false);
+        record_step(&r, out, false);
+        if (part < 2) MUST(checkpoint_save(r.trainer, dir, &info, E));
+        else MUST(trainer_weights_sha256(r.trainer, out->weights, E));
+        tiny_run_close(&r);
+    }
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void resume_equals_uninterrupted(void **state) {
+    struct record *a = malloc(sizeof *a), *b = malloc(sizeof *b);
+    for (int i = 0; i < VARIANT_COUNT; i++) {
+        run_straight(&VARIANTS[i], a);
+        run_interrupted(&VARIANTS[i], b);
+        assert_same(a, b, VARIANTS[i].name);
+    }
+    free(a);
+    free(b);
+}
+
+/* ---- observation ---- */
+
+static void run_observed(const struct variant *v, enum recompute_kind recompute,
+                         struct record *out) {
+    struct tiny_run r;
+    char dir[64];
+    scratch(dir);
+    memset(out, 0, sizeof *out);
+    init_variant(&r, v, STEPS);
+    r.train.recompute = recompute;
+    MUST(tiny_run_open(&r, E));
+    for (int i = 0; i < STEPS; i++) {
+        struct eval_result eval;
+        struct checkpoint_info info;
+        uint64_t prints[TRACED_MAX];
+        int64_t traced;
+        record_step(&r, out, true);
+        trainer_trace_tensors(r.trainer, &traced);
+        assert_true(traced <= TRACED_MAX);
+        MUST(trainer_trace(r.trainer, prints, E));
+        MUST(trainer_eval(r.trainer, 3, &eval, E));
+        assert_true(eval.loss > 0 && eval.tokens == 3 * 2 * 32);
+        MUST(checkpoint_save(r.trainer, dir, &info, E));
+        MUST(checkpoint_remove(info.path, E));
+    }
+    MUST(trainer_weights_sha256(r.trainer, out->weights, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void observation_changes_no_bit(void **state) {
+    struct record *a = malloc(sizeof *a), *b = malloc(sizeof *b);
+    for (int i = 0; i < VARIANT_COUNT; i++) {
+        run_straight(&VARIANTS[i], a);
+        for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_BLOCK; k++) {
+            run_observed(&VARIANTS[i], (enum recompute_kind)k, b);
+            assert_same(a, b, VARIANTS[i].name);
+        }
+    }
+    free(a);
+    free(b);
+}
+
+/* Recomputation exists to save memory: the plan must show it. */
+static void recomputation_saves_memory(void **state) {
+    int64_t bytes[3];
+    for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_BLOCK; k++) {
+        struct tiny_run r;
+        struct plan plan;
+        init_variant(&r, &VARIANTS[1], STEPS);
+        r.model.layers = 6;
+        struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
+        tiny_run_recipe(&r, &bf16);
+        r.train.recompute = (enum recompute_kind)k;
+        MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+        MUST(tiny_run_open(&r, E));
+        assert_int_equal(plan.bytes, trainer_memory_bytes(r.trainer));
+        bytes[k] = 0;
+        for (int64_t i = 0; i < plan.row_count; i++) bytes[k] += plan.row[i].bytes;
+        assert_int_equal(bytes[k], plan.bytes);
+        plan_free(&plan);
+        tiny_run_close(&r);
+    }
+    assert_true(bytes[RECOMPUTE_FFN] < bytes[RECOMPUTE_NONE]);
+    assert_true(bytes[RECOMPUTE_BLOCK] < bytes[RECOMPUTE_FFN]);
+}
+
+/* ---- accumulation ---- */
+
+/* The same batch in one piece or four gives the same sums but for their rounding. */
+static void accumulation_is_one_batch(void **state) {
+    float loss[2][3], norm[2][3];
+    for (int k = 0; k < 2; k++) {
+        struct tiny_run r;
+        tiny_run_init(&r, RECIPE_F32, 3);
+        r.train.micro_batch = k ? 1 : 4;
+        MUST(tiny_run_open(&r, E));
+        for (int i = 0; i < 3; i++) {
+            struct step_result s;
+            MUST(trainer_step(r.trainer, false, &s, E));
+            loss[k][i] = s.loss;
+            norm[k][i] = s.grad_norm;
+            assert_int_equal(s.tokens, 4 * 32);
+        }
+        tiny_run_close(&r);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_float_equal(loss[0][i], loss[1][i], 2e-5f);
+        assert_float_equal(norm[0][i], norm[1][i], 2e-4f);
+    }
+}
+
+/* ---- allocation, shapes ---- */
+
+static void a_step_allocates_nothing(void **state) {
+#if defined(__SANITIZE_ADDRESS__)
+    skip();
+#else
+    for (int i = 0; i < VARIANT_COUNT; i++) {
+        struct tiny_run r;
+        struct step_result s;
+        struct eval_result eval;
+        init_variant(&r, &VARIANTS[i], 3);
+        MUST(tiny_run_open(&r, E));
+        MUST(trainer_step(r.trainer, true, &s, E)); /* OpenMP starts its threads */
+        long before = allocations;
+        MUST(trainer_step(r.trainer, true, &s, E));
+        MUST(trainer_eval(r.trainer, 2, &eval, E));
+        assert_int_equal(allocations, before);
+        tiny_run_close(&r);
+    }
+#endif
+}
+
+/* Vocabularies and widths that no tile divides. */
+static void odd_shapes_train(void **state) {
+    static const struct { int64_t vocab, width, heads, head_dim, ffn, layers, seq_len; } SHAPE[] = {
+        { 50257, 24, 2, 12, 40, 1, 8 },
+        { 50264, 24, 2, 12, 40, 1, 8 },
+        { 300, 1600, 25, 64, 200, 1, 4 }, /* GPT-2 1558M's width and heads */
+    };
+    static const enum recipe_kind KIND[] = { RECIPE_DELAYED, RECIPE_ROWWISE, RECIPE_BLOCKWISE,
+                                             RECIPE_MXFP8 };
+    for (size_t i = 0; i < sizeof SHAPE / sizeof *SHAPE; i++)
+        for (size_t k = 0; k < sizeof KIND / sizeof *KIND; k++) {
+            struct tiny_run r;
+            struct step_result s;
+            tiny_run_init(&r, KIND[k], 2);
+            r.model.vocab = SHAPE[i].vocab;
+            r.model.width = SHAPE[i].width;
+            r.model.heads = r.model.kv_heads = SHAPE[i].heads;
+            r.model.head_dim = SHAPE[i].head_dim;
+            r.model.ffn = SHAPE[i].ffn;
+            r.model.layers = SHAPE[i].layers;
+            r.model.seq_len = SHAPE[i].seq_len;
+            r.model.tied = true;
+            struct recipe_options o = tiny_recipe_options(KIND[k]);
+            tiny_run_recipe(&r, &o);
+            r.recipe.head = o;
+            MUST(tiny_run_open(&r, E));
+            MUST(trainer_step(r.trainer, false, &s, E));
+            MUST(trainer_step(r.trainer, false, &s, E));
+            tiny_run_close(&r);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_batch_overfits),
+        cmocka_unit_test(resume_equals_uninterrupted),
+        cmocka_unit_test(observation_changes_no_bit),
+        cmocka_unit_test(recomputation_saves_memory),
+        cmocka_unit_test(accumulation_is_one_batch),
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(odd_shapes_train),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
