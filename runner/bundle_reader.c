@@ -221,14 +221,18 @@ static enum status read_archive(struct bundle *b, void *buffer, size_t n, size_t
 static enum status next_in_directory(struct bundle *b, struct bundle_entry *out, struct err *e) {
     if (b->file >= 0) close(b->file);
     b->file = -1;
-    /* The lock belongs to the process that writes the run, never to the run. */
-    while (b->next < b->tree.count && strcmp(b->tree.file[b->next].path, "lock") == 0) b->next++;
-    if (b->next == b->tree.count) return OK;
-    const struct tree_file *file = &b->tree.file[b->next++];
-    TRY(guard_admit(b->guard, file->path, false, file->size, e));
-    b->file = beneath_open(b->root, file->path, O_RDONLY | O_NONBLOCK, 0, false);
-    if (b->file < 0) return FAIL(e, ERR_IO, "open %s/%s: %s", b->path, file->path, strerror(errno));
-    *out = (struct bundle_entry){ .path = file->path, .size = file->size };
+    while (b->next < b->tree.count) {
+        const struct tree_file *file = &b->tree.file[b->next++];
+        /* The lock belongs to the process that writes the run, never to the run. */
+        if (strcmp(file->path, "lock") == 0) continue;
+        TRY(guard_admit(b->guard, file->path, false, file->size, e));
+        b->file = beneath_open(b->root, file->path, O_RDONLY | O_NONBLOCK, 0, false);
+        if (b->file < 0 && errno == ENOENT) continue; /* a live run's, gone since it was listed */
+        if (b->file < 0)
+            return FAIL(e, ERR_IO, "open %s/%s: %s", b->path, file->path, strerror(errno));
+        *out = (struct bundle_entry){ .path = file->path, .size = file->size };
+        return OK;
+    }
     return OK;
 }
 

@@ -232,7 +232,9 @@ static enum status tree_visit(struct walk *w, int fd, const char *prefix, const 
     if (*prefix) TRY(path_join(path, prefix, name, e));
     else snprintf(path, sizeof path, "%s", name);
     if (fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-        return FAIL(e, ERR_IO, "stat %s/%s: %s", w->root, path, strerror(errno));
+        return errno == ENOENT ? OK /* a live run's temporary file, renamed since */
+                               : FAIL(e, ERR_IO, "stat %s/%s: %s", w->root, path,
+                                      strerror(errno));
     if (S_ISREG(info.st_mode)) return tree_add(w, path, info.st_size, e);
     if (!S_ISDIR(info.st_mode))
         return FAIL(e, ERR_FORMAT, "%s/%s is %s; a run holds files and directories only", w->root,
