@@ -35,7 +35,6 @@ static int cmd_extract(const struct cli *cli) {
     struct unpack_report report;
     struct err e = { 0 };
     enum status st = extract(cli, target, &report, &e);
-    if (st == ERR_FORMAT) e.code = ERR_VERIFY; /* as in verify: the bundle's bytes are at fault */
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
         json_t *object = json_pack("{s:s, s:s, s:s, s:I, s:I}", "schema", "fp8lab.extract/1",

@@ -26,8 +26,7 @@ static int cmd_verify(const struct cli *cli) {
         struct err e = { 0 };
         enum status st = run_locate(cli->args[i], "runs", path, &e);
         if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
-        /* Whatever is wrong with the bytes of a bundle, it is the verification that failed. */
-        if (st == ERR_FORMAT) e.code = ERR_VERIFY;
+
         if (st != OK) return cli_fail(cli, &e);
         print(cli, path, &report);
     }

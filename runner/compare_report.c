@@ -144,8 +144,9 @@ static void put_divergence(FILE *out, const json_t *row) {
     const char *tensor = json_text(row, "tensor", NULL), *note = json_text(row, "note", "");
     fprintf(out, "  %s and %s: ", letter(whole(row, "a"), a), letter(whole(row, "b"), b));
     if (json_is_integer(json_object_get(row, "step"))) {
-        fprintf(out, "first differ at step %lld, in %s%s%s (%s, %s)", (long long)whole(row, "step"),
-                json_text(row, "stream", "?"), tensor ? " of " : "", tensor ? tensor : "",
+        const char *stream = json_text(row, "stream", "?");
+        fprintf(out, "first differ at step %lld, in %s (%s%s%s, %s)", (long long)whole(row, "step"),
+                tensor ? tensor : stream, tensor ? stream : "", tensor ? ": " : "",
                 json_text(row, "a_bits", ""), json_text(row, "b_bits", ""));
     } else if (json_is_true(json_object_get(row, "equal"))) {
         fprintf(out, "equal bit for bit over %lld steps", (long long)whole(row, "common_steps"));

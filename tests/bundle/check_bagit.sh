@@ -1,41 +1,50 @@
 #!/bin/sh
 # Bundles of a done, a failed and a killed run, shown to tools that are not ours: tar, zstd, the
-# packages bagit and roc-validator. FP8LAB names the executable under test; the bundles come from
-# the test program built beside it.
+# packages bagit and roc-validator. One real run beside the made-up ones of test_bundle.
 set -eu
+: "${BUILD:=$PWD/build/release}" "${VENV:=$PWD/build/venv}" "${TEST_TMP:=$(mktemp -d)}"
+: "${FP8LAB:=$BUILD/fp8lab}"
 here=$(dirname "$0")
-venv=build/venv
-if ! [ -x "$venv/bin/python" ] ||
-    ! "$venv/bin/python" -c 'import bagit, rocrate, rocrate_validator' 2>/dev/null; then
-    echo "SKIPPED, nothing checked: $venv lacks bagit, rocrate or roc-validator (see make test)"
+if ! [ -x "$VENV/bin/python" ] ||
+    ! "$VENV/bin/python" -c 'import bagit, rocrate, rocrate_validator' 2>/dev/null; then
+    echo "SKIPPED, no bundle was shown to other tools: bagit, rocrate or roc-validator is missing"
     exit 77
 fi
 if ! command -v zstd >/dev/null; then
-    echo "SKIPPED, nothing checked: the command zstd is missing (package zstd)"
+    echo "SKIPPED, no bundle was shown to other tools: the command zstd is missing"
     exit 77
 fi
-make_bundles=$(dirname "${FP8LAB:-build/release/fp8lab}")/tests/bundle/test_bundle
-if ! [ -x "$make_bundles" ]; then
-    echo "$make_bundles is not built"
-    exit 1
-fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
-mkdir "$work/runs" "$work/out"
-"$make_bundles" "$work/runs" >"$work/list"
+mkdir -p "$TEST_TMP/runs" "$TEST_TMP/out"
+"$BUILD/tests/bundle/test_bundle" "$TEST_TMP/runs" >"$TEST_TMP/list"
+
+cat >"$TEST_TMP/real.lua" <<'LUA'
+return experiment {
+  name = "real", about = "Does a real run leave a valid bundle?",
+  model = { vocab = 96, seq_len = 32, layers = 2, width = 64, heads = 4, ffn = 160 },
+  recipe = fp8.blockwise {},
+  data = synthetic { seed = 7 },
+  train = { steps = 4, global_batch = 4, micro_batch = 2, seed = 1,
+            optimizer = adamw { lr = 1e-3 }, schedule = constant {} },
+  checkpoint = { every = 2, keep = 1 }, archive = "full",
+}
+LUA
+(cd "$TEST_TMP" && "$FP8LAB" run -q real.lua)
+ls "$TEST_TMP"/runs/*-real-*.tar.zst >>"$TEST_TMP/list"
+[ "$(wc -l <"$TEST_TMP/list")" -eq 4 ]
+
 while read -r bundle; do
-    zstd -qdc "$bundle" | tar -C "$work/out" -xf -
-done <"$work/list"
-"$venv/bin/python" -W ignore -m bagit --validate --quiet "$work"/out/*
-"$venv/bin/python" "$here/check_crate.py" "$work"/out/*/data
-[ "$(ls "$work/out" | wc -l)" -eq 3 ]
+    zstd -qdc "$bundle" | tar -C "$TEST_TMP/out" -xf -
+done <"$TEST_TMP/list"
+"$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*
+"$VENV/bin/python" "$here/check_crate.py" "$TEST_TMP"/out/*/data
 for status in failed killed; do
-    grep -q '"http://schema.org/FailedActionStatus"' "$work"/out/*"$status"*/data/ro-crate-metadata.json
+    grep -q '"http://schema.org/FailedActionStatus"' \
+        "$TEST_TMP"/out/*"-$status-"*/data/ro-crate-metadata.json
 done
 # A changed byte must not pass, or the checks above say nothing.
-echo >>"$(ls "$work"/out/*done*/data/run.json)"
-if "$venv/bin/python" -W ignore -m bagit --validate --quiet "$work"/out/*done* 2>/dev/null; then
+echo >>"$(ls "$TEST_TMP"/out/*-done-*/data/run.json)"
+if "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*-done-* 2>/dev/null; then
     echo "bagit accepted a changed file"
     exit 1
 fi
-echo "bagit and roc-validator accept a done, a failed and a killed run"
+echo "bagit and roc-validator accept a done, a failed, a killed and a real run"

@@ -1,0 +1,60 @@
+#!/bin/bash
+# show, list, verify, extract and compare on the command line: what they answer, and the exit codes.
+set -u
+: "${BUILD:=$PWD/build/release}" "${TEST_TMP:=$(mktemp -d)}"
+: "${FP8LAB:=$BUILD/fp8lab}"
+failed=0
+cd "$TEST_TMP" || exit 1
+mkdir runs
+"$BUILD/tests/bundle/test_bundle" runs >list || exit 1
+done=$(ls runs/*-done-*.tar.zst) killed=$(ls runs/*-killed-*.tar.zst)
+rm -r runs/*-killed-0badcafe
+
+# expect CODE TEXT COMMAND...: the exit code, and a text that stdout or stderr must hold.
+expect() {
+    local code=$1 text=$2 out got
+    shift 2
+    out=$("$FP8LAB" "$@" 2>&1)
+    got=$?
+    if [ "$got" -ne "$code" ] || ! grep -qF -- "$text" <<<"$out"; then
+        printf 'fp8lab %s: exit %d, wanted %d and "%s":\n%s\n' "$*" "$got" "$code" "$text" "$out"
+        failed=1
+    fi
+}
+
+expect 0 "done" list
+expect 0 "no runs in nowhere" list nowhere
+expect 0 '"schema":"fp8lab.list/1"' list --json
+expect 0 "loss is nan at step 7" show 20261121T024821Z
+expect 0 "killed" show last
+expect 2 "3 runs begin with 2026" show 2026
+expect 2 "neither a path nor the beginning of a run" show 1999
+expect 0 "valid: $done" verify "$done"
+expect 0 '"schema":"fp8lab.verify/1"' verify --json runs/*-done-0badcafe
+expect 0 "every one verified" extract "$killed" --to out
+expect 6 "nothing is overwritten" extract "$killed" --to out
+expect 0 "equal bit for bit over 20 steps" compare "$done" "$killed" --assert-equal
+expect 0 "equal bit for bit over 20 steps" compare "$done" out --html page.html
+expect 0 '"equal":true' compare --json "$done" "$killed"
+grep -q '<svg' page.html || { echo "page.html has no plot"; failed=1; }
+
+head -c 3000 "$done" >short.tar.zst
+expect 4 "truncated" verify short.tar.zst
+expect 4 "truncated" extract short.tar.zst --to never
+echo "hello" >no.tar.zst
+expect 4 "is no archive" verify no.tar.zst
+expect 2 "neither a path" verify /nowhere/at/all.tar.zst
+chmod u+w out/data/run.json
+echo >>out/data/run.json
+expect 4 "wrong hash: data/run.json" verify out
+expect 4 "wrong hash: data/run.json" show out
+[ ! -e never ] || { echo "a bad bundle was extracted"; failed=1; }
+
+mkdir other && "$BUILD/tests/bundle/test_bundle" other >/dev/null
+live=$(ls -d other/*-done-0badcafe)
+rm "$live"/*.txt "$live"/data/metrics/*.cols "$live"/data/*/fp8.cols "$live"/data/trace.cols
+sed -i '7s/"loss_bits":"......../"loss_bits":"00000000/' "$live/data/metrics/train.jsonl"
+expect 5 "first differ at step 7, in train.loss" compare "$done" "$live" --assert-equal
+expect 0 "first differ at step 7, in train.loss" compare "$done" "$live"
+expect 6 "the run is not finished" verify "$live"
+exit $failed
