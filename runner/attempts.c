@@ -12,7 +12,6 @@
 #include "runner/progress.h"
 #include "runner/records.h"
 #include "runner/run_log.h"
-#include "runner/supervise.h"
 
 enum { STOP_GRACE_S = 120, NUMBER_TEXT = 24 };
 
@@ -111,12 +110,13 @@ static enum status record_attempt(struct attempts *a, const char *started,
     const char *reason = a->stop_after && attempt->end == ATTEMPT_DONE
                              ? "stopped to rehearse a resume"
                              : attempt_end_name(attempt->end);
-    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s}", "started", started, "ended", ended, "from_step",
-                            (json_int_t)a->from_step, "to_step", (json_int_t)to, "reason", reason);
+    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s}", "started", started, "ended", ended,
+                            "from_step", (json_int_t)a->from_step, "to_step", (json_int_t)to,
+                            "reason", reason);
     json_t *list = json_object_get(a->dir->run, "attempts");
     if (!row || json_array_append_new(list, row) != 0) return FAIL(e, ERR_MEMORY, "attempts");
-    run_log(a->dir, "attempt from step %" PRId64 " to %" PRId64 ": %s%s%s", a->from_step, to, reason,
-            attempt->error.code != OK ? ": " : "", attempt->error.text);
+    run_log(a->dir, "attempt from step %" PRId64 " to %" PRId64 ": %s%s%s", a->from_step, to,
+            reason, attempt->error.code != OK ? ": " : "", attempt->error.text);
     return run_dir_save(a->dir, e);
 }
 
@@ -136,7 +136,7 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
 
 /* ---- how a run ends ---------------------------------------------------------------------------*/
 
-/* Whether another attempt is worth it: the worker died or hung; what it computed was not at fault. */
+/* Whether another attempt is worth it: the worker died or hung; its arithmetic was not at fault. */
 static bool retry(struct attempts *a, const struct attempt *attempt) {
     bool died = attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG;
     if (!died || a->retries_left == 0) return false;
@@ -211,21 +211,20 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
 
 /* ---- all attempts -----------------------------------------------------------------------------*/
 
-static enum status all_attempts(struct attempts *a, struct err *e) {
-    struct attempt attempt;
+static enum status all_attempts(struct attempts *a, struct attempt *last, struct err *e) {
     for (;;) {
-        TRY(one_attempt(a, &attempt, e));
-        if (retry(a, &attempt)) continue;
-        if (!a->stop_after || attempt.end != ATTEMPT_DONE) break;
+        TRY(one_attempt(a, last, e));
+        if (retry(a, last)) continue;
+        if (!a->stop_after || last->end != ATTEMPT_DONE) break;
         a->stop_after = 0;
         on_tick(a, "stopped at its checkpoint as a rehearsal; resuming");
     }
     progress_end(&a->progress);
-    return conclude(a, &attempt, e);
+    return conclude(a, last, e);
 }
 
 enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
-                         const json_t *resolved, struct err *e) {
+                         const json_t *resolved, struct attempt *last, struct err *e) {
     struct attempts a = { .settings = settings, .dir = dir, .resolved = resolved,
                           .retries_left = settings->retries };
     TRY(options_read(resolved, &a.run, e));
@@ -234,8 +233,9 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;
     if (first && json_is_true(json_object_get(dir->run, "smoke")))
         a.stop_after = a.run.checkpoint.every;
-    progress_begin(&a.progress, settings->cli, json_text(dir->run, "name", "run"), a.run.train.steps);
-    if (st == OK) st = all_attempts(&a, e);
+    const char *name = json_text(dir->run, "name", "run");
+    progress_begin(&a.progress, settings->cli, name, a.run.train.steps);
+    if (st == OK) st = all_attempts(&a, last, e);
     environment_free(&a.environment);
     options_free(&a.run);
     return st;

@@ -4,10 +4,12 @@
 #define FP8LAB_RUNNER_ATTEMPTS_H
 
 #include "runner/run_one.h"
+#include "runner/supervise.h"
 
 /* Runs attempts in `dir` until one ends the run, and puts attempts, status, error, exit_code, ended
- * and final_weights_sha256 into dir->run (saved). An error is what kept attempts from being made. */
+ * and final_weights_sha256 into dir->run (saved). *last is that attempt. An error is what kept
+ * attempts from being made. */
 NODISCARD enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
-                                   const json_t *resolved, struct err *e);
+                                   const json_t *resolved, struct attempt *last, struct err *e);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runner/canonical.h"
 #include "runner/nearest.h"
 
 static const struct flag GLOBALS[] = {
@@ -91,8 +92,8 @@ static enum status unknown_flag(const struct verb *verb, const char *given, stru
     if (near)
         return FAIL(e, ERR_ARG, "fp8lab%s%s has no flag --%s; did you mean --%s?", space, verb_name,
                     name, near);
-    return FAIL(e, ERR_ARG, "fp8lab%s%s has no flag --%s; `fp8lab%s%s --help` lists its flags", space,
-                verb_name, name, space, verb_name);
+    return FAIL(e, ERR_ARG, "fp8lab%s%s has no flag --%s; `fp8lab%s%s --help` lists its flags",
+                space, verb_name, name, space, verb_name);
 }
 
 static bool take_global(struct cli *cli, const char *arg) {
@@ -157,7 +158,8 @@ static bool wants_color(int fd) {
 
 enum status cli_parse(int argc, char **argv, const struct verb *const *verbs, int64_t count,
                       struct cli *out, struct err *e) {
-    *out = (struct cli){ .color = wants_color(STDOUT_FILENO), .color_err = wants_color(STDERR_FILENO),
+    *out = (struct cli){ .color = wants_color(STDOUT_FILENO),
+                         .color_err = wants_color(STDERR_FILENO),
                          .argv = (const char *const *)argv };
     out->args = calloc((size_t)argc + 1, sizeof *out->args);
     out->flags = calloc((size_t)argc + 1, sizeof *out->flags);
@@ -242,8 +244,12 @@ void cli_out(const struct cli *cli, const char *format, ...) {
 }
 
 void cli_out_json(const struct cli *cli, const struct json_t *object) {
-    json_dumpf(object, stdout, JSON_SORT_KEYS | JSON_COMPACT);
-    putc('\n', stdout);
+    struct err e = { 0 };
+    char *text = NULL;
+    size_t n = 0;
+    if (json_canonical(object, &text, &n, &e) == OK) cli_out(cli, "%s\n", text);
+    else cli_warn(cli, "no JSON: %s", e.text);
+    free(text);
 }
 
 void cli_note(const struct cli *cli, const char *format, ...) {
@@ -275,7 +281,8 @@ void cli_next(const struct cli *cli, const char *format, ...) {
 }
 
 int cli_fail(const struct cli *cli, const struct err *e) {
-    fprintf(stderr, "%sfp8lab:%s %s\n", cli_style_err(cli, "red"), cli_style_err(cli, NULL), e->text);
+    fprintf(stderr, "%sfp8lab:%s %s\n", cli_style_err(cli, "red"), cli_style_err(cli, NULL),
+            e->text);
     if (cli->json) {
         json_t *object = json_pack("{s:s,s:{s:s,s:s}}", "schema", "fp8lab.error/1", "error", "code",
                                    status_name(e->code), "text", e->text);

@@ -2,7 +2,7 @@
  *
  * Results go to stdout, messages to stderr. Every verb is one file, cmd_<verb>.c, which exports its
  * row `const struct verb VERB_<NAME>`: flags, help and function side by side; commands.h lists the
- * rows. Global flags (--json, -q, --no-color, --help) are accepted anywhere, before the verb too. */
+ * rows. Global flags (--json, -q, --no-color, --help) are accepted anywhere on the line. */
 #ifndef FP8LAB_RUNNER_CLI_H
 #define FP8LAB_RUNNER_CLI_H
 
@@ -77,7 +77,7 @@ NODISCARD enum status cli_int(const struct cli *cli, const char *flag, int64_t m
 
 /* Results: stdout. */
 void cli_out(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
-/* Prints one JSON object with sorted keys and a newline on stdout. `object` is borrowed. */
+/* Prints one JSON object, canonical (canonical.h), on stdout. `object` is borrowed. */
 void cli_out_json(const struct cli *cli, const struct json_t *object);
 /* Messages: stderr, one line (the newline is added); silent under -q. */
 void cli_note(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);

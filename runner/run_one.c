@@ -133,16 +133,17 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
 /* Attempts, then the end. The directory is closed in any case. */
 static enum status drive(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
                          struct run_outcome *out, struct err *e) {
-    enum status st = attempts_run(s, dir, resolved, e);
+    struct attempt last;
+    enum status st = attempts_run(s, dir, resolved, &last, e);
     if (st == OK) {
         fill_outcome(dir, out);
         say_end(s, dir);
-        if (out->exit_code > EXIT_SIGNAL) {
+        if (last.end == ATTEMPT_SIGNAL) {
             /* A further signal has its usual effect from here on: it leaves at once. */
             while (signals_take(s->signals)) continue;
             signals_close(s->signals);
         }
-        bundle_run(s, dir, resolved, out);
+        if (last.end != ATTEMPT_ABANDONED) bundle_run(s, dir, resolved, out);
     }
     run_dir_close(dir);
     return st;

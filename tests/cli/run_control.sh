@@ -1,0 +1,199 @@
+#!/bin/bash
+# A run that is stopped, killed, limited or crowded: what is left says so, and going on gives the bits
+# of a run that nobody disturbed.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+tests=$PWD/tests/cli
+lib=$PWD/experiments/lib
+cd "$TEST_TMP" || exit 1
+failed=0
+case_name=
+
+fail() {
+    echo "FAILED: $case_name: $*"
+    [ -f log ] && sed 's/^/    /' log | tail -8
+    failed=1
+}
+
+# run ARGS...: the tiny experiment, long enough to be hit; exit code in $code.
+run() {
+    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint.every=100 \
+        --set trace.first=5 "$@" >out 2>log
+    code=$?
+}
+
+# expression over run.json, such as run["status"]
+field() { # BUNDLE EXPRESSION
+    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
+o = json.load(sys.stdin); run = o["run"]; summary = o["summary"]
+print(eval(sys.argv[1]))' "$2"
+}
+
+expect() { # WHAT WANTED FOUND
+    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
+}
+
+bundle_in() { ls "$1"/*.tar.zst 2>/dev/null | head -1; }
+
+# Waits until the run in $1 has recorded step $2.
+await_step() {
+    local i
+    for ((i = 0; i < 400; i++)); do
+        grep -qs "\"step\":$2," "$1"/*/data/metrics/train.jsonl && return
+        sleep 0.02
+    done
+    fail "step $2 never came"
+}
+
+runner_of() { tr -d '\0' <"$(ls "$1"/*/lock)"; }
+worker_of() { # RUNS: the runner's only child
+    local runner
+    runner=$(runner_of "$1") && cat "/proc/$runner/task/$runner/children"
+}
+
+same_results() { # BUNDLE
+    expect "results of $1" "$reference" "$(field "$1" 'run["results_sha256"]')"
+    "$FP8LAB" verify -q "$1" >/dev/null || fail "$1 does not verify"
+}
+
+resumed_equals_undisturbed() { # RUNS
+    "$FP8LAB" run --resume last --runs "$1" --threads 1 >out 2>log
+    expect "exit code of --resume" 0 $?
+    expect status done "$(field "$(bundle_in "$1")" 'run["status"]')"
+    same_results "$(bundle_in "$1")"
+}
+
+long="--set train.steps=600"
+
+case_name="undisturbed"
+run --runs a $long
+expect "exit code" 0 $code
+reference=$(field "$(bundle_in a)" 'run["results_sha256"]')
+expect "a directory is left" "" "$(find a -mindepth 1 -maxdepth 1 -type d)"
+
+case_name="SIGTERM"
+run --runs term $long &
+await_step term 150
+kill -TERM "$(runner_of "term")"
+wait
+expect status interrupted "$(field "$(bundle_in term)" 'run["status"]')"
+expect "exit code in run.json" 143 "$(field "$(bundle_in term)" 'run["exit_code"]')"
+expect "checkpoint is of the last step" True \
+    "$(field "$(bundle_in term)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
+resumed_equals_undisturbed term
+
+case_name="SIGINT to the whole process group, as a terminal sends it"
+set -m
+(run --runs int $long; echo $code >int.code) &
+await_step int 120
+kill -INT -$!
+wait $!
+set +m
+expect "exit code" 130 "$(cat int.code)"
+expect status interrupted "$(field "$(bundle_in int)" 'run["status"]')"
+
+case_name="a second signal leaves at once"
+run --runs twice $long &
+await_step twice 120
+pid=$(runner_of twice)
+kill -STOP $(worker_of twice) # it cannot stop in good order
+kill -TERM "$pid"
+sleep 0.3
+kill -TERM "$pid"
+wait
+expect "nothing is packed" "" "$(bundle_in twice)"
+expect "exit code in run.json" 143 "$(field twice/* 'run["exit_code"]')"
+"$FP8LAB" list twice >out 2>log
+expect "list bundles it" interrupted "$(field "$(bundle_in twice)" 'run["status"]')"
+
+case_name="time limit"
+run --runs limit --set train.steps=1000000 --set train.time_limit=1
+expect "exit code" 0 $code
+expect status time_limit "$(field "$(bundle_in limit)" 'run["status"]')"
+expect "nothing is lost" True \
+    "$(field "$(bundle_in limit)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
+
+for moment in 0.15 0.$((RANDOM % 800 + 100)); do
+    case_name="kill -9 of the worker after $moment s"
+    run --runs "worker$moment" $long &
+    await_step "worker$moment" 1
+    sleep "$moment"
+    kill -KILL $(worker_of "worker$moment")
+    wait
+    bundle=$(bundle_in "worker$moment")
+    if [ "$(field "$bundle" 'run["status"]')" = done ]; then continue; fi # it was faster
+    expect status killed "$(field "$bundle" 'run["status"]')"
+    expect "exit code in run.json" 1 "$(field "$bundle" 'run["exit_code"]')"
+    expect "it says why" True "$(field "$bundle" '"killed by signal 9" in run["error"]["text"]')"
+    expect "at most the steps since the checkpoint are lost" True \
+        "$(field "$bundle" '0 <= summary["step_last"] - run["checkpoint_step"] <= 101')"
+    if [ -d "${bundle%.tar.zst}" ]; then resumed_equals_undisturbed "worker$moment"; fi
+done
+
+for moment in 0.2 0.$((RANDOM % 800 + 100)); do
+    case_name="kill -9 of the runner after $moment s"
+    run --runs "runner$moment" $long &
+    await_step "runner$moment" 1
+    sleep "$moment"
+    kill -KILL "$(runner_of "runner$moment")" 2>/dev/null
+    wait 2>/dev/null
+    sleep 0.2 # the worker dies with it
+    "$FP8LAB" list "runner$moment" >out 2>log
+    bundle=$(bundle_in "runner$moment")
+    if [ "$(field "$bundle" 'run["status"]')" = done ]; then continue; fi
+    expect status killed "$(field "$bundle" 'run["status"]')"
+    expect "at most the steps since the checkpoint are lost" True \
+        "$(field "$bundle" '0 <= summary["step_last"] - run["checkpoint_step"] <= 101')"
+    "$FP8LAB" verify -q "$bundle" >/dev/null || fail "$bundle does not verify"
+    if [ -d "${bundle%.tar.zst}" ]; then resumed_equals_undisturbed "runner$moment"; fi
+done
+
+case_name="retries"
+run --runs retry $long --retries 1 &
+await_step retry 130
+kill -KILL $(worker_of "retry")
+wait
+expect status done "$(field "$(bundle_in retry)" 'run["status"]')"
+expect attempts 2 "$(field "$(bundle_in retry)" 'len(run["attempts"])')"
+expect "the second one began at a checkpoint" 0 \
+    "$(field "$(bundle_in retry)" 'run["attempts"][1]["from_step"] % 100')"
+same_results "$(bundle_in retry)"
+
+case_name="a hang"
+run --runs hang $long --hang-after 1 &
+await_step hang 50
+kill -STOP $(worker_of "hang")
+wait
+expect status failed "$(field "$(bundle_in hang)" 'run["status"]')"
+expect "it says why" True "$(field "$(bundle_in hang)" '"hung" in run["error"]["text"]')"
+
+case_name="two runs in one directory"
+run --runs twin $long &
+await_step twin 20
+"$FP8LAB" run --resume "$(ls -d twin/*)" --runs twin >out 2>log2
+expect "exit code of the second" 6 $?
+grep -q "is writing this run" log2 || fail "$(cat log2)"
+"$FP8LAB" close "$(ls -d twin/*)" >out 2>log2
+expect "exit code of close" 6 $?
+kill -TERM "$(runner_of "twin")"
+wait
+
+case_name="a full disk"
+mkdir -p full
+if mount -t tmpfs -o size=2m tmpfs full 2>/dev/null; then
+    run --runs full --set train.steps=100000 --set checkpoint.every=100000
+    expect "exit code" 6 $code
+    expect status failed "$(field full/* 'run["status"]')"
+    expect "it says why" True "$(field full/* '"No space left" in run["error"]["text"]')"
+    mount -o remount,size=64m full
+    "$FP8LAB" close full/* >out 2>log
+    expect "close, with room again" 0 $?
+    "$FP8LAB" verify -q full/*.tar.zst >/dev/null || fail "the bundle does not verify"
+    umount full
+else
+    echo "NOT CHECKED: a full disk (no right to mount a tmpfs)"
+fi
+
+[ $failed = 0 ] && echo "run control: all held"
+exit $failed
