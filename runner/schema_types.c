@@ -43,7 +43,9 @@ const char *schema_expected(struct pool *p, const struct field *f) {
     case FIELD_FLOAT: return pool_format(p, "a number %s", range_text(p, f));
     case FIELD_BOOL: return "true or false";
     case FIELD_STRING: return pool_format(p, "a string of at most %d bytes", (int)f->max);
-    case FIELD_NAME: return "a name of letters, digits, '.', '_' and '-'";
+    case FIELD_NAME:
+        return pool_format(p, "a name of at most %d letters, digits, '.', '_' and '-'",
+                           (int)f->max);
     case FIELD_WORD: return words_text(p, f);
     case FIELD_DURATION: return "seconds, or a duration such as \"1h56m\"";
     case FIELD_TABLE: return "a table { ... }";
