@@ -8,9 +8,11 @@
 #include "runner/close.h"
 #include "runner/commands.h"
 #include "runner/facts.h"
+#include "runner/fit.h"
 #include "runner/hardware.h"
 #include "runner/run_one.h"
 #include "runner/run_view.h"
+#include "runner/script_flags.h"
 #include "runner/unpack.h"
 
 /* One row: what is to be run and what became of it. */
@@ -34,33 +36,8 @@ struct command {
 
 /* ---- before anything runs ---------------------------------------------------------------------*/
 
-static void print_errors(const struct cli *cli, const struct resolution *r) {
-    for (int64_t i = 0; i < r->error_count; i++) {
-        char *text = resolved_error_text(&r->errors[i]);
-        if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
-        cli_warn(cli, "%s", text ? text : r->errors[i].text);
-        free(text);
-    }
-}
-
 static enum status resolve(struct command *c, struct err *e) {
-    const struct cli *cli = c->cli;
-    int64_t n = cli_count(cli, "set");
-    const char **overrides = calloc((size_t)n + 1, sizeof *overrides);
-    if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
-    for (int64_t i = 0; i < n; i++) overrides[i] = cli_nth(cli, "set", i);
-    struct resolve_options options = {
-        .path = cli->args[0], .overrides = overrides, .override_count = n,
-        .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"),
-    };
-    enum status st = resolve_experiment(&options, &c->resolution, e);
-    free(overrides);
-    if (st != OK && c->resolution.error_count) {
-        print_errors(cli, &c->resolution);
-        st = FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", c->resolution.error_count,
-                  c->resolution.error_count == 1 ? "" : "s", cli->args[0]);
-    }
-    if (st != OK) return st;
+    TRY(script_resolve(c->cli, &c->resolution, e));
     c->rows = calloc((size_t)c->resolution.run_count + 1, sizeof *c->rows);
     return c->rows ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " runs", c->resolution.run_count);
 }
@@ -83,6 +60,23 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
                           : "--anywhere runs it regardless and records the mismatch");
         free(text);
         *matches = *matches && anywhere;
+    }
+    return OK;
+}
+
+/* Refuses, before anything runs, what this machine has no memory for; --anywhere tries it. */
+static enum status check_memory(struct command *c, bool *fits, struct err *e) {
+    bool anywhere = cli_has(c->cli, "anywhere");
+    *fits = true;
+    for (int64_t i = 0; i < c->resolution.run_count; i++) {
+        struct fit fit;
+        TRY(fit_plan(c->resolution.runs[i].config_json, c->facts, c->settings.backend, &fit, e));
+        if (!fit.fits)
+            cli_warn(c->cli, "%s needs %.1f GiB, %s is %.1f GiB%s%s", c->resolution.runs[i].name,
+                     (double)fit.plan.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30,
+                     *fit.way_out ? "; less memory:" : "", fit.way_out);
+        *fits = *fits && (fit.fits || anywhere);
+        fit_free(&fit);
     }
     return OK;
 }
@@ -164,7 +158,8 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
         c->ended++;
         print_outcome(c->cli, &row->outcome);
         if (code == EXIT_OK) code = row->outcome.exit_code;
-        if (row->outcome.exit_code > EXIT_SIGNAL || row->outcome.exit_code == EXIT_SYSTEM) return code;
+        bool stop = row->outcome.exit_code > EXIT_SIGNAL || row->outcome.exit_code == EXIT_SYSTEM;
+        if (stop) return code;
     }
     return code;
 }
@@ -272,7 +267,8 @@ static enum status read_settings(struct command *c, struct err *e) {
     bool known = false;
     for (size_t i = 0; i < sizeof BACKENDS / sizeof *BACKENDS; i++)
         known = known || !strcmp(s->backend, BACKENDS[i]);
-    if (!known) return FAIL(e, ERR_ARG, "--backend: expected auto, cpu or cuda, found '%s'", s->backend);
+    if (!known)
+        return FAIL(e, ERR_ARG, "--backend: expected auto, cpu or cuda, found '%s'", s->backend);
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
     return cli_int(cli, "hang-after", 1, 1000000, &s->hang_s, e);
@@ -286,6 +282,7 @@ static int run_script(struct command *c) {
         st = FAIL(&e, ERR_ARG, "missing argument: fp8lab run FILE.lua (or --resume RUN)");
     if (st == OK) st = resolve(c, &e);
     if (st == OK) st = match_hardware(c, &matches, &e);
+    if (st == OK && matches) st = check_memory(c, &matches, &e);
     if (st == OK && !matches) return EXIT_HARDWARE;
     if (st == OK) st = hash_inputs(c, &e);
     if (st == OK) st = find_earlier(c, &e);

@@ -8,6 +8,7 @@
 #define FP8LAB_VERBS(X) \
     X(VERB_RUN) \
     X(VERB_CHECK) \
+    X(VERB_PLAN) \
     X(VERB_HW) \
     X(VERB_DATA) \
     X(VERB_LIST) \

@@ -1,0 +1,144 @@
+/* fp8lab plan: what every row of a script would allocate, and whether it fits this machine. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/commands.h"
+#include "runner/facts.h"
+#include "runner/fit.h"
+#include "runner/hardware.h"
+#include "runner/resolve.h"
+#include "runner/script_flags.h"
+
+struct planned {
+    struct fit fit;
+    json_t *mismatch; /* of the hardware query, or NULL */
+};
+
+static double mib(int64_t bytes) { return (double)bytes / 0x1p20; }
+
+static enum status plan_run(const struct cli *cli, const struct resolved_run *run,
+                            const json_t *facts, struct planned *out, struct err *e) {
+    const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
+    *out = (struct planned){ 0 };
+    TRY(fit_plan(run->config_json, facts, backend, &out->fit, e));
+    return hardware_match(run->config_json, facts, &out->mismatch, e);
+}
+
+static void planned_free(struct planned *p) {
+    fit_free(&p->fit);
+    json_decref(p->mismatch);
+}
+
+/* ---- printing ------------------------------------------------------------------------------- */
+
+static int64_t arena_bytes(const struct plan *plan, int64_t first) {
+    int64_t bytes = 0;
+    for (int64_t i = first; i < plan->row_count; i++) {
+        if (strcmp(plan->row[i].arena, plan->row[first].arena) != 0) break;
+        bytes += plan->row[i].bytes;
+    }
+    return bytes;
+}
+
+static void print_plan(const struct cli *cli, const struct resolved_run *run,
+                       const struct planned *p) {
+    const struct fit *fit = &p->fit;
+    const struct plan *plan = &fit->plan;
+    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), run->name, cli_style(cli, NULL));
+    for (int64_t i = 0; i < plan->row_count; i++) {
+        const struct plan_row *row = &plan->row[i];
+        if (i == 0 || strcmp(row->arena, plan->row[i - 1].arena) != 0)
+            cli_out(cli, "  %-40s %12.1f MiB\n", row->arena, mib(arena_bytes(plan, i)));
+        cli_out(cli, "    %-30s %6" PRId64 "x %12.1f MiB\n", row->item, row->count,
+                mib(row->bytes));
+    }
+    cli_out(cli, "  %-40s %12.1f MiB a rank\n", "all", mib(plan->bytes));
+    if (fit->memory == 0)
+        cli_out(cli, "  %s is not known here: whether that fits cannot be said\n", fit->where);
+    else
+        cli_out(cli, "  %s%s%s %s of %.1f MiB\n", cli_style(cli, fit->fits ? "green" : "red"),
+                fit->fits ? "fits" : "does not fit", cli_style(cli, NULL), fit->where,
+                mib(fit->memory));
+    if (*fit->way_out) cli_out(cli, "  less memory:%s\n", fit->way_out);
+    if (!p->mismatch) return;
+    char *text = hardware_mismatch_text(run->config_json, p->mismatch);
+    cli_out(cli, "  the machine is not the one that the experiment asks for:\n%s", text ? text : "");
+    free(text);
+}
+
+static json_t *plan_json(const struct resolved_run *run, const struct planned *p) {
+    json_t *rows = json_array();
+    for (int64_t i = 0; i < p->fit.plan.row_count; i++) {
+        const struct plan_row *row = &p->fit.plan.row[i];
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I}", "arena", row->arena, "item",
+                                              row->item, "bytes", (json_int_t)row->bytes, "count",
+                                              (json_int_t)row->count));
+    }
+    return json_pack("{s:s,s:I,s:o,s:s,s:I,s:b,s:O?}", "name", run->name, "bytes",
+                     (json_int_t)p->fit.plan.bytes, "rows", rows, "memory_fact", p->fit.where,
+                     "memory_bytes", (json_int_t)p->fit.memory, "fits", p->fit.fits, "mismatch",
+                     p->mismatch);
+}
+
+/* ---- the verb ------------------------------------------------------------------------------- */
+
+static enum status plan_all(const struct cli *cli, const struct resolution *r, const json_t *facts,
+                            int *code, struct err *e) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < r->run_count; i++) {
+        struct planned planned;
+        enum status st = plan_run(cli, &r->runs[i], facts, &planned, e);
+        if (st == OK && cli->json) json_array_append_new(list, plan_json(&r->runs[i], &planned));
+        else if (st == OK) print_plan(cli, &r->runs[i], &planned);
+        if (st == OK && (!planned.fit.fits || planned.mismatch)) *code = EXIT_HARDWARE;
+        planned_free(&planned);
+        if (st != OK) {
+            json_decref(list);
+            return st;
+        }
+    }
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.plan/1", "runs", list);
+    if (cli->json) cli_out_json(cli, object);
+    json_decref(object);
+    return OK;
+}
+
+static int cmd_plan(const struct cli *cli) {
+    struct err e = { 0 };
+    struct resolution resolution = { 0 };
+    json_t *facts = NULL;
+    const char *file = cli_value(cli, "facts");
+    int code = EXIT_OK;
+    enum status st = script_resolve(cli, &resolution, &e);
+    if (st == OK) st = file ? facts_load(file, &facts, &e) : facts_gather(&facts, NULL, 0, &e);
+    if (st == OK) st = plan_all(cli, &resolution, facts, &code, &e);
+    resolution_destroy(&resolution);
+    json_decref(facts);
+    if (st != OK) return cli_fail(cli, &e);
+    if (code == EXIT_OK) cli_next(cli, "fp8lab run %s", cli->args[0]);
+    else cli_next(cli, "fp8lab run --smoke --anywhere %s", cli->args[0]);
+    return code;
+}
+
+static const struct flag FLAGS[] = {
+    { "set", "KEY=VALUE", "override a key: --set train.micro_batch=2", true },
+    { "smoke", NULL, "plan the rehearsal instead", false },
+    { "facts", "FILE", "plan for the machine that FILE describes (fp8lab hw)", false },
+    { "backend", "NAME", "auto (default), cpu or cuda: whose memory counts", false },
+    { "lib", "DIR", "where require finds the shared presets", false },
+};
+
+const struct verb VERB_PLAN = {
+    .name = "plan",
+    .arguments = "FILE.lua",
+    .about = "the memory a script needs, by arena, and whether it fits",
+    .more = "Nothing runs and no data is read. Exit 3 where the machine is not the one asked for, or\n"
+            "lacks the memory. The figures are exact: a run allocates this before its first step,\n"
+            "and nothing later.\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_plan,
+};

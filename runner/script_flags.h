@@ -1,0 +1,12 @@
+/* A verb that takes a script: its flags --set, --smoke and --lib, resolved, and its errors printed. */
+#ifndef FP8LAB_RUNNER_SCRIPT_FLAGS_H
+#define FP8LAB_RUNNER_SCRIPT_FLAGS_H
+
+#include "runner/cli.h"
+#include "runner/resolve.h"
+
+/* Resolves cli->args[0]. Where the script is at fault, every error is printed and `e` counts them.
+ * *out is valid for resolution_destroy() in any case. */
+NODISCARD enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e);
+
+#endif
