@@ -1,5 +1,6 @@
-/* The f64 functions. Sums that need more than 53 bits are kept as an unevaluated pair hi + lo, built
- * from Knuth's two-sum and Dekker's split product, so that no fma is needed and none may be used. */
+/* The f64 functions. Sums that need more than 53 bits are kept as an unevaluated pair hi + lo,
+ * built from Knuth's two-sum and Dekker's split product, so that no fma is needed and none may
+ * be used. */
 #include "kernels/exactmath.h"
 
 #include <math.h> /* NAN, INFINITY: constants only */
@@ -50,7 +51,8 @@ static double exp_pair(double x, double tail) {
     for (int i = 0; i < 12; i++) p = p * r + term[i];
     p = (p * (r * r) + r) + 1.0;
     int64_t k = (int64_t)n, half = k / 2;
-    return p * pow2(half) * pow2(k - half); /* two factors: one rounding where the result is subnormal */
+    /* Two factors: the first product is exact, so a subnormal result is rounded once. */
+    return p * pow2(half) * pow2(k - half);
 }
 
 double exact_exp(double x) { return exp_pair(x, 0.0); }
@@ -93,8 +95,8 @@ double exact_pow(double x, double y) {
     return exp_pair(p.hi, p.lo + y * l.lo);
 }
 
-/* x - quadrant * pi/2 as a pair, |hi| <= pi/4. pi/2 in three parts; the first two have 33 bits, so that
- * their products with |n| < 2^20 are exact. */
+/* x - quadrant * pi/2 as a pair, |hi| <= pi/4. pi/2 in three parts; the first two have 33 bits,
+ * so that their products with |n| < 2^20 are exact. */
 static struct pair reduce_angle(double x, int64_t *quadrant) {
     double n = round_even(x * 0x1.45f306dc9c883p-1);
     *quadrant = (int64_t)n & 3;
@@ -107,7 +109,8 @@ static struct pair reduce_angle(double x, int64_t *quadrant) {
 
 static double sin_core(struct pair r) {
     double z = r.hi * r.hi, p = 0.0;
-    double term[] = { 1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
+    double term[] = { 1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800,
+                      -1.0 / 39916800,
                       1.0 / 362880,          -1.0 / 5040,          1.0 / 120,        -1.0 / 6 };
     for (int i = 0; i < 8; i++) p = p * z + term[i];
     return r.hi + (r.hi * (z * p) + r.lo * (1.0 - 0.5 * z));

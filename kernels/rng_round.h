@@ -10,17 +10,17 @@
 extern "C" {
 #endif
 
-/* f32 -> bf16 by the low 16 random bits: exact, since 16 bits are what bf16 drops. A value above the
- * largest finite bf16 may become infinity; infinity stays, NaN is canonical. */
+/* f32 -> bf16 by the low 16 random bits: exact, since 16 bits are what bf16 drops. A value above
+ * the largest finite bf16 may become infinity; infinity stays, NaN is canonical. */
 HOST_DEVICE static inline uint16_t bf16_round_stochastic(float x, uint32_t random) {
     uint32_t u = f32_bits(x);
     uint32_t up = (u & 0x7F800000u) == 0x7F800000u ? 0 : random & 0xFFFFu;
     return (u & 0x7FFFFFFFu) > 0x7F800000u ? (uint16_t)0x7FC0 : (uint16_t)((u + up) >> 16);
 }
 
-/* f32 -> E4M3 by the low 20 random bits, which is what a normal E4M3 drops. Beyond 448 it saturates,
- * NaN -> 0x7F. Below 2^-6 the value counts in units of 2^-29, its finer bits cut off: a bias of less
- * than 2^-20 of the least subnormal. */
+/* f32 -> E4M3 by the low 20 random bits, which is what a normal E4M3 drops. Beyond 448 it
+ * saturates, NaN -> 0x7F. Below 2^-6 the value counts in units of 2^-29, its finer bits cut off:
+ * a bias of less than 2^-20 of the least subnormal. */
 HOST_DEVICE static inline uint8_t e4m3_round_stochastic(float x, uint32_t random) {
     uint32_t u = f32_bits(x), magnitude = u & 0x7FFFFFFFu, sign = u >> 24 & 0x80u;
     bool tiny = magnitude < 0x3C800000u; /* 2^-6, the least normal */

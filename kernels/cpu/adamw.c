@@ -1,9 +1,10 @@
-/* AdamW. Every element is independent but for the scale of an 8-bit state block, so the unit of work is
- * a span of whole blocks: state widened to f32, the update in f32 buffers, everything rounded back.
+/* AdamW. Every element is independent but for the scale of an 8-bit state block, so the unit of
+ * work is a span of whole blocks: state widened to f32, the update in f32 buffers, everything
+ * rounded back.
  *
- * 8-bit state: each block of 128 has factor s and multiplier m as quant_multiplier gives them for
- * tensor-wide E4M3 without an amax floor; stored codes are x*m rounded stochastically, value = code*s.
- * v holds sqrt(v), which halves its range in binary orders of magnitude. */
+ * 8-bit state: each block of 128 has factor s and multiplier m as quant_multiplier gives them
+ * for tensor-wide E4M3 without an amax floor; stored codes are x*m rounded stochastically, value
+ * = code*s. v holds sqrt(v), which halves its range in binary orders of magnitude. */
 #include <math.h>
 #include <omp.h>
 
@@ -73,7 +74,8 @@ static void store_state(const struct tensor *out, int64_t at, float *x, const ui
     if (is_square)
         for (int64_t i = 0; i < n; i++) x[i] = sqrtf(x[i]);
     for (int64_t i = 0; i < n; i += STATE_BLOCK)
-        store_block((uint8_t *)out->data + at + i, (float *)out->scale.data + (at + i) / STATE_BLOCK,
+        store_block((uint8_t *)out->data + at + i,
+                    (float *)out->scale.data + (at + i) / STATE_BLOCK,
                     x + i, random + i, n - i < STATE_BLOCK ? n - i : STATE_BLOCK, is_square);
 }
 

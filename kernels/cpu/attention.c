@@ -8,10 +8,11 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/exactmath_f32.h"
 
-enum { CHUNK = 256 }; /* query rows of one head that share its packed keys: a thread's piece of work */
+/* Query rows of one head that share its packed keys: a thread's piece of work. */
+enum { CHUNK = 256 };
 
-/* s [n][nr] in: chains; out: probabilities before division, 0 beyond the triangle. Column c is query
- * row first + c, which sees keys 0..first + c. */
+/* s [n][nr] in: chains; out: probabilities before division, 0 beyond the triangle. Column c is
+ * query row first + c, which sees keys 0..first + c. */
 static inline ALWAYS_INLINE void softmax_body(float *s, int n, int nr, int first, float scale,
                                               float *max_out, float *total) {
     float max[GEMM_NR_MAX], lane[16][GEMM_NR_MAX];
@@ -38,7 +39,8 @@ static inline ALWAYS_INLINE void softmax_body(float *s, int n, int nr, int first
     memcpy(total, lane[0], (size_t)nr * sizeof(float));
 }
 
-/* The tile widths of the vector kernels as constants, so that a row of a tile is whole registers. */
+/* The tile widths of the vector kernels as constants, so that a row of a tile is whole
+ * registers. */
 CLONES static void softmax_columns(const struct attention *a, float *s, int64_t n, int64_t first,
                                    float *max, float *total) {
     if (a->nr == 32) softmax_body(s, (int)n, 32, (int)first, a->scale, max, total);
@@ -68,7 +70,8 @@ static void forward_chunk(const struct forward *f, int64_t i, int64_t h, int64_t
     float *scores = values + round_up(a->keys_padded * a->dim_padded, 16);
     float *queries = scores + a->keys_padded * a->nr, *out = queries + a->dim_padded * a->nr;
     struct rows k = { a->qkv, attention_at(a, i, 0, a->heads + group), a->width, end };
-    struct rows v = { a->qkv, attention_at(a, i, 0, a->heads + a->kv_heads + group), a->width, end };
+    struct rows v = { a->qkv, attention_at(a, i, 0, a->heads + a->kv_heads + group), a->width,
+                      end };
     pack_panels_of_rows(a, keys, k);
     bool finite = pack_across(a, values, v);
     int64_t step = finite ? a->nr : 1;

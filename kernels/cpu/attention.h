@@ -1,13 +1,15 @@
-/* What attention's forward and backward share: sizes, packing for the GEMM micro-kernels (isa.h).
+/* What attention's forward and backward share: sizes, packing for the GEMM micro-kernels
+ * (isa.h).
  *
  * Work is done for a tile of up to nr query rows of one head at a time, and everything of size
- * [keys, queries] is kept transposed, [key][nr]: the output of a micro-kernel over panels of mr keys
- * is then, without moving anything, its right operand for the sum over keys.
+ * [keys, queries] is kept transposed, [key][nr]: the output of a micro-kernel over panels of mr
+ * keys is then, without moving anything, its right operand for the sum over keys.
  *
- * A tile computes a little more than the causal triangle. Scores beyond it are thrown away and their
- * probabilities set to +0, and a +0 factor leaves a chain as it is when the other factor is finite,
- * but for the sign of a zero, which "+ 0" at every output makes positive. Where an operand is not finite, 0 * x
- * would be NaN in rows that never saw x: then tiles are one row wide and nothing is beyond. */
+ * A tile computes a little more than the causal triangle. Scores beyond it are thrown away and
+ * their probabilities set to +0, and a +0 factor leaves a chain as it is when the other factor
+ * is finite, but for the sign of a zero, which "+ 0" at every output makes positive. Where an
+ * operand is not finite, 0 * x would be NaN in rows that never saw x: then tiles are one row
+ * wide and nothing is beyond. */
 #ifndef FP8LAB_KERNELS_CPU_ATTENTION_H
 #define FP8LAB_KERNELS_CPU_ATTENTION_H
 

@@ -1,9 +1,10 @@
-/* Attention, backward. With s and the triangle j <= i as in attention.c, for query row i of head h:
- *   p_ij = exp(s_ij - lse_i),   delta_i = sum16(do_i * o_i),   dp_ij = fma chain over D of do_id v_jd,
+/* Attention, backward. With s and the triangle j <= i as in attention.c, for query row i:
+ *   p_ij = exp(s_ij - lse_i),   delta_i = sum16(do_i * o_i),
+ *   dp_ij = fma chain over D of do_id v_jd,
  *   ds_ij = (p_ij * (dp_ij - delta_i)) * (1/sqrt D),
  *   dq_id = fma chain over j of ds_ij k_jd,
- *   dk_jd = fma chain of ds_ij q_id, dv_jd = fma chain of p_ij do_id, over the heads of the group in
- *   order and, within each, over i ascending. All chains start at +0; "+ 0" ends them.
+ *   dk_jd = fma chain of ds_ij q_id,   dv_jd = fma chain of p_ij do_id,   over the heads of the
+ *   group in order and, within each, over i ascending. All chains start at +0; "+ 0" ends them.
  * A thread owns one key/value head of one sequence, so nothing is added from two sides. */
 #include <omp.h>
 
@@ -55,7 +56,8 @@ struct backward {
     float *delta;
 };
 
-/* A thread's scratch. The k/v gradients are [T/nr][D/mr] micro-tiles, [D][nr] each, of dk^T, dv^T. */
+/* A thread's scratch. The k/v gradients are [T/nr][D/mr] micro-tiles, [D][nr] each, of dk^T,
+ * dv^T. */
 struct buffers {
     float *keys, *values;     /* [T/mr][D][mr] */
     float *keys_across;       /* [D/mr][T][mr] */
@@ -165,7 +167,8 @@ static void backward_group(const struct backward *f, int64_t i, int64_t g, float
     int64_t share = a->heads / a->kv_heads, d = a->head_dim, tile = a->dim_padded * a->nr;
     int64_t panels = ceil_div(a->length, a->nr), row = a->heads * d;
     struct rows k = { a->qkv, attention_at(a, i, 0, a->heads + g), a->width, a->length };
-    struct rows v = { a->qkv, attention_at(a, i, 0, a->heads + a->kv_heads + g), a->width, a->length };
+    struct rows v = { a->qkv, attention_at(a, i, 0, a->heads + a->kv_heads + g), a->width,
+                      a->length };
     u.finite = pack_panels_of_rows(a, u.keys, k);
     u.finite = pack_panels_of_rows(a, u.values, v) && u.finite;
     pack_across(a, u.keys_across, k);

@@ -1,9 +1,10 @@
-/* CLONES compiles one function for three x86-64 levels and picks at load time. The bits are the same
- * in each: no contraction, and the lane structure of every sum is written in the source. Elsewhere
- * the compiler's base level is already a vector machine (NEON) and the attribute is empty.
+/* CLONES compiles one function for three x86-64 levels and picks at load time. The bits are the
+ * same in each: no contraction, and the lane structure of every sum is written in the source.
+ * Elsewhere the compiler's base level is already a vector machine (NEON) and the attribute is
+ * empty.
  *
- * It belongs on the function with the inner loop, called from inside a parallel region: the body of
- * an OpenMP construct is outlined before cloning and would stay at the base level. */
+ * It belongs on the function with the inner loop, called from inside a parallel region: the body
+ * of an OpenMP construct is outlined before cloning and would stay at the base level. */
 #ifndef FP8LAB_KERNELS_CPU_CLONES_H
 #define FP8LAB_KERNELS_CPU_CLONES_H
 

@@ -7,8 +7,8 @@ static enum status comm_init(struct backend *b, int rank, int world, const void 
         return FAIL(e, ERR_ARG, "comm init: rank %d of %d", rank, world);
     if (world > 1)
         return FAIL(e, ERR_UNSUPPORTED,
-                    "comm init: the CPU backend has one rank, %d were asked for; the CUDA backend has "
-                    "several (NCCL)", world);
+                    "comm init: the CPU backend has one rank, %d were asked for; "
+                    "the CUDA backend has several (NCCL)", world);
     return OK;
 }
 
@@ -25,7 +25,8 @@ static enum status move(struct backend *b, int lane, const char *what, const str
                         const struct tensor *x, struct err *e) {
     if (out->dtype != x->dtype || tensor_count(out) != tensor_count(x))
         return FAIL(e, ERR_ARG, "%s: %lld %s out of %lld %s, with one rank", what,
-                    (long long)tensor_count(out), dtype_name(out->dtype), (long long)tensor_count(x),
+                    (long long)tensor_count(out), dtype_name(out->dtype),
+                    (long long)tensor_count(x),
                     dtype_name(x->dtype));
     if (out->data == x->data) return OK;
     return b->ops->copy(b, lane, out, x, e);

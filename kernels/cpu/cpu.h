@@ -9,7 +9,7 @@
 enum {
     READBACK_SLOTS = 4,
     READBACK_BYTES = 256,
-    SCRATCH_FLOATS = 1 << 23, /* per thread, 32 MiB of address space; untouched pages cost nothing */
+    SCRATCH_FLOATS = 1 << 23, /* per thread, 32 MiB; untouched pages cost nothing */
     GEMM_FLOATS = 1 << 21     /* each of the three shared GEMM buffers, 8 MiB */
 };
 

@@ -88,8 +88,8 @@ enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *
     TRY(lanes_check("embedding_bwd", n, vocab + rows + 2 * n, e));
     TRY(check_tokens(tokens, vocab, "embedding_bwd", e));
 
-    /* Rows chained by token: first[token] is its first row, next[r] the one after r. They stand at the
-     * end of the first thread's scratch, which the row buffers do not reach. */
+    /* Rows chained by token: first[token] is its first row, next[r] the one after r. They stand
+     * at the end of the first thread's scratch, which the row buffers do not reach. */
     int32_t *next = (int32_t *)(cpu_scratch(b, 0) + SCRATCH_FLOATS) - rows, *first = next - vocab;
     const int32_t *token = tokens->data;
     for (int64_t v = 0; v < vocab; v++) first[v] = -1;

@@ -16,7 +16,8 @@ CLONES static void normal_span(const struct tensor *x, int64_t at, int64_t n, fl
 }
 
 enum status cpu_fill_normal(struct backend *b, int lane, const struct tensor *x, float std,
-                            uint64_t seed, uint32_t tensor_id, int64_t element_base, struct err *e) {
+                            uint64_t seed, uint32_t tensor_id, int64_t element_base,
+                            struct err *e) {
     TRY(cpu_check_packed(x, "fill_normal: x", IS_ACT, -1, -1, e));
     if (element_base < 0)
         return FAIL(e, ERR_ARG, "fill_normal: element_base %lld", (long long)element_base);

@@ -1,5 +1,5 @@
-/* The 64-bit fingerprint of a tensor. Integer sums modulo 2^64 are the same in any order, so threads
- * and lanes need no fixed tree here. */
+/* The 64-bit fingerprint of a tensor. Integer sums modulo 2^64 are the same in any order, so
+ * threads and lanes need no fixed tree here. */
 #include <omp.h>
 
 #include "kernels/cpu/clones.h"

@@ -1,4 +1,5 @@
-/* GPT-2's GELU (tanh form, arXiv:1606.08415). With u = sqrt(2/pi) * (x + 0.044715 x^3), t = tanh(u):
+/* GPT-2's GELU (tanh form, arXiv:1606.08415).
+ * With u = sqrt(2/pi) * (x + 0.044715 x^3) and t = tanh(u):
  *   h = (0.5 x) (1 + t),   dx = dh * (0.5 (1 + t) + (0.5 x) (1 - t^2) u'). */
 #include <omp.h>
 

@@ -1,6 +1,6 @@
-/* Sums over the rows of a matrix, for gain and bias gradients: lane r % 16 adds row r, rows ascending;
- * the 16 lanes are joined as sum16_join does, per column. A lane is also the unit of parallel work, so
- * that one pass over the rows serves both the row's own result and these sums. */
+/* Sums over the rows of a matrix, for gain and bias gradients: lane r % 16 adds row r, rows
+ * ascending; the 16 lanes are joined as sum16_join does, per column. A lane is also the unit of
+ * parallel work, so that one pass over the rows serves both the row's own result and these sums. */
 #ifndef FP8LAB_KERNELS_CPU_LANES_H
 #define FP8LAB_KERNELS_CPU_LANES_H
 
@@ -12,10 +12,12 @@ enum { LANES = 16 };
 /* Zeroed sums [LANES][n], at the start of the first thread's scratch. */
 float *lanes_start(struct backend *b, int64_t n);
 
-/* out [n] (F32 or BF16) += the join of the lanes, which stand `stride` floats apart; rounded once. */
+/* out [n] (F32 or BF16) += the join of the lanes, which stand `stride` floats apart; rounded
+ * once. */
 void lanes_finish(const struct tensor *out, const float *lanes, int64_t stride, int64_t n);
 
-/* ERR_ARG unless `lane_floats` lane sums a column set and `row_floats` of row buffers fit in scratch. */
+/* ERR_ARG unless `lane_floats` lane sums a column set and `row_floats` of row buffers fit in
+ * scratch. */
 NODISCARD enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_floats,
                                   struct err *e);
 

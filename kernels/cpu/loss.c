@@ -8,8 +8,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/exactmath_f32.h"
 
-/* Returns the loss; leaves exp(x - max) in x[0..n) and the sum of it in *total. A NaN anywhere in the
- * row is no maximum but reaches the sum. */
+/* Returns the loss; leaves exp(x - max) in x[0..n) and the sum of it in *total. A NaN anywhere
+ * in the row is no maximum but reaches the sum. */
 CLONES static float row_loss(float *x, int64_t n, int64_t target, float *total) {
     float lane[16];
     for (int j = 0; j < 16; j++) lane[j] = -INFINITY;
@@ -33,7 +33,8 @@ CLONES static void row_gradient(float *p, int64_t n, int64_t target, float total
 }
 
 static void loss_row(float *loss, const struct tensor *d_logits, const struct tensor *logits,
-                     int64_t row, int64_t target, int64_t vocab, const float *scale, float *buffer) {
+                     int64_t row, int64_t target, int64_t vocab, const float *scale,
+                     float *buffer) {
     int64_t width = tensor_cols(logits);
     float total = 0;
     loss[row] = 0;

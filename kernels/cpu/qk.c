@@ -1,9 +1,10 @@
 /* QK-norm and rotary embedding, between the qkv GEMM and attention.
  *
- * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c), then the
- * pair (y_i, y_{i+D/2}) is rotated by the angle of its position; one rounding, at the store.
- * Backward runs the rotation the other way, then the norm's backward. d_gain sums over rows, and over
- * the heads of a row in head order: row r belongs to lane r % 16. */
+ * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c),
+ * then the pair (y_i, y_{i+D/2}) is rotated by the angle of its position; one rounding, at the
+ * store.
+ * Backward runs the rotation the other way, then the norm's backward. d_gain sums over
+ * rows, and over the heads of a row in head order: row r belongs to lane r % 16. */
 #include <math.h>
 #include <omp.h>
 
@@ -90,7 +91,8 @@ static enum status qk_check(struct qk *a, const char *what, const struct tensor 
     if (rope) TRY(cpu_check(rope, what, IS_F32, length, d, e));
     int64_t width = tensor_cols(in) / length;
     TRY(lanes_check(what, 2 * d, 2 * d + 3 * width, e));
-    *a = (struct qk){ .in = in, .rope = rope ? rope->data : NULL, .rstd = gain_q ? rstd->data : NULL,
+    *a = (struct qk){ .in = in, .rope = rope ? rope->data : NULL,
+                      .rstd = gain_q ? rstd->data : NULL,
                       .heads = heads, .kv_heads = kv_heads, .head_dim = d, .width = width,
                       .length = length };
     return OK;

@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/exactmath_f32.h"
 
-enum { SPAN = 512 }; /* elements worked on at a time; buffers of this size stay in the first cache */
+enum { SPAN = 512 }; /* elements worked on at a time: buffers that stay in the first cache */
 
 CLONES static void forward_row(const struct tensor *h, const struct tensor *gate_up, int64_t row) {
     int64_t width = tensor_cols(h);
@@ -25,7 +25,8 @@ enum status cpu_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
     TRY(cpu_check(gate_up, "swiglu_fwd: gate_up", IS_ACT, -1, -1, e));
     int64_t rows = tensor_rows(gate_up), width = tensor_cols(gate_up);
     if (width % 2 != 0)
-        return FAIL(e, ERR_ARG, "swiglu_fwd: gate_up has %lld columns, which is odd", (long long)width);
+        return FAIL(e, ERR_ARG, "swiglu_fwd: gate_up has %lld columns, which is odd",
+                    (long long)width);
     TRY(cpu_check_sink(h, "swiglu_fwd: h", rows, width / 2, e));
     struct tensor value = sink_rows(h, rows, width / 2);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)

@@ -19,7 +19,8 @@ static double reference_forward(void *context) {
     struct reference *r = context;
     double sum = 0;
     for (int64_t i = 0; i < r->rows * r->width; i++) {
-        const double *x = r->kind == SWIGLU ? r->x + i / r->width * 2 * r->width + i % r->width : r->x + i;
+        int64_t row = i / r->width, at = r->kind == SWIGLU ? i + row * r->width : i;
+        const double *x = r->x + at;
         if (r->kind == SWIGLU) r->h[i] = x[0] / (1 + exp(-x[0])) * x[r->width];
         else r->h[i] = 0.5 * x[0] * (1 + tanh(sqrt(2 / M_PI) * (x[0] + 0.044715 * pow(x[0], 3))));
         sum += r->h[i] * r->dh[i];
@@ -41,14 +42,14 @@ static struct run make(struct ops *o, enum kind kind, int64_t rows, int64_t widt
 
 static enum status forward(struct ops *o, enum kind kind, struct run *r) {
     struct sink h = sink_value(&r->h, NULL);
-    return (kind == SWIGLU ? o->table->swiglu_fwd : o->table->gelu_fwd)(o->b, LANE_COMPUTE, &h, &r->x,
-                                                                        &o->e);
+    if (kind == SWIGLU) return o->table->swiglu_fwd(o->b, LANE_COMPUTE, &h, &r->x, &o->e);
+    return o->table->gelu_fwd(o->b, LANE_COMPUTE, &h, &r->x, &o->e);
 }
 
 static enum status backward(struct ops *o, enum kind kind, struct run *r) {
     struct sink dx = sink_value(&r->dx, NULL);
-    return (kind == SWIGLU ? o->table->swiglu_bwd : o->table->gelu_bwd)(o->b, LANE_COMPUTE, &dx, &r->dh,
-                                                                        &r->x, &o->e);
+    if (kind == SWIGLU) return o->table->swiglu_bwd(o->b, LANE_COMPUTE, &dx, &r->dh, &r->x, &o->e);
+    return o->table->gelu_bwd(o->b, LANE_COMPUTE, &dx, &r->dh, &r->x, &o->e);
 }
 
 static const struct {
@@ -78,8 +79,8 @@ static void test_forward_and_gradient(void **state) {
              * each term by 2^-9, at random. */
             double bound = CASE[i].dtype == DTYPE_F32 ? 1e-6 : 3e-3;
             for (uint64_t seed = 20; seed < 24; seed++) {
-                double want = ops_difference(reference_forward, &ref, ref.x, tensor_count(&r.x), seed,
-                                             1e-4);
+                double want = ops_difference(reference_forward, &ref, ref.x, tensor_count(&r.x),
+                                             seed, 1e-4);
                 OPS_BELOW(fabs(ops_along(&r.dx, seed) - want),
                           bound * sqrt((double)tensor_count(&r.x)) * fmax(1, CASE[i].x_max), "dx");
             }
@@ -127,7 +128,8 @@ static void test_extremes(void **state) {
     ops_close(o);
 }
 
-/* The gradient may overwrite the input; codes and amax come through the sink from the rounded value. */
+/* The gradient may overwrite the input; codes and amax come through the sink from the rounded
+ * value. */
 static void test_alias_and_sink(void **state) {
     struct ops *o = ops_open(2);
     struct run r = make(o, SWIGLU, 4, 32, DTYPE_BF16, 2);
@@ -157,8 +159,10 @@ static void test_alias_and_sink(void **state) {
 
 static void test_arguments(void **state) {
     struct ops *o = ops_open(1);
-    struct run swiglu = make(o, SWIGLU, 4, 6, DTYPE_F32, 1), gelu = make(o, GELU, 4, 6, DTYPE_F32, 1), r;
-    struct tensor i32 = ops_tensor(o, DTYPE_I32, 4, 6, 1, 1), odd = ops_tensor(o, DTYPE_F32, 4, 5, 1, 1);
+    struct run swiglu = make(o, SWIGLU, 4, 6, DTYPE_F32, 1);
+    struct run gelu = make(o, GELU, 4, 6, DTYPE_F32, 1), r;
+    struct tensor i32 = ops_tensor(o, DTYPE_I32, 4, 6, 1, 1);
+    struct tensor odd = ops_tensor(o, DTYPE_F32, 4, 5, 1, 1);
     r = swiglu; r.x = odd; OPS_ERR(o, forward(o, SWIGLU, &r), ERR_ARG, "5 columns, which is odd");
     r = swiglu; r.x = i32; OPS_ERR(o, forward(o, SWIGLU, &r), ERR_ARG, "gate_up is i32");
     r = swiglu; r.h = odd; OPS_ERR(o, forward(o, SWIGLU, &r), ERR_ARG, "swiglu_fwd: h");

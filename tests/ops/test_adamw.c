@@ -1,4 +1,5 @@
-/* AdamW against doubles over 20 steps, every state and weight format; stochastic rounding by numbers. */
+/* AdamW against doubles over 20 steps, every state and weight format; stochastic rounding by
+ * numbers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +57,7 @@ static void make(struct ops *o, struct optimiser *p, enum dtype weight, bool mas
 static void set_step(struct optimiser *p, int t) {
     ops_fill(&p->grad, 100 + (uint64_t)t, 1);
     for (int64_t i = 0; i < COUNT; i++)
-        ops_set(&p->grad, i, i % 50 == 0 ? 0 : ops_get(&p->grad, i) * pow(10, -(double)(i % p->decades)));
+        ops_set(&p->grad, i, i % 50 ? ops_get(&p->grad, i) * pow(10, -(double)(i % p->decades)) : 0);
     *(int32_t *)p->step.data = t;
     *(float *)p->bias1.data = (float)(1 / (1 - pow(BETA1, t)));
     *(float *)p->bias2.data = (float)(1 / (1 - pow(BETA2, t)));
@@ -190,7 +191,8 @@ static void test_flag_gates(void **state) {
     }
 }
 
-/* Shards give what the whole gives, draws included: the second half alone, from its element_base. */
+/* Shards give what the whole gives, draws included: the second half alone, from its
+ * element_base. */
 static void test_sharding(void **state) {
     struct ops *o = ops_open(2);
     struct optimiser whole, half;
@@ -211,8 +213,8 @@ static void test_sharding(void **state) {
     ops_close(o);
 }
 
-/* 8-bit state: within a code's step of the exact value, the block's largest exact to 2^-4, a positive v
- * never 0, and an all-zero block stays 0. */
+/* 8-bit state: within a code's step of the exact value, the block's largest exact to 2^-4, a
+ * positive v never 0, and an all-zero block stays 0. */
 static void test_8bit_round_trip(void **state) {
     struct ops *o = ops_open(1);
     struct optimiser p;
@@ -235,8 +237,8 @@ static void test_8bit_round_trip(void **state) {
     ops_close(o);
 }
 
-/* Stochastic rounding, exhaustively over its random bits: of the 2^k draws, exactly as many go up as the
- * value lies above the lower neighbour. */
+/* Stochastic rounding, exhaustively over its random bits: of the 2^k draws, exactly as many go
+ * up as the value lies above the lower neighbour. */
 static void test_rounding_is_unbiased(void **state) {
     static const uint32_t LOW[] = { 0, 1, 0x1234, 0x8000, 0xFFFF };
     for (size_t i = 0; i < sizeof LOW / sizeof LOW[0]; i++) {
@@ -278,8 +280,8 @@ static void test_rounding_special_values(void **state) {
     assert_int_equal(e4m3_round_stochastic(1e-30f, 0xFFFFF), 0x00);
 }
 
-/* The draws the optimiser makes, with the seed fixed: a bf16 weight of 1 moving by a hundredth of an ulp
- * goes down in 1 of 100 draws; 10,500 draws, 5 sigma; then the number itself. */
+/* The draws the optimiser makes, with the seed fixed: a bf16 weight of 1 moving by a hundredth
+ * of an ulp goes down in 1 of 100 draws; 10,500 draws, 5 sigma; then the number itself. */
 static void test_small_steps_add_up(void **state) {
     struct ops *o = ops_open(2);
     struct optimiser p;
@@ -316,7 +318,8 @@ static void test_nan_kept(void **state) {
 
 static void test_arguments(void **state) {
     struct ops *o = ops_open(1);
-    struct tensor i32 = ops_tensor(o, DTYPE_I32, COUNT, 1, 1, 1), few = ops_tensor(o, DTYPE_F32, 9, 1, 1, 1);
+    struct tensor i32 = ops_tensor(o, DTYPE_I32, COUNT, 1, 1, 1);
+    struct tensor few = ops_tensor(o, DTYPE_F32, 9, 1, 1, 1);
     struct optimiser p;
 #define REFUSED(change, words)                        \
     do {                                              \

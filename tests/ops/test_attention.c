@@ -55,7 +55,8 @@ static double reference_forward(void *context) {
         for (int64_t h = 0; h < z->heads; h++)
             for (int64_t t = 0; t < z->length; t++) reference_row(r, b, h, t, p);
     free(p);
-    for (int64_t i = 0; i < z->batch * z->length * z->heads * z->dim; i++) sum += r->o[i] * r->d_o[i];
+    int64_t count = z->batch * z->length * z->heads * z->dim;
+    for (int64_t i = 0; i < count; i++) sum += r->o[i] * r->d_o[i];
     return sum;
 }
 
@@ -84,8 +85,8 @@ static void forward(struct ops *ops, struct run *r, struct sizes z) {
 }
 
 static void backward(struct ops *ops, struct run *r, struct sizes z) {
-    OPS_OK(ops, ops->table->attention_bwd(ops->b, LANE_COMPUTE, &r->d_qkv, &r->delta, &r->d_o, &r->o,
-                                          &r->qkv, &r->lse, z.heads, z.kv_heads, &ops->e));
+    OPS_OK(ops, ops->table->attention_bwd(ops->b, LANE_COMPUTE, &r->d_qkv, &r->delta, &r->d_o,
+                                          &r->o, &r->qkv, &r->lse, z.heads, z.kv_heads, &ops->e));
 }
 
 static struct reference reference_of(struct ops *ops, const struct run *r, struct sizes z) {
@@ -134,8 +135,8 @@ static void test_gradient(void **state) {
         struct reference ref = reference_of(ops, &r, CASE[i].z);
         double size = 0, miss = 0;
         for (uint64_t seed = 100; seed < 105; seed++) {
-            double want = ops_difference(reference_forward, &ref, ref.qkv, tensor_count(&r.qkv), seed,
-                                         1e-4);
+            double want = ops_difference(reference_forward, &ref, ref.qkv, tensor_count(&r.qkv),
+                                         seed, 1e-4);
             miss = fmax(miss, fabs(ops_along(&r.d_qkv, seed) - want));
             size = fmax(size, fabs(want));
         }
@@ -220,10 +221,13 @@ static void test_arguments(void **state) {
     const struct backend_ops *t = ops->table;
     struct err *e = &ops->e;
     OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &i32, 4, 2, e), ERR_ARG, "qkv is i32");
-    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 5, 2, e), ERR_ARG, "5 heads over 2");
-    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 6, 2, e), ERR_ARG, "8 heads in the");
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 5, 2, e), ERR_ARG,
+            "5 heads over 2");
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 6, 2, e), ERR_ARG,
+            "8 heads in the");
     OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &small, &r.qkv, 4, 2, e), ERR_ARG, "lse");
-    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &r.d_qkv, &r.delta, &r.d_o, &r.o, &r.qkv, &small, 4, 2, e),
+    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &r.d_qkv, &r.delta, &r.d_o, &r.o, &r.qkv, &small, 4,
+                                  2, e),
             ERR_ARG, "lse");
     OPS_ERR(ops, t->attention_bwd(ops->b, 0, &i32, &r.delta, &r.d_o, &r.o, &r.qkv, &r.lse, 4, 2, e),
             ERR_ARG, "d_qkv is i32");

@@ -18,8 +18,9 @@ static struct run make(struct ops *o, enum dtype act, enum dtype grad) {
         ops_tensor(o, grad, VOCAB, WIDTH, 1, 1),  ops_tensor(o, grad, LENGTH, WIDTH, 1, 1),
         ops_tensor(o, act, ROWS, WIDTH, 1, 1),
     };
-    for (int64_t i = 0; i < ROWS; i++) /* few tokens, so that they repeat; 0 and the last are there */
-        ops_set(&r.tokens, i, i == 0 ? VOCAB - 1 : (double)rng_below(rng_bits(3, (uint64_t)i), VOCAB / 2));
+    /* Few tokens, so that they repeat; the last of the vocabulary stands at row 0 only. */
+    for (int64_t i = 0; i < ROWS; i++)
+        ops_set(&r.tokens, i, i ? rng_below(rng_bits(3, (uint64_t)i), VOCAB / 2) : VOCAB - 1);
     ops_fill(&r.table, 1, 1);
     ops_fill(&r.position, 2, 1);
     ops_fill(&r.dx, 3, 1);
@@ -65,7 +66,8 @@ static void test_backward(void **state) {
                 assert_true(ops_get(&r.d_table, i) ==
                             (GRAD[g] == DTYPE_F32 ? want[i] : bf16_decode(bf16_encode(want[i]))));
             /* d_position: 20 terms in 16 lanes; rounding is one bf16 step at most. */
-            OPS_BELOW(ops_nmse(&r.d_position, sum), GRAD[g] == DTYPE_F32 ? 1e-13 : 4e-6, "d_position");
+            OPS_BELOW(ops_nmse(&r.d_position, sum), GRAD[g] == DTYPE_F32 ? 1e-13 : 4e-6,
+                      "d_position");
             ops_close(o);
         }
 }
@@ -74,8 +76,8 @@ static void test_nan_kept(void **state) {
     struct ops *o = ops_open(2);
     struct run r = make(o, DTYPE_F32, DTYPE_F32);
     ops_set(&r.dx, 4, NAN); /* row 0, whose token stands nowhere else */
-    OPS_OK(o, o->table->embedding_bwd(o->b, LANE_COMPUTE, &r.d_table, &r.d_position, &r.dx, &r.tokens,
-                                      &o->e));
+    OPS_OK(o, o->table->embedding_bwd(o->b, LANE_COMPUTE, &r.d_table, &r.d_position, &r.dx,
+                                      &r.tokens, &o->e));
     for (int64_t i = 0; i < VOCAB * WIDTH; i++)
         assert_int_equal(isnan(ops_get(&r.d_table, i)) != 0, i == (VOCAB - 1) * WIDTH + 4);
     assert_true(isnan(ops_get(&r.d_position, 4)) && !isnan(ops_get(&r.d_position, 5)));
@@ -87,14 +89,19 @@ static void test_arguments(void **state) {
     struct run r = make(o, DTYPE_F32, DTYPE_F32);
     const struct backend_ops *t = o->table;
     struct tensor narrow = ops_tensor(o, DTYPE_F32, VOCAB, WIDTH - 1, 1, 1);
-    struct tensor seven = ops_tensor(o, DTYPE_F32, 7, WIDTH, 1, 1), bf16 = ops_copy(o, &r.table, DTYPE_BF16);
+    struct tensor seven = ops_tensor(o, DTYPE_F32, 7, WIDTH, 1, 1);
+    struct tensor bf16 = ops_copy(o, &r.table, DTYPE_BF16);
     OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.tokens, &narrow, NULL, &o->e), ERR_ARG, "table");
-    OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.tokens, &bf16, NULL, &o->e), ERR_ARG, "table is bf16");
-    OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.dx, &r.table, NULL, &o->e), ERR_ARG, "tokens is f32");
-    OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.tokens, &r.table, &narrow, &o->e), ERR_ARG, "position");
+    OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.tokens, &bf16, NULL, &o->e), ERR_ARG,
+            "table is bf16");
+    OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.dx, &r.table, NULL, &o->e), ERR_ARG,
+            "tokens is f32");
+    OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.tokens, &r.table, &narrow, &o->e), ERR_ARG,
+            "position");
     OPS_ERR(o, t->embedding_bwd(o->b, 0, &r.d_table, &seven, &r.dx, &r.tokens, &o->e), ERR_ARG,
             "not whole sequences of 7");
-    OPS_ERR(o, t->embedding_bwd(o->b, 0, &narrow, NULL, &r.dx, &r.tokens, &o->e), ERR_ARG, "d_table");
+    OPS_ERR(o, t->embedding_bwd(o->b, 0, &narrow, NULL, &r.dx, &r.tokens, &o->e), ERR_ARG,
+            "d_table");
     ops_set(&r.tokens, 5, VOCAB);
     OPS_ERR(o, t->embedding_fwd(o->b, 0, &r.x, &r.tokens, &r.table, NULL, &o->e), ERR_ARG,
             "token 23 at row 5 is not in [0, 23)");

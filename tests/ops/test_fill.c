@@ -9,10 +9,12 @@
 
 static void test_fill(void **state) {
     struct ops *o = ops_open(2);
-    struct tensor x = ops_tensor(o, DTYPE_BF16, 1030, 2, 1, 1), y = ops_tensor(o, DTYPE_F32, 5, 1, 1, 1);
+    struct tensor x = ops_tensor(o, DTYPE_BF16, 1030, 2, 1, 1);
+    struct tensor y = ops_tensor(o, DTYPE_F32, 5, 1, 1, 1);
     OPS_OK(o, o->table->fill(o->b, LANE_COMPUTE, &x, 1.01f, &o->e));
     OPS_OK(o, o->table->fill(o->b, LANE_COMPUTE, &y, -NAN, &o->e));
-    for (int64_t i = 0; i < 2060; i++) assert_true(ops_get(&x, i) == bf16_decode(bf16_encode(1.01f)));
+    double rounded = bf16_decode(bf16_encode(1.01f));
+    for (int64_t i = 0; i < 2060; i++) assert_true(ops_get(&x, i) == rounded);
     for (int i = 0; i < 5; i++) assert_int_equal(((uint32_t *)y.data)[i], 0x7FC00000u);
     ops_close(o);
 }
@@ -37,10 +39,12 @@ static void test_normal_moments_and_bits(void **state) {
     }
 }
 
-/* A shard holds what the whole holds there; seed and tensor matter; bf16 is the f32 draw, rounded. */
+/* A shard holds what the whole holds there; seed and tensor matter; bf16 is the f32 draw,
+ * rounded. */
 static void test_normal_is_counter_based(void **state) {
     struct ops *o = ops_open(2);
-    struct tensor whole = ops_tensor(o, DTYPE_F32, 3000, 1, 1, 1), part = ops_tensor(o, DTYPE_BF16, 1700, 1, 1, 1);
+    struct tensor whole = ops_tensor(o, DTYPE_F32, 3000, 1, 1, 1);
+    struct tensor part = ops_tensor(o, DTYPE_BF16, 1700, 1, 1, 1);
     struct tensor other = ops_tensor(o, DTYPE_F32, 3000, 1, 1, 1);
     OPS_OK(o, o->table->fill_normal(o->b, 0, &whole, 1, 9, 4, 0, &o->e));
     OPS_OK(o, o->table->fill_normal(o->b, 0, &part, 1, 9, 4, 1300, &o->e));
@@ -67,7 +71,8 @@ static void test_fingerprint_is_the_definition(void **state) {
             struct tensor x = ops_tensor(o, TYPES[t], 211, 100, 1, 1);
             int64_t bytes = dtype_bytes(TYPES[t]);
             unsigned char *data = x.data;
-            for (int64_t i = 0; i < 21100 * bytes; i++) data[i] = (unsigned char)rng_bits(1, (uint64_t)i);
+            for (int64_t i = 0; i < 21100 * bytes; i++)
+                data[i] = (unsigned char)rng_bits(1, (uint64_t)i);
             uint64_t want = 0, strided = 0;
             for (int64_t i = 0; i < 21100; i++) {
                 uint64_t bits = 0;
@@ -114,8 +119,10 @@ static void test_fingerprint_sensitivity(void **state) {
 static void test_collectives_of_one_rank(void **state) {
     struct ops *o = ops_open(1);
     const struct comm_ops *c = &o->table->comm;
-    struct tensor x = ops_tensor(o, DTYPE_F32, 16, 1, 1, 1), y = ops_tensor(o, DTYPE_F32, 16, 1, 1, 1);
-    struct tensor amax = ops_tensor(o, DTYPE_U32, 4, 1, 1, 1), few = ops_tensor(o, DTYPE_F32, 8, 1, 1, 1);
+    struct tensor x = ops_tensor(o, DTYPE_F32, 16, 1, 1, 1);
+    struct tensor y = ops_tensor(o, DTYPE_F32, 16, 1, 1, 1);
+    struct tensor amax = ops_tensor(o, DTYPE_U32, 4, 1, 1, 1);
+    struct tensor few = ops_tensor(o, DTYPE_F32, 8, 1, 1, 1);
     ops_fill(&x, 1, 1);
     uint64_t before = ops_hash(&x);
     OPS_OK(o, c->init(o->b, 0, 1, NULL, 0, &o->e));
@@ -132,7 +139,8 @@ static void test_collectives_of_one_rank(void **state) {
     OPS_OK(o, c->reduce_scatter(o->b, LANE_COMM, &x, &x, &o->e));
     OPS_OK(o, c->poll(o->b, &o->e));
     c->abort(o->b);
-    OPS_ERR(o, c->init(o->b, 0, 2, NULL, 0, &o->e), ERR_UNSUPPORTED, "the CUDA backend has several");
+    OPS_ERR(o, c->init(o->b, 0, 2, NULL, 0, &o->e), ERR_UNSUPPORTED,
+            "the CUDA backend has several");
     OPS_ERR(o, c->init(o->b, 1, 1, NULL, 0, &o->e), ERR_ARG, "rank 1 of 1");
     OPS_ERR(o, c->all_reduce(o->b, 0, &x, REDUCE_MAX, &o->e), ERR_ARG, "x is f32");
     OPS_ERR(o, c->all_reduce(o->b, 0, &amax, REDUCE_SUM, &o->e), ERR_ARG, "x is u32");

@@ -64,8 +64,8 @@ static void test_loss_and_gradient(void **state) {
     }
 }
 
-/* A masked row: loss and gradient 0 whatever its logits. Evaluation (no gradient): the same losses. The
- * gradient may overwrite the logits. */
+/* A masked row: loss and gradient 0 whatever its logits. Evaluation (no gradient): the same
+ * losses. The gradient may overwrite the logits. */
 static void test_masks_and_aliases(void **state) {
     struct ops *o = ops_open(2);
     struct run r = make(o, 4, 24, 20, DTYPE_BF16, 3);
@@ -75,11 +75,12 @@ static void test_masks_and_aliases(void **state) {
     assert_true(ops_get(&r.loss, 1) == 0 && ops_get(&r.loss, 0) > 0);
     for (int64_t c = 0; c < 24; c++) assert_true(ops_get(&r.d_logits, 24 + c) == 0);
     struct tensor loss = ops_tensor(o, DTYPE_F32, 4, 1, 1, 1);
-    OPS_OK(o, o->table->cross_entropy(o->b, 0, &loss, NULL, &r.logits, &r.targets, 20, NULL, &o->e));
+    OPS_OK(o, o->table->cross_entropy(o->b, 0, &loss, NULL, &r.logits, &r.targets, 20, NULL,
+                                      &o->e));
     assert_int_equal(ops_hash(&loss), ops_hash(&r.loss));
     struct sink in_place = sink_value(&r.logits, NULL);
-    OPS_OK(o, o->table->cross_entropy(o->b, 0, &loss, &in_place, &r.logits, &r.targets, 20, &r.scale,
-                                      &o->e));
+    OPS_OK(o, o->table->cross_entropy(o->b, 0, &loss, &in_place, &r.logits, &r.targets, 20,
+                                      &r.scale, &o->e));
     assert_int_equal(ops_hash(&r.logits), ops_hash(&r.d_logits));
     ops_close(o);
 }

@@ -47,7 +47,8 @@ static struct run make(struct ops *o, int64_t rows, int64_t cols, enum dtype t, 
     struct run r = {
         .x = ops_tensor(o, t, rows, cols, 1, 1), .y = ops_tensor(o, t, rows, cols, 1, 1),
         .gain = ops_tensor(o, t, cols, 1, 1, 1), .bias = ops_tensor(o, t, cols, 1, 1, 1),
-        .mean = ops_tensor(o, DTYPE_F32, rows, 1, 1, 1), .rstd = ops_tensor(o, DTYPE_F32, rows, 1, 1, 1),
+        .mean = ops_tensor(o, DTYPE_F32, rows, 1, 1, 1),
+        .rstd = ops_tensor(o, DTYPE_F32, rows, 1, 1, 1),
         .dy = ops_tensor(o, t, rows, cols, 1, 1), .dx = ops_tensor(o, t, rows, cols, 1, 1),
         .d_gain = ops_tensor(o, DTYPE_F32, cols, 1, 1, 1),
         .d_bias = ops_tensor(o, DTYPE_F32, cols, 1, 1, 1),
@@ -136,7 +137,8 @@ static void test_gradient(void **state) {
                 double size = 0, miss = 0;
                 for (uint64_t seed = 50; seed < 54; seed++) {
                     double want = ops_difference(reference_forward, &ref, part[p].x,
-                                                 tensor_count(part[p].gradient), seed, part[p].step);
+                                                 tensor_count(part[p].gradient), seed,
+                                                 part[p].step);
                     miss = fmax(miss, fabs(ops_along(part[p].gradient, seed) - want));
                     size = fmax(size, fabs(want));
                 }
@@ -146,7 +148,8 @@ static void test_gradient(void **state) {
         }
 }
 
-/* d_gain and d_bias accumulate; dx may stand where the residual or dy stood; bf16 gradients round once. */
+/* d_gain and d_bias accumulate; dx may stand where the residual or dy stood; bf16 gradients
+ * round once. */
 static void test_accumulation_and_aliases(void **state) {
     for (enum kind kind = RMS; kind <= LAYER; kind++) {
         struct ops *o = ops_open(2);
@@ -195,7 +198,8 @@ static void test_nan_kept(void **state) {
         struct run r = make(o, 5, 20, DTYPE_BF16, 1);
         ops_set(&r.x, 2 * 20 + 7, NAN);
         OPS_OK(o, forward(o, kind, &r));
-        for (int64_t i = 0; i < 100; i++) assert_int_equal(isnan(ops_get(&r.y, i)) != 0, i / 20 == 2);
+        for (int64_t i = 0; i < 100; i++)
+            assert_int_equal(isnan(ops_get(&r.y, i)) != 0, i / 20 == 2);
         assert_int_equal(((uint16_t *)r.y.data)[47], 0x7FC0);
         struct tensor amax = ops_tensor(o, DTYPE_U32, 1, 1, 1, 1);
         struct sink dx = sink_value(&r.dx, &amax);
@@ -203,9 +207,10 @@ static void test_nan_kept(void **state) {
             OPS_OK(o, o->table->rmsnorm_bwd(o->b, 0, &dx, &r.d_gain, &r.dy, &r.x, &r.gain, &r.rstd,
                                             NULL, &o->e));
         else
-            OPS_OK(o, o->table->layernorm_bwd(o->b, 0, &dx, &r.d_gain, &r.d_bias, &r.dy, &r.x, &r.gain,
-                                              &r.mean, &r.rstd, NULL, &o->e));
-        for (int64_t i = 0; i < 100; i++) assert_int_equal(isnan(ops_get(&r.dx, i)) != 0, i / 20 == 2);
+            OPS_OK(o, o->table->layernorm_bwd(o->b, 0, &dx, &r.d_gain, &r.d_bias, &r.dy, &r.x,
+                                              &r.gain, &r.mean, &r.rstd, NULL, &o->e));
+        for (int64_t i = 0; i < 100; i++)
+            assert_int_equal(isnan(ops_get(&r.dx, i)) != 0, i / 20 == 2);
         for (int64_t c = 0; c < 20; c++) assert_true(isnan(ops_get(&r.d_gain, c)));
         assert_true(*(uint32_t *)amax.data > 0x7F800000u);
         ops_close(o);

@@ -198,7 +198,8 @@ static void test_arguments(void **state) {
     struct sizes z = { 1, 3, 2, 1, 8, true, true };
     struct ops *o = ops_open(1);
     const struct run good = make(o, &z, DTYPE_F32);
-    struct tensor i32 = ops_tensor(o, DTYPE_I32, 1, 3, 4, 8), odd = ops_tensor(o, DTYPE_F32, 1, 3, 4, 7);
+    struct tensor i32 = ops_tensor(o, DTYPE_I32, 1, 3, 4, 8);
+    struct tensor odd = ops_tensor(o, DTYPE_F32, 1, 3, 4, 7);
     struct run r = good;
     r.in = i32; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "is i32");
     r = good; r.in = odd; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "head_dim 7 is odd");

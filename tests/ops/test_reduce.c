@@ -65,10 +65,12 @@ static void test_sum_squares_bf16(void **state) {
 static void test_clip_factor(void **state) {
     static const struct { float squares[2], max_norm, norm, clip; } CASE[] = {
         { { 9, 16 }, 10, 5, 1 },      { { 9, 16 }, 2.5f, 5, 0.5f }, { { 9, 16 }, 5, 5, 1 },
-        { { 9, 16 }, 0, 5, 1 },       { { 0, 0 }, 1, 0, 1 },        { { 9, INFINITY }, 1, INFINITY, 0 },
+        { { 9, 16 }, 0, 5, 1 },       { { 0, 0 }, 1, 0, 1 },
+        { { 9, INFINITY }, 1, INFINITY, 0 },
     };
     struct ops *o = ops_open(1);
-    struct tensor squares = ops_tensor(o, DTYPE_F32, 2, 1, 1, 1), norm = ops_f32(o, 0), clip = ops_f32(o, 0);
+    struct tensor squares = ops_tensor(o, DTYPE_F32, 2, 1, 1, 1), norm = ops_f32(o, 0);
+    struct tensor clip = ops_f32(o, 0);
     for (size_t i = 0; i < sizeof CASE / sizeof CASE[0]; i++) {
         memcpy(squares.data, CASE[i].squares, 8);
         OPS_OK(o, o->table->clip_factor(o->b, 0, &norm, &clip, &squares, CASE[i].max_norm, &o->e));
@@ -85,7 +87,8 @@ static void test_flag_order(void **state) {
     struct ops *o = ops_open(1);
     const struct backend_ops *t = o->table;
     struct tensor flag = ops_tensor(o, DTYPE_I32, 2, 1, 1, 1), step = ops_i32(o, 17);
-    struct tensor x = ops_tensor(o, DTYPE_F32, 40, 1, 1, 1), amax = ops_tensor(o, DTYPE_U32, 3, 1, 1, 1);
+    struct tensor x = ops_tensor(o, DTYPE_F32, 40, 1, 1, 1);
+    struct tensor amax = ops_tensor(o, DTYPE_U32, 3, 1, 1, 1);
     int32_t *f = flag.data;
     uint32_t *bits = amax.data;
     f[0] = f[1] = -1;
@@ -131,8 +134,10 @@ static void test_bias_bwd(void **state) {
 static void test_arguments(void **state) {
     struct ops *o = ops_open(1);
     const struct backend_ops *t = o->table;
-    struct tensor x = ops_tensor(o, DTYPE_F32, 8, 4, 1, 1), one = ops_f32(o, 0), i32 = ops_i32(o, 0);
-    struct tensor bf16 = ops_tensor(o, DTYPE_BF16, 8, 4, 1, 1), flag = ops_tensor(o, DTYPE_I32, 2, 1, 1, 1);
+    struct tensor x = ops_tensor(o, DTYPE_F32, 8, 4, 1, 1), one = ops_f32(o, 0);
+    struct tensor i32 = ops_i32(o, 0);
+    struct tensor bf16 = ops_tensor(o, DTYPE_BF16, 8, 4, 1, 1);
+    struct tensor flag = ops_tensor(o, DTYPE_I32, 2, 1, 1, 1);
     struct tensor gaps = x;
     gaps.dim[1] = 3;
     OPS_ERR(o, t->sum(o->b, 0, &one, &bf16, 1, 0, &o->e), ERR_ARG, "x is bf16");

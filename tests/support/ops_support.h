@@ -1,5 +1,5 @@
-/* For tests of operators: a backend with tensors that are freed together, seeded values, and the three
- * ways to compare: NMSE against doubles, directional derivatives, and bits. */
+/* For tests of operators: a backend with tensors that are freed together, seeded values, and the
+ * three ways to compare: NMSE against doubles, directional derivatives, and bits. */
 #ifndef FP8LAB_TESTS_OPS_SUPPORT_H
 #define FP8LAB_TESTS_OPS_SUPPORT_H
 
@@ -53,7 +53,8 @@ double ops_difference(double (*f)(void *context), void *context, double *x, int6
 
 /* Fails the test unless the call answered so; `words` must stand in the error's text. */
 #define OPS_OK(o, call) ops_expect(__FILE__, __LINE__, (o), (call), OK, NULL)
-#define OPS_ERR(o, call, status, words) ops_expect(__FILE__, __LINE__, (o), (call), (status), (words))
+#define OPS_ERR(o, call, status, words) \
+    ops_expect(__FILE__, __LINE__, (o), (call), (status), (words))
 void ops_expect(const char *file, int line, const struct ops *o, enum status got, enum status want,
                 const char *words);
 

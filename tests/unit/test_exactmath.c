@@ -1,5 +1,5 @@
-/* Our elementary functions: accuracy against the C library in a wider format, special values, and the
- * bits themselves, as a hash over a dense sweep that must be the same on every machine. */
+/* Our elementary functions: accuracy against the C library in a wider format, special values,
+ * and the bits themselves, as a hash over a dense sweep that must be the same on every machine. */
 #include <math.h>
 #include <stdarg.h>
 #include <setjmp.h>
@@ -59,7 +59,8 @@ static void test_f32_accuracy_and_bits(void **state) {
         }
         if (worst <= F32[f].ulp_max && hash == F32[f].hash) continue;
         failures++;
-        print_error("%s: worst %.3f ulp at %a (allowed %.1f), hash 0x%016llX (expected 0x%016llX)\n",
+        print_error("%s: worst %.3f ulp at %a (allowed %.1f), "
+                    "hash 0x%016llX (expected 0x%016llX)\n",
                     F32[f].name, worst, worst_at, F32[f].ulp_max, (unsigned long long)hash,
                     (unsigned long long)F32[f].hash);
     }
@@ -70,7 +71,7 @@ static void test_f32_special_values(void **state) {
     static const struct { float (*f)(float); float x; uint32_t want; } CASE[] = {
         { exact_expf, 0.0f, 0x3F800000u },      { exact_expf, -104.0f, 0 },
         { exact_expf, -INFINITY, 0 },           { exact_expf, 88.8f, 0x7F800000u },
-        { exact_expf, INFINITY, 0x7F800000u },  { exact_expf, -103.5f, 1 }, /* the least subnormal */
+        { exact_expf, INFINITY, 0x7F800000u },  { exact_expf, -103.5f, 1 }, /* least subnormal */
         { exact_logf, 1.0f, 0 },                { exact_logf, 0.0f, 0xFF800000u },
         { exact_logf, INFINITY, 0x7F800000u },  { exact_logf, -1.0f, 0x7FC00000u },
         { exact_tanhf, 0.0f, 0 },               { exact_tanhf, -0.0f, 0x80000000u },
@@ -122,7 +123,8 @@ static void test_f64_accuracy_and_bits(void **state) {
         for (int i = 0; i < COUNT; i++) {
             double u = (double)(rng_bits(7, (uint64_t)i) >> 11) * 0x1p-53;
             double x = F64[f].low + u * (F64[f].high - F64[f].low);
-            if (logarithmic) x = exact_exp(exact_log(F64[f].low) * (1 - u) + exact_log(F64[f].high) * u);
+            if (logarithmic)
+                x = exact_exp(exact_log(F64[f].low) * (1 - u) + exact_log(F64[f].high) * u);
             double y = F64[f].ours(x);
             uint64_t bits;
             memcpy(&bits, &y, 8);
@@ -132,7 +134,8 @@ static void test_f64_accuracy_and_bits(void **state) {
         }
         if (worst <= F64[f].ulp_max && hash == F64[f].hash) continue;
         failures++;
-        print_error("%s: worst %.3f ulp at %a (allowed %.1f), hash 0x%016llX (expected 0x%016llX)\n",
+        print_error("%s: worst %.3f ulp at %a (allowed %.1f), "
+                    "hash 0x%016llX (expected 0x%016llX)\n",
                     F64[f].name, worst, worst_at, F64[f].ulp_max, (unsigned long long)hash,
                     (unsigned long long)F64[f].hash);
     }
@@ -149,7 +152,8 @@ static void test_f64_special_values(void **state) {
     assert_true(isnan(exact_sin(1e9)));
 }
 
-/* Moments of 2^20 draws: mean 0 +- 5/sqrt n, variance 1 +- 5 sqrt(2/n), no draw beyond sqrt(48 ln 2). */
+/* Moments of 2^20 draws: mean 0 +- 5/sqrt n, variance 1 +- 5 sqrt(2/n), no draw beyond sqrt(48
+ * ln 2). */
 static void test_normal_moments(void **state) {
     enum { COUNT = 1 << 20 };
     double sum = 0, squares = 0, fourth = 0, largest = 0;
@@ -165,10 +169,12 @@ static void test_normal_moments(void **state) {
     assert_true(fabs(squares / COUNT - 1) < 5.0 * sqrt(2.0) / 1024);
     assert_true(fabs(fourth / COUNT - 3) < 5.0 * sqrt(96.0) / 1024);
     assert_true(largest > 4.0 && largest < 5.78);
-    if (hash != 0xBA825DA02569CFF4ull) fail_msg("hash of the draws 0x%016llX", (unsigned long long)hash);
+    if (hash != 0xBA825DA02569CFF4ull)
+        fail_msg("hash of the draws 0x%016llX", (unsigned long long)hash);
 }
 
-/* The angle's whole range, against the C library: 3 ulp of 1, since near a zero only that is promised. */
+/* The angle's whole range, against the C library: 3 ulp of 1, since near a zero only that is
+ * promised. */
 static void test_cos_turns(void **state) {
     double worst = 0;
     for (uint32_t t = 0; t < 1u << 24; t += 61) {
