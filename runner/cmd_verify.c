@@ -26,7 +26,6 @@ static int cmd_verify(const struct cli *cli) {
         struct err e = { 0 };
         enum status st = run_locate(cli->args[i], "runs", path, &e);
         if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
-
         if (st != OK) return cli_fail(cli, &e);
         print(cli, path, &report);
     }

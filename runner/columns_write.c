@@ -1,5 +1,5 @@
 /* JSON lines -> columns. Two passes, because a column's place in the file depends on the number of
- * records; memory holds one record and one small buffer a column, whatever the length of the run. */
+ * records; memory holds one record and one small buffer a column, however long the run. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -274,7 +274,8 @@ enum status columns_convert_file(const char *jsonl_path, const char *labels_path
                                  const char *cols_path, int64_t *rows, struct err *e) {
     char temporary[PATH_CAP];
     int length = snprintf(temporary, sizeof temporary, "%s.partial", cols_path);
-    if (length < 0 || length >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", cols_path);
+    if (length < 0 || length >= PATH_CAP)
+        return FAIL(e, ERR_ARG, "path too long: %.200s…", cols_path);
     enum status st = OK;
     json_t *labels = NULL;
     FILE *in = NULL;

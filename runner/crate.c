@@ -83,7 +83,8 @@ static void add_frame(struct crate *c) {
                      reference("./"), "conformsTo", reference(CRATE_URI)));
     add(c, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:O, s:o}", "@id", "./", "@type",
                      "Dataset", "name", id, "description", about, "datePublished", ended, "license",
-                     "As the owner of the experiment decides", "conformsTo", reference(PROFILE_URI), "hasPart", c->parts, "mentions",
+                     "As the owner of the experiment decides", "conformsTo",
+                     reference(PROFILE_URI), "hasPart", c->parts, "mentions",
                      reference("#run")));
     add(c, json_pack("{s:s, s:s, s:s, s:s}", "@id", PROFILE_URI, "@type", "CreativeWork", "name",
                      "Process Run Crate", "version", "0.5"));

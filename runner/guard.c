@@ -6,7 +6,7 @@
 #include <string.h>
 
 const struct bundle_limits BUNDLE_LIMITS = {
-    .entries = 100 * 1000,
+    .entries = 20 * 1000,
     .path_bytes = 512,
     .file_bytes = INT64_C(1) << 40,
     .total_bytes = INT64_C(4) << 40,

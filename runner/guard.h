@@ -18,7 +18,7 @@ struct bundle_limits {
     int64_t ratio;       /* unpacked to packed bytes, once more than RATIO_FREE came out */
 };
 
-/* 100,000 entries, 512 bytes, 1 TiB, 4 TiB, 1000:1. */
+/* 20,000 entries, 512 bytes, 1 TiB, 4 TiB, 1000:1. */
 extern const struct bundle_limits BUNDLE_LIMITS;
 enum { RATIO_FREE = 64 << 20 };
 

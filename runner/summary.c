@@ -21,26 +21,63 @@ struct window steady_window(int64_t rows) {
     return (struct window){ .first = skip < rows ? skip : rows, .last = rows };
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+/* ---- medians ------------------------------------------------------------------------------- */
+
+enum { RADIX_BITS = 16, RADIX = 1 << RADIX_BITS };
+
+/* Doubles as integers of the same order: negative ones with all bits turned, others above them. */
+static uint64_t order_key(double v) {
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits >> 63 ? ~bits : bits | (UINT64_C(1) << 63);
 }
 
-enum status window_median(const struct column *c, struct window w, double *out, struct err *e) {
-    *out = (double)NAN;
-    if (!c || w.first >= w.last) return OK;
-    double *values = malloc((size_t)(w.last - w.first) * sizeof *values);
-    if (!values) return FAIL(e, ERR_MEMORY, "%lld values", (long long)(w.last - w.first));
+static double order_value(uint64_t key) {
+    double v;
+    uint64_t bits = key >> 63 ? key & ~(UINT64_C(1) << 63) : ~key;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+/* Value i of a column, while one walks along it: memory of a mapping is given back. */
+static double walk_value(const struct columns *t, const struct column *c, int64_t i) {
+    if (i % COLUMNS_CHUNK == 0) columns_forget(t);
+    return column_value(c, i);
+}
+
+/* The value of that rank (from 0) in the window: 16 bits of its key are found in each of four
+ * passes, so a run of any length needs one table and no copy. counts has RADIX entries. */
+static double select_rank(const struct columns *t, const struct column *c, struct window w,
+                          int64_t rank, int64_t *counts) {
+    uint64_t prefix = 0;
+    for (int shift = 64 - RADIX_BITS; shift >= 0; shift -= RADIX_BITS) {
+        memset(counts, 0, RADIX * sizeof *counts);
+        for (int64_t i = w.first; i < w.last; i++) {
+            double v = walk_value(t, c, i);
+            uint64_t key = order_key(v);
+            bool inside = shift + RADIX_BITS == 64 || key >> (shift + RADIX_BITS) == prefix;
+            if (!isnan(v) && inside) counts[key >> shift & (RADIX - 1)]++;
+        }
+        uint64_t digit = 0;
+        while (rank >= counts[digit]) rank -= counts[digit++];
+        prefix = prefix << RADIX_BITS | digit;
+    }
+    return order_value(prefix);
+}
+
+enum status window_median(const struct columns *t, const char *name, struct window w, double *out,
+                          struct err *e) {
+    const struct column *c = columns_find(t, name);
     int64_t n = 0;
-    for (int64_t i = w.first; i < w.last; i++) {
-        double v = column_value(c, i * c->width);
-        if (!isnan(v)) values[n++] = v;
-    }
-    if (n > 0) {
-        qsort(values, (size_t)n, sizeof *values, by_value);
-        *out = n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-    }
-    free(values);
+    *out = (double)NAN;
+    if (!c || c->width != 1) return OK;
+    for (int64_t i = w.first; i < w.last; i++) n += !isnan(walk_value(t, c, i));
+    if (n == 0) return OK;
+    int64_t *counts = malloc(RADIX * sizeof *counts);
+    if (!counts) return FAIL(e, ERR_MEMORY, "%d counters for a median", RADIX);
+    *out = select_rank(t, c, w, n / 2, counts);
+    if (n % 2 == 0) *out = 0.5 * (*out + select_rank(t, c, w, n / 2 - 1, counts));
+    free(counts);
     return OK;
 }
 
@@ -71,8 +108,7 @@ static double extreme(const struct columns *t, const char *name, double sign) {
     const struct column *c = columns_find(t, name);
     double best = (double)NAN;
     for (int64_t i = 0; c && i < t->rows * c->width; i++) {
-        if (i % COLUMNS_CHUNK == 0) columns_forget(t);
-        double v = column_value(c, i);
+        double v = walk_value(t, c, i);
         if (!isnan(v) && (isnan(best) || sign * v > sign * best)) best = v;
     }
     return best;
@@ -86,7 +122,7 @@ static json_t *peak_bytes(const struct columns *t, const char *name) {
 static double column_sum(const struct columns *t, const char *name) {
     const struct column *c = columns_find(t, name);
     double sum = c && t->rows > 0 ? 0 : (double)NAN;
-    for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++) sum += column_value(c, i);
+    for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++) sum += walk_value(t, c, i);
     return sum;
 }
 
@@ -95,8 +131,8 @@ enum status summary_make(const struct run_columns *c, json_t **out, struct err *
     struct window w = steady_window(rows);
     double step_time = (double)NAN, tokens_per_s = (double)NAN;
     const struct column *step = columns_find(c->train, "step");
-    TRY(window_median(columns_find(c->train, "step_time_us"), w, &step_time, e));
-    TRY(window_median(columns_find(c->train, "tokens_per_s"), w, &tokens_per_s, e));
+    TRY(window_median(c->train, "step_time_us", w, &step_time, e));
+    TRY(window_median(c->train, "tokens_per_s", w, &tokens_per_s, e));
     json_t *s = json_object();
     int failed = 0;
     failed |= json_object_set_new(s, "schema", json_string("fp8lab.summary/1"));

@@ -175,7 +175,8 @@ enum status bundle_unpack(const char *path, const char *dest, const struct bundl
         if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", dest);
         if (path_exists(dest)) return FAIL(e, ERR_STATE, "%s exists; nothing is overwritten", dest);
         if (mkdir(work, 0700) != 0)
-            return FAIL(e, ERR_IO, "create %s: %s", work, strerror(errno));
+            return FAIL(e, ERR_IO, "create %s: %s%s", work, strerror(errno),
+                        errno == EEXIST ? "; an extraction was cut short: remove it" : "");
         u.root = open(work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (u.root < 0) return FAIL(e, ERR_IO, "open %s: %s", work, strerror(errno));
     }

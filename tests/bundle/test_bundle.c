@@ -35,16 +35,43 @@ static void hash_of(const char *path, char hex[SHA256_HEX]) {
     CHECK(sha256_file(path, hex, NULL, &e));
 }
 
+/* Runs `body` in a child; returns its exit status. */
+static int in_child(int (*body)(const char *dir), const char *dir, struct rusage *usage) {
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(body(dir));
+    int status = 0;
+    assert_int_equal(wait4(child, &status, 0, usage), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int finish_quietly(const char *dir) {
+    struct err e = { 0 };
+    struct bundle_result result;
+    enum status st = bundle_finish(dir, &KEEP, &result, &e);
+    if (st != OK) fprintf(stderr, "%s\n", e.text);
+    return (int)st;
+}
+
 static void packs_the_same_bytes_for_any_threads(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP], first[SHA256_HEX], second[SHA256_HEX];
     struct err e = { 0 };
     struct bundle_result a, b;
+    struct rusage usage;
+    char name[256];
     scratch_directory(parent);
     struct run_fixture f = run_fixture_default();
     f.checkpoint_bytes = 5 << 20;
     run_fixture_write(parent, &f, dir);
+    snprintf(name, sizeof name, "data/logs/%0200d.log", 7); /* too long for ustar: a pax header */
+    put_file(dir, name, "worker 7");
     CHECK(bundle_finish(dir, &KEEP, &a, &e));
     hash_of(a.path, first);
+    assert_int_equal(in_child(finish_quietly, dir, &usage), OK); /* another process id */
+    hash_of(a.path, second);
+    assert_string_equal(first, second);
     struct bundle_options four = KEEP;
     four.threads = 4;
     CHECK(bundle_finish(dir, &four, &b, &e));
@@ -214,27 +241,7 @@ static void a_live_run_is_refused_and_bad_metrics_stay_text(void **state) {
     CHECK(tree_remove(parent, &e));
 }
 
-/* ---- what needs a process of its own ------------------------------------------------------- */
-
-/* Runs `body` in a child; returns its exit status. */
-static int in_child(int (*body)(const char *dir), const char *dir, struct rusage *usage) {
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) _exit(body(dir));
-    int status = 0;
-    assert_int_equal(wait4(child, &status, 0, usage), child);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static int finish_quietly(const char *dir) {
-    struct err e = { 0 };
-    struct bundle_result result;
-    enum status st = bundle_finish(dir, &KEEP, &result, &e);
-    if (st != OK) fprintf(stderr, "%s\n", e.text);
-    return (int)st;
-}
+/* ---- limits of the machine ------------------------------------------------------------------ */
 
 static void memory_stays_flat(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP];

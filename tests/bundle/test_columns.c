@@ -179,11 +179,17 @@ static void steady_windows_and_medians(void **state) {
     double median = 0;
     struct columns *c = convert("{\"t\":9}\n{\"t\":1}\n{\"t\":null}\n{\"t\":4}\n{\"t\":2.5}\n", NULL,
                                 &e);
-    CHECK(window_median(columns_find(c, "t"), (struct window){ 1, 5 }, &median, &e));
+    CHECK(window_median(c, "t", (struct window){ 1, 5 }, &median, &e));
     assert_true(median == 2.5);
-    CHECK(window_median(columns_find(c, "t"), (struct window){ 0, 5 }, &median, &e));
+    CHECK(window_median(c, "t", (struct window){ 0, 5 }, &median, &e));
     assert_true(median == 3.25);
-    CHECK(window_median(NULL, (struct window){ 0, 5 }, &median, &e));
+    columns_destroy(c);
+    c = convert("{\"t\":-1.5}\n{\"t\":-2}\n{\"t\":0}\n{\"t\":-0.25}\n", NULL, &e);
+    CHECK(window_median(c, "t", (struct window){ 0, 4 }, &median, &e));
+    assert_true(median == -0.875);
+    CHECK(window_median(c, "t", (struct window){ 0, 2 }, &median, &e));
+    assert_true(median == -1.75);
+    CHECK(window_median(NULL, "t", (struct window){ 0, 5 }, &median, &e));
     assert_true(isnan(median));
     columns_destroy(c);
 }
