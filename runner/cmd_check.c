@@ -115,7 +115,7 @@ static int check(const struct cli *cli) {
 const struct verb VERB_CHECK = {
     .name = "check",
     .arguments = "FILE.lua",
-    .about = "Say what a script would run, or all its errors",
+    .about = "what a script would run, or all that is wrong with it",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

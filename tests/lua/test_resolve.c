@@ -367,6 +367,44 @@ static void every_shipped_experiment_checks(void **state) {
     assert_true(count >= 13);
 }
 
+/* What a bundle keeps of a script is enough to resolve it again, elsewhere, to the same bytes. */
+static void recorded_files_resolve_to_the_same_bytes(void **state) {
+    (void)state;
+    static const char *const SCRIPTS[] = { "experiments/h200_recipes.lua",
+                                           "experiments/quickstart.lua",
+                                           "experiments/gh200_llama31_8b.lua" };
+    for (size_t i = 0; i < sizeof SCRIPTS / sizeof *SCRIPTS; i++) {
+        char folder[PATH_CAP], path[PATH_CAP];
+        struct resolution first, again;
+        struct err e = { 0 };
+        resolve_file(SCRIPTS[i], false, NULL, &first);
+        scratch_directory(folder);
+        for (int64_t k = 0; k < first.file_count; k++)
+            put_file(folder, first.files[k].name, "%s", first.files[k].text);
+        assert_int_equal(path_join(path, folder, "main.lua", NULL), OK);
+        struct resolve_options options = { .path = path, .lib = "/nonexistent" };
+        if (resolve_experiment(&options, &again, &e) != OK) fail_msg("%s", e.text);
+        assert_int_equal(again.run_count, first.run_count);
+        for (int64_t k = 0; k < first.run_count; k++)
+            assert_string_equal(again.runs[k].config, first.runs[k].config);
+        resolution_destroy(&first);
+        resolution_destroy(&again);
+        assert_int_equal(tree_remove(folder, NULL), OK);
+    }
+}
+
+/* A suite of scripts runs what the scripts run by themselves, so their rows are not run twice. */
+static void a_suite_of_scripts_has_their_configurations(void **state) {
+    (void)state;
+    struct resolution suite, one;
+    resolve_file("experiments/h200_recipes.lua", false, NULL, &suite);
+    resolve_file("experiments/h200_blockwise.lua", false, NULL, &one);
+    assert_int_equal(suite.run_count, 5);
+    assert_string_equal(suite.runs[4].config_sha256, one.runs[0].config_sha256);
+    resolution_destroy(&suite);
+    resolution_destroy(&one);
+}
+
 static void presets_have_the_published_sizes(void **state) {
     (void)state;
     static const struct { const char *model; int64_t layers, width, heads, kv_heads, ffn, vocab; }
@@ -415,6 +453,8 @@ int main(void) {
         cmocka_unit_test(smoke_keeps_data_that_is_there),
         cmocka_unit_test(smoke_calls_layers_for_the_small_model),
         cmocka_unit_test(every_shipped_experiment_checks),
+        cmocka_unit_test(recorded_files_resolve_to_the_same_bytes),
+        cmocka_unit_test(a_suite_of_scripts_has_their_configurations),
         cmocka_unit_test(presets_have_the_published_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
