@@ -27,8 +27,9 @@ static void test_open(void **state) {
     assert_int_equal(cpu_backend_use(b, "portable", &e), OK);
     assert_int_equal(b->ops->info(b, &info, &e), OK);
     assert_string_equal(info.name, "cpu: portable C, 3 threads");
-    b->ops->close(b);
-    b->ops->close(NULL); /* what its comment allows */
+    void (*close)(struct backend *) = b->ops->close; /* the table goes with the backend */
+    close(b);
+    close(NULL);
 }
 
 /* A table with a hole would crash in the middle of a step. Pointers follow size, hash and name. */
@@ -68,17 +69,17 @@ static void test_memory(void **state) {
 }
 
 static void test_memory_that_is_not_there(void **state) {
+#if defined(__SANITIZE_ADDRESS__)
+    skip(); /* the address sanitizer ends the program at such a request, unless told otherwise */
+#endif
     struct backend *b = op_backend(1, NULL);
     void *memory = &memory;
     struct err e;
     int64_t huge = (int64_t)1 << 55;
-    /* The sanitizers end the program instead, unless told otherwise. */
-#if !defined(__SANITIZE_ADDRESS__)
     assert_int_equal(b->ops->memory_create(b, "activations", huge, &memory, &e), ERR_MEMORY);
     assert_null(memory);
     assert_non_null(strstr(e.text, "activations"));
     assert_non_null(strstr(e.text, "36028797018963968"));
-#endif
     op_free();
 }
 
