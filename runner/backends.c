@@ -38,27 +38,40 @@ static bool plugin_path(char out[PATH_CAP]) {
     return false;
 }
 
-const char *backend_choose(const char *name) {
+/* The name that "auto" stands for here; other names as they are. */
+static const char *choose(const char *name) {
     char path[PATH_CAP];
     if (strcmp(name, "auto")) return name;
     return plugin_path(path) && access("/dev/nvidiactl", F_OK) == 0 ? "cuda" : "cpu";
+}
+
+static enum status require_plugin(char path[PATH_CAP], struct err *e) {
+    if (plugin_path(path)) return OK;
+    return FAIL(e, ERR_UNSUPPORTED, "there is no cuda backend: no %s beside the program nor in "
+                "../lib/fp8lab; --backend cpu runs without one", PLUGIN);
+}
+
+enum status backend_check(const char *name, struct err *e) {
+    char path[PATH_CAP];
+    name = choose(name);
+    if (!strcmp(name, "cpu")) return OK;
+    if (!strcmp(name, "cuda")) return require_plugin(path, e);
+    return FAIL(e, ERR_ARG, "there is no backend '%s': auto, cpu or cuda", name);
 }
 
 static enum status check_interface(const char *path, const struct backend_ops *ops, struct err *e) {
     bool sized = ops->size == (int64_t)sizeof(struct backend_ops);
     if (sized && !strcmp(ops->interface_hash, FP8LAB_INTERFACE_HASH)) return OK;
     return FAIL(e, ERR_UNSUPPORTED,
-                "%s is of another build: its interface is %.16s (%" PRId64 " bytes), this program's "
-                "is %.16s (%" PRId64 " bytes); build both from the same sources",
+                "%s is of another build: its interface is %.16s (%" PRId64 " bytes), this "
+                "program's is %.16s (%" PRId64 " bytes); build both from the same sources",
                 path, sized ? ops->interface_hash : "unknown", ops->size, FP8LAB_INTERFACE_HASH,
                 (int64_t)sizeof(struct backend_ops));
 }
 
 static enum status open_plugin(int64_t device, struct backend_handle *out, struct err *e) {
     char path[PATH_CAP];
-    if (!plugin_path(path))
-        return FAIL(e, ERR_UNSUPPORTED, "there is no cuda backend: no %s beside the program nor in "
-                    "../lib/fp8lab; --backend cpu runs without one", PLUGIN);
+    TRY(require_plugin(path, e));
     out->plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!out->plugin) return FAIL(e, ERR_UNSUPPORTED, "%s: %s", path, dlerror());
     void *symbol = dlsym(out->plugin, PLUGIN_SYMBOL);
@@ -72,17 +85,15 @@ static enum status open_plugin(int64_t device, struct backend_handle *out, struc
 enum status backend_open(const char *name, int64_t threads, int64_t device,
                          struct backend_handle *out, struct err *e) {
     *out = (struct backend_handle){ 0 };
-    name = backend_choose(name);
-    if (!strcmp(name, "cpu")) return cpu_backend_open(&out->backend, (int)threads, e);
-    if (strcmp(name, "cuda"))
-        return FAIL(e, ERR_ARG, "there is no backend '%s': auto, cpu or cuda", name);
+    TRY(backend_check(name, e));
+    if (!strcmp(choose(name), "cpu")) return cpu_backend_open(&out->backend, (int)threads, e);
     enum status st = open_plugin(device, out, e);
     if (st != OK) backend_close(out);
     return st;
 }
 
 void backend_close(struct backend_handle *h) {
-    /* The first two members of the table are fixed for all builds; close() of another build is not. */
+    /* Where `size` differs the table is of another build, and so is where it keeps close(). */
     bool ours = h->backend && h->backend->ops->size == (int64_t)sizeof(struct backend_ops);
     if (ours) h->backend->ops->close(h->backend);
     h->backend = NULL;

@@ -1,5 +1,5 @@
-/* The backends by name: the only file that knows which there are. cpu is linked in; cuda is a plugin,
- * libfp8lab_cuda.so, looked for beside the executable and in ../lib/fp8lab. */
+/* The backends by name: the only file that knows which there are. cpu is linked in; cuda is a
+ * plugin, libfp8lab_cuda.so, looked for beside the executable and in ../lib/fp8lab. */
 #ifndef FP8LAB_RUNNER_BACKENDS_H
 #define FP8LAB_RUNNER_BACKENDS_H
 
@@ -12,13 +12,13 @@ struct backend_handle {
 
 /* name: "cpu", "cuda" or "auto" (cuda where its plugin and a GPU are there, else cpu). threads: for
  * cpu, 0 = one per processor; device: for cuda, the index of the GPU.
- * ERR_ARG for another name; ERR_UNSUPPORTED where there is no plugin (naming the places looked at), or
- * where it was built from other interface headers (naming both hashes). */
+ * ERR_ARG for another name; ERR_UNSUPPORTED where there is no plugin (naming the places), or where
+ * it was built from other interface headers (naming both hashes). */
 NODISCARD enum status backend_open(const char *name, int64_t threads, int64_t device,
                                    struct backend_handle *out, struct err *e);
 void backend_close(struct backend_handle *h); /* safe on a zeroed struct */
 
-/* The name that "auto" stands for here; other names are returned as they are. */
-const char *backend_choose(const char *name);
+/* Whether backend_open would find it, without opening it or touching a GPU. Errors as there. */
+NODISCARD enum status backend_check(const char *name, struct err *e);
 
 #endif

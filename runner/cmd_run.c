@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/backends.h"
 #include "runner/close.h"
 #include "runner/commands.h"
 #include "runner/facts.h"
@@ -227,6 +228,11 @@ static enum status locate_directory(const struct command *c, char path[PATH_CAP]
     TRY(run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, e));
     if (path_is_directory(path)) return OK;
     struct unpack_report report;
+    struct run_view view;
+    TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
+    bool done = !strcmp(json_text(view.run, "status", ""), "done");
+    run_view_free(&view);
+    if (done) return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", path);
     char bundle[PATH_CAP], folder[PATH_CAP];
     snprintf(bundle, sizeof bundle, "%s", path);
     TRY(bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, e));
@@ -263,12 +269,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .keep_directory = cli_has(cli, "keep-dir"),
     };
-    static const char *const BACKENDS[] = { "auto", "cpu", "cuda" };
-    bool known = false;
-    for (size_t i = 0; i < sizeof BACKENDS / sizeof *BACKENDS; i++)
-        known = known || !strcmp(s->backend, BACKENDS[i]);
-    if (!known)
-        return FAIL(e, ERR_ARG, "--backend: expected auto, cpu or cuda, found '%s'", s->backend);
+    TRY(backend_check(s->backend, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
     return cli_int(cli, "hang-after", 1, 1000000, &s->hang_s, e);

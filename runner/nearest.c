@@ -4,17 +4,18 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { NAME_MAX_COMPARED = 63, EDIT = 2, CASE_EDIT = 1 };
+enum { NAME_MAX_COMPARED = 63, EDIT = 2, CASE_ONLY = 1 };
 
 static int64_t min3(int64_t a, int64_t b, int64_t c) {
     int64_t ab = a < b ? a : b;
     return ab < c ? ab : c;
 }
 
-static int64_t replace_cost(char a, char b) {
-    if (a == b) return 0;
-    return tolower((unsigned char)a) == tolower((unsigned char)b) ? CASE_EDIT : EDIT;
+static bool same_letter(char a, char b) {
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
+
+static int64_t replace_cost(char a, char b) { return same_letter(a, b) ? 0 : EDIT; }
 
 static int64_t compared_length(const char *s) {
     size_t n = strnlen(s, NAME_MAX_COMPARED);
@@ -33,11 +34,13 @@ int64_t name_distance_x2(const char *a, const char *b) {
         for (int64_t j = 1; j <= nb; j++) {
             now[j] = min3(last[j] + EDIT, now[j - 1] + EDIT,
                           last[j - 1] + replace_cost(a[i - 1], b[j - 1]));
-            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            bool swapped = i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                           same_letter(a[i - 2], b[j - 1]);
             if (swapped && before[j - 2] + EDIT < now[j]) now[j] = before[j - 2] + EDIT;
         }
     }
-    return rows[na % 3][nb];
+    int64_t edits = rows[na % 3][nb];
+    return edits == 0 && strncmp(a, b, NAME_MAX_COMPARED) != 0 ? CASE_ONLY : edits;
 }
 
 const char *nearest_name(const char *given, const char *const *names, int64_t count) {

@@ -1,11 +1,12 @@
-/* The name a user probably meant: what every "did you mean" in the runner asks. Includes libc only. */
+/* The name a user probably meant: what every "did you mean" in the runner asks. */
 #ifndef FP8LAB_RUNNER_NEAREST_H
 #define FP8LAB_RUNNER_NEAREST_H
 
 #include <stdint.h>
 
-/* Edits (insert, delete, replace, swap of neighbours; letter case is half an edit) that turn `a`
- * into `b`, times two, so that it stays an integer. Only the first 63 bytes of each name count. */
+/* Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, times two. Letter case
+ * does not count, but names that differ in nothing else are half an edit apart, so never equal. Only
+ * the first 63 bytes of each name count. */
 int64_t name_distance_x2(const char *a, const char *b);
 
 /* The nearest of `count` names (the first of equals), or NULL where none is near enough to be worth

@@ -1,0 +1,150 @@
+/* What the driver answers, as facts: GB10 without a memory query, mixed machines, none at all; and
+ * the fact files that the other tests use. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runner/fact_names.h"
+#include "runner/facts.h"
+#include "runner/nearest.h"
+#include "runner/nvml.h"
+#include "runner/query.h"
+
+static struct nvml_gpu h200(void) {
+    struct nvml_gpu gpu = { .cc_major = 9, .memory_bytes = 150754820096, .nvlink = 1, .ecc = 1,
+                            .power_limit_mw = 700000, .clock_sm_max_mhz = 1980 };
+    snprintf(gpu.name, sizeof gpu.name, "NVIDIA H200");
+    return gpu;
+}
+
+static json_t *facts_of(const struct nvml_report *report) {
+    json_t *facts = json_pack("{s:I}", "memory.total", (json_int_t)130662936576);
+    assert_int_equal(facts_put_gpus(facts, report, NULL), OK);
+    return facts;
+}
+
+static bool matches(const json_t *facts, const char *text) {
+    struct query *query = NULL;
+    json_t *mismatch = NULL;
+    struct err e = { 0 };
+    if (query_parse(text, &query, &e) != OK) fail_msg("%s", e.text);
+    assert_int_equal(query_match(query, facts, &mismatch, &e), OK);
+    bool result = mismatch == NULL;
+    json_decref(mismatch);
+    query_free(query);
+    return result;
+}
+
+static void gb10_shares_the_systems_memory(void **state) {
+    struct nvml_report report = { .count = 1, .cuda_major = 13, .driver = "580.95.05" };
+    report.gpus[0] = (struct nvml_gpu){ .name = "NVIDIA GB10", .cc_major = 12, .cc_minor = 1,
+                                        .memory_bytes = NVML_UNKNOWN, .power_limit_mw = NVML_UNKNOWN,
+                                        .ecc = NVML_UNKNOWN };
+    json_t *facts = facts_of(&report);
+    assert_true(matches(facts, "memory.unified and gpu.family=blackwell and gpu.cc=12.1"));
+    assert_true(matches(facts, "gpu.memory=130662936576 and cuda.driver>=13"));
+    assert_true(json_is_null(json_object_get(facts, "gpu.power_limit_w")));
+    assert_false(matches(facts, "gpu.ecc") || matches(facts, "not gpu.ecc"));
+    json_decref(facts);
+}
+
+static void mixed_gpus_equal_no_single_product(void **state) {
+    struct nvml_report report = { .count = 3, .cuda_major = 13 };
+    report.gpus[0] = report.gpus[1] = report.gpus[2] = h200();
+    snprintf(report.gpus[2].name, sizeof report.gpus[2].name, "NVIDIA H200 NVL");
+    report.gpus[2].memory_bytes = 1000;
+    json_t *facts = facts_of(&report);
+    assert_true(matches(facts, "gpu.mixed and gpu.count=3 and gpu.memory=1000"));
+    assert_true(matches(facts, "gpu.product_name='NVIDIA H200 + NVIDIA H200 NVL'"));
+    assert_false(matches(facts, "gpu.product_name='NVIDIA H200'"));
+    json_decref(facts);
+}
+
+static void a_machine_without_a_gpu_says_zero(void **state) {
+    struct nvml_report report = { 0 };
+    json_t *facts = facts_of(&report);
+    assert_true(matches(facts, "gpu.count=0 and not memory.unified"));
+    assert_false(matches(facts, "gpu.memory>0") || matches(facts, "gpu.mixed"));
+    json_decref(facts);
+}
+
+static void families_by_capability(void **state) {
+    static const struct { int64_t major, minor; const char *family; } CASES[] = {
+        { 7, 0, "volta" },   { 7, 5, "turing" },     { 8, 0, "ampere" },     { 8, 6, "ampere" },
+        { 8, 9, "ada" },     { 9, 0, "hopper" },     { 10, 0, "blackwell" }, { 12, 0, "blackwell" },
+        { 12, 1, "blackwell" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        assert_string_equal(facts_gpu_family(CASES[i].major, CASES[i].minor), CASES[i].family);
+    assert_null(facts_gpu_family(6, 1));
+    assert_null(facts_gpu_family(99, 0));
+}
+
+static void this_machine_has_every_fact_by_name(void **state) {
+    json_t *facts = NULL;
+    char problem[256] = "unset";
+    assert_int_equal(facts_gather(&facts, problem, sizeof problem, NULL), OK);
+    for (int64_t i = 0; i < FACT_NAME_COUNT; i++)
+        assert_non_null(json_object_get(facts, FACT_NAMES[i].name));
+    assert_int_equal(json_object_size(facts), FACT_NAME_COUNT);
+    assert_true(matches(facts, "cpu.cores>=1 and memory.total>100MiB and os.kernel>2.6"));
+    json_decref(facts);
+}
+
+static void fact_files_load(void **state) {
+    static const char *const FILES[] = { "h200", "h200x8", "h200nvl", "gh200", "gb10", "laptop" };
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        char path[64];
+        json_t *facts = NULL;
+        struct err e = { 0 };
+        snprintf(path, sizeof path, "tests/facts/%s.json", FILES[i]);
+        if (facts_load(path, &facts, &e) != OK) fail_msg("%s", e.text);
+        json_decref(facts);
+    }
+}
+
+static void deep_and_long_queries_are_refused(void **state) {
+    char deep[600], text[700];
+    struct query *query = NULL;
+    struct err e = { 0 };
+    memset(deep, '(', sizeof deep);
+    snprintf(text, sizeof text, "%.200s gpu.mig", deep);
+    assert_int_equal(query_parse(text, &query, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "nested too deeply"));
+    snprintf(text, sizeof text, "%.600s", deep);
+    assert_int_equal(query_parse(text, &query, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "longer than"));
+    assert_int_equal(query_parse("gpu.mig\tor\ngpu.ecc", &query, &e), ERR_CONFIG);
+}
+
+static void nearest_names(void **state) {
+    static const char *const NAMES[] = { "compare", "close", "check", "verify" };
+    assert_string_equal(nearest_name("comprae", NAMES, 4), "compare");
+    assert_string_equal(nearest_name("CHECK", NAMES, 4), "check");
+    assert_string_equal(nearest_name("clos", NAMES, 4), "close");
+    assert_null(nearest_name("train", NAMES, 4));
+    assert_null(nearest_name("", NAMES, 4));
+    assert_int_equal(name_distance_x2("abc", "abc"), 0);
+    assert_int_equal(name_distance_x2("abc", "acb"), 2); /* one swap */
+    assert_int_equal(name_distance_x2("abc", "ABC"), 1); /* letter case alone: half an edit */
+    assert_int_equal(name_distance_x2("", "ab"), 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gb10_shares_the_systems_memory),
+        cmocka_unit_test(mixed_gpus_equal_no_single_product),
+        cmocka_unit_test(a_machine_without_a_gpu_says_zero),
+        cmocka_unit_test(families_by_capability),
+        cmocka_unit_test(this_machine_has_every_fact_by_name),
+        cmocka_unit_test(fact_files_load),
+        cmocka_unit_test(deep_and_long_queries_are_refused),
+        cmocka_unit_test(nearest_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
