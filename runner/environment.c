@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runner/schema_env.h"
+
 /* What a worker may need from the user's own environment. No name that is likely to carry a secret
  * matches; LD_LIBRARY_PATH is how CUDA images find their libraries. */
 static const char *const ALLOWED[] = {
@@ -90,9 +92,21 @@ static bool to_vector(const json_t *kept, char ***out) {
     return true;
 }
 
+/* A configuration may come from a stranger's run directory, not from a script that was checked. */
+static enum status check_experiment(const json_t *env, struct err *e) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)env, name, value) {
+        const char *why = env_refusal(name);
+        if (why) return FAIL(e, ERR_CONFIG, "the variable %s may not be set: %s", name, why);
+    }
+    return OK;
+}
+
 enum status environment_make(const json_t *env, struct environment *out, struct err *e) {
-    json_t *kept = json_object(), *withheld = json_array();
     *out = (struct environment){ 0 };
+    TRY(check_experiment(env, e));
+    json_t *kept = json_object(), *withheld = json_array();
     bool good = kept && withheld && sort_own(kept, withheld) && add_experiment(kept, env) &&
                 to_vector(kept, &out->vars);
     out->record = json_pack("{s:o,s:o}", "kept", kept, "withheld", withheld);

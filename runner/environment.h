@@ -13,7 +13,7 @@ struct environment {
 };
 
 /* From this process's environment and `env` of the resolved configuration (an object of texts and
- * numbers, already checked against the script's own allow-list), which wins. */
+ * numbers), which wins. ERR_CONFIG for a variable that an experiment may not set. */
 NODISCARD enum status environment_make(const struct json_t *env, struct environment *out,
                                        struct err *e);
 void environment_free(struct environment *environment);

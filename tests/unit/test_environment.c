@@ -1,0 +1,72 @@
+/* The environment of a worker: nothing but what the allow-lists name. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runner/environment.h"
+#include "runner/schema_env.h"
+
+static bool has_var(const struct environment *environment, const char *var) {
+    for (char **at = environment->vars; *at; at++)
+        if (strcmp(*at, var) == 0) return true;
+    return false;
+}
+
+static void an_experiment_sets_what_is_allowed(void **state) {
+    (void)state;
+    struct environment environment;
+    struct err e = { 0 };
+    json_t *env = json_pack("{s:s, s:s}", "NCCL_ALGO", "Ring", "OMP_NUM_THREADS", "3");
+    assert_int_equal(setenv("SECRET_TOKEN", "hunter2", 1), 0);
+    assert_int_equal(setenv("OMP_NUM_THREADS", "7", 1), 0);
+    assert_int_equal(environment_make(env, &environment, &e), OK);
+    assert_true(has_var(&environment, "NCCL_ALGO=Ring"));
+    assert_true(has_var(&environment, "OMP_NUM_THREADS=3")); /* the experiment's wins */
+    assert_false(has_var(&environment, "SECRET_TOKEN=hunter2"));
+    char *record = json_dumps(environment.record, 0);
+    assert_non_null(strstr(record, "SECRET_TOKEN")); /* its name is listed, */
+    assert_null(strstr(record, "hunter2"));          /* its value is not */
+    free(record);
+    environment_free(&environment);
+    json_decref(env);
+}
+
+static void what_loads_code_or_names_a_file_is_refused(void **state) {
+    (void)state;
+    static const char *const NAMES[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH",
+                                         "X_PRELOAD", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN",
+                                         "CUDA_INJECTION64_PATH", "NCCL_CONF_FILE", "HOME",
+                                         "NCCL_TOPO_FILE", "OMP_TOOL_LIBRARIES", "BASH_ENV",
+                                         "GCONV_PATH", "LUA_INIT", "ld_preload", "" };
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        struct environment environment;
+        struct err e = { 0 };
+        json_t *env = json_pack("{s:s}", NAMES[i], "x");
+        assert_non_null(env_refusal(NAMES[i]));
+        assert_int_equal(environment_make(env, &environment, &e), ERR_CONFIG);
+        assert_non_null(strstr(e.text, "may not be set"));
+        environment_free(&environment);
+        json_decref(env);
+    }
+}
+
+static void the_list_is_sorted_and_allowed(void **state) {
+    (void)state;
+    for (int i = 0; ENV_ALLOWED[i]; i++) {
+        assert_null(env_refusal(ENV_ALLOWED[i]));
+        if (i) assert_true(strcmp(ENV_ALLOWED[i - 1], ENV_ALLOWED[i]) < 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_experiment_sets_what_is_allowed),
+        cmocka_unit_test(what_loads_code_or_names_a_file_is_refused),
+        cmocka_unit_test(the_list_is_sorted_and_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
