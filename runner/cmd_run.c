@@ -23,6 +23,7 @@ struct row {
     struct run_outcome outcome;
     bool earlier;     /* not run: outcome is that of an earlier bundle with the same inputs */
     bool ended;       /* outcome is valid */
+    char resume[PATH_CAP]; /* "" or the directory of an earlier run of this row to go on with */
 };
 
 struct command {
@@ -94,7 +95,24 @@ static enum status hash_inputs(struct command *c, struct err *e) {
     return OK;
 }
 
-/* A suite does not run a row again whose inputs are in a bundle that is done. */
+/* Takes note of what an earlier run with the row's inputs means: one that came to its end is not run
+ * again, one that was stopped or killed goes on where it has a checkpoint. */
+static void note_earlier(struct row *row, const struct run_view *view) {
+    const char *status = json_text(view->run, "status", "");
+    bool ended = !strcmp(status, "done") || !strcmp(status, "time_limit");
+    bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
+    int64_t checkpoint = json_integer_value(json_object_get(view->run, "checkpoint_step"));
+    if (ended) {
+        row->earlier = row->ended = true;
+        snprintf(row->outcome.id, sizeof row->outcome.id, "%s", json_text(view->run, "id", "?"));
+        snprintf(row->outcome.status, sizeof row->outcome.status, "%s", status);
+        snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", view->path);
+    } else if (stopped && view->directory && checkpoint > 0) {
+        snprintf(row->resume, sizeof row->resume, "%s", view->path);
+    }
+}
+
+/* A suite resumes. */
 static enum status find_earlier(struct command *c, struct err *e) {
     struct tree runs;
     if (!c->resolution.suite || cli_has(c->cli, "again")) return OK;
@@ -102,15 +120,9 @@ static enum status find_earlier(struct command *c, struct err *e) {
     for (int64_t i = 0; i < runs.count; i++) {
         struct run_view view;
         if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
-        bool done = !strcmp(json_text(view.run, "status", ""), "done");
-        for (int64_t r = 0; done && r < c->resolution.run_count; r++) {
-            struct row *row = &c->rows[r];
-            if (strcmp(json_text(view.run, "inputs_sha256", ""), row->inputs.all) != 0) continue;
-            row->earlier = row->ended = true;
-            snprintf(row->outcome.id, sizeof row->outcome.id, "%s", json_text(view.run, "id", "?"));
-            snprintf(row->outcome.status, sizeof row->outcome.status, "done");
-            snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", runs.file[i].path);
-        }
+        const char *inputs = json_text(view.run, "inputs_sha256", "");
+        for (int64_t r = 0; r < c->resolution.run_count; r++)
+            if (!strcmp(inputs, c->rows[r].inputs.all)) note_earlier(&c->rows[r], &view);
         run_view_free(&view);
     }
     tree_free(&runs);
@@ -153,7 +165,8 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
         }
         struct run_request request = { .resolution = &c->resolution, .run = run,
                                        .inputs = &row->inputs, .mismatch = row->mismatch };
-        *st = run_one(&c->settings, &request, &row->outcome, e);
+        if (*row->resume) *st = run_resume(&c->settings, row->resume, &row->outcome, e);
+        else *st = run_one(&c->settings, &request, &row->outcome, e);
         if (*st != OK) return exit_code_of(*st);
         row->ended = true;
         c->ended++;

@@ -1,0 +1,50 @@
+#!/bin/bash
+# A suite resumes: rows that are done are named and not run again, one that was stopped goes on, and
+# the end is the comparison of all rows.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+suite="$PWD/tests/cli/suite.lua --lib $PWD/experiments/lib --threads 1"
+cd "$TEST_TMP" || exit 1
+failed=0
+expect() { # WHAT WANTED FOUND
+    [ "$2" = "$3" ] && return
+    echo "FAILED: $1: wanted $2, found $3"
+    sed 's/^/    /' log | tail -8
+    failed=1
+}
+
+"$FP8LAB" run $suite >out 2>log & # stopped in its second row
+pid=$!
+for ((i = 0; i < 600; i++)); do
+    grep -qs '"step":60,' runs/*tensorwise*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+kill -TERM $pid
+wait $pid
+expect "exit code of the stopped suite" 143 $?
+expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
+grep -q "Next: fp8lab run --resume" log || expect "the next command" "run --resume" "none"
+
+"$FP8LAB" run $suite >out 2>log
+expect "exit code of the resumed suite" 0 $?
+expect "rows not run again" 1 "$(grep -c "pair-bf16: already run with these inputs" log)"
+expect "rows gone on with" 1 "$(grep -c "resuming" log)"
+expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
+expect "the comparison" 1 "$(grep -c "What differs" out)"
+
+"$FP8LAB" run --json $suite >out 2>log
+expect "exit code where nothing is left to run" 0 $?
+expect "rows" '[["done", true], ["done", true]]' "$(python3 -c 'import json
+print(json.dumps([[r["status"], r["earlier"]] for r in json.load(open("out"))["runs"]]))')"
+
+"$FP8LAB" run $suite --again --set train.steps=2 >out 2>log
+"$FP8LAB" run $suite --again --set train.steps=2 >out 2>log
+expect "runs after --again" 6 "$(ls runs/*.tar.zst | wc -l)"
+results() { "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
+print(json.load(sys.stdin)["run"]["results_sha256"])'; }
+set -- $(ls runs/*bf16*.tar.zst | tail -2)
+expect "results of equal inputs" "$(results "$1")" "$(results "$2")"
+
+[ $failed = 0 ] && echo "suites resume"
+exit $failed
