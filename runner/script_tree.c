@@ -97,25 +97,36 @@ static void walk_items(struct walk *w, int index, struct value *v, const struct 
     }
 }
 
+/* The key below the top of the stack as text; NULL where it is no name (an item's position, or an
+ * error that is then reported). */
+static const char *read_key(struct script *s, const struct value *v) {
+    lua_State *L = s->L;
+    if (lua_type(L, -2) == LUA_TSTRING) {
+        size_t bytes;
+        const char *key = lua_tolstring(L, -2, &bytes);
+        if (strlen(key) == bytes) return pool_copy(&s->pool, key);
+        diagnostics_add(&s->diagnostics, v->place, "", "a key with a NUL in it, after \"%s\"", key);
+        return NULL;
+    }
+    bool item = lua_isinteger(L, -2) && lua_tointeger(L, -2) >= 1 &&
+                lua_tointeger(L, -2) <= v->item_count;
+    if (!item)
+        diagnostics_add(&s->diagnostics, v->place, "",
+                        "a key that is a %s and no position of a list", luaL_typename(L, -2));
+    return NULL;
+}
+
 static void walk_members(struct walk *w, int index, struct value *v, const struct scans *scans) {
     lua_State *L = w->script->L;
-    struct script *s = w->script;
+    struct pool *p = &w->script->pool;
     lua_pushnil(L);
     while (lua_next(L, index)) {
-        bool item = lua_isinteger(L, -2) && lua_tointeger(L, -2) >= 1 &&
-                    lua_tointeger(L, -2) <= v->item_count;
-        if (lua_type(L, -2) != LUA_TSTRING) {
-            if (!item)
-                diagnostics_add(&s->diagnostics, v->place, "",
-                                "a key that is a %s and no position of a list",
-                                luaL_typename(L, -2));
-            lua_pop(L, 1);
-            continue;
+        const char *key = read_key(w->script, v);
+        if (key) {
+            struct scans nested = { .count = 0 };
+            struct place place = find_place(scans, key, 0, v->place, &nested);
+            value_set(p, v, key, walk_value(w, lua_gettop(L), &nested, place), place);
         }
-        const char *key = pool_copy(&s->pool, lua_tostring(L, -2));
-        struct scans nested = { .count = 0 };
-        struct place place = find_place(scans, key, 0, v->place, &nested);
-        value_set(&s->pool, v, key, walk_value(w, lua_gettop(L), &nested, place), place);
         lua_pop(L, 1);
     }
 }

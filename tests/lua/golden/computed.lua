@@ -8,7 +8,7 @@ train.batch = 2
 return experiment {
   name = "computed",
   model = circle,
-  recipe = fp8.delayed { ["mar" .. "gins"] = 1, [1.5] = 2,
+  recipe = fp8.delayed { ["mar" .. "gins"] = 1, [1.5] = 2, ["history\0"] = 1,
                          ["histori"] = 3 },
   data = synthetic { seed = function() return 1, { 2 } end },
   train = train,
