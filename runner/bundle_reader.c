@@ -15,7 +15,7 @@
 enum { BLOCK = 256 * 1024 };
 
 struct bundle {
-    const char *path; /* owned copy */
+    char *path;       /* owned copy */
     char folder[256]; /* of the archive, or the base name of the directory */
     struct bundle_limits limits;
     struct guard *guard;
@@ -124,7 +124,7 @@ void bundle_close(struct bundle *b) {
     tree_free(&b->tree);
     guard_destroy(b->guard);
     free(b->skip);
-    free((char *)(uintptr_t)b->path);
+    free(b->path);
     free(b);
 }
 

@@ -5,6 +5,7 @@
 
 #include "runner/close.h"
 #include "runner/commands.h"
+#include "runner/plain_text.h"
 #include "runner/run_view.h"
 
 static void number_text(const json_t *value, const char *format, char out[32]) {
@@ -14,16 +15,18 @@ static void number_text(const json_t *value, const char *format, char out[32]) {
 
 static void print_row(const struct cli *cli, const struct run_view *v) {
     char steps[32], loss[32], eval[32], speed[32];
-    const char *status = json_text(v->run, "status", "?");
+    char id[128], status[32]; /* a stranger's words, cut and without escape sequences */
+    snprintf(id, sizeof id, "%s", json_text(v->run, "id", "?"));
+    snprintf(status, sizeof status, "%s", json_text(v->run, "status", "?"));
     bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
     bool live = strcmp(status, "running") == 0;
     number_text(json_object_get(v->summary, "step_last"), "%.0f", steps);
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", loss);
     number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", eval);
     number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", speed);
-    cli_out(cli, "%-44s %s%-11s%s %7s %9s %9s %9s\n", json_text(v->run, "id", "?"),
-            cli_style(cli, good ? "green" : live ? "yellow" : "red"), status, cli_style(cli, NULL),
-            steps, loss, eval, speed);
+    cli_out(cli, "%-44s %s%-11s%s %7s %9s %9s %9s\n", plain_text(id),
+            cli_style(cli, good ? "green" : live ? "yellow" : "red"), plain_text(status),
+            cli_style(cli, NULL), steps, loss, eval, speed);
 }
 
 static json_t *row_json(const struct run_view *v) {

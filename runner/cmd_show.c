@@ -1,12 +1,18 @@
 /* fp8lab show: one run on one screen. */
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runner/commands.h"
+#include "runner/plain_text.h"
 #include "runner/run_view.h"
 
+/* text may be a stranger's: it is cut, and control characters are taken out. */
 static void line(const struct cli *cli, const char *name, const char *text) {
-    if (text && *text) cli_out(cli, "  %-14s %s\n", name, text);
+    char safe[1024];
+    if (!text || !*text) return;
+    snprintf(safe, sizeof safe, "%s", text);
+    cli_out(cli, "  %-14s %s\n", name, plain_text(safe));
 }
 
 /* `format` takes one double. */
@@ -21,10 +27,12 @@ static void number(const struct cli *cli, const char *name, const json_t *object
 
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
-    const char *status = json_text(v->run, "status", "?");
+    char id[256], status[32];
+    snprintf(id, sizeof id, "%s", json_text(v->run, "id", v->path));
+    snprintf(status, sizeof status, "%s", json_text(v->run, "status", "?"));
     bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
-    cli_out(cli, "%s%s%s  %s%s%s\n", cli_style(cli, "bold"), json_text(v->run, "id", v->path),
-            cli_style(cli, NULL), cli_style(cli, good ? "green" : "red"), status,
+    cli_out(cli, "%s%s%s  %s%s%s\n", cli_style(cli, "bold"), plain_text(id),
+            cli_style(cli, NULL), cli_style(cli, good ? "green" : "red"), plain_text(status),
             cli_style(cli, NULL));
     line(cli, "about", json_text(v->resolved, "about", NULL));
     line(cli, "error", json_text(error, "text", NULL));

@@ -70,10 +70,10 @@ const char *columns_label(const struct columns *c, int64_t slot);
 
 /* Converts JSON lines (columns_write.c) in two passes and little memory: the first finds the
  * columns and their types, the second writes. `in` must seek. `labels` is a JSON array of names
- * for the wide columns, or NULL. `fd` is written from its start. *rows (may be NULL) receives the
+ * for the wide columns, borrowed, or NULL. `fd` is written from its start. *rows (may be NULL) receives the
  * number of records. ERR_FORMAT, naming the line, where a record is no object or an array changes
  * its length or kind from one record to the next. */
-NODISCARD enum status columns_convert(FILE *in, const char *name, const json_t *labels, int fd,
+NODISCARD enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd,
                                       int64_t *rows, struct err *e);
 
 /* Converts the file jsonl_path to cols_path, atomically. labels_path: a JSON file with the array

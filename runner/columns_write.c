@@ -159,7 +159,7 @@ static enum status write_at(struct conversion *c, const void *bytes, size_t n, i
     return OK;
 }
 
-static enum status write_header(struct conversion *c, const json_t *labels, struct err *e) {
+static enum status write_header(struct conversion *c, json_t *labels, struct err *e) {
     json_t *header = json_pack("{s:s, s:I, s:[]}", "schema", "fp8lab.columns/1", "rows",
                                (json_int_t)c->rows, "columns");
     int64_t end = 0;
@@ -171,7 +171,7 @@ static enum status write_header(struct conversion *c, const json_t *labels, stru
                                         "offset", (json_int_t)d->offset));
         end = round_up(d->offset + c->rows * d->width * column_type_bytes(d->type), 8);
     }
-    if (labels) json_object_set(header, "labels", (json_t *)(uintptr_t)labels);
+    if (labels) json_object_set(header, "labels", labels);
     char *text = header ? json_dumps(header, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     json_decref(header);
     if (!text) return FAIL(e, ERR_MEMORY, "the column header of %s", c->lines.name);
@@ -252,8 +252,8 @@ static enum status fill(struct conversion *c, struct err *e) {
     return OK;
 }
 
-enum status columns_convert(FILE *in, const char *name, const json_t *labels, int fd,
-                            int64_t *rows, struct err *e) {
+enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd, int64_t *rows,
+                            struct err *e) {
     struct conversion c = { .fd = fd };
     jsonl_open(&c.lines, in, name);
     enum status st = jsonl_rewind(&c.lines, e);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runner/compare.h"
+#include "runner/plain_text.h"
 
 enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
 
@@ -196,6 +197,6 @@ enum status compare_text(const struct comparison *c, char **out, struct err *e) 
         free(text);
         return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
     }
-    *out = text;
+    *out = plain_text(text);
     return OK;
 }

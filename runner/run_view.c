@@ -11,6 +11,7 @@
 #include "runner/bag.h"
 #include "runner/bundle_reader.h"
 #include "runner/columns.h"
+#include "runner/plain_text.h"
 
 static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
 
@@ -50,7 +51,7 @@ static enum status take_json(struct loader *l, const char *name, json_t **out, s
 }
 
 /* JSON lines of a run without columns: converted in memory, through the same code. */
-static enum status take_lines(struct loader *l, const char *name, const json_t *labels,
+static enum status take_lines(struct loader *l, const char *name, json_t *labels,
                               struct columns **out, struct err *e) {
     char *text = NULL;
     size_t n = 0;
@@ -148,7 +149,7 @@ static enum status take_stream(struct loader *l, const char *path, struct err *e
     const struct {
         const char *columns, *lines;
         struct columns **slot;
-        const json_t *labels;
+        json_t *labels;
     } STREAMS[] = {
         { "data/metrics/train.cols", "data/metrics/train.jsonl", &c->train, NULL },
         { "data/metrics/eval.cols", "data/metrics/eval.jsonl", &c->eval, NULL },
@@ -209,6 +210,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     json_decref(l.fp8_labels);
     json_decref(l.trace_labels);
     if (st != OK) run_view_free(out);
+    if (st != OK && e) plain_text(e->text); /* it may quote the bundle */
     return st;
 }
 

@@ -25,11 +25,6 @@
 static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
                                             .keep_directory = true, .threads = 1 };
 
-#define CHECK(call)                                          \
-    do {                                                     \
-        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
-    } while (0)
-
 static void hash_of(const char *path, char hex[SHA256_HEX]) {
     struct err e = { 0 };
     CHECK(sha256_file(path, hex, NULL, &e));

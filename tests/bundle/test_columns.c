@@ -15,11 +15,6 @@
 #include "runner/summary.h"
 #include "tests/support/run_fixture.h"
 
-#define CHECK(call)                                          \
-    do {                                                     \
-        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
-    } while (0)
-
 /* Converts text through a file, as bundles do. NULL, with *why filled, where that fails. */
 static struct columns *convert(const char *text, const char *labels, struct err *why) {
     char dir[PATH_CAP], in[PATH_CAP], names[PATH_CAP], out[PATH_CAP];

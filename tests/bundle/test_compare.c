@@ -15,11 +15,6 @@
 #include "runner/stats.h"
 #include "tests/support/run_fixture.h"
 
-#define CHECK(call)                                          \
-    do {                                                     \
-        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
-    } while (0)
-
 enum { RUNS_MAX = 8 };
 
 struct scene {

@@ -18,11 +18,6 @@
 #include "runner/unpack.h"
 #include "tests/support/run_fixture.h"
 
-#define CHECK(call)                                          \
-    do {                                                     \
-        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
-    } while (0)
-
 static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
                                             .keep_directory = true, .threads = 1 };
 

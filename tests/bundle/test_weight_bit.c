@@ -19,11 +19,6 @@
 
 enum { STEPS = 5 };
 
-#define CHECK(call)                                          \
-    do {                                                     \
-        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
-    } while (0)
-
 struct flip {
     const char *tensor; /* NULL: none */
     int64_t step;       /* before this step */

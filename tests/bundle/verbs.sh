@@ -57,4 +57,9 @@ sed -i '7s/"loss_bits":"......../"loss_bits":"00000000/' "$live/data/metrics/tra
 expect 5 "first differ at step 7, in train.loss" compare "$done" "$live" --assert-equal
 expect 0 "first differ at step 7, in train.loss" compare "$done" "$live"
 expect 6 "the run is not finished" verify "$live"
+# A run's words must not reach a terminal as escape sequences.
+sed -i 's/"status": *"done"/"status":"\\u001b[31mdone"/' "$live/data/run.json"
+expect 0 "?[31mdone" show "$live"
+expect 0 "?[31mdone" list other
+expect 0 "?[31mdone" compare "$done" "$live"
 exit $failed

@@ -22,11 +22,6 @@
 
 enum { ROUNDS_BUNDLE = 400, ROUNDS_TEXT = 2000 };
 
-#define CHECK(call)                                          \
-    do {                                                     \
-        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
-    } while (0)
-
 struct sample {
     char *bytes; /* owned */
     size_t n;

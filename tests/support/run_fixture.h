@@ -4,6 +4,12 @@
 
 #include "runner/run_files.h"
 
+/* In a cmocka test with a `struct err e`: the call must succeed. */
+#define CHECK(call)                                          \
+    do {                                                     \
+        if ((call) != OK) fail_msg("%s: %s", #call, e.text); \
+    } while (0)
+
 struct run_fixture {
     const char *id, *status; /* "20261121T024823Z-tiny-0badcafe", "done" */
     int64_t steps, seed;
