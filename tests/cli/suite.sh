@@ -16,7 +16,7 @@ expect() { # WHAT WANTED FOUND
 
 "$FP8LAB" run $suite >out 2>log & # stopped in its second row
 pid=$!
-for ((i = 0; i < 600; i++)); do
+for ((i = 0; i < 6000; i++)); do
     grep -qs '"step":60,' runs/*tensorwise*/data/metrics/train.jsonl && break
     sleep 0.02
 done
