@@ -53,7 +53,8 @@ static enum status mark_killed(struct run_dir *dir, struct err *e) {
     last_sign_of_life(dir, ended);
     snprintf(text, sizeof text, "the runner died; the last recorded step is %" PRId64
              ", the newest checkpoint of step %" PRId64, last_recorded_step(dir), saved);
-    json_t *error = json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
+    json_t *error =
+        json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
     bool bad = !error || json_object_set_new(dir->run, "error", error) != 0 ||
                json_object_set_new(dir->run, "status", json_string("killed")) != 0 ||
                json_object_set_new(dir->run, "exit_code", json_null()) != 0 ||
@@ -73,7 +74,8 @@ static enum status pack(const struct run_dir *dir, char bundle[PATH_CAP], struct
     const char *status = json_text(dir->run, "status", "");
     bool resumable = json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
     struct bundle_options options = {
-        .checkpoints = bundle_policy(resolved ? json_text(resolved, "archive", NULL) : NULL, status),
+        .checkpoints =
+            bundle_policy(resolved ? json_text(resolved, "archive", NULL) : NULL, status),
         .keep_directory = resumable && strcmp(status, "done") != 0,
         .threads = 1,
     };

@@ -33,8 +33,9 @@ const struct verb VERB_CLOSE = {
     .name = "close",
     .arguments = "RUN",
     .about = "bundle a run whose runner died",
-    .more = "RUN is a directory, or the beginning of a run's id. `list` and `run` do this for every\n"
-            "such run they meet. A run with a checkpoint keeps its directory, to be resumed.\n",
+    .more =
+        "RUN is a directory, or the beginning of a run's id. `list` and `run` do this for every\n"
+        "such run they meet. A run with a checkpoint keeps its directory, to be resumed.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

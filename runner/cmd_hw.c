@@ -76,7 +76,8 @@ static int cmd_hw(const struct cli *cli) {
     enum status st = OK;
     if (text) st = query_parse(text, &query, &e);
     if (st == OK)
-        st = file ? facts_load(file, &facts, &e) : facts_gather(&facts, problem, sizeof problem, &e);
+        st = file ? facts_load(file, &facts, &e)
+                  : facts_gather(&facts, problem, sizeof problem, &e);
     if (st == OK && query) st = query_match(query, facts, &mismatch, &e);
     if (*problem) cli_warn(cli, "%s", problem);
     int code = st == OK ? report(cli, facts, text, mismatch) : cli_fail(cli, &e);

@@ -64,7 +64,8 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
     if (*fit->way_out) cli_out(cli, "  less memory:%s\n", fit->way_out);
     if (!p->mismatch) return;
     char *text = hardware_mismatch_text(run->config_json, p->mismatch);
-    cli_out(cli, "  the machine is not the one that the experiment asks for:\n%s", text ? text : "");
+    cli_out(cli, "  the machine is not the one that the experiment asks for:\n%s",
+            text ? text : "");
     free(text);
 }
 
@@ -134,9 +135,10 @@ const struct verb VERB_PLAN = {
     .name = "plan",
     .arguments = "FILE.lua",
     .about = "the memory a script needs, by arena, and whether it fits",
-    .more = "Nothing runs and no data is read. Exit 3 where the machine is not the one asked for, or\n"
-            "lacks the memory. The figures are exact: a run allocates this before its first step,\n"
-            "and nothing later.\n",
+    .more =
+        "Nothing runs and no data is read. Exit 3 where the machine is not the one asked for, or\n"
+        "lacks the memory. The figures are exact: a run allocates this before its first step,\n"
+        "and nothing later.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -95,8 +95,8 @@ static enum status hash_inputs(struct command *c, struct err *e) {
     return OK;
 }
 
-/* Takes note of what an earlier run with the row's inputs means: one that came to its end is not run
- * again, one that was stopped or killed goes on where it has a checkpoint. */
+/* Takes note of what an earlier run with the row's inputs means: one that came to its end is not
+ * run again, one that was stopped or killed goes on where it has a checkpoint. */
 static void note_earlier(struct row *row, const struct run_view *view) {
     const char *status = json_text(view->run, "status", "");
     bool ended = !strcmp(status, "done") || !strcmp(status, "time_limit");
@@ -352,9 +352,9 @@ const struct verb VERB_RUN = {
     .name = "run",
     .arguments = "FILE.lua | --resume RUN",
     .about = "run an experiment and bundle what it did",
-    .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst when it ends, however it\n"
-            "ends. A suite runs row by row, leaves out rows that are done already, and ends with\n"
-            "their comparison. SIGTERM and Ctrl-C: checkpoint, bundle, exit 128+N; a second one\n"
+    .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst however it ends.\n"
+            "A suite runs row by row, leaves out rows that are done already, and ends with their\n"
+            "comparison. SIGTERM and Ctrl-C: checkpoint, bundle, exit 128+N; a second one\n"
             "leaves at once. A worker counts as hung after 10 minutes, or 20 times its longest\n"
             "silence, without an event; after an hour before its first step.\n",
     VERB_FLAGS(FLAGS),

@@ -1,5 +1,5 @@
-/* The environment of a worker: an allow-list, the experiment's own variables, and nothing else. What
- * is withheld is listed by name, never by value. */
+/* The environment of a worker: an allow-list, the experiment's own variables, and nothing else.
+ * What is withheld is listed by name, never by value. */
 #ifndef FP8LAB_RUNNER_ENVIRONMENT_H
 #define FP8LAB_RUNNER_ENVIRONMENT_H
 
@@ -9,7 +9,7 @@ struct json_t;
 
 struct environment {
     char **vars;           /* "NAME=value", NULL-terminated, sorted; owned */
-    struct json_t *record; /* data/system/environment.json: {"kept":{...},"withheld":[names]}; owned */
+    struct json_t *record; /* environment.json: {"kept":{...},"withheld":[names]}; owned */
 };
 
 /* From this process's environment and `env` of the resolved configuration (an object of texts and

@@ -73,7 +73,7 @@ void event_writer_destroy(struct event_writer *w) {
     free(w);
 }
 
-/* Writes until the queue holds at most `most` bytes; without `wait`, stops where the pipe is full. */
+/* Writes until the queue holds at most `most` bytes; without `wait`, until the pipe is full. */
 static enum status drain(struct event_writer *w, size_t most, bool wait, struct err *e) {
     while (w->queue.used > most) {
         ssize_t n = write(w->fd, w->queue.at + w->queue.start, w->queue.used);

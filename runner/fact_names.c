@@ -37,7 +37,8 @@ const struct fact_name FACT_NAMES[] = {
     { "os.version", FACT_VERSION, "of the distribution" },
     { "os.kernel", FACT_VERSION, "Linux release" },
     { "os.libc", FACT_VERSION, "glibc" },
-    { "container.runtime", FACT_STRING, "none, docker, podman, apptainer, enroot, kubernetes, unknown" },
+    { "container.runtime", FACT_STRING,
+      "none, docker, podman, apptainer, enroot, kubernetes, unknown" },
     { "container.image", FACT_STRING, "the image's name, where the runtime tells" },
 };
 const int64_t FACT_NAME_COUNT = sizeof FACT_NAMES / sizeof *FACT_NAMES;

@@ -289,7 +289,8 @@ static enum status check_fact(const char *path, const char *name, const json_t *
     if (fact)
         return FAIL(e, ERR_CONFIG, "%s: %s must be %s or null", path, name, KINDS[fact->kind]);
     const char *near = fact_nearest(name);
-    if (near) return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; did you mean %s?", path, name, near);
+    if (near)
+        return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; did you mean %s?", path, name, near);
     return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; `fp8lab hw` lists them", path, name);
 }
 

@@ -1,4 +1,4 @@
-/* What a run would allocate, and whether this machine (or the one of a fact file) has the memory. */
+/* What a run would allocate, and whether this machine (or that of a fact file) has the memory. */
 #ifndef FP8LAB_RUNNER_FIT_H
 #define FP8LAB_RUNNER_FIT_H
 
@@ -11,11 +11,11 @@ struct fit {
     const char *where;   /* the fact that bounds it: "gpu.memory" or "memory.total" */
     int64_t memory;      /* its bytes; 0: not known, and then it counts as fitting */
     bool fits;
-    char way_out[256];   /* what would need less, as --set flags; "" where it fits or nothing would */
+    char way_out[256]; /* what would need less, as --set flags; "" where it fits or nothing would */
 };
 
-/* config: resolved. backend: "cuda" means the GPU's memory, "cpu" the system's, "auto" the GPU's where
- * `facts` has a GPU. One rank holds the whole model and its optimizer. */
+/* config: resolved. backend: "cuda" means the GPU's memory, "cpu" the system's, "auto" the GPU's
+ * where `facts` has a GPU. One rank holds the whole model and its optimizer. */
 NODISCARD enum status fit_plan(const struct json_t *config, const struct json_t *facts,
                                const char *backend, struct fit *out, struct err *e);
 void fit_free(struct fit *fit);

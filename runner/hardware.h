@@ -6,8 +6,9 @@
 
 struct json_t;
 
-/* `config` is the resolved configuration. *mismatch as query_match's: NULL where the machine will do,
- * else an array owned by the caller; too few GPUs for an experiment with a query is a term of it. */
+/* `config` is the resolved configuration. *mismatch as query_match's: NULL where the machine will
+ * do, else an array owned by the caller; too few GPUs for an experiment with a query is a term of
+ * it. */
 NODISCARD enum status hardware_match(const struct json_t *config, const struct json_t *facts,
                                      struct json_t **mismatch, struct err *e);
 

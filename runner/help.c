@@ -33,16 +33,17 @@ void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t co
                  "       fp8lab FILE.lua [ARGUMENTS]      the same as fp8lab run FILE.lua\n\n"
                  "Commands:\n");
     print_verbs(cli, verbs, count);
-    cli_out(cli, "\nFlags that every command takes, anywhere on the line:\n"
-                 "  --json         print the result as one JSON object on stdout\n"
-                 "  -q, --quiet    no messages, only results and errors\n"
-                 "  --no-color     no colour (as NO_COLOR in the environment)\n"
-                 "  -h, --help     help on the command\n"
-                 "  --version      the version\n\n"
-                 "Exit codes:\n"
-                 "  0 ok   1 the run failed   2 usage or configuration   3 hardware does not match\n"
-                 "  4 verification failed   5 comparison differs   6 system\n"
-                 "  128+N stopped by signal N, with a resumable checkpoint\n");
+    cli_out(cli,
+            "\nFlags that every command takes, anywhere on the line:\n"
+            "  --json         print the result as one JSON object on stdout\n"
+            "  -q, --quiet    no messages, only results and errors\n"
+            "  --no-color     no colour (as NO_COLOR in the environment)\n"
+            "  -h, --help     help on the command\n"
+            "  --version      the version\n\n"
+            "Exit codes:\n"
+            "  0 ok   1 the run failed   2 usage or configuration   3 hardware does not match\n"
+            "  4 verification failed   5 comparison differs   6 system\n"
+            "  128+N stopped by signal N, with a resumable checkpoint\n");
 }
 
 void help_verb(const struct cli *cli, const struct verb *verb) {

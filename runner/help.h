@@ -1,4 +1,4 @@
-/* What the command prints about itself: the verb table, each verb's --help, and the first screen. */
+/* What the command prints about itself: the verb table, each verb's --help, the first screen. */
 #ifndef FP8LAB_RUNNER_HELP_H
 #define FP8LAB_RUNNER_HELP_H
 

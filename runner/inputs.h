@@ -1,5 +1,5 @@
-/* What determines a run's results, as hashes: equal inputs must give equal results, and a suite does
- * not run a row again whose inputs are already in a bundle. */
+/* What determines a run's results, as hashes: equal inputs must give equal results, and a suite
+ * does not run a row again whose inputs are already in a bundle. */
 #ifndef FP8LAB_RUNNER_INPUTS_H
 #define FP8LAB_RUNNER_INPUTS_H
 

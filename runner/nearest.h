@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, times two. Letter case
- * does not count, but names that differ in nothing else are half an edit apart, so never equal. Only
- * the first 63 bytes of each name count. */
+/* Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, times two. Letter
+ * case does not count, but names that differ in nothing else are half an edit apart, so never
+ * equal. Only the first 63 bytes of each name count. */
 int64_t name_distance_x2(const char *a, const char *b);
 
 /* The nearest of `count` names (the first of equals), or NULL where none is near enough to be worth

@@ -71,7 +71,8 @@ static int64_t read_links(const struct nvml_calls *c, nvml_device device) {
     return answered ? 0 : NVML_UNKNOWN;
 }
 
-static int64_t read_clock(int (*call)(nvml_device, int, unsigned *), nvml_device device, int which) {
+static int64_t read_clock(int (*call)(nvml_device, int, unsigned *), nvml_device device,
+                          int which) {
     unsigned value = 0;
     return call && call(device, which, &value) == NVML_SUCCESS ? (int64_t)value : NVML_UNKNOWN;
 }
@@ -98,7 +99,8 @@ static void read_gpu(const struct nvml_calls *c, nvml_device device, struct nvml
     if (c->ecc && c->ecc(device, &now, &pending) == NVML_SUCCESS) out->ecc = now;
     unsigned mig = 0, mig_pending = 0, limit = 0;
     if (c->mig && c->mig(device, &mig, &mig_pending) == NVML_SUCCESS) out->mig = mig;
-    if (c->power_limit && c->power_limit(device, &limit) == NVML_SUCCESS) out->power_limit_mw = limit;
+    if (c->power_limit && c->power_limit(device, &limit) == NVML_SUCCESS)
+        out->power_limit_mw = limit;
     out->nvlink = read_links(c, device);
     out->clock_sm_max_mhz = read_clock(c->clock_max, device, NVML_CLOCK_SM);
     out->clock_mem_max_mhz = read_clock(c->clock_max, device, NVML_CLOCK_MEM);

@@ -1,5 +1,5 @@
 /* What the NVIDIA driver says about its GPUs, through libnvidia-ml.so.1, opened at run time: the
- * prototypes are our own, no CUDA header is needed, and a machine without the library has 0 GPUs. */
+ * prototypes are our own, no CUDA header is needed; a machine without the library has 0 GPUs. */
 #ifndef FP8LAB_RUNNER_NVML_H
 #define FP8LAB_RUNNER_NVML_H
 

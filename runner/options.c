@@ -78,7 +78,8 @@ static int get_word(struct section *s, const char *key, const char *const *words
 }
 #define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
-static int get_word_or(struct section *s, const char *key, const char *const *words, int otherwise) {
+static int get_word_or(struct section *s, const char *key, const char *const *words,
+                       int otherwise) {
     return json_object_get(s->object, key) ? get_word(s, key, words) : otherwise;
 }
 
@@ -244,10 +245,13 @@ static enum status read_optimizer(const struct section *train, struct optimizer_
     return s.st;
 }
 
+/* In the order of enum schedule_kind. */
+static const char *const SCHEDULES[] = { "cosine", "linear", "wsd", "constant", NULL };
+
 static enum status read_schedule(const struct section *train, struct schedule_options *out) {
     struct section s = section_of(train, "schedule", "train.schedule");
     *out = (struct schedule_options){
-        .kind = (enum schedule_kind)get_word(&s, "kind", WORDS("cosine", "linear", "wsd", "constant")),
+        .kind = (enum schedule_kind)get_word(&s, "kind", SCHEDULES),
         .warmup = get_int_or(&s, "warmup", 0),
         .decay = get_int_or(&s, "decay", 0),
         .final = is_null(&s, "final") ? 0 : get_number(&s, "final"),

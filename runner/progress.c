@@ -31,7 +31,8 @@ static void format_time(double seconds, char *out, size_t size) {
         return;
     }
     int64_t s = (int64_t)(seconds + 0.5);
-    if (s >= 3600) snprintf(out, size, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
+    if (s >= 3600)
+        snprintf(out, size, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
     else snprintf(out, size, "%" PRId64 ":%02d", s / 60, (int)(s % 60));
 }
 

@@ -76,8 +76,8 @@ static enum status write_patch(const struct run_dir *dir, bool *recorded, struct
     *recorded = true;
     if (!source_root(root)) return OK;
     snprintf(safe, sizeof safe, "safe.directory=%s", root);
-    const char *argv[] = { "git", "-c", safe, "-C", root, "diff", "--no-ext-diff", "--binary", "HEAD",
-                           NULL };
+    const char *argv[] = { "git", "-c", safe, "-C", root, "diff", "--no-ext-diff", "--binary",
+                           "HEAD", NULL };
     *recorded = capture(argv, PATCH_MAX, &patch, &n);
     if (!*recorded || n == 0) {
         free(patch);

@@ -16,8 +16,8 @@
 struct json_t;
 struct query;
 
-/* Parses `text`. ERR_CONFIG shows the text with a caret under the mistake; an unknown fact names the
- * nearest one. *out is owned by the caller: query_free(). */
+/* Parses `text`. ERR_CONFIG shows the text with a caret under the mistake; an unknown fact names
+ * the nearest one. *out is owned by the caller: query_free(). */
 NODISCARD enum status query_parse(const char *text, struct query **out, struct err *e);
 void query_free(struct query *query);
 

@@ -85,11 +85,13 @@ static void format_bytes(double bytes, char *out, size_t size) {
     snprintf(out, size, bytes == floor(bytes) ? "%.0f%s" : "%.1f%s", bytes, UNITS[unit]);
 }
 
-static void format_found(const struct query_node *term, const json_t *facts, char *out, size_t size) {
+static void format_found(const struct query_node *term, const json_t *facts, char *out,
+                         size_t size) {
     const json_t *found = json_object_get(facts, term->fact->name);
     bool gpu_less = json_number_value(json_object_get(facts, "gpu.count")) == 0;
     if (json_is_string(found)) snprintf(out, size, "\"%s\"", json_string_value(found));
-    else if (json_is_boolean(found)) snprintf(out, size, "%s", json_is_true(found) ? "true" : "false");
+    else if (json_is_boolean(found))
+        snprintf(out, size, "%s", json_is_true(found) ? "true" : "false");
     else if (json_is_number(found) && term->fact->kind == FACT_BYTES)
         format_bytes(json_number_value(found), out, size);
     else if (json_is_number(found)) snprintf(out, size, "%.10g", json_number_value(found));
@@ -104,7 +106,7 @@ static void format_wanted(const struct query_node *term, bool negated, char *out
              quoted ? "\"" : "", term->text, quoted ? "\"" : "");
 }
 
-/* "NVIDIA GH200 480GB" against "H200" or "NVIDIA H200": the trap that exact equality is there for. */
+/* "NVIDIA GH200 480GB" against "H200" or "NVIDIA H200": the trap that exact equality is for. */
 static bool shares_last_word(const char *found, const char *wanted) {
     const char *space = strrchr(wanted, ' ');
     return strstr(found, space ? space + 1 : wanted) != NULL;

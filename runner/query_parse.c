@@ -7,7 +7,9 @@
 
 #include "runner/query_tree.h"
 
-enum token_kind { TOKEN_END, TOKEN_WORD, TOKEN_NUMBER, TOKEN_STRING, TOKEN_OP, TOKEN_OPEN, TOKEN_CLOSE };
+enum token_kind {
+    TOKEN_END, TOKEN_WORD, TOKEN_NUMBER, TOKEN_STRING, TOKEN_OP, TOKEN_OPEN, TOKEN_CLOSE
+};
 
 struct token {
     enum token_kind kind;
@@ -87,7 +89,8 @@ static enum status next_token(struct parser *p) {
     }
     if (!is_word(*at)) {
         bool word_op = !strncmp(at, "&&", 2) || !strncmp(at, "||", 2) || *at == '!';
-        return caret(p, at, word_op ? "write `and`, `or` and `not` as words" : "unexpected character");
+        return caret(p, at,
+                     word_op ? "write `and`, `or` and `not` as words" : "unexpected character");
     }
     while (is_word(*p->at)) p->at++;
     bool number = isdigit((unsigned char)*at) || (*at == '-' && isdigit((unsigned char)at[1]));
@@ -211,7 +214,8 @@ static enum status parse_term(struct parser *p, struct query_node *term) {
             char what[160];
             snprintf(what, sizeof what, "%s needs an operator after it: = != < <= > >= ~",
                      term->fact->name);
-            return caret(p, op.kind == TOKEN_END || op.kind == TOKEN_CLOSE ? start : op.start, what);
+            return caret(p, op.kind == TOKEN_END || op.kind == TOKEN_CLOSE ? start : op.start,
+                         what);
         }
         term->number = 1;
         term->text = strdup("true");

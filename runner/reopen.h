@@ -4,8 +4,8 @@
 
 #include "runner/run_dir.h"
 
-/* Whether going on would still be the same run: its inputs (code, data, configuration) are what they
- * were. ERR_CONFIG names what changed. */
+/* Whether going on would still be the same run: its inputs (code, data, configuration) are what
+ * they were. ERR_CONFIG names what changed. */
 NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *resolved,
                                    struct err *e);
 

@@ -21,8 +21,8 @@ bool retention_evaluated(struct retention *r, int64_t step, double loss) {
     return r->keep_best;
 }
 
-enum status retention_open(const char *run_path, int64_t keep, bool keep_best, struct retention *out,
-                           struct err *e) {
+enum status retention_open(const char *run_path, int64_t keep, bool keep_best,
+                           struct retention *out, struct err *e) {
     *out = (struct retention){ .keep = keep > 0 ? keep : 1, .keep_best = keep_best };
     char path[PATH_CAP];
     TRY(path_join(path, run_path, "data/metrics/eval.jsonl", e));

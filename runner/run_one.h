@@ -37,8 +37,9 @@ struct run_outcome {
 
 /* Runs it. Whatever happens to the run is an outcome, and told to the user; an error is only what
  * kept it from being started or its record from being written. */
-NODISCARD enum status run_one(const struct run_settings *settings, const struct run_request *request,
-                              struct run_outcome *out, struct err *e);
+NODISCARD enum status run_one(const struct run_settings *settings,
+                              const struct run_request *request, struct run_outcome *out,
+                              struct err *e);
 
 /* Goes on with an interrupted run in its directory, from its newest whole checkpoint. */
 NODISCARD enum status run_resume(const struct run_settings *settings, const char *path,

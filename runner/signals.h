@@ -1,5 +1,6 @@
-/* Stop requests as data: SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked and read from a descriptor,
- * so that there is no handler and no global flag, and the runner works as process 1 of a container. */
+/* Stop requests as data: SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked and read from a
+ * descriptor, so that there is no handler and no global flag, and the runner works as process 1 of
+ * a container. */
 #ifndef FP8LAB_RUNNER_SIGNALS_H
 #define FP8LAB_RUNNER_SIGNALS_H
 

@@ -37,7 +37,8 @@ static enum status build_argv(const struct spawn_options *o, char *rank, char *w
 static void become_worker(const struct spawn_options *o, char *const *argv, int log, int events,
                           int report, pid_t runner) {
     int null = open("/dev/null", O_RDONLY);
-    int moved = fcntl(events, F_DUPFD_CLOEXEC, MOVED_FD), told = fcntl(report, F_DUPFD_CLOEXEC, MOVED_FD);
+    int moved = fcntl(events, F_DUPFD_CLOEXEC, MOVED_FD),
+        told = fcntl(report, F_DUPFD_CLOEXEC, MOVED_FD);
     int kept = o->keep_fd >= 0 ? fcntl(o->keep_fd, F_DUPFD, MOVED_FD) : -1;
     bool ready = null >= 0 && moved >= 0 && told >= 0 && (kept >= 0 || o->keep_fd < 0) &&
                  dup2(null, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&

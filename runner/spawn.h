@@ -9,7 +9,8 @@
 #include "runner/run_files.h"
 
 struct spawn_options {
-    const char *const *argv, *const *envp; /* as execve; --rank and --world are added if world > 1 */
+    const char *const *argv; /* as execve's; --rank and --world are added if world > 1 */
+    const char *const *envp;
     char log_path[PATH_CAP];               /* appended to: the worker's stdout and stderr */
     int64_t rank, world;
     int keep_fd;              /* stays open in the worker; -1: none */

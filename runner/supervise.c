@@ -122,7 +122,8 @@ static void watch_clocks(struct watch *w) {
     } else if (!w->kill_at_ms && silent >= hang_limit_ms(w)) {
         settle(w, ATTEMPT_HUNG);
         (void)FAIL(&w->out->error, ERR_PEER,
-                   "the worker hung: no event for %" PRId64 " s after step %" PRId64 "; it was killed",
+                   "the worker hung: no event for %" PRId64 " s after step %" PRId64
+                   "; it was killed",
                    silent / 1000, w->out->last_step);
         kill_all(w);
     } else if (w->kill_at_ms && now >= w->kill_at_ms) {
@@ -271,10 +272,11 @@ static enum status start_rank(struct watch *w, int64_t i, struct err *e) {
 static void wait_for_something(struct watch *w) {
     struct pollfd fds[SUPERVISE_RANKS_MAX + 1];
     nfds_t n = 0;
-    fds[n++] = (struct pollfd){ .fd = w->options->signals->fd, .events = POLLIN };
+    fds[n++].fd = w->options->signals->fd;
     for (int64_t i = 0; i < w->started; i++)
         if (w->rank[i].open)
-            fds[n++] = (struct pollfd){ .fd = event_reader_fd(w->rank[i].events), .events = POLLIN };
+            fds[n++].fd = event_reader_fd(w->rank[i].events);
+    for (nfds_t i = 0; i < n; i++) fds[i].events = POLLIN;
     (void)poll(fds, n, TICK_MS);
 }
 

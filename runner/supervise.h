@@ -27,9 +27,9 @@ struct supervise_options {
     const char *const *envp; /* the whole environment of a worker; NULL-terminated */
     const char *run_path;    /* for logs: data/logs/worker-<rank>.log */
     struct signals *signals; /* open; shared by all attempts of a command */
-    int lock_fd;             /* of the run directory, or -1: workers inherit it, so that the run stays
-                              * locked until the last of them is gone, even if the runner is killed */
-    int64_t ranks;           /* worker processes; each gets --rank R --world N after argv if N > 1 */
+    int lock_fd;   /* of the run directory, or -1: workers inherit it, so that the run stays
+                    * locked until the last of them is gone, even if the runner is killed */
+    int64_t ranks; /* worker processes; each gets --rank R --world N after argv if N > 1 */
     int64_t time_limit_s;    /* 0: none. Counted from the start of the attempt */
     int64_t hang_s;          /* 0: automatic, see README.md */
     int64_t stop_grace_s;    /* a worker asked to stop has this long; then it is killed */
@@ -47,8 +47,8 @@ struct attempt {
     int64_t last_step;      /* of the last "step" event */
     int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */
     int worker_signal;       /* that killed the worker, for ATTEMPT_CRASHED; 0: it left by itself */
-    bool unresponsive;      /* asked to stop, did not, was killed: steps since the checkpoint are lost */
-    struct err error;       /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
+    bool unresponsive; /* asked to stop, did not, was killed: steps since the checkpoint are lost */
+    struct err error;  /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */
 };
 

@@ -16,9 +16,9 @@ struct worker_options {
     int64_t stop_after;   /* stop in good order after this step, as if asked to; 0: never */
 };
 
-/* Trains to the end, or until SIGTERM or SIGINT asks it to stop: then it saves a checkpoint and says
- * done with "stopped":true. Whatever fails is said in an "error" event and returned. ERR_PEER: the
- * runner is gone; nothing was saved, since the run directory is no longer ours. */
+/* Trains to the end, or until SIGTERM or SIGINT asks it to stop: then it saves a checkpoint and
+ * says done with "stopped":true. Whatever fails is said in an "error" event and returned. ERR_PEER:
+ * the runner is gone; nothing was saved, since the run directory is no longer ours. */
 NODISCARD enum status worker_run(const struct worker_options *options, struct err *e);
 
 #endif

@@ -17,8 +17,8 @@ NODISCARD enum status say_fp8(struct event_writer *w, int64_t step, const struct
                               int64_t count, struct err *e);
 NODISCARD enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,
                                 int64_t count, struct err *e);
-NODISCARD enum status say_eval(struct event_writer *w, int64_t step, const struct eval_result *result,
-                               struct err *e);
+NODISCARD enum status say_eval(struct event_writer *w, int64_t step,
+                               const struct eval_result *result, struct err *e);
 NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
                                      struct err *e);
 /* Memory of this process and of the device; dropped where the pipe is full. */

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A run that is stopped, killed, limited or crowded: what is left says so, and going on gives the bits
-# of a run that nobody disturbed.
+# A run that is stopped, killed, limited or crowded: what is left says so, and going on gives the
+# bits of a run that nobody disturbed.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

@@ -43,8 +43,8 @@ static bool matches(const json_t *facts, const char *text) {
 static void gb10_shares_the_systems_memory(void **state) {
     struct nvml_report report = { .count = 1, .cuda_major = 13, .driver = "580.95.05" };
     report.gpus[0] = (struct nvml_gpu){ .name = "NVIDIA GB10", .cc_major = 12, .cc_minor = 1,
-                                        .memory_bytes = NVML_UNKNOWN, .power_limit_mw = NVML_UNKNOWN,
-                                        .ecc = NVML_UNKNOWN };
+                                        .memory_bytes = NVML_UNKNOWN, .ecc = NVML_UNKNOWN,
+                                        .power_limit_mw = NVML_UNKNOWN };
     json_t *facts = facts_of(&report);
     assert_true(matches(facts, "memory.unified and gpu.family=blackwell and gpu.cc=12.1"));
     assert_true(matches(facts, "gpu.memory=130662936576 and cuda.driver>=13"));

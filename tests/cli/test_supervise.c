@@ -82,7 +82,8 @@ static int stand_in(const char *behaviour, const char *rank) {
         nap(60000);
     }
     if (!strcmp(behaviour, "error")) {
-        put("{\"event\":\"error\",\"code\":\"ERR_NUMERIC\",\"text\":\"grad:x is not finite\",\"step\":2}\n");
+        put("{\"event\":\"error\",\"code\":\"ERR_NUMERIC\",\"step\":2,"
+            "\"text\":\"grad:x is not finite\"}\n");
         return 1;
     }
     if (!strcmp(behaviour, "rank1-dies") && !strcmp(rank, "1")) return 3;
@@ -270,8 +271,8 @@ static void a_resumed_attempt_cuts_records_beyond_its_checkpoint(void **state) {
     struct fixture *f = *state;
     struct err e = { 0 };
     for (int64_t step = 1; step <= 9; step++) {
-        json_t *event = json_pack("{s:s,s:I,s:f}", "event", "step", "step", (json_int_t)step, "loss",
-                                  0.1);
+        json_t *event = json_pack("{s:s,s:I,s:f}", "event", "step", "step", (json_int_t)step,
+                                  "loss", 0.1);
         assert_int_equal(records_put(f->records, event, &e), OK);
         json_decref(event);
     }
@@ -302,7 +303,7 @@ static void telemetry_is_dropped_and_losses_are_not(void **state) {
     struct event_reader *r = NULL;
     assert_int_equal(event_writer_create(fds[1], &w, &e), OK);
     assert_int_equal(event_reader_create(fds[0], &r, &e), OK);
-    json_t *step = json_pack("{s:s,s:s}", "event", "step", "pad", "0123456789012345678901234567890");
+    json_t *step = json_pack("{s:s,s:s}", "event", "step", "pad", "012345678901234567890123456789");
     json_t *telemetry = json_pack("{s:s}", "event", "telemetry");
     for (int64_t i = 0; i < 40000; i++) { /* some 2.5 MB: more than the pipe takes */
         assert_int_equal(event_emit(w, step, false, &e), OK);

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs every tests/cli/transcripts/*.txt and compares: commands stand behind "$ ", then what they print
-# on stdout (an empty line as "."), then on stderr behind "! ", then "? N" where the exit code N is not 0.
+# Runs every tests/cli/transcripts/*.txt and compares: commands stand behind "$ ", then what they
+# print on stdout (an empty line as "."), then on stderr behind "! ", then "? N" where the exit code
+# N is not 0.
 # UPDATE=1 writes the transcripts anew; read the difference before you commit it.
 set -u
 root=$PWD
