@@ -31,8 +31,8 @@ static enum status recompute(struct transformer *t, int64_t l, struct err *e) {
     return layer_ffn_in(t, l, PASS_RECOMPUTE, e);
 }
 
-/* d_x [R,C] comes in as the gradient of the block's output (and as codes in ffn_out's dy) and leaves
- * as the gradient of x_mid (and as codes in attn_out's dy). */
+/* d_x [R,C] comes in as the gradient of the block's output (and as codes in ffn_out's dy) and
+ * leaves as the gradient of x_mid (and as codes in attn_out's dy). */
 static enum status ffn_bwd(struct transformer *t, int64_t l, bool first, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     struct layer *layer = &t->layer[l];
@@ -51,8 +51,8 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool first, struct 
 }
 
 /* d_x: gradient of x_mid in, of the block's input out, through `dx`. */
-static enum status attention_bwd(struct transformer *t, int64_t l, const struct sink *dx, bool first,
-                                 struct err *e) {
+static enum status attention_bwd(struct transformer *t, int64_t l, const struct sink *dx,
+                                 bool first, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     const struct model_config *c = &t->config;
     struct layer *layer = &t->layer[l];
@@ -94,6 +94,7 @@ enum status transformer_backward(struct transformer *t, bool first, struct err *
         TRY(ffn_bwd(t, l, first, e));
         TRY(attention_bwd(t, l, &dx, first, e));
     }
-    return t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad,
-                                    t->position ? &t->position->grad : NULL, &t->d_x, &t->tokens, e);
+    const struct tensor *d_position = t->position ? &t->position->grad : NULL;
+    return t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad, d_position, &t->d_x,
+                                    &t->tokens, e);
 }

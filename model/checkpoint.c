@@ -31,8 +31,8 @@ static enum status join(char out[PATH_MAX_BYTES], const char *parent, const char
 static enum status list_weights(const struct trainer *t, struct safetensors *s, struct err *e) {
     for (int i = 0; i < t->params.count; i++) {
         const struct param *p = &t->params.param[i];
-        TRY(safetensors_add(s, p->weight.value.dtype, p->rows, p->cols, p->weight.value.data, e, "%s",
-                            p->name));
+        const struct tensor *x = &p->weight.value;
+        TRY(safetensors_add(s, x->dtype, p->rows, p->cols, x->data, e, "%s", p->name));
     }
     return OK;
 }
@@ -235,7 +235,8 @@ static enum status read_info(const char *path, json_t **root, struct checkpoint_
     if (st != OK) return st;
     const char *schema = json_string_value(json_object_get(*root, "schema"));
     if (!schema || strcmp(schema, SCHEMA) != 0)
-        return FAIL(e, ERR_FORMAT, "%s: schema %s, wanted %s", file, schema ? schema : "none", SCHEMA);
+        return FAIL(e, ERR_FORMAT, "%s: schema %s, wanted %s", file,
+                    schema ? schema : "none", SCHEMA);
     info->step = json_integer_value(json_object_get(*root, "step"));
     info->cursor = json_integer_value(json_object_get(*root, "cursor"));
     return OK;

@@ -1,15 +1,17 @@
-/* Checkpoints: everything a run needs to go on bit for bit, as safetensors with JSON beside them.
+/* Checkpoints: everything a run needs to go on bit for bit, as safetensors with JSON beside
+ * them.
  *
  *   PARENT/step-000100/model.safetensors   weights, canonical names, unpadded
- *                      state.safetensors   master:NAME  m:NAME  v:NAME  (m.scale:, v.scale: for 8-bit)
+ *                      state.safetensors   master:NAME  m:NAME  v:NAME  (8-bit: m.scale:, v.scale:)
  *                                          fp8.K.history [H,S]  fp8.K.multiplier [S], K the run of
  *                                          delayed slots, in the order of model/slots.h
- *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes, seed,
- *                                          recipe, optimizer), size and SHA-256 of both files
+ *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes,
+ *                                          seed, recipe, optimizer), size and SHA-256 of both files
  *
  * What else a step reads follows from these: draws are keyed by seed and step, FP8 weights are
  * quantised again from values and scales, the data cursor is the position in the sampling order.
- * Written into a temporary directory beside it, synced, then renamed: a checkpoint is whole or absent. */
+ * Written into a temporary directory beside it, synced, then renamed: a checkpoint is whole or
+ * absent. */
 #ifndef FP8LAB_MODEL_CHECKPOINT_H
 #define FP8LAB_MODEL_CHECKPOINT_H
 
@@ -22,12 +24,14 @@ struct checkpoint_info {
     char sha256[65];      /* of checkpoint.json, which holds the hashes of the others */
 };
 
-/* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite value
- * was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created if missing. */
+/* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite
+ * value was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created
+ * if missing. */
 NODISCARD enum status checkpoint_save(struct trainer *t, const char *parent,
                                       struct checkpoint_info *info, struct err *e);
 
-/* Reads checkpoint.json and verifies sizes and hashes. ERR_FORMAT for damage, naming file and what. */
+/* Reads checkpoint.json and verifies sizes and hashes. ERR_FORMAT for damage, naming file and
+ * what. */
 NODISCARD enum status checkpoint_verify(const char *path, struct checkpoint_info *info,
                                         struct err *e);
 

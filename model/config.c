@@ -45,7 +45,8 @@ enum status model_config_check(const struct model_config *c, struct err *e) {
     if (!(c->norm_eps > 0 && c->norm_eps < 1))
         return FAIL(e, ERR_CONFIG, "model.norm_eps is %g; it must be between 0 and 1", c->norm_eps);
     if (!(c->init_std > 0 && c->init_std < 10))
-        return FAIL(e, ERR_CONFIG, "model.init_std is %g; it must be between 0 and 10", c->init_std);
+        return FAIL(e, ERR_CONFIG, "model.init_std is %g; it must be between 0 and 10",
+                    c->init_std);
     if (c->positions == POSITION_ROPE) TRY(check_rope(c, e));
     return OK;
 }

@@ -1,5 +1,6 @@
 /* What transformer to build: the sizes and choices of one model, and what follows from them.
- * Filled by runner/options.c from the resolved configuration; checked once by model_config_check. */
+ * Filled by runner/options.c from the resolved configuration; checked once by
+ * model_config_check. */
 #ifndef FP8LAB_MODEL_CONFIG_H
 #define FP8LAB_MODEL_CONFIG_H
 
@@ -9,9 +10,9 @@ enum norm_kind { NORM_RMS, NORM_LAYER };
 enum activation_kind { ACTIVATION_SWIGLU, ACTIVATION_GELU };
 enum position_kind { POSITION_ROPE, POSITION_LEARNED };
 
-/* Llama-3.1's frequency scaling: wavelengths above original_seq_len/low_freq_factor are stretched by
- * factor, those below original_seq_len/high_freq_factor kept, in between interpolated linearly.
- * factor 0: no scaling. */
+/* Llama-3.1's frequency scaling: wavelengths above original_seq_len/low_freq_factor are
+ * stretched by factor, those below original_seq_len/high_freq_factor kept, in between
+ * interpolated linearly. factor 0: no scaling. */
 struct rope_config {
     double theta, factor, low_freq_factor, high_freq_factor;
     int64_t original_seq_len;
@@ -27,7 +28,8 @@ struct model_config {
     bool qk_norm, bias, tied;
 };
 
-/* Vocabulary rows as allocated: padded so that FP8 head GEMMs are legal on every device, and masked. */
+/* Vocabulary rows as allocated: padded so that FP8 head GEMMs are legal on every device, and
+ * masked. */
 enum { VOCAB_ALIGN = 128 };
 static inline int64_t model_vocab_padded(const struct model_config *c) {
     return round_up(c->vocab, VOCAB_ALIGN);
@@ -39,12 +41,12 @@ static inline int64_t model_ffn_in_width(const struct model_config *c) {
     return c->activation == ACTIVATION_SWIGLU ? 2 * c->ffn : c->ffn;
 }
 
-/* ERR_CONFIG naming the field, the value and what it must be: positive sizes, heads % kv_heads == 0,
- * even head_dim, ... */
+/* ERR_CONFIG naming the field, the value and what it must be: positive sizes, heads % kv_heads
+ * == 0, even head_dim, ... */
 NODISCARD enum status model_config_check(const struct model_config *c, struct err *e);
 
-/* Parameters, unpadded; and multiply-adds*2 of one token's forward + backward: 6 per matmul weight plus
- * causal attention counted once (12 * layers * heads * head_dim * seq_len / 2). */
+/* Parameters, unpadded; and multiply-adds*2 of one token's forward + backward: 6 per matmul
+ * weight plus causal attention counted once (12 * layers * heads * head_dim * seq_len / 2). */
 int64_t model_parameter_count(const struct model_config *c);
 double model_flops_per_token(const struct model_config *c);
 

@@ -20,8 +20,14 @@ enum status file_map(struct mapped_file *f, const char *path, struct err *e) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     struct stat info;
-    if (fstat(fd, &info) != 0) { st = FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno)); goto done; }
-    if (!S_ISREG(info.st_mode)) { st = FAIL(e, ERR_IO, "%s is not a regular file", path); goto done; }
+    if (fstat(fd, &info) != 0) {
+        st = FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
+        goto done;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        st = FAIL(e, ERR_IO, "%s is not a regular file", path);
+        goto done;
+    }
     f->path = strdup(path);
     if (!f->path) { st = FAIL(e, ERR_MEMORY, "no host memory for a path"); goto done; }
     f->bytes = info.st_size;
@@ -84,9 +90,9 @@ static enum status read_tokens(const struct data *d, const struct token_stream *
         for (int64_t i = 0; i < n; i++, offset += s->token_bytes) {
             uint64_t id = load_le(f->data + offset, s->token_bytes);
             if (id >= (uint64_t)d->vocab)
-                return FAIL(e, ERR_FORMAT, "%s: token id %llu at byte %lld is beyond the vocabulary "
-                            "of %lld", f->path, (unsigned long long)id, (long long)offset,
-                            (long long)d->vocab);
+                return FAIL(e, ERR_FORMAT, "%s: token id %llu at byte %lld is beyond the "
+                            "vocabulary of %lld", f->path, (unsigned long long)id,
+                            (long long)offset, (long long)d->vocab);
             if (out) *out++ = (int32_t)id;
         }
         at += n;
@@ -122,8 +128,8 @@ static enum status split(struct data *d, double holdout, struct err *e) {
         d->sequences[SPLIT_EVAL] = held;
     }
     if (d->sequences[SPLIT_TRAIN] > 0) return OK;
-    return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, do not make one sequence of "
-                "%lld and its last target", d->file[0].path, (long long)d->train.count,
+    return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, do not make one sequence "
+                "of %lld and its last target", d->file[0].path, (long long)d->train.count,
                 100 * holdout, (long long)d->seq_len);
 }
 

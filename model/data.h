@@ -1,12 +1,12 @@
 /* Token sequences for training and evaluation, from files or generated.
  *
- * A sequence is T tokens and their T targets, each target the token that follows. Sequence j of a
- * stream covers tokens j*T .. j*T+T, so neighbours share one token. Training visits every sequence
- * once per epoch in an order that is a pure function of (seed, epoch): a position is all there is to
- * save. Evaluation reads held-out sequences from the start, in file order.
+ * A sequence is T tokens and their T targets, each target the token that follows. Sequence j of
+ * a stream covers tokens j*T .. j*T+T, so neighbours share one token. Training visits every
+ * sequence once per epoch in an order that is a pure function of (seed, epoch): a position is
+ * all there is to save. Evaluation reads held-out sequences from the start, in file order.
  *
- * Files are memory-mapped and checked at open: sizes, magic, and ids against the vocabulary over the
- * first DATA_SCAN_BYTES; what lies behind is checked when drawn. */
+ * Files are memory-mapped and checked at open: sizes, magic, and ids against the vocabulary over
+ * the first DATA_SCAN_BYTES; what lies behind is checked when drawn. */
 #ifndef FP8LAB_MODEL_DATA_H
 #define FP8LAB_MODEL_DATA_H
 
@@ -27,7 +27,7 @@ struct data_options {
     const char *const *paths; /* DATA_TEXT: path_count files; else paths[0] */
     int64_t path_count;
     const char *eval_path; /* Megatron and llm.c: a second file, or NULL: the tail is held out */
-    double holdout;        /* tail share held out for evaluation, of text and where eval_path is NULL */
+    double holdout;        /* tail share held out for evaluation; unless there is an eval_path */
     uint64_t seed;         /* synthetic only */
 };
 
@@ -35,8 +35,8 @@ enum data_split { SPLIT_TRAIN, SPLIT_EVAL };
 
 struct data; /* opaque; read-only after data_open */
 
-/* Opens and checks. ERR_IO, or ERR_FORMAT naming file and byte offset, or ERR_CONFIG when the stream
- * holds not one sequence. `seed` is the run's: it decides the order of sequences. */
+/* Opens and checks. ERR_IO, or ERR_FORMAT naming file and byte offset, or ERR_CONFIG when the
+ * stream holds not one sequence. `seed` is the run's: it decides the order of sequences. */
 NODISCARD enum status data_open(struct data **out, const struct data_options *options,
                                 int64_t vocab, int64_t seq_len, uint64_t seed, struct err *e);
 void data_close(struct data *d);
@@ -44,16 +44,15 @@ void data_close(struct data *d);
 /* Sequences in a split; synthetic data have 2^31. */
 int64_t data_sequences(const struct data *d, enum data_split split);
 
-/* Writes `count` sequences from `position` on: tokens and targets [count, T].
- * Training wraps into the next epoch. Past the end of the held-out sequences tokens are 0 and targets
- * -1, which the loss ignores.
- * ERR_FORMAT for an id beyond the vocabulary, naming file and offset. */
+/* Writes `count` sequences from `position` on: tokens and targets [count, T]. Training wraps
+ * into the next epoch. Past the end of the held-out sequences tokens are 0 and targets -1, which
+ * the loss ignores. ERR_FORMAT for an id beyond the vocabulary, naming file and offset. */
 NODISCARD enum status data_batch(const struct data *d, enum data_split split, int64_t position,
                                  int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);
 
-/* What identifies the data among a run's inputs, in hex: SHA-256 over every file's size and bytes in
- * order, or over the generator's name and seed. Reads all of them. */
+/* What identifies the data among a run's inputs, in hex: SHA-256 over every file's size and
+ * bytes in order, or over the generator's name and seed. Reads all of them. */
 NODISCARD enum status data_sha256(const struct data *d, char hex[65], struct err *e);
 
 #endif

@@ -45,13 +45,14 @@ NODISCARD enum status data_open_megatron(struct data *d, const struct data_optio
 NODISCARD enum status data_open_llmc(struct data *d, const struct data_options *o, struct err *e);
 
 /* Adds a file; returns its index through *index. */
-NODISCARD enum status data_add_file(struct data *d, const char *path, int64_t *index, struct err *e);
+NODISCARD enum status data_add_file(struct data *d, const char *path, int64_t *index,
+                                    struct err *e);
 /* Appends a run of tokens to a stream. */
 NODISCARD enum status stream_append(struct token_stream *s, int64_t file, int64_t offset,
                                     int64_t count, struct err *e);
 
-/* The tokens of sequence `index` of the synthetic stream: seq_len + 1 of them. A noisy walk that a model
- * can learn: mostly each token follows from the one before. */
+/* The tokens of sequence `index` of the synthetic stream: seq_len + 1 of them. A noisy walk that
+ * a model can learn: mostly each token follows from the one before. */
 void synthetic_sequence(const struct data *d, enum data_split split, int64_t index, int32_t *tokens,
                         int32_t *targets);
 

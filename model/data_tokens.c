@@ -16,7 +16,8 @@ static int megatron_token_bytes(int code) {
     return code == 1 ? 1 : code == 8 ? 2 : code == 4 ? 4 : 0; /* u8, u16, i32 */
 }
 
-/* Lengths and pointers must describe the .bin back to back: the stream is then its bytes in order. */
+/* Lengths and pointers must describe the .bin back to back: the stream is then its bytes in
+ * order. */
 static enum status check_sequences(const struct mapped_file *idx, const struct mapped_file *bin,
                                    int64_t sequences, int size, struct err *e) {
     const unsigned char *length = idx->data + MEGATRON_HEADER, *pointer = length + 4 * sequences;
@@ -42,8 +43,8 @@ static enum status check_sequences(const struct mapped_file *idx, const struct m
 static enum status check_index(const struct mapped_file *idx, const struct mapped_file *bin,
                                int *size, struct err *e) {
     if (idx->bytes < MEGATRON_HEADER)
-        return FAIL(e, ERR_FORMAT, "%s: %lld bytes, an index has at least %d (truncated?)", idx->path,
-                    (long long)idx->bytes, MEGATRON_HEADER);
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes, an index has at least %d (truncated?)",
+                    idx->path, (long long)idx->bytes, MEGATRON_HEADER);
     if (memcmp(idx->data, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) != 0)
         return FAIL(e, ERR_FORMAT, "%s: no Megatron index, wrong magic at byte 0", idx->path);
     uint64_t version = load_le(idx->data + 9, 8);
@@ -57,9 +58,9 @@ static enum status check_index(const struct mapped_file *idx, const struct mappe
     uint64_t sequences = load_le(idx->data + 18, 8), documents = load_le(idx->data + 26, 8);
     uint64_t room = (uint64_t)(idx->bytes - MEGATRON_HEADER);
     if (sequences > room / 12 || documents > (room - 12 * sequences) / 8)
-        return FAIL(e, ERR_FORMAT, "%s: %lld bytes do not hold the %llu sequences and %llu document "
-                    "ends that byte 18 announces (truncated?)", idx->path, (long long)idx->bytes,
-                    (unsigned long long)sequences, (unsigned long long)documents);
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes do not hold the %llu sequences and %llu "
+                    "document ends that byte 18 announces (truncated?)", idx->path,
+                    (long long)idx->bytes, (unsigned long long)sequences, (unsigned long long)documents);
     return check_sequences(idx, bin, (int64_t)sequences, *size, e);
 }
 
@@ -79,7 +80,10 @@ static enum status add_megatron(struct data *d, struct token_stream *s, const ch
     enum status st = OK;
     int64_t bin = 0, idx = 0;
     char *bin_path = with_suffix(path, ".bin"), *idx_path = with_suffix(path, ".idx");
-    if (!bin_path || !idx_path) { st = FAIL(e, ERR_MEMORY, "no host memory for a path"); goto done; }
+    if (!bin_path || !idx_path) {
+        st = FAIL(e, ERR_MEMORY, "no host memory for a path");
+        goto done;
+    }
     st = data_add_file(d, bin_path, &bin, e);
     if (st == OK) st = data_add_file(d, idx_path, &idx, e);
     if (st == OK) st = check_index(&d->file[idx], &d->file[bin], &s->token_bytes, e);
@@ -108,8 +112,8 @@ static enum status add_llmc(struct data *d, struct token_stream *s, const char *
                     path, (long long)f->bytes, LLMC_HEADER);
     int64_t magic = (int32_t)load_le(f->data, 4), version = (int32_t)load_le(f->data + 4, 4);
     if (magic != LLMC_GPT2 && magic != LLMC_LLAMA3)
-        return FAIL(e, ERR_FORMAT, "%s: no llm.c token shard, magic %lld at byte 0; known are %d and "
-                    "%d", path, (long long)magic, LLMC_GPT2, LLMC_LLAMA3);
+        return FAIL(e, ERR_FORMAT, "%s: no llm.c token shard, magic %lld at byte 0; known are %d "
+                    "and %d", path, (long long)magic, LLMC_GPT2, LLMC_LLAMA3);
     int wanted = magic == LLMC_GPT2 ? 1 : 7;
     if (version != wanted)
         return FAIL(e, ERR_FORMAT, "%s: version %lld at byte 4; %d is known", path,

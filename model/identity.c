@@ -1,5 +1,5 @@
-/* SHA-256 of what identifies a run: its weights and its data. Apart from the rest, so that a program
- * that only trains needs no libcrypto. */
+/* SHA-256 of what identifies a run: its weights and its data. Apart from the rest, so that a
+ * program that only trains needs no libcrypto. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,7 +21,8 @@ static enum status hash_param(struct trainer *t, const struct param *p, struct d
     int64_t bytes = param_count(p) * dtype_bytes(x->dtype);
     for (int64_t at = 0; at < bytes; at += HASH_CHUNK) {
         int64_t part = bytes - at < HASH_CHUNK ? bytes - at : HASH_CHUNK;
-        TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, host, (char *)x->data + at, part, e));
+        const void *from = (const char *)x->data + at;
+        TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, host, from, part, e));
         digest_add(sha, host, part);
     }
     return OK;

@@ -11,7 +11,8 @@ static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_
 
 /* ---- structure ---- */
 
-static void find_norm(struct norm *n, const struct params *p, const char *prefix, const char *name) {
+static void find_norm(struct norm *n, const struct params *p, const char *prefix,
+                      const char *name) {
     n->gain = params_find(p, "%s%s.weight", prefix, name);
     n->bias = params_find(p, "%s%s.bias", prefix, name);
 }
@@ -124,7 +125,9 @@ static void layout_norm(struct norm *n, struct memory *m, enum norm_kind kind, i
 }
 
 static int64_t site_inputs(const struct model_config *c, int site) {
-    return site == GEMM_ATTN_OUT ? c->heads * c->head_dim : site == GEMM_FFN_OUT ? c->ffn : c->width;
+    return site == GEMM_ATTN_OUT  ? c->heads * c->head_dim
+           : site == GEMM_FFN_OUT ? c->ffn
+                                  : c->width;
 }
 static int64_t site_outputs(const struct model_config *c, int site) {
     return site == GEMM_QKV      ? model_qkv_width(c)
@@ -198,8 +201,9 @@ static void layout_layer(struct transformer *t, struct memory *m, const struct r
 }
 
 /* Per-chunk slots where a chunk's scale comes from its own amax; else one for all. */
-static int chunk_slot(struct transformer *t, enum slot_region region, const struct operand_spec *spec,
-                      int64_t i, int first, int64_t cols, const char *suffix) {
+static int chunk_slot(struct transformer *t, enum slot_region region,
+                      const struct operand_spec *spec, int64_t i, int first, int64_t cols,
+                      const char *suffix) {
     bool own = spec->kind != SCALE_NONE && spec->source == SCALE_SOURCE_AMAX && t->chunk_count > 1;
     const struct recipe_options *o = t->head.spec.options;
     if (own)

@@ -11,7 +11,11 @@ const char *const *trainer_slots(const struct trainer *t, int64_t *count) {
     return t->slots.name;
 }
 
-struct slot_figures { uint32_t *amax, *seen_amax; float *multiplier, *seen_multiplier; uint64_t *stats; };
+struct slot_figures {
+    uint32_t *amax, *seen_amax;
+    float *multiplier, *seen_multiplier;
+    uint64_t *stats;
+};
 
 static enum status download_figures(struct trainer *t, struct slot_figures *f, void *host,
                                     struct err *e) {
@@ -33,14 +37,14 @@ static enum status download_figures(struct trainer *t, struct slot_figures *f, v
     return OK;
 }
 
-static struct fp8_slot slot_figures_of(const struct trainer *t, const struct slot_figures *f, int i) {
+static struct fp8_slot figures_of(const struct trainer *t, const struct slot_figures *f, int i) {
     const struct slot *slot = &t->slots.slot[i];
     bool weight = slot->region == SLOT_WEIGHT;
     struct fp8_slot out = { .amax_bits = weight ? f->amax[i] : f->seen_amax[i], .scale = 1.0f };
     if (!slot->elements) return out;
-    float stored;
+    float stored, amax = f32_from_bits(out.amax_bits);
     if (slot->delayed) out.scale = weight ? f->multiplier[i] : f->seen_multiplier[i];
-    else out.scale = quant_multiplier(&slot->rule, slot->code, f32_from_bits(out.amax_bits), &stored);
+    else out.scale = quant_multiplier(&slot->rule, slot->code, amax, &stored);
     out.saturated = (int64_t)f->stats[2 * i];
     out.underflow = (int64_t)f->stats[2 * i + 1];
     out.elements = slot->elements * (weight ? 1 : t->accumulation);
@@ -52,7 +56,7 @@ enum status trainer_read_fp8(struct trainer *t, struct fp8_slot *out, struct err
     if (!host) return FAIL(e, ERR_MEMORY, "no host memory for %d amax slots", t->slots.count);
     struct slot_figures f;
     enum status st = download_figures(t, &f, host, e);
-    for (int i = 0; st == OK && i < t->slots.count; i++) out[i] = slot_figures_of(t, &f, i);
+    for (int i = 0; st == OK && i < t->slots.count; i++) out[i] = figures_of(t, &f, i);
     free(host);
     return st;
 }

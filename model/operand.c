@@ -13,8 +13,8 @@ static void layout_codes(struct tensor *t, struct memory *m, const struct operan
 }
 
 void operand_layout(struct operand *o, struct memory *m, const struct operand_spec *spec,
-                    struct operand_use use, struct operand_place place, enum dtype act, int64_t rows,
-                    int64_t k, const struct tensor *lender, int slot) {
+                    struct operand_use use, struct operand_place place, enum dtype act,
+                    int64_t rows, int64_t k, const struct tensor *lender, int slot) {
     memset(o, 0, sizeof *o);
     o->fp8 = spec && spec->kind != SCALE_NONE;
     o->lender = lender;

@@ -1,4 +1,5 @@
-/* GEMM operands: how a recipe stores each, where the bytes lie, and the three GEMMs of a linear layer.
+/* GEMM operands: how a recipe stores each, where the bytes lie, and the three GEMMs of a linear
+ * layer.
  *
  *   fprop  y  [R,N] = x [R,K] . W [N,K]^T          reads x rows, W rows
  *   dgrad  dx [R,K] = dy [R,N] . (W^T [K,N])^T     reads dy rows, W's twin
@@ -21,8 +22,8 @@ struct operand_spec {
     struct quant_rule rule;
 };
 
-/* A recipe at one GEMM site. w_dgrad differs from w only where dgrad reads a weight scaled otherwise
- * (rowwise with BF16 wgrad): it is then an operand of its own. */
+/* A recipe at one GEMM site. w_dgrad differs from w only where dgrad reads a weight scaled
+ * otherwise (rowwise with BF16 wgrad): it is then an operand of its own. */
 struct gemm_spec {
     bool fp8, wgrad_fp8, split_weight;
     bool fprop_fast, dgrad_fast, wgrad_fast;
@@ -37,7 +38,7 @@ void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *optio
 struct operand {
     struct operand_spec spec;
     struct tensor value;      /* [rows, K] act; scratch if keep_value is false and codes are made */
-    struct tensor codes;      /* [rows, K] FP8; codes.transposed is &twin or NULL. data may be NULL */
+    struct tensor codes;      /* [rows, K] FP8; codes.transposed: &twin or NULL. data may be NULL */
     struct tensor codes_only; /* codes without the twin, for evaluation */
     struct tensor twin;       /* [K, rows] FP8 */
     const struct tensor *lender; /* whose memory the value borrows, or NULL */
@@ -56,18 +57,19 @@ struct operand_place {
 /* What of an operand somebody reads. */
 struct operand_use { bool value, codes, twin; };
 
-/* Lays the operand out: [rows, K] in `act`, with the codes and scales that spec (NULL or not FP8: none)
- * and use ask for. The value always has a place, since every sink writes one; with `lender` it lives
- * in that tensor's memory instead, which must not move. slot -1: amax is not recorded. */
+/* Lays the operand out: [rows, K] in `act`, with the codes and scales that spec (NULL or not
+ * FP8: none) and use ask for. The value always has a place, since every sink writes one; with
+ * `lender` it lives in that tensor's memory instead, which must not move. slot -1: amax is not
+ * recorded. */
 void operand_layout(struct operand *o, struct memory *m, const struct operand_spec *spec,
-                    struct operand_use use, struct operand_place place, enum dtype act, int64_t rows,
-                    int64_t k, const struct tensor *lender, int slot);
+                    struct operand_use use, struct operand_place place, enum dtype act,
+                    int64_t rows, int64_t k, const struct tensor *lender, int slot);
 
 /* After memory_allocate and slots_start: the addresses that are shared with slots and lenders. */
 void operand_bind(struct operand *o, const struct slots *slots);
 
-/* What a sink is filled for: training counts saturation; recomputation repeats a count already made;
- * evaluation may not touch FP8 state and needs no twin. */
+/* What a sink is filled for: training counts saturation; recomputation repeats a count already
+ * made; evaluation may not touch FP8 state and needs no twin. */
 enum pass { PASS_TRAIN, PASS_RECOMPUTE, PASS_EVAL };
 
 struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass pass);

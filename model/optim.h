@@ -1,6 +1,6 @@
-/* AdamW over the parameters: which of them decay, what the learning rate is at a step, how the moments
- * are stored. Schedules and bias corrections are computed by kernels/exactmath.h, so that they have the
- * same bits on every machine. */
+/* AdamW over the parameters: which of them decay, what the learning rate is at a step, how the
+ * moments are stored. Schedules and bias corrections are computed by kernels/exactmath.h, so
+ * that they have the same bits on every machine. */
 #ifndef FP8LAB_MODEL_OPTIM_H
 #define FP8LAB_MODEL_OPTIM_H
 

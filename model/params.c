@@ -58,7 +58,8 @@ enum status params_init(struct params *p, const struct model_config *c,
     p->options = *o;
     int64_t most = 5 + 14 * c->layers;
     p->param = calloc((size_t)most, sizeof *p->param);
-    if (!p->param) return FAIL(e, ERR_MEMORY, "no host memory for %lld parameters", (long long)most);
+    if (!p->param)
+        return FAIL(e, ERR_MEMORY, "no host memory for %lld parameters", (long long)most);
     struct param *embed = add(p, INIT_NORMAL, c->vocab, c->width, false, "embed.weight");
     embed->rows_padded = model_vocab_padded(c);
     embed->gemm = c->tied; /* the head's wgrad writes it first, then the embedding adds */

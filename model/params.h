@@ -46,7 +46,8 @@ struct params {
     struct param_options options;
 };
 
-/* Makes the table: names, shapes, initialisation. Specs are set by the transformer before layout. */
+/* Makes the table: names, shapes, initialisation. Specs are set by the transformer before
+ * layout. */
 NODISCARD enum status params_init(struct params *p, const struct model_config *c,
                                   const struct param_options *o, struct err *e);
 /* The parameter of that name, or NULL. */

@@ -23,20 +23,20 @@ static enum status check_site(const struct recipe_options *o, bool f32, const ch
                               struct err *e) {
     const char *kind = KIND_NAME[o->kind];
     if (f32 != (o->kind == RECIPE_F32))
-        return FAIL(e, ERR_CONFIG, "%s: the f32 recipe is for a whole run, found %s in %s run", where,
-                    kind, f32 ? "an f32" : "another");
+        return FAIL(e, ERR_CONFIG, "%s: the f32 recipe is for a whole run, found %s in %s run",
+                    where, kind, f32 ? "an f32" : "another");
     if (o->kind == RECIPE_F32 || o->kind == RECIPE_BF16) return OK;
     if (!(DEFINED_BY[o->kind] >> o->constants & 1))
-        return FAIL(e, ERR_CONFIG, "%s: no project defines %s with the constants of %s", where, kind,
-                    CONSTANTS_NAME[o->constants]);
+        return FAIL(e, ERR_CONFIG, "%s: no project defines %s with the constants of %s", where,
+                    kind, CONSTANTS_NAME[o->constants]);
     bool e4m3_only = o->kind == RECIPE_ROWWISE || o->kind == RECIPE_MXFP8 ||
                      o->constants == QUANT_DEEPSEEK;
     if (e4m3_only && o->format != FORMAT_E4M3)
         return FAIL(e, ERR_CONFIG, "%s: %s%s is defined with format \"e4m3\" only", where, kind,
                     o->constants == QUANT_DEEPSEEK ? " with DeepSeek's constants" : "");
     if (o->wgrad_bf16 && o->kind != RECIPE_ROWWISE)
-        return FAIL(e, ERR_CONFIG, "%s: wgrad in BF16 is defined for fp8.rowwise only, not %s", where,
-                    kind);
+        return FAIL(e, ERR_CONFIG, "%s: wgrad in BF16 is defined for fp8.rowwise only, not %s",
+                    where, kind);
     if (o->kind != RECIPE_DELAYED) return OK;
     if (o->history < 1 || o->history > 65536)
         return FAIL(e, ERR_CONFIG, "%s: history is %d; it must be between 1 and 65536", where,

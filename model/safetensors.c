@@ -144,7 +144,10 @@ enum status safetensors_write(struct safetensors *s, struct backend *b, const ch
     struct writer w = { .fd = -1, .path = path };
     if (s->count) qsort(s->tensor, (size_t)s->count, sizeof *s->tensor, wider_first);
     char *header = make_header(s, &length), *piece = malloc(PIECE);
-    if (!header || !piece) { st = FAIL(e, ERR_MEMORY, "no host memory to write %s", path); goto done; }
+    if (!header || !piece) {
+        st = FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
+        goto done;
+    }
     st = digest_begin(&w.sha, e);
     if (st != OK) goto done;
     w.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -169,15 +172,16 @@ static enum status check_tensor(const struct safetensor *t, const json_t *header
     if (!entry) return FAIL(e, ERR_CONFIG, "%s: no tensor %s in it", path, t->name);
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (!dtype || strcmp(dtype, safetensors_dtype(t->dtype)) != 0)
-        return FAIL(e, ERR_CONFIG, "%s: %s is %s, wanted %s", path, t->name, dtype ? dtype : "untyped",
-                    safetensors_dtype(t->dtype));
+        return FAIL(e, ERR_CONFIG, "%s: %s is %s, wanted %s", path, t->name,
+                    dtype ? dtype : "untyped", safetensors_dtype(t->dtype));
     const json_t *shape = json_object_get(entry, "shape");
     bool same = json_array_size(shape) == (size_t)t->rank;
     for (int i = 0; same && i < t->rank; i++)
         same = json_integer_value(json_array_get(shape, (size_t)i)) == t->shape[i];
     if (!same)
-        return FAIL(e, ERR_CONFIG, "%s: %s does not have %d dimensions of %lld by %lld", path, t->name,
-                    t->rank, (long long)t->shape[0], (long long)(t->rank == 2 ? t->shape[1] : 1));
+        return FAIL(e, ERR_CONFIG, "%s: %s does not have %d dimensions of %lld by %lld", path,
+                    t->name, t->rank, (long long)t->shape[0],
+                    (long long)(t->rank == 2 ? t->shape[1] : 1));
     const json_t *range = json_object_get(entry, "data_offsets");
     int64_t begin = json_integer_value(json_array_get(range, 0));
     int64_t end = json_integer_value(json_array_get(range, 1));

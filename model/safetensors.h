@@ -1,5 +1,6 @@
-/* Safetensors files of device tensors: u64 length, JSON header, then the bytes of every tensor without
- * a hole (https://github.com/huggingface/safetensors). Written and read in pieces of 1 MiB. */
+/* Safetensors files of device tensors: u64 length, JSON header, then the bytes of every tensor
+ * without a hole (https://github.com/huggingface/safetensors). Written and read in pieces of 1
+ * MiB. */
 #ifndef FP8LAB_MODEL_SAFETENSORS_H
 #define FP8LAB_MODEL_SAFETENSORS_H
 
@@ -28,8 +29,9 @@ void safetensors_free(struct safetensors *s);
 NODISCARD enum status safetensors_write(struct safetensors *s, struct backend *b, const char *path,
                                         int64_t *bytes, char sha256[65], struct err *e);
 
-/* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file; ERR_CONFIG, before
- * anything is copied, naming the first tensor that is missing, superfluous or of another type or shape. */
+/* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file; ERR_CONFIG,
+ * before anything is copied, naming the first tensor that is missing, superfluous or of another
+ * type or shape. */
 NODISCARD enum status safetensors_read(const struct safetensors *s, struct backend *b,
                                        const char *path, struct err *e);
 

@@ -71,7 +71,8 @@ static enum status find_runs(struct slots *s, struct memory *m, struct err *e) {
         const struct slot *a = &s->slot[i];
         for (next = i + 1; a->delayed && next < s->count; next++) {
             const struct slot *b = &s->slot[next];
-            if (b->region != a->region || !b->delayed || !same_delayed(a->delayed, b->delayed)) break;
+            if (b->region != a->region || !b->delayed) break;
+            if (!same_delayed(a->delayed, b->delayed)) break;
         }
         if (a->delayed) TRY(add_run(s, m, i, next - i, e));
     }
@@ -134,11 +135,11 @@ enum status slots_restore_factors(struct slots *s, struct backend *b, struct err
     for (int r = 0; r < s->run_count; r++) {
         const struct slot_run *run = &s->run[r];
         for (int i = 0; i < run->count; i++) {
+            const struct slot *slot = &s->slot[run->first + i];
             float multiplier, factor;
-            TRY(b->ops->download(b, LANE_COMPUTE, &multiplier, s->slot[run->first + i].multiplier.data,
-                                 4, e));
+            TRY(b->ops->download(b, LANE_COMPUTE, &multiplier, slot->multiplier.data, 4, e));
             factor = 1.0f / multiplier;
-            TRY(b->ops->upload(b, LANE_COMPUTE, s->slot[run->first + i].factor, &factor, 4, e));
+            TRY(b->ops->upload(b, LANE_COMPUTE, slot->factor, &factor, 4, e));
         }
     }
     return OK;
@@ -162,8 +163,8 @@ static enum status update_run(struct slot_run *run, struct backend *b, struct er
     return b->ops->delayed_update(b, LANE_COMPUTE, &args, e);
 }
 
-static enum status update_runs(struct slots *s, struct backend *b, bool weights, enum roll_kind roll,
-                               struct err *e) {
+static enum status update_runs(struct slots *s, struct backend *b, bool weights,
+                               enum roll_kind roll, struct err *e) {
     for (int r = 0; r < s->run_count; r++) {
         struct slot_run *run = &s->run[r];
         if ((run->region == SLOT_WEIGHT) != weights) continue;
@@ -188,7 +189,8 @@ enum status slots_begin_micro(struct slots *s, struct backend *b, bool first, st
 }
 
 enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e) {
-    /* amax bits are copied as the f32 they are: a NaN becomes the canonical one, which is no loss. */
+    /* amax bits are copied as the f32 they are: a NaN becomes the canonical one, which is no
+     * loss. */
     struct tensor from = s->amax, to = s->seen_amax;
     from.dtype = to.dtype = DTYPE_F32;
     TRY(b->ops->copy(b, LANE_COMPUTE, &to, &from, e));

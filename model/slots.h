@@ -1,15 +1,15 @@
-/* Amax slots and FP8 state: one slot per GEMM operand (and per parameter), in the order
- * weights | forward | backward, each in execution order.
+/* Amax slots and FP8 state: one slot per GEMM operand (and per parameter), in the order weights
+ * | forward | backward, each in execution order.
  *
  * Delayed scaling's history, multiplier and factor live here. A *run* is a maximal series of
- * neighbouring slots under the same delayed options, updated by one operator; a recipe that treats
- * all layers alike has one run in each region.
+ * neighbouring slots under the same delayed options, updated by one operator; a recipe that
+ * treats all layers alike has one run in each region.
  *
- * Timing. Within a micro-batch nobody reads a forward scale between the end of forward and the next
- * forward, nor a weight's between its quantisation and the next one. So updating forward and backward
- * slots together when backward is done, and weight slots right before they are requantised, gives
- * TransformerEngine's numbers, and the scales that a GEMM or a recomputation reads are still those
- * that the codes were made with. */
+ * Timing. Within a micro-batch nobody reads a forward scale between the end of forward and the
+ * next forward, nor a weight's between its quantisation and the next one. So updating forward
+ * and backward slots together when backward is done, and weight slots right before they are
+ * requantised, gives TransformerEngine's numbers, and the scales that a GEMM or a recomputation
+ * reads are still those that the codes were made with. */
 #ifndef FP8LAB_MODEL_SLOTS_H
 #define FP8LAB_MODEL_SLOTS_H
 
@@ -71,8 +71,8 @@ NODISCARD enum status slots_start(struct slots *s, struct backend *b, struct err
 NODISCARD enum status slots_restore_factors(struct slots *s, struct backend *b, struct err *e);
 void slots_destroy(struct slots *s);
 
-/* Zeroes what current scaling and the records need fresh before a micro-batch; at the first one of a
- * step also the counts of forward and backward slots. */
+/* Zeroes what current scaling and the records need fresh before a micro-batch; at the first one
+ * of a step also the counts of forward and backward slots. */
 NODISCARD enum status slots_begin_micro(struct slots *s, struct backend *b, bool first,
                                         struct err *e);
 /* After backward: keeps the figures for the record, then rolls what rolls per micro-batch. */

@@ -15,10 +15,11 @@ static enum status check_options(const struct trainer *t, int world, struct err 
         return FAIL(e, ERR_CONFIG, "train.steps is %lld; at least 1", (long long)o->steps);
     if (o->micro_batch < 1 || o->global_batch < 1 || o->global_batch % (o->micro_batch * world))
         return FAIL(e, ERR_CONFIG,
-                    "train.global_batch is %lld; it must be a multiple of micro_batch %lld times the "
-                    "ranks, %d", (long long)o->global_batch, (long long)o->micro_batch, world);
+                    "train.global_batch is %lld; it must be a multiple of micro_batch %lld times "
+                    "the ranks, %d", (long long)o->global_batch, (long long)o->micro_batch, world);
     if (o->grad_dtype != DTYPE_F32 && o->grad_dtype != DTYPE_BF16)
-        return FAIL(e, ERR_CONFIG, "train.grad_dtype is %s; f32 or bf16", dtype_name(o->grad_dtype));
+        return FAIL(e, ERR_CONFIG, "train.grad_dtype is %s; f32 or bf16",
+                    dtype_name(o->grad_dtype));
     if (t->recipe.f32 && o->grad_dtype != DTYPE_F32)
         return FAIL(e, ERR_CONFIG, "the f32 recipe has f32 gradients, found %s",
                     dtype_name(o->grad_dtype));

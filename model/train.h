@@ -37,7 +37,7 @@ struct train_options {
     uint64_t seed;
     enum dtype grad_dtype; /* DTYPE_F32 or DTYPE_BF16: main gradients, also the accumulator */
     enum recompute_kind recompute;
-    int64_t head_chunk; /* rows of logits at a time; a multiple of 16, 0 = the smaller of R and 2048 */
+    int64_t head_chunk; /* rows of logits at a time, a multiple of 16; 0 = 2048 */
     struct optimizer_options optimizer;
     struct schedule_options schedule;
     struct trace_options trace;
@@ -67,9 +67,10 @@ void plan_free(struct plan *p);
 
 struct trainer; /* opaque */
 
-/* Checks the three option structs (their contents are copied), allocates, initialises the weights from
- * the seed. The backend and the data are borrowed until trainer_destroy; comm.init has been called.
- * `data` may be NULL where nothing is trained or evaluated (a checkpoint is only converted). */
+/* Checks the three option structs (their contents are copied), allocates, initialises the
+ * weights from the seed. The backend and the data are borrowed until trainer_destroy; comm.init
+ * has been called. `data` may be NULL where nothing is trained or evaluated (a checkpoint is
+ * only converted). */
 NODISCARD enum status trainer_create(struct trainer **out, struct backend *backend,
                                      const struct model_config *model, const struct recipe *recipe,
                                      const struct train_options *options, const struct data *data,
@@ -89,9 +90,9 @@ struct step_result {
     char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */
 };
 
-/* One optimizer step: forward and backward of every micro-batch, gradient norm, clipping, update. Done
- * on return. With trace, fingerprints for trainer_trace are taken on the way.
- * A non-finite tensor is ERR_NUMERIC naming step and tensor; *result is filled, no parameter was
+/* One optimizer step: forward and backward of every micro-batch, gradient norm, clipping,
+ * update. Done on return. With trace, fingerprints for trainer_trace are taken on the way. A
+ * non-finite tensor is ERR_NUMERIC naming step and tensor; *result is filled, no parameter was
  * touched, and the trainer refuses to step, evaluate or be saved from then on (ERR_STATE). */
 NODISCARD enum status trainer_step(struct trainer *t, bool trace, struct step_result *result,
                                    struct err *e);
@@ -101,7 +102,8 @@ struct eval_result {
     int64_t tokens; /* evaluated: fewer than asked for when the held-out part is short */
 };
 
-/* Loss over the first `batches` micro-batches of the held-out sequences, in the training buffers. */
+/* Loss over the first `batches` micro-batches of the held-out sequences, in the training
+ * buffers. */
 NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                                    struct err *e);
 
@@ -113,25 +115,26 @@ const char *const *trainer_slots(const struct trainer *t, int64_t *count);
 
 /* One slot's figures in the step just done. */
 struct fp8_slot {
-    uint32_t amax_bits;  /* f32 bits of the largest |x|, of the last micro-batch (of all with roll=step);
-                            for weights: of the codes that the step used */
-    float scale;         /* multiplier of the tensor, or of the block that holds amax; 1 if not FP8 */
-    int64_t saturated, underflow, elements; /* over the step; elements is 0 for a slot that is not FP8 */
+    uint32_t amax_bits; /* f32 bits of the largest |x| of the last micro-batch (of all with
+                           roll = "step"); for weights, of the codes that the step's update made */
+    float scale;        /* multiplier of the tensor, or of the block that holds amax; 1: not FP8 */
+    int64_t saturated, underflow; /* elements, over the step */
+    int64_t elements;             /* that were quantised; 0 for a slot that is not FP8 */
 };
 
 /* Fills out[count]. Call after trainer_step, before the next one. */
 NODISCARD enum status trainer_read_fp8(struct trainer *t, struct fp8_slot *out, struct err *e);
 
 /* Names of the traced tensors in execution order: weights as the step found them
- * ("layers.0.qkv.weight"), block outputs of the last micro-batch ("out:embed", "out:layers.0"), then
- * gradients in the order that backward makes them ("grad:head.weight", ...). */
+ * ("layers.0.qkv.weight"), block outputs of the last micro-batch ("out:embed", "out:layers.0"),
+ * then gradients in the order that backward makes them ("grad:head.weight", ...). */
 const char *const *trainer_trace_tensors(const struct trainer *t, int64_t *count);
 
 /* Fills out[count] with the fingerprints of the step just done, which was told to trace. */
 NODISCARD enum status trainer_trace(struct trainer *t, uint64_t *out, struct err *e);
 
-/* SHA-256 in hex of the weights as they are: for each tensor in table order its name, dtype, shape and
- * unpadded bytes. Equal hashes mean equal weights. */
+/* SHA-256 in hex of the weights as they are: for each tensor in table order its name, dtype,
+ * shape and unpadded bytes. Equal hashes mean equal weights. */
 NODISCARD enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e);
 
 /* Device memory allocated by trainer_create, bytes. */

@@ -56,8 +56,8 @@ void trainer_free(struct trainer *t);
 /* Gradient norm, clipping, AdamW, new codes. Queued. */
 NODISCARD enum status trainer_update(struct trainer *t, struct err *e);
 
-/* Weight codes and amax from the values and scales as they are; ERR_NUMERIC names a weight that is not
- * finite. Done on return. */
+/* Weight codes and amax from the values and scales as they are; ERR_NUMERIC names a weight that
+ * is not finite. Done on return. */
 NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
 
 /* Reads loss, norm and flag; sets `failed` and fills `tensor` when something was not finite. */

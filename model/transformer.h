@@ -1,8 +1,9 @@
 /* The transformer: its buffers, and forward and backward as straight lines of operators.
  *
- * Legend: B sequences of a micro-batch, T tokens each, R = B*T rows, C width, H query heads,
- * G key/value heads, D head dim, W = (H+2G)*D, F ffn width, U = 2F (SwiGLU) or F (GELU), V vocabulary,
- * Vp padded, L layers. "act" is BF16, or F32 in the f32 recipe. dX is the gradient of X.
+ * Legend: B sequences of a micro-batch, T tokens each, R = B*T rows, C width, H query heads, G
+ * key/value heads, D head dim, W = (H+2G)*D, F ffn width, U = 2F (SwiGLU) or F (GELU), V
+ * vocabulary, Vp padded, L layers. "act" is BF16, or F32 in the f32 recipe. dX is the gradient
+ * of X.
  *
  *   x[0]  = embed[token] (+ position)                 x[l+1] = block l (x[l])
  *   block: qkv   = norm1(x) Wqkv^T                    x_mid = x + attention(qk(qkv)) Wo^T
@@ -50,7 +51,8 @@ struct transformer {
     struct model_config config;
     enum recompute_kind recompute;
     enum dtype act;
-    int64_t batch, rows, chunk_rows, chunk_count; /* B, R, rows of logits at a time, how many times */
+    int64_t batch, rows;             /* B, R */
+    int64_t chunk_rows, chunk_count; /* rows of logits at a time, how many times */
     struct param *embed, *position;               /* position NULL with RoPE */
     struct layer *layer;                          /* [L], owned */
     struct tensor *x;                             /* [L+1] of [R,C] act, owned array */

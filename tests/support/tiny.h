@@ -1,4 +1,5 @@
-/* The tiny models and runs of the training tests and the golden program. No test library, no runner. */
+/* The tiny models and runs of the training tests and the golden program. No test library, no
+ * runner. */
 #ifndef FP8LAB_TESTS_TINY_H
 #define FP8LAB_TESTS_TINY_H
 

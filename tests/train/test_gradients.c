@@ -1,5 +1,5 @@
-/* Backward against forward: derivatives along a direction, from the gradients and from differences of
- * the loss, in the f32 recipe, for every architecture option. */
+/* Backward against forward: derivatives along a direction, from the gradients and from
+ * differences of the loss, in the f32 recipe, for every architecture option. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,7 +8,8 @@
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
-/* Forward and loss of the batch that lies in the buffers, and gradients if wanted. Mean, in double. */
+/* Forward and loss of the batch that lies in the buffers, and gradients if wanted. Mean, in
+ * double. */
 static double loss_of(struct tiny_run *r, bool gradients) {
     struct trainer *t = r->trainer;
     struct transformer *tf = &t->transformer;

@@ -1,5 +1,5 @@
-/* Recipe semantics by hand: the scales of delayed scaling from the recorded amax, which GEMMs run on
- * FP8 operands, and what happens to a value that is not finite. */
+/* Recipe semantics by hand: the scales of delayed scaling from the recorded amax, which GEMMs
+ * run on FP8 operands, and what happens to a value that is not finite. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +42,8 @@ static void step(struct tiny_run *r, struct fp8_slot *slots) {
 
 /* ---- delayed scaling ---- */
 
-/* multiplier = max * 2^-margin / (largest amax of the steps that the history still holds): a history of
- * H rows keeps H-1 older values, and the current one counts beside them. */
+/* multiplier = max * 2^-margin / (largest amax of the steps that the history still holds): a
+ * history of H rows keeps H-1 older values, and the current one counts beside them. */
 static void delayed_scales_by_hand(void **state) {
     static const struct { int margin, history; enum amax_algo algo; } CASE[] = {
         { 0, 1024, AMAX_MAX }, { 1, 1024, AMAX_MAX }, { 0, 3, AMAX_MAX }, { 2, 2, AMAX_MAX },
@@ -74,8 +74,9 @@ static void delayed_scales_by_hand(void **state) {
     }
 }
 
-/* A weight's codes lag one quantisation too: the first ones, made at creation, and those of the first
- * update have multipliers 1 and 448/amax at creation. With FP8 primary weights nothing lags. */
+/* A weight's codes lag one quantisation too: the first ones, made at creation, and those of the
+ * first update have multipliers 1 and 448/amax at creation. With FP8 primary weights nothing
+ * lags. */
 static void delayed_weights(void **state) {
     struct tiny_run r;
     struct fp8_slot before[SLOTS_MAX], after[SLOTS_MAX];
@@ -98,8 +99,8 @@ static void delayed_weights(void **state) {
     tiny_run_close(&r);
 }
 
-/* roll = "step": in the first step every scale is 1 and every amax that of the whole batch, in however
- * many pieces; so the second step's scales are equal too. Per micro-batch they are not. */
+/* roll = "step": in the first step every scale is 1 and every amax that of the whole batch, in
+ * however many pieces; so the second step's scales are equal too. Per micro-batch they are not. */
 static void roll_per_step_ignores_accumulation(void **state) {
     static const enum roll_kind ROLL[] = { ROLL_STEP, ROLL_MICROBATCH };
     for (int k = 0; k < 2; k++) {
@@ -119,7 +120,8 @@ static void roll_per_step_ignores_accumulation(void **state) {
     }
 }
 
-/* BF16 in the first and last layer under delayed scaling: their slots record amax and are not FP8. */
+/* BF16 in the first and last layer under delayed scaling: their slots record amax and are not
+ * FP8. */
 static void first_and_last_in_bf16(void **state) {
     struct tiny_run r;
     struct fp8_slot slots[SLOTS_MAX];
@@ -143,8 +145,8 @@ static void first_and_last_in_bf16(void **state) {
     tiny_run_close(&r);
 }
 
-/* Current scaling saturates at the largest element at most; a margin of -8 scales 256 times beyond the
- * largest code. Counts are of elements. */
+/* Current scaling saturates at the largest element at most; a margin of -8 scales 256 times
+ * beyond the largest code. Counts are of elements. */
 static void saturation_is_counted(void **state) {
     struct tiny_run r;
     struct fp8_slot slots[SLOTS_MAX];
@@ -310,7 +312,8 @@ static void nan_in_a_gradient_is_named(void **state) {
     }
 }
 
-/* A weight that an update makes infinite is caught in that step, before a checkpoint could see it. */
+/* A weight that an update makes infinite is caught in that step, before a checkpoint could see
+ * it. */
 static void exploding_update_is_named(void **state) {
     struct tiny_run r;
     struct step_result s;
@@ -331,7 +334,7 @@ static void exploding_update_is_named(void **state) {
 static void undefined_combinations_are_refused(void **state) {
     static const struct { enum recipe_kind kind; enum quant_constants constants;
                           enum recipe_format format; const char *words; } CASE[] = {
-        { RECIPE_DELAYED, QUANT_TORCHAO, FORMAT_HYBRID, "fp8.delayed with the constants of torchao" },
+        { RECIPE_DELAYED, QUANT_TORCHAO, FORMAT_HYBRID, "with the constants of torchao" },
         { RECIPE_ROWWISE, QUANT_TE, FORMAT_E4M3, "fp8.rowwise with the constants of te" },
         { RECIPE_ROWWISE, QUANT_TORCHAO, FORMAT_HYBRID, "\"e4m3\" only" },
         { RECIPE_TENSORWISE, QUANT_DEEPSEEK, FORMAT_HYBRID, "constants of deepseek" },

@@ -1,0 +1,259 @@
+/* Checkpoint files: what is in them, that damage and strangers are refused, that they are whole or
+ * absent; and that the safetensors package of Python reads the same numbers. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/checkpoint.h"
+#include "model/trainer.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+static void scratch(char dir[64]) {
+    strcpy(dir, "/tmp/fp8lab-checkpoint-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+}
+
+enum { PATH_BYTES = 8192 };
+
+static void file_in(char out[PATH_BYTES], const char *dir, const char *name) {
+    assert_true(snprintf(out, PATH_BYTES, "%s/%s", dir, name) < PATH_BYTES);
+}
+
+/* A vocabulary of 96 is padded to 128 rows in memory: neither file may show it. */
+static void open_run(struct tiny_run *r, enum recipe_kind kind) {
+    tiny_run_init(r, kind, 8);
+    r->train.optimizer.state = STATE_8BIT;
+    MUST(tiny_run_open(r, E));
+}
+
+static void save_one(struct tiny_run *r, const char *dir, struct checkpoint_info *info) {
+    struct step_result s;
+    open_run(r, RECIPE_DELAYED);
+    MUST(trainer_step(r->trainer, false, &s, E));
+    MUST(checkpoint_save(r->trainer, dir, info, E));
+}
+
+static void flip_byte(const char *path, long offset, int whence) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, offset, whence), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_CUR), 0);
+    fputc(byte ^ 1, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void saved_twice_is_equal(void **state) {
+    char dir[64];
+    struct tiny_run r;
+    struct checkpoint_info first, second, verified;
+    scratch(dir);
+    save_one(&r, dir, &first);
+    assert_int_equal(first.step, 1);
+    assert_int_equal(first.cursor, 4);
+    MUST(checkpoint_save(r.trainer, dir, &second, E)); /* replaces it */
+    assert_string_equal(first.sha256, second.sha256);
+    MUST(checkpoint_verify(second.path, &verified, E));
+    assert_int_equal(verified.step, 1);
+    assert_int_equal(verified.bytes, second.bytes);
+    assert_string_equal(verified.sha256, second.sha256);
+    MUST(checkpoint_remove(second.path, E));
+    MUST(checkpoint_remove(second.path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0); /* nothing else was left */
+}
+
+static void damage_is_refused(void **state) {
+    static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
+    char dir[64], path[PATH_BYTES];
+    struct tiny_run r, fresh;
+    struct checkpoint_info info, found;
+    scratch(dir);
+    save_one(&r, dir, &info);
+    open_run(&fresh, RECIPE_DELAYED);
+    for (int i = 0; i < 2; i++) {
+        file_in(path, info.path, FILES[i]);
+        flip_byte(path, -3, SEEK_END);
+        MUST_FAIL(ERR_FORMAT, "SHA-256 is", checkpoint_load(fresh.trainer, info.path, &found, E));
+        MUST_FAIL(ERR_FORMAT, FILES[i], checkpoint_verify(info.path, &found, E));
+        flip_byte(path, -3, SEEK_END);
+        struct stat s;
+        assert_int_equal(stat(path, &s), 0);
+        assert_int_equal(truncate(path, s.st_size - 1), 0);
+        MUST_FAIL(ERR_FORMAT, "(truncated?)", checkpoint_verify(info.path, &found, E));
+        MUST(checkpoint_save(r.trainer, dir, &info, E)); /* whole again */
+    }
+    file_in(path, info.path, "checkpoint.json");
+    flip_byte(path, 0, SEEK_SET);
+    MUST_FAIL(ERR_FORMAT, "checkpoint.json", checkpoint_verify(info.path, &found, E));
+    MUST(checkpoint_save(r.trainer, dir, &info, E));
+    file_in(path, info.path, "state.safetensors");
+    assert_int_equal(unlink(path), 0);
+    MUST_FAIL(ERR_IO, "state.safetensors", checkpoint_verify(info.path, &found, E));
+    MUST(checkpoint_latest(dir, &found, E));
+    assert_int_equal(found.step, -1);
+    MUST(checkpoint_remove(info.path, E));
+    tiny_run_close(&r);
+    tiny_run_close(&fresh);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void latest_passes_over_damage(void **state) {
+    char dir[64], path[PATH_BYTES];
+    struct tiny_run r;
+    struct step_result s;
+    struct checkpoint_info info[2], found;
+    scratch(dir);
+    save_one(&r, dir, &info[0]);
+    MUST(trainer_step(r.trainer, false, &s, E));
+    MUST(checkpoint_save(r.trainer, dir, &info[1], E));
+    MUST(checkpoint_latest(dir, &found, E));
+    assert_int_equal(found.step, 2);
+    file_in(path, info[1].path, "model.safetensors");
+    flip_byte(path, 40, SEEK_SET);
+    MUST(checkpoint_latest(dir, &found, E));
+    assert_int_equal(found.step, 1);
+    assert_string_equal(found.path, info[0].path);
+    for (int i = 0; i < 2; i++) MUST(checkpoint_remove(info[i].path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+    MUST(checkpoint_latest(dir, &found, E)); /* no directory: no checkpoint */
+    assert_int_equal(found.step, -1);
+}
+
+/* What another run left is refused by the first thing that differs. */
+static void strangers_are_refused(void **state) {
+    char dir[64];
+    struct tiny_run r;
+    struct checkpoint_info info, found;
+    scratch(dir);
+    save_one(&r, dir, &info);
+    tiny_run_close(&r);
+    static const char *const WORDS[] = { "width 64, this run has 48", "seed 1234, this run has 5",
+                                         "recipe_sha256", "optimizer_state \"8bit\"" };
+    for (int i = 0; i < 4; i++) {
+        tiny_run_init(&r, i == 2 ? RECIPE_TENSORWISE : RECIPE_DELAYED, 8);
+        if (i == 0) r.model.width = 48;
+        if (i == 1) r.train.seed = 5;
+        r.train.optimizer.state = i == 3 ? STATE_F32 : STATE_8BIT;
+        MUST(tiny_run_open(&r, E));
+        MUST_FAIL(ERR_CONFIG, WORDS[i], checkpoint_load(r.trainer, info.path, &found, E));
+        tiny_run_close(&r);
+    }
+    MUST(checkpoint_remove(info.path, E));
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* A process that was killed while it wrote leaves a directory that nobody takes for a checkpoint
+ * and that the next one clears away. */
+static void unfinished_is_no_checkpoint(void **state) {
+    char dir[64], path[PATH_BYTES];
+    struct tiny_run r;
+    struct checkpoint_info info, found;
+    scratch(dir);
+    file_in(path, dir, ".unfinished");
+    assert_int_equal(mkdir(path, 0777), 0);
+    file_in(path, dir, ".unfinished/model.safetensors");
+    assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0666)), 0);
+    MUST(checkpoint_latest(dir, &found, E));
+    assert_int_equal(found.step, -1);
+    save_one(&r, dir, &info);
+    assert_int_equal(access(path, F_OK), -1);
+    MUST(checkpoint_remove(info.path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* A file size limit stands in for a full disk: the write fails half-way. */
+static void disk_full_leaves_nothing(void **state) {
+    char dir[64];
+    struct tiny_run r;
+    struct checkpoint_info info, old;
+    struct step_result s;
+    struct rlimit before, tight;
+    scratch(dir);
+    save_one(&r, dir, &old);
+    MUST(trainer_step(r.trainer, false, &s, E));
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    tight = before;
+    tight.rlim_cur = 100000;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    MUST_FAIL(ERR_IO, "File too large", checkpoint_save(r.trainer, dir, &info, E));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    MUST(checkpoint_latest(dir, &info, E));
+    assert_int_equal(info.step, 1);
+    MUST(checkpoint_remove(old.path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+    MUST_FAIL(ERR_IO, "create /proc/fp8lab",
+              (open_run(&r, RECIPE_BF16), checkpoint_save(r.trainer, "/proc/fp8lab", &info, E)));
+    tiny_run_close(&r);
+}
+
+/* ---- Python's safetensors ---- */
+
+static const char READER[] =
+    "import sys\n"
+    "from safetensors import safe_open\n"
+    "import numpy, struct, json\n"
+    "model, state = sys.argv[1] + '/model.safetensors', sys.argv[1] + '/state.safetensors'\n"
+    "with safe_open(state, 'numpy') as f:\n"
+    "    x = f.get_tensor('master:embed.weight')\n"
+    "    h = f.get_tensor('fp8.0.history')\n"
+    "with safe_open(model, 'numpy') as f:\n"
+    "    names = sorted(f.keys())\n"
+    "    shape = f.get_slice('layers.1.ffn_in.weight').get_shape()\n"
+    "print(len(names), names[0], x.dtype, x.shape[0], x.shape[1], x[5, 7].tobytes().hex(),\n"
+    "      h.shape[0], shape[0], shape[1])\n";
+
+static void python_reads_it_back(void **state) {
+    const char *venv = getenv("VENV");
+    if (!venv || !*venv || access(venv, F_OK) != 0) {
+        print_message("SKIPPED: no Python environment with safetensors (VENV is not set)\n");
+        skip();
+    }
+    char dir[64], script[PATH_BYTES], command[3 * PATH_BYTES], line[512] = "", wanted[512];
+    struct tiny_run r;
+    struct checkpoint_info info;
+    scratch(dir);
+    save_one(&r, dir, &info);
+    file_in(script, dir, "read.py");
+    FILE *f = fopen(script, "w");
+    assert_true(f && fputs(READER, f) >= 0 && fclose(f) == 0);
+    snprintf(command, sizeof command, "'%s/bin/python' '%s' '%s' 2>&1", venv, script, info.path);
+    f = popen(command, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    assert_int_equal(pclose(f), 0);
+    const struct param *p = params_find(&r.trainer->params, "embed.weight");
+    unsigned char x[4];
+    MUST(r.backend->ops->download(r.backend, LANE_COMPUTE, x,
+                                  (char *)p->master.data + 4 * (5 * 64 + 7), 4, E));
+    snprintf(wanted, sizeof wanted, "15 embed.weight float32 96 64 %02x%02x%02x%02x 1024 320 64\n",
+             x[0], x[1], x[2], x[3]);
+    assert_string_equal(line, wanted);
+    unlink(script);
+    MUST(checkpoint_remove(info.path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(saved_twice_is_equal),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(latest_passes_over_damage),
+        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(unfinished_is_no_checkpoint),
+        cmocka_unit_test(disk_full_leaves_nothing),
+        cmocka_unit_test(python_reads_it_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

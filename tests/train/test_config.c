@@ -1,0 +1,133 @@
+/* Schedules, bias corrections, parameter counts, and what a configuration may not say. */
+#include <math.h>
+
+#include "model/train.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+static void schedules_by_hand(void **state) {
+    static const struct { enum schedule_kind kind; int64_t step; double wanted; } CASE[] = {
+        /* lr 1, 100 steps, warm-up 10, final 0.1, decay 20 */
+        { SCHEDULE_COSINE, 1, 0.1 },     { SCHEDULE_COSINE, 10, 1 },
+        { SCHEDULE_COSINE, 55, 0.55 },   { SCHEDULE_COSINE, 100, 0.1 },
+        { SCHEDULE_LINEAR, 5, 0.5 },     { SCHEDULE_LINEAR, 55, 0.55 },
+        { SCHEDULE_LINEAR, 28, 0.82 },   { SCHEDULE_LINEAR, 100, 0.1 },
+        { SCHEDULE_WSD, 11, 1 },         { SCHEDULE_WSD, 80, 1 },
+        { SCHEDULE_WSD, 90, 0.55 },      { SCHEDULE_WSD, 100, 0.1 },
+        { SCHEDULE_CONSTANT, 9, 0.9 },   { SCHEDULE_CONSTANT, 100, 1 },
+        { SCHEDULE_COSINE, 150, 0.1 },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct schedule_options s = { .kind = CASE[i].kind, .warmup = 10, .decay = 20,
+                                      .final = 0.1 };
+        double found = schedule_lr(&s, 1, CASE[i].step, 100);
+        if (fabs(found - CASE[i].wanted) > 1e-12)
+            fail_msg("row %zu: %.15g, wanted %.15g", i, found, CASE[i].wanted);
+    }
+    struct schedule_options none = { .kind = SCHEDULE_COSINE };
+    assert_true(schedule_lr(&none, 2, 1, 1) <= 2); /* no warm-up, one step: no division by 0 */
+    assert_true(fabs(adamw_bias(0.9, 1) - 10) < 1e-12);
+    assert_true(fabs(adamw_bias(0.95, 3) - 1 / (1 - 0.95 * 0.95 * 0.95)) < 1e-12);
+    assert_true(adamw_bias(0, 5) == 1);
+}
+
+/* Published sizes. */
+static void parameter_counts(void **state) {
+    struct model_config gpt2 = {
+        .vocab = 50257, .seq_len = 1024, .layers = 12, .width = 768, .heads = 12, .kv_heads = 12,
+        .head_dim = 64, .ffn = 3072, .norm = NORM_LAYER, .activation = ACTIVATION_GELU,
+        .positions = POSITION_LEARNED, .norm_eps = 1e-5, .init_std = 0.02, .bias = true,
+        .tied = true,
+    };
+    assert_int_equal(model_parameter_count(&gpt2), 124439808);
+    gpt2.layers = 48;
+    gpt2.width = 1600;
+    gpt2.heads = gpt2.kv_heads = 25;
+    gpt2.ffn = 6400;
+    assert_int_equal(model_parameter_count(&gpt2), 1557611200);
+    struct model_config llama = {
+        .vocab = 128256, .seq_len = 8192, .layers = 32, .width = 4096, .heads = 32, .kv_heads = 8,
+        .head_dim = 128, .ffn = 14336, .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU,
+        .positions = POSITION_ROPE, .rope = { .theta = 500000 }, .norm_eps = 1e-5, .init_std = 0.02,
+    };
+    assert_int_equal(model_parameter_count(&llama), 8030261248);
+    /* 6 per matmul weight (all but the input embedding and norms) + 12 L HD T / 2 */
+    double weights = 8030261248.0 - 128256.0 * 4096 - 65 * 4096;
+    assert_true(model_flops_per_token(&llama) == 6 * weights + 12.0 * 32 * 4096 * 8192 / 2);
+    MUST(model_config_check(&gpt2, E));
+    MUST(model_config_check(&llama, E));
+}
+
+static void impossible_models_are_refused(void **state) {
+    struct model_config c = tiny_model();
+    c.kv_heads = 3;
+    MUST_FAIL(ERR_CONFIG, "model.heads is 4, no multiple of model.kv_heads 3",
+              model_config_check(&c, E));
+    c = tiny_model();
+    c.head_dim = 15;
+    MUST_FAIL(ERR_CONFIG, "model.head_dim is 15; it must be even", model_config_check(&c, E));
+    c = tiny_model();
+    c.vocab = 0;
+    MUST_FAIL(ERR_CONFIG, "model.vocab is 0", model_config_check(&c, E));
+    c = tiny_model();
+    c.rope.factor = 8;
+    MUST_FAIL(ERR_CONFIG, "model.rope.scaling has factor 8", model_config_check(&c, E));
+    c = tiny_model();
+    c.norm_eps = NAN;
+    MUST_FAIL(ERR_CONFIG, "model.norm_eps", model_config_check(&c, E));
+}
+
+static void impossible_runs_are_refused(void **state) {
+    struct tiny_run r;
+    struct plan plan;
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.train.micro_batch = 3;
+    MUST_FAIL(ERR_CONFIG, "a multiple of micro_batch 3",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.train.head_chunk = 17;
+    MUST_FAIL(ERR_CONFIG, "train.head_chunk is 17",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    tiny_run_init(&r, RECIPE_F32, 5);
+    r.train.grad_dtype = DTYPE_BF16;
+    MUST_FAIL(ERR_CONFIG, "f32 gradients",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.train.optimizer.beta2 = 1;
+    MUST_FAIL(ERR_CONFIG, "betas[2] is 1", trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    tiny_run_init(&r, RECIPE_F32, 5);
+    r.site[3].kind = RECIPE_BF16;
+    MUST_FAIL(ERR_CONFIG, "layer 0, ffn_out", recipe_check(&r.recipe, &r.model, E));
+}
+
+/* The memory table of a model that no test could allocate. */
+static void plans_are_free(void **state) {
+    struct tiny_run r;
+    struct plan plan;
+    tiny_run_init(&r, RECIPE_BLOCKWISE, 5);
+    r.model.width = 8192;
+    r.model.ffn = 28672;
+    r.model.heads = r.model.kv_heads = 64;
+    r.model.head_dim = 128;
+    r.model.seq_len = 8192;
+    MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    int64_t total = 0, masters = 0, wanted = 4 * model_parameter_count(&r.model);
+    for (int64_t i = 0; i < plan.row_count; i++) {
+        total += plan.row[i].bytes;
+        if (strcmp(plan.row[i].arena, "master weights") == 0) masters += plan.row[i].bytes;
+    }
+    assert_int_equal(total, plan.bytes);
+    assert_true(masters >= wanted && masters < wanted + 4 * 128 * 8192); /* padding */
+    plan_free(&plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schedules_by_hand),
+        cmocka_unit_test(parameter_counts),
+        cmocka_unit_test(impossible_models_are_refused),
+        cmocka_unit_test(impossible_runs_are_refused),
+        cmocka_unit_test(plans_are_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

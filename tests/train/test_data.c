@@ -1,0 +1,281 @@
+/* Token files: what is read, in which order, and what a damaged file is told. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "model/data.h"
+#include "tests/support/must.h"
+
+static char DIR[64]; /* of this test program only */
+
+static int make_directory(void **state) {
+    strcpy(DIR, "/tmp/fp8lab-data-XXXXXX");
+    return mkdtemp(DIR) ? 0 : -1;
+}
+
+static int remove_directory(void **state) { return rmdir(DIR); }
+
+static const char *path_of(const char *name) {
+    static char path[4][128];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/%s", DIR, name);
+    return path[next];
+}
+
+static void put(const char *name, const void *bytes, size_t n) {
+    FILE *f = fopen(path_of(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void drop(const char *name) { assert_int_equal(unlink(path_of(name)), 0); }
+
+static struct data_options options(enum data_kind kind, const char *const *path) {
+    struct data_options o = { .kind = kind, .paths = path, .path_count = 1 };
+    return o;
+}
+
+/* ---- text ---- */
+
+static void text_windows(void **state) {
+    unsigned char text[64];
+    for (int i = 0; i < 64; i++) text[i] = (unsigned char)i;
+    put("a.txt", text, 20);
+    put("empty.txt", text, 0);
+    put("b.txt", text + 20, 44);
+    const char *paths[3];
+    char copy[3][128];
+    for (int i = 0; i < 3; i++)
+        paths[i] = strcpy(copy[i], path_of(i == 0 ? "a.txt" : i == 1 ? "empty.txt" : "b.txt"));
+    struct data_options o = { .kind = DATA_TEXT, .paths = paths, .path_count = 3, .holdout = 0.25 };
+    struct data *d;
+    MUST(data_open(&d, &o, 256, 5, 1, E));
+    assert_int_equal(data_sequences(d, SPLIT_TRAIN), 9); /* 48 tokens: 9 of 5 and a last target */
+    assert_int_equal(data_sequences(d, SPLIT_EVAL), 3);  /* 16 tokens */
+    int32_t tokens[4 * 5], targets[4 * 5];
+    MUST(data_batch(d, SPLIT_EVAL, 0, 4, tokens, targets, E));
+    for (int i = 0; i < 15; i++) {
+        assert_int_equal(tokens[i], 48 + i);
+        assert_int_equal(targets[i], 49 + i);
+    }
+    for (int i = 15; i < 20; i++) assert_int_equal(targets[i], -1);
+    data_close(d);
+    drop("a.txt");
+    drop("empty.txt");
+    drop("b.txt");
+}
+
+/* Each epoch visits every sequence once, in another order, whatever the position asked for. */
+static void epochs_are_permutations(void **state) {
+    unsigned char text[201];
+    for (int i = 0; i < 201; i++) text[i] = (unsigned char)i;
+    put("t.txt", text, sizeof text);
+    const char *path = path_of("t.txt");
+    struct data_options o = options(DATA_TEXT, &path);
+    struct data *d, *other;
+    MUST(data_open(&d, &o, 256, 4, 1, E));
+    MUST(data_open(&other, &o, 256, 4, 2, E));
+    assert_int_equal(data_sequences(d, SPLIT_TRAIN), 50);
+    int32_t first[2][50], same = 0, as_in_file = 0, as_other_seed = 0;
+    for (int epoch = 0; epoch < 2; epoch++) {
+        int seen[50] = { 0 };
+        for (int i = 0; i < 50; i++) {
+            int32_t tokens[4], targets[4], others[4];
+            MUST(data_batch(d, SPLIT_TRAIN, epoch * 50 + i, 1, tokens, targets, E));
+            MUST(data_batch(other, SPLIT_TRAIN, epoch * 50 + i, 1, others, targets, E));
+            assert_int_equal(tokens[0] % 4, 0);
+            seen[tokens[0] / 4]++;
+            first[epoch][i] = tokens[0] / 4;
+            as_in_file += tokens[0] / 4 == i;
+            as_other_seed += tokens[0] == others[0];
+        }
+        for (int i = 0; i < 50; i++) assert_int_equal(seen[i], 1);
+    }
+    for (int i = 0; i < 50; i++) same += first[0][i] == first[1][i];
+    assert_true(same < 10 && as_in_file < 20 && as_other_seed < 20);
+    data_close(d);
+    data_close(other);
+    drop("t.txt");
+}
+
+static void ids_beyond_the_vocabulary(void **state) {
+    put("t.txt", "abcdefgh\xC3\xA9 abcdefgh", 19);
+    const char *path = path_of("t.txt");
+    struct data_options o = options(DATA_TEXT, &path);
+    struct data *d;
+    MUST_FAIL(ERR_FORMAT, "t.txt: token id 195 at byte 8 is beyond the vocabulary of 128",
+              data_open(&d, &o, 128, 4, 1, E));
+    MUST_FAIL(ERR_CONFIG, "do not make one sequence of 19", data_open(&d, &o, 256, 19, 1, E));
+    drop("t.txt");
+    MUST_FAIL(ERR_IO, "t.txt: No such file", data_open(&d, &o, 256, 4, 1, E));
+    path = DIR;
+    MUST_FAIL(ERR_IO, "not a regular file", data_open(&d, &o, 256, 4, 1, E));
+}
+
+/* ---- llm.c ---- */
+
+static size_t llmc_file(unsigned char *out, int32_t magic, int32_t version, int32_t count,
+                        int bytes) {
+    memset(out, 0, 1024);
+    memcpy(out, &magic, 4);
+    memcpy(out + 4, &version, 4);
+    memcpy(out + 8, &count, 4);
+    for (int32_t i = 0; i < count; i++) {
+        uint32_t id = (uint32_t)(i * 500 + (bytes == 4 ? 100000 : 0));
+        memcpy(out + 1024 + i * bytes, &id, (size_t)bytes);
+    }
+    return 1024 + (size_t)(count * bytes);
+}
+
+static void llmc_shards(void **state) {
+    static const struct { int32_t magic, version; int bytes; int32_t base; } GOOD[] = {
+        { 20240520, 1, 2, 0 }, { 20240801, 7, 4, 100000 },
+    };
+    unsigned char file[2048];
+    char copy[128];
+    const char *path = strcpy(copy, path_of("s.bin"));
+    struct data_options o = options(DATA_LLMC, &path);
+    struct data *d;
+    for (int i = 0; i < 2; i++) {
+        put("s.bin", file, llmc_file(file, GOOD[i].magic, GOOD[i].version, 9, GOOD[i].bytes));
+        MUST(data_open(&d, &o, 128256, 8, 1, E));
+        int32_t tokens[8], targets[8];
+        MUST(data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, E));
+        for (int k = 0; k < 8; k++) {
+            assert_int_equal(tokens[k], GOOD[i].base + 500 * k);
+            assert_int_equal(targets[k], GOOD[i].base + 500 * (k + 1));
+        }
+        data_close(d);
+    }
+    size_t n = llmc_file(file, 20240520, 1, 9, 2);
+    MUST_FAIL(ERR_FORMAT, "token id 100500 at byte 1028", data_open(&d, &o, 100500, 8, 1, E));
+    put("s.bin", file, n - 1);
+    MUST_FAIL(ERR_FORMAT, "1041 bytes, but byte 8 announces 9 tokens, 1042 bytes (truncated?)",
+              data_open(&d, &o, 50257, 8, 1, E));
+    put("s.bin", file, 1000);
+    MUST_FAIL(ERR_FORMAT, "header of 1024 (truncated?)", data_open(&d, &o, 50257, 8, 1, E));
+    llmc_file(file, 20240326, 1, 9, 2);
+    put("s.bin", file, n);
+    MUST_FAIL(ERR_FORMAT, "magic 20240326 at byte 0", data_open(&d, &o, 50257, 8, 1, E));
+    llmc_file(file, 20240520, 2, 9, 2);
+    put("s.bin", file, n);
+    MUST_FAIL(ERR_FORMAT, "version 2 at byte 4; 1 is known", data_open(&d, &o, 50257, 8, 1, E));
+    drop("s.bin");
+}
+
+/* ---- Megatron ---- */
+
+/* An index of sequences of 3 and 7 u16 tokens. */
+static size_t megatron_index(unsigned char *out) {
+    uint64_t head[3] = { 1, 2, 2 };
+    int32_t length[2] = { 3, 7 };
+    int64_t pointer[2] = { 0, 6 }, document[2] = { 0, 2 };
+    memcpy(out, "MMIDIDX\0\0", 9);
+    memcpy(out + 9, &head[0], 8);
+    out[17] = 8;
+    memcpy(out + 18, &head[1], 16);
+    memcpy(out + 34, length, 8);
+    memcpy(out + 42, pointer, 16);
+    memcpy(out + 58, document, 16);
+    return 74;
+}
+
+static void put_megatron(const unsigned char *index, size_t n) { put("m.idx", index, n); }
+
+static void megatron_datasets(void **state) {
+    unsigned char index[128];
+    uint16_t ids[10];
+    char copy[128];
+    size_t n = megatron_index(index);
+    for (int i = 0; i < 10; i++) ids[i] = (uint16_t)(40000 + i);
+    put("m.bin", ids, sizeof ids);
+    put_megatron(index, n);
+    const char *path = strcpy(copy, path_of("m"));
+    struct data_options o = options(DATA_MEGATRON, &path);
+    struct data *d;
+    MUST(data_open(&d, &o, 50257, 9, 1, E));
+    int32_t tokens[9], targets[9];
+    MUST(data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, E));
+    assert_int_equal(tokens[0], 40000);
+    assert_int_equal(targets[8], 40009);
+    data_close(d);
+
+    static const struct { int at; unsigned char value; const char *words; } DAMAGE[] = {
+        { 0, 'X', "m.idx: no Megatron index, wrong magic at byte 0" },
+        { 9, 2, "index version 2 at byte 9" },
+        { 17, 7, "token dtype code 7 at byte 17" },
+        { 25, 0x40, "do not hold the" },
+        { 34, 4, "sequence 1 at byte 50 points to byte 6 of" },
+        { 37, 0x80, "sequence 0 at byte 34 has length -2147483645" },
+        { 38, 8, "m.bin: 20 bytes, but" },
+        { 17, 4, "sequence 1 at byte 50 points to byte 6 of" },
+    };
+    for (size_t i = 0; i < sizeof DAMAGE / sizeof *DAMAGE; i++) {
+        megatron_index(index);
+        index[DAMAGE[i].at] = DAMAGE[i].value;
+        put_megatron(index, n);
+        MUST_FAIL(ERR_FORMAT, DAMAGE[i].words, data_open(&d, &o, 50257, 9, 1, E));
+    }
+    megatron_index(index);
+    put_megatron(index, 73);
+    MUST_FAIL(ERR_FORMAT, "(truncated?)", data_open(&d, &o, 50257, 9, 1, E));
+    put_megatron(index, 20);
+    MUST_FAIL(ERR_FORMAT, "an index has at least 34", data_open(&d, &o, 50257, 9, 1, E));
+    put_megatron(index, n);
+    MUST_FAIL(ERR_FORMAT, "token id 40007 at byte 14", data_open(&d, &o, 40007, 9, 1, E));
+    put("m.bin", ids, sizeof ids - 2);
+    MUST_FAIL(ERR_FORMAT, "(truncated?)", data_open(&d, &o, 50257, 9, 1, E));
+    drop("m.idx");
+    MUST_FAIL(ERR_IO, "m.idx: No such file", data_open(&d, &o, 50257, 9, 1, E));
+    drop("m.bin");
+}
+
+/* ---- synthetic ---- */
+
+static void synthetic_is_the_same_everywhere(void **state) {
+    struct data_options o = { .kind = DATA_SYNTHETIC, .seed = 7 };
+    struct data *d;
+    int32_t tokens[8], targets[8], eval[8];
+    /* mostly 5 x + 7 mod 96 */
+    static const int32_t EXPECTED[8] = { 91, 78, 13, 72, 79, 18, 1, 12 };
+    MUST(data_open(&d, &o, 96, 8, 1, E));
+    MUST(data_batch(d, SPLIT_TRAIN, 3, 1, tokens, targets, E));
+    MUST(data_batch(d, SPLIT_EVAL, 3, 1, eval, targets, E));
+    assert_memory_equal(tokens, EXPECTED, sizeof tokens);
+    assert_memory_not_equal(tokens, eval, sizeof tokens);
+    data_close(d);
+}
+
+static void data_has_an_identity(void **state) {
+    char first[65], second[65], third[65], copy[128];
+    struct data *d;
+    put("t.txt", "abcdefgh", 8);
+    const char *path = strcpy(copy, path_of("t.txt"));
+    struct data_options o = options(DATA_TEXT, &path);
+    MUST(data_open(&d, &o, 256, 4, 1, E));
+    MUST(data_sha256(d, first, E));
+    MUST(data_sha256(d, second, E));
+    data_close(d);
+    put("t.txt", "abcdefgi", 8);
+    MUST(data_open(&d, &o, 256, 4, 1, E));
+    MUST(data_sha256(d, third, E));
+    data_close(d);
+    assert_string_equal(first, second);
+    assert_string_not_equal(first, third);
+    drop("t.txt");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_windows),
+        cmocka_unit_test(epochs_are_permutations),
+        cmocka_unit_test(ids_beyond_the_vocabulary),
+        cmocka_unit_test(llmc_shards),
+        cmocka_unit_test(megatron_datasets),
+        cmocka_unit_test(synthetic_is_the_same_everywhere),
+        cmocka_unit_test(data_has_an_identity),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
