@@ -60,7 +60,8 @@ static enum status convert_stream(struct finish *f, const struct stream *s, stru
     TRY(path_join(columns, f->dir, s->columns, e));
     TRY(path_join(labels, f->dir, s->labels ? s->labels : "", e));
     if (path_exists(lines)) {
-        enum status st = columns_convert_file(lines, s->labels ? labels : NULL, columns, NULL, &why);
+        enum status st =
+            columns_convert_file(lines, s->labels ? labels : NULL, columns, NULL, &why);
         if (st == ERR_FORMAT) {
             json_array_append_new(f->problems, json_sprintf("%s stays text: %s", s->lines,
                                                             why.text));

@@ -151,7 +151,8 @@ static json_t *section_of(const char *name, const struct run_view *v) {
         flatten("", v->facts, flat);
         flatten("", v->libraries, flat);
     }
-    if (strcmp(name, "environment") == 0) flatten("", json_object_get(v->environment, "kept"), flat);
+    if (strcmp(name, "environment") == 0)
+        flatten("", json_object_get(v->environment, "kept"), flat);
     if (strcmp(name, "decisions") == 0) flatten("", v->decisions, flat);
     if (strcmp(name, "run") == 0) {
         static const char *const KEYS[] = { "status", "version", "smoke", "mismatch", "parent" };

@@ -245,8 +245,8 @@ static void memory_stays_flat(void **state) {
     struct run_fixture f = run_fixture_default();
     for (int i = 0; i < 2; i++) {
         scratch_directory(parent);
-        f.checkpoint_bytes = i ? INT64_C(700) << 20 : 4096;
-        f.steps = i ? 20000 : 20;
+        f.checkpoint_bytes = i ? INT64_C(300) << 20 : 4096;
+        f.steps = i ? 5000 : 20;
         run_fixture_write(parent, &f, dir);
         assert_int_equal(in_child(finish_quietly, dir, i ? &large : &small), OK);
         CHECK(tree_remove(parent, &e));
@@ -257,7 +257,8 @@ static void memory_stays_flat(void **state) {
 #ifdef __SANITIZE_ADDRESS__
     quarantine_kib = 256 * 1024; /* freed blocks that the sanitizer holds back, by default */
 #endif
-    if (growth_kib > (64 + 16) * 1024 + quarantine_kib) fail_msg("%ld KiB more for a large run", growth_kib);
+    if (growth_kib > (64 + 16) * 1024 + quarantine_kib)
+        fail_msg("%ld KiB more for a large run", growth_kib);
 }
 
 static int finish_without_room(const char *dir) {

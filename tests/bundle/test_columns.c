@@ -34,7 +34,8 @@ static struct columns *convert(const char *text, const char *labels, struct err 
 static void values_keep_their_bits(void **state) {
     struct err e = { 0 };
     struct columns *c =
-        convert("{\"step\":1,\"loss\":0.1,\"loss_bits\":\"3dcccccd\",\"best\":true,\"note\":\"a\"}\n"
+        convert("{\"step\":1,\"loss\":0.1,\"loss_bits\":\"3dcccccd\",\"best\":true,"
+                "\"note\":\"a\"}\n"
                 "{\"step\":9007199254740993,\"loss\":2,\"loss_bits\":\"ff800000\",\"best\":false,"
                 "\"note\":\"b\"}\n",
                 NULL, &e);
@@ -172,8 +173,8 @@ static void steady_windows_and_medians(void **state) {
     }
     struct err e = { 0 };
     double median = 0;
-    struct columns *c = convert("{\"t\":9}\n{\"t\":1}\n{\"t\":null}\n{\"t\":4}\n{\"t\":2.5}\n", NULL,
-                                &e);
+    struct columns *c =
+        convert("{\"t\":9}\n{\"t\":1}\n{\"t\":null}\n{\"t\":4}\n{\"t\":2.5}\n", NULL, &e);
     CHECK(window_median(c, "t", (struct window){ 1, 5 }, &median, &e));
     assert_true(median == 2.5);
     CHECK(window_median(c, "t", (struct window){ 0, 5 }, &median, &e));

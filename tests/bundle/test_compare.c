@@ -125,8 +125,9 @@ static void differences_and_factors_are_named(void **state) {
     two[1].seed = 2;
     two[1].steps = 30;
     compare(&s, two, 2);
-    assert_string_equal(json_text(s.c.report, "verdict", ""),
-                        "many factors (3): recipe, seed, train.steps: no single cause can be named");
+    assert_string_equal(
+        json_text(s.c.report, "verdict", ""),
+        "many factors (3): recipe, seed, train.steps: no single cause can be named");
     finish(&s);
 }
 

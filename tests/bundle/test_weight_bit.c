@@ -50,7 +50,8 @@ static void write_step(FILE *train, FILE *trace, struct trainer *t) {
     CHECK(trainer_trace(t, prints, &e));
     memcpy(&loss, &r.loss, 4);
     memcpy(&norm, &r.grad_norm, 4);
-    fprintf(train, "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"grad_norm_bits\":\"%08x\"}\n",
+    fprintf(train,
+            "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"grad_norm_bits\":\"%08x\"}\n",
             (long long)r.step, r.loss, loss, norm);
     fprintf(trace, "{\"step\":%lld,\"fingerprints\":[", (long long)r.step);
     for (int64_t i = 0; i < count; i++)
@@ -78,7 +79,7 @@ static void train_into(const char *dir, const struct flip *flip) {
     struct backend *b = NULL;
     struct data *data = NULL;
     struct trainer *t = NULL;
-    CHECK(cpu_backend_open(&b, 0, &e));
+    CHECK(cpu_backend_open(&b, 1, &e));
     CHECK(b->ops->comm.init(b, 0, 1, NULL, 0, &e));
     CHECK(data_open(&data, &data_options, model.vocab, model.seq_len, train.seed, &e));
     CHECK(trainer_create(&t, b, &model, &recipe, &train, data, &e));

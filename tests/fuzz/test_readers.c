@@ -87,7 +87,7 @@ static int set_up(void **state) {
     run_fixture_write(s->parent, &f, dir);
     s->lines = read_sample(dir, "data/metrics/train.jsonl");
     CHECK(bundle_finish(dir, &KEEP, &result, &e));
-    /* An uncompressed one too: damage then reaches tar and what is in it, not only zstd's checks. */
+    /* An uncompressed one too: damage then reaches tar and its files, not only zstd's checks. */
     snprintf(command, sizeof command,
              "cd %s && tar -cf plain.tar %s/bag* %s/*manifest-sha256.txt %s/data", s->parent, f.id,
              f.id, f.id);
