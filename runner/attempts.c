@@ -199,6 +199,7 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     run_time_now(ended);
     json_t *run = a->dir->run;
     int64_t saved = 0;
+    TRY(run_dir_tidy(a->dir, e));
     TRY(checkpoint_step(a->dir, &saved, e));
     bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||

@@ -47,6 +47,7 @@ static int64_t last_recorded_step(const struct run_dir *dir) {
 static enum status mark_killed(struct run_dir *dir, struct err *e) {
     char ended[32], checkpoints[PATH_CAP], text[200];
     struct checkpoint_info info = { .step = -1 };
+    TRY(run_dir_tidy(dir, e));
     TRY(path_join(checkpoints, dir->path, "data/checkpoints", e));
     if (path_is_directory(checkpoints)) TRY(checkpoint_latest(checkpoints, &info, e));
     int64_t saved = info.step > 0 ? info.step : 0;

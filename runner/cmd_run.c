@@ -56,10 +56,13 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
         bool said = i > 0 && json_equal(row->mismatch, c->rows[i - 1].mismatch);
         if (!row->mismatch || said) continue;
         char *text = hardware_mismatch_text(run->config_json, row->mismatch);
-        cli_warn(c->cli, "%s: this machine is not the one that the experiment asks for\n%s%s",
-                 run->name, text ? text : "",
-                 anywhere ? "running anyway (--anywhere); the bundle records it"
-                          : "--anywhere runs it regardless and records the mismatch");
+        if (anywhere)
+            cli_note(c->cli, "%s: not the machine that the experiment asks for; run anyway "
+                     "(--anywhere), and recorded\n%s", run->name, text ? text : "");
+        else
+            cli_warn(c->cli, "%s: this machine is not the one that the experiment asks for\n%s"
+                     "--anywhere runs it regardless and records the mismatch", run->name,
+                     text ? text : "");
         free(text);
         *matches = *matches && anywhere;
     }
@@ -298,13 +301,12 @@ static int run_script(struct command *c) {
     if (st == OK) st = match_hardware(c, &matches, &e);
     if (st == OK && matches) st = check_memory(c, &matches, &e);
     if (st == OK && !matches) return EXIT_HARDWARE;
-    if (st == OK) st = hash_inputs(c, &e);
-    if (st == OK) st = find_earlier(c, &e);
-    if (st != OK) {
-        /* Data that is not what its format says is the user's to mend, not a bundle that lies. */
-        int code = cli_fail(c->cli, &e);
-        return code == EXIT_VERIFY ? EXIT_USAGE : code;
+    if (st == OK && hash_inputs(c, &e) != OK) {
+        (void)cli_fail(c->cli, &e); /* data that is missing or malformed is the user's to mend */
+        return EXIT_USAGE;
     }
+    if (st == OK) st = find_earlier(c, &e);
+    if (st != OK) return cli_fail(c->cli, &e);
     int code = run_rows(c, &e, &st);
     if (st != OK) return cli_fail(c->cli, &e);
     return finish(c, code);

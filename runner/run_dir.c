@@ -82,6 +82,17 @@ bool run_dir_alive(const char *path) {
     return held;
 }
 
+enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
+    static const char *const HALF_MADE[] = { "data/checkpoints/.unfinished",
+                                             "data/checkpoints/.replaced" };
+    char path[PATH_CAP];
+    for (size_t i = 0; i < sizeof HALF_MADE / sizeof *HALF_MADE; i++) {
+        TRY(path_join(path, dir->path, HALF_MADE[i], e));
+        TRY(tree_remove(path, e));
+    }
+    return OK;
+}
+
 void run_dir_close(struct run_dir *dir) {
     char path[PATH_CAP];
     if (dir->lock_fd >= 0) {

@@ -34,6 +34,9 @@ NODISCARD enum status run_dir_save(struct run_dir *dir, struct err *e);
 NODISCARD enum status run_dir_put(const struct run_dir *dir, const char *file, const json_t *value,
                                   struct err *e);
 
+/* Removes what a worker that was killed left half made: a checkpoint that has no name yet. */
+NODISCARD enum status run_dir_tidy(const struct run_dir *dir, struct err *e);
+
 /* Removes the lock file and lets go. Safe to call twice, and on a zeroed struct with lock_fd -1. */
 void run_dir_close(struct run_dir *dir);
 

@@ -1,0 +1,29 @@
+#!/bin/bash
+# Experiments for machines that are not here can be rehearsed: each trains, evaluates, saves, stops,
+# resumes, and is bundled as a rehearsal on another machine.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+failed=0
+experiments="gpt2_optimised gb10_gpt2 gh200_llama31_8b llama3_small_1gpu h200_recipes"
+[ "${CONFIG:-release}" = asan ] && experiments=h200_blockwise
+for name in $experiments; do
+    runs=$TEST_TMP/$name
+    if ! "$FP8LAB" run --smoke --anywhere --again -q --runs "$runs" "experiments/$name.lua" \
+        >"$TEST_TMP/out" 2>"$TEST_TMP/log"; then
+        echo "FAILED: $name"
+        tail -5 "$TEST_TMP/log"
+        failed=1
+        continue
+    fi
+    "$FP8LAB" list --json "$runs" | python3 -c '
+import json, sys
+for row in json.load(sys.stdin)["runs"]:
+    run, summary = row["run"], row["summary"]
+    good = (run["smoke"] and run["status"] == "done" and len(run["attempts"]) == 2 and run["mismatch"]
+            and run["attempts"][1]["from_step"] > 0 and summary["eval_loss_final"] is not None)
+    if not good:
+        sys.exit("FAILED: %s: %s" % (run["name"], run))' || failed=1
+done
+[ $failed = 0 ] && echo "rehearsed: $experiments"
+exit $failed
