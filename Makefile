@@ -6,7 +6,7 @@ Q      ?= @
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
-        -Wno-unused-parameter
+        -Wno-unused-parameter $(WERROR)
 # No fast-math anywhere, and no contraction: the reference's bits rest on it
 # (kernels/cpu/README.md).
 BASE_FLAGS := -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off -fno-strict-aliasing -g $(WARN)

@@ -40,7 +40,9 @@ run_one() {
         # handle_*: the sanitizer reports a crash itself, where cmocka would only say that it was
         # one. Use after return stays off: gcc 12 places 64-byte vectors of its replaced stack
         # frames at 32-byte addresses, where aligned AVX-512 loads fault.
-        export ASAN_OPTIONS=detect_stack_use_after_return=0:handle_segv=2:handle_abort=2
+        ASAN_OPTIONS=detect_stack_use_after_return=0:handle_segv=2:handle_abort=2
+        # A request for more memory than there is fails, as without the sanitizer.
+        export ASAN_OPTIONS=$ASAN_OPTIONS:allocator_may_return_null=1
         export UBSAN_OPTIONS=print_stacktrace=1
         export OMP_NUM_THREADS=2
     fi
