@@ -98,6 +98,8 @@ fi
 
 VENV=
 [ ! -x build/venv/bin/python ] || VENV=$root/build/venv
+# Two programs share the machine: a thread that waits must not spin while another has work.
+export OMP_WAIT_POLICY=passive
 export VENV JOBS TEST_TIMEOUT
 for config in release debug asan; do
     rm -rf "build/$config/test-log"
