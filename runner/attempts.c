@@ -18,7 +18,6 @@ enum { STOP_GRACE_S = 120, NUMBER_TEXT = 24 };
 struct attempts {
     const struct run_settings *settings;
     struct run_dir *dir;
-    const json_t *resolved; /* borrowed */
     struct run_options run;
     struct environment environment;
     struct progress progress;
@@ -226,7 +225,7 @@ static enum status all_attempts(struct attempts *a, struct attempt *last, struct
 
 enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
                          const json_t *resolved, struct attempt *last, struct err *e) {
-    struct attempts a = { .settings = settings, .dir = dir, .resolved = resolved,
+    struct attempts a = { .settings = settings, .dir = dir,
                           .retries_left = settings->retries };
     TRY(options_read(resolved, &a.run, e));
     enum status st = environment_make(json_object_get(resolved, "env"), &a.environment, e);

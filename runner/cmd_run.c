@@ -198,16 +198,15 @@ static void print_json(const struct command *c) {
     json_decref(object);
 }
 
-static void print_next(const struct command *c, int code) {
+static void print_next(const struct command *c) {
     const struct run_outcome *last = NULL;
     for (int64_t i = 0; i < c->resolution.run_count; i++)
         if (c->rows[i].ended) last = &c->rows[i].outcome;
     if (!last) return;
-    if (code > EXIT_SIGNAL) cli_next(c->cli, "fp8lab run --resume %s", last->id);
-    else if (!strcmp(last->status, "done")) cli_next(c->cli, "fp8lab show %s", last->bundle);
-    else if (path_is_directory(last->bundle)) cli_next(c->cli, "fp8lab close %s", last->bundle);
-    else if (!strcmp(last->status, "time_limit"))
-        cli_next(c->cli, "fp8lab run --resume %s", last->id);
+    if (last->resumable && strcmp(last->status, "failed") != 0)
+        cli_next(c->cli, "fp8lab run --resume %s", last->bundle);
+    else if (path_is_directory(last->bundle))
+        cli_next(c->cli, "fp8lab close %s", last->bundle);
     else cli_next(c->cli, "fp8lab show %s", last->bundle);
 }
 
@@ -233,7 +232,7 @@ static int finish(const struct command *c, int code) {
     }
     bool stopped = code > EXIT_SIGNAL || code == EXIT_SYSTEM;
     if (c->resolution.suite && c->ended > 1 && !stopped) compare_rows(c);
-    else print_next(c, code);
+    else print_next(c);
     return code;
 }
 

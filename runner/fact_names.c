@@ -6,7 +6,7 @@
 
 /* gpu.* describe every GPU where all are alike; see gpu.mixed. */
 const struct fact_name FACT_NAMES[] = {
-    { "gpu.count", FACT_NUMBER, "NVIDIA GPUs the driver shows" },
+    { "gpu.count", FACT_NUMBER, "NVIDIA GPUs, as far as CUDA_VISIBLE_DEVICES shows them" },
     { "gpu.product_name", FACT_STRING, "the driver's exact product string" },
     { "gpu.family", FACT_STRING, "turing, ampere, ada, hopper, blackwell" },
     { "gpu.cc", FACT_VERSION, "CUDA compute capability" },

@@ -255,6 +255,7 @@ enum status facts_gather(json_t **out, char *problem, size_t problem_size, struc
         goto done;
     }
     nvml_read(report);
+    nvml_keep_visible(report, getenv("CUDA_VISIBLE_DEVICES"));
     if (problem) snprintf(problem, problem_size, "%s", report->problem);
     st = facts_put_gpus(facts, report, e);
     if (st == OK) st = fill_unknown(facts, e);

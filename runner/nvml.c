@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* From the public NVML API reference; only what is asked here. Numbers are the API's. */
@@ -20,6 +21,7 @@ struct nvml_calls {
     int (*count)(unsigned *);
     int (*handle)(unsigned, nvml_device *);
     int (*name)(nvml_device, char *, unsigned);
+    int (*uuid)(nvml_device, char *, unsigned);
     int (*capability)(nvml_device, int *, int *);
     int (*memory)(nvml_device, struct nvml_memory *);
     int (*link_state)(nvml_device, unsigned, int *);
@@ -47,6 +49,7 @@ static void find_all(void *lib, struct nvml_calls *c) {
     find(lib, "nvmlDeviceGetCount_v2", &c->count);
     find(lib, "nvmlDeviceGetHandleByIndex_v2", &c->handle);
     find(lib, "nvmlDeviceGetName", &c->name);
+    find(lib, "nvmlDeviceGetUUID", &c->uuid);
     find(lib, "nvmlDeviceGetCudaComputeCapability", &c->capability);
     find(lib, "nvmlDeviceGetMemoryInfo", &c->memory);
     find(lib, "nvmlDeviceGetNvLinkState", &c->link_state);
@@ -88,6 +91,7 @@ static void read_gpu(const struct nvml_calls *c, nvml_device device, struct nvml
     *out = (struct nvml_gpu){ .memory_bytes = NVML_UNKNOWN, .ecc = NVML_UNKNOWN,
                               .mig = NVML_UNKNOWN, .power_limit_mw = NVML_UNKNOWN };
     if (c->name) (void)c->name(device, out->name, sizeof out->name);
+    if (c->uuid) (void)c->uuid(device, out->uuid, sizeof out->uuid);
     int major = 0, minor = 0, now = 0, pending = 0;
     if (c->capability && c->capability(device, &major, &minor) == NVML_SUCCESS) {
         out->cc_major = major;
@@ -122,6 +126,36 @@ static void read_system(const struct nvml_calls *c, struct nvml_report *out) {
         nvml_device device = NULL;
         if (c->handle(i, &device) == NVML_SUCCESS) read_gpu(c, device, &out->gpus[out->count++]);
     }
+}
+
+/* The GPU that one entry of CUDA_VISIBLE_DEVICES names, or NULL. */
+static const struct nvml_gpu *named_gpu(const struct nvml_report *all, const char *entry,
+                                        size_t n) {
+    char text[96], *end;
+    if (n == 0 || n >= sizeof text) return NULL;
+    memcpy(text, entry, n);
+    text[n] = '\0';
+    long index = strtol(text, &end, 10);
+    if (!*end) return index >= 0 && index < all->count ? &all->gpus[index] : NULL;
+    for (int64_t i = 0; i < all->count; i++)
+        if (!strncmp(all->gpus[i].uuid, text, n)) return &all->gpus[i];
+    return NULL;
+}
+
+void nvml_keep_visible(struct nvml_report *report, const char *visible) {
+    if (!visible) return;
+    struct nvml_gpu kept[NVML_GPUS_MAX];
+    int64_t count = 0;
+    while (count < NVML_GPUS_MAX) {
+        size_t n = strcspn(visible, ",");
+        const struct nvml_gpu *gpu = named_gpu(report, visible, n);
+        if (!gpu) break;
+        kept[count++] = *gpu;
+        if (!visible[n]) break;
+        visible += n + 1;
+    }
+    memcpy(report->gpus, kept, (size_t)count * sizeof *kept);
+    report->count = count;
 }
 
 void nvml_read(struct nvml_report *out) {

@@ -10,6 +10,7 @@ enum { NVML_UNKNOWN = -1, NVML_GPUS_MAX = 64 };
 
 struct nvml_gpu {
     char name[96]; /* exact product string */
+    char uuid[96]; /* "GPU-25b4..." */
     int64_t cc_major, cc_minor;
     int64_t memory_bytes;
     int64_t nvlink, ecc, mig; /* 0, 1 or NVML_UNKNOWN */
@@ -24,6 +25,11 @@ struct nvml_report {
     struct nvml_gpu gpus[NVML_GPUS_MAX];
     char problem[256]; /* the library is there but does not work: why; else "" */
 };
+
+/* Keeps the GPUs that a CUDA program would see under CUDA_VISIBLE_DEVICES = `visible` (indices or
+ * beginnings of UUIDs, separated by commas; as CUDA does, the first entry that names none ends the
+ * list). NULL: not set, nothing changes. Indices count as the driver does, by PCI address. */
+void nvml_keep_visible(struct nvml_report *report, const char *visible);
 
 /* Asks once, takes some milliseconds, leaves nothing open. Cannot fail: see `problem`. */
 void nvml_read(struct nvml_report *out);

@@ -98,14 +98,16 @@ static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
     snprintf(out->status, sizeof out->status, "%s", json_text(dir->run, "status", "?"));
     snprintf(out->bundle, sizeof out->bundle, "%s", dir->path);
     out->exit_code = (int)json_integer_value(json_object_get(dir->run, "exit_code"));
+    out->resumable = strcmp(out->status, "done") != 0 &&
+                     json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
 }
 
 static void say_end(const struct run_settings *s, const struct run_dir *dir) {
     const json_t *error = json_object_get(dir->run, "error");
-    const char *where = json_text(error, "where", ""), *status = json_text(dir->run, "status", "?");
+    const char *status = json_text(dir->run, "status", "?");
     if (json_is_object(error))
-        cli_warn(s->cli, "%s: %s: %s%s%s", json_text(dir->run, "name", "run"), status, where,
-                 *where ? ": " : "", json_text(error, "text", ""));
+        cli_warn(s->cli, "%s: %s: %s", json_text(dir->run, "name", "run"), status,
+                 json_text(error, "text", ""));
     run_log(dir, "run ended: %s", status);
 }
 
@@ -114,11 +116,9 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
                        struct run_outcome *out) {
     struct err e = { 0 };
     struct bundle_result result;
-    bool done = !strcmp(out->status, "done");
-    bool resumable = json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
     struct bundle_options options = {
         .checkpoints = bundle_policy(json_text(resolved, "archive", NULL), out->status),
-        .keep_directory = s->keep_directory || (!done && resumable),
+        .keep_directory = s->keep_directory || out->resumable,
         .threads = 1,
     };
     if (bundle_finish(dir->path, &options, &result, &e) == OK) {
@@ -158,6 +158,8 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     if (st == OK) st = write_experiment(s, &dir, request, e);
     if (st == OK) st = write_origin(s, &dir, e);
     if (st != OK) {
+        struct err ignored; /* the first error is the one to tell; the directory says nothing yet */
+        if (tree_remove(dir.path, &ignored) != OK) cli_warn(s->cli, "%s", ignored.text);
         run_dir_close(&dir);
         return st;
     }

@@ -33,6 +33,7 @@ struct run_outcome {
     char id[160], status[16]; /* as in run.json */
     char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
     int exit_code;
+    bool resumable;           /* not done, and a checkpoint is there to go on from */
 };
 
 /* Runs it. Whatever happens to the run is an outcome, and told to the user; an error is only what

@@ -73,6 +73,24 @@ static void a_machine_without_a_gpu_says_zero(void **state) {
     json_decref(facts);
 }
 
+static void visible_devices_are_counted_as_cuda_does(void **state) {
+    static const struct { const char *visible; int64_t count, first; } CASES[] = {
+        { NULL, 4, 0 },     { "", 0, -1 },           { "2", 1, 2 },         { "3,1", 2, 3 },
+        { "1,9,2", 1, 1 },  { "-1", 0, -1 },         { "GPU-b", 1, 1 },     { "GPU-c,GPU-d", 2, 2 },
+        { "GPU-x,0", 0, -1 }, { "0,none", 1, 0 },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct nvml_report report = { .count = 4 };
+        for (int64_t g = 0; g < 4; g++) {
+            report.gpus[g] = h200();
+            snprintf(report.gpus[g].uuid, sizeof report.gpus[g].uuid, "GPU-%c123", (int)('a' + g));
+        }
+        nvml_keep_visible(&report, CASES[i].visible);
+        assert_int_equal(report.count, CASES[i].count);
+        if (report.count) assert_int_equal(report.gpus[0].uuid[4], 'a' + CASES[i].first);
+    }
+}
+
 static void families_by_capability(void **state) {
     static const struct { int64_t major, minor; const char *family; } CASES[] = {
         { 7, 0, "volta" },   { 7, 5, "turing" },     { 8, 0, "ampere" },     { 8, 6, "ampere" },
@@ -140,6 +158,7 @@ int main(void) {
         cmocka_unit_test(gb10_shares_the_systems_memory),
         cmocka_unit_test(mixed_gpus_equal_no_single_product),
         cmocka_unit_test(a_machine_without_a_gpu_says_zero),
+        cmocka_unit_test(visible_devices_are_counted_as_cuda_does),
         cmocka_unit_test(families_by_capability),
         cmocka_unit_test(this_machine_has_every_fact_by_name),
         cmocka_unit_test(fact_files_load),
