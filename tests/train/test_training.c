@@ -86,6 +86,8 @@ static void init_variant(struct tiny_run *r, const struct variant *v, int64_t st
 
 /* ---- learning ---- */
 
+enum { OVERFIT_STEPS = 36 };
+
 static void one_batch_overfits(void **state) {
     char path[] = "/tmp/fp8lab-overfit-XXXXXX";
     int fd = mkstemp(path);
@@ -98,14 +100,15 @@ static void one_batch_overfits(void **state) {
     const char *paths[] = { path };
     for (int i = 0; i < VARIANT_COUNT; i++) {
         struct tiny_run r;
-        init_variant(&r, &VARIANTS[i], 60);
+        init_variant(&r, &VARIANTS[i], OVERFIT_STEPS);
         struct data_options text = { .kind = DATA_TEXT, .paths = paths, .path_count = 1 };
         r.data_options = text;
         r.train.optimizer.lr = 1e-2;
         MUST(tiny_run_open(&r, E));
         struct step_result first, s;
         MUST(trainer_step(r.trainer, false, &first, E));
-        while (trainer_step_count(r.trainer) < 60) MUST(trainer_step(r.trainer, false, &s, E));
+        while (trainer_step_count(r.trainer) < OVERFIT_STEPS)
+            MUST(trainer_step(r.trainer, false, &s, E));
         print_message("%-34s loss %.3f -> %.4f\n", VARIANTS[i].name, (double)first.loss,
                       (double)s.loss);
         assert_true(first.loss > 4.0f && s.loss < 0.5f);
