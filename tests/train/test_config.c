@@ -1,7 +1,7 @@
 /* Schedules, bias corrections, parameter counts, and what a configuration may not say. */
 #include <math.h>
 
-#include "model/train.h"
+#include "model/trainer.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
@@ -121,6 +121,33 @@ static void plans_are_free(void **state) {
     plan_free(&plan);
 }
 
+/* Llama 3.1's table against its published formula in libm: wavelengths below 8192/4 tokens are kept,
+ * those above 8192 are 8 times longer, in between interpolated. */
+static void rope_table_of_llama_31(void **state) {
+    enum { T = 32, D = 16 };
+    struct tiny_run r;
+    float table[T * D];
+    int kept = 0, stretched = 0, between = 0;
+    tiny_run_init(&r, RECIPE_F32, 1);
+    r.model.rope = (struct rope_config){ 500000, 8, 1, 4, 8192 };
+    MUST(tiny_run_open(&r, E));
+    MUST(r.backend->ops->download(r.backend, LANE_COMPUTE, table,
+                                  r.trainer->transformer.rope.data, sizeof table, E));
+    for (int i = 0; i < D / 2; i++) {
+        double f = pow(500000, -2.0 * i / D), wavelength = 2 * acos(-1) / f, scaled = f / 8;
+        double smooth = (8192 / wavelength - 1) / 3;
+        if (wavelength < 2048) kept++, scaled = f;
+        else if (wavelength <= 8192) between++, scaled = (1 - smooth) * f / 8 + smooth * f;
+        else stretched++;
+        for (int t = 0; t < T; t++) {
+            assert_float_equal(table[t * D + i], cos(t * scaled), 1e-6);
+            assert_float_equal(table[t * D + D / 2 + i], sin(t * scaled), 1e-6);
+        }
+    }
+    assert_true(kept > 0 && stretched > 0 && between > 0);
+    tiny_run_close(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_by_hand),
@@ -128,6 +155,7 @@ int main(void) {
         cmocka_unit_test(impossible_models_are_refused),
         cmocka_unit_test(impossible_runs_are_refused),
         cmocka_unit_test(plans_are_free),
+        cmocka_unit_test(rope_table_of_llama_31),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,6 +223,83 @@ static void every_gemm_runs_in_its_format(void **state) {
     }
 }
 
+/* ---- gradients ---- */
+
+/* The third step's gradient of one parameter, with a learning rate of 0, so that every run has the same
+ * weights and delayed scales have been found. In f32; owned by the caller. */
+static float *gradient_of(struct tiny_run *r, const char *name, int64_t *count) {
+    const struct param *p = params_find(&r->trainer->params, "%s", name);
+    *count = param_count(p);
+    float *g = malloc((size_t)*count * sizeof *g);
+    assert_non_null(g);
+    MUST(r->backend->ops->download(r->backend, LANE_COMPUTE, g, p->grad.data, 4 * *count, E));
+    return g;
+}
+
+static void open_at_rest(struct tiny_run *r, const struct recipe_options *o, bool fp8_head) {
+    struct step_result s;
+    tiny_run_init(r, o->kind, 5);
+    tiny_run_recipe(r, o);
+    if (fp8_head) r->recipe.head = *o;
+    r->model.init_std = 0.1;
+    r->model.width = 160; /* a second, short block of 128 */
+    r->model.bias = true;
+    r->train.head_chunk = 48;
+    r->train.optimizer.lr = 0;
+    MUST(tiny_run_open(r, E));
+    for (int i = 0; i < 3; i++) MUST(trainer_step(r->trainer, false, &s, E));
+}
+
+/* Every gradient points and is as long as in f32, up to the format's precision. AdamW does not notice a
+ * wrong scale, so learning proves nothing about it. */
+static void gradients_have_direction_and_length(void **state) {
+    static const struct { const char *name; enum recipe_kind kind;
+                          bool wgrad_bf16, param_gather, weight_2d, fp8_head;
+                          double error_max; } CASE[] = {
+        /* relative RMS difference; measured: BF16 0.02, FP8 0.27 to 0.30 (behind the softmax) */
+        { "bf16", RECIPE_BF16, false, false, false, false, 0.04 },
+        { "delayed", RECIPE_DELAYED, false, false, false, true, 0.4 },
+        { "param gather", RECIPE_DELAYED, false, true, false, false, 0.4 },
+        { "tensorwise", RECIPE_TENSORWISE, false, false, false, true, 0.4 },
+        { "rowwise", RECIPE_ROWWISE, false, false, false, true, 0.4 },
+        { "rowwise, wgrad in bf16", RECIPE_ROWWISE, true, false, false, true, 0.4 },
+        { "blockwise", RECIPE_BLOCKWISE, false, false, false, true, 0.4 },
+        { "mxfp8", RECIPE_MXFP8, false, false, false, true, 0.4 },
+        { "mxfp8, 2-D weights", RECIPE_MXFP8, false, false, true, true, 0.4 },
+    };
+    struct tiny_run reference;
+    struct recipe_options f32 = tiny_recipe_options(RECIPE_F32);
+    open_at_rest(&reference, &f32, false);
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct tiny_run r;
+        struct recipe_options o = tiny_recipe_options(CASE[i].kind);
+        o.wgrad_bf16 = CASE[i].wgrad_bf16;
+        o.param_gather = CASE[i].param_gather;
+        o.weight_2d = CASE[i].weight_2d;
+        open_at_rest(&r, &o, CASE[i].fp8_head);
+        double worst = 0;
+        const char *where = "";
+        for (int k = 0; k < r.trainer->params.count; k++) {
+            const char *name = r.trainer->params.param[k].name;
+            int64_t n;
+            float *a = gradient_of(&reference, name, &n), *b = gradient_of(&r, name, &n);
+            double difference = 0, size = 0;
+            for (int64_t j = 0; j < n; j++) {
+                difference += ((double)a[j] - b[j]) * ((double)a[j] - b[j]);
+                size += (double)a[j] * a[j];
+            }
+            double error = sqrt(difference / size);
+            if (error > worst) { worst = error; where = name; }
+            free(a);
+            free(b);
+        }
+        print_message("%-24s at most %.3f (%s)\n", CASE[i].name, worst, where);
+        assert_true(worst < CASE[i].error_max);
+        tiny_run_close(&r);
+    }
+    tiny_run_close(&reference);
+}
+
 /* ---- values that are not finite ---- */
 
 static void poke(struct tiny_run *r, const struct tensor *x, int64_t element, float value) {
@@ -361,6 +438,7 @@ int main(void) {
         cmocka_unit_test(first_and_last_in_bf16),
         cmocka_unit_test(saturation_is_counted),
         cmocka_unit_test(every_gemm_runs_in_its_format),
+        cmocka_unit_test(gradients_have_direction_and_length),
         cmocka_unit_test(nan_in_a_weight_is_named),
         cmocka_unit_test(nan_in_an_activation_is_named),
         cmocka_unit_test(nan_in_a_gradient_is_named),
