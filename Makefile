@@ -96,10 +96,65 @@ VECTORISED := adamw attention attention_bwd attention_pack embedding fill finger
               quantise reduce rmsnorm sink swiglu
 $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
 
+# ---- the CUDA backend ------------------------------------------------------------------------------
+# A plugin, built where nvcc is; without it everything else is as it was. ARCHS: machine code for which
+# devices, "all" for every one that is supported. No contraction, as for the reference: the operators
+# that promise the reference's bits are written in its expressions, the others call fma themselves.
+NVCC  ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+ARCHS ?= sm_90a
+CUDA_ARCHS := $(if $(filter all,$(ARCHS)),sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a,$(ARCHS))
+CUDA_HOME  := $(patsubst %/bin/,%,$(dir $(NVCC)))
+PLUGIN     := $(BUILD)/libfp8lab_cuda.so
+CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
+CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
+              $(addprefix $(BUILD)/plugin/kernels/,base.o dtype.o)
+NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) -Werror all-warnings \
+    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function \
+    $(foreach a,$(CUDA_ARCHS),-gencode arch=$(a:sm_%=compute_%),code=$(a))
+
+$(BUILD)/kernels/cuda/%.o: kernels/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/kernels/cuda/cuda_backend.o: $(GEN)/interface_hash.h
+
+$(BUILD)/plugin/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC    $< (for the plugin)"
+	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+# cudart is linked in, its symbols kept inside; cuBLASLt is looked for where CUDA was, then as usual.
+$(PLUGIN): $(CUDA_OBJ)
+	@echo "  LINK  $@"
+	$(Q)$(NVCC) -shared -cudart static -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt \
+	    -Xlinker --exclude-libs,ALL,-rpath,'$$ORIGIN/../lib:$(CUDA_HOME)/lib64'
+
+ifneq ($(NVCC),)
+all: $(PLUGIN)
+else
+all: no-plugin
+endif
+.PHONY: no-plugin
+no-plugin:
+	@echo "  skipped: libfp8lab_cuda.so, since there is no nvcc (--backend cpu does not need it)"
+
+# Operator by operator against the CPU backend, on a machine with a GPU; see tests/gpu/run.sh.
+GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c))
+$(GPU_TEST_BIN): %: %.o $(BUILD)/tests/gpu/pair.o $(ROOMS)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
+.PHONY: test-gpu-build
+test-gpu-build: $(PLUGIN) $(GPU_TEST_BIN)
+	@cp -f $(PLUGIN) $(BUILD)/tests/gpu/
+.PHONY: test-gpu
+test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc and a GPU
+	+@$(AGAIN) test-gpu-build
+	@tests/gpu/run.sh $(BUILD)/tests/gpu
+
 # ---- tests ---------------------------------------------------------------------------------------
 # One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
-TEST_SRC  := $(wildcard tests/*/test_*.c)
-TEST_SH   := $(filter-out tests/support/%,$(sort $(wildcard tests/*/*.sh)))
+TEST_SRC  := $(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c))
+TEST_SH   := $(filter-out tests/support/% tests/gpu/%,$(sort $(wildcard tests/*/*.sh)))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 # What these say does not depend on how the program was compiled.

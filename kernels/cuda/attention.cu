@@ -1,0 +1,219 @@
+/* Causal attention with grouped key/value heads, forward: an online softmax over key tiles, as in
+ * FlashAttention-2 (arXiv:2307.08691), on mma.sync, so that every device from sm_80 on runs it.
+ *
+ * A block takes 128 query rows of one head, each of its four warps 32; keys come 64 at a time, the
+ * next tile on its way while this one is multiplied. Probabilities are rounded to BF16 before they meet
+ * V, which the reference does not do: the stated distance of the tests. Bound by the tensor cores. */
+#include "kernels/cuda/attention.cuh"
+
+enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
+       KEY_TILES = KEY_ROWS / 8 };
+
+struct forward {
+    struct attention a;
+    bf16_bits *o; /* [B*T, H*D] */
+    float *lse;   /* [B,H,T] */
+    uint32_t *amax;
+};
+
+/* Running maximum and sum of the rows a thread meets: g and g + 8 of each tile. */
+template <int D> struct row_state {
+    float out[M_TILES][D / 8][4];
+    float max[M_TILES][2], sum[M_TILES][2];
+};
+
+/* Maximum and sum over the four lanes that share a row. */
+__device__ static float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
+}
+__device__ static float quad_sum(float x) {
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+    return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
+}
+
+/* Keys behind the query are masked. first_row: of the warp; first_key: of the tile. */
+__device__ static void mask_tile(float (&s)[M_TILES][KEY_TILES][4], int64_t first_row,
+                                 int64_t first_key) {
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < KEY_TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int64_t row = first_row + m * 16 + lane / 4 + i / 2 * 8;
+                int64_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
+                if (key > row) s[m][n][i] = -INFINITY;
+            }
+}
+
+/* Scores to probabilities under the new maximum; what was summed so far is rescaled to it. */
+template <int D>
+__device__ static void softmax_tile(float (&s)[M_TILES][KEY_TILES][4], struct row_state<D> &r,
+                                    float scale_log2) {
+#pragma unroll
+    for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float top = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < KEY_TILES; n++)
+                top = fmaxf(top, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+            top = fmaxf(r.max[m][h], quad_max(top));
+            float keep = exp2_fast((r.max[m][h] - top) * scale_log2), shift = top * scale_log2;
+            float sum = 0.0f;
+#pragma unroll
+            for (int n = 0; n < KEY_TILES; n++)
+#pragma unroll
+                for (int i = 2 * h; i < 2 * h + 2; i++) {
+                    s[m][n][i] = exp2_fast(fmaf(s[m][n][i], scale_log2, -shift));
+                    sum += s[m][n][i];
+                }
+            r.max[m][h] = top;
+            r.sum[m][h] = fmaf(r.sum[m][h], keep, sum);
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                r.out[m][n][2 * h] *= keep;
+                r.out[m][n][2 * h + 1] *= keep;
+            }
+        }
+}
+
+template <int D>
+__device__ static void store_rows(const struct forward &f, struct row_state<D> &r, int64_t sequence,
+                                  int head, int64_t first_row) {
+    int lane = threadIdx.x % WARP;
+    uint32_t top = 0;
+#pragma unroll
+    for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int64_t row = first_row + m * 16 + h * 8 + lane / 4;
+            float sum = quad_sum(r.sum[m][h]), inverse = 1.0f / sum;
+            if (row >= f.a.length) continue;
+            if (lane % 4 == 0)
+                f.lse[(sequence * f.a.heads + head) * f.a.length + row] =
+                    f32_canonical(r.max[m][h] * f.a.scale + logf(sum));
+            bf16_bits *o = f.o + ((sequence * f.a.length + row) * f.a.heads + head) * D;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                uint32_t pair = bf16x2_encode(r.out[m][n][2 * h] * inverse,
+                                              r.out[m][n][2 * h + 1] * inverse);
+                *(uint32_t *)(o + n * 8 + lane % 4 * 2) = pair;
+                top = max(top, max(pair << 16 & 0x7FFF0000u, pair & 0x7FFF0000u));
+            }
+        }
+    warp_amax_into(f.amax, top);
+}
+
+/* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
+template <int D>
+__global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(struct forward f) {
+    extern __shared__ __align__(16) bf16_bits shared[];
+    constexpr int STRIDE = tile_of<D>::STRIDE;
+    bf16_bits *q = shared, *k = q + QUERY_ROWS * STRIDE, *v = k + 2 * KEY_ROWS * STRIDE;
+    int64_t tile = gridDim.x - 1 - blockIdx.x, row0 = tile * QUERY_ROWS, sequence = blockIdx.z;
+    int head = blockIdx.y, group = head * f.a.kv_heads / f.a.heads;
+    const bf16_bits *base = f.a.qkv + sequence * f.a.length * f.a.width;
+    const bf16_bits *q_from = base + (int64_t)head * D;
+    const bf16_bits *k_from = base + (int64_t)(f.a.heads + group) * D;
+    const bf16_bits *v_from = k_from + (int64_t)f.a.kv_heads * D;
+    int64_t length = f.a.length, width = f.a.width;
+    int64_t keys = row0 + QUERY_ROWS < length ? row0 + QUERY_ROWS : length;
+    int64_t key_tiles = (keys + KEY_ROWS - 1) / KEY_ROWS;
+    int64_t warp_row = row0 + threadIdx.x / WARP * (M_TILES * 16);
+    float scale_log2 = f.a.scale * 1.44269504f;
+
+    struct row_state<D> r = {};
+#pragma unroll
+    for (int m = 0; m < M_TILES; m++) r.max[m][0] = r.max[m][1] = -INFINITY;
+    copy_tile<D, QUERY_ROWS>(q, q_from + row0 * width, width, length - row0);
+    copy_tile<D, KEY_ROWS>(k, k_from, width, length);
+    copies_commit();
+    for (int64_t j = 0; j < key_tiles; j++) {
+        int64_t key0 = j * KEY_ROWS;
+        bf16_bits *k_now = k + j % 2 * KEY_ROWS * STRIDE;
+        __syncthreads(); /* V of the tile before has been used */
+        copy_tile<D, KEY_ROWS>(v, v_from + key0 * width, width, length - key0);
+        copies_commit();
+        copies_wait<1>();
+        __syncthreads();
+        float s[M_TILES][KEY_TILES][4] = {};
+        multiply_rows<D, M_TILES, KEY_TILES>(s, q + (warp_row - row0) * STRIDE, k_now);
+        if (j + 1 < key_tiles)
+            copy_tile<D, KEY_ROWS>(k + (j + 1) % 2 * KEY_ROWS * STRIDE,
+                                   k_from + (key0 + KEY_ROWS) * width, width,
+                                   length - key0 - KEY_ROWS);
+        copies_commit();
+        if (key0 + KEY_ROWS > warp_row) mask_tile(s, warp_row, key0);
+        softmax_tile<D>(s, r, scale_log2);
+        copies_wait<1>();
+        __syncthreads();
+        multiply_columns<D, M_TILES, KEY_ROWS>(r.out, s, v);
+    }
+    store_rows<D>(f, r, sequence, head, warp_row);
+}
+
+static int shared_bytes(int d) { return (QUERY_ROWS + 3 * KEY_ROWS) * (d + 8) * 2; }
+
+enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
+                            int64_t heads, int64_t kv_heads, struct err *e) {
+    TRY(cuda_check_packed(qkv, what, IS_BF16, -1, -1, e));
+    int64_t d = qkv->dim[3];
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads || qkv->dim[2] != heads + 2 * kv_heads)
+        return FAIL(e, ERR_ARG, "%s: %lld heads in the tensor, %lld + 2*%lld in the call", what,
+                    (long long)qkv->dim[2], (long long)heads, (long long)kv_heads);
+    if (d != 16 && d != 32 && d != 64 && d != 128)
+        return FAIL(e, ERR_UNSUPPORTED, "%s: head_dim %lld: 16, 32, 64 or 128 on a GPU", what,
+                    (long long)d);
+    if ((uintptr_t)qkv->data % 16) return FAIL(e, ERR_ARG, "%s is not 16-byte aligned", what);
+    if (qkv->dim[0] > 65535 || heads > 65535)
+        return FAIL(e, ERR_ARG, "%s: more than 65535 sequences or heads", what);
+    a->qkv = (const bf16_bits *)qkv->data;
+    a->batch = qkv->dim[0];
+    a->length = qkv->dim[1];
+    a->width = qkv->dim[2] * d;
+    a->heads = (int)heads;
+    a->kv_heads = (int)kv_heads;
+    a->head_dim = (int)d;
+    a->scale = 1.0f / sqrtf((float)d);
+    return OK;
+}
+
+typedef void (*forward_kernel)(struct forward);
+static forward_kernel kernel_for(int d) {
+    switch (d) {
+    case 16: return attention_fwd_kernel<16>;
+    case 32: return attention_fwd_kernel<32>;
+    case 64: return attention_fwd_kernel<64>;
+    default: return attention_fwd_kernel<128>;
+    }
+}
+
+enum status cuda_attention_bwd_open(struct cuda_backend *b, struct err *e);
+
+enum status cuda_attention_open(struct cuda_backend *b, struct err *e) {
+    for (int d = 16; d <= 128; d *= 2)
+        CUDA_TRY(e, cudaFuncSetAttribute(kernel_for(d), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         shared_bytes(d)));
+    return cuda_attention_bwd_open(b, e);
+}
+
+enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o,
+                               const struct tensor *lse, const struct tensor *qkv, int64_t heads,
+                               int64_t kv_heads, struct err *e) {
+    struct forward f = {};
+    TRY(attention_setup(&f.a, "attention_fwd: qkv", qkv, heads, kv_heads, e));
+    TRY(cuda_check_sink(o, "attention_fwd: o", f.a.batch * f.a.length, heads * f.a.head_dim, e));
+    TRY(cuda_check_packed(lse, "attention_fwd: lse", IS_F32, f.a.batch, heads * f.a.length, e));
+    f.o = sink_value_of(o);
+    f.lse = (float *)lse->data;
+    f.amax = sink_amax(o);
+    dim3 grid((unsigned)ceil_div(f.a.length, QUERY_ROWS), (unsigned)heads, (unsigned)f.a.batch);
+    if (grid.x && grid.z)
+        kernel_for(f.a.head_dim)<<<grid, ATTENTION_THREADS, shared_bytes(f.a.head_dim),
+                                   cuda_lane(b, lane)>>>(f);
+    TRY(cuda_launched("attention_fwd", e));
+    return cuda_sink_emit(b, lane, o, true, e);
+}

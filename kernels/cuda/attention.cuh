@@ -1,0 +1,135 @@
+/* What the attention kernels share: 16-byte copies into padded shared-memory tiles, ldmatrix, and
+ * mma.m16n8k16 over them. Runs on every device from sm_80 on.
+ *
+ * A tile is [rows][D] BF16 with rows D + 8 apart: eight rows of 16 bytes then fall on distinct banks for
+ * every D that is a multiple of 16.
+ * Fragments (PTX ISA, mma.m16n8k16): lane l has group g = l/4 and t = l%4; an accumulator tile of 16 x 8
+ * holds rows g and g+8, columns 2t and 2t+1. */
+#ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CUH
+#define FP8LAB_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/cuda_common.cuh"
+
+/* qkv [B,T,H+2G,D] and what both directions need to know of it. */
+struct attention {
+    const bf16_bits *qkv;
+    int64_t batch, length, width; /* width = (H+2G)*D: between time steps */
+    int heads, kv_heads, head_dim;
+    float scale; /* 1 / sqrt D */
+};
+
+enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
+                            int64_t heads, int64_t kv_heads, struct err *e);
+
+#ifdef __CUDACC__
+
+enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };
+
+template <int D> struct tile_of { static constexpr int STRIDE = D + 8; };
+
+__device__ static inline uint32_t shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ROWS rows of D from global memory, `stride` apart; rows from `valid` on become zero. */
+template <int D, int ROWS>
+__device__ static inline void copy_tile(bf16_bits *tile, const bf16_bits *from, int64_t stride,
+                                        int64_t valid) {
+    constexpr int CHUNKS = D / 8;
+#pragma unroll
+    for (int i = threadIdx.x; i < ROWS * CHUNKS; i += ATTENTION_THREADS) {
+        int row = i / CHUNKS, chunk = i % CHUNKS;
+        bool there = row < valid;
+        const bf16_bits *source = from + (there ? row * stride : 0) + chunk * 8;
+        uint32_t to = shared_address(tile + row * tile_of<D>::STRIDE + chunk * 8);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(source),
+                     "r"(there ? 16 : 0));
+    }
+}
+__device__ static inline void copies_commit() { asm volatile("cp.async.commit_group;"); }
+template <int PENDING> __device__ static inline void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
+}
+
+__device__ static inline void ldmatrix(uint32_t (&r)[4], const bf16_bits *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(p)));
+}
+__device__ static inline void ldmatrix_transposed(uint32_t (&r)[4], const bf16_bits *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(p)));
+}
+__device__ static inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+/* 2^x, 2 ulp. */
+__device__ static inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* acc [M tiles][N tiles] += A B^T over D: A rows at `a`, B rows at `b`, both tiles in shared memory. */
+template <int D, int M, int N>
+__device__ static inline void multiply_rows(float (&acc)[M][N][4], const bf16_bits *a,
+                                            const bf16_bits *b) {
+    constexpr int STRIDE = tile_of<D>::STRIDE;
+    int lane = threadIdx.x % WARP;
+    const bf16_bits *a_lane = a + lane % 16 * STRIDE + lane / 16 * 8;
+    const bf16_bits *b_lane = b + (lane % 8 + lane / 16 * 8) * STRIDE + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t fa[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) ldmatrix(fa[m], a_lane + m * 16 * STRIDE + k * 16);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            uint32_t fb[4];
+            ldmatrix(fb, b_lane + n * 8 * STRIDE + k * 16);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma(acc[m][n], fa[m], fb[0], fb[1]);
+                mma(acc[m][n + 1], fa[m], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
+/* acc [M][D/8] += P B: P [M tiles][K/8 tiles] in accumulator layout, rounded to BF16; B [K][D] in
+ * shared memory. */
+template <int D, int M, int K>
+__device__ static inline void multiply_columns(float (&acc)[M][D / 8][4],
+                                               const float (&p)[M][K / 8][4], const bf16_bits *b) {
+    constexpr int STRIDE = tile_of<D>::STRIDE;
+    int lane = threadIdx.x % WARP;
+    const bf16_bits *b_lane = b + lane % 16 * STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < K / 16; k++) {
+        uint32_t fa[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            fa[m][0] = bf16x2_encode(p[m][2 * k][0], p[m][2 * k][1]);
+            fa[m][1] = bf16x2_encode(p[m][2 * k][2], p[m][2 * k][3]);
+            fa[m][2] = bf16x2_encode(p[m][2 * k + 1][0], p[m][2 * k + 1][1]);
+            fa[m][3] = bf16x2_encode(p[m][2 * k + 1][2], p[m][2 * k + 1][3]);
+        }
+#pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
+            uint32_t fb[4];
+            ldmatrix_transposed(fb, b_lane + k * 16 * STRIDE + n * 8);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma(acc[m][n], fa[m], fb[0], fb[1]);
+                mma(acc[m][n + 1], fa[m], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
+#endif /* __CUDACC__ */
+#endif

@@ -1,0 +1,86 @@
+/* Argument checks shared by the operators: each names the operator and the operand. */
+#include "kernels/cuda/cuda_common.cuh"
+
+/* Whether dimensions first..3 are packed behind each other. */
+static bool contiguous_from(const struct tensor *x, int first) {
+    int64_t expect = 1;
+    for (int d = 3; d >= first; d--) {
+        if (x->dim[d] != 1 && x->stride[d] != expect) return false;
+        expect *= x->dim[d];
+    }
+    return true;
+}
+
+enum status cuda_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
+                       int64_t cols, struct err *e) {
+    if (!x || !x->data) return FAIL(e, ERR_ARG, "%s is missing", what);
+    bool known = (unsigned)x->dtype < DTYPE_COUNT;
+    if (known && x->dtype == DTYPE_F32 && dtypes == IS_BF16)
+        return FAIL(e, ERR_UNSUPPORTED, "%s is f32: the f32 recipe runs on the CPU backend", what);
+    if (!known || !(1 << x->dtype & dtypes))
+        return FAIL(e, ERR_ARG, "%s is %s", what, dtype_name(x->dtype));
+    int64_t r = tensor_rows(x), c = tensor_cols(x);
+    if ((rows >= 0 && r != rows) || (cols >= 0 && c != cols))
+        return FAIL(e, ERR_ARG, "%s is [%lld, %lld], not [%lld, %lld]", what, (long long)r,
+                    (long long)c, (long long)rows, (long long)cols);
+    if (!contiguous_from(x, 1))
+        return FAIL(e, ERR_ARG, "%s has rows that are not contiguous", what);
+    return OK;
+}
+
+bool cuda_is_packed(const struct tensor *x) { return contiguous_from(x, 0); }
+
+enum status cuda_check_packed(const struct tensor *x, const char *what, int dtypes, int64_t rows,
+                              int64_t cols, struct err *e) {
+    TRY(cuda_check(x, what, dtypes, rows, cols, e));
+    if (!cuda_is_packed(x)) return FAIL(e, ERR_ARG, "%s is not packed", what);
+    return OK;
+}
+
+static enum status check_codes(const struct tensor *codes, const char *what, int64_t rows,
+                               int64_t cols, struct err *e) {
+    TRY(cuda_check(codes, what, IS_FP8, rows, cols, e));
+    struct scale expect = scale_make(codes->scale.data, codes->scale.kind, rows, cols);
+    if (!codes->scale.data || codes->scale.kind == SCALE_NONE)
+        return FAIL(e, ERR_ARG, "%s has no scale", what);
+    if (codes->scale.dtype != expect.dtype || codes->scale.dim[0] != expect.dim[0] ||
+        codes->scale.dim[1] != expect.dim[1])
+        return FAIL(e, ERR_ARG, "%s: the scale is %s [%lld, %lld], not %s [%lld, %lld]", what,
+                    dtype_name(codes->scale.dtype), (long long)codes->scale.dim[0],
+                    (long long)codes->scale.dim[1], dtype_name(expect.dtype),
+                    (long long)expect.dim[0], (long long)expect.dim[1]);
+    if ((uintptr_t)codes->data % 16 || codes->stride[0] % FP8_ROW_ALIGN ||
+        (uintptr_t)codes->scale.data % 16)
+        return FAIL(e, ERR_ARG, "%s: rows of codes and scales start on 16-byte boundaries", what);
+    return OK;
+}
+
+enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows, int64_t cols,
+                            struct err *e) {
+    if (!s) return FAIL(e, ERR_ARG, "%s is missing", what);
+    TRY(cuda_check_packed(s->value, what, IS_BF16, -1, -1, e));
+    if (tensor_count(s->value) != rows * cols)
+        return FAIL(e, ERR_ARG, "%s: value has %lld elements, not %lld x %lld", what,
+                    (long long)tensor_count(s->value), (long long)rows, (long long)cols);
+    if (s->amax) TRY(cuda_check(s->amax, "a sink's amax", IS_U32, 1, 1, e));
+    if (s->stats) TRY(cuda_check(s->stats, "a sink's stats", IS_U64, 2, 1, e));
+    if (s->source == SCALE_SOURCE_NONE) {
+        if (s->codes) return FAIL(e, ERR_ARG, "%s has codes without a scale source", what);
+        return OK;
+    }
+    if (!s->codes) return FAIL(e, ERR_ARG, "%s has a scale source without codes", what);
+    if (!s->codes->data && !s->codes->transposed)
+        return FAIL(e, ERR_ARG, "%s wants neither codes nor transposed codes", what);
+    if (s->codes->data) TRY(check_codes(s->codes, what, rows, cols, e));
+    if (s->codes->transposed) TRY(check_codes(s->codes->transposed, what, cols, rows, e));
+    if (s->source == SCALE_SOURCE_KNOWN)
+        TRY(cuda_check(s->multiplier, "a sink's multiplier", IS_F32, 1, 1, e));
+    if (s->source == SCALE_SOURCE_AMAX && !s->amax)
+        return FAIL(e, ERR_ARG, "%s: current scaling needs an amax slot", what);
+    bool block = s->source == SCALE_SOURCE_BLOCK;
+    const struct tensor *side[2] = { s->codes->data ? s->codes : NULL, s->codes->transposed };
+    for (int i = 0; i < 2; i++)
+        if (side[i] && block != (side[i]->scale.kind != SCALE_TENSOR))
+            return FAIL(e, ERR_ARG, "%s: the scale kind does not fit the scale source", what);
+    return OK;
+}

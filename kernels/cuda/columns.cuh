@@ -1,0 +1,83 @@
+/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order: blocks of
+ * rows into f32 partial sums, then those ascending. No atomics, so the bits depend on the shape alone.
+ *
+ * Bytes moved: one read of what the term reads. */
+#ifndef FP8LAB_KERNELS_CUDA_COLUMNS_CUH
+#define FP8LAB_KERNELS_CUDA_COLUMNS_CUH
+
+#include "kernels/cuda/cuda_common.cuh"
+
+enum {
+    COLUMN_LANES = 32, /* threads along the columns, N columns each */
+    ROW_LANES = 8,     /* threads along the rows */
+    COLUMN_ROWS = 256  /* rows of one block */
+};
+
+/* Grid: x over groups of 32 N columns, y over blocks of rows. term(row, col, out[N]). */
+template <int N, class Term>
+__global__ void column_partial_kernel(Term term, float *partial, int64_t rows, int64_t cols) {
+    __shared__ float shared[ROW_LANES][COLUMN_LANES * N];
+    int64_t col = ((int64_t)blockIdx.x * COLUMN_LANES + threadIdx.x) * N;
+    int64_t row0 = (int64_t)blockIdx.y * COLUMN_ROWS;
+    int64_t end = row0 + COLUMN_ROWS < rows ? row0 + COLUMN_ROWS : rows;
+    float sum[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) sum[i] = 0.0f;
+    if (col < cols)
+        for (int64_t row = row0 + threadIdx.y; row < end; row += ROW_LANES) {
+            float x[N];
+            term(row, col, x);
+#pragma unroll
+            for (int i = 0; i < N; i++) sum[i] += x[i];
+        }
+#pragma unroll
+    for (int i = 0; i < N; i++) shared[threadIdx.y][threadIdx.x * N + i] = sum[i];
+    __syncthreads();
+    int flat = threadIdx.y * COLUMN_LANES + threadIdx.x;
+    for (int i = flat; i < COLUMN_LANES * N; i += ROW_LANES * COLUMN_LANES) {
+        int64_t at = (int64_t)blockIdx.x * COLUMN_LANES * N + i;
+        if (at >= cols) continue;
+        float total = 0.0f;
+#pragma unroll
+        for (int r = 0; r < ROW_LANES; r++) total += shared[r][i];
+        partial[(int64_t)blockIdx.y * cols + at] = total;
+    }
+}
+
+/* out[c] += sum of partial[.][c], ascending. A template only so that each file may have its own. */
+template <int UNUSED>
+__global__ void column_join_kernel(struct grad_view out, const float *partial, int64_t blocks,
+                                   int64_t cols) {
+    int64_t col = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (col >= cols) return;
+    float total = 0.0f;
+    for (int64_t i = 0; i < blocks; i++) total += partial[i * cols + col];
+    grad_store(out, col, grad_load(out, col) + total);
+}
+
+/* out [cols] += column sums of term over rows. `vectors`: the term can be read 8 columns at a time. */
+template <class Term>
+static enum status column_sums(struct backend *b, int lane, const struct tensor *out, Term term,
+                               int64_t rows, int64_t cols, bool vectors, const char *what,
+                               struct err *e) {
+    if (rows == 0 || cols == 0) return OK;
+    int64_t blocks = ceil_div(rows, COLUMN_ROWS);
+    if (blocks > 65535) return FAIL(e, ERR_ARG, "%s: %lld rows", what, (long long)rows);
+    void *partial;
+    TRY(cuda_scratch(b, lane, SCRATCH_PARTIAL, blocks * cols * 4, &partial, e));
+    dim3 threads(COLUMN_LANES, ROW_LANES);
+    if (vectors) {
+        dim3 grid((unsigned)ceil_div(cols, COLUMN_LANES * 8), (unsigned)blocks);
+        column_partial_kernel<8><<<grid, threads, 0, cuda_lane(b, lane)>>>(term, (float *)partial,
+                                                                           rows, cols);
+    } else {
+        dim3 grid((unsigned)ceil_div(cols, COLUMN_LANES), (unsigned)blocks);
+        column_partial_kernel<1><<<grid, threads, 0, cuda_lane(b, lane)>>>(term, (float *)partial,
+                                                                           rows, cols);
+    }
+    column_join_kernel<0><<<(unsigned)ceil_div(cols, 128), 128, 0, cuda_lane(b, lane)>>>(
+        grad_of(out), (const float *)partial, blocks, cols);
+    return cuda_launched(what, e);
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* Opens a device and fills the table. The one exported symbol of the plugin is here. */
+#include "kernels/cuda/cuda_backend.cuh"
+
+#include <stdlib.h>
+
+#include "interface_hash.h"
+
+static void cuda_close(struct backend *b) {
+    if (!b) return;
+    struct cuda_backend *cb = cuda_of(b);
+    cudaDeviceSynchronize();
+    cuda_gemm_close(cb);
+    cuda_order_close(cb);
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        for (int use = 0; use < SCRATCH_COUNT; use++) cudaFree(cb->scratch[lane][use].data);
+    free(cb);
+}
+
+static void fill_table(struct backend_ops *t) {
+    t->size = sizeof *t;
+    t->interface_hash = FP8LAB_INTERFACE_HASH;
+    t->name = "cuda";
+    cuda_fill_comm(&t->comm);
+    t->close = cuda_close;
+    t->info = cuda_info;
+    t->memory_create = cuda_memory_create;
+    t->memory_destroy = cuda_memory_destroy;
+    t->upload = cuda_upload;
+    t->download = cuda_download;
+    t->readback = cuda_readback;
+    t->readback_fetch = cuda_readback_fetch;
+    t->zero = cuda_zero;
+    t->copy = cuda_copy;
+    t->signal = cuda_signal;
+    t->wait = cuda_wait;
+    t->sync = cuda_sync;
+    t->graph_replay = cuda_graph_replay;
+    t->graph_begin = cuda_graph_begin;
+    t->graph_end = cuda_graph_end;
+    t->graph_drop = cuda_graph_drop;
+    t->matmul = cuda_matmul;
+    t->quantise = cuda_quantise;
+    t->quantise_finish = cuda_quantise_finish;
+    t->dequantise = cuda_dequantise;
+    t->delayed_update = cuda_delayed_update;
+    t->embedding_fwd = cuda_embedding_fwd;
+    t->embedding_bwd = cuda_embedding_bwd;
+    t->rmsnorm_fwd = cuda_rmsnorm_fwd;
+    t->rmsnorm_bwd = cuda_rmsnorm_bwd;
+    t->layernorm_fwd = cuda_layernorm_fwd;
+    t->layernorm_bwd = cuda_layernorm_bwd;
+    t->qk_fwd = cuda_qk_fwd;
+    t->qk_bwd = cuda_qk_bwd;
+    t->attention_fwd = cuda_attention_fwd;
+    t->attention_bwd = cuda_attention_bwd;
+    t->swiglu_fwd = cuda_swiglu_fwd;
+    t->swiglu_bwd = cuda_swiglu_bwd;
+    t->gelu_fwd = cuda_gelu_fwd;
+    t->gelu_bwd = cuda_gelu_bwd;
+    t->bias_bwd = cuda_bias_bwd;
+    t->cross_entropy = cuda_cross_entropy;
+    t->sum = cuda_sum;
+    t->sum_squares = cuda_sum_squares;
+    t->clip_factor = cuda_clip_factor;
+    t->adamw = cuda_adamw;
+    t->flag_nonfinite = cuda_flag_nonfinite;
+    t->fill_normal = cuda_fill_normal;
+    t->fill = cuda_fill;
+    t->fingerprint = cuda_fingerprint;
+}
+
+__global__ void probe_kernel() {}
+
+/* A driver older than this runtime, no device, or a device that this build has no machine code for:
+ * each has its own remedy, so each has its own sentence. */
+static enum status device_open(struct cuda_backend *cb, int device, struct err *e) {
+    int driver = 0, count = 0;
+    CUDA_TRY(e, cudaDriverGetVersion(&driver));
+    if (driver == 0) return FAIL(e, ERR_DEVICE, "no NVIDIA driver is installed on this machine");
+    if (driver / 1000 < CUDART_VERSION / 1000)
+        return FAIL(e, ERR_DEVICE,
+                    "the driver supports CUDA %d.%d, this build needs %d.0 or later: update it",
+                    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
+        return FAIL(e, ERR_DEVICE, "no CUDA device is visible (is CUDA_VISIBLE_DEVICES set?)");
+    CUDA_TRY(e, status);
+    if (device < 0 || device >= count)
+        return FAIL(e, ERR_ARG, "device %d: %d visible, numbered from 0", device, count);
+    CUDA_TRY(e, cudaSetDevice(device));
+    cudaDeviceProp prop;
+    CUDA_TRY(e, cudaGetDeviceProperties(&prop, device));
+    cb->device = device;
+    cb->cc = prop.major * 10 + prop.minor;
+    cb->sm_count = prop.multiProcessorCount;
+    cb->shared_bytes = (int)prop.sharedMemPerBlockOptin;
+    cudaFuncAttributes attributes;
+    status = cudaFuncGetAttributes(&attributes, probe_kernel);
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
+        return FAIL(e, ERR_UNSUPPORTED,
+                    "%s is sm_%d and this build has no machine code for it: make ARCHS=sm_%d%s",
+                    prop.name, cb->cc, cb->cc, cb->cc >= 90 ? "a" : "");
+    CUDA_TRY(e, status);
+    return OK;
+}
+
+extern "C" __attribute__((visibility("default"))) enum status
+cuda_backend_open(struct backend **out, int device, struct err *e) {
+    *out = NULL;
+    struct cuda_backend *cb = (struct cuda_backend *)calloc(1, sizeof *cb);
+    if (!cb) return FAIL(e, ERR_MEMORY, "the CUDA backend: %zu bytes", sizeof *cb);
+    fill_table(&cb->ops);
+    cb->base.ops = &cb->ops;
+    enum status st = device_open(cb, device, e);
+    if (st == OK) st = cuda_order_open(cb, e);
+    if (st == OK) st = cuda_attention_open(cb, e);
+    if (st == OK) st = cuda_gemm_open(cb, e);
+    if (st != OK) {
+        cuda_close(&cb->base);
+        return st;
+    }
+    *out = &cb->base;
+    return OK;
+}

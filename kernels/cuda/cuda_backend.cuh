@@ -1,0 +1,31 @@
+/* Private to the backend's own files: what cuda_order.cu and cuda_graph.cu put into the table. */
+#ifndef FP8LAB_KERNELS_CUDA_BACKEND_CUH
+#define FP8LAB_KERNELS_CUDA_BACKEND_CUH
+
+#include "kernels/cuda/cuda_common.cuh"
+
+/* ---- cuda_memory.cu ---- */
+enum status cuda_info(struct backend *b, struct device_info *info, struct err *e);
+enum status cuda_memory_create(struct backend *b, const char *what, int64_t bytes, void **out,
+                               struct err *e);
+void cuda_memory_destroy(struct backend *b, void *memory);
+enum status cuda_upload(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
+                        struct err *e);
+enum status cuda_download(struct backend *b, int lane, void *host, const void *data, int64_t bytes,
+                          struct err *e);
+
+/* ---- cuda_order.cu ---- */
+enum status cuda_order_open(struct cuda_backend *b, struct err *e);
+void cuda_order_close(struct cuda_backend *b);
+enum status cuda_readback(struct backend *b, int lane, int slot, const void *data, int64_t bytes,
+                          struct err *e);
+enum status cuda_readback_fetch(struct backend *b, int slot, void *host, struct err *e);
+enum status cuda_signal(struct backend *b, int lane, int event, struct err *e);
+enum status cuda_wait(struct backend *b, int lane, int event, struct err *e);
+enum status cuda_graph_replay(struct backend *b, enum graph_key key, bool *replayed,
+                              struct err *e);
+enum status cuda_graph_begin(struct backend *b, enum graph_key key, struct err *e);
+enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e);
+void cuda_graph_drop(struct backend *b);
+
+#endif

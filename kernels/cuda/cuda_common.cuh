@@ -1,0 +1,345 @@
+/* Private to kernels/cuda: the backend's state, error macros, argument checks, and the device
+ * helpers that every operator shares. No CUDA type leaves this directory. */
+#ifndef FP8LAB_KERNELS_CUDA_COMMON_CUH
+#define FP8LAB_KERNELS_CUDA_COMMON_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/backend.h"
+
+typedef uint16_t bf16_bits; /* a stored BF16 */
+
+/* ---- state ------------------------------------------------------------------------------------ */
+
+enum { READBACK_SLOTS = 4, READBACK_BYTES = 256, WARP = 32 };
+
+/* Scratch memory of one lane, by use. Each grows to the largest request and stays. */
+enum scratch_use {
+    SCRATCH_GEMM,      /* cuBLASLt's workspace */
+    SCRATCH_SCALE_A,   /* scale factors in the library's layout */
+    SCRATCH_SCALE_B,
+    SCRATCH_OPERAND_A, /* emulated modes: operands widened to BF16 */
+    SCRATCH_OPERAND_B,
+    SCRATCH_RESULT,    /* emulated modes: the product before its epilogue, f32 */
+    SCRATCH_AMAX,      /* row and column maxima */
+    SCRATCH_PARTIAL,   /* partial sums of two-stage reductions */
+    SCRATCH_SORT,      /* embedding_bwd: tokens and rows, twice */
+    SCRATCH_COUNT
+};
+
+struct scratch { void *data; int64_t bytes; };
+
+/* Where an event or read-back was last recorded: outside any graph, or while one was captured. A
+ * captured record cannot be waited for from outside: the end of its graph is waited for instead. */
+struct event_slot { cudaEvent_t event; int64_t capture; };
+
+struct readback_slot {
+    void *host; /* pinned, READBACK_BYTES */
+    int64_t bytes;
+    struct event_slot done;
+};
+
+struct graph_slot {
+    cudaGraphExec_t exec; /* NULL: nothing captured */
+    bool warm;            /* the operators ran once outside a capture */
+};
+
+struct gemm_library; /* matmul_lt.cu */
+
+struct cuda_backend {
+    struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
+    struct backend_ops ops; /* what base.ops points to */
+    int device, cc, sm_count; /* cc: 90 for 9.0 */
+    int shared_bytes;         /* opt-in shared memory of one block */
+    cudaStream_t lane[LANE_COUNT];
+    struct event_slot event[EVENT_COUNT];
+    struct readback_slot readback[READBACK_SLOTS];
+    struct scratch scratch[LANE_COUNT][SCRATCH_COUNT];
+    struct graph_slot graph[GRAPH_COUNT];
+    cudaEvent_t join[LANE_COUNT]; /* orders the lanes around graphs */
+    cudaEvent_t graph_done;
+    int64_t capture;    /* number of the capture under way, 0 outside */
+    int64_t captures;   /* begun so far */
+    struct gemm_library *gemm;
+};
+
+static inline struct cuda_backend *cuda_of(struct backend *b) { return (struct cuda_backend *)b; }
+static inline cudaStream_t cuda_lane(struct backend *b, int lane) { return cuda_of(b)->lane[lane]; }
+
+/* At least `bytes` of scratch, 256-byte aligned, valid for the operator being queued. Growing drops
+ * the captured graphs, which hold its address; inside a capture it is ERR_STATE. */
+NODISCARD enum status cuda_scratch(struct backend *b, int lane, enum scratch_use use, int64_t bytes,
+                                   void **out, struct err *e);
+
+/* ---- errors ----------------------------------------------------------------------------------- */
+
+#define CUDA_TRY(e, call)                                                                     \
+    do {                                                                                      \
+        cudaError_t cuda_try_ = (call);                                                       \
+        if (cuda_try_ != cudaSuccess)                                                         \
+            return FAIL((e), cuda_try_ == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_DEVICE, \
+                        "%s: %s", #call, cudaGetErrorString(cuda_try_));                      \
+    } while (0)
+
+/* After the launches of an operator. A sticky error of an earlier one surfaces here too; the text
+ * then names the operator that noticed. */
+static inline enum status cuda_launched(const char *what, struct err *e) {
+    cudaError_t status = cudaGetLastError();
+    if (status == cudaSuccess) return OK;
+    return FAIL(e, ERR_DEVICE, "%s: %s", what, cudaGetErrorString(status));
+}
+
+/* ---- argument checks (check.cu) --------------------------------------------------------------- */
+
+enum { /* sets of dtypes */
+    IS_F32 = 1 << DTYPE_F32, IS_BF16 = 1 << DTYPE_BF16, IS_GRAD = IS_F32 | IS_BF16,
+    IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_FP8 = IS_E4M3 | IS_E5M2,
+    IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
+};
+
+/* OK if x is there, of one of the dtypes, [rows, cols] seen as [dim 0, the rest] (-1: any extent),
+ * and its rows are contiguous. ERR_UNSUPPORTED for f32 activations where only BF16 is listed: those
+ * are the CPU backend's. `what` names operator and operand. */
+NODISCARD enum status cuda_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
+                                 int64_t cols, struct err *e);
+/* cuda_check, and no gaps between the rows. */
+NODISCARD enum status cuda_check_packed(const struct tensor *x, const char *what, int dtypes,
+                                        int64_t rows, int64_t cols, struct err *e);
+bool cuda_is_packed(const struct tensor *x);
+/* cuda_check of every part of a sink whose value is rows x cols packed elements, in any shape. */
+NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows,
+                                      int64_t cols, struct err *e);
+
+/* ---- sinks (quantise.cu) ---------------------------------------------------------------------- */
+
+/* What a producer calls once s->value is queued. Producers maximise s->amax themselves, in the pass
+ * that writes the value, and say so; otherwise this reads the value for it. */
+NODISCARD enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s,
+                                     bool amax_done, struct err *e);
+/* The same for AdamW: nothing is written once flag[0] >= 0 on the device. */
+NODISCARD enum status cuda_sink_emit_gated(struct backend *b, int lane, const struct sink *s,
+                                           const int32_t *flag, struct err *e);
+static inline bf16_bits *sink_value_of(const struct sink *s) { return (bf16_bits *)s->value->data; }
+static inline uint32_t *sink_amax(const struct sink *s) {
+    return s->amax ? (uint32_t *)s->amax->data : NULL;
+}
+
+/* ---- device helpers --------------------------------------------------------------------------- */
+
+/* True if rows of n BF16 at this stride can be read 16 bytes at a time. */
+static inline bool rows_are_vectors(const void *data, int64_t n, int64_t stride) {
+    return ((uintptr_t)data & 15) == 0 && n % 8 == 0 && stride % 8 == 0;
+}
+static inline bool tensor_is_vectors(const struct tensor *x) {
+    return rows_are_vectors(x->data, tensor_cols(x), x->stride[0]);
+}
+
+#ifdef __CUDACC__
+
+/* Two values rounded to BF16 in one word, NaN canonical (0x7FC0). */
+__device__ static inline uint32_t bf16x2_encode(float low, float high) {
+    uint32_t packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    if (low != low) packed = (packed & 0xFFFF0000u) | 0x7FC0u;
+    if (high != high) packed = (packed & 0xFFFFu) | 0x7FC00000u;
+    return packed;
+}
+__device__ static inline float bf16_low(uint32_t packed) { return __uint_as_float(packed << 16); }
+__device__ static inline float bf16_high(uint32_t packed) {
+    return __uint_as_float(packed & 0xFFFF0000u);
+}
+
+/* N consecutive BF16 as floats: one 16-byte access for 8, scalar for 1. */
+template <int N> __device__ static inline void load_bf16(float (&out)[N], const bf16_bits *x) {
+    if constexpr (N == 8) {
+        const uint4 v = *(const uint4 *)x;
+        const uint32_t word[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            out[2 * i] = bf16_low(word[i]);
+            out[2 * i + 1] = bf16_high(word[i]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) out[i] = bf16_decode(x[i]);
+    }
+}
+template <int N> __device__ static inline void store_bf16(bf16_bits *x, const float (&in)[N]) {
+    if constexpr (N == 8) {
+        *(uint4 *)x = make_uint4(bf16x2_encode(in[0], in[1]), bf16x2_encode(in[2], in[3]),
+                                 bf16x2_encode(in[4], in[5]), bf16x2_encode(in[6], in[7]));
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = bf16_encode(in[i]);
+    }
+}
+
+/* |x| bits of a value as it is stored in BF16: what an amax slot collects. */
+__device__ static inline uint32_t bf16_amax_bits(float x) {
+    return (uint32_t)(bf16_encode(x) & 0x7FFFu) << 16;
+}
+template <int N> __device__ static inline uint32_t amax_of(uint32_t so_far, const float (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) so_far = max(so_far, bf16_amax_bits(x[i]));
+    return so_far;
+}
+
+/* Main gradients are F32 or BF16: one accessor, chosen by a uniform flag. */
+struct grad_view { void *data; bool is_bf16; };
+static inline struct grad_view grad_of(const struct tensor *x) {
+    struct grad_view g = { x ? x->data : NULL, x && x->dtype == DTYPE_BF16 };
+    return g;
+}
+__device__ static inline float grad_load(struct grad_view g, int64_t i) {
+    return g.is_bf16 ? bf16_decode(((const bf16_bits *)g.data)[i]) : ((const float *)g.data)[i];
+}
+__device__ static inline void grad_store(struct grad_view g, int64_t i, float x) {
+    if (g.is_bf16) ((bf16_bits *)g.data)[i] = bf16_encode(x);
+    else ((float *)g.data)[i] = f32_canonical(x);
+}
+
+/* Butterflies: every lane ends with the same bits, since a + b == b + a. */
+__device__ static inline float warp_sum(float x) {
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
+    return x;
+}
+__device__ static inline uint32_t warp_max(uint32_t x) {
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
+    return x;
+}
+__device__ static inline uint64_t warp_sum_u64(uint64_t x) {
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
+    return x;
+}
+/* Sum over the block, the same bits in every thread; `shared` holds 32 floats and may be used again
+ * at once. All threads call it; blockDim.x is a multiple of 32. */
+__device__ static inline float block_sum(float x, float *shared) {
+    x = warp_sum(x);
+    int warps = (int)blockDim.x / WARP;
+    if (warps == 1) return x;
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
+    __syncthreads();
+    x = (int)(threadIdx.x % WARP) < warps ? shared[threadIdx.x % WARP] : 0.0f;
+    return warp_sum(x);
+}
+/* The block's maximum into *slot, by its first thread of each warp. */
+__device__ static inline void warp_amax_into(uint32_t *slot, uint32_t bits) {
+    if (!slot) return;
+    bits = warp_max(bits);
+    if (threadIdx.x % WARP == 0 && bits) atomicMax(slot, bits);
+}
+
+#endif /* __CUDACC__ */
+
+static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Blocks of a grid-stride loop: enough to fill the device a few times over, no more than needed. */
+static inline unsigned grid_for(struct backend *b, int64_t items, int64_t items_per_block) {
+    int64_t blocks = ceil_div(items, items_per_block);
+    return (unsigned)max_i64(1, min_i64(blocks, (int64_t)cuda_of(b)->sm_count * 16));
+}
+
+/* ---- collectives of one rank (comm.cu) and the operators, in the order of the table ----------- */
+
+void cuda_fill_comm(struct comm_ops *comm);
+
+enum status cuda_sync(struct backend *b, struct err *e);
+enum status cuda_gemm_open(struct cuda_backend *b, struct err *e);
+void cuda_gemm_close(struct cuda_backend *b);
+enum status cuda_attention_open(struct cuda_backend *b, struct err *e);
+
+enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
+enum status cuda_quantise(struct backend *b, int lane, const struct sink *out,
+                          const struct tensor *x, struct err *e);
+enum status cuda_quantise_finish(struct backend *b, int lane, const struct sink *out,
+                                 struct err *e);
+enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
+                            const struct tensor *codes, struct err *e);
+enum status cuda_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
+                                struct err *e);
+enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
+                               const struct tensor *tokens, const struct tensor *table,
+                               const struct tensor *position, struct err *e);
+enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
+                               const struct tensor *d_position, const struct tensor *dx,
+                               const struct tensor *tokens, struct err *e);
+enum status cuda_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
+                             const struct tensor *rstd, const struct tensor *x,
+                             const struct tensor *gain, float eps, struct err *e);
+enum status cuda_rmsnorm_bwd(struct backend *b, int lane, const struct sink *dx,
+                             const struct tensor *d_gain, const struct tensor *dy,
+                             const struct tensor *x, const struct tensor *gain,
+                             const struct tensor *rstd, const struct tensor *residual,
+                             struct err *e);
+enum status cuda_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
+                               const struct tensor *mean, const struct tensor *rstd,
+                               const struct tensor *x, const struct tensor *gain,
+                               const struct tensor *bias, float eps, struct err *e);
+enum status cuda_layernorm_bwd(struct backend *b, int lane, const struct sink *dx,
+                               const struct tensor *d_gain, const struct tensor *d_bias,
+                               const struct tensor *dy, const struct tensor *x,
+                               const struct tensor *gain, const struct tensor *mean,
+                               const struct tensor *rstd, const struct tensor *residual,
+                               struct err *e);
+enum status cuda_qk_fwd(struct backend *b, int lane, const struct tensor *out,
+                        const struct tensor *rstd, const struct tensor *in,
+                        const struct tensor *gain_q, const struct tensor *gain_k,
+                        const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
+                        struct err *e);
+enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
+                        const struct tensor *d_gain_q, const struct tensor *d_gain_k,
+                        const struct tensor *d_out, const struct tensor *in,
+                        const struct tensor *gain_q, const struct tensor *gain_k,
+                        const struct tensor *rstd, const struct tensor *rope, int64_t heads,
+                        int64_t kv_heads, struct err *e);
+enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o,
+                               const struct tensor *lse, const struct tensor *qkv, int64_t heads,
+                               int64_t kv_heads, struct err *e);
+enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor *d_qkv,
+                               const struct tensor *delta, const struct tensor *d_o,
+                               const struct tensor *o, const struct tensor *qkv,
+                               const struct tensor *lse, int64_t heads, int64_t kv_heads,
+                               struct err *e);
+enum status cuda_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
+                            const struct tensor *gate_up, struct err *e);
+enum status cuda_swiglu_bwd(struct backend *b, int lane, const struct sink *d_gate_up,
+                            const struct tensor *dh, const struct tensor *gate_up, struct err *e);
+enum status cuda_gelu_fwd(struct backend *b, int lane, const struct sink *h, const struct tensor *x,
+                          struct err *e);
+enum status cuda_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
+                          const struct tensor *dh, const struct tensor *x, struct err *e);
+enum status cuda_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
+                          const struct tensor *dy, struct err *e);
+enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
+                               const struct sink *d_logits, const struct tensor *logits,
+                               const struct tensor *targets, int64_t vocab,
+                               const struct tensor *grad_scale, struct err *e);
+enum status cuda_sum(struct backend *b, int lane, const struct tensor *total, const struct tensor *x,
+                     float factor, float beta, struct err *e);
+enum status cuda_sum_squares(struct backend *b, int lane, const struct tensor *out,
+                             const struct tensor *x, struct err *e);
+enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *norm,
+                             const struct tensor *clip, const struct tensor *squares, float max_norm,
+                             struct err *e);
+enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e);
+enum status cuda_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
+                                const struct tensor *step, const struct tensor *x, int32_t base,
+                                struct err *e);
+enum status cuda_fill_normal(struct backend *b, int lane, const struct tensor *x, float std,
+                             uint64_t seed, uint32_t tensor_id, int64_t element_base,
+                             struct err *e);
+enum status cuda_fill(struct backend *b, int lane, const struct tensor *x, float value,
+                      struct err *e);
+enum status cuda_fingerprint(struct backend *b, int lane, const struct tensor *out,
+                             const struct tensor *x, struct err *e);
+
+enum status cuda_zero(struct backend *b, int lane, const struct tensor *x, struct err *e);
+enum status cuda_copy(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
+                      struct err *e);
+
+#endif

@@ -1,0 +1,84 @@
+/* Memory of the device, transfers, and what the device is. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_backend.cuh"
+
+enum status cuda_info(struct backend *b, struct device_info *info, struct err *e) {
+    cudaDeviceProp prop;
+    CUDA_TRY(e, cudaGetDeviceProperties(&prop, cuda_of(b)->device));
+    size_t free_bytes = 0, total_bytes = 0;
+    CUDA_TRY(e, cudaMemGetInfo(&free_bytes, &total_bytes));
+    snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, prop.name);
+    snprintf(info->architecture, sizeof info->architecture, "sm_%d", cuda_of(b)->cc);
+    info->memory_bytes = (int64_t)total_bytes;
+    info->memory_free = (int64_t)free_bytes;
+    return OK;
+}
+
+/* cudaMalloc rather than managed or pooled memory: planned once, and seen as it is by nvidia-smi. */
+enum status cuda_memory_create(struct backend *b, const char *what, int64_t bytes, void **out,
+                               struct err *e) {
+    *out = NULL;
+    if (bytes < 0) return FAIL(e, ERR_ARG, "memory for %s: %lld bytes", what, (long long)bytes);
+    int64_t rounded = round_up(max_i64(bytes, 1), ARENA_ALIGN);
+    void *memory = NULL;
+    cudaError_t status = cudaMalloc(&memory, (size_t)rounded);
+    if (status == cudaErrorMemoryAllocation) {
+        size_t free_bytes = 0, total_bytes = 0;
+        (void)cudaGetLastError(); /* this error is handled here; the next launch must not see it */
+        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+        return FAIL(e, ERR_MEMORY, "memory for %s: %lld bytes wanted, %lld free on the device",
+                    what, (long long)rounded, (long long)free_bytes);
+    }
+    CUDA_TRY(e, status);
+    status = cudaMemset(memory, 0, (size_t)rounded);
+    if (status == cudaSuccess) status = cudaDeviceSynchronize();
+    if (status != cudaSuccess) {
+        cudaFree(memory);
+        return FAIL(e, ERR_DEVICE, "memory for %s: %s", what, cudaGetErrorString(status));
+    }
+    *out = memory;
+    return OK;
+}
+
+void cuda_memory_destroy(struct backend *b, void *memory) { cudaFree(memory); }
+
+enum status cuda_upload(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
+                        struct err *e) {
+    if (bytes < 0) return FAIL(e, ERR_ARG, "upload: %lld bytes", (long long)bytes);
+    if (!bytes) return OK;
+    /* From pageable memory: returns once `host` has been staged. */
+    CUDA_TRY(e, cudaMemcpyAsync(data, host, (size_t)bytes, cudaMemcpyHostToDevice,
+                                cuda_lane(b, lane)));
+    return OK;
+}
+
+enum status cuda_download(struct backend *b, int lane, void *host, const void *data, int64_t bytes,
+                          struct err *e) {
+    if (bytes < 0) return FAIL(e, ERR_ARG, "download: %lld bytes", (long long)bytes);
+    if (!bytes) return OK;
+    CUDA_TRY(e, cudaMemcpyAsync(host, data, (size_t)bytes, cudaMemcpyDeviceToHost,
+                                cuda_lane(b, lane)));
+    CUDA_TRY(e, cudaStreamSynchronize(cuda_lane(b, lane)));
+    return OK;
+}
+
+enum status cuda_scratch(struct backend *b, int lane, enum scratch_use use, int64_t bytes,
+                         void **out, struct err *e) {
+    struct scratch *s = &cuda_of(b)->scratch[lane][use];
+    if (bytes > s->bytes) {
+        if (cuda_of(b)->capture)
+            return FAIL(e, ERR_STATE, "scratch of %lld bytes was not seen in the warm-up pass",
+                        (long long)bytes);
+        CUDA_TRY(e, cudaStreamSynchronize(cuda_lane(b, lane)));
+        cuda_graph_drop(b);
+        cudaFree(s->data);
+        s->data = NULL;
+        s->bytes = 0;
+        TRY(cuda_memory_create(b, "scratch", bytes, &s->data, e));
+        s->bytes = bytes;
+    }
+    *out = s->data;
+    return OK;
+}

@@ -1,0 +1,191 @@
+/* Token (and learned position) embedding.
+ *
+ * Backward adds many rows into one table row, in row order and without atomics on floats: one block
+ * sorts the tokens (stable, so that equal tokens keep their rows ascending), then each run of equal
+ * tokens has one owner. The sort is small: R tokens, 4 bits a pass. */
+#include "kernels/cuda/cuda_common.cuh"
+
+template <int N>
+__global__ void embedding_fwd_kernel(bf16_bits *x, int64_t ld, const int32_t *tokens,
+                                     const bf16_bits *table, int64_t ld_table, int64_t vocab,
+                                     const bf16_bits *position, int64_t ld_position, int64_t length,
+                                     int64_t rows, int64_t cols) {
+    int64_t across = cols / N, step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * across; i += step) {
+        int64_t row = i / across, col = i % across * N, token = tokens[row];
+        float v[N], p[N];
+        if (token >= 0 && token < vocab) load_bf16(v, table + token * ld_table + col);
+        else
+#pragma unroll
+            for (int j = 0; j < N; j++) v[j] = f32_from_bits(0x7FC00000u); /* surfaces as the loss */
+        if (position) {
+            load_bf16(p, position + row % length * ld_position + col);
+#pragma unroll
+            for (int j = 0; j < N; j++) v[j] += p[j];
+        }
+        store_bf16(x + row * ld + col, v);
+    }
+}
+
+enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
+                               const struct tensor *tokens, const struct tensor *table,
+                               const struct tensor *position, struct err *e) {
+    TRY(cuda_check(x, "embedding_fwd: x", IS_BF16, -1, -1, e));
+    int64_t rows = tensor_rows(x), cols = tensor_cols(x);
+    TRY(cuda_check(tokens, "embedding_fwd: tokens", IS_I32, rows, 1, e));
+    TRY(cuda_check(table, "embedding_fwd: table", IS_BF16, -1, cols, e));
+    if (position) TRY(cuda_check(position, "embedding_fwd: position", IS_BF16, -1, cols, e));
+    bool vectors = tensor_is_vectors(x) && tensor_is_vectors(table) &&
+                   (!position || tensor_is_vectors(position));
+    auto kernel = vectors ? embedding_fwd_kernel<8> : embedding_fwd_kernel<1>;
+    kernel<<<grid_for(b, rows * cols, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
+        (bf16_bits *)x->data, x->stride[0], (const int32_t *)tokens->data,
+        (const bf16_bits *)table->data, table->stride[0], table->dim[0],
+        position ? (const bf16_bits *)position->data : NULL, position ? position->stride[0] : 0,
+        position ? position->dim[0] : 1, rows, cols);
+    return cuda_launched("embedding_fwd", e);
+}
+
+/* ---- stable sort by token: one block, least significant digit first ---- */
+
+enum { SORT_THREADS = 512, DIGIT_BITS = 4, DIGITS = 1 << DIGIT_BITS };
+
+/* Exclusive sums of count[DIGITS * SORT_THREADS], in place. */
+__device__ static void scan_counts(uint32_t *count, uint32_t *warp_total) {
+    int t = threadIdx.x;
+    uint32_t own = 0;
+    for (int i = 0; i < DIGITS; i++) own += count[t * DIGITS + i];
+    uint32_t upto = own;
+    for (int step = 1; step < WARP; step *= 2) {
+        uint32_t before = __shfl_up_sync(0xFFFFFFFFu, upto, step);
+        if (t % WARP >= step) upto += before;
+    }
+    if (t % WARP == WARP - 1) warp_total[t / WARP] = upto;
+    __syncthreads();
+    uint32_t start = upto - own;
+    for (int w = 0; w < t / WARP; w++) start += warp_total[w];
+    for (int i = 0; i < DIGITS; i++) {
+        uint32_t c = count[t * DIGITS + i];
+        count[t * DIGITS + i] = start;
+        start += c;
+    }
+    __syncthreads();
+}
+
+/* Sorts (token, row) for rows 0..n-1; key and row are [2][n], the result is in half `passes` % 2. */
+__global__ void __launch_bounds__(SORT_THREADS)
+    sort_tokens_kernel(const int32_t *tokens, uint32_t *key, uint32_t *row, int64_t n, int passes) {
+    __shared__ uint32_t count[DIGITS * SORT_THREADS]; /* [digit][thread] */
+    __shared__ uint32_t warp_total[SORT_THREADS / WARP];
+    int t = threadIdx.x;
+    int64_t each = (n + SORT_THREADS - 1) / SORT_THREADS;
+    int64_t begin = t * each < n ? t * each : n, end = begin + each < n ? begin + each : n;
+    for (int64_t i = begin; i < end; i++) {
+        key[i] = (uint32_t)tokens[i];
+        row[i] = (uint32_t)i;
+    }
+    for (int pass = 0; pass < passes; pass++) {
+        const uint32_t *key_in = key + pass % 2 * n, *row_in = row + pass % 2 * n;
+        uint32_t *key_out = key + (pass + 1) % 2 * n, *row_out = row + (pass + 1) % 2 * n;
+        int shift = pass * DIGIT_BITS;
+        for (int d = 0; d < DIGITS; d++) count[d * SORT_THREADS + t] = 0;
+        for (int64_t i = begin; i < end; i++)
+            count[(key_in[i] >> shift & (DIGITS - 1)) * SORT_THREADS + t]++;
+        __syncthreads();
+        scan_counts(count, warp_total);
+        for (int64_t i = begin; i < end; i++) {
+            uint32_t at = count[(key_in[i] >> shift & (DIGITS - 1)) * SORT_THREADS + t]++;
+            key_out[at] = key_in[i];
+            row_out[at] = row_in[i];
+        }
+        __syncthreads();
+    }
+}
+
+/* Past the last place in sorted key[from, n) that holds `value`. */
+__device__ static int64_t run_end(const uint32_t *key, int64_t from, int64_t n, uint32_t value) {
+    int64_t low = from, high = n;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (key[middle] <= value) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Grid: x over sorted places, of which the first of each run works; y over columns. */
+template <int N>
+__global__ void embedding_bwd_kernel(struct grad_view d_table, int64_t ld, int64_t vocab,
+                                     const bf16_bits *dx, int64_t ld_dx, const uint32_t *key,
+                                     const uint32_t *row, int64_t n, int64_t cols) {
+    int64_t place = blockIdx.x, col = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
+    uint32_t token = key[place];
+    if ((place && key[place - 1] == token) || token >= vocab || col >= cols) return;
+    int64_t end = run_end(key, place, n, token);
+    float sum[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) sum[j] = grad_load(d_table, token * ld + col + j);
+#pragma unroll 4
+    for (int64_t i = place; i < end; i++) {
+        float v[N];
+        load_bf16(v, dx + row[i] * ld_dx + col);
+#pragma unroll
+        for (int j = 0; j < N; j++) sum[j] += v[j];
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) grad_store(d_table, token * ld + col + j, sum[j]);
+}
+
+/* d_position[t] += rows t, t + T, ... ascending. */
+__global__ void position_bwd_kernel(struct grad_view d_position, int64_t ld, int64_t length,
+                                    const bf16_bits *dx, int64_t ld_dx, int64_t batch,
+                                    int64_t cols) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < length * cols; i += step) {
+        int64_t t = i / cols, col = i % cols;
+        float sum = 0.0f;
+        for (int64_t j = 0; j < batch; j++) sum += bf16_decode(dx[(j * length + t) * ld_dx + col]);
+        grad_store(d_position, t * ld + col, grad_load(d_position, t * ld + col) + sum);
+    }
+}
+
+static int digits_of(int64_t vocab) {
+    int passes = 1;
+    while (passes < 8 && (vocab - 1) >> (passes * DIGIT_BITS)) passes++;
+    return passes;
+}
+
+enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
+                               const struct tensor *d_position, const struct tensor *dx,
+                               const struct tensor *tokens, struct err *e) {
+    TRY(cuda_check(dx, "embedding_bwd: dx", IS_BF16, -1, -1, e));
+    int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
+    TRY(cuda_check(tokens, "embedding_bwd: tokens", IS_I32, rows, 1, e));
+    TRY(cuda_check(d_table, "embedding_bwd: d_table", IS_GRAD, -1, cols, e));
+    cudaStream_t stream = cuda_lane(b, lane);
+    if (d_position) {
+        TRY(cuda_check(d_position, "embedding_bwd: d_position", IS_GRAD, -1, cols, e));
+        int64_t length = d_position->dim[0];
+        if (length == 0 || rows % length)
+            return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows are not whole sequences of %lld",
+                        (long long)rows, (long long)length);
+        position_bwd_kernel<<<grid_for(b, length * cols, 256), 256, 0, stream>>>(
+            grad_of(d_position), d_position->stride[0], length, (const bf16_bits *)dx->data,
+            dx->stride[0], rows / length, cols);
+    }
+    if (rows == 0) return OK;
+    if (rows > INT32_MAX) return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows", (long long)rows);
+    void *sorted;
+    TRY(cuda_scratch(b, lane, SCRATCH_SORT, rows * 16, &sorted, e));
+    uint32_t *key = (uint32_t *)sorted, *row = key + 2 * rows;
+    int passes = digits_of(d_table->dim[0]);
+    sort_tokens_kernel<<<1, SORT_THREADS, 0, stream>>>((const int32_t *)tokens->data, key, row,
+                                                       rows, passes);
+    bool vectors = tensor_is_vectors(dx);
+    auto kernel = vectors ? embedding_bwd_kernel<8> : embedding_bwd_kernel<1>;
+    dim3 grid((unsigned)rows, (unsigned)ceil_div(cols, vectors ? 1024 : 128));
+    kernel<<<grid, 128, 0, stream>>>(grad_of(d_table), d_table->stride[0], d_table->dim[0],
+                                     (const bf16_bits *)dx->data, dx->stride[0],
+                                     key + passes % 2 * rows, row + passes % 2 * rows, rows, cols);
+    return cuda_launched("embedding_bwd", e);
+}

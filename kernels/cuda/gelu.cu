@@ -1,0 +1,71 @@
+/* GPT-2's GELU and its gradient, with the reference's expressions and its tanh: the same bits.
+ *
+ * Eight elements a thread; 4 bytes an element forward, 6 backward. */
+#include "kernels/cuda/cuda_common.cuh"
+#include "kernels/exactmath_f32.h"
+
+static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
+
+__device__ static float gelu(float x) {
+    float u = SQRT_2_OVER_PI * (x + CUBIC * (x * (x * x)));
+    return (0.5f * x) * (1.0f + exact_tanhf(u));
+}
+
+__device__ static float gelu_slope(float x) {
+    float square = x * x;
+    float t = exact_tanhf(SQRT_2_OVER_PI * (x + CUBIC * (x * square)));
+    float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
+    /* 1 - t^2 vanishes long before x^2 overflows: keep 0 * infinity out. */
+    float bend = (1.0f - t) * (1.0f + t);
+    float tail = bend == 0.0f ? 0.0f : ((0.5f * x) * bend) * slope;
+    return 0.5f * (1.0f + t) + tail;
+}
+
+/* out = gelu(x), or dh * gelu'(x) where dh is given. */
+template <int N>
+__global__ void gelu_kernel(bf16_bits *out, const bf16_bits *x, int64_t ld, const bf16_bits *dh,
+                            int64_t ld_dh, int64_t rows, int64_t width, uint32_t *amax) {
+    int64_t across = width / N, step = (int64_t)gridDim.x * blockDim.x;
+    uint32_t top = 0;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * across; i += step) {
+        int64_t row = i / across, col = i % across * N;
+        float v[N], g[N];
+        load_bf16(v, x + row * ld + col);
+        if (dh) load_bf16(g, dh + row * ld_dh + col);
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = dh ? g[j] * gelu_slope(v[j]) : gelu(v[j]);
+        store_bf16(out + row * width + col, v);
+        if (amax) top = amax_of(top, v);
+    }
+    warp_amax_into(amax, top);
+}
+
+static enum status launch(struct backend *b, int lane, const struct sink *out,
+                          const struct tensor *x, const struct tensor *dh, const char *what,
+                          struct err *e) {
+    int64_t rows = tensor_rows(x), width = tensor_cols(x);
+    bool vectors = tensor_is_vectors(x) && (!dh || tensor_is_vectors(dh)) &&
+                   rows_are_vectors(out->value->data, width, width);
+    auto kernel = vectors ? gelu_kernel<8> : gelu_kernel<1>;
+    kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
+        sink_value_of(out), (const bf16_bits *)x->data, x->stride[0],
+        dh ? (const bf16_bits *)dh->data : NULL, dh ? dh->stride[0] : 0, rows, width,
+        sink_amax(out));
+    TRY(cuda_launched(what, e));
+    return cuda_sink_emit(b, lane, out, true, e);
+}
+
+enum status cuda_gelu_fwd(struct backend *b, int lane, const struct sink *h, const struct tensor *x,
+                          struct err *e) {
+    TRY(cuda_check(x, "gelu_fwd: x", IS_BF16, -1, -1, e));
+    TRY(cuda_check_sink(h, "gelu_fwd: h", tensor_rows(x), tensor_cols(x), e));
+    return launch(b, lane, h, x, NULL, "gelu_fwd", e);
+}
+
+enum status cuda_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
+                          const struct tensor *dh, const struct tensor *x, struct err *e) {
+    TRY(cuda_check(x, "gelu_bwd: x", IS_BF16, -1, -1, e));
+    TRY(cuda_check(dh, "gelu_bwd: dh", IS_BF16, tensor_rows(x), tensor_cols(x), e));
+    TRY(cuda_check_sink(dx, "gelu_bwd: dx", tensor_rows(x), tensor_cols(x), e));
+    return launch(b, lane, dx, x, dh, "gelu_bwd", e);
+}

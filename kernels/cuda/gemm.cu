@@ -1,0 +1,300 @@
+/* The choice table of GEMM algorithms.
+ *
+ * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
+ * timed once, on operands of our own (the caller's may be half written). Split-K is excluded: its
+ * partial sums would be rounded, and their order is not promised. Heuristics may name an algorithm that
+ * then fails (seen: cuBLASLt 13.1 with misaligned scales), so only what ran is kept. */
+#include "kernels/cuda/gemm.cuh"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CANDIDATES = 8,
+    ROUNDS = 3,       /* each candidate is timed so often; its best time counts */
+    RUNS = 4,         /* products of one timing */
+    TABLE_MAX = 1024  /* shapes; a model has some tens */
+};
+static const int64_t WORKSPACE_BYTES = 64 << 20;
+
+/* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as bytes. */
+struct gemm_key {
+    int64_t m, n, k, lda, ldb, ldd;
+    int32_t type_a, type_b, type_d, type_bias; /* type_bias -1: no bias */
+    int32_t scale_a, scale_b;                  /* -1: none */
+    int32_t align_a, align_b, align_c, align_d;
+    uint8_t transposed_a, transposed_b, accumulate, fast;
+    uint8_t unused[4];
+};
+
+struct gemm_choice {
+    struct gemm_key key;
+    cublasLtMatmulAlgo_t algo;
+    float time_us;
+    bool usable; /* false: the library has nothing that runs */
+};
+
+struct gemm_library {
+    cublasLtHandle_t handle;
+    cudaStream_t stream; /* of measurements */
+    cudaEvent_t start, stop;
+    int64_t choices;
+    struct gemm_choice choice[TABLE_MAX];
+};
+
+#define LT_TRY(e, call)                                                             \
+    do {                                                                            \
+        cublasStatus_t lt_try_ = (call);                                            \
+        if (lt_try_ != CUBLAS_STATUS_SUCCESS)                                       \
+            return FAIL((e), ERR_DEVICE, "%s: cuBLASLt status %d", #call, lt_try_); \
+    } while (0)
+
+enum status cuda_gemm_open(struct cuda_backend *b, struct err *e) {
+    b->gemm = (struct gemm_library *)calloc(1, sizeof *b->gemm);
+    if (!b->gemm) return FAIL(e, ERR_MEMORY, "the GEMM choice table: %zu bytes", sizeof *b->gemm);
+    LT_TRY(e, cublasLtCreate(&b->gemm->handle));
+    CUDA_TRY(e, cudaStreamCreateWithFlags(&b->gemm->stream, cudaStreamNonBlocking));
+    CUDA_TRY(e, cudaEventCreate(&b->gemm->start));
+    CUDA_TRY(e, cudaEventCreate(&b->gemm->stop));
+    return OK;
+}
+
+void cuda_gemm_close(struct cuda_backend *b) {
+    if (!b->gemm) return;
+    if (b->gemm->start) cudaEventDestroy(b->gemm->start);
+    if (b->gemm->stop) cudaEventDestroy(b->gemm->stop);
+    if (b->gemm->stream) cudaStreamDestroy(b->gemm->stream);
+    if (b->gemm->handle) cublasLtDestroy(b->gemm->handle);
+    free(b->gemm);
+    b->gemm = NULL;
+}
+
+static int32_t alignment_of(const void *p) {
+    uintptr_t bits = (uintptr_t)p | 256;
+    return (int32_t)(bits & -bits);
+}
+
+static struct gemm_key key_of(const struct gemm_problem *p) {
+    struct gemm_key key;
+    memset(&key, 0, sizeof key);
+    key.m = p->m; key.n = p->n; key.k = p->k;
+    key.lda = p->a.ld; key.ldb = p->b.ld; key.ldd = p->ld;
+    key.type_a = p->a.type; key.type_b = p->b.type; key.type_d = p->type;
+    key.type_bias = p->bias ? p->bias_type : -1;
+    key.scale_a = p->a.scale ? p->a.scale_mode : -1;
+    key.scale_b = p->b.scale ? p->b.scale_mode : -1;
+    key.align_a = alignment_of(p->a.data); key.align_b = alignment_of(p->b.data);
+    key.align_c = alignment_of(p->c ? p->c : p->d); key.align_d = alignment_of(p->d);
+    key.transposed_a = p->a.transposed; key.transposed_b = p->b.transposed;
+    key.accumulate = p->beta != 0.0f;
+    key.fast = p->fast_accumulate;
+    return key;
+}
+
+/* ---- descriptors: on the stack, filled per call, nothing to free ---- */
+
+struct descriptors {
+    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatrixLayoutOpaque_t a, b, d;
+};
+
+static cublasStatus_t layout_of(cublasLtMatrixLayout_t out, const struct gemm_operand *x,
+                                int64_t outer, int64_t k) {
+    uint64_t rows = (uint64_t)(x->transposed ? k : outer), cols = (uint64_t)(x->transposed ? outer : k);
+    return cublasLtMatrixLayoutInit(out, x->type, rows, cols, x->ld);
+}
+
+#define SET(name, value) cublasLtMatmulDescSetAttribute(&d->product, name, &(value), sizeof(value))
+
+static enum status describe(struct descriptors *d, const struct gemm_problem *p, struct err *e) {
+    LT_TRY(e, cublasLtMatmulDescInit(&d->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    cublasOperation_t ta = p->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    /* B enters [K, n]: stored so unless it is the other way round. */
+    cublasOperation_t tb = p->b.transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
+    LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_TRANSA, ta));
+    LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_TRANSB, tb));
+    if (p->a.scale) {
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, p->a.scale_mode));
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, p->b.scale_mode));
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p->a.scale));
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p->b.scale));
+        int8_t fast = p->fast_accumulate;
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast));
+    }
+    if (p->bias) {
+        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias));
+        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p->bias_type));
+    }
+    LT_TRY(e, layout_of(&d->a, &p->a, p->m, p->k));
+    LT_TRY(e, layout_of(&d->b, &p->b, p->n, p->k));
+    LT_TRY(e, cublasLtMatrixLayoutInit(&d->d, p->type, (uint64_t)p->m, (uint64_t)p->n, p->ld));
+    return OK;
+}
+
+static cublasStatus_t multiply(struct gemm_library *g, struct descriptors *d,
+                               const struct gemm_problem *p, const cublasLtMatmulAlgo_t *algo,
+                               void *workspace, cudaStream_t stream) {
+    float alpha = 1.0f;
+    return cublasLtMatmul(g->handle, &d->product, &alpha, p->a.data, &d->a, p->b.data, &d->b,
+                          &p->beta, p->beta != 0.0f ? p->c : p->d, &d->d, p->d, &d->d, algo,
+                          workspace, (size_t)WORKSPACE_BYTES, stream);
+}
+
+/* ---- measuring ---- */
+
+/* Codes and BF16 values of moderate size: zeros would run faster than data do. */
+__global__ void noise_kernel(uint32_t *x, int64_t words, uint32_t keep, uint32_t set) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < words; i += step)
+        x[i] = ((uint32_t)rng_mix((uint64_t)i) & keep) | set;
+}
+
+static int64_t type_bytes(cudaDataType_t type) {
+    return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 1;
+}
+
+/* A stand-in for one operand and its scale (factors of 1): one allocation. */
+static cudaError_t stand_in(struct gemm_operand *x, int64_t outer, int64_t k, void **owned,
+                            cudaStream_t stream) {
+    int64_t rows = x->transposed ? outer : k, cols = x->transposed ? k : outer;
+    int64_t bytes = round_up(max_i64((rows - 1) * x->ld + cols, 1) * type_bytes(x->type), 256);
+    int64_t factors = x->scale ? (ceil_div(outer, 128) * 128) * (ceil_div(k, 128) + 4) : 0;
+    cudaError_t status = cudaMalloc(owned, (size_t)(bytes + factors * 4));
+    if (status != cudaSuccess) return status;
+    bool narrow = type_bytes(x->type) == 1;
+    noise_kernel<<<1024, 256, 0, stream>>>((uint32_t *)*owned, bytes / 4,
+                                           narrow ? 0x8F8F8F8Fu : 0x807F807Fu,
+                                           narrow ? 0x30303030u : 0x3F003F00u);
+    float *factor = (float *)((char *)*owned + bytes);
+    if (factors) noise_kernel<<<64, 256, 0, stream>>>((uint32_t *)factor, factors, 0, 0x3F800000u);
+    x->data = *owned;
+    if (x->scale) x->scale = factor;
+    return cudaGetLastError();
+}
+
+/* Best time of RUNS products in microseconds; a negative value if it failed. */
+static float time_candidate(struct gemm_library *g, struct descriptors *d,
+                            const struct gemm_problem *p, const cublasLtMatmulAlgo_t *algo,
+                            void *workspace) {
+    float ms = -1.0f;
+    if (cudaEventRecord(g->start, g->stream) != cudaSuccess) return -1.0f;
+    for (int i = 0; i < RUNS; i++)
+        if (multiply(g, d, p, algo, workspace, g->stream) != CUBLAS_STATUS_SUCCESS) return -1.0f;
+    if (cudaEventRecord(g->stop, g->stream) != cudaSuccess ||
+        cudaEventSynchronize(g->stop) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, g->start, g->stop) != cudaSuccess)
+        return -1.0f;
+    return ms * 1000.0f / RUNS;
+}
+
+static void time_candidates(struct gemm_library *g, struct descriptors *d,
+                            const struct gemm_problem *p, const cublasLtMatmulHeuristicResult_t *list,
+                            int count, void *workspace, struct gemm_choice *choice) {
+    float best[CANDIDATES];
+    for (int i = 0; i < count; i++) best[i] = FLT_MAX;
+    for (int round = -1; round < ROUNDS; round++) /* the first warms up */
+        for (int i = 0; i < count; i++) {
+            if (best[i] < 0.0f) continue;
+            float t = time_candidate(g, d, p, &list[i].algo, workspace);
+            if (t < 0.0f) best[i] = t;
+            else if (round >= 0 && t < best[i]) best[i] = t;
+        }
+    for (int i = 0; i < count; i++) {
+        if (best[i] < 0.0f || (choice->usable && best[i] >= choice->time_us)) continue;
+        choice->usable = true;
+        choice->algo = list[i].algo;
+        choice->time_us = best[i];
+    }
+}
+
+/* Fills choice->algo from what ran on stand-ins for the operands. */
+static enum status measure(struct cuda_backend *b, const struct gemm_problem *problem,
+                           const cublasLtMatmulHeuristicResult_t *list, int count, void *workspace,
+                           struct gemm_choice *choice, struct err *e) {
+    struct gemm_library *g = b->gemm;
+    struct gemm_problem p = *problem;
+    void *owned[4] = { NULL, NULL, NULL, NULL };
+    struct descriptors d;
+    enum status st = OK;
+    int64_t out_bytes = p.ld * p.n * type_bytes(p.type);
+    cudaError_t status = stand_in(&p.a, p.m, p.k, &owned[0], g->stream);
+    if (status == cudaSuccess) status = stand_in(&p.b, p.n, p.k, &owned[1], g->stream);
+    if (status == cudaSuccess) status = cudaMalloc(&owned[2], (size_t)out_bytes);
+    if (status == cudaSuccess) status = cudaMemsetAsync(owned[2], 0, (size_t)out_bytes, g->stream);
+    if (status == cudaSuccess && p.bias) status = cudaMalloc(&owned[3], (size_t)p.m * 4);
+    if (status == cudaSuccess) {
+        p.d = owned[2];
+        p.c = owned[2];
+        if (p.bias) p.bias = owned[3];
+        st = describe(&d, &p, e);
+        if (st == OK) time_candidates(g, &d, &p, list, count, workspace, choice);
+    } else if (status == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        choice->algo = list[0].algo; /* no room to measure: the library's own first choice */
+        choice->usable = true;
+    } else {
+        st = FAIL(e, ERR_DEVICE, "measuring a GEMM: %s", cudaGetErrorString(status));
+    }
+    for (int i = 0; i < 4; i++) cudaFree(owned[i]);
+    return st;
+}
+
+#define PREFER(name, value) \
+    cublasLtMatmulPreferenceSetAttribute(&preference, name, &(value), sizeof(value))
+
+static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
+                          struct gemm_choice *choice, struct err *e) {
+    struct descriptors d;
+    TRY(describe(&d, p, e));
+    cublasLtMatmulPreferenceOpaque_t preference;
+    LT_TRY(e, cublasLtMatmulPreferenceInit(&preference));
+    uint64_t bytes = (uint64_t)WORKSPACE_BYTES;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint32_t align[4] = { (uint32_t)choice->key.align_a, (uint32_t)choice->key.align_b,
+                          (uint32_t)choice->key.align_c, (uint32_t)choice->key.align_d };
+    LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes));
+    LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes));
+    LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align[0]));
+    LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align[1]));
+    LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align[2]));
+    LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align[3]));
+    cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    int count = 0;
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(b->gemm->handle, &d.product, &d.a, &d.b, &d.d, &d.d,
+                                       &preference, CANDIDATES, list, &count);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0) return OK; /* not usable */
+    return measure(b, p, list, count, workspace, choice, e);
+}
+
+enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p, bool *found,
+                     struct err *e) {
+    struct gemm_library *g = b->gemm;
+    struct gemm_key key = key_of(p);
+    void *workspace;
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_GEMM, WORKSPACE_BYTES, &workspace, e));
+    int64_t i = 0;
+    while (i < g->choices && memcmp(&g->choice[i].key, &key, sizeof key) != 0) i++;
+    struct gemm_choice *choice = &g->choice[i];
+    if (i == g->choices) {
+        if (i == TABLE_MAX)
+            return FAIL(e, ERR_UNSUPPORTED, "more than %d GEMM shapes in one run", TABLE_MAX);
+        if (b->capture)
+            return FAIL(e, ERR_STATE, "a GEMM [%lld, %lld, %lld] was not seen in the warm-up pass",
+                        (long long)p->n, (long long)p->m, (long long)p->k);
+        memset(choice, 0, sizeof *choice);
+        choice->key = key;
+        TRY(cuda_sync(&b->base, e)); /* the workspace is shared with what is queued */
+        TRY(choose(b, p, workspace, choice, e));
+        g->choices++;
+    }
+    *found = choice->usable;
+    if (!choice->usable) return OK;
+    struct descriptors d;
+    TRY(describe(&d, p, e));
+    LT_TRY(e, multiply(g, &d, p, &choice->algo, workspace, b->lane[lane]));
+    return OK;
+}

@@ -1,0 +1,37 @@
+/* cuBLASLt, behind one function: D = A B with what its descriptors can express, by the algorithm that
+ * measured fastest on this device for this shape. Private to matmul.cu. */
+#ifndef FP8LAB_KERNELS_CUDA_GEMM_CUH
+#define FP8LAB_KERNELS_CUDA_GEMM_CUH
+
+#include <cublasLt.h>
+
+#include "kernels/cuda/cuda_common.cuh"
+
+/* One operand, column-major as the library counts: [rows = K when transposed, ...]. */
+struct gemm_operand {
+    const void *data;
+    const void *scale; /* device, in the library's layout; NULL unless FP8 */
+    int64_t ld;
+    cudaDataType_t type;
+    cublasLtMatmulMatrixScale_t scale_mode;
+    bool transposed; /* stored [K, outer]: the operand enters as its transpose */
+};
+
+/* D [m,n] = op(A) op(B) + beta C (+ bias over m), column-major; C and D share type and ld. */
+struct gemm_problem {
+    struct gemm_operand a, b;
+    void *d;
+    const void *c; /* D itself or a residual; read when beta is 1 */
+    const void *bias;
+    int64_t m, n, k, ld;
+    cudaDataType_t type, bias_type;
+    float beta;
+    bool fast_accumulate;
+};
+
+/* Queues the product, or sets *found false and does nothing where the library has no algorithm that
+ * ran. The first call of a shape measures: it may allocate, and waits for the device. */
+NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p,
+                               bool *found, struct err *e);
+
+#endif

@@ -1,0 +1,343 @@
+/* out = A B^T with scales and epilogue: which library call, or which emulation, it becomes.
+ *
+ * The library counts columns first: its A is our b, its B our a, its D our out, all without a copy.
+ *   native     FP8 operands as they are; row and block scales are first copied into the library's
+ *              layout (4 bytes for 128 codes).
+ *   emulated   where the device or the library lacks the mode or the shape. Tensor and row scales: codes
+ *              widened to BF16, which is exact, and the factors applied to the f32 product. Block
+ *              scales: codes times factors, exact for powers of two, else rounded to BF16.
+ * An epilogue that the library refuses is done by a kernel of ours from the f32 product. */
+#include "kernels/cuda/gemm.cuh"
+
+/* ---- checks ---- */
+
+static int64_t scale_block(int kind) {
+    if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
+    return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
+}
+static bool is_fp8(const struct tensor *x) { return dtype_is_fp8(x->dtype); }
+
+static enum status check_operand(const struct tensor *x, const char *what, struct err *e) {
+    if (!x || !x->data) return FAIL(e, ERR_ARG, "matmul: %s is missing", what);
+    if (x->dtype == DTYPE_F32)
+        return FAIL(e, ERR_UNSUPPORTED, "matmul: %s is f32: the f32 recipe runs on the CPU backend",
+                    what);
+    if (!is_fp8(x)) {
+        if (x->dtype != DTYPE_BF16)
+            return FAIL(e, ERR_ARG, "matmul: %s is %s", what, dtype_name(x->dtype));
+        if (x->scale.kind != SCALE_NONE)
+            return FAIL(e, ERR_ARG, "matmul: %s is bf16 and has a scale", what);
+        bool strided = (x->stride[1] != 1 && x->dim[1] != 1) && (x->stride[0] != 1 && x->dim[0] != 1);
+        return strided ? FAIL(e, ERR_ARG, "matmul: neither stride of %s is 1", what) : OK;
+    }
+    if (x->stride[1] != 1 || x->stride[0] % FP8_ROW_ALIGN || (uintptr_t)x->data % 16)
+        return FAIL(e, ERR_ARG, "matmul: %s is FP8 and its rows are not 16-byte aligned", what);
+    struct scale expect = scale_make(x->scale.data, x->scale.kind, x->dim[0], x->dim[1]);
+    if (x->scale.kind == SCALE_NONE || !x->scale.data)
+        return FAIL(e, ERR_ARG, "matmul: %s is FP8 without a scale", what);
+    if (x->scale.dim[0] != expect.dim[0] || x->scale.dim[1] != expect.dim[1] ||
+        x->scale.dtype != expect.dtype || (uintptr_t)x->scale.data % 16)
+        return FAIL(e, ERR_ARG, "matmul: the scale of %s does not fit it", what);
+    return OK;
+}
+
+static enum status check_args(const struct matmul_args *t, struct err *e) {
+    TRY(check_operand(t->a, "a", e));
+    TRY(check_operand(t->b, "b", e));
+    const struct tensor *a = t->a, *b = t->b;
+    TRY(cuda_check(t->out, "matmul: out", IS_GRAD, a->dim[0], b->dim[0], e));
+    if (a->dim[1] != b->dim[1])
+        return FAIL(e, ERR_ARG, "matmul: a has K %lld, b %lld", (long long)a->dim[1],
+                    (long long)b->dim[1]);
+    if (is_fp8(a) != is_fp8(b))
+        return FAIL(e, ERR_ARG, "matmul: %s with %s", dtype_name(a->dtype), dtype_name(b->dtype));
+    if (a->dtype == DTYPE_E5M2 && b->dtype == DTYPE_E5M2)
+        return FAIL(e, ERR_ARG, "matmul: e5m2 with e5m2, which no library multiplies");
+    if (a->scale.kind == SCALE_128X128 && b->scale.kind == SCALE_128X128)
+        return FAIL(e, ERR_ARG, "matmul: 128x128 with 128x128 scales, which no library multiplies");
+    if (scale_block(a->scale.kind) != scale_block(b->scale.kind))
+        return FAIL(e, ERR_ARG, "matmul: scale blocks of %lld along K in a, %lld in b",
+                    (long long)scale_block(a->scale.kind), (long long)scale_block(b->scale.kind));
+    if (t->bias) TRY(cuda_check(t->bias, "matmul: bias", IS_GRAD, b->dim[0], 1, e));
+    if (t->residual) {
+        TRY(cuda_check(t->residual, "matmul: residual", IS_GRAD, a->dim[0], b->dim[0], e));
+        if (t->residual->dtype != t->out->dtype)
+            return FAIL(e, ERR_ARG, "matmul: residual is %s, out %s",
+                        dtype_name(t->residual->dtype), dtype_name(t->out->dtype));
+    }
+    if (t->beta != 0.0f && t->beta != 1.0f) return FAIL(e, ERR_ARG, "matmul: beta %g", t->beta);
+    return OK;
+}
+
+/* ---- our own epilogue ---- */
+
+struct epilogue {
+    void *out;
+    const float *product; /* [rows, cols] packed */
+    const float *scale_a, *scale_b; /* NULL: 1 */
+    const void *bias, *residual;
+    int64_t rows, cols, ld, ld_residual;
+    int a_rows, b_rows; /* one factor a row, or one in all */
+    bool bf16, bias_bf16, beta;
+};
+
+__global__ void epilogue_kernel(struct epilogue p) {
+    int64_t n = p.rows * p.cols, step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += step) {
+        int64_t row = i / p.cols, col = i % p.cols, at = row * p.ld + col;
+        float x = p.product[i];
+        if (p.scale_a) x = x * (p.scale_a[p.a_rows ? row : 0] * p.scale_b[p.b_rows ? col : 0]);
+        struct grad_view out = { p.out, p.bf16 };
+        if (p.bias) {
+            struct grad_view bias = { (void *)p.bias, p.bias_bf16 };
+            x += grad_load(bias, col);
+        }
+        if (p.beta) x += grad_load(out, at);
+        if (p.residual) {
+            struct grad_view residual = { (void *)p.residual, p.bf16 };
+            x += grad_load(residual, row * p.ld_residual + col);
+        }
+        grad_store(out, at, x);
+    }
+}
+
+static enum status run_epilogue(struct backend *b, int lane, const struct matmul_args *t,
+                                const float *product, bool scaled, struct err *e) {
+    struct epilogue p = {};
+    p.out = t->out->data;
+    p.product = product;
+    p.rows = t->out->dim[0];
+    p.cols = tensor_cols(t->out);
+    p.ld = t->out->stride[0];
+    p.bf16 = t->out->dtype == DTYPE_BF16;
+    p.beta = t->beta != 0.0f;
+    if (scaled) {
+        p.scale_a = (const float *)t->a->scale.data;
+        p.scale_b = (const float *)t->b->scale.data;
+        p.a_rows = t->a->scale.kind == SCALE_ROW;
+        p.b_rows = t->b->scale.kind == SCALE_ROW;
+    }
+    if (t->bias) {
+        p.bias = t->bias->data;
+        p.bias_bf16 = t->bias->dtype == DTYPE_BF16;
+    }
+    if (t->residual) {
+        p.residual = t->residual->data;
+        p.ld_residual = t->residual->stride[0];
+    }
+    epilogue_kernel<<<grid_for(b, p.rows * p.cols, 1024), 256, 0, cuda_lane(b, lane)>>>(p);
+    return cuda_launched("matmul", e);
+}
+
+/* ---- the library's problem ---- */
+
+static struct gemm_operand bf16_operand(const struct tensor *x) {
+    struct gemm_operand o = {};
+    o.data = x->data;
+    o.type = CUDA_R_16BF;
+    o.transposed = x->stride[1] == 1 || x->dim[1] == 1;
+    o.ld = max_i64(o.transposed ? x->stride[0] : x->stride[1], 1);
+    return o;
+}
+
+static void set_out(struct gemm_problem *p, const struct tensor *out) {
+    p->d = out->data;
+    p->ld = out->stride[0];
+    p->type = out->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+/* Can the library do the whole epilogue: one addend, of the layout of out? */
+static bool epilogue_fits(const struct matmul_args *t) {
+    if (t->residual && t->beta != 0.0f) return false;
+    return !t->residual || t->residual->stride[0] == t->out->stride[0];
+}
+
+/* The product and its epilogue: wholly by the library, or by it into f32 and then by our kernel.
+ * `unscaled`: the factors are still to be applied, so the second way only. */
+static enum status run_product(struct backend *b, int lane, const struct matmul_args *t,
+                               struct gemm_problem *p, bool unscaled, bool *found, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    *found = false;
+    if (!unscaled && epilogue_fits(t)) {
+        struct gemm_problem whole = *p;
+        set_out(&whole, t->out);
+        whole.beta = t->residual ? 1.0f : t->beta;
+        whole.c = t->residual ? t->residual->data : t->out->data;
+        if (t->bias) {
+            whole.bias = t->bias->data;
+            whole.bias_type = t->bias->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+        }
+        TRY(gemm_run(cb, lane, &whole, found, e));
+        if (*found) return OK;
+    }
+    void *product;
+    TRY(cuda_scratch(b, lane, SCRATCH_RESULT, p->m * p->n * 4, &product, e));
+    struct gemm_problem plain = *p;
+    plain.d = product;
+    plain.c = product;
+    plain.ld = p->m;
+    plain.type = CUDA_R_32F;
+    TRY(gemm_run(cb, lane, &plain, found, e));
+    return *found ? run_epilogue(b, lane, t, (const float *)product, unscaled, e) : OK;
+}
+
+/* ---- scales in the library's layout ---- */
+
+/* One operand's factors: from [outer or its blocks][K blocks] to what the library reads. */
+struct scale_copy {
+    const float *from;
+    float *to;
+    int64_t outer, blocks, stride; /* of `to`: between K blocks (1D) or block rows (2D) */
+    int kind;
+};
+struct scale_copies { struct scale_copy side[2]; };
+
+/* Grid: x over factors, y the operand. The padding of 2D factors is zeroed, so that nothing read is
+ * undefined. */
+__global__ void scale_layout_kernel(struct scale_copies copies) {
+    const struct scale_copy c = copies.side[blockIdx.y];
+    if (!c.to) return;
+    int64_t step = (int64_t)gridDim.x * blockDim.x, start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (c.kind == SCALE_TENSOR) {
+        for (int64_t i = start; i < c.outer; i += step) c.to[i] = *c.from;
+    } else if (c.kind == SCALE_1X128) {
+        for (int64_t i = start; i < c.outer * c.blocks; i += step) {
+            int64_t outer = i % c.outer, block = i / c.outer;
+            c.to[block * c.stride + outer] = c.from[outer * c.blocks + block];
+        }
+    } else {
+        for (int64_t i = start; i < c.outer * c.stride; i += step) {
+            int64_t block = i % c.stride;
+            c.to[i] = block < c.blocks ? c.from[i / c.stride * c.blocks + block] : 0.0f;
+        }
+    }
+}
+
+/* Fills mode and scale of one operand; *copy says what must be copied first (to == NULL: nothing). */
+static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
+                              const struct tensor *x, bool rows, struct gemm_operand *o,
+                              struct scale_copy *copy, struct err *e) {
+    copy->from = (const float *)x->scale.data;
+    copy->to = NULL;
+    copy->kind = x->scale.kind;
+    o->scale = x->scale.data;
+    int64_t floats = 0;
+    switch (x->scale.kind) {
+    case SCALE_TENSOR:
+        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+        if (!rows) return OK;
+        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F; /* the other side has rows */
+        floats = copy->outer = x->dim[0];
+        break;
+    case SCALE_ROW:
+        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+        return OK;
+    case SCALE_1X128:
+        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+        copy->outer = x->dim[0];
+        copy->blocks = x->scale.dim[1];
+        copy->stride = round_up(copy->outer, 4);
+        floats = copy->blocks * copy->stride;
+        break;
+    default: /* SCALE_128X128 */
+        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+        copy->outer = x->scale.dim[0];
+        copy->blocks = x->scale.dim[1];
+        copy->stride = round_up(copy->blocks, 4);
+        floats = copy->outer * copy->stride;
+    }
+    void *to;
+    TRY(cuda_scratch(b, lane, use, floats * 4, &to, e));
+    copy->to = (float *)to;
+    o->scale = to;
+    return OK;
+}
+
+/* ---- FP8 on FP8 hardware ---- */
+
+/* Which modes cuBLASLt 13 has kernels for (facts: scale modes and where they run). */
+static bool device_has(const struct cuda_backend *cb, const struct matmul_args *t) {
+    int a = t->a->scale.kind, b = t->b->scale.kind;
+    if (a == SCALE_TENSOR && b == SCALE_TENSOR) return cb->cc >= 89;
+    if (cb->cc != 90 || scale_block(a) == 32) return false;
+    /* Block factors are laid out in rows of `outer`, which must then be padded by nothing. */
+    bool one_dimensional = a == SCALE_1X128 || b == SCALE_1X128;
+    return !one_dimensional || (t->out->dim[0] % 8 == 0 && tensor_cols(t->out) % 8 == 0);
+}
+
+static cudaDataType_t fp8_type(const struct tensor *x) {
+    return x->dtype == DTYPE_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+}
+
+static enum status run_native(struct backend *b, int lane, const struct matmul_args *t,
+                              struct gemm_problem *p, bool *found, struct err *e) {
+    *found = false;
+    if (!device_has(cuda_of(b), t)) return OK;
+    bool rows = t->a->scale.kind == SCALE_ROW || t->b->scale.kind == SCALE_ROW;
+    struct scale_copies copies = {};
+    TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, rows, &p->a, &copies.side[0], e));
+    TRY(plan_scale(b, lane, SCRATCH_SCALE_B, t->a, rows, &p->b, &copies.side[1], e));
+    p->a.data = t->b->data;
+    p->b.data = t->a->data;
+    p->a.type = fp8_type(t->b);
+    p->b.type = fp8_type(t->a);
+    p->a.ld = t->b->stride[0];
+    p->b.ld = t->a->stride[0];
+    p->a.transposed = p->b.transposed = true;
+    p->k = round_up(t->a->dim[1], FP8_ROW_ALIGN); /* the padding is zero */
+    p->fast_accumulate = t->fast_accumulate && !scale_block(t->a->scale.kind);
+    if (copies.side[0].to || copies.side[1].to) {
+        dim3 grid(64, 2);
+        scale_layout_kernel<<<grid, 256, 0, cuda_lane(b, lane)>>>(copies);
+        TRY(cuda_launched("matmul", e));
+    }
+    return run_product(b, lane, t, p, false, found, e);
+}
+
+/* ---- FP8 on BF16 hardware ---- */
+
+/* x widened to BF16 in scratch; without its factors if `plain`. */
+static enum status widen(struct backend *b, int lane, enum scratch_use use, const struct tensor *x,
+                         bool plain, struct gemm_operand *o, struct err *e) {
+    int64_t ld = round_up(x->dim[1], 8);
+    void *data;
+    TRY(cuda_scratch(b, lane, use, x->dim[0] * ld * 2, &data, e));
+    struct tensor wide = tensor_2d(data, DTYPE_BF16, x->dim[0], x->dim[1]), codes = *x;
+    wide.stride[0] = ld;
+    if (plain) codes.scale.kind = SCALE_NONE;
+    TRY(cuda_dequantise(b, lane, &wide, &codes, e));
+    *o = bf16_operand(&wide);
+    return OK;
+}
+
+static enum status run_emulated(struct backend *b, int lane, const struct matmul_args *t,
+                                struct gemm_problem *p, bool *found, struct err *e) {
+    bool plain = scale_block(t->a->scale.kind) == 0;
+    TRY(widen(b, lane, SCRATCH_OPERAND_A, t->b, plain, &p->a, e));
+    TRY(widen(b, lane, SCRATCH_OPERAND_B, t->a, plain, &p->b, e));
+    p->k = t->a->dim[1];
+    p->fast_accumulate = false;
+    return run_product(b, lane, t, p, plain, found, e);
+}
+
+enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args,
+                        struct err *e) {
+    TRY(check_args(args, e));
+    struct gemm_problem p = {};
+    p.m = args->b->dim[0];
+    p.n = args->a->dim[0];
+    p.k = args->a->dim[1];
+    if (p.m == 0 || p.n == 0) return OK;
+    bool found = false;
+    if (is_fp8(args->a)) {
+        TRY(run_native(b, lane, args, &p, &found, e));
+        if (!found) TRY(run_emulated(b, lane, args, &p, &found, e));
+    } else {
+        p.a = bf16_operand(args->b);
+        p.b = bf16_operand(args->a);
+        TRY(run_product(b, lane, args, &p, false, &found, e));
+    }
+    if (found) return OK;
+    return FAIL(e, ERR_UNSUPPORTED, "matmul: cuBLASLt has no algorithm for M %lld, N %lld, K %lld",
+                (long long)p.n, (long long)p.m, (long long)p.k);
+}

@@ -1,0 +1,79 @@
+/* Device twins of kernels/quant.c and of the codecs in dtype.c, to the bit. */
+#ifndef FP8LAB_KERNELS_CUDA_QUANTISE_CUH
+#define FP8LAB_KERNELS_CUDA_QUANTISE_CUH
+
+#include <cuda_fp8.h>
+
+#include "kernels/cuda/cuda_common.cuh"
+#include "kernels/fp8_inline.h"
+
+__device__ static inline float fp8_max_of(bool e5m2) { return e5m2 ? 57344.0f : 448.0f; }
+
+/* Two codes in one word, low first: nearest even, saturating, NaN -> 0x7F. */
+__device__ static inline uint32_t fp8x2_encode(bool e5m2, float low, float high) {
+#if __CUDA_ARCH__ >= 890
+    uint16_t packed;
+    if (e5m2) asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+    else asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
+    if (e5m2) return (uint32_t)e5m2_encode_inline(low) | (uint32_t)e5m2_encode_inline(high) << 8;
+    return (uint32_t)e4m3_encode_inline(low) | (uint32_t)e4m3_encode_inline(high) << 8;
+#endif
+}
+__device__ static inline float fp8_decode_of(bool e5m2, uint8_t code) {
+    return e5m2 ? e5m2_decode_inline(code) : e4m3_decode_inline(code);
+}
+
+__device__ static inline uint8_t e8m0_encode_up_of(float x) {
+    uint32_t u = f32_bits(x), exponent = u >> 23 & 0xFFu, mantissa = u & 0x7FFFFFu;
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return 0xFF;
+    if (exponent == 0xFFu) return 0xFE;
+    bool up = mantissa && exponent != 0xFEu && !(exponent == 0 && mantissa <= 0x400000u);
+    return (uint8_t)(exponent + (up ? 1u : 0u));
+}
+__device__ static inline float e8m0_decode_of(uint8_t e) {
+    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
+    return f32_from_bits(e ? (uint32_t)e << 23 : 0x400000u); /* 2^-127 is subnormal */
+}
+__device__ static inline float e8m0_decode_inverse_of(uint8_t e) {
+    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
+    return f32_from_bits(e == 254 ? 0x400000u : (254u - e) << 23);
+}
+
+/* quant_multiplier of kernels/quant.c. `factor` is what the GEMM multiplies by; `e8m0` the same as its
+ * stored byte where the rule is QUANT_MX. */
+struct multiplier { float m, factor; uint8_t e8m0; };
+
+__device__ static inline struct multiplier quant_multiplier_of(const struct quant_rule &rule,
+                                                               bool e5m2, float amax) {
+    struct multiplier r = { 1.0f, 1.0f, 127 };
+    float raised = amax < rule.amax_min ? rule.amax_min : amax, max = fp8_max_of(e5m2);
+    const float largest = 3.402823466e+38f;
+    const uint32_t exponent_mask = 0x7F800000u;
+    if (rule.constants == QUANT_TE) {
+        if (raised > 0.0f && raised <= largest) {
+            r.m = max / raised;
+            if (r.m > largest) r.m = largest;
+            if (rule.pow2) r.m = f32_from_bits(f32_bits(r.m) & exponent_mask);
+        }
+        r.factor = 1.0f / r.m;
+    } else if (rule.constants == QUANT_TORCHAO) {
+        r.m = (float)((double)max / (double)raised);
+        if (rule.pow2 && r.m == r.m) r.m = f32_from_bits(f32_bits(r.m) & exponent_mask);
+        r.factor = f32_canonical(1.0f / r.m);
+        r.m = f32_canonical(r.m);
+    } else if (rule.constants == QUANT_DEEPSEEK) {
+        float s = raised / 448.0f;
+        if (rule.pow2 && s == s) s = f32_from_bits((f32_bits(s) + 0x7FFFFFu) & exponent_mask);
+        r.factor = f32_canonical(s);
+        r.m = f32_canonical(1.0f / s);
+    } else {
+        r.e8m0 = e8m0_encode_up_of(amax * (1.0f / max));
+        r.factor = e8m0_decode_of(r.e8m0);
+        r.m = e8m0_decode_inverse_of(r.e8m0);
+    }
+    return r;
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* For tests of the CUDA backend against the CPU's: every tensor twice, once in each backend's memory,
+ * with the same contents; an operator is run on both, then both are compared. */
+#ifndef FP8LAB_TESTS_GPU_PAIR_H
+#define FP8LAB_TESTS_GPU_PAIR_H
+
+#include "runner/backends.h"
+
+enum { CPU, GPU, SIDES, PAIR_MEMORY_MAX = 512 };
+
+/* The two backends, and what was allocated in them since the last pair_clear. */
+struct pair {
+    struct backend_handle handle[SIDES];
+    struct backend *b[SIDES];
+    const struct backend_ops *ops[SIDES];
+    void *memory[SIDES][PAIR_MEMORY_MAX];
+    int count;
+    struct err e;
+};
+
+/* One tensor in both memories. */
+struct twin { struct tensor side[SIDES]; };
+
+/* A sink in both memories, with everything it may want. */
+struct twin_sink {
+    struct sink side[SIDES];
+    struct twin value, codes, transposed, multiplier, amax, stats;
+};
+
+struct pair *pair_open(void);
+void pair_close(struct pair *p);
+void pair_clear(struct pair *p); /* frees every tensor */
+
+/* Packed and zeroed. */
+struct twin pair_tensor(struct pair *p, enum dtype t, int64_t d0, int64_t d1, int64_t d2,
+                        int64_t d3);
+/* FP8 [rows, k] with a scale; padding and codes start as 0xAA. */
+struct twin pair_codes(struct pair *p, enum dtype t, int64_t rows, int64_t k, enum scale_kind kind);
+/* One element. */
+struct twin pair_f32(struct pair *p, float x);
+struct twin pair_i32(struct pair *p, int32_t x);
+
+/* F32, BF16: signed, magnitude scale * 2^-spread..2^spread. FP8: finite codes, factors in [1/8, 8).
+ * The same on both sides. */
+void pair_fill(struct pair *p, struct twin *x, uint64_t seed, int spread, float scale);
+/* Writes host bytes (packed as the tensor's data) to both sides. */
+void pair_set(struct pair *p, struct twin *x, const void *host, int64_t bytes);
+
+/* Every part of a sink over [rows, k]. kind SCALE_NONE: value and amax alone. */
+void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enum dtype code,
+               enum scale_kind kind, enum scale_source source, struct quant_rule rule,
+               bool transposed);
+
+/* Fail the test unless the two sides agree: to the bit, or within an NMSE. */
+void pair_same(struct pair *p, const char *what, const struct twin *x);
+void pair_near(struct pair *p, const char *what, const struct twin *x, double nmse_max);
+/* Codes with their scales, amax and stats of a sink, to the bit. */
+void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s);
+
+/* Runs `call`, which uses s for the side, on both; fails the test where one does not answer OK. */
+#define ON_BOTH(p, call)                                                                     \
+    for (int s = 0; s < SIDES; s++) {                                                        \
+        struct backend *b = (p)->b[s];                                                       \
+        const struct backend_ops *ops = (p)->ops[s];                                         \
+        struct err *e = &(p)->e;                                                             \
+        if ((call) != OK) fail_msg("%s: %s: %s", s == GPU ? "cuda" : "cpu", #call, e->text); \
+        if (ops->sync(b, e) != OK) fail_msg("sync after %s: %s", #call, e->text);            \
+    }
+#define S(x) (&(x).side[s])
+
+#endif

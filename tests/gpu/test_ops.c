@@ -1,0 +1,313 @@
+/* The transformer's operators against the reference. Elementwise ones are to the bit; those with sums in
+ * another order are within the NMSE stated: a BF16 output differs only where two sums straddle a rounding
+ * boundary (1e-6), f32 sums by their rounding (1e-10). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "tests/gpu/pair.h"
+
+static struct pair *p;
+static int setup(void **state) { p = pair_open(); return 0; }
+static int teardown(void **state) { pair_close(p); return 0; }
+
+#define H DTYPE_BF16
+#define F DTYPE_F32
+static const struct quant_rule TE = { QUANT_TE, 0, false };
+
+static const struct { int64_t rows, cols; } NORM[] = {
+    { 1, 8 }, { 3, 7 }, { 67, 768 }, { 300, 1600 }, { 5, 4096 }, { 9, 8200 },
+};
+enum { NORMS = sizeof NORM / sizeof *NORM };
+static const double BF16_NEAR = 1e-6, F32_NEAR = 1e-10;
+
+static struct twin filled(enum dtype t, int64_t rows, int64_t cols, uint64_t seed, float scale) {
+    struct twin x = pair_tensor(p, t, rows, cols, 1, 1);
+    pair_fill(p, &x, seed, 2, scale);
+    return x;
+}
+
+static void test_rmsnorm(void **state) {
+    for (int i = 0; i < 2 * NORMS; i++) {
+        int64_t r = NORM[i / 2].rows, c = NORM[i / 2].cols;
+        struct twin x = filled(H, r, c, 1, 1), gain = filled(H, c, 1, 2, 1), dy = filled(H, r, c, 3, 1);
+        struct twin residual = filled(H, r, c, 4, 1), d_gain = filled(i % 2 ? F : H, c, 1, 5, 1);
+        struct twin rstd = pair_tensor(p, F, r, 1, 1, 1);
+        struct twin_sink y, dx;
+        pair_sink(p, &y, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        pair_sink(p, &dx, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, S(y), S(rstd), S(x), S(gain), 1e-5f, e));
+        pair_near(p, "rmsnorm_fwd y", &y.value, BF16_NEAR);
+        pair_near(p, "rmsnorm_fwd rstd", &rstd, F32_NEAR);
+        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(dx), S(d_gain), S(dy), S(x), S(gain), S(rstd),
+                                    i % 2 ? S(residual) : NULL, e));
+        pair_near(p, "rmsnorm_bwd dx", &dx.value, BF16_NEAR);
+        pair_near(p, "rmsnorm_bwd d_gain", &d_gain, i % 2 ? 1e-9 : BF16_NEAR);
+        pair_clear(p);
+    }
+}
+
+static void test_layernorm(void **state) {
+    for (int i = 0; i < 2 * NORMS; i++) {
+        int64_t r = NORM[i / 2].rows, c = NORM[i / 2].cols;
+        bool with = i % 2; /* bias and residual */
+        struct twin x = filled(H, r, c, 1, 1), gain = filled(H, c, 1, 2, 1), dy = filled(H, r, c, 3, 1);
+        struct twin residual = filled(H, r, c, 4, 1), d_gain = filled(with ? F : H, c, 1, 5, 1);
+        struct twin bias = filled(H, c, 1, 6, 1), d_bias = filled(with ? F : H, c, 1, 7, 1);
+        struct twin mean = pair_tensor(p, F, r, 1, 1, 1), rstd = pair_tensor(p, F, r, 1, 1, 1);
+        struct twin_sink y, dx;
+        pair_sink(p, &y, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        pair_sink(p, &dx, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        ON_BOTH(p, ops->layernorm_fwd(b, LANE_COMPUTE, S(y), S(mean), S(rstd), S(x), S(gain),
+                                      with ? S(bias) : NULL, 1e-5f, e));
+        pair_near(p, "layernorm_fwd y", &y.value, BF16_NEAR);
+        pair_near(p, "layernorm_fwd mean", &mean, F32_NEAR);
+        pair_near(p, "layernorm_fwd rstd", &rstd, F32_NEAR);
+        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, S(dx), S(d_gain), with ? S(d_bias) : NULL,
+                                      S(dy), S(x), S(gain), S(mean), S(rstd),
+                                      with ? S(residual) : NULL, e));
+        pair_near(p, "layernorm_bwd dx", &dx.value, BF16_NEAR);
+        pair_near(p, "layernorm_bwd d_gain", &d_gain, with ? 1e-9 : BF16_NEAR);
+        pair_near(p, "layernorm_bwd d_bias", &d_bias, with ? 1e-9 : BF16_NEAR);
+        pair_clear(p);
+    }
+}
+
+/* Elementwise producers into every source of scales: value, amax and codes to the bit. */
+static const struct { enum scale_kind kind; enum scale_source source; struct quant_rule rule; } INTO[] = {
+    { SCALE_NONE, SCALE_SOURCE_NONE, { QUANT_TE, 0, false } },
+    { SCALE_TENSOR, SCALE_SOURCE_KNOWN, { QUANT_TE, 0, false } },
+    { SCALE_TENSOR, SCALE_SOURCE_AMAX, { QUANT_TE, 0, false } },
+    { SCALE_ROW, SCALE_SOURCE_BLOCK, { QUANT_TORCHAO, 1e-12f, true } },
+    { SCALE_1X128, SCALE_SOURCE_BLOCK, { QUANT_TE, 0, true } },
+    { SCALE_1X32, SCALE_SOURCE_BLOCK, { QUANT_MX, 0, false } },
+};
+enum { INTOS = sizeof INTO / sizeof *INTO };
+static const struct { int64_t rows, cols; } ACT[] = { { 1, 1 }, { 33, 77 }, { 130, 256 }, { 200, 1000 } };
+enum { ACTS = sizeof ACT / sizeof *ACT };
+
+static void finish(struct twin_sink *out, const char *what) {
+    ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
+    pair_same(p, what, &out->value);
+    pair_same_sink(p, what, out);
+}
+
+static void test_activations(void **state) {
+    for (int i = 0; i < INTOS * ACTS; i++) {
+        int64_t r = ACT[i % ACTS].rows, c = ACT[i % ACTS].cols;
+        struct twin gate_up = filled(H, r, 2 * c, 1, 1), dh = filled(H, r, c, 2, 1);
+        struct twin x = filled(H, r, c, 3, 1);
+        struct twin_sink out[4];
+        for (int k = 0; k < 4; k++)
+            pair_sink(p, &out[k], r, k == 1 ? 2 * c : c, DTYPE_E4M3, INTO[i / ACTS].kind,
+                      INTO[i / ACTS].source, INTO[i / ACTS].rule, true);
+        ON_BOTH(p, ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
+        finish(&out[0], "swiglu_fwd");
+        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
+        finish(&out[1], "swiglu_bwd");
+        ON_BOTH(p, ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
+        finish(&out[2], "gelu_fwd");
+        ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
+        finish(&out[3], "gelu_bwd");
+        pair_clear(p);
+    }
+}
+
+static void test_qk(void **state) {
+    static const struct { int64_t b, t, h, g, d; bool norm, rope; } QK[] = {
+        { 1, 1, 1, 1, 16, false, true }, { 2, 33, 4, 2, 64, false, true },
+        { 2, 50, 6, 2, 128, true, true }, { 1, 70, 3, 3, 32, true, false },
+        { 3, 20, 12, 12, 64, true, true },
+    };
+    for (size_t i = 0; i < sizeof QK / sizeof *QK; i++) {
+        int64_t all = QK[i].h + 2 * QK[i].g, rows = QK[i].b * QK[i].t, d = QK[i].d;
+        struct twin in = pair_tensor(p, H, QK[i].b, QK[i].t, all, d), out = in, d_out = in;
+        out = pair_tensor(p, H, QK[i].b, QK[i].t, all, d);
+        d_out = pair_tensor(p, H, QK[i].b, QK[i].t, all, d);
+        pair_fill(p, &in, 1, 2, 1);
+        pair_fill(p, &d_out, 2, 2, 1);
+        struct twin gain_q = filled(H, d, 1, 3, 1), gain_k = filled(H, d, 1, 4, 1);
+        struct twin d_q = filled(F, d, 1, 5, 1), d_k = filled(F, d, 1, 6, 1);
+        struct twin rope = filled(F, QK[i].t, d, 7, 0.5f);
+        struct twin rstd = pair_tensor(p, F, QK[i].b, QK[i].t, QK[i].h + QK[i].g, 1);
+        struct twin_sink dx;
+        pair_sink(p, &dx, rows, all * d, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        bool norm = QK[i].norm;
+        ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, S(out), S(rstd), S(in), norm ? S(gain_q) : NULL,
+                               norm ? S(gain_k) : NULL, QK[i].rope ? S(rope) : NULL, QK[i].h, QK[i].g,
+                               1e-6f, e));
+        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(dx), S(d_q), S(d_k), S(d_out), S(in),
+                               norm ? S(gain_q) : NULL, norm ? S(gain_k) : NULL, S(rstd),
+                               QK[i].rope ? S(rope) : NULL, QK[i].h, QK[i].g, e));
+        if (!norm) {
+            pair_same(p, "qk_fwd out", &out);
+            pair_same(p, "qk_bwd dx", &dx.value);
+            pair_same(p, "qk_bwd amax", &dx.amax);
+        }
+        pair_near(p, "qk_fwd out", &out, BF16_NEAR);
+        pair_near(p, "qk_fwd rstd", &rstd, F32_NEAR);
+        pair_near(p, "qk_bwd dx", &dx.value, BF16_NEAR);
+        pair_near(p, "qk_bwd d_gain_q", &d_q, 1e-9);
+        pair_near(p, "qk_bwd d_gain_k", &d_k, 1e-9);
+        pair_clear(p);
+    }
+}
+
+static void test_embedding(void **state) {
+    static const struct { int64_t batch, length, cols, vocab; } EMBED[] = {
+        { 1, 1, 8, 1 }, { 3, 50, 64, 300 }, { 2, 700, 100, 40 }, { 4, 33, 1032, 128256 },
+    };
+    for (size_t i = 0; i < 2 * sizeof EMBED / sizeof *EMBED; i++) {
+        int64_t batch = EMBED[i / 2].batch, length = EMBED[i / 2].length, cols = EMBED[i / 2].cols;
+        int64_t rows = batch * length, vocab = EMBED[i / 2].vocab;
+        int32_t token[2048];
+        for (int64_t r = 0; r < rows; r++)
+            token[r] = (int32_t)rng_below(rng_bits(9, (uint64_t)r), (uint32_t)(r % 3 ? vocab : 1 + vocab / 9));
+        struct twin tokens = pair_tensor(p, DTYPE_I32, rows, 1, 1, 1);
+        pair_set(p, &tokens, token, rows * 4);
+        struct twin table = filled(H, vocab, cols, 1, 1), position = filled(H, length, cols, 2, 1);
+        struct twin x = pair_tensor(p, H, rows, cols, 1, 1), dx = filled(H, rows, cols, 3, 1);
+        struct twin d_table = filled(i % 2 ? F : H, vocab, cols, 4, 1);
+        struct twin d_position = filled(i % 2 ? F : H, length, cols, 5, 1);
+        ON_BOTH(p, ops->embedding_fwd(b, LANE_COMPUTE, S(x), S(tokens), S(table),
+                                      i % 2 ? S(position) : NULL, e));
+        pair_same(p, "embedding_fwd", &x);
+        ON_BOTH(p, ops->embedding_bwd(b, LANE_COMPUTE, S(d_table), i % 2 ? S(d_position) : NULL,
+                                      S(dx), S(tokens), e));
+        pair_same(p, "embedding_bwd d_table", &d_table); /* rows ascending on both sides */
+        pair_near(p, "embedding_bwd d_position", &d_position, 1e-10);
+        pair_clear(p);
+    }
+}
+
+static void test_cross_entropy(void **state) {
+    static const struct { int64_t rows, width, vocab; } LOSS[] = {
+        { 1, 1, 1 }, { 5, 37, 30 }, { 40, 256, 256 }, { 9, 50304, 50257 },
+    };
+    for (size_t i = 0; i < sizeof LOSS / sizeof *LOSS; i++) {
+        int64_t rows = LOSS[i].rows, width = LOSS[i].width;
+        int32_t target[64];
+        for (int64_t r = 0; r < rows; r++)
+            target[r] = r % 7 == 6 ? -1 : (int32_t)(r * 31 % LOSS[i].vocab);
+        struct twin targets = pair_tensor(p, DTYPE_I32, rows, 1, 1, 1);
+        pair_set(p, &targets, target, rows * 4);
+        struct twin logits = filled(H, rows, width, 1, 1), loss = pair_tensor(p, F, rows, 1, 1, 1);
+        struct twin scale = pair_f32(p, 0.037f), eval = pair_tensor(p, F, rows, 1, 1, 1);
+        struct twin_sink d;
+        pair_sink(p, &d, rows, width, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(eval), NULL, S(logits), S(targets),
+                                      LOSS[i].vocab, NULL, e));
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(loss), S(d), S(logits), S(targets),
+                                      LOSS[i].vocab, S(scale), e));
+        pair_near(p, "cross_entropy loss", &loss, 1e-11);
+        pair_near(p, "cross_entropy loss in evaluation", &eval, 1e-11);
+        pair_near(p, "cross_entropy d_logits", &d.value, 2e-6);
+        pair_clear(p);
+    }
+}
+
+static void test_reductions(void **state) {
+    static const int64_t N[] = { 1, 1000, 65536, 300001 };
+    for (int i = 0; i < 4; i++) {
+        struct twin x = filled(F, N[i], 1, 1, 1), half = filled(H, N[i], 1, 2, 1);
+        struct twin total = pair_f32(p, 3.0f), squares = pair_tensor(p, F, 2, 1, 1, 1);
+        struct twin first = squares, second = squares, norm = pair_f32(p, 0), clip = pair_f32(p, 0);
+        for (int s = 0; s < SIDES; s++) {
+            first.side[s] = tensor_1d(squares.side[s].data, F, 1);
+            second.side[s] = tensor_1d((float *)squares.side[s].data + 1, F, 1);
+        }
+        ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(first), S(x), e));
+        ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(second), S(half), e));
+        ON_BOTH(p, ops->sum(b, LANE_COMPUTE, S(total), S(squares), 0.25f, 1.0f, e));
+        ON_BOTH(p, ops->clip_factor(b, LANE_COMPUTE, S(norm), S(clip), S(squares), 1.0f, e));
+        pair_near(p, "sum_squares", &squares, F32_NEAR);
+        pair_near(p, "sum", &total, F32_NEAR);
+        pair_near(p, "clip_factor norm", &norm, F32_NEAR);
+        pair_near(p, "clip_factor clip", &clip, F32_NEAR);
+        pair_clear(p);
+    }
+    static const struct { int64_t rows, cols; } BIAS[] = { { 1, 1 }, { 700, 77 }, { 513, 2304 } };
+    for (int i = 0; i < 6; i++) {
+        struct twin dy = filled(H, BIAS[i / 2].rows, BIAS[i / 2].cols, 1, 1);
+        struct twin d = filled(i % 2 ? F : H, BIAS[i / 2].cols, 1, 2, 1);
+        ON_BOTH(p, ops->bias_bwd(b, LANE_COMPUTE, S(d), S(dy), e));
+        pair_near(p, "bias_bwd", &d, i % 2 ? 1e-9 : BF16_NEAR);
+        pair_clear(p);
+    }
+}
+
+static void test_flag(void **state) {
+    float x[600] = { 0 };
+    int32_t none[2] = { -1, -1 };
+    struct twin flag = pair_tensor(p, DTYPE_I32, 2, 1, 1, 1), step = pair_i32(p, 41);
+    struct twin values = pair_tensor(p, F, 600, 1, 1, 1);
+    pair_set(p, &flag, none, sizeof none);
+    for (int round = 0; round < 3; round++) {
+        if (round) x[577] = INFINITY, x[300] = round == 2 ? NAN : 0.0f;
+        pair_set(p, &values, x, sizeof x);
+        ON_BOTH(p, ops->flag_nonfinite(b, LANE_COMPUTE, S(flag), S(step), S(values), 1000, e));
+        pair_same(p, "flag_nonfinite", &flag); /* the first find stays */
+    }
+    pair_clear(p);
+}
+
+static struct twin state_tensor(enum dtype t, int64_t n) {
+    struct twin x = pair_tensor(p, t, n, 1, 1, 1);
+    if (t != DTYPE_E4M3) return x;
+    struct twin codes = pair_codes(p, t, 1, n, SCALE_1X128);
+    for (int s = 0; s < SIDES; s++) x.side[s].scale = codes.side[s].scale;
+    return x;
+}
+
+/* Three steps, since the first has empty state; a bad step writes nothing. To the bit: the draws and the
+ * expressions are the same. */
+static void test_adamw(void **state) {
+    static const struct { enum dtype state, grad; bool master; enum scale_kind kind; enum scale_source source; } ADAM[] = {
+        { F, F, true, SCALE_NONE, SCALE_SOURCE_NONE },
+        { H, H, false, SCALE_NONE, SCALE_SOURCE_NONE },
+        { DTYPE_E4M3, F, false, SCALE_TENSOR, SCALE_SOURCE_AMAX },
+        { DTYPE_E4M3, H, true, SCALE_128X128, SCALE_SOURCE_BLOCK },
+        { H, F, true, SCALE_TENSOR, SCALE_SOURCE_KNOWN },
+    };
+    for (size_t i = 0; i < 2 * sizeof ADAM / sizeof *ADAM; i++) {
+        size_t c = i / 2;
+        int64_t rows = i % 2 ? 37 : 256, cols = i % 2 ? 21 : 384, n = rows * cols;
+        struct twin_sink w;
+        pair_sink(p, &w, rows, cols, DTYPE_E4M3, ADAM[c].kind, ADAM[c].source, TE, true);
+        struct twin master = filled(F, n, 1, 1, 0.02f), grad = filled(ADAM[c].grad, n, 1, 2, 0.1f);
+        struct twin m = state_tensor(ADAM[c].state, n), v = state_tensor(ADAM[c].state, n);
+        struct twin lr = pair_f32(p, 1e-3f), clip = pair_f32(p, 0.7f), b1 = pair_f32(p, 1.9f);
+        struct twin b2 = pair_f32(p, 2.3f), flag = pair_tensor(p, DTYPE_I32, 2, 1, 1, 1);
+        pair_fill(p, &w.value, 1, 2, 0.02f);
+        for (int32_t t = 1; t <= 4; t++) {
+            struct twin step = pair_i32(p, t);
+            int32_t state_of_flag[2] = { t == 4 ? 3 : -1, -1 };
+            pair_set(p, &flag, state_of_flag, sizeof state_of_flag);
+            ON_BOTH(p, ops->adamw(b, LANE_COMPUTE, &(struct adamw_args){
+                .weight = S(w), .master = ADAM[c].master ? S(master) : NULL, .m = S(m), .v = S(v),
+                .grad = S(grad), .lr = S(lr), .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2),
+                .step = S(step), .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                .weight_decay = 0.1f, .seed = 5, .tensor_id = 3, .element_base = 17 }, e));
+            if (t == 3)
+                ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(w), e));
+        }
+        pair_same(p, "adamw weight", &w.value);
+        pair_same(p, "adamw master", &master);
+        pair_same(p, "adamw m", &m);
+        pair_same(p, "adamw v", &v);
+        pair_same_sink(p, "adamw", &w);
+        pair_clear(p);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_qk),
+        cmocka_unit_test(test_embedding), cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag), cmocka_unit_test(test_adamw),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
