@@ -139,7 +139,7 @@ no-plugin:
 	@echo "  skipped: libfp8lab_cuda.so, since there is no nvcc (--backend cpu does not need it)"
 
 # Operator by operator against the CPU backend, on a machine with a GPU; see tests/gpu/run.sh.
-GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c))
+GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c tests/gpu/bench_*.c))
 $(GPU_TEST_BIN): %: %.o $(BUILD)/tests/gpu/pair.o $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)

@@ -1,7 +1,8 @@
 /* AdamW: the reference's expressions in the reference's order, so the same bits.
  *
- * A warp takes a span of 128 elements, four a lane: one scale block of 8-bit state. Bound by memory: read
- * and write of weight and state, read of the gradient (BF16 throughout: 14 bytes an element). */
+ * A warp takes a span of 128 elements, four a lane: one scale block of 8-bit state. Bound by
+ * memory: read and write of weight and state, read of the gradient (BF16 throughout: 14 bytes an
+ * element). */
 #include "kernels/rng_round.h"
 #include "kernels/cuda/quantise.cuh"
 

@@ -2,8 +2,9 @@
  * FlashAttention-2 (arXiv:2307.08691), on mma.sync, so that every device from sm_80 on runs it.
  *
  * A block takes 128 query rows of one head, each of its four warps 32; keys come 64 at a time, the
- * next tile on its way while this one is multiplied. Probabilities are rounded to BF16 before they meet
- * V, which the reference does not do: the stated distance of the tests. Bound by the tensor cores. */
+ * next tile on its way while this one is multiplied. Probabilities are rounded to BF16 before they
+ * meet V, which the reference does not do: the stated distance of the tests. Bound by the tensor
+ * cores. */
 #include "kernels/cuda/attention.cuh"
 
 enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,

@@ -1,10 +1,9 @@
 /* What the attention kernels share: 16-byte copies into padded shared-memory tiles, ldmatrix, and
  * mma.m16n8k16 over them. Runs on every device from sm_80 on.
  *
- * A tile is [rows][D] BF16 with rows D + 8 apart: eight rows of 16 bytes then fall on distinct banks for
- * every D that is a multiple of 16.
- * Fragments (PTX ISA, mma.m16n8k16): lane l has group g = l/4 and t = l%4; an accumulator tile of 16 x 8
- * holds rows g and g+8, columns 2t and 2t+1. */
+ * A tile is [rows][D] BF16 with rows D + 8 apart: eight rows of 16 bytes then fall on distinct
+ * banks for every D that is a multiple of 16. Fragments (PTX ISA, mma.m16n8k16): lane l has group
+ * g = l/4 and t = l%4; an accumulator tile of 16 x 8 holds rows g and g+8, columns 2t and 2t+1. */
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_CUH
 
@@ -74,7 +73,8 @@ __device__ static inline float exp2_fast(float x) {
     return y;
 }
 
-/* acc [M tiles][N tiles] += A B^T over D: A rows at `a`, B rows at `b`, both tiles in shared memory. */
+/* acc [M tiles][N tiles] += A B^T over D: A rows at `a`, B rows at `b`, both tiles in shared
+ * memory. */
 template <int D, int M, int N>
 __device__ static inline void multiply_rows(float (&acc)[M][N][4], const bf16_bits *a,
                                             const bf16_bits *b) {

@@ -1,6 +1,6 @@
-/* Causal attention, backward, without atomics: the gradients of keys and values have one owner per key
- * tile, those of queries one per query tile, and each recomputes the probabilities it needs from the
- * forward's log-sum-exp. Seven products instead of five buy the same bits in every run.
+/* Causal attention, backward, without atomics: the gradients of keys and values have one owner per
+ * key tile, those of queries one per query tile, and each recomputes the probabilities it needs
+ * from the forward's log-sum-exp. Seven products instead of five buy the same bits in every run.
  *
  *   p = exp(s * scale - lse),  delta = sum over D of dO * O,  dS = p * (dO v^T - delta)
  *   dV = p^T dO,   dK = scale * dS^T q,   dQ = scale * dS k

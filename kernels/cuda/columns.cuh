@@ -1,5 +1,6 @@
-/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order: blocks of
- * rows into f32 partial sums, then those ascending. No atomics, so the bits depend on the shape alone.
+/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order:
+ * blocks of rows into f32 partial sums, then those ascending. No atomics, so the bits depend on
+ * the shape alone.
  *
  * Bytes moved: one read of what the term reads. */
 #ifndef FP8LAB_KERNELS_CUDA_COLUMNS_CUH
@@ -55,7 +56,8 @@ __global__ void column_join_kernel(struct grad_view out, const float *partial, i
     grad_store(out, col, grad_load(out, col) + total);
 }
 
-/* out [cols] += column sums of term over rows. `vectors`: the term can be read 8 columns at a time. */
+/* out [cols] += column sums of term over rows. `vectors`: the term can be read 8 columns at a
+ * time. */
 template <class Term>
 static enum status column_sums(struct backend *b, int lane, const struct tensor *out, Term term,
                                int64_t rows, int64_t cols, bool vectors, const char *what,

@@ -16,7 +16,8 @@ enum status cuda_info(struct backend *b, struct device_info *info, struct err *e
     return OK;
 }
 
-/* cudaMalloc rather than managed or pooled memory: planned once, and seen as it is by nvidia-smi. */
+/* cudaMalloc rather than managed or pooled memory: planned once, and seen as it is by
+ * nvidia-smi. */
 enum status cuda_memory_create(struct backend *b, const char *what, int64_t bytes, void **out,
                                struct err *e) {
     *out = NULL;

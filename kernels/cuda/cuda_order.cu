@@ -1,9 +1,9 @@
 /* Lanes, events, read-back and graphs.
  *
- * A graph key is first run as it is (the warm-up: GEMM algorithms are chosen, scratch memory grows),
- * then captured, then replayed. A capture starts on the compute lane; the others join it through
- * events. Around a graph all lanes meet, so a record made outside is complete inside, and the other
- * way round: such waits need nothing. */
+ * A graph key is first run as it is (the warm-up: GEMM algorithms are chosen, scratch memory
+ * grows), then captured, then replayed. A capture starts on the compute lane; the others join it
+ * through events. Around a graph all lanes meet, so a record made outside is complete inside, and
+ * the other way round: such waits need nothing. */
 #include <string.h>
 
 #include "kernels/cuda/cuda_backend.cuh"

@@ -72,7 +72,8 @@ __device__ static void scan_counts(uint32_t *count, uint32_t *warp_total) {
     __syncthreads();
 }
 
-/* Sorts (token, row) for rows 0..n-1; key and row are [2][n], the result is in half `passes` % 2. */
+/* Sorts (token, row) for rows 0..n-1; key and row are [2][n], the result is in half `passes` %
+ * 2. */
 __global__ void __launch_bounds__(SORT_THREADS)
     sort_tokens_kernel(const int32_t *tokens, uint32_t *key, uint32_t *row, int64_t n, int passes) {
     __shared__ uint32_t count[DIGITS * SORT_THREADS]; /* [digit][thread] */

@@ -2,8 +2,8 @@
  *
  * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
  * timed once, on operands of our own (the caller's may be half written). Split-K is excluded: its
- * partial sums would be rounded, and their order is not promised. Heuristics may name an algorithm that
- * then fails (seen: cuBLASLt 13.1 with misaligned scales), so only what ran is kept. */
+ * partial sums would be rounded, and their order is not promised. Heuristics may name an algorithm
+ * that then fails (seen: cuBLASLt 13.1 with misaligned scales), so only what ran is kept. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <float.h>
@@ -18,7 +18,8 @@ enum {
 };
 static const int64_t WORKSPACE_BYTES = 64 << 20;
 
-/* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as bytes. */
+/* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as
+ * bytes. */
 struct gemm_key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t type_a, type_b, type_d, type_bias; /* type_bias -1: no bias */

@@ -1,5 +1,5 @@
-/* cuBLASLt, behind one function: D = A B with what its descriptors can express, by the algorithm that
- * measured fastest on this device for this shape. Private to matmul.cu. */
+/* cuBLASLt, behind one function: D = A B with what its descriptors can express, by the algorithm
+ * that measured fastest on this device for this shape. Private to matmul.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_CUH
 

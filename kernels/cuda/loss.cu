@@ -2,8 +2,9 @@
  *   m = max, p_i = exp(x_i - m), l = sum(p), loss = (m + ln l) - x_target,
  *   d_logits_i = (p_i / l - onehot_i) * grad_scale.
  *
- * A block a row: one read keeps a running maximum and a sum rescaled to it, a second read makes the
- * gradient, in place if wanted. 6 bytes an element; the device's own exp (2 ulp) costs less than that. */
+ * A block a row: one read keeps a running maximum and a sum rescaled to it, a second read makes
+ * the gradient, in place if wanted. 6 bytes an element; the device's own exp (2 ulp) costs less
+ * than that. */
 #include "kernels/cuda/cuda_common.cuh"
 #include "kernels/exactmath_f32.h"
 

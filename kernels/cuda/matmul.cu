@@ -1,6 +1,7 @@
 /* out = A B^T with scales and epilogue: which library call, or which emulation, it becomes.
  *
- * The library counts columns first: its A is our b, its B our a, its D our out, all without a copy.
+ * The library counts columns first: its A is our b, its B our a, its D our out, all without a
+ * copy.
  *   native     FP8 operands as they are; row and block scales are first copied into the library's
  *              layout (4 bytes for 128 codes).
  *   emulated   where the device or the library lacks the mode or the shape. Tensor and row scales: codes
@@ -213,7 +214,8 @@ __global__ void scale_layout_kernel(struct scale_copies copies) {
     }
 }
 
-/* Fills mode and scale of one operand; *copy says what must be copied first (to == NULL: nothing). */
+/* Fills mode and scale of one operand; *copy says what must be copied first (to == NULL:
+ * nothing). */
 static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
                               const struct tensor *x, bool rows, struct gemm_operand *o,
                               struct scale_copy *copy, struct err *e) {

@@ -1,11 +1,12 @@
 /* QK-norm and rotary embedding, between the qkv GEMM and attention.
  *
- * Forward, per head of q and k: xh = x * rstd, y = xh * gain, then the pair (y_i, y_{i+D/2}) is rotated
- * by the angle of its position. Backward runs the rotation the other way, then the norm's backward.
+ * Forward, per head of q and k: xh = x * rstd, y = xh * gain, then the pair (y_i, y_{i+D/2}) is
+ * rotated by the angle of its position. Backward runs the rotation the other way, then the norm's
+ * backward.
  *
- * D/16 threads a head: each holds eight elements of the first half and the eight they pair with. Bound
- * by memory: 4 bytes an element. Gain gradients: each thread sums its elements over the heads it meets,
- * a block joins its threads in order, a second kernel the blocks. */
+ * D/16 threads a head: each holds eight elements of the first half and the eight they pair with.
+ * Bound by memory: 4 bytes an element. Gain gradients: each thread sums its elements over the
+ * heads it meets, a block joins its threads in order, a second kernel the blocks. */
 #include "kernels/cuda/columns.cuh"
 
 enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024 };

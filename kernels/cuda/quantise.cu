@@ -1,7 +1,8 @@
 /* FP8 codes from BF16 values: every scale kind, row-wise and transposed, in one pass over a tile.
  *
- * Bytes moved: 2 read and 1 written per element and side (plus scales): bound by memory. The maximum
- * that a scale rests on is an integer maximum over |x| bits, so neither order nor NaN matters. */
+ * Bytes moved: 2 read and 1 written per element and side (plus scales): bound by memory. The
+ * maximum that a scale rests on is an integer maximum over |x| bits, so neither order nor NaN
+ * matters. */
 #include "kernels/cuda/quantise.cuh"
 
 enum {
@@ -68,8 +69,8 @@ __device__ static uint4 load_eight(const struct tile_args &a, int64_t row, int64
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* Loads a tile into registers and shared memory, and its row maxima. Thread t holds, for j < VECTORS,
- * row t/16 + 16 j and columns 8 (t % 16) onwards. */
+/* Loads a tile into registers and shared memory, and its row maxima. Thread t holds, for j <
+ * VECTORS, row t/16 + 16 j and columns 8 (t % 16) onwards. */
 __device__ static void tile_load(const struct tile_args &a, struct tile_at at, uint4 (&v)[VECTORS],
                                  struct tile_shared &s) {
     int lane16 = threadIdx.x % 16, row16 = threadIdx.x / 16;
@@ -226,7 +227,8 @@ __device__ static void tile_rows_out(const struct tile_args &a, struct tile_at a
     }
 }
 
-/* Columns: each thread encodes half a column, shared memory turns the tile, 128 bytes a line go out. */
+/* Columns: each thread encodes half a column, shared memory turns the tile, 128 bytes a line go
+ * out. */
 __device__ static void tile_cols_out(const struct tile_args &a, struct tile_at at,
                                      struct tile_shared &s, struct counts &n) {
     int col = threadIdx.x % TILE, half = threadIdx.x / TILE;
@@ -472,57 +474,4 @@ enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *ou
         (bf16_bits *)out->data, out->stride[0], tensor_is_vectors(out),
         (const uint8_t *)codes->data, codes->stride[0], rows, cols, f, codes->dtype == DTYPE_E5M2);
     return cuda_launched("dequantise", e);
-}
-
-/* ---- delayed scaling ---- */
-
-struct slot_limits { float value[256]; }; /* by value, so that a captured graph holds them */
-
-__global__ void delayed_update_kernel(float *history, float *multiplier, float *factor,
-                                      uint32_t *amax, int64_t depth, int64_t slots, int64_t first,
-                                      struct slot_limits limit, float margin, bool most_recent) {
-    int64_t s = first + threadIdx.x;
-    if (s >= slots) return;
-    if (amax[s] == 0) return;
-    float a = f32_from_bits(amax[s]);
-    /* An unsigned maximum keeps NaN, as the amax slot itself does. */
-    uint32_t used = amax[s];
-    for (int64_t row = 1; row < depth; row++) {
-        float older = history[row * slots + s];
-        if (!most_recent) used = max(used, f32_bits(older));
-        if (row > 1) history[(row - 1) * slots + s] = older;
-    }
-    if (depth > 1) history[(depth - 1) * slots + s] = a;
-    history[s] = 0.0f;
-    float amax_used = f32_from_bits(used);
-    const float largest = 3.402823466e+38f;
-    if (amax_used > 0.0f && amax_used <= largest) {
-        float m = limit.value[threadIdx.x] * margin / amax_used;
-        if (m > largest) m = largest;
-        multiplier[s] = m;
-    }
-    factor[s] = 1.0f / multiplier[s];
-    amax[s] = 0;
-}
-
-enum status cuda_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
-                                struct err *e) {
-    TRY(cuda_check_packed(args->history, "delayed_update: history", IS_F32, -1, -1, e));
-    int64_t depth = args->history->dim[0], slots = tensor_cols(args->history);
-    TRY(cuda_check(args->multiplier, "delayed_update: multiplier", IS_F32, slots, 1, e));
-    TRY(cuda_check(args->factor, "delayed_update: factor", IS_F32, slots, 1, e));
-    TRY(cuda_check(args->amax, "delayed_update: amax", IS_U32, slots, 1, e));
-    float margin = 1.0f;
-    for (int i = 0; i < args->margin; i++) margin *= 0.5f;
-    for (int i = 0; i > args->margin; i--) margin *= 2.0f;
-    for (int64_t first = 0; first < slots; first += 256) {
-        struct slot_limits limit = {};
-        for (int64_t i = first; i < min_i64(slots, first + 256); i++)
-            limit.value[i - first] = args->code_max[i];
-        delayed_update_kernel<<<1, 256, 0, cuda_lane(b, lane)>>>(
-            (float *)args->history->data, (float *)args->multiplier->data,
-            (float *)args->factor->data, (uint32_t *)args->amax->data, depth, slots, first, limit,
-            margin, args->most_recent);
-    }
-    return cuda_launched("delayed_update", e);
 }

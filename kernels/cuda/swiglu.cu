@@ -1,7 +1,8 @@
-/* h = silu(gate) * up and its gradient, with the reference's expressions and its exp: the same bits.
+/* h = silu(gate) * up and its gradient, with the reference's expressions and its exp: the same
+ * bits.
  *
- * Eight elements a thread. Bound by memory: forward 6 bytes an element of h, backward 10; the exact exp
- * and division cost about as much as the bytes on H200, and overlap with them. */
+ * Eight elements a thread. Bound by memory: forward 6 bytes an element of h, backward 10; the
+ * exact exp and division cost about as much as the bytes on H200, and overlap with them. */
 #include "kernels/cuda/cuda_common.cuh"
 #include "kernels/exactmath_f32.h"
 

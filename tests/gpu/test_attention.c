@@ -1,5 +1,5 @@
-/* Attention against the reference, forward and backward: every head dimension, grouped heads, lengths
- * around the tiles, and twice the same call for the same bits.
+/* Attention against the reference, forward and backward: every head dimension, grouped heads,
+ * lengths around the tiles, and twice the same call for the same bits.
  *
  * Bounds (NMSE): probabilities and score gradients are rounded to BF16 before they are multiplied
  * (2^-9 each, 1.3e-6 in NMSE), and outputs once more: 1e-5. Gradients of scores are differences of

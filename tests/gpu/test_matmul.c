@@ -1,10 +1,11 @@
-/* matmul against the reference: every scale mode native to Hopper, the emulated ones, every epilogue,
- * odd sizes, and twice the same call for the same bits.
+/* matmul against the reference: every scale mode native to Hopper, the emulated ones, every
+ * epilogue, odd sizes, and twice the same call for the same bits.
  *
- * Bounds (NMSE): one BF16 rounding of the output is 3e-6 against real numbers and here only where two
- * sums straddle a rounding boundary. FP8 tensor cores keep 13 to 14 bits of the running sum (facts:
- * accumulation accuracy): 1e-5 with promotion, 1e-3 with fast accumulation. Emulated block modes whose
- * factors are no powers of two round operands to BF16: 1e-5. */
+ * Bounds (NMSE): a BF16 output differs only where two sums straddle a rounding boundary (1e-6),
+ * except where the library adds a bias, C or a residual: it rounds the product to BF16 before
+ * (2e-5). FP8 tensor cores keep 13 to 14 bits of the running sum (facts: accumulation accuracy):
+ * 1e-5 with promotion, 1e-3 with fast accumulation. Emulated block modes whose factors are no
+ * powers of two round operands to BF16: 1e-5. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,20 +40,20 @@ static const struct matmul_case CASES[] = {
     { 128, 256, 192, H, H, F, 0, 0, true, false, 0, -1, false, false, 1e-9 },
     { 128, 256, 192, H, H, F, 0, 0, false, true, 1, -1, false, false, 1e-9 },
     { 128, 256, 192, H, H, F, 0, 0, true, true, 1, -1, false, false, 1e-9 },
-    { 128, 256, 192, H, H, H, 0, 0, false, false, 1, -1, false, false, 1e-6 },
-    { 128, 256, 192, H, H, H, 0, 0, false, false, 0, H, false, false, 1e-6 },
-    { 128, 256, 192, H, H, H, 0, 0, false, false, 0, F, true, false, 1e-6 },
-    { 128, 256, 192, H, H, H, 0, 0, false, false, 0, -1, true, false, 1e-6 },
-    { 128, 256, 192, H, H, H, 0, 0, false, false, 1, H, true, false, 1e-6 },
-    { 127, 255, 190, H, H, H, 0, 0, false, false, 0, H, false, false, 1e-6 },
+    { 128, 256, 192, H, H, H, 0, 0, false, false, 1, -1, false, false, 2e-5 },
+    { 128, 256, 192, H, H, H, 0, 0, false, false, 0, H, false, false, 2e-5 },
+    { 128, 256, 192, H, H, H, 0, 0, false, false, 0, F, true, false, 2e-5 },
+    { 128, 256, 192, H, H, H, 0, 0, false, false, 0, -1, true, false, 2e-5 },
+    { 128, 256, 192, H, H, H, 0, 0, false, false, 1, H, true, false, 2e-5 },
+    { 127, 255, 190, H, H, H, 0, 0, false, false, 0, H, false, false, 2e-5 },
     { 33, 17, 5, H, H, F, 0, 0, true, true, 1, -1, true, false, 1e-9 },
     { 1, 1, 1, H, H, H, 0, 0, false, false, 0, -1, false, false, 1e-6 },
     /* tensor-wide */
     { 256, 384, 512, E, E, H, SCALE_TENSOR, SCALE_TENSOR, false, false, 0, -1, false, false, 1e-5 },
     { 256, 384, 512, E, E, H, SCALE_TENSOR, SCALE_TENSOR, false, false, 0, -1, false, true, 1e-3 },
     { 256, 384, 512, G, E, F, SCALE_TENSOR, SCALE_TENSOR, false, false, 1, -1, false, false, 1e-5 },
-    { 256, 384, 512, E, G, H, SCALE_TENSOR, SCALE_TENSOR, false, false, 1, -1, false, false, 1e-5 },
-    { 256, 384, 512, E, E, H, SCALE_TENSOR, SCALE_TENSOR, false, false, 0, H, true, false, 1e-5 },
+    { 256, 384, 512, E, G, H, SCALE_TENSOR, SCALE_TENSOR, false, false, 1, -1, false, false, 3e-5 },
+    { 256, 384, 512, E, E, H, SCALE_TENSOR, SCALE_TENSOR, false, false, 0, H, true, false, 3e-5 },
     { 37, 53, 100, E, E, H, SCALE_TENSOR, SCALE_TENSOR, false, false, 0, -1, false, false, 1e-5 },
     /* rows, also one side only */
     { 256, 384, 512, E, E, H, SCALE_ROW, SCALE_ROW, false, false, 0, -1, false, false, 1e-5 },
@@ -61,7 +62,7 @@ static const struct matmul_case CASES[] = {
     { 50, 70, 90, E, E, H, SCALE_ROW, SCALE_ROW, false, false, 0, H, false, false, 1e-5 },
     /* blocks; K blocks not a multiple of 4, and a short last one */
     { 256, 384, 512, E, E, H, SCALE_1X128, SCALE_128X128, false, false, 0, -1, false, false, 1e-5 },
-    { 256, 384, 640, E, E, H, SCALE_1X128, SCALE_128X128, false, false, 0, H, true, false, 1e-5 },
+    { 256, 384, 640, E, E, H, SCALE_1X128, SCALE_128X128, false, false, 0, H, true, false, 3e-5 },
     { 256, 384, 640, E, E, H, SCALE_128X128, SCALE_1X128, false, false, 0, -1, false, false, 1e-5 },
     { 256, 384, 720, E, E, F, SCALE_1X128, SCALE_1X128, false, false, 1, -1, false, false, 1e-5 },
     { 256, 384, 512, G, E, F, SCALE_1X128, SCALE_1X128, false, false, 1, -1, false, false, 1e-5 },

@@ -1,6 +1,6 @@
-/* The transformer's operators against the reference. Elementwise ones are to the bit; those with sums in
- * another order are within the NMSE stated: a BF16 output differs only where two sums straddle a rounding
- * boundary (1e-6), f32 sums by their rounding (1e-10). */
+/* The transformer's operators against the reference. Elementwise ones are to the bit; those with
+ * sums in another order are within the NMSE stated: a BF16 output differs only where two sums
+ * straddle a rounding boundary (1e-6), f32 sums by their rounding (1e-10). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -261,8 +261,8 @@ static struct twin state_tensor(enum dtype t, int64_t n) {
     return x;
 }
 
-/* Three steps, since the first has empty state; a bad step writes nothing. To the bit: the draws and the
- * expressions are the same. */
+/* Three steps, since the first has empty state; a bad step writes nothing. To the bit: the draws
+ * and the expressions are the same. */
 static void test_adamw(void **state) {
     static const struct { enum dtype state, grad; bool master; enum scale_kind kind; enum scale_source source; } ADAM[] = {
         { F, F, true, SCALE_NONE, SCALE_SOURCE_NONE },

@@ -1,4 +1,5 @@
-/* quantise, quantise_finish, dequantise, delayed_update, copies, fills, fingerprints: to the bit. */
+/* quantise, quantise_finish, dequantise, delayed_update, copies, fills, fingerprints: to the
+ * bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,11 +114,12 @@ static void test_dequantise(void **state) {
 /* Several updates, with a slot that saw nothing, one with NaN and one that overflows. */
 static void test_delayed(void **state) {
     enum { SLOTS = 300 };
-    static const int64_t DEPTH[] = { 1, 2, 5 };
+    static const int64_t DEPTH[] = { 1, 2, 37 };
     for (int c = 0; c < 6; c++) {
         struct twin history = pair_tensor(p, DTYPE_F32, DEPTH[c / 2], SLOTS, 1, 1);
         struct twin multiplier = pair_tensor(p, DTYPE_F32, SLOTS, 1, 1, 1);
-        struct twin factor = pair_tensor(p, DTYPE_F32, SLOTS, 1, 1, 1);
+        struct twin factor = pair_tensor(p, DTYPE_F32, SLOTS, 4, 1, 1), factors = factor;
+        for (int s = 0; s < SIDES; s++) factor.side[s].dim[1] = 1; /* 16 bytes apart, for the GEMM */
         struct twin amax = pair_tensor(p, DTYPE_U32, SLOTS, 1, 1, 1);
         float code_max[SLOTS], one[SLOTS];
         for (int i = 0; i < SLOTS; i++) code_max[i] = i % 3 ? 448.0f : 57344.0f, one[i] = 1.0f;
@@ -135,7 +137,7 @@ static void test_delayed(void **state) {
         }
         pair_same(p, "delayed history", &history);
         pair_same(p, "delayed multiplier", &multiplier);
-        pair_same(p, "delayed factor", &factor);
+        pair_same(p, "delayed factor", &factors);
         pair_same(p, "delayed amax", &amax);
         pair_clear(p);
     }

@@ -1,0 +1,80 @@
+/* delayed_update: TransformerEngine's delayed scaling, as kernels/backend.h says. A few hundred
+ * slots and a history of about a thousand rows: latency alone. */
+#include <math.h>
+
+#include "kernels/cuda/cuda_common.cuh"
+
+enum { UPDATE_SLOTS = 256, UPDATE_ROWS = 16 /* of history in registers at a time */ };
+
+/* Arrays over slots, each with its own stride. By value, so that a captured graph holds the
+ * limits. */
+struct delayed_slots {
+    float *history, *multiplier, *factor;
+    uint32_t *amax;
+    int64_t history_row, multiplier_step, factor_step, amax_step;
+    int64_t depth, slots, first;
+    float margin;
+    bool most_recent;
+    float limit[UPDATE_SLOTS];
+};
+
+/* A thread a slot. The history moves up by one row, its maximum is taken on the way. */
+__global__ void __launch_bounds__(UPDATE_SLOTS) delayed_update_kernel(struct delayed_slots d) {
+    int64_t s = d.first + threadIdx.x;
+    if (s >= d.slots) return;
+    uint32_t *amax = d.amax + s * d.amax_step;
+    if (*amax == 0) return;
+    float *history = d.history + s;
+    /* An unsigned maximum keeps NaN, as the amax slot itself does. */
+    uint32_t used = *amax;
+    for (int64_t row = 1; row < d.depth; row += UPDATE_ROWS) {
+        float older[UPDATE_ROWS];
+#pragma unroll
+        for (int i = 0; i < UPDATE_ROWS; i++)
+            if (row + i < d.depth) older[i] = history[(row + i) * d.history_row];
+#pragma unroll
+        for (int i = 0; i < UPDATE_ROWS; i++) {
+            if (row + i >= d.depth) continue;
+            if (!d.most_recent) used = max(used, f32_bits(older[i]));
+            if (row + i > 1) history[(row + i - 1) * d.history_row] = older[i];
+        }
+    }
+    if (d.depth > 1) history[(d.depth - 1) * d.history_row] = f32_from_bits(*amax);
+    history[0] = 0.0f;
+    float amax_used = f32_from_bits(used), *multiplier = d.multiplier + s * d.multiplier_step;
+    const float largest = 3.402823466e+38f;
+    if (amax_used > 0.0f && amax_used <= largest) {
+        float m = d.limit[threadIdx.x] * d.margin / amax_used;
+        *multiplier = m > largest ? largest : m;
+    }
+    d.factor[s * d.factor_step] = 1.0f / *multiplier;
+    *amax = 0;
+}
+
+enum status cuda_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
+                                struct err *e) {
+    TRY(cuda_check(args->history, "delayed_update: history", IS_F32, -1, -1, e));
+    int64_t slots = tensor_cols(args->history);
+    TRY(cuda_check(args->multiplier, "delayed_update: multiplier", IS_F32, slots, 1, e));
+    TRY(cuda_check(args->factor, "delayed_update: factor", IS_F32, slots, 1, e));
+    TRY(cuda_check(args->amax, "delayed_update: amax", IS_U32, slots, 1, e));
+    struct delayed_slots d = {};
+    d.history = (float *)args->history->data;
+    d.multiplier = (float *)args->multiplier->data;
+    d.factor = (float *)args->factor->data;
+    d.amax = (uint32_t *)args->amax->data;
+    d.history_row = args->history->stride[0];
+    d.multiplier_step = args->multiplier->stride[0];
+    d.factor_step = args->factor->stride[0];
+    d.amax_step = args->amax->stride[0];
+    d.depth = args->history->dim[0];
+    d.slots = slots;
+    d.most_recent = args->most_recent;
+    d.margin = ldexpf(1.0f, -args->margin);
+    for (d.first = 0; d.first < slots; d.first += UPDATE_SLOTS) {
+        for (int64_t i = d.first; i < min_i64(slots, d.first + UPDATE_SLOTS); i++)
+            d.limit[i - d.first] = args->code_max[i];
+        delayed_update_kernel<<<1, UPDATE_SLOTS, 0, cuda_lane(b, lane)>>>(d);
+    }
+    return cuda_launched("delayed_update", e);
+}
