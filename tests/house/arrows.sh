@@ -77,7 +77,8 @@ done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/!(main)
 done)
 
 # State: a named object in .data, .bss, .tdata, .tbss or COMMON. .data.rel.ro is constant once the
-# program is loaded (tables of pointers). Compilers' own names contain a dot or begin with "__".
+# program is loaded (tables of pointers). Compilers' own names contain a dot or begin with "__", or
+# are what nvcc registers kernels with (__device_stub__, __cudaFatCubinHandle).
 if [ -z "${1:-}" ]; then
     build=${BUILD:-build/release}
     while IFS= read -r object; do
@@ -86,7 +87,8 @@ if [ -z "${1:-}" ]; then
         done < <(objdump -t "$object" 2>/dev/null |
             awk 'NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ &&
                  $(NF-2) !~ /^\.data\.rel\.ro/ &&
-                 $NF !~ /^\./ && $NF !~ /^__/ { print $(NF-2), $NF }')
+                 $NF !~ /^\./ && $NF !~ /^__/ &&
+                 $NF !~ /__device_stub__|__cudaFatCubinHandle/ { print $(NF-2), $NF }')
     done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' 2>/dev/null)
 fi
 
