@@ -112,7 +112,7 @@ static void keep(struct tensor *x, struct memory *m, bool again, int shared, con
                  enum dtype dtype, int64_t rows, int64_t cols) {
     *x = tensor_2d(NULL, dtype, rows, cols);
     int64_t bytes = tensor_count(x) * dtype_bytes(dtype);
-    if (again) memory_share(m, shared, bytes, &x->data);
+    if (again) memory_share(m, shared, 0, bytes, &x->data);
     else memory_reserve(m, MEMORY_ACTIVATIONS, item, bytes, &x->data);
 }
 

@@ -62,11 +62,11 @@ int memory_share_open(struct memory *m, enum memory_arena arena, const char *ite
     return (int)m->shared_count++;
 }
 
-void memory_share(struct memory *m, int shared, int64_t bytes, void **where) {
+void memory_share(struct memory *m, int shared, int64_t offset, int64_t bytes, void **where) {
     if (m->failed) return;
     struct memory_shared *s = &m->shared[shared];
-    if (bytes > s->bytes) s->bytes = bytes;
-    add_place(m, s->arena, shared, 0, where);
+    if (offset + bytes > s->bytes) s->bytes = offset + bytes;
+    add_place(m, s->arena, shared, offset, where);
 }
 
 enum status memory_finish(struct memory *m, struct err *e) {
@@ -88,7 +88,7 @@ enum status memory_allocate(struct memory *m, struct backend *b, struct err *e) 
     }
     for (int64_t i = 0; i < m->place_count; i++) {
         const struct memory_place *p = &m->place[i];
-        int64_t offset = p->shared >= 0 ? m->shared[p->shared].offset : p->offset;
+        int64_t offset = p->offset + (p->shared >= 0 ? m->shared[p->shared].offset : 0);
         *p->where = arena_at(&m->arena[p->arena], offset);
     }
     return OK;

@@ -47,9 +47,10 @@ void memory_init(struct memory *m);
 int64_t memory_reserve(struct memory *m, enum memory_arena arena, const char *item, int64_t bytes,
                        void **where);
 
-/* A region that several users have in turn: as large as the largest. */
+/* A region that several users have in turn: as large as the largest. A user may plan several pieces
+ * of it, each at its own offset. */
 int memory_share_open(struct memory *m, enum memory_arena arena, const char *item);
-void memory_share(struct memory *m, int shared, int64_t bytes, void **where);
+void memory_share(struct memory *m, int shared, int64_t offset, int64_t bytes, void **where);
 
 /* Closes the plan: shared regions get their offsets. ERR_MEMORY if the host had no room for it. */
 NODISCARD enum status memory_finish(struct memory *m, struct err *e);

@@ -2,14 +2,18 @@
 
 #include <assert.h>
 
-/* Bytes for the codes of one direction and, unless one f32 in the slot is all, for their scales. */
+/* Bytes for the codes of one direction and, unless one f32 in the slot is all, for their scales, which
+ * live as long as the codes do and so stand behind them in a shared region. */
 static void layout_codes(struct tensor *t, struct memory *m, const struct operand_place *place,
                          int shared) {
-    int64_t bytes = tensor_fp8_bytes(t->dim[0], t->dim[1]);
+    int64_t bytes = tensor_fp8_bytes(t->dim[0], t->dim[1]), scales = scale_bytes(&t->scale);
     if (shared == PLACE_OWN) memory_reserve(m, place->code_arena, place->item, bytes, &t->data);
-    else memory_share(m, shared, bytes, &t->data);
+    else memory_share(m, shared, 0, bytes, &t->data);
     if (t->scale.kind == SCALE_TENSOR) return;
-    memory_reserve(m, place->code_arena, "scales", scale_bytes(&t->scale), &t->scale.data);
+    if (shared == PLACE_OWN)
+        memory_reserve(m, place->code_arena, "scales", scales, &t->scale.data);
+    else
+        memory_share(m, shared, round_up(bytes, ARENA_ALIGN), scales, &t->scale.data);
 }
 
 void operand_layout(struct operand *o, struct memory *m, const struct operand_spec *spec,
@@ -25,7 +29,7 @@ void operand_layout(struct operand *o, struct memory *m, const struct operand_sp
     if (!lender && place.value == PLACE_OWN)
         memory_reserve(m, place.value_arena, place.item, bytes, &o->value.data);
     else if (!lender)
-        memory_share(m, place.value, bytes, &o->value.data);
+        memory_share(m, place.value, 0, bytes, &o->value.data);
     if (!o->fp8) return;
     o->spec = *spec;
     o->has_codes = use.codes;

@@ -49,7 +49,7 @@ struct operand {
 /* Where an operand's bytes go: the index of a shared region, or OWN in the arena named. */
 enum { PLACE_OWN = -1 };
 struct operand_place {
-    enum memory_arena value_arena, code_arena; /* of what is OWN; scales always are */
+    enum memory_arena value_arena, code_arena; /* of what is OWN */
     const char *item;                          /* its name in the plan */
     int value, codes, twin;                    /* shared regions or PLACE_OWN */
 };
