@@ -96,6 +96,14 @@ static enum status put(const struct run_dir *dir, const char *file, json_t *valu
     return st;
 }
 
+/* archive_version_details() would say all of libarchive's, but leaks when it is called twice. */
+static json_t *libraries(void) {
+    return json_pack("{s:s,s:s,s:s,s:s,s:s?,s:s,s:s}", "libc", gnu_get_libc_version(), "lua",
+                     LUA_RELEASE, "jansson", jansson_version_str(), "libarchive",
+                     archive_version_string(), "zstd", archive_libzstd_version(), "libcrypto",
+                     OpenSSL_version(OPENSSL_VERSION), "compiler", build_info().compiler);
+}
+
 enum status provenance_write(const struct run_dir *dir, char *warning, size_t warning_size,
                              struct err *e) {
     struct build_info build = build_info();
@@ -104,11 +112,7 @@ enum status provenance_write(const struct run_dir *dir, char *warning, size_t wa
             json_pack("{s:s,s:b,s:s}", "commit", build.commit, "dirty", build.dirty, "code_sha256",
                       build.code_sha256), e));
     TRY(write_patch(dir, &recorded, e));
-    TRY(put(dir, "data/system/libraries.json",
-            json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "libc", gnu_get_libc_version(), "lua",
-                      LUA_RELEASE, "jansson", jansson_version_str(), "libarchive",
-                      archive_version_details(), "libcrypto", OpenSSL_version(OPENSSL_VERSION),
-                      "compiler", build.compiler), e));
+    TRY(put(dir, "data/system/libraries.json", libraries(), e));
     if (!warning) return OK;
     *warning = '\0';
     if (!strcmp(build.commit, "unknown"))
