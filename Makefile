@@ -180,7 +180,7 @@ $(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o \
 
 CROSS := aarch64-linux-gnu-
 # What reads and writes files, with libraries that the cross compiler does not have.
-FILES_SRC := $(addprefix model/,checkpoint.c digest.c identity.c safetensors.c)
+FILES_SRC := $(addprefix model/,checkpoint.c identity.c safetensors.c sha256.c)
 .PHONY: golden-aarch64
 golden-aarch64:
 	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS)gcc AR=$(CROSS)ar GOLDEN_LINK="-static -Wl,--no-warnings" \

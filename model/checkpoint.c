@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "model/data_source.h"
-#include "model/digest.h"
+#include "model/sha256.h"
 #include "model/safetensors.h"
 #include "model/trainer.h"
 
@@ -66,18 +66,19 @@ static enum status list_state(const struct trainer *t, struct safetensors *s, st
 
 /* One hash for the recipe: what each site's options are. */
 static enum status recipe_sha256(const struct recipe *r, char hex[65], struct err *e) {
-    struct digest sha;
+    struct sha256 *sha = NULL;
     char line[160];
-    TRY(digest_begin(&sha, e));
+    TRY(sha256_create(&sha, e));
     for (int64_t i = 0; i <= r->layers * GEMM_SITE_COUNT; i++) {
         const struct recipe_options *o = i ? &r->site[i - 1] : &r->head;
         int n = snprintf(line, sizeof line, "%d %d %d %d %d %d %d %d %d %d %d %d\n", o->kind,
                          o->format, o->constants, o->pow2, o->margin, o->history, o->algo, o->roll,
                          o->wgrad_bf16, o->weight_2d, o->param_gather,
                          o->fprop_fast | o->dgrad_fast << 1 | o->wgrad_fast << 2);
-        digest_add(&sha, line, n);
+        sha256_add(sha, line, (size_t)n);
     }
-    digest_end(&sha, hex);
+    sha256_finish(sha, hex);
+    sha256_destroy(sha);
     return OK;
 }
 
@@ -135,14 +136,6 @@ static enum status write_file(struct trainer *t, const char *dir, const char *na
     return st;
 }
 
-static enum status text_sha256(const char *text, char hex[65], struct err *e) {
-    struct digest sha;
-    TRY(digest_begin(&sha, e));
-    digest_add(&sha, text, (int64_t)strlen(text));
-    digest_end(&sha, hex);
-    return OK;
-}
-
 static enum status write_info(struct trainer *t, const char *dir, json_t *files,
                               struct checkpoint_info *info, struct err *e) {
     char path[PATH_MAX_BYTES], recipe[65];
@@ -154,7 +147,7 @@ static enum status write_info(struct trainer *t, const char *dir, json_t *files,
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
     enum status st = text ? write_text(path, text, e)
                           : FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
-    if (st == OK) st = text_sha256(text, info->sha256, e);
+    if (st == OK) sha256_bytes(text, strlen(text), info->sha256);
     if (text) info->bytes += (int64_t)strlen(text);
     free(text);
     json_decref(root);
@@ -222,14 +215,10 @@ static enum status read_info(const char *path, json_t **root, struct checkpoint_
     snprintf(info->path, sizeof info->path, "%s", path);
     TRY(join(file, path, INFO_FILE, e));
     TRY(file_map(&f, file, e));
-    struct digest sha;
-    enum status st = digest_begin(&sha, e);
-    if (st == OK) {
-        digest_add(&sha, f.data, f.bytes);
-        digest_end(&sha, info->sha256);
-        *root = json_loadb((const char *)f.data, (size_t)f.bytes, JSON_REJECT_DUPLICATES, &why);
-        if (!*root) st = FAIL(e, ERR_FORMAT, "%s: %s", file, why.text);
-    }
+    sha256_bytes(f.data, (size_t)f.bytes, info->sha256);
+    enum status st = OK;
+    *root = json_loadb((const char *)f.data, (size_t)f.bytes, JSON_REJECT_DUPLICATES, &why);
+    if (!*root) st = FAIL(e, ERR_FORMAT, "%s: %s", file, why.text);
     info->bytes = f.bytes;
     file_unmap(&f);
     if (st != OK) return st;
@@ -252,17 +241,13 @@ static enum status verify_file(const char *dir, const char *name, const json_t *
     TRY(join(path, dir, name, e));
     if (!wanted) return FAIL(e, ERR_FORMAT, "%s/%s does not describe %s", dir, INFO_FILE, name);
     TRY(file_map(&f, path, e));
-    struct digest sha;
-    enum status st = digest_begin(&sha, e);
-    if (st == OK) {
-        digest_add(&sha, f.data, f.bytes);
-        digest_end(&sha, found);
-        if (f.bytes != bytes)
-            st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld (truncated?)", path,
-                      (long long)f.bytes, (long long)bytes);
-        else if (strcmp(found, wanted) != 0)
-            st = FAIL(e, ERR_FORMAT, "%s: SHA-256 is %s, wanted %s", path, found, wanted);
-    }
+    enum status st = OK;
+    sha256_bytes(f.data, (size_t)f.bytes, found);
+    if (f.bytes != bytes)
+        st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld (truncated?)", path,
+                  (long long)f.bytes, (long long)bytes);
+    else if (strcmp(found, wanted) != 0)
+        st = FAIL(e, ERR_FORMAT, "%s: SHA-256 is %s, wanted %s", path, found, wanted);
     info->bytes += f.bytes;
     file_unmap(&f);
     return st;

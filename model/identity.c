@@ -4,40 +4,39 @@
 #include <stdlib.h>
 
 #include "model/data_source.h"
-#include "model/digest.h"
+#include "model/sha256.h"
 #include "model/trainer.h"
 
 /* ---- weights ---- */
 
 enum { HASH_CHUNK = 1 << 20 };
 
-static enum status hash_param(struct trainer *t, const struct param *p, struct digest *sha,
+static enum status hash_param(struct trainer *t, const struct param *p, struct sha256 *sha,
                               unsigned char *host, struct err *e) {
     const struct tensor *x = &p->weight.value;
     char head[160];
     int n = snprintf(head, sizeof head, "%s %s %lld %lld\n", p->name, dtype_name(x->dtype),
                      (long long)p->rows, (long long)p->cols);
-    digest_add(sha, head, n);
+    sha256_add(sha, head, (size_t)n);
     int64_t bytes = param_count(p) * dtype_bytes(x->dtype);
     for (int64_t at = 0; at < bytes; at += HASH_CHUNK) {
         int64_t part = bytes - at < HASH_CHUNK ? bytes - at : HASH_CHUNK;
         const void *from = (const char *)x->data + at;
         TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, host, from, part, e));
-        digest_add(sha, host, part);
+        sha256_add(sha, host, (size_t)part);
     }
     return OK;
 }
 
 enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e) {
-    struct digest sha;
+    struct sha256 *sha = NULL;
     unsigned char *host = malloc(HASH_CHUNK);
     if (!host) return FAIL(e, ERR_MEMORY, "no host memory for a buffer to hash");
-    enum status st = digest_begin(&sha, e);
-    if (st == OK) {
-        for (int i = 0; st == OK && i < t->params.count; i++)
-            st = hash_param(t, &t->params.param[i], &sha, host, e);
-        digest_end(&sha, st == OK ? hex : NULL);
-    }
+    enum status st = sha256_create(&sha, e);
+    for (int i = 0; st == OK && i < t->params.count; i++)
+        st = hash_param(t, &t->params.param[i], sha, host, e);
+    if (st == OK) sha256_finish(sha, hex);
+    sha256_destroy(sha);
     free(host);
     return st;
 }
@@ -46,18 +45,19 @@ enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *
 
 enum status data_sha256(const struct data *d, char hex[65], struct err *e) {
     char line[96];
-    struct digest sha;
-    TRY(digest_begin(&sha, e));
+    struct sha256 *sha = NULL;
+    TRY(sha256_create(&sha, e));
     for (int64_t i = 0; i < d->file_count; i++) {
         int n = snprintf(line, sizeof line, "%lld\n", (long long)d->file[i].bytes);
-        digest_add(&sha, line, n);
-        digest_add(&sha, d->file[i].data, d->file[i].bytes);
+        sha256_add(sha, line, (size_t)n);
+        sha256_add(sha, d->file[i].data, (size_t)d->file[i].bytes);
     }
     if (d->kind == DATA_SYNTHETIC) {
         int n = snprintf(line, sizeof line, "synthetic 1 %llu\n",
                          (unsigned long long)d->synthetic_seed);
-        digest_add(&sha, line, n);
+        sha256_add(sha, line, (size_t)n);
     }
-    digest_end(&sha, hex);
+    sha256_finish(sha, hex);
+    sha256_destroy(sha);
     return OK;
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "model/data_source.h"
-#include "model/digest.h"
+#include "model/sha256.h"
 
 enum { PIECE = 1 << 20, HEADER_ALIGN = 8, HEADER_MAX = 100000000 };
 
@@ -99,11 +99,11 @@ static char *make_header(const struct safetensors *s, size_t *length) {
     return padded;
 }
 
-struct writer { int fd; const char *path; struct digest sha; int64_t bytes; };
+struct writer { int fd; const char *path; struct sha256 *sha; int64_t bytes; };
 
 static enum status write_bytes(struct writer *w, const void *data, int64_t count, struct err *e) {
     const char *p = data;
-    digest_add(&w->sha, data, count);
+    sha256_add(w->sha, data, (size_t)count);
     w->bytes += count;
     while (count > 0) {
         ssize_t n = write(w->fd, p, (size_t)count);
@@ -148,7 +148,7 @@ enum status safetensors_write(struct safetensors *s, struct backend *b, const ch
         st = FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
         goto done;
     }
-    st = digest_begin(&w.sha, e);
+    st = sha256_create(&w.sha, e);
     if (st != OK) goto done;
     w.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (w.fd < 0) { st = FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno)); goto done; }
@@ -157,7 +157,8 @@ enum status safetensors_write(struct safetensors *s, struct backend *b, const ch
 done:
     if (w.fd >= 0 && close(w.fd) != 0 && st == OK)
         st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
-    digest_end(&w.sha, st == OK ? sha256 : NULL);
+    if (st == OK) sha256_finish(w.sha, sha256);
+    sha256_destroy(w.sha);
     free(header);
     free(piece);
     return st;

@@ -6,7 +6,7 @@
 
 #include "kernels/base.h"
 #include "runner/run_files.h"
-#include "runner/sha256.h"
+#include "model/sha256.h"
 
 struct bag_info {
     const char *identifier;  /* External-Identifier: the run id */

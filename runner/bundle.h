@@ -4,7 +4,7 @@
 
 #include "kernels/base.h"
 #include "runner/run_files.h"
-#include "runner/sha256.h"
+#include "model/sha256.h"
 
 /* What of data/checkpoints/ goes into the bundle. What does not is removed from the directory,
  * so that directory and bundle stay the same bag. */

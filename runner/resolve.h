@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "runner/sha256.h"
+#include "model/sha256.h"
 
 struct resolve_options {
     const char *path;             /* the script */

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "runner/columns.h"
-#include "runner/sha256.h"
+#include "model/sha256.h"
 
 /* The columns of one run; any may be NULL. All owned. */
 struct run_columns {

@@ -5,7 +5,7 @@
 
 #include "kernels/base.h"
 #include "runner/guard.h"
-#include "runner/sha256.h"
+#include "model/sha256.h"
 
 struct unpack_report {
     char folder[256];           /* the run id, as the archive's folder or the directory says */

@@ -1,4 +1,4 @@
-#include "runner/sha256.h"
+#include "model/sha256.h"
 
 #include <assert.h>
 #include <errno.h>

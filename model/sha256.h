@@ -1,7 +1,7 @@
 /* SHA-256 of bytes, of streams and of files (libcrypto underneath). Digests travel as 64 lowercase
  * hexadecimal digits, which is how manifests, run.json and file names write them. */
-#ifndef FP8LAB_RUNNER_SHA256_H
-#define FP8LAB_RUNNER_SHA256_H
+#ifndef FP8LAB_MODEL_SHA256_H
+#define FP8LAB_MODEL_SHA256_H
 
 #include "kernels/base.h"
 
