@@ -11,10 +11,13 @@ static double decay_ratio(const struct schedule_options *s, double p) {
 
 double schedule_lr(const struct schedule_options *s, double lr, int64_t step, int64_t steps) {
     if (step <= s->warmup) return lr * (double)step / (double)s->warmup;
-    int64_t start = s->kind == SCHEDULE_WSD ? steps - s->decay : s->warmup;
-    if (s->kind == SCHEDULE_CONSTANT || step <= start || steps <= start) return lr;
-    double p = (double)(step - start) / (double)(steps - start);
-    return lr * decay_ratio(s, p < 1 ? p : 1);
+    if (s->kind == SCHEDULE_CONSTANT) return lr;
+    int64_t start = s->warmup, end = steps;
+    if (s->kind == SCHEDULE_WSD) start = steps - s->decay > start ? steps - s->decay : start;
+    else if (s->decay > 0) end = start + s->decay;
+    if (step <= start) return lr;
+    double p = step < end ? (double)(step - start) / (double)(end - start) : 1;
+    return lr * decay_ratio(s, p);
 }
 
 double adamw_bias(double beta, int64_t step) {

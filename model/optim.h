@@ -18,13 +18,16 @@ struct optimizer_options {
 enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };
 
 /* Learning rate by step. All warm up linearly over `warmup` steps (step 1 gets lr/warmup). Then
- *   cosine    lr * (final + (1-final) * (1 + cos(pi p)) / 2),  p from 0 to 1 at the last step
+ *   cosine    lr * (final + (1-final) * (1 + cos(pi p)) / 2)
  *   linear    lr * (1 - (1-final) p)
- *   wsd       lr until steps - decay, then linear to lr * final at the last step (arXiv:2405.18392)
- *   constant  lr */
+ *   wsd       lr until steps - decay, then linear to lr * final at the last step (arXiv:2405.18392);
+ *             a decay longer than what follows the warm-up begins right after it
+ *   constant  lr
+ * where p goes from 0 after the warm-up to 1 `decay` steps later (0: at the last step), and stays
+ * there. */
 struct schedule_options {
     enum schedule_kind kind;
-    int64_t warmup, decay; /* steps; decay is read by wsd only */
+    int64_t warmup, decay; /* steps */
     double final;          /* ratio of lr at the end */
 };
 

@@ -6,19 +6,26 @@
 #include "tests/support/tiny.h"
 
 static void schedules_by_hand(void **state) {
-    static const struct { enum schedule_kind kind; int64_t step; double wanted; } CASE[] = {
-        /* lr 1, 100 steps, warm-up 10, final 0.1, decay 20 */
-        { SCHEDULE_COSINE, 1, 0.1 },     { SCHEDULE_COSINE, 10, 1 },
-        { SCHEDULE_COSINE, 55, 0.55 },   { SCHEDULE_COSINE, 100, 0.1 },
-        { SCHEDULE_LINEAR, 5, 0.5 },     { SCHEDULE_LINEAR, 55, 0.55 },
-        { SCHEDULE_LINEAR, 28, 0.82 },   { SCHEDULE_LINEAR, 100, 0.1 },
-        { SCHEDULE_WSD, 11, 1 },         { SCHEDULE_WSD, 80, 1 },
-        { SCHEDULE_WSD, 90, 0.55 },      { SCHEDULE_WSD, 100, 0.1 },
-        { SCHEDULE_CONSTANT, 9, 0.9 },   { SCHEDULE_CONSTANT, 100, 1 },
-        { SCHEDULE_COSINE, 150, 0.1 },
+    static const struct { enum schedule_kind kind; int64_t decay, step; double wanted; } CASE[] = {
+        /* lr 1, 100 steps, warm-up 10, final 0.1 */
+        { SCHEDULE_COSINE, 0, 1, 0.1 },     { SCHEDULE_COSINE, 0, 10, 1 },
+        { SCHEDULE_COSINE, 0, 55, 0.55 },   { SCHEDULE_COSINE, 0, 100, 0.1 },
+        { SCHEDULE_COSINE, 90, 55, 0.55 },  { SCHEDULE_COSINE, 0, 150, 0.1 },
+        { SCHEDULE_COSINE, 40, 30, 0.55 },  { SCHEDULE_COSINE, 40, 50, 0.1 },
+        { SCHEDULE_COSINE, 40, 51, 0.1 },   { SCHEDULE_COSINE, 40, 100, 0.1 },
+        { SCHEDULE_LINEAR, 0, 5, 0.5 },     { SCHEDULE_LINEAR, 0, 55, 0.55 },
+        { SCHEDULE_LINEAR, 0, 28, 0.82 },   { SCHEDULE_LINEAR, 0, 100, 0.1 },
+        { SCHEDULE_LINEAR, 20, 20, 0.55 },  { SCHEDULE_LINEAR, 20, 31, 0.1 },
+        { SCHEDULE_WSD, 20, 11, 1 },        { SCHEDULE_WSD, 20, 80, 1 },
+        { SCHEDULE_WSD, 20, 90, 0.55 },     { SCHEDULE_WSD, 20, 100, 0.1 },
+        { SCHEDULE_WSD, 0, 100, 1 },
+        /* longer than the run: falls from where the warm-up ends, not from within the fall */
+        { SCHEDULE_WSD, 400, 10, 1 },       { SCHEDULE_WSD, 400, 11, 0.99 },
+        { SCHEDULE_WSD, 400, 100, 0.1 },
+        { SCHEDULE_CONSTANT, 20, 9, 0.9 },  { SCHEDULE_CONSTANT, 20, 100, 1 },
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
-        struct schedule_options s = { .kind = CASE[i].kind, .warmup = 10, .decay = 20,
+        struct schedule_options s = { .kind = CASE[i].kind, .warmup = 10, .decay = CASE[i].decay,
                                       .final = 0.1 };
         double found = schedule_lr(&s, 1, CASE[i].step, 100);
         if (fabs(found - CASE[i].wanted) > 1e-12)
