@@ -82,17 +82,30 @@ static enum status recipe_sha256(const struct recipe *r, char hex[65], struct er
     return OK;
 }
 
+/* null where positions are learned; owned by the caller. */
+static json_t *rope_meaning(const struct model_config *c) {
+    const struct rope_config *r = &c->rope;
+    if (c->positions != POSITION_ROPE) return json_null();
+    if (r->factor == 0) return json_pack("{sf}", "theta", r->theta);
+    return json_pack("{sf sf sf sf sI}", "theta", r->theta, "factor", r->factor, "low_freq_factor",
+                     r->low_freq_factor, "high_freq_factor", r->high_freq_factor,
+                     "original_seq_len", (json_int_t)r->original_seq_len);
+}
+
 /* What must be equal for the tensors to mean the same; owned by the caller. */
 static json_t *meaning(const struct trainer *t, const char *recipe) {
     static const char *const STATE[] = { "f32", "bf16", "8bit" };
     const struct model_config *c = &t->model;
-    return json_pack("{sI sI sI sI sI sI sI sI sb sI ss ss sb}",
+    return json_pack("{sI sI sI sI sI sI sI sI sb sb sb ss ss sf so sI ss ss sb}",
                      "vocab", (json_int_t)c->vocab, "seq_len", (json_int_t)c->seq_len,
                      "layers", (json_int_t)c->layers, "width", (json_int_t)c->width,
                      "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
                      "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn,
-                     "tied", c->tied, "seed", (json_int_t)t->options.seed,
-                     "recipe_sha256", recipe,
+                     "tied", c->tied, "bias", c->bias, "qk_norm", c->qk_norm,
+                     "norm", c->norm == NORM_RMS ? "rmsnorm" : "layernorm",
+                     "activation", c->activation == ACTIVATION_SWIGLU ? "swiglu" : "gelu",
+                     "norm_eps", c->norm_eps, "rope", rope_meaning(c),
+                     "seed", (json_int_t)t->options.seed, "recipe_sha256", recipe,
                      "optimizer_state", STATE[t->options.optimizer.state],
                      "master", t->params.options.master);
 }

@@ -35,8 +35,9 @@ NODISCARD enum status checkpoint_save(struct trainer *t, const char *parent,
 NODISCARD enum status checkpoint_verify(const char *path, struct checkpoint_info *info,
                                         struct err *e);
 
-/* Verifies, then restores into a fresh trainer of the same model, recipe and options.
- * ERR_CONFIG names the first thing that does not match. */
+/* Verifies, then restores into a fresh trainer. ERR_CONFIG names the first difference that would
+ * give the tensors another meaning: model, recipe, seed, how the optimizer's state is stored. What
+ * else a run goes on with (batch, learning rate, data) is for the caller to keep the same. */
 NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
                                       struct checkpoint_info *info, struct err *e);
 

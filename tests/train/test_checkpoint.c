@@ -134,12 +134,22 @@ static void strangers_are_refused(void **state) {
     scratch(dir);
     save_one(&r, dir, &info);
     tiny_run_close(&r);
-    static const char *const WORDS[] = { "width 64, this run has 48", "seed 1234, this run has 5",
-                                         "recipe_sha256", "optimizer_state \"8bit\"" };
-    for (int i = 0; i < 4; i++) {
+    static const char *const WORDS[] = {
+        "width 64, this run has 48", "seed 1234, this run has 5", "recipe_sha256",
+        "optimizer_state \"8bit\"", "norm \"rmsnorm\", this run has \"layernorm\"",
+        "norm_eps", "rope {\"theta\": 10000.0}", "rope {\"theta\": 10000.0}",
+    };
+    for (int i = 0; i < 8; i++) {
         tiny_run_init(&r, i == 2 ? RECIPE_TENSORWISE : RECIPE_DELAYED, 8);
         if (i == 0) r.model.width = 48;
         if (i == 1) r.train.seed = 5;
+        /* the same tensors, which mean something else */
+        if (i == 4) r.model.norm = NORM_LAYER;
+        if (i == 5) r.model.norm_eps = 1e-6;
+        if (i == 6) r.model.rope.theta = 500000;
+        if (i == 7)
+            r.model.rope = (struct rope_config){ .theta = 10000, .factor = 8, .low_freq_factor = 1,
+                                                 .high_freq_factor = 4, .original_seq_len = 32 };
         r.train.optimizer.state = i == 3 ? STATE_F32 : STATE_8BIT;
         MUST(tiny_run_open(&r, E));
         MUST_FAIL(ERR_CONFIG, WORDS[i], checkpoint_load(r.trainer, info.path, &found, E));
