@@ -1,0 +1,163 @@
+/* What each GEMM of a recipe multiplies: format, granularity and rule of every operand, against the
+ * table of kernels/README.md, as the recipe is resolved and as matmul really gets it. */
+#include "model/trainer.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+/* Scale kinds of one GEMM's operands, in the order of its arguments. */
+struct pair { enum scale_kind a, b; };
+
+struct operand_case {
+    const char *name;
+    struct recipe_options o; /* kind, constants, format, pow2 and switches; the rest is tiny's */
+    struct pair fprop, dgrad, wgrad; /* x W, dY W^T, dY^T x^T */
+    enum scale_source weight;
+    struct quant_rule rule; /* of every operand */
+};
+
+#define NONE SCALE_NONE
+#define TENSOR SCALE_TENSOR
+#define ROW SCALE_ROW
+#define B1 SCALE_1X128
+#define B2 SCALE_128X128
+#define X1 SCALE_1X32
+#define X2 SCALE_32X32
+#define KNOWN SCALE_SOURCE_KNOWN
+#define AMAX SCALE_SOURCE_AMAX
+#define BLOCK SCALE_SOURCE_BLOCK
+
+static const struct operand_case CASES[] = {
+    { "delayed", { .kind = RECIPE_DELAYED, .constants = QUANT_TE, .format = FORMAT_HYBRID },
+      { TENSOR, TENSOR }, { TENSOR, TENSOR }, { TENSOR, TENSOR }, KNOWN, { QUANT_TE, 0, false } },
+    { "delayed, e4m3, FP8 primary weights",
+      { .kind = RECIPE_DELAYED, .constants = QUANT_TE, .format = FORMAT_E4M3, .param_gather = true },
+      { TENSOR, TENSOR }, { TENSOR, TENSOR }, { TENSOR, TENSOR }, AMAX, { QUANT_TE, 0, false } },
+    { "tensorwise",
+      { .kind = RECIPE_TENSORWISE, .constants = QUANT_TE, .format = FORMAT_HYBRID, .pow2 = true },
+      { TENSOR, TENSOR }, { TENSOR, TENSOR }, { TENSOR, TENSOR }, AMAX, { QUANT_TE, 0, true } },
+    { "tensorwise, torchao",
+      { .kind = RECIPE_TENSORWISE, .constants = QUANT_TORCHAO, .format = FORMAT_HYBRID },
+      { TENSOR, TENSOR }, { TENSOR, TENSOR }, { TENSOR, TENSOR }, AMAX,
+      { QUANT_TORCHAO, 1e-12f, false } },
+    { "rowwise",
+      { .kind = RECIPE_ROWWISE, .constants = QUANT_TORCHAO, .format = FORMAT_E4M3, .pow2 = true },
+      { ROW, ROW }, { ROW, ROW }, { ROW, ROW }, BLOCK, { QUANT_TORCHAO, 1e-12f, true } },
+    { "rowwise_with_gw_hp",
+      { .kind = RECIPE_ROWWISE, .constants = QUANT_TORCHAO, .format = FORMAT_E4M3, .pow2 = true,
+        .wgrad_bf16 = true },
+      { ROW, ROW }, { ROW, TENSOR }, { NONE, NONE }, BLOCK, { QUANT_TORCHAO, 1e-12f, true } },
+    { "blockwise",
+      { .kind = RECIPE_BLOCKWISE, .constants = QUANT_TE, .format = FORMAT_HYBRID, .pow2 = true },
+      { B1, B2 }, { B1, B2 }, { B1, B1 }, BLOCK, { QUANT_TE, 0, true } },
+    { "blockwise, deepseek",
+      { .kind = RECIPE_BLOCKWISE, .constants = QUANT_DEEPSEEK, .format = FORMAT_E4M3 },
+      { B1, B2 }, { B1, B2 }, { B1, B1 }, BLOCK, { QUANT_DEEPSEEK, 1e-4f, false } },
+    { "mxfp8", { .kind = RECIPE_MXFP8, .constants = QUANT_TE, .format = FORMAT_E4M3 },
+      { X1, X1 }, { X1, X1 }, { X1, X1 }, BLOCK, { QUANT_MX, 0, false } },
+    { "mxfp8, 2-D weights",
+      { .kind = RECIPE_MXFP8, .constants = QUANT_TE, .format = FORMAT_E4M3, .weight_2d = true },
+      { X1, X2 }, { X1, X2 }, { X1, X1 }, BLOCK, { QUANT_MX, 0, false } },
+};
+
+static enum dtype gradient_code(const struct operand_case *c) {
+    return c->o.format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3;
+}
+
+static void assert_spec(const struct operand_case *c, const struct operand_spec *s,
+                        enum dtype code, enum scale_kind kind, const char *what) {
+    if (s->code != code || s->kind != kind || s->rule.constants != c->rule.constants ||
+        s->rule.amax_min != c->rule.amax_min || s->rule.pow2 != c->rule.pow2)
+        fail_msg("%s: %s is %s, kind %d, constants %d, floor %g, pow2 %d", c->name, what,
+                 dtype_name(s->code), s->kind, s->rule.constants, (double)s->rule.amax_min,
+                 s->rule.pow2);
+}
+
+static void recipes_resolve_to_their_table(void **state) {
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const struct operand_case *c = &CASES[i];
+        struct gemm_spec s;
+        gemm_spec_resolve(&s, &c->o);
+        assert_spec(c, &s.x, DTYPE_E4M3, c->fprop.a, "x");
+        assert_spec(c, &s.w, DTYPE_E4M3, c->fprop.b, "W");
+        assert_spec(c, &s.w_dgrad, DTYPE_E4M3, c->dgrad.b, "W of dgrad");
+        assert_spec(c, &s.dy, gradient_code(c), c->dgrad.a, "dY");
+        assert_int_equal(s.w.source, c->weight);
+        assert_int_equal(s.wgrad_fp8, c->wgrad.a != SCALE_NONE);
+    }
+}
+
+/* ---- what matmul gets ---- */
+
+enum { FPROP, DGRAD, WGRAD, GEMM_COUNT };
+
+static struct {
+    const struct backend_ops *real;
+    int64_t wide; /* columns that only ffn_in's output has */
+    struct { enum dtype a, b; struct pair kind; bool fast; int calls; } gemm[GEMM_COUNT];
+} seen; /* of this test program only */
+
+static enum status watching_matmul(struct backend *b, int lane, const struct matmul_args *args,
+                                   struct err *e) {
+    const struct tensor *out = args->out, *x = args->a, *y = args->b;
+    int which = out->dim[1] == seen.wide ? FPROP : x->dim[1] == seen.wide ? DGRAD
+              : out->dim[0] == seen.wide ? WGRAD : GEMM_COUNT;
+    if (which < GEMM_COUNT) {
+        seen.gemm[which].a = x->dtype;
+        seen.gemm[which].b = y->dtype;
+        seen.gemm[which].kind = (struct pair){ x->scale.kind, y->scale.kind };
+        seen.gemm[which].fast = args->fast_accumulate;
+        seen.gemm[which].calls++;
+    }
+    return seen.real->matmul(b, lane, args, e);
+}
+
+static void watch_a_step(const struct recipe_options *o) {
+    struct tiny_run r;
+    struct step_result s;
+    tiny_run_init(&r, o->kind, 5);
+    r.model.layers = 1;
+    tiny_run_recipe(&r, o);
+    r.train.micro_batch = 4;
+    MUST(tiny_run_open(&r, E));
+    memset(&seen, 0, sizeof seen);
+    seen.real = r.backend->ops;
+    seen.wide = model_ffn_in_width(&r.model);
+    struct backend_ops ops = *r.backend->ops;
+    ops.matmul = watching_matmul;
+    r.backend->ops = &ops;
+    MUST(trainer_step(r.trainer, false, &s, E));
+    r.backend->ops = seen.real;
+    tiny_run_close(&r);
+}
+
+static void gemms_read_what_the_table_says(void **state) {
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const struct operand_case *c = &CASES[i];
+        const struct pair *wanted[GEMM_COUNT] = { &c->fprop, &c->dgrad, &c->wgrad };
+        struct recipe_options o = c->o;
+        o.history = 4;
+        o.fprop_fast = i % 3 == 0; /* each GEMM's own switch, and no other's */
+        o.dgrad_fast = i % 3 == 1;
+        o.wgrad_fast = i % 3 == 2;
+        watch_a_step(&o);
+        for (int g = 0; g < GEMM_COUNT; g++) {
+            bool fp8 = wanted[g]->a != SCALE_NONE;
+            enum dtype a = !fp8 ? DTYPE_BF16 : g == FPROP ? DTYPE_E4M3 : gradient_code(c);
+            enum dtype b = fp8 ? DTYPE_E4M3 : DTYPE_BF16;
+            if (seen.gemm[g].calls != 1 || seen.gemm[g].a != a || seen.gemm[g].b != b ||
+                seen.gemm[g].kind.a != wanted[g]->a || seen.gemm[g].kind.b != wanted[g]->b ||
+                seen.gemm[g].fast != ((int)i % 3 == g))
+                fail_msg("%s: GEMM %d, %d calls: %s kind %d, %s kind %d, fast %d", c->name, g,
+                         seen.gemm[g].calls, dtype_name(seen.gemm[g].a), seen.gemm[g].kind.a,
+                         dtype_name(seen.gemm[g].b), seen.gemm[g].kind.b, seen.gemm[g].fast);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recipes_resolve_to_their_table),
+        cmocka_unit_test(gemms_read_what_the_table_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
