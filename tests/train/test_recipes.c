@@ -100,20 +100,29 @@ static void delayed_weights(void **state) {
 }
 
 /* roll = "step": in the first step every scale is 1 and every amax that of the whole batch, in
- * however many pieces; so the second step's scales are equal too. Per micro-batch they are not. */
+ * however many pieces; so the second step's scales are equal too, and made from those. Per
+ * micro-batch they are not: the second piece already has a scale from the first. */
 static void roll_per_step_ignores_accumulation(void **state) {
     static const enum roll_kind ROLL[] = { ROLL_STEP, ROLL_MICROBATCH };
     for (int k = 0; k < 2; k++) {
-        struct fp8_slot slots[2][SLOTS_MAX];
+        struct fp8_slot slots[2][SLOTS_MAX], second[2][SLOTS_MAX];
         int64_t count = 0, differ = 0;
         for (int pieces = 0; pieces < 2; pieces++) {
             struct tiny_run r;
             open_delayed(&r, 0, 16, AMAX_MAX, ROLL[k], pieces ? 1 : 4);
             step(&r, slots[pieces]);
+            step(&r, second[pieces]);
             trainer_slots(r.trainer, &count);
             int first = r.trainer->slots.first[SLOT_FORWARD];
-            for (int64_t i = first; pieces && i < count; i++)
-                if (slots[0][i].elements) differ += slots[0][i].amax_bits != slots[1][i].amax_bits;
+            for (int64_t i = first; pieces && i < count; i++) {
+                if (!slots[0][i].elements) continue;
+                differ += slots[0][i].amax_bits != slots[1][i].amax_bits;
+                differ += second[0][i].scale != second[1][i].scale;
+                float amax = f32_from_bits(slots[1][i].amax_bits);
+                float max = dtype_max(r.trainer->slots.slot[i].code);
+                assert_true(slots[1][i].scale == 1.0f || ROLL[k] == ROLL_MICROBATCH);
+                assert_true(second[1][i].scale == max / amax || ROLL[k] == ROLL_MICROBATCH);
+            }
             tiny_run_close(&r);
         }
         assert_true(ROLL[k] == ROLL_STEP ? differ == 0 : differ > 0);

@@ -292,6 +292,40 @@ static void accumulation_is_one_batch(void **state) {
     }
 }
 
+/* ---- evaluation ---- */
+
+/* Three held-out sequences do not fill two micro-batches of two: what stands in the empty place
+ * counts neither as loss nor as tokens, however many batches were asked for. */
+static void a_part_batch_is_evaluated_in_part(void **state) {
+    char path[] = "/tmp/fp8lab-eval-XXXXXX";
+    unsigned char text[8 * 32 + 1];
+    int fd = mkstemp(path);
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (unsigned char)(i * i % 91);
+    assert_true(fd >= 0 && write(fd, text, sizeof text) == (ssize_t)sizeof text);
+    close(fd);
+    const char *paths[] = { path };
+    struct eval_result result[3];
+    for (int micro = 1; micro <= 2; micro++)
+        for (int64_t batches = 1; batches <= 9; batches += 8) {
+            struct tiny_run r;
+            struct step_result s;
+            tiny_run_init(&r, RECIPE_F32, 2);
+            r.train.micro_batch = micro;
+            struct data_options o = { .kind = DATA_TEXT, .paths = paths, .path_count = 1,
+                                      .holdout = 0.4 };
+            r.data_options = o;
+            MUST(tiny_run_open(&r, E));
+            assert_int_equal(data_sequences(r.data, SPLIT_EVAL), 3);
+            MUST(trainer_step(r.trainer, false, &s, E));
+            MUST(trainer_eval(r.trainer, batches, &result[micro], E));
+            int64_t asked = batches * micro;
+            assert_int_equal(result[micro].tokens, 32 * (asked < 3 ? asked : 3));
+            tiny_run_close(&r);
+        }
+    assert_float_equal(result[1].loss, result[2].loss, 2e-5f);
+    unlink(path);
+}
+
 /* ---- allocation, shapes ---- */
 
 static void a_step_allocates_nothing(void **state) {
@@ -353,6 +387,7 @@ int main(void) {
         cmocka_unit_test(observation_changes_no_bit),
         cmocka_unit_test(recomputation_saves_memory),
         cmocka_unit_test(accumulation_is_one_batch),
+        cmocka_unit_test(a_part_batch_is_evaluated_in_part),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(odd_shapes_train),
     };
