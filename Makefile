@@ -60,7 +60,7 @@ $(BUILD)/found:
 	    "or names them, \`make info\` shows what was found." >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
 
-$(BUILD)/%.o: %.c | $(BUILD)/found
+$(BUILD)/%.o: %.c Makefile | $(BUILD)/found
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $<))) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
