@@ -3,15 +3,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/data_source.h"
-#include "model/sha256.h"
+#include "model/json_safe.h"
 #include "model/safetensors.h"
+#include "model/sha256.h"
 #include "model/trainer.h"
 
 enum { PATH_MAX_BYTES = 4096 };
@@ -157,10 +157,10 @@ static enum status write_info(struct trainer *t, const char *dir, json_t *files,
     json_t *root = json_pack("{ss sI sI sO so}", "schema", SCHEMA, "step", (json_int_t)t->step,
                              "cursor", (json_int_t)t->cursor, "files", files,
                              "meaning", meaning(t, recipe));
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
+    char *text = root ? json_dump_text(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
     enum status st = text ? write_text(path, text, e)
                           : FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
-    if (st == OK) sha256_bytes(text, strlen(text), info->sha256);
+    if (st == OK) st = sha256_bytes(text, strlen(text), info->sha256, e);
     if (text) info->bytes += (int64_t)strlen(text);
     free(text);
     json_decref(root);
@@ -228,10 +228,11 @@ static enum status read_info(const char *path, json_t **root, struct checkpoint_
     snprintf(info->path, sizeof info->path, "%s", path);
     TRY(join(file, path, INFO_FILE, e));
     TRY(file_map(&f, file, e));
-    sha256_bytes(f.data, (size_t)f.bytes, info->sha256);
-    enum status st = OK;
-    *root = json_loadb((const char *)f.data, (size_t)f.bytes, JSON_REJECT_DUPLICATES, &why);
-    if (!*root) st = FAIL(e, ERR_FORMAT, "%s: %s", file, why.text);
+    enum status st = sha256_bytes(f.data, (size_t)f.bytes, info->sha256, e);
+    if (st == OK) {
+        st = json_parse(root, (const char *)f.data, (size_t)f.bytes, JSON_REJECT_DUPLICATES, &why);
+        if (st != OK) FAIL(e, st, "%s: %s", file, why.text);
+    }
     info->bytes = f.bytes;
     file_unmap(&f);
     if (st != OK) return st;
@@ -254,12 +255,11 @@ static enum status verify_file(const char *dir, const char *name, const json_t *
     TRY(join(path, dir, name, e));
     if (!wanted) return FAIL(e, ERR_FORMAT, "%s/%s does not describe %s", dir, INFO_FILE, name);
     TRY(file_map(&f, path, e));
-    enum status st = OK;
-    sha256_bytes(f.data, (size_t)f.bytes, found);
-    if (f.bytes != bytes)
+    enum status st = sha256_bytes(f.data, (size_t)f.bytes, found, e);
+    if (st == OK && f.bytes != bytes)
         st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld (truncated?)", path,
                   (long long)f.bytes, (long long)bytes);
-    else if (strcmp(found, wanted) != 0)
+    else if (st == OK && strcmp(found, wanted) != 0)
         st = FAIL(e, ERR_FORMAT, "%s: SHA-256 is %s, wanted %s", path, found, wanted);
     info->bytes += f.bytes;
     file_unmap(&f);
@@ -293,8 +293,8 @@ static enum status check_meaning(const struct trainer *t, const json_t *root, co
     json_object_foreach(wanted, key, value) {
         json_t *other = json_object_get(found, key);
         if (json_equal(value, other)) continue;
-        char *a = json_dumps(value, JSON_ENCODE_ANY);
-        char *b = other ? json_dumps(other, JSON_ENCODE_ANY) : NULL;
+        char *a = json_dump_text(value, JSON_ENCODE_ANY);
+        char *b = other ? json_dump_text(other, JSON_ENCODE_ANY) : NULL;
         st = FAIL(e, ERR_CONFIG, "%s was made with %s %s, this run has %s", path, key,
                   b ? b : "unknown", a ? a : "another");
         free(a);
@@ -364,7 +364,13 @@ enum status checkpoint_latest(const char *parent, struct checkpoint_info *info, 
         struct err damage;
         snprintf(name, sizeof name, "step-%06lld", (long long)step);
         st = join(path, parent, name, e);
-        if (st == OK && checkpoint_verify(path, info, &damage) == OK) break;
+        if (st != OK) break;
+        enum status whole = checkpoint_verify(path, info, &damage);
+        if (whole == OK) break;
+        if (whole == ERR_MEMORY) { /* nobody knows whether it is damaged */
+            st = ERR_MEMORY;
+            if (e) *e = damage;
+        }
     }
     if (step < 0) info->step = -1;
     closedir(dir);

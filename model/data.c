@@ -33,7 +33,8 @@ enum status file_map(struct mapped_file *f, const char *path, struct err *e) {
     f->bytes = info.st_size;
     if (f->bytes == 0) goto done;
     void *map = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) st = FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
+    if (map == MAP_FAILED)
+        st = FAIL(e, errno == ENOMEM ? ERR_MEMORY : ERR_IO, "map %s: %s", path, strerror(errno));
     else f->data = map;
 done:
     close(fd);

@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "model/data_source.h"
+#include "model/json_safe.h"
 #include "model/sha256.h"
 
 enum { PIECE = 1 << 20, HEADER_ALIGN = 8, HEADER_MAX = 100000000 };
@@ -85,7 +85,7 @@ static char *make_header(const struct safetensors *s, size_t *length) {
                                                 (json_int_t)end));
         at = end;
     }
-    char *text = failed ? NULL : json_dumps(root, JSON_COMPACT), *padded = NULL;
+    char *text = failed ? NULL : json_dump_text(root, JSON_COMPACT), *padded = NULL;
     json_decref(root);
     if (!text) return NULL;
     size_t n = strlen(text);
@@ -208,9 +208,10 @@ static enum status read_mapped(const struct safetensors *s, struct backend *b,
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes with a header of %llu (truncated?)", f->path,
                     (long long)f->bytes, (unsigned long long)length);
     json_error_t why;
-    *header = json_loadb((const char *)f->data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object(*header))
-        return FAIL(e, ERR_FORMAT, "%s: header: %s", f->path, *header ? "no object" : why.text);
+    enum status st = json_parse(header, (const char *)f->data + 8, (size_t)length,
+                                JSON_REJECT_DUPLICATES, &why);
+    if (st != OK) return FAIL(e, st, "%s: header: %s", f->path, why.text);
+    if (!json_is_object(*header)) return FAIL(e, ERR_FORMAT, "%s: header: no object", f->path);
     int64_t start = 8 + (int64_t)length, at;
     for (int64_t i = 0; i < s->count; i++)
         TRY(check_tensor(&s->tensor[i], *header, f->bytes - start, f->path, &at, e));

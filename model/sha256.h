@@ -16,11 +16,12 @@ void sha256_destroy(struct sha256 *s); /* NULL is fine */
 /* Adds n bytes. */
 void sha256_add(struct sha256 *s, const void *bytes, size_t n);
 
-/* Writes the digest of all bytes added since creation or the last finish, and starts afresh. */
+/* Writes the digest of all bytes added; nothing can be added after it. */
 void sha256_finish(struct sha256 *s, char hex[SHA256_HEX]);
 
 /* The digest of one buffer. */
-void sha256_bytes(const void *bytes, size_t n, char hex[SHA256_HEX]);
+NODISCARD enum status sha256_bytes(const void *bytes, size_t n, char hex[SHA256_HEX],
+                                   struct err *e);
 
 /* The digest of everything that can still be read from `fd`; *size (may be NULL) is the number of
  * bytes read. `name` is used in messages only. ERR_IO when reading fails. */

@@ -88,7 +88,7 @@ static enum status write_tagmanifest(const char *dir, char identity[SHA256_HEX],
         TRY(sha256_file(path, hex, NULL, e));
         n += snprintf(text + n, sizeof text - (size_t)n, "%s  %s\n", hex, TAG_FILES[i]);
     }
-    sha256_bytes(text, (size_t)n, identity);
+    TRY(sha256_bytes(text, (size_t)n, identity, e));
     TRY(path_join(path, dir, "tagmanifest-sha256.txt", e));
     return file_replace(path, text, (size_t)n, e);
 }

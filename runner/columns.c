@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/run_files.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are read in place");
@@ -116,10 +117,10 @@ static enum status parse(void *bytes, size_t n, size_t mapped, const char *name,
         st = FAIL(e, ERR_FORMAT, "%s: %zu bytes do not begin with a column header", name, n);
         goto done;
     }
-    c->header = json_loadb((char *)bytes + 8, header_bytes, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object(c->header)) {
-        st = FAIL(e, ERR_FORMAT, "%s: column header: %s", name,
-                  c->header ? "not an object" : why.text);
+    st = json_parse(&c->header, (char *)bytes + 8, header_bytes, JSON_REJECT_DUPLICATES, &why);
+    if (st != OK || !json_is_object(c->header)) {
+        st = FAIL(e, st == OK ? ERR_FORMAT : st, "%s: column header: %s", name,
+                  st == OK ? "not an object" : why.text);
         goto done;
     }
     st = parse_columns(c, (char *)bytes + 8 + header_bytes, (int64_t)(n - 8 - header_bytes), name,

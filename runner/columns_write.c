@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/columns.h"
 #include "runner/jsonl.h"
 #include "runner/run_files.h"
@@ -172,7 +173,7 @@ static enum status write_header(struct conversion *c, json_t *labels, struct err
         end = round_up(d->offset + c->rows * d->width * column_type_bytes(d->type), 8);
     }
     if (labels) json_object_set(header, "labels", labels);
-    char *text = header ? json_dumps(header, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
+    char *text = header ? json_dump_text(header, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     json_decref(header);
     if (!text) return FAIL(e, ERR_MEMORY, "the column header of %s", c->lines.name);
     int64_t length = (int64_t)strlen(text), padded = round_up(length, 8);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/compare.h"
 #include "runner/svg_plot.h"
 
@@ -29,7 +30,8 @@ static void put_json(FILE *out, const json_t *value) {
     } else if (json_is_string(value)) {
         html_escape(out, json_string_value(value));
     } else {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10));
+        char *text = json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT |
+                                               JSON_REAL_PRECISION(10));
         if (text) html_escape(out, text);
         free(text);
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/compare.h"
 #include "runner/plain_text.h"
 
@@ -33,8 +34,8 @@ static void put_runs(FILE *out, const json_t *runs) {
 static void put_value(FILE *out, const json_t *value) {
     char *text = json_is_null(value)     ? strdup("-")
                  : json_is_string(value) ? strdup(json_string_value(value))
-                                         : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT |
-                                                                 JSON_REAL_PRECISION(10));
+                                         : json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT |
+                                                                     JSON_REAL_PRECISION(10));
     if (!text) return;
     size_t n = strlen(text);
     if (n > VALUE_WIDTH) fprintf(out, "%.*s…", VALUE_WIDTH - 1, text);

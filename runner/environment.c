@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/schema_env.h"
 
 /* What a worker may need from the user's own environment. No name that is likely to carry a secret
@@ -65,7 +66,7 @@ static bool add_experiment(json_t *kept, const json_t *env) {
     json_t *value;
     json_object_foreach((json_t *)env, name, value) {
         char *text = json_is_string(value) ? strdup(json_string_value(value))
-                                           : json_dumps(value, JSON_ENCODE_ANY);
+                                           : json_dump_text(value, JSON_ENCODE_ANY);
         bool good = text && json_object_set_new(kept, name, json_string(text)) == 0;
         free(text);
         if (!good) return false;

@@ -2,11 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "model/json_safe.h"
 
 struct bytes {
     char *at; /* owned */
@@ -98,7 +99,7 @@ enum status event_emit(struct event_writer *w, const json_t *event, bool may_dro
         w->dropped++;
         return OK;
     }
-    char *line = json_dumps(event, JSON_COMPACT | JSON_SORT_KEYS);
+    char *line = json_dump_text(event, JSON_COMPACT | JSON_SORT_KEYS);
     if (!line) return FAIL(e, ERR_MEMORY, "event");
     size_t n = strlen(line);
     enum status st = OK;
@@ -171,7 +172,9 @@ enum status event_fill(struct event_reader *r, bool *open, struct err *e) {
 
 static enum status parse_event(const char *line, size_t n, json_t **out, struct err *e) {
     json_error_t why;
-    json_t *event = json_loadb(line, n, JSON_REJECT_DUPLICATES, &why);
+    json_t *event = NULL;
+    enum status st = json_parse(&event, line, n, JSON_REJECT_DUPLICATES, &why);
+    if (st == ERR_MEMORY) return FAIL(e, ERR_MEMORY, "an event of %zu bytes: %s", n, why.text);
     if (event && json_is_string(json_object_get(event, "event"))) {
         *out = event;
         return OK;

@@ -12,9 +12,9 @@ static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct e
     char *bytes = NULL;
     size_t n = 0;
     TRY(json_canonical(value, &bytes, &n, e));
-    sha256_bytes(bytes, n, hex);
+    enum status st = sha256_bytes(bytes, n, hex, e);
     free(bytes);
-    return OK;
+    return st;
 }
 
 static enum status hash_data(const json_t *resolved, char hex[SHA256_HEX], struct err *e) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
+
 void jsonl_open(struct jsonl *j, FILE *file, const char *name) {
     *j = (struct jsonl){ .file = file, .name = name };
 }
@@ -63,11 +65,11 @@ enum status jsonl_next(struct jsonl *j, json_t **out, struct err *e) {
     TRY(read_line(j, &length, &whole, e));
     if (!whole) return OK;
     json_error_t why;
-    json_t *value = json_loadb(j->line, length, JSON_REJECT_DUPLICATES, &why);
+    json_t *value = NULL;
+    enum status st = json_parse(&value, j->line, length, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(value)) {
-        const char *what = value ? "not an object" : why.text;
-        enum status st =
-            FAIL(e, ERR_FORMAT, "%s:%lld: %s", j->name, (long long)j->number, what);
+        st = FAIL(e, value ? ERR_FORMAT : st, "%s:%lld: %s", j->name, (long long)j->number,
+                  value ? "not an object" : why.text);
         json_decref(value);
         return st;
     }

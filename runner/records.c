@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/events.h"
 #include "runner/run_files.h"
 
@@ -38,14 +39,20 @@ struct records {
 
 /* ---- cutting back -----------------------------------------------------------------------------*/
 
-/* Whether the line is a whole record of a step up to `last_step` (or of none, as telemetry's). */
-static bool keep_line(const char *line, ssize_t n, int64_t last_step) {
-    if (n == 0 || line[n - 1] != '\n') return false;
-    json_t *record = json_loadb(line, (size_t)n, 0, NULL);
+/* *keep: whether the line is a whole record of a step up to `last_step` (or of none, as
+ * telemetry's). ERR_MEMORY: nobody knows. */
+static enum status keep_line(const char *line, ssize_t n, int64_t last_step, bool *keep,
+                             struct err *e) {
+    *keep = false;
+    if (n == 0 || line[n - 1] != '\n') return OK;
+    json_error_t why;
+    json_t *record = NULL;
+    enum status st = json_parse(&record, line, (size_t)n, 0, &why);
+    if (st == ERR_MEMORY) return FAIL(e, st, "a record of %zd bytes: %s", n, why.text);
     const json_t *step = json_object_get(record, "step");
-    bool keep = json_is_object(record) && (!step || json_integer_value(step) <= last_step);
+    *keep = json_is_object(record) && (!step || json_integer_value(step) <= last_step);
     json_decref(record);
-    return keep;
+    return OK;
 }
 
 /* Cuts the file before its first record that is not kept; records stand in step order. */
@@ -54,14 +61,21 @@ static enum status cut_back(const char *path, int64_t last_step, struct err *e) 
     if (!f) return errno == ENOENT ? OK : FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     char *line = NULL;
     size_t capacity = 0;
-    int64_t keep = 0;
+    int64_t bytes = 0;
     ssize_t n;
-    while ((n = getline(&line, &capacity, f)) > 0 && keep_line(line, n, last_step)) keep += n;
+    bool keep = true;
+    enum status st = OK;
+    while (keep && st == OK && (n = getline(&line, &capacity, f)) > 0) {
+        st = keep_line(line, n, last_step, &keep, e);
+        if (st == OK && keep) bytes += n;
+    }
+    /* An unread record is not one to cut away: getline also ends for want of memory. */
+    if (st == OK && keep && !feof(f)) st = FAIL(e, ERR_IO, "read %s: %s", path, strerror(errno));
     free(line);
     fclose(f);
-    if (truncate(path, keep) != 0)
-        return FAIL(e, ERR_IO, "truncate %s: %s", path, strerror(errno));
-    return OK;
+    if (st == OK && truncate(path, bytes) != 0)
+        st = FAIL(e, ERR_IO, "truncate %s: %s", path, strerror(errno));
+    return st;
 }
 
 /* ---- open, close ------------------------------------------------------------------------------*/
@@ -109,7 +123,7 @@ static enum status open_stream(struct records *r, int64_t i, struct err *e) {
 
 static enum status append(struct records *r, int64_t i, const json_t *record, struct err *e) {
     TRY(open_stream(r, i, e));
-    char *line = json_dumps(record, JSON_COMPACT | JSON_SORT_KEYS);
+    char *line = json_dump_text(record, JSON_COMPACT | JSON_SORT_KEYS);
     if (!line) return FAIL(e, ERR_MEMORY, "record of %s", STREAMS[i].file);
     size_t n = strlen(line);
     line[n] = '\n'; /* the terminating NUL gives way: the length is known */

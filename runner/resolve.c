@@ -123,7 +123,7 @@ static enum status read_runs(const json_t *result, struct resolution *out, struc
         to->config_json = json_incref(json_object_get(run, "config"));
         to->cell = json_incref(json_object_get(run, "cell"));
         TRY(json_canonical(to->config_json, &to->config, &to->config_bytes, e));
-        sha256_bytes(to->config, to->config_bytes, to->config_sha256);
+        TRY(sha256_bytes(to->config, to->config_bytes, to->config_sha256, e));
         if (!to->name) return FAIL(e, ERR_MEMORY, "run names");
     }
     return OK;

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
+
 /* ---- paths --------------------------------------------------------------------------------- */
 
 enum status path_join(char out[PATH_CAP], const char *dir, const char *name, struct err *e) {
@@ -174,15 +176,16 @@ enum status json_file_read(const char *path, json_t **out, struct err *e) {
     size_t n = 0;
     TRY(file_read(path, JSON_FILE_LIMIT, &text, &n, e));
     json_error_t why;
-    json_t *value = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    json_t *value = NULL;
+    enum status st = json_parse(&value, text, n, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!value) return FAIL(e, ERR_FORMAT, "%s:%d: %s", path, why.line, why.text);
+    if (st != OK) return FAIL(e, st, "%s:%d: %s", path, why.line, why.text);
     *out = value;
     return OK;
 }
 
 enum status json_file_write(const char *path, const json_t *value, struct err *e) {
-    char *text = json_dumps(value, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    char *text = json_dump_text(value, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!text) return FAIL(e, ERR_MEMORY, "no memory for the text of %s", path);
     size_t n = strlen(text);
     text[n] = '\n'; /* takes the place of the NUL: only n + 1 bytes are written */

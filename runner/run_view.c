@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/archive.h"
 #include "runner/bag.h"
 #include "runner/bundle_reader.h"
@@ -30,10 +31,11 @@ static enum status take(struct loader *l, const char *name, int64_t limit, char 
     TRY(bundle_read_all(l->bundle, limit, out, n, e));
     if (l->manifest.count == 0) return OK;
     const struct bag_line *line = bag_manifest_find(&l->manifest, name);
-    sha256_bytes(*out, *n, hex);
-    if (line && strcmp(line->hex, hex) == 0) return OK;
+    enum status st = sha256_bytes(*out, *n, hex, e);
+    if (st == OK && line && strcmp(line->hex, hex) == 0) return OK;
     free(*out);
     *out = NULL;
+    if (st != OK) return st;
     return line ? FAIL(e, ERR_VERIFY, "wrong hash: %s is %.16s…, the manifest says %.16s…", name,
                        hex, line->hex)
                 : FAIL(e, ERR_VERIFY, "extra file that the manifest does not list: %s", name);
@@ -45,9 +47,9 @@ static enum status take_json(struct loader *l, const char *name, json_t **out, s
     json_error_t why;
     TRY(take(l, name, JSON_FILE_LIMIT, &text, &n, e));
     json_decref(*out);
-    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    enum status st = json_parse(out, text, n, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    return *out ? OK : FAIL(e, ERR_FORMAT, "%s:%d: %s", name, why.line, why.text);
+    return st == OK ? OK : FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
 }
 
 /* JSON lines of a run without columns: converted in memory, through the same code. */
@@ -115,9 +117,9 @@ static enum status take_identity(struct loader *l, struct err *e) {
     char *text = NULL;
     size_t n = 0;
     TRY(bundle_read_all(l->bundle, JSON_FILE_LIMIT, &text, &n, e));
-    sha256_bytes(text, n, l->view->identity);
+    enum status st = sha256_bytes(text, n, l->view->identity, e);
     free(text);
-    return OK;
+    return st;
 }
 
 /* The JSON file that an entry is, or NULL. */

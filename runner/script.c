@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/run_files.h"
 #include "runner/script_state.h"
 
@@ -215,8 +216,8 @@ static enum status killed_report(const struct script_task *task, int status, boo
 
 static enum status parse_report(const struct text *text, json_t **report, struct err *e) {
     json_error_t why;
-    *report = json_loadb(text->bytes, text->size, JSON_ALLOW_NUL, &why);
-    if (!*report) return FAIL(e, ERR_FORMAT, "the script's report: %s", why.text);
+    enum status st = json_parse(report, text->bytes, text->size, JSON_ALLOW_NUL, &why);
+    if (st != OK) return FAIL(e, st, "the script's report: %s", why.text);
     const char *error = json_string_value(json_object_get(*report, "error"));
     const json_t *diagnostics = json_object_get(*report, "diagnostics");
     const json_t *first = json_array_get(diagnostics, 0);

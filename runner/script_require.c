@@ -98,7 +98,8 @@ void script_load(struct script *s, const char *name, const char *path, int fd) {
     size_t valid = utf8_valid_prefix(f->text, f->bytes);
     if (valid != f->bytes)
         luaL_error(s->L, "%s:%d: the source is not UTF-8 text", path, line_of(f->text, valid));
-    sha256_bytes(f->text, f->bytes, f->sha256);
+    struct err e;
+    if (sha256_bytes(f->text, f->bytes, f->sha256, &e) != OK) luaL_error(s->L, "%s", e.text);
     if (is_new_file(s, f)) s->file_count++;
     const char *text = f->text;
     size_t bytes = f->bytes;

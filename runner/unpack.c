@@ -22,7 +22,6 @@ enum { TAG_BAGIT, TAG_INFO, TAG_MANIFEST, TAG_TAGMANIFEST };
 struct unpack {
     const char *path;
     struct bundle *bundle;    /* owned, as is all that follows */
-    struct sha256 *sha;
     char *block;
     char *tag[TAG_FILES];     /* texts, or NULL while not seen */
     char tag_hex[TAG_FILES][SHA256_HEX];
@@ -50,7 +49,7 @@ static enum status take_tag(struct unpack *u, int tag, struct err *e) {
     size_t n = 0;
     int fd = -1;
     TRY(bundle_read_all(u->bundle, TAG_LIMIT, &u->tag[tag], &n, e));
-    sha256_bytes(u->tag[tag], n, u->tag_hex[tag]);
+    TRY(sha256_bytes(u->tag[tag], n, u->tag_hex[tag], e));
     if (strlen(u->tag[tag]) != n)
         return FAIL(e, ERR_FORMAT, "%s holds a NUL byte", TAG_NAME[tag]);
     TRY(open_output(u, TAG_NAME[tag], &fd, e));
@@ -70,16 +69,18 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
     if (!line)
         return FAIL(e, ERR_VERIFY, "%s: extra file that the manifest does not list: %s", u->path,
                     entry->path);
-    TRY(open_output(u, entry->path, &fd, e));
-    enum status st = OK;
+    struct sha256 *sha = NULL;
+    TRY(sha256_create(&sha, e));
+    enum status st = open_output(u, entry->path, &fd, e);
     for (size_t got = 1; st == OK && got > 0;) {
         st = bundle_read(u->bundle, u->block, BLOCK, &got, e);
         if (st != OK) break;
-        sha256_add(u->sha, u->block, got);
+        sha256_add(sha, u->block, got);
         u->report->bytes += (int64_t)got;
         if (fd >= 0) st = write_all(fd, u->block, got, entry->path, e);
     }
-    sha256_finish(u->sha, hex);
+    sha256_finish(sha, hex);
+    sha256_destroy(sha);
     if (fd >= 0 && close(fd) != 0 && st == OK)
         st = FAIL(e, ERR_IO, "close %s: %s", entry->path, strerror(errno));
     if (st == OK && strcmp(hex, line->hex) != 0)
@@ -153,7 +154,6 @@ static enum status unpack_run(struct unpack *u, const char *path,
                               const struct bundle_limits *limits, struct err *e) {
     u->block = malloc(BLOCK);
     if (!u->block) return FAIL(e, ERR_MEMORY, "%d bytes to read %s", BLOCK, path);
-    TRY(sha256_create(&u->sha, e));
     TRY(bundle_open(path, limits, &u->bundle, e));
     TRY(take_entries(u, e));
     /* The tag manifest vouches for the manifest, and the manifest for all else: in that order, so
@@ -189,7 +189,6 @@ enum status bundle_unpack(const char *path, const char *dest, const struct bundl
     for (int i = 0; i < TAG_FILES; i++) free(u.tag[i]);
     bag_manifest_free(&u.manifest);
     bundle_close(u.bundle);
-    sha256_destroy(u.sha);
     free(u.block);
     return st;
 }

@@ -284,7 +284,7 @@ static void every_file_is_recorded_verbatim(void **state) {
         const json_t *f = json_array_get(files, i);
         const char *text = json_text(f, "text", NULL);
         assert_string_equal(json_text(f, "name", ""), NAMES[i]);
-        sha256_bytes(text, strlen(text), hex);
+        assert_int_equal(sha256_bytes(text, strlen(text), hex, &e), OK);
         assert_string_equal(json_text(f, "sha256", ""), hex);
     }
     assert_string_equal(json_text(json_array_get(files, 0), "text", ""), main_text);

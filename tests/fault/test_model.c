@@ -1,0 +1,211 @@
+/* Every allocation of kernels and model that can fail, failing: an error value each time, nothing
+ * leaked (the address sanitizer looks), and nothing half done left behind. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "model/checkpoint.h"
+#include "runner/run_files.h"
+#include "tests/support/allocations.h"
+#include "tests/support/must.h"
+#include "tests/support/run_fixture.h"
+#include "tests/support/tiny.h"
+
+/* ---- opening ---- */
+
+static enum status open_backend(void *context, struct err *e) {
+    struct backend *b = NULL;
+    enum status st = cpu_backend_open(&b, 2, e);
+    if (st == OK) b->ops->close(b);
+    else assert_null(b);
+    return st;
+}
+
+static void backend_open_survives(void **state) {
+    fault_every_allocation(&(struct fault_case){ .name = "cpu_backend_open",
+                                                 .attempt = open_backend });
+}
+
+struct data_case {
+    struct data_options options;
+    const char *path[2];
+    char file[2][PATH_CAP];
+};
+
+static enum status open_data(void *context, struct err *e) {
+    const struct data_case *c = context;
+    struct data *d = NULL;
+    TRY(data_open(&d, &c->options, 256, 16, 1, e));
+    char hex[65];
+    enum status st = data_sha256(d, hex, e);
+    data_close(d);
+    return st;
+}
+
+static void write_bytes(const char *path, const void *bytes, size_t n) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void data_open_survives(void **state) {
+    char dir[PATH_CAP];
+    struct data_case c = { .options = { .kind = DATA_SYNTHETIC, .seed = 7 } };
+    scratch_directory(dir);
+    fault_every_allocation(&(struct fault_case){ "data_open, synthetic", open_data, NULL, &c });
+    for (int i = 0; i < 2; i++) {
+        snprintf(c.file[i], PATH_CAP, "%.4000s/text-%d", dir, i);
+        write_bytes(c.file[i], "It was a bright cold day in April, and the clocks were striking 13."
+                    " It was a bright cold day in April, and the clocks were striking 13.", 136);
+        c.path[i] = c.file[i];
+    }
+    c.options = (struct data_options){ .kind = DATA_TEXT, .paths = c.path, .path_count = 2,
+                                       .holdout = 0.3 };
+    fault_every_allocation(&(struct fault_case){ "data_open, text", open_data, NULL, &c });
+    static uint32_t llmc[256 + 64]; /* header of 1,024 bytes, then u16 tokens, all 0 */
+    llmc[0] = 20240520;
+    llmc[1] = 1;
+    llmc[2] = 128;
+    for (int i = 0; i < 2; i++) write_bytes(c.file[i], llmc, sizeof llmc);
+    c.options = (struct data_options){ .kind = DATA_LLMC, .paths = c.path, .path_count = 1,
+                                       .eval_path = c.path[1] };
+    fault_every_allocation(&(struct fault_case){ "data_open, llm.c", open_data, NULL, &c });
+    MUST(tree_remove(dir, E));
+}
+
+/* ---- trainer ---- */
+
+static enum status create_trainer(void *context, struct err *e) {
+    struct tiny_run *r = context;
+    r->trainer = NULL;
+    enum status st = trainer_create(&r->trainer, r->backend, &r->model, &r->recipe, &r->train,
+                                    r->data, e);
+    if (st != OK) assert_null(r->trainer);
+    trainer_destroy(r->trainer);
+    r->trainer = NULL;
+    return st;
+}
+
+static enum status plan_trainer(void *context, struct err *e) {
+    const struct tiny_run *r = context;
+    struct plan plan = { 0 };
+    enum status st = trainer_plan(&plan, &r->model, &r->recipe, &r->train, e);
+    plan_free(&plan);
+    return st;
+}
+
+static void trainer_create_survives(void **state) {
+    static const enum recipe_kind KIND[] = { RECIPE_BF16, RECIPE_DELAYED, RECIPE_BLOCKWISE };
+    for (int i = 0; i < 3; i++) {
+        struct tiny_run r;
+        char name[64];
+        tiny_run_init(&r, KIND[i], 3);
+        if (i == 1) r.train.optimizer.state = STATE_8BIT;
+        MUST(tiny_run_open(&r, E));
+        trainer_destroy(r.trainer);
+        r.trainer = NULL;
+        snprintf(name, sizeof name, "trainer_create, %s", tiny_kind_name(KIND[i]));
+        fault_every_allocation(&(struct fault_case){ name, create_trainer, NULL, &r });
+        snprintf(name, sizeof name, "trainer_plan, %s", tiny_kind_name(KIND[i]));
+        fault_every_allocation(&(struct fault_case){ name, plan_trainer, NULL, &r });
+        tiny_run_close(&r);
+    }
+}
+
+/* ---- checkpoints ---- */
+
+struct checkpoint_case {
+    struct tiny_run run;
+    char parent[PATH_CAP], weights[65];
+    struct checkpoint_info whole; /* as it was saved with memory to spare */
+};
+
+static enum status save(void *context, struct err *e) {
+    struct checkpoint_case *c = context;
+    struct checkpoint_info info;
+    return checkpoint_save(c->run.trainer, c->parent, &info, e);
+}
+
+/* The checkpoint of before, or the new one, which has the same bytes; nothing beside it. */
+static enum status is_whole(void *context, enum status st, struct err *e) {
+    struct checkpoint_case *c = context;
+    struct checkpoint_info info;
+    struct tree tree = { 0 };
+    TRY(checkpoint_latest(c->parent, &info, e));
+    if (info.step != 1 || strcmp(info.sha256, c->whole.sha256) != 0)
+        return FAIL(e, ERR_VERIFY, "the checkpoint of step 1 is not what it was");
+    TRY(tree_list(c->parent, 100, &tree, e));
+    if (tree.count != 3) st = FAIL(e, ERR_VERIFY, "%lld files", (long long)tree.count);
+    else st = OK;
+    tree_free(&tree);
+    return st;
+}
+
+static enum status load(void *context, struct err *e) {
+    struct checkpoint_case *c = context;
+    struct checkpoint_info info;
+    return checkpoint_load(c->run.trainer, c->whole.path, &info, e);
+}
+
+/* A load that failed may be tried again. */
+static enum status loads_again(void *context, enum status st, struct err *e) {
+    struct checkpoint_case *c = context;
+    char hex[65];
+    if (st != OK) TRY(load(c, e));
+    TRY(trainer_weights_sha256(c->run.trainer, hex, e));
+    return strcmp(hex, c->weights) == 0 ? OK : FAIL(e, ERR_VERIFY, "other weights");
+}
+
+static enum status verify(void *context, struct err *e) {
+    struct checkpoint_case *c = context;
+    struct checkpoint_info info;
+    return checkpoint_verify(c->whole.path, &info, e);
+}
+
+/* A checkpoint that cannot be read for want of memory is not damaged: it is not passed over. */
+static enum status latest(void *context, struct err *e) {
+    struct checkpoint_case *c = context;
+    struct checkpoint_info info = { .step = 0 };
+    enum status st = checkpoint_latest(c->parent, &info, e);
+    if (st == OK) assert_int_equal(info.step, 1);
+    return st;
+}
+
+static enum status hash_weights(void *context, struct err *e) {
+    struct checkpoint_case *c = context;
+    char hex[65];
+    return trainer_weights_sha256(c->run.trainer, hex, e);
+}
+
+static void checkpoints_survive(void **state) {
+    struct checkpoint_case c = { 0 };
+    struct step_result result;
+    scratch_directory(c.parent);
+    tiny_run_init(&c.run, RECIPE_DELAYED, 3);
+    MUST(tiny_run_open(&c.run, E));
+    MUST(trainer_step(c.run.trainer, false, &result, E));
+    MUST(checkpoint_save(c.run.trainer, c.parent, &c.whole, E));
+    MUST(trainer_weights_sha256(c.run.trainer, c.weights, E));
+    fault_every_allocation(&(struct fault_case){ "checkpoint_save", save, is_whole, &c });
+    fault_every_allocation(&(struct fault_case){ "trainer_weights_sha256", hash_weights, NULL, &c });
+    fault_every_allocation(&(struct fault_case){ "checkpoint_verify", verify, NULL, &c });
+    fault_every_allocation(&(struct fault_case){ "checkpoint_latest", latest, NULL, &c });
+    trainer_destroy(c.run.trainer);
+    MUST(trainer_create(&c.run.trainer, c.run.backend, &c.run.model, &c.run.recipe, &c.run.train,
+                        c.run.data, E));
+    fault_every_allocation(&(struct fault_case){ "checkpoint_load", load, loads_again, &c });
+    tiny_run_close(&c.run);
+    MUST(tree_remove(c.parent, E));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(backend_open_survives),
+        cmocka_unit_test(data_open_survives),
+        cmocka_unit_test(trainer_create_survives),
+        cmocka_unit_test(checkpoints_survive),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,32 @@
+/* Counts the allocations of a test program and makes chosen ones fail: malloc, calloc, realloc,
+ * aligned_alloc, posix_memalign and strdup, those of the libraries included. Outside a watch they
+ * are what they always were. libgomp is spared: it ends the process when it gets no memory. */
+#ifndef FP8LAB_TESTS_ALLOCATIONS_H
+#define FP8LAB_TESTS_ALLOCATIONS_H
+
+#include "kernels/base.h"
+
+/* Counting, from 1 on; children forked meanwhile count on. */
+void allocations_watch(void);
+/* The same; the `fail_at`th fails, and those behind it too if `from_then_on`. */
+void allocations_fail(int64_t fail_at, bool from_then_on);
+/* Ends it; the number of allocations that were asked for. */
+int64_t allocations_end(void);
+
+/* One thing that must survive every failure. */
+struct fault_case {
+    const char *name;
+    /* The call under test. What it opens when it succeeds, it closes. `context` is the caller's. */
+    enum status (*attempt)(void *context, struct err *e);
+    /* If not NULL: what must hold after each attempt that answered `st`. */
+    enum status (*after)(void *context, enum status st, struct err *e);
+    void *context;
+};
+
+/* Runs the attempt once with all the memory it wants, then once for each place that asked for memory
+ * (places are told apart by their call stacks; the first two calls from each), that one request
+ * failing, and again with all later ones failing too. Each answer must be ERR_MEMORY, or an error whose
+ * text speaks of memory; OK is fine if `after` finds nothing wrong. */
+void fault_every_allocation(const struct fault_case *c);
+
+#endif
