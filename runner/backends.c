@@ -72,7 +72,8 @@ static enum status check_interface(const char *path, const struct backend_ops *o
 static enum status open_plugin(int64_t device, struct backend_handle *out, struct err *e) {
     char path[PATH_CAP];
     TRY(require_plugin(path, e));
-    out->plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* It stays loaded: an error that it made points to its file names, and outlives the handle. */
+    out->plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!out->plugin) return FAIL(e, ERR_UNSUPPORTED, "%s: %s", path, dlerror());
     void *symbol = dlsym(out->plugin, PLUGIN_SYMBOL);
     if (!symbol) return FAIL(e, ERR_UNSUPPORTED, "%s has no %s", path, PLUGIN_SYMBOL);

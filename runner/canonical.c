@@ -60,6 +60,23 @@ size_t utf8_valid_prefix(const char *s, size_t n) {
     return at;
 }
 
+json_t *json_from_text(const char *text) {
+    struct text t = { 0 };
+    size_t left = strlen(text);
+    text_puts(&t, "");
+    while (left) {
+        size_t valid = utf8_valid_prefix(text, left);
+        text_add(&t, text, valid);
+        if (valid < left) text_puts(&t, "\xef\xbf\xbd");
+        valid += valid < left;
+        text += valid;
+        left -= valid;
+    }
+    json_t *string = t.failed ? NULL : json_string(t.bytes);
+    text_free(&t);
+    return string;
+}
+
 /* ---- scalars --------------------------------------------------------------------------------- */
 static void add_escaped(struct text *t, unsigned char c) {
     static const char SHORT[] = { ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',

@@ -31,6 +31,10 @@ void canonical_add_double(struct text *t, double d);
 /* The number of leading bytes of s that are valid UTF-8 (n when all are). NUL counts as invalid. */
 size_t utf8_valid_prefix(const char *s, size_t n);
 
+/* A JSON string of text that need not be UTF-8, such as a file's name: each byte that is none
+ * becomes U+FFFD. New reference; NULL: no memory. */
+json_t *json_from_text(const char *text);
+
 /* *out: the canonical bytes of v, NUL-terminated, *n of them; owned by the caller (free).
  * ERR_ARG for a value without a canonical form, ERR_MEMORY. */
 NODISCARD enum status json_canonical(const json_t *v, char **out, size_t *n, struct err *e);

@@ -12,6 +12,8 @@
 
 #include "runner/canonical.h"
 #include "runner/nearest.h"
+#include "runner/plain_text.h"
+#include "runner/shell_word.h"
 
 static const struct flag GLOBALS[] = {
     { "json", NULL, "print the result as one JSON object", true },
@@ -48,6 +50,7 @@ static bool is_flag(const char *arg) { return arg[0] == '-' && arg[1] != '\0'; }
 static int verb_index(int argc, char **argv, const struct verb *const *verbs, int64_t count) {
     for (int i = 1; i < argc; i++) {
         if (!is_flag(argv[i])) return i;
+        if (!strcmp(argv[i], "--")) return i + 1; /* what follows is no flag; argc: nothing does */
         if (strncmp(argv[i], "--", 2) || strchr(argv[i], '=')) continue;
         for (int64_t v = 0; v < count; v++) {
             const struct flag *flag = flag_find(verbs[v]->flags, verbs[v]->flag_count, argv[i] + 2);
@@ -236,11 +239,33 @@ enum status cli_int(const struct cli *cli, const char *flag, int64_t min, int64_
 
 /* ---- output -----------------------------------------------------------------------------------*/
 
+static const char *style_sequence(const char *style) {
+    static const struct { const char *name, *sequence; } STYLES[] = {
+        { "bold", "\033[1m" },    { "dim", "\033[2m" },     { "red", "\033[31m" },
+        { "green", "\033[32m" },  { "yellow", "\033[33m" },
+    };
+    if (!style) return "\033[0m";
+    for (size_t i = 0; i < sizeof STYLES / sizeof *STYLES; i++)
+        if (!strcmp(STYLES[i].name, style)) return STYLES[i].sequence;
+    return "";
+}
+
 void cli_out(const struct cli *cli, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vfprintf(stdout, format, args);
     va_end(args);
+}
+
+/* One message. What was printed on stdout before it comes before it where both go to one file;
+ * words of a script or a bundle in it cannot steer the terminal. */
+static void message(const char *style, const char *head, const char *format, va_list args) {
+    char *text = NULL;
+    fflush(stdout);
+    if (vasprintf(&text, format, args) < 0) return;
+    fprintf(stderr, "%s%s%s%s%s\n", style, head, *style ? style_sequence(NULL) : "",
+            *head ? " " : "", plain_text(text));
+    free(text);
 }
 
 void cli_out_json(const struct cli *cli, const struct json_t *object) {
@@ -256,51 +281,55 @@ void cli_note(const struct cli *cli, const char *format, ...) {
     if (cli->quiet) return;
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    message("", "", format, args);
     va_end(args);
-    putc('\n', stderr);
 }
 
 void cli_warn(const struct cli *cli, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "%sfp8lab:%s ", cli_style_err(cli, "yellow"), cli_style_err(cli, NULL));
-    vfprintf(stderr, format, args);
+    message(cli_style_err(cli, "yellow"), "fp8lab:", format, args);
     va_end(args);
+}
+
+void cli_next_words(const struct cli *cli, const char *const *words) {
+    if (cli->quiet || cli->json) return;
+    fflush(stdout);
+    fprintf(stderr, "%sNext:%s fp8lab", cli_style_err(cli, "bold"), cli_style_err(cli, NULL));
+    for (; *words; words++) {
+        char *word = shell_word(*words);
+        fprintf(stderr, " %s", word ? word : "?");
+        free(word);
+    }
     putc('\n', stderr);
 }
 
-void cli_next(const struct cli *cli, const char *format, ...) {
-    if (cli->quiet || cli->json) return;
+void cli_next(const struct cli *cli, ...) {
+    enum { WORDS_MAX = 16 };
+    const char *words[WORDS_MAX + 1] = { NULL };
+    va_list args;
+    va_start(args, cli);
+    for (int i = 0; i < WORDS_MAX && (words[i] = va_arg(args, const char *)); i++) continue;
+    va_end(args);
+    cli_next_words(cli, words);
+}
+
+static void say_failure(const struct cli *cli, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "%sNext:%s ", cli_style_err(cli, "bold"), cli_style_err(cli, NULL));
-    vfprintf(stderr, format, args);
+    message(cli_style_err(cli, "red"), "fp8lab:", format, args);
     va_end(args);
-    putc('\n', stderr);
 }
 
 int cli_fail(const struct cli *cli, const struct err *e) {
-    fprintf(stderr, "%sfp8lab:%s %s\n", cli_style_err(cli, "red"), cli_style_err(cli, NULL),
-            e->text);
+    say_failure(cli, "%s", e->text);
     if (cli->json) {
-        json_t *object = json_pack("{s:s,s:{s:s,s:s}}", "schema", "fp8lab.error/1", "error", "code",
-                                   status_name(e->code), "text", e->text);
+        json_t *object = json_pack("{s:s,s:{s:s,s:o}}", "schema", "fp8lab.error/1", "error", "code",
+                                   status_name(e->code), "text", json_from_text(e->text));
         if (object) cli_out_json(cli, object);
         json_decref(object);
     }
     return exit_code_of(e->code);
-}
-
-static const char *style_sequence(const char *style) {
-    static const struct { const char *name, *sequence; } STYLES[] = {
-        { "bold", "\033[1m" },    { "dim", "\033[2m" },     { "red", "\033[31m" },
-        { "green", "\033[32m" },  { "yellow", "\033[33m" },
-    };
-    if (!style) return "\033[0m";
-    for (size_t i = 0; i < sizeof STYLES / sizeof *STYLES; i++)
-        if (!strcmp(STYLES[i].name, style)) return STYLES[i].sequence;
-    return "";
 }
 
 const char *cli_style(const struct cli *cli, const char *style) {

@@ -83,8 +83,10 @@ void cli_out_json(const struct cli *cli, const struct json_t *object);
 void cli_note(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Warnings and errors: stderr, one line, printed under -q too. */
 void cli_warn(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
-/* The next useful command: "Next: fp8lab ..." on stderr; silent under -q and --json. */
-void cli_next(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
+/* The next useful command: "Next: fp8lab show X" on stderr; silent under -q and --json. The words
+ * after "fp8lab", the last one NULL, are quoted where a shell needs it: the line works as it is. */
+void cli_next(const struct cli *cli, ...) __attribute__((sentinel));
+void cli_next_words(const struct cli *cli, const char *const *words); /* ends with NULL */
 /* Prints the error (stderr; under --json also {"schema":"fp8lab.error/1",...} on stdout) and
  * returns the exit code for it. */
 int cli_fail(const struct cli *cli, const struct err *e);

@@ -96,11 +96,22 @@ enum status close_run(const char *path, char bundle[PATH_CAP], struct err *e) {
     return st;
 }
 
+/* A directory of another name than its run's is a copy that somebody unpacked here. */
+static bool is_copy(const char *path, const char *record) {
+    char base[PATH_CAP];
+    json_t *run = NULL;
+    path_base(base, path);
+    bool copy = json_file_read(record, &run, NULL) == OK &&
+                strcmp(json_text(run, "id", base), base) != 0;
+    json_decref(run);
+    return copy;
+}
+
 static bool needs_closing(const char *path) {
     char file[PATH_CAP], bundle[PATH_CAP + 16];
     snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
     return path_join(file, path, "data/run.json", NULL) == OK && path_exists(file) &&
-           !path_exists(bundle) && !run_dir_alive(path);
+           !path_exists(bundle) && !run_dir_alive(path) && !is_copy(path, file);
 }
 
 void close_dead_runs(const struct cli *cli, const char *runs) {
@@ -111,7 +122,8 @@ void close_dead_runs(const struct cli *cli, const char *runs) {
         struct err e = { 0 };
         if (entry->d_name[0] == '.' || path_join(path, runs, entry->d_name, &e) != OK) continue;
         if (!path_is_directory(path) || !needs_closing(path)) continue;
-        if (close_run(path, bundle, &e) == OK) cli_note(cli, "closed %s: its runner died", bundle);
+        if (close_run(path, bundle, &e) == OK)
+            cli_note(cli, "closed %s, which its runner had left open", bundle);
         else cli_warn(cli, "%s cannot be closed: %s", path, e.text);
     }
     closedir(d);

@@ -218,7 +218,7 @@ static int cmd_bench(const struct cli *cli) {
     enum status st = bench(cli, rows, &e);
     json_decref(rows);
     if (st != OK) return cli_fail(cli, &e);
-    cli_next(cli, "fp8lab bench gemm --dtype e4m3 --scale 1x128   (blockwise)");
+    cli_next(cli, "bench", "gemm", "--dtype", "e4m3", "--scale", "1x128", NULL);
     return EXIT_OK;
 }
 

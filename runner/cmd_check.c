@@ -6,6 +6,7 @@
 #include "runner/commands.h"
 #include "runner/resolve.h"
 #include "runner/run_files.h"
+#include "runner/script_flags.h"
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
@@ -83,6 +84,16 @@ static void print_table(const struct cli *cli, const struct resolution *r) {
     }
 }
 
+/* Then `plan` says next whether this is that machine. */
+static bool asks_for_a_machine(const struct resolution *r) {
+    bool asks = false;
+    for (int64_t i = 0; i < r->run_count; i++) {
+        const json_t *hardware = json_object_get(r->runs[i].config_json, "hardware");
+        asks = asks || json_text(hardware, "query", NULL);
+    }
+    return asks;
+}
+
 static int check(const struct cli *cli) {
     struct resolution r;
     struct err e = { 0 };
@@ -106,7 +117,7 @@ static int check(const struct cli *cli) {
         print_json(cli, &r);
     else
         print_table(cli, &r);
-    if (st == OK) cli_next(cli, "fp8lab run %s%s", options.path, options.smoke ? " --smoke" : "");
+    if (st == OK) script_next(cli, asks_for_a_machine(&r) ? "plan" : "run", false);
     resolution_destroy(&r);
     free(overrides);
     return code;

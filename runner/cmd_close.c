@@ -1,6 +1,7 @@
 /* fp8lab close: bundles a run whose runner died, or that could not be packed when it ended. */
 #include <jansson.h>
 
+#include "runner/canonical.h"
 #include "runner/close.h"
 #include "runner/commands.h"
 #include "runner/run_view.h"
@@ -19,13 +20,14 @@ static int cmd_close(const struct cli *cli) {
     if (st == OK) st = close_run(path, bundle, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
-        json_t *object = json_pack("{s:s,s:s}", "schema", "fp8lab.close/1", "bundle", bundle);
+        json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.close/1", "bundle",
+                                   json_from_text(bundle));
         cli_out_json(cli, object);
         json_decref(object);
     } else {
         cli_out(cli, "%s\n", bundle);
     }
-    cli_next(cli, "fp8lab show %s", bundle);
+    cli_next(cli, "show", bundle, NULL);
     return EXIT_OK;
 }
 

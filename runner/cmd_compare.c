@@ -1,6 +1,7 @@
 /* fp8lab compare: what differs between runs, and what came of it. */
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runner/commands.h"
 #include "runner/compare.h"
@@ -13,7 +14,7 @@ static enum status print(const struct cli *cli, const struct comparison *c, stru
     if (cli->json) {
         cli_out_json(cli, c->report);
     } else {
-        TRY(compare_text(c, &text, e));
+        TRY(compare_text(c, cli_has(cli, "all"), &text, e));
         cli_out(cli, "%s", text);
         free(text);
     }
@@ -37,6 +38,17 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     return OK;
 }
 
+static void suggest_html(const struct cli *cli) {
+    const char **words = calloc((size_t)cli->arg_count + 4, sizeof *words);
+    if (!words) return;
+    words[0] = "compare";
+    words[1] = "--html";
+    words[2] = "compare.html";
+    memcpy(words + 3, cli->args, (size_t)cli->arg_count * sizeof *words);
+    cli_next_words(cli, words);
+    free(words);
+}
+
 static int cmd_compare(const struct cli *cli) {
     struct comparison c = { 0 };
     struct err e = { 0 };
@@ -49,9 +61,7 @@ static int cmd_compare(const struct cli *cli) {
     int code = st != OK                                       ? cli_fail(cli, &e)
                : cli_has(cli, "assert-equal") && !c.equal ? EXIT_DIFFERS
                                                           : EXIT_OK;
-    if (st == OK && !cli_value(cli, "html"))
-        cli_next(cli, "fp8lab compare --html compare.html %s %s%s", cli->args[0], cli->args[1],
-                 cli->arg_count > 2 ? " ..." : "");
+    if (st == OK && !cli_value(cli, "html")) suggest_html(cli);
     compare_free(&c);
     free(paths);
     free(names);
@@ -60,6 +70,7 @@ static int cmd_compare(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "html", .value = "FILE", .help = "also write a page with plots" },
+    { .name = "all", .help = "every key that differs, implied ones and names too" },
     { .name = "assert-equal", .help = "exit 5 unless all are equal, bit for bit" },
 };
 

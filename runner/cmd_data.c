@@ -2,11 +2,13 @@
 #include <inttypes.h>
 #include <jansson.h>
 
+#include "runner/canonical.h"
 #include "runner/commands.h"
 #include "runner/text_stats.h"
 
 static json_t *stats_json(const char *path, const struct text_stats *s) {
-    return json_pack("{s:s,s:I,s:I,s:f,s:f,s:s}", "path", path, "bytes", (json_int_t)s->bytes,
+    return json_pack("{s:o,s:I,s:I,s:f,s:f,s:s}", "path", json_from_text(path),
+                     "bytes", (json_int_t)s->bytes,
                      "distinct_bytes", (json_int_t)s->distinct, "unigram_nats", s->unigram_nats,
                      "bigram_nats", s->bigram_nats, "sha256", s->sha256);
 }
@@ -26,12 +28,12 @@ static int cmd_data(const struct cli *cli) {
     for (int64_t i = 0; i < cli->arg_count && code == EXIT_OK; i++) {
         struct text_stats stats;
         if (text_stats_file(cli->args[i], &stats, &e) != OK) {
-            code = cli_fail(cli, &e);
+            (void)cli_fail(cli, &e); /* a file that is missing is the user's to mend */
+            code = EXIT_USAGE;
         } else if (!cli->json) {
             print_stats(cli, cli->args[i], &stats);
         } else if (json_array_append_new(files, stats_json(cli->args[i], &stats)) != 0) {
-            (void)FAIL(&e, ERR_MEMORY, "statistics of %s as JSON (its name must be UTF-8)",
-                       cli->args[i]);
+            (void)FAIL(&e, ERR_MEMORY, "statistics of %s as JSON", cli->args[i]);
             code = cli_fail(cli, &e);
         }
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runner/bundle_reader.h"
+#include "runner/canonical.h"
 #include "runner/commands.h"
 #include "runner/run_view.h"
 #include "runner/unpack.h"
@@ -37,16 +38,17 @@ static int cmd_extract(const struct cli *cli) {
     enum status st = extract(cli, target, &report, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
-        json_t *object = json_pack("{s:s, s:s, s:s, s:I, s:I}", "schema", "fp8lab.extract/1",
-                                   "path", target, "identity", report.identity, "files",
-                                   (json_int_t)report.files, "bytes", (json_int_t)report.bytes);
+        json_t *object = json_pack("{s:s, s:o, s:s, s:I, s:I}", "schema", "fp8lab.extract/1",
+                                   "path", json_from_text(target), "identity", report.identity,
+                                   "files", (json_int_t)report.files, "bytes",
+                                   (json_int_t)report.bytes);
         cli_out_json(cli, object);
         json_decref(object);
     } else {
         cli_out(cli, "%s: %lld files, %lld bytes, every one verified\n", target,
                 (long long)report.files, (long long)report.bytes);
     }
-    cli_next(cli, "fp8lab show %s", target);
+    cli_next(cli, "show", target, NULL);
     return EXIT_OK;
 }
 

@@ -54,7 +54,7 @@ static int report(const struct cli *cli, json_t *facts, const char *query, const
     if (cli->json) return print_json(cli, facts, query, mismatch);
     if (!query) {
         print_facts(cli, facts);
-        cli_next(cli, "fp8lab hw --query 'gpu.family=hopper and gpu.memory>=80GiB'");
+        cli_next(cli, "hw", "--query", "gpu.family=hopper and gpu.memory>=80GiB", NULL);
         return EXIT_OK;
     }
     if (!mismatch) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runner/canonical.h"
 #include "runner/close.h"
 #include "runner/commands.h"
 #include "runner/plain_text.h"
@@ -30,8 +31,8 @@ static void print_row(const struct cli *cli, const struct run_view *v) {
 }
 
 static json_t *row_json(const struct run_view *v) {
-    return json_pack("{s:s, s:s, s:O, s:O?}", "path", v->path, "identity", v->identity, "run",
-                     v->run, "summary", v->summary);
+    return json_pack("{s:o, s:s, s:O, s:O?}", "path", json_from_text(v->path), "identity",
+                     v->identity, "run", v->run, "summary", v->summary);
 }
 
 static int list_runs(const struct cli *cli, const struct tree *runs) {
@@ -66,13 +67,16 @@ static int cmd_list(const struct cli *cli) {
     struct tree runs;
     struct err e = { 0 };
     close_dead_runs(cli, dir);
-    enum status st = run_list(dir, &runs, &e);
+    enum status st = cli->arg_count && !path_is_directory(dir)
+                         ? FAIL(&e, ERR_ARG, "%s is no directory", dir)
+                         : run_list(dir, &runs, &e);
     if (st != OK) return cli_fail(cli, &e);
     int code = list_runs(cli, &runs);
     if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
-    if (runs.count == 0) cli_next(cli, "fp8lab run experiments/quickstart.lua");
-    else if (runs.count == 1) cli_next(cli, "fp8lab show last");
-    else cli_next(cli, "fp8lab compare %s %s", runs.file[0].path, runs.file[runs.count - 1].path);
+    const char *first = runs.count ? runs.file[0].path : NULL;
+    if (!first) cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+    else if (runs.count == 1) cli_next(cli, "show", first, NULL);
+    else cli_next(cli, "compare", first, runs.file[runs.count - 1].path, NULL);
     tree_free(&runs);
     return code;
 }

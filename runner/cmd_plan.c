@@ -118,8 +118,7 @@ static int cmd_plan(const struct cli *cli) {
     resolution_destroy(&resolution);
     json_decref(facts);
     if (st != OK) return cli_fail(cli, &e);
-    if (code == EXIT_OK) cli_next(cli, "fp8lab run %s", cli->args[0]);
-    else cli_next(cli, "fp8lab run --smoke --anywhere %s", cli->args[0]);
+    script_next(cli, "run", code != EXIT_OK);
     return code;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runner/backends.h"
+#include "runner/canonical.h"
 #include "runner/close.h"
 #include "runner/commands.h"
 #include "runner/facts.h"
@@ -21,6 +22,7 @@ struct row {
     struct inputs inputs;
     json_t *mismatch; /* owned; NULL: the machine matches, or was not asked for */
     struct run_outcome outcome;
+    bool too_big;     /* for the memory of this machine, as far as that was asked */
     bool earlier;     /* not run: outcome is that of an earlier bundle with the same inputs */
     bool ended;       /* outcome is valid */
     char resume[PATH_CAP]; /* "" or the directory of an earlier run of this row to go on with */
@@ -80,10 +82,25 @@ static enum status check_memory(struct command *c, bool *fits, struct err *e) {
             cli_warn(c->cli, "%s needs %.1f GiB, %s is %.1f GiB%s%s", c->resolution.runs[i].name,
                      (double)fit.plan.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30,
                      *fit.way_out ? "; less memory:" : "", fit.way_out);
+        c->rows[i].too_big = !fit.fits;
         *fits = *fits && (fit.fits || anywhere);
         fit_free(&fit);
     }
     return OK;
+}
+
+/* Nothing runs: this is not the machine. Under --json the rows and what each of them misses. */
+static int refuse(const struct command *c) {
+    json_t *rows = json_array();
+    for (int64_t i = 0; i < c->resolution.run_count; i++)
+        json_array_append_new(rows, json_pack("{s:s,s:b,s:O?}", "name", c->resolution.runs[i].name,
+                                              "too_big", c->rows[i].too_big, "mismatch",
+                                              c->rows[i].mismatch));
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.run_refused/1", "runs", rows);
+    if (c->cli->json) cli_out_json(c->cli, object);
+    json_decref(object);
+    script_next(c->cli, "run", true);
+    return EXIT_HARDWARE;
 }
 
 static enum status hash_inputs(struct command *c, struct err *e) {
@@ -183,31 +200,39 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
 
 /* ---- after ------------------------------------------------------------------------------------*/
 
+static json_t *outcome_json(const char *name, const struct run_outcome *o, bool earlier) {
+    return json_pack("{s:s,s:s,s:s,s:o,s:i,s:b,s:b}", "name", name, "id", o->id, "status",
+                     o->status, "bundle", json_from_text(o->bundle), "exit_code", o->exit_code,
+                     "resumable", o->resumable, "earlier", earlier);
+}
+
+/* Moves list. */
+static void print_result(const struct cli *cli, json_t *list) {
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.run_result/1", "runs", list);
+    cli_out_json(cli, object);
+    json_decref(object);
+}
+
 static void print_json(const struct command *c) {
     json_t *list = json_array();
-    for (int64_t i = 0; i < c->resolution.run_count; i++) {
-        const struct run_outcome *o = &c->rows[i].outcome;
-        if (!c->rows[i].ended) continue;
-        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:i,s:b}", "name",
-                                              c->resolution.runs[i].name, "id", o->id, "status",
-                                              o->status, "bundle", o->bundle, "exit_code",
-                                              o->exit_code, "earlier", c->rows[i].earlier));
-    }
-    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.run_result/1", "runs", list);
-    cli_out_json(c->cli, object);
-    json_decref(object);
+    for (int64_t i = 0; i < c->resolution.run_count; i++)
+        if (c->rows[i].ended)
+            json_array_append_new(list, outcome_json(c->resolution.runs[i].name,
+                                                     &c->rows[i].outcome, c->rows[i].earlier));
+    print_result(c->cli, list);
+}
+
+static void suggest(const struct cli *cli, const struct run_outcome *o) {
+    if (o->resumable && strcmp(o->status, "failed") != 0)
+        cli_next(cli, "run", "--resume", o->bundle, NULL);
+    else cli_next(cli, path_is_directory(o->bundle) ? "close" : "show", o->bundle, NULL);
 }
 
 static void print_next(const struct command *c) {
     const struct run_outcome *last = NULL;
     for (int64_t i = 0; i < c->resolution.run_count; i++)
         if (c->rows[i].ended) last = &c->rows[i].outcome;
-    if (!last) return;
-    if (last->resumable && strcmp(last->status, "failed") != 0)
-        cli_next(c->cli, "fp8lab run --resume %s", last->bundle);
-    else if (path_is_directory(last->bundle))
-        cli_next(c->cli, "fp8lab close %s", last->bundle);
-    else cli_next(c->cli, "fp8lab show %s", last->bundle);
+    if (last) suggest(c->cli, last);
 }
 
 /* A suite ends with the comparison of its rows: the verb itself, on their bundles. */
@@ -268,8 +293,10 @@ static int resume(struct command *c) {
     if (st == OK) st = locate_directory(c, path, &e);
     if (st == OK) st = run_resume(&c->settings, path, &outcome, &e);
     if (st != OK) return cli_fail(c->cli, &e);
+    if (c->cli->json)
+        print_result(c->cli, json_pack("[o]", outcome_json(outcome.name, &outcome, false)));
     print_outcome(c->cli, &outcome);
-    cli_next(c->cli, "fp8lab show %s", outcome.bundle);
+    suggest(c->cli, &outcome);
     return outcome.exit_code;
 }
 
@@ -299,7 +326,7 @@ static int run_script(struct command *c) {
     if (st == OK) st = resolve(c, &e);
     if (st == OK) st = match_hardware(c, &matches, &e);
     if (st == OK && matches) st = check_memory(c, &matches, &e);
-    if (st == OK && !matches) return EXIT_HARDWARE;
+    if (st == OK && !matches) return refuse(c);
     if (st == OK && hash_inputs(c, &e) != OK) {
         (void)cli_fail(c->cli, &e); /* data that is missing or malformed is the user's to mend */
         return EXIT_USAGE;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runner/canonical.h"
 #include "runner/commands.h"
 #include "runner/plain_text.h"
 #include "runner/run_view.h"
@@ -75,11 +76,11 @@ static int cmd_show(const struct cli *cli) {
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
         json_t *object =
-            json_pack("{s:s, s:s, s:s, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}", "schema",
-                      "fp8lab.show/1", "path", path, "identity", view.identity, "run", view.run,
-                      "summary", view.summary, "resolved", view.resolved, "facts", view.facts,
-                      "commit", view.commit, "decisions", view.decisions, "checkpoints",
-                      view.checkpoints);
+            json_pack("{s:s, s:o, s:s, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}", "schema",
+                      "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
+                      "run", view.run, "summary", view.summary, "resolved", view.resolved,
+                      "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
+                      "checkpoints", view.checkpoints);
         cli_out_json(cli, object);
         json_decref(object);
     } else {
@@ -92,7 +93,7 @@ static int cmd_show(const struct cli *cli) {
         json_array_foreach(json_object_get(view.summary, "problems"), i, item)
             line(cli, "problem", json_string_value(item));
     }
-    if (view.identity[0]) cli_next(cli, "fp8lab verify %s", path);
+    if (view.identity[0]) cli_next(cli, "verify", path, NULL);
     run_view_free(&view);
     return EXIT_OK;
 }

@@ -1,6 +1,7 @@
 /* fp8lab verify: is a bundle complete, unchanged and well-behaved? Needs no network. */
 #include <jansson.h>
 
+#include "runner/canonical.h"
 #include "runner/commands.h"
 #include "runner/run_view.h"
 #include "runner/unpack.h"
@@ -11,8 +12,8 @@ static void print(const struct cli *cli, const char *path, const struct unpack_r
                 (long long)report->files, (long long)report->bytes);
         return;
     }
-    json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "schema", "fp8lab.verify/1",
-                               "path", path, "folder", report->folder, "identity",
+    json_t *object = json_pack("{s:s, s:o, s:s, s:s, s:I, s:I}", "schema", "fp8lab.verify/1",
+                               "path", json_from_text(path), "folder", report->folder, "identity",
                                report->identity, "files", (json_int_t)report->files, "bytes",
                                (json_int_t)report->bytes);
     cli_out_json(cli, object);
@@ -29,7 +30,7 @@ static int cmd_verify(const struct cli *cli) {
         if (st != OK) return cli_fail(cli, &e);
         print(cli, path, &report);
     }
-    cli_next(cli, "fp8lab show %s", cli->args[0]);
+    cli_next(cli, "show", cli->args[0], NULL);
     return EXIT_OK;
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/canonical.h"
+
 /* ---- one run's row ------------------------------------------------------------------------- */
 
 /* New reference to a member, null where it is absent. */
@@ -29,7 +31,7 @@ static json_t *run_row(const struct run_view *v) {
     json_t *row = json_object();
     const json_t *s = v->summary;
     json_object_set_new(row, "id", member(v->run, "id"));
-    json_object_set_new(row, "path", json_string(v->path));
+    json_object_set_new(row, "path", json_from_text(v->path));
     json_object_set_new(row, "name", member(v->run, "name"));
     json_object_set_new(row, "status", member(v->run, "status"));
     json_object_set_new(row, "recipe", member(json_object_get(v->resolved, "recipe"), "kind"));

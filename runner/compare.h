@@ -29,8 +29,9 @@ NODISCARD enum status compare_runs(const char *const *paths, int64_t count, stru
                                    struct err *e);
 void compare_free(struct comparison *c);
 
-/* The report as a terminal shows it; owned by the caller. */
-NODISCARD enum status compare_text(const struct comparison *c, char **out, struct err *e);
+/* The report as a terminal shows it, with `all` every key that differs, implied ones too; owned by
+ * the caller. */
+NODISCARD enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e);
 
 /* One HTML file that needs nothing else, with plots. Replaces path atomically. */
 NODISCARD enum status compare_html(const struct comparison *c, const char *path, struct err *e);

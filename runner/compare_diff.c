@@ -91,12 +91,17 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* A key that is absent says no more than one that is null. */
+static bool same_value(const json_t *x, const json_t *y, const char *key) {
+    const json_t *a = json_object_get(x, key), *b = json_object_get(y, key);
+    if (json_is_null(a)) a = NULL;
+    if (json_is_null(b)) b = NULL;
+    return !a == !b && (!a || json_equal(a, b));
+}
+
 static bool all_equal(json_t *const *flat, int64_t count, const char *key) {
-    const json_t *first = json_object_get(flat[0], key);
-    for (int64_t i = 1; i < count; i++) {
-        const json_t *other = json_object_get(flat[i], key);
-        if (!first != !other || (first && !json_equal(first, other))) return false;
-    }
+    for (int64_t i = 1; i < count; i++)
+        if (!same_value(flat[0], flat[i], key)) return false;
     return true;
 }
 
@@ -107,14 +112,30 @@ struct section {
     json_t *differences, *factors; /* borrowed */
 };
 
+/* Whether a reader can do without the key. Names stand in the list of runs. Recipes of different
+ * kinds differ in most of their keys, which their kinds imply; what runs of one kind do not agree
+ * on is news. */
+static bool is_detail(const struct section *s, const char *key) {
+    if (strcmp(s->name, "config") != 0) return false;
+    if (strcmp(key, "name") == 0 || strcmp(key, "about") == 0) return true;
+    if (!starts(key, "recipe.") || strcmp(key, "recipe.kind") == 0) return false;
+    for (int64_t i = 0; i < s->count; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (same_value(s->flat[i], s->flat[j], "recipe.kind") &&
+                !same_value(s->flat[i], s->flat[j], key))
+                return false;
+    return true;
+}
+
 static void put_difference(const struct section *s, const char *key, bool kinds) {
     json_t *values = json_array();
     for (int64_t i = 0; i < s->count; i++) {
         json_t *value = json_object_get(s->flat[i], key);
         json_array_append_new(values, value ? json_incref(value) : json_null());
     }
-    json_array_append_new(s->differences, json_pack("{s:s, s:s, s:o}", "section", s->name, "key",
-                                                    key, "values", values));
+    json_array_append_new(s->differences,
+                          json_pack("{s:s, s:s, s:b, s:o}", "section", s->name, "key", key,
+                                    "detail", is_detail(s, key), "values", values));
     learn_factor(s->factors, s->name, key, kinds);
 }
 

@@ -47,7 +47,8 @@ static void put_differences(FILE *out, const json_t *report) {
         fprintf(out, "<th style=\"color:%s\">%zu</th>", svg_color((int64_t)i), i + 1);
     fputs("</tr>\n", out);
     json_array_foreach(json_object_get(report, "differences"), i, row) {
-        fputs("<tr><td>", out);
+        bool detail = json_is_true(json_object_get(row, "detail"));
+        fputs(detail ? "<tr style=\"color:#888\"><td>" : "<tr><td>", out);
         html_escape(out, json_text(row, "section", ""));
         fputs("</td><td><code>", out);
         html_escape(out, json_text(row, "key", ""));

@@ -66,25 +66,27 @@ static void put_values(FILE *out, const json_t *values) {
     }
 }
 
-static void put_differences(FILE *out, const json_t *report) {
+static void put_differences(FILE *out, const json_t *report, bool all) {
     const json_t *list = json_object_get(report, "differences");
-    size_t n = json_array_size(list), i;
+    size_t n = json_array_size(list), shown = 0, i;
     const json_t *row;
     const char *section = "";
     fprintf(out, "\nWhat differs\n");
     if (n == 0) fprintf(out, "  nothing that was recorded\n");
     json_array_foreach(list, i, row) {
-        if (i == DIFFERENCES_SHOWN) {
-            fprintf(out, "  … %zu more (--json has all)\n", n - i);
-            break;
-        }
-        const char *name = json_text(row, "section", "");
-        fprintf(out, "  %-11s %-28s ", strcmp(name, section) ? name : "",
-                json_text(row, "key", ""));
+        bool detail = json_is_true(json_object_get(row, "detail"));
+        if (!all && (detail || shown == DIFFERENCES_SHOWN)) continue;
+        shown++;
+        const char *name = json_text(row, "section", ""), *key = json_text(row, "key", "");
+        bool kind = !all && !strcmp(key, "recipe.kind");
+        fprintf(out, "  %-11s %-28s ", strcmp(name, section) ? name : "", kind ? "recipe" : key);
         section = name;
         put_values(out, json_object_get(row, "values"));
         fputc('\n', out);
     }
+    if (shown < n)
+        fprintf(out, "  (%zu more with --all: names, and what a recipe's kind implies)\n",
+                n - shown);
     fprintf(out, "  => %s\n", json_text(report, "verdict", ""));
 }
 
@@ -181,14 +183,14 @@ static void put_statistics(FILE *out, const json_t *statistics) {
     if (*note) fprintf(out, "  %s\n", note);
 }
 
-enum status compare_text(const struct comparison *c, char **out, struct err *e) {
+enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e) {
     char *text = NULL;
     size_t n = 0, i;
     const json_t *runs = json_object_get(c->report, "runs"), *row;
     FILE *stream = open_memstream(&text, &n);
     if (!stream) return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
     put_runs(stream, runs);
-    put_differences(stream, c->report);
+    put_differences(stream, c->report, all);
     put_numbers(stream, runs);
     fprintf(stream, "\nBit by bit\n");
     json_array_foreach(json_object_get(c->report, "divergences"), i, row)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/canonical.h"
 #include "runner/schema_env.h"
 
 /* What a worker may need from the user's own environment. No name that is likely to carry a secret
@@ -43,9 +44,9 @@ static bool sort_own(json_t *kept, json_t *withheld) {
         char *name = strndup(environ[i], strcspn(environ[i], "="));
         const char *value = strchr(environ[i], '=');
         good = name != NULL;
-        if (good && is_allowed(name) && value) {
-            /* A value that is no UTF-8 cannot be recorded, so it is not passed on either. */
-            json_object_set_new(kept, name, json_string(value + 1));
+        /* A value that is no UTF-8 cannot be recorded, so it is not passed on either. */
+        if (good && is_allowed(name) && value &&
+            json_object_set_new(kept, name, json_string(value + 1)) == 0) {
             free(name);
         } else if (good) {
             names[withheld_count++] = name;
@@ -53,7 +54,7 @@ static bool sort_own(json_t *kept, json_t *withheld) {
     }
     if (names) qsort(names, withheld_count, sizeof *names, by_name);
     for (size_t i = 0; i < withheld_count; i++) {
-        json_array_append_new(withheld, json_string(names[i]));
+        json_array_append_new(withheld, json_from_text(names[i]));
         free(names[i]);
     }
     free(names);
@@ -77,9 +78,10 @@ static bool add_experiment(json_t *kept, const json_t *env) {
 /* Threads that wait sleep instead of spinning, unless the user said otherwise: beside any other busy
  * process spinning costs an order of magnitude (a 2048x384x128 matmul fell from 357 to 10 GFLOP/s).
  * libgomp reads this while it is loaded, so it cannot be set later than here. */
-static bool add_defaults(json_t *kept) {
+static bool add_defaults(json_t *kept, json_t *defaults) {
     if (json_object_get(kept, "OMP_WAIT_POLICY")) return true;
-    return json_object_set_new(kept, "OMP_WAIT_POLICY", json_string("passive")) == 0;
+    return json_object_set_new(kept, "OMP_WAIT_POLICY", json_string("passive")) == 0 &&
+           json_array_append_new(defaults, json_string("OMP_WAIT_POLICY")) == 0;
 }
 
 static bool to_vector(const json_t *kept, char ***out) {
@@ -115,10 +117,11 @@ static enum status check_experiment(const json_t *env, struct err *e) {
 enum status environment_make(const json_t *env, struct environment *out, struct err *e) {
     *out = (struct environment){ 0 };
     TRY(check_experiment(env, e));
-    json_t *kept = json_object(), *withheld = json_array();
+    json_t *kept = json_object(), *withheld = json_array(), *defaults = json_array();
     bool good = kept && withheld && sort_own(kept, withheld) && add_experiment(kept, env) &&
-                add_defaults(kept) && to_vector(kept, &out->vars);
-    out->record = json_pack("{s:o,s:o}", "kept", kept, "withheld", withheld);
+                add_defaults(kept, defaults) && to_vector(kept, &out->vars);
+    out->record = json_pack("{s:o,s:o,s:o}", "kept", kept, "defaults", defaults, "withheld",
+                            withheld);
     if (good && out->record) return OK;
     environment_free(out);
     return FAIL(e, ERR_MEMORY, "environment");

@@ -9,7 +9,8 @@ struct json_t;
 
 struct environment {
     char **vars;           /* "NAME=value", NULL-terminated, sorted; owned */
-    struct json_t *record; /* environment.json: {"kept":{...},"withheld":[names]}; owned */
+    struct json_t *record; /* environment.json; owned: {"kept":{what the worker gets},
+                            * "defaults":[names in kept that nobody set],"withheld":[names]} */
 };
 
 /* From this process's environment and `env` of the resolved configuration (an object of texts and

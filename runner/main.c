@@ -1,5 +1,8 @@
 /* argv -> verb. The only file that ends the process. */
+#include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "runner/commands.h"
 #include "runner/help.h"
@@ -9,11 +12,25 @@
 static const struct verb *const VERBS[] = { FP8LAB_VERBS(ROW) NULL };
 enum { VERB_COUNT = sizeof VERBS / sizeof *VERBS - 1 };
 
+/* Occupies descriptors 0 to 2 where the caller closed them: a file of a run that was opened as 1
+ * would take what is printed. Opened the wrong way round, so that using them fails as if closed. */
+static void occupy_standard_descriptors(void) {
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+}
+
+static int print_version(const struct cli *cli) {
+    json_t *object =
+        json_pack("{s:s,s:s}", "schema", "fp8lab.version/1", "version", FP8LAB_VERSION);
+    if (cli->json) cli_out_json(cli, object);
+    else cli_out(cli, "fp8lab %s\n", FP8LAB_VERSION);
+    json_decref(object);
+    return EXIT_OK;
+}
+
 static int dispatch(const struct cli *cli) {
-    if (cli->version) {
-        cli_out(cli, "fp8lab %s\n", FP8LAB_VERSION);
-        return EXIT_OK;
-    }
+    if (cli->version) return print_version(cli);
     if (cli->help) {
         if (cli->verb) help_verb(cli, cli->verb);
         else help_all(cli, VERBS, VERB_COUNT);
@@ -28,10 +45,11 @@ int main(int argc, char **argv) {
     struct cli cli;
     struct err e = { 0 };
     int code = EXIT_OK;
+    occupy_standard_descriptors();
     if (cli_parse(argc, argv, VERBS, VERB_COUNT, &cli, &e) == OK) code = dispatch(&cli);
     else code = cli_fail(&cli, &e);
     cli_free(&cli);
-    if (fflush(stdout) != 0 && code == EXIT_OK) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == EXIT_OK) {
         fprintf(stderr, "fp8lab: writing the result: stdout is closed or full\n");
         code = EXIT_SYSTEM;
     }

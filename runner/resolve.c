@@ -77,10 +77,14 @@ static enum status add_error(struct resolution *out, const char *file, const cha
     return OK;
 }
 
-/* A Lua error reads "file:line: text"; the place goes where the other errors have it. */
+/* A Lua error reads "file:line: text", or "file: text" of a file as a whole; the place
+ * goes where the other errors have it. */
 static enum status add_lua_error(struct resolution *out, const char *script, const char *text,
                                  struct err *e) {
     char file[PATH_CAP];
+    size_t n = strlen(script);
+    if (!strncmp(text, script, n) && !strncmp(text + n, ": ", 2))
+        return add_error(out, script, NULL, 0, 0, "", text + n + 2, e);
     const char *colon = strchr(text, ':');
     int line = colon ? atoi(colon + 1) : 0;
     const char *rest = line > 0 ? strchr(colon + 1, ':') : NULL;

@@ -9,6 +9,7 @@
 
 #include "runner/attempts.h"
 #include "runner/bundle.h"
+#include "runner/canonical.h"
 #include "runner/provenance.h"
 #include "runner/reopen.h"
 #include "runner/run_log.h"
@@ -61,9 +62,10 @@ static enum status write_files(const struct run_dir *dir, const struct resolutio
 
 static json_t *argv_record(const struct cli *cli, const struct resolved_run *run) {
     json_t *argv = json_array(), *overrides = json_array();
-    for (int64_t i = 0; cli->argv[i]; i++) json_array_append_new(argv, json_string(cli->argv[i]));
+    for (int64_t i = 0; cli->argv[i]; i++)
+        json_array_append_new(argv, json_from_text(cli->argv[i]));
     for (int64_t i = 0; i < cli_count(cli, "set"); i++)
-        json_array_append_new(overrides, json_string(cli_nth(cli, "set", i)));
+        json_array_append_new(overrides, json_from_text(cli_nth(cli, "set", i)));
     return json_pack("{s:o,s:o,s:O?}", "argv", argv, "overrides", overrides, "cell", run->cell);
 }
 
@@ -95,6 +97,7 @@ static enum status write_origin(const struct run_settings *s, const struct run_d
 
 static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
     snprintf(out->id, sizeof out->id, "%s", dir->id);
+    snprintf(out->name, sizeof out->name, "%s", json_text(dir->run, "name", "?"));
     snprintf(out->status, sizeof out->status, "%s", json_text(dir->run, "status", "?"));
     snprintf(out->bundle, sizeof out->bundle, "%s", dir->path);
     out->exit_code = (int)json_integer_value(json_object_get(dir->run, "exit_code"));
@@ -125,8 +128,8 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
         snprintf(out->bundle, sizeof out->bundle, "%s", result.path);
         return;
     }
-    cli_warn(s->cli, "%s: no bundle could be written: %s", dir->id, e.text);
-    cli_warn(s->cli, "the run is whole in %s; `fp8lab close %s` bundles it", dir->path, dir->path);
+    cli_warn(s->cli, "%s: no bundle could be written, the run is whole in %s: %s", dir->id,
+             dir->path, e.text);
     if (out->exit_code == EXIT_OK) out->exit_code = EXIT_SYSTEM;
 }
 

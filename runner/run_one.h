@@ -30,7 +30,7 @@ struct run_request {
 };
 
 struct run_outcome {
-    char id[160], status[16]; /* as in run.json */
+    char id[160], name[96], status[16]; /* as in run.json */
     char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
     int exit_code;
     bool resumable;           /* not done, and a checkpoint is there to go on from */

@@ -82,8 +82,9 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
 /* ---- applying -------------------------------------------------------------------------------- */
 static struct value *apply_field(struct diagnostics *d, const struct field *f,
                                  const struct value *v, const char *path) {
+    bool words = v->type == VALUE_TEXT; /* of --set */
     bool off = v->type == VALUE_NULL || (v->type == VALUE_BOOL && !v->b) ||
-               (v->type == VALUE_TEXT && strcmp(v->string, "null") == 0);
+               (words && (!strcmp(v->string, "null") || !strcmp(v->string, "false")));
     if ((f->flags & FIELD_NULLABLE) && off) return value_new(d->pool, VALUE_NULL, v->place);
     if (f->type == FIELD_TABLE) {
         if (v->type == VALUE_TABLE && !v->kind && !v->item_count)

@@ -29,3 +29,23 @@ enum status script_resolve(const struct cli *cli, struct resolution *out, struct
     return FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", out->error_count,
                 out->error_count == 1 ? "" : "s", cli->args[0]);
 }
+
+void script_next(const struct cli *cli, const char *verb, bool rehearse) {
+    static const char *const CARRIED[] = { "set", "lib" };
+    const char **words = calloc(2 * (size_t)cli->flag_count + 6, sizeof *words);
+    int64_t n = 0;
+    if (!words) return;
+    words[n++] = verb;
+    if (rehearse || cli_has(cli, "smoke")) words[n++] = "--smoke";
+    if (rehearse) words[n++] = "--anywhere";
+    for (size_t f = 0; f < sizeof CARRIED / sizeof *CARRIED; f++) {
+        for (int64_t i = 0; i < cli_count(cli, CARRIED[f]); i++) {
+            words[n++] = f == 0 ? "--set" : "--lib";
+            words[n++] = cli_nth(cli, CARRIED[f], i);
+        }
+    }
+    if (cli->args[0][0] == '-') words[n++] = "--";
+    words[n++] = cli->args[0];
+    cli_next_words(cli, words);
+    free(words);
+}

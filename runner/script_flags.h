@@ -9,4 +9,8 @@
  * *out is valid for resolution_destroy() in any case. */
 NODISCARD enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e);
 
+/* The next useful command after a script was looked at: to run it with the same flags, or, where
+ * `rehearse` says that this is not the machine for it, to rehearse it here. */
+void script_next(const struct cli *cli, const char *verb, bool rehearse);
+
 #endif

@@ -103,7 +103,9 @@ void script_load(struct script *s, const char *name, const char *path, int fd) {
     if (is_new_file(s, f)) s->file_count++;
     const char *text = f->text;
     size_t bytes = f->bytes;
-    if (bytes && *text == '#') text += strcspn(text, "\n"); /* the shell's first line */
+    static const char MARK[] = "\xef\xbb\xbf"; /* of byte order: what some editors begin with */
+    if (!strncmp(text, MARK, sizeof MARK - 1)) text += sizeof MARK - 1;
+    if (*text == '#') text += strcspn(text, "\n"); /* the shell's first line */
     const char *chunk = pool_format(&s->pool, "@%s", path);
     refuse_pow(s, f);
     if (luaL_loadbufferx(s->L, text, bytes - (size_t)(text - f->text), chunk, "t") != LUA_OK)

@@ -137,14 +137,24 @@ static int run_body(lua_State *L) {
     return 0;
 }
 
+/* Whether some function of the script is being called: without one a traceback says nothing. */
+static bool in_script(lua_State *L) {
+    lua_Debug ar;
+    for (int level = 1; lua_getstack(L, level, &ar); level++)
+        if (lua_getinfo(L, "S", &ar) && *ar.what != 'C') return true;
+    return false;
+}
+
 /* The message handler: the traceback goes to the log while the stack still stands. */
 static int on_error(lua_State *L) {
     struct script *s = script_of(L);
     if (s->stopped) lua_sethook(L, NULL, 0, 0); /* let the report itself through */
     const char *text = script_tostring(L, 1);
-    luaL_traceback(L, L, NULL, 1);
-    text_puts(&s->log, lua_tostring(L, -1));
-    text_puts(&s->log, "\n");
+    if (in_script(L)) {
+        luaL_traceback(L, L, NULL, 1);
+        text_puts(&s->log, lua_tostring(L, -1));
+        text_puts(&s->log, "\n");
+    }
     lua_pushstring(L, text);
     return 1;
 }

@@ -115,8 +115,9 @@ enum status say_eval(struct event_writer *w, int64_t step, const struct eval_res
 
 enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
                            struct err *e) {
+    const char *slash = strrchr(info->path, '/'), *name = slash ? slash + 1 : info->path;
     return emit(w, json_pack("{s:s,s:I,s:s,s:s,s:I,s:b}", "event", "checkpoint", "step",
-                             (json_int_t)info->step, "path", info->path, "sha256", info->sha256,
+                             (json_int_t)info->step, "path", name, "sha256", info->sha256,
                              "bytes", (json_int_t)info->bytes, "resumable", 1), false, e);
 }
 

@@ -116,9 +116,8 @@ static void differences_and_factors_are_named(void **state) {
     two[0].recipe = "bf16";
     compare(&s, two, 2);
     assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: recipe");
-    CHECK(compare_text(&s.c, &text, &e));
-    assert_non_null(strstr(text, "recipe.kind"));
-    assert_non_null(strstr(text, "A bf16 · B fp8.delayed"));
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "recipe                       A bf16 · B fp8.delayed"));
     assert_non_null(strstr(text, "one seed a side: numbers, and no statistical verdict"));
     free(text);
     finish(&s);
@@ -128,6 +127,33 @@ static void differences_and_factors_are_named(void **state) {
     assert_string_equal(
         json_text(s.c.report, "verdict", ""),
         "many factors (3): recipe, seed, train.steps: no single cause can be named");
+    finish(&s);
+}
+
+/* A newcomer is told the recipes, not the keys that come with them. */
+static void what_a_recipe_implies_is_left_out(void **state) {
+    struct scene s;
+    char *text = NULL;
+    struct err e = { 0 };
+    struct run_fixture three[3] = { run_fixture_default(), run_fixture_default(),
+                                    run_fixture_default() };
+    three[0].recipe = "bf16";
+    compare(&s, three, 2);
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_null(strstr(text, "margin"));
+    assert_non_null(strstr(text, "(1 more with --all"));
+    free(text);
+    CHECK(compare_text(&s.c, true, &text, &e));
+    assert_non_null(strstr(text, "recipe.kind "));
+    assert_non_null(strstr(text, "recipe.margin                A - · B 0"));
+    free(text);
+    finish(&s);
+    three[2].margin = 3; /* runs of one kind do not agree on it, so no kind implies it */
+    compare(&s, three, 3);
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "A bf16 · B,C fp8.delayed"));
+    assert_non_null(strstr(text, "recipe.margin                A - · B 0 · C 3"));
+    free(text);
     finish(&s);
 }
 
@@ -216,6 +242,7 @@ int main(void) {
         cmocka_unit_test(one_flipped_bit_is_found),
         cmocka_unit_test(a_loss_beyond_the_trace_is_found),
         cmocka_unit_test(differences_and_factors_are_named),
+        cmocka_unit_test(what_a_recipe_implies_is_left_out),
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
         cmocka_unit_test(the_page_is_one_file_and_escapes),

@@ -23,7 +23,7 @@ expect() {
 }
 
 expect 0 "done" list
-expect 0 "no runs in nowhere" list nowhere
+expect 2 "nowhere is no directory" list nowhere
 expect 0 '"schema":"fp8lab.list/1"' list --json
 expect 0 "loss is nan at step 7" show 20261121T024821Z
 expect 0 "killed" show last

@@ -131,12 +131,15 @@ static void write_trace(const char *dir, const struct run_fixture *f) {
 }
 
 static void write_inputs(const char *dir, const struct run_fixture *f) {
+    char margin[48] = "";
+    if (!strncmp(f->recipe, "fp8.", 4))
+        snprintf(margin, sizeof margin, ",\"margin\":%lld", (long long)f->margin);
     put_file(dir, "data/experiment/main.lua", "return experiment { name = \"tiny\" }\n");
     put_file(dir, "data/experiment/lib/models/tiny.lua", "return { width = 64 }\n");
     put_file(dir, "data/experiment/resolved.json",
-             "{\"archive\":\"full\",\"name\":\"tiny\",\"recipe\":{\"kind\":\"%s\"},"
+             "{\"archive\":\"full\",\"name\":\"tiny\",\"recipe\":{\"kind\":\"%s\"%s},"
              "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld}}",
-             f->recipe, (long long)f->seed, (long long)f->steps);
+             f->recipe, margin, (long long)f->seed, (long long)f->steps);
     put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
              "\"cell\":{},\"overrides\":[]}");
     put_file(dir, "data/system/facts.json",

@@ -35,6 +35,28 @@ static void an_experiment_sets_what_is_allowed(void **state) {
     json_decref(env);
 }
 
+/* Waiting threads sleep unless somebody said how they shall wait, and the record tells which. */
+static void what_nobody_set_has_a_default(void **state) {
+    (void)state;
+    struct environment environment;
+    struct err e = { 0 };
+    assert_int_equal(unsetenv("OMP_WAIT_POLICY"), 0);
+    assert_int_equal(setenv("LANG", "\xff", 1), 0);
+    assert_int_equal(environment_make(NULL, &environment, &e), OK);
+    assert_true(has_var(&environment, "OMP_WAIT_POLICY=passive"));
+    assert_false(has_var(&environment, "LANG=\xff")); /* what cannot be recorded is withheld */
+    char *record = json_dumps(environment.record, 0);
+    assert_non_null(strstr(record, "\"defaults\": [\"OMP_WAIT_POLICY\"]"));
+    assert_non_null(strstr(strstr(record, "\"withheld\""), "\"LANG\""));
+    free(record);
+    environment_free(&environment);
+    assert_int_equal(setenv("OMP_WAIT_POLICY", "active", 1), 0);
+    assert_int_equal(environment_make(NULL, &environment, &e), OK);
+    assert_true(has_var(&environment, "OMP_WAIT_POLICY=active"));
+    assert_int_equal(json_array_size(json_object_get(environment.record, "defaults")), 0);
+    environment_free(&environment);
+}
+
 static void what_loads_code_or_names_a_file_is_refused(void **state) {
     (void)state;
     static const char *const NAMES[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH",
@@ -65,6 +87,7 @@ static void the_list_is_sorted_and_allowed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_experiment_sets_what_is_allowed),
+        cmocka_unit_test(what_nobody_set_has_a_default),
         cmocka_unit_test(what_loads_code_or_names_a_file_is_refused),
         cmocka_unit_test(the_list_is_sorted_and_allowed),
     };

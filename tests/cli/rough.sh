@@ -1,0 +1,107 @@
+#!/bin/bash
+# A user's shell at its worst: closed descriptors, names that are no UTF-8 or need quotes, --json of
+# whatever fails, and the printed next command typed as it stands.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+lib=$PWD/experiments/lib
+cp tests/cli/tiny.lua "$TEST_TMP"
+cd "$TEST_TMP" || exit 1
+failed=0
+
+fail() { echo "FAILED: $*"; failed=1; }
+
+fp8lab() { "$FP8LAB" "$@"; }
+
+expect() { # WHAT WANTED FOUND
+    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
+}
+
+# One object with a schema on stdout, whatever the exit code.
+one_object() { # SCHEMA EXIT ARGS...
+    local schema=$1 wanted=$2 code
+    shift 2
+    fp8lab --json "$@" >out 2>err
+    code=$?
+    expect "exit code of $*" "$wanted" "$code"
+    expect "schema of $*" "$schema" "$(python3 -c 'import json; print(json.load(open("out"))["schema"])' 2>&1 | tail -1)"
+}
+
+# Types the command behind "Next: ", which must work.
+type_next() { # EXIT ARGS...
+    local wanted=$1 next
+    shift
+    fp8lab "$@" >out 2>err
+    next=$(sed -n 's/^Next: //p' err)
+    [ -n "$next" ] || { fail "$*: no next command"; return; }
+    eval "$next" >out 2>err
+    expect "exit code of '$next', which $* suggests" "$wanted" $?
+}
+
+# Whatever the caller closed, the run's files hold what belongs there.
+steps_of() { fp8lab show --json "$1"/*.tar.zst | python3 -c 'import json, sys; print(json.load(sys.stdin)["summary"]["step_last"])'; }
+fp8lab run tiny.lua --lib "$lib" --runs closed <&- >&- 2>&-
+expect "exit code without descriptors" 6 $?
+expect "steps of a run without descriptors" 12 "$(steps_of closed)"
+fp8lab list closed >/dev/full 2>err
+expect "exit code on a full device" 6 $?
+
+# Names that are no UTF-8, and names that a shell would take apart.
+odd=$'no\xffutf8 it\'s "$odd" \n'
+fp8lab run -q tiny.lua --lib "$lib" --runs "$odd" >out 2>err || fail "a folder with an odd name: $(cat err)"
+bundle=$(ls "$odd"/*.tar.zst)
+cp tiny.lua "odd $odd.lua"
+one_object fp8lab.show/1 0 show "$bundle"
+one_object fp8lab.verify/1 0 verify "$bundle"
+one_object fp8lab.extract/1 0 extract "$bundle" --to $'ex\xff'
+one_object fp8lab.compare/1 0 compare "$bundle" "$bundle"
+one_object fp8lab.list/1 0 list "$odd"
+one_object fp8lab.data/1 0 data "odd $odd.lua"
+one_object fp8lab.check/1 2 check $'nothing\xff.lua'
+one_object fp8lab.error/1 2 show $'nothing\xff'
+one_object fp8lab.error/1 2 $'nothing\xff'
+one_object fp8lab.error/1 2 data $'nothing\xff'
+one_object fp8lab.error/1 2 list nothing
+one_object fp8lab.version/1 0 --version
+one_object fp8lab.run_refused/1 3 run tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
+grep -q '"wanted"' out || fail "a refused run does not say in JSON what it misses"
+one_object fp8lab.run_result/1 0 run tiny.lua --lib "$lib" --runs json
+
+# The next command works when typed, flags included.
+type_next 0 check "odd $odd.lua" --lib "$lib" --set train.steps=2 --set 'about=two words'
+type_next 3 check tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
+type_next 0 plan tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
+type_next 0 run tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
+type_next 0 list "$odd"
+type_next 0 run tiny.lua --lib "$lib" --runs "$odd"
+type_next 0 list "$odd"
+type_next 0 compare "$odd"/*.tar.zst
+type_next 0 show "$bundle"
+type_next 0 verify "$bundle"
+type_next 0 bench gemm --m 32 --n 32 --k 32 --repeats 1
+type_next 3 hw
+
+# A copy that somebody unpacked among the runs stays what it is.
+fp8lab extract -q json/*.tar.zst --to json/copy >out 2>err || fail "extract among the runs: $(cat err)"
+fp8lab list json >out 2>err
+[ -d json/copy ] && [ ! -e json/copy.tar.zst ] || fail "list took a copy for a run to be closed"
+
+# A plugin that cannot serve is an error with a text, not a crash of the worker.
+if [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ] && [ ! -e /dev/nvidiactl ]; then
+    fp8lab run -q tiny.lua --lib "$lib" --runs cuda --backend cuda >out 2>err
+    expect "exit code of the cuda backend without a driver" 6 $?
+fi
+
+# A script's own words cannot steer the terminal; one from an editor that marks the byte order runs.
+printf 'error("a\\27[31mb")' >escape.lua
+fp8lab check escape.lua >out 2>err
+grep -q $'\033' err && fail "an escape sequence of a script reaches the terminal"
+{ printf '\xef\xbb\xbf'; cat tiny.lua; } >mark.lua
+fp8lab check -q mark.lua --lib "$lib" >out 2>err || fail "byte-order mark: $(cat err)"
+fp8lab check missing.lua 2>&1 | grep -q traceback && fail "a missing file has a traceback"
+cp tiny.lua ./-dash.lua
+fp8lab -q --lib "$lib" --set train.steps=1 -- -dash.lua >out 2>err || fail "-- -dash.lua: $(cat err)"
+for off in eval=false eval=null checkpoint=false; do
+    fp8lab check -q tiny.lua --lib "$lib" --set $off >out 2>err || fail "--set $off: $(cat err)"
+done
+exit $failed
