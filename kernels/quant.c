@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 
+static const float BF16_MAX = 0x1.fep127f;
 enum { EXPONENT_MASK = 0x7F800000, MANTISSA_MASK = 0x007FFFFF };
 
 /* Down to a power of two: the mantissa cleared. Zero, infinity and subnormals (to 0) included; NaN
@@ -22,7 +23,7 @@ static float multiplier_te(const struct quant_rule *rule, enum dtype code, float
     float a = raise_to(amax, rule->amax_min), m = 1.0f;
     if (a > 0 && a <= FLT_MAX) {
         m = dtype_max(code) / a;
-        if (m > FLT_MAX) m = FLT_MAX;
+        if (m > FLT_MAX) m = rule->constants == QUANT_TE_BLOCK ? BF16_MAX : FLT_MAX;
         if (rule->pow2) m = pow2_down(m);
     }
     *stored = 1.0f / m;
@@ -55,7 +56,8 @@ static float multiplier_mx(enum dtype code, float amax, float *stored) {
 float quant_multiplier(const struct quant_rule *rule, enum dtype code, float amax, float *stored) {
     assert(dtype_is_fp8(code));
     switch (rule->constants) {
-    case QUANT_TE: return multiplier_te(rule, code, amax, stored);
+    case QUANT_TE:
+    case QUANT_TE_BLOCK: return multiplier_te(rule, code, amax, stored);
     case QUANT_TORCHAO: return multiplier_torchao(rule, code, amax, stored);
     case QUANT_DEEPSEEK: return multiplier_deepseek(rule, amax, stored);
     case QUANT_MX: return multiplier_mx(code, amax, stored);

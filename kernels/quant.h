@@ -14,8 +14,7 @@ extern "C" {
  * max is the largest finite value of the code's format. */
 enum quant_constants {
     /* TransformerEngine: amax 0, infinite or NaN -> m = 1; else m = max/amax in f32 (infinite -> FLT_MAX,
-     * masked to a power of two if pow2), s = 1/m in f32. amax below amax_min is raised to it first.
-     * FP8 block scaling reads amax_min = 0 and overflow like the tensor-wide rule. */
+     * masked to a power of two if pow2), s = 1/m in f32. amax below amax_min is raised to it first. */
     QUANT_TE,
     /* torchao float8: amax raised to amax_min (1e-12); m = f32(max / f64(amax)); pow2 rounds m down to
      * 2^floor(log2 m); s = 1/m in f32. A zero tensor has m = max/1e-12. */
@@ -24,7 +23,10 @@ enum quant_constants {
      * m = 1/s in f32. */
     QUANT_DEEPSEEK,
     /* MXFP8 as TransformerEngine: s = e8m0_encode_up(amax * (1/448)), m = 2^-(s-127). */
-    QUANT_MX
+    QUANT_MX,
+    /* QUANT_TE for TransformerEngine's FP8 blocks: an infinite m becomes the largest finite value of
+     * the input's dtype, BF16, instead of FLT_MAX. With pow2 both are 2^127. */
+    QUANT_TE_BLOCK
 };
 
 struct quant_rule {

@@ -7,7 +7,7 @@
 static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
 static const char *const KIND_NAME[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
                                          "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
-static const char *const CONSTANTS_NAME[] = { "te", "torchao", "deepseek", "mx" };
+static const char *const CONSTANTS_NAME[] = { "te", "torchao", "deepseek", "mx", "te's blocks" };
 
 /* Which projects define a kind: bit i is enum quant_constants i. */
 static const unsigned DEFINED_BY[] = {
@@ -68,7 +68,9 @@ static struct operand_spec spec_of(const struct recipe_options *o, enum scale_ki
     s.code = gradient && o->format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3;
     s.kind = kind;
     s.source = kind == SCALE_TENSOR ? SCALE_SOURCE_AMAX : SCALE_SOURCE_BLOCK;
-    s.rule.constants = o->kind == RECIPE_MXFP8 ? QUANT_MX : o->constants;
+    s.rule.constants = o->constants;
+    if (o->kind == RECIPE_MXFP8) s.rule.constants = QUANT_MX;
+    if (o->kind == RECIPE_BLOCKWISE && o->constants == QUANT_TE) s.rule.constants = QUANT_TE_BLOCK;
     s.rule.amax_min = o->constants == QUANT_TORCHAO    ? 1e-12f
                       : o->constants == QUANT_DEEPSEEK ? 1e-4f
                                                        : 0.0f;

@@ -51,10 +51,11 @@ __device__ static inline struct multiplier quant_multiplier_of(const struct quan
     float raised = amax < rule.amax_min ? rule.amax_min : amax, max = fp8_max_of(e5m2);
     const float largest = 3.402823466e+38f;
     const uint32_t exponent_mask = 0x7F800000u;
-    if (rule.constants == QUANT_TE) {
+    if (rule.constants == QUANT_TE || rule.constants == QUANT_TE_BLOCK) {
         if (raised > 0.0f && raised <= largest) {
             r.m = max / raised;
-            if (r.m > largest) r.m = largest;
+            if (r.m > largest)
+                r.m = rule.constants == QUANT_TE ? largest : f32_from_bits(0x7F7F0000u); /* BF16's */
             if (rule.pow2) r.m = f32_from_bits(f32_bits(r.m) & exponent_mask);
         }
         r.factor = 1.0f / r.m;

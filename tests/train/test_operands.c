@@ -48,7 +48,7 @@ static const struct operand_case CASES[] = {
       { ROW, ROW }, { ROW, TENSOR }, { NONE, NONE }, BLOCK, { QUANT_TORCHAO, 1e-12f, true } },
     { "blockwise",
       { .kind = RECIPE_BLOCKWISE, .constants = QUANT_TE, .format = FORMAT_HYBRID, .pow2 = true },
-      { B1, B2 }, { B1, B2 }, { B1, B1 }, BLOCK, { QUANT_TE, 0, true } },
+      { B1, B2 }, { B1, B2 }, { B1, B1 }, BLOCK, { QUANT_TE_BLOCK, 0, true } },
     { "blockwise, deepseek",
       { .kind = RECIPE_BLOCKWISE, .constants = QUANT_DEEPSEEK, .format = FORMAT_E4M3 },
       { B1, B2 }, { B1, B2 }, { B1, B1 }, BLOCK, { QUANT_DEEPSEEK, 1e-4f, false } },

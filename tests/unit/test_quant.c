@@ -38,6 +38,12 @@ static const struct quant_case CASES[] = {
     { QUANT_TE, 0, false, DTYPE_E4M3, 0x00800000u, 0x7F7FFFFFu, 0x00200000u },
     { QUANT_TE, 0, true, DTYPE_E4M3, 0x00800000u, 0x7F000000u, 0x00400000u },
     { QUANT_TE, 0, false, DTYPE_E4M3, 1, 0x7F7FFFFFu, 0x00200000u }, /* smallest subnormal */
+    /* TE's blocks differ there only: the largest BF16, and with pow2 not even that */
+    { QUANT_TE_BLOCK, 0, false, DTYPE_E4M3, 0x00800000u, 0x7F7F0000u, 0x00202020u },
+    { QUANT_TE_BLOCK, 0, true, DTYPE_E4M3, 0x00800000u, 0x7F000000u, 0x00400000u },
+    { QUANT_TE_BLOCK, 0, false, DTYPE_E4M3, 0x40400000u, 0x43155555u, 0x3BDB6DB7u },
+    { QUANT_TE_BLOCK, 0, false, DTYPE_E4M3, 0, 0x3F800000u, 0x3F800000u },
+    { QUANT_TE_BLOCK, 0, true, DTYPE_E4M3, NOT_A_NUMBER, 0x3F800000u, 0x3F800000u },
 
     /* torchao: f64 division; a zero tensor has 448/1e-12 = 4.48e14, 2^48 with pow2 */
     { QUANT_TORCHAO, 1e-12f, false, DTYPE_E4M3, 0, 0x57CBBA10u, 0x2720D7C5u },
