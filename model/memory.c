@@ -46,8 +46,16 @@ static void add_item(struct memory *m, int arena, const char *name, int64_t byte
     m->item[m->item_count++] = it;
 }
 
+/* Counts `bytes` towards the limit; false, and too_large, when they pass it. */
+static bool within_limit(struct memory *m, int64_t bytes) {
+    if (bytes > MEMORY_LIMIT - ARENA_ALIGN - m->bytes) m->too_large = true;
+    else m->bytes += round_up(bytes, ARENA_ALIGN);
+    return !m->too_large;
+}
+
 int64_t memory_reserve(struct memory *m, enum memory_arena arena, const char *item, int64_t bytes,
                        void **where) {
+    if (!within_limit(m, bytes)) return 0;
     int64_t offset = arena_reserve(&m->arena[arena], bytes);
     add_item(m, arena, item, round_up(bytes, ARENA_ALIGN));
     add_place(m, arena, -1, offset, where);
@@ -72,10 +80,13 @@ void memory_share(struct memory *m, int shared, int64_t offset, int64_t bytes, v
 enum status memory_finish(struct memory *m, struct err *e) {
     for (int64_t i = 0; i < m->shared_count; i++) {
         struct memory_shared *s = &m->shared[i];
+        if (!within_limit(m, s->bytes)) break;
         s->offset = arena_reserve(&m->arena[s->arena], s->bytes);
         if (s->bytes) add_item(m, s->arena, s->name, round_up(s->bytes, ARENA_ALIGN));
     }
     if (m->failed) return FAIL(e, ERR_MEMORY, "no host memory for the memory plan");
+    if (m->too_large)
+        return FAIL(e, ERR_CONFIG, "this model and micro-batch take more than 2^60 bytes");
     return OK;
 }
 
@@ -94,11 +105,7 @@ enum status memory_allocate(struct memory *m, struct backend *b, struct err *e) 
     return OK;
 }
 
-int64_t memory_bytes(const struct memory *m) {
-    int64_t n = 0;
-    for (int i = 0; i < MEMORY_ARENA_COUNT; i++) n += m->arena[i].bytes;
-    return n;
-}
+int64_t memory_bytes(const struct memory *m) { return m->bytes; }
 
 void memory_destroy(struct memory *m) {
     for (int i = 0; i < MEMORY_ARENA_COUNT; i++)

@@ -21,6 +21,9 @@ enum memory_arena {
     MEMORY_ARENA_COUNT
 };
 
+/* No machine has so much; no sum of what was planned below it overflows. */
+#define MEMORY_LIMIT ((int64_t)1 << 60)
+
 struct memory_place { /* one address to write */
     void **where;
     int64_t offset; /* within the arena, or of the shared region */
@@ -37,7 +40,9 @@ struct memory {
     struct memory_shared *shared;
     int64_t place_count, item_count, shared_count;
     int64_t place_capacity, item_capacity, shared_capacity;
-    bool failed; /* the host ran out of memory; memory_finish reports it */
+    int64_t bytes;  /* planned, of all arenas, while it is below MEMORY_LIMIT */
+    bool failed;    /* the host ran out of memory; memory_finish reports it */
+    bool too_large; /* the plan passed MEMORY_LIMIT: likewise */
     struct backend *backend; /* set while allocated */
 };
 
@@ -52,7 +57,8 @@ int64_t memory_reserve(struct memory *m, enum memory_arena arena, const char *it
 int memory_share_open(struct memory *m, enum memory_arena arena, const char *item);
 void memory_share(struct memory *m, int shared, int64_t offset, int64_t bytes, void **where);
 
-/* Closes the plan: shared regions get their offsets. ERR_MEMORY if the host had no room for it. */
+/* Closes the plan: shared regions get their offsets. ERR_MEMORY if the host had no room for it,
+ * ERR_CONFIG if it passes MEMORY_LIMIT. */
 NODISCARD enum status memory_finish(struct memory *m, struct err *e);
 
 /* Creates the arenas (zeroed) and writes every address. Call after memory_finish. */

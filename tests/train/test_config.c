@@ -155,6 +155,33 @@ static void rope_table_of_llama_31(void **state) {
     tiny_run_close(&r);
 }
 
+/* Sizes whose bytes would overflow 64 bits are refused, not planned as something small. */
+static void sizes_do_not_overflow(void **state) {
+    struct tiny_run r;
+    struct plan plan;
+    struct model_config c = tiny_model();
+    c.width = (int64_t)1 << 31;
+    MUST_FAIL(ERR_CONFIG, "model.width is 2147483648", model_config_check(&c, E));
+    c = tiny_model();
+    c.heads = c.kv_heads = c.head_dim = 1 << 23;
+    MUST_FAIL(ERR_CONFIG, "at most 2^24", model_config_check(&c, E));
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.model.positions = POSITION_LEARNED;
+    r.model.seq_len = 1 << 24;
+    r.train.micro_batch = r.train.global_batch = 1 << 20;
+    MUST_FAIL(ERR_CONFIG, "rows are counted in i32",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    r.train.micro_batch = r.train.global_batch = 127;
+    r.model.width = r.model.ffn = r.model.vocab = r.model.head_dim = 1 << 24;
+    r.model.heads = r.model.kv_heads = 1;
+    r.train.head_chunk = 1 << 30;
+    for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_BLOCK; k++) {
+        r.train.recompute = (enum recompute_kind)k;
+        MUST_FAIL(ERR_CONFIG, "more than 2^60 bytes",
+                  trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_by_hand),
@@ -162,6 +189,7 @@ int main(void) {
         cmocka_unit_test(impossible_models_are_refused),
         cmocka_unit_test(impossible_runs_are_refused),
         cmocka_unit_test(plans_are_free),
+        cmocka_unit_test(sizes_do_not_overflow),
         cmocka_unit_test(rope_table_of_llama_31),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
