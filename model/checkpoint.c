@@ -196,9 +196,9 @@ static enum status publish(const char *dir, const char *parent, const char *fina
 enum status checkpoint_save(struct trainer *t, const char *parent, struct checkpoint_info *info,
                             struct err *e) {
     memset(info, 0, sizeof *info);
-    if (t->failed)
-        return FAIL(e, ERR_STATE, "a value that is not finite was seen after step %lld: nothing is "
-                    "saved", (long long)t->step);
+    if (t->failure)
+        return FAIL(e, ERR_STATE, "%s after step %lld: nothing is saved", t->failure,
+                    (long long)t->step);
     info->step = t->step;
     info->cursor = t->cursor;
     char name[64], dir[PATH_MAX_BYTES];

@@ -197,9 +197,9 @@ int64_t trainer_memory_bytes(const struct trainer *t) { return memory_bytes(&t->
 
 static enum status check_usable(const struct trainer *t, struct err *e) {
     if (!t->data) return FAIL(e, ERR_STATE, "the trainer was created without data");
-    if (t->failed)
-        return FAIL(e, ERR_STATE, "a value that is not finite was seen after step %lld; nothing "
-                    "runs on from there", (long long)t->step);
+    if (t->failure)
+        return FAIL(e, ERR_STATE, "%s after step %lld; nothing runs on from there", t->failure,
+                    (long long)t->step);
     return OK;
 }
 
@@ -309,17 +309,15 @@ enum status trainer_fetch(struct trainer *t, float *loss, float *norm, char tens
     *norm = host.norm;
     tensor[0] = 0;
     if (host.flag[0] < 0) return OK;
-    t->failed = true;
+    t->failure = "a value that is not finite was seen";
     trainer_tensor_name(t, host.flag[1], tensor, 128);
     return OK;
 }
 
-enum status trainer_step(struct trainer *t, bool trace, struct step_result *result, struct err *e) {
-    memset(result, 0, sizeof *result);
-    TRY(check_usable(t, e));
-    int64_t step = t->step + 1;
-    t->has_trace = false;
-    TRY(upload_scalars(t, step, &result->lr, e));
+/* Everything of a step that changes state. */
+static enum status run_step(struct trainer *t, bool trace, struct step_result *result,
+                            struct err *e) {
+    TRY(upload_scalars(t, t->step + 1, &result->lr, e));
     if (trace) TRY(trace_weights(t, e));
     TRY(accumulate(t, e));
     if (trace) {
@@ -327,10 +325,22 @@ enum status trainer_step(struct trainer *t, bool trace, struct step_result *resu
         TRY(trace_gradients(t, e));
     }
     TRY(run_update(t, e));
-    TRY(trainer_fetch(t, &result->loss, &result->grad_norm, result->tensor, e));
+    return trainer_fetch(t, &result->loss, &result->grad_norm, result->tensor, e);
+}
+
+enum status trainer_step(struct trainer *t, bool trace, struct step_result *result, struct err *e) {
+    memset(result, 0, sizeof *result);
+    TRY(check_usable(t, e));
+    int64_t step = t->step + 1;
+    t->has_trace = false;
+    enum status st = run_step(t, trace, result, e);
+    if (st != OK) {
+        t->failure = "a step failed half-way"; /* FP8 histories may have rolled already */
+        return st;
+    }
     result->step = step;
     result->tokens = t->options.global_batch * t->model.seq_len;
-    if (t->failed)
+    if (t->failure)
         return FAIL(e, ERR_NUMERIC, "step %lld: %s is not finite", (long long)step, result->tensor);
     t->step = step;
     t->cursor += t->options.global_batch;

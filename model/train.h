@@ -92,8 +92,9 @@ struct step_result {
 
 /* One optimizer step: forward and backward of every micro-batch, gradient norm, clipping,
  * update. Done on return. With trace, fingerprints for trainer_trace are taken on the way. A
- * non-finite tensor is ERR_NUMERIC naming step and tensor; *result is filled, no parameter was
- * touched, and the trainer refuses to step, evaluate or be saved from then on (ERR_STATE). */
+ * non-finite tensor is ERR_NUMERIC naming step and tensor; *result is filled, and no parameter was
+ * touched, unless it is the update that made a weight infinite: then that weight is named. After
+ * this or any other error the trainer refuses to step, evaluate or be saved (ERR_STATE). */
 NODISCARD enum status trainer_step(struct trainer *t, bool trace, struct step_result *result,
                                    struct err *e);
 

@@ -34,7 +34,7 @@ struct trainer {
     const char **traced;       /* names, owned array; the strings belong to traced_text */
     char *traced_text;
     int traced_count;
-    bool failed;   /* a non-finite value was seen */
+    const char *failure; /* static: why nothing runs on from here; NULL while all is well */
     bool has_trace; /* the last step was traced */
 };
 
@@ -60,7 +60,7 @@ NODISCARD enum status trainer_update(struct trainer *t, struct err *e);
  * is not finite. Done on return. */
 NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
 
-/* Reads loss, norm and flag; sets `failed` and fills `tensor` when something was not finite. */
+/* Reads loss, norm and flag; sets `failure` and fills `tensor` when something was not finite. */
 NODISCARD enum status trainer_fetch(struct trainer *t, float *loss, float *norm, char tensor[128],
                                     struct err *e);
 

@@ -62,6 +62,6 @@ enum status trainer_requantise(struct trainer *t, struct err *e) {
     float loss, norm;
     char tensor[128];
     TRY(trainer_fetch(t, &loss, &norm, tensor, e));
-    if (t->failed) return FAIL(e, ERR_NUMERIC, "%s is not finite", tensor);
+    if (t->failure) return FAIL(e, ERR_NUMERIC, "%s is not finite", tensor);
     return OK;
 }

@@ -87,6 +87,8 @@ static void delayed_weights(void **state) {
     assert_true(before[slot].scale == 1.0f);
     assert_true(after[slot].scale == 448.0f / f32_from_bits(before[slot].amax_bits));
     assert_int_equal(after[slot].elements, 320 * 64);
+    int x = slot_named(&r, "layers.1.ffn_in.x"); /* [64, 64], in two micro-batches */
+    assert_int_equal(after[x].elements, 2 * 64 * 64);
     tiny_run_close(&r);
 
     tiny_run_init(&r, RECIPE_DELAYED, 5);
@@ -415,6 +417,30 @@ static void exploding_update_is_named(void **state) {
     tiny_run_close(&r);
 }
 
+static enum status broken_copy(struct backend *b, int lane, const struct tensor *out,
+                               const struct tensor *x, struct err *e) {
+    return FAIL(e, ERR_DEVICE, "broken on purpose");
+}
+
+/* An error in the middle of a step leaves state of no step: histories rolled by one micro-batch. */
+static void half_a_step_is_not_saved(void **state) {
+    struct tiny_run r;
+    struct step_result s;
+    struct checkpoint_info info;
+    tiny_run_init(&r, RECIPE_DELAYED, 5);
+    MUST(tiny_run_open(&r, E));
+    const struct backend_ops *real = r.backend->ops;
+    struct backend_ops ops = *real;
+    ops.copy = broken_copy; /* after the first micro-batch's backward */
+    r.backend->ops = &ops;
+    MUST_FAIL(ERR_DEVICE, "on purpose", trainer_step(r.trainer, false, &s, E));
+    r.backend->ops = real;
+    MUST_FAIL(ERR_STATE, "half-way after step 0", trainer_step(r.trainer, false, &s, E));
+    MUST_FAIL(ERR_STATE, "half-way after step 0: nothing is saved",
+              checkpoint_save(r.trainer, "/nonexistent/checkpoints", &info, E));
+    tiny_run_close(&r);
+}
+
 /* ---- what no project defines ---- */
 
 static void undefined_combinations_are_refused(void **state) {
@@ -452,6 +478,7 @@ int main(void) {
         cmocka_unit_test(nan_in_an_activation_is_named),
         cmocka_unit_test(nan_in_a_gradient_is_named),
         cmocka_unit_test(exploding_update_is_named),
+        cmocka_unit_test(half_a_step_is_not_saved),
         cmocka_unit_test(undefined_combinations_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,117 @@
+/* The first update of a run, worked out from its gradients: what is clipped, what decays, what the
+ * weights start from. The f32 recipe, so that nothing is rounded on the way. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "model/trainer.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+static float *fetch(struct tiny_run *r, const struct tensor *x, int64_t n) {
+    float *host = malloc((size_t)n * sizeof *host);
+    assert_non_null(host);
+    MUST(r->backend->ops->download(r->backend, LANE_COMPUTE, host, x->data, 4 * n, E));
+    return host;
+}
+
+static double sum_of_squares(struct tiny_run *r) {
+    double sum = 0;
+    for (int k = 0; k < r->trainer->params.count; k++) {
+        const struct param *p = &r->trainer->params.param[k];
+        float *g = fetch(r, &p->grad, param_count(p));
+        for (int64_t i = 0; i < param_count(p); i++) sum += (double)g[i] * (double)g[i];
+        free(g);
+    }
+    return sum;
+}
+
+/* With bias correction the first step is g / (|g| + eps): m = (1-beta1) g, v = (1-beta2) g^2. */
+static void assert_updated(struct tiny_run *r, const struct param *p, const float *before,
+                           double clip, double lr) {
+    const struct optimizer_options *o = &r->train.optimizer;
+    int64_t n = param_count(p);
+    float *after = fetch(r, &p->weight.value, n), *m = fetch(r, &p->m, n);
+    float *v = fetch(r, &p->v, n), *grad = fetch(r, &p->grad, n);
+    double decay = p->cols ? o->weight_decay : 0; /* matrices only */
+    for (int64_t i = 0; i < n; i++) {
+        double g = (double)grad[i] * clip, w = (double)before[i];
+        double wanted = w - lr * (g / (fabs(g) + o->eps) + decay * w);
+        if (fabs((double)m[i] - (1 - o->beta1) * g) > 1e-6 * fabs(g) + 1e-30 ||
+            fabs((double)v[i] - (1 - o->beta2) * g * g) > 1e-5 * g * g + 1e-30 ||
+            fabs((double)after[i] - wanted) > 1e-6 * (lr + fabs(w)))
+            fail_msg("%s[%lld]: g %g, m %g, v %g, w %g, wanted %g", p->name, (long long)i, g,
+                     (double)m[i], (double)v[i], (double)after[i], wanted);
+    }
+    free(after); free(m); free(v); free(grad);
+}
+
+static void first_update_by_hand(void **state) {
+    static const double CLIP[] = { 0, 0.25, 100 }; /* off, at work, out of reach */
+    for (int c = 0; c < 3; c++) {
+        struct tiny_run r;
+        struct step_result s;
+        tiny_run_init(&r, RECIPE_F32, 3);
+        r.model.norm = NORM_LAYER;
+        r.model.bias = true;
+        r.train.optimizer.clip = CLIP[c];
+        r.train.optimizer.weight_decay = 0.5;
+        r.train.optimizer.eps = 1e-4; /* seen beside small gradients */
+        r.train.schedule = (struct schedule_options){ .kind = SCHEDULE_CONSTANT };
+        MUST(tiny_run_open(&r, E));
+        struct params *p = &r.trainer->params;
+        float *before[64];
+        assert_true(p->count <= 64);
+        for (int k = 0; k < p->count; k++)
+            before[k] = fetch(&r, &p->param[k].weight.value, param_count(&p->param[k]));
+        MUST(trainer_step(r.trainer, false, &s, E));
+        double norm = sqrt(sum_of_squares(&r));
+        assert_float_equal(s.grad_norm, norm, 1e-5 * norm);
+        assert_true(norm > 0.25 && norm < 100);
+        for (int k = 0; k < p->count; k++) {
+            assert_updated(&r, &p->param[k], before[k], CLIP[c] == 0.25 ? 0.25 / norm : 1, 3e-3);
+            free(before[k]);
+        }
+        tiny_run_close(&r);
+    }
+}
+
+/* What writes to the residual stream starts smaller by sqrt(2L), as in GPT-2; gains at 1. */
+static void weights_start_as_said(void **state) {
+    struct tiny_run r;
+    tiny_run_init(&r, RECIPE_F32, 3);
+    r.model.layers = 8;
+    r.model.bias = true;
+    r.model.norm = NORM_LAYER;
+    struct recipe_options o = tiny_recipe_options(RECIPE_F32);
+    tiny_run_recipe(&r, &o);
+    MUST(tiny_run_open(&r, E));
+    for (int k = 0; k < r.trainer->params.count; k++) {
+        const struct param *p = &r.trainer->params.param[k];
+        int64_t n = param_count(p);
+        float *w = fetch(&r, &p->weight.value, n);
+        double sum = 0, square = 0;
+        for (int64_t i = 0; i < n; i++) {
+            sum += (double)w[i];
+            square += (double)w[i] * (double)w[i];
+        }
+        bool residual = strstr(p->name, "attn_out") || strstr(p->name, "ffn_out");
+        double std = residual ? 0.02 / 4 : 0.02;
+        if (p->cols) {
+            assert_float_equal(sqrt(square / (double)n), std, 0.05 * std); /* n is 4096 or more */
+            assert_float_equal(sum / (double)n, 0, 0.1 * std);
+        } else {
+            double all = strstr(p->name, "weight") ? 1 : 0; /* a gain, or a bias */
+            assert_true(sum == all * (double)n && square == all * (double)n);
+        }
+        free(w);
+    }
+    tiny_run_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_update_by_hand),
+        cmocka_unit_test(weights_start_as_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
