@@ -68,7 +68,7 @@ static void fill(struct tensor *x, bool special) {
     op_fill(x, 7, 9);
     /* The largest in the corner of a tile of 128 x 128 or of the tensor: nothing may end before it. */
     if (!special) op_set(x, x->dim[0] < 128 ? x->dim[0] - 1 : 127,
-                         x->dim[1] < 128 ? x->dim[1] - 1 : 127, -900.0f);
+                         x->dim[1] < 128 ? x->dim[1] - 1 : 127, -5000.0f);
     if (!special) return;
     for (int64_t j = 0; j < x->dim[1]; j++) { /* whole blocks of zeros of every kind */
         for (int64_t i = 0; i < 32 && i < x->dim[0]; i++)

@@ -13,6 +13,7 @@ static void schedules_by_hand(void **state) {
         { SCHEDULE_COSINE, 90, 55, 0.55 },  { SCHEDULE_COSINE, 0, 150, 0.1 },
         { SCHEDULE_COSINE, 40, 30, 0.55 },  { SCHEDULE_COSINE, 40, 50, 0.1 },
         { SCHEDULE_COSINE, 40, 51, 0.1 },   { SCHEDULE_COSINE, 40, 100, 0.1 },
+        { SCHEDULE_COSINE, 40, 20, 0.1 + 0.45 * (1 + 0.70710678118654752) }, /* cos(pi/4) */
         { SCHEDULE_LINEAR, 0, 5, 0.5 },     { SCHEDULE_LINEAR, 0, 55, 0.55 },
         { SCHEDULE_LINEAR, 0, 28, 0.82 },   { SCHEDULE_LINEAR, 0, 100, 0.1 },
         { SCHEDULE_LINEAR, 20, 20, 0.55 },  { SCHEDULE_LINEAR, 20, 31, 0.1 },
