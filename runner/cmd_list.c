@@ -9,12 +9,27 @@
 #include "runner/plain_text.h"
 #include "runner/run_view.h"
 
+enum { NAME_WIDTH_MAX = 80 };
+
 static void number_text(const json_t *value, const char *format, char out[32]) {
     if (json_is_number(value)) snprintf(out, 32, format, json_number_value(value));
     else snprintf(out, 32, "-");
 }
 
-static void print_row(const struct cli *cli, const struct run_view *v) {
+/* Columns that the longest name takes, within reason. */
+static int name_width(const struct tree *runs) {
+    size_t width = 30;
+    for (int64_t i = 0; i < runs->count; i++) {
+        char base[PATH_CAP];
+        path_base(base, runs->file[i].path);
+        char *suffix = strstr(base, ".tar.zst");
+        size_t n = suffix ? (size_t)(suffix - base) : strlen(base);
+        if (n > width && n <= NAME_WIDTH_MAX) width = n;
+    }
+    return (int)width;
+}
+
+static void print_row(const struct cli *cli, const struct run_view *v, int width) {
     char steps[32], loss[32], eval[32], speed[32];
     char id[128], status[32]; /* a stranger's words, cut and without escape sequences */
     snprintf(id, sizeof id, "%s", json_text(v->run, "id", "?"));
@@ -25,7 +40,7 @@ static void print_row(const struct cli *cli, const struct run_view *v) {
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", loss);
     number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", eval);
     number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", speed);
-    cli_out(cli, "%-44s %s%-11s%s %7s %9s %9s %9s\n", plain_text(id),
+    cli_out(cli, "%-*s %s%-11s%s %7s %9s %9s %9s\n", width, plain_text(id),
             cli_style(cli, good ? "green" : live ? "yellow" : "red"), plain_text(status),
             cli_style(cli, NULL), steps, loss, eval, speed);
 }
@@ -35,12 +50,15 @@ static json_t *row_json(const struct run_view *v) {
                      v->identity, "run", v->run, "summary", v->summary);
 }
 
-static int list_runs(const struct cli *cli, const struct tree *runs) {
+/* *first and *last become the paths of the outer two that can be read; NULL: none can. */
+static int list_runs(const struct cli *cli, const struct tree *runs, const char **first,
+                     const char **last) {
     json_t *rows = json_array();
-    int code = EXIT_OK;
+    int code = EXIT_OK, width = name_width(runs);
+    *first = *last = NULL;
     if (!cli->json && runs->count)
-        cli_out(cli, "%-44s %-11s %7s %9s %9s %9s\n", "RUN", "STATUS", "STEP", "LOSS", "EVAL",
-                "TOKENS/S");
+        cli_out(cli, "%-*s %-11s %7s %9s %9s %9s\n", width, "RUN", "STATUS", "STEP", "LOSS",
+                "EVAL", "TOKENS/S");
     for (int64_t i = 0; i < runs->count; i++) {
         struct run_view view;
         struct err e = { 0 };
@@ -50,7 +68,9 @@ static int list_runs(const struct cli *cli, const struct tree *runs) {
             continue;
         }
         if (cli->json) json_array_append_new(rows, row_json(&view));
-        else print_row(cli, &view);
+        else print_row(cli, &view, width);
+        *last = runs->file[i].path;
+        if (!*first) *first = *last;
         run_view_free(&view);
     }
     if (cli->json) {
@@ -71,12 +91,12 @@ static int cmd_list(const struct cli *cli) {
                          ? FAIL(&e, ERR_ARG, "%s is no directory", dir)
                          : run_list(dir, &runs, &e);
     if (st != OK) return cli_fail(cli, &e);
-    int code = list_runs(cli, &runs);
+    const char *first, *last;
+    int code = list_runs(cli, &runs, &first, &last);
     if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
-    const char *first = runs.count ? runs.file[0].path : NULL;
     if (!first) cli_next(cli, "run", "experiments/quickstart.lua", NULL);
-    else if (runs.count == 1) cli_next(cli, "show", first, NULL);
-    else cli_next(cli, "compare", first, runs.file[runs.count - 1].path, NULL);
+    else if (first == last) cli_next(cli, "show", first, NULL);
+    else cli_next(cli, "compare", first, last, NULL);
     tree_free(&runs);
     return code;
 }

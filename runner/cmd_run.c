@@ -228,7 +228,11 @@ static void suggest(const struct cli *cli, const struct run_outcome *o) {
     else cli_next(cli, path_is_directory(o->bundle) ? "close" : "show", o->bundle, NULL);
 }
 
-static void print_next(const struct command *c) {
+static void print_next(const struct command *c, int code) {
+    if (c->resolution.suite && code > EXIT_SIGNAL) { /* the same again goes on where it stopped */
+        script_next(c->cli, "run", false);
+        return;
+    }
     const struct run_outcome *last = NULL;
     for (int64_t i = 0; i < c->resolution.run_count; i++)
         if (c->rows[i].ended) last = &c->rows[i].outcome;
@@ -257,7 +261,7 @@ static int finish(const struct command *c, int code) {
     }
     bool stopped = code > EXIT_SIGNAL || code == EXIT_SYSTEM;
     if (c->resolution.suite && c->ended > 1 && !stopped) compare_rows(c);
-    else print_next(c);
+    else print_next(c, code);
     return code;
 }
 

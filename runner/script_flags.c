@@ -1,6 +1,7 @@
 #include "runner/script_flags.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,22 +31,36 @@ enum status script_resolve(const struct cli *cli, struct resolution *out, struct
                 out->error_count == 1 ? "" : "s", cli->args[0]);
 }
 
+/* Flags that mean for the next command what they meant for this one. */
+static bool is_carried(const char *flag) {
+    static const char *const CARRIED[] = { "set", "lib", "smoke", "anywhere", "backend", "threads",
+                                           "runs", "retries", "hang-after", "keep-dir" };
+    for (size_t i = 0; i < sizeof CARRIED / sizeof *CARRIED; i++)
+        if (!strcmp(flag, CARRIED[i])) return true;
+    return false;
+}
+
 void script_next(const struct cli *cli, const char *verb, bool rehearse) {
-    static const char *const CARRIED[] = { "set", "lib" };
-    const char **words = calloc(2 * (size_t)cli->flag_count + 6, sizeof *words);
+    size_t flags = (size_t)cli->flag_count;
+    const char **words = calloc(2 * flags + 6, sizeof *words);
+    char(*dashed)[32] = calloc(flags + 1, sizeof *dashed);
     int64_t n = 0;
-    if (!words) return;
+    if (!words || !dashed) goto done;
     words[n++] = verb;
-    if (rehearse || cli_has(cli, "smoke")) words[n++] = "--smoke";
+    if (rehearse) words[n++] = "--smoke";
     if (rehearse) words[n++] = "--anywhere";
-    for (size_t f = 0; f < sizeof CARRIED / sizeof *CARRIED; f++) {
-        for (int64_t i = 0; i < cli_count(cli, CARRIED[f]); i++) {
-            words[n++] = f == 0 ? "--set" : "--lib";
-            words[n++] = cli_nth(cli, CARRIED[f], i);
-        }
+    for (size_t i = 0; i < flags; i++) {
+        const struct cli_flag *flag = &cli->flags[i];
+        bool there = rehearse && (!strcmp(flag->name, "smoke") || !strcmp(flag->name, "anywhere"));
+        if (there || !is_carried(flag->name)) continue;
+        snprintf(dashed[i], sizeof dashed[i], "--%s", flag->name);
+        words[n++] = dashed[i];
+        if (flag->value) words[n++] = flag->value;
     }
     if (cli->args[0][0] == '-') words[n++] = "--";
     words[n++] = cli->args[0];
     cli_next_words(cli, words);
+done:
+    free(dashed);
     free(words);
 }

@@ -24,9 +24,10 @@ kill -TERM $pid
 wait $pid
 expect "exit code of the stopped suite" 143 $?
 expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
-grep -q "Next: fp8lab run --resume" log || expect "the next command" "run --resume" "none"
+next=$(sed -n 's/^Next: fp8lab//p' log) # the suite itself, which goes on where it stopped
+[ -n "$next" ] || expect "the next command" "run ... suite.lua" "none"
 
-"$FP8LAB" run $suite >out 2>log
+eval "\"$FP8LAB\" $next" >out 2>log
 expect "exit code of the resumed suite" 0 $?
 expect "rows not run again" 1 "$(grep -c "pair-bf16: already run with these inputs" log)"
 expect "rows gone on with" 1 "$(grep -c "resuming" log)"
