@@ -8,7 +8,7 @@
 
 enum { SPAN = 128, EACH = SPAN / WARP, ADAMW_THREADS = 256 };
 
-struct state_view { void *data; float *scale; int dtype; };
+struct state_view { void *data; float *scale; };
 
 struct adamw {
     bf16_bits *value;
@@ -67,16 +67,19 @@ __device__ static void store_half(bf16_bits *to, const bf16_bits (&x)[EACH], int
 
 /* ---- state ---- */
 
+template <int DTYPE>
 __device__ static void load_state(float (&x)[EACH], struct state_view s, int64_t at, int count,
                                   bool is_square) {
-    if (s.dtype == DTYPE_F32) { load_f32(x, (const float *)s.data + at, count); return; }
-    if (s.dtype == DTYPE_BF16) { load_half(x, (const bf16_bits *)s.data + at, count); return; }
-    const uint8_t *code = (const uint8_t *)s.data + at;
-    float scale = s.scale[at / SPAN];
+    if constexpr (DTYPE == DTYPE_F32) load_f32(x, (const float *)s.data + at, count);
+    else if constexpr (DTYPE == DTYPE_BF16) load_half(x, (const bf16_bits *)s.data + at, count);
+    else {
+        const uint8_t *code = (const uint8_t *)s.data + at;
+        float scale = count ? s.scale[at / SPAN] : 0.0f;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        x[i] = i < count ? e4m3_decode_inline(code[i]) * scale : 0.0f;
-        if (is_square) x[i] = x[i] * x[i];
+        for (int i = 0; i < EACH; i++) {
+            x[i] = i < count ? e4m3_decode_inline(code[i]) * scale : 0.0f;
+            if (is_square) x[i] = x[i] * x[i];
+        }
     }
 }
 
@@ -100,17 +103,20 @@ __device__ static void store_codes(struct state_view s, int64_t at, float (&x)[E
     }
 }
 
+template <int DTYPE>
 __device__ static void store_state(struct state_view s, int64_t at, float (&x)[EACH],
                                    const uint32_t (&random)[EACH], int count, bool is_square) {
-    if (s.dtype == DTYPE_F32) { store_f32((float *)s.data + at, x, count); return; }
-    if (s.dtype == DTYPE_E4M3) { store_codes(s, at, x, random, count, is_square); return; }
-    bf16_bits code[EACH];
+    if constexpr (DTYPE == DTYPE_F32) store_f32((float *)s.data + at, x, count);
+    else if constexpr (DTYPE == DTYPE_E4M3) store_codes(s, at, x, random, count, is_square);
+    else {
+        bf16_bits code[EACH];
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        code[i] = bf16_round_stochastic(x[i], random[i]);
-        if (is_square && code[i] == 0 && x[i] > 0.0f) code[i] = 1;
+        for (int i = 0; i < EACH; i++) {
+            code[i] = bf16_round_stochastic(x[i], random[i]);
+            if (is_square && code[i] == 0 && x[i] > 0.0f) code[i] = 1;
+        }
+        store_half((bf16_bits *)s.data + at, code, count);
     }
-    store_half((bf16_bits *)s.data + at, code, count);
 }
 
 /* ---- the update ---- */
@@ -125,30 +131,39 @@ __device__ static struct scalars read_scalars(const struct adamw &a) {
     return s;
 }
 
+/* rng_bits(key, element .. element+3): its Weyl sequence is stepped by addition. */
+__device__ static void draw(uint64_t (&bits)[EACH], uint64_t key, int64_t element) {
+    const uint64_t golden = 0x9E3779B97F4A7C15u;
+    uint64_t x = key + golden * (uint64_t)(element + 1);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) bits[i] = rng_mix(x + (uint64_t)i * golden);
+}
+
 /* Stores the new weight; returns the |bits| of the largest stored value. */
+template <bool MASTER>
 __device__ static uint32_t store_weight(const struct adamw &a, const struct scalars &s, int64_t at,
                                         const float (&w)[EACH], int count) {
     bf16_bits code[EACH];
     uint32_t top = 0;
+    uint64_t bits[EACH];
+    if constexpr (!MASTER) draw(bits, s.key_weight, a.element_base + at);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        if (a.master) code[i] = bf16_encode(w[i]);
-        else {
-            uint64_t bits = rng_bits(s.key_weight, (uint64_t)(a.element_base + at + i));
-            code[i] = bf16_round_stochastic(w[i], (uint32_t)bits);
-        }
+        if constexpr (MASTER) code[i] = bf16_encode(w[i]);
+        else code[i] = bf16_round_stochastic(w[i], (uint32_t)bits[i]);
         if (i < count) top = max(top, (uint32_t)(code[i] & 0x7FFFu) << 16);
     }
-    if (a.master) store_f32(a.master + at, w, count);
+    if constexpr (MASTER) store_f32(a.master + at, w, count);
     store_half(a.value + at, code, count);
     return top;
 }
 
+/* M, V: dtypes of the two moments. */
+template <int M, int V, bool MASTER>
 __global__ void __launch_bounds__(ADAMW_THREADS) adamw_kernel(struct adamw a) {
     if (*a.flag >= 0) return;
     const struct scalars s = read_scalars(a);
     float c1 = 1.0f - a.beta1, c2 = 1.0f - a.beta2;
-    bool narrow = a.m.dtype != DTYPE_F32 || a.v.dtype != DTYPE_F32;
     int64_t warp = (blockIdx.x * (int64_t)ADAMW_THREADS + threadIdx.x) / WARP;
     int64_t step = (int64_t)gridDim.x * (ADAMW_THREADS / WARP), spans = (a.n + SPAN - 1) / SPAN;
     uint32_t top = 0;
@@ -157,12 +172,12 @@ __global__ void __launch_bounds__(ADAMW_THREADS) adamw_kernel(struct adamw a) {
         int count = (int)max((int64_t)0, min((int64_t)EACH, a.n - at));
         float w[EACH], m[EACH], v[EACH], g[EACH];
         uint32_t random_m[EACH] = {}, random_v[EACH] = {};
-        if (a.master) load_f32(w, a.master + at, count);
+        if constexpr (MASTER) load_f32(w, a.master + at, count);
         else load_half(w, a.value + at, count);
         if (a.grad.is_bf16) load_half(g, (const bf16_bits *)a.grad.data + at, count);
         else load_f32(g, (const float *)a.grad.data + at, count);
-        load_state(m, a.m, at, count, false);
-        load_state(v, a.v, at, count, true);
+        load_state<M>(m, a.m, at, count, false);
+        load_state<V>(v, a.v, at, count, true);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             float gi = g[i] * s.clip;
@@ -170,14 +185,19 @@ __global__ void __launch_bounds__(ADAMW_THREADS) adamw_kernel(struct adamw a) {
             v[i] = v[i] + c2 * (gi * gi - v[i]);
             float move = (m[i] * s.bias1) / (sqrtf(v[i] * s.bias2) + a.eps);
             w[i] = w[i] - s.lr * (move + a.weight_decay * w[i]);
-            if (!narrow) continue;
-            uint64_t bits = rng_bits(s.key_state, (uint64_t)(a.element_base + at + i));
-            random_m[i] = (uint32_t)bits;
-            random_v[i] = (uint32_t)(bits >> 32);
         }
-        store_state(a.m, at, m, random_m, count, false);
-        store_state(a.v, at, v, random_v, count, true);
-        top = max(top, store_weight(a, s, at, w, count));
+        if constexpr (M != DTYPE_F32 || V != DTYPE_F32) {
+            uint64_t bits[EACH];
+            draw(bits, s.key_state, a.element_base + at);
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                random_m[i] = (uint32_t)bits[i];
+                random_v[i] = (uint32_t)(bits[i] >> 32);
+            }
+        }
+        store_state<M>(a.m, at, m, random_m, count, false);
+        store_state<V>(a.v, at, v, random_v, count, true);
+        top = max(top, store_weight<MASTER>(a, s, at, w, count));
     }
     warp_amax_into(a.amax, top);
 }
@@ -226,8 +246,21 @@ static enum status check_args(const struct adamw_args *a, struct err *e) {
 }
 
 static struct state_view state_of(const struct tensor *x) {
-    struct state_view s = { x->data, (float *)x->scale.data, x->dtype };
+    struct state_view s = { x->data, (float *)x->scale.data };
     return s;
+}
+
+typedef void (*adamw_function)(struct adamw);
+
+template <int M, bool MASTER> static adamw_function kernel_for_v(int v) {
+    if (v == DTYPE_F32) return adamw_kernel<M, DTYPE_F32, MASTER>;
+    if (v == DTYPE_BF16) return adamw_kernel<M, DTYPE_BF16, MASTER>;
+    return adamw_kernel<M, DTYPE_E4M3, MASTER>;
+}
+template <bool MASTER> static adamw_function kernel_for(int m, int v) {
+    if (m == DTYPE_F32) return kernel_for_v<DTYPE_F32, MASTER>(v);
+    if (m == DTYPE_BF16) return kernel_for_v<DTYPE_BF16, MASTER>(v);
+    return kernel_for_v<DTYPE_E4M3, MASTER>(v);
 }
 
 enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e) {
@@ -253,8 +286,10 @@ enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *arg
     a.amax = sink_amax(args->weight);
     a.n = tensor_count(args->weight->value);
     a.element_base = args->element_base;
-    adamw_kernel<<<grid_for(b, a.n, SPAN * (ADAMW_THREADS / WARP)), ADAMW_THREADS, 0,
-                   cuda_lane(b, lane)>>>(a);
+    int m = args->m->dtype, v = args->v->dtype;
+    adamw_function kernel = a.master ? kernel_for<true>(m, v) : kernel_for<false>(m, v);
+    kernel<<<grid_for(b, a.n, SPAN * (ADAMW_THREADS / WARP)), ADAMW_THREADS, 0,
+             cuda_lane(b, lane)>>>(a);
     TRY(cuda_launched("adamw", e));
     return cuda_sink_emit_gated(b, lane, args->weight, a.flag, e);
 }

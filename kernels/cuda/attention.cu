@@ -5,7 +5,7 @@
  * next tile on its way while this one is multiplied. Probabilities are rounded to BF16 before they
  * meet V, which the reference does not do: the stated distance of the tests. Bound by the tensor
  * cores. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_cudnn.cuh"
 
 enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
        KEY_TILES = KEY_ROWS / 8 };
@@ -112,7 +112,7 @@ __device__ static void store_rows(const struct forward &f, struct row_state<D> &
 template <int D>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(struct forward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
-    constexpr int STRIDE = tile_of<D>::STRIDE;
+    constexpr int STRIDE = padded_tile<D>::STRIDE;
     bf16_bits *q = shared, *k = q + QUERY_ROWS * STRIDE, *v = k + 2 * KEY_ROWS * STRIDE;
     int64_t tile = gridDim.x - 1 - blockIdx.x, row0 = tile * QUERY_ROWS, sequence = blockIdx.z;
     int head = blockIdx.y, group = head * f.a.kv_heads / f.a.heads;
@@ -211,6 +211,12 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o
     f.o = sink_value_of(o);
     f.lse = (float *)lse->data;
     f.amax = sink_amax(o);
+    struct attention_data data = {};
+    data.o = f.o;
+    data.lse = f.lse;
+    bool done;
+    TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, false, &done, e));
+    if (done) return cuda_sink_emit(b, lane, o, false, e);
     dim3 grid((unsigned)ceil_div(f.a.length, QUERY_ROWS), (unsigned)heads, (unsigned)f.a.batch);
     if (grid.x && grid.z)
         kernel_for(f.a.head_dim)<<<grid, ATTENTION_THREADS, shared_bytes(f.a.head_dim),

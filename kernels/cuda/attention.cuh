@@ -24,7 +24,7 @@ enum status attention_setup(struct attention *a, const char *what, const struct 
 
 enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };
 
-template <int D> struct tile_of { static constexpr int STRIDE = D + 8; };
+template <int D> struct padded_tile { static constexpr int STRIDE = D + 8; };
 
 __device__ static inline uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -40,7 +40,7 @@ __device__ static inline void copy_tile(bf16_bits *tile, const bf16_bits *from, 
         int row = i / CHUNKS, chunk = i % CHUNKS;
         bool there = row < valid;
         const bf16_bits *source = from + (there ? row * stride : 0) + chunk * 8;
-        uint32_t to = shared_address(tile + row * tile_of<D>::STRIDE + chunk * 8);
+        uint32_t to = shared_address(tile + row * padded_tile<D>::STRIDE + chunk * 8);
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(source),
                      "r"(there ? 16 : 0));
     }
@@ -78,7 +78,7 @@ __device__ static inline float exp2_fast(float x) {
 template <int D, int M, int N>
 __device__ static inline void multiply_rows(float (&acc)[M][N][4], const bf16_bits *a,
                                             const bf16_bits *b) {
-    constexpr int STRIDE = tile_of<D>::STRIDE;
+    constexpr int STRIDE = padded_tile<D>::STRIDE;
     int lane = threadIdx.x % WARP;
     const bf16_bits *a_lane = a + lane % 16 * STRIDE + lane / 16 * 8;
     const bf16_bits *b_lane = b + (lane % 8 + lane / 16 * 8) * STRIDE + lane / 8 % 2 * 8;
@@ -105,7 +105,7 @@ __device__ static inline void multiply_rows(float (&acc)[M][N][4], const bf16_bi
 template <int D, int M, int K>
 __device__ static inline void multiply_columns(float (&acc)[M][D / 8][4],
                                                const float (&p)[M][K / 8][4], const bf16_bits *b) {
-    constexpr int STRIDE = tile_of<D>::STRIDE;
+    constexpr int STRIDE = padded_tile<D>::STRIDE;
     int lane = threadIdx.x % WARP;
     const bf16_bits *b_lane = b + lane % 16 * STRIDE + lane / 16 * 8;
 #pragma unroll

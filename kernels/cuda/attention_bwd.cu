@@ -7,7 +7,7 @@
  *
  * Tiles of 64 x 64, a warp 16 rows of its own side. p and dS are rounded to BF16 before they are
  * multiplied, which the reference does not do. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_cudnn.cuh"
 
 enum { ROWS = 64, TILES = ROWS / 8 };
 
@@ -79,7 +79,7 @@ __device__ static void store_tile(bf16_bits *to, int64_t stride, const float (&x
 template <int D>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct backward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
-    constexpr int STRIDE = tile_of<D>::STRIDE;
+    constexpr int STRIDE = padded_tile<D>::STRIDE;
     bf16_bits *k = shared, *v = k + ROWS * STRIDE, *q = v + ROWS * STRIDE, *d_o = q + ROWS * STRIDE;
     float *lse = (float *)(d_o + ROWS * STRIDE), *delta = lse + ROWS;
     int64_t key0 = (int64_t)blockIdx.x * ROWS, sequence = blockIdx.z, length = f.a.length;
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
 template <int D>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct backward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
-    constexpr int STRIDE = tile_of<D>::STRIDE;
+    constexpr int STRIDE = padded_tile<D>::STRIDE;
     bf16_bits *q = shared, *d_o = q + ROWS * STRIDE, *k = d_o + ROWS * STRIDE, *v = k + ROWS * STRIDE;
     int64_t tile = gridDim.x - 1 - blockIdx.x, row0 = tile * ROWS; /* the longest first */
     int64_t sequence = blockIdx.z, length = f.a.length, o_stride = (int64_t)f.a.heads * D;
@@ -217,6 +217,10 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor 
     f.lse = (const float *)lse->data;
     f.delta = (float *)delta->data;
     if (rows == 0) return OK;
+    struct attention_data data = { f.o, f.d_o, NULL, f.d_qkv, (float *)lse->data, f.delta };
+    bool done;
+    TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, true, &done, e));
+    if (done) return OK;
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);
     unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;

@@ -9,6 +9,7 @@ static void cuda_close(struct backend *b) {
     if (!b) return;
     struct cuda_backend *cb = cuda_of(b);
     cudaDeviceSynchronize();
+    cudnn_attention_close(cb);
     cuda_gemm_close(cb);
     cuda_order_close(cb);
     for (int lane = 0; lane < LANE_COUNT; lane++)

@@ -24,6 +24,7 @@ enum scratch_use {
     SCRATCH_RESULT,    /* emulated modes: the product before its epilogue, f32 */
     SCRATCH_AMAX,      /* row and column maxima */
     SCRATCH_PARTIAL,   /* partial sums of two-stage reductions */
+    SCRATCH_ATTENTION, /* cuDNN's workspace */
     SCRATCH_SORT,      /* embedding_bwd: tokens and rows, twice */
     SCRATCH_COUNT
 };
@@ -45,7 +46,8 @@ struct graph_slot {
     bool warm;            /* the operators ran once outside a capture */
 };
 
-struct gemm_library; /* matmul_lt.cu */
+struct gemm_library;  /* gemm.cu */
+struct cudnn_library; /* attention_cudnn.cu */
 
 struct cuda_backend {
     struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
@@ -62,6 +64,7 @@ struct cuda_backend {
     int64_t capture;    /* number of the capture under way, 0 outside */
     int64_t captures;   /* begun so far */
     struct gemm_library *gemm;
+    struct cudnn_library *cudnn; /* NULL until attention wants it */
 };
 
 static inline struct cuda_backend *cuda_of(struct backend *b) { return (struct cuda_backend *)b; }
@@ -150,16 +153,19 @@ __device__ static inline float bf16_high(uint32_t packed) {
     return __uint_as_float(packed & 0xFFFF0000u);
 }
 
+__device__ static inline void bf16x8_decode(float (&out)[8], uint4 v) {
+    const uint32_t word[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        out[2 * i] = bf16_low(word[i]);
+        out[2 * i + 1] = bf16_high(word[i]);
+    }
+}
+
 /* N consecutive BF16 as floats: one 16-byte access for 8, scalar for 1. */
 template <int N> __device__ static inline void load_bf16(float (&out)[N], const bf16_bits *x) {
     if constexpr (N == 8) {
-        const uint4 v = *(const uint4 *)x;
-        const uint32_t word[4] = { v.x, v.y, v.z, v.w };
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            out[2 * i] = bf16_low(word[i]);
-            out[2 * i + 1] = bf16_high(word[i]);
-        }
+        bf16x8_decode(out, *(const uint4 *)x);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++) out[i] = bf16_decode(x[i]);
@@ -252,6 +258,7 @@ enum status cuda_sync(struct backend *b, struct err *e);
 enum status cuda_gemm_open(struct cuda_backend *b, struct err *e);
 void cuda_gemm_close(struct cuda_backend *b);
 enum status cuda_attention_open(struct cuda_backend *b, struct err *e);
+void cudnn_attention_close(struct cuda_backend *b);
 
 enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
 enum status cuda_quantise(struct backend *b, int lane, const struct sink *out,

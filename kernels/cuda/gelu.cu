@@ -1,24 +1,28 @@
-/* GPT-2's GELU and its gradient, with the reference's expressions and its tanh: the same bits.
+/* GPT-2's GELU and its gradient. With u = sqrt(2/pi) (x + 0.044715 x^3) and s = 1 / (1 + e^-2u), which
+ * is (1 + tanh u) / 2 without its cancellation:  h = x s,   dx = dh (s + 2 x s (1 - s) u').
  *
- * Eight elements a thread; 4 bytes an element forward, 6 backward. */
+ * Eight elements a thread; bound by memory: 4 bytes an element forward, 6 backward. The reference's exact
+ * tanh would take four times as long as the bytes do (measured: 343 us for 86), so the device's own exp
+ * and division serve (2 ulp each), which BF16 outputs hide but for values at a rounding boundary. */
 #include "kernels/cuda/cuda_common.cuh"
-#include "kernels/exactmath_f32.h"
 
 static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
-__device__ static float gelu(float x) {
-    float u = SQRT_2_OVER_PI * (x + CUBIC * (x * (x * x)));
-    return (0.5f * x) * (1.0f + exact_tanhf(u));
+/* (1 + tanh u) / 2. Where e^-2u overflows, 0. */
+__device__ static float share(float x, float square) {
+    float u = SQRT_2_OVER_PI * (x + CUBIC * (x * square));
+    return __fdividef(1.0f, 1.0f + __expf(-2.0f * u));
 }
 
+__device__ static float gelu(float x) { return x * share(x, x * x); }
+
 __device__ static float gelu_slope(float x) {
-    float square = x * x;
-    float t = exact_tanhf(SQRT_2_OVER_PI * (x + CUBIC * (x * square)));
+    float square = x * x, s = share(x, square);
     float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
-    /* 1 - t^2 vanishes long before x^2 overflows: keep 0 * infinity out. */
-    float bend = (1.0f - t) * (1.0f + t);
-    float tail = bend == 0.0f ? 0.0f : ((0.5f * x) * bend) * slope;
-    return 0.5f * (1.0f + t) + tail;
+    /* s (1 - s) vanishes long before x^2 overflows: keep 0 * infinity out. */
+    float bend = s * (1.0f - s);
+    float tail = bend == 0.0f ? 0.0f : ((2.0f * x) * bend) * slope;
+    return s + tail;
 }
 
 /* out = gelu(x), or dh * gelu'(x) where dh is given. */

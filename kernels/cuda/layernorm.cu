@@ -3,12 +3,8 @@
  *   dx = rstd * ((g - sum(g)/C) - xh * (sum(g*xh) / C)) + residual,
  *   d_gain += sum over rows of dy * xh,   d_bias += sum over rows of dy.
  *
- * A block a row, as rmsnorm.cu; bound by memory. */
-#include "kernels/cuda/columns.cuh"
-
-static int threads_for(int64_t cols) {
-    return (int)max_i64(WARP, min_i64(256, round_up(ceil_div(cols, 8), WARP)));
-}
+ * As rmsnorm.cu; bound by memory. */
+#include "kernels/cuda/norm.cuh"
 
 struct layernorm_row {
     bf16_bits *y;
@@ -59,6 +55,58 @@ template <int N> __global__ void layernorm_fwd_kernel(struct layernorm_row a) {
     a.rstd[row] = f32_canonical(r);
 }
 
+template <int V>
+__global__ void __launch_bounds__(NORM_WARPS *WARP)
+    layernorm_fwd_warp_kernel(struct layernorm_row a, int64_t rows) {
+    int64_t row = warp_row();
+    uint4 held[V];
+    uint32_t top = 0;
+    if (row < rows) {
+        float sum = 0.0f, squares = 0.0f;
+        load_row(held, a.x + row * a.ld, a.cols);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            float v[8];
+            bf16x8_decode(v, held[i]);
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum += v[j];
+        }
+        float mean = warp_sum(sum) / (float)a.cols;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
+            if (c >= a.cols) continue;
+            float v[8];
+            bf16x8_decode(v, held[i]);
+#pragma unroll
+            for (int j = 0; j < 8; j++) squares += (v[j] - mean) * (v[j] - mean);
+        }
+        float r = 1.0f / sqrtf(warp_sum(squares) / (float)a.cols + a.eps);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
+            if (c >= a.cols) continue;
+            float v[8], g[8];
+            bf16x8_decode(v, held[i]);
+            load_bf16(g, a.gain + c);
+#pragma unroll
+            for (int j = 0; j < 8; j++) v[j] = ((v[j] - mean) * r) * g[j];
+            if (a.bias) {
+                load_bf16(g, a.bias + c);
+#pragma unroll
+                for (int j = 0; j < 8; j++) v[j] += g[j];
+            }
+            store_bf16(a.y + row * a.cols + c, v);
+            if (a.amax) top = amax_of(top, v);
+        }
+        if (threadIdx.x % WARP == 0) {
+            a.mean[row] = f32_canonical(mean);
+            a.rstd[row] = f32_canonical(r);
+        }
+    }
+    warp_amax_into(a.amax, top);
+}
+
 enum status cuda_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
                                const struct tensor *mean, const struct tensor *rstd,
                                const struct tensor *x, const struct tensor *gain,
@@ -78,8 +126,14 @@ enum status cuda_layernorm_fwd(struct backend *b, int lane, const struct sink *y
                                (const bf16_bits *)x->data, (const bf16_bits *)gain->data,
                                bias ? (const bf16_bits *)bias->data : NULL, cols, x->stride[0], eps,
                                sink_amax(y) };
-    auto kernel = vectors ? layernorm_fwd_kernel<8> : layernorm_fwd_kernel<1>;
-    kernel<<<(unsigned)rows, threads_for(cols), 0, cuda_lane(b, lane)>>>(a);
+    cudaStream_t stream = cuda_lane(b, lane);
+    if (vectors && fits_warp(cols)) {
+        WITH_VECTORS(cols, V, (layernorm_fwd_warp_kernel<V>
+                               <<<warp_blocks(rows), NORM_WARPS * WARP, 0, stream>>>(a, rows)));
+    } else {
+        auto kernel = vectors ? layernorm_fwd_kernel<8> : layernorm_fwd_kernel<1>;
+        kernel<<<(unsigned)rows, norm_threads(cols), 0, stream>>>(a);
+    }
     TRY(cuda_launched("layernorm_fwd", e));
     return cuda_sink_emit(b, lane, y, true, e);
 }
@@ -126,6 +180,54 @@ template <int N> __global__ void layernorm_bwd_kernel(struct layernorm_grad a) {
         }
         store_bf16(a.dx + row * a.cols + c, d);
         if (a.amax) top = amax_of(top, d);
+    }
+    warp_amax_into(a.amax, top);
+}
+
+template <int V>
+__global__ void __launch_bounds__(NORM_WARPS *WARP)
+    layernorm_bwd_warp_kernel(struct layernorm_grad a, int64_t rows) {
+    int64_t row = warp_row();
+    uint4 held_dy[V], held_x[V];
+    uint32_t top = 0;
+    if (row < rows) {
+        float mean = a.mean[row], r = a.rstd[row], g_sum = 0.0f, gx_sum = 0.0f;
+        load_row(held_dy, a.dy + row * a.ld_dy, a.cols);
+        load_row(held_x, a.x + row * a.ld_x, a.cols);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
+            if (c >= a.cols) continue;
+            float d[8], v[8], g[8];
+            bf16x8_decode(d, held_dy[i]);
+            bf16x8_decode(v, held_x[i]);
+            load_bf16(g, a.gain + c);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                g_sum += d[j] * g[j];
+                gx_sum += (d[j] * g[j]) * ((v[j] - mean) * r);
+            }
+        }
+        float g_mean = warp_sum(g_sum) / (float)a.cols, gx_mean = warp_sum(gx_sum) / (float)a.cols;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
+            if (c >= a.cols) continue;
+            float d[8], v[8], g[8];
+            bf16x8_decode(d, held_dy[i]);
+            bf16x8_decode(v, held_x[i]);
+            load_bf16(g, a.gain + c);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                d[j] = r * ((d[j] * g[j] - g_mean) - ((v[j] - mean) * r) * gx_mean);
+            if (a.residual) {
+                load_bf16(v, a.residual + row * a.ld_residual + c);
+#pragma unroll
+                for (int j = 0; j < 8; j++) d[j] += v[j];
+            }
+            store_bf16(a.dx + row * a.cols + c, d);
+            if (a.amax) top = amax_of(top, d);
+        }
     }
     warp_amax_into(a.amax, top);
 }
@@ -195,8 +297,14 @@ enum status cuda_layernorm_bwd(struct backend *b, int lane, const struct sink *d
         residual ? (const bf16_bits *)residual->data : NULL, term.mean, term.rstd, cols, term.ld_dy,
         term.ld_x, residual ? residual->stride[0] : 0, sink_amax(dx)
     };
-    auto kernel = vectors ? layernorm_bwd_kernel<8> : layernorm_bwd_kernel<1>;
-    kernel<<<(unsigned)rows, threads_for(cols), 0, cuda_lane(b, lane)>>>(a);
+    cudaStream_t stream = cuda_lane(b, lane);
+    if (vectors && fits_warp(cols)) {
+        WITH_VECTORS(cols, V, (layernorm_bwd_warp_kernel<V>
+                               <<<warp_blocks(rows), NORM_WARPS * WARP, 0, stream>>>(a, rows)));
+    } else {
+        auto kernel = vectors ? layernorm_bwd_kernel<8> : layernorm_bwd_kernel<1>;
+        kernel<<<(unsigned)rows, norm_threads(cols), 0, stream>>>(a);
+    }
     TRY(cuda_launched("layernorm_bwd", e));
     return cuda_sink_emit(b, lane, dx, true, e);
 }

@@ -2,13 +2,9 @@
  * Backward, with xh = x * rstd and g = dy * gain:
  *   dx = rstd * (g - xh * (sum(g*xh) / C)) + residual,   d_gain += sum over rows of dy * xh.
  *
- * A block a row; the second pass over a row finds it in cache. Bound by memory: forward 4 bytes an
+ * Bound by memory: forward 4 bytes an
  * element, backward 8 and 4 more for d_gain. */
-#include "kernels/cuda/columns.cuh"
-
-static int threads_for(int64_t cols) {
-    return (int)max_i64(WARP, min_i64(256, round_up(ceil_div(cols, 8), WARP)));
-}
+#include "kernels/cuda/norm.cuh"
 
 template <int N>
 __global__ void rmsnorm_fwd_kernel(bf16_bits *y, float *rstd, const bf16_bits *x, int64_t ld,
@@ -38,6 +34,42 @@ __global__ void rmsnorm_fwd_kernel(bf16_bits *y, float *rstd, const bf16_bits *x
     if (threadIdx.x == 0) rstd[row] = f32_canonical(r);
 }
 
+template <int V>
+__global__ void __launch_bounds__(NORM_WARPS *WARP)
+    rmsnorm_fwd_warp_kernel(bf16_bits *y, float *rstd, const bf16_bits *x, int64_t ld,
+                            const bf16_bits *gain, int64_t rows, int64_t cols, float eps,
+                            uint32_t *amax) {
+    int64_t row = warp_row();
+    uint4 held[V];
+    float sum = 0.0f;
+    uint32_t top = 0;
+    if (row < rows) {
+        load_row(held, x + row * ld, cols);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            float v[8];
+            bf16x8_decode(v, held[i]);
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum += v[j] * v[j];
+        }
+        float r = 1.0f / sqrtf(warp_sum(sum) / (float)cols + eps);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
+            if (c >= cols) continue;
+            float v[8], g[8];
+            bf16x8_decode(v, held[i]);
+            load_bf16(g, gain + c);
+#pragma unroll
+            for (int j = 0; j < 8; j++) v[j] = (v[j] * r) * g[j];
+            store_bf16(y + row * cols + c, v);
+            if (amax) top = amax_of(top, v);
+        }
+        if (threadIdx.x % WARP == 0) rstd[row] = f32_canonical(r);
+    }
+    warp_amax_into(amax, top);
+}
+
 enum status cuda_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
                              const struct tensor *rstd, const struct tensor *x,
                              const struct tensor *gain, float eps, struct err *e) {
@@ -49,10 +81,19 @@ enum status cuda_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
     if (rows == 0) return OK;
     bool vectors = tensor_is_vectors(x) && rows_are_vectors(gain->data, cols, cols) &&
                    rows_are_vectors(y->value->data, cols, cols);
-    auto kernel = vectors ? rmsnorm_fwd_kernel<8> : rmsnorm_fwd_kernel<1>;
-    kernel<<<(unsigned)rows, threads_for(cols), 0, cuda_lane(b, lane)>>>(
-        sink_value_of(y), (float *)rstd->data, (const bf16_bits *)x->data, x->stride[0],
-        (const bf16_bits *)gain->data, cols, eps, sink_amax(y));
+    cudaStream_t stream = cuda_lane(b, lane);
+    const bf16_bits *from = (const bf16_bits *)x->data, *scale = (const bf16_bits *)gain->data;
+    if (vectors && fits_warp(cols)) {
+        WITH_VECTORS(cols, V, (rmsnorm_fwd_warp_kernel<V>
+                               <<<warp_blocks(rows), NORM_WARPS * WARP, 0, stream>>>(
+                                   sink_value_of(y), (float *)rstd->data, from, x->stride[0], scale,
+                                   rows, cols, eps, sink_amax(y))));
+    } else {
+        auto kernel = vectors ? rmsnorm_fwd_kernel<8> : rmsnorm_fwd_kernel<1>;
+        kernel<<<(unsigned)rows, norm_threads(cols), 0, stream>>>(
+            sink_value_of(y), (float *)rstd->data, from, x->stride[0], scale, cols, eps,
+            sink_amax(y));
+    }
     TRY(cuda_launched("rmsnorm_fwd", e));
     return cuda_sink_emit(b, lane, y, true, e);
 }
@@ -98,6 +139,50 @@ template <int N> __global__ void rmsnorm_bwd_kernel(struct rmsnorm_grad a) {
     warp_amax_into(a.amax, top);
 }
 
+template <int V>
+__global__ void __launch_bounds__(NORM_WARPS *WARP)
+    rmsnorm_bwd_warp_kernel(struct rmsnorm_grad a, int64_t rows) {
+    int64_t row = warp_row();
+    uint4 held_dy[V], held_x[V];
+    uint32_t top = 0;
+    if (row < rows) {
+        float r = a.rstd[row], sum = 0.0f;
+        load_row(held_dy, a.dy + row * a.ld_dy, a.cols);
+        load_row(held_x, a.x + row * a.ld_x, a.cols);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
+            if (c >= a.cols) continue;
+            float d[8], v[8], g[8];
+            bf16x8_decode(d, held_dy[i]);
+            bf16x8_decode(v, held_x[i]);
+            load_bf16(g, a.gain + c);
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum += (d[j] * g[j]) * (v[j] * r);
+        }
+        float mean = warp_sum(sum) / (float)a.cols;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
+            if (c >= a.cols) continue;
+            float d[8], v[8], g[8];
+            bf16x8_decode(d, held_dy[i]);
+            bf16x8_decode(v, held_x[i]);
+            load_bf16(g, a.gain + c);
+#pragma unroll
+            for (int j = 0; j < 8; j++) d[j] = r * (d[j] * g[j] - (v[j] * r) * mean);
+            if (a.residual) {
+                load_bf16(v, a.residual + row * a.ld_residual + c);
+#pragma unroll
+                for (int j = 0; j < 8; j++) d[j] += v[j];
+            }
+            store_bf16(a.dx + row * a.cols + c, d);
+            if (a.amax) top = amax_of(top, d);
+        }
+    }
+    warp_amax_into(a.amax, top);
+}
+
 /* dy * xh */
 struct rmsnorm_gain_term {
     const bf16_bits *dy, *x;
@@ -139,8 +224,14 @@ enum status cuda_rmsnorm_bwd(struct backend *b, int lane, const struct sink *dx,
         residual ? (const bf16_bits *)residual->data : NULL, term.rstd, cols, term.ld_dy, term.ld_x,
         residual ? residual->stride[0] : 0, sink_amax(dx)
     };
-    auto kernel = vectors ? rmsnorm_bwd_kernel<8> : rmsnorm_bwd_kernel<1>;
-    kernel<<<(unsigned)rows, threads_for(cols), 0, cuda_lane(b, lane)>>>(a);
+    cudaStream_t stream = cuda_lane(b, lane);
+    if (vectors && fits_warp(cols)) {
+        WITH_VECTORS(cols, V, (rmsnorm_bwd_warp_kernel<V>
+                               <<<warp_blocks(rows), NORM_WARPS * WARP, 0, stream>>>(a, rows)));
+    } else {
+        auto kernel = vectors ? rmsnorm_bwd_kernel<8> : rmsnorm_bwd_kernel<1>;
+        kernel<<<(unsigned)rows, norm_threads(cols), 0, stream>>>(a);
+    }
     TRY(cuda_launched("rmsnorm_bwd", e));
     return cuda_sink_emit(b, lane, dx, true, e);
 }

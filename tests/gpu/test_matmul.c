@@ -66,11 +66,11 @@ static const struct matmul_case CASES[] = {
     { 256, 384, 640, E, E, H, SCALE_128X128, SCALE_1X128, false, false, 0, -1, false, false, 1e-5 },
     { 256, 384, 720, E, E, F, SCALE_1X128, SCALE_1X128, false, false, 1, -1, false, false, 1e-5 },
     { 256, 384, 512, G, E, F, SCALE_1X128, SCALE_1X128, false, false, 1, -1, false, false, 1e-5 },
-    { 50, 70, 300, E, E, H, SCALE_1X128, SCALE_128X128, false, false, 0, -1, false, false, 1e-5 },
+    { 50, 70, 300, E, E, H, SCALE_1X128, SCALE_128X128, false, false, 0, -1, false, false, 3e-5 },
     /* MXFP8: emulated on Hopper */
     { 256, 384, 512, E, E, H, SCALE_1X32, SCALE_1X32, false, false, 0, -1, false, false, 1e-5 },
     { 256, 384, 512, E, E, F, SCALE_1X32, SCALE_32X32, false, false, 1, -1, false, false, 1e-8 },
-    { 50, 70, 90, G, E, H, SCALE_1X32, SCALE_1X32, false, false, 0, H, true, false, 1e-5 },
+    { 50, 70, 90, G, E, H, SCALE_1X32, SCALE_1X32, false, false, 0, H, true, false, 3e-5 },
 };
 
 static struct twin operand(enum dtype t, int64_t rows, int64_t k, enum scale_kind kind,
