@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
         }
     }
     int64_t row = key0 + warp_row;
-    bf16_bits *to = f.d_qkv + (sequence * length + row) * f.a.width + (int64_t)(f.a.heads + group) * D;
+    bf16_bits *to = f.d_qkv + (sequence * length + row) * f.a.width +
+                    (int64_t)(f.a.heads + group) * D;
     store_tile<D>(to, f.a.width, dk[0], f.a.scale, length - row);
     store_tile<D>(to + (int64_t)f.a.kv_heads * D, f.a.width, dv[0], 1.0f, length - row);
 }
@@ -133,7 +134,8 @@ template <int D>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct backward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
     constexpr int STRIDE = padded_tile<D>::STRIDE;
-    bf16_bits *q = shared, *d_o = q + ROWS * STRIDE, *k = d_o + ROWS * STRIDE, *v = k + ROWS * STRIDE;
+    bf16_bits *q = shared, *d_o = q + ROWS * STRIDE, *k = d_o + ROWS * STRIDE;
+    bf16_bits *v = k + ROWS * STRIDE;
     int64_t tile = gridDim.x - 1 - blockIdx.x, row0 = tile * ROWS; /* the longest first */
     int64_t sequence = blockIdx.z, length = f.a.length, o_stride = (int64_t)f.a.heads * D;
     int head = blockIdx.y, lane = threadIdx.x % WARP, warp_row = threadIdx.x / WARP * 16;

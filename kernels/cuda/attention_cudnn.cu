@@ -1,6 +1,7 @@
 /* The composite attention graphs of cuDNN's C backend: causal, grouped heads, BF16, deterministic.
  * What stands in them is in NVIDIA's description of the supported patterns (cudnn-frontend,
- * scaled_dot_product_flash_attention); S x S tensors are virtual and never stored. */
+ * scaled_dot_product_flash_attention). S x S tensors are virtual, but for one: the deterministic
+ * backward keeps the score gradients in its workspace, 2 bytes for each head, query and key. */
 #include "kernels/cuda/attention_cudnn.cuh"
 
 #include <dlfcn.h>
@@ -12,7 +13,7 @@
 #include <cudnn_graph.h>
 
 enum {
-    DESCRIPTORS_MAX = 512, /* of one plan, all attempts together */
+    DESCRIPTORS_MAX = 160, /* of one plan */
     NODES_MAX = 40,
     PLANS_MAX = 32,
     CONFIGS_MAX = 16,
@@ -63,9 +64,6 @@ struct builder {
     node op[NODES_MAX];
     int ops;
     int64_t next_id; /* of virtual tensors */
-    /* Types of intermediate results, which the pattern matcher of one version insists on and that of
-     * another does not know: of generated indices' arithmetic, and of what enters a product. */
-    cudnnDataType_t index_compute, factor, key;
     cudnnStatus_t status;
 };
 
@@ -217,9 +215,9 @@ static node masked_scores(struct builder *w, const struct shapes *s, node q, nod
     node x = matmul(w, q, kt, hidden(w, s->scores, CUDNN_DATA_FLOAT));
     x = binary(w, CUDNN_POINTWISE_MUL, x, scale, hidden(w, s->scores, CUDNN_DATA_FLOAT));
     node row = pointwise(w, CUDNN_POINTWISE_GEN_INDEX, x, NULL, NULL,
-                         hidden(w, s->scores, CUDNN_DATA_INT32), w->index_compute, 2);
+                         hidden(w, s->scores, CUDNN_DATA_INT32), CUDNN_DATA_FLOAT, 2);
     node col = pointwise(w, CUDNN_POINTWISE_GEN_INDEX, x, NULL, NULL,
-                         hidden(w, s->scores, CUDNN_DATA_INT32), w->index_compute, 3);
+                         hidden(w, s->scores, CUDNN_DATA_INT32), CUDNN_DATA_FLOAT, 3);
     node seen = pointwise(w, CUDNN_POINTWISE_CMP_GE, row, col, NULL,
                           hidden(w, s->scores, CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN, 0);
     return pointwise(w, CUDNN_POINTWISE_BINARY_SELECT, x, scalar(w, ID_MINUS_INFINITY), seen,
@@ -243,7 +241,8 @@ static void forward_graph(struct builder *w, const struct shapes *s) {
 }
 
 /* Into a gradient of keys or values: over all query heads, then summed over those that share. */
-static void shared_head_gradient(struct builder *w, const struct plan *p, node x, node y, node out) {
+static void shared_head_gradient(struct builder *w, const struct plan *p, node x, node y,
+                                 node out) {
     if (p->heads == p->kv_heads) {
         matmul(w, x, y, out);
         return;
@@ -274,10 +273,10 @@ static void backward_graph(struct builder *w, const struct shapes *s) {
     x = matmul(w, d_o, vt, hidden(w, s->scores, f32));
     x = binary(w, CUDNN_POINTWISE_SUB, x, delta, hidden(w, s->scores, f32));
     x = binary(w, CUDNN_POINTWISE_MUL, x, p, hidden(w, s->scores, f32));
-    node ds = binary(w, CUDNN_POINTWISE_MUL, x, scale, hidden(w, s->scores, w->factor));
+    node ds = binary(w, CUDNN_POINTWISE_MUL, x, scale, hidden(w, s->scores, f32));
     node ds_turned = reshape(w, ds, hidden(w, turned, bf16));
     shared_head_gradient(w, w->plan, ds_turned, q, tensor(w, ID_DK, s->k, bf16, false));
-    node k = reshape(w, kt, hidden(w, s->k, w->key));
+    node k = reshape(w, kt, hidden(w, s->k, bf16));
     matmul(w, ds, k, tensor(w, ID_DQ, s->q, bf16, false));
 }
 
@@ -394,22 +393,11 @@ static struct plan *plan_of(struct cuda_backend *b, struct cudnn_library *lib,
     p->kv_heads = a->kv_heads;
     p->head_dim = a->head_dim;
     p->backward = backward;
-    static const struct { cudnnDataType_t index_compute, factor, key; } TYPES[] = {
-        { CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16 },
-        { CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT },
-        { CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16, CUDNN_DATA_BFLOAT16 },
-        { CUDNN_DATA_INT32, CUDNN_DATA_BFLOAT16, CUDNN_DATA_BFLOAT16 },
-    };
-    for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES && !p->usable; i++) {
-        struct builder w = {};
-        w.lib = lib;
-        w.plan = p;
-        w.next_id = ID_VIRTUAL;
-        w.index_compute = TYPES[i].index_compute;
-        w.factor = TYPES[i].factor;
-        w.key = TYPES[i].key;
-        build(&w);
-    }
+    struct builder w = {};
+    w.lib = lib;
+    w.plan = p;
+    w.next_id = ID_VIRTUAL;
+    build(&w);
     return p;
 }
 

@@ -10,7 +10,7 @@
 
 typedef uint16_t bf16_bits; /* a stored BF16 */
 
-/* ---- state ------------------------------------------------------------------------------------ */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 enum { READBACK_SLOTS = 4, READBACK_BYTES = 256, WARP = 32 };
 
@@ -75,7 +75,7 @@ static inline cudaStream_t cuda_lane(struct backend *b, int lane) { return cuda_
 NODISCARD enum status cuda_scratch(struct backend *b, int lane, enum scratch_use use, int64_t bytes,
                                    void **out, struct err *e);
 
-/* ---- errors ----------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 #define CUDA_TRY(e, call)                                                                     \
     do {                                                                                      \
@@ -93,7 +93,7 @@ static inline enum status cuda_launched(const char *what, struct err *e) {
     return FAIL(e, ERR_DEVICE, "%s: %s", what, cudaGetErrorString(status));
 }
 
-/* ---- argument checks (check.cu) --------------------------------------------------------------- */
+/* ---- argument checks (check.cu) -------------------------------------------------------------- */
 
 enum { /* sets of dtypes */
     IS_F32 = 1 << DTYPE_F32, IS_BF16 = 1 << DTYPE_BF16, IS_GRAD = IS_F32 | IS_BF16,
@@ -114,7 +114,7 @@ bool cuda_is_packed(const struct tensor *x);
 NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows,
                                       int64_t cols, struct err *e);
 
-/* ---- sinks (quantise.cu) ---------------------------------------------------------------------- */
+/* ---- sinks (quantise.cu) --------------------------------------------------------------------- */
 
 /* What a producer calls once s->value is queued. Producers maximise s->amax themselves, in the pass
  * that writes the value, and say so; otherwise this reads the value for it. */
@@ -128,7 +128,7 @@ static inline uint32_t *sink_amax(const struct sink *s) {
     return s->amax ? (uint32_t *)s->amax->data : NULL;
 }
 
-/* ---- device helpers --------------------------------------------------------------------------- */
+/* ---- device helpers -------------------------------------------------------------------------- */
 
 /* True if rows of n BF16 at this stride can be read 16 bytes at a time. */
 static inline bool rows_are_vectors(const void *data, int64_t n, int64_t stride) {
@@ -250,7 +250,7 @@ static inline unsigned grid_for(struct backend *b, int64_t items, int64_t items_
     return (unsigned)max_i64(1, min_i64(blocks, (int64_t)cuda_of(b)->sm_count * 16));
 }
 
-/* ---- collectives of one rank (comm.cu) and the operators, in the order of the table ----------- */
+/* ---- collectives of one rank (comm.cu) and the operators, in the order of the table ---------- */
 
 void cuda_fill_comm(struct comm_ops *comm);
 
@@ -326,13 +326,13 @@ enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor 
                                const struct sink *d_logits, const struct tensor *logits,
                                const struct tensor *targets, int64_t vocab,
                                const struct tensor *grad_scale, struct err *e);
-enum status cuda_sum(struct backend *b, int lane, const struct tensor *total, const struct tensor *x,
-                     float factor, float beta, struct err *e);
+enum status cuda_sum(struct backend *b, int lane, const struct tensor *total,
+                     const struct tensor *x, float factor, float beta, struct err *e);
 enum status cuda_sum_squares(struct backend *b, int lane, const struct tensor *out,
                              const struct tensor *x, struct err *e);
 enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *norm,
-                             const struct tensor *clip, const struct tensor *squares, float max_norm,
-                             struct err *e);
+                             const struct tensor *clip, const struct tensor *squares,
+                             float max_norm, struct err *e);
 enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e);
 enum status cuda_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
                                 const struct tensor *step, const struct tensor *x, int32_t base,

@@ -108,17 +108,11 @@ __global__ void convert_kernel(struct grad_view out, struct grad_view x, struct 
     }
 }
 
+template <class T>
 static void launch_move(struct backend *b, int lane, const struct tensor *out,
                         const struct tensor *x, int64_t n) {
-    struct shape s = shape_of(out, x);
-    unsigned grid = grid_for(b, n, 256);
-    cudaStream_t stream = cuda_lane(b, lane);
-    switch (dtype_bytes(x->dtype)) {
-    case 1: move_kernel<<<grid, 256, 0, stream>>>((uint8_t *)out->data, (uint8_t *)x->data, s, n); break;
-    case 2: move_kernel<<<grid, 256, 0, stream>>>((uint16_t *)out->data, (uint16_t *)x->data, s, n); break;
-    case 4: move_kernel<<<grid, 256, 0, stream>>>((uint32_t *)out->data, (uint32_t *)x->data, s, n); break;
-    default: move_kernel<<<grid, 256, 0, stream>>>((uint64_t *)out->data, (uint64_t *)x->data, s, n);
-    }
+    move_kernel<<<grid_for(b, n, 256), 256, 0, cuda_lane(b, lane)>>>(
+        (T *)out->data, (const T *)x->data, shape_of(out, x), n);
 }
 
 enum status cuda_copy(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
@@ -135,7 +129,10 @@ enum status cuda_copy(struct backend *b, int lane, const struct tensor *out, con
     if (out->dtype != x->dtype)
         convert_kernel<<<grid_for(b, n, 512), 256, 0, cuda_lane(b, lane)>>>(
             grad_of(out), grad_of(x), shape_of(out, x), n, packed);
-    else if (!packed) launch_move(b, lane, out, x, n);
+    else if (!packed && dtype_bytes(x->dtype) == 1) launch_move<uint8_t>(b, lane, out, x, n);
+    else if (!packed && dtype_bytes(x->dtype) == 2) launch_move<uint16_t>(b, lane, out, x, n);
+    else if (!packed && dtype_bytes(x->dtype) == 4) launch_move<uint32_t>(b, lane, out, x, n);
+    else if (!packed) launch_move<uint64_t>(b, lane, out, x, n);
     else
         CUDA_TRY(e, cudaMemcpyAsync(out->data, x->data, (size_t)(n * dtype_bytes(x->dtype)),
                                     cudaMemcpyDeviceToDevice, cuda_lane(b, lane)));

@@ -45,15 +45,16 @@ __global__ void fingerprint_kernel(unsigned long long *out, struct fingerprint_v
 template <int BITS>
 __global__ void fingerprint_packed_kernel(unsigned long long *out, const void *x, int64_t n) {
     constexpr int EACH = 128 / BITS;
-    int64_t step = (int64_t)gridDim.x * blockDim.x, start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     uint64_t sum = 0;
     for (int64_t i = start; i < n / EACH; i += step) {
         ulonglong2 v = ((const ulonglong2 *)x)[i];
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             uint64_t word = j * BITS < 64 ? v.x : v.y;
-            uint64_t bits = BITS == 64 ? word : word >> (j * BITS % 64) & ((1ull << (BITS % 64)) - 1);
-            sum += term(bits, i * EACH + j);
+            constexpr uint64_t mask = BITS == 64 ? ~0ull : (1ull << (BITS % 64)) - 1;
+            sum += term(word >> (j * BITS % 64) & mask, i * EACH + j);
         }
     }
     int64_t tail = n / EACH * EACH + start;

@@ -1,9 +1,10 @@
-/* GPT-2's GELU and its gradient. With u = sqrt(2/pi) (x + 0.044715 x^3) and s = 1 / (1 + e^-2u), which
- * is (1 + tanh u) / 2 without its cancellation:  h = x s,   dx = dh (s + 2 x s (1 - s) u').
+/* GPT-2's GELU and its gradient. With u = sqrt(2/pi) (x + 0.044715 x^3) and s = 1 / (1 + e^-2u),
+ * which is (1 + tanh u) / 2 without its cancellation:  h = x s,   dx = dh (s + 2 x s (1 - s) u').
  *
- * Eight elements a thread; bound by memory: 4 bytes an element forward, 6 backward. The reference's exact
- * tanh would take four times as long as the bytes do (measured: 343 us for 86), so the device's own exp
- * and division serve (2 ulp each), which BF16 outputs hide but for values at a rounding boundary. */
+ * Eight elements a thread; bound by memory: 4 bytes an element forward, 6 backward. The reference's
+ * exact tanh would take four times as long as the bytes do (measured: 343 us for 86), so the
+ * device's own exp and division serve (2 ulp each), which BF16 outputs hide but for values at a
+ * rounding boundary. */
 #include "kernels/cuda/cuda_common.cuh"
 
 static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;

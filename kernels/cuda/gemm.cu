@@ -102,8 +102,8 @@ struct descriptors {
 
 static cublasStatus_t layout_of(cublasLtMatrixLayout_t out, const struct gemm_operand *x,
                                 int64_t outer, int64_t k) {
-    uint64_t rows = (uint64_t)(x->transposed ? k : outer), cols = (uint64_t)(x->transposed ? outer : k);
-    return cublasLtMatrixLayoutInit(out, x->type, rows, cols, x->ld);
+    int64_t rows = x->transposed ? k : outer, cols = x->transposed ? outer : k;
+    return cublasLtMatrixLayoutInit(out, x->type, (uint64_t)rows, (uint64_t)cols, x->ld);
 }
 
 #define SET(name, value) cublasLtMatmulDescSetAttribute(&d->product, name, &(value), sizeof(value))
@@ -192,8 +192,9 @@ static float time_candidate(struct gemm_library *g, struct descriptors *d,
 }
 
 static void time_candidates(struct gemm_library *g, struct descriptors *d,
-                            const struct gemm_problem *p, const cublasLtMatmulHeuristicResult_t *list,
-                            int count, void *workspace, struct gemm_choice *choice) {
+                            const struct gemm_problem *p,
+                            const cublasLtMatmulHeuristicResult_t *list, int count,
+                            void *workspace, struct gemm_choice *choice) {
     float best[CANDIDATES];
     for (int i = 0; i < count; i++) best[i] = FLT_MAX;
     for (int round = -1; round < ROUNDS; round++) /* the first warms up */

@@ -59,7 +59,8 @@ __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared
     }
     float whole = block_max(max, shared);
     /* A thread that saw nothing has sum 0 and maximum -infinity. */
-    *sum_out = block_sum(max == -INFINITY && sum == 0.0f ? 0.0f : sum * __expf(max - whole), shared);
+    bool none = max == -INFINITY && sum == 0.0f;
+    *sum_out = block_sum(none ? 0.0f : sum * __expf(max - whole), shared);
     *max_out = whole;
 }
 

@@ -4,9 +4,9 @@
  * copy.
  *   native     FP8 operands as they are; row and block scales are first copied into the library's
  *              layout (4 bytes for 128 codes).
- *   emulated   where the device or the library lacks the mode or the shape. Tensor and row scales: codes
- *              widened to BF16, which is exact, and the factors applied to the f32 product. Block
- *              scales: codes times factors, exact for powers of two, else rounded to BF16.
+ *   emulated   where the device or the library lacks the mode or the shape. Tensor and row scales:
+ *              codes widened to BF16, which is exact, and the factors applied to the f32 product.
+ *              Block scales: codes times factors, exact for powers of two, else rounded to BF16.
  * An epilogue that the library refuses is done by a kernel of ours from the f32 product. */
 #include "kernels/cuda/gemm.cuh"
 
@@ -28,7 +28,7 @@ static enum status check_operand(const struct tensor *x, const char *what, struc
             return FAIL(e, ERR_ARG, "matmul: %s is %s", what, dtype_name(x->dtype));
         if (x->scale.kind != SCALE_NONE)
             return FAIL(e, ERR_ARG, "matmul: %s is bf16 and has a scale", what);
-        bool strided = (x->stride[1] != 1 && x->dim[1] != 1) && (x->stride[0] != 1 && x->dim[0] != 1);
+        bool strided = x->stride[1] != 1 && x->dim[1] != 1 && x->stride[0] != 1 && x->dim[0] != 1;
         return strided ? FAIL(e, ERR_ARG, "matmul: neither stride of %s is 1", what) : OK;
     }
     if (x->stride[1] != 1 || x->stride[0] % FP8_ROW_ALIGN || (uintptr_t)x->data % 16)
@@ -198,7 +198,8 @@ struct scale_copies { struct scale_copy side[2]; };
 __global__ void scale_layout_kernel(struct scale_copies copies) {
     const struct scale_copy c = copies.side[blockIdx.y];
     if (!c.to) return;
-    int64_t step = (int64_t)gridDim.x * blockDim.x, start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     if (c.kind == SCALE_TENSOR) {
         for (int64_t i = start; i < c.outer; i += step) c.to[i] = *c.from;
     } else if (c.kind == SCALE_1X128) {

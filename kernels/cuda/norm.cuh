@@ -1,5 +1,5 @@
-/* What the two norms share. A row of up to 4096 columns is one warp's, held in its registers, so that
- * it is read once; longer or unaligned rows are a block's, read twice. */
+/* What the two norms share. A row of up to 4096 columns is one warp's, held in its registers, so
+ * that it is read once; longer or unaligned rows are a block's, read twice. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_CUH
 

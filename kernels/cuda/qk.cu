@@ -52,8 +52,8 @@ __device__ static float group_sum(float x, int group) {
 }
 
 /* (x1, x2) -> (x1 c - x2 s, x2 c + x1 s); the inverse with s negated. */
-__device__ static void rotate(const struct qk &a, const struct share &s, float sign, float (&low)[8],
-                              float (&high)[8]) {
+__device__ static void rotate(const struct qk &a, const struct share &s, float sign,
+                              float (&low)[8], float (&high)[8]) {
     const float *rope = a.rope + s.row % a.length * a.head_dim + s.offset;
 #pragma unroll
     for (int i = 0; i < 8; i++) {

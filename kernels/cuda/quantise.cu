@@ -64,7 +64,8 @@ __device__ static uint4 load_eight(const struct tile_args &a, int64_t row, int64
     if (row < a.rows && col < a.cols) {
         const bf16_bits *x = a.x + row * a.ld + col;
         if (a.vectors) return *(const uint4 *)x;
-        for (int i = 0; i < 8 && col + i < a.cols; i++) word[i / 2] |= (uint32_t)x[i] << (i % 2 * 16);
+        for (int i = 0; i < 8 && col + i < a.cols; i++)
+            word[i / 2] |= (uint32_t)x[i] << (i % 2 * 16);
     }
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
@@ -317,7 +318,8 @@ __global__ void __launch_bounds__(TILE_THREADS) line_amax_kernel(struct tile_arg
 
 /* |x| bits over n packed values into one slot. */
 __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
-    int64_t step = (int64_t)gridDim.x * blockDim.x, start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     const uint32_t magnitude = 0x7FFF7FFFu;
     uint32_t top = 0;
     for (int64_t i = start; i < n / 8; i += step) {
@@ -355,8 +357,8 @@ static enum status launch_amax(struct backend *b, int lane, uint32_t *amax, cons
 }
 
 /* SCALE_ROW: zeroed maxima for each side that has it, then one pass that fills them. */
-static enum status launch_line_amax(struct backend *b, int lane, struct tile_args *a, unsigned tiles,
-                                    struct err *e) {
+static enum status launch_line_amax(struct backend *b, int lane, struct tile_args *a,
+                                    unsigned tiles, struct err *e) {
     bool row = a->row.codes && a->row.kind == SCALE_ROW;
     bool col = a->col.codes && a->col.kind == SCALE_ROW;
     if (!row && !col) return OK;
@@ -443,9 +445,9 @@ __device__ static float factor_at(const struct factor_view &f, int64_t row, int6
 }
 
 /* Eight codes a thread; rows of codes are padded to 16, those of out need not be. */
-__global__ void dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors, const uint8_t *codes,
-                                  int64_t ld, int64_t rows, int64_t cols, struct factor_view f,
-                                  bool e5m2) {
+__global__ void dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors,
+                                  const uint8_t *codes, int64_t ld, int64_t rows, int64_t cols,
+                                  struct factor_view f, bool e5m2) {
     int64_t across = (cols + 7) / 8, step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * across; i += step) {
         int64_t row = i / across, col = i % across * 8;

@@ -1,8 +1,9 @@
 /* h = silu(gate) * up and its gradient.
  *
- * Eight elements a thread. Bound by memory: forward 6 bytes an element of h, backward 10. The reference's
- * exact exp and division would take as long as the bytes do (measured: 231 us for 128), so the device's
- * own serve (2 ulp each), which BF16 outputs hide but for values at a rounding boundary. */
+ * Eight elements a thread. Bound by memory: forward 6 bytes an element of h, backward 10. The
+ * reference's exact exp and division would take longer than the bytes do (measured: 231 us, 128),
+ * so the device's own serve (2 ulp each), which BF16 outputs hide but for values at a rounding
+ * boundary. */
 #include "kernels/cuda/cuda_common.cuh"
 
 /* 1 / (1 + e^-x). Where e^-x overflows, 0. */

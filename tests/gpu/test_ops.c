@@ -32,7 +32,8 @@ static struct twin filled(enum dtype t, int64_t rows, int64_t cols, uint64_t see
 static void test_rmsnorm(void **state) {
     for (int i = 0; i < 2 * NORMS; i++) {
         int64_t r = NORM[i / 2].rows, c = NORM[i / 2].cols;
-        struct twin x = filled(H, r, c, 1, 1), gain = filled(H, c, 1, 2, 1), dy = filled(H, r, c, 3, 1);
+        struct twin x = filled(H, r, c, 1, 1), dy = filled(H, r, c, 3, 1);
+        struct twin gain = filled(H, c, 1, 2, 1);
         struct twin residual = filled(H, r, c, 4, 1), d_gain = filled(i % 2 ? F : H, c, 1, 5, 1);
         struct twin rstd = pair_tensor(p, F, r, 1, 1, 1);
         struct twin_sink y, dx;
@@ -41,8 +42,8 @@ static void test_rmsnorm(void **state) {
         ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, S(y), S(rstd), S(x), S(gain), 1e-5f, e));
         pair_near(p, "rmsnorm_fwd y", &y.value, BF16_NEAR);
         pair_near(p, "rmsnorm_fwd rstd", &rstd, F32_NEAR);
-        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(dx), S(d_gain), S(dy), S(x), S(gain), S(rstd),
-                                    i % 2 ? S(residual) : NULL, e));
+        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(dx), S(d_gain), S(dy), S(x), S(gain),
+                                    S(rstd), i % 2 ? S(residual) : NULL, e));
         pair_near(p, "rmsnorm_bwd dx", &dx.value, BF16_NEAR);
         pair_near(p, "rmsnorm_bwd d_gain", &d_gain, i % 2 ? 1e-9 : BF16_NEAR);
         pair_clear(p);
@@ -53,7 +54,8 @@ static void test_layernorm(void **state) {
     for (int i = 0; i < 2 * NORMS; i++) {
         int64_t r = NORM[i / 2].rows, c = NORM[i / 2].cols;
         bool with = i % 2; /* bias and residual */
-        struct twin x = filled(H, r, c, 1, 1), gain = filled(H, c, 1, 2, 1), dy = filled(H, r, c, 3, 1);
+        struct twin x = filled(H, r, c, 1, 1), dy = filled(H, r, c, 3, 1);
+        struct twin gain = filled(H, c, 1, 2, 1);
         struct twin residual = filled(H, r, c, 4, 1), d_gain = filled(with ? F : H, c, 1, 5, 1);
         struct twin bias = filled(H, c, 1, 6, 1), d_bias = filled(with ? F : H, c, 1, 7, 1);
         struct twin mean = pair_tensor(p, F, r, 1, 1, 1), rstd = pair_tensor(p, F, r, 1, 1, 1);
@@ -75,9 +77,13 @@ static void test_layernorm(void **state) {
     }
 }
 
-/* Activations into every source of scales: the value is near, since exp is the device's own; amax, codes
- * and counts are to the bit what the reference makes of the value that the GPU stored. */
-static const struct { enum scale_kind kind; enum scale_source source; struct quant_rule rule; } INTO[] = {
+/* Activations into every source of scales: the value is near, since exp is the device's own; amax,
+ * codes and counts are to the bit what the reference makes of the value that the GPU stored. */
+static const struct {
+    enum scale_kind kind;
+    enum scale_source source;
+    struct quant_rule rule;
+} INTO[] = {
     { SCALE_NONE, SCALE_SOURCE_NONE, { QUANT_TE, 0, false } },
     { SCALE_TENSOR, SCALE_SOURCE_KNOWN, { QUANT_TE, 0, false } },
     { SCALE_TENSOR, SCALE_SOURCE_AMAX, { QUANT_TE, 0, false } },
@@ -86,7 +92,9 @@ static const struct { enum scale_kind kind; enum scale_source source; struct qua
     { SCALE_1X32, SCALE_SOURCE_BLOCK, { QUANT_MX, 0, false } },
 };
 enum { INTOS = sizeof INTO / sizeof *INTO };
-static const struct { int64_t rows, cols; } ACT[] = { { 1, 13 }, { 33, 77 }, { 130, 256 }, { 200, 1000 } };
+static const struct { int64_t rows, cols; } ACT[] = {
+    { 1, 13 }, { 33, 77 }, { 130, 256 }, { 200, 1000 },
+};
 enum { ACTS = sizeof ACT / sizeof *ACT };
 
 static void finish(struct twin_sink *out, const char *what) {
@@ -146,8 +154,8 @@ static void test_qk(void **state) {
         pair_sink(p, &dx, rows, all * d, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
         bool norm = QK[i].norm;
         ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, S(out), S(rstd), S(in), norm ? S(gain_q) : NULL,
-                               norm ? S(gain_k) : NULL, QK[i].rope ? S(rope) : NULL, QK[i].h, QK[i].g,
-                               1e-6f, e));
+                               norm ? S(gain_k) : NULL, QK[i].rope ? S(rope) : NULL, QK[i].h,
+                               QK[i].g, 1e-6f, e));
         ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(dx), S(d_q), S(d_k), S(d_out), S(in),
                                norm ? S(gain_q) : NULL, norm ? S(gain_k) : NULL, S(rstd),
                                QK[i].rope ? S(rope) : NULL, QK[i].h, QK[i].g, e));
@@ -174,7 +182,8 @@ static void test_embedding(void **state) {
         int64_t rows = batch * length, vocab = EMBED[i / 2].vocab;
         int32_t token[2048];
         for (int64_t r = 0; r < rows; r++)
-            token[r] = (int32_t)rng_below(rng_bits(9, (uint64_t)r), (uint32_t)(r % 3 ? vocab : 1 + vocab / 9));
+            token[r] = (int32_t)rng_below(rng_bits(9, (uint64_t)r),
+                                          (uint32_t)(r % 3 ? vocab : 1 + vocab / 9));
         struct twin tokens = pair_tensor(p, DTYPE_I32, rows, 1, 1, 1);
         pair_set(p, &tokens, token, rows * 4);
         struct twin table = filled(H, vocab, cols, 1, 1), position = filled(H, length, cols, 2, 1);
@@ -274,7 +283,12 @@ static struct twin state_tensor(enum dtype t, int64_t n) {
 /* Three steps, since the first has empty state; a bad step writes nothing. To the bit: the draws
  * and the expressions are the same. */
 static void test_adamw(void **state) {
-    static const struct { enum dtype state, grad; bool master; enum scale_kind kind; enum scale_source source; } ADAM[] = {
+    static const struct {
+        enum dtype state, grad;
+        bool master;
+        enum scale_kind kind;
+        enum scale_source source;
+    } ADAM[] = {
         { F, F, true, SCALE_NONE, SCALE_SOURCE_NONE },
         { H, H, false, SCALE_NONE, SCALE_SOURCE_NONE },
         { DTYPE_E4M3, F, false, SCALE_TENSOR, SCALE_SOURCE_AMAX },
@@ -317,7 +331,8 @@ int main(void) {
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_qk),
         cmocka_unit_test(test_embedding), cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag), cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag),
+        cmocka_unit_test(test_adamw),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -119,7 +119,8 @@ static void test_delayed(void **state) {
         struct twin history = pair_tensor(p, DTYPE_F32, DEPTH[c / 2], SLOTS, 1, 1);
         struct twin multiplier = pair_tensor(p, DTYPE_F32, SLOTS, 1, 1, 1);
         struct twin factor = pair_tensor(p, DTYPE_F32, SLOTS, 4, 1, 1), factors = factor;
-        for (int s = 0; s < SIDES; s++) factor.side[s].dim[1] = 1; /* 16 bytes apart, for the GEMM */
+        /* 16 bytes apart, as the GEMM wants them */
+        for (int s = 0; s < SIDES; s++) factor.side[s].dim[1] = 1;
         struct twin amax = pair_tensor(p, DTYPE_U32, SLOTS, 1, 1, 1);
         float code_max[SLOTS], one[SLOTS];
         for (int i = 0; i < SLOTS; i++) code_max[i] = i % 3 ? 448.0f : 57344.0f, one[i] = 1.0f;
