@@ -123,11 +123,12 @@ $(BUILD)/plugin/%.o: %.c
 	@echo "  CC    $< (for the plugin)"
 	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
-# cudart is linked in, its symbols kept inside; cuBLASLt is looked for where CUDA was, then as usual.
+# cudart is linked in, its symbols kept inside; cuBLASLt is looked for in lib/ of a relocatable folder,
+# where CUDA was, then as usual.
 $(PLUGIN): $(CUDA_OBJ)
 	@echo "  LINK  $@"
 	$(Q)$(NVCC) -shared -cudart static -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt \
-	    -Xlinker --exclude-libs,ALL,-rpath,'$$ORIGIN/../lib:$(CUDA_HOME)/lib64'
+	    -Xlinker --exclude-libs,ALL,-rpath,'$$ORIGIN/..:$(CUDA_HOME)/lib64'
 
 ifneq ($(NVCC),)
 all: $(PLUGIN)
@@ -247,6 +248,10 @@ demo: ## set up, build, train the quick start in four recipes on real text, and 
 .PHONY: dist
 dist: $(BUILD)/fp8lab-relocatable ## lay out dist/fp8lab, which runs elsewhere, libraries included
 	@containers/dist.sh $< dist/fp8lab
+ifneq ($(NVCC),)
+	@install -D $(PLUGIN) dist/fp8lab/lib/fp8lab/$(notdir $(PLUGIN))
+dist: $(PLUGIN)
+endif
 
 .PHONY: info
 info: ## show what was found, and what is skipped because it was not

@@ -23,7 +23,9 @@ for package in "$@"; do
 done
 echo "Backends"
 row "✓" "cpu" "the reference, always built"
-row "✗" "cuda" "not part of this version: runs use the CPU"
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+found "cuda" "${nvcc:+$("$nvcc" --version | grep -o 'release [0-9.]*' | sed 's/^/nvcc, /')}" \
+    "the plugin is not built, since there is no nvcc: runs use the CPU"
 echo "Text of the quick start"
 found "bible" "$(command -v bible)" "bible-kjv is not installed: the licence texts take its place"
 echo "Tests"
