@@ -1,6 +1,7 @@
 #!/bin/sh
 # Bundles of a done, a failed and a killed run, shown to tools that are not ours: tar, zstd, the
-# packages bagit and roc-validator. One real run beside the made-up ones of test_bundle.
+# packages bagit and roc-validator. Beside the made-up ones of test_bundle a real run, and a real one
+# whose runner was killed.
 set -eu
 : "${BUILD:=$PWD/build/release}" "${VENV:=$PWD/build/venv}" "${TEST_TMP:=$(mktemp -d)}"
 : "${FP8LAB:=$BUILD/fp8lab}"
@@ -29,15 +30,34 @@ return experiment {
 }
 LUA
 (cd "$TEST_TMP" && "$FP8LAB" run -q real.lua)
-ls "$TEST_TMP"/runs/*-real-*.tar.zst >>"$TEST_TMP/list"
-[ "$(wc -l <"$TEST_TMP/list")" -eq 4 ]
+# And one whose runner is killed for good in the middle; the next command closes it.
+cd "$TEST_TMP"
+"$FP8LAB" run -q real.lua --set name=shot --set train.steps=1000000 &
+runner=$!
+tries=0
+until cat runs/*-shot-*/data/metrics/train.jsonl 2>/dev/null | grep -q '"step":4,'; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || { echo "the run to be killed never trained"; exit 1; }
+    sleep 0.1
+done
+kill -9 $runner
+wait $runner 2>/dev/null || true
+tries=0
+until "$FP8LAB" list runs | grep -q 'shot.*killed'; do # the worker leaves when its pipe closes
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { echo "the killed run was never closed"; exit 1; }
+    sleep 0.1
+done
+cd - >/dev/null
+ls "$TEST_TMP"/runs/*-real-*.tar.zst "$TEST_TMP"/runs/*-shot-*.tar.zst >>"$TEST_TMP/list"
+[ "$(wc -l <"$TEST_TMP/list")" -eq 5 ]
 
 while read -r bundle; do
     zstd -qdc "$bundle" | tar -C "$TEST_TMP/out" -xf -
 done <"$TEST_TMP/list"
 "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*
 "$VENV/bin/python" "$here/check_crate.py" "$TEST_TMP"/out/*/data
-for status in failed killed; do
+for status in failed killed shot; do
     grep -q '"http://schema.org/FailedActionStatus"' \
         "$TEST_TMP"/out/*"-$status-"*/data/ro-crate-metadata.json
 done
@@ -47,4 +67,4 @@ if "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*-do
     echo "bagit accepted a changed file"
     exit 1
 fi
-echo "bagit and roc-validator accept a done, a failed, a killed and a real run"
+echo "bagit and roc-validator accept done, failed and killed runs, made up and real"
