@@ -238,7 +238,7 @@ headers: ## compile each header alone, as C11, and those of kernels/ as C++ too
 .PHONY: demo
 demo: ## set up, build, train the quick start in four recipes on real text, and compare them
 	@containers/install.sh build data
-	+@$(AGAIN) all
+	+@$(AGAIN) $(if $(wildcard /dev/nvidiactl),all,$(BUILD)/fp8lab)
 	@containers/export_text.sh data/quickstart.txt
 	@$(BUILD)/fp8lab data data/quickstart.txt
 	@$(BUILD)/fp8lab run experiments/quickstart.lua
