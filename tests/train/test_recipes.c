@@ -131,6 +131,34 @@ static void roll_per_step_ignores_accumulation(void **state) {
     }
 }
 
+/* Neighbours of other options have a history of their own: a margin and a length for each. */
+static void each_gemm_keeps_its_own_history(void **state) {
+    static const struct { const char *name; int margin, history; } SITE[] = {
+        { "layers.0.attn_out.x", 0, 1 }, { "layers.0.ffn_in.x", 2, 1 },
+        { "layers.0.ffn_out.x", 2, 16 },
+    };
+    struct tiny_run r;
+    struct fp8_slot seen[STEPS][SLOTS_MAX];
+    tiny_run_init(&r, RECIPE_DELAYED, 20);
+    for (int s = GEMM_ATTN_OUT; s <= GEMM_FFN_OUT; s++) {
+        r.site[s].margin = SITE[s - GEMM_ATTN_OUT].margin;
+        r.site[s].history = SITE[s - GEMM_ATTN_OUT].history;
+    }
+    r.train.micro_batch = 4;
+    MUST(tiny_run_open(&r, E));
+    for (int i = 0; i < STEPS; i++) step(&r, seen[i]);
+    for (size_t k = 0; k < sizeof SITE / sizeof *SITE; k++) {
+        int slot = slot_named(&r, SITE[k].name);
+        for (int i = 1; i < STEPS; i++) {
+            float amax = 0;
+            for (int j = i - 1; j >= 0 && j >= i - SITE[k].history; j--)
+                amax = fmaxf(amax, f32_from_bits(seen[j][slot].amax_bits));
+            assert_true(seen[i][slot].scale == ldexpf(448, -SITE[k].margin) / amax);
+        }
+    }
+    tiny_run_close(&r);
+}
+
 /* BF16 in the first and last layer under delayed scaling: their slots record amax and are not
  * FP8. */
 static void first_and_last_in_bf16(void **state) {
@@ -400,6 +428,30 @@ static void nan_in_a_gradient_is_named(void **state) {
     }
 }
 
+/* What no operand shows: logits that overflow, and a sum over tensors whose own sums are finite. */
+static void infinite_loss_and_norm_are_named(void **state) {
+    struct tiny_run r;
+    char before[65], after[65], tensor[128];
+    float loss, norm;
+    open_for_poking(&r, RECIPE_BF16);
+    struct param *head = params_find(&r.trainer->params, "head.weight");
+    poke_row(&r, &head->weight.value, 3, 3e38f);
+    assert_stopped(&r, "loss");
+    tiny_run_close(&r);
+
+    open_for_poking(&r, RECIPE_F32);
+    static const char *const NAMES[] = { "layers.0.qkv.weight", "layers.1.ffn_out.weight" };
+    for (int i = 0; i < 2; i++)
+        poke(&r, &params_find(&r.trainer->params, NAMES[i])->grad, 9, 1.5e19f); /* 2.25e38 each */
+    MUST(trainer_weights_sha256(r.trainer, before, E));
+    MUST(trainer_update(r.trainer, E));
+    MUST(trainer_fetch(r.trainer, &loss, &norm, tensor, E));
+    assert_string_equal(tensor, "grad_norm");
+    MUST(trainer_weights_sha256(r.trainer, after, E));
+    assert_string_equal(before, after);
+    tiny_run_close(&r);
+}
+
 /* A weight that an update makes infinite is caught in that step, before a checkpoint could see
  * it. */
 static void exploding_update_is_named(void **state) {
@@ -470,6 +522,7 @@ int main(void) {
         cmocka_unit_test(delayed_scales_by_hand),
         cmocka_unit_test(delayed_weights),
         cmocka_unit_test(roll_per_step_ignores_accumulation),
+        cmocka_unit_test(each_gemm_keeps_its_own_history),
         cmocka_unit_test(first_and_last_in_bf16),
         cmocka_unit_test(saturation_is_counted),
         cmocka_unit_test(every_gemm_runs_in_its_format),
@@ -477,6 +530,7 @@ int main(void) {
         cmocka_unit_test(nan_in_a_weight_is_named),
         cmocka_unit_test(nan_in_an_activation_is_named),
         cmocka_unit_test(nan_in_a_gradient_is_named),
+        cmocka_unit_test(infinite_loss_and_norm_are_named),
         cmocka_unit_test(exploding_update_is_named),
         cmocka_unit_test(half_a_step_is_not_saved),
         cmocka_unit_test(undefined_combinations_are_refused),

@@ -196,7 +196,7 @@ static void run_observed(const struct variant *v, enum recompute_kind recompute,
     r.train.recompute = recompute;
     MUST(tiny_run_open(&r, E));
     for (int i = 0; i < STEPS; i++) {
-        struct eval_result eval;
+        struct eval_result eval, again;
         struct checkpoint_info info;
         uint64_t prints[TRACED_MAX];
         int64_t traced;
@@ -206,6 +206,8 @@ static void run_observed(const struct variant *v, enum recompute_kind recompute,
         MUST(trainer_trace(r.trainer, prints, E));
         MUST(trainer_eval(r.trainer, 3, &eval, E));
         assert_true(eval.loss > 0 && eval.tokens == 3 * 2 * 32);
+        MUST(trainer_eval(r.trainer, 3, &again, E)); /* nor is it changed by looking */
+        assert_true(eval.loss == again.loss);
         MUST(checkpoint_save(r.trainer, dir, &info, E));
         MUST(checkpoint_remove(info.path, E));
     }

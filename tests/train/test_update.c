@@ -75,6 +75,68 @@ static void first_update_by_hand(void **state) {
     }
 }
 
+/* ---- what AdamW is told, and what it may not touch ---- */
+
+static struct {
+    const struct backend_ops *real;
+    uint64_t seed;
+    uint32_t next_id; /* ids are 0, 1, 2, ... in the order of the table: no two draw alike */
+} watched; /* of this test program only */
+
+static enum status watching_adamw(struct backend *b, int lane, const struct adamw_args *args,
+                                  struct err *e) {
+    assert_int_equal(args->seed, watched.seed);
+    assert_int_equal(args->tensor_id, watched.next_id++);
+    assert_int_equal(args->element_base, 0);
+    return watched.real->adamw(b, lane, args, e);
+}
+
+static void assert_zero_behind(struct tiny_run *r, const struct param *p, const struct tensor *x) {
+    unsigned char bytes[64 * 64 * 4];
+    int64_t size = dtype_bytes(x->dtype), n = (param_count_padded(p) - param_count(p)) * size;
+    assert_true(n > 0 && n <= (int64_t)sizeof bytes);
+    MUST(r->backend->ops->download(r->backend, LANE_COMPUTE, bytes,
+                                   (char *)x->data + param_count(p) * size, n, E));
+    for (int64_t i = 0; i < n; i++)
+        if (bytes[i]) fail_msg("%s: byte %lld of the padding is %d", p->name, (long long)i, bytes[i]);
+}
+
+/* A vocabulary of 96 lies in 128 rows. Those behind it are no one's weights: 0 at the start, after
+ * updates with decay, rounding and 8-bit state, and in every copy. */
+static void padding_stays_zero(void **state) {
+    for (int tied = 0; tied < 2; tied++)
+        for (int kind = STATE_F32; kind <= STATE_8BIT; kind++) {
+            struct tiny_run r;
+            struct step_result s;
+            tiny_run_init(&r, RECIPE_TENSORWISE, 4);
+            struct recipe_options o = tiny_recipe_options(RECIPE_TENSORWISE);
+            r.recipe.head = o; /* an FP8 head: padding counts towards its amax */
+            r.model.tied = tied;
+            r.train.optimizer.state = (enum state_kind)kind;
+            r.train.optimizer.master = kind != STATE_BF16;
+            MUST(tiny_run_open(&r, E));
+            struct backend_ops ops = *r.backend->ops;
+            watched.real = r.backend->ops;
+            watched.seed = r.train.seed;
+            ops.adamw = watching_adamw;
+            r.backend->ops = &ops;
+            for (int i = 0; i <= 3; i++) {
+                for (int k = 0; k < (tied ? 1 : 2); k++) {
+                    const char *name = k ? "head.weight" : "embed.weight";
+                    const struct param *p = params_find(&r.trainer->params, "%s", name);
+                    assert_zero_behind(&r, p, &p->weight.value);
+                    assert_zero_behind(&r, p, &p->m);
+                    assert_zero_behind(&r, p, &p->v);
+                    if (p->master.data) assert_zero_behind(&r, p, &p->master);
+                }
+                watched.next_id = 0;
+                if (i < 3) MUST(trainer_step(r.trainer, false, &s, E));
+            }
+            r.backend->ops = watched.real;
+            tiny_run_close(&r);
+        }
+}
+
 /* What writes to the residual stream starts smaller by sqrt(2L), as in GPT-2; gains at 1. */
 static void weights_start_as_said(void **state) {
     struct tiny_run r;
@@ -111,6 +173,7 @@ static void weights_start_as_said(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_update_by_hand),
+        cmocka_unit_test(padding_stays_zero),
         cmocka_unit_test(weights_start_as_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
