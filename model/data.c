@@ -17,7 +17,7 @@
 enum status file_map(struct mapped_file *f, const char *path, struct err *e) {
     memset(f, 0, sizeof *f);
     enum status st = OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would be waited for */
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     struct stat info;
     if (fstat(fd, &info) != 0) {

@@ -99,7 +99,7 @@ done:
 }
 
 enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size, struct err *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would be waited for */
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     enum status st = sha256_fd(fd, path, hex, size, e);
     close(fd);

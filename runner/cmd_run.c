@@ -346,8 +346,7 @@ static int cmd_run(const struct cli *cli) {
     struct command c = { .cli = cli, .signals = { .fd = -1 } };
     struct err e = { 0 };
     char problem[256] = "";
-    enum status st = signals_open(&c.signals, &e);
-    if (st == OK) st = facts_gather(&c.facts, problem, sizeof problem, &e);
+    enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
     if (st == OK) st = read_settings(&c, &e);
     int code = EXIT_OK;
     if (st != OK) {

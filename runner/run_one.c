@@ -152,10 +152,17 @@ static enum status drive(const struct run_settings *s, struct run_dir *dir, cons
     return st;
 }
 
+/* Stop requests are the run's from here on. Before, while a script is read and data are hashed, which
+ * can take minutes, nothing has begun: they end the program as they end any other. */
+static enum status take_signals_over(const struct run_settings *s, struct err *e) {
+    return s->signals->fd >= 0 ? OK : signals_open(s->signals, e);
+}
+
 enum status run_one(const struct run_settings *s, const struct run_request *request,
                     struct run_outcome *out, struct err *e) {
     struct run_dir dir;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    TRY(take_signals_over(s, e));
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
     enum status st = first_record(&dir, request, e);
     if (st == OK) st = write_experiment(s, &dir, request, e);
@@ -185,6 +192,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     if (st == OK) st = path_join(file, dir.path, "data/experiment/resolved.json", e);
     if (st == OK) st = json_file_read(file, &resolved, e);
     if (st == OK) st = reopen_check(&dir, resolved, e);
+    if (st == OK) st = take_signals_over(s, e);
     if (st == OK) st = reopen_run(&dir, e);
     if (st == OK) {
         cli_note(s->cli, "%s: resuming", dir.path);

@@ -11,7 +11,7 @@
 /* How to run: the command's flags, alike for all rows of a suite. */
 struct run_settings {
     const struct cli *cli;
-    struct signals *signals;
+    struct signals *signals; /* opened by the first run; the caller's to close */
     const char *runs;    /* the folder of run directories */
     const char *backend; /* "auto", "cpu", "cuda" */
     int64_t threads;     /* 0: one per processor */

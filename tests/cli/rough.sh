@@ -92,6 +92,19 @@ if [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ] && [ ! -e /dev/nvidiactl ]; t
     expect "exit code of the cuda backend without a driver" 6 $?
 fi
 
+# Data that are no files are refused, not waited for; a stop request while data are hashed is obeyed.
+mkfifo fifo.txt
+truncate -s 8G hole.txt
+for text in fifo hole; do sed "s/synthetic.*},/text { \"$text.txt\" },/" tiny.lua >$text.lua; done
+timeout 20 "$FP8LAB" run -q fifo.lua --lib "$lib" --runs data >out 2>err
+expect "exit code of a FIFO as data" 2 $?
+"$FP8LAB" run -q hole.lua --lib "$lib" --runs data >out 2>err &
+sleep 0.5
+kill -TERM $!
+wait $!
+expect "exit code of a stop while data are hashed" 143 $?
+[ -e data ] && fail "a run that never began left something"
+
 # A script's own words cannot steer the terminal; one from an editor that marks the byte order runs.
 printf 'error("a\\27[31mb")' >escape.lua
 fp8lab check escape.lua >out 2>err
