@@ -1,7 +1,7 @@
 #include "model/config.h"
 
-/* Of each size and of heads * head_dim, so that products of two of them, or of one and the rows of a
- * micro-batch, are counted in 64 bits without a check at each. */
+/* Of each size and of heads * head_dim, so that products of two of them, or of one and the rows of
+ * a micro-batch, are counted in 64 bits without a check at each. */
 enum { SIZE_LIMIT = 1 << 24 };
 
 static enum status positive(const char *name, int64_t value, struct err *e) {
@@ -44,7 +44,8 @@ enum status model_config_check(const struct model_config *c, struct err *e) {
         return FAIL(e, ERR_CONFIG, "model.heads is %lld, no multiple of model.kv_heads %lld",
                     (long long)c->heads, (long long)c->kv_heads);
     if (c->heads * c->head_dim > SIZE_LIMIT)
-        return FAIL(e, ERR_CONFIG, "model.heads %lld of model.head_dim %lld make %lld; at most 2^24",
+        return FAIL(e, ERR_CONFIG,
+                    "model.heads %lld of model.head_dim %lld make %lld; at most 2^24",
                     (long long)c->heads, (long long)c->head_dim,
                     (long long)(c->heads * c->head_dim));
     if (c->head_dim % 2)

@@ -20,8 +20,8 @@ enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CO
 /* Learning rate by step. All warm up linearly over `warmup` steps (step 1 gets lr/warmup). Then
  *   cosine    lr * (final + (1-final) * (1 + cos(pi p)) / 2)
  *   linear    lr * (1 - (1-final) p)
- *   wsd       lr until steps - decay, then linear to lr * final at the last step (arXiv:2405.18392);
- *             a decay longer than what follows the warm-up begins right after it
+ *   wsd       lr until steps - decay, then linear to lr * final at the last step; a decay longer
+ *             than what follows the warm-up begins right after it   (arXiv:2405.18392)
  *   constant  lr
  * where p goes from 0 after the warm-up to 1 `decay` steps later (0: at the last step), and stays
  * there. */

@@ -15,8 +15,8 @@ static enum status check_options(const struct trainer *t, int world, struct err 
         return FAIL(e, ERR_CONFIG, "train.steps is %lld; at least 1", (long long)o->steps);
     if (o->micro_batch > INT32_MAX / t->model.seq_len || o->global_batch > INT32_MAX)
         return FAIL(e, ERR_CONFIG,
-                    "train.micro_batch %lld of %lld tokens each, or global_batch %lld, passes 2^31: "
-                    "rows are counted in i32", (long long)o->micro_batch,
+                    "train.micro_batch %lld of %lld tokens each, or global_batch %lld, passes "
+                    "2^31: rows are counted in i32", (long long)o->micro_batch,
                     (long long)t->model.seq_len, (long long)o->global_batch);
     if (o->micro_batch < 1 || o->global_batch < 1 || o->global_batch % (o->micro_batch * world))
         return FAIL(e, ERR_CONFIG,

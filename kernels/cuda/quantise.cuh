@@ -55,7 +55,7 @@ __device__ static inline struct multiplier quant_multiplier_of(const struct quan
         if (raised > 0.0f && raised <= largest) {
             r.m = max / raised;
             if (r.m > largest)
-                r.m = rule.constants == QUANT_TE ? largest : f32_from_bits(0x7F7F0000u); /* BF16's */
+                r.m = rule.constants == QUANT_TE ? largest : f32_from_bits(0x7F7F0000u); /* BF16 */
             if (rule.pow2) r.m = f32_from_bits(f32_bits(r.m) & exponent_mask);
         }
         r.factor = 1.0f / r.m;

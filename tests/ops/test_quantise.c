@@ -66,7 +66,7 @@ struct fixture {
 
 static void fill(struct tensor *x, bool special) {
     op_fill(x, 7, 9);
-    /* The largest in the corner of a tile of 128 x 128 or of the tensor: nothing may end before it. */
+    /* The largest in the corner of a tile of 128 x 128 or of the tensor: nothing ends before it. */
     if (!special) op_set(x, x->dim[0] < 128 ? x->dim[0] - 1 : 127,
                          x->dim[1] < 128 ? x->dim[1] - 1 : 127, -5000.0f);
     if (!special) return;

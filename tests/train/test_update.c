@@ -98,7 +98,8 @@ static void assert_zero_behind(struct tiny_run *r, const struct param *p, const 
     MUST(r->backend->ops->download(r->backend, LANE_COMPUTE, bytes,
                                    (char *)x->data + param_count(p) * size, n, E));
     for (int64_t i = 0; i < n; i++)
-        if (bytes[i]) fail_msg("%s: byte %lld of the padding is %d", p->name, (long long)i, bytes[i]);
+        if (bytes[i])
+            fail_msg("%s: byte %lld of the padding is %d", p->name, (long long)i, bytes[i]);
 }
 
 /* A vocabulary of 96 lies in 128 rows. Those behind it are no one's weights: 0 at the start, after
