@@ -1,5 +1,6 @@
 #include "runner/inputs.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +18,22 @@ static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct e
     return st;
 }
 
+/* Else the first evaluation would say so, hours later. */
+static enum status check_held_out(const struct run_options *run, const struct data *data,
+                                  struct err *e) {
+    if (run->eval.every == 0 || data_sequences(data, SPLIT_EVAL) > 0) return OK;
+    return FAIL(e, ERR_CONFIG, "there is nothing to evaluate on: the data hold out less than one "
+                "sequence of %" PRId64 " and its last target; more data, a larger data.holdout, or "
+                "eval = false", run->model.seq_len);
+}
+
 static enum status hash_data(const json_t *resolved, char hex[SHA256_HEX], struct err *e) {
     struct run_options run;
     struct data *data = NULL;
     TRY(options_read(resolved, &run, e));
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
                                e);
+    if (st == OK) st = check_held_out(&run, data, e);
     if (st == OK) st = data_sha256(data, hex, e);
     data_close(data);
     options_free(&run);

@@ -17,7 +17,7 @@ struct inputs {
 };
 
 /* Opens and reads all data, so a file that is missing or malformed is found here: its error is
- * data.h's. */
+ * data.h's. ERR_CONFIG where evaluation is asked for and nothing is held out. */
 NODISCARD enum status inputs_hash(const struct json_t *resolved, struct inputs *out, struct err *e);
 
 /* {"config","code","data","choices":null or text}: run.json's "inputs". NULL: out of memory. */
