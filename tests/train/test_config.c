@@ -173,7 +173,7 @@ static void sizes_do_not_overflow(void **state) {
     MUST_FAIL(ERR_CONFIG, "at most 2^24", model_config_check(&c, E));
     tiny_run_init(&r, RECIPE_BF16, 5);
     r.model.positions = POSITION_LEARNED;
-    r.model.seq_len = 1 << 20; /* 131072 chunks of two sequences */
+    r.model.seq_len = 1 << 24;
     r.train.micro_batch = r.train.global_batch = 1 << 20;
     MUST_FAIL(ERR_CONFIG, "rows are counted in i32",
               trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
