@@ -12,14 +12,18 @@
  * once. A NULL object or array counts as a failure too. */
 void json_put(json_t *object, const char *key, json_t *value, bool *failed);
 void json_append(json_t *array, json_t *value, bool *failed);
+/* `value`, or NULL, letting go of it, if something in it failed. */
+json_t *json_whole(json_t *value, bool failed);
 
 /* json_dumps with jansson's `flags`, owned by the caller (free); NULL without memory, or for a value
  * that JSON cannot hold. jansson does not look whether the key of an object could be written (dump.c,
  * do_dump): its json_dumps may leave keys out of a text that could not grow, and return it. */
 char *json_dump_text(const json_t *value, size_t flags);
 
-/* json_loadb: *out is the caller's. ERR_FORMAT, or ERR_MEMORY; why->text says what. jansson's lexer
- * (load.c, lex_save) drops a byte of a key or string that could not grow, and goes on. */
+/* json_loadb for an object or array: *out is the caller's. ERR_FORMAT, or ERR_MEMORY; why->text and
+ * why->line say what and where. Safe where jansson is not: its lexer (load.c, lex_save) does not
+ * look whether a token could grow, drops the byte, and runs past the end of a string that lost its
+ * quote. */
 NODISCARD enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags,
                                  json_error_t *why);
 

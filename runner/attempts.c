@@ -34,9 +34,9 @@ static enum status on_event(void *user, const json_t *event, struct err *e) {
     struct attempts *a = user;
     const char *kind = json_text(event, "event", "");
     progress_event(&a->progress, event);
-    if (!strcmp(kind, "done"))
-        json_object_set(a->dir->run, "final_weights_sha256",
-                        json_object_get(event, "final_weights_sha256"));
+    json_t *weights = json_object_get(event, "final_weights_sha256");
+    if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
+        return FAIL(e, ERR_MEMORY, "the hash of the final weights");
     if (!strcmp(kind, "checkpoint"))
         run_log(a->dir, "checkpoint of step %" PRId64 ", sha256 %s",
                 (int64_t)json_integer_value(json_object_get(event, "step")),

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runner/archive.h"
+#include "runner/canonical.h"
 #include "runner/guard.h"
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -27,8 +28,8 @@ static bool is_bag_file(const char *path) {
     return strcmp(path, "tagmanifest-sha256.txt") == 0;
 }
 
-static enum status hash_line(FILE *out, int root, const char *dir, const struct tree_file *file,
-                             struct err *e) {
+static enum status hash_line(struct text *out, int root, const char *dir,
+                             const struct tree_file *file, struct err *e) {
     char hex[SHA256_HEX];
     TRY(guard_name(file->path, &BUNDLE_LIMITS, e));
     int fd = beneath_open(root, file->path, O_RDONLY, 0, false);
@@ -38,30 +39,32 @@ static enum status hash_line(FILE *out, int root, const char *dir, const struct 
     close(fd);
     if (st == OK && size != file->size)
         st = FAIL(e, ERR_STATE, "%s/%s changed while it was hashed", dir, file->path);
-    if (st == OK) fprintf(out, "%s  %s\n", hex, file->path);
-    return st;
+    if (st != OK) return st;
+    text_puts(out, hex);
+    text_puts(out, "  ");
+    text_puts(out, file->path);
+    text_puts(out, "\n");
+    return out->failed ? FAIL(e, ERR_MEMORY, "the manifest of %s", dir) : OK;
 }
 
 /* The payload manifest; counts what it lists. */
 static enum status write_manifest(const char *dir, const struct tree *list, int64_t *bytes,
                                   int64_t *files, struct err *e) {
     enum status st = OK;
-    char *text = NULL, path[PATH_CAP];
-    size_t n = 0;
-    FILE *out = open_memstream(&text, &n);
+    struct text text = { 0 };
+    char path[PATH_CAP];
     int root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!out || root < 0) st = FAIL(e, ERR_IO, "open %s: %s", dir, strerror(errno));
+    if (root < 0) st = FAIL(e, ERR_IO, "open %s: %s", dir, strerror(errno));
     for (int64_t i = 0; st == OK && i < list->count; i++) {
         if (!is_payload(list->file[i].path)) continue;
-        st = hash_line(out, root, dir, &list->file[i], e);
+        st = hash_line(&text, root, dir, &list->file[i], e);
         *bytes += list->file[i].size;
         *files += 1;
     }
     if (root >= 0) close(root);
-    if (out && fclose(out) != 0 && st == OK) st = FAIL(e, ERR_MEMORY, "the manifest of %s", dir);
     if (st == OK) st = path_join(path, dir, "manifest-sha256.txt", e);
-    if (st == OK) st = file_replace(path, text, n, e);
-    free(text);
+    if (st == OK) st = file_replace(path, text.bytes, text.size, e);
+    text_free(&text);
     return st;
 }
 

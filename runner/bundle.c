@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/archive.h"
 #include "runner/bag.h"
 #include "runner/columns.h"
@@ -63,9 +64,10 @@ static enum status convert_stream(struct finish *f, const struct stream *s, stru
         enum status st =
             columns_convert_file(lines, s->labels ? labels : NULL, columns, NULL, &why);
         if (st == ERR_FORMAT) {
-            json_array_append_new(f->problems, json_sprintf("%s stays text: %s", s->lines,
-                                                            why.text));
-            return OK;
+            bool failed = false;
+            json_append(f->problems, json_sprintf("%s stays text: %s", s->lines, why.text),
+                        &failed);
+            return failed ? FAIL(e, ERR_MEMORY, "no memory to say: %s", why.text) : OK;
         }
         if (st != OK) return FAIL(e, st, "%s", why.text);
         if (!s->keep_text && unlink(lines) != 0) return FAIL(e, ERR_IO, "remove %s", lines);
@@ -104,12 +106,15 @@ static enum status conclude(struct finish *f, struct err *e) {
     json_t *summary = NULL;
     char *hex = f->result->results_sha256;
     TRY(results_hash(&f->columns, json_text(f->run, "final_weights_sha256", NULL), hex, e));
-    json_object_set_new(f->run, "results_sha256", json_string(hex));
+    bool failed = false;
+    json_put(f->run, "results_sha256", json_string(hex), &failed);
+    if (failed) return FAIL(e, ERR_MEMORY, "no memory for results_sha256");
     TRY(path_join(path, f->dir, "data/run.json", e));
     TRY(json_file_write(path, f->run, e));
     TRY(summary_make(&f->columns, &summary, e));
-    json_object_set(summary, "problems", f->problems);
-    enum status st = path_join(path, f->dir, "data/metrics/summary.json", e);
+    json_put(summary, "problems", json_incref(f->problems), &failed);
+    enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
+    if (st == OK) st = path_join(path, f->dir, "data/metrics/summary.json", e);
     if (st == OK) st = json_file_write(path, summary, e);
     json_decref(summary);
     return st;
@@ -201,7 +206,7 @@ enum status bundle_finish(const char *run_dir, const struct bundle_options *opti
     *result = (struct bundle_result){ 0 };
     struct finish f = { .dir = run_dir, .options = options, .result = result,
                         .problems = json_array() };
-    enum status st = load_run(&f, e);
+    enum status st = f.problems ? load_run(&f, e) : FAIL(e, ERR_MEMORY, "closing %s", run_dir);
     if (st == OK) st = prune(&f, e);
     if (st == OK) st = convert(&f, e);
     if (st == OK) st = conclude(&f, e);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/commands.h"
 #include "runner/resolve.h"
 #include "runner/run_files.h"
@@ -24,19 +25,19 @@ static void print_log(const struct cli *cli, const char *log) {
 
 static void print_errors(const struct cli *cli, const struct resolution *r) {
     json_t *list = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < r->error_count; i++) {
         const struct resolved_error *x = &r->errors[i];
         char *text = resolved_error_text(x);
         if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
         cli_warn(cli, "%s", text ? text : x->text);
         free(text);
-        json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:s, s:s}", "where", x->where,
-                                              "line", x->line, "column", x->column, "key", x->key,
-                                              "text", x->text));
+        json_append(list, json_pack("{s:s, s:i, s:i, s:s, s:s}", "where", x->where, "line", x->line,
+                                    "column", x->column, "key", x->key, "text", x->text), &failed);
     }
     if (cli->json) {
         json_t *object = json_pack("{s:s, s:b, s:o}", "schema", "fp8lab.check/1", "ok", 0, "errors",
-                                   list);
+                                   json_whole(list, failed));
         cli_out_json(cli, object);
         json_decref(object);
     } else {
@@ -47,17 +48,18 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
 
 static void print_json(const struct cli *cli, const struct resolution *r) {
     json_t *runs = json_array(), *files = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < r->run_count; i++)
-        json_array_append_new(runs, json_pack("{s:s, s:O, s:s, s:O}", "name", r->runs[i].name,
-                                              "cell", r->runs[i].cell, "config_sha256",
-                                              r->runs[i].config_sha256, "config",
-                                              r->runs[i].config_json));
+        json_append(runs, json_pack("{s:s, s:O, s:s, s:O}", "name", r->runs[i].name, "cell",
+                                    r->runs[i].cell, "config_sha256", r->runs[i].config_sha256,
+                                    "config", r->runs[i].config_json), &failed);
     for (int64_t i = 0; i < r->file_count; i++)
-        json_array_append_new(files, json_pack("{s:s, s:s}", "name", r->files[i].name, "sha256",
-                                               r->files[i].sha256));
+        json_append(files, json_pack("{s:s, s:s}", "name", r->files[i].name, "sha256",
+                                     r->files[i].sha256), &failed);
     json_t *object = json_pack("{s:s, s:b, s:b, s:s, s:s, s:b, s:o, s:o}", "schema",
                                "fp8lab.check/1", "ok", 1, "suite", r->suite, "name", r->name,
-                               "about", r->about, "smoke", r->smoke, "files", files, "runs", runs);
+                               "about", r->about, "smoke", r->smoke, "files",
+                               json_whole(files, failed), "runs", runs);
     cli_out_json(cli, object);
     json_decref(object);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/commands.h"
 #include "runner/fact_names.h"
 #include "runner/facts.h"
@@ -39,7 +40,9 @@ static int print_json(const struct cli *cli, json_t *facts, const char *query,
         object = json_pack("{s:s,s:s,s:b,s:O?,s:O}", "schema", "fp8lab.hw_match/1", "query", query,
                            "matches", !mismatch, "mismatch", mismatch, "facts", facts);
     else object = json_copy(facts);
-    if (object && !query) json_object_set_new(object, "schema", json_string("fp8lab.facts/1"));
+    bool failed = false;
+    if (!query) json_put(object, "schema", json_string("fp8lab.facts/1"), &failed);
+    object = json_whole(object, failed);
     if (!object) {
         struct err e;
         (void)FAIL(&e, ERR_MEMORY, "hardware facts as JSON");

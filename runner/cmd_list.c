@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/canonical.h"
 #include "runner/close.h"
 #include "runner/commands.h"
@@ -54,6 +55,7 @@ static json_t *row_json(const struct run_view *v) {
 static int list_runs(const struct cli *cli, const struct tree *runs, const char **first,
                      const char **last) {
     json_t *rows = json_array();
+    bool failed = false;
     int code = EXIT_OK, width = name_width(runs);
     *first = *last = NULL;
     if (!cli->json && runs->count)
@@ -67,14 +69,15 @@ static int list_runs(const struct cli *cli, const struct tree *runs, const char 
             code = exit_code_of(e.code);
             continue;
         }
-        if (cli->json) json_array_append_new(rows, row_json(&view));
+        if (cli->json) json_append(rows, row_json(&view), &failed);
         else print_row(cli, &view, width);
         *last = runs->file[i].path;
         if (!*first) *first = *last;
         run_view_free(&view);
     }
     if (cli->json) {
-        json_t *object = json_pack("{s:s, s:O}", "schema", "fp8lab.list/1", "runs", rows);
+        json_t *object = json_pack("{s:s, s:O}", "schema", "fp8lab.list/1", "runs",
+                                   failed ? NULL : rows);
         cli_out_json(cli, object);
         json_decref(object);
     }

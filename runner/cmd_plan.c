@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/commands.h"
 #include "runner/facts.h"
 #include "runner/fit.h"
@@ -71,16 +72,17 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
 
 static json_t *plan_json(const struct resolved_run *run, const struct planned *p) {
     json_t *rows = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < p->fit.plan.row_count; i++) {
         const struct plan_row *row = &p->fit.plan.row[i];
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I}", "arena", row->arena, "item",
-                                              row->item, "bytes", (json_int_t)row->bytes, "count",
-                                              (json_int_t)row->count));
+        json_append(rows, json_pack("{s:s,s:s,s:I,s:I}", "arena", row->arena, "item", row->item,
+                                    "bytes", (json_int_t)row->bytes, "count",
+                                    (json_int_t)row->count), &failed);
     }
     return json_pack("{s:s,s:I,s:o,s:s,s:I,s:b,s:O?}", "name", run->name, "bytes",
-                     (json_int_t)p->fit.plan.bytes, "rows", rows, "memory_fact", p->fit.where,
-                     "memory_bytes", (json_int_t)p->fit.memory, "fits", p->fit.fits, "mismatch",
-                     p->mismatch);
+                     (json_int_t)p->fit.plan.bytes, "rows", json_whole(rows, failed), "memory_fact",
+                     p->fit.where, "memory_bytes", (json_int_t)p->fit.memory, "fits", p->fit.fits,
+                     "mismatch", p->mismatch);
 }
 
 /* ---- the verb ------------------------------------------------------------------------------- */
@@ -88,10 +90,11 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
 static enum status plan_all(const struct cli *cli, const struct resolution *r, const json_t *facts,
                             int *code, struct err *e) {
     json_t *list = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < r->run_count; i++) {
         struct planned planned;
         enum status st = plan_run(cli, &r->runs[i], facts, &planned, e);
-        if (st == OK && cli->json) json_array_append_new(list, plan_json(&r->runs[i], &planned));
+        if (st == OK && cli->json) json_append(list, plan_json(&r->runs[i], &planned), &failed);
         else if (st == OK) print_plan(cli, &r->runs[i], &planned);
         if (st == OK && (!planned.fit.fits || planned.mismatch)) *code = EXIT_HARDWARE;
         planned_free(&planned);
@@ -100,7 +103,8 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
             return st;
         }
     }
-    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.plan/1", "runs", list);
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.plan/1", "runs",
+                               json_whole(list, failed));
     if (cli->json) cli_out_json(cli, object);
     json_decref(object);
     return OK;

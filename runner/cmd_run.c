@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/backends.h"
 #include "runner/canonical.h"
 #include "runner/close.h"
@@ -92,11 +93,12 @@ static enum status check_memory(struct command *c, bool *fits, struct err *e) {
 /* Nothing runs: this is not the machine. Under --json the rows and what each of them misses. */
 static int refuse(const struct command *c) {
     json_t *rows = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < c->resolution.run_count; i++)
-        json_array_append_new(rows, json_pack("{s:s,s:b,s:O?}", "name", c->resolution.runs[i].name,
-                                              "too_big", c->rows[i].too_big, "mismatch",
-                                              c->rows[i].mismatch));
-    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.run_refused/1", "runs", rows);
+        json_append(rows, json_pack("{s:s,s:b,s:O?}", "name", c->resolution.runs[i].name, "too_big",
+                                    c->rows[i].too_big, "mismatch", c->rows[i].mismatch), &failed);
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.run_refused/1", "runs",
+                               json_whole(rows, failed));
     if (c->cli->json) cli_out_json(c->cli, object);
     json_decref(object);
     script_next(c->cli, "run", true);
@@ -215,11 +217,12 @@ static void print_result(const struct cli *cli, json_t *list) {
 
 static void print_json(const struct command *c) {
     json_t *list = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < c->resolution.run_count; i++)
         if (c->rows[i].ended)
-            json_array_append_new(list, outcome_json(c->resolution.runs[i].name,
-                                                     &c->rows[i].outcome, c->rows[i].earlier));
-    print_result(c->cli, list);
+            json_append(list, outcome_json(c->resolution.runs[i].name, &c->rows[i].outcome,
+                                           c->rows[i].earlier), &failed);
+    print_result(c->cli, json_whole(list, failed));
 }
 
 static void suggest(const struct cli *cli, const struct run_outcome *o) {

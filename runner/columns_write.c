@@ -164,16 +164,17 @@ static enum status write_header(struct conversion *c, json_t *labels, struct err
     json_t *header = json_pack("{s:s, s:I, s:[]}", "schema", "fp8lab.columns/1", "rows",
                                (json_int_t)c->rows, "columns");
     int64_t end = 0;
+    bool failed = false;
     for (int64_t i = 0; i < c->count; i++) {
         const struct draft *d = &c->draft[i];
-        json_array_append_new(json_object_get(header, "columns"),
-                              json_pack("{s:s, s:s, s:I, s:I}", "name", d->name, "type",
-                                        column_type_name(d->type), "width", (json_int_t)d->width,
-                                        "offset", (json_int_t)d->offset));
+        json_append(json_object_get(header, "columns"),
+                    json_pack("{s:s, s:s, s:I, s:I}", "name", d->name, "type",
+                              column_type_name(d->type), "width", (json_int_t)d->width, "offset",
+                              (json_int_t)d->offset), &failed);
         end = round_up(d->offset + c->rows * d->width * column_type_bytes(d->type), 8);
     }
-    if (labels) json_object_set(header, "labels", labels);
-    char *text = header ? json_dump_text(header, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
+    if (labels) json_put(header, "labels", json_incref(labels), &failed);
+    char *text = header && !failed ? json_dump_text(header, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     json_decref(header);
     if (!text) return FAIL(e, ERR_MEMORY, "the column header of %s", c->lines.name);
     int64_t length = (int64_t)strlen(text), padded = round_up(length, 8);

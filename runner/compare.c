@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/canonical.h"
 
 /* ---- one run's row ------------------------------------------------------------------------- */
@@ -30,40 +31,42 @@ static json_t *peak_memory(const json_t *summary) {
 static json_t *run_row(const struct run_view *v) {
     json_t *row = json_object();
     const json_t *s = v->summary;
-    json_object_set_new(row, "id", member(v->run, "id"));
-    json_object_set_new(row, "path", json_from_text(v->path));
-    json_object_set_new(row, "name", member(v->run, "name"));
-    json_object_set_new(row, "status", member(v->run, "status"));
-    json_object_set_new(row, "recipe", member(json_object_get(v->resolved, "recipe"), "kind"));
-    json_object_set_new(row, "seed", member(v->run, "seed"));
-    json_object_set_new(row, "smoke", member(v->run, "smoke"));
-    json_object_set_new(row, "identity", json_string(v->identity));
-    json_object_set_new(row, "inputs_sha256", member(v->run, "inputs_sha256"));
-    json_object_set_new(row, "results_sha256", member(v->run, "results_sha256"));
+    bool failed = false;
+    json_put(row, "id", member(v->run, "id"), &failed);
+    json_put(row, "path", json_from_text(v->path), &failed);
+    json_put(row, "name", member(v->run, "name"), &failed);
+    json_put(row, "status", member(v->run, "status"), &failed);
+    json_put(row, "recipe", member(json_object_get(v->resolved, "recipe"), "kind"), &failed);
+    json_put(row, "seed", member(v->run, "seed"), &failed);
+    json_put(row, "smoke", member(v->run, "smoke"), &failed);
+    json_put(row, "identity", json_string(v->identity), &failed);
+    json_put(row, "inputs_sha256", member(v->run, "inputs_sha256"), &failed);
+    json_put(row, "results_sha256", member(v->run, "results_sha256"), &failed);
     static const char *const KEYS[] = { "steps", "loss_final", "eval_loss_final",
                                         "step_time_us_median", "tokens_per_s_median",
                                         "steady_from", "steady_to" };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
-        json_object_set_new(row, KEYS[i], member(s, KEYS[i]));
-    json_object_set_new(row, "memory_bytes_peak", peak_memory(s));
-    return row;
+        json_put(row, KEYS[i], member(s, KEYS[i]), &failed);
+    json_put(row, "memory_bytes_peak", peak_memory(s), &failed);
+    return json_whole(row, failed);
 }
 
 static json_t *run_rows(const struct comparison *c) {
     json_t *rows = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < c->count; i++) {
         json_t *row = run_row(&c->run[i]);
         const json_t *first = i ? json_array_get(rows, 0) : row;
         json_t *all = json_object();
-        json_object_set_new(all, "loss", ratio(row, first, "loss_final"));
-        json_object_set_new(all, "eval_loss", ratio(row, first, "eval_loss_final"));
-        json_object_set_new(all, "step_time", ratio(row, first, "step_time_us_median"));
-        json_object_set_new(all, "tokens_per_s", ratio(row, first, "tokens_per_s_median"));
-        json_object_set_new(all, "memory", ratio(row, first, "memory_bytes_peak"));
-        json_object_set_new(row, "ratio", all);
-        json_array_append_new(rows, row);
+        json_put(all, "loss", ratio(row, first, "loss_final"), &failed);
+        json_put(all, "eval_loss", ratio(row, first, "eval_loss_final"), &failed);
+        json_put(all, "step_time", ratio(row, first, "step_time_us_median"), &failed);
+        json_put(all, "tokens_per_s", ratio(row, first, "tokens_per_s_median"), &failed);
+        json_put(all, "memory", ratio(row, first, "memory_bytes_peak"), &failed);
+        json_put(row, "ratio", all, &failed);
+        json_append(rows, row, &failed);
     }
-    return rows;
+    return json_whole(rows, failed);
 }
 
 /* ---- the verdict --------------------------------------------------------------------------- */
@@ -123,13 +126,13 @@ static json_t *divergence_row(const struct comparison *c, int64_t b, bool *equal
     json_t *row = json_pack("{s:i, s:I, s:b, s:I, s:s}", "a", 0, "b", (json_int_t)b, "equal",
                             *equal, "common_steps", (json_int_t)d.common_steps, "note",
                             note_of(c, b, &d, weights_differ, note));
-    json_object_set_new(row, "step", d.found ? json_integer(d.step) : json_null());
-    json_object_set_new(row, "stream", d.found ? json_string(d.stream) : json_null());
-    json_object_set_new(row, "tensor", d.found && d.tensor[0] ? json_string(d.tensor)
-                                                              : json_null());
-    json_object_set_new(row, "a_bits", d.found ? json_string(d.a_bits) : json_null());
-    json_object_set_new(row, "b_bits", d.found ? json_string(d.b_bits) : json_null());
-    return row;
+    bool failed = false;
+    json_put(row, "step", d.found ? json_integer(d.step) : json_null(), &failed);
+    json_put(row, "stream", d.found ? json_string(d.stream) : json_null(), &failed);
+    json_put(row, "tensor", d.found && d.tensor[0] ? json_string(d.tensor) : json_null(), &failed);
+    json_put(row, "a_bits", d.found ? json_string(d.a_bits) : json_null(), &failed);
+    json_put(row, "b_bits", d.found ? json_string(d.b_bits) : json_null(), &failed);
+    return json_whole(row, failed);
 }
 
 /* Where runs repeat others with another seed, the seed is no cause but what they repeat over. */
@@ -146,15 +149,22 @@ static void drop_repeats(const struct comparison *c, json_t *factors, const json
 static enum status make_report(struct comparison *c, struct err *e) {
     json_t *differences = NULL, *factors = NULL, *statistics = NULL, *divergences = json_array();
     const struct run_view **runs = malloc((size_t)c->count * sizeof *runs);
-    if (!runs) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
+    if (!runs) {
+        json_decref(divergences);
+        return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
+    }
     for (int64_t i = 0; i < c->count; i++) runs[i] = &c->run[i];
     enum status st = compare_differences(runs, c->count, &differences, &factors, e);
     free(runs);
-    if (st != OK) return st;
+    if (st != OK) {
+        json_decref(divergences);
+        return st;
+    }
     c->equal = true;
+    bool failed = false;
     for (int64_t b = 1; b < c->count; b++) {
         bool equal = false;
-        json_array_append_new(divergences, divergence_row(c, b, &equal));
+        json_append(divergences, divergence_row(c, b, &equal), &failed);
         c->equal = c->equal && equal;
     }
     st = compare_statistics(c, &statistics, e);
@@ -164,6 +174,7 @@ static enum status make_report(struct comparison *c, struct err *e) {
                               "fp8lab.compare/1", "runs", run_rows(c), "differences", differences,
                               "factors", factors, "verdict", verdict(c, factors), "divergences",
                               divergences, "statistics", statistics, "equal", c->equal);
+    c->report = json_whole(c->report, failed);
     if (st == OK && !c->report) st = FAIL(e, ERR_MEMORY, "no memory for the report");
     json_decref(differences);
     json_decref(factors);

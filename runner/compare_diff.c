@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/compare.h"
 
 static bool starts(const char *text, const char *head) {
@@ -57,33 +58,34 @@ static const struct rule *rule_of(const char *section, const char *key) {
     return NULL;
 }
 
-static void add_factor(json_t *factors, const char *name) {
+static void add_factor(json_t *factors, const char *name, bool *failed) {
     size_t i;
     const json_t *item;
     json_array_foreach(factors, i, item) if (strcmp(json_string_value(item), name) == 0) return;
-    json_array_append_new(factors, json_string(name));
+    json_append(factors, json_string(name), failed);
 }
 
 /* Recipes of different kinds differ in most keys, and are one factor; recipes of one kind are told
  * apart key by key. */
-static void learn_factor(json_t *factors, const char *section, const char *key, bool kinds) {
+static void learn_factor(json_t *factors, const char *section, const char *key, bool kinds,
+                         bool *failed) {
     const struct rule *rule = rule_of(section, key);
     if (!rule || (!rule->factor && !rule->own)) return;
     bool whole = rule->factor && !(rule->own && !kinds);
-    add_factor(factors, whole ? rule->factor : key);
+    add_factor(factors, whole ? rule->factor : key, failed);
 }
 
 /* ---- differences --------------------------------------------------------------------------- */
 
 /* Nested objects become "a.b"; arrays stay values. `out` takes references. */
-static void flatten(const char *prefix, json_t *value, json_t *out) {
+static void flatten(const char *prefix, json_t *value, json_t *out, bool *failed) {
     const char *key;
     json_t *item;
     json_object_foreach(value, key, item) {
         char name[512];
         snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", key);
-        if (json_is_object(item) && json_object_size(item) > 0) flatten(name, item, out);
-        else json_object_set(out, name, item);
+        if (json_is_object(item) && json_object_size(item) > 0) flatten(name, item, out, failed);
+        else json_put(out, name, json_incref(item), failed);
     }
 }
 
@@ -127,21 +129,23 @@ static bool is_detail(const struct section *s, const char *key) {
     return true;
 }
 
-static void put_difference(const struct section *s, const char *key, bool kinds) {
+static void put_difference(const struct section *s, const char *key, bool kinds, bool *failed) {
     json_t *values = json_array();
     for (int64_t i = 0; i < s->count; i++) {
         json_t *value = json_object_get(s->flat[i], key);
-        json_array_append_new(values, value ? json_incref(value) : json_null());
+        json_append(values, value ? json_incref(value) : json_null(), failed);
     }
-    json_array_append_new(s->differences,
-                          json_pack("{s:s, s:s, s:b, s:o}", "section", s->name, "key", key,
-                                    "detail", is_detail(s, key), "values", values));
-    learn_factor(s->factors, s->name, key, kinds);
+    json_append(s->differences,
+                json_pack("{s:s, s:s, s:b, s:o}", "section", s->name, "key", key, "detail",
+                          is_detail(s, key), "values", values), failed);
+    learn_factor(s->factors, s->name, key, kinds, failed);
 }
 
 static enum status diff_section(const struct section *s, struct err *e) {
     json_t *keys = json_object(); /* the union */
-    for (int64_t i = 0; i < s->count; i++) json_object_update_missing(keys, s->flat[i]);
+    bool failed = !keys;
+    for (int64_t i = 0; i < s->count; i++)
+        failed |= json_object_update_missing(keys, s->flat[i]) != 0;
     size_t n = json_object_size(keys), at = 0;
     const char **names = malloc((n + 1) * sizeof *names), *key;
     json_t *value;
@@ -153,36 +157,37 @@ static enum status diff_section(const struct section *s, struct err *e) {
     qsort(names, n, sizeof *names, by_text);
     bool kinds = !all_equal(s->flat, s->count, "recipe.kind");
     for (size_t i = 0; i < n; i++)
-        if (!all_equal(s->flat, s->count, names[i])) put_difference(s, names[i], kinds);
+        if (!all_equal(s->flat, s->count, names[i])) put_difference(s, names[i], kinds, &failed);
     free(names);
     json_decref(keys);
-    return OK;
+    return failed ? FAIL(e, ERR_MEMORY, "comparing %s", s->name) : OK;
 }
 
-/* What a section compares of a run; new reference to a flat object. */
+/* What a section compares of a run; new reference to a flat object, NULL without memory. */
 static json_t *section_of(const char *name, const struct run_view *v) {
     json_t *flat = json_object();
-    if (strcmp(name, "config") == 0) flatten("", v->resolved, flat);
+    bool failed = false;
+    if (strcmp(name, "config") == 0) flatten("", v->resolved, flat, &failed);
     if (strcmp(name, "inputs") == 0) {
-        flatten("", json_object_get(v->run, "inputs"), flat);
+        flatten("", json_object_get(v->run, "inputs"), flat, &failed);
         json_object_del(flat, "config"); /* the section before says it key by key */
     }
-    if (strcmp(name, "code") == 0) flatten("", v->commit, flat);
+    if (strcmp(name, "code") == 0) flatten("", v->commit, flat, &failed);
     if (strcmp(name, "machine") == 0) {
-        flatten("", v->facts, flat);
-        flatten("", v->libraries, flat);
+        flatten("", v->facts, flat, &failed);
+        flatten("", v->libraries, flat, &failed);
     }
     if (strcmp(name, "environment") == 0)
-        flatten("", json_object_get(v->environment, "kept"), flat);
-    if (strcmp(name, "decisions") == 0) flatten("", v->decisions, flat);
+        flatten("", json_object_get(v->environment, "kept"), flat, &failed);
+    if (strcmp(name, "decisions") == 0) flatten("", v->decisions, flat, &failed);
     if (strcmp(name, "run") == 0) {
         static const char *const KEYS[] = { "status", "version", "smoke", "mismatch", "parent" };
         for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
             json_t *value = json_object_get(v->run, KEYS[i]);
-            if (value) json_object_set(flat, KEYS[i], value);
+            if (value) json_put(flat, KEYS[i], json_incref(value), &failed);
         }
     }
-    return flat;
+    return json_whole(flat, failed);
 }
 
 enum status compare_differences(const struct run_view *const *runs, int64_t count,
@@ -193,7 +198,7 @@ enum status compare_differences(const struct run_view *const *runs, int64_t coun
     if (!flat) return FAIL(e, ERR_MEMORY, "%lld runs to compare", (long long)count);
     *differences = json_array();
     *factors = json_array();
-    enum status st = OK;
+    enum status st = *differences && *factors ? OK : FAIL(e, ERR_MEMORY, "comparing runs");
     for (size_t s = 0; st == OK && s < sizeof SECTIONS / sizeof *SECTIONS; s++) {
         for (int64_t i = 0; i < count; i++) flat[i] = section_of(SECTIONS[s], runs[i]);
         struct section section = { SECTIONS[s], flat, count, *differences, *factors };
@@ -204,6 +209,7 @@ enum status compare_differences(const struct run_view *const *runs, int64_t coun
     if (st != OK) {
         json_decref(*differences);
         json_decref(*factors);
+        *differences = *factors = NULL;
     }
     return st;
 }

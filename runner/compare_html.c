@@ -7,6 +7,7 @@
 #include "model/json_safe.h"
 #include "runner/compare.h"
 #include "runner/svg_plot.h"
+#include "runner/text_stream.h"
 
 static const char HEAD[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
@@ -32,7 +33,7 @@ static void put_json(FILE *out, const json_t *value) {
     } else {
         char *text = json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT |
                                                JSON_REAL_PRECISION(10));
-        if (text) html_escape(out, text);
+        html_escape(out, text ? text : "(no memory)");
         free(text);
     }
 }
@@ -156,9 +157,8 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
                                               "tensor", "a_bits", "b_bits", "note" };
     static const char *const TEST[] = { "metric", "group", "n", "m", "median_a", "median_b",
                                         "effect", "effect_low", "effect_high", "p", "verdict" };
-    char *text = NULL;
-    size_t n = 0;
-    FILE *out = open_memstream(&text, &n);
+    struct text text = { 0 };
+    FILE *out = text_stream_open(&text);
     if (!out) return FAIL(e, ERR_MEMORY, "no memory for %s", path);
     const json_t *statistics = json_object_get(c->report, "statistics");
     fputs(HEAD, out);
@@ -171,8 +171,9 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
               sizeof TEST / sizeof *TEST);
     enum status st = put_plots(out, c, e);
     fputs("</body></html>\n", out);
-    if (fclose(out) != 0 && st == OK) st = FAIL(e, ERR_MEMORY, "no memory for %s", path);
-    if (st == OK) st = file_replace(path, text, n, e);
-    free(text);
+    if (!text_stream_close(out, &text) && st == OK)
+        st = FAIL(e, ERR_MEMORY, "no memory for %s", path);
+    if (st == OK) st = file_replace(path, text.bytes, text.size, e);
+    text_free(&text);
     return st;
 }

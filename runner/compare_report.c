@@ -6,6 +6,7 @@
 #include "model/json_safe.h"
 #include "runner/compare.h"
 #include "runner/plain_text.h"
+#include "runner/text_stream.h"
 
 enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
 
@@ -36,7 +37,10 @@ static void put_value(FILE *out, const json_t *value) {
                  : json_is_string(value) ? strdup(json_string_value(value))
                                          : json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT |
                                                                      JSON_REAL_PRECISION(10));
-    if (!text) return;
+    if (!text) {
+        fputs("(no memory)", out);
+        return;
+    }
     size_t n = strlen(text);
     if (n > VALUE_WIDTH) fprintf(out, "%.*s…", VALUE_WIDTH - 1, text);
     else fputs(text, out);
@@ -184,10 +188,10 @@ static void put_statistics(FILE *out, const json_t *statistics) {
 }
 
 enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e) {
-    char *text = NULL;
-    size_t n = 0, i;
+    struct text text = { 0 };
+    size_t i;
     const json_t *runs = json_object_get(c->report, "runs"), *row;
-    FILE *stream = open_memstream(&text, &n);
+    FILE *stream = text_stream_open(&text);
     if (!stream) return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
     put_runs(stream, runs);
     put_differences(stream, c->report, all);
@@ -196,10 +200,10 @@ enum status compare_text(const struct comparison *c, bool all, char **out, struc
     json_array_foreach(json_object_get(c->report, "divergences"), i, row)
         put_divergence(stream, row);
     put_statistics(stream, json_object_get(c->report, "statistics"));
-    if (fclose(stream) != 0) {
-        free(text);
+    if (!text_stream_close(stream, &text)) {
+        text_free(&text);
         return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
     }
-    *out = plain_text(text);
+    *out = plain_text(text.bytes);
     return OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/compare.h"
 #include "runner/stats.h"
 
@@ -84,9 +85,10 @@ static enum status take_sample(const struct comparison *c, const struct groups *
 static json_t *group_row(const struct comparison *c, const struct groups *g, int64_t group,
                          int64_t seeds) {
     json_t *runs = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < c->count; i++)
-        if (g->of[i] == group) json_array_append_new(runs, json_integer(i));
-    return json_pack("{s:o, s:I}", "runs", runs, "seeds", (json_int_t)seeds);
+        if (g->of[i] == group) json_append(runs, json_integer(i), &failed);
+    return json_pack("{s:o, s:I}", "runs", json_whole(runs, failed), "seeds", (json_int_t)seeds);
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
@@ -97,13 +99,14 @@ static enum status test_pair(struct sample *x, struct sample *y, const char *met
     TRY(stats_mann_whitney(x->value, x->count, y->value, y->count, &u, &p, e));
     TRY(stats_bootstrap_ratio(x->value, x->count, y->value, y->count, &low, &high, e));
     double a = stats_median(x->value, x->count), b = stats_median(y->value, y->count);
-    json_array_append_new(
+    bool failed = false;
+    json_append(
         tests, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",
                          metric, "group", (json_int_t)group, "n", (json_int_t)x->count, "m",
                          (json_int_t)y->count, "median_a", a, "median_b", b, "effect", b / a - 1,
                          "effect_low", low, "effect_high", high, "u", u, "p", p, "verdict",
-                         p < 0.05 ? "differs" : "no difference shown"));
-    return OK;
+                         p < 0.05 ? "differs" : "no difference shown"), &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "a row of statistics") : OK;
 }
 
 static enum status test_group(const struct comparison *c, const struct groups *g, int64_t group,
@@ -128,12 +131,13 @@ enum status compare_statistics(const struct comparison *c, json_t **out, struct 
     json_t *rows = json_array(), *tests = json_array();
     const char *note = "";
     int64_t least = INT64_MAX;
+    bool failed = false;
     enum status st = find_groups(c, &g, e);
     for (int64_t k = 0; st == OK && k < g.count; k++) {
         struct sample s = { 0 };
         st = take_sample(c, &g, k, "loss_final", &s, e);
         if (s.count < least) least = s.count;
-        json_array_append_new(rows, group_row(c, &g, k, s.count));
+        if (st == OK) json_append(rows, group_row(c, &g, k, s.count), &failed);
         free(s.value);
         if (st == OK && k > 0) st = test_group(c, &g, k, tests, e);
     }
@@ -141,6 +145,11 @@ enum status compare_statistics(const struct comparison *c, json_t **out, struct 
     else if (g.count > 1 && least < SEEDS_MIN)
         note = "fewer than 4 seeds a side: no statistical verdict";
     if (st == OK) *out = json_pack("{s:O, s:O, s:s}", "groups", rows, "tests", tests, "note", note);
+    if (st == OK && (!*out || failed)) {
+        json_decref(*out);
+        *out = NULL;
+        st = FAIL(e, ERR_MEMORY, "statistics of the comparison");
+    }
     json_decref(rows);
     json_decref(tests);
     free(g.of);

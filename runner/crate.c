@@ -4,19 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
+
 static const char METADATA[] = "ro-crate-metadata.json";
 static const char CRATE_URI[] = "https://w3id.org/ro/crate/1.1";
 static const char PROFILE_URI[] = "https://w3id.org/ro/wfrun/process/0.5";
 
 struct crate {
     const json_t *run;
-    json_t *graph;              /* owned by the document */
+    json_t *graph;                     /* owned by the document */
     json_t *parts, *objects, *results; /* references; owned */
+    bool failed;                       /* something found no memory */
 };
 
 static json_t *reference(const char *id) { return json_pack("{s:s}", "@id", id); }
 
-static void add(struct crate *c, json_t *entity) { json_array_append_new(c->graph, entity); }
+static void add(struct crate *c, json_t *entity) { json_append(c->graph, entity, &c->failed); }
 
 static bool starts(const char *text, const char *head) {
     return strncmp(text, head, strlen(head)) == 0;
@@ -63,12 +66,12 @@ static void add_file(struct crate *c, const struct tree_file *file) {
     add(c, json_pack("{s:s, s:o, s:s, s:s, s:s}", "@id", id, "@type", type, "name",
                      base ? base + 1 : path, "encodingFormat", media_type(path), "contentSize",
                      size));
-    json_array_append_new(c->parts, reference(id));
-    if (starts(path, "experiment/")) json_array_append_new(c->objects, reference(id));
+    json_append(c->parts, reference(id), &c->failed);
+    if (starts(path, "experiment/")) json_append(c->objects, reference(id), &c->failed);
     else if (starts(path, "metrics/") || starts(path, "fp8/") || starts(path, "logs/") ||
              starts(path, "checkpoints/") || starts(path, "tensorboard/") ||
              strcmp(path, "trace.cols") == 0)
-        json_array_append_new(c->results, reference(id));
+        json_append(c->results, reference(id), &c->failed);
 }
 
 /* ---- the entities every crate has ---------------------------------------------------------- */
@@ -118,12 +121,13 @@ static void add_action(struct crate *c) {
                   "object", c->objects, "result", c->results);
     const char *started = json_text(c->run, "started", NULL);
     const char *ended = json_text(c->run, "ended", NULL);
-    if (started) json_object_set_new(action, "startTime", zoned(started));
-    if (ended) json_object_set_new(action, "endTime", zoned(ended));
+    if (started) json_put(action, "startTime", zoned(started), &c->failed);
+    if (ended) json_put(action, "endTime", zoned(ended), &c->failed);
     if (!completed) {
         const char *text = json_text(error, "text", NULL);
-        json_object_set_new(action, "error",
-                            text ? json_string(text) : json_sprintf("the run ended as %s", status));
+        json_put(action, "error",
+                 text ? json_string(text) : json_sprintf("the run ended as %s", status),
+                 &c->failed);
     }
     add(c, action);
 }
@@ -139,7 +143,7 @@ enum status crate_write(const char *dir, const json_t *run, const struct tree *f
     add_action(&c);
     json_t *document = json_pack("{s:s, s:O}", "@context",
                                  "https://w3id.org/ro/crate/1.1/context", "@graph", c.graph);
-    enum status st = document ? path_join(path, dir, "data/ro-crate-metadata.json", e)
+    enum status st = document && !c.failed ? path_join(path, dir, "data/ro-crate-metadata.json", e)
                               : FAIL(e, ERR_MEMORY, "no memory for the RO-Crate of %s", dir);
     if (st == OK) st = json_file_write(path, document, e);
     json_decref(document);

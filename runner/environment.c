@@ -33,6 +33,10 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static bool is_utf8(const char *text) {
+    return utf8_valid_prefix(text, strlen(text)) == strlen(text);
+}
+
 /* Sorts this process's variables into kept and withheld. */
 static bool sort_own(json_t *kept, json_t *withheld) {
     char **names = NULL;
@@ -45,20 +49,21 @@ static bool sort_own(json_t *kept, json_t *withheld) {
         const char *value = strchr(environ[i], '=');
         good = name != NULL;
         /* A value that is no UTF-8 cannot be recorded, so it is not passed on either. */
-        if (good && is_allowed(name) && value &&
-            json_object_set_new(kept, name, json_string(value + 1)) == 0) {
+        if (good && is_allowed(name) && value && is_utf8(value + 1)) {
+            good = json_object_set_new(kept, name, json_string(value + 1)) == 0;
             free(name);
         } else if (good) {
             names[withheld_count++] = name;
         }
     }
     if (names) qsort(names, withheld_count, sizeof *names, by_name);
+    bool failed = false;
     for (size_t i = 0; i < withheld_count; i++) {
-        json_array_append_new(withheld, json_from_text(names[i]));
+        json_append(withheld, json_from_text(names[i]), &failed);
         free(names[i]);
     }
     free(names);
-    return good;
+    return good && !failed;
 }
 
 /* The experiment's variables; numbers as the script wrote them. */

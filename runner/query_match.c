@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/query_tree.h"
+#include "runner/text_stream.h"
 
 /* Three-valued (Kleene): UNKNOWN is a fact this machine does not have. The order makes "and" a
  * minimum and "or" a maximum. */
@@ -120,16 +122,16 @@ static enum status add_term(const struct query_node *term, bool negated, const j
     json_t *object = json_pack("{s:s,s:s,s:s}", "fact", term->fact->name, "wanted", wanted, "found",
                                found);
     const char *have = json_string_value(json_object_get(facts, term->fact->name));
+    bool failed = false;
     bool near = !negated && term->fact->kind == FACT_STRING && term->op == QUERY_EQ && have &&
                 shares_last_word(have, term->text);
     if (near) {
         char hint[768];
         snprintf(hint, sizeof hint, "equality is exact; write ~ \"%s\" if that one will do", have);
-        json_object_set_new(object, "hint", json_string(hint));
+        json_put(object, "hint", json_string(hint), &failed);
     }
-    if (!object || json_array_append_new(list, object) != 0)
-        return FAIL(e, ERR_MEMORY, "explaining a hardware query");
-    return OK;
+    json_append(list, object, &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "explaining a hardware query") : OK;
 }
 
 /* Collects the terms that keep `node` from being true (or, negated, from being false). */
@@ -164,9 +166,8 @@ static const char *field(const json_t *term, const char *name) {
 }
 
 char *query_mismatch_text(const json_t *mismatch) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
+    struct text text = { 0 };
+    FILE *out = text_stream_open(&text);
     if (!out) return NULL;
     size_t i;
     json_t *term;
@@ -175,9 +176,10 @@ char *query_mismatch_text(const json_t *mismatch) {
                 field(term, "found"));
         if (json_object_get(term, "hint")) fprintf(out, "  %-18s (%s)\n", "", field(term, "hint"));
     }
-    if (fclose(out) != 0) {
-        free(text);
+    text_add(&text, "", 0); /* a text even where there is nothing to say */
+    if (!text_stream_close(out, &text)) {
+        text_free(&text);
         return NULL;
     }
-    return text;
+    return text.bytes;
 }

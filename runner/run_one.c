@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/attempts.h"
 #include "runner/bundle.h"
 #include "runner/canonical.h"
@@ -33,8 +34,10 @@ static enum status first_record(struct run_dir *dir, const struct run_request *r
         request->inputs->all, "results_sha256", "inputs", inputs_json(request->inputs), "version",
         FP8LAB_VERSION, "attempts", "parent", "mismatch", request->mismatch, "smoke",
         request->resolution->smoke, "checkpoint_step", (json_int_t)0);
+    bool failed = false;
+    json_put(record, "next", json_sprintf("fp8lab show %s", dir->id), &failed);
+    record = json_whole(record, failed);
     if (!record) return FAIL(e, ERR_MEMORY, "run record");
-    json_object_set_new(record, "next", json_sprintf("fp8lab show %s", dir->id));
     json_decref(dir->run);
     dir->run = record;
     return run_dir_save(dir, e);
@@ -62,11 +65,12 @@ static enum status write_files(const struct run_dir *dir, const struct resolutio
 
 static json_t *argv_record(const struct cli *cli, const struct resolved_run *run) {
     json_t *argv = json_array(), *overrides = json_array();
-    for (int64_t i = 0; cli->argv[i]; i++)
-        json_array_append_new(argv, json_from_text(cli->argv[i]));
+    bool failed = false;
+    for (int64_t i = 0; cli->argv[i]; i++) json_append(argv, json_from_text(cli->argv[i]), &failed);
     for (int64_t i = 0; i < cli_count(cli, "set"); i++)
-        json_array_append_new(overrides, json_from_text(cli_nth(cli, "set", i)));
-    return json_pack("{s:o,s:o,s:O?}", "argv", argv, "overrides", overrides, "cell", run->cell);
+        json_append(overrides, json_from_text(cli_nth(cli, "set", i)), &failed);
+    return json_pack("{s:o,s:o,s:O?}", "argv", json_whole(argv, failed), "overrides",
+                     overrides, "cell", run->cell);
 }
 
 static enum status write_experiment(const struct run_settings *s, const struct run_dir *dir,

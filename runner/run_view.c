@@ -105,12 +105,13 @@ static enum status take_manifest(struct loader *l, struct err *e) {
     TRY(bundle_read_all(l->bundle, JSON_FILE_LIMIT, &text, &n, e));
     enum status st = bag_manifest_parse(text, "manifest-sha256.txt", &l->manifest, e);
     free(text);
+    bool failed = false;
     for (int64_t i = 0; st == OK && i < l->manifest.count; i++) {
         const char *path = l->manifest.line[i].path;
         if (strncmp(path, HEAD, sizeof HEAD - 1) == 0)
-            json_array_append_new(l->view->checkpoints, json_string(path + sizeof HEAD - 1));
+            json_append(l->view->checkpoints, json_string(path + sizeof HEAD - 1), &failed);
     }
-    return st;
+    return failed ? FAIL(e, ERR_MEMORY, "the list of checkpoints") : st;
 }
 
 static enum status take_identity(struct loader *l, struct err *e) {

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
+
 /* Emits and lets go of `event`; NULL is an allocation that failed. */
 static enum status emit(struct event_writer *w, json_t *event, bool may_drop, struct err *e) {
     if (!event) return FAIL(e, ERR_MEMORY, "event");
@@ -41,21 +43,24 @@ static int64_t resident_bytes(void) {
 
 enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e) {
     json_t *rows = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->row[i];
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I}", "arena", row->arena, "item",
-                                              row->item, "bytes", (json_int_t)row->bytes, "count",
-                                              (json_int_t)row->count));
+        json_append(rows, json_pack("{s:s,s:s,s:I,s:I}", "arena", row->arena, "item", row->item,
+                                    "bytes", (json_int_t)row->bytes, "count",
+                                    (json_int_t)row->count), &failed);
     }
     return emit(w, json_pack("{s:s,s:I,s:o}", "event", "plan", "bytes", (json_int_t)plan->bytes,
-                             "rows", rows), false, e);
+                             "rows", json_whole(rows, failed)), false, e);
 }
 
 enum status say_names(struct event_writer *w, const char *event, const char *const *names,
                       int64_t count, struct err *e) {
     json_t *list = json_array();
-    for (int64_t i = 0; i < count; i++) json_array_append_new(list, json_string(names[i]));
-    return emit(w, json_pack("{s:s,s:o}", "event", event, "names", list), false, e);
+    bool failed = false;
+    for (int64_t i = 0; i < count; i++) json_append(list, json_string(names[i]), &failed);
+    return emit(w, json_pack("{s:s,s:o}", "event", event, "names", json_whole(list, failed)), false,
+                e);
 }
 
 enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
@@ -85,25 +90,27 @@ enum status say_fp8(struct event_writer *w, int64_t step, const struct fp8_slot 
                     int64_t count, struct err *e) {
     json_t *amax = json_array(), *scale = json_array(), *saturated = json_array(),
            *underflow = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < count; i++) {
         const struct fp8_slot *s = &slots[i];
-        json_array_append_new(amax, hex32(s->amax_bits));
-        json_array_append_new(scale, hex32(float_bits(s->scale)));
-        json_array_append_new(saturated, json_real(share(s->saturated, s->elements)));
-        json_array_append_new(underflow, json_real(share(s->underflow, s->elements)));
+        json_append(amax, hex32(s->amax_bits), &failed);
+        json_append(scale, hex32(float_bits(s->scale)), &failed);
+        json_append(saturated, json_real(share(s->saturated, s->elements)), &failed);
+        json_append(underflow, json_real(share(s->underflow, s->elements)), &failed);
     }
     return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o}", "event", "fp8", "step", (json_int_t)step,
-                             "amax", amax, "scale", scale, "saturated", saturated, "underflow",
-                             underflow), false, e);
+                             "amax", json_whole(amax, failed), "scale", scale, "saturated",
+                             saturated, "underflow", underflow), false, e);
 }
 
 enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,
                       int64_t count, struct err *e) {
     json_t *list = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < count; i++)
-        json_array_append_new(list, json_sprintf("%016" PRIx64, fingerprints[i]));
+        json_append(list, json_sprintf("%016" PRIx64, fingerprints[i]), &failed);
     return emit(w, json_pack("{s:s,s:I,s:o}", "event", "trace", "step", (json_int_t)step,
-                             "fingerprints", list), false, e);
+                             "fingerprints", json_whole(list, failed)), false, e);
 }
 
 enum status say_eval(struct event_writer *w, int64_t step, const struct eval_result *r,
@@ -144,6 +151,7 @@ enum status say_error(struct event_writer *w, const struct err *why, int64_t ste
     json_t *event = json_pack("{s:s,s:s,s:s,s:s*,s:s*}", "event", "error", "code",
                               status_name(why->code), "text", why->text, "where", why->file,
                               "tensor", *tensor ? tensor : NULL);
-    if (event && step >= 0) json_object_set_new(event, "step", json_integer(step));
-    return emit(w, event, false, e);
+    bool failed = false;
+    if (step >= 0) json_put(event, "step", json_integer(step), &failed);
+    return emit(w, json_whole(event, failed), false, e);
 }

@@ -1,0 +1,77 @@
+/* JSON through json_safe.h is jansson's, no more and no less: same values, same refusals. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model/json_safe.h"
+#include "tests/support/allocations.h"
+#include "tests/support/must.h"
+
+static void parses_what_jansson_parses(void **state) {
+    static const char *const GOOD[] = {
+        "{}", "[]", " [1,2.5,-3e-7,true,null,\"\"]\n", "{\"a\":{\"b\":[{},[]]}}",
+        "[\"\\\\\",\"\\\"\",\"\\u00e4\\\\\\\"\",\"\xc3\xa4\"]", "{\"~~~~~~~~~~~~~~~~~~~~~~~~\":\"~\"}",
+        "[9223372036854775807,1234567890.1234567890123456789012345678901234567890]",
+    };
+    for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++) {
+        json_error_t why;
+        json_t *ours = NULL, *theirs = json_loads(GOOD[i], 0, NULL);
+        assert_int_equal(json_parse(&ours, GOOD[i], strlen(GOOD[i]), 0, &why), OK);
+        assert_non_null(theirs);
+        assert_true(json_equal(ours, theirs));
+        char *a = json_dump_text(ours, JSON_SORT_KEYS), *b = json_dumps(theirs, JSON_SORT_KEYS);
+        assert_string_equal(a, b);
+        free(a);
+        free(b);
+        json_decref(ours);
+        json_decref(theirs);
+    }
+}
+
+static void refuses_what_jansson_refuses(void **state) {
+    static const char *const BAD[] = {
+        "", " ", "1", "\"text\"", "null", "{", "[1,", "[1]]", "[1],[2]", "1,2", "{} {}", "],[", "[\"\\\"]",
+        "[\"\xff\"]", "{\"a\":1,\"a\":2}", "[99999999999999999999]", "[1e999]", "[\"\n\"]", "{a:1}",
+    };
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        json_error_t why;
+        json_t *value = (json_t *)(uintptr_t)1;
+        assert_null(json_loads(BAD[i], JSON_REJECT_DUPLICATES, NULL));
+        enum status st = json_parse(&value, BAD[i], strlen(BAD[i]), JSON_REJECT_DUPLICATES, &why);
+        if (st != ERR_FORMAT || value || !*why.text) fail_msg("%s: %s", BAD[i], status_name(st));
+    }
+    json_error_t why;
+    json_t *value;
+    assert_int_equal(json_parse(&value, "{\n\n x", 5, 0, &why), ERR_FORMAT);
+    assert_int_equal(why.line, 3);
+}
+
+/* Strings of every length around what jansson's buffer doubles at, with memory to spare and with
+ * every allocation failing in turn: the value, or ERR_MEMORY. */
+static void long_tokens_are_whole(void **state) {
+    for (int n = 0; n < 140; n++) {
+        char text[200], expected[160];
+        memset(expected, 'x', sizeof expected);
+        expected[n] = 0;
+        int length = snprintf(text, sizeof text, "{\"%s\":[\"%s\"]}", expected, "y");
+        json_error_t why;
+        json_t *value;
+        bool failing = true;
+        for (int64_t at = 1; failing; at++) {
+            allocations_fail(at, false);
+            enum status st = json_parse(&value, text, (size_t)length, 0, &why);
+            failing = allocations_end() >= at;
+            assert_true(st == OK || (failing && st == ERR_MEMORY));
+            if (st == OK) assert_non_null(json_object_get(value, expected));
+            json_decref(value);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parses_what_jansson_parses),
+        cmocka_unit_test(refuses_what_jansson_refuses),
+        cmocka_unit_test(long_tokens_are_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
