@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/json_safe.h"
 #include "runner/columns.h"
 #include "runner/inputs.h"
 
@@ -50,32 +51,41 @@ static json_t *cell_json(const struct columns *all, const struct column *c, int6
     bool wide = c->width > 1 || (all->labels && strcmp(c->name, "step") != 0);
     if (!wide) return value_json(c, row);
     json_t *list = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < c->width; i++)
-        json_array_append_new(list, value_json(c, row * c->width + i));
-    return list;
+        json_append(list, value_json(c, row * c->width + i), &failed);
+    return json_whole(list, failed);
 }
 
 static bool write_row(FILE *out, const struct columns *all, int64_t row) {
     json_t *record = json_object();
+    bool failed = false;
     for (int64_t i = 0; i < all->count; i++)
-        json_object_set_new(record, all->column[i].name, cell_json(all, &all->column[i], row));
-    bool good = record && json_dumpf(record, out, JSON_COMPACT | JSON_SORT_KEYS) == 0 &&
+        json_put(record, all->column[i].name, cell_json(all, &all->column[i], row), &failed);
+    bool good = !failed && json_dumpf(record, out, JSON_COMPACT | JSON_SORT_KEYS) == 0 &&
                 putc('\n', out) != EOF;
     json_decref(record);
     return good;
 }
 
-/* Writes `lines` from `cols` where the lines were dropped at close. */
+/* Writes `lines` from `cols` where the lines were dropped at close: whole or not at all, since the
+ * columns are removed once the lines are there. */
 static enum status restore_lines(const char *cols, const char *lines, struct err *e) {
     struct columns *all = NULL;
+    char partial[PATH_CAP + 16];
     if (path_exists(lines) || !path_exists(cols)) return OK;
     TRY(columns_map(cols, &all, e));
-    FILE *f = fopen(lines, "we");
+    snprintf(partial, sizeof partial, "%s.partial", lines);
+    FILE *f = fopen(partial, "we");
     bool good = f != NULL;
     for (int64_t row = 0; good && row < all->rows; row++) good = write_row(f, all, row);
+    if (good && (fflush(f) != 0 || fsync(fileno(f)) != 0)) good = false;
     if (f && fclose(f) != 0) good = false;
+    if (good && rename(partial, lines) != 0) good = false;
+    enum status st = good ? OK : FAIL(e, ERR_IO, "write %s: %s", lines, strerror(errno));
+    if (!good) (void)unlink(partial);
     columns_destroy(all);
-    return good ? OK : FAIL(e, ERR_IO, "write %s: %s", lines, strerror(errno));
+    return st;
 }
 
 static enum status restore_all(const struct run_dir *dir, struct err *e) {
