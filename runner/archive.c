@@ -112,7 +112,8 @@ static enum status pack_failed(const struct packer *p, struct err *e) {
                                               : -1LL,
                     p->dir, p->dir);
     const char *why = archive_error_string(p->archive);
-    return FAIL(e, ERR_IO, "pack %s into %s: %s", p->dir, p->temporary,
+    bool memory = !p->write_errno && archive_errno(p->archive) == ENOMEM;
+    return FAIL(e, memory ? ERR_MEMORY : ERR_IO, "pack %s into %s: %s", p->dir, p->temporary,
                 p->write_errno ? strerror(p->write_errno) : why ? why : "libarchive failed");
 }
 
@@ -170,6 +171,8 @@ static enum status open_writer(struct packer *p, struct err *e) {
          archive_write_open(p->archive, p, NULL, take_block, NULL) == ARCHIVE_OK;
     if (ok) return OK;
     const char *why = archive_error_string(p->archive);
+    if (archive_errno(p->archive) == ENOMEM)
+        return FAIL(e, ERR_MEMORY, "no memory to pack %s: %s", p->dir, why ? why : "libarchive");
     return FAIL(e, ERR_UNSUPPORTED, "this libarchive cannot write tar.zst: %s",
                 why ? why : "no reason given");
 }

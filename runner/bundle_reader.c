@@ -22,6 +22,7 @@ struct bundle {
     int64_t unpacked; /* bytes handed out, skipped ones included */
     /* an archive */
     struct archive *archive;
+    struct archive_entry *entry; /* ours: libarchive would make its own without a check */
     char *skip; /* owned, BLOCK bytes: where skipped data go */
     int64_t declared, delivered; /* of the current entry */
     bool at_entry;
@@ -70,6 +71,8 @@ static const char *sniff(const unsigned char *head, size_t n) {
 static enum status archive_broken(struct bundle *b, struct err *e) {
     const char *why = archive_error_string(b->archive);
     if (!why) why = "unreadable";
+    if (archive_errno(b->archive) == ENOMEM)
+        return FAIL(e, ERR_MEMORY, "no memory to read %s: %s", b->path, why);
     bool cut = strstr(why, "runcated") || strstr(why, "nexpected end");
     return FAIL(e, ERR_FORMAT, "%s is %s: %s", b->path, cut ? "truncated" : "damaged", why);
 }
@@ -88,12 +91,16 @@ static enum status open_archive(struct bundle *b, struct err *e) {
         return FAIL(e, ERR_FORMAT, "%s is %s, not a run bundle (.tar.zst or a run directory)",
                     b->path, strange);
     b->archive = archive_read_new();
+    b->entry = archive_entry_new();
     b->skip = malloc(BLOCK);
-    if (!b->archive || !b->skip) return FAIL(e, ERR_MEMORY, "no memory to read %s", b->path);
+    if (!b->archive || !b->entry || !b->skip)
+        return FAIL(e, ERR_MEMORY, "no memory to read %s", b->path);
     if (archive_read_support_format_tar(b->archive) != ARCHIVE_OK ||
-        archive_read_support_filter_zstd(b->archive) != ARCHIVE_OK)
-        return FAIL(e, ERR_UNSUPPORTED, "this libarchive cannot read tar.zst: %s",
-                    archive_error_string(b->archive));
+        archive_read_support_filter_zstd(b->archive) != ARCHIVE_OK) {
+        bool memory = archive_errno(b->archive) == ENOMEM;
+        return FAIL(e, memory ? ERR_MEMORY : ERR_UNSUPPORTED,
+                    "this libarchive cannot read tar.zst: %s", archive_error_string(b->archive));
+    }
     if (archive_read_open_filename(b->archive, b->path, BLOCK) != ARCHIVE_OK)
         return archive_broken(b, e);
     return OK;
@@ -119,6 +126,7 @@ enum status bundle_open(const char *path, const struct bundle_limits *limits, st
 void bundle_close(struct bundle *b) {
     if (!b) return;
     if (b->archive) archive_read_free(b->archive);
+    if (b->entry) archive_entry_free(b->entry);
     if (b->file >= 0) close(b->file);
     if (b->root >= 0) close(b->root);
     tree_free(&b->tree);
@@ -186,8 +194,8 @@ static enum status next_in_archive(struct bundle *b, struct bundle_entry *out, s
     if (b->at_entry) TRY(skip_rest(b, e));
     b->at_entry = false;
     for (;;) {
-        struct archive_entry *entry = NULL;
-        int got = archive_read_next_header(b->archive, &entry);
+        struct archive_entry *entry = b->entry;
+        int got = archive_read_next_header2(b->archive, entry);
         if (got == ARCHIVE_EOF) return OK;
         /* ARCHIVE_WARN is a name that does not convert: the guard has an opinion on it. */
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return archive_broken(b, e);

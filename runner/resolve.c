@@ -120,6 +120,7 @@ static enum status read_runs(const json_t *result, struct resolution *out, struc
     out->suite = json_is_true(json_object_get(result, "suite"));
     out->name = copy_text(result, "name");
     out->about = copy_text(result, "about");
+    if (!out->name || !out->about) return FAIL(e, ERR_MEMORY, "names");
     for (size_t i = 0; i < count; i++) {
         const json_t *run = json_array_get(runs, i);
         struct resolved_run *to = &out->runs[out->run_count++];
@@ -149,6 +150,7 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
     if (!report) return st;
     enum status read = read_files(json_object_get(report, "files"), out, e);
     out->log = copy_text(report, "log");
+    if (read == OK && !out->log) read = FAIL(e, ERR_MEMORY, "what the script printed");
     if (read == OK && st == ERR_CONFIG) read = read_errors(report, options->path, out, e);
     if (read == OK && st == OK) read = read_runs(json_object_get(report, "result"), out, e);
     json_decref(report);

@@ -19,7 +19,7 @@
 #include "runner/run_files.h"
 #include "runner/script_state.h"
 
-enum { REPORT_MAX = 64 << 20 };
+enum { REPORT_MAX = 64 << 20, EXIT_NO_MEMORY = 12 /* of the child */ };
 
 /* ---- the child: evaluates, reports, leaves by _exit ------------------------------------------ */
 struct evaluation {
@@ -151,14 +151,14 @@ _Noreturn static void child_main(const struct script_task *task, const char *dir
     struct evaluation v = { .task = task, .directory = directory };
     struct text report = { 0 };
     struct err e = { 0 };
-    if (!s) _exit(1);
+    if (!s) _exit(EXIT_NO_MEMORY);
     s->limits = task->limits ? task->limits : &SCRIPT_LIMITS;
     s->trail = trail;
     confine(s->limits);
     enum status st = script_open(s, &e);
     if (st == OK) st = script_protect(s, evaluate, &v, &e);
     write_report(&report, s, &v, st == OK ? NULL : e.text);
-    if (report.failed || v.result.failed || s->log.failed) _exit(1);
+    if (report.failed || v.result.failed || s->log.failed) _exit(EXIT_NO_MEMORY);
     st = write_all(pipe_fd, report.bytes, report.size, "the pipe", &e);
     _exit(st == OK ? 0 : 1);
 }
@@ -200,6 +200,8 @@ static enum status killed_report(const struct script_task *task, int status, boo
     const struct script_limits *limits = task->limits ? task->limits : &SCRIPT_LIMITS;
     const char *file = trail->line ? trail->file : task->path;
     int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NO_MEMORY)
+        return FAIL(e, ERR_MEMORY, "no memory to evaluate %s", task->path);
     if (by == SIGXCPU || (by == SIGKILL && in_time))
         FAIL(e, ERR_CONFIG, "%s:%d: stopped after %d s of processor time; one call of a library "
              "function (string.find, string.rep, ...) took too long", file, trail->line,
@@ -251,7 +253,9 @@ enum status script_evaluate(const struct script_task *task, json_t **report, str
     bool in_time = read_report(ends[0], now_ms() + limits->wall_s * 1000, &text);
     if (!in_time) kill(child, SIGKILL);
     int status = wait_for(child);
-    if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    if (text.failed)
+        st = FAIL(e, ERR_MEMORY, "no memory for what %s resolves to", task->path);
+    else if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0)
         st = parse_report(&text, report, e);
     else
         st = killed_report(task, status, in_time, trail, report, e);
