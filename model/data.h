@@ -46,7 +46,7 @@ int64_t data_sequences(const struct data *d, enum data_split split);
 
 /* Writes `count` sequences from `position` on: tokens and targets [count, T]. Training wraps
  * into the next epoch. Past the end of the held-out sequences tokens are 0 and targets -1, which
- * the loss ignores (a scale of the whole tensor sees those rows all the same). ERR_FORMAT for an id beyond the vocabulary, naming file and offset. */
+ * the loss ignores. ERR_FORMAT for an id beyond the vocabulary, naming file and offset. */
 NODISCARD enum status data_batch(const struct data *d, enum data_split split, int64_t position,
                                  int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);

@@ -5,7 +5,7 @@
 #include "kernels/exactmath.h"
 #include "model/transformer.h"
 
-enum { HEAD_CHUNK_DEFAULT = 2048, HEAD_CHUNK_ALIGN = 16, HEAD_CHUNKS_MAX = 65536 };
+enum { HEAD_CHUNK_DEFAULT = 2048, HEAD_CHUNK_ALIGN = 16 };
 
 static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
 
@@ -49,10 +49,6 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
                     (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
     if (t->chunk_rows > t->rows) t->chunk_rows = t->rows;
     t->chunk_count = ceil_div(t->rows, t->chunk_rows);
-    if (t->chunk_count > HEAD_CHUNKS_MAX)
-        return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld, which cuts the %lld rows of a "
-                    "micro-batch into more than %d chunks; raise it", (long long)t->chunk_rows,
-                    (long long)t->rows, HEAD_CHUNKS_MAX);
     t->layer = calloc((size_t)c->layers, sizeof *t->layer);
     t->x = calloc((size_t)c->layers + 1, sizeof *t->x);
     t->chunk = calloc((size_t)t->chunk_count, sizeof *t->chunk);

@@ -41,8 +41,8 @@ static enum status check_site(const struct recipe_options *o, bool f32, const ch
     if (o->history < 1 || o->history > 65536)
         return FAIL(e, ERR_CONFIG, "%s: history is %d; it must be between 1 and 65536", where,
                     o->history);
-    if (o->margin < 0 || o->margin > 16)
-        return FAIL(e, ERR_CONFIG, "%s: margin is %d; it must be between 0 and 16", where,
+    if (o->margin < -16 || o->margin > 16)
+        return FAIL(e, ERR_CONFIG, "%s: margin is %d; it must be between -16 and 16", where,
                     o->margin);
     return OK;
 }

@@ -39,7 +39,7 @@ ACCUMULATE(ALL_SPLIT, "split", "split", "split");
 
 #define DELAYED_ROWS                                                                          \
     WORD("format", "hybrid", "hybrid", "e4m3"), CONSTANTS_ROW("te"),                          \
-        INT("margin", 0, 16, "0"), INT("history", 1, 65536, "1024"),                          \
+        INT("margin", 0, 64, "0"), INT("history", 1, 65536, "1024"),                          \
         WORD("algo", "max", "max", "most_recent"),                                            \
         WORD("roll", "microbatch", "microbatch", "step"), ACCUMULATE_ROW(PER_TENSOR),         \
         GATHER_ROW, FALLBACK_ROW

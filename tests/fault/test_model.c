@@ -54,7 +54,8 @@ static void data_open_survives(void **state) {
     char dir[PATH_CAP];
     struct data_case c = { .options = { .kind = DATA_SYNTHETIC, .seed = 7 } };
     scratch_directory(dir);
-    fault_every_allocation(&(struct fault_case){ "data_open, synthetic", open_data, NULL, &c });
+    fault_every_allocation(&(struct fault_case){ .name = "data_open, synthetic",
+                                                 .attempt = open_data, .context = &c });
     for (int i = 0; i < 2; i++) {
         snprintf(c.file[i], PATH_CAP, "%.4000s/text-%d", dir, i);
         write_bytes(c.file[i], "It was a bright cold day in April, and the clocks were striking 13."
@@ -63,7 +64,8 @@ static void data_open_survives(void **state) {
     }
     c.options = (struct data_options){ .kind = DATA_TEXT, .paths = c.path, .path_count = 2,
                                        .holdout = 0.3 };
-    fault_every_allocation(&(struct fault_case){ "data_open, text", open_data, NULL, &c });
+    fault_every_allocation(&(struct fault_case){ .name = "data_open, text",
+                                                 .attempt = open_data, .context = &c });
     static uint32_t llmc[256 + 64]; /* header of 1,024 bytes, then u16 tokens, all 0 */
     llmc[0] = 20240520;
     llmc[1] = 1;
@@ -71,7 +73,8 @@ static void data_open_survives(void **state) {
     for (int i = 0; i < 2; i++) write_bytes(c.file[i], llmc, sizeof llmc);
     c.options = (struct data_options){ .kind = DATA_LLMC, .paths = c.path, .path_count = 1,
                                        .eval_path = c.path[1] };
-    fault_every_allocation(&(struct fault_case){ "data_open, llm.c", open_data, NULL, &c });
+    fault_every_allocation(&(struct fault_case){ .name = "data_open, llm.c",
+                                                 .attempt = open_data, .context = &c });
     MUST(tree_remove(dir, E));
 }
 
@@ -107,9 +110,11 @@ static void trainer_create_survives(void **state) {
         trainer_destroy(r.trainer);
         r.trainer = NULL;
         snprintf(name, sizeof name, "trainer_create, %s", tiny_kind_name(KIND[i]));
-        fault_every_allocation(&(struct fault_case){ name, create_trainer, NULL, &r });
+        fault_every_allocation(&(struct fault_case){ .name = name, .attempt = create_trainer,
+                                                     .context = &r });
         snprintf(name, sizeof name, "trainer_plan, %s", tiny_kind_name(KIND[i]));
-        fault_every_allocation(&(struct fault_case){ name, plan_trainer, NULL, &r });
+        fault_every_allocation(&(struct fault_case){ .name = name, .attempt = plan_trainer,
+                                                     .context = &r });
         tiny_run_close(&r);
     }
 }
@@ -188,14 +193,19 @@ static void checkpoints_survive(void **state) {
     MUST(trainer_step(c.run.trainer, false, &result, E));
     MUST(checkpoint_save(c.run.trainer, c.parent, &c.whole, E));
     MUST(trainer_weights_sha256(c.run.trainer, c.weights, E));
-    fault_every_allocation(&(struct fault_case){ "checkpoint_save", save, is_whole, &c });
-    fault_every_allocation(&(struct fault_case){ "trainer_weights_sha256", hash_weights, NULL, &c });
-    fault_every_allocation(&(struct fault_case){ "checkpoint_verify", verify, NULL, &c });
-    fault_every_allocation(&(struct fault_case){ "checkpoint_latest", latest, NULL, &c });
+    fault_every_allocation(&(struct fault_case){ .name = "checkpoint_save", .attempt = save,
+                                                 .after = is_whole, .context = &c });
+    fault_every_allocation(&(struct fault_case){ .name = "trainer_weights_sha256",
+                                                 .attempt = hash_weights, .context = &c });
+    fault_every_allocation(&(struct fault_case){ .name = "checkpoint_verify", .attempt = verify,
+                                                 .context = &c });
+    fault_every_allocation(&(struct fault_case){ .name = "checkpoint_latest", .attempt = latest,
+                                                 .context = &c });
     trainer_destroy(c.run.trainer);
     MUST(trainer_create(&c.run.trainer, c.run.backend, &c.run.model, &c.run.recipe, &c.run.train,
                         c.run.data, E));
-    fault_every_allocation(&(struct fault_case){ "checkpoint_load", load, loads_again, &c });
+    fault_every_allocation(&(struct fault_case){ .name = "checkpoint_load", .attempt = load,
+                                                 .after = loads_again, .context = &c });
     tiny_run_close(&c.run);
     MUST(tree_remove(c.parent, E));
 }

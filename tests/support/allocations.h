@@ -1,6 +1,7 @@
-/* Counts the allocations of a test program and makes chosen ones fail: malloc, calloc, realloc,
- * aligned_alloc, posix_memalign and strdup, those of the libraries included. Outside a watch they
- * are what they always were. libgomp is spared: it ends the process when it gets no memory. */
+/* Counts the allocations of a thread, and of the children it forks, and makes chosen ones fail:
+ * malloc, calloc, realloc, aligned_alloc, posix_memalign and strdup, those of libraries included.
+ * Outside a watch they are what they always were. libgomp, libarchive and libzstd are spared:
+ * without memory they end the process or crash. */
 #ifndef FP8LAB_TESTS_ALLOCATIONS_H
 #define FP8LAB_TESTS_ALLOCATIONS_H
 
@@ -16,6 +17,8 @@ int64_t allocations_end(void);
 /* One thing that must survive every failure. */
 struct fault_case {
     const char *name;
+    /* If not NULL: what makes the world as the attempt wants to find it. */
+    void (*before)(void *context);
     /* The call under test. What it opens when it succeeds, it closes. `context` is the caller's. */
     enum status (*attempt)(void *context, struct err *e);
     /* If not NULL: what must hold after each attempt that answered `st`. */
@@ -23,10 +26,11 @@ struct fault_case {
     void *context;
 };
 
-/* Runs the attempt once with all the memory it wants, then once for each place that asked for memory
- * (places are told apart by their call stacks; the first two calls from each), that one request
- * failing, and again with all later ones failing too. Each answer must be ERR_MEMORY, or an error whose
- * text speaks of memory; OK is fine if `after` finds nothing wrong. */
+/* Runs the attempt once with all the memory it wants, then once for each place that asked for
+ * memory (places are told apart by their call stacks; the first two calls from each), that one
+ * request failing; for every third of them also with all later requests failing. Each answer must
+ * be ERR_MEMORY, or an error whose text speaks of memory; OK is fine if `after` finds nothing
+ * wrong. */
 void fault_every_allocation(const struct fault_case *c);
 
 #endif

@@ -1,0 +1,259 @@
+/* Every allocation of the runner's library calls that can fail, failing: closing a run, reading
+ * bundles, resolving scripts, parsing queries. An error value each time, and nothing lost: what
+ * answers OK must answer what it always does. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jansson.h>
+#include <omp.h>
+
+#include "runner/bundle.h"
+#include "runner/compare.h"
+#include "runner/environment.h"
+#include "runner/query.h"
+#include "runner/resolve.h"
+#include "runner/run_files.h"
+#include "runner/unpack.h"
+#include "tests/support/allocations.h"
+#include "tests/support/must.h"
+#include "tests/support/run_fixture.h"
+
+/* ---- bundles ---- */
+
+struct bundle_case {
+    char parent[PATH_CAP], dir[PATH_CAP], file[PATH_CAP];
+    char sha256[SHA256_HEX]; /* of the bundle file as made with memory to spare */
+    struct bundle_options options;
+};
+
+/* A fresh directory in memory where the system has one: these tests sync thousands of files. */
+static void fast_directory(char dir[PATH_CAP]) {
+    snprintf(dir, PATH_CAP, "/dev/shm/fp8lab-test-XXXXXX");
+    if (!mkdtemp(dir)) scratch_directory(dir);
+}
+
+static void bundle_case_open(struct bundle_case *c) {
+    struct run_fixture f = run_fixture_default();
+    struct bundle_result result;
+    memset(c, 0, sizeof *c);
+    c->options = (struct bundle_options){ .checkpoints = BUNDLE_CHECKPOINTS_FULL,
+                                          .keep_directory = true, .threads = 1 };
+    f.steps = 3;
+    fast_directory(c->parent);
+    run_fixture_write(c->parent, &f, c->dir);
+    MUST(bundle_finish(c->dir, &c->options, &result, E));
+    snprintf(c->file, sizeof c->file, "%s", result.path);
+    MUST(sha256_file(c->file, c->sha256, NULL, E));
+}
+
+static void bundle_case_close(struct bundle_case *c) { MUST(tree_remove(c->parent, E)); }
+
+static enum status finish(void *context, struct err *e) {
+    struct bundle_case *c = context;
+    struct bundle_result result;
+    return bundle_finish(c->dir, &c->options, &result, e);
+}
+
+/* What failed is done by calling it again, and gives the bytes it would have given. */
+static enum status finishes_equal(void *context, enum status st, struct err *e) {
+    struct bundle_case *c = context;
+    char hex[SHA256_HEX];
+    if (st != OK) TRY(finish(c, e));
+    TRY(sha256_file(c->file, hex, NULL, e));
+    return strcmp(hex, c->sha256) == 0 ? OK : FAIL(e, ERR_VERIFY, "the bundle has other bytes");
+}
+
+/* A run that has just ended: its metrics are text. */
+static void as_it_ended(void *context) {
+    struct bundle_case *c = context;
+    struct run_fixture f = run_fixture_default();
+    f.steps = 3;
+    MUST(tree_remove(c->dir, E));
+    run_fixture_write(c->parent, &f, c->dir);
+}
+
+static void closing_a_run_survives(void **state) {
+    struct bundle_case c;
+    bundle_case_open(&c);
+    fault_every_allocation(&(struct fault_case){ .name = "bundle_finish", .before = as_it_ended,
+                                                 .attempt = finish, .after = finishes_equal,
+                                                 .context = &c });
+    bundle_case_close(&c);
+}
+
+static enum status verify(void *context, struct err *e) {
+    const struct bundle_case *c = context;
+    struct unpack_report report;
+    return bundle_unpack(c->file, NULL, &BUNDLE_LIMITS, &report, e);
+}
+
+static enum status extract(void *context, struct err *e) {
+    const struct bundle_case *c = context;
+    struct unpack_report report;
+    char dest[PATH_CAP];
+    TRY(path_join(dest, c->parent, "extracted", e));
+    return bundle_unpack(c->file, dest, &BUNDLE_LIMITS, &report, e);
+}
+
+/* There whole or not at all. Clearing a directory takes memory too: what is left without any has a
+ * name that says so, and the next extraction asks for its removal. */
+static enum status is_extracted(void *context, enum status st, struct err *e) {
+    struct bundle_case *c = context;
+    char dest[PATH_CAP], partial[PATH_CAP];
+    struct unpack_report report;
+    TRY(path_join(dest, c->parent, "extracted", e));
+    TRY(path_join(partial, c->parent, "extracted.partial", e));
+    if (path_exists(dest) != (st == OK)) return FAIL(e, ERR_VERIFY, "%s: there or not?", dest);
+    TRY(tree_remove(partial, e));
+    if (st != OK) TRY(extract(c, e));
+    if (path_exists(partial)) return FAIL(e, ERR_VERIFY, "%s is left behind", partial);
+    TRY(bundle_unpack(dest, NULL, &BUNDLE_LIMITS, &report, e));
+    return tree_remove(dest, e);
+}
+
+static void reading_a_bundle_survives(void **state) {
+    struct bundle_case c;
+    bundle_case_open(&c);
+    fault_every_allocation(&(struct fault_case){ .name = "bundle_unpack, verify",
+                                                 .attempt = verify, .context = &c });
+    fault_every_allocation(&(struct fault_case){ .name = "bundle_unpack, extract",
+                                                 .attempt = extract, .after = is_extracted,
+                                                 .context = &c });
+    bundle_case_close(&c);
+}
+
+/* ---- comparing ---- */
+
+struct compare_case {
+    struct bundle_case bundle;
+    char other[PATH_CAP];
+    char *text; /* the report as made with memory to spare; owned */
+};
+
+static enum status compare(void *context, struct err *e) {
+    struct compare_case *c = context;
+    const char *paths[] = { c->bundle.file, c->other };
+    struct comparison comparison;
+    char *text = NULL;
+    TRY(compare_runs(paths, 2, &comparison, e));
+    enum status st = compare_text(&comparison, true, &text, e);
+    if (st == OK) st = compare_html(&comparison, "/dev/null/not-a-directory", e) == ERR_MEMORY
+                           ? ERR_MEMORY : OK;
+    compare_free(&comparison);
+    if (st == OK && c->text && strcmp(text, c->text) != 0)
+        st = FAIL(e, ERR_VERIFY, "the report is another one: %s", text);
+    if (st == OK && !c->text) c->text = text;
+    else free(text);
+    return st;
+}
+
+static void comparing_survives(void **state) {
+    struct compare_case c = { .text = NULL };
+    struct run_fixture f = run_fixture_default();
+    omp_set_num_threads(1); /* only this thread's allocations fail */
+    bundle_case_open(&c.bundle);
+    f.id = "20261121T024900Z-tiny-1badcafe";
+    f.steps = 3;
+    f.recipe = "bf16";
+    run_fixture_write(c.bundle.parent, &f, c.other); /* a live directory: JSON lines */
+    fault_every_allocation(&(struct fault_case){ .name = "compare_runs", .attempt = compare,
+                                                 .context = &c });
+    free(c.text);
+    bundle_case_close(&c.bundle);
+}
+
+/* ---- scripts ---- */
+
+static const char SCRIPT[] =
+    "local tiny = require 'models.tiny'\n"
+    "return suite { name = 'two', matrix = { recipe = { bf16, fp8.delayed { margin = 1 } } },\n"
+    "  model = tiny.llama, data = synthetic, train = { steps = 10, global_batch = 8 } }\n";
+
+struct script_case {
+    char dir[PATH_CAP], path[PATH_CAP];
+    const char *override;
+    char sha256[SHA256_HEX]; /* of the last run's configuration; empty at first */
+};
+
+static enum status resolve(void *context, struct err *e) {
+    struct script_case *c = context;
+    struct resolve_options options = { .path = c->path, .overrides = &c->override,
+                                       .override_count = 1 };
+    struct resolution r;
+    enum status st = resolve_experiment(&options, &r, e);
+    if (st == OK) {
+        const char *sha256 = r.runs[r.run_count - 1].config_sha256;
+        if (!*c->sha256) snprintf(c->sha256, sizeof c->sha256, "%s", sha256);
+        if (r.run_count != 2 || strcmp(sha256, c->sha256) != 0)
+            st = FAIL(e, ERR_VERIFY, "another configuration");
+    }
+    resolution_destroy(&r);
+    return st;
+}
+
+static void resolving_survives(void **state) {
+    struct script_case c = { .override = "train.steps=20" };
+    fast_directory(c.dir);
+    put_file(c.dir, "x.lua", "%s", SCRIPT);
+    MUST(path_join(c.path, c.dir, "x.lua", E));
+    fault_every_allocation(&(struct fault_case){ .name = "resolve_experiment",
+                                                 .attempt = resolve, .context = &c });
+    MUST(tree_remove(c.dir, E));
+}
+
+/* ---- the query language ---- */
+
+static enum status query(void *context, struct err *e) {
+    static const char TEXT[] = "gpu.count >= 1 and not (gpu.memory < 80GiB or cuda.driver ~ \"12*\")"
+                               " and gpu.product_name = \"NVIDIA H200\" and memory.unified";
+    struct query *q = NULL;
+    json_t *facts = context, *mismatch = NULL;
+    TRY(query_parse(TEXT, &q, e));
+    enum status st = query_match(q, facts, &mismatch, e);
+    char *text = st == OK && mismatch ? query_mismatch_text(mismatch) : NULL;
+    if (st == OK && !text) st = FAIL(e, ERR_MEMORY, "no text of what does not match");
+    if (st == OK && !strstr(text, "equality is exact"))
+        st = FAIL(e, ERR_VERIFY, "the hint is lost: %s", text);
+    free(text);
+    json_decref(mismatch);
+    query_free(q);
+    return st;
+}
+
+static void querying_survives(void **state) {
+    json_t *facts = json_pack("{s:i, s:s, s:b}", "gpu.count", 1, "gpu.product_name",
+                              "NVIDIA GH200 480GB", "memory.unified", 0);
+    assert_non_null(facts);
+    fault_every_allocation(&(struct fault_case){ .name = "query_parse, query_match",
+                                                 .attempt = query, .context = facts });
+    json_decref(facts);
+}
+
+static enum status make_environment(void *context, struct err *e) {
+    struct environment environment;
+    size_t wanted = *(size_t *)context;
+    TRY(environment_make(NULL, &environment, e));
+    size_t kept = json_object_size(json_object_get(environment.record, "kept")) +
+                  json_array_size(json_object_get(environment.record, "withheld"));
+    if (!wanted) *(size_t *)context = kept;
+    environment_free(&environment);
+    return !wanted || kept == wanted ? OK : FAIL(e, ERR_VERIFY, "%zu variables", kept);
+}
+
+static void making_an_environment_survives(void **state) {
+    size_t count = 0;
+    fault_every_allocation(&(struct fault_case){ .name = "environment_make",
+                                                 .attempt = make_environment, .context = &count });
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closing_a_run_survives),
+        cmocka_unit_test(reading_a_bundle_survives),
+        cmocka_unit_test(comparing_survives),
+        cmocka_unit_test(resolving_survives),
+        cmocka_unit_test(querying_survives),
+        cmocka_unit_test(making_an_environment_survives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
