@@ -162,6 +162,11 @@ __device__ static inline void bf16x8_decode(float (&out)[8], uint4 v) {
     }
 }
 
+__device__ static inline uint4 bf16x8_encode(const float (&in)[8]) {
+    return make_uint4(bf16x2_encode(in[0], in[1]), bf16x2_encode(in[2], in[3]),
+                      bf16x2_encode(in[4], in[5]), bf16x2_encode(in[6], in[7]));
+}
+
 /* N consecutive BF16 as floats: one 16-byte access for 8, scalar for 1. */
 template <int N> __device__ static inline void load_bf16(float (&out)[N], const bf16_bits *x) {
     if constexpr (N == 8) {
@@ -173,8 +178,7 @@ template <int N> __device__ static inline void load_bf16(float (&out)[N], const 
 }
 template <int N> __device__ static inline void store_bf16(bf16_bits *x, const float (&in)[N]) {
     if constexpr (N == 8) {
-        *(uint4 *)x = make_uint4(bf16x2_encode(in[0], in[1]), bf16x2_encode(in[2], in[3]),
-                                 bf16x2_encode(in[4], in[5]), bf16x2_encode(in[6], in[7]));
+        *(uint4 *)x = bf16x8_encode(in);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++) x[i] = bf16_encode(in[i]);

@@ -4,8 +4,9 @@
  * Eight elements a thread; bound by memory: 4 bytes an element forward, 6 backward. The reference's
  * exact tanh would take four times as long as the bytes do (measured: 343 us for 86), so the
  * device's own exp and division serve (2 ulp each), which BF16 outputs hide but for values at a
- * rounding boundary. */
-#include "kernels/cuda/cuda_common.cuh"
+ * rounding boundary. Where the scales need no earlier pass (cast_fuses), the codes are made in the
+ * same kernel and the value is stored only for who keeps it. */
+#include "kernels/cuda/cast_tile.cuh"
 
 static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
@@ -45,12 +46,38 @@ __global__ void gelu_kernel(bf16_bits *out, const bf16_bits *x, int64_t ld, cons
     warp_amax_into(amax, top);
 }
 
+/* The same for the tiles of cast_tile_kernel. */
+struct gelu_values {
+    enum { PAIRED = false };
+    const bf16_bits *x, *dh; /* dh NULL: forward */
+    int64_t ld, ld_dh;
+    bf16_bits *value; /* NULL: not kept */
+    __device__ uint4 operator()(const struct tile_args &a, int64_t row, int64_t col) const {
+        if (row >= a.rows || col >= a.cols) return make_uint4(0, 0, 0, 0);
+        float v[8], g[8];
+        load_bf16(v, x + row * ld + col);
+        if (dh) load_bf16(g, dh + row * ld_dh + col);
+#pragma unroll
+        for (int j = 0; j < 8; j++) v[j] = dh ? g[j] * gelu_slope(v[j]) : gelu(v[j]);
+        uint4 out = bf16x8_encode(v);
+        if (value) *(uint4 *)(value + row * a.cols + col) = out;
+        return out;
+    }
+};
+
 static enum status launch(struct backend *b, int lane, const struct sink *out,
                           const struct tensor *x, const struct tensor *dh, const char *what,
                           struct err *e) {
     int64_t rows = tensor_rows(x), width = tensor_cols(x);
     bool vectors = tensor_is_vectors(x) && (!dh || tensor_is_vectors(dh)) &&
                    rows_are_vectors(out->value->data, width, width);
+    if (vectors && cast_fuses(out)) {
+        struct gelu_values from = { (const bf16_bits *)x->data,
+                                    dh ? (const bf16_bits *)dh->data : NULL, x->stride[0],
+                                    dh ? dh->stride[0] : 0,
+                                    out->keep_value ? sink_value_of(out) : NULL };
+        return cast_tiles(b, lane, out, tile_args_of(out, sink_amax(out)), from, e);
+    }
     auto kernel = vectors ? gelu_kernel<8> : gelu_kernel<1>;
     kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
         sink_value_of(out), (const bf16_bits *)x->data, x->stride[0],

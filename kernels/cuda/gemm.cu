@@ -11,9 +11,9 @@
 #include <string.h>
 
 enum {
-    CANDIDATES = 8,
-    ROUNDS = 3,       /* each candidate is timed so often; its best time counts */
-    RUNS = 4,         /* products of one timing */
+    CANDIDATES = 16,
+    ROUNDS = 4,       /* each candidate is timed so often; its best time counts */
+    RUNS = 3,         /* products of one timing */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
 };
 static const int64_t WORKSPACE_BYTES = 64 << 20;

@@ -3,12 +3,16 @@
  *   d_logits_i = (p_i / l - onehot_i) * grad_scale.
  *
  * A block a row: one read keeps a running maximum and a sum rescaled to it, a second read makes
- * the gradient, in place if wanted. 6 bytes an element; the device's own exp (2 ulp) costs less
+ * the gradient, in place if wanted. One block a multiprocessor, so that the rows under way stay in
+ * L2 between the two: 4 bytes an element from memory. The device's own exp (2 ulp) costs less
  * than that. */
 #include "kernels/cuda/cuda_common.cuh"
 #include "kernels/exactmath_f32.h"
 
-enum { LOSS_THREADS = 512 };
+enum {
+    LOSS_THREADS = 1024,
+    LOSS_DEPTH = 4 /* vectors of a thread under way at once */
+};
 
 struct loss_args {
     float *loss;
@@ -36,26 +40,36 @@ __device__ static float block_max(float x, float *shared) {
     return x;
 }
 
+/* One vector into a running maximum and the sum of exp(x - maximum). Beyond the vocabulary it
+ * holds -infinity. */
+template <int N>
+__device__ static void running_sum(const float (&v)[N], int64_t room, float *max, float *sum) {
+    float top = *max;
+#pragma unroll
+    for (int i = 0; i < N; i++) top = max_of(top, i < room ? v[i] : top);
+    if (top > *max) {
+        *sum *= __expf(*max - top);
+        *max = top;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i < room) *sum += __expf(v[i] - *max);
+}
+
 /* The row's maximum and the sum of exp(x - maximum). */
 template <int N>
 __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared, float *max_out,
                                 float *sum_out) {
     float max = -INFINITY, sum = 0.0f;
-    for (int64_t c = threadIdx.x * N; c < vocab; c += LOSS_THREADS * N) {
-        float v[N], top = max;
-        load_bf16(v, x + c);
+    const int64_t stride = LOSS_THREADS * N;
+    for (int64_t c = threadIdx.x * N; c < vocab; c += stride * LOSS_DEPTH) {
+        float v[LOSS_DEPTH][N];
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (c + i >= vocab) v[i] = -INFINITY;
-            top = max_of(top, v[i]);
-        }
-        if (top > max) {
-            sum *= __expf(max - top);
-            max = top;
-        }
+        for (int d = 0; d < LOSS_DEPTH; d++)
+            if (c + d * stride < vocab) load_bf16(v[d], x + c + d * stride);
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            if (c + i < vocab) sum += __expf(v[i] - max);
+        for (int d = 0; d < LOSS_DEPTH; d++)
+            if (c + d * stride < vocab) running_sum(v[d], vocab - c - d * stride, &max, &sum);
     }
     float whole = block_max(max, shared);
     /* A thread that saw nothing has sum 0 and maximum -infinity. */
@@ -64,8 +78,39 @@ __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared
     *max_out = whole;
 }
 
+struct row_result { float max, inverse, scale; int64_t target; bool counts; };
+
+/* The gradient of the row; returns the largest |bits| stored if amax is wanted. */
 template <int N>
-__global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(struct loss_args a) {
+__device__ static uint32_t row_gradient(const struct loss_args &a, int64_t row,
+                                        struct row_result r) {
+    const int64_t stride = LOSS_THREADS * N;
+    const bf16_bits *x = a.logits + row * a.ld;
+    uint32_t top = 0;
+    for (int64_t c = threadIdx.x * N; c < a.width; c += stride * LOSS_DEPTH) {
+        float v[LOSS_DEPTH][N];
+#pragma unroll
+        for (int d = 0; d < LOSS_DEPTH; d++)
+            if (c + d * stride < a.width) load_bf16(v[d], x + c + d * stride);
+#pragma unroll
+        for (int d = 0; d < LOSS_DEPTH; d++) {
+            int64_t at = c + d * stride;
+            if (at >= a.width) continue;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float p = __expf(v[d][i] - r.max) * r.inverse;
+                if (at + i == r.target) p -= 1.0f;
+                v[d][i] = r.counts && at + i < a.vocab ? p * r.scale : 0.0f;
+            }
+            store_bf16(a.d_logits + row * a.width + at, v[d]);
+            if (a.amax) top = amax_of(top, v[d]);
+        }
+    }
+    return top;
+}
+
+template <int N>
+__global__ void __launch_bounds__(LOSS_THREADS, 1) cross_entropy_kernel(struct loss_args a) {
     __shared__ float shared[WARP];
     int64_t row = blockIdx.x, target = a.targets[row];
     const bf16_bits *x = a.logits + row * a.ld;
@@ -80,21 +125,8 @@ __global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(struct loss
         a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - picked) : 0.0f;
     if (!a.d_logits) return;
     __syncthreads(); /* x[target] has been read */
-    float inverse = 1.0f / sum, scale = *a.grad_scale;
-    uint32_t top = 0;
-    for (int64_t c = threadIdx.x * N; c < a.width; c += LOSS_THREADS * N) {
-        float v[N];
-        load_bf16(v, x + c);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            float p = __expf(v[i] - max) * inverse;
-            if (c + i == target) p -= 1.0f;
-            v[i] = counts && c + i < a.vocab ? p * scale : 0.0f;
-        }
-        store_bf16(a.d_logits + row * a.width + c, v);
-        if (a.amax) top = amax_of(top, v);
-    }
-    warp_amax_into(a.amax, top);
+    struct row_result r = { max, 1.0f / sum, *a.grad_scale, target, counts };
+    warp_amax_into(a.amax, row_gradient<N>(a, row, r));
 }
 
 enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor *loss,

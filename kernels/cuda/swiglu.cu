@@ -3,11 +3,34 @@
  * Eight elements a thread. Bound by memory: forward 6 bytes an element of h, backward 10. The
  * reference's exact exp and division would take longer than the bytes do (measured: 231 us, 128),
  * so the device's own serve (2 ulp each), which BF16 outputs hide but for values at a rounding
- * boundary. */
-#include "kernels/cuda/cuda_common.cuh"
+ * boundary.
+ *
+ * Where the scales need no earlier pass (cast_fuses), the codes are made in the same kernel and the
+ * value is stored only for who keeps it: 6 bytes an element forward instead of 10. */
+#include "kernels/cuda/cast_tile.cuh"
 
 /* 1 / (1 + e^-x). Where e^-x overflows, 0. */
 __device__ static float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
+template <int N>
+__device__ static void swiglu(float (&out)[N], const float (&gate)[N], const float (&up)[N]) {
+#pragma unroll
+    for (int j = 0; j < N; j++) out[j] = (gate[j] * sigmoid(gate[j])) * up[j];
+}
+template <int N>
+__device__ static void d_gate_of(float (&out)[N], const float (&gate)[N], const float (&up)[N],
+                                 const float (&dh)[N]) {
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        float s = sigmoid(gate[j]);
+        out[j] = (dh[j] * up[j]) * (s * (1.0f + gate[j] * (1.0f - s)));
+    }
+}
+template <int N>
+__device__ static void d_up_of(float (&out)[N], const float (&gate)[N], const float (&dh)[N]) {
+#pragma unroll
+    for (int j = 0; j < N; j++) out[j] = dh[j] * (gate[j] * sigmoid(gate[j]));
+}
 
 template <int N>
 __global__ void swiglu_fwd_kernel(bf16_bits *h, const bf16_bits *gate_up, int64_t ld, int64_t rows,
@@ -19,13 +42,30 @@ __global__ void swiglu_fwd_kernel(bf16_bits *h, const bf16_bits *gate_up, int64_
         float gate[N], up[N];
         load_bf16(gate, gate_up + row * ld + col);
         load_bf16(up, gate_up + row * ld + width + col);
-#pragma unroll
-        for (int j = 0; j < N; j++) gate[j] = (gate[j] * sigmoid(gate[j])) * up[j];
+        swiglu(gate, gate, up);
         store_bf16(h + row * width + col, gate);
         if (amax) top = amax_of(top, gate);
     }
     warp_amax_into(amax, top);
 }
+
+/* h for the tiles of cast_tile_kernel. */
+struct swiglu_values {
+    enum { PAIRED = false };
+    const bf16_bits *gate_up;
+    int64_t ld;
+    bf16_bits *value; /* NULL: not kept */
+    __device__ uint4 operator()(const struct tile_args &a, int64_t row, int64_t col) const {
+        if (row >= a.rows || col >= a.cols) return make_uint4(0, 0, 0, 0);
+        float gate[8], up[8];
+        load_bf16(gate, gate_up + row * ld + col);
+        load_bf16(up, gate_up + row * ld + a.cols + col);
+        swiglu(gate, gate, up);
+        uint4 v = bf16x8_encode(gate);
+        if (value) *(uint4 *)(value + row * a.cols + col) = v;
+        return v;
+    }
+};
 
 enum status cuda_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
                             const struct tensor *gate_up, struct err *e) {
@@ -36,6 +76,11 @@ enum status cuda_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
                     (long long)tensor_cols(gate_up));
     TRY(cuda_check_sink(h, "swiglu_fwd: h", rows, width, e));
     bool vectors = tensor_is_vectors(gate_up) && rows_are_vectors(h->value->data, width, width);
+    if (vectors && cast_fuses(h)) {
+        struct swiglu_values from = { (const bf16_bits *)gate_up->data, gate_up->stride[0],
+                                      h->keep_value ? sink_value_of(h) : NULL };
+        return cast_tiles(b, lane, h, tile_args_of(h, sink_amax(h)), from, e);
+    }
     auto kernel = vectors ? swiglu_fwd_kernel<8> : swiglu_fwd_kernel<1>;
     kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
         sink_value_of(h), (const bf16_bits *)gate_up->data, gate_up->stride[0], rows, width,
@@ -53,23 +98,44 @@ __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_
     uint32_t top = 0;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * across; i += step) {
         int64_t row = i / across, col = i % across * N;
-        float gate[N], up[N], g[N];
+        float gate[N], up[N], g[N], d_gate[N];
         load_bf16(gate, gate_up + row * ld + col);
         load_bf16(up, gate_up + row * ld + width + col);
         load_bf16(g, dh + row * ld_dh + col);
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            float s = sigmoid(gate[j]);
-            float d_gate = (g[j] * up[j]) * (s * (1.0f + gate[j] * (1.0f - s)));
-            up[j] = g[j] * (gate[j] * s);
-            gate[j] = d_gate;
-        }
-        store_bf16(d + row * 2 * width + col, gate);
+        d_gate_of(d_gate, gate, up, g);
+        d_up_of(up, gate, g);
+        store_bf16(d + row * 2 * width + col, d_gate);
         store_bf16(d + row * 2 * width + width + col, up);
-        if (amax) top = amax_of(amax_of(top, gate), up);
+        if (amax) top = amax_of(amax_of(top, d_gate), up);
     }
     warp_amax_into(amax, top);
 }
+
+/* d_gate_up for the tiles of cast_tile_kernel. A tile of d_gate and that of d_up beside it read
+ * the same inputs, the second time from L2. */
+struct swiglu_grads {
+    enum { PAIRED = true };
+    const bf16_bits *dh, *gate_up;
+    int64_t ld_dh, ld, width;
+    bf16_bits *value; /* NULL: not kept */
+    __device__ uint4 operator()(const struct tile_args &a, int64_t row, int64_t col) const {
+        if (row >= a.rows || col >= a.cols) return make_uint4(0, 0, 0, 0);
+        int64_t at = col < width ? col : col - width;
+        float gate[8], g[8];
+        load_bf16(gate, gate_up + row * ld + at);
+        load_bf16(g, dh + row * ld_dh + at);
+        if (col < width) {
+            float up[8];
+            load_bf16(up, gate_up + row * ld + width + at);
+            d_gate_of(g, gate, up, g);
+        } else {
+            d_up_of(g, gate, g);
+        }
+        uint4 v = bf16x8_encode(g);
+        if (value) *(uint4 *)(value + row * a.cols + col) = v;
+        return v;
+    }
+};
 
 enum status cuda_swiglu_bwd(struct backend *b, int lane, const struct sink *d_gate_up,
                             const struct tensor *dh, const struct tensor *gate_up, struct err *e) {
@@ -79,6 +145,15 @@ enum status cuda_swiglu_bwd(struct backend *b, int lane, const struct sink *d_ga
     TRY(cuda_check_sink(d_gate_up, "swiglu_bwd: d_gate_up", rows, 2 * width, e));
     bool vectors = tensor_is_vectors(gate_up) && tensor_is_vectors(dh) &&
                    rows_are_vectors(d_gate_up->value->data, width, width);
+    bool keep = d_gate_up->keep_value;
+    /* A kept value may stand where gate_up does, which another tile still reads. */
+    if (vectors && cast_fuses(d_gate_up) && !(keep && d_gate_up->value->data == gate_up->data)) {
+        struct swiglu_grads from = { (const bf16_bits *)dh->data, (const bf16_bits *)gate_up->data,
+                                     dh->stride[0], gate_up->stride[0], width,
+                                     keep ? sink_value_of(d_gate_up) : NULL };
+        return cast_tiles(b, lane, d_gate_up, tile_args_of(d_gate_up, sink_amax(d_gate_up)), from,
+                          e);
+    }
     auto kernel = vectors ? swiglu_bwd_kernel<8> : swiglu_bwd_kernel<1>;
     kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
         sink_value_of(d_gate_up), (const bf16_bits *)dh->data, dh->stride[0],

@@ -1,0 +1,427 @@
+/* One tile of 128 x 128 values into FP8 codes, row-wise and transposed, for every scale kind: what
+ * quantise.cu runs over stored values, and fused producers over values they have just computed.
+ *
+ * A thread holds a patch of 8 x 8 values in registers, so that a row of the tile is read 16 bytes
+ * at a time, and its codes are turned 4 x 4 bytes at a time by permutations; shared memory holds
+ * codes only. Bytes moved: 2 read and 1 written per element and side (plus scales). The maximum
+ * that a scale rests on is an integer maximum over |x| bits, so neither order nor NaN matters. */
+#ifndef FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
+#define FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
+
+#include "kernels/cuda/quantise.cuh"
+
+enum {
+    TILE = 128,           /* rows and columns of a tile: one 128-block either way */
+    TILE_THREADS = 256,
+    TILE_WARPS = TILE_THREADS / WARP, /* a warp has 16 rows */
+    PATCH = 8,            /* rows and columns of a thread's patch */
+    SEGMENT = 32,         /* rows or columns of the smallest scale block */
+    SEGMENTS = TILE / SEGMENT
+};
+
+/* One of the two outputs: rows of x, or its columns. */
+struct code_side {
+    uint8_t *codes;       /* NULL: not wanted */
+    void *scale;          /* row-major, scale_cols wide */
+    uint32_t *line_amax;  /* SCALE_ROW: one maximum a row (or column) */
+    int64_t ld, scale_cols;
+    int kind;
+};
+
+struct tile_args {
+    int64_t rows, cols;
+    struct code_side row, col;
+    const float *multiplier;     /* SCALE_TENSOR, scale known */
+    const uint32_t *tensor_amax; /* SCALE_TENSOR, scale from the amax; written by the first tile */
+    uint32_t *amax;              /* to be maximised, or NULL */
+    unsigned long long *stats;   /* [2] or NULL */
+    const int32_t *flag;         /* nothing is written once flag[0] >= 0; or NULL */
+    struct quant_rule rule;
+    bool line_maxima, square_maxima; /* which of them some scale or the amax needs */
+};
+
+struct tile_shared {
+    uint2 code[TILE][TILE / PATCH];    /* [column][8 rows, exchanged by swizzle()] */
+    uint16_t row_max[TILE][SEGMENTS];  /* |x| bits of 32 columns of a row */
+    uint16_t col_max[TILE_WARPS][TILE]; /* of 16 rows of a column */
+    uint32_t square_max[SEGMENTS][SEGMENTS];
+    float row_m[TILE][SEGMENTS], col_m[SEGMENTS][TILE];
+};
+
+struct tile_at { int64_t row0, col0; };
+struct counts { uint32_t saturated, underflow; };
+
+/* The tile of this block. `paired`: a tile of the left half stands beside that of the right half
+ * in the order of blocks, since both are made from the same inputs. */
+__device__ static inline struct tile_at tile_of(int64_t cols, bool paired) {
+    int64_t across = (cols + TILE - 1) / TILE, i = (int64_t)blockIdx.x % across;
+    if (paired) i = i % 2 ? (across + 1) / 2 + i / 2 : i / 2;
+    struct tile_at t = { (int64_t)blockIdx.x / across * TILE, i * TILE };
+    return t;
+}
+
+/* Where this thread's patch stands in the tile. */
+__device__ static inline int patch_row() { return threadIdx.x / 16 * PATCH; }
+__device__ static inline int patch_col() { return threadIdx.x % 16 * PATCH; }
+
+/* ---- maxima ---- */
+
+/* Largest |x| bits of eight values, in both halves of a word. */
+__device__ static inline uint32_t largest_of(uint4 v) {
+    const uint32_t magnitude = 0x7FFF7FFFu;
+    return __vmaxu2(__vmaxu2(v.x & magnitude, v.y & magnitude),
+                    __vmaxu2(v.z & magnitude, v.w & magnitude));
+}
+
+/* Of 32 columns of every row (four lanes) and of 16 rows of every column (two lanes). */
+__device__ static inline void lines_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
+    int lane = threadIdx.x % WARP;
+    const uint32_t whole = 0xFFFFFFFFu, magnitude = 0x7FFF7FFFu;
+    uint32_t col[4] = { 0, 0, 0, 0 };
+#pragma unroll
+    for (int j = 0; j < PATCH; j += 2) {
+        uint32_t even = largest_of(v[j]), odd = largest_of(v[j + 1]);
+        uint32_t top = __vmaxu2(__byte_perm(even, odd, 0x5410), __byte_perm(even, odd, 0x7632));
+        top = __vmaxu2(top, __shfl_xor_sync(whole, top, 1));
+        top = __vmaxu2(top, __shfl_xor_sync(whole, top, 2));
+        if (lane % 4 == 0) {
+            s.row_max[patch_row() + j][patch_col() / SEGMENT] = (uint16_t)top;
+            s.row_max[patch_row() + j + 1][patch_col() / SEGMENT] = (uint16_t)(top >> 16);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) {
+        const uint32_t word[4] = { v[j].x, v[j].y, v[j].z, v[j].w };
+#pragma unroll
+        for (int i = 0; i < 4; i++) col[i] = __vmaxu2(col[i], word[i] & magnitude);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) col[i] = __vmaxu2(col[i], __shfl_xor_sync(whole, col[i], 16));
+    if (lane < 16)
+        *(uint4 *)&s.col_max[threadIdx.x / WARP][patch_col()] =
+            make_uint4(col[0], col[1], col[2], col[3]);
+}
+
+/* Of 32 x 32 values. */
+__device__ static inline void squares_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
+    uint32_t top = 0;
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) top = __vmaxu2(top, largest_of(v[j]));
+    top = max(top & 0xFFFFu, top >> 16);
+#pragma unroll
+    for (int step = 1; step <= 16; step = step == 2 ? 16 : 2 * step)
+        top = max(top, __shfl_xor_sync(0xFFFFFFFFu, top, step));
+    if (threadIdx.x % WARP < 16 && threadIdx.x % 4 == 0)
+        atomicMax(&s.square_max[patch_row() / SEGMENT][patch_col() / SEGMENT], top);
+}
+
+/* Fills what of s the scales need; the block meets after it. */
+__device__ static inline void tile_maxima(const struct tile_args &a, const uint4 (&v)[PATCH],
+                                          struct tile_shared &s) {
+    if (!a.line_maxima && !a.square_maxima) return;
+    if (a.square_maxima) {
+        if (threadIdx.x < SEGMENTS * SEGMENTS) (&s.square_max[0][0])[threadIdx.x] = 0;
+        __syncthreads();
+        squares_maxima(v, s);
+    }
+    if (a.line_maxima) lines_maxima(v, s);
+    __syncthreads();
+    if (a.amax && threadIdx.x < WARP) {
+        uint32_t top = threadIdx.x < SEGMENTS * SEGMENTS ? (&s.square_max[0][0])[threadIdx.x] : 0;
+        warp_amax_into(a.amax, top << 16);
+    }
+}
+
+/* ---- multipliers ---- */
+
+__device__ static inline uint32_t row_top(const struct tile_shared &s, int row, int segment,
+                                          int segments) {
+    uint32_t top = 0;
+    for (int i = 0; i < segments; i++) top = max(top, (uint32_t)s.row_max[row][segment + i]);
+    return top;
+}
+__device__ static inline uint32_t col_top(const struct tile_shared &s, int col, int segment,
+                                          int segments) {
+    uint32_t top = 0;
+    for (int i = 2 * segment; i < 2 * (segment + segments); i++)
+        top = max(top, (uint32_t)s.col_max[i][col]);
+    return top;
+}
+__device__ static inline uint32_t square_of_tile(const struct tile_shared &s) {
+    uint32_t top = 0;
+#pragma unroll
+    for (int i = 0; i < SEGMENTS * SEGMENTS; i++) top = max(top, (&s.square_max[0][0])[i]);
+    return top;
+}
+
+__device__ static inline bool in_small_blocks(int kind) {
+    return kind == SCALE_1X32 || kind == SCALE_32X32;
+}
+
+/* Where a tile lies along the lines that share scales, and across them. */
+struct tile_span { int64_t line0, lines, along0, along; };
+
+/* The multiplier of line `line` of the tile (a row, or a column when transposed) in segment
+ * `segment` along the other axis; its owner also stores the factor. */
+template <bool E5M2>
+__device__ static float line_multiplier(const struct tile_args &a, const struct code_side &side,
+                                        const struct tile_shared &s, struct tile_span span,
+                                        int line, int segment, bool transposed) {
+    int64_t at = span.line0 + line;
+    bool inside = at < span.lines && span.along0 + segment * SEGMENT < span.along;
+    uint32_t top = 0;
+    int64_t slot = 0;
+    bool owner = inside;
+    switch (side.kind) {
+    case SCALE_ROW:
+        top = inside ? side.line_amax[at] >> 16 : 0;
+        slot = at;
+        owner = inside && span.along0 == 0;
+        break;
+    case SCALE_1X128:
+        top = transposed ? col_top(s, line, 0, SEGMENTS) : row_top(s, line, 0, SEGMENTS);
+        slot = at * side.scale_cols + span.along0 / TILE;
+        break;
+    case SCALE_128X128:
+        top = square_of_tile(s);
+        slot = span.line0 / TILE * side.scale_cols + span.along0 / TILE;
+        owner = inside && line == 0;
+        break;
+    case SCALE_1X32:
+        top = transposed ? col_top(s, line, segment, 1) : row_top(s, line, segment, 1);
+        slot = at * side.scale_cols + span.along0 / SEGMENT + segment;
+        break;
+    default: /* SCALE_32X32 */
+        top = transposed ? s.square_max[segment][line / SEGMENT]
+                         : s.square_max[line / SEGMENT][segment];
+        slot = at / SEGMENT * side.scale_cols + span.along0 / SEGMENT + segment;
+        owner = inside && line % SEGMENT == 0;
+    }
+    struct multiplier r = quant_multiplier_of(a.rule, E5M2, f32_from_bits(top << 16));
+    if (owner) {
+        if (in_small_blocks(side.kind)) ((uint8_t *)side.scale)[slot] = r.e8m0;
+        else ((float *)side.scale)[slot] = r.factor;
+    }
+    return r.m;
+}
+
+/* Every line's multipliers: half of the threads have the rows, half the columns. */
+template <bool E5M2>
+__device__ static inline void tile_multipliers(const struct tile_args &a, struct tile_at at,
+                                               struct tile_shared &s) {
+    bool transposed = threadIdx.x >= TILE;
+    int line = threadIdx.x % TILE;
+    const struct code_side side = transposed ? a.col : a.row;
+    struct tile_span span = { at.row0, a.rows, at.col0, a.cols };
+    if (transposed) span = { at.col0, a.cols, at.row0, a.rows };
+    if (!side.codes) return;
+    int step = in_small_blocks(side.kind) ? 1 : SEGMENTS;
+    for (int segment = 0; segment < SEGMENTS; segment += step) {
+        float m = line_multiplier<E5M2>(a, side, s, span, line, segment, transposed);
+        for (int i = segment; i < segment + step; i++)
+            (transposed ? s.col_m[i][line] : s.row_m[line][i]) = m;
+    }
+}
+
+/* SCALE_TENSOR's one multiplier. */
+template <bool E5M2> __device__ static inline float tensor_multiplier(const struct tile_args &a) {
+    if (!a.tensor_amax) return a.multiplier ? *a.multiplier : 1.0f;
+    struct multiplier r = quant_multiplier_of(a.rule, E5M2, f32_from_bits(*a.tensor_amax));
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        if (a.row.codes) *(float *)a.row.scale = r.factor;
+        if (a.col.codes) *(float *)a.col.scale = r.factor;
+    }
+    return r.m;
+}
+
+/* ---- codes ---- */
+
+/* Bit 7 of every byte whose lower seven bits equal those of `like`. */
+__device__ static inline uint32_t bytes_like(uint32_t codes, uint32_t like) {
+    return ~(((codes & 0x7F7F7F7Fu) ^ like) + 0x7F7F7F7Fu) & 0x80808080u;
+}
+
+/* Eight products rounded to codes. A code of zero or of the largest value is rare and may have
+ * been an underflow or a saturation: only then are they counted one by one. */
+template <bool E5M2>
+__device__ static inline uint2 encode_eight(uint4 v, const float (&m)[PATCH], bool counted,
+                                            struct counts &n) {
+    float x[PATCH];
+    uint32_t word[2] = { 0, 0 };
+    bf16x8_decode(x, v);
+#pragma unroll
+    for (int i = 0; i < PATCH; i += 2)
+        word[i / 4] |= fp8x2_encode(E5M2, x[i] * m[i], x[i + 1] * m[i + 1]) << (i % 4 * 8);
+    const uint32_t largest = E5M2 ? 0x7B7B7B7Bu : 0x7E7E7E7Eu;
+    if (counted && (bytes_like(word[0], 0) | bytes_like(word[1], 0) |
+                    bytes_like(word[0], largest) | bytes_like(word[1], largest)))
+#pragma unroll
+        for (int i = 0; i < PATCH; i++) {
+            n.saturated += fabsf(x[i] * m[i]) > fp8_max_of(E5M2);
+            n.underflow += x[i] != 0.0f && !(word[i / 4] >> (i % 4 * 8) & 0x7Fu);
+        }
+    return make_uint2(word[0], word[1]);
+}
+
+/* The first n of eight codes; the rest +0. Padding is zero by contract, whatever the multiplier. */
+__device__ static inline uint2 keep_codes(uint2 codes, int64_t n) {
+    if (n >= PATCH) return codes;
+    uint64_t mask = n <= 0 ? 0 : ((uint64_t)1 << (8 * n)) - 1;
+    return make_uint2(codes.x & (uint32_t)mask, codes.y & (uint32_t)(mask >> 32));
+}
+
+/* Codes of the patch with the rows' multipliers, stored where rows are wanted: 128 bytes a row of
+ * the tile. What lies outside is +0. */
+template <bool E5M2>
+__device__ static inline void encode_rows(const struct tile_args &a, struct tile_at at,
+                                          const uint4 (&v)[PATCH], const struct tile_shared &s,
+                                          float tensor_m, bool counted, uint2 (&codes)[PATCH],
+                                          struct counts &n) {
+    int64_t col = at.col0 + patch_col(), padded = (a.cols + 15) / 16 * 16;
+    int kind = a.row.codes ? a.row.kind : a.col.kind;
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) {
+        int row = patch_row() + j;
+        float one = kind == SCALE_TENSOR ? tensor_m : s.row_m[row][patch_col() / SEGMENT];
+        const float m[PATCH] = { one, one, one, one, one, one, one, one };
+        bool inside = at.row0 + row < a.rows;
+        codes[j] = keep_codes(encode_eight<E5M2>(v[j], m, counted, n), inside ? a.cols - col : 0);
+        if (a.row.codes && inside && col < padded)
+            *(uint2 *)(a.row.codes + (at.row0 + row) * a.row.ld + col) = codes[j];
+    }
+}
+
+/* The same with the columns' multipliers, stored nowhere yet. */
+template <bool E5M2>
+__device__ static inline void encode_cols(const struct tile_args &a, struct tile_at at,
+                                          const uint4 (&v)[PATCH], const struct tile_shared &s,
+                                          bool counted, uint2 (&codes)[PATCH], struct counts &n) {
+    float m[PATCH];
+#pragma unroll
+    for (int i = 0; i < PATCH; i++) m[i] = s.col_m[patch_row() / SEGMENT][patch_col() + i];
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) {
+        bool inside = at.row0 + patch_row() + j < a.rows;
+        codes[j] = keep_codes(encode_eight<E5M2>(v[j], m, counted, n), inside ? PATCH : 0);
+    }
+}
+
+/* out[i] = byte i of a, b, c, d. */
+__device__ static inline void turn_four(uint32_t (&out)[4], uint32_t a, uint32_t b, uint32_t c,
+                                        uint32_t d) {
+    uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
+    uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
+    out[0] = __byte_perm(ab_low, cd_low, 0x5410);
+    out[1] = __byte_perm(ab_low, cd_low, 0x7632);
+    out[2] = __byte_perm(ab_high, cd_high, 0x5410);
+    out[3] = __byte_perm(ab_high, cd_high, 0x7632);
+}
+
+/* The codes turned through shared memory and stored: 128 bytes a column of the tile. Groups of
+ * eight rows are exchanged by the column's patch, so that neither side meets bank conflicts. */
+__device__ static inline void store_turned(const struct tile_args &a, struct tile_at at,
+                                           struct tile_shared &s, const uint2 (&codes)[PATCH]) {
+    int group = patch_row() / PATCH ^ patch_col() / PATCH;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        uint32_t upper[4], lower[4];
+#define HALF(j) (half ? codes[j].y : codes[j].x)
+        turn_four(upper, HALF(0), HALF(1), HALF(2), HALF(3));
+        turn_four(lower, HALF(4), HALF(5), HALF(6), HALF(7));
+#undef HALF
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s.code[patch_col() + 4 * half + i][group] = make_uint2(upper[i], lower[i]);
+    }
+    __syncthreads();
+    int pair = threadIdx.x % 8 * 2; /* two groups: 16 rows */
+    int64_t row = at.row0 + pair * PATCH;
+    for (int line = threadIdx.x / 8; line < TILE; line += TILE_THREADS / 8) {
+        int mask = line / PATCH;
+        uint4 v = *(const uint4 *)&s.code[line][pair ^ (mask & ~1)];
+        if (mask & 1) v = make_uint4(v.z, v.w, v.x, v.y);
+        if (at.col0 + line < a.cols && row < a.rows)
+            *(uint4 *)(a.col.codes + (at.col0 + line) * a.col.ld + row) = v;
+    }
+}
+
+__device__ static inline void add_counts(const struct tile_args &a, struct counts n) {
+    uint32_t saturated = __reduce_add_sync(0xFFFFFFFFu, n.saturated);
+    uint32_t underflow = __reduce_add_sync(0xFFFFFFFFu, n.underflow);
+    if (threadIdx.x % WARP) return;
+    if (saturated) atomicAdd(&a.stats[0], saturated);
+    if (underflow) atomicAdd(&a.stats[1], underflow);
+}
+
+/* Grid: one block a tile. from(a, row, col): eight values at (row, col), those outside +0; it may
+ * also store them. SAME: the transposed codes are the row-wise ones, moved. */
+template <class Source, bool E5M2, bool SAME>
+__global__ void __launch_bounds__(TILE_THREADS, 3) cast_tile_kernel(struct tile_args a,
+                                                                    Source from) {
+    __shared__ struct tile_shared s;
+    if (a.flag && *a.flag >= 0) return;
+    struct tile_at at = tile_of(a.cols, Source::PAIRED);
+    float tensor_m = tensor_multiplier<E5M2>(a);
+    uint4 v[PATCH];
+#pragma unroll
+    for (int j = 0; j < PATCH; j++)
+        v[j] = from(a, at.row0 + patch_row() + j, at.col0 + patch_col());
+    tile_maxima(a, v, s);
+    if ((a.row.codes ? a.row.kind : a.col.kind) != SCALE_TENSOR) {
+        tile_multipliers<E5M2>(a, at, s);
+        __syncthreads();
+    }
+    uint2 codes[PATCH];
+    struct counts n = { 0, 0 };
+    bool counted = a.stats != NULL, rows = a.row.codes != NULL;
+    if (SAME || rows) encode_rows<E5M2>(a, at, v, s, tensor_m, counted, codes, n);
+    if (a.col.codes) {
+        if (!SAME) encode_cols<E5M2>(a, at, v, s, counted && !rows, codes, n);
+        store_turned(a, at, s, codes);
+    }
+    if (counted) add_counts(a, n);
+}
+
+/* ---- launching ---- */
+
+/* Everything of the arguments that a sink says. amax: to be maximised, or NULL. */
+struct tile_args tile_args_of(const struct sink *s, uint32_t *amax);
+/* ERR_ARG for a grid too large or two formats in one sink. */
+NODISCARD enum status tile_count(const struct sink *s, const struct tile_args *a, unsigned *tiles,
+                                 struct err *e);
+
+/* True if a producer may emit codes tile by tile: the scales are known, or a tile holds all that
+ * they rest on. */
+static inline bool cast_fuses(const struct sink *s) {
+    if (s->source == SCALE_SOURCE_KNOWN) return true;
+    if (s->source != SCALE_SOURCE_BLOCK) return false;
+    return (s->codes->data ? s->codes : s->codes->transposed)->scale.kind != SCALE_ROW;
+}
+
+/* A square block that is its own transpose: one set of codes. */
+static inline bool codes_are_moved(int kind) {
+    return kind == SCALE_TENSOR || kind == SCALE_128X128 || kind == SCALE_32X32;
+}
+
+template <class Source>
+static enum status cast_tiles(struct backend *b, int lane, const struct sink *s,
+                              const struct tile_args &a, const Source &from, struct err *e) {
+    unsigned tiles;
+    TRY(tile_count(s, &a, &tiles, e));
+    if (tiles == 0) return OK;
+    const struct tensor *made = s->codes->data ? s->codes : s->codes->transposed;
+    bool same = codes_are_moved(made->scale.kind) &&
+                (a.row.codes || made->scale.kind == SCALE_TENSOR);
+    cudaStream_t stream = cuda_lane(b, lane);
+    auto kernel = cast_tile_kernel<Source, false, true>;
+    if (made->dtype == DTYPE_E5M2) {
+        kernel = cast_tile_kernel<Source, true, true>;
+        if (!same) kernel = cast_tile_kernel<Source, true, false>;
+    } else if (!same) {
+        kernel = cast_tile_kernel<Source, false, false>;
+    }
+    kernel<<<tiles, TILE_THREADS, 0, stream>>>(a, from);
+    return cuda_launched("quantise", e);
+}
+
+#endif
