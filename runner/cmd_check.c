@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/json_safe.h"
+#include "runner/canonical.h"
 #include "runner/commands.h"
 #include "runner/resolve.h"
 #include "runner/run_files.h"
@@ -32,8 +33,11 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
         if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
         cli_warn(cli, "%s", text ? text : x->text);
         free(text);
-        json_append(list, json_pack("{s:s, s:i, s:i, s:s, s:s}", "where", x->where, "line", x->line,
-                                    "column", x->column, "key", x->key, "text", x->text), &failed);
+        /* A script's name, and what is quoted of it, need not be UTF-8. */
+        json_append(list, json_pack("{s:o, s:i, s:i, s:o, s:o}", "where", json_from_text(x->where),
+                                    "line", x->line, "column", x->column, "key",
+                                    json_from_text(x->key), "text", json_from_text(x->text)),
+                    &failed);
     }
     if (cli->json) {
         json_t *object = json_pack("{s:s, s:b, s:o}", "schema", "fp8lab.check/1", "ok", 0, "errors",
