@@ -154,7 +154,8 @@ test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc an
 
 # ---- tests ---------------------------------------------------------------------------------------
 # One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
-TEST_SRC  := $(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c))
+TEST_SRC  := $(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c))
+LONG_SRC  := $(wildcard tests/long/test_*.c)
 TEST_SH   := $(filter-out tests/support/% tests/gpu/%,$(sort $(wildcard tests/*/*.sh)))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
@@ -225,6 +226,13 @@ ci: test-setup
 	+@$(AGAIN) CONFIG=asan test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) \
 	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
+
+.PHONY: test-long-build
+test-long-build: $(patsubst %.c,$(BUILD)/%,$(LONG_SRC))
+.PHONY: test-long
+test-long: test-setup ## run what takes minutes and up to 14 GB of memory: large tensors, long runs
+	+@$(AGAIN) test-long-build
+	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC))
 
 .PHONY: arrows
 arrows: $(BUILD)/fp8lab ## check who may include whom, and that nothing below main keeps state

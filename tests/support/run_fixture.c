@@ -101,6 +101,7 @@ static void write_fp8(const char *dir, const struct run_fixture *f) {
     FILE *out = create(dir, "data/metrics/fp8.jsonl");
     for (int64_t step = 1; step <= f->steps; step++) {
         uint32_t a = bits_of(1 + noise(f, step * 3)), b = bits_of(2 + noise(f, step * 5));
+        if (step == f->flip_amax_step) b ^= 1u;
         fprintf(out,
                 "{\"step\":%lld,\"amax\":[\"%08x\",\"%08x\",\"%08x\"],"
                 "\"scale\":[\"43e00000\",\"43e00000\",\"43e00000\"],\"saturated\":[0,0.001,0],"
