@@ -204,8 +204,8 @@ static void resolving_survives(void **state) {
 /* ---- the query language ---- */
 
 static enum status query(void *context, struct err *e) {
-    static const char TEXT[] = "gpu.count >= 1 and not (gpu.memory < 80GiB or cuda.driver ~ \"12*\")"
-                               " and gpu.product_name = \"NVIDIA H200\" and memory.unified";
+    static const char TEXT[] = "gpu.count >= 1 and not (gpu.memory < 80GiB or cuda.driver ~ "
+                               "\"12*\") and gpu.product_name = \"NVIDIA H200\" and memory.unified";
     struct query *q = NULL;
     json_t *facts = context, *mismatch = NULL;
     TRY(query_parse(TEXT, &q, e));

@@ -20,7 +20,7 @@ struct run_fixture {
     int64_t flip_step;       /* 0, or the step from which one bit of ... */
     int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
     double loss_shift;       /* added to every loss */
-    int64_t flip_amax_step;  /* 0, or the one step at which a bit of layers.0.qkv.w's amax differs */
+    int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
 };
 
 /* id, done, 20 steps, seed 1, fp8.delayed, 6 tensors, a checkpoint of 4 KiB. */

@@ -9,7 +9,8 @@
 static void parses_what_jansson_parses(void **state) {
     static const char *const GOOD[] = {
         "{}", "[]", " [1,2.5,-3e-7,true,null,\"\"]\n", "{\"a\":{\"b\":[{},[]]}}",
-        "[\"\\\\\",\"\\\"\",\"\\u00e4\\\\\\\"\",\"\xc3\xa4\"]", "{\"~~~~~~~~~~~~~~~~~~~~~~~~\":\"~\"}",
+        "[\"\\\\\",\"\\\"\",\"\\u00e4\\\\\\\"\",\"\xc3\xa4\"]",
+        "{\"~~~~~~~~~~~~~~~~~~~~~~~~\":\"~\"}",
         "[9223372036854775807,1234567890.1234567890123456789012345678901234567890]",
     };
     for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++) {
@@ -29,7 +30,8 @@ static void parses_what_jansson_parses(void **state) {
 
 static void refuses_what_jansson_refuses(void **state) {
     static const char *const BAD[] = {
-        "", " ", "1", "\"text\"", "null", "{", "[1,", "[1]]", "[1],[2]", "1,2", "{} {}", "],[", "[\"\\\"]",
+        "", " ", "1", "\"text\"", "null", "{", "[1,", "[1]]", "[1],[2]", "1,2", "{} {}", "],[",
+        "[\"\\\"]",
         "[\"\xff\"]", "{\"a\":1,\"a\":2}", "[99999999999999999999]", "[1e999]", "[\"\n\"]", "{a:1}",
     };
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
