@@ -107,7 +107,7 @@ CUDA_HOME  := $(patsubst %/bin/,%,$(dir $(NVCC)))
 PLUGIN     := $(BUILD)/libfp8lab_cuda.so
 CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
 CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
-              $(addprefix $(BUILD)/plugin/kernels/,base.o dtype.o)
+              $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o)
 NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function \
     $(foreach a,$(CUDA_ARCHS),-gencode arch=$(a:sm_%=compute_%),code=$(a))
@@ -141,7 +141,7 @@ no-plugin:
 
 # Operator by operator against the CPU backend, on a machine with a GPU; see tests/gpu/run.sh.
 GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c tests/gpu/bench_*.c))
-$(GPU_TEST_BIN): %: %.o $(BUILD)/tests/gpu/pair.o $(ROOMS)
+$(GPU_TEST_BIN): %: %.o $(BUILD)/tests/gpu/pair.o $(BUILD)/tests/support/tiny.o $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
 .PHONY: test-gpu-build

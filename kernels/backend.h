@@ -54,10 +54,13 @@ struct device_info {
  *   ascending. 128x128 by 128x128 is refused: no recipe and no library has it.
  *   fast_accumulate: the device may keep fewer accumulator bits (cuBLASLt FAST_ACCUM); the reference
  *   has only one way to add and ignores it. */
+enum gemm_direction { GEMM_FPROP, GEMM_DGRAD, GEMM_WGRAD };
 struct matmul_args {
     const struct tensor *out, *a, *b, *bias, *residual;
     float beta;
     bool fast_accumulate;
+    const char *name; /* of the weight, or NULL: under it a backend records what it did */
+    enum gemm_direction direction;
 };
 
 /* One parameter's AdamW update (Loshchilov & Hutter, arXiv:1711.05101), n elements:
@@ -96,6 +99,16 @@ struct delayed_args {
     const float *code_max;     /* [S] host memory: 448 or 57344 by the slot's format */
     int margin;                /* multiplier = code_max * 2^-margin / amax */
     bool most_recent;          /* else the maximum over the history */
+};
+
+/* What a backend made of one call of the model: see decision(). */
+struct decision {
+    char section[16];   /* "gemm", "attention" */
+    char name[96];      /* the weight's; the shape of an attention */
+    char direction[16]; /* "fprop", "dgrad", "wgrad"; "forward", "backward" */
+    char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; "cudnn", "own" */
+    char detail[64];    /* what the library was given: "e4m3 1x128 x e4m3 128x128", "engine 8" */
+    int64_t calls;      /* queued or captured; replays are not counted */
 };
 
 struct backend_ops {
@@ -284,6 +297,19 @@ struct backend_ops {
      * of the element: any changed, moved or missing element changes it. x of any dtype, strided allowed. */
     enum status (*fingerprint)(struct backend *b, int lane, const struct tensor *out,
                                const struct tensor *x, struct err *e);
+
+    /* ---- what the backend chose ---- */
+    /* The choice table (kernels/choices.h) so far, "" where nothing was chosen; *text is the
+     * caller's: free(). Choices are made on first use, outside graphs, and stay. */
+    enum status (*choices_save)(struct backend *b, char **text, struct err *e);
+    /* Takes a table before anything is chosen (ERR_STATE after); "" is every backend's. ERR_CONFIG
+     * for one of another device or library, naming both, and for what is no table. */
+    enum status (*choices_load)(struct backend *b, const char *text, struct err *e);
+    /* The i-th decision, in order of first use; false after the last. The CPU decides nothing. */
+    bool (*decision)(struct backend *b, int64_t i, struct decision *out);
+    /* From here on only what a device of `architecture` ("sm_121") can do is used, the rest is
+     * emulated. Before anything is chosen. ERR_UNSUPPORTED names what can be asked for. */
+    enum status (*pretend)(struct backend *b, const char *architecture, struct err *e);
 };
 
 #ifdef __cplusplus

@@ -31,6 +31,7 @@ static void init_layer(struct transformer *t, int64_t l, const struct recipe *r,
         lin->weight = params_find(p, "%s%s.weight", prefix, SITE_NAME[s]);
         lin->bias = params_find(p, "%s%s.bias", prefix, SITE_NAME[s]);
         lin->weight->spec = &lin->spec;
+        lin->spec.name = lin->weight->name;
     }
 }
 
@@ -61,6 +62,7 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
     gemm_spec_resolve(&t->head.spec, &r->head);
     t->head.weight = c->tied ? t->embed : params_find(p, "head.weight");
     t->head.weight->spec = &t->head.spec;
+    t->head.spec.name = "head.weight"; /* also where the embedding's weight is its own */
     return OK;
 }
 

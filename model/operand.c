@@ -80,7 +80,8 @@ enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec, const st
     struct matmul_args args = { .out = y, .bias = bias, .residual = residual,
                                 .a = spec->fp8 ? &x->codes : &x->value,
                                 .b = spec->fp8 ? &w->codes : &w->value,
-                                .fast_accumulate = spec->fprop_fast };
+                                .fast_accumulate = spec->fprop_fast, .name = spec->name,
+                                .direction = GEMM_FPROP };
     return b->ops->matmul(b, LANE_COMPUTE, &args, e);
 }
 
@@ -90,7 +91,8 @@ enum status gemm_dgrad(struct backend *b, const struct gemm_spec *spec, const st
     struct matmul_args args = { .out = dx,
                                 .a = spec->fp8 ? &dy->codes : &dy->value,
                                 .b = spec->fp8 ? &w->twin : &w_t,
-                                .fast_accumulate = spec->dgrad_fast };
+                                .fast_accumulate = spec->dgrad_fast, .name = spec->name,
+                                .direction = GEMM_DGRAD };
     return b->ops->matmul(b, LANE_COMPUTE, &args, e);
 }
 
@@ -101,6 +103,7 @@ enum status gemm_wgrad(struct backend *b, const struct gemm_spec *spec, const st
     struct matmul_args args = { .out = dw, .beta = beta,
                                 .a = spec->wgrad_fp8 ? &dy->twin : &dy_t,
                                 .b = spec->wgrad_fp8 ? &x->twin : &x_t,
-                                .fast_accumulate = spec->wgrad_fast };
+                                .fast_accumulate = spec->wgrad_fast, .name = spec->name,
+                                .direction = GEMM_WGRAD };
     return b->ops->matmul(b, LANE_COMPUTE, &args, e);
 }

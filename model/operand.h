@@ -29,6 +29,7 @@ struct gemm_spec {
     bool fprop_fast, dgrad_fast, wgrad_fast;
     struct operand_spec x, w, w_dgrad, dy;
     const struct recipe_options *options; /* borrowed from the recipe */
+    const char *name;                     /* of the weight, borrowed; NULL: not told */
 };
 
 /* Resolves a site's options. Never fails on options that recipe_check passed. */

@@ -223,4 +223,10 @@ enum status cpu_fill(struct backend *b, int lane, const struct tensor *x, float 
 enum status cpu_fingerprint(struct backend *b, int lane, const struct tensor *out,
                             const struct tensor *x, struct err *e);
 
+/* ---- cpu_choices.c: none ---- */
+enum status cpu_choices_save(struct backend *b, char **text, struct err *e);
+enum status cpu_choices_load(struct backend *b, const char *text, struct err *e);
+bool cpu_decision(struct backend *b, int64_t i, struct decision *out);
+enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e);
+
 #endif

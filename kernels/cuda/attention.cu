@@ -5,6 +5,8 @@
  * next tile on its way while this one is multiplied. Probabilities are rounded to BF16 before they
  * meet V, which the reference does not do: the stated distance of the tests. Bound by the tensor
  * cores. */
+#include <stdio.h>
+
 #include "kernels/cuda/attention_cudnn.cuh"
 
 enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
@@ -182,6 +184,17 @@ enum status attention_setup(struct attention *a, const char *what, const struct 
     return OK;
 }
 
+enum status attention_decided(struct cuda_backend *b, const struct attention *a,
+                              const char *direction, bool by_cudnn, struct err *e) {
+    struct decision d = {};
+    snprintf(d.section, sizeof d.section, "attention");
+    snprintf(d.name, sizeof d.name, "%lldx%lld, heads %d/%d of %d", (long long)a->batch,
+             (long long)a->length, a->heads, a->kv_heads, a->head_dim);
+    snprintf(d.direction, sizeof d.direction, "%s", direction);
+    snprintf(d.way, sizeof d.way, "%s", by_cudnn ? "cudnn" : "own");
+    return cuda_decided(b, &d, e);
+}
+
 typedef void (*forward_kernel)(struct forward);
 static forward_kernel kernel_for(int d) {
     switch (d) {
@@ -216,6 +229,7 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o
     data.lse = f.lse;
     bool done;
     TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, false, &done, e));
+    TRY(attention_decided(cuda_of(b), &f.a, "forward", done, e));
     if (done) return cuda_sink_emit(b, lane, o, false, e);
     dim3 grid((unsigned)ceil_div(f.a.length, QUERY_ROWS), (unsigned)heads, (unsigned)f.a.batch);
     if (grid.x && grid.z)

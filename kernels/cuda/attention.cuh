@@ -20,6 +20,10 @@ struct attention {
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
                             int64_t heads, int64_t kv_heads, struct err *e);
 
+/* Notes whose kernel served a call. */
+NODISCARD enum status attention_decided(struct cuda_backend *b, const struct attention *a,
+                                        const char *direction, bool by_cudnn, struct err *e);
+
 #ifdef __CUDACC__
 
 enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };

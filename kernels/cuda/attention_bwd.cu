@@ -222,6 +222,7 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor 
     struct attention_data data = { f.o, f.d_o, NULL, f.d_qkv, (float *)lse->data, f.delta };
     bool done;
     TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, true, &done, e));
+    TRY(attention_decided(cuda_of(b), &f.a, "backward", done, e));
     if (done) return OK;
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);

@@ -42,6 +42,9 @@ struct plan {
     int64_t batch, length;
     int heads, kv_heads, head_dim;
     bool backward, usable;
+    bool built;               /* false: the choice table names it, nobody has used it yet */
+    int32_t config, engine;   /* what it is: place in the heuristic's list, engine's global index */
+    bool given;               /* config and engine are the choice table's, and no other will do */
     node execution;
     int64_t workspace_bytes;
     node owned[DESCRIPTORS_MAX];
@@ -282,8 +285,8 @@ static void backward_graph(struct builder *w, const struct shapes *s) {
 
 /* ---- plans ---- */
 
-/* An engine that may add in another order in every run is not for us. */
-static bool is_deterministic(struct cudnn_library *lib, node config) {
+/* An engine that may add in another order in every run is not for us. *index: its number. */
+static bool is_deterministic(struct cudnn_library *lib, node config, int32_t *index) {
     node engine = NULL;
     if (lib->f.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS) return false;
     int64_t count = 0, notes = 0;
@@ -294,13 +297,20 @@ static bool is_deterministic(struct cudnn_library *lib, node config) {
                             CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &notes, note) == CUDNN_STATUS_SUCCESS;
     for (int64_t i = 0; known && i < notes; i++)
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) known = false;
+    int64_t number = -1;
+    if (known)
+        known = lib->f.get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count,
+                           &number) == CUDNN_STATUS_SUCCESS;
+    *index = (int32_t)number;
     lib->f.drop(engine);
     return known;
 }
 
-static void try_config(struct builder *w, node config) {
+static void try_config(struct builder *w, node config, int32_t place) {
     struct plan *p = w->plan;
-    if (p->usable || !is_deterministic(w->lib, config)) return;
+    int32_t engine;
+    if (p->usable || !is_deterministic(w->lib, config, &engine)) return;
+    if (p->given && (p->config != place || p->engine != engine)) return;
     node execution = make(w, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set_node(w, execution, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     set(w, execution, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &w->lib->handle);
@@ -310,7 +320,11 @@ static void try_config(struct builder *w, node config) {
         w->status = w->lib->f.get(execution, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                   CUDNN_TYPE_INT64, 1, &count, &p->workspace_bytes);
     p->usable = w->status == CUDNN_STATUS_SUCCESS;
-    if (p->usable) p->execution = execution;
+    if (p->usable) {
+        p->execution = execution;
+        p->config = place;
+        p->engine = engine;
+    }
     w->status = CUDNN_STATUS_SUCCESS; /* the next one may do */
 }
 
@@ -335,7 +349,8 @@ static void build(struct builder *w) {
         w->status = w->lib->f.get(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS_MAX, &count, config);
     if (w->status != CUDNN_STATUS_SUCCESS) return;
-    for (int64_t i = 0; i < count && i < CONFIGS_MAX; i++) try_config(w, config[i]);
+    for (int64_t i = 0; i < count && i < CONFIGS_MAX; i++)
+        try_config(w, config[i], (int32_t)i);
 }
 
 /* ---- the library ---- */
@@ -377,28 +392,85 @@ void cudnn_attention_close(struct cuda_backend *b) {
     b->cudnn = NULL;
 }
 
+static bool plan_is_of(const struct plan *p, const struct attention *a, bool backward) {
+    return p->batch == a->batch && p->length == a->length && p->heads == a->heads &&
+           p->kv_heads == a->kv_heads && p->head_dim == a->head_dim && p->backward == backward;
+}
+
+/* The plan of the shape, built on first use; NULL where there is no room for one or no time. */
 static struct plan *plan_of(struct cuda_backend *b, struct cudnn_library *lib,
                             const struct attention *a, bool backward) {
-    for (int i = 0; i < lib->plans; i++) {
-        struct plan *p = &lib->plan[i];
-        if (p->batch == a->batch && p->length == a->length && p->heads == a->heads &&
-            p->kv_heads == a->kv_heads && p->head_dim == a->head_dim && p->backward == backward)
-            return p;
+    int i = 0;
+    while (i < lib->plans && !plan_is_of(&lib->plan[i], a, backward)) i++;
+    struct plan *p = &lib->plan[i];
+    if (i < lib->plans && p->built) return p;
+    if (i == PLANS_MAX || b->capture) return NULL;
+    if (i == lib->plans) {
+        lib->plans++;
+        p->batch = a->batch;
+        p->length = a->length;
+        p->heads = a->heads;
+        p->kv_heads = a->kv_heads;
+        p->head_dim = a->head_dim;
+        p->backward = backward;
     }
-    if (lib->plans == PLANS_MAX || b->capture) return NULL;
-    struct plan *p = &lib->plan[lib->plans++];
-    p->batch = a->batch;
-    p->length = a->length;
-    p->heads = a->heads;
-    p->kv_heads = a->kv_heads;
-    p->head_dim = a->head_dim;
-    p->backward = backward;
     struct builder w = {};
     w.lib = lib;
     w.plan = p;
     w.next_id = ID_VIRTUAL;
     build(&w);
+    p->built = true;
     return p;
+}
+
+/* ---- the choice table ---- */
+
+int64_t cudnn_version(struct cuda_backend *b) {
+    struct cudnn_library *lib = library_of(b);
+    return lib ? (int64_t)lib->f.version() : 0;
+}
+
+int64_t cudnn_choices(const struct cuda_backend *b) { return b->cudnn ? b->cudnn->plans : 0; }
+
+void cudnn_choices_write(const struct cuda_backend *b, FILE *out) {
+    if (cudnn_choices(b))
+        fputs("# attention batch length heads kv_heads head_dim backward : place and engine of "
+              "cuDNN's plan, i32 each\n", out);
+    for (int i = 0; i < cudnn_choices(b); i++) {
+        const struct plan *p = &b->cudnn->plan[i];
+        struct choice c = {};
+        snprintf(c.kind, sizeof c.kind, "attention");
+        const int64_t key[] = { p->batch, p->length, p->heads, p->kv_heads, p->head_dim,
+                                p->backward };
+        c.keys = sizeof key / sizeof *key;
+        memcpy(c.key, key, sizeof key);
+        const int32_t value[2] = { p->config, p->engine };
+        c.bytes = p->usable || !p->built ? (int)sizeof value : 0;
+        memcpy(c.value, value, (size_t)c.bytes);
+        choices_put(out, &c);
+    }
+}
+
+enum status cudnn_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
+    struct cudnn_library *lib = library_of(b);
+    int32_t value[2];
+    if (c->keys != 6 || (c->bytes && c->bytes != (int)sizeof value) || !lib ||
+        lib->plans == PLANS_MAX)
+        return FAIL(e, ERR_CONFIG, "an attention of the choice table has %d integers and %d bytes%s",
+                    c->keys, c->bytes, lib ? "" : ", and there is no cuDNN");
+    struct plan *p = &lib->plan[lib->plans++];
+    p->batch = c->key[0];
+    p->length = c->key[1];
+    p->heads = (int)c->key[2];
+    p->kv_heads = (int)c->key[3];
+    p->head_dim = (int)c->key[4];
+    p->backward = c->key[5] != 0;
+    p->given = c->bytes > 0;
+    p->built = !p->given; /* none: our own kernels */
+    memcpy(value, c->value, (size_t)c->bytes);
+    p->config = p->given ? value[0] : 0;
+    p->engine = p->given ? value[1] : 0;
+    return OK;
 }
 
 /* ---- a call ---- */
@@ -425,10 +497,13 @@ enum status cudnn_attention(struct cuda_backend *b, int lane, const struct atten
                             const struct attention_data *d, bool backward, bool *done,
                             struct err *e) {
     *done = false;
-    if (a->length < LENGTH_MIN || (b->cc != 90 && b->cc != 100) || a->head_dim < 64) return OK;
+    if (a->length < LENGTH_MIN || (b->caps != 90 && b->caps != 100) || a->head_dim < 64) return OK;
     struct cudnn_library *lib = library_of(b);
     if (lib && a->length % 128 && lib->f.version() < VERSION_TAILS) return OK;
     struct plan *p = lib ? plan_of(b, lib, a, backward) : NULL;
+    if (p && p->given && !p->usable)
+        return FAIL(e, ERR_DEVICE, "attention: the choice table's plan %d with engine %d is not what "
+                    "this cuDNN offers", p->config, p->engine);
     if (!p || !p->usable) return OK;
     void *workspace;
     TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, max_i64(p->workspace_bytes, 1), &workspace,
@@ -466,5 +541,11 @@ enum status cudnn_attention(struct cuda_backend *b, int lane, const struct atten
     return OK;
 }
 void cudnn_attention_close(struct cuda_backend *b) {}
+int64_t cudnn_version(struct cuda_backend *b) { return 0; }
+int64_t cudnn_choices(const struct cuda_backend *b) { return 0; }
+void cudnn_choices_write(const struct cuda_backend *b, FILE *out) {}
+enum status cudnn_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
+    return FAIL(e, ERR_CONFIG, "the choice table has an attention of cuDNN, which is not there");
+}
 
 #endif

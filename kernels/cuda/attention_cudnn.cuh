@@ -5,6 +5,7 @@
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CUDNN_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_CUDNN_CUH
 
+#include "kernels/choices.h"
 #include "kernels/cuda/attention.cuh"
 
 /* Addresses of one call; d_* and delta for backward only. */
@@ -19,4 +20,12 @@ struct attention_data {
 NODISCARD enum status cudnn_attention(struct cuda_backend *b, int lane, const struct attention *a,
                                       const struct attention_data *d, bool backward, bool *done,
                                       struct err *e);
+
+/* cuDNN's version, 0 where it is missing: opens it. Its plans, for choices.cu: how many, all as
+ * text, one of them back. */
+int64_t cudnn_version(struct cuda_backend *b);
+int64_t cudnn_choices(const struct cuda_backend *b);
+void cudnn_choices_write(const struct cuda_backend *b, FILE *out);
+NODISCARD enum status cudnn_choice_take(struct cuda_backend *b, const struct choice *c,
+                                        struct err *e);
 #endif

@@ -12,6 +12,7 @@ static void cuda_close(struct backend *b) {
     cudnn_attention_close(cb);
     cuda_gemm_close(cb);
     cuda_order_close(cb);
+    cuda_decisions_close(cb);
     for (int lane = 0; lane < LANE_COUNT; lane++)
         for (int use = 0; use < SCRATCH_COUNT; use++) cudaFree(cb->scratch[lane][use].data);
     free(cb);
@@ -68,6 +69,10 @@ static void fill_table(struct backend_ops *t) {
     t->fill_normal = cuda_fill_normal;
     t->fill = cuda_fill;
     t->fingerprint = cuda_fingerprint;
+    t->choices_save = cuda_choices_save;
+    t->choices_load = cuda_choices_load;
+    t->decision = cuda_decision;
+    t->pretend = cuda_pretend;
 }
 
 __global__ void probe_kernel() {}
@@ -92,7 +97,7 @@ static enum status device_open(struct cuda_backend *cb, int device, struct err *
     cudaDeviceProp prop;
     CUDA_TRY(e, cudaGetDeviceProperties(&prop, device));
     cb->device = device;
-    cb->cc = prop.major * 10 + prop.minor;
+    cb->cc = cb->caps = prop.major * 10 + prop.minor;
     cb->sm_count = prop.multiProcessorCount;
     cb->shared_bytes = (int)prop.sharedMemPerBlockOptin;
     cudaFuncAttributes attributes;

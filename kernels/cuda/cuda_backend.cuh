@@ -28,4 +28,11 @@ enum status cuda_graph_begin(struct backend *b, enum graph_key key, struct err *
 enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e);
 void cuda_graph_drop(struct backend *b);
 
+/* ---- choices.cu ---- */
+enum status cuda_choices_save(struct backend *b, char **text, struct err *e);
+enum status cuda_choices_load(struct backend *b, const char *text, struct err *e);
+bool cuda_decision(struct backend *b, int64_t i, struct decision *out);
+enum status cuda_pretend(struct backend *b, const char *architecture, struct err *e);
+void cuda_decisions_close(struct cuda_backend *b);
+
 #endif

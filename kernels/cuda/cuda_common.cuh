@@ -48,11 +48,13 @@ struct graph_slot {
 
 struct gemm_library;  /* gemm.cu */
 struct cudnn_library; /* attention_cudnn.cu */
+struct decision_log;  /* choices.cu */
 
 struct cuda_backend {
     struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
     struct backend_ops ops; /* what base.ops points to */
     int device, cc, sm_count; /* cc: 90 for 9.0 */
+    int caps;                 /* whose scale modes and libraries are used: cc, or what pretend() says */
     int shared_bytes;         /* opt-in shared memory of one block */
     cudaStream_t lane[LANE_COUNT];
     struct event_slot event[EVENT_COUNT];
@@ -65,6 +67,7 @@ struct cuda_backend {
     int64_t captures;   /* begun so far */
     struct gemm_library *gemm;
     struct cudnn_library *cudnn; /* NULL until attention wants it */
+    struct decision_log *decisions; /* NULL until the first */
 };
 
 static inline struct cuda_backend *cuda_of(struct backend *b) { return (struct cuda_backend *)b; }
@@ -74,6 +77,10 @@ static inline cudaStream_t cuda_lane(struct backend *b, int lane) { return cuda_
  * the captured graphs, which hold its address; inside a capture it is ERR_STATE. */
 NODISCARD enum status cuda_scratch(struct backend *b, int lane, enum scratch_use use, int64_t bytes,
                                    void **out, struct err *e);
+
+/* Notes what became of a call (kernels/backend.h, struct decision); calls are counted here. */
+NODISCARD enum status cuda_decided(struct cuda_backend *b, const struct decision *d,
+                                   struct err *e);
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 

@@ -93,6 +93,69 @@ static struct gemm_key key_of(const struct gemm_problem *p) {
     return key;
 }
 
+/* ---- the table as text: kernels/choices.h ---- */
+
+enum { KEY_INTEGERS = 20 };
+
+static void key_integers(const struct gemm_key *k, int64_t out[KEY_INTEGERS]) {
+    const int64_t list[KEY_INTEGERS] = {
+        k->m, k->n, k->k, k->lda, k->ldb, k->ldd, k->type_a, k->type_b, k->type_d, k->type_bias,
+        k->scale_a, k->scale_b, k->align_a, k->align_b, k->align_c, k->align_d, k->transposed_a,
+        k->transposed_b, k->accumulate, k->fast,
+    };
+    memcpy(out, list, sizeof list);
+}
+
+static struct gemm_key key_from(const int64_t v[KEY_INTEGERS]) {
+    struct gemm_key k;
+    memset(&k, 0, sizeof k);
+    k.m = v[0]; k.n = v[1]; k.k = v[2]; k.lda = v[3]; k.ldb = v[4]; k.ldd = v[5];
+    k.type_a = (int32_t)v[6]; k.type_b = (int32_t)v[7]; k.type_d = (int32_t)v[8];
+    k.type_bias = (int32_t)v[9]; k.scale_a = (int32_t)v[10]; k.scale_b = (int32_t)v[11];
+    k.align_a = (int32_t)v[12]; k.align_b = (int32_t)v[13]; k.align_c = (int32_t)v[14];
+    k.align_d = (int32_t)v[15];
+    k.transposed_a = v[16] != 0; k.transposed_b = v[17] != 0;
+    k.accumulate = v[18] != 0; k.fast = v[19] != 0;
+    return k;
+}
+
+int64_t gemm_choices(const struct cuda_backend *b) { return b->gemm->choices; }
+
+/* Times are left out: they differ in every run, and the text is hashed. */
+void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
+    if (b->gemm->choices)
+        fputs("# gemm m n k lda ldb ldd type_a type_b type_d type_bias scale_a scale_b align_a align_b "
+              "align_c align_d transposed_a transposed_b accumulate fast : cublasLtMatmulAlgo_t\n",
+              out);
+    for (int64_t i = 0; i < b->gemm->choices; i++) {
+        const struct gemm_choice *from = &b->gemm->choice[i];
+        struct choice c = {};
+        static_assert(sizeof from->algo <= sizeof c.value, "an algorithm fits a line");
+        snprintf(c.kind, sizeof c.kind, "gemm");
+        key_integers(&from->key, c.key);
+        c.keys = KEY_INTEGERS;
+        c.bytes = from->usable ? (int)sizeof from->algo : 0;
+        memcpy(c.value, &from->algo, (size_t)c.bytes);
+        choices_put(out, &c);
+    }
+}
+
+enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
+    struct gemm_library *g = b->gemm;
+    struct gemm_choice *to = &g->choice[g->choices];
+    if (c->keys != KEY_INTEGERS || (c->bytes && c->bytes != (int)sizeof to->algo))
+        return FAIL(e, ERR_CONFIG, "a GEMM of the choice table has %d integers and %d bytes", c->keys,
+                    c->bytes);
+    if (g->choices == TABLE_MAX)
+        return FAIL(e, ERR_CONFIG, "the choice table has more than %d GEMM shapes", TABLE_MAX);
+    memset(to, 0, sizeof *to);
+    to->key = key_from(c->key);
+    to->usable = c->bytes > 0;
+    memcpy(&to->algo, c->value, (size_t)c->bytes);
+    g->choices++;
+    return OK;
+}
+
 /* ---- descriptors: on the stack, filled per call, nothing to free ---- */
 
 struct descriptors {

@@ -5,6 +5,7 @@
 
 #include <cublasLt.h>
 
+#include "kernels/choices.h"
 #include "kernels/cuda/cuda_common.cuh"
 
 /* One operand, column-major as the library counts: [rows = K when transposed, ...]. */
@@ -33,5 +34,11 @@ struct gemm_problem {
  * ran. The first call of a shape measures: it may allocate, and waits for the device. */
 NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                bool *found, struct err *e);
+
+/* The table, for choices.cu: how many, all of them as text, one of them back. */
+int64_t gemm_choices(const struct cuda_backend *b);
+void gemm_choices_write(const struct cuda_backend *b, FILE *out);
+NODISCARD enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c,
+                                       struct err *e);
 
 #endif

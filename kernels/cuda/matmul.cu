@@ -261,8 +261,8 @@ static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
 /* Which modes cuBLASLt 13 has kernels for (facts: scale modes and where they run). */
 static bool device_has(const struct cuda_backend *cb, const struct matmul_args *t) {
     int a = t->a->scale.kind, b = t->b->scale.kind;
-    if (a == SCALE_TENSOR && b == SCALE_TENSOR) return cb->cc >= 89;
-    if (cb->cc != 90 || scale_block(a) == 32) return false;
+    if (a == SCALE_TENSOR && b == SCALE_TENSOR) return cb->caps >= 89;
+    if (cb->caps != 90 || scale_block(a) == 32) return false;
     /* Block factors are laid out in rows of `outer`, which must then be padded by nothing. */
     bool one_dimensional = a == SCALE_1X128 || b == SCALE_1X128;
     return !one_dimensional || (t->out->dim[0] % 8 == 0 && tensor_cols(t->out) % 8 == 0);
@@ -323,6 +323,34 @@ static enum status run_emulated(struct backend *b, int lane, const struct matmul
     return run_product(b, lane, t, p, plain, found, e);
 }
 
+/* ---- the record ---- */
+
+static const char *scale_name(int kind) {
+    static const char *const NAME[] = { "", " tensor", " row", " 1x128", " 128x128", " 1x32",
+                                        " 32x32" };
+    return NAME[kind];
+}
+
+/* An operand as the library got it: where it is emulated, that is BF16. */
+static const char *library_type(cudaDataType_t type) {
+    return type == CUDA_R_8F_E4M3 ? "e4m3" : type == CUDA_R_8F_E5M2 ? "e5m2" : "bf16";
+}
+
+static enum status record(struct backend *b, const struct matmul_args *t,
+                          const struct gemm_problem *p, const char *way, struct err *e) {
+    static const char *const DIRECTION[] = { "fprop", "dgrad", "wgrad" };
+    if (!t->name) return OK;
+    struct decision d = {};
+    snprintf(d.section, sizeof d.section, "gemm");
+    snprintf(d.name, sizeof d.name, "%s", t->name);
+    snprintf(d.direction, sizeof d.direction, "%s", DIRECTION[t->direction]);
+    snprintf(d.way, sizeof d.way, "%s", way);
+    snprintf(d.detail, sizeof d.detail, "%s%s x %s%s%s", library_type(p->b.type),
+             scale_name(t->a->scale.kind), library_type(p->a.type), scale_name(t->b->scale.kind),
+             p->fast_accumulate ? ", fast" : "");
+    return cuda_decided(cuda_of(b), &d, e);
+}
+
 enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args,
                         struct err *e) {
     TRY(check_args(args, e));
@@ -332,14 +360,20 @@ enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *a
     p.k = args->a->dim[1];
     if (p.m == 0 || p.n == 0) return OK;
     bool found = false;
+    const char *way = "bf16";
     if (is_fp8(args->a)) {
+        way = "native";
         TRY(run_native(b, lane, args, &p, &found, e));
-        if (!found) TRY(run_emulated(b, lane, args, &p, &found, e));
+        if (!found) {
+            way = "emulated";
+            TRY(run_emulated(b, lane, args, &p, &found, e));
+        }
     } else {
         p.a = bf16_operand(args->b);
         p.b = bf16_operand(args->a);
         TRY(run_product(b, lane, args, &p, false, &found, e));
     }
+    TRY(record(b, args, &p, found ? way : "refused", e));
     if (found) return OK;
     return FAIL(e, ERR_UNSUPPORTED, "matmul: cuBLASLt has no algorithm for M %lld, N %lld, K %lld",
                 (long long)p.n, (long long)p.m, (long long)p.k);

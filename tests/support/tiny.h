@@ -28,7 +28,7 @@ struct tiny_run {
     struct recipe recipe;
     struct train_options train;
     struct data_options data_options; /* synthetic, seed 7 */
-    struct backend *backend;          /* owned from here on */
+    struct backend *backend;          /* owned from here on; NULL when opened: the CPU's */
     struct data *data;
     struct trainer *trainer;
 };

@@ -1,0 +1,26 @@
+/* The reference has one way to do everything: its choice table is empty. */
+#include <stdlib.h>
+
+#include "kernels/choices.h"
+#include "kernels/cpu/cpu.h"
+
+enum status cpu_choices_save(struct backend *b, char **text, struct err *e) {
+    *text = calloc(1, 1);
+    return *text ? OK : FAIL(e, ERR_MEMORY, "an empty choice table");
+}
+
+enum status cpu_choices_load(struct backend *b, const char *text, struct err *e) {
+    struct choices_reader r;
+    if (!*text) return OK;
+    TRY(choices_open(&r, text, e));
+    return FAIL(e, ERR_CONFIG,
+                "the choice table is of %s (%s), and the cpu backend has nothing to choose: its "
+                "bits are others; --choices none goes on without", r.device, r.libraries);
+}
+
+bool cpu_decision(struct backend *b, int64_t i, struct decision *out) { return false; }
+
+enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e) {
+    return FAIL(e, ERR_UNSUPPORTED, "caps %s: the cpu backend has no device to pretend to be",
+                architecture);
+}

@@ -1,0 +1,141 @@
+/* What this backend chose, and what it made of each call: the choice table as text, and the log of
+ * decisions. Both grow on first use only, which is never inside a capture. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/attention_cudnn.cuh"
+#include "kernels/cuda/cuda_backend.cuh"
+#include "kernels/cuda/gemm.cuh"
+
+/* ---- whose table it is ---- */
+
+struct identity { char device[160], libraries[160]; };
+
+static enum status identity_of(struct cuda_backend *cb, struct identity *out, struct err *e) {
+    struct device_info info;
+    TRY(cuda_info(&cb->base, &info, e));
+    char caps[24] = "";
+    if (cb->caps != cb->cc) snprintf(caps, sizeof caps, " as sm_%d", cb->caps);
+    snprintf(out->device, sizeof out->device, "%s%s", info.name, caps);
+    snprintf(out->libraries, sizeof out->libraries, "cublaslt %lld, cudnn %lld",
+             (long long)cublasLtGetVersion(), (long long)cudnn_version(cb));
+    return OK;
+}
+
+static bool nothing_chosen(const struct cuda_backend *cb) {
+    return gemm_choices(cb) == 0 && cudnn_choices(cb) == 0;
+}
+
+enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    struct identity me = {};
+    size_t bytes = 0;
+    *text = NULL;
+    TRY(identity_of(cb, &me, e));
+    FILE *out = open_memstream(text, &bytes);
+    if (!out) return FAIL(e, ERR_MEMORY, "the text of the choice table");
+    if (!nothing_chosen(cb)) {
+        choices_begin(out, me.device, me.libraries);
+        gemm_choices_write(cb, out);
+        cudnn_choices_write(cb, out);
+    }
+    bool failed = ferror(out) != 0;
+    if (fclose(out) == 0 && !failed && *text) return OK;
+    free(*text);
+    *text = NULL;
+    return FAIL(e, ERR_MEMORY, "the text of the choice table");
+}
+
+enum status cuda_choices_load(struct backend *b, const char *text, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    struct choices_reader r;
+    struct identity me = {};
+    if (!*text) return OK;
+    if (!nothing_chosen(cb))
+        return FAIL(e, ERR_STATE, "choices_load: algorithms have been chosen already");
+    TRY(choices_open(&r, text, e));
+    TRY(identity_of(cb, &me, e));
+    TRY(choices_expect(&r, me.device, me.libraries, e));
+    for (;;) {
+        struct choice c;
+        bool more;
+        TRY(choices_next(&r, &c, &more, e));
+        if (!more) return OK;
+        if (!strcmp(c.kind, "gemm")) TRY(gemm_choice_take(cb, &c, e));
+        else if (!strcmp(c.kind, "attention")) TRY(cudnn_choice_take(cb, &c, e));
+        else return FAIL(e, ERR_CONFIG, "choice table, line %d: a choice of '%s'", r.line, c.kind);
+    }
+}
+
+/* The columns of the table in README.md. Below 89 there is no FP8 at all. */
+enum status cuda_pretend(struct backend *b, const char *architecture, struct err *e) {
+    static const struct { const char *name; int cc; } KNOWN[] = {
+        { "sm_80", 80 },   { "sm_89", 89 },   { "sm_90", 90 },
+        { "sm_100", 100 }, { "sm_120", 120 }, { "sm_121", 121 },
+    };
+    struct cuda_backend *cb = cuda_of(b);
+    if (!nothing_chosen(cb))
+        return FAIL(e, ERR_STATE, "pretend: algorithms have been chosen already");
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+        if (strcmp(architecture, KNOWN[i].name) != 0) continue;
+        cb->caps = KNOWN[i].cc;
+        return OK;
+    }
+    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121",
+                architecture);
+}
+
+/* ---- decisions ---- */
+
+struct decision_log {
+    struct decision *list;
+    int64_t count, capacity;
+    int64_t next; /* where the last call was found, plus one: calls come in the same order again */
+};
+
+static bool same_decision(const struct decision *x, const struct decision *y) {
+    return !strcmp(x->name, y->name) && !strcmp(x->direction, y->direction) &&
+           !strcmp(x->way, y->way) && !strcmp(x->section, y->section);
+}
+
+static enum status add_decision(struct decision_log *log, const struct decision *d,
+                                struct err *e) {
+    if (log->count == log->capacity) {
+        int64_t capacity = log->capacity ? 2 * log->capacity : 64;
+        void *list = realloc(log->list, (size_t)capacity * sizeof *log->list);
+        if (!list) return FAIL(e, ERR_MEMORY, "%lld decisions", (long long)capacity);
+        log->list = (struct decision *)list;
+        log->capacity = capacity;
+    }
+    log->list[log->count] = *d;
+    log->list[log->count++].calls = 1;
+    return OK;
+}
+
+enum status cuda_decided(struct cuda_backend *b, const struct decision *d, struct err *e) {
+    if (!b->decisions) b->decisions = (struct decision_log *)calloc(1, sizeof *b->decisions);
+    struct decision_log *log = b->decisions;
+    if (!log) return FAIL(e, ERR_MEMORY, "the log of decisions");
+    for (int64_t i = 0; i < log->count; i++) {
+        int64_t at = (log->next + i) % log->count;
+        if (!same_decision(&log->list[at], d)) continue;
+        log->list[at].calls++;
+        log->next = at + 1;
+        return OK;
+    }
+    log->next = 0;
+    return add_decision(log, d, e);
+}
+
+bool cuda_decision(struct backend *b, int64_t i, struct decision *out) {
+    const struct decision_log *log = cuda_of(b)->decisions;
+    if (!log || i < 0 || i >= log->count) return false;
+    *out = log->list[i];
+    return true;
+}
+
+void cuda_decisions_close(struct cuda_backend *b) {
+    if (b->decisions) free(b->decisions->list);
+    free(b->decisions);
+    b->decisions = NULL;
+}
