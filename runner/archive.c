@@ -29,6 +29,7 @@ static const char *const ORDER[] = {
     "data/system/",
     "data/source/",
     "data/decisions.json",
+    "data/choices.txt",
     "data/metrics/*.json", /* names of slots and tensors, before the records that use them */
     "data/metrics/*.cols",
     "data/fp8/*.cols",

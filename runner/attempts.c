@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include "model/checkpoint.h"
+#include "runner/choice_file.h"
 #include "runner/environment.h"
 #include "runner/options.h"
 #include "runner/progress.h"
 #include "runner/records.h"
 #include "runner/run_log.h"
+#include "runner/telemetry.h"
 
 enum { STOP_GRACE_S = 120, NUMBER_TEXT = 24 };
 
@@ -22,6 +24,7 @@ struct attempts {
     struct environment environment;
     struct progress progress;
     struct records *records; /* of the attempt at hand */
+    struct telemetry *telemetry; /* NULL: no GPU, or not asked for one */
     int64_t from_step;       /* of the attempt at hand */
     int64_t used_ms;         /* by earlier attempts, of the time limit */
     int64_t retries_left;
@@ -29,6 +32,16 @@ struct attempts {
 };
 
 /* ---- events -----------------------------------------------------------------------------------*/
+
+/* The worker's figures and, beside them, the driver's. */
+static enum status put_telemetry(struct attempts *a, const json_t *event, struct err *e) {
+    json_t *both = json_copy((json_t *)event);
+    if (!both) return FAIL(e, ERR_MEMORY, "record of telemetry");
+    enum status st = telemetry_add(a->telemetry, both, e);
+    if (st == OK) st = records_put(a->records, both, e);
+    json_decref(both);
+    return st;
+}
 
 static enum status on_event(void *user, const json_t *event, struct err *e) {
     struct attempts *a = user;
@@ -41,6 +54,10 @@ static enum status on_event(void *user, const json_t *event, struct err *e) {
         run_log(a->dir, "checkpoint of step %" PRId64 ", sha256 %s",
                 (int64_t)json_integer_value(json_object_get(event, "step")),
                 json_text(event, "sha256", "?"));
+    if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
+    bool cuda = !strcmp(json_text(event, "backend", ""), "cuda");
+    if (!strcmp(kind, "decisions") && cuda && !a->telemetry) a->telemetry = telemetry_open();
+    if (!strcmp(kind, "telemetry")) return put_telemetry(a, event, e);
     if (!strcmp(kind, "log")) run_log(a->dir, "worker: %s", json_text(event, "text", ""));
     return records_put(a->records, event, e);
 }
@@ -83,9 +100,14 @@ static enum status supervise_workers(struct attempts *a, struct attempt *out, st
     snprintf(stop, sizeof stop, "%" PRId64, a->stop_after);
     const char *argv[20] = { self, "worker", "--config", config, "--run", a->dir->path,
                              "--backend", s->backend, "--threads", threads, "--resume" };
+    int args = 11;
     if (a->stop_after) {
-        argv[11] = "--stop-after";
-        argv[12] = stop;
+        argv[args++] = "--stop-after";
+        argv[args++] = stop;
+    }
+    if (s->caps) {
+        argv[args++] = "--caps";
+        argv[args++] = s->caps;
     }
     int64_t limit_s = 0;
     if (a->run.time_limit_s) {
@@ -236,6 +258,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     const char *name = json_text(dir->run, "name", "run");
     progress_begin(&a.progress, settings->cli, name, a.run.train.steps);
     if (st == OK) st = all_attempts(&a, last, e);
+    telemetry_close(a.telemetry);
     environment_free(&a.environment);
     options_free(&a.run);
     return st;

@@ -8,6 +8,7 @@
 #include "model/json_safe.h"
 #include "runner/backends.h"
 #include "runner/canonical.h"
+#include "runner/choice_file.h"
 #include "runner/close.h"
 #include "runner/commands.h"
 #include "runner/facts.h"
@@ -109,6 +110,8 @@ static enum status hash_inputs(struct command *c, struct err *e) {
     for (int64_t i = 0; i < c->resolution.run_count; i++) {
         const struct resolved_run *run = &c->resolution.runs[i];
         enum status st = inputs_hash(run->config_json, &c->rows[i].inputs, e);
+        if (st == OK && c->settings.choices)
+            st = choice_file_hash(c->settings.choices, &c->rows[i].inputs, e);
         if (st != OK) {
             err_prefix(e, "%s", run->name);
             return st;
@@ -142,9 +145,8 @@ static enum status find_earlier(struct command *c, struct err *e) {
     for (int64_t i = 0; i < runs.count; i++) {
         struct run_view view;
         if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
-        const char *inputs = json_text(view.run, "inputs_sha256", "");
         for (int64_t r = 0; r < c->resolution.run_count; r++)
-            if (!strcmp(inputs, c->rows[r].inputs.all)) note_earlier(&c->rows[r], &view);
+            if (inputs_asked(view.run, &c->rows[r].inputs)) note_earlier(&c->rows[r], &view);
         run_view_free(&view);
     }
     tree_free(&runs);
@@ -317,6 +319,8 @@ static enum status read_settings(struct command *c, struct err *e) {
         .runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs",
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .keep_directory = cli_has(cli, "keep-dir"),
+        .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
+        .choices = cli_has(cli, "choices") ? cli_value(cli, "choices") : NULL,
     };
     TRY(backend_check(s->backend, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
@@ -372,6 +376,8 @@ static const struct flag FLAGS[] = {
     { "smoke", NULL, "shrink sizes and steps for a rehearsal on a CPU", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
     { "backend", "NAME", "auto (default), cpu or cuda", false },
+    { "caps", "ARCH", "emulate what a GPU of ARCH (sm_121) lacks, for tests", false },
+    { "choices", "FILE", "algorithms of an earlier run: its choices.txt; or none", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },
     { "resume", "RUN", "go on with an interrupted run from its checkpoint", false },

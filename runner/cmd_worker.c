@@ -8,6 +8,7 @@ static int cmd_worker(const struct cli *cli) {
         .run_path = cli_value(cli, "run"),
         .events_fd = 3,
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
+        .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .world = 1,
         .resume = cli_has(cli, "resume"),
     };
@@ -29,6 +30,7 @@ static const struct flag FLAGS[] = {
     { "run", "DIR", "the run directory", false },
     { "events-fd", "N", "descriptor that takes the events", false },
     { "backend", "NAME", "auto, cpu or cuda", false },
+    { "caps", "ARCH", "use only what a GPU of this architecture has", false },
     { "threads", "N", "threads of the cpu backend", false },
     { "rank", "N", "this process among the ranks", false },
     { "world", "N", "ranks", false },

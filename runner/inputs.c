@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runner/build_info.h"
 #include "runner/canonical.h"
@@ -50,9 +51,36 @@ enum status inputs_hash(const json_t *resolved, struct inputs *out, struct err *
     TRY(hash_json(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
     TRY(hash_data(resolved, out->data, e));
-    json_t *all = inputs_json(out);
+    return inputs_choose(out, "", e);
+}
+
+enum status inputs_choose(struct inputs *in, const char *sha256, struct err *e) {
+    snprintf(in->choices, sizeof in->choices, "%s", sha256);
+    json_t *all = inputs_json(in);
     if (!all) return FAIL(e, ERR_MEMORY, "inputs");
-    enum status st = hash_json(all, out->all, e);
+    enum status st = hash_json(all, in->all, e);
     json_decref(all);
     return st;
+}
+
+enum status inputs_record_choices(json_t *run, const char *sha256, struct err *e) {
+    char all[SHA256_HEX];
+    json_t *inputs = json_object_get(run, "inputs");
+    if (json_object_set_new(inputs, "choices", *sha256 ? json_string(sha256) : json_null()) != 0)
+        return FAIL(e, ERR_MEMORY, "run record");
+    TRY(hash_json(inputs, all, e));
+    return json_object_set_new(run, "inputs_sha256", json_string(all)) == 0
+               ? OK
+               : FAIL(e, ERR_MEMORY, "run record");
+}
+
+static bool same(const json_t *inputs, const char *key, const char *value) {
+    const char *text = json_string_value(json_object_get(inputs, key));
+    return text && !strcmp(text, value);
+}
+
+bool inputs_asked(const json_t *run, const struct inputs *in) {
+    const json_t *then = json_object_get(run, "inputs");
+    return same(then, "config", in->config) && same(then, "code", in->code) &&
+           same(then, "data", in->data) && (!*in->choices || same(then, "choices", in->choices));
 }

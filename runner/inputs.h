@@ -20,6 +20,15 @@ struct inputs {
  * data.h's. ERR_CONFIG where evaluation is asked for and nothing is held out. */
 NODISCARD enum status inputs_hash(const struct json_t *resolved, struct inputs *out, struct err *e);
 
+/* Puts the hash of a choice table ("": none) among the inputs, and makes `all` anew. */
+NODISCARD enum status inputs_choose(struct inputs *in, const char *sha256, struct err *e);
+/* The same for the record of a run, run.json. */
+NODISCARD enum status inputs_record_choices(struct json_t *run, const char *sha256, struct err *e);
+
+/* Whether a run, by its run.json, was asked for with these inputs: the choice table counts only
+ * where the inputs name one, since a run that was given none makes its own. */
+bool inputs_asked(const struct json_t *run, const struct inputs *in);
+
 /* {"config","code","data","choices":null or text}: run.json's "inputs". NULL: out of memory. */
 struct json_t *inputs_json(const struct inputs *in);
 

@@ -11,6 +11,7 @@
 #include "runner/attempts.h"
 #include "runner/bundle.h"
 #include "runner/canonical.h"
+#include "runner/choice_file.h"
 #include "runner/provenance.h"
 #include "runner/reopen.h"
 #include "runner/run_log.h"
@@ -170,6 +171,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
     enum status st = first_record(&dir, request, e);
     if (st == OK) st = write_experiment(s, &dir, request, e);
+    if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) st = write_origin(s, &dir, e);
     if (st != OK) {
         struct err ignored; /* the first error is the one to tell; the directory says nothing yet */
@@ -196,8 +198,10 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     if (st == OK) st = path_join(file, dir.path, "data/experiment/resolved.json", e);
     if (st == OK) st = json_file_read(file, &resolved, e);
     if (st == OK) st = reopen_check(&dir, resolved, e);
+    if (st == OK && !s->choices) st = choice_file_check(&dir, e);
     if (st == OK) st = take_signals_over(s, e);
     if (st == OK) st = reopen_run(&dir, e);
+    if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) {
         cli_note(s->cli, "%s: resuming", dir.path);
         st = drive(s, &dir, resolved, out, e);

@@ -9,6 +9,7 @@
 
 #include "model/checkpoint.h"
 #include "runner/backends.h"
+#include "runner/choice_file.h"
 #include "runner/events.h"
 #include "runner/options.h"
 #include "runner/retention.h"
@@ -34,6 +35,8 @@ struct worker {
     char checkpoints[PATH_CAP];  /* data/checkpoints of the run */
     int64_t saved_step;          /* of the newest checkpoint, -1: none */
     int64_t telemetry_us;        /* when it was last said */
+    char *choices;               /* the table that the run has; "": none */
+    bool tuned;                  /* account() was made */
     bool stop;                   /* a signal, or stop_after */
     struct step_result result;   /* of the step at hand */
 };
@@ -48,17 +51,21 @@ static bool speaks(const struct worker *w) { return w->options->rank == 0; }
 
 /* ---- building ---------------------------------------------------------------------------------*/
 
-static enum status say_decisions(struct worker *w, struct err *e) {
-    struct device_info info;
-    TRY(w->device.backend->ops->info(w->device.backend, &info, e));
-    json_t *event = json_pack(
-        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:n}", "event", "decisions", "backend",
-        w->device.backend->ops->name, "device", info.name, "architecture", info.architecture,
-        "memory_bytes", (json_int_t)info.memory_bytes, "world", (json_int_t)w->options->world,
-        "vocab_padded", (json_int_t)model_vocab_padded(&w->run.model), "fallback");
-    if (!event) return FAIL(e, ERR_MEMORY, "event");
-    enum status st = event_emit(w->events, event, false, e);
-    json_decref(event);
+static enum status tell_decisions(struct worker *w, struct err *e) {
+    return say_decisions(w->events, w->device.backend, w->options->world,
+                         model_vocab_padded(&w->run.model), w->options->caps, e);
+}
+
+/* Says the choice table where it has grown: after the first step, which tunes, and after an
+ * evaluation, which may meet shapes of its own. */
+static enum status tell_choices(struct worker *w, struct err *e) {
+    struct backend *b = w->device.backend;
+    char *text = NULL;
+    TRY(b->ops->choices_save(b, &text, e));
+    enum status st = OK;
+    if (strcmp(text, w->choices) != 0) st = say_choices(w->events, text, e);
+    free(w->choices);
+    w->choices = text;
     return st;
 }
 
@@ -67,7 +74,10 @@ static enum status open_device(struct worker *w, struct err *e) {
     TRY(backend_open(o->backend, o->threads, o->rank, &w->device, e));
     struct backend *b = w->device.backend;
     TRY(b->ops->comm.init(b, (int)o->rank, (int)o->world, NULL, 0, e));
-    return speaks(w) ? say_decisions(w, e) : OK;
+    if (o->caps) TRY(b->ops->pretend(b, o->caps, e));
+    TRY(choice_file_read(o->run_path, &w->choices, e));
+    TRY(b->ops->choices_load(b, w->choices, e));
+    return speaks(w) ? tell_decisions(w, e) : OK;
 }
 
 static enum status build_trainer(struct worker *w, struct err *e) {
@@ -149,10 +159,21 @@ static enum status observe(struct worker *w, bool trace, struct err *e) {
     return say_telemetry(w->events, w->result.step, trainer_memory_bytes(w->trainer), e);
 }
 
+/* After the first step of this process, in which the backend chose and decided. */
+static enum status account(struct worker *w, struct err *e) {
+    struct backend *b = w->device.backend;
+    struct decision first;
+    if (!speaks(w) || w->tuned) return OK;
+    w->tuned = true;
+    TRY(tell_choices(w, e));
+    return b->ops->decision(b, 0, &first) ? tell_decisions(w, e) : OK;
+}
+
 static enum status evaluate(struct worker *w, struct err *e) {
     struct eval_result result;
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
     if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
+    if (speaks(w)) TRY(tell_choices(w, e)); /* before a checkpoint that rests on them */
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
     return best ? save(w, e) : OK;
 }
@@ -176,6 +197,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     TRY(trainer_step(w->trainer, trace, &w->result, e));
     if (speaks(w)) TRY(say_step(w->events, &w->result, now_us() - begin, e));
     TRY(observe(w, trace, e));
+    TRY(account(w, e));
     if (evaluates) TRY(evaluate(w, e));
     take_stop_requests(w);
     bool wanted = r->checkpoint.every > 0 || r->archive != ARCHIVE_NONE;
@@ -199,6 +221,7 @@ static enum status train(struct worker *w, struct err *e) {
 /* ---- the whole --------------------------------------------------------------------------------*/
 
 static void tear_down(struct worker *w) {
+    free(w->choices);
     free(w->fingerprints);
     free(w->slots);
     trainer_destroy(w->trainer);

@@ -10,6 +10,7 @@ struct worker_options {
     const char *run_path; /* the run directory: checkpoints go to data/checkpoints */
     int64_t events_fd;    /* taken over */
     const char *backend;  /* "auto", "cpu", "cuda" */
+    const char *caps;     /* "sm_121": what the backend is to pretend to be; NULL: itself */
     int64_t threads;      /* of the cpu backend; 0 = one per processor */
     int64_t rank, world;
     bool resume;          /* from the newest whole checkpoint; from step 0 where there is none */

@@ -128,6 +128,50 @@ enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info 
                              "bytes", (json_int_t)info->bytes, "resumable", 1), false, e);
 }
 
+enum status say_choices(struct event_writer *w, const char *text, struct err *e) {
+    return emit(w, json_pack("{s:s,s:s}", "event", "choices", "text", text), false, e);
+}
+
+/* The object under `key`, made where it is missing; NULL: no memory. */
+static json_t *member_object(json_t *object, const char *key) {
+    json_t *found = json_object_get(object, key);
+    if (found || json_object_set_new(object, key, json_object()) != 0) return found;
+    return json_object_get(object, key);
+}
+
+/* {section: {name: {direction: "way: detail"}}} and, for "gemm", how many went which way. */
+static bool put_decision(json_t *event, const struct decision *d) {
+    json_t *section = member_object(event, d->section);
+    json_t *row = section ? member_object(section, d->name) : NULL;
+    if (!row) return false;
+    const char *earlier = json_string_value(json_object_get(row, d->direction));
+    json_t *text = json_sprintf("%s%s%s%s%s", earlier ? earlier : "", earlier ? "; " : "", d->way,
+                                *d->detail ? ": " : "", d->detail);
+    if (json_object_set_new(row, d->direction, text) != 0) return false;
+    if (strcmp(d->section, "gemm") != 0) return true;
+    json_t *ways = member_object(event, "gemm_ways");
+    json_int_t count = json_integer_value(json_object_get(ways, d->way));
+    return json_object_set_new(ways, d->way, json_integer(count + 1)) == 0;
+}
+
+enum status say_decisions(struct event_writer *w, struct backend *b, int64_t world,
+                          int64_t vocab_padded, const char *caps, struct err *e) {
+    struct device_info info;
+    struct decision d;
+    TRY(b->ops->info(b, &info, e));
+    json_t *event = json_pack(
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:n,s:s*}", "event", "decisions", "backend", b->ops->name,
+        "device", info.name, "architecture", info.architecture, "memory_bytes",
+        (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
+        (json_int_t)vocab_padded, "fallback", "caps", caps);
+    for (int64_t i = 0; event && b->ops->decision(b, i, &d); i++)
+        if (!put_decision(event, &d)) {
+            json_decref(event);
+            event = NULL;
+        }
+    return emit(w, event, false, e);
+}
+
 enum status say_telemetry(struct event_writer *w, int64_t step, int64_t device_bytes,
                           struct err *e) {
     return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I}", "event", "telemetry", "step",

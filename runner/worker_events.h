@@ -21,6 +21,12 @@ NODISCARD enum status say_eval(struct event_writer *w, int64_t step,
                                const struct eval_result *result, struct err *e);
 NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
                                      struct err *e);
+/* The choice table as text. */
+NODISCARD enum status say_choices(struct event_writer *w, const char *text, struct err *e);
+/* What the backend is and, once steps were made, what it decided for each GEMM and attention. caps
+ * and NULL: the device itself. */
+NODISCARD enum status say_decisions(struct event_writer *w, struct backend *b, int64_t world,
+                                    int64_t vocab_padded, const char *caps, struct err *e);
 /* Memory of this process and of the device; dropped where the pipe is full. */
 NODISCARD enum status say_telemetry(struct event_writer *w, int64_t step, int64_t device_bytes,
                                     struct err *e);

@@ -14,6 +14,7 @@
 #include "runner/nearest.h"
 #include "runner/nvml.h"
 #include "runner/query.h"
+#include "runner/telemetry.h"
 
 static struct nvml_gpu h200(void) {
     struct nvml_gpu gpu = { .cc_major = 9, .memory_bytes = 150754820096, .nvlink = 1, .ecc = 1,
@@ -153,8 +154,29 @@ static void nearest_names(void **state) {
     assert_int_equal(name_distance_x2("", "ab"), 4);
 }
 
+/* With a driver its readings are added and plausible, without one nothing is, and neither fails. */
+static void telemetry_adds_what_the_driver_says(void **state) {
+    struct err e = { 0 };
+    struct nvml_report report;
+    json_t *record = json_pack("{s:i}", "step", 1), *before = json_deep_copy(record);
+    assert_int_equal(telemetry_add(NULL, record, &e), OK);
+    assert_true(json_equal(record, before));
+    nvml_read(&report);
+    nvml_keep_visible(&report, getenv("CUDA_VISIBLE_DEVICES"));
+    struct telemetry *t = telemetry_open();
+    if (!report.count) assert_null(t);
+    assert_int_equal(telemetry_add(t, record, &e), OK);
+    assert_int_equal(json_object_size(record) > json_object_size(before), t != NULL);
+    const json_t *celsius = json_object_get(record, "gpu_temperature_c");
+    assert_true(!celsius || (json_integer_value(celsius) > 0 && json_integer_value(celsius) < 150));
+    telemetry_close(t);
+    json_decref(record);
+    json_decref(before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(telemetry_adds_what_the_driver_says),
         cmocka_unit_test(gb10_shares_the_systems_memory),
         cmocka_unit_test(mixed_gpus_equal_no_single_product),
         cmocka_unit_test(a_machine_without_a_gpu_says_zero),

@@ -1,0 +1,112 @@
+#include "runner/telemetry.h"
+
+#include <dlfcn.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/nvml.h"
+
+/* From the public NVML API reference, like nvml.c; NULL where this driver lacks one. */
+typedef struct nvml_device_opaque *nvml_device;
+struct memory { unsigned long long total, free, used; };
+struct utilization { unsigned gpu, memory; };
+enum { SUCCESS = 0, INSUFFICIENT_SIZE = 7, CLOCK_SM = 1, CLOCK_MEM = 2, TEMPERATURE_GPU = 0 };
+
+struct telemetry {
+    void *lib;
+    nvml_device device;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*by_uuid)(const char *, nvml_device *);
+    int (*clock)(nvml_device, int, unsigned *);
+    int (*power)(nvml_device, unsigned *);
+    int (*temperature)(nvml_device, int, unsigned *);
+    int (*throttle)(nvml_device, unsigned long long *);
+    int (*memory)(nvml_device, struct memory *);
+    int (*utilization)(nvml_device, struct utilization *);
+    int (*processes)(nvml_device, unsigned *, void *);
+};
+
+/* Data and function pointers have one representation on POSIX (dlsym's own rationale). */
+static void find(void *lib, const char *symbol, void *slot) {
+    void *address = dlsym(lib, symbol);
+    memcpy(slot, &address, sizeof address);
+}
+
+static void find_all(struct telemetry *t) {
+    find(t->lib, "nvmlInit_v2", &t->init);
+    find(t->lib, "nvmlShutdown", &t->shutdown);
+    find(t->lib, "nvmlDeviceGetHandleByUUID", &t->by_uuid);
+    find(t->lib, "nvmlDeviceGetClockInfo", &t->clock);
+    find(t->lib, "nvmlDeviceGetPowerUsage", &t->power);
+    find(t->lib, "nvmlDeviceGetTemperature", &t->temperature);
+    find(t->lib, "nvmlDeviceGetCurrentClocksThrottleReasons", &t->throttle);
+    find(t->lib, "nvmlDeviceGetMemoryInfo", &t->memory);
+    find(t->lib, "nvmlDeviceGetUtilizationRates", &t->utilization);
+    find(t->lib, "nvmlDeviceGetComputeRunningProcesses_v3", &t->processes);
+}
+
+struct telemetry *telemetry_open(void) {
+    struct nvml_report report;
+    nvml_read(&report);
+    nvml_keep_visible(&report, getenv("CUDA_VISIBLE_DEVICES"));
+    struct telemetry *t = report.count ? calloc(1, sizeof *t) : NULL;
+    if (!t) return NULL;
+    t->lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (t->lib) find_all(t);
+    bool begun = t->init && t->shutdown && t->by_uuid && t->init() == SUCCESS;
+    if (begun && t->by_uuid(report.gpus[0].uuid, &t->device) == SUCCESS) return t;
+    if (begun) (void)t->shutdown();
+    if (t->lib) dlclose(t->lib);
+    free(t);
+    return NULL;
+}
+
+void telemetry_close(struct telemetry *t) {
+    if (!t) return;
+    (void)t->shutdown();
+    dlclose(t->lib);
+    free(t);
+}
+
+struct reading { const char *key; unsigned long long value; };
+enum { READINGS_MAX = 8 };
+
+/* What the driver answers, in any order; returns how many. */
+static int read_all(const struct telemetry *t, struct reading *out) {
+    nvml_device gpu = t->device;
+    int n = 0;
+    unsigned value = 0;
+    unsigned long long reasons = 0;
+    struct memory memory = { 0 };
+    struct utilization busy = { 0 };
+    if (t->clock && t->clock(gpu, CLOCK_SM, &value) == SUCCESS)
+        out[n++] = (struct reading){ "gpu_clock_sm_mhz", value };
+    if (t->clock && t->clock(gpu, CLOCK_MEM, &value) == SUCCESS)
+        out[n++] = (struct reading){ "gpu_clock_mem_mhz", value };
+    if (t->power && t->power(gpu, &value) == SUCCESS)
+        out[n++] = (struct reading){ "gpu_power_mw", value };
+    if (t->temperature && t->temperature(gpu, TEMPERATURE_GPU, &value) == SUCCESS)
+        out[n++] = (struct reading){ "gpu_temperature_c", value };
+    if (t->utilization && t->utilization(gpu, &busy) == SUCCESS)
+        out[n++] = (struct reading){ "gpu_utilization", busy.gpu };
+    if (t->memory && t->memory(gpu, &memory) == SUCCESS)
+        out[n++] = (struct reading){ "gpu_memory_used_bytes", memory.used };
+    if (t->throttle && t->throttle(gpu, &reasons) == SUCCESS)
+        out[n++] = (struct reading){ "gpu_throttle", reasons };
+    unsigned count = 0;
+    int rc = t->processes ? t->processes(gpu, &count, NULL) : -1;
+    if (rc == SUCCESS || rc == INSUFFICIENT_SIZE)
+        out[n++] = (struct reading){ "gpu_processes", count };
+    return n;
+}
+
+enum status telemetry_add(const struct telemetry *t, json_t *record, struct err *e) {
+    struct reading list[READINGS_MAX];
+    int n = t ? read_all(t, list) : 0;
+    for (int i = 0; i < n; i++)
+        if (json_object_set_new(record, list[i].key, json_integer((json_int_t)list[i].value)) != 0)
+            return FAIL(e, ERR_MEMORY, "record of telemetry");
+    return OK;
+}
