@@ -20,16 +20,18 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define BEHIND(name) __interceptor_##name
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
+enum { CALLS_PER_PLACE = 1 }; /* it is slow, and what leaks does so on the first call too */
 #else
 #define BEHIND(name) __libc_##name
 #define UNCHECKED
+enum { CALLS_PER_PLACE = 2 };
 #endif
 extern void *BEHIND(malloc)(size_t n);
 extern void *BEHIND(calloc)(size_t count, size_t n);
 extern void *BEHIND(realloc)(void *p, size_t n);
 extern void *BEHIND(memalign)(size_t alignment, size_t n);
 
-enum { PLACES_MAX = 1 << 14, CANDIDATES_MAX = 1 << 14, DEPTH = 24, CALLS_PER_PLACE = 2,
+enum { PLACES_MAX = 1 << 14, CANDIDATES_MAX = 1 << 14, DEPTH = 24,
        FROM_THEN_ON = 3 /* every third is tried with all later ones failing too */ };
 
 /* Shared with children: the script of an experiment is evaluated in one. */

@@ -27,10 +27,10 @@ struct fault_case {
 };
 
 /* Runs the attempt once with all the memory it wants, then once for each place that asked for
- * memory (places are told apart by their call stacks; the first two calls from each), that one
- * request failing; for every third of them also with all later requests failing. Each answer must
- * be ERR_MEMORY, or an error whose text speaks of memory; OK is fine if `after` finds nothing
- * wrong. */
+ * memory (places are told apart by their call stacks; the first two calls from each, one under the
+ * sanitizer), that one request failing; for every third of them also with all later requests
+ * failing. Each answer must be ERR_MEMORY, or an error whose text speaks of memory; OK is fine if
+ * `after` finds nothing wrong. */
 void fault_every_allocation(const struct fault_case *c);
 
 #endif
