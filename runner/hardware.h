@@ -6,9 +6,11 @@
 
 struct json_t;
 
+enum { RANKS_MAX = 1 }; /* the GPUs that a run of this version can use */
+
 /* `config` is the resolved configuration. *mismatch as query_match's: NULL where the machine will
  * do, else an array owned by the caller; too few GPUs for an experiment with a query is a term of
- * it. */
+ * it, and so are more GPUs than RANKS_MAX. */
 NODISCARD enum status hardware_match(const struct json_t *config, const struct json_t *facts,
                                      struct json_t **mismatch, struct err *e);
 
