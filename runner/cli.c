@@ -168,6 +168,11 @@ enum status cli_parse(int argc, char **argv, const struct verb *const *verbs, in
     out->flags = calloc((size_t)argc + 1, sizeof *out->flags);
     if (!out->args || !out->flags) return FAIL(e, ERR_MEMORY, "command line of %d words", argc);
 
+    if (argc > 1 && !strcmp(argv[1], "help")) { /* `help run` is `run --help` */
+        out->help = true;
+        argc--;
+        argv++;
+    }
     int at = verb_index(argc, argv, verbs, count);
     bool shorthand = at < argc && is_lua_file(argv[at]);
     if (at < argc) out->verb = verb_find(verbs, count, shorthand ? "run" : argv[at]);

@@ -19,6 +19,13 @@ struct planned {
 
 static double mib(int64_t bytes) { return (double)bytes / 0x1p20; }
 
+/* A row of few bytes is no "0.0 MiB". */
+static void print_size(const struct cli *cli, int64_t bytes) {
+    bool small = bytes < (1 << 20) / 10;
+    cli_out(cli, " %12.1f %s\n", small ? (double)bytes / 0x1p10 : mib(bytes),
+            small ? "KiB" : "MiB");
+}
+
 static enum status plan_run(const struct cli *cli, const struct resolved_run *run,
                             const json_t *facts, struct planned *out, struct err *e) {
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
@@ -50,10 +57,12 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
     cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), run->name, cli_style(cli, NULL));
     for (int64_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->row[i];
-        if (i == 0 || strcmp(row->arena, plan->row[i - 1].arena) != 0)
-            cli_out(cli, "  %-40s %12.1f MiB\n", row->arena, mib(arena_bytes(plan, i)));
-        cli_out(cli, "    %-30s %6" PRId64 "x %12.1f MiB\n", row->item, row->count,
-                mib(row->bytes));
+        if (i == 0 || strcmp(row->arena, plan->row[i - 1].arena) != 0) {
+            cli_out(cli, "  %-40s", row->arena);
+            print_size(cli, arena_bytes(plan, i));
+        }
+        cli_out(cli, "    %-30s %6" PRId64 "x", row->item, row->count);
+        print_size(cli, row->bytes);
     }
     cli_out(cli, "  %-40s %12.1f MiB a rank\n", "all", mib(plan->bytes));
     if (fit->memory == 0)

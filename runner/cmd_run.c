@@ -60,9 +60,10 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
         bool said = i > 0 && json_equal(row->mismatch, c->rows[i - 1].mismatch);
         if (!row->mismatch || said) continue;
         char *text = hardware_mismatch_text(run->config_json, row->mismatch);
-        if (anywhere)
+        if (anywhere) /* cli_note ends the last line */
             cli_note(c->cli, "%s: not the machine that the experiment asks for; run anyway "
-                     "(--anywhere), and recorded\n%s", run->name, text ? text : "");
+                     "(--anywhere), and recorded\n%.*s", run->name,
+                     text && *text ? (int)strlen(text) - 1 : 0, text ? text : "");
         else
             cli_warn(c->cli, "%s: this machine is not the one that the experiment asks for\n%s"
                      "--anywhere runs it regardless and records the mismatch", run->name,
@@ -104,6 +105,13 @@ static int refuse(const struct command *c) {
     json_decref(object);
     script_next(c->cli, "run", true);
     return EXIT_HARDWARE;
+}
+
+static void note_smoke(const struct command *c) {
+    if (!cli_has(c->cli, "smoke") || c->resolution.run_count == 0) return;
+    const json_t *data = json_object_get(c->resolution.runs[0].config_json, "data");
+    cli_note(c->cli, "a rehearsal%s: sizes and steps are shrunk, the numbers mean nothing",
+             strcmp(json_text(data, "kind", ""), "synthetic") ? "" : " on synthetic data");
 }
 
 static enum status hash_inputs(struct command *c, struct err *e) {
@@ -344,6 +352,7 @@ static int run_script(struct command *c) {
     }
     if (st == OK) st = find_earlier(c, &e);
     if (st != OK) return cli_fail(c->cli, &e);
+    note_smoke(c);
     int code = run_rows(c, &e, &st);
     if (st != OK) return cli_fail(c->cli, &e);
     return finish(c, code);

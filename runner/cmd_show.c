@@ -61,8 +61,8 @@ static void print_numbers(const struct cli *cli, const json_t *s) {
     number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");
     number(cli, "step time", s, "step_time_us_median", 1e-3, "%.3f ms (median, steady window)");
     number(cli, "tokens/s", s, "tokens_per_s_median", 1, "%.1f (median, steady window)");
-    number(cli, "host memory", s, "rss_bytes_peak", 1e-6, "%.1f MB peak");
-    number(cli, "device memory", s, "device_bytes_peak", 1e-6, "%.1f MB peak");
+    number(cli, "host memory", s, "rss_bytes_peak", 0x1p-20, "%.1f MiB peak");
+    number(cli, "device memory", s, "device_bytes_peak", 0x1p-20, "%.1f MiB peak");
     number(cli, "saturated", s, "saturated_max", 100, "%.3f %% of a tensor at worst");
     number(cli, "underflow", s, "underflow_max", 100, "%.3f %% of a tensor at worst");
 }

@@ -115,11 +115,13 @@ struct section {
 };
 
 /* Whether a reader can do without the key. Of decisions on single GEMMs there are hundreds, and
- * `gemm_ways` counts them. Names stand in the list of runs. Recipes of different
- * kinds differ in most of their keys, which their kinds imply; what runs of one kind do not agree
- * on is news. */
+ * `gemm_ways` counts them. Names stand in the list of runs; where programs and homes lie changes no
+ * result. Recipes of different kinds differ in most of their keys, which their kinds imply; what
+ * runs of one kind do not agree on is news. */
 static bool is_detail(const struct section *s, const char *key) {
     if (strcmp(s->name, "decisions") == 0) return starts(key, "gemm.") || starts(key, "attention.");
+    if (strcmp(s->name, "environment") == 0)
+        return strcmp(key, "HOME") == 0 || strcmp(key, "PATH") == 0;
     if (strcmp(s->name, "config") != 0) return false;
     if (strcmp(key, "name") == 0 || strcmp(key, "about") == 0) return true;
     if (!starts(key, "recipe.") || strcmp(key, "recipe.kind") == 0) return false;

@@ -89,7 +89,7 @@ static void put_differences(FILE *out, const json_t *report, bool all) {
         fputc('\n', out);
     }
     if (shown < n)
-        fprintf(out, "  (%zu more with --all: names, and what a recipe's kind implies)\n",
+        fprintf(out, "  (%zu more with --all: names, PATH, what a recipe's kind implies)\n",
                 n - shown);
     fprintf(out, "  => %s\n", json_text(report, "verdict", ""));
 }
@@ -105,7 +105,7 @@ static const struct {
     { "eval loss", "eval_loss_final", "eval_loss", 5, 1 },
     { "step ms", "step_time_us_median", "step_time", 2, 1e-3 },
     { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1 },
-    { "memory MB", "memory_bytes_peak", "memory", 1, 1e-6 },
+    { "memory MiB", "memory_bytes_peak", "memory", 1, 0x1p-20 },
 };
 enum { CELL_COUNT = sizeof CELLS / sizeof *CELLS };
 

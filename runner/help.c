@@ -25,7 +25,7 @@ void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_
                      "  fp8lab run --smoke --anywhere X.lua          rehearse any experiment\n\n");
     cli_out(cli, "Commands:\n");
     print_verbs(cli, verbs, count);
-    cli_out(cli, "\n`fp8lab COMMAND --help` explains one, `fp8lab --help` the exit codes.\n");
+    cli_out(cli, "\n`fp8lab help COMMAND` explains one, `fp8lab --help` the exit codes.\n");
 }
 
 void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t count) {

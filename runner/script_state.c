@@ -137,12 +137,15 @@ static int run_body(lua_State *L) {
     return 0;
 }
 
-/* Whether some function of the script is being called: without one a traceback says nothing. */
-static bool in_script(lua_State *L) {
+/* Whether a traceback says more than `text`: not where the script calls nothing, nor where the text
+ * already begins with the line that the outermost call came from. */
+static bool traceback_helps(lua_State *L, const char *text) {
+    char where[LUA_IDSIZE + 32] = "";
     lua_Debug ar;
     for (int level = 1; lua_getstack(L, level, &ar); level++)
-        if (lua_getinfo(L, "S", &ar) && *ar.what != 'C') return true;
-    return false;
+        if (lua_getinfo(L, "Sl", &ar) && *ar.what != 'C')
+            snprintf(where, sizeof where, "%s:%d:", ar.short_src, ar.currentline);
+    return *where && strncmp(text, where, strlen(where)) != 0;
 }
 
 /* The message handler: the traceback goes to the log while the stack still stands. */
@@ -150,7 +153,7 @@ static int on_error(lua_State *L) {
     struct script *s = script_of(L);
     if (s->stopped) lua_sethook(L, NULL, 0, 0); /* let the report itself through */
     const char *text = script_tostring(L, 1);
-    if (in_script(L)) {
+    if (traceback_helps(L, text)) {
         luaL_traceback(L, L, NULL, 1);
         text_puts(&s->log, lua_tostring(L, -1));
         text_puts(&s->log, "\n");
