@@ -147,10 +147,6 @@ $(GPU_TEST_BIN): %: %.o $(BUILD)/tests/gpu/pair.o $(BUILD)/tests/support/tiny.o 
 .PHONY: test-gpu-build
 test-gpu-build: $(PLUGIN) $(GPU_TEST_BIN)
 	@cp -f $(PLUGIN) $(BUILD)/tests/gpu/
-.PHONY: test-gpu
-test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc and a GPU
-	+@$(AGAIN) test-gpu-build
-	@tests/gpu/run.sh $(BUILD)/tests/gpu
 
 # ---- tests ---------------------------------------------------------------------------------------
 # One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
@@ -219,6 +215,11 @@ endif
 test: test-setup ## set up, build and run the tests (CONFIG=asan: under the sanitizers)
 	+@$(AGAIN) test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
+
+.PHONY: test-gpu
+test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc and a GPU
+	+@$(AGAIN) test-gpu-build
+	@tests/gpu/run.sh $(BUILD)/tests/gpu
 
 .PHONY: ci
 ci: test-setup

@@ -7,7 +7,7 @@
 #include "model/config.h"
 
 enum recipe_kind {
-    RECIPE_F32, /* CPU only: for tests and doctor */
+    RECIPE_F32, /* CPU only: for tests */
     RECIPE_BF16,
     RECIPE_DELAYED,
     RECIPE_TENSORWISE,
