@@ -13,6 +13,7 @@
 enum {
     TILE = 128,           /* rows and columns of a tile: one 128-block either way */
     TILE_THREADS = 256,
+    TILE_BLOCKS = 3,      /* of a multiprocessor: 80 registers a thread, measured best of 2 to 4 */
     TILE_WARPS = TILE_THREADS / WARP, /* a warp has 16 rows */
     PATCH = 8,            /* rows and columns of a thread's patch */
     SEGMENT = 32,         /* rows or columns of the smallest scale block */
@@ -66,13 +67,6 @@ __device__ static inline int patch_col() { return threadIdx.x % 16 * PATCH; }
 
 /* ---- maxima ---- */
 
-/* Largest |x| bits of eight values, in both halves of a word. */
-__device__ static inline uint32_t largest_of(uint4 v) {
-    const uint32_t magnitude = 0x7FFF7FFFu;
-    return __vmaxu2(__vmaxu2(v.x & magnitude, v.y & magnitude),
-                    __vmaxu2(v.z & magnitude, v.w & magnitude));
-}
-
 /* Of 32 columns of every row (four lanes) and of 16 rows of every column (two lanes). */
 __device__ static inline void lines_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
     int lane = threadIdx.x % WARP;
@@ -80,7 +74,7 @@ __device__ static inline void lines_maxima(const uint4 (&v)[PATCH], struct tile_
     uint32_t col[4] = { 0, 0, 0, 0 };
 #pragma unroll
     for (int j = 0; j < PATCH; j += 2) {
-        uint32_t even = largest_of(v[j]), odd = largest_of(v[j + 1]);
+        uint32_t even = bf16x8_largest(v[j]), odd = bf16x8_largest(v[j + 1]);
         uint32_t top = __vmaxu2(__byte_perm(even, odd, 0x5410), __byte_perm(even, odd, 0x7632));
         top = __vmaxu2(top, __shfl_xor_sync(whole, top, 1));
         top = __vmaxu2(top, __shfl_xor_sync(whole, top, 2));
@@ -106,7 +100,7 @@ __device__ static inline void lines_maxima(const uint4 (&v)[PATCH], struct tile_
 __device__ static inline void squares_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
     uint32_t top = 0;
 #pragma unroll
-    for (int j = 0; j < PATCH; j++) top = __vmaxu2(top, largest_of(v[j]));
+    for (int j = 0; j < PATCH; j++) top = __vmaxu2(top, bf16x8_largest(v[j]));
     top = max(top & 0xFFFFu, top >> 16);
 #pragma unroll
     for (int step = 1; step <= 16; step = step == 2 ? 16 : 2 * step)
@@ -356,7 +350,7 @@ __device__ static inline void add_counts(const struct tile_args &a, struct count
 /* Grid: one block a tile. from(a, row, col): eight values at (row, col), those outside +0; it may
  * also store them. SAME: the transposed codes are the row-wise ones, moved. */
 template <class Source, bool E5M2, bool SAME>
-__global__ void __launch_bounds__(TILE_THREADS, 3) cast_tile_kernel(struct tile_args a,
+__global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) cast_tile_kernel(struct tile_args a,
                                                                     Source from) {
     __shared__ struct tile_shared s;
     if (a.flag && *a.flag >= 0) return;

@@ -56,6 +56,23 @@ __global__ void column_join_kernel(struct grad_view out, const float *partial, i
     grad_store(out, col, grad_load(out, col) + total);
 }
 
+/* The same for many rows of partial sums: 32 threads share a column, each with every 32nd of them,
+ * and are added ascending. Block 32 x 32. */
+template <int UNUSED>
+__global__ void column_join_many_kernel(struct grad_view out, const float *partial, int64_t blocks,
+                                        int64_t cols) {
+    __shared__ float shared[WARP][WARP];
+    int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x;
+    float total = 0.0f;
+    if (col < cols)
+        for (int64_t i = threadIdx.y; i < blocks; i += WARP) total += partial[i * cols + col];
+    shared[threadIdx.y][threadIdx.x] = total;
+    __syncthreads();
+    if (threadIdx.y || col >= cols) return;
+    for (int i = 1; i < WARP; i++) total += shared[i][threadIdx.x];
+    grad_store(out, col, grad_load(out, col) + total);
+}
+
 /* out [cols] += column sums of term over rows. `vectors`: the term can be read 8 columns at a
  * time. */
 template <class Term>

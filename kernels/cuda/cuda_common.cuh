@@ -169,9 +169,27 @@ __device__ static inline void bf16x8_decode(float (&out)[8], uint4 v) {
     }
 }
 
+/* bf16x2_encode of eight, with one look for NaN: nothing else is unordered with itself. */
 __device__ static inline uint4 bf16x8_encode(const float (&in)[8]) {
-    return make_uint4(bf16x2_encode(in[0], in[1]), bf16x2_encode(in[2], in[3]),
-                      bf16x2_encode(in[4], in[5]), bf16x2_encode(in[6], in[7]));
+    uint32_t word[4];
+    bool nan = false;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float low = in[2 * i], high = in[2 * i + 1];
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word[i]) : "f"(high), "f"(low));
+        nan |= !(low <= high) && !(low > high);
+    }
+    if (nan) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) word[i] = bf16x2_encode(in[2 * i], in[2 * i + 1]);
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+/* Largest |x| bits of eight stored values, in both halves of a word. */
+__device__ static inline uint32_t bf16x8_largest(uint4 v) {
+    const uint32_t magnitude = 0x7FFF7FFFu;
+    return __vmaxu2(__vmaxu2(v.x & magnitude, v.y & magnitude),
+                    __vmaxu2(v.z & magnitude, v.w & magnitude));
 }
 
 /* N consecutive BF16 as floats: one 16-byte access for 8, scalar for 1. */
@@ -183,23 +201,35 @@ template <int N> __device__ static inline void load_bf16(float (&out)[N], const 
         for (int i = 0; i < N; i++) out[i] = bf16_decode(x[i]);
     }
 }
-template <int N> __device__ static inline void store_bf16(bf16_bits *x, const float (&in)[N]) {
+/* Returns the largest |x| bits stored, as an amax slot collects them. */
+template <int N>
+__device__ static inline uint32_t store_bf16(bf16_bits *x, const float (&in)[N]) {
     if constexpr (N == 8) {
-        *(uint4 *)x = bf16x8_encode(in);
+        uint4 v = bf16x8_encode(in);
+        *(uint4 *)x = v;
+        uint32_t top = bf16x8_largest(v);
+        return max(top << 16, top & 0xFFFF0000u);
     } else {
+        uint32_t top = 0;
 #pragma unroll
-        for (int i = 0; i < N; i++) x[i] = bf16_encode(in[i]);
+        for (int i = 0; i < N; i++) {
+            x[i] = bf16_encode(in[i]);
+            top = max(top, (uint32_t)(x[i] & 0x7FFFu) << 16);
+        }
+        return top;
     }
 }
 
-/* |x| bits of a value as it is stored in BF16: what an amax slot collects. */
-__device__ static inline uint32_t bf16_amax_bits(float x) {
-    return (uint32_t)(bf16_encode(x) & 0x7FFFu) << 16;
+/* Elementary functions where BF16 outputs hide 2 ulp; subnormal results are 0. */
+__device__ static inline float fast_exp(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
 }
-template <int N> __device__ static inline uint32_t amax_of(uint32_t so_far, const float (&x)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; i++) so_far = max(so_far, bf16_amax_bits(x[i]));
-    return so_far;
+__device__ static inline float fast_inverse(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 /* Main gradients are F32 or BF16: one accessor, chosen by a uniform flag. */

@@ -13,7 +13,7 @@ static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 /* (1 + tanh u) / 2. Where e^-2u overflows, 0. */
 __device__ static float share(float x, float square) {
     float u = SQRT_2_OVER_PI * (x + CUBIC * (x * square));
-    return __fdividef(1.0f, 1.0f + __expf(-2.0f * u));
+    return fast_inverse(1.0f + fast_exp(-2.0f * u));
 }
 
 __device__ static float gelu(float x) { return x * share(x, x * x); }
@@ -40,8 +40,7 @@ __global__ void gelu_kernel(bf16_bits *out, const bf16_bits *x, int64_t ld, cons
         if (dh) load_bf16(g, dh + row * ld_dh + col);
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = dh ? g[j] * gelu_slope(v[j]) : gelu(v[j]);
-        store_bf16(out + row * width + col, v);
-        if (amax) top = amax_of(top, v);
+        top = max(top, store_bf16(out + row * width + col, v));
     }
     warp_amax_into(amax, top);
 }

@@ -46,8 +46,7 @@ template <int N> __global__ void layernorm_fwd_kernel(struct layernorm_row a) {
 #pragma unroll
             for (int i = 0; i < N; i++) v[i] += g[i];
         }
-        store_bf16(a.y + row * a.cols + c, v);
-        if (a.amax) top = amax_of(top, v);
+        top = max(top, store_bf16(a.y + row * a.cols + c, v));
     }
     warp_amax_into(a.amax, top);
     if (threadIdx.x) return;
@@ -96,8 +95,7 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP)
 #pragma unroll
                 for (int j = 0; j < 8; j++) v[j] += g[j];
             }
-            store_bf16(a.y + row * a.cols + c, v);
-            if (a.amax) top = amax_of(top, v);
+            top = max(top, store_bf16(a.y + row * a.cols + c, v));
         }
         if (threadIdx.x % WARP == 0) {
             a.mean[row] = f32_canonical(mean);
@@ -178,8 +176,7 @@ template <int N> __global__ void layernorm_bwd_kernel(struct layernorm_grad a) {
 #pragma unroll
             for (int i = 0; i < N; i++) d[i] += v[i];
         }
-        store_bf16(a.dx + row * a.cols + c, d);
-        if (a.amax) top = amax_of(top, d);
+        top = max(top, store_bf16(a.dx + row * a.cols + c, d));
     }
     warp_amax_into(a.amax, top);
 }
@@ -225,8 +222,7 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP)
 #pragma unroll
                 for (int j = 0; j < 8; j++) d[j] += v[j];
             }
-            store_bf16(a.dx + row * a.cols + c, d);
-            if (a.amax) top = amax_of(top, d);
+            top = max(top, store_bf16(a.dx + row * a.cols + c, d));
         }
     }
     warp_amax_into(a.amax, top);

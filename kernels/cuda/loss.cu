@@ -40,20 +40,29 @@ __device__ static float block_max(float x, float *shared) {
     return x;
 }
 
-/* One vector into a running maximum and the sum of exp(x - maximum). Beyond the vocabulary it
- * holds -infinity. */
+/* One vector into a running maximum and the sum of exp(x - maximum); of it `room` elements are
+ * within the vocabulary. */
 template <int N>
-__device__ static void running_sum(const float (&v)[N], int64_t room, float *max, float *sum) {
+__device__ static void running_sum(float (&v)[N], int64_t room, float *max, float *sum) {
     float top = *max;
+    if (room < N) {
 #pragma unroll
-    for (int i = 0; i < N; i++) top = max_of(top, i < room ? v[i] : top);
+        for (int i = 0; i < N; i++) v[i] = i < room ? v[i] : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) top = fmaxf(top, v[i]); /* which leaves NaN out */
+    if (top == -INFINITY) { /* exp would be of -infinity + infinity */
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (v[i] != v[i]) *sum = v[i];
+        return;
+    }
     if (top > *max) {
-        *sum *= __expf(*max - top);
+        *sum *= fast_exp(*max - top);
         *max = top;
     }
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        if (i < room) *sum += __expf(v[i] - *max);
+    for (int i = 0; i < N; i++) *sum += fast_exp(v[i] - *max);
 }
 
 /* The row's maximum and the sum of exp(x - maximum). */
@@ -74,7 +83,8 @@ __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared
     float whole = block_max(max, shared);
     /* A thread that saw nothing has sum 0 and maximum -infinity. */
     bool none = max == -INFINITY && sum == 0.0f;
-    *sum_out = block_sum(none ? 0.0f : sum * __expf(max - whole), shared);
+    sum = block_sum(none ? 0.0f : sum * fast_exp(max - whole), shared);
+    *sum_out = whole == -INFINITY ? f32_from_bits(0x7FC00000u) : sum;
     *max_out = whole;
 }
 
@@ -96,14 +106,15 @@ __device__ static uint32_t row_gradient(const struct loss_args &a, int64_t row,
         for (int d = 0; d < LOSS_DEPTH; d++) {
             int64_t at = c + d * stride;
             if (at >= a.width) continue;
+            bool plain = r.counts && at + N <= a.vocab && (uint64_t)(r.target - at) >= N;
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                float p = __expf(v[d][i] - r.max) * r.inverse;
-                if (at + i == r.target) p -= 1.0f;
-                v[d][i] = r.counts && at + i < a.vocab ? p * r.scale : 0.0f;
+                float p = fast_exp(v[d][i] - r.max) * r.inverse;
+                if (!plain && at + i == r.target) p -= 1.0f;
+                v[d][i] = p * r.scale;
+                if (!plain && !(r.counts && at + i < a.vocab)) v[d][i] = 0.0f;
             }
-            store_bf16(a.d_logits + row * a.width + at, v[d]);
-            if (a.amax) top = amax_of(top, v[d]);
+            top = max(top, store_bf16(a.d_logits + row * a.width + at, v[d]));
         }
     }
     return top;

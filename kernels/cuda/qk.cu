@@ -166,9 +166,8 @@ __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel(struct qk a) {
                 }
         }
         if (!s.active) continue;
-        store_bf16(a.out + s.at, low);
-        store_bf16(a.out + s.at + a.head_dim / 2, high);
-        if (a.amax) top = amax_of(amax_of(top, low), high);
+        top = max(top, store_bf16(a.out + s.at, low));
+        top = max(top, store_bf16(a.out + s.at + a.head_dim / 2, high));
     }
     warp_amax_into(a.amax, top);
     if (!a.partial) return;

@@ -10,7 +10,7 @@
 #include "kernels/cuda/cast_tile.cuh"
 
 /* 1 / (1 + e^-x). Where e^-x overflows, 0. */
-__device__ static float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+__device__ static float sigmoid(float x) { return fast_inverse(1.0f + fast_exp(-x)); }
 
 template <int N>
 __device__ static void swiglu(float (&out)[N], const float (&gate)[N], const float (&up)[N]) {
@@ -43,8 +43,7 @@ __global__ void swiglu_fwd_kernel(bf16_bits *h, const bf16_bits *gate_up, int64_
         load_bf16(gate, gate_up + row * ld + col);
         load_bf16(up, gate_up + row * ld + width + col);
         swiglu(gate, gate, up);
-        store_bf16(h + row * width + col, gate);
-        if (amax) top = amax_of(top, gate);
+        top = max(top, store_bf16(h + row * width + col, gate));
     }
     warp_amax_into(amax, top);
 }
@@ -104,9 +103,8 @@ __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_
         load_bf16(g, dh + row * ld_dh + col);
         d_gate_of(d_gate, gate, up, g);
         d_up_of(up, gate, g);
-        store_bf16(d + row * 2 * width + col, d_gate);
-        store_bf16(d + row * 2 * width + width + col, up);
-        if (amax) top = amax_of(amax_of(top, d_gate), up);
+        top = max(top, store_bf16(d + row * 2 * width + col, d_gate));
+        top = max(top, store_bf16(d + row * 2 * width + width + col, up));
     }
     warp_amax_into(amax, top);
 }

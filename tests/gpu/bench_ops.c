@@ -121,6 +121,29 @@ static void bench_quantise(struct bench *t) {
         }
 }
 
+/* Activations whose codes are made in the same kernel: the value is not kept. */
+static void bench_fused(struct bench *t) {
+    static const struct {
+        const char *name;
+        enum scale_kind kind;
+        enum scale_source source;
+    } KIND[] = {
+        { "known", SCALE_TENSOR, SCALE_SOURCE_KNOWN }, { "1x128", SCALE_1X128, SCALE_SOURCE_BLOCK },
+    };
+    double f = (double)ROWS * FFN;
+    for (size_t i = 0; i < sizeof KIND / sizeof *KIND; i++) {
+        char name[64];
+        struct sink h = coded(t, &t->h, ROWS, FFN, KIND[i].kind, KIND[i].source, true);
+        h.keep_value = false;
+        snprintf(name, sizeof name, "swiglu_fwd into %s", KIND[i].name);
+        MEASURE(t, name, f * 6, 0.0, t->ops->swiglu_fwd(b, 0, &h, &t->gate_up, e));
+        struct sink d = coded(t, &t->gate_up, ROWS, 2 * FFN, KIND[i].kind, KIND[i].source, true);
+        d.keep_value = false;
+        snprintf(name, sizeof name, "swiglu_bwd into %s", KIND[i].name);
+        MEASURE(t, name, f * 10, 0.0, t->ops->swiglu_bwd(b, 0, &d, &t->h, &t->gate_up, e));
+    }
+}
+
 static void bench_rows(struct bench *t) {
     struct sink y = sink_value(&t->y, &t->amax), h = sink_value(&t->h, &t->amax);
     struct sink g = sink_value(&t->gate_up, &t->amax), dx = sink_value(&t->d_qkv, &t->amax);
@@ -180,8 +203,8 @@ static void make_all(struct bench *t) {
     t->rstd = make(t, DTYPE_F32, ROWS, 1, 1, 1);
     t->gate_up = make(t, DTYPE_BF16, ROWS, 2 * FFN, 1, 1);
     t->h = make(t, DTYPE_BF16, ROWS, FFN, 1, 1);
-    t->codes = make(t, DTYPE_U32, ROWS, FFN / 4, 1, 1);
-    t->twin = make(t, DTYPE_U32, ROWS, FFN / 4, 1, 1);
+    t->codes = make(t, DTYPE_U32, ROWS, 2 * FFN / 4, 1, 1);
+    t->twin = make(t, DTYPE_U32, ROWS, 2 * FFN / 4, 1, 1);
     t->scale = make(t, DTYPE_F32, 8 << 20, 1, 1, 1);
     t->qkv = make(t, DTYPE_BF16, BATCH, TIME, ALL, DIM);
     t->d_qkv = make(t, DTYPE_BF16, BATCH, TIME, ALL, DIM);
@@ -221,6 +244,7 @@ int main(int argc, char **argv) {
     t.ops = t.b->ops;
     make_all(&t);
     bench_quantise(&t);
+    bench_fused(&t);
     bench_rows(&t);
     bench_attention(&t);
     bench_ends(&t);
