@@ -2,13 +2,14 @@
  * kernels/cuda does the same, faster, and is tested against it.
  *
  * Conventions that hold for every operator unless its comment says otherwise
- *   shapes   legend in tensor.h. "act" is the activation dtype of the recipe: BF16, or F32 in the f32
- *            recipe; all act operands of one call agree. "grad" is F32 or BF16 (main gradients).
+ *   shapes   legend in tensor.h. "act" is the activation dtype of the recipe: BF16, or F32 in the
+ *            f32 recipe; all act operands of one call agree. "grad" is F32 or BF16 (main
+ *            gradients).
  *   rounding inputs are widened to f32, arithmetic and sums are f32, one rounding at each output.
  *   layout   packed row-major; matmul operands may be transposed views, qkv slices strided.
  *   aliasing outputs alias no input unless the comment allows it.
- *   queueing an operator is queued on `lane` and may not have run on return; operators of one lane run
- *            in order, lanes are ordered by signal/wait only. sync() waits for all lanes.
+ *   queueing an operator is queued on `lane` and may not have run on return; operators of one lane
+ *            run in order, lanes are ordered by signal/wait only. sync() waits for all lanes.
  *   values   that change between steps (learning rate, clip factor, step) are tensors, never
  *            arguments, so that a captured graph can be replayed.
  *   errors   ERR_ARG (a shape or dtype that the comment excludes, named in the text), ERR_DEVICE.
@@ -46,14 +47,14 @@ struct device_info {
 /* out = round(A B^T * scales + bias + beta * out + residual), one rounding, in this order.
  *   a [M,K], b [N,K], out [M,N]. act/act, or FP8/FP8 with scales (not E5M2 with E5M2).
  *   a, b: one of the two strides is 1. FP8 operands are K-contiguous (stride[1] == 1).
- *   out act or grad; bias [N] act or F32 or NULL; residual [M,N] of out's dtype or NULL (may alias out
- *   when beta is 0). beta is 0 or 1.
- *   Reference sum, for each output: acc = fma(a_k, b_k, acc) over k ascending from +0. Tensor and row
- *   scales: acc * (s_a * s_b) at the end. Block scales along K: that chain within each block where both
- *   factors are constant (128, or 32 for MXFP8), then total = fma(chain, s_a * s_b, total), blocks
- *   ascending. 128x128 by 128x128 is refused: no recipe and no library has it.
- *   fast_accumulate: the device may keep fewer accumulator bits (cuBLASLt FAST_ACCUM); the reference
- *   has only one way to add and ignores it. */
+ *   out act or grad; bias [N] act or F32 or NULL; residual [M,N] of out's dtype or NULL (may alias
+ *   out when beta is 0). beta is 0 or 1.
+ *   Reference sum, for each output: acc = fma(a_k, b_k, acc) over k ascending from +0. Tensor and
+ *   row scales: acc * (s_a * s_b) at the end. Block scales along K: that chain within each block
+ *   where both factors are constant (128, or 32 for MXFP8), then total = fma(chain, s_a * s_b,
+ *   total), blocks ascending. 128x128 by 128x128 is refused: no recipe and no library has it.
+ *   fast_accumulate: the device may keep fewer accumulator bits (cuBLASLt FAST_ACCUM); the
+ *   reference has only one way to add and ignores it. */
 enum gemm_direction { GEMM_FPROP, GEMM_DGRAD, GEMM_WGRAD };
 struct matmul_args {
     const struct tensor *out, *a, *b, *bias, *residual;
@@ -67,15 +68,15 @@ struct matmul_args {
  *   g = grad * clip;  m = m + (1-beta1)(g-m);  v = v + (1-beta2)(g*g-v)
  *   w = w - lr * (m*bias1 / (sqrt(v*bias2) + eps) + weight_decay * w)
  * where bias1 = 1/(1-beta1^t), bias2 = 1/(1-beta2^t). Nothing at all is written when flag[0] >= 0.
- *   weight  value [n] or [rows,K]: BF16 or F32, in place; codes (and amax) are made from the new value
- *           as for any producer: call quantise_finish.
- *   master  [n] f32 or NULL. With it, w above is the master and value = round(master). Without it, w is
- *           the stored value and BF16 is stored with stochastic rounding.
- *   m, v    [n] F32; or BF16; or E4M3 with SCALE_1X128 over [1, n], where v holds sqrt(v). The narrow
- *           ones are rounded stochastically, since a moving average with beta near 1 would else stand
- *           still; a positive v never becomes 0.
- *   Draws: rng_bits(rng_key(seed, RNG_ROUND_*, *step, tensor_id), element_base + i); of RNG_ROUND_STATE
- *   m takes bits 0-31 and v bits 32-63. */
+ *   weight  value [n] or [rows,K]: BF16 or F32, in place; codes (and amax) are made from the new
+ *           value as for any producer: call quantise_finish.
+ *   master  [n] f32 or NULL. With it, w above is the master and value = round(master). Without it,
+ *           w is the stored value and BF16 is stored with stochastic rounding.
+ *   m, v    [n] F32; or BF16; or E4M3 with SCALE_1X128 over [1, n], where v holds sqrt(v). The
+ *           narrow ones are rounded stochastically, since a moving average with beta near 1 would
+ *           else stand still; a positive v never becomes 0.
+ *   Draws: rng_bits(rng_key(seed, RNG_ROUND_*, *step, tensor_id), element_base + i); of
+ *   RNG_ROUND_STATE m takes bits 0-31 and v bits 32-63. */
 struct adamw_args {
     struct sink *weight;
     struct tensor *master, *m, *v;
@@ -93,8 +94,8 @@ struct adamw_args {
 struct delayed_args {
     struct tensor *history;    /* [H, S] f32; row 0 is cleared staging, rows 1.. oldest first */
     struct tensor *multiplier; /* [S] f32, starts at 1 */
-    struct tensor *factor;     /* [S] f32 = 1/multiplier: what the GEMM reads, hence stride[0] of 4 or
-                                  more keeps each on the 16 bytes that scales stand on */
+    struct tensor *factor;     /* [S] f32 = 1/multiplier: what the GEMM reads, so a stride[0] of 4
+                                  or more keeps each on the 16 bytes that scales stand on */
     struct tensor *amax;       /* [S] u32 bits of this region; cleared */
     const float *code_max;     /* [S] host memory: 448 or 57344 by the slot's format */
     int margin;                /* multiplier = code_max * 2^-margin / amax */
@@ -121,62 +122,69 @@ struct backend_ops {
     enum status (*info)(struct backend *b, struct device_info *info, struct err *e);
 
     /* ---- memory, order ---- */
-    /* Zeroed, ARENA_ALIGN-aligned. Done on return. ERR_MEMORY names `what`, the bytes and what is free. */
+    /* Zeroed, ARENA_ALIGN-aligned. Done on return. ERR_MEMORY names `what`, the bytes and what is
+     * free. */
     enum status (*memory_create)(struct backend *b, const char *what, int64_t bytes, void **out,
                                  struct err *e);
     void (*memory_destroy)(struct backend *b, void *memory);
-    /* Host to device and back, packed bytes. upload: `host` may be reused on return. download: done on
-     * return, after everything queued on `lane` before it. */
+    /* Host to device and back, packed bytes. upload: `host` may be reused on return. download: done
+     * on return, after everything queued on `lane` before it. */
     enum status (*upload)(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                           struct err *e);
-    enum status (*download)(struct backend *b, int lane, void *host, const void *data, int64_t bytes,
-                            struct err *e);
-    /* Loss and flag without a stall: starts copying at most 256 bytes into slot 0..3; fetch waits for it. */
+    enum status (*download)(struct backend *b, int lane, void *host, const void *data,
+                            int64_t bytes, struct err *e);
+    /* Loss and flag without a stall: starts copying at most 256 bytes into slot 0..3; fetch waits
+     * for it. */
     enum status (*readback)(struct backend *b, int lane, int slot, const void *data, int64_t bytes,
                             struct err *e);
     enum status (*readback_fetch)(struct backend *b, int slot, void *host, struct err *e);
     enum status (*zero)(struct backend *b, int lane, const struct tensor *x, struct err *e);
     /* Same shape; dtypes may differ among F32 and BF16 (one rounding). Strided views allowed. */
-    enum status (*copy)(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
-                        struct err *e);
+    enum status (*copy)(struct backend *b, int lane, const struct tensor *out,
+                        const struct tensor *x, struct err *e);
     enum status (*signal)(struct backend *b, int lane, int event, struct err *e);
     enum status (*wait)(struct backend *b, int lane, int event, struct err *e);
     enum status (*sync)(struct backend *b, struct err *e);
 
-    /* ---- graphs ---- replay sets *replayed false when nothing is captured under key: the caller then
-     * runs the operators itself, between begin and end if it wants them captured. Keys are dropped by
-     * graph_drop (a shape or address changed). The CPU captures nothing. */
-    enum status (*graph_replay)(struct backend *b, enum graph_key key, bool *replayed, struct err *e);
+    /* ---- graphs ---- replay sets *replayed false when nothing is captured under key: the caller
+     * then runs the operators itself, between begin and end if it wants them captured. Keys are
+     * dropped by graph_drop (a shape or address changed). The CPU captures nothing. */
+    enum status (*graph_replay)(struct backend *b, enum graph_key key, bool *replayed,
+                                struct err *e);
     enum status (*graph_begin)(struct backend *b, enum graph_key key, struct err *e);
     enum status (*graph_end)(struct backend *b, enum graph_key key, struct err *e);
     void (*graph_drop)(struct backend *b);
 
     /* ---- GEMM and quantisation ---- */
-    enum status (*matmul)(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
+    enum status (*matmul)(struct backend *b, int lane, const struct matmul_args *args,
+                          struct err *e);
     /* Emits x [rows,K] act into the sink as if an operator had produced it. value may alias x. */
-    enum status (*quantise)(struct backend *b, int lane, const struct sink *out, const struct tensor *x,
-                            struct err *e);
-    /* Completes codes after their producer: reads the amax for SCALE_SOURCE_AMAX; nothing for the rest.
-     * With ranks that share the tensor, all_reduce the amax slot before. */
-    enum status (*quantise_finish)(struct backend *b, int lane, const struct sink *out, struct err *e);
+    enum status (*quantise)(struct backend *b, int lane, const struct sink *out,
+                            const struct tensor *x, struct err *e);
+    /* Completes codes after their producer: reads the amax for SCALE_SOURCE_AMAX; nothing for the
+     * rest. With ranks that share the tensor, all_reduce the amax slot before. */
+    enum status (*quantise_finish)(struct backend *b, int lane, const struct sink *out,
+                                   struct err *e);
     /* out [rows,K] act = codes * scale, rounded once; for emulated modes and tests. */
     enum status (*dequantise)(struct backend *b, int lane, const struct tensor *out,
                               const struct tensor *codes, struct err *e);
     /* End of a forward or backward region under delayed scaling, per slot s: a = amax[s];
-     * if a == 0 nothing changes, neither history nor scale. Else amax_used = most_recent ? a : max(a,
-     * older rows); history rolls (oldest dropped, a appended last, row 0 cleared); if amax_used is finite
-     * and > 0, multiplier = code_max*2^-margin/amax_used (FLT_MAX if that is infinite), else it is kept.
-     * factor = 1/multiplier. amax <- 0. With H == 1 there are no older rows. */
+     * if a == 0 nothing changes, neither history nor scale. Else amax_used = most_recent ? a :
+     * max(a, older rows); history rolls (oldest dropped, a appended last, row 0 cleared); if
+     * amax_used is finite and > 0, multiplier = code_max*2^-margin/amax_used (FLT_MAX if that is
+     * infinite), else it is kept. factor = 1/multiplier. amax <- 0. With H == 1 there are no older
+     * rows. */
     enum status (*delayed_update)(struct backend *b, int lane, const struct delayed_args *args,
                                   struct err *e);
 
     /* ---- transformer ---- */
-    /* x [R,C] act = table[token] (+ position[r % T]). tokens [R] i32 in [0,V). table [V,C], position
-     * [T,C] or NULL, act. */
+    /* x [R,C] act = table[token] (+ position[r % T]). tokens [R] i32 in [0,V). table [V,C],
+     * position [T,C] or NULL, act. */
     enum status (*embedding_fwd)(struct backend *b, int lane, const struct tensor *x,
                                  const struct tensor *tokens, const struct tensor *table,
                                  const struct tensor *position, struct err *e);
-    /* d_table[token] += dx, rows ascending; d_position[t] += sum over B (d_position may be NULL). grad. */
+    /* d_table[token] += dx, rows ascending; d_position[t] += sum over B (d_position may be NULL).
+     * grad. */
     enum status (*embedding_bwd)(struct backend *b, int lane, const struct tensor *d_table,
                                  const struct tensor *d_position, const struct tensor *dx,
                                  const struct tensor *tokens, struct err *e);
@@ -211,7 +219,8 @@ struct backend_ops {
      *   out, in [B,T,H+2G,D] act, heads in the order q, k, v; out may alias in when gain_q is NULL.
      *   gain_q, gain_k [D] act, both or none; rstd [B,T,H+G] f32, only with them.
      *   rope [T,D] f32 (cos then sin, D/2 each) or NULL; rotates the pairs (i, i + D/2) as Llama in
-     *   Hugging Face's layout: (x1,x2) -> (x1 c - x2 s, x2 c + x1 s). The norm stays f32 until rotated. */
+     *   Hugging Face's layout: (x1,x2) -> (x1 c - x2 s, x2 c + x1 s). The norm stays f32 until
+     *   rotated. */
     enum status (*qk_fwd)(struct backend *b, int lane, const struct tensor *out,
                           const struct tensor *rstd, const struct tensor *in,
                           const struct tensor *gain_q, const struct tensor *gain_k,
@@ -229,8 +238,8 @@ struct backend_ops {
     /* Causal softmax attention with grouped key/value heads: head h reads key/value head h*G/H.
      * o = softmax(q k^T / sqrt(D)) v     arXiv:1706.03762, 2305.13245.  S x S is never stored.
      *   qkv [B,T,H+2G,D] act; o: value [B*T, H*D] act, kept for backward; lse [B,H,T] f32 kept.
-     *   Reference: one row's scores are fma chains over D times the scale; the row maximum is subtracted;
-     *   probabilities stay f32; H % G == 0. */
+     *   Reference: one row's scores are fma chains over D times the scale; the row maximum is
+     *   subtracted; probabilities stay f32; H % G == 0. */
     enum status (*attention_fwd)(struct backend *b, int lane, const struct sink *o,
                                  const struct tensor *lse, const struct tensor *qkv, int64_t heads,
                                  int64_t kv_heads, struct err *e);
@@ -249,10 +258,10 @@ struct backend_ops {
     enum status (*swiglu_bwd)(struct backend *b, int lane, const struct sink *d_gate_up,
                               const struct tensor *dh, const struct tensor *gate_up, struct err *e);
     /* h = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GPT-2's GELU.  x, h [R,F]. */
-    enum status (*gelu_fwd)(struct backend *b, int lane, const struct sink *h, const struct tensor *x,
-                            struct err *e);
-    enum status (*gelu_bwd)(struct backend *b, int lane, const struct sink *dx, const struct tensor *dh,
+    enum status (*gelu_fwd)(struct backend *b, int lane, const struct sink *h,
                             const struct tensor *x, struct err *e);
+    enum status (*gelu_bwd)(struct backend *b, int lane, const struct sink *dx,
+                            const struct tensor *dh, const struct tensor *x, struct err *e);
 
     /* d_bias [N] += column sums of dy [R,N].  grad. */
     enum status (*bias_bwd)(struct backend *b, int lane, const struct tensor *d_bias,
@@ -260,14 +269,15 @@ struct backend_ops {
 
     /* ---- loss ---- rows of logits [n, Vp] act; columns >= vocab are padding: masked, gradient 0.
      * loss[i] = logsumexp(row) - row[target], in nats, f32. target < 0: loss and gradient 0.
-     * d_logits (NULL in evaluation): value [n,Vp] = (softmax - onehot) * *grad_scale; may alias logits. */
+     * d_logits (NULL in evaluation): value [n,Vp] = (softmax - onehot) * *grad_scale; may alias
+     * logits. */
     enum status (*cross_entropy)(struct backend *b, int lane, const struct tensor *loss,
                                  const struct sink *d_logits, const struct tensor *logits,
                                  const struct tensor *targets, int64_t vocab,
                                  const struct tensor *grad_scale, struct err *e);
     /* total [1] f32 = beta * total + factor * sum(x), x f32. */
-    enum status (*sum)(struct backend *b, int lane, const struct tensor *total, const struct tensor *x,
-                       float factor, float beta, struct err *e);
+    enum status (*sum)(struct backend *b, int lane, const struct tensor *total,
+                       const struct tensor *x, float factor, float beta, struct err *e);
 
     /* ---- update ---- */
     /* out [1] f32 = sum of squares of x (F32 or BF16). */
@@ -276,11 +286,12 @@ struct backend_ops {
     /* norm = sqrt(sum of squares [n]); clip = max_norm > 0 && norm > max_norm ? max_norm/norm : 1.
      * norm, clip [1] f32. */
     enum status (*clip_factor)(struct backend *b, int lane, const struct tensor *norm,
-                               const struct tensor *clip, const struct tensor *squares, float max_norm,
+                               const struct tensor *clip, const struct tensor *squares,
+ float max_norm,
                                struct err *e);
     enum status (*adamw)(struct backend *b, int lane, const struct adamw_args *args, struct err *e);
-    /* If flag[0] < 0 and some x[i] (F32, or U32 holding f32 bits) is not finite: flag = {*step, base + i}
-     * for the smallest such i. flag [2] i32; {-1,-1} means nothing yet. step [1] i32. */
+    /* If flag[0] < 0 and some x[i] (F32, or U32 holding f32 bits) is not finite: flag = {*step,
+     * base + i} for the smallest such i. flag [2] i32; {-1,-1} means nothing yet. step [1] i32. */
     enum status (*flag_nonfinite)(struct backend *b, int lane, const struct tensor *flag,
                                   const struct tensor *step, const struct tensor *x, int32_t base,
                                   struct err *e);
@@ -289,12 +300,14 @@ struct backend_ops {
     /* x (F32 or BF16) ~ N(0, std), element i from rng_bits(rng_key(seed, RNG_INIT, 0, tensor_id),
      * element_base + i) by Box-Muller in exactmath.h. */
     enum status (*fill_normal)(struct backend *b, int lane, const struct tensor *x, float std,
-                               uint64_t seed, uint32_t tensor_id, int64_t element_base, struct err *e);
+                               uint64_t seed, uint32_t tensor_id, int64_t element_base,
+ struct err *e);
     /* x (F32 or BF16) = value everywhere. */
     enum status (*fill)(struct backend *b, int lane, const struct tensor *x, float value,
                         struct err *e);
-    /* out [1] u64 = sum over i of (bits(x_i) + 1) * (2*rng_mix(i) + 1) modulo 2^64, i the row-major index
-     * of the element: any changed, moved or missing element changes it. x of any dtype, strided allowed. */
+    /* out [1] u64 = sum over i of (bits(x_i) + 1) * (2*rng_mix(i) + 1) modulo 2^64, i the row-major
+     * index of the element: any changed, moved or missing element changes it. x of any dtype,
+     * strided allowed. */
     enum status (*fingerprint)(struct backend *b, int lane, const struct tensor *out,
                                const struct tensor *x, struct err *e);
 

@@ -17,8 +17,8 @@ enum status {
     OK = 0,
     ERR_ARG,         /* a caller broke a contract: shape, dtype, range */
     ERR_CONFIG,      /* the user asked for something that is not defined; the text says what is */
-    ERR_IO,          /* a file, pipe or socket failed; the text names it and carries errno's words */
-    ERR_FORMAT,      /* bytes that are not what their format says: truncated, wrong magic, bad hash */
+    ERR_IO,          /* a file, pipe or socket failed; the text names it, with errno's words */
+    ERR_FORMAT,      /* bytes that are not what their format says: truncated, wrong magic */
     ERR_MEMORY,      /* an allocation failed; the text names the bytes and what asked for them */
     ERR_NUMERIC,     /* a non-finite value; the text names step and tensor */
     ERR_DEVICE,      /* driver, library or kernel launch */

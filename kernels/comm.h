@@ -3,7 +3,8 @@
  * All ranks of a group call the same collectives in the same order. With one rank each is the
  * identity (a copy where the two tensors differ). Like every operator they are queued on a lane.
  * Reduction order is fixed by rank, so the bits depend on the world size only.
- * A peer that died or hung is ERR_PEER from poll() (or from the collective), naming rank and host. */
+ * A peer that died or hung is ERR_PEER from poll() (or from the collective), naming rank and host.
+ * */
 #ifndef FP8LAB_KERNELS_COMM_H
 #define FP8LAB_KERNELS_COMM_H
 
@@ -28,14 +29,14 @@ struct comm_ops {
     int (*rank)(const struct backend *b);
     int (*world)(const struct backend *b);
     /* x <- reduction over ranks, in place. */
-    enum status (*all_reduce)(struct backend *b, int lane, const struct tensor *x, enum reduce_op op,
-                              struct err *e);
-    /* out [n/world] <- this rank's slice of the sum of every rank's x [n]; n % world == 0. out may be
-     * that slice of x. */
+    enum status (*all_reduce)(struct backend *b, int lane, const struct tensor *x,
+                              enum reduce_op op, struct err *e);
+    /* out [n/world] <- this rank's slice of the sum of every rank's x [n]; n % world == 0. out may
+     * be that slice of x. */
     enum status (*reduce_scatter)(struct backend *b, int lane, const struct tensor *out,
                                   const struct tensor *x, struct err *e);
-    /* out [n*world] <- every rank's x [n], in rank order. x may be this rank's slice of out. Bytes are
-     * moved, so any dtype. */
+    /* out [n*world] <- every rank's x [n], in rank order. x may be this rank's slice of out. Bytes
+     * are moved, so any dtype. */
     enum status (*all_gather)(struct backend *b, int lane, const struct tensor *out,
                               const struct tensor *x, struct err *e);
     /* x <- rank root's x. */

@@ -38,7 +38,9 @@ float dtype_max(enum dtype t);
 HOST_DEVICE static inline uint32_t f32_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 HOST_DEVICE static inline float f32_from_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 /* The one NaN; every other value unchanged. */
-HOST_DEVICE static inline float f32_canonical(float x) { return x == x ? x : f32_from_bits(0x7FC00000u); }
+HOST_DEVICE static inline float f32_canonical(float x) {
+    return x == x ? x : f32_from_bits(0x7FC00000u);
+}
 
 /* f32 -> bf16, nearest even; overflow goes to infinity; NaN -> 0x7FC0. */
 HOST_DEVICE static inline uint16_t bf16_encode(float x) {
@@ -63,7 +65,8 @@ float fp8_decode(enum dtype t, uint8_t code);
 uint8_t e8m0_encode_up(float x);
 /* 2^(e-127); 0xFF -> NaN. */
 float e8m0_decode(uint8_t e);
-/* The multiplier of the data under scale e: 2^-(e-127), exact, subnormal for e = 254; 0xFF -> NaN. */
+/* The multiplier of the data under scale e: 2^-(e-127), exact, subnormal for e = 254; 0xFF -> NaN.
+ * */
 float e8m0_decode_inverse(uint8_t e);
 
 #ifdef __cplusplus

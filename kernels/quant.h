@@ -13,19 +13,20 @@ extern "C" {
 /* Where the projects disagree. All multiply by m, saturate, and store the factor s ~ 1/m.
  * max is the largest finite value of the code's format. */
 enum quant_constants {
-    /* TransformerEngine: amax 0, infinite or NaN -> m = 1; else m = max/amax in f32 (infinite -> FLT_MAX,
-     * masked to a power of two if pow2), s = 1/m in f32. amax below amax_min is raised to it first. */
+    /* TransformerEngine: amax 0, infinite or NaN -> m = 1; else m = max/amax in f32 (infinite ->
+     * FLT_MAX, masked to a power of two if pow2), s = 1/m in f32. amax below amax_min is raised to
+     * it first. */
     QUANT_TE,
-    /* torchao float8: amax raised to amax_min (1e-12); m = f32(max / f64(amax)); pow2 rounds m down to
-     * 2^floor(log2 m); s = 1/m in f32. A zero tensor has m = max/1e-12. */
+    /* torchao float8: amax raised to amax_min (1e-12); m = f32(max / f64(amax)); pow2 rounds m down
+     * to 2^floor(log2 m); s = 1/m in f32. A zero tensor has m = max/1e-12. */
     QUANT_TORCHAO,
-    /* DeepSeek-V3 / DeepGEMM: amax raised to amax_min (1e-4); s = amax/448 in f32 (pow2 rounds s *up*);
-     * m = 1/s in f32. */
+    /* DeepSeek-V3 / DeepGEMM: amax raised to amax_min (1e-4); s = amax/448 in f32 (pow2 rounds s
+     * *up*); m = 1/s in f32. */
     QUANT_DEEPSEEK,
     /* MXFP8 as TransformerEngine: s = e8m0_encode_up(amax * (1/448)), m = 2^-(s-127). */
     QUANT_MX,
-    /* QUANT_TE for TransformerEngine's FP8 blocks: an infinite m becomes the largest finite value of
-     * the input's dtype, BF16, instead of FLT_MAX. With pow2 both are 2^127. */
+    /* QUANT_TE for TransformerEngine's FP8 blocks: an infinite m becomes the largest finite value
+     * of the input's dtype, BF16, instead of FLT_MAX. With pow2 both are 2^127. */
     QUANT_TE_BLOCK
 };
 
@@ -35,14 +36,14 @@ struct quant_rule {
     bool pow2;
 };
 
-/* m (multiplier) and s (stored factor) for one amax under a rule; the scalar that every backend must
- * reproduce bit for bit. `code` is the FP8 format. Returns m, writes s to *stored. */
+/* m (multiplier) and s (stored factor) for one amax under a rule; the scalar that every backend
+ * must reproduce bit for bit. `code` is the FP8 format. Returns m, writes s to *stored. */
 float quant_multiplier(const struct quant_rule *rule, enum dtype code, float amax, float *stored);
 
 enum scale_source {
     SCALE_SOURCE_NONE,  /* high precision only: `codes` is NULL */
-    SCALE_SOURCE_KNOWN, /* delayed scaling: codes = sat(x * *multiplier), factor already in codes->scale */
-    SCALE_SOURCE_AMAX,  /* current scaling: one scale from this tensor's amax, known when all of it is */
+    SCALE_SOURCE_KNOWN, /* delayed: codes = sat(x * *multiplier), factor already in codes->scale */
+    SCALE_SOURCE_AMAX,  /* current: one scale from this tensor's amax, known when all of it is */
     SCALE_SOURCE_BLOCK  /* one scale a row, block or tile, from its own amax */
 };
 
@@ -60,7 +61,8 @@ enum scale_source {
  *           A transposed twin may be wanted alone: codes->data NULL and codes->transposed set.
  *   multiplier  [1] f32, read for SCALE_SOURCE_KNOWN only.
  *   amax    [1] u32 or NULL: becomes the unsigned maximum of itself and |x| bits of every element,
- *           so NaN and infinity are kept (NaN bits order above infinity). Recorded with every source.
+ *           so NaN and infinity are kept (NaN bits order above infinity). Recorded with every
+ *           source.
  *   stats   [2] u64 or NULL: += elements that saturated (|x*m| above the format's maximum), and
  *           += non-zero elements that became zero; of the row-wise codes (of the transposed ones
  *           where there are no others).

@@ -1,8 +1,8 @@
 /* A view of numbers in a backend's memory: dtype, shape, strides, FP8 scale, transposed FP8 twin.
  *
- * A view owns nothing. `data` may be a device address: code outside a backend never dereferences it.
- * Names used in every header: B batch, T time, R = B*T rows, C width, H query heads, G key/value
- * heads, D head dim, F ffn width, V vocabulary, L layers; dX is the gradient of X. */
+ * A view owns nothing. `data` may be a device address: code outside a backend never dereferences
+ * it. Names used in every header: B batch, T time, R = B*T rows, C width, H query heads, G
+ * key/value heads, D head dim, F ffn width, V vocabulary, L layers; dX is the gradient of X. */
 #ifndef FP8LAB_KERNELS_TENSOR_H
 #define FP8LAB_KERNELS_TENSOR_H
 
@@ -22,7 +22,7 @@ enum scale_kind {
     SCALE_1X128,   /* 128 along K    dim { rows, ceil(K/128) }                f32 */
     SCALE_128X128, /* square blocks  dim { ceil(rows/128), ceil(K/128) }      f32 */
     SCALE_1X32,    /* 32 along K     dim { rows, ceil(K/32) }                 e8m0 (MXFP8) */
-    SCALE_32X32    /* square blocks  dim { ceil(rows/32), ceil(K/32) }        e8m0 (MXFP8 weights) */
+    SCALE_32X32    /* square blocks  dim { ceil(rows/32), ceil(K/32) }        e8m0 (weights) */
 };
 
 /* value = stored * scale: the *dequantisation* factor, as the GEMM wants it. Row-major. */
@@ -42,8 +42,8 @@ struct tensor {
 };
 
 /* A packed row-major view; d1..d3 of 1 for fewer dimensions. */
-static inline struct tensor tensor_make(void *data, enum dtype t, int64_t d0, int64_t d1, int64_t d2,
-                                        int64_t d3) {
+static inline struct tensor tensor_make(void *data, enum dtype t, int64_t d0, int64_t d1,
+                                        int64_t d2, int64_t d3) {
     struct tensor x;
     memset(&x, 0, sizeof x);
     x.data = data;

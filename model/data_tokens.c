@@ -60,7 +60,8 @@ static enum status check_index(const struct mapped_file *idx, const struct mappe
     if (sequences > room / 12 || documents > (room - 12 * sequences) / 8)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes do not hold the %llu sequences and %llu "
                     "document ends that byte 18 announces (truncated?)", idx->path,
-                    (long long)idx->bytes, (unsigned long long)sequences, (unsigned long long)documents);
+                    (long long)idx->bytes, (unsigned long long)sequences,
+ (unsigned long long)documents);
     return check_sequences(idx, bin, (int64_t)sequences, *size, e);
 }
 

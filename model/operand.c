@@ -2,8 +2,8 @@
 
 #include <assert.h>
 
-/* Bytes for the codes of one direction and, unless one f32 in the slot is all, for their scales, which
- * live as long as the codes do and so stand behind them in a shared region. */
+/* Bytes for the codes of one direction and, unless one f32 in the slot is all, for their scales,
+ * which live as long as the codes do and so stand behind them in a shared region. */
 static void layout_codes(struct tensor *t, struct memory *m, const struct operand_place *place,
                          int shared) {
     int64_t bytes = tensor_fp8_bytes(t->dim[0], t->dim[1]), scales = scale_bytes(&t->scale);

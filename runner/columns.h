@@ -50,7 +50,8 @@ NODISCARD enum status columns_parse(void *bytes, size_t n, const char *name, str
 NODISCARD enum status columns_read(const char *path, struct columns **out, struct err *e);
 
 /* The same without reading it: the file is mapped, so only what is touched takes memory. For files
- * of our own that nobody truncates (that would be SIGBUS), such as those of the run being closed. */
+ * of our own that nobody truncates (that would be SIGBUS), such as those of the run being closed.
+ * */
 NODISCARD enum status columns_map(const char *path, struct columns **out, struct err *e);
 /* Gives the memory of a mapping back; values stay readable. A no-op for columns_read(). Loops over
  * long columns call it every COLUMNS_CHUNK values. */
@@ -70,9 +71,9 @@ const char *columns_label(const struct columns *c, int64_t slot);
 
 /* Converts JSON lines (columns_write.c) in two passes and little memory: the first finds the
  * columns and their types, the second writes. `in` must seek. `labels` is a JSON array of names
- * for the wide columns, borrowed, or NULL. `fd` is written from its start. *rows (may be NULL) receives the
- * number of records. ERR_FORMAT, naming the line, where a record is no object or an array changes
- * its length or kind from one record to the next. */
+ * for the wide columns, borrowed, or NULL. `fd` is written from its start. *rows (may be NULL)
+ * receives the number of records. ERR_FORMAT, naming the line, where a record is no object or an
+ * array changes its length or kind from one record to the next. */
 NODISCARD enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd,
                                       int64_t *rows, struct err *e);
 

@@ -80,9 +80,9 @@ static bool add_experiment(json_t *kept, const json_t *env) {
     return true;
 }
 
-/* Threads that wait sleep instead of spinning, unless the user said otherwise: beside any other busy
- * process spinning costs an order of magnitude (a 2048x384x128 matmul fell from 357 to 10 GFLOP/s).
- * libgomp reads this while it is loaded, so it cannot be set later than here. */
+/* Threads that wait sleep instead of spinning, unless the user said otherwise: beside any other
+ * busy process spinning costs an order of magnitude (a 2048x384x128 matmul fell from 357 to 10
+ * GFLOP/s). libgomp reads this while it is loaded, so it cannot be set later than here. */
 static bool add_defaults(json_t *kept, json_t *defaults) {
     if (json_object_get(kept, "OMP_WAIT_POLICY")) return true;
     return json_object_set_new(kept, "OMP_WAIT_POLICY", json_string("passive")) == 0 &&

@@ -157,8 +157,8 @@ static enum status drive(const struct run_settings *s, struct run_dir *dir, cons
     return st;
 }
 
-/* Stop requests are the run's from here on. Before, while a script is read and data are hashed, which
- * can take minutes, nothing has begun: they end the program as they end any other. */
+/* Stop requests are the run's from here on. Before, while a script is read and data are hashed,
+ * which can take minutes, nothing has begun: they end the program as they end any other. */
 static enum status take_signals_over(const struct run_settings *s, struct err *e) {
     return s->signals->fd >= 0 ? OK : signals_open(s->signals, e);
 }

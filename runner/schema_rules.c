@@ -106,7 +106,8 @@ static void check_batches(struct diagnostics *d, const struct value *experiment)
     int64_t global, micro, gpus, chunk;
     if (get_int(train, "head_chunk", &chunk) && chunk % HEAD_CHUNK_MULTIPLE != 0)
         diagnostics_add(d, place_of(train, "head_chunk"), "train.head_chunk",
-                        "must be a multiple of %d rows, found %" PRId64, HEAD_CHUNK_MULTIPLE, chunk);
+                        "must be a multiple of %d rows, found %" PRId64, HEAD_CHUNK_MULTIPLE,
+                        chunk);
     if (!get_int(train, "global_batch", &global) || !get_int(train, "micro_batch", &micro) ||
         !get_int(value_get(experiment, "hardware"), "gpus", &gpus))
         return;

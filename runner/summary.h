@@ -19,8 +19,8 @@ void run_columns_free(struct run_columns *c);
 struct window { int64_t first, last; };
 struct window steady_window(int64_t rows);
 
-/* Median of a column in rows [first, last), NaN left out; NaN when nothing is left or where t (which
- * may be NULL) has no such column. Exact, in memory that does not grow with the window.
+/* Median of a column in rows [first, last), NaN left out; NaN when nothing is left or where t
+ * (which may be NULL) has no such column. Exact, in memory that does not grow with the window.
  * ERR_MEMORY only. */
 NODISCARD enum status window_median(const struct columns *t, const char *name, struct window w,
                                     double *out, struct err *e);

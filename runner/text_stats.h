@@ -1,5 +1,5 @@
-/* What a text is before anything is learned from it: its bytes, and how well counting alone predicts
- * them. A trained model's loss in nats per byte is read against these. */
+/* What a text is before anything is learned from it: its bytes, and how well counting alone
+ * predicts them. A trained model's loss in nats per byte is read against these. */
 #ifndef FP8LAB_RUNNER_TEXT_STATS_H
 #define FP8LAB_RUNNER_TEXT_STATS_H
 
@@ -14,9 +14,9 @@ struct text_stats {
     char sha256[SHA256_HEX]; /* of the file's bytes */
 };
 
-/* Reads the whole file once, in a fixed amount of memory. Both entropies are those of the text's own
- * frequencies, so that they are a lower bound for a model of that order, not an estimate for other
- * text. Text comes from a regular file or a pipe. ERR_IO or ERR_MEMORY. */
+/* Reads the whole file once, in a fixed amount of memory. Both entropies are those of the text's
+ * own frequencies, so that they are a lower bound for a model of that order, not an estimate for
+ * other text. Text comes from a regular file or a pipe. ERR_IO or ERR_MEMORY. */
 NODISCARD enum status text_stats_file(const char *path, struct text_stats *out, struct err *e);
 
 #endif

@@ -6,8 +6,8 @@
 
 #include "runner/canonical.h"
 
-/* Appends to t, which holds everything once text_stream_close is done; NULL without memory. (glibc's
- * open_memstream drops what finds no memory, and neither ferror nor fclose says so.) */
+/* Appends to t, which holds everything once text_stream_close is done; NULL without memory.
+ * (glibc's open_memstream drops what finds no memory, and neither ferror nor fclose says so.) */
 FILE *text_stream_open(struct text *t);
 
 /* Closes the stream (NULL is fine). Whether t holds all that was written. */

@@ -8,8 +8,8 @@
 #ifndef FP8LAB_KERNELS_CPU_CLONES_H
 #define FP8LAB_KERNELS_CPU_CLONES_H
 
-/* Not with clang: version 14 gives the resolver of a static function external linkage, so that equal
- * names in two files collide. */
+/* Not with clang: version 14 gives the resolver of a static function external linkage, so that
+ * equal names in two files collide. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
