@@ -3,8 +3,8 @@
  * All ranks of a group call the same collectives in the same order. With one rank each is the
  * identity (a copy where the two tensors differ). Like every operator they are queued on a lane.
  * Reduction order is fixed by rank, so the bits depend on the world size only.
- * A peer that died or hung is ERR_PEER from poll() (or from the collective), naming rank and host.
- * */
+ * A peer that died or hung is ERR_PEER from poll() (or from the collective), naming rank and
+ * host. */
 #ifndef FP8LAB_KERNELS_COMM_H
 #define FP8LAB_KERNELS_COMM_H
 

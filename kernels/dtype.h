@@ -65,8 +65,8 @@ float fp8_decode(enum dtype t, uint8_t code);
 uint8_t e8m0_encode_up(float x);
 /* 2^(e-127); 0xFF -> NaN. */
 float e8m0_decode(uint8_t e);
-/* The multiplier of the data under scale e: 2^-(e-127), exact, subnormal for e = 254; 0xFF -> NaN.
- * */
+/* The multiplier of the data under scale e: 2^-(e-127), exact, subnormal for e = 254; 0xFF ->
+ * NaN. */
 float e8m0_decode_inverse(uint8_t e);
 
 #ifdef __cplusplus

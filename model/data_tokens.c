@@ -61,7 +61,7 @@ static enum status check_index(const struct mapped_file *idx, const struct mappe
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes do not hold the %llu sequences and %llu "
                     "document ends that byte 18 announces (truncated?)", idx->path,
                     (long long)idx->bytes, (unsigned long long)sequences,
- (unsigned long long)documents);
+                    (unsigned long long)documents);
     return check_sequences(idx, bin, (int64_t)sequences, *size, e);
 }
 

@@ -50,8 +50,8 @@ NODISCARD enum status columns_parse(void *bytes, size_t n, const char *name, str
 NODISCARD enum status columns_read(const char *path, struct columns **out, struct err *e);
 
 /* The same without reading it: the file is mapped, so only what is touched takes memory. For files
- * of our own that nobody truncates (that would be SIGBUS), such as those of the run being closed.
- * */
+ * of our own that nobody truncates (that would be SIGBUS), such as those of the run being
+ * closed. */
 NODISCARD enum status columns_map(const char *path, struct columns **out, struct err *e);
 /* Gives the memory of a mapping back; values stay readable. A no-op for columns_read(). Loops over
  * long columns call it every COLUMNS_CHUNK values. */

@@ -8,8 +8,8 @@
 
 #include "kernels/base.h"
 
-/* A record with the fingerprints of ten thousand tensors has 200 kB; more than this is no record.
- * */
+/* A record with the fingerprints of ten thousand tensors has 200 kB; more than this is no
+ * record. */
 enum { JSONL_LINE_LIMIT = 16 << 20 };
 
 struct jsonl {

@@ -13,8 +13,8 @@ typedef uint8_t byte16 __attribute__((vector_size(16)));
     __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 
 /* out[c][r] = in[r][c] for a 16 x 16 block. Four rounds each interleave rows i and i + 8: the
- * bits of the index rotate by one, and after four rotations rows and columns have changed places.
- * */
+ * bits of the index rotate by one, and after four rotations rows and columns have changed
+ * places. */
 static inline void transpose_16x16(uint8_t *out, int64_t out_stride, const uint8_t *in,
                                    int64_t in_stride) {
     byte16 x[16], y[16];
