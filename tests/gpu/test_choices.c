@@ -20,7 +20,7 @@ enum { FP8_COUNT = sizeof FP8 / sizeof *FP8, LAYERS = 2, STEPS = 4 };
 struct trained {
     struct tiny_run run;
     struct backend_handle handle;
-    float loss;
+    float loss, grad_norm; /* of the first step */
     char weights[65], *table; /* owned */
 };
 
@@ -46,9 +46,10 @@ static void train(struct trained *t, enum recipe_kind kind, const char *caps, co
     };
     t->run.backend = open_gpu(t, caps, table);
     if (tiny_run_open(&t->run, &e) != OK) fail_msg("%s", e.text);
-    for (int i = 0; i < STEPS; i++)
+    for (int i = 0; i < STEPS; i++) {
         if (trainer_step(t->run.trainer, false, &s, &e) != OK) fail_msg("%s", e.text);
-    t->loss = s.loss;
+        if (i == 0) t->loss = s.loss, t->grad_norm = s.grad_norm;
+    }
     if (trainer_weights_sha256(t->run.trainer, t->weights, &e) != OK) fail_msg("%s", e.text);
     if (t->run.backend->ops->choices_save(t->run.backend, &t->table, &e) != OK)
         fail_msg("%s", e.text);
@@ -114,9 +115,13 @@ static void what_sm_121_lacks_is_emulated(void **state) {
         train(&native, FP8[k], NULL, NULL);
         train(&other, FP8[k], "sm_121", NULL);
         every_layer_goes(&other, tensor ? "native" : "emulated", tensor);
-        if (!(fabsf(other.loss - native.loss) < 0.01f * native.loss))
-            fail_msg("%s: loss %g, emulated %g", tiny_kind_name(FP8[k]), (double)native.loss,
-                     (double)other.loss);
+        /* Of the first step: the first updates of AdamW are signs of gradients, which amplify any
+         * difference in the order of sums to some per cent of the loss within four steps. */
+        if (!(fabsf(other.loss - native.loss) < 1e-3f * native.loss) ||
+            !(fabsf(other.grad_norm - native.grad_norm) < 0.01f * native.grad_norm))
+            fail_msg("%s: loss %g, gradient %g; as sm_121 %g, %g", tiny_kind_name(FP8[k]),
+                     (double)native.loss, (double)native.grad_norm, (double)other.loss,
+                     (double)other.grad_norm);
         assert_non_null(strstr(other.table, " as sm_121\n"));
         done(&native);
         done(&other);
