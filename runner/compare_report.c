@@ -187,6 +187,27 @@ static void put_statistics(FILE *out, const json_t *statistics) {
     if (*note) fprintf(out, "  %s\n", note);
 }
 
+/* One line a recipe: does it hold the evaluation loss, and what decided it. */
+static void put_losses(FILE *out, const json_t *statistics) {
+    size_t i;
+    const json_t *row;
+    const json_t *list = json_object_get(statistics, "losses");
+    const json_t *groups = json_object_get(statistics, "groups");
+    if (json_array_size(list) == 0) return;
+    fprintf(out, "\nDoes the loss hold?\n");
+    json_array_foreach(list, i, row) {
+        const json_t *group = json_array_get(groups, (size_t)whole(row, "group"));
+        bool holds = json_is_true(json_object_get(row, "holds"));
+        char name[8];
+        letter(json_integer_value(json_array_get(json_object_get(group, "runs"), 0)), name);
+        fprintf(out, "  %-3s %-14s %.5f, %+.2f %% from %.5f: %s %s\n", name,
+                json_text(row, "recipe", "?"), json_number_value(json_object_get(row, "mean")),
+                100 * json_number_value(json_object_get(row, "relative")),
+                json_number_value(json_object_get(row, "reference_mean")),
+                holds ? "holds, within" : "does not hold: outside", json_text(row, "by", ""));
+    }
+}
+
 enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e) {
     struct text text = { 0 };
     size_t i;
@@ -200,6 +221,7 @@ enum status compare_text(const struct comparison *c, bool all, char **out, struc
     json_array_foreach(json_object_get(c->report, "divergences"), i, row)
         put_divergence(stream, row);
     put_statistics(stream, json_object_get(c->report, "statistics"));
+    put_losses(stream, json_object_get(c->report, "statistics"));
     if (!text_stream_close(stream, &text)) {
         text_free(&text);
         return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");

@@ -18,17 +18,20 @@ struct groups {
     int64_t count;
 };
 
-/* Whether two runs differ in their seed at most. */
-static enum status same_but_seed(const struct run_view *a, const struct run_view *b, bool *same,
-                                 struct err *e) {
+/* Whether two runs differ at most in their seed and, if it may, in their recipe. */
+static enum status same_but_seed(const struct run_view *a, const struct run_view *b,
+                                 bool recipe_too, bool *same, struct err *e) {
     const struct run_view *both[2] = { a, b };
     json_t *differences = NULL, *factors = NULL;
     TRY(compare_differences(both, 2, &differences, &factors, e));
     *same = true;
     size_t i;
     const json_t *item;
-    json_array_foreach(factors, i, item)
-        if (strcmp(json_string_value(item), "seed") != 0) *same = false;
+    json_array_foreach(factors, i, item) {
+        const char *name = json_string_value(item);
+        bool recipe = recipe_too && strncmp(name, "recipe", 6) == 0;
+        if (strcmp(name, "seed") != 0 && !recipe) *same = false;
+    }
     json_decref(differences);
     json_decref(factors);
     return OK;
@@ -42,7 +45,7 @@ static enum status find_groups(const struct comparison *c, struct groups *g, str
         bool same = false;
         int64_t at = 0;
         for (; st == OK && at < g->count; at++) {
-            st = same_but_seed(&c->run[first[at]], &c->run[i], &same, e);
+            st = same_but_seed(&c->run[first[at]], &c->run[i], false, &same, e);
             if (same) break;
         }
         if (st == OK && at == g->count) first[g->count++] = i;
@@ -126,9 +129,37 @@ static enum status test_group(const struct comparison *c, const struct groups *g
     return st;
 }
 
+static const char *recipe_kind(const struct run_view *v) {
+    return json_text(json_object_get(v->resolved, "recipe"), "kind", "");
+}
+
+/* Where the reference is not FP8 and nothing but the recipe differs: does this group hold its loss? */
+static enum status judge_loss(const struct comparison *c, const struct groups *g, int64_t group,
+                              json_t *losses, struct err *e) {
+    const char *reference = recipe_kind(&c->run[0]);
+    if (strcmp(reference, "bf16") != 0 && strcmp(reference, "f32") != 0) return OK;
+    const struct run_view *first = NULL;
+    for (int64_t i = c->count - 1; i >= 0; i--)
+        if (g->of[i] == group) first = &c->run[i];
+    const char *kind = recipe_kind(first);
+    bool comparable = false;
+    TRY(same_but_seed(&c->run[0], first, true, &comparable, e));
+    if (!comparable || strncmp(kind, "fp8.", 4) != 0) return OK;
+    struct sample x = { 0 }, y = { 0 };
+    bool failed = false;
+    enum status st = take_sample(c, g, 0, "eval_loss_final", &x, e);
+    if (st == OK) st = take_sample(c, g, group, "eval_loss_final", &y, e);
+    if (st == OK && x.count >= LOSS_SEEDS_MIN && y.count > 0)
+        json_append(losses, compare_loss_row(group, kind, x.value, x.count, y.value, y.count),
+                    &failed);
+    free(x.value);
+    free(y.value);
+    return failed ? FAIL(e, ERR_MEMORY, "a row of losses") : st;
+}
+
 enum status compare_statistics(const struct comparison *c, json_t **out, struct err *e) {
     struct groups g = { 0 };
-    json_t *rows = json_array(), *tests = json_array();
+    json_t *rows = json_array(), *tests = json_array(), *losses = json_array();
     const char *note = "";
     int64_t least = INT64_MAX;
     bool failed = false;
@@ -140,11 +171,14 @@ enum status compare_statistics(const struct comparison *c, json_t **out, struct 
         if (st == OK) json_append(rows, group_row(c, &g, k, s.count), &failed);
         free(s.value);
         if (st == OK && k > 0) st = test_group(c, &g, k, tests, e);
+        if (st == OK && k > 0) st = judge_loss(c, &g, k, losses, e);
     }
     if (g.count > 1 && least <= 1) note = "one seed a side: numbers, and no statistical verdict";
     else if (g.count > 1 && least < SEEDS_MIN)
         note = "fewer than 4 seeds a side: no statistical verdict";
-    if (st == OK) *out = json_pack("{s:O, s:O, s:s}", "groups", rows, "tests", tests, "note", note);
+    if (st == OK)
+        *out = json_pack("{s:O, s:O, s:O, s:s}", "groups", rows, "tests", tests, "losses", losses,
+                         "note", note);
     if (st == OK && (!*out || failed)) {
         json_decref(*out);
         *out = NULL;
@@ -152,6 +186,7 @@ enum status compare_statistics(const struct comparison *c, json_t **out, struct 
     }
     json_decref(rows);
     json_decref(tests);
+    json_decref(losses);
     free(g.of);
     return st;
 }

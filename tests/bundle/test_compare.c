@@ -198,6 +198,43 @@ static void four_seeds_a_side_get_a_verdict(void **state) {
     finish(&s);
 }
 
+static bool held(double shift, const char **by) {
+    static struct scene s;
+    struct run_fixture runs[4];
+    for (int i = 0; i < 4; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i < 3 ? "bf16" : "fp8.delayed";
+        runs[i].seed = i;
+        runs[i].loss_shift = i < 3 ? 0.1 * i : shift;
+    }
+    compare(&s, runs, 4);
+    const json_t *losses = json_object_get(json_object_get(s.c.report, "statistics"), "losses");
+    const json_t *row = json_array_get(losses, 0);
+    assert_int_equal(json_array_size(losses), 1);
+    assert_string_equal(json_text(row, "recipe", ""), "fp8.delayed");
+    bool holds = json_is_true(json_object_get(row, "holds"));
+    *by = strstr(json_text(row, "by", ""), "range of 3 seeds") ? "range" : "mean";
+    finish(&s);
+    return holds;
+}
+
+/* Seeds of BF16 at 0, 0.1 and 0.2 above a loss of some 1.2: half a percent of the mean is 0.006. */
+static void a_loss_is_held_by_the_mean_or_by_the_seeds(void **state) {
+    const char *by = "";
+    assert_true(held(0.1, &by));
+    assert_string_equal(by, "mean");
+    assert_true(held(0.18, &by));
+    assert_string_equal(by, "range");
+    assert_false(held(0.4, &by));
+    static const double SEEDS[3] = { 2.0, 2.0, 2.0 }, VALUE[1] = { 2.007 };
+    json_t *delayed = compare_loss_row(1, "fp8.delayed", SEEDS, 3, VALUE, 1);
+    json_t *blockwise = compare_loss_row(1, "fp8.blockwise", SEEDS, 3, VALUE, 1);
+    assert_true(json_is_true(json_object_get(delayed, "holds")));
+    assert_false(json_is_true(json_object_get(blockwise, "holds")));
+    json_decref(delayed);
+    json_decref(blockwise);
+}
+
 static void the_page_is_one_file_and_escapes(void **state) {
     struct scene s;
     struct err e = { 0 };
@@ -245,6 +282,7 @@ int main(void) {
         cmocka_unit_test(what_a_recipe_implies_is_left_out),
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
+        cmocka_unit_test(a_loss_is_held_by_the_mean_or_by_the_seeds),
         cmocka_unit_test(the_page_is_one_file_and_escapes),
         cmocka_unit_test(tests_of_ranks_are_right),
     };

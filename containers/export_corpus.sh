@@ -1,0 +1,35 @@
+#!/bin/sh
+# Writes a text large enough to train a small model on once: source code and documentation that
+# distribution packages have installed here.
+#
+#   containers/export_corpus.sh FILE
+#
+# Every Python module below /usr/lib/python3*, every Perl module, program and manual below
+# /usr/share/perl and the architecture's perl folders, each file once, in an order that mixes both
+# kinds (so that a held-out end is like the rest) and depends on the names only. On Debian 12 the packages
+# libpython3.11-stdlib, perl-base, perl-modules-5.36 and perl-doc make some 30 MB. The same packages give
+# the same bytes; a run records their hash. A file that is already there is kept.
+set -eu
+
+out=${1:?"usage: export_corpus.sh FILE"}
+least=22000000 # bytes: 20 million to train on, 1 million to evaluate on, and some
+if [ -s "$out" ]; then
+    exit 0
+fi
+mkdir -p "$(dirname "$out")"
+part=$out.part.$$
+trap 'rm -f "$part" "$part.names"' EXIT
+
+for folder in /usr/lib/python3* /usr/share/perl /usr/lib/*/perl-base /usr/lib/*/perl; do
+    [ ! -d "$folder" ] || find "$folder" -type f \
+        \( -name '*.py' -o -name '*.pm' -o -name '*.pl' -o -name '*.pod' \) -size +1k
+done | grep -v /dist-packages/ | LC_ALL=C sort | LC_ALL=C sort -R --random-source=/dev/zero >"$part.names"
+tr '\n' '\0' <"$part.names" | xargs -0 cat >"$part"
+bytes=$(wc -c <"$part")
+if [ "$bytes" -lt "$least" ]; then
+    echo "export_corpus.sh: $bytes bytes of Python and Perl are installed here, $least are needed;" \
+        "install perl-doc and the standard library of Python (libpython3-stdlib)" >&2
+    exit 6
+fi
+mv "$part" "$out"
+echo "$out: $(wc -l <"$part.names") files, $bytes bytes, SHA-256 $(sha256sum "$out" | cut -c1-16)" >&2
