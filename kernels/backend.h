@@ -33,6 +33,7 @@ enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
 enum graph_key { GRAPH_FIRST_MICRO, GRAPH_LATER_MICRO, GRAPH_UPDATE, GRAPH_EVAL, GRAPH_COUNT };
 
 enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
+enum { TIMER_MARKS = 1 << 14 }; /* so are the marks of timer_mark */
 
 struct backend_ops;
 struct backend { const struct backend_ops *ops; }; /* first member of each concrete backend */
@@ -154,6 +155,12 @@ struct backend_ops {
     enum status (*graph_begin)(struct backend *b, enum graph_key key, struct err *e);
     enum status (*graph_end)(struct backend *b, enum graph_key key, struct err *e);
     void (*graph_drop)(struct backend *b);
+
+    /* ---- time ---- for measurements only. Mark `mark` is where `lane` stands: set again, it moves.
+     * read gives the device's microseconds between two marks, once both have passed. ERR_STATE for
+     * marking inside a capture and for reading a mark that was never set. */
+    enum status (*timer_mark)(struct backend *b, int lane, int mark, struct err *e);
+    enum status (*timer_read)(struct backend *b, int from, int to, double *us, struct err *e);
 
     /* ---- GEMM and quantisation ---- */
     enum status (*matmul)(struct backend *b, int lane, const struct matmul_args *args,

@@ -22,6 +22,7 @@ struct cpu_backend {
     float *gemm_a, *gemm_b, *gemm_c; /* matmul.c: packed operands, partial sums */
     unsigned char readback[READBACK_SLOTS][READBACK_BYTES];
     int64_t readback_bytes[READBACK_SLOTS]; /* 0: nothing was read back */
+    double timer_us[TIMER_MARKS];           /* 0: never marked; untouched pages cost nothing */
 };
 
 static inline struct cpu_backend *cpu_of(struct backend *b) { return (struct cpu_backend *)b; }
@@ -222,6 +223,10 @@ enum status cpu_fill(struct backend *b, int lane, const struct tensor *x, float 
                      struct err *e);
 enum status cpu_fingerprint(struct backend *b, int lane, const struct tensor *out,
                             const struct tensor *x, struct err *e);
+
+/* ---- cpu_timer.c ---- */
+enum status cpu_timer_mark(struct backend *b, int lane, int mark, struct err *e);
+enum status cpu_timer_read(struct backend *b, int from, int to, double *us, struct err *e);
 
 /* ---- cpu_choices.c: none ---- */
 enum status cpu_choices_save(struct backend *b, char **text, struct err *e);

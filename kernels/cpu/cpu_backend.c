@@ -197,6 +197,7 @@ static const struct backend_ops CPU_OPS = {
     .readback_fetch = cpu_readback_fetch, .zero = cpu_zero, .copy = cpu_copy, .signal = cpu_event,
     .wait = cpu_event, .sync = cpu_sync, .graph_replay = cpu_graph_replay,
     .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
+    .timer_mark = cpu_timer_mark, .timer_read = cpu_timer_read,
     .matmul = cpu_matmul, .quantise = cpu_quantise, .quantise_finish = cpu_quantise_finish,
     .dequantise = cpu_dequantise, .delayed_update = cpu_delayed_update,
     .embedding_fwd = cpu_embedding_fwd, .embedding_bwd = cpu_embedding_bwd,

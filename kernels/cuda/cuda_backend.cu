@@ -11,6 +11,7 @@ static void cuda_close(struct backend *b) {
     cudaDeviceSynchronize();
     cudnn_attention_close(cb);
     cuda_gemm_close(cb);
+    cuda_timer_close(cb);
     cuda_order_close(cb);
     cuda_decisions_close(cb);
     for (int lane = 0; lane < LANE_COUNT; lane++)
@@ -40,6 +41,8 @@ static void fill_table(struct backend_ops *t) {
     t->graph_begin = cuda_graph_begin;
     t->graph_end = cuda_graph_end;
     t->graph_drop = cuda_graph_drop;
+    t->timer_mark = cuda_timer_mark;
+    t->timer_read = cuda_timer_read;
     t->matmul = cuda_matmul;
     t->quantise = cuda_quantise;
     t->quantise_finish = cuda_quantise_finish;

@@ -28,6 +28,11 @@ enum status cuda_graph_begin(struct backend *b, enum graph_key key, struct err *
 enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e);
 void cuda_graph_drop(struct backend *b);
 
+/* ---- cuda_timer.cu ---- */
+enum status cuda_timer_mark(struct backend *b, int lane, int mark, struct err *e);
+enum status cuda_timer_read(struct backend *b, int from, int to, double *us, struct err *e);
+void cuda_timer_close(struct cuda_backend *b);
+
 /* ---- choices.cu ---- */
 enum status cuda_choices_save(struct backend *b, char **text, struct err *e);
 enum status cuda_choices_load(struct backend *b, const char *text, struct err *e);

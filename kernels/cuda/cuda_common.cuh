@@ -63,6 +63,7 @@ struct cuda_backend {
     struct graph_slot graph[GRAPH_COUNT];
     cudaEvent_t join[LANE_COUNT]; /* orders the lanes around graphs */
     cudaEvent_t graph_done;
+    cudaEvent_t timer[TIMER_MARKS]; /* NULL until marked */
     int64_t capture;    /* number of the capture under way, 0 outside */
     int64_t captures;   /* begun so far */
     struct gemm_library *gemm;

@@ -165,6 +165,21 @@ static void test_order_and_graphs(void **state) {
     op_free();
 }
 
+static void test_timer(void **state) {
+    struct backend *b = op_backend(1, NULL);
+    struct err e;
+    double us = -1;
+    assert_int_equal(b->ops->timer_mark(b, LANE_COMPUTE, TIMER_MARKS, &e), ERR_ARG);
+    assert_int_equal(b->ops->timer_read(b, 0, -1, &us, &e), ERR_ARG);
+    assert_int_equal(b->ops->timer_mark(b, LANE_COMPUTE, 0, &e), OK);
+    assert_int_equal(b->ops->timer_read(b, 0, 1, &us, &e), ERR_STATE);
+    assert_non_null(strstr(e.text, "mark 1"));
+    assert_int_equal(b->ops->timer_mark(b, LANE_COMPUTE, 1, &e), OK);
+    assert_int_equal(b->ops->timer_read(b, 0, 1, &us, &e), OK);
+    assert_true(us >= 0 && us < 60e6);
+    op_free();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open),
@@ -175,6 +190,7 @@ int main(void) {
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_zero),
         cmocka_unit_test(test_order_and_graphs),
+        cmocka_unit_test(test_timer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
