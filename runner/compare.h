@@ -9,7 +9,7 @@
  *   factors      names of what differs and may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
  *   statistics   {groups: [{runs, seeds}], tests: [...], losses: [{group, recipe, reference_mean,
- *                  mean, relative, holds, by}], note}; losses where group 0 is 3 seeds of BF16 or f32
+ *                  mean, relative, holds, by}], note}; losses where group 0 is 3 seeds of BF16
  *   equal        no pair diverges, and all have the same steps and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_H
 #define FP8LAB_RUNNER_COMPARE_H
@@ -57,10 +57,10 @@ void compare_diverge(const struct run_view *a, const struct run_view *b, struct 
 /* "statistics" of the report. New reference. */
 NODISCARD enum status compare_statistics(const struct comparison *c, json_t **out, struct err *e);
 
-/* Whether a group of runs of one recipe holds the evaluation loss of the reference's seeds: its mean
- * is within the recipe's tolerance of theirs, or inside their range; `by` says which of the two
- * decided. n, m >= 1, but fewer than LOSS_SEEDS_MIN have no range worth the name and are not asked
- * about. New reference, NULL without memory. */
+/* Whether runs of one recipe hold the evaluation loss of the reference's seeds: their mean is
+ * within the recipe's tolerance of theirs, or inside their range; `by` says which of the two
+ * decided. m >= 1, n >= LOSS_SEEDS_MIN, since fewer have no range worth the name. New reference,
+ * NULL without memory. */
 enum { LOSS_SEEDS_MIN = 3 };
 json_t *compare_loss_row(int64_t group, const char *kind, const double *reference, int64_t n,
                          const double *value, int64_t m);

@@ -133,7 +133,7 @@ static const char *recipe_kind(const struct run_view *v) {
     return json_text(json_object_get(v->resolved, "recipe"), "kind", "");
 }
 
-/* Where the reference is not FP8 and nothing but the recipe differs: does this group hold its loss? */
+/* Where the reference is not FP8 and only the recipe differs: does this group hold its loss? */
 static enum status judge_loss(const struct comparison *c, const struct groups *g, int64_t group,
                               json_t *losses, struct err *e) {
     const char *reference = recipe_kind(&c->run[0]);
