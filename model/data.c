@@ -52,9 +52,13 @@ enum status data_add_file(struct data *d, const char *path, int64_t *index, stru
     struct mapped_file *fresh = realloc(d->file, (size_t)(d->file_count + 1) * sizeof *fresh);
     if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of files");
     d->file = fresh;
-    TRY(file_map(&d->file[d->file_count], path, e));
-    *index = d->file_count++;
-    return OK;
+    char *rooted = NULL;
+    if (d->root && asprintf(&rooted, "%s/%s", d->root, path) < 0)
+        return FAIL(e, ERR_MEMORY, "no host memory for a path");
+    enum status st = file_map(&d->file[d->file_count], rooted ? rooted : path, e);
+    free(rooted);
+    if (st == OK) *index = d->file_count++;
+    return st;
 }
 
 enum status stream_append(struct token_stream *s, int64_t file, int64_t offset, int64_t count,
@@ -164,7 +168,9 @@ enum status data_open(struct data **out, const struct data_options *options, int
     d->seq_len = seq_len;
     d->seed = seed;
     d->synthetic_seed = options->seed;
-    enum status st = open_kind(d, options, e);
+    d->root = options->root ? strdup(options->root) : NULL;
+    enum status st = options->root && !d->root ? FAIL(e, ERR_MEMORY, "no host memory for a path")
+                                               : open_kind(d, options, e);
     if (st == OK) *out = d;
     else data_close(d);
     return st;
@@ -174,6 +180,7 @@ void data_close(struct data *d) {
     if (!d) return;
     for (int64_t i = 0; i < d->file_count; i++) file_unmap(&d->file[i]);
     free(d->file);
+    free((char *)d->root);
     free(d->train.run);
     free(d->eval.run);
     free(d);

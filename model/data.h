@@ -29,6 +29,7 @@ struct data_options {
     const char *eval_path; /* Megatron and llm.c: a second file, or NULL: the tail is held out */
     double holdout;        /* tail share held out for evaluation; unless there is an eval_path */
     uint64_t seed;         /* synthetic only */
+    const char *root;      /* paths, absolute ones too, count from here; NULL: as they stand */
 };
 
 enum data_split { SPLIT_TRAIN, SPLIT_EVAL };
@@ -51,8 +52,18 @@ NODISCARD enum status data_batch(const struct data *d, enum data_split split, in
                                  int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);
 
-/* What identifies the data among a run's inputs, in hex: SHA-256 over every file's size and
- * bytes in order, or over the generator's name and seed. Reads all of them. */
-NODISCARD enum status data_sha256(const struct data *d, char hex[65], struct err *e);
+/* A file of the stream, so that another machine can find it by what is in it. */
+struct data_file {
+    const char *path; /* as it was configured, without the root; borrowed from the data */
+    int64_t bytes;
+    char sha256[65];
+};
+int64_t data_file_count(const struct data *d);
+
+/* What identifies the data among a run's inputs, in hex: SHA-256 over every file's size and digest
+ * in order, or over the generator's name and seed. Reads all of them. `files`, which may be NULL,
+ * takes data_file_count() entries. */
+NODISCARD enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
+                                  struct err *e);
 
 #endif

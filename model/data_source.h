@@ -28,6 +28,7 @@ struct data {
     enum data_kind kind;
     int64_t vocab, seq_len;
     uint64_t seed, synthetic_seed;
+    const char *root;         /* of all paths, or NULL; owned */
     struct mapped_file *file; /* owned */
     int64_t file_count;
     struct token_stream train, eval; /* eval.run NULL: the tail of train */
@@ -44,7 +45,7 @@ NODISCARD enum status data_open_megatron(struct data *d, const struct data_optio
                                          struct err *e);
 NODISCARD enum status data_open_llmc(struct data *d, const struct data_options *o, struct err *e);
 
-/* Adds a file; returns its index through *index. */
+/* Adds a file, its path counted from the root; returns its index through *index. */
 NODISCARD enum status data_add_file(struct data *d, const char *path, int64_t *index,
                                     struct err *e);
 /* Appends a run of tokens to a stream. */

@@ -2,6 +2,7 @@
  * program that only trains needs no libcrypto. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/data_source.h"
 #include "model/sha256.h"
@@ -43,14 +44,29 @@ enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *
 
 /* ---- data ---- */
 
-enum status data_sha256(const struct data *d, char hex[65], struct err *e) {
+int64_t data_file_count(const struct data *d) { return d->file_count; }
+
+static enum status hash_file(const struct data *d, int64_t at, struct data_file *out,
+                             struct err *e) {
+    const struct mapped_file *f = &d->file[at];
+    *out = (struct data_file){ .path = f->path + (d->root ? strlen(d->root) + 1 : 0),
+                               .bytes = f->bytes };
+    return sha256_bytes(f->data, (size_t)f->bytes, out->sha256, e);
+}
+
+enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
+                        struct err *e) {
     char line[96];
     struct sha256 *sha = NULL;
     TRY(sha256_create(&sha, e));
-    for (int64_t i = 0; i < d->file_count; i++) {
-        int n = snprintf(line, sizeof line, "%lld\n", (long long)d->file[i].bytes);
+    enum status st = OK;
+    for (int64_t i = 0; st == OK && i < d->file_count; i++) {
+        struct data_file file;
+        st = hash_file(d, i, &file, e);
+        if (st != OK) break;
+        int n = snprintf(line, sizeof line, "%lld %s\n", (long long)file.bytes, file.sha256);
         sha256_add(sha, line, (size_t)n);
-        sha256_add(sha, d->file[i].data, (size_t)d->file[i].bytes);
+        if (files) files[i] = file;
     }
     if (d->kind == DATA_SYNTHETIC) {
         int n = snprintf(line, sizeof line, "synthetic 1 %llu\n",
@@ -59,5 +75,5 @@ enum status data_sha256(const struct data *d, char hex[65], struct err *e) {
     }
     sha256_finish(sha, hex);
     sha256_destroy(sha);
-    return OK;
+    return st;
 }

@@ -98,7 +98,7 @@ static enum status supervise_workers(struct attempts *a, struct attempt *out, st
     TRY(path_join(config, a->dir->path, "data/experiment/resolved.json", e));
     snprintf(threads, sizeof threads, "%" PRId64, s->threads);
     snprintf(stop, sizeof stop, "%" PRId64, a->stop_after);
-    const char *argv[20] = { self, "worker", "--config", config, "--run", a->dir->path,
+    const char *argv[24] = { self, "worker", "--config", config, "--run", a->dir->path,
                              "--backend", s->backend, "--threads", threads, "--resume" };
     int args = 11;
     if (a->stop_after) {
@@ -109,6 +109,11 @@ static enum status supervise_workers(struct attempts *a, struct attempt *out, st
         argv[args++] = "--caps";
         argv[args++] = s->caps;
     }
+    if (s->data_root) {
+        argv[args++] = "--data-root";
+        argv[args++] = s->data_root;
+    }
+    if (s->choose_anew) argv[args++] = "--choose-anew";
     int64_t limit_s = 0;
     if (a->run.time_limit_s) {
         limit_s = a->run.time_limit_s - a->used_ms / 1000;

@@ -23,6 +23,7 @@
 struct row {
     struct inputs inputs;
     json_t *mismatch; /* owned; NULL: the machine matches, or was not asked for */
+    json_t *data_files; /* owned */
     struct run_outcome outcome;
     bool too_big;     /* for the memory of this machine, as far as that was asked */
     bool earlier;     /* not run: outcome is that of an earlier bundle with the same inputs */
@@ -35,6 +36,7 @@ struct command {
     struct run_settings settings;
     struct resolution resolution;
     struct row *rows;
+    json_t *overrides; /* owned: the texts of --set */
     int64_t ended; /* rows that have an outcome */
     json_t *facts;
     struct signals signals;
@@ -45,7 +47,11 @@ struct command {
 static enum status resolve(struct command *c, struct err *e) {
     TRY(script_resolve(c->cli, &c->resolution, e));
     c->rows = calloc((size_t)c->resolution.run_count + 1, sizeof *c->rows);
-    return c->rows ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " runs", c->resolution.run_count);
+    c->overrides = json_array();
+    bool failed = !c->rows;
+    for (int64_t i = 0; i < cli_count(c->cli, "set"); i++)
+        json_append(c->overrides, json_from_text(cli_nth(c->cli, "set", i)), &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "%" PRId64 " runs", c->resolution.run_count) : OK;
 }
 
 /* Matches every row's hardware query. *matches is false where one does not and --anywhere is not
@@ -117,7 +123,8 @@ static void note_smoke(const struct command *c) {
 static enum status hash_inputs(struct command *c, struct err *e) {
     for (int64_t i = 0; i < c->resolution.run_count; i++) {
         const struct resolved_run *run = &c->resolution.runs[i];
-        enum status st = inputs_hash(run->config_json, &c->rows[i].inputs, e);
+        enum status st = inputs_hash(run->config_json, c->settings.data_root, &c->rows[i].inputs,
+                                     &c->rows[i].data_files, e);
         if (st == OK && c->settings.choices)
             st = choice_file_hash(c->settings.choices, &c->rows[i].inputs, e);
         if (st != OK) {
@@ -196,7 +203,8 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
             continue;
         }
         struct run_request request = { .resolution = &c->resolution, .run = run,
-                                       .inputs = &row->inputs, .mismatch = row->mismatch };
+                                       .inputs = &row->inputs, .data_files = row->data_files,
+                                       .overrides = c->overrides, .mismatch = row->mismatch };
         if (*row->resume) *st = run_resume(&c->settings, row->resume, &row->outcome, e);
         else *st = run_one(&c->settings, &request, &row->outcome, e);
         if (*st != OK) return exit_code_of(*st);
@@ -329,6 +337,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .keep_directory = cli_has(cli, "keep-dir"),
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .choices = cli_has(cli, "choices") ? cli_value(cli, "choices") : NULL,
+        .data_root = cli_value(cli, "data-root"),
     };
     TRY(backend_check(s->backend, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
@@ -372,8 +381,12 @@ static int cmd_run(const struct cli *cli) {
         close_dead_runs(cli, c.settings.runs);
         code = cli_has(cli, "resume") ? resume(&c) : run_script(&c);
     }
-    for (int64_t i = 0; c.rows && i < c.resolution.run_count; i++) json_decref(c.rows[i].mismatch);
+    for (int64_t i = 0; c.rows && i < c.resolution.run_count; i++) {
+        json_decref(c.rows[i].mismatch);
+        json_decref(c.rows[i].data_files);
+    }
     free(c.rows);
+    json_decref(c.overrides);
     resolution_destroy(&c.resolution);
     json_decref(c.facts);
     signals_close(&c.signals);
@@ -387,6 +400,7 @@ static const struct flag FLAGS[] = {
     { "backend", "NAME", "auto (default), cpu or cuda", false },
     { "caps", "ARCH", "emulate what a GPU of ARCH (sm_121) lacks, for tests", false },
     { "choices", "FILE", "algorithms of an earlier run: its choices.txt; or none", false },
+    { "data-root", "DIR", "where paths of data count from (default: here)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },
     { "resume", "RUN", "go on with an interrupted run from its checkpoint", false },

@@ -9,6 +9,8 @@ static int cmd_worker(const struct cli *cli) {
         .events_fd = 3,
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
+        .data_root = cli_value(cli, "data-root"),
+        .choose_anew = cli_has(cli, "choose-anew"),
         .world = 1,
         .resume = cli_has(cli, "resume"),
     };
@@ -31,6 +33,8 @@ static const struct flag FLAGS[] = {
     { "events-fd", "N", "descriptor that takes the events", false },
     { "backend", "NAME", "auto, cpu or cuda", false },
     { "caps", "ARCH", "use only what a GPU of this architecture has", false },
+    { "data-root", "DIR", "where paths of data count from", false },
+    { "choose-anew", NULL, "instead of refusing a choice table that does not fit", false },
     { "threads", "N", "threads of the cpu backend", false },
     { "rank", "N", "this process among the ranks", false },
     { "world", "N", "ranks", false },

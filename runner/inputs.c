@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/json_safe.h"
 #include "runner/build_info.h"
 #include "runner/canonical.h"
 #include "runner/options.h"
@@ -28,14 +29,34 @@ static enum status check_held_out(const struct run_options *run, const struct da
                 "eval = false", run->model.seq_len);
 }
 
-static enum status hash_data(const json_t *resolved, char hex[SHA256_HEX], struct err *e) {
+static enum status hash_files(const struct data *data, char hex[SHA256_HEX], json_t **out,
+                              struct err *e) {
+    int64_t n = data_file_count(data);
+    struct data_file *files = calloc((size_t)n + 1, sizeof *files);
+    if (!files) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
+    enum status st = data_sha256(data, files, hex, e);
+    json_t *list = out && st == OK ? json_array() : NULL;
+    bool failed = false;
+    for (int64_t i = 0; list && i < n; i++)
+        json_append(list, json_pack("{s:o,s:I,s:s}", "path", json_from_text(files[i].path),
+                                    "bytes", (json_int_t)files[i].bytes, "sha256",
+                                    files[i].sha256), &failed);
+    free(files);
+    if (st != OK || !out) return st;
+    *out = json_whole(list, failed);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
+}
+
+static enum status hash_data(const json_t *resolved, const char *root, char hex[SHA256_HEX],
+                             json_t **files, struct err *e) {
     struct run_options run;
     struct data *data = NULL;
     TRY(options_read(resolved, &run, e));
+    run.data.root = root;
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
                                e);
     if (st == OK) st = check_held_out(&run, data, e);
-    if (st == OK) st = data_sha256(data, hex, e);
+    if (st == OK) st = hash_files(data, hex, files, e);
     data_close(data);
     options_free(&run);
     return st;
@@ -46,11 +67,13 @@ json_t *inputs_json(const struct inputs *in) {
                      "choices", *in->choices ? in->choices : NULL);
 }
 
-enum status inputs_hash(const json_t *resolved, struct inputs *out, struct err *e) {
+enum status inputs_hash(const json_t *resolved, const char *data_root, struct inputs *out,
+                        json_t **files, struct err *e) {
     *out = (struct inputs){ 0 };
+    if (files) *files = NULL;
     TRY(hash_json(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
-    TRY(hash_data(resolved, out->data, e));
+    TRY(hash_data(resolved, data_root, out->data, files, e));
     return inputs_choose(out, "", e);
 }
 

@@ -17,8 +17,11 @@ struct inputs {
 };
 
 /* Opens and reads all data, so a file that is missing or malformed is found here: its error is
- * data.h's. ERR_CONFIG where evaluation is asked for and nothing is held out. */
-NODISCARD enum status inputs_hash(const struct json_t *resolved, struct inputs *out, struct err *e);
+ * data.h's. ERR_CONFIG where evaluation is asked for and nothing is held out. Paths of data count
+ * from `data_root` (NULL: as they stand). *files, which the caller owns and which may be NULL, takes
+ * the files of the data: [{path, bytes, sha256}]. */
+NODISCARD enum status inputs_hash(const struct json_t *resolved, const char *data_root,
+                                  struct inputs *out, struct json_t **files, struct err *e);
 
 /* Puts the hash of a choice table ("": none) among the inputs, and makes `all` anew. */
 NODISCARD enum status inputs_choose(struct inputs *in, const char *sha256, struct err *e);

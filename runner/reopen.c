@@ -14,10 +14,11 @@
 
 /* ---- inputs -----------------------------------------------------------------------------------*/
 
-enum status reopen_check(const struct run_dir *dir, const json_t *resolved, struct err *e) {
+enum status reopen_check(const struct run_dir *dir, const json_t *resolved, const char *data_root,
+                         struct err *e) {
     struct inputs now;
     const json_t *then = json_object_get(dir->run, "inputs");
-    TRY(inputs_hash(resolved, &now, e));
+    TRY(inputs_hash(resolved, data_root, &now, NULL, e));
     const struct { const char *key, *value, *name; } parts[] = {
         { "config", now.config, "its configuration" },
         { "data", now.data, "the data" },

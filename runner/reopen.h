@@ -5,9 +5,10 @@
 #include "runner/run_dir.h"
 
 /* Whether going on would still be the same run: its inputs (code, data, configuration) are what
- * they were. ERR_CONFIG names what changed. */
+ * they were; the data's paths count from `data_root` (NULL: as they stand). ERR_CONFIG names what
+ * changed. */
 NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *resolved,
-                                   struct err *e);
+                                   const char *data_root, struct err *e);
 
 /* Takes back what closing made: columns become JSON lines again where the lines were dropped, bag
  * files and the old bundle go, status is "running" (saved). */

@@ -29,11 +29,11 @@ static enum status first_record(struct run_dir *dir, const struct run_request *r
     char started[32];
     run_time_now(started);
     json_t *record = json_pack(
-        "{s:s,s:s,s:s,s:s,s:n,s:n,s:s,s:n,s:I,s:s,s:n,s:o,s:s,s:[],s:n,s:O?,s:b,s:I}", "schema",
+        "{s:s,s:s,s:s,s:s,s:n,s:n,s:s,s:n,s:I,s:s,s:n,s:o,s:s,s:[],s:s?,s:O?,s:b,s:I}", "schema",
         "fp8lab.run/1", "id", dir->id, "name", run->name, "status", "running", "exit_code", "error",
         "started", started, "ended", "seed", (json_int_t)seed_of(run->config_json), "inputs_sha256",
         request->inputs->all, "results_sha256", "inputs", inputs_json(request->inputs), "version",
-        FP8LAB_VERSION, "attempts", "parent", "mismatch", request->mismatch, "smoke",
+        FP8LAB_VERSION, "attempts", "parent", request->parent, "mismatch", request->mismatch, "smoke",
         request->resolution->smoke, "checkpoint_step", (json_int_t)0);
     bool failed = false;
     json_put(record, "next", json_sprintf("fp8lab show %s", dir->id), &failed);
@@ -64,14 +64,12 @@ static enum status write_files(const struct run_dir *dir, const struct resolutio
     return st;
 }
 
-static json_t *argv_record(const struct cli *cli, const struct resolved_run *run) {
-    json_t *argv = json_array(), *overrides = json_array();
+static json_t *argv_record(const struct cli *cli, const struct run_request *request) {
+    json_t *argv = json_array();
     bool failed = false;
     for (int64_t i = 0; cli->argv[i]; i++) json_append(argv, json_from_text(cli->argv[i]), &failed);
-    for (int64_t i = 0; i < cli_count(cli, "set"); i++)
-        json_append(overrides, json_from_text(cli_nth(cli, "set", i)), &failed);
-    return json_pack("{s:o,s:o,s:O?}", "argv", json_whole(argv, failed), "overrides",
-                     overrides, "cell", run->cell);
+    return json_pack("{s:o,s:O,s:O?}", "argv", json_whole(argv, failed), "overrides",
+                     request->overrides, "cell", request->run->cell);
 }
 
 static enum status write_experiment(const struct run_settings *s, const struct run_dir *dir,
@@ -80,7 +78,8 @@ static enum status write_experiment(const struct run_settings *s, const struct r
     TRY(write_files(dir, request->resolution, e));
     TRY(path_join(path, dir->path, "data/experiment/resolved.json", e));
     TRY(file_replace(path, request->run->config, request->run->config_bytes, e));
-    json_t *argv = argv_record(s->cli, request->run);
+    TRY(run_dir_put(dir, "data/experiment/data.json", request->data_files, e));
+    json_t *argv = argv_record(s->cli, request);
     enum status st = argv ? run_dir_put(dir, "data/experiment/argv.json", argv, e)
                           : FAIL(e, ERR_MEMORY, "command line");
     json_decref(argv);
@@ -197,7 +196,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
         st = FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", dir.id);
     if (st == OK) st = path_join(file, dir.path, "data/experiment/resolved.json", e);
     if (st == OK) st = json_file_read(file, &resolved, e);
-    if (st == OK) st = reopen_check(&dir, resolved, e);
+    if (st == OK) st = reopen_check(&dir, resolved, s->data_root, e);
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
     if (st == OK) st = take_signals_over(s, e);
     if (st == OK) st = reopen_run(&dir, e);

@@ -19,6 +19,8 @@ struct run_settings {
     int64_t retries;     /* further attempts after a worker that died or hung */
     const char *caps;    /* "sm_121": use only what such a device has; NULL: all there is */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
+    const char *data_root; /* paths of data count from here; NULL: from where they stand */
+    bool choose_anew;    /* where the table is not of this device and these libraries; not an error */
     bool keep_directory; /* beside the bundle */
     const json_t *facts; /* of this machine; borrowed */
 };
@@ -28,7 +30,10 @@ struct run_request {
     const struct resolution *resolution; /* for the files and whether it is a smoke run */
     const struct resolved_run *run;
     const struct inputs *inputs;
+    const json_t *data_files; /* as inputs_hash() lists them */
+    const json_t *overrides;  /* the texts of --set */
     const json_t *mismatch; /* of the hardware query, with --anywhere; or NULL */
+    const char *parent;     /* identity of the bundle that this run reproduces, or NULL */
 };
 
 struct run_outcome {

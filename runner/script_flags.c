@@ -34,7 +34,8 @@ enum status script_resolve(const struct cli *cli, struct resolution *out, struct
 /* Flags that mean for the next command what they meant for this one. */
 static bool is_carried(const char *flag) {
     static const char *const CARRIED[] = { "set", "lib", "smoke", "anywhere", "backend", "threads",
-                                           "runs", "retries", "hang-after", "keep-dir" };
+                                           "runs", "retries", "hang-after", "keep-dir",
+                                           "data-root" };
     for (size_t i = 0; i < sizeof CARRIED / sizeof *CARRIED; i++)
         if (!strcmp(flag, CARRIED[i])) return true;
     return false;

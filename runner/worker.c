@@ -69,14 +69,25 @@ static enum status tell_choices(struct worker *w, struct err *e) {
     return st;
 }
 
+/* The run's own table, or none where it is another device's and that may be. */
+static enum status load_choices(struct worker *w, struct err *e) {
+    struct backend *b = w->device.backend;
+    TRY(choice_file_read(w->options->run_path, &w->choices, e));
+    enum status st = b->ops->choices_load(b, w->choices, e);
+    if (st != ERR_CONFIG || !w->options->choose_anew) return st;
+    if (speaks(w)) TRY(say_log(w->events, e->text, e));
+    w->choices[0] = '\0';
+    TRY(b->ops->choices_load(b, w->choices, e));
+    return speaks(w) ? say_choices(w->events, w->choices, e) : OK;
+}
+
 static enum status open_device(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
     TRY(backend_open(o->backend, o->threads, o->rank, &w->device, e));
     struct backend *b = w->device.backend;
     TRY(b->ops->comm.init(b, (int)o->rank, (int)o->world, NULL, 0, e));
     if (o->caps) TRY(b->ops->pretend(b, o->caps, e));
-    TRY(choice_file_read(o->run_path, &w->choices, e));
-    TRY(b->ops->choices_load(b, w->choices, e));
+    TRY(load_choices(w, e));
     return speaks(w) ? tell_decisions(w, e) : OK;
 }
 
@@ -126,6 +137,7 @@ static enum status restore(struct worker *w, struct err *e) {
 static enum status build(struct worker *w, struct err *e) {
     TRY(json_file_read(w->options->config, &w->resolved, e));
     TRY(options_read(w->resolved, &w->run, e));
+    w->run.data.root = w->options->data_root;
     TRY(open_device(w, e));
     TRY(build_trainer(w, e));
     TRY(name_observations(w, e));

@@ -11,6 +11,8 @@ struct worker_options {
     int64_t events_fd;    /* taken over */
     const char *backend;  /* "auto", "cpu", "cuda" */
     const char *caps;     /* "sm_121": what the backend is to pretend to be; NULL: itself */
+    const char *data_root; /* paths of data count from here; NULL: as they stand */
+    bool choose_anew;     /* where the run's choice table is not of this device and its libraries */
     int64_t threads;      /* of the cpu backend; 0 = one per processor */
     int64_t rank, world;
     bool resume;          /* from the newest whole checkpoint; from step 0 where there is none */

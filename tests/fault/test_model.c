@@ -38,7 +38,7 @@ static enum status open_data(void *context, struct err *e) {
     struct data *d = NULL;
     TRY(data_open(&d, &c->options, 256, 16, 1, e));
     char hex[65];
-    enum status st = data_sha256(d, hex, e);
+    enum status st = data_sha256(d, NULL, hex, e);
     data_close(d);
     return st;
 }
