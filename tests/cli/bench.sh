@@ -1,5 +1,6 @@
 #!/bin/bash
-# bench gemm: a figure for every dtype, one JSON object, and refusals that name what there is.
+# bench: a figure for every dtype, a step in parts that add up, one JSON object, and refusals that
+# name what there is.
 set -u
 failed=0
 fail() {
@@ -20,6 +21,23 @@ for scale in tensor row 1x128 1x32; do
     done
 done
 
+# A step: every part is there, the parts add up to their sum, and a floor stands beside each.
+json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json 2>/dev/null) ||
+    fail "bench step: exit code $?"
+for part in GEMM attention 'norm, activation' 'head, loss' optimizer other; do
+    case $json in *"\"part\":\"$part\""*) ;; *) fail "bench step: no part $part in $json" ;; esac
+done
+python3 - "$json" <<'PY' || fail "bench step: the parts do not add up"
+import json, sys
+row = json.loads(sys.argv[1])["rows"][0]
+parts = row["parts"]
+assert abs(sum(p["time_us"] for p in parts) - row["parts_us"]) < 1e-6 * row["parts_us"]
+assert abs(sum(p["floor_us"] for p in parts) - row["floor_us"]) < 1e-6 * row["floor_us"]
+assert all(p["time_us"] > 0 and p["floor_us"] >= 0 and p["calls"] > 0 for p in parts)
+assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"] > 0
+assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
+PY
+
 refused() { # words of the message, then arguments
     local words=$1 text
     shift
@@ -27,7 +45,9 @@ refused() { # words of the message, then arguments
     [ $? = 2 ] || fail "bench $*: exit code is not 2"
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
-refused 'only gemm' attention
+refused 'bench fp4: gemm or step' fp4
+refused 'takes an experiment' step
+refused 'takes no file' gemm tests/cli/tiny.lua
 refused 'f32, bf16, e4m3 or e5m2, not "fp4"' gemm --dtype fp4
 refused 'tensor, row, 1x128 or 1x32, not "2x2"' gemm --scale 2x2
 refused '--m' gemm --m 0

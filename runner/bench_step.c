@@ -1,0 +1,151 @@
+#include "runner/bench_step.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "model/json_safe.h"
+#include "runner/bench.h"
+#include "runner/script_flags.h"
+
+enum { WARM_STEPS = 4 /* as is, captured, replayed, and one more */, COPY_BYTES_MAX = 1 << 29 };
+static const struct bench_effort CEILING = { .samples = 5, .sample_us = 8000 };
+
+static double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* From return to return, so that a step whose loss is read later is still measured whole. */
+static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
+                               struct step_bench *out, struct err *e) {
+    double *us = calloc((size_t)o->steps, sizeof *us);
+    if (!us) return FAIL(e, ERR_MEMORY, "times of %lld steps", (long long)o->steps);
+    struct step_result result = { 0 };
+    enum status st = OK;
+    for (int i = 0; i < WARM_STEPS && st == OK; i++) st = trainer_step(t, false, &result, e);
+    double before = now_us();
+    for (int64_t i = 0; i < o->steps && st == OK; i++) {
+        st = trainer_step(t, false, &result, e);
+        double after = now_us();
+        us[i] = after - before;
+        before = after;
+    }
+    qsort(us, (size_t)o->steps, sizeof *us, by_value);
+    out->step = (struct bench_time){ .median_us = us[o->steps / 2], .best_us = us[0], .calls = 1 };
+    out->steps = o->steps;
+    out->tokens = result.tokens;
+    out->loss = result.loss;
+    free(us);
+    return st;
+}
+
+/* The first step under the timer is not counted: without graphs some shapes are new. */
+static enum status parts(struct backend *b, struct trainer *t, const struct step_bench_options *o,
+                         struct timed_record *record, struct err *e) {
+    struct timed *timed = NULL;
+    struct step_result result;
+    enum status st = OK;
+    for (int64_t round = 0; round < 2 && st == OK; round++) {
+        timed_record_free(record);
+        st = timed_start(b, &timed, e);
+        for (int64_t i = 0; i < (round ? o->timed_steps : 1) && st == OK; i++) {
+            st = trainer_step(t, false, &result, e);
+            if (st == OK) st = timed_step_done(timed, e);
+        }
+        timed_stop(timed, record);
+        timed = NULL;
+    }
+    return st;
+}
+
+static enum status ceilings(struct backend *b, struct step_bench *s, struct err *e) {
+    struct timed_record *r = &s->record;
+    for (int i = 0; i < r->gemm_count; i++)
+        TRY(ceiling_gemm(b, &r->gemm[i], &CEILING, &s->gemm[i], e));
+    for (int i = 0; i < r->attention_count; i++)
+        TRY(ceiling_attention(b, &r->attention[i], &CEILING, &s->attention[i], e));
+    int64_t bytes = round_up(s->device.memory_free / 16, ARENA_ALIGN);
+    return ceiling_copy(b, bytes < COPY_BYTES_MAX ? bytes : COPY_BYTES_MAX, &CEILING,
+                        &s->copy_bytes_per_s, e);
+}
+
+static enum status train(struct backend *b, const struct run_options *run, const struct data *data,
+                         const struct step_bench_options *o, struct step_bench *out,
+                         struct err *e) {
+    struct trainer *t = NULL;
+    TRY(trainer_create(&t, b, &run->model, &run->recipe, &run->train, data, e));
+    out->memory_bytes = trainer_memory_bytes(t);
+    enum status st = whole_steps(t, o, out, e);
+    if (st == OK) st = parts(b, t, o, &out->record, e);
+    trainer_destroy(t);
+    return st;
+}
+
+enum status step_bench_measure(struct backend *b, struct run_options *run,
+                               const struct step_bench_options *o, struct step_bench *out,
+                               struct err *e) {
+    const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1234 };
+    struct data *data = NULL;
+    out->backend = b->ops->name;
+    out->micro_batch = run->train.micro_batch;
+    out->micro_steps = run->train.global_batch / run->train.micro_batch;
+    out->seq_len = run->model.seq_len;
+    TRY(b->ops->info(b, &out->device, e));
+    TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));
+    enum status st = train(b, run, data, o, out, e);
+    data_close(data);
+    TRY(st);
+    out->model_flop = model_flops_per_token(&run->model) * (double)out->tokens;
+    b->ops->graph_drop(b); /* they hold addresses of the trainer's memory */
+    return o->ceilings ? ceilings(b, out, e) : OK;
+}
+
+void step_bench_free(struct step_bench *s) { timed_record_free(&s->record); }
+
+double step_call_floor_us(const struct step_bench *s, const struct timed_call *c) {
+    if (c->gemm >= 0) return s->gemm[c->gemm].best_us;
+    if (c->attention >= 0) return s->attention[c->attention].best_us;
+    return s->copy_bytes_per_s > 0 ? c->bytes / s->copy_bytes_per_s * 1e6 : 0;
+}
+
+/* ---- the kind of `bench` ----------------------------------------------------------------------*/
+
+static enum status bench_run(const struct cli *cli, struct backend *b,
+                             const struct resolved_run *run, const struct step_bench_options *o,
+                             json_t *rows, struct err *e) {
+    struct run_options options;
+    struct step_bench s = { .steps = 0 };
+    TRY(options_read(run->config_json, &options, e));
+    snprintf(s.name, sizeof s.name, "%s", run->name);
+    enum status st = step_bench_measure(b, &options, o, &s, e);
+    bool failed = false;
+    if (st == OK && cli->json) json_append(rows, step_bench_json(&s), &failed);
+    else if (st == OK) step_bench_print(cli, &s, cli_has(cli, "detail"));
+    if (failed) st = FAIL(e, ERR_MEMORY, "a row of JSON");
+    step_bench_free(&s);
+    options_free(&options);
+    return st;
+}
+
+enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
+    if (cli->arg_count != 2)
+        return FAIL(e, ERR_ARG, "bench step takes an experiment: fp8lab bench step FILE.lua");
+    struct cli script = *cli; /* the same line without the word "step" */
+    script.args++;
+    script.arg_count--;
+    struct step_bench_options o = { .steps = 10, .timed_steps = 5, .ceilings = true };
+    TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
+    struct resolution resolution = { 0 };
+    enum status st = script_resolve(&script, &resolution, e);
+    for (int64_t i = 0; i < resolution.run_count && st == OK; i++)
+        st = bench_run(cli, b, &resolution.runs[i], &o, rows, e);
+    resolution_destroy(&resolution);
+    return st;
+}
