@@ -140,7 +140,7 @@ no-plugin:
 	@echo "  skipped: libfp8lab_cuda.so, since there is no nvcc (--backend cpu does not need it)"
 
 # Operator by operator against the CPU backend, on a machine with a GPU; see tests/gpu/run.sh.
-GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c tests/gpu/bench_*.c))
+GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/pair.c,$(wildcard tests/gpu/*.c)))
 $(GPU_TEST_BIN): %: %.o $(BUILD)/tests/gpu/pair.o $(BUILD)/tests/support/tiny.o $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
@@ -220,6 +220,7 @@ test: test-setup ## set up, build and run the tests (CONFIG=asan: under the sani
 test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc and a GPU
 	+@$(AGAIN) test-gpu-build
 	@tests/gpu/run.sh $(BUILD)/tests/gpu
+	@tests/gpu/parity.sh $(BUILD)/tests/gpu || [ $$? = 77 ]
 
 .PHONY: ci
 ci: test-setup

@@ -1,0 +1,110 @@
+/* What an independent implementation needs to check a step of ours: the weights as the step finds
+ * them, its batch, the loss of every token, and all gradients, as safetensors.
+ *
+ *   parity_dump llama|gpt2 DIRECTORY [BACKEND]
+ *
+ *   DIRECTORY/step-000030/model.safetensors   weights, in the names of model/params.h
+ *   DIRECTORY/step.safetensors                tokens, targets [B,T] i32; losses [B,T] f32
+ *   DIRECTORY/gradients.safetensors           f32, in the names and shapes of the weights
+ *
+ * The weights have been trained for a while first: gains of 1 and biases of 0 would let mistakes
+ * pass. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/checkpoint.h"
+#include "model/safetensors.h"
+#include "model/trainer.h"
+#include "runner/backends.h"
+#include "tests/support/tiny.h"
+
+enum { STEPS = 30, BATCH = 4 };
+
+/* Small, but with the head dimensions and widths of real models. */
+static bool config_named(const char *name, struct model_config *out) {
+    if (!strcmp(name, "llama")) {
+        *out = (struct model_config){
+            .vocab = 32000, .seq_len = 1024, .layers = 4, .width = 1024, .heads = 8, .kv_heads = 2,
+            .head_dim = 128, .ffn = 2816, .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU,
+            .positions = POSITION_ROPE, .rope = { .theta = 500000 }, .norm_eps = 1e-5,
+            .init_std = 0.02,
+        };
+        return true;
+    }
+    *out = (struct model_config){
+        .vocab = 50257, .seq_len = 1024, .layers = 4, .width = 768, .heads = 12, .kv_heads = 12,
+        .head_dim = 64, .ffn = 3072, .norm = NORM_LAYER, .activation = ACTIVATION_GELU,
+        .positions = POSITION_LEARNED, .norm_eps = 1e-5, .init_std = 0.02, .bias = true,
+        .tied = true,
+    };
+    return !strcmp(name, "gpt2");
+}
+
+static enum status write_step(struct trainer *t, const char *directory, struct err *e) {
+    char path[4096], sha256[65];
+    int64_t bytes, sequences = t->transformer.batch, length = t->model.seq_len;
+    struct transformer *tf = &t->transformer;
+    struct safetensors s = { 0 };
+    snprintf(path, sizeof path, "%s/step.safetensors", directory);
+    enum status st = safetensors_add(&s, DTYPE_I32, sequences, length, tf->tokens.data, e,
+                                     "tokens");
+    if (st == OK)
+        st = safetensors_add(&s, DTYPE_I32, sequences, length, tf->targets.data, e, "targets");
+    if (st == OK)
+        st = safetensors_add(&s, DTYPE_F32, sequences, length, tf->losses.data, e, "losses");
+    if (st == OK) st = safetensors_write(&s, t->backend, path, &bytes, sha256, e);
+    safetensors_free(&s);
+    return st;
+}
+
+static enum status write_gradients(struct trainer *t, const char *directory, struct err *e) {
+    char path[4096], sha256[65];
+    int64_t bytes;
+    struct safetensors s = { 0 };
+    enum status st = OK;
+    snprintf(path, sizeof path, "%s/gradients.safetensors", directory);
+    for (int i = 0; i < t->params.count && st == OK; i++) {
+        const struct param *p = &t->params.param[i];
+        st = safetensors_add(&s, p->grad.dtype, p->rows, p->cols, p->grad.data, e, "%s", p->name);
+    }
+    if (st == OK) st = safetensors_write(&s, t->backend, path, &bytes, sha256, e);
+    safetensors_free(&s);
+    return st;
+}
+
+/* Gradients stay in memory until the next step clears them. */
+static enum status train_and_write(struct tiny_run *run, const char *directory, struct err *e) {
+    struct step_result result;
+    struct checkpoint_info saved;
+    for (int i = 0; i < STEPS; i++) TRY(trainer_step(run->trainer, false, &result, e));
+    TRY(checkpoint_save(run->trainer, directory, &saved, e));
+    TRY(trainer_step(run->trainer, false, &result, e));
+    TRY(write_step(run->trainer, directory, e));
+    TRY(write_gradients(run->trainer, directory, e));
+    printf("step %lld: loss %.6f, gradient norm %.6f\n", (long long)result.step,
+           (double)result.loss, (double)result.grad_norm);
+    return OK;
+}
+
+int main(int argc, char **argv) {
+    struct err e = { 0 };
+    struct tiny_run run;
+    struct backend_handle handle = { 0 };
+    tiny_run_init(&run, RECIPE_BF16, STEPS + 1);
+    if (argc < 3 || !config_named(argv[1], &run.model)) {
+        fprintf(stderr, "usage: parity_dump llama|gpt2 DIRECTORY [BACKEND]\n");
+        return 2;
+    }
+    struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
+    tiny_run_recipe(&run, &bf16);
+    run.train.global_batch = run.train.micro_batch = BATCH;
+    run.train.optimizer.lr = 1e-3;
+    enum status st = backend_open(argc > 3 ? argv[3] : "cuda", 0, 0, &handle, &e);
+    run.backend = handle.backend;
+    if (st == OK) st = tiny_run_open(&run, &e);
+    if (st == OK) st = train_and_write(&run, argv[2], &e);
+    if (st != OK) fprintf(stderr, "parity_dump: %s\n", e.text);
+    if (run.backend) tiny_run_close(&run);
+    return st == OK ? 0 : 1;
+}
