@@ -107,7 +107,7 @@ CUDA_HOME  := $(patsubst %/bin/,%,$(dir $(NVCC)))
 PLUGIN     := $(BUILD)/libfp8lab_cuda.so
 CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
 CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
-              $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o)
+              $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o)
 NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function \
     $(foreach a,$(CUDA_ARCHS),-gencode arch=$(a:sm_%=compute_%),code=$(a))

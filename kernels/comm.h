@@ -1,10 +1,13 @@
 /* Collectives: operators of the same table, so that the model can order them with everything else.
  *
  * All ranks of a group call the same collectives in the same order. With one rank each is the
- * identity (a copy where the two tensors differ). Like every operator they are queued on a lane.
- * Reduction order is fixed by rank, so the bits depend on the world size only.
- * A peer that died or hung is ERR_PEER from poll() (or from the collective), naming rank and
- * host. */
+ * identity (a copy where the two tensors differ). Like every operator they are queued on a lane;
+ * all operands are packed.
+ * A sum is taken in rank order, ((x_0 + x_1) + x_2) + ..., in f32, and rounded once: the bits
+ * depend on the world size only, and are the same on every backend, whatever carries the bytes.
+ * A peer that died or left, and a link that broke, is ERR_PEER from poll() or from a collective,
+ * naming rank and host. A rank that is alive but stands still is nothing that a collective can tell
+ * from a slow one: it waits. Whoever watches the processes decides, and calls abort(). */
 #ifndef FP8LAB_KERNELS_COMM_H
 #define FP8LAB_KERNELS_COMM_H
 
@@ -17,15 +20,32 @@ extern "C" {
 struct backend;
 
 enum reduce_op {
-    REDUCE_SUM, /* f32, bf16 (summed in f32, rounded once) */
+    REDUCE_SUM, /* f32, bf16 */
     REDUCE_MAX  /* u32: amax bits, NaN and infinity kept */
 };
 
+/* What this rank's collectives are at, for whoever watches it: the memory may be shared with
+ * another process, which reads it at any time, also after this one was killed. */
+struct comm_note {
+    int64_t count;   /* collectives called so far; those inside a replayed graph are not counted */
+    int64_t busy_us; /* in them, waiting for peers included, as far as the backend knows */
+    char what[64];   /* the last one: "reduce_scatter of 1048576 f32" */
+};
+
+/* The processes of a group and how they reach one another. Borrowed until the backend is closed. */
+struct comm_group {
+    int rank, world;
+    /* [world] a connected stream socket to each other rank, for this group alone; -1 at `rank`.
+     * The CPU sends tensors through them; others what they need to find one another. */
+    const int *link;
+    const char *const *host; /* [world] names, for messages */
+    struct comm_note *note;  /* or NULL */
+};
+
 struct comm_ops {
-    /* Joins the group. `rendezvous` is opaque bytes that rank 0's runner handed to every rank (NULL
-     * when world is 1). Done on return. Call once, before any collective. */
-    enum status (*init)(struct backend *b, int rank, int world, const void *rendezvous,
-                        int64_t rendezvous_bytes, struct err *e);
+    /* Joins the group, whose ranks all call it. NULL is a group of one. Done on return. Call once,
+     * before any collective. */
+    enum status (*init)(struct backend *b, const struct comm_group *group, struct err *e);
     int (*rank)(const struct backend *b);
     int (*world)(const struct backend *b);
     /* x <- reduction over ranks, in place. */
@@ -42,9 +62,10 @@ struct comm_ops {
     /* x <- rank root's x. */
     enum status (*broadcast)(struct backend *b, int lane, const struct tensor *x, int root,
                              struct err *e);
-    /* Not queued: ERR_PEER if the group is known to be broken, else OK at once. */
+    /* Not queued: ERR_PEER if the group is known to be broken, else OK at once. From any thread. */
     enum status (*poll)(struct backend *b, struct err *e);
-    /* Tears the group down from any state, so that peers notice; never blocks, never fails. */
+    /* Tears the group down from any state and from any thread, so that peers notice and collectives
+     * under way end with ERR_PEER; never blocks, never fails. */
     void (*abort)(struct backend *b);
 };
 

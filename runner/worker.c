@@ -85,7 +85,7 @@ static enum status open_device(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
     TRY(backend_open(o->backend, o->threads, o->rank, &w->device, e));
     struct backend *b = w->device.backend;
-    TRY(b->ops->comm.init(b, (int)o->rank, (int)o->world, NULL, 0, e));
+    TRY(b->ops->comm.init(b, NULL, e));
     if (o->caps) TRY(b->ops->pretend(b, o->caps, e));
     TRY(load_choices(w, e));
     return speaks(w) ? tell_decisions(w, e) : OK;

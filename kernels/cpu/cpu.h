@@ -13,6 +13,8 @@ enum {
     GEMM_FLOATS = 1 << 21     /* each of the three shared GEMM buffers, 8 MiB */
 };
 
+struct cpu_group;
+
 struct cpu_backend {
     struct backend base;    /* first: a struct backend * is a struct cpu_backend * */
     struct backend_ops ops; /* what base.ops points to */
@@ -22,6 +24,7 @@ struct cpu_backend {
     float *gemm_a, *gemm_b, *gemm_c; /* matmul.c: packed operands, partial sums */
     unsigned char readback[READBACK_SLOTS][READBACK_BYTES];
     int64_t readback_bytes[READBACK_SLOTS]; /* 0: nothing was read back */
+    struct cpu_group *group; /* comm.c; NULL with one rank */
     double timer_us[TIMER_MARKS];           /* 0: never marked; untouched pages cost nothing */
 };
 
@@ -137,9 +140,10 @@ void cpu_sink_emit(struct backend *b, const struct sink *s);
 /* The codes that had to wait (quantise_finish). */
 void cpu_sink_finish(struct backend *b, const struct sink *s);
 
-/* ---- collectives of one rank (comm.c) and the operators, in the order of the table --------- */
+/* ---- collectives (comm.c) and the operators, in the order of the table ---------------------- */
 
 extern const struct comm_ops CPU_COMM;
+void cpu_group_close(struct cpu_group *g); /* NULL is fine */
 
 enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
 enum status cpu_quantise(struct backend *b, int lane, const struct sink *out,

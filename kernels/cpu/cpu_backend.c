@@ -179,6 +179,7 @@ static void cpu_graph_drop(struct backend *b) {}
 static void cpu_close(struct backend *b) {
     if (!b) return;
     struct cpu_backend *cpu = cpu_of(b);
+    cpu_group_close(cpu->group);
     free(cpu->scratch);
     free(cpu->gemm_a);
     free(cpu->gemm_b);

@@ -1,14 +1,10 @@
 /* Collectives of one rank: each is the identity, a copy where the two tensors differ. */
 #include "kernels/cuda/cuda_common.cuh"
 
-static enum status comm_init(struct backend *b, int rank, int world, const void *rendezvous,
-                             int64_t rendezvous_bytes, struct err *e) {
-    if (world < 1 || rank < 0 || rank >= world)
-        return FAIL(e, ERR_ARG, "comm init: rank %d of %d", rank, world);
-    if (world > 1)
-        return FAIL(e, ERR_UNSUPPORTED, "comm init: this build runs on one GPU, %d were asked for",
-                    world);
-    return OK;
+static enum status comm_init(struct backend *b, const struct comm_group *group, struct err *e) {
+    if (!group || group->world == 1) return OK;
+    return FAIL(e, ERR_UNSUPPORTED, "comm init: this build runs on one GPU, %d were asked for",
+                group->world);
 }
 
 static int comm_rank(const struct backend *b) { return 0; }

@@ -80,7 +80,7 @@ static void train_into(const char *dir, const struct flip *flip) {
     struct data *data = NULL;
     struct trainer *t = NULL;
     CHECK(cpu_backend_open(&b, 1, &e));
-    CHECK(b->ops->comm.init(b, 0, 1, NULL, 0, &e));
+    CHECK(b->ops->comm.init(b, NULL, &e));
     CHECK(data_open(&data, &data_options, model.vocab, model.seq_len, train.seed, &e));
     CHECK(trainer_create(&t, b, &model, &recipe, &train, data, &e));
     FILE *names = open_in(dir, "data/metrics/trace_tensors.json");

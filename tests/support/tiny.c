@@ -67,7 +67,7 @@ void tiny_run_init(struct tiny_run *run, enum recipe_kind kind, int64_t steps) {
 
 enum status tiny_run_open(struct tiny_run *run, struct err *e) {
     if (!run->backend) TRY(cpu_backend_open(&run->backend, 0, e));
-    TRY(run->backend->ops->comm.init(run->backend, 0, 1, NULL, 0, e));
+    TRY(run->backend->ops->comm.init(run->backend, NULL, e));
     TRY(data_open(&run->data, &run->data_options, run->model.vocab, run->model.seq_len,
                   run->train.seed, e));
     return trainer_create(&run->trainer, run->backend, &run->model, &run->recipe, &run->train,

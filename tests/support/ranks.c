@@ -1,0 +1,66 @@
+#include "tests/support/ranks.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "runner/rendezvous.h"
+#include "runner/wire.h"
+
+static int be_rank(const struct meeting *meeting, int rank, int world, int listening,
+                   rank_body body, void *user) {
+    struct err e = { 0 };
+    struct mesh mesh;
+    struct rank_test t = { .user = user };
+    int code = 2;
+    enum status st = rendezvous_join(meeting, rank, world, listening, &mesh, &e);
+    if (st == OK) st = cpu_backend_open(&t.backend, 1, &e);
+    if (st == OK) {
+        t.group = (struct comm_group){ .rank = rank, .world = world, .link = mesh.link,
+                                       .host = mesh.host, .note = &t.note };
+        st = t.backend->ops->comm.init(t.backend, &t.group, &e);
+    }
+    if (st == OK) code = body(&t);
+    else fprintf(stderr, "rank %d: %s\n", rank, e.text);
+    if (t.backend) t.backend->ops->close(t.backend);
+    mesh_close(&mesh);
+    return code;
+}
+
+/* Waits for one child until the deadline; kills it then. */
+static int wait_for(pid_t pid, int64_t deadline_ms) {
+    int status;
+    for (;;) {
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : RANK_KILLED;
+        if (wire_now_ms() >= deadline_ms) break;
+        struct timespec nap = { 0, 2000000 };
+        (void)nanosleep(&nap, NULL);
+    }
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, &status, 0);
+    return RANK_LATE;
+}
+
+void ranks_run(int world, rank_body body, void *user, int seconds, int *code) {
+    struct meeting meeting = { .address = "127.0.0.1", .timeout_s = seconds };
+    pid_t pid[RENDEZVOUS_RANKS_MAX];
+    int listening;
+    rendezvous_host(meeting.host);
+    if (wire_listen("127.0.0.1", 0, &listening, &meeting.port, NULL) != OK ||
+        secret_make(meeting.secret, NULL) != OK)
+        abort();
+    fflush(NULL);
+    for (int r = 0; r < world; r++) {
+        pid[r] = fork();
+        if (pid[r] == 0) _exit(be_rank(&meeting, r, world, listening, body, user));
+    }
+    close(listening);
+    int64_t deadline = wire_now_ms() + (int64_t)seconds * 1000;
+    for (int r = 0; r < world; r++) code[r] = wait_for(pid[r], deadline);
+}

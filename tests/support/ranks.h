@@ -1,0 +1,42 @@
+/* A group of ranks as processes of a test: forked, connected, each with a CPU backend of one
+ * thread. */
+#ifndef FP8LAB_TESTS_SUPPORT_RANKS_H
+#define FP8LAB_TESTS_SUPPORT_RANKS_H
+
+#include "kernels/backend.h"
+
+struct rank_test {
+    struct backend *backend; /* initialised with `group` */
+    struct comm_group group;
+    struct comm_note note;
+    void *user;
+};
+
+/* What one rank does; what it returns is its exit code, 0 for success. Messages go to stderr. */
+typedef int (*rank_body)(struct rank_test *t);
+
+enum { RANK_KILLED = -1, RANK_LATE = -2 }; /* by a signal; still there after the time */
+
+/* Runs `body` in `world` processes and fills code[world]. Ends after `seconds` at the latest. */
+void ranks_run(int world, rank_body body, void *user, int seconds, int *code);
+
+/* For bodies: fails the rank with the place and the text of the error. */
+#define RANK_MUST(call)                                                                  \
+    do {                                                                                 \
+        struct err must_ = { 0 };                                                        \
+        if ((call) != OK) {                                                              \
+            fprintf(stderr, "%s:%d: rank %d: %s\n", __FILE__, __LINE__, t->group.rank,  \
+                    must_.text);                                                         \
+            return 1;                                                                    \
+        }                                                                                \
+    } while (0)
+#define RANK_CHECK(condition)                                                            \
+    do {                                                                                 \
+        if (!(condition)) {                                                              \
+            fprintf(stderr, "%s:%d: rank %d: %s\n", __FILE__, __LINE__, t->group.rank,  \
+                    #condition);                                                         \
+            return 1;                                                                    \
+        }                                                                                \
+    } while (0)
+
+#endif
