@@ -33,7 +33,8 @@ enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
 enum graph_key { GRAPH_FIRST_MICRO, GRAPH_LATER_MICRO, GRAPH_UPDATE, GRAPH_EVAL, GRAPH_COUNT };
 
 enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
-enum { TIMER_MARKS = 1 << 14 }; /* so are the marks of timer_mark */
+enum { TIMER_MARKS = 1 << 14 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
+enum { READBACK_SLOTS = 4, READBACK_BYTES = 1 << 20 };
 
 struct backend_ops;
 struct backend { const struct backend_ops *ops; }; /* first member of each concrete backend */
@@ -128,16 +129,19 @@ struct backend_ops {
     enum status (*memory_create)(struct backend *b, const char *what, int64_t bytes, void **out,
                                  struct err *e);
     void (*memory_destroy)(struct backend *b, void *memory);
-    /* Host to device and back, packed bytes. upload: `host` may be reused on return. download: done
-     * on return, after everything queued on `lane` before it. */
+    /* Host to device and back, packed bytes. upload: `host` may be reused on return, which does not
+     * wait for what is queued; outside captures only. download: done on return, after everything
+     * queued on `lane` before it. */
     enum status (*upload)(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                           struct err *e);
     enum status (*download)(struct backend *b, int lane, void *host, const void *data,
                             int64_t bytes, struct err *e);
-    /* Loss and flag without a stall: starts copying at most 256 bytes into slot 0..3; fetch waits
-     * for it. */
+    /* A step's record without a stall: queues a copy of at most READBACK_BYTES into one of
+     * READBACK_SLOTS slots, each with one copy at a time; ready says whether it is there, fetch
+     * waits for it. ERR_STATE for a slot that nothing was read back into. */
     enum status (*readback)(struct backend *b, int lane, int slot, const void *data, int64_t bytes,
                             struct err *e);
+    enum status (*readback_ready)(struct backend *b, int slot, bool *ready, struct err *e);
     enum status (*readback_fetch)(struct backend *b, int slot, void *host, struct err *e);
     enum status (*zero)(struct backend *b, int lane, const struct tensor *x, struct err *e);
     /* Same shape; dtypes may differ among F32 and BF16 (one rounding). Strided views allowed. */

@@ -199,6 +199,7 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
     if (t->failure)
         return FAIL(e, ERR_STATE, "%s after step %lld: nothing is saved", t->failure,
                     (long long)t->step);
+    TRY(trainer_settled(t, e));
     info->step = t->step;
     info->cursor = t->cursor;
     char name[64], dir[PATH_MAX_BYTES];
@@ -321,7 +322,8 @@ static enum status read_file(struct trainer *t, const char *dir, const char *nam
 enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoint_info *info,
                             struct err *e) {
     json_t *root = NULL;
-    enum status st = verify(path, &root, info, e);
+    enum status st = trainer_settled(t, e);
+    if (st == OK) st = verify(path, &root, info, e);
     if (st == OK) st = check_meaning(t, root, path, e);
     if (st == OK) st = read_file(t, path, MODEL_FILE, list_weights, e);
     if (st == OK) st = read_file(t, path, STATE_FILE, list_state, e);

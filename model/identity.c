@@ -30,6 +30,7 @@ static enum status hash_param(struct trainer *t, const struct param *p, struct s
 }
 
 enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e) {
+    TRY(trainer_settled(t, e));
     struct sha256 *sha = NULL;
     unsigned char *host = malloc(HASH_CHUNK);
     if (!host) return FAIL(e, ERR_MEMORY, "no host memory for a buffer to hash");

@@ -77,6 +77,17 @@ void memory_share(struct memory *m, int shared, int64_t offset, int64_t bytes, v
     add_place(m, s->arena, shared, offset, where);
 }
 
+int64_t memory_append(struct memory *m, int shared, int64_t bytes, void **where) {
+    if (m->failed) return 0;
+    int64_t offset = round_up(m->shared[shared].bytes, 16);
+    memory_share(m, shared, offset, bytes, where);
+    return offset;
+}
+
+int64_t memory_shared_bytes(const struct memory *m, int shared) {
+    return m->failed ? 0 : m->shared[shared].bytes;
+}
+
 enum status memory_finish(struct memory *m, struct err *e) {
     for (int64_t i = 0; i < m->shared_count; i++) {
         struct memory_shared *s = &m->shared[i];

@@ -56,6 +56,11 @@ int64_t memory_reserve(struct memory *m, enum memory_arena arena, const char *it
  * of it, each at its own offset. */
 int memory_share_open(struct memory *m, enum memory_arena arena, const char *item);
 void memory_share(struct memory *m, int shared, int64_t offset, int64_t bytes, void **where);
+/* Plans a piece behind those planned so far, at a multiple of 16 bytes: for what is copied out
+ * together. Returns its offset. */
+int64_t memory_append(struct memory *m, int shared, int64_t bytes, void **where);
+/* What a shared region has come to. */
+int64_t memory_shared_bytes(const struct memory *m, int shared);
 
 /* Closes the plan: shared regions get their offsets. ERR_MEMORY if the host had no room for it,
  * ERR_CONFIG if it passes MEMORY_LIMIT. */

@@ -11,54 +11,26 @@ const char *const *trainer_slots(const struct trainer *t, int64_t *count) {
     return t->slots.name;
 }
 
-struct slot_figures {
-    uint32_t *amax, *seen_amax;
-    float *multiplier, *seen_multiplier;
-    uint64_t *stats;
-};
-
-static enum status download_figures(struct trainer *t, struct slot_figures *f, void *host,
-                                    struct err *e) {
-    struct slots *s = &t->slots;
-    int64_t n = s->count;
-    f->stats = host;
-    f->amax = (uint32_t *)(f->stats + 2 * n);
-    f->seen_amax = f->amax + n;
-    f->multiplier = (float *)(f->seen_amax + n);
-    f->seen_multiplier = f->multiplier + n;
-    const struct { void *to; const struct tensor *from; int64_t bytes; } part[] = {
-        { f->stats, &s->stats, 16 * n },         { f->amax, &s->amax, 4 * n },
-        { f->seen_amax, &s->seen_amax, 4 * n },  { f->multiplier, &s->multiplier, 4 * n },
-        { f->seen_multiplier, &s->seen_multiplier, 4 * n },
-    };
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, part[i].to, part[i].from->data,
-                                      part[i].bytes, e));
-    return OK;
-}
-
-static struct fp8_slot figures_of(const struct trainer *t, const struct slot_figures *f, int i) {
-    const struct slot *slot = &t->slots.slot[i];
+static struct fp8_slot figures_of(const struct trainer *t, int i) {
+    const struct slots *s = &t->slots;
+    const struct slot *slot = &s->slot[i];
     bool weight = slot->region == SLOT_WEIGHT;
-    struct fp8_slot out = { .amax_bits = weight ? f->amax[i] : f->seen_amax[i], .scale = 1.0f };
+    const uint32_t *amax = record_of(t, weight ? &s->amax : &s->seen_amax);
+    const float *multiplier = record_of(t, weight ? &s->multiplier : &s->seen_multiplier);
+    const uint64_t *stats = record_of(t, &s->stats);
+    struct fp8_slot out = { .amax_bits = amax[i], .scale = 1.0f };
     if (!slot->elements) return out;
-    float stored, amax = f32_from_bits(out.amax_bits);
-    if (slot->delayed) out.scale = weight ? f->multiplier[i] : f->seen_multiplier[i];
-    else out.scale = quant_multiplier(&slot->rule, slot->code, amax, &stored);
-    out.saturated = (int64_t)f->stats[2 * i];
-    out.underflow = (int64_t)f->stats[2 * i + 1];
+    float stored;
+    if (slot->delayed) out.scale = multiplier[i];
+    else out.scale = quant_multiplier(&slot->rule, slot->code, f32_from_bits(amax[i]), &stored);
+    out.saturated = (int64_t)stats[2 * i];
+    out.underflow = (int64_t)stats[2 * i + 1];
     out.elements = slot->elements * (weight ? 1 : t->accumulation);
     return out;
 }
 
-enum status trainer_read_fp8(struct trainer *t, struct fp8_slot *out, struct err *e) {
-    void *host = malloc((size_t)t->slots.count * 32);
-    if (!host) return FAIL(e, ERR_MEMORY, "no host memory for %d amax slots", t->slots.count);
-    struct slot_figures f;
-    enum status st = download_figures(t, &f, host, e);
-    for (int i = 0; st == OK && i < t->slots.count; i++) out[i] = figures_of(t, &f, i);
-    free(host);
-    return st;
+void trainer_read_fp8(const struct trainer *t, struct fp8_slot *out) {
+    for (int i = 0; i < t->slots.count; i++) out[i] = figures_of(t, i);
 }
 
 /* ---- fingerprints ---- */
@@ -122,8 +94,8 @@ enum status trace_gradients(struct trainer *t, struct err *e) {
     return OK;
 }
 
-enum status trainer_trace(struct trainer *t, uint64_t *out, struct err *e) {
+enum status trainer_trace(const struct trainer *t, uint64_t *out, struct err *e) {
     if (!t->has_trace) return FAIL(e, ERR_STATE, "the last step was not traced");
-    return t->backend->ops->download(t->backend, LANE_COMPUTE, out, t->prints.data,
-                                     8 * (int64_t)t->traced_count, e);
+    memcpy(out, record_of(t, &t->prints), 8 * (size_t)t->traced_count);
+    return OK;
 }

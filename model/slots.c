@@ -84,19 +84,20 @@ static enum status find_runs(struct slots *s, struct memory *m, struct err *e) {
     return OK;
 }
 
-enum status slots_layout(struct slots *s, struct memory *m, struct err *e) {
+enum status slots_layout(struct slots *s, struct memory *m, int record, struct err *e) {
     TRY(find_runs(s, m, e));
-    struct { struct tensor *t; enum dtype dtype; const char *item; } array[] = {
-        { &s->amax, DTYPE_U32, "amax" },           { &s->amax_eval, DTYPE_U32, "amax" },
-        { &s->seen_amax, DTYPE_U32, "amax" },      { &s->multiplier, DTYPE_F32, "scales" },
-        { &s->seen_multiplier, DTYPE_F32, "scales" },
+    struct { struct tensor *t; enum dtype dtype; } array[] = {
+        { &s->amax, DTYPE_U32 }, { &s->seen_amax, DTYPE_U32 }, { &s->multiplier, DTYPE_F32 },
+        { &s->seen_multiplier, DTYPE_F32 },
     };
     for (size_t i = 0; i < sizeof array / sizeof *array; i++) {
         *array[i].t = tensor_1d(NULL, array[i].dtype, s->count);
-        memory_reserve(m, MEMORY_STATE, array[i].item, 4 * (int64_t)s->count, &array[i].t->data);
+        memory_append(m, record, 4 * (int64_t)s->count, &array[i].t->data);
     }
     s->stats = tensor_2d(NULL, DTYPE_U64, s->count, 2);
-    memory_reserve(m, MEMORY_STATE, "saturation counts", 16 * (int64_t)s->count, &s->stats.data);
+    memory_append(m, record, 16 * (int64_t)s->count, &s->stats.data);
+    s->amax_eval = tensor_1d(NULL, DTYPE_U32, s->count);
+    memory_reserve(m, MEMORY_STATE, "amax", 4 * (int64_t)s->count, &s->amax_eval.data);
     memory_reserve(m, MEMORY_STATE, "scales", 4 * FACTOR_STRIDE * (int64_t)s->count, &s->factor);
     return OK;
 }

@@ -51,7 +51,8 @@ struct slots {
     struct slot_span *cleared; /* owned: spans zeroed before each micro-batch */
     int count, capacity, run_count, cleared_count;
     int first[SLOT_REGION_COUNT + 1]; /* first slot of each region */
-    /* Device arrays over all slots; `seen_*` hold the last micro-batch's for trainer_read_fp8. */
+    /* Device arrays over all slots; `seen_*` hold the last micro-batch's for trainer_read_fp8. All
+     * but amax_eval belong to a step's record. */
     struct tensor amax, amax_eval, multiplier, stats, seen_amax, seen_multiplier;
     void *factor;
 };
@@ -63,8 +64,9 @@ int slots_add(struct slots *s, enum slot_region region, const struct operand_spe
               const struct recipe_options *options, int64_t elements, const char *format, ...)
     PRINTF_LIKE(6, 7);
 
-/* Finds the runs and plans the arrays. Call when all slots are added. */
-NODISCARD enum status slots_layout(struct slots *s, struct memory *m, struct err *e);
+/* Finds the runs and plans the arrays, those of the record within the shared region `record`. Call
+ * when all slots are added. */
+NODISCARD enum status slots_layout(struct slots *s, struct memory *m, int record, struct err *e);
 /* After allocation: views into the arrays, and the state of a new run (multiplier and factor 1). */
 NODISCARD enum status slots_start(struct slots *s, struct backend *b, struct err *e);
 /* After multipliers were read from a checkpoint: factors are their reciprocals. Done on return. */

@@ -1,11 +1,19 @@
 #include "model/train.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "model/trainer.h"
 
-enum { SCALAR_STRIDE = 16, UPLOADED_SCALARS = 4, READBACK_RESULT = 0 };
+enum { SCALAR_STRIDE = 16, UPLOADED_SCALARS = 4 };
+
+/* Marks in time: the ends of steps, each until the step behind it is collected, and the beginning
+ * of a step that no other comes right before. */
+enum { END_MARKS = IN_FLIGHT_MAX + 1, MARK_BEGIN = TIMER_MARKS - 1,
+       MARK_END = MARK_BEGIN - END_MARKS };
+static_assert((int)IN_FLIGHT_MAX <= (int)READBACK_SLOTS, "a step has a read-back slot of its own");
 
 /* ---- layout ---- */
 
@@ -35,16 +43,28 @@ static void layout_scalars(struct trainer *t) {
     struct scalars *s = &t->scalars;
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", UPLOADED_SCALARS * SCALAR_STRIDE,
                    &s->uploaded);
-    memory_reserve(&t->memory, MEMORY_STATE, "scalars", 16, &s->read);
     s->clip = s->eval_loss = tensor_1d(NULL, DTYPE_F32, 1);
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", 4, &s->clip.data);
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", 4, &s->eval_loss.data);
     t->squares = tensor_1d(NULL, DTYPE_F32, t->params.count);
     memory_reserve(&t->memory, MEMORY_STATE, "gradient norms", 4 * (int64_t)t->params.count,
                    &t->squares.data);
+}
+
+/* Everything that is read after a step, so that one copy takes it: head, slots, fingerprints. */
+static enum status layout_record(struct trainer *t, struct err *e) {
+    struct memory *m = &t->memory;
+    int record = memory_share_open(m, MEMORY_STATE, "record of a step");
+    memory_append(m, record, sizeof(struct record_head), &t->record);
+    TRY(slots_layout(&t->slots, m, record, e));
     t->prints = tensor_1d(NULL, DTYPE_U64, t->traced_count);
-    memory_reserve(&t->memory, MEMORY_STATE, "fingerprints", 8 * (int64_t)t->traced_count,
-                   &t->prints.data);
+    memory_append(m, record, 8 * (int64_t)t->traced_count, &t->prints.data);
+    t->record_bytes = memory_shared_bytes(m, record);
+    if (t->record_bytes <= READBACK_BYTES) return OK;
+    return FAIL(e, ERR_CONFIG,
+                "%d amax slots and %d traced tensors: the record of a step takes %lld bytes, at "
+                "most %d (fewer layers, or a larger train.head_chunk)", t->slots.count,
+                t->traced_count, (long long)t->record_bytes, READBACK_BYTES);
 }
 
 enum status trainer_layout(struct trainer *t, int world, struct err *e) {
@@ -65,8 +85,8 @@ enum status trainer_layout(struct trainer *t, int world, struct err *e) {
     memory_init(&t->memory);
     params_layout(&t->params, &t->memory, &t->slots);
     transformer_layout(&t->transformer, &t->memory, &t->slots);
-    TRY(slots_layout(&t->slots, &t->memory, e));
     TRY(trace_init(t, e));
+    TRY(layout_record(t, e));
     layout_scalars(t);
     return memory_finish(&t->memory, e);
 }
@@ -92,6 +112,7 @@ void trainer_free(struct trainer *t) {
     free(t->recipe.site);
     free(t->tokens);
     free(t->targets);
+    free(t->seen);
     free(t->traced);
     free(t->traced_text);
 }
@@ -127,21 +148,21 @@ void plan_free(struct plan *p) {
 
 /* ---- life ---- */
 
-static void bind_scalars(struct scalars *s) {
+static void bind_scalars(struct scalars *s, void *record) {
     struct tensor *uploaded[UPLOADED_SCALARS] = { &s->lr, &s->bias1, &s->bias2, &s->step };
     for (int i = 0; i < UPLOADED_SCALARS; i++)
         *uploaded[i] = tensor_1d((char *)s->uploaded + i * SCALAR_STRIDE,
                                  uploaded[i] == &s->step ? DTYPE_I32 : DTYPE_F32, 1);
-    s->loss = tensor_1d(s->read, DTYPE_F32, 1);
-    s->norm = tensor_1d((char *)s->read + 4, DTYPE_F32, 1);
-    s->flag = tensor_1d((char *)s->read + 8, DTYPE_I32, 2);
+    s->loss = tensor_1d((char *)record + offsetof(struct record_head, loss), DTYPE_F32, 1);
+    s->norm = tensor_1d((char *)record + offsetof(struct record_head, norm), DTYPE_F32, 1);
+    s->flag = tensor_1d((char *)record + offsetof(struct record_head, flag), DTYPE_I32, 2);
 }
 
 /* Values that stay, and those that the first step reads. */
 static enum status start(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     TRY(memory_allocate(&t->memory, b, e));
-    bind_scalars(&t->scalars);
+    bind_scalars(&t->scalars, t->record);
     TRY(slots_start(&t->slots, b, e));
     params_bind(&t->params, &t->memory, &t->slots);
     TRY(transformer_start(&t->transformer, b, &t->slots, e));
@@ -171,8 +192,10 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
     size_t rows = (size_t)t->transformer.rows;
     t->tokens = malloc(rows * sizeof *t->tokens);
     t->targets = malloc(rows * sizeof *t->targets);
-    if (!t->tokens || !t->targets) {
-        st = FAIL(e, ERR_MEMORY, "no host memory for %zu tokens", rows);
+    t->seen = calloc(1, (size_t)t->record_bytes);
+    if (!t->tokens || !t->targets || !t->seen) {
+        st = FAIL(e, ERR_MEMORY, "no host memory for %zu tokens and a record of %lld bytes", rows,
+                  (long long)t->record_bytes);
         goto fail;
     }
     st = start(t, e);
@@ -191,6 +214,7 @@ void trainer_destroy(struct trainer *t) {
 }
 
 int64_t trainer_step_count(const struct trainer *t) { return t->step; }
+int trainer_pending(const struct trainer *t) { return t->pending; }
 int64_t trainer_memory_bytes(const struct trainer *t) { return memory_bytes(&t->memory); }
 
 /* ---- a step ---- */
@@ -201,6 +225,11 @@ static enum status check_usable(const struct trainer *t, struct err *e) {
         return FAIL(e, ERR_STATE, "%s after step %lld; nothing runs on from there", t->failure,
                     (long long)t->step);
     return OK;
+}
+
+enum status trainer_settled(const struct trainer *t, struct err *e) {
+    if (t->pending == 0) return OK;
+    return FAIL(e, ERR_STATE, "step %lld is queued: collect it first", (long long)t->step + 1);
 }
 
 static enum status upload_batch(struct trainer *t, enum data_split split, int64_t position,
@@ -281,8 +310,9 @@ static enum status run_update(struct trainer *t, struct err *e) {
 static enum status accumulate(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     int64_t stride = t->options.micro_batch * t->world;
+    int64_t cursor = t->cursor + t->pending * t->options.global_batch;
     for (int64_t i = 0; i < t->accumulation; i++) {
-        int64_t position = t->cursor + i * stride + t->rank * t->options.micro_batch;
+        int64_t position = cursor + i * stride + t->rank * t->options.micro_batch;
         TRY(upload_batch(t, SPLIT_TRAIN, position, e));
         TRY(run_micro_batch(t, i == 0, e));
     }
@@ -299,53 +329,109 @@ void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size
     else snprintf(out, size, "grad_norm");
 }
 
-enum status trainer_fetch(struct trainer *t, float *loss, float *norm, char tensor[128],
-                          struct err *e) {
-    const struct backend_ops *ops = t->backend->ops;
-    struct { float loss, norm; int32_t flag[2]; } host;
-    TRY(ops->readback(t->backend, LANE_COMPUTE, READBACK_RESULT, t->scalars.read, sizeof host, e));
-    TRY(ops->readback_fetch(t->backend, READBACK_RESULT, &host, e));
-    *loss = host.loss;
-    *norm = host.norm;
+void record_check(struct trainer *t, struct record_head *head, char tensor[128]) {
+    memcpy(head, t->seen, sizeof *head);
     tensor[0] = 0;
-    if (host.flag[0] < 0) return OK;
+    if (head->flag[0] < 0) return;
     t->failure = "a value that is not finite was seen";
-    trainer_tensor_name(t, host.flag[1], tensor, 128);
+    trainer_tensor_name(t, head->flag[1], tensor, 128);
+}
+
+enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
+                         struct err *e) {
+    TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, t->seen, t->record, t->record_bytes,
+                                  e));
+    record_check(t, head, tensor);
     return OK;
 }
 
-/* Everything of a step that changes state. */
-static enum status run_step(struct trainer *t, bool trace, struct step_result *result,
-                            struct err *e) {
-    TRY(upload_scalars(t, t->step + 1, &result->lr, e));
-    if (trace) TRY(trace_weights(t, e));
+static int mark_of_end(int64_t step) { return MARK_END + (int)(step % END_MARKS); }
+
+/* Everything of a step that changes state, and the copy of its record. */
+static enum status queue_step(struct trainer *t, int64_t step, struct in_flight *f,
+                              struct err *e) {
+    const struct backend_ops *ops = t->backend->ops;
+    f->marked = t->pending == 0;
+    if (f->marked) TRY(ops->timer_mark(t->backend, LANE_COMPUTE, MARK_BEGIN, e));
+    TRY(upload_scalars(t, step, &f->lr, e));
+    if (f->traced) TRY(trace_weights(t, e));
     TRY(accumulate(t, e));
-    if (trace) {
+    if (f->traced) {
         TRY(trace_outputs(t, e));
         TRY(trace_gradients(t, e));
     }
     TRY(run_update(t, e));
-    return trainer_fetch(t, &result->loss, &result->grad_norm, result->tensor, e);
+    TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
+                      t->record_bytes, e));
+    return ops->timer_mark(t->backend, LANE_COMPUTE, mark_of_end(step), e);
+}
+
+enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
+    TRY(check_usable(t, e));
+    if (t->pending == IN_FLIGHT_MAX)
+        return FAIL(e, ERR_STATE, "%d steps are queued: collect one first", t->pending);
+    int64_t step = t->step + t->pending + 1;
+    struct in_flight *f = &t->in_flight[step % IN_FLIGHT_MAX];
+    *f = (struct in_flight){ .traced = trace };
+    enum status st = queue_step(t, step, f, e);
+    if (st != OK) t->failure = "a step failed half-way"; /* FP8 histories may have rolled already */
+    else t->pending++;
+    return st;
+}
+
+enum status trainer_ready(struct trainer *t, bool *ready, struct err *e) {
+    *ready = false;
+    if (t->pending == 0) return OK;
+    int slot = (int)((t->step + 1) % IN_FLIGHT_MAX);
+    return t->backend->ops->readback_ready(t->backend, slot, ready, e);
+}
+
+/* Waits for the record of `step`; how long the device took for it. */
+static enum status fetch_record(struct trainer *t, int64_t step, bool marked, int64_t *us,
+                                struct err *e) {
+    const struct backend_ops *ops = t->backend->ops;
+    int from = marked ? MARK_BEGIN : mark_of_end(step - 1);
+    double elapsed;
+    TRY(ops->readback_fetch(t->backend, (int)(step % IN_FLIGHT_MAX), t->seen, e));
+    TRY(ops->timer_read(t->backend, from, mark_of_end(step), &elapsed, e));
+    *us = (int64_t)elapsed;
+    return OK;
+}
+
+enum status trainer_collect(struct trainer *t, struct step_result *result, struct err *e) {
+    memset(result, 0, sizeof *result);
+    if (t->pending == 0) return FAIL(e, ERR_STATE, "no step is queued");
+    struct record_head head;
+    int64_t step = t->step + 1;
+    const struct in_flight *f = &t->in_flight[step % IN_FLIGHT_MAX];
+    *result = (struct step_result){ .step = step, .lr = f->lr, .traced = f->traced,
+                                    .tokens = t->options.global_batch * t->model.seq_len };
+    enum status st = fetch_record(t, step, f->marked, &result->time_us, e);
+    if (st != OK) {
+        t->failure = "a step failed half-way";
+        t->pending = 0;
+        return st;
+    }
+    record_check(t, &head, result->tensor);
+    result->loss = head.loss;
+    result->grad_norm = head.norm;
+    t->has_trace = false;
+    if (result->tensor[0]) {
+        t->pending = 0; /* a step behind this one changed no parameter and is no step */
+        return FAIL(e, ERR_NUMERIC, "step %lld: %s is not finite", (long long)step, result->tensor);
+    }
+    t->pending--;
+    t->step = step;
+    t->cursor += t->options.global_batch;
+    t->has_trace = f->traced;
+    return OK;
 }
 
 enum status trainer_step(struct trainer *t, bool trace, struct step_result *result, struct err *e) {
     memset(result, 0, sizeof *result);
-    TRY(check_usable(t, e));
-    int64_t step = t->step + 1;
-    t->has_trace = false;
-    enum status st = run_step(t, trace, result, e);
-    if (st != OK) {
-        t->failure = "a step failed half-way"; /* FP8 histories may have rolled already */
-        return st;
-    }
-    result->step = step;
-    result->tokens = t->options.global_batch * t->model.seq_len;
-    if (t->failure)
-        return FAIL(e, ERR_NUMERIC, "step %lld: %s is not finite", (long long)step, result->tensor);
-    t->step = step;
-    t->cursor += t->options.global_batch;
-    t->has_trace = trace;
-    return OK;
+    TRY(trainer_settled(t, e));
+    TRY(trainer_queue(t, trace, e));
+    return trainer_collect(t, result, e);
 }
 
 /* ---- evaluation ---- */
@@ -373,6 +459,7 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
                          struct err *e) {
     memset(result, 0, sizeof *result);
     TRY(check_usable(t, e));
+    TRY(trainer_settled(t, e));
     struct backend *b = t->backend;
     TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_loss, e));
     int64_t sequences = data_sequences(t->data, SPLIT_EVAL);

@@ -5,7 +5,10 @@
  * write it. Not thread-safe: one thread drives a trainer.
  *
  *   data_open -> trainer_create -> [checkpoint_load] -> { trainer_step [trainer_read_fp8]
- *   [trainer_trace] [trainer_eval] [checkpoint_save] }* -> trainer_destroy -> data_close */
+ *   [trainer_trace] [trainer_eval] [checkpoint_save] }* -> trainer_destroy -> data_close
+ *
+ * trainer_step is trainer_queue and trainer_collect in one. Apart, they let the host prepare a step
+ * while the device is busy with the one before, whose result is then read a step late. */
 #ifndef FP8LAB_MODEL_TRAIN_H
 #define FP8LAB_MODEL_TRAIN_H
 
@@ -77,8 +80,10 @@ NODISCARD enum status trainer_create(struct trainer **out, struct backend *backe
                                      struct err *e);
 void trainer_destroy(struct trainer *t); /* NULL is fine */
 
-/* Steps done so far; a loaded checkpoint sets it. */
+/* Steps done and collected so far; a loaded checkpoint sets it. */
 int64_t trainer_step_count(const struct trainer *t);
+/* Steps queued and not collected yet. */
+int trainer_pending(const struct trainer *t);
 
 /* ---- a step ---- */
 
@@ -87,14 +92,26 @@ struct step_result {
     float loss;    /* mean nats a token over the global batch */
     float grad_norm, lr;
     int64_t tokens;   /* in this step, all ranks */
+    int64_t time_us;  /* device time since the end of the step before, or since this one's
+                         beginning where something else came between them */
+    bool traced;
     char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */
 };
 
-/* One optimizer step: forward and backward of every micro-batch, gradient norm, clipping,
- * update. Done on return. With trace, fingerprints for trainer_trace are taken on the way. A
- * non-finite tensor is ERR_NUMERIC naming step and tensor; *result is filled, and no parameter was
- * touched, unless it is the update that made a weight infinite: then that weight is named. After
- * this or any other error the trainer refuses to step, evaluate or be saved (ERR_STATE). */
+/* Queues one optimizer step: forward and backward of every micro-batch, gradient norm, clipping,
+ * update. At most two are pending (ERR_STATE). With trace, fingerprints for trainer_trace are taken
+ * on the way. After an error nothing more is queued, evaluated or saved (ERR_STATE); the steps
+ * queued before it can still be collected. */
+NODISCARD enum status trainer_queue(struct trainer *t, bool trace, struct err *e);
+/* Whether trainer_collect would return at once; false if nothing is pending. */
+NODISCARD enum status trainer_ready(struct trainer *t, bool *ready, struct err *e);
+/* Waits for the oldest pending step and fills *result. A non-finite tensor is ERR_NUMERIC naming
+ * step and tensor; *result is filled, and neither this step nor the one queued behind it, which is
+ * dropped, touched a parameter, unless it is the update that made a weight infinite: then that
+ * weight is named. From then on the trainer refuses to step, evaluate or be saved (ERR_STATE). */
+NODISCARD enum status trainer_collect(struct trainer *t, struct step_result *result,
+                                      struct err *e);
+/* Both: a step, done on return. Nothing may be pending. */
 NODISCARD enum status trainer_step(struct trainer *t, bool trace, struct step_result *result,
                                    struct err *e);
 
@@ -104,7 +121,7 @@ struct eval_result {
 };
 
 /* Loss over the first `batches` micro-batches of the held-out sequences, in the training
- * buffers. */
+ * buffers. Nothing may be pending (ERR_STATE), here as in checkpoint_save. */
 NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                                    struct err *e);
 
@@ -114,7 +131,7 @@ NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct ev
  * "layers.0.qkv.weight", "layers.0.qkv.x", "head.dy". Borrowed until trainer_destroy. */
 const char *const *trainer_slots(const struct trainer *t, int64_t *count);
 
-/* One slot's figures in the step just done. */
+/* One slot's figures in the step last collected. */
 struct fp8_slot {
     uint32_t amax_bits; /* f32 bits of the largest |x| of the last micro-batch (of all with
                            roll = "step"); for weights, of the codes that the step's update made */
@@ -123,16 +140,16 @@ struct fp8_slot {
     int64_t elements;             /* that were quantised; 0 for a slot that is not FP8 */
 };
 
-/* Fills out[count]. Call after trainer_step, before the next one. */
-NODISCARD enum status trainer_read_fp8(struct trainer *t, struct fp8_slot *out, struct err *e);
+/* Fills out[count]; before the first step, what is known from creation or a checkpoint. */
+void trainer_read_fp8(const struct trainer *t, struct fp8_slot *out);
 
 /* Names of the traced tensors in execution order: weights as the step found them
  * ("layers.0.qkv.weight"), block outputs of the last micro-batch ("out:embed", "out:layers.0"),
  * then gradients in the order that backward makes them ("grad:head.weight", ...). */
 const char *const *trainer_trace_tensors(const struct trainer *t, int64_t *count);
 
-/* Fills out[count] with the fingerprints of the step just done, which was told to trace. */
-NODISCARD enum status trainer_trace(struct trainer *t, uint64_t *out, struct err *e);
+/* Fills out[count] with the fingerprints of the step last collected, which was told to trace. */
+NODISCARD enum status trainer_trace(const struct trainer *t, uint64_t *out, struct err *e);
 
 /* SHA-256 in hex of the weights as they are: for each tensor in table order its name, dtype,
  * shape and unpadded bytes. Equal hashes mean equal weights. */

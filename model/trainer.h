@@ -9,9 +9,22 @@
 struct scalars {
     struct tensor lr, bias1, bias2, step; /* uploaded before a step; step i32 */
     struct tensor clip, eval_loss;        /* computed on the device */
-    /* Read back together after a step: f32 loss, f32 norm, i32 flag[2] = {step, tensor}. */
-    struct tensor loss, norm, flag;
-    void *uploaded, *read; /* addresses of the two groups */
+    struct tensor loss, norm, flag;       /* the head of a step's record */
+    void *uploaded;                       /* address of the first group */
+};
+
+/* How a step's record begins; slots and fingerprints follow (record_of). */
+struct record_head {
+    float loss, norm;
+    int32_t flag[2]; /* {step, tensor} of the first value that was not finite, or {-1, -1} */
+};
+
+/* Steps queued and not collected yet: the device works on one while the host prepares the next. */
+enum { IN_FLIGHT_MAX = 2 };
+struct in_flight {
+    float lr;
+    bool traced;
+    bool marked; /* nothing ran right before it: its own beginning was noted */
 };
 
 struct trainer {
@@ -27,15 +40,20 @@ struct trainer {
     struct scalars scalars;
     struct tensor squares; /* [parameters] f32: sums of squared gradients */
     struct tensor prints;  /* [traced tensors] u64 */
+    void *record;          /* device: one copy of it leaves after each step */
+    unsigned char *seen;   /* host: the record of the step last collected, owned */
+    int64_t record_bytes;
     int rank, world;
     int64_t accumulation;      /* micro-batches of a step on this rank */
-    int64_t step, cursor;      /* steps done; training sequences drawn by all ranks */
+    int64_t step, cursor;      /* steps collected; training sequences drawn for them, all ranks */
+    int pending;               /* steps queued after those */
+    struct in_flight in_flight[IN_FLIGHT_MAX]; /* of step s at s % IN_FLIGHT_MAX */
     int32_t *tokens, *targets; /* host [R], owned */
     const char **traced;       /* names, owned array; the strings belong to traced_text */
     char *traced_text;
     int traced_count;
     const char *failure; /* static: why nothing runs on from here; NULL while all is well */
-    bool has_trace; /* the last step was traced */
+    bool has_trace; /* the step last collected was traced */
 };
 
 /* First index of each group in the order in which non-finite tensors are looked for; slots come
@@ -60,9 +78,18 @@ NODISCARD enum status trainer_update(struct trainer *t, struct err *e);
  * is not finite. Done on return. */
 NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
 
-/* Reads loss, norm and flag; sets `failure` and fills `tensor` when something was not finite. */
-NODISCARD enum status trainer_fetch(struct trainer *t, float *loss, float *norm, char tensor[128],
-                                    struct err *e);
+/* ERR_STATE while a step is pending. */
+NODISCARD enum status trainer_settled(const struct trainer *t, struct err *e);
+/* Waits for what is queued and reads the record as it is now; then as record_check. */
+NODISCARD enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
+                                   struct err *e);
+/* Sets `failure` and fills `tensor` if the record that was read holds a flag; else "". */
+void record_check(struct trainer *t, struct record_head *head, char tensor[128]);
+
+/* A tensor of the record in the copy on the host. */
+static inline const void *record_of(const struct trainer *t, const struct tensor *x) {
+    return t->seen + ((const char *)x->data - (const char *)t->record);
+}
 
 /* Fingerprints for a traced step, each group at its own time. Queued. */
 NODISCARD enum status trace_weights(struct trainer *t, struct err *e);

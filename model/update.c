@@ -59,9 +59,9 @@ enum status trainer_requantise(struct trainer *t, struct err *e) {
     TRY(slots_clear_weights(&t->slots, t->backend, e));
     TRY(params_quantise(&t->params, t->backend, &t->slots, e));
     TRY(flag_weights(t, e));
-    float loss, norm;
+    struct record_head head;
     char tensor[128];
-    TRY(trainer_fetch(t, &loss, &norm, tensor, e));
+    TRY(trainer_look(t, &head, tensor, e));
     if (t->failure) return FAIL(e, ERR_NUMERIC, "%s is not finite", tensor);
     return OK;
 }

@@ -38,7 +38,7 @@ struct worker {
     char *choices;               /* the table that the run has; "": none */
     bool tuned;                  /* account() was made */
     bool stop;                   /* a signal, or stop_after */
-    struct step_result result;   /* of the step at hand */
+    struct step_result result;   /* of the step last collected, or at hand when an error came */
 };
 
 static int64_t now_us(void) {
@@ -155,12 +155,12 @@ static enum status save(struct worker *w, struct err *e) {
     return retention_prune(&w->retention, w->checkpoints, e);
 }
 
-static enum status observe(struct worker *w, bool trace, struct err *e) {
+static enum status observe(struct worker *w, struct err *e) {
     if (w->slot_count) {
-        TRY(trainer_read_fp8(w->trainer, w->slots, e));
+        trainer_read_fp8(w->trainer, w->slots);
         if (speaks(w)) TRY(say_fp8(w->events, w->result.step, w->slots, w->slot_count, e));
     }
-    if (trace) {
+    if (w->result.traced) {
         TRY(trainer_trace(w->trainer, w->fingerprints, e));
         if (speaks(w))
             TRY(say_trace(w->events, w->result.step, w->fingerprints, w->tensor_count, e));
@@ -190,36 +190,64 @@ static enum status evaluate(struct worker *w, struct err *e) {
     return best ? save(w, e) : OK;
 }
 
+static int64_t steps_queued(const struct worker *w) {
+    return trainer_step_count(w->trainer) + trainer_pending(w->trainer);
+}
+
 static void take_stop_requests(struct worker *w) {
     for (int signo; (signo = signals_take(&w->signals)) != 0;)
         if (signo != SIGCHLD) w->stop = true;
-    if (w->options->stop_after && w->result.step >= w->options->stop_after) w->stop = true;
+    if (w->options->stop_after && steps_queued(w) >= w->options->stop_after) w->stop = true;
 }
 
 static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 
+/* Reads the oldest step that is queued, and says so. */
+static enum status collect(struct worker *w, struct err *e) {
+    TRY(trainer_collect(w->trainer, &w->result, e));
+    if (speaks(w)) TRY(say_step(w->events, &w->result, e));
+    TRY(observe(w, e));
+    return account(w, e);
+}
+
+/* Collects what is done, and waits while more than `pending` steps are not. */
+static enum status drain(struct worker *w, int pending, struct err *e) {
+    for (;;) {
+        bool ready = false;
+        TRY(trainer_ready(w->trainer, &ready, e));
+        if (!ready && trainer_pending(w->trainer) <= pending) return OK;
+        TRY(collect(w, e));
+    }
+}
+
+/* A step that cannot be queued leaves those before it whole: they are told first. */
+static enum status queue_step(struct worker *w, int64_t step, bool trace, struct err *e) {
+    enum status st = trainer_queue(w->trainer, trace, e);
+    if (st == OK) return OK;
+    TRY(drain(w, 0, e));
+    w->result = (struct step_result){ .step = step };
+    return st;
+}
+
+/* Queues a step while the one before is under way. Whatever needs the state after a step (an
+ * evaluation, a checkpoint, the end) waits for it; otherwise its result is read a step late. */
 static enum status one_step(struct worker *w, struct err *e) {
     const struct run_options *r = &w->run;
-    int64_t step = trainer_step_count(w->trainer) + 1;
+    int64_t step = steps_queued(w) + 1;
     bool last = step == r->train.steps;
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
-    bool trace = trace_due(&r->train.trace, step, evaluates);
-    int64_t begin = now_us();
-    w->result = (struct step_result){ .step = step };
-    TRY(trainer_step(w->trainer, trace, &w->result, e));
-    if (speaks(w)) TRY(say_step(w->events, &w->result, now_us() - begin, e));
-    TRY(observe(w, trace, e));
-    TRY(account(w, e));
-    if (evaluates) TRY(evaluate(w, e));
-    take_stop_requests(w);
     bool wanted = r->checkpoint.every > 0 || r->archive != ARCHIVE_NONE;
-    if (w->stop || every(step, r->checkpoint.every) || (last && wanted)) return save(w, e);
-    return OK;
+    TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
+    take_stop_requests(w);
+    bool saves = w->stop || every(step, r->checkpoint.every) || (last && wanted);
+    TRY(drain(w, evaluates || saves || last ? 0 : 1, e));
+    if (evaluates) TRY(evaluate(w, e));
+    return saves ? save(w, e) : OK;
 }
 
 static enum status train(struct worker *w, struct err *e) {
     take_stop_requests(w);
-    while (!w->stop && trainer_step_count(w->trainer) < w->run.train.steps) {
+    while (!w->stop && steps_queued(w) < w->run.train.steps) {
         TRY(one_step(w, e));
         if (event_reader_gone(w->events)) return FAIL(e, ERR_PEER, "the runner is gone");
     }

@@ -70,15 +70,14 @@ enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
                 false, e);
 }
 
-enum status say_step(struct event_writer *w, const struct step_result *r, int64_t step_time_us,
-                     struct err *e) {
-    double per_s = step_time_us > 0 ? 1e6 * (double)r->tokens / (double)step_time_us : 0;
+enum status say_step(struct event_writer *w, const struct step_result *r, struct err *e) {
+    double per_s = r->time_us > 0 ? 1e6 * (double)r->tokens / (double)r->time_us : 0;
     return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:o}", "event", "step", "step",
                              (json_int_t)r->step, "loss", number(r->loss), "loss_bits",
                              hex32(float_bits(r->loss)), "grad_norm", number(r->grad_norm),
                              "grad_norm_bits", hex32(float_bits(r->grad_norm)), "lr", number(r->lr),
                              "tokens", (json_int_t)r->tokens, "step_time_us",
-                             (json_int_t)step_time_us, "tokens_per_s", number(per_s)),
+                             (json_int_t)r->time_us, "tokens_per_s", number(per_s)),
                 false, e);
 }
 

@@ -12,7 +12,7 @@ NODISCARD enum status say_names(struct event_writer *w, const char *event, const
 NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
                                 const char *checkpoint_sha256, struct err *e);
 NODISCARD enum status say_step(struct event_writer *w, const struct step_result *result,
-                               int64_t step_time_us, struct err *e);
+                               struct err *e);
 NODISCARD enum status say_fp8(struct event_writer *w, int64_t step, const struct fp8_slot *slots,
                               int64_t count, struct err *e);
 NODISCARD enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,

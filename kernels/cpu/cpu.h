@@ -7,8 +7,6 @@
 #include "kernels/cpu/isa.h"
 
 enum {
-    READBACK_SLOTS = 4,
-    READBACK_BYTES = 256,
     SCRATCH_FLOATS = 1 << 23, /* per thread, 32 MiB; untouched pages cost nothing */
     GEMM_FLOATS = 1 << 21     /* each of the three shared GEMM buffers, 8 MiB */
 };

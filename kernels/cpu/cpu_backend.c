@@ -59,29 +59,39 @@ static enum status cpu_download(struct backend *b, int lane, void *host, const v
     return OK;
 }
 
-static enum status readback_check(const char *what, int slot, int64_t bytes, struct err *e) {
-    if (slot < 0 || slot >= READBACK_SLOTS)
-        return FAIL(e, ERR_ARG, "%s: slot %d is not in 0..%d", what, slot, READBACK_SLOTS - 1);
-    if (bytes < 0 || bytes > READBACK_BYTES)
-        return FAIL(e, ERR_ARG, "%s: %lld bytes, at most %d", what, (long long)bytes,
-                    READBACK_BYTES);
-    return OK;
+/* ---- read-back ---- */
+
+static enum status slot_check(const char *what, int slot, struct err *e) {
+    if (slot >= 0 && slot < READBACK_SLOTS) return OK;
+    return FAIL(e, ERR_ARG, "%s: slot %d is not in 0..%d", what, slot, READBACK_SLOTS - 1);
+}
+
+static enum status slot_filled(struct backend *b, const char *what, int slot, struct err *e) {
+    TRY(slot_check(what, slot, e));
+    if (cpu_of(b)->readback_bytes[slot]) return OK;
+    return FAIL(e, ERR_STATE, "%s: nothing was read back into slot %d", what, slot);
 }
 
 static enum status cpu_readback(struct backend *b, int lane, int slot, const void *data,
                                 int64_t bytes, struct err *e) {
-    TRY(readback_check("readback", slot, bytes, e));
+    TRY(slot_check("readback", slot, e));
+    if (bytes < 0 || bytes > READBACK_BYTES)
+        return FAIL(e, ERR_ARG, "readback: %lld bytes, at most %d", (long long)bytes,
+                    READBACK_BYTES);
     struct cpu_backend *cpu = cpu_of(b);
     memcpy(cpu->readback[slot], data, (size_t)bytes);
     cpu->readback_bytes[slot] = bytes;
     return OK;
 }
 
+static enum status cpu_readback_ready(struct backend *b, int slot, bool *ready, struct err *e) {
+    *ready = true;
+    return slot_filled(b, "readback_ready", slot, e);
+}
+
 static enum status cpu_readback_fetch(struct backend *b, int slot, void *host, struct err *e) {
-    TRY(readback_check("readback_fetch", slot, 0, e));
+    TRY(slot_filled(b, "readback_fetch", slot, e));
     struct cpu_backend *cpu = cpu_of(b);
-    if (!cpu->readback_bytes[slot])
-        return FAIL(e, ERR_STATE, "readback_fetch: nothing was read back into slot %d", slot);
     memcpy(host, cpu->readback[slot], (size_t)cpu->readback_bytes[slot]);
     return OK;
 }
@@ -195,8 +205,9 @@ static const struct backend_ops CPU_OPS = {
     .close = cpu_close,
     .info = cpu_info, .memory_create = cpu_memory_create, .memory_destroy = cpu_memory_destroy,
     .upload = cpu_upload, .download = cpu_download, .readback = cpu_readback,
-    .readback_fetch = cpu_readback_fetch, .zero = cpu_zero, .copy = cpu_copy, .signal = cpu_event,
-    .wait = cpu_event, .sync = cpu_sync, .graph_replay = cpu_graph_replay,
+    .readback_ready = cpu_readback_ready, .readback_fetch = cpu_readback_fetch,
+    .zero = cpu_zero, .copy = cpu_copy, .signal = cpu_event, .wait = cpu_event, .sync = cpu_sync,
+    .graph_replay = cpu_graph_replay,
     .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
     .timer_mark = cpu_timer_mark, .timer_read = cpu_timer_read,
     .matmul = cpu_matmul, .quantise = cpu_quantise, .quantise_finish = cpu_quantise_finish,

@@ -31,6 +31,7 @@ static void fill_table(struct backend_ops *t) {
     t->upload = cuda_upload;
     t->download = cuda_download;
     t->readback = cuda_readback;
+    t->readback_ready = cuda_readback_ready;
     t->readback_fetch = cuda_readback_fetch;
     t->zero = cuda_zero;
     t->copy = cuda_copy;

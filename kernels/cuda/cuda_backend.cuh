@@ -19,6 +19,7 @@ enum status cuda_order_open(struct cuda_backend *b, struct err *e);
 void cuda_order_close(struct cuda_backend *b);
 enum status cuda_readback(struct backend *b, int lane, int slot, const void *data, int64_t bytes,
                           struct err *e);
+enum status cuda_readback_ready(struct backend *b, int slot, bool *ready, struct err *e);
 enum status cuda_readback_fetch(struct backend *b, int slot, void *host, struct err *e);
 enum status cuda_signal(struct backend *b, int lane, int event, struct err *e);
 enum status cuda_wait(struct backend *b, int lane, int event, struct err *e);

@@ -12,7 +12,7 @@ typedef uint16_t bf16_bits; /* a stored BF16 */
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-enum { READBACK_SLOTS = 4, READBACK_BYTES = 256, WARP = 32 };
+enum { WARP = 32 };
 
 /* Scratch memory of one lane, by use. Each grows to the largest request and stays. */
 enum scratch_use {
@@ -41,6 +41,15 @@ struct readback_slot {
     struct event_slot done;
 };
 
+/* Pinned memory through which uploads go, a chunk after the other: the host runs on while the
+ * device is busy, and waits only for a chunk that is still to be copied from. */
+enum { STAGING_CHUNKS = 32, STAGING_BYTES = 256 << 10 /* of a chunk */ };
+struct staging {
+    char *host; /* STAGING_CHUNKS * STAGING_BYTES */
+    cudaEvent_t copied[STAGING_CHUNKS];
+    int next;
+};
+
 struct graph_slot {
     cudaGraphExec_t exec; /* NULL: nothing captured */
     bool warm;            /* the operators ran once outside a capture */
@@ -59,6 +68,7 @@ struct cuda_backend {
     cudaStream_t lane[LANE_COUNT];
     struct event_slot event[EVENT_COUNT];
     struct readback_slot readback[READBACK_SLOTS];
+    struct staging staging;
     struct scratch scratch[LANE_COUNT][SCRATCH_COUNT];
     struct graph_slot graph[GRAPH_COUNT];
     cudaEvent_t join[LANE_COUNT]; /* orders the lanes around graphs */

@@ -48,10 +48,19 @@ void cuda_memory_destroy(struct backend *b, void *memory) { cudaFree(memory); }
 enum status cuda_upload(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                         struct err *e) {
     if (bytes < 0) return FAIL(e, ERR_ARG, "upload: %lld bytes", (long long)bytes);
-    if (!bytes) return OK;
-    /* From pageable memory: returns once `host` has been staged. */
-    CUDA_TRY(e, cudaMemcpyAsync(data, host, (size_t)bytes, cudaMemcpyHostToDevice,
-                                cuda_lane(b, lane)));
+    if (cuda_of(b)->capture) return FAIL(e, ERR_STATE, "upload: a graph would hold its address");
+    struct staging *s = &cuda_of(b)->staging;
+    for (int64_t done = 0; done < bytes; done += STAGING_BYTES) {
+        int64_t part = min_i64(bytes - done, STAGING_BYTES);
+        char *chunk = s->host + (int64_t)s->next * STAGING_BYTES;
+        cudaEvent_t copied = s->copied[s->next];
+        s->next = (s->next + 1) % STAGING_CHUNKS;
+        CUDA_TRY(e, cudaEventSynchronize(copied));
+        memcpy(chunk, (const char *)host + done, (size_t)part);
+        CUDA_TRY(e, cudaMemcpyAsync((char *)data + done, chunk, (size_t)part,
+                                    cudaMemcpyHostToDevice, cuda_lane(b, lane)));
+        CUDA_TRY(e, cudaEventRecord(copied, cuda_lane(b, lane)));
+    }
     return OK;
 }
 

@@ -24,6 +24,9 @@ enum status cuda_order_open(struct cuda_backend *b, struct err *e) {
         CUDA_TRY(e, cudaMallocHost(&r->host, READBACK_BYTES));
         CUDA_TRY(e, cudaEventCreateWithFlags(&r->done.event, cudaEventDisableTiming));
     }
+    CUDA_TRY(e, cudaMallocHost((void **)&b->staging.host, STAGING_CHUNKS * STAGING_BYTES));
+    for (int i = 0; i < STAGING_CHUNKS; i++)
+        CUDA_TRY(e, cudaEventCreateWithFlags(&b->staging.copied[i], cudaEventDisableTiming));
     CUDA_TRY(e, cudaEventCreateWithFlags(&b->graph_done, cudaEventDisableTiming));
     return OK;
 }
@@ -39,6 +42,8 @@ void cuda_order_close(struct cuda_backend *b) {
         destroy_event(b->readback[i].done.event);
         if (b->readback[i].host) cudaFreeHost(b->readback[i].host);
     }
+    for (int i = 0; i < STAGING_CHUNKS; i++) destroy_event(b->staging.copied[i]);
+    if (b->staging.host) cudaFreeHost(b->staging.host);
     for (int i = 0; i < EVENT_COUNT; i++) destroy_event(b->event[i].event);
     for (int i = 0; i < LANE_COUNT; i++) {
         destroy_event(b->join[i]);
@@ -79,18 +84,23 @@ enum status cuda_sync(struct backend *b, struct err *e) {
 
 /* ---- read-back ---- */
 
-static enum status readback_check(const char *what, int slot, int64_t bytes, struct err *e) {
-    if (slot < 0 || slot >= READBACK_SLOTS)
-        return FAIL(e, ERR_ARG, "%s: slot %d is not in 0..%d", what, slot, READBACK_SLOTS - 1);
-    if (bytes < 0 || bytes > READBACK_BYTES)
-        return FAIL(e, ERR_ARG, "%s: %lld bytes, at most %d", what, (long long)bytes,
-                    READBACK_BYTES);
-    return OK;
+static enum status slot_check(const char *what, int slot, struct err *e) {
+    if (slot >= 0 && slot < READBACK_SLOTS) return OK;
+    return FAIL(e, ERR_ARG, "%s: slot %d is not in 0..%d", what, slot, READBACK_SLOTS - 1);
+}
+
+static enum status slot_filled(struct backend *b, const char *what, int slot, struct err *e) {
+    TRY(slot_check(what, slot, e));
+    if (cuda_of(b)->readback[slot].bytes) return OK;
+    return FAIL(e, ERR_STATE, "%s: nothing was read back into slot %d", what, slot);
 }
 
 enum status cuda_readback(struct backend *b, int lane, int slot, const void *data, int64_t bytes,
                           struct err *e) {
-    TRY(readback_check("readback", slot, bytes, e));
+    TRY(slot_check("readback", slot, e));
+    if (bytes < 0 || bytes > READBACK_BYTES)
+        return FAIL(e, ERR_ARG, "readback: %lld bytes, at most %d", (long long)bytes,
+                    READBACK_BYTES);
     struct readback_slot *r = &cuda_of(b)->readback[slot];
     CUDA_TRY(e, cudaMemcpyAsync(r->host, data, (size_t)bytes, cudaMemcpyDeviceToHost,
                                 cuda_lane(b, lane)));
@@ -98,12 +108,25 @@ enum status cuda_readback(struct backend *b, int lane, int slot, const void *dat
     return record(cuda_of(b), &r->done, lane, e);
 }
 
+/* What to wait for: a captured copy is done when its graph is. */
+static cudaEvent_t readback_event(struct cuda_backend *b, int slot) {
+    const struct readback_slot *r = &b->readback[slot];
+    return r->done.capture ? b->graph_done : r->done.event;
+}
+
+enum status cuda_readback_ready(struct backend *b, int slot, bool *ready, struct err *e) {
+    TRY(slot_filled(b, "readback_ready", slot, e));
+    cudaError_t status = cudaEventQuery(readback_event(cuda_of(b), slot));
+    *ready = status == cudaSuccess;
+    if (status == cudaErrorNotReady) (void)cudaGetLastError(); /* the next launch must not see it */
+    else CUDA_TRY(e, status);
+    return OK;
+}
+
 enum status cuda_readback_fetch(struct backend *b, int slot, void *host, struct err *e) {
-    TRY(readback_check("readback_fetch", slot, 0, e));
-    struct readback_slot *r = &cuda_of(b)->readback[slot];
-    if (!r->bytes)
-        return FAIL(e, ERR_STATE, "readback_fetch: nothing was read back into slot %d", slot);
-    CUDA_TRY(e, cudaEventSynchronize(r->done.capture ? cuda_of(b)->graph_done : r->done.event));
+    TRY(slot_filled(b, "readback_fetch", slot, e));
+    const struct readback_slot *r = &cuda_of(b)->readback[slot];
+    CUDA_TRY(e, cudaEventSynchronize(readback_event(cuda_of(b), slot)));
     memcpy(host, r->host, (size_t)r->bytes);
     return OK;
 }

@@ -94,8 +94,12 @@ static void test_readback(void **state) {
     assert_true(got == 2.5f);
     assert_int_equal(b->ops->readback(b, LANE_COMPUTE, 4, &loss, sizeof loss, &e), ERR_ARG);
     assert_int_equal(b->ops->readback(b, LANE_COMPUTE, -1, &loss, sizeof loss, &e), ERR_ARG);
-    assert_int_equal(b->ops->readback(b, LANE_COMPUTE, 0, &loss, 257, &e), ERR_ARG);
+    assert_int_equal(b->ops->readback(b, LANE_COMPUTE, 0, &loss, READBACK_BYTES + 1, &e), ERR_ARG);
     assert_int_equal(b->ops->readback_fetch(b, 4, &got, &e), ERR_ARG);
+    bool ready = false;
+    assert_int_equal(b->ops->readback_ready(b, 1, &ready, &e), OK);
+    assert_true(ready);
+    assert_int_equal(b->ops->readback_ready(b, 2, &ready, &e), ERR_STATE);
     op_free();
 }
 

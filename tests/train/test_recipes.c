@@ -37,7 +37,7 @@ static void open_delayed(struct tiny_run *r, int margin, int history, enum amax_
 static void step(struct tiny_run *r, struct fp8_slot *slots) {
     struct step_result s;
     MUST(trainer_step(r->trainer, false, &s, E));
-    MUST(trainer_read_fp8(r->trainer, slots, E));
+    trainer_read_fp8(r->trainer, slots);
 }
 
 /* ---- delayed scaling ---- */
@@ -82,7 +82,7 @@ static void delayed_weights(void **state) {
     struct fp8_slot before[SLOTS_MAX], after[SLOTS_MAX];
     open_delayed(&r, 0, 16, AMAX_MAX, ROLL_MICROBATCH, 2);
     int slot = slot_named(&r, "layers.1.ffn_in.weight");
-    MUST(trainer_read_fp8(r.trainer, before, E));
+    trainer_read_fp8(r.trainer, before);
     step(&r, after);
     assert_true(before[slot].scale == 1.0f);
     assert_true(after[slot].scale == 448.0f / f32_from_bits(before[slot].amax_bits));
@@ -408,7 +408,7 @@ static void nan_in_a_gradient_is_named(void **state) {
     for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
         struct tiny_run r;
         char before[65], after[65], tensor[128];
-        float loss, norm;
+        struct record_head head;
         /* one that reaches the network ... */
         open_for_poking(&r, kind);
         poke(&r, &r.trainer->transformer.grad_scale, 0, NAN);
@@ -420,7 +420,7 @@ static void nan_in_a_gradient_is_named(void **state) {
         poke(&r, &p->grad, 9, NAN);
         MUST(trainer_weights_sha256(r.trainer, before, E));
         MUST(trainer_update(r.trainer, E));
-        MUST(trainer_fetch(r.trainer, &loss, &norm, tensor, E));
+        MUST(trainer_look(r.trainer, &head, tensor, E));
         assert_string_equal(tensor, "grad:layers.0.attn_out.weight");
         MUST(trainer_weights_sha256(r.trainer, after, E));
         assert_string_equal(before, after);
@@ -432,7 +432,7 @@ static void nan_in_a_gradient_is_named(void **state) {
 static void infinite_loss_and_norm_are_named(void **state) {
     struct tiny_run r;
     char before[65], after[65], tensor[128];
-    float loss, norm;
+    struct record_head seen;
     open_for_poking(&r, RECIPE_BF16);
     struct param *head = params_find(&r.trainer->params, "head.weight");
     poke_row(&r, &head->weight.value, 3, 3e38f);
@@ -445,7 +445,7 @@ static void infinite_loss_and_norm_are_named(void **state) {
         poke(&r, &params_find(&r.trainer->params, NAMES[i])->grad, 9, 1.5e19f); /* 2.25e38 each */
     MUST(trainer_weights_sha256(r.trainer, before, E));
     MUST(trainer_update(r.trainer, E));
-    MUST(trainer_fetch(r.trainer, &loss, &norm, tensor, E));
+    MUST(trainer_look(r.trainer, &seen, tensor, E));
     assert_string_equal(tensor, "grad_norm");
     MUST(trainer_weights_sha256(r.trainer, after, E));
     assert_string_equal(before, after);

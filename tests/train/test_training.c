@@ -117,7 +117,7 @@ static void record_step(struct tiny_run *r, struct record *out, bool trace) {
     MUST(trainer_step(r->trainer, trace, &s, E));
     trainer_slots(r->trainer, &slots);
     assert_true(slots <= SLOTS_MAX);
-    MUST(trainer_read_fp8(r->trainer, out->slot[step], E));
+    trainer_read_fp8(r->trainer, out->slot[step]);
     memcpy(&out->loss[step], &s.loss, 4);
     memcpy(&out->norm[step], &s.grad_norm, 4);
 }
