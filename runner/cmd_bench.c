@@ -38,7 +38,7 @@ static enum status bench(const struct cli *cli, json_t *rows, struct err *e) {
     const char *name = cli_value(cli, "backend") ? cli_value(cli, "backend") : "auto";
     TRY(backend_open(name, threads, device, &h, e));
     struct backend *b = h.backend;
-    enum status st = b->ops->comm.init(b, 0, 1, NULL, 0, e);
+    enum status st = b->ops->comm.init(b, NULL, e);
     if (st == OK) st = b->ops->info(b, &info, e);
     if (st == OK) cli_note(cli, "%s", info.name);
     if (st == OK) st = KINDS[i].run(cli, b, rows, e);
