@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "model/json_safe.h"
 #include "runner/bench.h"
@@ -11,18 +10,12 @@
 enum { WARM_STEPS = 4 /* as is, captured, replayed, and one more */, COPY_BYTES_MAX = 1 << 29 };
 static const struct bench_effort CEILING = { .samples = 5, .sample_us = 8000 };
 
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* From return to return, so that a step whose loss is read later is still measured whole. */
+/* As a run takes them: the next step is queued before the last one is waited for. */
 static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
                                struct step_bench *out, struct err *e) {
     double *us = calloc((size_t)o->steps, sizeof *us);
@@ -30,12 +23,11 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     struct step_result result = { 0 };
     enum status st = OK;
     for (int i = 0; i < WARM_STEPS && st == OK; i++) st = trainer_step(t, false, &result, e);
-    double before = now_us();
+    if (st == OK) st = trainer_queue(t, false, e);
     for (int64_t i = 0; i < o->steps && st == OK; i++) {
-        st = trainer_step(t, false, &result, e);
-        double after = now_us();
-        us[i] = after - before;
-        before = after;
+        if (i + 1 < o->steps) st = trainer_queue(t, false, e);
+        if (st == OK) st = trainer_collect(t, &result, e);
+        us[i] = (double)result.time_us;
     }
     qsort(us, (size_t)o->steps, sizeof *us, by_value);
     out->step = (struct bench_time){ .median_us = us[o->steps / 2], .best_us = us[0], .calls = 1 };

@@ -63,7 +63,7 @@ struct timed; /* opaque */
 /* From here to timed_stop the backend is timed; b is borrowed until then. */
 NODISCARD enum status timed_start(struct backend *b, struct timed **out, struct err *e);
 /* After each step: reads its marks. ERR_STATE if it did not call what the first one called, or more
- * than TIMER_MARKS / 2 operators. */
+ * operators than there are marks for. */
 NODISCARD enum status timed_step_done(struct timed *t, struct err *e);
 /* The backend is itself again; the record is the caller's. NULL is fine. */
 void timed_stop(struct timed *t, struct timed_record *out);
