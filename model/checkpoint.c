@@ -151,12 +151,14 @@ static enum status write_file(struct trainer *t, const char *dir, const char *na
 
 static enum status write_info(struct trainer *t, const char *dir, json_t *files,
                               struct checkpoint_info *info, struct err *e) {
-    char path[PATH_MAX_BYTES], recipe[65];
+    char path[PATH_MAX_BYTES], recipe[65], *choices = NULL;
     TRY(join(path, dir, INFO_FILE, e));
     TRY(recipe_sha256(&t->recipe, recipe, e));
-    json_t *root = json_pack("{ss sI sI sO so}", "schema", SCHEMA, "step", (json_int_t)t->step,
-                             "cursor", (json_int_t)t->cursor, "files", files,
+    TRY(t->backend->ops->choices_save(t->backend, &choices, e));
+    json_t *root = json_pack("{ss sI sI ss sO so}", "schema", SCHEMA, "step", (json_int_t)t->step,
+                             "cursor", (json_int_t)t->cursor, "choices", choices, "files", files,
                              "meaning", meaning(t, recipe));
+    free(choices);
     char *text = root ? json_dump_text(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
     enum status st = text ? write_text(path, text, e)
                           : FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
@@ -279,6 +281,17 @@ enum status checkpoint_verify(const char *path, struct checkpoint_info *info, st
     enum status st = verify(path, &root, info, e);
     json_decref(root);
     return st;
+}
+
+enum status checkpoint_choices(const char *path, char **text, struct err *e) {
+    struct checkpoint_info info;
+    json_t *root = NULL;
+    *text = NULL;
+    TRY(read_info(path, &root, &info, e));
+    const char *choices = json_string_value(json_object_get(root, "choices"));
+    *text = strdup(choices ? choices : ""); /* an older checkpoint has none */
+    json_decref(root);
+    return *text ? OK : FAIL(e, ERR_MEMORY, "no host memory for a choice table");
 }
 
 /* The first key whose value differs is named. */

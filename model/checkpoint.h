@@ -6,7 +6,8 @@
  *                                          fp8.K.history [H,S]  fp8.K.multiplier [S], K the run of
  *                                          delayed slots, in the order of model/slots.h
  *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes,
- *                                          seed, recipe, optimizer), size and SHA-256 of both files
+ *                                          seed, recipe, optimizer), size and SHA-256 of both
+ *                                          files, the backend's choice table (kernels/choices.h)
  *
  * What else a step reads follows from these: draws are keyed by seed and step, FP8 weights are
  * quantised again from values and scales, the data cursor is the position in the sampling order.
@@ -40,6 +41,11 @@ NODISCARD enum status checkpoint_verify(const char *path, struct checkpoint_info
  * else a run goes on with (batch, learning rate, data) is for the caller to keep the same. */
 NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
                                       struct checkpoint_info *info, struct err *e);
+
+/* The choice table that a checkpoint carries, "" if its backend chose nothing; *text is the
+ * caller's: free(). Loading a checkpoint does not apply it, since a run has a table of its own and
+ * a checkpoint may go on elsewhere: it is for the run that is to have the same bits from here. */
+NODISCARD enum status checkpoint_choices(const char *path, char **text, struct err *e);
 
 /* The newest checkpoint in `parent` that verifies, info->step -1 if there is none. Damaged ones are
  * passed over. */

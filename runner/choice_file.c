@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/choices.h"
+#include "model/checkpoint.h"
 
 static const char FILE_NAME[] = "data/choices.txt", NONE[] = "none";
 enum { TABLE_BYTES_MAX = 4 << 20 };
@@ -31,7 +32,8 @@ enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *
     return run_dir_save(dir, e);
 }
 
-/* The text of a table that a user names. What is none is said here, before anything runs. */
+/* The text of a table that a user names: a file, or a checkpoint that carries one. What is none is
+ * said here, before anything runs. */
 static enum status read_source(const char *source, char **text, struct err *e) {
     struct choices_reader reader;
     size_t n;
@@ -40,7 +42,10 @@ static enum status read_source(const char *source, char **text, struct err *e) {
         *text = calloc(1, 1);
         return *text ? OK : FAIL(e, ERR_MEMORY, "a choice table");
     }
-    TRY(file_read(source, TABLE_BYTES_MAX, text, &n, e));
+    bool checkpoint = path_is_directory(source);
+    if (checkpoint) TRY(checkpoint_choices(source, text, e));
+    else TRY(file_read(source, TABLE_BYTES_MAX, text, &n, e));
+    if (checkpoint && !**text) return OK; /* made where nothing is chosen */
     enum status st = choices_open(&reader, *text, e);
     if (st == OK) return OK;
     err_prefix(e, "%s", source);

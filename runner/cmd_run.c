@@ -399,7 +399,7 @@ static const struct flag FLAGS[] = {
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
     { "backend", "NAME", "auto (default), cpu or cuda", false },
     { "caps", "ARCH", "emulate what a GPU of ARCH (sm_121) lacks, for tests", false },
-    { "choices", "FILE", "algorithms of an earlier run: its choices.txt; or none", false },
+    { "choices", "FILE", "algorithms of a run: its choices.txt or a checkpoint; or none", false },
     { "data-root", "DIR", "where paths of data count from (default: here)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },

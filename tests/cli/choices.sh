@@ -50,6 +50,14 @@ is "its hash is an input" "$(sha256sum h200.txt | cut -d' ' -f1)" \
     "$(field h200 'run["inputs"]["choices"]')"
 [ "$inputs" != "$(field h200 'run["inputs_sha256"]')" ] || fail "inputs_sha256 is that without a table"
 
+# The same table out of a checkpoint that carries it.
+mkdir carried
+printf '{"schema": "fp8lab.checkpoint/1", "choices": "%s"}' "$(sed 's/$/\\n/' h200.txt | tr -d '\n')" \
+    >carried/checkpoint.json
+run carry 2 --choices carried
+is "the table of a checkpoint" "$(field h200 'run["inputs"]["choices"]')" \
+    "$(field carry 'run["inputs"]["choices"]')"
+
 run caps 2 --caps sm_121
 says "caps sm_121: the cpu backend has no device to pretend to be"
 

@@ -223,6 +223,42 @@ static const char READER[] =
     "print(len(names), names[0], x.dtype, x.shape[0], x.shape[1], x[5, 7].tobytes().hex(),\n"
     "      h.shape[0], shape[0], shape[1])\n";
 
+static const char TABLE[] = "fp8lab choices 1\ndevice \"made up\"\nlibraries none\n";
+
+static enum status made_up_choices(struct backend *b, char **text, struct err *e) {
+    *text = strdup(TABLE);
+    return *text ? OK : FAIL(e, ERR_MEMORY, "a table");
+}
+
+/* The table goes where the checkpoint goes, and loading it elsewhere asks for none. */
+static void choices_are_carried(void **state) {
+    char dir[64], *text = NULL;
+    for (int made_up = 0; made_up < 2; made_up++) {
+        struct tiny_run r;
+        struct step_result s;
+        struct checkpoint_info info, loaded;
+        scratch(dir);
+        open_run(&r, RECIPE_BF16);
+        const struct backend_ops *real = r.backend->ops;
+        struct backend_ops ops = *real;
+        if (made_up) ops.choices_save = made_up_choices;
+        r.backend->ops = &ops;
+        MUST(trainer_step(r.trainer, false, &s, E));
+        MUST(checkpoint_save(r.trainer, dir, &info, E));
+        r.backend->ops = real;
+        MUST(checkpoint_choices(info.path, &text, E));
+        assert_string_equal(text, made_up ? TABLE : "");
+        free(text);
+        tiny_run_close(&r);
+        open_run(&r, RECIPE_BF16);
+        MUST(checkpoint_load(r.trainer, info.path, &loaded, E));
+        tiny_run_close(&r);
+        MUST(checkpoint_remove(info.path, E));
+        MUST_FAIL(ERR_IO, "checkpoint.json", checkpoint_choices(info.path, &text, E));
+        assert_int_equal(rmdir(dir), 0);
+    }
+}
+
 static void python_reads_it_back(void **state) {
     const char *venv = getenv("VENV");
     if (!venv || !*venv || access(venv, F_OK) != 0) {
@@ -263,6 +299,7 @@ int main(void) {
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(unfinished_is_no_checkpoint),
         cmocka_unit_test(disk_full_leaves_nothing),
+        cmocka_unit_test(choices_are_carried),
         cmocka_unit_test(python_reads_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
