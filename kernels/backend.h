@@ -76,9 +76,9 @@ struct matmul_args {
  *           w is the stored value and BF16 is stored with stochastic rounding.
  *   m, v    [n] F32; or BF16; or E4M3 with SCALE_1X128 over [1, n], where v holds sqrt(v). The
  *           narrow ones are rounded stochastically, since a moving average with beta near 1 would
- *           else stand still; a positive v never becomes 0.
- *   Draws: rng_bits(rng_key(seed, RNG_ROUND_*, *step, tensor_id), element_base + i); of
- *   RNG_ROUND_STATE m takes bits 0-31 and v bits 32-63. */
+ *           else stand still; a positive v never becomes 0. Both have one dtype.
+ *   Draws: rng_bits(rng_key(seed, RNG_ROUND, *step, tensor_id), element_base + i), of which each
+ *   rounding has its part (rng_round.h). */
 struct adamw_args {
     struct sink *weight;
     struct tensor *master, *m, *v;

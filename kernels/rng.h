@@ -12,12 +12,11 @@
 extern "C" {
 #endif
 
-enum rng_purpose {
-    RNG_INIT,          /* weight initialisation; step 0 */
-    RNG_ROUND_WEIGHT,  /* stochastic rounding of BF16 weights */
-    RNG_ROUND_STATE,   /* stochastic rounding of BF16 and 8-bit optimizer state */
-    RNG_DATA_ORDER,    /* which sequence comes when; tensor = epoch */
-    RNG_DATA_SYNTHETIC /* synthetic tokens */
+enum rng_purpose { /* the values are part of every draw */
+    RNG_INIT = 0,          /* weight initialisation; step 0 */
+    RNG_ROUND = 1,         /* stochastic rounding in AdamW: rng_round.h */
+    RNG_DATA_ORDER = 3,    /* which sequence comes when; tensor = epoch */
+    RNG_DATA_SYNTHETIC = 4 /* synthetic tokens */
 };
 
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t x) {

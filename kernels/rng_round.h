@@ -1,5 +1,9 @@
 /* Stochastic rounding: up or down with the probability that makes the mean of the result the value
- * itself. `random` is 32 independent bits (half of an rng_bits() draw); equal on every backend. */
+ * itself. Equal on every backend.
+ *
+ * An element's one draw of 64 bits serves all its roundings, since a draw costs more than the
+ * rounding does: `random` is round_random() of what is rounded, of which BF16 uses the low 16 bits
+ * and E4M3 the low 20. No bit serves twice. */
 #ifndef FP8LAB_KERNELS_RNG_ROUND_H
 #define FP8LAB_KERNELS_RNG_ROUND_H
 
@@ -9,6 +13,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum round_part { ROUND_M, ROUND_V, ROUND_WEIGHT };
+
+HOST_DEVICE static inline uint32_t round_random(uint64_t bits, enum round_part part) {
+    return (uint32_t)(bits >> 24 * part);
+}
 
 /* f32 -> bf16 by the low 16 random bits: exact, since 16 bits are what bf16 drops. A value above
  * the largest finite bf16 may become infinity; infinity stays, NaN is canonical. */

@@ -19,7 +19,7 @@ enum { STATE_BLOCK = 128, SPAN = 8 * STATE_BLOCK };
 struct adamw {
     const struct adamw_args *args;
     float lr, clip, bias1, bias2;
-    uint64_t key_weight, key_state;
+    uint64_t key;
     int64_t count;
 };
 
@@ -79,12 +79,15 @@ static void store_state(const struct tensor *out, int64_t at, float *x, const ui
                     x + i, random + i, n - i < STATE_BLOCK ? n - i : STATE_BLOCK, is_square);
 }
 
-/* Both halves of the draws for elements [at, at+n). */
-CLONES static void draw(uint64_t key, int64_t element, int64_t n, uint32_t *low, uint32_t *high) {
+/* What the roundings of a span take of its draws. */
+struct randoms { uint32_t m[SPAN], v[SPAN], weight[SPAN]; };
+
+CLONES static void draw(uint64_t key, int64_t element, int64_t n, struct randoms *r) {
     for (int64_t i = 0; i < n; i++) {
         uint64_t bits = rng_bits(key, (uint64_t)(element + i));
-        low[i] = (uint32_t)bits;
-        high[i] = (uint32_t)(bits >> 32);
+        r->m[i] = round_random(bits, ROUND_M);
+        r->v[i] = round_random(bits, ROUND_V);
+        r->weight[i] = round_random(bits, ROUND_WEIGHT);
     }
 }
 
@@ -108,19 +111,18 @@ static void update_span(const struct adamw *u, int64_t at, int64_t n) {
     const struct adamw_args *a = u->args;
     const struct tensor *value = a->weight->value, *held = a->master ? a->master : value;
     float w[SPAN], m[SPAN], v[SPAN], g[SPAN];
-    uint32_t random_m[SPAN], random_v[SPAN];
+    struct randoms random;
+    bool narrow = !a->master && value->dtype == DTYPE_BF16;
     load_span(w, held, at, n);
     load_span(g, a->grad, at, n);
     load_state(m, a->m, at, n, false);
     load_state(v, a->v, at, n, true);
     update(u, w, m, v, g, n);
-    if (a->m->dtype != DTYPE_F32 || a->v->dtype != DTYPE_F32)
-        draw(u->key_state, a->element_base + at, n, random_m, random_v);
-    store_state(a->m, at, m, random_m, n, false);
-    store_state(a->v, at, v, random_v, n, true);
-    if (!a->master && value->dtype == DTYPE_BF16) {
-        draw(u->key_weight, a->element_base + at, n, random_m, random_v);
-        store_bf16((uint16_t *)value->data + at, w, random_m, n, false);
+    if (narrow || a->m->dtype != DTYPE_F32) draw(u->key, a->element_base + at, n, &random);
+    store_state(a->m, at, m, random.m, n, false);
+    store_state(a->v, at, v, random.v, n, true);
+    if (narrow) {
+        store_bf16((uint16_t *)value->data + at, w, random.weight, n, false);
         return;
     }
     if (a->master) store_span(a->master, at, w, n);
@@ -152,6 +154,9 @@ static enum status check_args(const struct adamw_args *a, struct err *e) {
     TRY(cpu_check_sink(a->weight, "adamw: weight", tensor_rows(value), tensor_cols(value), e));
     TRY(check_state(a->m, "adamw: m", n, e));
     TRY(check_state(a->v, "adamw: v", n, e));
+    if (a->m->dtype != a->v->dtype)
+        return FAIL(e, ERR_ARG, "adamw: m in %s, v in %s", dtype_name(a->m->dtype),
+                    dtype_name(a->v->dtype));
     TRY(cpu_check_packed(a->grad, "adamw: grad", IS_ACT, -1, -1, e));
     if (a->master) TRY(cpu_check_packed(a->master, "adamw: master", IS_F32, -1, -1, e));
     if (tensor_count(a->grad) != n || (a->master && tensor_count(a->master) != n))
@@ -177,8 +182,7 @@ enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args
     struct adamw u = {
         .args = args, .lr = scalar(args->lr), .clip = scalar(args->clip),
         .bias1 = scalar(args->bias1), .bias2 = scalar(args->bias2),
-        .key_weight = rng_key(args->seed, RNG_ROUND_WEIGHT, step, args->tensor_id),
-        .key_state = rng_key(args->seed, RNG_ROUND_STATE, step, args->tensor_id),
+        .key = rng_key(args->seed, RNG_ROUND, step, args->tensor_id),
         .count = tensor_count(args->weight->value),
     };
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)

@@ -2,7 +2,10 @@
  *
  * A warp takes a span of 128 elements, four a lane: one scale block of 8-bit state. Bound by
  * memory: read and write of weight and state, read of the gradient (BF16 throughout: 14 bytes an
- * element). */
+ * element), if it takes no more than some 80 instructions an element. Hence one draw for all
+ * roundings (rng_round.h), root and quotient by the device's approximations and one correction
+ * each, and one look for what those cannot do and for what is not finite: such elements, and the
+ * last ones of a tensor, go the long way. */
 #include "kernels/rng_round.h"
 #include "kernels/cuda/quantise.cuh"
 
@@ -10,7 +13,7 @@ enum {
     SPAN = 128,
     EACH = SPAN / WARP,
     ADAMW_THREADS = 256,
-    ADAMW_BLOCKS = 5 /* of a multiprocessor: 48 registers a thread, measured: 4 are slower */
+    ADAMW_BLOCKS = 5 /* of a multiprocessor: 48 registers a thread */
 };
 
 struct state_view { void *data; float *scale; };
@@ -19,7 +22,7 @@ struct adamw {
     bf16_bits *value;
     float *master; /* or NULL */
     struct state_view m, v;
-    struct grad_view grad;
+    const void *grad;
     const float *lr, *clip, *bias1, *bias2;
     const int32_t *step, *flag;
     float beta1, beta2, eps, weight_decay;
@@ -29,111 +32,134 @@ struct adamw {
     int64_t n, element_base;
 };
 
-/* ---- four elements: one access where all of them are there ---- */
+/* ---- elements [at, at + count) as floats: one access where there are four ---- */
 
-__device__ static void load_f32(float (&x)[EACH], const float *from, int count) {
-    if (count == EACH) {
-        float4 v = *(const float4 *)from;
+template <int DTYPE>
+__device__ static void load_four(float (&x)[EACH], const void *from, int64_t at) {
+    if constexpr (DTYPE == DTYPE_F32) {
+        float4 v = *(const float4 *)((const float *)from + at);
         x[0] = v.x; x[1] = v.y; x[2] = v.z; x[3] = v.w;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < EACH; i++) x[i] = i < count ? from[i] : 0.0f;
-}
-__device__ static void store_f32(float *to, const float (&x)[EACH], int count) {
-    if (count == EACH) {
-        *(float4 *)to = make_float4(f32_canonical(x[0]), f32_canonical(x[1]), f32_canonical(x[2]),
-                                    f32_canonical(x[3]));
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if (i < count) to[i] = f32_canonical(x[i]);
-}
-__device__ static void load_half(float (&x)[EACH], const bf16_bits *from, int count) {
-    if (count == EACH) {
-        uint2 v = *(const uint2 *)from;
+    } else if constexpr (DTYPE == DTYPE_BF16) {
+        uint2 v = *(const uint2 *)((const bf16_bits *)from + at);
         x[0] = bf16_low(v.x); x[1] = bf16_high(v.x);
         x[2] = bf16_low(v.y); x[3] = bf16_high(v.y);
-        return;
-    }
+    } else {
+        uint32_t v = *(const uint32_t *)((const uint8_t *)from + at);
 #pragma unroll
-    for (int i = 0; i < EACH; i++) x[i] = i < count ? bf16_decode(from[i]) : 0.0f;
-}
-__device__ static void store_half(bf16_bits *to, const bf16_bits (&x)[EACH], int count) {
-    if (count == EACH) {
-        *(uint2 *)to = make_uint2(x[0] | (uint32_t)x[1] << 16, x[2] | (uint32_t)x[3] << 16);
-        return;
+        for (int i = 0; i < EACH; i++) x[i] = e4m3_decode_inline((uint8_t)(v >> 8 * i));
     }
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if (i < count) to[i] = x[i];
 }
-
-/* ---- state ---- */
-
 template <int DTYPE>
-__device__ static void load_state(float (&x)[EACH], struct state_view s, int64_t at, int count,
-                                  bool is_square) {
-    if constexpr (DTYPE == DTYPE_F32) load_f32(x, (const float *)s.data + at, count);
-    else if constexpr (DTYPE == DTYPE_BF16) load_half(x, (const bf16_bits *)s.data + at, count);
-    else {
-        const uint8_t *code = (const uint8_t *)s.data + at;
-        float scale = count ? s.scale[at / SPAN] : 0.0f;
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            x[i] = i < count ? e4m3_decode_inline(code[i]) * scale : 0.0f;
-            if (is_square) x[i] = x[i] * x[i];
-        }
-    }
-}
-
-__device__ static void store_codes(struct state_view s, int64_t at, float (&x)[EACH],
-                                   const uint32_t (&random)[EACH], int count, bool is_square) {
-    uint32_t top = 0;
+__device__ static void load_some(float (&x)[EACH], const void *from, int64_t at, int count) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        if (is_square) x[i] = sqrtf(x[i]);
-        if (i < count) top = max(top, f32_bits(x[i]) & 0x7FFFFFFFu);
-    }
-    const struct quant_rule rule = { QUANT_TE, 0.0f, false };
-    struct multiplier r = quant_multiplier_of(rule, false, f32_from_bits(warp_max(top)));
-    if (threadIdx.x % WARP == 0) s.scale[at / SPAN] = r.factor;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
+        x[i] = 0.0f;
         if (i >= count) continue;
-        uint8_t code = e4m3_round_stochastic(x[i] * r.m, random[i]);
-        if (is_square && code == 0 && x[i] > 0.0f) code = 1;
-        ((uint8_t *)s.data)[at + i] = code;
+        if constexpr (DTYPE == DTYPE_F32) x[i] = ((const float *)from)[at + i];
+        else if constexpr (DTYPE == DTYPE_BF16) x[i] = bf16_decode(((const bf16_bits *)from)[at + i]);
+        else x[i] = e4m3_decode_inline(((const uint8_t *)from)[at + i]);
     }
 }
 
-template <int DTYPE>
-__device__ static void store_state(struct state_view s, int64_t at, float (&x)[EACH],
-                                   const uint32_t (&random)[EACH], int count, bool is_square) {
-    if constexpr (DTYPE == DTYPE_F32) store_f32((float *)s.data + at, x, count);
-    else if constexpr (DTYPE == DTYPE_E4M3) store_codes(s, at, x, random, count, is_square);
-    else {
-        bf16_bits code[EACH];
+struct four { float w[EACH], m[EACH], v[EACH], g[EACH]; };
+
+template <int STATE, bool MASTER, int GRAD>
+__device__ static void load(struct four &x, const struct adamw &a, int64_t at, int count) {
+    constexpr int HELD = MASTER ? DTYPE_F32 : DTYPE_BF16;
+    const void *held = MASTER ? (const void *)a.master : a.value;
+    if (count == EACH) {
+        load_four<HELD>(x.w, held, at);
+        load_four<GRAD>(x.g, a.grad, at);
+        load_four<STATE>(x.m, a.m.data, at);
+        load_four<STATE>(x.v, a.v.data, at);
+    } else {
+        load_some<HELD>(x.w, held, at, count);
+        load_some<GRAD>(x.g, a.grad, at, count);
+        load_some<STATE>(x.m, a.m.data, at, count);
+        load_some<STATE>(x.v, a.v.data, at, count);
+    }
+    if constexpr (STATE == DTYPE_E4M3) {
+        float s = count ? a.m.scale[at / SPAN] : 0.0f, root = count ? a.v.scale[at / SPAN] : 0.0f;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            code[i] = bf16_round_stochastic(x[i], random[i]);
-            if (is_square && code[i] == 0 && x[i] > 0.0f) code[i] = 1;
+            x.m[i] = x.m[i] * s;
+            x.v[i] = (x.v[i] * root) * (x.v[i] * root);
         }
-        store_half((bf16_bits *)s.data + at, code, count);
     }
 }
 
 /* ---- the update ---- */
 
-struct scalars { float lr, clip, bias1, bias2; uint64_t key_weight, key_state; };
+/* What a step has in common; in shared memory, since the compiler would rather make it again for
+ * each span. */
+struct scalars {
+    float lr, clip, bias1, bias2, c1, c2, eps, decay;
+    uint64_t key;
+    bool quick; /* eps is within what moves() assumes */
+};
 
-__device__ static struct scalars read_scalars(const struct adamw &a) {
-    uint64_t step = (uint64_t)*a.step;
-    struct scalars s = { *a.lr, *a.clip, *a.bias1, *a.bias2,
-                         rng_key(a.seed, RNG_ROUND_WEIGHT, step, a.tensor_id),
-                         rng_key(a.seed, RNG_ROUND_STATE, step, a.tensor_id) };
-    return s;
+__device__ static void read_scalars(struct scalars &s, const struct adamw &a) {
+    s.lr = *a.lr;
+    s.clip = *a.clip;
+    s.bias1 = *a.bias1;
+    s.bias2 = *a.bias2;
+    s.c1 = 1.0f - a.beta1;
+    s.c2 = 1.0f - a.beta2;
+    s.eps = a.eps;
+    s.decay = a.weight_decay;
+    s.key = rng_key(a.seed, RNG_ROUND, (uint64_t)*a.step, a.tensor_id);
+    s.quick = a.eps >= 0x1p-39f && a.eps <= 0x1p60f;
+}
+
+__device__ static void update_moments(struct four &x, const struct scalars &s) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        float g = x.g[i] * s.clip;
+        x.m[i] = x.m[i] + s.c1 * (g - x.m[i]);
+        x.v[i] = x.v[i] + s.c2 * (g * g - x.v[i]);
+    }
+}
+
+__device__ static void update_weights(struct four &x, const struct scalars &s) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        float move = (x.m[i] * s.bias1) / (sqrtf(x.v[i] * s.bias2) + s.eps);
+        x.w[i] = x.w[i] - s.lr * (move + s.decay * x.w[i]);
+    }
+}
+
+/* update_weights, with the same bits where it answers true; where it answers false, w is as it
+ * was. True only if every new value is finite, too.
+ *
+ * Root and quotient are an approximation and one correction from the exact remainder, as the
+ * compiler makes them; those hold while nothing on the way is subnormal. Hence the powers of two:
+ * the root is taken of 2^32 v, the quotient of 2^24 m, and taken back in the sum that follows,
+ * where it costs nothing. A root below 2^-63 is lost in the sum with eps and may be 0. */
+__device__ static bool quick_weights(struct four &x, const struct scalars &s) {
+    float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, w[EACH], finite = 0.0f;
+    bool tiny = false;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        float square = x.v[i] * bias2, inverse;
+        asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(square));
+        float root = square * inverse;
+        root = __fmaf_rn(__fmaf_rn(-root, root, square), 0.5f * inverse, root);
+        root = f32_bits(square) < 0x10800000u ? 0.0f : root; /* 2^-94; what is negative stays NaN */
+        float above = x.m[i] * bias1, below = __fmaf_rn(root, 0x1p-16f, s.eps);
+        inverse = fast_inverse(below);
+        inverse = __fmaf_rn(inverse, __fmaf_rn(-below, inverse, 1.0f), inverse);
+        float quotient = above * inverse;
+        quotient = __fmaf_rn(-inverse, __fmaf_rn(below, quotient, -above), quotient);
+        tiny |= fabsf(quotient) < 0x1p-62f && above != 0.0f;
+        w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, s.decay * x.w[i]);
+        finite = __fmaf_rn(w[i], 0.0f, finite);
+        finite = __fmaf_rn(x.m[i], 0.0f, finite);
+        finite = __fmaf_rn(x.v[i], 0.0f, finite);
+    }
+    if (tiny || !s.quick || finite != 0.0f) return false; /* NaN is unequal */
+#pragma unroll
+    for (int i = 0; i < EACH; i++) x.w[i] = w[i];
+    return true;
 }
 
 /* rng_bits(key, element .. element+3): its Weyl sequence is stepped by addition. */
@@ -144,65 +170,133 @@ __device__ static void draw(uint64_t (&bits)[EACH], uint64_t key, int64_t elemen
     for (int i = 0; i < EACH; i++) bits[i] = rng_mix(x + (uint64_t)i * golden);
 }
 
-/* Stores the new weight; returns the |bits| of the largest stored value. */
-template <bool MASTER>
-__device__ static uint32_t store_weight(const struct adamw &a, const struct scalars &s, int64_t at,
-                                        const float (&w)[EACH], int count) {
-    bf16_bits code[EACH];
+/* ---- storing ---- `plain`: four elements, all finite ---- */
+
+__device__ static void store_f32(float *to, const float (&x)[EACH], int count, bool plain) {
+    if (plain) {
+        *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (i < count) to[i] = f32_canonical(x[i]);
+}
+
+/* bf16_round_stochastic of two finite values, in one word. */
+__device__ static uint32_t round_two(float low, float high, uint64_t bits_low, uint64_t bits_high,
+                                     enum round_part part) {
+    uint32_t a = f32_bits(low), b = f32_bits(high);
+    uint32_t a_up = a + (round_random(bits_low, part) & 0xFFFFu);
+    uint32_t b_up = b + (round_random(bits_high, part) & 0xFFFFu);
+    if (part == ROUND_V) { /* what is positive stays so */
+        if ((int32_t)a > 0) a_up = max(a_up, 0x10000u);
+        if ((int32_t)b > 0) b_up = max(b_up, 0x10000u);
+    }
+    return __byte_perm(a_up, b_up, 0x7632);
+}
+
+/* Rounds stochastically into BF16; returns the largest |bits| stored, shifted as in an amax slot. */
+__device__ static uint32_t store_rounded(bf16_bits *to, const float (&x)[EACH],
+                                         const uint64_t (&bits)[EACH], enum round_part part,
+                                         int count, bool plain) {
+    if (plain) {
+        uint2 v = make_uint2(round_two(x[0], x[1], bits[0], bits[1], part),
+                             round_two(x[2], x[3], bits[2], bits[3], part));
+        *(uint2 *)to = v;
+        uint32_t top = __vmaxu2(v.x & 0x7FFF7FFFu, v.y & 0x7FFF7FFFu);
+        return max(top << 16, top & 0xFFFF0000u);
+    }
     uint32_t top = 0;
-    uint64_t bits[EACH];
-    if constexpr (!MASTER) draw(bits, s.key_weight, a.element_base + at);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        if constexpr (MASTER) code[i] = bf16_encode(w[i]);
-        else code[i] = bf16_round_stochastic(w[i], (uint32_t)bits[i]);
-        if (i < count) top = max(top, (uint32_t)(code[i] & 0x7FFFu) << 16);
+        if (i >= count) continue;
+        bf16_bits code = bf16_round_stochastic(x[i], round_random(bits[i], part));
+        if (part == ROUND_V && code == 0 && x[i] > 0.0f) code = 1;
+        to[i] = code;
+        top = max(top, (uint32_t)(code & 0x7FFFu) << 16);
     }
-    if constexpr (MASTER) store_f32(a.master + at, w, count);
-    store_half(a.value + at, code, count);
     return top;
 }
 
-/* M, V: dtypes of the two moments. */
-template <int M, int V, bool MASTER>
+/* The master rounded to nearest; returns as store_rounded. */
+__device__ static uint32_t store_nearest(bf16_bits *to, const float (&x)[EACH], int count,
+                                         bool plain) {
+    if (plain) {
+        uint2 v = make_uint2(bf16x2_encode(x[0], x[1]), bf16x2_encode(x[2], x[3]));
+        *(uint2 *)to = v;
+        uint32_t top = __vmaxu2(v.x & 0x7FFF7FFFu, v.y & 0x7FFF7FFFu);
+        return max(top << 16, top & 0xFFFF0000u);
+    }
+    uint32_t top = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        if (i >= count) continue;
+        to[i] = bf16_encode(x[i]);
+        top = max(top, (uint32_t)(to[i] & 0x7FFFu) << 16);
+    }
+    return top;
+}
+
+/* One block of 8-bit state, by the whole warp. */
+__device__ static void store_codes(struct state_view s, int64_t at, float (&x)[EACH],
+                                   const uint64_t (&bits)[EACH], enum round_part part, int count) {
+    uint32_t top = 0, packed = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        if (part == ROUND_V) x[i] = sqrtf(x[i]);
+        if (i < count) top = max(top, f32_bits(x[i]) & 0x7FFFFFFFu);
+    }
+    const struct quant_rule rule = { QUANT_TE, 0.0f, false };
+    struct multiplier r = quant_multiplier_of(rule, false, f32_from_bits(warp_max(top)));
+    if (threadIdx.x % WARP == 0) s.scale[at / SPAN] = r.factor;
+    uint8_t *to = (uint8_t *)s.data + at;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        uint8_t code = e4m3_round_stochastic(x[i] * r.m, round_random(bits[i], part));
+        if (part == ROUND_V && code == 0 && x[i] > 0.0f) code = 1;
+        packed |= (uint32_t)code << 8 * i;
+        if (count < EACH && i < count) to[i] = code;
+    }
+    if (count == EACH) *(uint32_t *)to = packed;
+}
+
+/* The state's dtype, whether the weight has a master, the gradient's dtype. */
+template <int STATE, bool MASTER, int GRAD>
 __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_BLOCKS) adamw_kernel(struct adamw a) {
+    __shared__ struct scalars s;
     if (*a.flag >= 0) return;
-    const struct scalars s = read_scalars(a);
-    float c1 = 1.0f - a.beta1, c2 = 1.0f - a.beta2;
+    if (threadIdx.x == 0) read_scalars(s, a);
+    __syncthreads();
     int64_t warp = (blockIdx.x * (int64_t)ADAMW_THREADS + threadIdx.x) / WARP;
     int64_t step = (int64_t)gridDim.x * (ADAMW_THREADS / WARP), spans = (a.n + SPAN - 1) / SPAN;
     uint32_t top = 0;
     for (int64_t span = warp; span < spans; span += step) {
         int64_t at = span * SPAN + threadIdx.x % WARP * EACH;
-        int count = (int)max((int64_t)0, min((int64_t)EACH, a.n - at));
-        float w[EACH], m[EACH], v[EACH], g[EACH];
-        uint32_t random_m[EACH] = {}, random_v[EACH] = {};
-        if constexpr (MASTER) load_f32(w, a.master + at, count);
-        else load_half(w, a.value + at, count);
-        if (a.grad.is_bf16) load_half(g, (const bf16_bits *)a.grad.data + at, count);
-        else load_f32(g, (const float *)a.grad.data + at, count);
-        load_state<M>(m, a.m, at, count, false);
-        load_state<V>(v, a.v, at, count, true);
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            float gi = g[i] * s.clip;
-            m[i] = m[i] + c1 * (gi - m[i]);
-            v[i] = v[i] + c2 * (gi * gi - v[i]);
-            float move = (m[i] * s.bias1) / (sqrtf(v[i] * s.bias2) + a.eps);
-            w[i] = w[i] - s.lr * (move + a.weight_decay * w[i]);
+        int64_t left = a.n - at;
+        int count = left >= EACH ? EACH : left > 0 ? (int)left : 0;
+        struct four x;
+        load<STATE, MASTER, GRAD>(x, a, at, count);
+        uint64_t bits[EACH] = {};
+        if constexpr (STATE != DTYPE_F32 || !MASTER) draw(bits, s.key, a.element_base + at);
+        update_moments(x, s);
+        bool plain = count == EACH && quick_weights(x, s);
+        if (!plain) update_weights(x, s);
+        if constexpr (MASTER) {
+            store_f32(a.master + at, x.w, count, plain);
+            top = max(top, store_nearest(a.value + at, x.w, count, plain));
+        } else {
+            top = max(top, store_rounded(a.value + at, x.w, bits, ROUND_WEIGHT, count, plain));
         }
-        if constexpr (M != DTYPE_F32 || V != DTYPE_F32) {
-            uint64_t bits[EACH];
-            draw(bits, s.key_state, a.element_base + at);
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                random_m[i] = (uint32_t)bits[i];
-                random_v[i] = (uint32_t)(bits[i] >> 32);
-            }
+        if constexpr (STATE == DTYPE_F32) {
+            store_f32((float *)a.m.data + at, x.m, count, plain);
+            store_f32((float *)a.v.data + at, x.v, count, plain);
+        } else if constexpr (STATE == DTYPE_BF16) {
+            store_rounded((bf16_bits *)a.m.data + at, x.m, bits, ROUND_M, count, plain);
+            store_rounded((bf16_bits *)a.v.data + at, x.v, bits, ROUND_V, count, plain);
+        } else {
+            store_codes(a.m, at, x.m, bits, ROUND_M, count);
+            store_codes(a.v, at, x.v, bits, ROUND_V, count);
         }
-        store_state<M>(a.m, at, m, random_m, count, false);
-        store_state<V>(a.v, at, v, random_v, count, true);
-        top = max(top, store_weight<MASTER>(a, s, at, w, count));
     }
     warp_amax_into(a.amax, top);
 }
@@ -229,6 +323,9 @@ static enum status check_args(const struct adamw_args *a, struct err *e) {
     TRY(cuda_check_sink(a->weight, "adamw: weight", tensor_rows(value), tensor_cols(value), e));
     TRY(check_state(a->m, "adamw: m", n, e));
     TRY(check_state(a->v, "adamw: v", n, e));
+    if (a->m->dtype != a->v->dtype)
+        return FAIL(e, ERR_ARG, "adamw: m in %s, v in %s", dtype_name(a->m->dtype),
+                    dtype_name(a->v->dtype));
     TRY(cuda_check_packed(a->grad, "adamw: grad", IS_GRAD, -1, -1, e));
     if (a->master) TRY(cuda_check_packed(a->master, "adamw: master", IS_F32, -1, -1, e));
     if (tensor_count(a->grad) != n || (a->master && tensor_count(a->master) != n))
@@ -257,15 +354,14 @@ static struct state_view state_of(const struct tensor *x) {
 
 typedef void (*adamw_function)(struct adamw);
 
-template <int M, bool MASTER> static adamw_function kernel_for_v(int v) {
-    if (v == DTYPE_F32) return adamw_kernel<M, DTYPE_F32, MASTER>;
-    if (v == DTYPE_BF16) return adamw_kernel<M, DTYPE_BF16, MASTER>;
-    return adamw_kernel<M, DTYPE_E4M3, MASTER>;
+template <int STATE, bool MASTER> static adamw_function kernel_for_grad(int grad) {
+    if (grad == DTYPE_F32) return adamw_kernel<STATE, MASTER, DTYPE_F32>;
+    return adamw_kernel<STATE, MASTER, DTYPE_BF16>;
 }
-template <bool MASTER> static adamw_function kernel_for(int m, int v) {
-    if (m == DTYPE_F32) return kernel_for_v<DTYPE_F32, MASTER>(v);
-    if (m == DTYPE_BF16) return kernel_for_v<DTYPE_BF16, MASTER>(v);
-    return kernel_for_v<DTYPE_E4M3, MASTER>(v);
+template <bool MASTER> static adamw_function kernel_for(int state, int grad) {
+    if (state == DTYPE_F32) return kernel_for_grad<DTYPE_F32, MASTER>(grad);
+    if (state == DTYPE_BF16) return kernel_for_grad<DTYPE_BF16, MASTER>(grad);
+    return kernel_for_grad<DTYPE_E4M3, MASTER>(grad);
 }
 
 enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e) {
@@ -275,7 +371,7 @@ enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *arg
     a.master = args->master ? (float *)args->master->data : NULL;
     a.m = state_of(args->m);
     a.v = state_of(args->v);
-    a.grad = grad_of(args->grad);
+    a.grad = args->grad->data;
     a.lr = (const float *)args->lr->data;
     a.clip = (const float *)args->clip->data;
     a.bias1 = (const float *)args->bias1->data;
@@ -291,8 +387,9 @@ enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *arg
     a.amax = sink_amax(args->weight);
     a.n = tensor_count(args->weight->value);
     a.element_base = args->element_base;
-    int m = args->m->dtype, v = args->v->dtype;
-    adamw_function kernel = a.master ? kernel_for<true>(m, v) : kernel_for<false>(m, v);
+    int state = args->m->dtype, grad = args->grad->dtype;
+    adamw_function kernel = a.master ? kernel_for<true>(state, grad)
+                                     : kernel_for<false>(state, grad);
     kernel<<<grid_for(b, a.n, SPAN * (ADAMW_THREADS / WARP)), ADAMW_THREADS, 0,
              cuda_lane(b, lane)>>>(a);
     TRY(cuda_launched("adamw", e));

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "tests/gpu/pair.h"
 
@@ -280,6 +281,29 @@ static struct twin state_tensor(enum dtype t, int64_t n) {
     return x;
 }
 
+/* State and gradients over 200 binary orders of magnitude, with zeros of both signs, what is not
+ * finite, and a second moment below nothing among them: whatever a quick way through root and
+ * quotient may not assume. */
+static void fill_wide(struct twin *x, uint64_t seed, bool square) {
+    static const float SPECIAL[] = { 0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, 3e38f, -1e-40f };
+    const struct tensor *t = &x->side[CPU];
+    int64_t n = tensor_count(t);
+    uint16_t *half = malloc((size_t)n * 4);
+    float *wide = (float *)half;
+    assert_non_null(half);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = rng_bits(seed, (uint64_t)i);
+        float v = ldexpf(1.0f + rng_uniform(bits), (int)(bits % 201) - 150);
+        if (!square && bits & 256) v = -v;
+        if (bits >> 9 & 1) v = ldexpf(v, 50); /* most of them nearer to 1 */
+        if (bits % 97 == 0) v = SPECIAL[bits / 97 % 8];
+        if (t->dtype == F) wide[i] = v;
+        else half[i] = bf16_encode(v);
+    }
+    pair_set(p, x, half, n * dtype_bytes(t->dtype));
+    free(half);
+}
+
 /* Three steps, since the first has empty state; a bad step writes nothing. To the bit: the draws
  * and the expressions are the same. */
 static void test_adamw(void **state) {
@@ -326,13 +350,46 @@ static void test_adamw(void **state) {
     }
 }
 
+static void test_adamw_extremes(void **state) {
+    static const float EPS[] = { 1e-8f, 1e-8f, 0.0f, 1e-15f };
+    for (int i = 0; i < 16; i++) {
+        int64_t n = 100003;
+        enum dtype kept = i & 1 ? F : H, grads = i & 2 ? F : H;
+        struct twin_sink w;
+        pair_sink(p, &w, n, 1, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        struct twin master = pair_tensor(p, F, n, 1, 1, 1), grad = pair_tensor(p, grads, n, 1, 1, 1);
+        struct twin m = pair_tensor(p, kept, n, 1, 1, 1), v = pair_tensor(p, kept, n, 1, 1, 1);
+        fill_wide(&w.value, 1, false);
+        fill_wide(&master, 2, false);
+        fill_wide(&grad, 3, false);
+        fill_wide(&m, 4, false);
+        fill_wide(&v, 5, true);
+        struct twin lr = pair_f32(p, 1e-3f), clip = pair_f32(p, 0.7f), b1 = pair_f32(p, 1.9f);
+        struct twin b2 = pair_f32(p, 2.3f), flag = pair_tensor(p, DTYPE_I32, 2, 1, 1, 1);
+        struct twin step = pair_i32(p, 9);
+        int32_t none[2] = { -1, -1 };
+        pair_set(p, &flag, none, sizeof none);
+        ON_BOTH(p, ops->adamw(b, LANE_COMPUTE, &(struct adamw_args){
+            .weight = S(w), .master = i & 4 ? S(master) : NULL, .m = S(m), .v = S(v),
+            .grad = S(grad), .lr = S(lr), .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2),
+            .step = S(step), .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = EPS[i / 4],
+            .weight_decay = i & 8 ? 0.1f : 0.0f, .seed = 5, .tensor_id = 3 }, e));
+        pair_same(p, "adamw weight", &w.value);
+        pair_same(p, "adamw master", &master);
+        pair_same(p, "adamw m", &m);
+        pair_same(p, "adamw v", &v);
+        pair_same(p, "adamw amax", &w.amax);
+        pair_clear(p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_qk),
         cmocka_unit_test(test_embedding), cmocka_unit_test(test_cross_entropy),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag),
-        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_extremes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -141,8 +141,8 @@ static uint64_t optimiser_hash(struct optimiser *p) {
 
 static void test_bits(void **state) {
     static const uint64_t HASH[CASES] = {
-        0xDFE9159A0A47DB90u, 0xF7952A8D4BE17AFDu, 0x3276E6AA091E9D6Bu,
-        0xBC5B42DBE185FFBFu, 0xBC5B42DBE185FFBFu, 0x73474BE71DD93B6Bu,
+        0xDFE9159A0A47DB90u, 0xF7952A8D4BE17AFDu, 0x73ABC0802B015759u,
+        0x63982B921DE4DA63u, 0x63982B921DE4DA63u, 0x2139532E020E1F62u,
     };
     int failures = 0;
     for (int i = 0; i < CASES; i++)
@@ -297,8 +297,42 @@ static void test_small_steps_add_up(void **state) {
         for (int64_t i = 0; i < COUNT; i++, draws++) downs += ops_get(&p.weight, i) < 1;
     }
     assert_true(fabs(downs - draws / 100.0) < 5 * sqrt(draws / 100.0));
-    assert_int_equal(downs, 98);
+    assert_int_equal(downs, 92);
     ops_close(o);
+}
+
+/* The three parts of the draws: no bit is more often 1 than 0, and none goes with a bit of the
+ * part's neighbours (the other parts of the element, the same part of the next element, step and
+ * tensor) more often than against it. Of 2^16 draws, a count is within 5 sigma, 640, of half. */
+static void test_parts_are_independent(void **state) {
+    enum { DRAWS = 1 << 16, BITS = 16, SIGMA = 128 /* of a count: sqrt(DRAWS) / 2 */ };
+    static const struct { int element, step, tensor, part; } NEIGHBOUR[] = {
+        { 0, 0, 0, 1 }, { 0, 0, 0, 2 }, { 1, 0, 0, 0 }, { 0, 1, 0, 0 }, { 0, 0, 1, 0 },
+    };
+    enum { NEIGHBOURS = sizeof NEIGHBOUR / sizeof *NEIGHBOUR };
+    for (int part = 0; part < 3; part++) {
+        int32_t ones[BITS] = { 0 };
+        static int32_t alike[NEIGHBOURS][BITS][BITS];
+        memset(alike, 0, sizeof alike);
+        for (uint64_t i = 0; i < DRAWS; i++) {
+            uint32_t own = round_random(rng_bits(rng_key(7, RNG_ROUND, 3, 5), i), part);
+            for (int b = 0; b < BITS; b++) ones[b] += own >> b & 1;
+            for (int n = 0; n < NEIGHBOURS; n++) {
+                uint64_t key = rng_key(7, RNG_ROUND, (uint64_t)(3 + NEIGHBOUR[n].step),
+                                       (uint64_t)(5 + NEIGHBOUR[n].tensor));
+                uint64_t bits = rng_bits(key, i + (uint64_t)NEIGHBOUR[n].element);
+                uint32_t other = round_random(bits, (part + NEIGHBOUR[n].part) % 3);
+                for (int b = 0; b < BITS; b++)
+                    for (int c = 0; c < BITS; c++)
+                        alike[n][b][c] += !((own >> b ^ other >> c) & 1);
+            }
+        }
+        for (int b = 0; b < BITS; b++) assert_true(abs(ones[b] - DRAWS / 2) < 5 * SIGMA);
+        for (int n = 0; n < NEIGHBOURS; n++)
+            for (int b = 0; b < BITS; b++)
+                for (int c = 0; c < BITS; c++)
+                    assert_true(abs(alike[n][b][c] - DRAWS / 2) < 5 * SIGMA);
+    }
 }
 
 static void test_nan_kept(void **state) {
@@ -332,6 +366,7 @@ static void test_arguments(void **state) {
     REFUSED(p.args.master = &few, "grad or master");
     REFUSED(p.args.m = &few, "m has 9 elements");
     REFUSED(p.args.m = &i32, "m is i32");
+    REFUSED(p.args.m = &p.grad, "m in f32, v in e4m3");
     REFUSED(p.v.scale.kind = SCALE_TENSOR, "v is e4m3 without a 1x128 scale");
     REFUSED(p.v.scale.dim[1]--, "v is e4m3 without a 1x128 scale");
     REFUSED(p.sink.value = &i32, "weight is i32");
@@ -349,7 +384,8 @@ int main(void) {
         cmocka_unit_test(test_flag_gates), cmocka_unit_test(test_sharding),
         cmocka_unit_test(test_8bit_round_trip), cmocka_unit_test(test_rounding_is_unbiased),
         cmocka_unit_test(test_rounding_special_values), cmocka_unit_test(test_small_steps_add_up),
-        cmocka_unit_test(test_nan_kept), cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_parts_are_independent), cmocka_unit_test(test_nan_kept),
+        cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
