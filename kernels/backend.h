@@ -104,6 +104,14 @@ struct delayed_args {
     bool most_recent;          /* else the maximum over the history */
 };
 
+/* A library that a backend is made of, loads, or looked for in vain: see library(). */
+struct library {
+    char name[16];     /* "cuda.runtime", "cublaslt", "cudnn", "nccl" */
+    char version[32];  /* "13.1.0"; "" where it was not found */
+    char path[512];    /* of the file; "" where it is linked in or was not found */
+    char problem[256]; /* why it is not used; "" where it is */
+};
+
 /* What a backend made of one call of the model: see decision(). */
 struct decision {
     char section[16];   /* "gemm", "attention" */
@@ -329,6 +337,9 @@ struct backend_ops {
     /* Takes a table before anything is chosen (ERR_STATE after); "" is every backend's. ERR_CONFIG
      * for one of another device or library, naming both, and for what is no table. */
     enum status (*choices_load)(struct backend *b, const char *text, struct err *e);
+    /* The i-th library; false after the last. Those that are opened on demand are looked for now. Not
+     * inside a capture. The CPU has none. */
+    bool (*library)(struct backend *b, int64_t i, struct library *out);
     /* The i-th decision, in order of first use; false after the last. The CPU decides nothing. */
     bool (*decision)(struct backend *b, int64_t i, struct decision *out);
     /* From here on only what a device of `architecture` ("sm_121") can do is used, the rest is

@@ -233,6 +233,7 @@ enum status cpu_timer_read(struct backend *b, int from, int to, double *us, stru
 /* ---- cpu_choices.c: none ---- */
 enum status cpu_choices_save(struct backend *b, char **text, struct err *e);
 enum status cpu_choices_load(struct backend *b, const char *text, struct err *e);
+bool cpu_library(struct backend *b, int64_t i, struct library *out);
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out);
 enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e);
 

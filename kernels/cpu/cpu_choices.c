@@ -18,6 +18,8 @@ enum status cpu_choices_load(struct backend *b, const char *text, struct err *e)
                 "bits are others; --choices none goes on without", r.device, r.libraries);
 }
 
+bool cpu_library(struct backend *b, int64_t i, struct library *out) { return false; }
+
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out) { return false; }
 
 enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e) {

@@ -75,6 +75,7 @@ static void fill_table(struct backend_ops *t) {
     t->fingerprint = cuda_fingerprint;
     t->choices_save = cuda_choices_save;
     t->choices_load = cuda_choices_load;
+    t->library = cuda_library;
     t->decision = cuda_decision;
     t->pretend = cuda_pretend;
 }

@@ -34,6 +34,9 @@ enum status cuda_timer_mark(struct backend *b, int lane, int mark, struct err *e
 enum status cuda_timer_read(struct backend *b, int from, int to, double *us, struct err *e);
 void cuda_timer_close(struct cuda_backend *b);
 
+/* ---- cuda_libraries.cu ---- */
+bool cuda_library(struct backend *b, int64_t i, struct library *out);
+
 /* ---- choices.cu ---- */
 enum status cuda_choices_save(struct backend *b, char **text, struct err *e);
 enum status cuda_choices_load(struct backend *b, const char *text, struct err *e);
