@@ -5,11 +5,22 @@
 
 #include "runner/commands.h"
 #include "runner/compare.h"
+#include "runner/seed_band.h"
 
 enum { RUNS_MAX = 1000 };
 
+static enum status write_band(const struct cli *cli, const struct comparison *c, const char *path,
+                              struct err *e) {
+    json_t *band = NULL;
+    TRY(seed_band_make(c, &band, e));
+    enum status st = json_file_write(path, band, e);
+    json_decref(band);
+    if (st == OK) cli_note(cli, "wrote %s", path);
+    return st;
+}
+
 static enum status print(const struct cli *cli, const struct comparison *c, struct err *e) {
-    const char *html = cli_value(cli, "html");
+    const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
     char *text = NULL;
     if (cli->json) {
         cli_out_json(cli, c->report);
@@ -18,6 +29,7 @@ static enum status print(const struct cli *cli, const struct comparison *c, stru
         cli_out(cli, "%s", text);
         free(text);
     }
+    if (band) TRY(write_band(cli, c, band, e));
     if (!html) return OK;
     TRY(compare_html(c, html, e));
     cli_note(cli, "wrote %s", html);
@@ -70,6 +82,8 @@ static int cmd_compare(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "html", .value = "FILE", .help = "also write a page with plots" },
+    { .name = "seed-band", .value = "FILE",
+      .help = "write the spread over seeds at each step, for repro" },
     { .name = "all", .help = "every key that differs, implied ones and names too" },
     { .name = "assert-equal", .help = "exit 5 unless all are equal, bit for bit" },
 };

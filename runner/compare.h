@@ -5,7 +5,7 @@
  *   runs         [{id, path, name, status, recipe, seed, identity, inputs_sha256, results_sha256,
  *                  steps, loss_final, eval_loss_final, step_time_us_median, tokens_per_s_median,
  *                  memory_bytes_peak, ratio: {loss, eval_loss, step_time, tokens_per_s, memory}}]
- *   differences  [{section, key, values: [one a run, null where absent]}]
+ *   differences  [{section, key, factor: name or null, values: [one a run, null where absent]}]
  *   factors      names of what differs and may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
  *   statistics   {groups: [{runs, seeds}], tests: [...], losses: [{group, recipe, reference_mean,

@@ -67,12 +67,11 @@ static void add_factor(json_t *factors, const char *name, bool *failed) {
 
 /* Recipes of different kinds differ in most keys, and are one factor; recipes of one kind are told
  * apart key by key. */
-static void learn_factor(json_t *factors, const char *section, const char *key, bool kinds,
-                         bool *failed) {
+static const char *factor_of(const char *section, const char *key, bool kinds) {
     const struct rule *rule = rule_of(section, key);
-    if (!rule || (!rule->factor && !rule->own)) return;
+    if (!rule || (!rule->factor && !rule->own)) return NULL;
     bool whole = rule->factor && !(rule->own && !kinds);
-    add_factor(factors, whole ? rule->factor : key, failed);
+    return whole ? rule->factor : key;
 }
 
 /* ---- differences --------------------------------------------------------------------------- */
@@ -139,10 +138,11 @@ static void put_difference(const struct section *s, const char *key, bool kinds,
         json_t *value = json_object_get(s->flat[i], key);
         json_append(values, value ? json_incref(value) : json_null(), failed);
     }
+    const char *factor = factor_of(s->name, key, kinds);
     json_append(s->differences,
-                json_pack("{s:s, s:s, s:b, s:o}", "section", s->name, "key", key, "detail",
-                          is_detail(s, key), "values", values), failed);
-    learn_factor(s->factors, s->name, key, kinds, failed);
+                json_pack("{s:s, s:s, s:s?, s:b, s:o}", "section", s->name, "key", key, "factor",
+                          factor, "detail", is_detail(s, key), "values", values), failed);
+    if (factor) add_factor(s->factors, factor, failed);
 }
 
 static enum status diff_section(const struct section *s, struct err *e) {

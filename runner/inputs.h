@@ -18,8 +18,8 @@ struct inputs {
 
 /* Opens and reads all data, so a file that is missing or malformed is found here: its error is
  * data.h's. ERR_CONFIG where evaluation is asked for and nothing is held out. Paths of data count
- * from `data_root` (NULL: as they stand). *files, which the caller owns and which may be NULL, takes
- * the files of the data: [{path, bytes, sha256}]. */
+ * from `data_root` (NULL: as they stand). *files, owned by the caller, takes the files of the data:
+ * [{path, bytes, sha256}]; it may be NULL. */
 NODISCARD enum status inputs_hash(const struct json_t *resolved, const char *data_root,
                                   struct inputs *out, struct json_t **files, struct err *e);
 

@@ -106,21 +106,6 @@ void run_dir_close(struct run_dir *dir) {
 
 /* ---- create, open -----------------------------------------------------------------------------*/
 
-static enum status make_directory(const char *path, struct err *e) {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
-    return FAIL(e, ERR_IO, "mkdir %s: %s", path, strerror(errno));
-}
-
-static enum status make_parents(const char *path, struct err *e) {
-    char prefix[PATH_CAP];
-    for (size_t i = 1; path[i]; i++) {
-        if (path[i] != '/') continue;
-        snprintf(prefix, sizeof prefix, "%.*s", (int)i, path);
-        TRY(make_directory(prefix, e));
-    }
-    return make_directory(path, e);
-}
-
 /* Makes the directory itself, under a name that nobody has. */
 static enum status make_unique(const char *runs, const char *name, const char *inputs_sha256,
                                struct run_dir *out, struct err *e) {
@@ -149,14 +134,14 @@ static enum status make_unique(const char *runs, const char *name, const char *i
 enum status run_dir_create(const char *runs, const char *name, const char *inputs_sha256,
                            struct run_dir *out, struct err *e) {
     *out = (struct run_dir){ .lock_fd = -1 };
-    TRY(make_parents(runs, e));
+    TRY(directory_make(runs, e));
     TRY(make_unique(runs, name, inputs_sha256, out, e));
     TRY(take_lock(out->path, &out->lock_fd, e));
     char path[PATH_CAP];
     enum status st = OK;
     for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS && st == OK; i++) {
         st = path_join(path, out->path, FOLDERS[i], e);
-        if (st == OK) st = make_directory(path, e);
+        if (st == OK) st = directory_make(path, e);
     }
     if (st == OK && !(out->run = json_object())) st = FAIL(e, ERR_MEMORY, "run record");
     if (st != OK) run_dir_close(out);

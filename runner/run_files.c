@@ -159,6 +159,21 @@ done:
     return st;
 }
 
+static enum status make_one(const char *path, struct err *e) {
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
+    return FAIL(e, ERR_IO, "mkdir %s: %s", path, strerror(errno));
+}
+
+enum status directory_make(const char *path, struct err *e) {
+    char prefix[PATH_CAP];
+    for (size_t i = 1; path[i]; i++) {
+        if (path[i] != '/') continue;
+        snprintf(prefix, sizeof prefix, "%.*s", (int)i, path);
+        TRY(make_one(prefix, e));
+    }
+    return make_one(path, e);
+}
+
 enum status directory_sync(const char *path, struct err *e) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));

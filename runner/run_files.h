@@ -40,6 +40,9 @@ NODISCARD enum status file_replace(const char *path, const void *bytes, size_t n
 NODISCARD enum status file_read(const char *path, int64_t limit, char **out, size_t *n,
                                 struct err *e);
 
+/* Makes the directory and those it lies in, as far as they are not there. */
+NODISCARD enum status directory_make(const char *path, struct err *e);
+
 /* fsync of the directory itself, so that a rename in it survives a power cut. */
 NODISCARD enum status directory_sync(const char *path, struct err *e);
 

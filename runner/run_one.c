@@ -33,8 +33,8 @@ static enum status first_record(struct run_dir *dir, const struct run_request *r
         "fp8lab.run/1", "id", dir->id, "name", run->name, "status", "running", "exit_code", "error",
         "started", started, "ended", "seed", (json_int_t)seed_of(run->config_json), "inputs_sha256",
         request->inputs->all, "results_sha256", "inputs", inputs_json(request->inputs), "version",
-        FP8LAB_VERSION, "attempts", "parent", request->parent, "mismatch", request->mismatch, "smoke",
-        request->resolution->smoke, "checkpoint_step", (json_int_t)0);
+        FP8LAB_VERSION, "attempts", "parent", request->parent, "mismatch", request->mismatch,
+        "smoke", request->resolution->smoke, "checkpoint_step", (json_int_t)0);
     bool failed = false;
     json_put(record, "next", json_sprintf("fp8lab show %s", dir->id), &failed);
     record = json_whole(record, failed);

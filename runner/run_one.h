@@ -20,7 +20,7 @@ struct run_settings {
     const char *caps;    /* "sm_121": use only what such a device has; NULL: all there is */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
     const char *data_root; /* paths of data count from here; NULL: from where they stand */
-    bool choose_anew;    /* where the table is not of this device and these libraries; not an error */
+    bool choose_anew;    /* where the table does not fit this device; otherwise that is an error */
     bool keep_directory; /* beside the bundle */
     const json_t *facts; /* of this machine; borrowed */
 };

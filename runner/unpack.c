@@ -27,6 +27,7 @@ struct unpack {
     char tag_hex[TAG_FILES][SHA256_HEX];
     struct bag_manifest manifest;
     int root;                 /* where files are written, or -1 */
+    const char *const *heads; /* of the paths that are written; NULL: all are */
     struct unpack_report *report;
 };
 
@@ -36,9 +37,16 @@ static int tag_of(const char *path) {
     return -1;
 }
 
+static bool is_wanted(const struct unpack *u, const char *path) {
+    if (!u->heads) return true;
+    for (const char *const *head = u->heads; *head; head++)
+        if (strncmp(path, *head, strlen(*head)) == 0) return true;
+    return false;
+}
+
 static enum status open_output(struct unpack *u, const char *path, int *fd, struct err *e) {
     *fd = -1;
-    if (u->root < 0) return OK;
+    if (u->root < 0 || !is_wanted(u, path)) return OK;
     /* O_EXCL: the directory is ours and fresh, so a name that exists came with this bundle. */
     *fd = beneath_open(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
     return *fd >= 0 ? OK : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
@@ -167,8 +175,14 @@ static enum status unpack_run(struct unpack *u, const char *path,
 
 enum status bundle_unpack(const char *path, const char *dest, const struct bundle_limits *limits,
                           struct unpack_report *report, struct err *e) {
+    return bundle_unpack_part(path, dest, NULL, limits, report, e);
+}
+
+enum status bundle_unpack_part(const char *path, const char *dest, const char *const *heads,
+                               const struct bundle_limits *limits, struct unpack_report *report,
+                               struct err *e) {
     char work[PATH_CAP];
-    struct unpack u = { .path = path, .root = -1, .report = report };
+    struct unpack u = { .path = path, .root = -1, .heads = heads, .report = report };
     *report = (struct unpack_report){ 0 };
     if (dest) {
         int n = snprintf(work, sizeof work, "%s.partial", dest);

@@ -23,4 +23,11 @@ NODISCARD enum status bundle_unpack(const char *path, const char *dest,
                                     const struct bundle_limits *limits,
                                     struct unpack_report *report, struct err *e);
 
+/* The same, writing only the files whose path begins as one of `heads` (ends with NULL) does. All
+ * of the bundle is verified none the less. */
+NODISCARD enum status bundle_unpack_part(const char *path, const char *dest,
+                                         const char *const *heads,
+                                         const struct bundle_limits *limits,
+                                         struct unpack_report *report, struct err *e);
+
 #endif

@@ -1,0 +1,323 @@
+/* fp8lab repro: does again what a bundle says, and gives a verdict. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/backends.h"
+#include "runner/build_info.h"
+#include "runner/canonical.h"
+#include "runner/choice_file.h"
+#include "runner/commands.h"
+#include "runner/facts.h"
+#include "runner/fit.h"
+#include "runner/hardware.h"
+#include "runner/plain_text.h"
+#include "runner/repro_data.h"
+#include "runner/repro_source.h"
+#include "runner/repro_verdict.h"
+#include "runner/run_one.h"
+
+struct command {
+    const struct cli *cli;
+    struct repro_source source;
+    struct run_settings settings;
+    struct inputs inputs;
+    json_t *data_files, *facts, *mismatch; /* owned */
+    char data_root[PATH_CAP];
+    struct seed_band band;
+    struct signals signals;
+    struct run_outcome outcome;
+    bool ran; /* outcome is valid */
+};
+
+/* What keeps this machine from doing what the bundle says: said, and the verdict with it. */
+static int refuse(const struct command *c, const char *why) {
+    cli_warn(c->cli, "%s", why);
+    if (c->cli->json) {
+        json_t *object = json_pack("{s:s,s:o,s:s,s:s,s:o,s:n,s:i}", "schema", "fp8lab.repro/1",
+                                   "bundle", json_from_text(c->source.bundle), "parent",
+                                   c->source.identity, "verdict",
+                                   repro_kind_name(REPRO_INCOMPARABLE), "note", json_from_text(why),
+                                   "run", "exit_code", EXIT_HARDWARE);
+        cli_out_json(c->cli, object);
+        json_decref(object);
+    } else {
+        cli_out(c->cli, "not comparable  %s\n", c->source.bundle);
+    }
+    return EXIT_HARDWARE;
+}
+
+/* ---- before it runs -------------------------------------------------------------------------- */
+
+/* Each of these answers OK and fills `why` where the machine cannot do what the bundle says. */
+enum { WHY_CAP = 8192 };
+
+static enum status check_hardware(struct command *c, char why[WHY_CAP], struct err *e) {
+    const json_t *config = c->source.run->config_json;
+    TRY(hardware_match(config, c->facts, &c->mismatch, e));
+    if (!c->mismatch) return OK;
+    char *text = hardware_mismatch_text(config, c->mismatch);
+    if (cli_has(c->cli, "anywhere"))
+        cli_note(c->cli, "not the machine that the experiment asks for; run anyway (--anywhere), "
+                 "and recorded\n%s", text ? text : "");
+    else
+        snprintf(why, WHY_CAP, "this machine is not the one that the experiment asks for\n%s"
+                 "--anywhere runs it regardless and records the mismatch", text ? text : "");
+    free(text);
+    return OK;
+}
+
+/* The backend that the bundle's run used, unless the user names another. */
+static enum status choose_backend(struct command *c, char why[WHY_CAP], struct err *e) {
+    const char *then = json_text(c->source.view.decisions, "backend", "auto");
+    const char *asked = cli_value(c->cli, "backend");
+    c->settings.backend = asked ? asked : then;
+    if (asked) return backend_check(asked, e);
+    bool cuda = !strcmp(then, "cuda");
+    if (backend_check(then, e) == OK && (!cuda || access("/dev/nvidiactl", F_OK) == 0)) return OK;
+    snprintf(why, WHY_CAP, "the bundle's run used the backend %.40s (%.80s), which this machine "
+             "does not have; --backend cpu compares the losses, without the same bits", then,
+             json_text(c->source.view.decisions, "device", "?"));
+    return OK;
+}
+
+/* Finds the data by their content and hashes the inputs. Without a list of files in the bundle,
+ * they must lie where its run found them. */
+static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e) {
+    const struct repro_source *s = &c->source;
+    char *missing = NULL;
+    if (json_array_size(s->data_files) > 0) {
+        TRY(repro_stage_data(s, cli_value(c->cli, "data"), c->data_root, &missing, e));
+        c->settings.data_root = c->data_root;
+    }
+    if (missing) {
+        snprintf(why, WHY_CAP, "the bundle's data are not here; --data DIR looks for them in a "
+                 "folder, whatever they are called:\n%.7000s", missing);
+        why[strlen(why) - 1] = '\0'; /* the last line's end */
+        free(missing);
+        return OK;
+    }
+    struct err bad = { 0 };
+    if (inputs_hash(s->run->config_json, c->settings.data_root, &c->inputs, &c->data_files, &bad)
+        != OK) {
+        snprintf(why, WHY_CAP, "the bundle's data: %s", bad.text);
+        return OK;
+    }
+    const char *then = json_text(json_object_get(s->view.run, "inputs"), "data", "?");
+    if (strcmp(then, c->inputs.data) != 0)
+        snprintf(why, WHY_CAP, "the data are not the bundle's: they hash to %.12s, its to %.12s",
+                 c->inputs.data, then);
+    return OK;
+}
+
+static enum status check_memory(struct command *c, char why[WHY_CAP], struct err *e) {
+    struct fit fit;
+    TRY(fit_plan(c->source.run->config_json, c->facts, c->settings.backend, &fit, e));
+    if (!fit.fits && !cli_has(c->cli, "anywhere"))
+        snprintf(why, WHY_CAP, "the run needs %.1f GiB, %s is %.1f GiB; --anywhere tries it",
+                 (double)fit.plan.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30);
+    fit_free(&fit);
+    return OK;
+}
+
+/* A backend on a device takes the bundle's choice table as an input, as long as it fits. */
+static enum status take_choices(struct command *c, struct err *e) {
+    const struct repro_source *s = &c->source;
+    const char *caps = json_text(s->view.decisions, "caps", NULL);
+    c->settings.caps = caps && !strcmp(c->settings.backend, "cuda") ? caps : NULL;
+    if (!*s->choices || !strcmp(c->settings.backend, "cpu")) return OK;
+    c->settings.choices = s->choices;
+    c->settings.choose_anew = true;
+    return choice_file_hash(s->choices, &c->inputs, e);
+}
+
+static enum status read_band(struct command *c, struct err *e) {
+    const char *named = cli_value(c->cli, "band");
+    char path[PATH_CAP];
+    TRY(seed_band_path(c->source.bundle, path, e));
+    if (!named && !path_exists(path)) return OK;
+    return seed_band_read(named ? named : path, c->source.identity, &c->band, e);
+}
+
+/* What is known to be otherwise before anything runs. */
+static void say_plan(const struct command *c) {
+    const struct repro_source *s = &c->source;
+    const char *code = json_text(json_object_get(s->view.run, "inputs"), "code", "?");
+    cli_note(c->cli, "again: %s, of bundle %.12s", s->run->name, s->identity);
+    if (strcmp(code, build_info().code_sha256) != 0)
+        cli_note(c->cli, "other sources: this program's are %.12s, the bundle's run had %.12s",
+                 build_info().code_sha256, code);
+    if (!json_equal(s->run->config_json, s->view.resolved))
+        cli_note(c->cli, "the script resolves to another configuration here than in the bundle");
+}
+
+/* ---- the verdict ----------------------------------------------------------------------------- */
+
+static void print_losses(const struct cli *cli, const struct repro_verdict *v) {
+    const struct loss_distance *d = v->first_outside.step ? &v->first_outside : &v->worst;
+    if (d->step == 0 || v->kind == REPRO_BITWISE) return;
+    cli_out(cli, "  losses     %s step %" PRId64 ": %.3g nats apart, %.3g of the bundle's; allowed "
+            "%.3g\n", v->first_outside.step ? "beyond the tolerance from" : "furthest apart at",
+            d->step, d->nats, d->relative, d->allowed_nats);
+}
+
+static void print_verdict(const struct command *c, const struct repro_verdict *v) {
+    const struct cli *cli = c->cli;
+    const struct divergence *d = &v->first;
+    size_t i;
+    const json_t *reason;
+    char name[128];
+    snprintf(name, sizeof name, "%s", c->source.run->name);
+    cli_out(cli, "%s%s%s  %s, %" PRId64 " steps\n", cli_style(cli, "bold"),
+            repro_kind_name(v->kind), cli_style(cli, NULL), plain_text(name), v->steps);
+    cli_out(cli, "  bundle     %s\n  run        %s\n", c->source.bundle, c->outcome.bundle);
+    if (d->found) {
+        char tensor[sizeof d->tensor];
+        snprintf(tensor, sizeof tensor, "%s", d->tensor);
+        cli_out(cli, "  first bit  step %" PRId64 ", %s%s%s: %s in the bundle, %s here\n", d->step,
+                d->stream, *tensor ? " of " : "", plain_text(tensor), d->a_bits, d->b_bits);
+    }
+    print_losses(cli, v);
+    json_array_foreach(v->reasons, i, reason) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", json_string_value(reason));
+        cli_out(cli, "  %s %s\n", i ? "          " : "not alike ", plain_text(text));
+    }
+    if (*v->note) cli_out(cli, "  note       %s\n", v->note);
+    if (v->kind != REPRO_BITWISE && v->kind != REPRO_INCOMPARABLE)
+        cli_out(cli, "  %s\n", json_array_size(v->reasons)
+                                   ? "the same bits were not promised: not all inputs were alike"
+                                   : "the same bits were promised: all inputs were alike");
+}
+
+static void print_json(const struct command *c, const struct repro_verdict *v, int code) {
+    json_t *object = repro_verdict_json(v);
+    bool failed = false;
+    json_put(object, "schema", json_string("fp8lab.repro/1"), &failed);
+    json_put(object, "bundle", json_from_text(c->source.bundle), &failed);
+    json_put(object, "parent", json_string(c->source.identity), &failed);
+    json_put(object, "run", json_pack("{s:s,s:s,s:o}", "id", c->outcome.id, "status",
+                                      c->outcome.status, "bundle",
+                                      json_from_text(c->outcome.bundle)), &failed);
+    json_put(object, "exit_code", json_integer(code), &failed);
+    object = json_whole(object, failed);
+    cli_out_json(c->cli, object);
+    json_decref(object);
+}
+
+static enum status judge(struct command *c, int *code, struct err *e) {
+    const char *paths[2] = { c->source.bundle, c->outcome.bundle };
+    struct comparison comparison = { 0 };
+    struct repro_verdict verdict = { 0 };
+    enum status st = compare_runs(paths, 2, &comparison, e);
+    if (st == OK) st = repro_judge(&comparison, &c->band, &verdict, e);
+    if (st == OK) {
+        *code = repro_exit_code(verdict.kind, cli_has(c->cli, "exact"));
+        if (c->cli->json) print_json(c, &verdict, *code);
+        else print_verdict(c, &verdict);
+        cli_next(c->cli, "compare", paths[0], paths[1], NULL);
+    }
+    repro_verdict_free(&verdict);
+    compare_free(&comparison);
+    return st;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+static enum status read_settings(struct command *c, struct err *e) {
+    const struct cli *cli = c->cli;
+    c->settings = (struct run_settings){
+        .cli = cli, .signals = &c->signals, .facts = c->facts,
+        .runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs",
+        .keep_directory = cli_has(cli, "keep-dir"),
+    };
+    return cli_int(cli, "threads", 1, 4096, &c->settings.threads, e);
+}
+
+static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) {
+    TRY(repro_open(c->cli->args[0], c->settings.runs, &c->source, e));
+    TRY(read_band(c, e));
+    enum status (*const checks[])(struct command *, char *, struct err *) = {
+        check_hardware, choose_backend, check_memory, find_data,
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
+    return *why ? OK : take_choices(c, e);
+}
+
+/* The run itself. A signal or a failure leaves no verdict, unless the bundle's run failed too. */
+static enum status run_again(struct command *c, int *code, struct err *e) {
+    const struct repro_source *s = &c->source;
+    struct run_request request = {
+        .resolution = &s->resolution, .run = s->run, .inputs = &c->inputs,
+        .data_files = c->data_files, .overrides = s->overrides, .mismatch = c->mismatch,
+        .parent = s->identity,
+    };
+    TRY(run_one(&c->settings, &request, &c->outcome, e));
+    c->ran = true;
+    bool failed_then = !strcmp(json_text(s->view.run, "status", ""), "failed");
+    bool judged = c->outcome.exit_code == EXIT_OK ||
+                  (failed_then && !strcmp(c->outcome.status, "failed"));
+    if (judged) return judge(c, code, e);
+    *code = c->outcome.exit_code;
+    cli_warn(c->cli, "the run ended as %s: there is no verdict (%s)", c->outcome.status,
+             c->outcome.bundle);
+    return OK;
+}
+
+static int cmd_repro(const struct cli *cli) {
+    struct command c = { .cli = cli, .signals = { .fd = -1 } };
+    struct err e = { 0 };
+    char problem[256] = "", why[WHY_CAP] = "";
+    int code = EXIT_OK;
+    enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
+    if (st == OK && *problem) cli_warn(cli, "%s", problem);
+    if (st == OK) st = read_settings(&c, &e);
+    if (st == OK) st = prepare(&c, why, &e);
+    if (st == OK && *why) code = refuse(&c, why);
+    if (st == OK && !*why) {
+        say_plan(&c);
+        st = run_again(&c, &code, &e);
+    }
+    if (st != OK) code = cli_fail(cli, &e);
+    repro_close(&c.source);
+    seed_band_free(&c.band);
+    json_decref(c.data_files);
+    json_decref(c.mismatch);
+    json_decref(c.facts);
+    signals_close(&c.signals);
+    return code;
+}
+
+static const struct flag FLAGS[] = {
+    { "exact", NULL, "only the same bits will do: exit 5 for other ones", false },
+    { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
+    { "data", "DIR", "look for the data's files here too, by their content", false },
+    { "band", "FILE", "seed band of the bundle (default: X.band.json beside it)", false },
+    { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
+    { "runs", "DIR", "where the new run is written (default: runs)", false },
+    { "threads", "N", "threads of the cpu backend (default: all processors)", false },
+    { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
+};
+
+const struct verb VERB_REPRO = {
+    .name = "repro",
+    .arguments = "RUN",
+    .about = "run again what a bundle says, and compare to the bit",
+    .more = "RUN is a bundle, a closed run directory, the beginning of a run's id, or \"last\".\n"
+            "Script, overrides and choice table come from the bundle, the data are found by their\n"
+            "content, and nothing else of it is used: no image is started, no folder mounted, no\n"
+            "patch applied. The verdict:\n"
+            "  bitwise equal     every loss, norm, scale, fingerprint and weight (exit 0)\n"
+            "  within tolerance  each step's loss within the larger of 0.1 % and three seed\n"
+            "                    bands of the reference (exit 0; with --exact 5)\n"
+            "  different         exit 5; the first step and tensor that differ are named\n"
+            "  not comparable    exit 3: other hardware, data or configuration, fewer steps\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_repro,
+};
