@@ -76,16 +76,17 @@ FLAGS_backends := -I$(GEN)
 $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/backends.o: $(GEN)/interface_hash.h
 
 # What a run records about the program: the hash of all sources compiled in, which is one of a run's
-# inputs, and the commit they came from, where git knows it (a mounted tree may have another owner).
+# inputs, and the commit they came from, where git knows it (a mounted tree may have another owner);
+# an image is built without git's folder, and is told (COMMIT, DIRTY).
 SOURCES := $(sort $(wildcard kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/*.[ch] \
                              runner/*.lua))
 GIT     := git -c safe.directory='*'
 $(GEN)/sources.h: $(SOURCES)
 	@mkdir -p $(@D)
 	$(Q){ printf '#define FP8LAB_CODE_SHA256 "%s"\n' "$$(sha256sum $^ | sha256sum | cut -d' ' -f1)"; \
-	  printf '#define FP8LAB_COMMIT "%s"\n' "$$($(GIT) rev-parse HEAD 2>/dev/null || echo unknown)"; \
+	  printf '#define FP8LAB_COMMIT "%s"\n' "$(or $(COMMIT),$$($(GIT) rev-parse HEAD 2>/dev/null || echo unknown))"; \
 	  printf '#define FP8LAB_DIRTY %d\n' \
-	    "$$($(GIT) status --porcelain 2>/dev/null | grep -c . || true)"; } > $@
+	    "$(or $(DIRTY),$$($(GIT) status --porcelain 2>/dev/null | grep -c . || true))"; } > $@
 FLAGS_build_info := -I$(GEN)
 $(BUILD)/runner/build_info.o: $(GEN)/sources.h
 
@@ -100,15 +101,19 @@ $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-m
 # A plugin, built where nvcc is; without it everything else is as it was. ARCHS: machine code for which
 # devices, "all" for every one that is supported. No contraction, as for the reference: the operators
 # that promise the reference's bits are written in its expressions, the others call fma themselves.
-NVCC  ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+ifeq ($(origin NVCC),undefined)
+NVCC := $(shell containers/find_nvcc.sh 2>/dev/null)
+endif
 ARCHS ?= sm_90a
 CUDA_ARCHS := $(if $(filter all,$(ARCHS)),sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a,$(ARCHS))
+CUDA_VERSION = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 CUDA_HOME  := $(patsubst %/bin/,%,$(dir $(NVCC)))
 PLUGIN     := $(BUILD)/libfp8lab_cuda.so
 CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
 CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
               $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o)
-NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) -Werror all-warnings \
+NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$(CUDNN_INCLUDE)) \
+    $(NVCC_TARGET) -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function \
     $(foreach a,$(CUDA_ARCHS),-gencode arch=$(a:sm_%=compute_%),code=$(a))
 
@@ -127,8 +132,27 @@ $(BUILD)/plugin/%.o: %.c
 # where CUDA was, then as usual.
 $(PLUGIN): $(CUDA_OBJ)
 	@echo "  LINK  $@"
+ifneq ($(LINK_SBSA),)
+	$(Q)$(LINK_SBSA) $@ $^
+else
 	$(Q)$(NVCC) -shared -cudart static -o $@ $^ -L$(CUDA_HOME)/lib64 -lcublasLt \
 	    -Xlinker --exclude-libs,ALL,-rpath,'$$ORIGIN/..:$(CUDA_HOME)/lib64'
+endif
+
+# For aarch64 servers from here; containers/sbsa.sh says what it is compiled and linked with.
+.PHONY: cuda
+ifeq ($(CROSS),)
+cuda: $(PLUGIN) ## build the CUDA backend alone; CROSS=aarch64 for aarch64 servers
+else
+SBSA_HOME := build/$(CROSS)/sbsa
+cuda:
+	@test "$(CROSS)" = aarch64 || { echo "CROSS=$(CROSS): there is aarch64 only" >&2; exit 2; }
+	@containers/sbsa.sh $(SBSA_HOME) $(NVCC)
+	+@$(AGAIN) CROSS= BUILD=build/$(CROSS) CC=$(CROSS_PREFIX)gcc \
+	    NVCC_TARGET="-ccbin $(CROSS_PREFIX)g++ -I$(SBSA_HOME)/include" \
+	    LINK_SBSA="containers/link_sbsa.sh $(SBSA_HOME) $(firstword $(subst ., ,$(CUDA_VERSION)))" \
+	    build/$(CROSS)/$(notdir $(PLUGIN))
+endif
 
 ifneq ($(NVCC),)
 all: $(PLUGIN)
@@ -179,12 +203,12 @@ $(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o \
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $(GOLDEN_LINK) -o $@ $^ -lm
 
-CROSS := aarch64-linux-gnu-
+CROSS_PREFIX ?= aarch64-linux-gnu-
 # What reads and writes files, with libraries that the cross compiler does not have.
 FILES_SRC := $(addprefix model/,checkpoint.c identity.c json_safe.c safetensors.c sha256.c)
 .PHONY: golden-aarch64
 golden-aarch64:
-	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS)gcc AR=$(CROSS)ar GOLDEN_LINK="-static -Wl,--no-warnings" \
+	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS_PREFIX)gcc AR=$(CROSS_PREFIX)ar GOLDEN_LINK="-static -Wl,--no-warnings" \
 	    MODEL_SRC="$(filter-out $(FILES_SRC),$(MODEL_SRC))" golden-build
 .PHONY: golden-build
 golden-build: $(GOLDEN)
@@ -207,7 +231,7 @@ test-setup:
 
 .PHONY: test-build
 test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(TEST_BIN) $(GOLDEN)
-ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS)gcc)),)
+ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS_PREFIX)gcc)),)
 test-build: golden-aarch64
 endif
 
@@ -262,6 +286,15 @@ ifneq ($(NVCC),)
 	@install -D $(PLUGIN) dist/fp8lab/lib/fp8lab/$(notdir $(PLUGIN))
 dist: $(PLUGIN)
 endif
+
+# containers/image.sh says what BASE_IMAGE=..., ARCH=... and the others mean.
+.PHONY: image
+image: ## build the container image; BASE_IMAGE=..., ARCH=arm64, CUDA=none, TAG=..., TOOL=...
+	@containers/image.sh build
+
+.PHONY: pin-base
+pin-base: ## ask the registry for the digest of the base image, and keep it in containers/versions
+	@containers/image.sh pin
 
 .PHONY: info
 info: ## show what was found, and what is skipped because it was not

@@ -23,7 +23,7 @@ for package in "$@"; do
 done
 echo "Backends"
 row "✓" "cpu" "the reference, always built"
-nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+nvcc=$("$(dirname "$0")/find_nvcc.sh")
 found "cuda" "${nvcc:+$("$nvcc" --version | grep -o 'release [0-9.]*' | sed 's/^/nvcc, /')}" \
     "the plugin is not built, since there is no nvcc: runs use the CPU"
 echo "Text of the quick start"

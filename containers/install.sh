@@ -5,11 +5,13 @@
 #     build   compiler, make, and the libraries the program links
 #     data    the King James text, which the quick start trains on (does without: licence texts)
 #     test    cmocka, and what reads bundles independently of us: zstd, Python packages in a venv
-#     cross   aarch64 compiler and emulator, for the golden values of the other architecture
+#     cross   aarch64 compilers and emulator, for the golden values of the other architecture
+#     plugin  what nvcc needs beside itself
+#     image   what builds and runs images
 #
 # Asks dpkg first and touches nothing, network included, when all is there. Installs as root, or
 # through `sudo -n`. Where it may do neither it says which packages are missing and stops with 6;
-# of the optional groups (data, cross) it only says so.
+# of the optional groups (data, cross, image) it only says so.
 set -eu
 
 packages_of() {
@@ -18,7 +20,10 @@ packages_of() {
         libssl-dev libpcre2-dev ;;
     data) echo bible-kjv ;;
     test) echo libcmocka-dev python3-venv zstd ;;
-    cross) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
+    cross) echo gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross \
+        qemu-user-static ;;
+    plugin) echo gcc g++ libc6-dev make ;;
+    image) echo buildah podman runc mmdebstrap ;;
     *) return 1 ;;
     esac
 }
@@ -28,6 +33,7 @@ packages_of() {
 works_without_package() {
     case $1 in
     gcc) command -v gcc ;;
+    g++) command -v g++ ;;
     make) command -v make ;;
     pkg-config) command -v pkg-config ;;
     libc6-dev) test -e /usr/include/stdio.h ;;
@@ -41,8 +47,10 @@ works_without_package() {
     bible-kjv) command -v bible ;;
     zstd) command -v zstd ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
+    g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
     libc6-dev-arm64-cross) test -e /usr/aarch64-linux-gnu/lib/libc.a ;;
     qemu-user-static) command -v qemu-aarch64-static || command -v qemu-aarch64 ;;
+    buildah | podman | runc | mmdebstrap) command -v "$1" ;;
     *) false ;;
     esac >/dev/null 2>&1
 }
@@ -86,7 +94,7 @@ apt_install() {
 groups=${*:-build}
 for group in $groups; do
     if ! packages_of "$group" >/dev/null; then
-        echo "install.sh: no group '$group'; there are: build data test cross" >&2
+        echo "install.sh: no group '$group'; there are: build data test cross plugin image" >&2
         exit 2
     fi
 done
@@ -101,7 +109,7 @@ for group in $groups; do
     fi
     missing=$(missing_of "$group")
     case $group in
-    data | cross)
+    data | cross | image)
         echo "Not installed (optional, $group): ${missing% }" >&2
         ;;
     *)

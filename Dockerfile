@@ -1,0 +1,78 @@
+# fp8lab's image, for amd64 and arm64: a small system, the program, and the CUDA libraries it opens.
+#
+# `make image` builds it (containers/image.sh): it finds docker, podman or buildah, and gives the
+# arguments below, of which only BASE_IMAGE has no default. The base is any Debian or Ubuntu; with a
+# CUDA toolkit in it the image has the GPU backend, without one it is for CPUs. Everything after the
+# base's packages works without a network.
+ARG BASE_IMAGE
+
+# ---- the base of the image's architecture, with cuDNN and NCCL --------------------------------------
+FROM ${BASE_IMAGE} AS base
+USER root
+SHELL ["/bin/bash", "-c"]
+ARG CUDA=auto
+COPY containers/cuda_parts.sh containers/find_nvcc.sh containers/versions /src/containers/
+RUN CUDA=${CUDA} /src/containers/cuda_parts.sh /cuda
+
+# ---- the CUDA backend, compiled on the machine that builds ------------------------------------------
+FROM --platform=${BUILDPLATFORM} ${BASE_IMAGE} AS plugin
+USER root
+SHELL ["/bin/bash", "-c"]
+WORKDIR /src
+COPY Makefile /src/
+COPY containers/ /src/containers/
+COPY kernels/ /src/kernels/
+ARG ARCHS=all
+RUN --mount=type=bind,from=base,source=/,target=/target \
+    ARCHS=${ARCHS} containers/plugin.sh /target /plugin
+
+# ---- the packages that the program is compiled with ---------------------------------------------------
+FROM base AS packages
+WORKDIR /src
+COPY containers/install.sh /src/containers/
+RUN containers/install.sh build data
+
+# ---- the program, and the root of the image -----------------------------------------------------------
+FROM packages AS build
+COPY . /src/
+COPY --from=plugin /plugin/ /plugin/
+ARG COMMIT=unknown
+ARG DIRTY=0
+ARG SOURCE_DATE_EPOCH=0
+ARG BASE_IMAGE
+ARG BASE_DIGEST
+ARG TARGETARCH
+RUN make dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" && \
+    BASE_IMAGE="${BASE_IMAGE}" BASE_DIGEST="${BASE_DIGEST}" COMMIT="${COMMIT}" DIRTY="${DIRTY}" \
+    TARGETARCH="${TARGETARCH}" SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH}" \
+        containers/rootfs.sh dist/fp8lab /plugin /cuda /rootfs
+
+# ---- the image ----------------------------------------------------------------------------------------
+FROM scratch
+COPY --from=build /rootfs/ /
+# Which driver the CUDA libraries need, in the NVIDIA runtime's words; empty for CPUs.
+ARG REQUIRE_CUDA="cuda>=13.0"
+# Seconds between SIGTERM and SIGKILL, docker's default; who gives more says so (--stop-timeout).
+ENV PATH=/opt/fp8lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    NVIDIA_REQUIRE_CUDA=${REQUIRE_CUDA} \
+    FP8LAB_STOP_GRACE=10
+ARG BASE_IMAGE
+ARG BASE_DIGEST
+ARG COMMIT=unknown
+ARG VERSION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
+LABEL org.opencontainers.image.title="fp8lab" \
+      org.opencontainers.image.description="Trains transformers in FP8 and leaves bundles that anyone can verify and compare" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}"
+USER 10001:10001
+WORKDIR /work
+VOLUME ["/runs", "/data"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/opt/fp8lab/bin/fp8lab"]

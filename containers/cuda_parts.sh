@@ -1,0 +1,147 @@
+#!/bin/bash
+# In an image's base: finds CUDA, installs cuDNN and NCCL where they are missing or too old, and lays
+# out what the program uses of them.
+#
+#   containers/cuda_parts.sh OUT            as root; needs a network only for what is missing
+#
+#   OUT/lib/*.so.N       every CUDA library that the program opens, by the name it opens
+#   OUT/include/         headers of cuDNN
+#   OUT/licenses/        their licences
+#   OUT/env              CUDA_HOME, CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION, as sh reads them
+#
+# OUT stays empty where the base has no CUDA: the image is for CPUs then. CUDA=none in the environment
+# asks for that on any base.
+set -euo pipefail
+here=$(dirname "$0")
+. "$here/versions"
+out=$1
+mkdir -p "$out"
+triplet=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
+
+say() { echo "cuda_parts.sh: $*" >&2; }
+die() { say "$*"; exit 6; }
+at_least() { printf '%s\n%s\n' "$2" "$1" | sort -C -V; }
+
+[ "${CUDA:-}" != none ] || { say "CUDA=none: an image for CPUs"; exit 0; }
+nvcc=$("$here/find_nvcc.sh" 2>"$out/passed_over")
+passed_over=$(cat "$out/passed_over")
+rm "$out/passed_over"
+if [ -z "$nvcc" ]; then
+    [ -z "$passed_over" ] || die "$passed_over; take a newer base, or CUDA=none for a CPU-only image"
+    say "the base has no CUDA toolkit: an image for CPUs"
+    exit 0
+fi
+# Where nvcc is a link or a script of the distribution, the toolkit is where nvcc itself says.
+home=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
+home=$(realpath "${home:-$(dirname "$nvcc")/..}")
+cuda=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+major=${cuda%%.*}
+say "CUDA $cuda in $home"
+mkdir -p "$out"/{lib,include,licenses}
+fetched=$(mktemp -d)
+trap 'rm -rf "$fetched"' EXIT
+
+# ---- finding ----------------------------------------------------------------------------------
+# What was fetched comes before what the base has.
+library() { # NAME: the first file of that name
+    local place
+    for place in "$fetched"/nvidia/*/lib "$home/lib64" "$home"/targets/*/lib "$home/lib" \
+        "/usr/lib/$triplet" /usr/lib64 /usr/local/lib; do
+        [ ! -e "$place/$1" ] || { echo "$place/$1"; return; }
+    done
+    return 1
+}
+header_folder() { # HEADER: where it is
+    local place
+    for place in "$fetched"/nvidia/*/include "$home/include" "/usr/include/$triplet" /usr/include; do
+        [ ! -e "$place/$1" ] || { echo "$place"; return; }
+    done
+    return 1
+}
+macro() { sed -n "s/^#define $2  *\([0-9]*\).*/\1/p" "$1" | head -1; }
+# A file that is called by its version knows it; else the header beside it does.
+version_of() { # LIBRARY HEADER MACRO-PREFIX
+    local file folder name
+    file=$(realpath "$(library "$1")" 2>/dev/null) || return 0
+    name=${file##*.so.}
+    if [[ $name == *.*.* ]]; then echo "$name"; return; fi
+    folder=$(header_folder "$2") || return 0
+    echo "$(macro "$folder/$2" "$3_MAJOR").$(macro "$folder/$2" "$3_MINOR").$(
+        macro "$folder/$2" "$3_PATCH[A-Z]*")"
+}
+cudnn_version() { version_of libcudnn.so.9 cudnn_version.h CUDNN; }
+nccl_version() { version_of libnccl.so.2 nccl.h NCCL; }
+
+# ---- fetching ---------------------------------------------------------------------------------
+updated=
+apt_install() { # PACKAGE[=VERSION]...
+    command -v apt-get >/dev/null || return 1
+    [ -n "$updated" ] || apt-get -q update >&2 || return 1
+    updated=yes
+    DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
+        --allow-change-held-packages --allow-downgrades install "$@" >&2
+}
+# A wheel of the same library: how NVIDIA ships it where the base knows no repository of theirs. Its
+# files are used, Python never is. NGC's images pin packages by PIP_CONSTRAINT, which is not for us.
+wheel_fetch() { # NAME==VERSION
+    python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip || return 1
+    env -u PIP_CONSTRAINT python3 -m pip download -q --no-deps --only-binary=:all: \
+        -d "$fetched" "$1" >&2 || return 1
+    python3 -m zipfile -e "$fetched"/*.whl "$fetched" && rm "$fetched"/*.whl
+}
+
+cudnn=$(cudnn_version)
+if ! { [ -n "$cudnn" ] && at_least "$cudnn" "$CUDNN_MIN" && header_folder cudnn_graph.h; } \
+    >/dev/null; then
+    say "cuDNN: found ${cudnn:-none}, $CUDNN_MIN is needed; installing $CUDNN_VERSION"
+    package=libcudnn9-cuda-$major
+    apt_install "$package=$CUDNN_VERSION-1" "libcudnn9-dev-cuda-$major=$CUDNN_VERSION-1" \
+        "libcudnn9-headers-cuda-$major=$CUDNN_VERSION-1" ||
+        wheel_fetch "nvidia-cudnn-cu$major==$CUDNN_VERSION" ||
+        die "no cuDNN $CUDNN_VERSION from apt ($package) nor as a wheel: is there a network?"
+    cudnn=$(cudnn_version)
+    at_least "$cudnn" "$CUDNN_MIN" || die "cuDNN is $cudnn even so; $CUDNN_MIN is needed"
+fi
+nccl=$(nccl_version)
+if [ -z "$nccl" ]; then
+    say "NCCL: none found; installing $NCCL_VERSION"
+    apt_install "libnccl2=$NCCL_VERSION-1+cuda$cuda" ||
+        wheel_fetch "nvidia-nccl-cu$major==$NCCL_VERSION" ||
+        die "no NCCL $NCCL_VERSION from apt (libnccl2) nor as a wheel: is there a network?"
+    nccl=$(nccl_version)
+fi
+
+# ---- laying out -------------------------------------------------------------------------------
+# cuDNN opens its parts by name, and its engines the compiler at run time (NVRTC), which in turn opens
+# its built-ins; what is not here is missing only when a graph wants it, so nothing is left to chance:
+# tests/containers/ opens each of them inside the image.
+take() {
+    local file
+    file=$(library "$1") || die "$1 is not in the base, and nothing that was installed brought it"
+    cp -L "$file" "$out/lib/$1"
+    printf '  %-44s %5d MB\n' "$1" "$(($(stat -c %s "$out/lib/$1") / 1000000))" >&2
+}
+take "libcublasLt.so.$major"
+for part in "" _graph _engines_precompiled _engines_runtime_compiled _heuristic _ops; do
+    take "libcudnn$part.so.9"
+done
+take "libnvrtc.so.$major"
+take "libnvrtc-builtins.so.$cuda"
+take libnccl.so.2
+folder=$(header_folder cudnn_graph.h)
+for header in "$folder"/cudnn*.h; do
+    cp -L "$header" "$out/include/"
+    cp -L "$header" "$out/include/$(basename "$header" | sed 's/_v9\.h$/.h/')" 2>/dev/null || true
+done
+for text in /NGC-DL-CONTAINER-LICENSE "$home/EULA.txt" "$home"/dist-info/*/licenses/* \
+    "$fetched"/*.dist-info/licenses/* /usr/share/doc/libcudnn9-cuda-*/copyright \
+    /usr/share/doc/libnccl2/copyright; do
+    [ ! -e "$text" ] || cp -L "$text" "$out/licenses/$(tr / _ <<<"${text#/}")"
+done
+cat >"$out/env" <<END
+CUDA_HOME=$home
+CUDA_VERSION=$cuda
+CUDNN_VERSION=$cudnn
+NCCL_VERSION=${nccl:-unknown}
+END
+say "$(du -sm "$out/lib" | cut -f1) MiB of CUDA libraries: $(tr '\n' ' ' <"$out/env")"

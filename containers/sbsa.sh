@@ -1,0 +1,51 @@
+#!/bin/bash
+# Lays out what the CUDA backend for aarch64 servers (NVIDIA calls them sbsa) is compiled and linked
+# with: containers/sbsa.sh OUT NVCC
+#
+#   OUT/include    headers          OUT/lib    libcudart_static.a, libcublasLt.so, as far as found
+#
+# From $SBSA (a folder targets/sbsa-linux, such as NVIDIA's cross packages install), or that folder of
+# NVCC's toolkit, or NVIDIA's wheel of the runtime for aarch64. $SBSA_LIBS: where libcublasLt is, if
+# elsewhere. What cannot be had is left out: link_sbsa.sh makes a stub for it.
+set -euo pipefail
+out=$1
+nvcc=$2
+home=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
+home=$(realpath "${home:-$(dirname "$nvcc")/..}")
+version=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+
+from=
+for place in "${SBSA:-}" "$home/targets/sbsa-linux"; do
+    [ -z "$place" ] || [ ! -e "$place/include/cuda_runtime.h" ] || { from=$place; break; }
+done
+# What an earlier call made is still good, unless it was for another toolkit.
+key="$version $from ${SBSA_LIBS:-}"
+[ "$(cat "$out/key" 2>/dev/null)" != "$key" ] || exit 0
+rm -rf "$out"
+mkdir -p "$out/lib"
+wheel() { # of the runtime: 2 MB
+    local name=nvidia-cuda-runtime
+    [ "${version%%.*}" -ge 13 ] || name+=-cu${version%%.*}
+    python3 -m pip download -q --no-deps --only-binary=:all: --platform manylinux2014_aarch64 \
+        -d "$out" "$name==$version.*" >&2 && python3 -m zipfile -e "$out"/*.whl "$out/wheel"
+}
+if [ -n "$from" ]; then
+    ln -s "$(realpath "$from/include")" "$out/include"
+    cp -L "$from"/lib/libcudart_static.a "$out/lib/"
+else
+    # Headers are the same for every architecture.
+    ln -s "$home/include" "$out/include"
+    from="the toolkit's headers"
+    if wheel; then
+        cp "$out"/wheel/nvidia/*/lib/libcudart_static.a "$out/lib/"
+        from="$from, $(basename "$out"/*.whl)"
+    fi
+fi
+for place in ${SBSA_LIBS:+"$SBSA_LIBS"} "${SBSA:-}/lib/stubs" "${SBSA:-}/lib"; do
+    for library in "$place"/libcublasLt.so.* "$place"/libcublasLt.so; do
+        [ -e "$out/lib/libcublasLt.so" ] || [ ! -e "$library" ] ||
+            ln -s "$(realpath "$library")" "$out/lib/libcublasLt.so"
+    done
+done
+echo "$key" >"$out/key"
+echo "sbsa.sh: CUDA $version for aarch64 from $from" >&2
