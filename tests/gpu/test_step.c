@@ -1,0 +1,215 @@
+/* The step on the device, graphs replayed: it reads its results late, stops at a bad step, resumes to
+ * the bit, goes on from a checkpoint of the CPU and back, and an evaluation takes no memory. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "model/checkpoint.h"
+#include "model/trainer.h"
+#include "runner/backends.h"
+#include "tests/support/must.h"
+#include "tests/support/tiny.h"
+
+static const enum recipe_kind KIND[] = { RECIPE_BF16, RECIPE_DELAYED, RECIPE_TENSORWISE,
+                                         RECIPE_ROWWISE, RECIPE_BLOCKWISE };
+enum { KINDS = sizeof KIND / sizeof *KIND, STEPS = 8 };
+
+struct gpu_run {
+    struct tiny_run run;
+    struct backend_handle handle;
+};
+
+static void open_on(struct gpu_run *g, const char *backend, enum recipe_kind kind,
+                    const char *choices) {
+    memset(g, 0, sizeof *g);
+    tiny_run_init(&g->run, kind, STEPS);
+    g->run.model.seq_len = 256;
+    g->run.model.width = 256;
+    g->run.model.head_dim = 64;
+    g->run.model.ffn = 512;
+    g->run.train.head_chunk = 256;
+    MUST(backend_open(backend, 0, 0, &g->handle, E));
+    g->run.backend = g->handle.backend;
+    if (choices) MUST(g->run.backend->ops->choices_load(g->run.backend, choices, E));
+    MUST(tiny_run_open(&g->run, E));
+}
+
+static void close_run(struct gpu_run *g) {
+    g->handle.backend = NULL; /* the run closes it */
+    tiny_run_close(&g->run);
+    backend_close(&g->handle);
+}
+
+static void scratch(char dir[64]) {
+    strcpy(dir, "/tmp/fp8lab-step-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+}
+
+static void step(struct gpu_run *g, struct step_result *s) {
+    MUST(trainer_step(g->run.trainer, false, s, E));
+}
+
+static char *choices_of(struct gpu_run *g) {
+    char *text = NULL;
+    MUST(g->run.backend->ops->choices_save(g->run.backend, &text, E));
+    return text;
+}
+
+/* Pairs of losses and norms of all steps, queued ahead. */
+static void run_ahead(struct gpu_run *g, uint32_t bits[STEPS][2], char weights[65]) {
+    struct step_result s;
+    for (int i = 0; i < STEPS + 1; i++) { /* collects the step before the one it queues */
+        if (i < STEPS) MUST(trainer_queue(g->run.trainer, false, E));
+        if (i == 0) continue;
+        MUST(trainer_collect(g->run.trainer, &s, E));
+        assert_true(s.time_us > 0 && s.time_us < 10000000);
+        memcpy(&bits[s.step - 1][0], &s.loss, 4);
+        memcpy(&bits[s.step - 1][1], &s.grad_norm, 4);
+    }
+    assert_int_equal(trainer_step_count(g->run.trainer), STEPS);
+    MUST(trainer_weights_sha256(g->run.trainer, weights, E));
+}
+
+static void a_late_record_has_the_same_bits(void **state) {
+    for (int k = 0; k < KINDS; k++) {
+        struct gpu_run g;
+        uint32_t at_once[STEPS][2], late[STEPS][2];
+        char weights[2][65], *choices;
+        open_on(&g, "cuda", KIND[k], NULL);
+        for (int i = 0; i < STEPS; i++) {
+            struct step_result s;
+            step(&g, &s);
+            memcpy(&at_once[i][0], &s.loss, 4);
+            memcpy(&at_once[i][1], &s.grad_norm, 4);
+        }
+        MUST(trainer_weights_sha256(g.run.trainer, weights[0], E));
+        choices = choices_of(&g);
+        close_run(&g);
+        open_on(&g, "cuda", KIND[k], choices);
+        run_ahead(&g, late, weights[1]);
+        close_run(&g);
+        assert_memory_equal(at_once, late, sizeof late);
+        assert_string_equal(weights[0], weights[1]);
+        free(choices);
+    }
+}
+
+/* Step 6 is bad, in replayed graphs, and step 7 is queued behind it. */
+static void a_bad_step_changes_nothing(void **state) {
+    struct gpu_run g;
+    struct step_result s;
+    struct checkpoint_info info;
+    char wanted[65], found[65];
+    const float nan = NAN;
+    open_on(&g, "cuda", RECIPE_TENSORWISE, NULL);
+    struct trainer *t = g.run.trainer;
+    for (int i = 0; i < 5; i++) step(&g, &s);
+    MUST(trainer_weights_sha256(t, wanted, E));
+    MUST(g.run.backend->ops->upload(g.run.backend, LANE_COMPUTE, t->transformer.grad_scale.data,
+                                    &nan, sizeof nan, E));
+    MUST(trainer_queue(t, false, E));
+    MUST(trainer_queue(t, false, E));
+    MUST_FAIL(ERR_NUMERIC, "step 6: head.dy is not finite", trainer_collect(t, &s, E));
+    assert_int_equal(trainer_step_count(t), 5);
+    MUST_FAIL(ERR_STATE, "nothing is saved",
+              checkpoint_save(t, "/nonexistent/checkpoints", &info, E));
+    MUST(trainer_weights_sha256(t, found, E));
+    assert_string_equal(wanted, found);
+    close_run(&g);
+}
+
+/* What is loaded is saved again to the byte, and steps go on from it. Returns the loss of the step
+ * after. */
+static float go_on(const char *backend, enum recipe_kind kind, const char *from,
+                   const struct checkpoint_info *saved) {
+    struct gpu_run g;
+    struct step_result s;
+    struct checkpoint_info info, again;
+    char dir[64], bytes[2][64 << 10];
+    scratch(dir);
+    open_on(&g, backend, kind, NULL);
+    MUST(checkpoint_load(g.run.trainer, from, &info, E));
+    assert_int_equal(trainer_step_count(g.run.trainer), saved->step);
+    MUST(checkpoint_save(g.run.trainer, dir, &again, E));
+    static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
+    for (int f = 0; f < 2; f++) {
+        char path[2][4200];
+        snprintf(path[0], sizeof path[0], "%s/%s", from, FILES[f]);
+        snprintf(path[1], sizeof path[1], "%s/%s", again.path, FILES[f]);
+        FILE *file[2] = { fopen(path[0], "rb"), fopen(path[1], "rb") };
+        assert_true(file[0] && file[1]);
+        for (size_t n; (n = fread(bytes[0], 1, sizeof *bytes, file[0])) > 0;) {
+            assert_int_equal(fread(bytes[1], 1, n, file[1]), n);
+            assert_memory_equal(bytes[0], bytes[1], n);
+        }
+        assert_int_equal(fread(bytes[1], 1, 1, file[1]), 0);
+        fclose(file[0]);
+        fclose(file[1]);
+    }
+    MUST(checkpoint_remove(again.path, E));
+    assert_int_equal(rmdir(dir), 0);
+    step(&g, &s);
+    close_run(&g);
+    return s.loss;
+}
+
+/* Three steps on one backend, the fourth on either: the same state to the byte, and a loss that
+ * differs by how the two round sums (4e-4 of it: BF16 logits have 8 bits). */
+static void checkpoints_cross_over(void **state) {
+    static const char *const BACKEND[] = { "cpu", "cuda" };
+    for (int k = 0; k < KINDS; k++)
+        for (int from = 0; from < 2; from++) {
+            struct gpu_run g;
+            struct step_result s;
+            struct checkpoint_info saved;
+            char dir[64];
+            float loss[2];
+            scratch(dir);
+            open_on(&g, BACKEND[from], KIND[k], NULL);
+            for (int i = 0; i < 3; i++) step(&g, &s);
+            MUST(checkpoint_save(g.run.trainer, dir, &saved, E));
+            close_run(&g);
+            for (int to = 0; to < 2; to++)
+                loss[to] = go_on(BACKEND[to], KIND[k], saved.path, &saved);
+            print_message("%-10s from %-4s: step 4 on cpu %.6f, on cuda %.6f\n",
+                          tiny_kind_name(KIND[k]), BACKEND[from], (double)loss[0],
+                          (double)loss[1]);
+            assert_float_equal(loss[0], loss[1], 4e-4f * loss[0]);
+            MUST(checkpoint_remove(saved.path, E));
+            assert_int_equal(rmdir(dir), 0);
+        }
+}
+
+static int64_t device_free(struct gpu_run *g) {
+    struct device_info info;
+    MUST(g->run.backend->ops->info(g->run.backend, &info, E));
+    return info.memory_free;
+}
+
+/* From the first step on nothing more is taken, by evaluation either. */
+static void evaluation_takes_no_memory(void **state) {
+    for (int k = 0; k < KINDS; k++) {
+        struct gpu_run g;
+        struct step_result s;
+        struct eval_result eval;
+        open_on(&g, "cuda", KIND[k], NULL);
+        for (int i = 0; i < 3; i++) step(&g, &s);
+        int64_t before = device_free(&g);
+        for (int i = 0; i < 3; i++) MUST(trainer_eval(g.run.trainer, 2, &eval, E));
+        assert_int_equal(before, device_free(&g));
+        for (int i = 0; i < 3; i++) step(&g, &s);
+        assert_int_equal(before, device_free(&g));
+        close_run(&g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_record_has_the_same_bits),
+        cmocka_unit_test(a_bad_step_changes_nothing),
+        cmocka_unit_test(checkpoints_cross_over),
+        cmocka_unit_test(evaluation_takes_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
