@@ -156,6 +156,7 @@ static void bind_scalars(struct scalars *s, void *record) {
     s->loss = tensor_1d((char *)record + offsetof(struct record_head, loss), DTYPE_F32, 1);
     s->norm = tensor_1d((char *)record + offsetof(struct record_head, norm), DTYPE_F32, 1);
     s->flag = tensor_1d((char *)record + offsetof(struct record_head, flag), DTYPE_I32, 2);
+    s->stop = tensor_1d((char *)record + offsetof(struct record_head, stop), DTYPE_U32, 1);
 }
 
 /* Values that stay, and those that the first step reads. */
@@ -347,6 +348,14 @@ enum status trainer_look(struct trainer *t, struct record_head *head, char tenso
 
 static int mark_of_end(int64_t step) { return MARK_END + (int)(step % END_MARKS); }
 
+/* One rank that was asked to stop asks all. */
+static enum status share_stop(struct trainer *t, struct err *e) {
+    struct backend *b = t->backend;
+    const uint32_t mine = t->asks_stop;
+    TRY(b->ops->upload(b, LANE_COMPUTE, t->scalars.stop.data, &mine, sizeof mine, e));
+    return b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.stop, REDUCE_MAX, e);
+}
+
 /* Everything of a step that changes state, and the copy of its record. */
 static enum status queue_step(struct trainer *t, int64_t step, struct in_flight *f,
                               struct err *e) {
@@ -354,6 +363,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     f->marked = t->pending == 0;
     if (f->marked) TRY(ops->timer_mark(t->backend, LANE_COMPUTE, MARK_BEGIN, e));
     TRY(upload_scalars(t, step, &f->lr, e));
+    TRY(share_stop(t, e));
     if (f->traced) TRY(trace_weights(t, e));
     TRY(accumulate(t, e));
     if (f->traced) {
@@ -378,6 +388,8 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
     else t->pending++;
     return st;
 }
+
+void trainer_ask_stop(struct trainer *t) { t->asks_stop = true; }
 
 enum status trainer_ready(struct trainer *t, bool *ready, struct err *e) {
     *ready = false;
@@ -415,6 +427,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     record_check(t, &head, result->tensor);
     result->loss = head.loss;
     result->grad_norm = head.norm;
+    result->stop = head.stop != 0;
     t->has_trace = false;
     if (result->tensor[0]) {
         t->pending = 0; /* a step behind this one changed no parameter and is no step */

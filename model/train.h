@@ -95,6 +95,7 @@ struct step_result {
     int64_t time_us;  /* device time since the end of the step before, or since this one's
                          beginning where something else came between them */
     bool traced;
+    bool stop;        /* some rank had been asked to stop when it queued this step */
     char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */
 };
 
@@ -103,6 +104,9 @@ struct step_result {
  * on the way. After an error nothing more is queued, evaluated or saved (ERR_STATE); the steps
  * queued before it can still be collected. */
 NODISCARD enum status trainer_queue(struct trainer *t, bool trace, struct err *e);
+/* This rank was asked to stop. Steps queued from now on say so in the results of all ranks, which
+ * can then stop after the same step. */
+void trainer_ask_stop(struct trainer *t);
 /* Whether trainer_collect would return at once; false if nothing is pending. */
 NODISCARD enum status trainer_ready(struct trainer *t, bool *ready, struct err *e);
 /* Waits for the oldest pending step and fills *result. A non-finite tensor is ERR_NUMERIC naming

@@ -1,12 +1,14 @@
 #include "runner/attempts.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "model/checkpoint.h"
+#include "runner/canonical.h"
 #include "runner/choice_file.h"
 #include "runner/environment.h"
 #include "runner/options.h"
@@ -15,7 +17,7 @@
 #include "runner/run_log.h"
 #include "runner/telemetry.h"
 
-enum { STOP_GRACE_S = 120, NUMBER_TEXT = 24 };
+enum { STOP_GRACE_S = 120, MEETING_S = 300, NUMBER_TEXT = 24 };
 
 struct attempts {
     const struct run_settings *settings;
@@ -28,6 +30,7 @@ struct attempts {
     int64_t from_step;       /* of the attempt at hand */
     int64_t used_ms;         /* by earlier attempts, of the time limit */
     int64_t retries_left;
+    int64_t ranks;           /* worker processes of an attempt */
     int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
 };
 
@@ -89,6 +92,27 @@ static enum status checkpoint_step(const struct run_dir *dir, int64_t *out, stru
     return OK;
 }
 
+/* One process for each GPU that the experiment asks for; or, on a machine that does not have them
+ * and was accepted all the same, for each that is there, as far as the batch can be shared. */
+static int64_t ranks_of(const struct attempts *a) {
+    const struct run_settings *s = a->settings;
+    int64_t ranks = s->ranks ? s->ranks : a->run.gpus;
+    if (s->ranks || !json_is_array(json_object_get(a->dir->run, "mismatch"))) return ranks;
+    int64_t here = json_integer_value(json_object_get(s->facts, "gpu.count"));
+    const struct train_options *t = &a->run.train;
+    if (ranks > here) ranks = here;
+    while (ranks > 1 && t->global_batch % (t->micro_batch * ranks)) ranks--;
+    return ranks > 1 ? ranks : 1;
+}
+
+/* Processors for each worker of the CPU backend: all of one's own, or a share. */
+static int64_t threads_each(const struct attempts *a) {
+    cpu_set_t set;
+    if (a->settings->threads || a->ranks == 1) return a->settings->threads;
+    int64_t here = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return here > a->ranks ? here / a->ranks : 1;
+}
+
 static enum status supervise_workers(struct attempts *a, struct attempt *out, struct err *e) {
     const struct run_settings *s = a->settings;
     char self[PATH_CAP], config[PATH_CAP], threads[NUMBER_TEXT], stop[NUMBER_TEXT];
@@ -96,7 +120,7 @@ static enum status supervise_workers(struct attempts *a, struct attempt *out, st
     if (n <= 0) return FAIL(e, ERR_IO, "/proc is not mounted: cannot find this program");
     self[n] = '\0';
     TRY(path_join(config, a->dir->path, "data/experiment/resolved.json", e));
-    snprintf(threads, sizeof threads, "%" PRId64, s->threads);
+    snprintf(threads, sizeof threads, "%" PRId64, threads_each(a));
     snprintf(stop, sizeof stop, "%" PRId64, a->stop_after);
     const char *argv[24] = { self, "worker", "--config", config, "--run", a->dir->path,
                              "--backend", s->backend, "--threads", threads, "--resume" };
@@ -121,8 +145,8 @@ static enum status supervise_workers(struct attempts *a, struct attempt *out, st
     }
     struct supervise_options options = {
         .argv = argv, .envp = (const char *const *)a->environment.vars, .run_path = a->dir->path,
-        .signals = s->signals, .lock_fd = a->dir->lock_fd, .ranks = 1, .time_limit_s = limit_s,
-        .hang_s = s->hang_s, .stop_grace_s = STOP_GRACE_S, .on_event = on_event, .on_tick = on_tick,
+        .signals = s->signals, .lock_fd = a->dir->lock_fd, .ranks = a->ranks,
+        .time_limit_s = limit_s, .meeting_s = MEETING_S, .hang_s = s->hang_s, .stop_grace_s = STOP_GRACE_S, .on_event = on_event, .on_tick = on_tick,
         .user = a,
     };
     return supervise(&options, out, e);
@@ -136,9 +160,9 @@ static enum status record_attempt(struct attempts *a, const char *started,
     const char *reason = a->stop_after && attempt->end == ATTEMPT_DONE
                              ? "stopped to rehearse a resume"
                              : attempt_end_name(attempt->end);
-    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s}", "started", started, "ended", ended,
+    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s,s:I}", "started", started, "ended", ended,
                             "from_step", (json_int_t)a->from_step, "to_step", (json_int_t)to,
-                            "reason", reason);
+                            "reason", reason, "ranks", (json_int_t)a->ranks);
     json_t *list = json_object_get(a->dir->run, "attempts");
     if (!row || json_array_append_new(list, row) != 0) return FAIL(e, ERR_MEMORY, "attempts");
     run_log(a->dir, "attempt from step %" PRId64 " to %" PRId64 ": %s%s%s", a->from_step, to,
@@ -210,8 +234,12 @@ static json_t *error_of(const struct attempt *attempt) {
         char where[64] = "";
         if (attempt->error_step >= 0)
             snprintf(where, sizeof where, "step %" PRId64, attempt->error_step);
-        return json_pack("{s:s,s:s,s:s}", "code", status_name(attempt->error.code), "text",
-                         attempt->error.text, "where", where);
+        bool known = attempt->rank >= 0;
+        return json_pack("{s:s,s:s,s:s,s:o,s:o,s:o}", "code", status_name(attempt->error.code),
+                         "text", attempt->error.text, "where", where, "rank",
+                         known ? json_integer(attempt->rank) : json_null(), "host",
+                         known ? json_from_text(attempt->host) : json_null(), "operation",
+                         known ? json_from_text(attempt->operation) : json_null());
     }
     if (!attempt->unresponsive && attempt->end != ATTEMPT_ABANDONED) return json_null();
     char text[160];
@@ -255,6 +283,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     struct attempts a = { .settings = settings, .dir = dir,
                           .retries_left = settings->retries };
     TRY(options_read(resolved, &a.run, e));
+    a.ranks = ranks_of(&a);
     enum status st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
     bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;

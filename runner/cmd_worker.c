@@ -6,7 +6,7 @@ static int cmd_worker(const struct cli *cli) {
     struct worker_options options = {
         .config = cli_value(cli, "config"),
         .run_path = cli_value(cli, "run"),
-        .events_fd = 3,
+        .events_fd = 3, .board_fd = -1, .meeting_fd = -1,
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .data_root = cli_value(cli, "data-root"),
@@ -22,6 +22,9 @@ static int cmd_worker(const struct cli *cli) {
     if (st == OK) st = cli_int(cli, "threads", 0, 4096, &options.threads, &e);
     if (st == OK) st = cli_int(cli, "rank", 0, 4095, &options.rank, &e);
     if (st == OK) st = cli_int(cli, "world", 1, 4096, &options.world, &e);
+    if (st == OK) st = cli_int(cli, "device", 0, 4095, &options.device, &e);
+    if (st == OK) st = cli_int(cli, "board-fd", 3, 1023, &options.board_fd, &e);
+    if (st == OK) st = cli_int(cli, "meeting-fd", 3, 1023, &options.meeting_fd, &e);
     if (st == OK) st = cli_int(cli, "stop-after", 1, INT64_MAX, &options.stop_after, &e);
     if (st == OK) st = worker_run(&options, &e);
     return st == OK ? EXIT_OK : cli_fail(cli, &e);
@@ -38,6 +41,9 @@ static const struct flag FLAGS[] = {
     { "threads", "N", "threads of the cpu backend", false },
     { "rank", "N", "this process among the ranks", false },
     { "world", "N", "ranks", false },
+    { "device", "N", "the GPU of this rank on its host", false },
+    { "board-fd", "N", "descriptor of the memory shared with the runner", false },
+    { "meeting-fd", "N", "rank 0: descriptor at which the others call", false },
     { "resume", NULL, "go on from the newest whole checkpoint", false },
     { "stop-after", "STEP", "checkpoint and stop after this step", false },
 };

@@ -47,7 +47,7 @@ static enum status match_count(const json_t *config, const json_t *facts, json_t
 static enum status match_ranks(const json_t *config, json_t **mismatch, struct err *e) {
     if (gpus_wanted(config) <= RANKS_MAX) return OK;
     return add_term(mismatch, "GPUs used", gpus_wanted(config),
-                    json_sprintf("%d: this version trains on no more", RANKS_MAX), e);
+                    json_sprintf("%d: no run has more", RANKS_MAX), e);
 }
 
 enum status hardware_match(const json_t *config, const json_t *facts, json_t **mismatch,

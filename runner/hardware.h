@@ -6,7 +6,7 @@
 
 struct json_t;
 
-enum { RANKS_MAX = 1 }; /* the GPUs that a run of this version can use */
+enum { RANKS_MAX = 64 }; /* processes that a run can have */
 
 /* `config` is the resolved configuration. *mismatch as query_match's: NULL where the machine will
  * do, else an array owned by the caller; too few GPUs for an experiment with a query is a term of

@@ -14,19 +14,38 @@
 
 enum { ARGS_MAX = 64, MOVED_FD = 100 };
 
-/* A copy of argv with rank and world behind it. The texts are the caller's. */
-static enum status build_argv(const struct spawn_options *o, char *rank, char *world,
+/* What a worker learns about itself, as texts. */
+struct numbers { char rank[24], world[24], device[24], board[24], meeting[24]; };
+
+static void print_numbers(const struct spawn_options *o, struct numbers *text) {
+    snprintf(text->rank, sizeof text->rank, "%" PRId64, o->rank);
+    snprintf(text->world, sizeof text->world, "%" PRId64, o->world);
+    snprintf(text->device, sizeof text->device, "%" PRId64, o->device);
+    snprintf(text->board, sizeof text->board, "%d", SUPERVISE_BOARD_FD);
+    snprintf(text->meeting, sizeof text->meeting, "%d", SUPERVISE_MEETING_FD);
+}
+
+/* A copy of argv with the numbers, the caller's, behind it. */
+static enum status build_argv(const struct spawn_options *o, struct numbers *text,
                               char *argv[ARGS_MAX], struct err *e) {
     int64_t n = 0;
     for (; o->argv[n]; n++) {
-        if (n + 6 > ARGS_MAX) return FAIL(e, ERR_ARG, "worker command line is too long");
+        if (n + 12 > ARGS_MAX) return FAIL(e, ERR_ARG, "worker command line is too long");
         argv[n] = (char *)o->argv[n];
     }
     if (o->world > 1) {
         argv[n++] = "--rank";
-        argv[n++] = rank;
+        argv[n++] = text->rank;
         argv[n++] = "--world";
-        argv[n++] = world;
+        argv[n++] = text->world;
+        argv[n++] = "--device";
+        argv[n++] = text->device;
+    }
+    argv[n++] = "--board-fd";
+    argv[n++] = text->board;
+    if (o->meeting_fd >= 0) {
+        argv[n++] = "--meeting-fd";
+        argv[n++] = text->meeting;
     }
     argv[n] = NULL;
     return OK;
@@ -39,10 +58,16 @@ static void become_worker(const struct spawn_options *o, char *const *argv, int 
     int null = open("/dev/null", O_RDONLY);
     int moved = fcntl(events, F_DUPFD_CLOEXEC, MOVED_FD),
         told = fcntl(report, F_DUPFD_CLOEXEC, MOVED_FD);
+    int board = fcntl(o->board_fd, F_DUPFD_CLOEXEC, MOVED_FD);
+    int meeting = o->meeting_fd >= 0 ? fcntl(o->meeting_fd, F_DUPFD_CLOEXEC, MOVED_FD) : -1;
     int kept = o->keep_fd >= 0 ? fcntl(o->keep_fd, F_DUPFD, MOVED_FD) : -1;
-    bool ready = null >= 0 && moved >= 0 && told >= 0 && (kept >= 0 || o->keep_fd < 0) &&
+    bool ready = null >= 0 && moved >= 0 && told >= 0 && board >= 0 &&
+                 (kept >= 0 || o->keep_fd < 0) && (meeting >= 0 || o->meeting_fd < 0) &&
                  dup2(null, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&
-                 dup2(moved, SUPERVISE_EVENTS_FD) == SUPERVISE_EVENTS_FD && setpgid(0, 0) == 0 &&
+                 dup2(moved, SUPERVISE_EVENTS_FD) == SUPERVISE_EVENTS_FD &&
+                 dup2(board, SUPERVISE_BOARD_FD) == SUPERVISE_BOARD_FD &&
+                 (meeting < 0 || dup2(meeting, SUPERVISE_MEETING_FD) == SUPERVISE_MEETING_FD) &&
+                 setpgid(0, 0) == 0 &&
                  prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == runner &&
                  sigprocmask(SIG_SETMASK, o->old_mask, NULL) == 0;
     if (ready) (void)execve(argv[0], argv, (char *const *)o->envp);
@@ -64,10 +89,10 @@ static enum status await_exec(const struct spawn_options *o, int report, pid_t p
 }
 
 enum status spawn_worker(const struct spawn_options *o, pid_t *pid, int *events, struct err *e) {
-    char rank[24], world[24], *argv[ARGS_MAX];
-    snprintf(rank, sizeof rank, "%" PRId64, o->rank);
-    snprintf(world, sizeof world, "%" PRId64, o->world);
-    TRY(build_argv(o, rank, world, argv, e));
+    char *argv[ARGS_MAX];
+    struct numbers text;
+    print_numbers(o, &text);
+    TRY(build_argv(o, &text, argv, e));
 
     enum status st = OK;
     int event_pipe[2] = { -1, -1 }, report[2] = { -1, -1 };

@@ -9,7 +9,13 @@
 struct json_t;
 struct signals;
 
-enum { SUPERVISE_RANKS_MAX = 64, SUPERVISE_EVENTS_FD = 3 };
+enum {
+    SUPERVISE_RANKS_MAX = 64,
+    SUPERVISE_EVENTS_FD = 3,  /* a worker's: its events */
+    SUPERVISE_BOARD_FD = 4,   /* memory that it shares with the runner (board.h) */
+    SUPERVISE_MEETING_FD = 5, /* rank 0's, if there are several: where the others call */
+    SUPERVISE_FROZEN_S = 20   /* a process without a sign of life for so long stands still */
+};
 
 /* Why the attempt ended. */
 enum attempt_end {
@@ -18,7 +24,7 @@ enum attempt_end {
     ATTEMPT_SIGNAL,     /* stopped in good order: SIGINT or SIGTERM */
     ATTEMPT_FAILED,     /* a worker reported an error and left */
     ATTEMPT_CRASHED,    /* a worker ended without a word: exit status or signal in the text */
-    ATTEMPT_HUNG,       /* no event for too long; killed */
+    ATTEMPT_HUNG,       /* no event for too long, or a process that stood still; killed */
     ATTEMPT_ABANDONED   /* a second signal: workers were killed at once */
 };
 
@@ -29,9 +35,10 @@ struct supervise_options {
     struct signals *signals; /* open; shared by all attempts of a command */
     int lock_fd;   /* of the run directory, or -1: workers inherit it, so that the run stays
                     * locked until the last of them is gone, even if the runner is killed */
-    int64_t ranks; /* worker processes; each gets --rank R --world N after argv if N > 1 */
+    int64_t ranks; /* worker processes; each gets --rank, --world, --device after argv if > 1 */
     int64_t time_limit_s;    /* 0: none. Counted from the start of the attempt */
-    int64_t hang_s;          /* 0: automatic, see README.md */
+    int64_t hang_s;          /* 0: automatic, see README.md; else also of a frozen process */
+    int64_t meeting_s;       /* the ranks of a group have this long to find one another */
     int64_t stop_grace_s;    /* a worker asked to stop has this long; then it is killed */
     /* Called for every event of rank 0, and for log and error events of the others. An error
      * stops the attempt: the workers are asked to leave. */
@@ -50,6 +57,9 @@ struct attempt {
     bool unresponsive; /* asked to stop, did not, was killed: steps since the checkpoint are lost */
     struct err error;  /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */
+    int64_t rank;           /* whose error it is, or -1 */
+    char host[64];          /* where that rank was; "" where it is not known */
+    char operation[192];    /* what it was at, from its board; "" if nobody knows */
 };
 
 /* Runs one attempt to its end. The first SIGINT, SIGTERM or SIGHUP asks the workers to stop (they

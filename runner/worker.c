@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "model/checkpoint.h"
 #include "runner/backends.h"
+#include "runner/board.h"
 #include "runner/choice_file.h"
 #include "runner/events.h"
 #include "runner/options.h"
+#include "runner/pulse.h"
 #include "runner/retention.h"
 #include "runner/run_files.h"
 #include "runner/signals.h"
@@ -23,6 +26,10 @@ struct worker {
     const struct worker_options *options;
     struct event_writer *events;
     struct signals signals;
+    struct board *board, alone; /* the one shared with the runner, or `alone` */
+    struct pulse *pulse;
+    struct mesh mesh;        /* the other ranks */
+    struct comm_group group; /* the same for the backend */
     json_t *resolved;
     struct run_options run;
     struct backend_handle device;
@@ -38,6 +45,7 @@ struct worker {
     char *choices;               /* the table that the run has; "": none */
     bool tuned;                  /* account() was made */
     bool stop;                   /* a signal, or stop_after */
+    int64_t stop_step;           /* after which all ranks stop, since one was asked to; 0: none */
     struct step_result result;   /* of the step last collected, or at hand when an error came */
 };
 
@@ -81,11 +89,26 @@ static enum status load_choices(struct worker *w, struct err *e) {
     return speaks(w) ? say_choices(w->events, w->choices, e) : OK;
 }
 
+/* Connects this rank with the others. */
+static enum status meet(struct worker *w, struct err *e) {
+    const struct worker_options *o = w->options;
+    if (o->world == 1) return OK;
+    enum status st = rendezvous_join(&w->board->meeting, (int)o->rank, (int)o->world,
+                                     (int)o->meeting_fd, &w->mesh, e);
+    if (o->meeting_fd >= 0) close((int)o->meeting_fd);
+    w->group = (struct comm_group){ .rank = (int)o->rank, .world = (int)o->world,
+                                    .link = w->mesh.link, .host = w->mesh.host,
+                                    .note = &w->board->note };
+    return st;
+}
+
 static enum status open_device(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
-    TRY(backend_open(o->backend, o->threads, o->rank, &w->device, e));
+    TRY(meet(w, e));
+    TRY(backend_open(o->backend, o->threads, o->device, &w->device, e));
     struct backend *b = w->device.backend;
-    TRY(b->ops->comm.init(b, NULL, e));
+    TRY(b->ops->comm.init(b, o->world > 1 ? &w->group : NULL, e));
+    pulse_watch(w->pulse, b);
     if (o->caps) TRY(b->ops->pretend(b, o->caps, e));
     TRY(load_choices(w, e));
     return speaks(w) ? tell_decisions(w, e) : OK;
@@ -149,6 +172,7 @@ static enum status build(struct worker *w, struct err *e) {
 static enum status save(struct worker *w, struct err *e) {
     struct checkpoint_info info;
     if (!speaks(w) || w->saved_step == trainer_step_count(w->trainer)) return OK;
+    w->board->phase = BOARD_SAVING;
     TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e));
     w->saved_step = info.step;
     TRY(say_checkpoint(w->events, &info, e));
@@ -183,6 +207,7 @@ static enum status account(struct worker *w, struct err *e) {
 
 static enum status evaluate(struct worker *w, struct err *e) {
     struct eval_result result;
+    w->board->phase = BOARD_EVALUATING;
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
     if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
     if (speaks(w)) TRY(tell_choices(w, e)); /* before a checkpoint that rests on them */
@@ -194,9 +219,13 @@ static int64_t steps_queued(const struct worker *w) {
     return trainer_step_count(w->trainer) + trainer_pending(w->trainer);
 }
 
+/* A rank that is asked to stop asks the others, since all must stop after the same step. */
 static void take_stop_requests(struct worker *w) {
-    for (int signo; (signo = signals_take(&w->signals)) != 0;)
-        if (signo != SIGCHLD) w->stop = true;
+    for (int signo; (signo = signals_take(&w->signals)) != 0;) {
+        if (signo == SIGCHLD) continue;
+        if (w->options->world > 1) trainer_ask_stop(w->trainer);
+        else w->stop = true;
+    }
     if (w->options->stop_after && steps_queued(w) >= w->options->stop_after) w->stop = true;
 }
 
@@ -205,6 +234,7 @@ static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 /* Reads the oldest step that is queued, and says so. */
 static enum status collect(struct worker *w, struct err *e) {
     TRY(trainer_collect(w->trainer, &w->result, e));
+    if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
     if (speaks(w)) TRY(say_step(w->events, &w->result, e));
     TRY(observe(w, e));
     return account(w, e);
@@ -237,10 +267,16 @@ static enum status one_step(struct worker *w, struct err *e) {
     bool last = step == r->train.steps;
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
     bool wanted = r->checkpoint.every > 0 || r->archive != ARCHIVE_NONE;
+    w->board->step = step;
+    w->board->phase = BOARD_STEPPING;
     TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
     take_stop_requests(w);
     bool saves = w->stop || every(step, r->checkpoint.every) || (last && wanted);
     TRY(drain(w, evaluates || saves || last ? 0 : 1, e));
+    if (w->stop_step && step >= w->stop_step) { /* known to every rank: step - 1 is collected */
+        w->stop = saves = true;
+        TRY(drain(w, 0, e));
+    }
     if (evaluates) TRY(evaluate(w, e));
     return saves ? save(w, e) : OK;
 }
@@ -255,39 +291,56 @@ static enum status train(struct worker *w, struct err *e) {
     char weights[65];
     TRY(trainer_weights_sha256(w->trainer, weights, e));
     w->result.step = -1; /* an error from here on belongs to no step */
+    w->board->phase = BOARD_LEAVING;
+    pulse_watch(w->pulse, NULL); /* the others leave when they are ready */
     return say_done(w->events, step, weights, step < w->run.train.steps, e);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------*/
 
 static void tear_down(struct worker *w) {
+    if (w->pulse) pulse_watch(w->pulse, NULL);
     free(w->choices);
     free(w->fingerprints);
     free(w->slots);
     trainer_destroy(w->trainer);
     data_close(w->data);
     backend_close(&w->device);
+    mesh_close(&w->mesh);
     options_free(&w->run);
     json_decref(w->resolved);
     event_writer_destroy(w->events);
     signals_close(&w->signals);
+    pulse_stop(w->pulse);
+    if (w->board != &w->alone) board_close(w->board);
+}
+
+static enum status begin(struct worker *w, struct err *e) {
+    const struct worker_options *o = w->options;
+    TRY(signals_open(&w->signals, e));
+    TRY(event_writer_create((int)o->events_fd, &w->events, e));
+    if (o->board_fd >= 0) TRY(board_open((int)o->board_fd, &w->board, e));
+    else w->board = &w->alone;
+    return pulse_start(&w->pulse, w->board, e);
+}
+
+/* Says what failed, unless nobody is there to be told. */
+static void report(struct worker *w, struct err *e) {
+    struct err ignored; /* the first error is the one to return */
+    if (!w->events || event_reader_gone(w->events)) return;
+    if (w->pulse && e->code == ERR_PEER) (void)!pulse_error(w->pulse, e); /* it saw which peer */
+    if (say_error(w->events, e, w->result.step, w->result.tensor, &ignored) == OK)
+        (void)!event_flush(w->events, &ignored);
 }
 
 enum status worker_run(const struct worker_options *options, struct err *e) {
     struct worker w = { .options = options, .signals = { .fd = -1 } };
     w.result.step = -1;
-    enum status st = signals_open(&w.signals, e);
-    if (st == OK) st = event_writer_create((int)options->events_fd, &w.events, e);
+    enum status st = begin(&w, e);
     if (st == OK) st = build(&w, e);
     if (st == OK) st = train(&w, e);
-    struct err ignored; /* the first error is the one to return */
-    bool reachable = w.events && st != ERR_PEER;
-    if (reachable && st != OK)
-        reachable = say_error(w.events, e, w.result.step, w.result.tensor, &ignored) == OK;
-    if (reachable) {
-        enum status flushed = event_flush(w.events, st == OK ? e : &ignored);
-        if (st == OK) st = flushed;
-    }
+    if (st == OK) st = event_flush(w.events, e);
+    else report(&w, e);
     tear_down(&w);
     return st;
 }

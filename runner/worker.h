@@ -15,6 +15,9 @@ struct worker_options {
     bool choose_anew;     /* where the run's choice table is not of this device and its libraries */
     int64_t threads;      /* of the cpu backend; 0 = one per processor */
     int64_t rank, world;
+    int64_t device;       /* of the cuda backend */
+    int64_t board_fd;     /* of memory shared with the runner (board.h), taken over; -1: none */
+    int64_t meeting_fd;   /* rank 0 of several: listens where the others call; taken over */
     bool resume;          /* from the newest whole checkpoint; from step 0 where there is none */
     int64_t stop_after;   /* stop in good order after this step, as if asked to; 0: never */
 };

@@ -176,14 +176,15 @@ static void done_is_done(void **state) {
 static void a_crash_carries_exit_status_and_last_words(void **state) {
     struct attempt a = attempt(*state, "crash", 1, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
-    assert_string_equal(a.error.text, "worker 0 left with exit status 7 without saying why; "
-                                      "its last words: out of paper");
+    assert_string_equal(a.error.text, "worker 0 left with exit status 7 without saying why, last "
+                                      "at the start; its last words: out of paper");
 }
 
 static void a_killed_worker_keeps_whole_records_only(void **state) {
     struct attempt a = attempt(*state, "kill", 1, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
-    assert_string_equal(a.error.text, "worker 0 was killed by signal 9 (Killed)");
+    assert_string_equal(a.error.text, "worker 0 was killed by signal 9 (Killed), last at the "
+                                      "start");
     assert_int_equal(a.last_step, 1);
     assert_int_equal(line_count(*state, "data/metrics/train.jsonl"), 1);
 }
@@ -251,7 +252,10 @@ static void a_full_disk_stops_the_run_and_says_so(void **state) {
 static void one_dead_rank_ends_all(void **state) {
     struct attempt a = attempt(*state, "rank1-dies", 2, 0, 0, 1);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
-    assert_non_null(strstr(a.error.text, "worker 1 left with exit status 3"));
+    assert_non_null(strstr(a.error.text, "rank 1 on "));
+    assert_non_null(strstr(a.error.text, " left with exit status 3 without saying why"));
+    assert_int_equal(a.rank, 1);
+    assert_true(*a.host != 0);
 }
 
 static void a_program_that_cannot_start_is_an_error(void **state) {
