@@ -243,6 +243,7 @@ void pair_near(struct pair *p, const char *what, const struct twin *x, double nm
         size += w * w;
     }
     double nmse = size > 0 ? error / size : error;
+    if (getenv("DISTANCES")) printf("    %s: NMSE %.3g of %.3g\n", what, nmse, nmse_max);
     if (!(nmse <= nmse_max)) fail_msg("%s: NMSE %.3g, at most %.3g", what, nmse, nmse_max);
     free(want);
     free(got);

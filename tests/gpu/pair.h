@@ -50,7 +50,8 @@ void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enu
                enum scale_kind kind, enum scale_source source, struct quant_rule rule,
                bool transposed);
 
-/* Fail the test unless the two sides agree: to the bit, or within an NMSE. */
+/* Fail the test unless the two sides agree: to the bit, or within an NMSE (DISTANCES=1 in the
+ * environment prints each beside its bound). */
 void pair_same(struct pair *p, const char *what, const struct twin *x);
 void pair_near(struct pair *p, const char *what, const struct twin *x, double nmse_max);
 /* Codes with their scales, amax and stats of a sink, to the bit. */
