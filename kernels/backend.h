@@ -299,9 +299,9 @@ struct backend_ops {
                        const struct tensor *x, float factor, float beta, struct err *e);
 
     /* ---- update ---- */
-    /* out [1] f32 = sum of squares of x (F32 or BF16). */
+    /* out[i] f32 = sum of squares of x[i] (packed, F32 or BF16, all alike), i < n; x is an array. */
     enum status (*sum_squares)(struct backend *b, int lane, const struct tensor *out,
-                               const struct tensor *x, struct err *e);
+                               const struct tensor *x, int64_t n, struct err *e);
     /* norm = sqrt(sum of squares [n]); clip = max_norm > 0 && norm > max_norm ? max_norm/norm : 1.
      * norm, clip [1] f32. */
     enum status (*clip_factor)(struct backend *b, int lane, const struct tensor *norm,

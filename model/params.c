@@ -58,7 +58,8 @@ enum status params_init(struct params *p, const struct model_config *c,
     p->options = *o;
     int64_t most = 5 + 14 * c->layers;
     p->param = calloc((size_t)most, sizeof *p->param);
-    if (!p->param)
+    p->grads = calloc((size_t)most, sizeof *p->grads);
+    if (!p->param || !p->grads)
         return FAIL(e, ERR_MEMORY, "no host memory for %lld parameters", (long long)most);
     struct param *embed = add(p, INIT_NORMAL, c->vocab, c->width, false, "embed.weight");
     embed->rows_padded = model_vocab_padded(c);
@@ -166,11 +167,13 @@ void params_bind(struct params *p, struct memory *m, const struct slots *slots) 
     for (int i = 0; i < p->count; i++) {
         operand_bind(&p->param[i].weight, slots);
         operand_bind(&p->param[i].dgrad, slots);
+        p->grads[i] = p->param[i].grad;
     }
 }
 
 void params_destroy(struct params *p) {
     free(p->param);
+    free(p->grads);
     memset(p, 0, sizeof *p);
 }
 

@@ -43,6 +43,7 @@ struct params {
     int count;
     int64_t grad_added_bytes;      /* gradients that operators add to: the arena's beginning */
     struct tensor grad_added, grad_all; /* flat views: zeroed before a step, reduced after it */
+    struct tensor *grads;          /* [count] every parameter's, owned */
     struct param_options options;
 };
 

@@ -5,10 +5,7 @@ static enum status clip(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     const struct backend_ops *ops = b->ops;
     struct scalars *s = &t->scalars;
-    for (int i = 0; i < t->params.count; i++) {
-        struct tensor out = tensor_1d((char *)t->squares.data + 4 * (int64_t)i, DTYPE_F32, 1);
-        TRY(ops->sum_squares(b, LANE_COMPUTE, &out, &t->params.param[i].grad, e));
-    }
+    TRY(ops->sum_squares(b, LANE_COMPUTE, &t->squares, t->params.grads, t->params.count, e));
     TRY(ops->flag_nonfinite(b, LANE_COMPUTE, &s->flag, &s->step, &t->squares, flag_squares(t), e));
     TRY(ops->clip_factor(b, LANE_COMPUTE, &s->norm, &s->clip, &t->squares,
                          (float)t->options.optimizer.clip, e));
