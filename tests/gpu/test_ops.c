@@ -235,7 +235,7 @@ static void test_many_squares(void **state) {
     struct tensor many[SIDES][MANY];
     for (int s = 0; s < SIDES; s++)
         for (int64_t i = 0; i < MANY; i++)
-            many[s][i] = tensor_1d((bf16_bits *)x.side[s].data + i * 7, H,
+            many[s][i] = tensor_1d((uint16_t *)x.side[s].data + i * 7, H,
                                    i == 17 ? 390000 : 1 + i * i);
     ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(out), many[s], MANY, e));
     pair_near(p, "sum_squares of 300 tensors", &out, F32_NEAR);
