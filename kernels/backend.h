@@ -30,7 +30,11 @@ extern "C" {
 enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
 
 /* What a captured graph is of. */
-enum graph_key { GRAPH_FIRST_MICRO, GRAPH_LATER_MICRO, GRAPH_UPDATE, GRAPH_EVAL, GRAPH_COUNT };
+enum graph_key {
+    GRAPH_FIRST_MICRO, GRAPH_LATER_MICRO,
+    GRAPH_LAST_MICRO, /* of several, where its end differs: gradients are reduced over ranks */
+    GRAPH_UPDATE, GRAPH_EVAL, GRAPH_COUNT
+};
 
 enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
 enum { TIMER_MARKS = 1 << 14 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
@@ -152,9 +156,12 @@ struct backend_ops {
     enum status (*readback_ready)(struct backend *b, int slot, bool *ready, struct err *e);
     enum status (*readback_fetch)(struct backend *b, int slot, void *host, struct err *e);
     enum status (*zero)(struct backend *b, int lane, const struct tensor *x, struct err *e);
-    /* Same shape; dtypes may differ among F32 and BF16 (one rounding). Strided views allowed. */
+    /* Same shape; dtypes are equal or F32 and BF16 (one rounding). Strided views allowed: of FP8
+     * codes and their transposed view this makes the twin. */
     enum status (*copy)(struct backend *b, int lane, const struct tensor *out,
                         const struct tensor *x, struct err *e);
+    /* A wait is for what was queued on a lane before the event's last signal, and for nothing if
+     * there was none. */
     enum status (*signal)(struct backend *b, int lane, int event, struct err *e);
     enum status (*wait)(struct backend *b, int lane, int event, struct err *e);
     enum status (*sync)(struct backend *b, struct err *e);
@@ -168,7 +175,7 @@ struct backend_ops {
     enum status (*graph_end)(struct backend *b, enum graph_key key, struct err *e);
     void (*graph_drop)(struct backend *b);
 
-    /* ---- time ---- for measuring only. Mark `mark` is where `lane` stands; set again, it moves.
+    /* ---- time ---- for measurements only. Mark `mark` is where `lane` stands: set again, it moves.
      * read gives the device's microseconds between two marks, once both have passed. ERR_STATE for
      * marking inside a capture and for reading a mark that was never set. */
     enum status (*timer_mark)(struct backend *b, int lane, int mark, struct err *e);
@@ -299,9 +306,12 @@ struct backend_ops {
                        const struct tensor *x, float factor, float beta, struct err *e);
 
     /* ---- update ---- */
-    /* out[i] f32 = sum of squares of x[i] (packed, F32 or BF16, all alike), i < n; x is an array. */
+    /* out += x, packed, as many elements; each F32 or BF16. */
+    enum status (*add)(struct backend *b, int lane, const struct tensor *out,
+                       const struct tensor *x, struct err *e);
+    /* out [1] f32 = sum of squares of x (F32 or BF16). */
     enum status (*sum_squares)(struct backend *b, int lane, const struct tensor *out,
-                               const struct tensor *x, int64_t n, struct err *e);
+                               const struct tensor *x, struct err *e);
     /* norm = sqrt(sum of squares [n]); clip = max_norm > 0 && norm > max_norm ? max_norm/norm : 1.
      * norm, clip [1] f32. */
     enum status (*clip_factor)(struct backend *b, int lane, const struct tensor *norm,
@@ -337,8 +347,8 @@ struct backend_ops {
     /* Takes a table before anything is chosen (ERR_STATE after); "" is every backend's. ERR_CONFIG
      * for one of another device or library, naming both, and for what is no table. */
     enum status (*choices_load)(struct backend *b, const char *text, struct err *e);
-    /* The i-th library; false after the last. Those that are opened on demand are looked for now.
-     * Not inside a capture. The CPU has none. */
+    /* The i-th library; false after the last. Those that are opened on demand are looked for now. Not
+     * inside a capture. The CPU has none. */
     bool (*library)(struct backend *b, int64_t i, struct library *out);
     /* The i-th decision, in order of first use; false after the last. The CPU decides nothing. */
     bool (*decision)(struct backend *b, int64_t i, struct decision *out);

@@ -16,10 +16,10 @@ enum status norm_bwd(struct transformer *t, const struct norm *n, const struct s
 
 /* dx = dy W,  dW (+)= dy^T x,  dbias += column sums of dy */
 static enum status linear_bwd(struct transformer *t, struct linear *l, const struct tensor *dx,
-                              bool first, struct err *e) {
+                              bool fresh, struct err *e) {
     const struct operand *w = l->spec.split_weight ? &l->weight->dgrad : &l->weight->weight;
     TRY(gemm_dgrad(t->b, &l->spec, dx, &l->dy, w, e));
-    TRY(gemm_wgrad(t->b, &l->spec, &l->weight->grad, &l->dy, &l->x, first ? 0.0f : 1.0f, e));
+    TRY(gemm_wgrad(t->b, &l->spec, &l->weight->grad, &l->dy, &l->x, fresh ? 0.0f : 1.0f, e));
     if (!l->bias) return OK;
     return t->b->ops->bias_bwd(t->b, LANE_COMPUTE, &l->bias->grad, &l->dy.value, e);
 }
@@ -33,32 +33,32 @@ static enum status recompute(struct transformer *t, int64_t l, struct err *e) {
 
 /* d_x [R,C] comes in as the gradient of the block's output (and as codes in ffn_out's dy) and
  * leaves as the gradient of x_mid (and as codes in attn_out's dy). */
-static enum status ffn_bwd(struct transformer *t, int64_t l, bool first, struct err *e) {
+static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     struct layer *layer = &t->layer[l];
     struct linear *in = &layer->linear[GEMM_FFN_IN], *out = &layer->linear[GEMM_FFN_OUT];
 
-    TRY(linear_bwd(t, out, &t->d_h, first, e));                                   /* [R,F] */
+    TRY(linear_bwd(t, out, &t->d_h, fresh, e));                                   /* [R,F] */
     struct sink d_gate_up = operand_sink(&in->dy, t->slots, PASS_TRAIN);          /* [R,U] */
     if (t->config.activation == ACTIVATION_SWIGLU)
         TRY(ops->swiglu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
     else
         TRY(ops->gelu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
     TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_gate_up, e));
-    TRY(linear_bwd(t, in, &t->d_normed, first, e));                               /* [R,C] */
+    TRY(linear_bwd(t, in, &t->d_normed, fresh, e));                               /* [R,C] */
     struct sink d_mid = operand_sink(&layer->linear[GEMM_ATTN_OUT].dy, t->slots, PASS_TRAIN);
     return norm_bwd(t, &layer->norm2, &d_mid, &t->d_normed, &layer->x_mid, &t->d_x, e);
 }
 
 /* d_x: gradient of x_mid in, of the block's input out, through `dx`. */
 static enum status attention_bwd(struct transformer *t, int64_t l, const struct sink *dx,
-                                 bool first, struct err *e) {
+                                 bool fresh, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     const struct model_config *c = &t->config;
     struct layer *layer = &t->layer[l];
     struct linear *qkv = &layer->linear[GEMM_QKV], *out = &layer->linear[GEMM_ATTN_OUT];
 
-    TRY(linear_bwd(t, out, &t->d_o, first, e));                                   /* [R,HD] */
+    TRY(linear_bwd(t, out, &t->d_o, fresh, e));                                   /* [R,HD] */
     struct tensor d_heads = heads_view(t, &t->d_qkv), heads = heads_view(t, &layer->qkv);
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     struct tensor delta = tensor_make(t->delta.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
@@ -74,7 +74,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
                     &in, q ? &q->weight.value : NULL, k ? &k->weight.value : NULL, q ? &rstd : NULL,
                     t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e));
     TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_qkv, e));
-    TRY(linear_bwd(t, qkv, &t->d_normed, first, e));                              /* [R,C] */
+    TRY(linear_bwd(t, qkv, &t->d_normed, fresh, e));                              /* [R,C] */
     return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
 }
 
@@ -84,17 +84,23 @@ static struct sink d_stream_sink(struct transformer *t, int64_t l) {
     return sink_value(&t->d_x, &t->slots->slot[t->slot_embed].amax);
 }
 
-enum status transformer_backward(struct transformer *t, bool first, struct err *e) {
+enum status transformer_backward(struct transformer *t, bool fresh, struct err *e) {
     int64_t L = t->config.layers;
     struct sink top = d_stream_sink(t, L);                                        /* [R,C] */
     TRY(norm_bwd(t, &t->final_norm, &top, &t->d_normed, &t->x[L], NULL, e));
     for (int64_t l = L; l-- > 0;) {
         struct sink dx = d_stream_sink(t, l);
+        TRY(gather_back(t->exchange, BUCKET_LAYER + (int)l, e));
+        TRY(reduce_open(t->exchange, BUCKET_LAYER + (int)l, e));
         TRY(recompute(t, l, e));
-        TRY(ffn_bwd(t, l, first, e));
-        TRY(attention_bwd(t, l, &dx, first, e));
+        TRY(ffn_bwd(t, l, fresh, e));
+        TRY(attention_bwd(t, l, &dx, fresh, e));
+        TRY(reduce_close(t->exchange, BUCKET_LAYER + (int)l, e));
     }
     const struct tensor *d_position = t->position ? &t->position->grad : NULL;
-    return t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad, d_position, &t->d_x,
-                                    &t->tokens, e);
+    TRY(reduce_open(t->exchange, BUCKET_EMBEDDING, e));
+    TRY(t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad, d_position, &t->d_x,
+                                 &t->tokens, e));
+    TRY(reduce_close(t->exchange, BUCKET_EMBEDDING, e));
+    return reduce_close(t->exchange, BUCKET_VECTORS, e);
 }

@@ -12,19 +12,21 @@ static enum status chunk_input(struct transformer *t, struct head_chunk *k, enum
 }
 
 /* d_normed = dlogits Whead,  dWhead (+)= dlogits^T normed */
-static enum status chunk_backward(struct transformer *t, struct head_chunk *k, bool first,
+static enum status chunk_backward(struct transformer *t, struct head_chunk *k, bool fresh,
                                   struct err *e) {
     struct linear *head = &t->head;
     const struct operand *twin = head->spec.split_weight ? &head->weight->dgrad
                                                          : &head->weight->weight;
     TRY(gemm_dgrad(t->b, &head->spec, &k->d_normed, &k->dy, twin, e));
     return gemm_wgrad(t->b, &head->spec, &head->weight->grad, &k->dy, &k->x,
-                      first && k->first == 0 ? 0.0f : 1.0f, e);
+                      fresh && k->first == 0 ? 0.0f : 1.0f, e);
 }
 
-enum status transformer_head(struct transformer *t, enum pass pass, bool first, struct err *e) {
+enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     struct linear *head = &t->head;
+    TRY(gather_use(t->exchange, head->weight->bucket, e));
+    if (pass == PASS_TRAIN) TRY(reduce_open(t->exchange, head->weight->bucket, e));
     for (int64_t i = 0; i < t->chunk_count; i++) {
         struct head_chunk *k = &t->chunk[i];
         TRY(chunk_input(t, k, pass, e));
@@ -34,7 +36,9 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool first, 
                                &k->logits, &k->targets, t->config.vocab, &t->grad_scale, e));
         if (pass != PASS_TRAIN) continue;
         TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &dy, e));
-        TRY(chunk_backward(t, k, first, e));
+        TRY(chunk_backward(t, k, fresh, e));
     }
-    return OK;
+    /* A tied weight's gradient is complete when the embedding has added its own. */
+    if (pass != PASS_TRAIN || t->config.tied) return OK;
+    return reduce_close(t->exchange, head->weight->bucket, e);
 }

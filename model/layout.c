@@ -149,8 +149,9 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
     /* attention_bwd reads attention's output */
     struct operand_use use = { .value = !spec->wgrad_fp8 || site == GEMM_ATTN_OUT,
                                .codes = spec->fp8, .twin = spec->wgrad_fp8 };
-    struct operand_place place = { MEMORY_ACTIVATIONS, MEMORY_ACTIVATIONS, ITEM[site],
-                                   PLACE_OWN, g->x_codes, PLACE_OWN };
+    struct operand_place place = { .value_arena = MEMORY_ACTIVATIONS,
+                                   .code_arena = MEMORY_ACTIVATIONS, .item = ITEM[site],
+                                   .value = PLACE_OWN, .codes = g->x_codes, .twin = PLACE_OWN };
     if (again) {
         place.value = g->x_kept[site];
         place.twin = g->x_twin[site];
@@ -174,8 +175,9 @@ static void layout_dy(struct transformer *t, struct memory *m, const struct regi
                                                        : &layer->gate_up;
     struct operand_use use = { .value = !spec->wgrad_fp8 || residual || lin->bias,
                                .codes = spec->fp8, .twin = spec->wgrad_fp8 };
-    struct operand_place place = { MEMORY_WORKSPACE, MEMORY_WORKSPACE, "gradient codes", PLACE_OWN,
-                                   g->dy_codes, g->dy_twin };
+    struct operand_place place = { .value_arena = MEMORY_WORKSPACE,
+                                   .code_arena = MEMORY_WORKSPACE, .item = "gradient codes",
+                                   .value = PLACE_OWN, .codes = g->dy_codes, .twin = g->dy_twin };
     int64_t n = site_outputs(&t->config, site);
     int slot = slots_add(t->slots, SLOT_BACKWARD, &spec->dy, spec->options, t->rows * n,
                          "layers.%lld.%s.dy", (long long)l, SITE_NAME[site]);
@@ -218,9 +220,10 @@ static void layout_head(struct transformer *t, struct memory *m) {
     const struct model_config *c = &t->config;
     const struct gemm_spec *spec = &t->head.spec;
     int64_t C = c->width, Vp = model_vocab_padded(c);
-    struct operand_place place = { MEMORY_ACTIVATIONS, MEMORY_HEAD, "head input", PLACE_OWN,
-                                   memory_share_open(m, MEMORY_HEAD, "chunk codes"),
-                                   memory_share_open(m, MEMORY_HEAD, "chunk codes, transposed") };
+    struct operand_place place = {
+        .value_arena = MEMORY_ACTIVATIONS, .code_arena = MEMORY_HEAD, .item = "head input",
+        .value = PLACE_OWN, .codes = memory_share_open(m, MEMORY_HEAD, "chunk codes"),
+        .twin = memory_share_open(m, MEMORY_HEAD, "chunk codes, transposed") };
     struct operand_use value = { .value = true };
     struct operand_use use = { .value = true, .codes = spec->fp8, .twin = spec->wgrad_fp8 };
     int first = -1;
@@ -242,9 +245,10 @@ static void layout_head(struct transformer *t, struct memory *m) {
 static void layout_head_dy(struct transformer *t, struct memory *m) {
     const struct gemm_spec *spec = &t->head.spec;
     int64_t Vp = model_vocab_padded(&t->config);
-    struct operand_place place = { MEMORY_HEAD, MEMORY_HEAD, "logits", PLACE_OWN,
-                                   memory_share_open(m, MEMORY_HEAD, "chunk gradient codes"),
-                                   memory_share_open(m, MEMORY_HEAD, "chunk gradient codes") };
+    struct operand_place place = {
+        .value_arena = MEMORY_HEAD, .code_arena = MEMORY_HEAD, .item = "logits",
+        .value = PLACE_OWN, .codes = memory_share_open(m, MEMORY_HEAD, "chunk gradient codes"),
+        .twin = memory_share_open(m, MEMORY_HEAD, "chunk gradient codes") };
     struct operand_use use = { .value = !spec->wgrad_fp8, .codes = spec->fp8,
                                .twin = spec->wgrad_fp8 };
     int first = -1;
@@ -344,9 +348,10 @@ static void bind_chunk(struct transformer *t, struct head_chunk *k) {
 }
 
 enum status transformer_start(struct transformer *t, struct backend *b, struct slots *slots,
-                              struct err *e) {
+                              struct exchange *exchange, struct err *e) {
     t->b = b;
     t->slots = slots;
+    t->exchange = exchange;
     for (int64_t l = 0; l < t->config.layers; l++)
         for (int s = 0; s < GEMM_SITE_COUNT; s++) {
             operand_bind(&t->layer[l].linear[s].x, slots);

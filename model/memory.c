@@ -5,7 +5,7 @@
 
 static const char *const ARENA_NAME[MEMORY_ARENA_COUNT] = {
     "weights", "weight codes", "master weights", "gradients", "optimizer",
-    "activations", "workspace", "head", "state",
+    "exchange", "activations", "workspace", "head", "state",
 };
 
 void memory_init(struct memory *m) {

@@ -14,6 +14,7 @@ enum memory_arena {
     MEMORY_MASTER,      /* f32 masters */
     MEMORY_GRADIENTS,   /* main gradients */
     MEMORY_MOMENTS,     /* AdamW m and v */
+    MEMORY_EXCHANGE,    /* several ranks: weights while they are read, gradients until reduced */
     MEMORY_ACTIVATIONS, /* kept from forward to backward */
     MEMORY_WORKSPACE,   /* used within a layer, then again by the next */
     MEMORY_HEAD,        /* one chunk of logits and what belongs to it */

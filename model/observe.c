@@ -70,11 +70,22 @@ static enum status print(struct trainer *t, int index, const struct tensor *x, s
     return t->backend->ops->fingerprint(t->backend, LANE_COMPUTE, &out, x, e);
 }
 
+/* The canonical part of a parameter in the flat view of its bucket. */
+static struct tensor in_bucket(const struct param *p, const struct tensor *bucket) {
+    struct tensor x = tensor_span(bucket, p->offset, param_count_padded(p));
+    return param_canonical(p, &x);
+}
+
 enum status trace_weights(struct trainer *t, struct err *e) {
-    for (int i = 0; i < t->params.count; i++) {
-        const struct param *p = &t->params.param[i];
-        struct tensor x = param_canonical(p, &p->weight.value);
-        TRY(print(t, i, &x, e));
+    for (int k = 0; k < t->params.bucket_count; k++) {
+        struct tensor values;
+        TRY(exchange_look(&t->exchange, k, &values, e));
+        for (int i = 0; i < t->params.count; i++) {
+            const struct param *p = &t->params.param[i];
+            if (p->bucket != k) continue;
+            struct tensor x = in_bucket(p, &values);
+            TRY(print(t, i, &x, e));
+        }
     }
     return OK;
 }
@@ -86,10 +97,14 @@ enum status trace_outputs(struct trainer *t, struct err *e) {
 }
 
 enum status trace_gradients(struct trainer *t, struct err *e) {
-    for (int i = 0; i < t->params.count; i++) {
-        const struct param *p = &t->params.param[i];
-        struct tensor x = param_canonical(p, &p->grad);
-        TRY(print(t, t->traced_count - 1 - i, &x, e));
+    for (int k = 0; k < t->params.bucket_count; k++) {
+        TRY(reduce_look(&t->exchange, k, e));
+        for (int i = 0; i < t->params.count; i++) {
+            const struct param *p = &t->params.param[i];
+            if (p->bucket != k) continue;
+            struct tensor x = in_bucket(p, &t->params.bucket[k].grad);
+            TRY(print(t, t->traced_count - 1 - i, &x, e));
+        }
     }
     return OK;
 }

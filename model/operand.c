@@ -2,18 +2,24 @@
 
 #include <assert.h>
 
-/* Bytes for the codes of one direction and, unless one f32 in the slot is all, for their scales,
- * which live as long as the codes do and so stand behind them in a shared region. */
+int64_t operand_code_bytes(const struct tensor *codes) {
+    int64_t bytes = tensor_fp8_bytes(codes->dim[0], codes->dim[1]);
+    if (codes->scale.kind == SCALE_TENSOR) return bytes; /* one f32 in the slot is all */
+    return round_up(round_up(bytes, ARENA_ALIGN) + scale_bytes(&codes->scale), ARENA_ALIGN);
+}
+
+/* The codes of one direction and their scales, which live as long as the codes do and so stand
+ * behind them in a shared region. */
 static void layout_codes(struct tensor *t, struct memory *m, const struct operand_place *place,
-                         int shared) {
+                         int shared, int64_t at) {
     int64_t bytes = tensor_fp8_bytes(t->dim[0], t->dim[1]), scales = scale_bytes(&t->scale);
     if (shared == PLACE_OWN) memory_reserve(m, place->code_arena, place->item, bytes, &t->data);
-    else memory_share(m, shared, 0, bytes, &t->data);
+    else memory_share(m, shared, at, bytes, &t->data);
     if (t->scale.kind == SCALE_TENSOR) return;
     if (shared == PLACE_OWN)
         memory_reserve(m, place->code_arena, "scales", scales, &t->scale.data);
     else
-        memory_share(m, shared, round_up(bytes, ARENA_ALIGN), scales, &t->scale.data);
+        memory_share(m, shared, at + round_up(bytes, ARENA_ALIGN), scales, &t->scale.data);
 }
 
 void operand_layout(struct operand *o, struct memory *m, const struct operand_spec *spec,
@@ -28,8 +34,8 @@ void operand_layout(struct operand *o, struct memory *m, const struct operand_sp
     int64_t bytes = rows * k * dtype_bytes(act);
     if (!lender && place.value == PLACE_OWN)
         memory_reserve(m, place.value_arena, place.item, bytes, &o->value.data);
-    else if (!lender)
-        memory_share(m, place.value, 0, bytes, &o->value.data);
+    else if (!lender && place.value != PLACE_NONE)
+        memory_share(m, place.value, place.value_at, bytes, &o->value.data);
     if (!o->fp8) return;
     o->spec = *spec;
     o->has_codes = use.codes;
@@ -38,8 +44,8 @@ void operand_layout(struct operand *o, struct memory *m, const struct operand_sp
     o->codes.scale = scale_make(NULL, spec->kind, rows, k);
     o->twin = tensor_fp8(NULL, spec->code, k, rows);
     o->twin.scale = scale_make(NULL, spec->kind, k, rows);
-    if (use.codes) layout_codes(&o->codes, m, &place, place.codes);
-    if (use.twin) layout_codes(&o->twin, m, &place, place.twin);
+    if (use.codes) layout_codes(&o->codes, m, &place, place.codes, place.codes_at);
+    if (use.twin) layout_codes(&o->twin, m, &place, place.twin, place.twin_at);
 }
 
 void operand_bind(struct operand *o, const struct slots *slots) {
@@ -67,7 +73,7 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
     return s;
 }
 
-static struct tensor transposed_view(const struct tensor *x) {
+struct tensor tensor_turned(const struct tensor *x) {
     struct tensor t = *x;
     t.dim[0] = x->dim[1]; t.dim[1] = x->dim[0];
     t.stride[0] = x->stride[1]; t.stride[1] = x->stride[0];
@@ -87,7 +93,7 @@ enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec, const st
 
 enum status gemm_dgrad(struct backend *b, const struct gemm_spec *spec, const struct tensor *dx,
                        const struct operand *dy, const struct operand *w, struct err *e) {
-    struct tensor w_t = transposed_view(&w->value);
+    struct tensor w_t = tensor_turned(&w->value);
     struct matmul_args args = { .out = dx,
                                 .a = spec->fp8 ? &dy->codes : &dy->value,
                                 .b = spec->fp8 ? &w->twin : &w_t,
@@ -99,7 +105,7 @@ enum status gemm_dgrad(struct backend *b, const struct gemm_spec *spec, const st
 enum status gemm_wgrad(struct backend *b, const struct gemm_spec *spec, const struct tensor *dw,
                        const struct operand *dy, const struct operand *x, float beta,
                        struct err *e) {
-    struct tensor dy_t = transposed_view(&dy->value), x_t = transposed_view(&x->value);
+    struct tensor dy_t = tensor_turned(&dy->value), x_t = tensor_turned(&x->value);
     struct matmul_args args = { .out = dw, .beta = beta,
                                 .a = spec->wgrad_fp8 ? &dy->twin : &dy_t,
                                 .b = spec->wgrad_fp8 ? &x->twin : &x_t,

@@ -47,12 +47,14 @@ struct operand {
     bool fp8, keep_value, has_codes, has_twin;
 };
 
-/* Where an operand's bytes go: the index of a shared region, or OWN in the arena named. */
-enum { PLACE_OWN = -1 };
+/* Where an operand's bytes go: the index of a shared region, or OWN in the arena named. NONE is for
+ * a value that nobody reads or writes whole (a weight of which codes are gathered). */
+enum { PLACE_OWN = -1, PLACE_NONE = -2 };
 struct operand_place {
     enum memory_arena value_arena, code_arena; /* of what is OWN */
     const char *item;                          /* its name in the plan */
     int value, codes, twin;                    /* shared regions or PLACE_OWN */
+    int64_t value_at, codes_at, twin_at;       /* bytes into those regions */
 };
 
 /* What of an operand somebody reads. */
@@ -66,6 +68,9 @@ void operand_layout(struct operand *o, struct memory *m, const struct operand_sp
                     struct operand_use use, struct operand_place place, enum dtype act,
                     int64_t rows, int64_t k, const struct tensor *lender, int slot);
 
+/* Bytes of the codes of one direction and of their scales, which stand behind them. */
+int64_t operand_code_bytes(const struct tensor *codes);
+
 /* After memory_allocate and slots_start: the addresses that are shared with slots and lenders. */
 void operand_bind(struct operand *o, const struct slots *slots);
 
@@ -74,6 +79,9 @@ void operand_bind(struct operand *o, const struct slots *slots);
 enum pass { PASS_TRAIN, PASS_RECOMPUTE, PASS_EVAL };
 
 struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass pass);
+
+/* A matrix seen with rows and columns exchanged. */
+struct tensor tensor_turned(const struct tensor *x);
 
 /* A linear layer's operands as the GEMMs read them; twins and views are chosen by the spec. */
 NODISCARD enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec,

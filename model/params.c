@@ -8,6 +8,11 @@
 
 /* ---- the table ---- */
 
+/* The matrices added from here on lie in a bucket of their own. */
+static void open_bucket(struct params *p, const char *name) {
+    p->bucket[p->bucket_count++].name = name;
+}
+
 static struct param *add(struct params *p, enum param_init init, int64_t rows, int64_t cols,
                          bool gemm, const char *format, ...) PRINTF_LIKE(6, 7);
 static struct param *add(struct params *p, enum param_init init, int64_t rows, int64_t cols,
@@ -21,6 +26,7 @@ static struct param *add(struct params *p, enum param_init init, int64_t rows, i
     x->rows = x->rows_padded = rows;
     x->cols = cols;
     x->gemm = gemm;
+    x->bucket = cols ? p->bucket_count - 1 : BUCKET_VECTORS;
     return x;
 }
 
@@ -58,19 +64,26 @@ enum status params_init(struct params *p, const struct model_config *c,
     p->options = *o;
     int64_t most = 5 + 14 * c->layers;
     p->param = calloc((size_t)most, sizeof *p->param);
-    p->grads = calloc((size_t)most, sizeof *p->grads);
-    if (!p->param || !p->grads)
+    p->bucket = calloc((size_t)c->layers + BUCKET_LAYER + 1, sizeof *p->bucket);
+    if (!p->param || !p->bucket)
         return FAIL(e, ERR_MEMORY, "no host memory for %lld parameters", (long long)most);
+    open_bucket(p, "gains and biases");
+    open_bucket(p, "embedding");
     struct param *embed = add(p, INIT_NORMAL, c->vocab, c->width, false, "embed.weight");
     embed->rows_padded = model_vocab_padded(c);
     embed->gemm = c->tied; /* the head's wgrad writes it first, then the embedding adds */
     if (c->positions == POSITION_LEARNED)
         add(p, INIT_NORMAL, c->seq_len, c->width, false, "position.weight");
-    for (int64_t l = 0; l < c->layers; l++) add_layer(p, c, l);
+    for (int64_t l = 0; l < c->layers; l++) {
+        open_bucket(p, "layers");
+        add_layer(p, c, l);
+    }
     add_norm(p, c, "final_norm");
-    if (!c->tied)
+    if (!c->tied) {
+        open_bucket(p, "head");
         add(p, INIT_NORMAL, c->vocab, c->width, true, "head.weight")->rows_padded =
             model_vocab_padded(c);
+    }
     assert(p->count <= most);
     return OK;
 }
@@ -91,89 +104,9 @@ struct tensor param_canonical(const struct param *p, const struct tensor *x) {
                    : tensor_1d(x->data, x->dtype, p->rows);
 }
 
-/* ---- memory ---- */
-
-static void layout_moment(struct tensor *t, struct memory *m, enum state_kind kind, int64_t n) {
-    if (kind == STATE_8BIT) {
-        *t = tensor_fp8(NULL, DTYPE_E4M3, 1, n);
-        t->scale = scale_make(NULL, SCALE_1X128, 1, n);
-        memory_reserve(m, MEMORY_MOMENTS, "m, v", tensor_fp8_bytes(1, n), &t->data);
-        memory_reserve(m, MEMORY_MOMENTS, "scales", scale_bytes(&t->scale), &t->scale.data);
-        return;
-    }
-    *t = tensor_1d(NULL, kind == STATE_BF16 ? DTYPE_BF16 : DTYPE_F32, n);
-    memory_reserve(m, MEMORY_MOMENTS, "m, v", n * dtype_bytes(t->dtype), &t->data);
-}
-
-static void layout_value(struct param *p, struct memory *m, struct slots *slots, enum dtype act) {
-    int64_t rows = p->rows_padded, cols = param_cols(p);
-    const struct gemm_spec *spec = p->spec;
-    bool fp8 = spec && spec->fp8, split = fp8 && spec->split_weight;
-    struct operand_place place = { MEMORY_WEIGHTS, MEMORY_CODES, p->cols ? "matrices" : "vectors",
-                                   PLACE_OWN, PLACE_OWN, PLACE_OWN };
-    struct operand_use use = { .value = true, .codes = true, .twin = !split };
-    int slot = slots_add(slots, SLOT_WEIGHT, fp8 ? &spec->w : NULL, fp8 ? spec->options : NULL,
-                         rows * cols, "%s", p->name);
-    operand_layout(&p->weight, m, fp8 ? &spec->w : NULL, use, place, act, rows, cols, NULL, slot);
-    if (!p->cols) { /* a vector [n], not a matrix of one column */
-        void *data = p->weight.value.data;
-        p->weight.value = tensor_1d(data, act, rows);
-    }
-    if (!split) return;
-    use.codes = false;
-    use.twin = true;
-    slot = slots_add(slots, SLOT_WEIGHT, &spec->w_dgrad, spec->options, rows * cols, "%s.dgrad",
-                     p->name);
-    operand_layout(&p->dgrad, m, &spec->w_dgrad, use, place, act, rows, cols, &p->weight.value,
-                   slot);
-}
-
-static void layout_grad(struct param *p, struct memory *m, enum dtype grad) {
-    p->grad = p->cols ? tensor_2d(NULL, grad, p->rows_padded, p->cols)
-                      : tensor_1d(NULL, grad, p->rows);
-    memory_reserve(m, MEMORY_GRADIENTS, p->cols ? "matrices" : "vectors",
-                   param_count_padded(p) * dtype_bytes(grad), &p->grad.data);
-}
-
-void params_layout(struct params *p, struct memory *m, struct slots *slots) {
-    const struct param_options *o = &p->options;
-    /* Slots of GEMM weights are neighbours, so that delayed scaling updates them in one run; and so
-     * are the gradients that operators add to, so that one call clears them. */
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < p->count; i++)
-            if ((p->param[i].spec != NULL) == (pass == 0))
-                layout_value(&p->param[i], m, slots, o->act);
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < p->count; i++)
-            if (p->param[i].gemm == (pass == 1)) layout_grad(&p->param[i], m, o->grad);
-        if (pass == 0) p->grad_added_bytes = m->arena[MEMORY_GRADIENTS].bytes;
-    }
-    for (int i = 0; i < p->count; i++) {
-        struct param *x = &p->param[i];
-        int64_t n = param_count_padded(x);
-        layout_moment(&x->m, m, o->state, n);
-        layout_moment(&x->v, m, o->state, n);
-        if (!o->master) continue;
-        x->master = tensor_1d(NULL, DTYPE_F32, n);
-        memory_reserve(m, MEMORY_MASTER, "f32 copies", 4 * n, &x->master.data);
-    }
-}
-
-void params_bind(struct params *p, struct memory *m, const struct slots *slots) {
-    const struct arena *a = &m->arena[MEMORY_GRADIENTS];
-    int64_t size = dtype_bytes(p->options.grad);
-    p->grad_added = tensor_1d(a->base, p->options.grad, p->grad_added_bytes / size);
-    p->grad_all = tensor_1d(a->base, p->options.grad, a->bytes / size);
-    for (int i = 0; i < p->count; i++) {
-        operand_bind(&p->param[i].weight, slots);
-        operand_bind(&p->param[i].dgrad, slots);
-        p->grads[i] = p->param[i].grad;
-    }
-}
-
 void params_destroy(struct params *p) {
     free(p->param);
-    free(p->grads);
+    free(p->bucket);
     memset(p, 0, sizeof *p);
 }
 
@@ -181,14 +114,17 @@ void params_destroy(struct params *p) {
 
 static enum status fill_one(struct param *p, struct backend *b, double std, uint64_t seed,
                             uint32_t id, struct err *e) {
-    struct tensor value = param_canonical(p, &p->weight.value);
-    struct tensor master = p->master.data ? param_canonical(p, &p->master) : value;
-    if (p->init == INIT_ZERO) return OK; /* memory is created zeroed */
+    struct tensor value = p->own_value, *held = p->master.data ? &p->master : &value;
+    int64_t left = param_count(p) - p->own.first; /* padding stays zero, as memory is created */
+    int64_t n = left < p->own.count ? left : p->own.count;
+    if (p->init == INIT_ZERO || n <= 0) return OK;
+    value = tensor_span(&value, 0, n);
+    struct tensor filled = tensor_span(held, 0, n);
     if (p->init == INIT_ONE)
-        TRY(b->ops->fill(b, LANE_COMPUTE, &master, 1.0f, e));
+        TRY(b->ops->fill(b, LANE_COMPUTE, &filled, 1.0f, e));
     else
-        TRY(b->ops->fill_normal(b, LANE_COMPUTE, &master, (float)std, seed, id, 0, e));
-    return p->master.data ? b->ops->copy(b, LANE_COMPUTE, &value, &master, e) : OK;
+        TRY(b->ops->fill_normal(b, LANE_COMPUTE, &filled, (float)std, seed, id, p->own.first, e));
+    return p->master.data ? b->ops->copy(b, LANE_COMPUTE, &value, &filled, e) : OK;
 }
 
 enum status params_fill(struct params *p, struct backend *b, const struct model_config *c,
@@ -210,14 +146,34 @@ enum status param_quantise_dgrad(struct param *p, struct backend *b, struct slot
     return b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e);
 }
 
+enum status params_begin(struct params *p, struct backend *b, struct slots *slots, struct err *e) {
+    TRY(slots_clear_weights(slots, b, e));
+    struct span all = { 0, slots->first[SLOT_FORWARD] };
+    if (!shard_divides(&p->options.shard)) return slots_clear_counts(slots, b, all, e);
+    for (int k = 0; k < p->bucket_count; k++)
+        if (p->bucket[k].by_codes) TRY(slots_clear_counts(slots, b, p->bucket[k].slots, e));
+    return OK;
+}
+
 enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                             struct err *e) {
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
-        struct sink sink = operand_sink(&x->weight, slots, PASS_TRAIN);
-        TRY(b->ops->quantise(b, LANE_COMPUTE, &sink, &x->weight.value, e));
-        TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e));
-        TRY(param_quantise_dgrad(x, b, slots, e));
+        struct sink sink = param_own_sink(p, x, slots);
+        if (x->own.count) TRY(b->ops->quantise(b, LANE_COMPUTE, &sink, sink.value, e));
+    }
+    return params_finish(p, b, slots, e);
+}
+
+enum status params_finish(struct params *p, struct backend *b, struct slots *slots,
+                          struct err *e) {
+    bool divided = shard_divides(&p->options.shard);
+    if (divided) TRY(slots_share_weights(slots, b, e));
+    for (int i = 0; i < p->count; i++) {
+        struct param *x = &p->param[i];
+        struct sink sink = param_own_sink(p, x, slots);
+        if (x->own.count) TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e));
+        if (!divided) TRY(param_quantise_dgrad(x, b, slots, e));
     }
     return OK;
 }

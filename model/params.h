@@ -13,6 +13,7 @@
 #ifndef FP8LAB_MODEL_PARAMS_H
 #define FP8LAB_MODEL_PARAMS_H
 
+#include "model/bucket.h"
 #include "model/config.h"
 #include "model/operand.h"
 #include "model/optim.h"
@@ -26,24 +27,30 @@ struct param {
     enum param_init init;
     bool gemm;            /* its gradient is a wgrad's output; else operators add to it */
     const struct gemm_spec *spec; /* where a GEMM reads it, else NULL; owned by the transformer */
+    int bucket;                   /* where it lies; see model/bucket.h */
+    int64_t offset;               /* in the bucket, elements */
+    struct span part, own;        /* its elements in this rank's shard; those that it updates */
     struct operand weight;        /* value and codes: what AdamW's sink writes */
     struct operand dgrad;         /* the twin of split weights only */
-    struct tensor master, m, v;   /* data NULL where absent; m, v and master are flat [n] */
-    struct tensor grad;           /* [rows_padded, cols] or [rows] */
+    struct tensor master, m, v;   /* of `own`, flat; data NULL where absent */
+    struct tensor grad;           /* [rows_padded, cols] or [rows]: what backward writes */
+    /* Of `own`, [1, n]: what a rank that holds a shard updates, and its codes if those are
+     * gathered. */
+    struct tensor own_value, own_codes;
 };
 
 struct param_options {
     enum dtype act, grad;
     enum state_kind state;
     bool master;
+    struct shard_place shard;
+    bool accumulates; /* a step has several micro-batches on a rank */
 };
 
 struct params {
     struct param *param; /* owned */
-    int count;
-    int64_t grad_added_bytes;      /* gradients that operators add to: the arena's beginning */
-    struct tensor grad_added, grad_all; /* flat views: zeroed before a step, reduced after it */
-    struct tensor *grads;          /* [count] every parameter's, owned */
+    struct bucket *bucket; /* owned */
+    int count, bucket_count;
     struct param_options options;
 };
 
@@ -54,16 +61,29 @@ NODISCARD enum status params_init(struct params *p, const struct model_config *c
 /* The parameter of that name, or NULL. */
 struct param *params_find(const struct params *p, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Adds one amax slot for each (those that a GEMM reads first) and plans all memory. */
+/* Cuts the buckets, adds one amax slot for each parameter (those that a GEMM reads first) and plans
+ * all memory. */
 void params_layout(struct params *p, struct memory *m, struct slots *slots);
 /* After allocation. */
-void params_bind(struct params *p, struct memory *m, const struct slots *slots);
-/* Seeded initial values, of the masters too. Codes are made by params_quantise. */
+void params_bind(struct params *p, const struct slots *slots);
+/* The sink of what this rank updates: all of a weight, with its codes, or the shard's part. */
+struct sink param_own_sink(struct params *p, struct param *x, const struct slots *slots);
+/* Elements of a view of a shard, from the first of `span` on; `span` is x->own or x->part. */
+struct tensor param_span(const struct params *p, const struct param *x, const struct tensor *shard,
+                         struct span span);
+/* Seeded initial values of what this rank updates, of the masters too. Codes are made by
+ * params_quantise. */
 NODISCARD enum status params_fill(struct params *p, struct backend *b, const struct model_config *c,
                                   uint64_t seed, struct err *e);
-/* Codes and amax from the values as they are. */
+/* Before weights are quantised: clears their amax, and the counts of codes that are made with it. */
+NODISCARD enum status params_begin(struct params *p, struct backend *b, struct slots *slots,
+                                   struct err *e);
+/* Amax, and codes where this rank makes them, from the values as they are. */
 NODISCARD enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                                       struct err *e);
+/* After their producers: the amax of weights over all ranks, then the codes that rest on it. */
+NODISCARD enum status params_finish(struct params *p, struct backend *b, struct slots *slots,
+                                    struct err *e);
 /* The second set of codes of a split weight, from its value; nothing for others. */
 NODISCARD enum status param_quantise_dgrad(struct param *p, struct backend *b, struct slots *slots,
                                            struct err *e);

@@ -79,7 +79,7 @@ static enum status find_runs(struct slots *s, struct memory *m, struct err *e) {
     for (int i = s->first[SLOT_FORWARD], next; i < s->count; i = next) {
         bool kept = rolls_per_step(&s->slot[i]);
         for (next = i + 1; next < s->count && rolls_per_step(&s->slot[next]) == kept; next++) { }
-        if (!kept) s->cleared[s->cleared_count++] = (struct slot_span){ i, next - i };
+        if (!kept) s->cleared[s->cleared_count++] = (struct span){ i, next - i };
     }
     return OK;
 }
@@ -92,7 +92,8 @@ enum status slots_layout(struct slots *s, struct memory *m, int record, struct e
     };
     for (size_t i = 0; i < sizeof array / sizeof *array; i++) {
         *array[i].t = tensor_1d(NULL, array[i].dtype, s->count);
-        memory_append(m, record, 4 * (int64_t)s->count, &array[i].t->data);
+        int64_t n = s->count + (array[i].t == &s->amax); /* the loss stands behind it */
+        memory_append(m, record, 4 * n, &array[i].t->data);
     }
     s->stats = tensor_2d(NULL, DTYPE_U64, s->count, 2);
     memory_append(m, record, 16 * (int64_t)s->count, &s->stats.data);
@@ -103,7 +104,7 @@ enum status slots_layout(struct slots *s, struct memory *m, int record, struct e
 }
 
 /* Elements first .. first+count-1 of a device array over the slots. */
-static struct tensor span_of(const struct tensor *x, int first, int count) {
+static struct tensor span_of(const struct tensor *x, int64_t first, int64_t count) {
     struct tensor t = *x;
     t.data = (char *)x->data + first * x->stride[0] * dtype_bytes(x->dtype);
     t.dim[0] = count;
@@ -113,6 +114,7 @@ static struct tensor span_of(const struct tensor *x, int first, int count) {
 enum status slots_start(struct slots *s, struct backend *b, struct err *e) {
     struct tensor factor = tensor_1d(s->factor, DTYPE_F32, s->count);
     factor.stride[0] = FACTOR_STRIDE;
+    s->loss = tensor_1d((char *)s->amax.data + 4 * (int64_t)s->count, DTYPE_F32, 1);
     for (int i = 0; i < s->count; i++) {
         struct slot *slot = &s->slot[i];
         slot->amax = span_of(&s->amax, i, 1);
@@ -156,7 +158,6 @@ void slots_destroy(struct slots *s) {
 }
 
 static enum status update_run(struct slot_run *run, struct backend *b, struct err *e) {
-    TRY(b->ops->comm.all_reduce(b, LANE_COMPUTE, &run->amax, REDUCE_MAX, e));
     struct delayed_args args = { .history = &run->history, .multiplier = &run->multiplier,
                                  .factor = &run->factor, .amax = &run->amax,
                                  .code_max = run->code_max, .margin = run->options->margin,
@@ -175,11 +176,30 @@ static enum status update_runs(struct slots *s, struct backend *b, bool weights,
     return OK;
 }
 
-static enum status zero_span(const struct tensor *x, int first, int count, struct backend *b,
-                             struct err *e) {
+static enum status zero_span(const struct tensor *x, int64_t first, int64_t count,
+                             struct backend *b, struct err *e) {
     if (count == 0) return OK;
     struct tensor t = span_of(x, first, count);
     return b->ops->zero(b, LANE_COMPUTE, &t, e);
+}
+
+enum status slots_share(struct slots *s, struct backend *b, const struct tensor *loss,
+                        struct err *e) {
+    if (b->ops->comm.world(b) == 1) return OK;
+    /* A loss is positive (but for rounding): its bits are ordered as an amax is. */
+    TRY(b->ops->copy(b, LANE_COMPUTE, &s->loss, loss, e));
+    struct tensor all = span_of(&s->amax, 0, (int64_t)s->count + 1);
+    return b->ops->comm.all_reduce(b, LANE_COMPUTE, &all, REDUCE_MAX, e);
+}
+
+enum status slots_share_weights(struct slots *s, struct backend *b, struct err *e) {
+    struct tensor weights = span_of(&s->amax, 0, s->first[SLOT_FORWARD]);
+    return b->ops->comm.all_reduce(b, LANE_COMPUTE, &weights, REDUCE_MAX, e);
+}
+
+enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,
+                               struct err *e) {
+    return zero_span(&s->stats, slots.first, slots.count, b, e);
 }
 
 enum status slots_begin_micro(struct slots *s, struct backend *b, bool first, struct err *e) {
@@ -204,11 +224,9 @@ enum status slots_end_step(struct slots *s, struct backend *b, struct err *e) {
 }
 
 enum status slots_clear_weights(struct slots *s, struct backend *b, struct err *e) {
-    TRY(zero_span(&s->amax, 0, s->first[SLOT_FORWARD], b, e));
-    return zero_span(&s->stats, 0, s->first[SLOT_FORWARD], b, e);
+    return zero_span(&s->amax, 0, s->first[SLOT_FORWARD], b, e);
 }
 
-enum status slots_begin_weights(struct slots *s, struct backend *b, struct err *e) {
-    TRY(update_runs(s, b, true, ROLL_MICROBATCH, e));
-    return slots_clear_weights(s, b, e);
+enum status slots_roll_weights(struct slots *s, struct backend *b, struct err *e) {
+    return update_runs(s, b, true, ROLL_MICROBATCH, e);
 }

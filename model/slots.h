@@ -13,6 +13,7 @@
 #ifndef FP8LAB_MODEL_SLOTS_H
 #define FP8LAB_MODEL_SLOTS_H
 
+#include "model/bucket.h"
 #include "model/memory.h"
 #include "model/recipe.h"
 
@@ -42,18 +43,17 @@ struct slot_run {
     struct tensor multiplier, factor, amax; /* [count] */
 };
 
-struct slot_span { int first, count; };
-
 struct slots {
     struct slot *slot; /* owned */
     const char **name; /* owned array of slot[i].name */
     struct slot_run *run; /* owned */
-    struct slot_span *cleared; /* owned: spans zeroed before each micro-batch */
+    struct span *cleared; /* owned: spans zeroed before each micro-batch */
     int count, capacity, run_count, cleared_count;
     int first[SLOT_REGION_COUNT + 1]; /* first slot of each region */
     /* Device arrays over all slots; `seen_*` hold the last micro-batch's for trainer_read_fp8. All
      * but amax_eval belong to a step's record. */
     struct tensor amax, amax_eval, multiplier, stats, seen_amax, seen_multiplier;
+    struct tensor loss; /* [1] f32 behind amax: see slots_share */
     void *factor;
 };
 
@@ -77,13 +77,24 @@ void slots_destroy(struct slots *s);
  * of a step also the counts of forward and backward slots. */
 NODISCARD enum status slots_begin_micro(struct slots *s, struct backend *b, bool first,
                                         struct err *e);
+/* With several ranks, after backward: every amax becomes the largest of all ranks, and s->loss is
+ * not finite if any rank's `loss` is not. Delayed scaling so has the same scales everywhere, and
+ * every rank finds the same tensor when one is not finite. A current scale is older than this and
+ * rests on the rank's own amax, as TransformerEngine's does. */
+NODISCARD enum status slots_share(struct slots *s, struct backend *b, const struct tensor *loss,
+                                  struct err *e);
+/* The same for weights, of which each rank has seen its shard. */
+NODISCARD enum status slots_share_weights(struct slots *s, struct backend *b, struct err *e);
 /* After backward: keeps the figures for the record, then rolls what rolls per micro-batch. */
 NODISCARD enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e);
 /* After the last micro-batch: rolls what rolls per step. */
 NODISCARD enum status slots_end_step(struct slots *s, struct backend *b, struct err *e);
-/* Before weights are quantised: rolls their slots, clears amax and counts. */
-NODISCARD enum status slots_begin_weights(struct slots *s, struct backend *b, struct err *e);
-/* Before weights are quantised again from the same state (a checkpoint): clears, rolls nothing. */
+/* Zeroes the counts of some slots. */
+NODISCARD enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,
+                                         struct err *e);
+/* Before an update quantises weights: rolls their slots. */
+NODISCARD enum status slots_roll_weights(struct slots *s, struct backend *b, struct err *e);
+/* Zeroes the amax of weights, before they are quantised. */
 NODISCARD enum status slots_clear_weights(struct slots *s, struct backend *b, struct err *e);
 
 #endif

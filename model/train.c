@@ -17,8 +17,9 @@ static_assert((int)IN_FLIGHT_MAX <= (int)READBACK_SLOTS, "a step has a read-back
 
 /* ---- layout ---- */
 
-static enum status check_options(const struct trainer *t, int world, struct err *e) {
+static enum status check_options(const struct trainer *t, struct err *e) {
     const struct train_options *o = &t->options;
+    int world = t->world;
     if (o->steps < 1)
         return FAIL(e, ERR_CONFIG, "train.steps is %lld; at least 1", (long long)o->steps);
     if (o->micro_batch > INT32_MAX / t->model.seq_len || o->global_batch > INT32_MAX)
@@ -67,15 +68,19 @@ static enum status layout_record(struct trainer *t, struct err *e) {
                 t->traced_count, (long long)t->record_bytes, READBACK_BYTES);
 }
 
-enum status trainer_layout(struct trainer *t, int world, struct err *e) {
+enum status trainer_layout(struct trainer *t, struct err *e) {
     TRY(model_config_check(&t->model, e));
     TRY(recipe_check(&t->recipe, &t->model, e));
-    TRY(check_options(t, world, e));
+    TRY(check_options(t, e));
+    const struct train_options *o = &t->options;
+    t->accumulation = o->global_batch / (o->micro_batch * t->world);
     enum dtype act = t->recipe.f32 ? DTYPE_F32 : DTYPE_BF16;
     struct param_options po = { .act = act, .grad = t->options.grad_dtype,
                                 .state = t->options.optimizer.state,
                                 /* an f32 weight is its own master */
-                                .master = t->options.optimizer.master && act != DTYPE_F32 };
+                                .master = t->options.optimizer.master && act != DTYPE_F32,
+                                .shard = { o->shard, t->rank, t->world },
+                                .accumulates = t->accumulation > 1 };
     struct transformer_options to = { .act = act, .batch = t->options.micro_batch,
                                       .head_chunk = t->options.head_chunk,
                                       .recompute = t->options.recompute };
@@ -119,12 +124,13 @@ void trainer_free(struct trainer *t) {
 
 enum status trainer_plan(struct plan *out, const struct model_config *model,
                          const struct recipe *recipe, const struct train_options *options,
-                         struct err *e) {
+                         int world, struct err *e) {
     memset(out, 0, sizeof *out);
     struct trainer t;
     memset(&t, 0, sizeof t);
+    t.world = world;
     enum status st = copy_options(&t, model, recipe, options, e);
-    if (st == OK) st = trainer_layout(&t, 1, e);
+    if (st == OK) st = trainer_layout(&t, e);
     if (st != OK) goto done;
     out->row = calloc((size_t)t.memory.item_count, sizeof *out->row);
     if (!out->row) { st = FAIL(e, ERR_MEMORY, "no host memory for the plan"); goto done; }
@@ -165,8 +171,9 @@ static enum status start(struct trainer *t, struct err *e) {
     TRY(memory_allocate(&t->memory, b, e));
     bind_scalars(&t->scalars, t->record);
     TRY(slots_start(&t->slots, b, e));
-    params_bind(&t->params, &t->memory, &t->slots);
-    TRY(transformer_start(&t->transformer, b, &t->slots, e));
+    params_bind(&t->params, &t->slots);
+    exchange_init(&t->exchange, b, &t->params, &t->slots);
+    TRY(transformer_start(&t->transformer, b, &t->slots, &t->exchange, e));
     double tokens = (double)t->options.global_batch * (double)t->model.seq_len;
     TRY(b->ops->fill(b, LANE_COMPUTE, &t->transformer.grad_scale, (float)(1 / tokens), e));
     const int32_t flag[2] = { -1, -1 };
@@ -187,9 +194,8 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
     t->rank = backend->ops->comm.rank(backend);
     t->world = backend->ops->comm.world(backend);
     enum status st = copy_options(t, model, recipe, options, e);
-    if (st == OK) st = trainer_layout(t, t->world, e);
+    if (st == OK) st = trainer_layout(t, e);
     if (st != OK) goto fail;
-    t->accumulation = options->global_batch / (options->micro_batch * t->world);
     size_t rows = (size_t)t->transformer.rows;
     t->tokens = malloc(rows * sizeof *t->tokens);
     t->targets = malloc(rows * sizeof *t->targets);
@@ -266,34 +272,43 @@ static enum status flag_slots(struct trainer *t, int first, int end, struct err 
 }
 
 /* Forward, loss and backward of one micro-batch. */
-static enum status micro_batch(struct trainer *t, bool first, struct err *e) {
+static enum status micro_batch(struct trainer *t, bool first, bool last, struct err *e) {
     struct backend *b = t->backend;
     const struct backend_ops *ops = b->ops;
     struct slots *s = &t->slots;
+    bool fresh = first || exchange_reduces_always(&t->exchange);
+    t->exchange.first = first;
+    t->exchange.last = last;
     TRY(slots_begin_micro(s, b, first, e));
-    if (first) TRY(ops->zero(b, LANE_COMPUTE, &t->params.grad_added, e));
+    TRY(reduce_begin(&t->exchange, e));
     TRY(transformer_forward(&t->transformer, PASS_TRAIN, e));
-    TRY(transformer_head(&t->transformer, PASS_TRAIN, first, e));
+    TRY(transformer_head(&t->transformer, PASS_TRAIN, fresh, e));
     double tokens = (double)t->options.global_batch * (double)t->model.seq_len;
     TRY(ops->sum(b, LANE_COMPUTE, &t->scalars.loss, &t->transformer.losses, (float)(1 / tokens),
                  first ? 0.0f : 1.0f, e));
-    TRY(transformer_backward(&t->transformer, first, e));
+    TRY(transformer_backward(&t->transformer, fresh, e));
+    TRY(reduce_finish(&t->exchange, e));
+    TRY(slots_share(s, b, &t->scalars.loss, e));
     TRY(flag_slots(t, 0, s->first[SLOT_BACKWARD], e));
-    TRY(ops->flag_nonfinite(b, LANE_COMPUTE, &t->scalars.flag, &t->scalars.step, &t->scalars.loss,
+    const struct tensor *loss = t->world > 1 ? &s->loss : &t->scalars.loss;
+    TRY(ops->flag_nonfinite(b, LANE_COMPUTE, &t->scalars.flag, &t->scalars.step, loss,
                             flag_loss(t), e));
     TRY(flag_slots(t, s->first[SLOT_BACKWARD], s->count, e));
     return slots_end_micro(s, b, e);
 }
 
 /* Replays the graph of `key`, or runs the operators and offers them for capture. */
-static enum status run_micro_batch(struct trainer *t, bool first, struct err *e) {
+static enum status run_micro_batch(struct trainer *t, int64_t i, struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
-    enum graph_key key = first ? GRAPH_FIRST_MICRO : GRAPH_LATER_MICRO;
+    bool first = i == 0, last = i == t->accumulation - 1;
+    enum graph_key key = first                   ? GRAPH_FIRST_MICRO
+                         : last && t->world > 1 ? GRAPH_LAST_MICRO
+                                                 : GRAPH_LATER_MICRO;
     bool replayed = false;
     TRY(ops->graph_replay(t->backend, key, &replayed, e));
     if (replayed) return OK;
     TRY(ops->graph_begin(t->backend, key, e));
-    TRY(micro_batch(t, first, e));
+    TRY(micro_batch(t, first, last, e));
     return ops->graph_end(t->backend, key, e);
 }
 
@@ -315,11 +330,11 @@ static enum status accumulate(struct trainer *t, struct err *e) {
     for (int64_t i = 0; i < t->accumulation; i++) {
         int64_t position = cursor + i * stride + t->rank * t->options.micro_batch;
         TRY(upload_batch(t, SPLIT_TRAIN, position, e));
-        TRY(run_micro_batch(t, i == 0, e));
+        TRY(run_micro_batch(t, i, e));
     }
+    t->exchange.pending = false; /* the first micro-batch has gathered */
     TRY(slots_end_step(&t->slots, b, e));
-    TRY(b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.loss, REDUCE_SUM, e));
-    return b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->params.grad_all, REDUCE_SUM, e);
+    return b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.loss, REDUCE_SUM, e);
 }
 
 void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size_t size) {
@@ -371,6 +386,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
         TRY(trace_gradients(t, e));
     }
     TRY(run_update(t, e));
+    t->exchange.pending = true;
     TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
                       t->record_bytes, e));
     return ops->timer_mark(t->backend, LANE_COMPUTE, mark_of_end(step), e);
@@ -474,6 +490,7 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     TRY(check_usable(t, e));
     TRY(trainer_settled(t, e));
     struct backend *b = t->backend;
+    TRY(exchange_settle(&t->exchange, e));
     TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_loss, e));
     int64_t sequences = data_sequences(t->data, SPLIT_EVAL);
     int64_t mine = t->options.micro_batch, all = mine * t->world;

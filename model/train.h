@@ -13,6 +13,7 @@
 #define FP8LAB_MODEL_TRAIN_H
 
 #include "kernels/backend.h"
+#include "model/bucket.h"
 #include "model/config.h"
 #include "model/data.h"
 #include "model/optim.h"
@@ -41,6 +42,7 @@ struct train_options {
     enum dtype grad_dtype; /* DTYPE_F32 or DTYPE_BF16: main gradients, also the accumulator */
     enum recompute_kind recompute;
     int64_t head_chunk; /* rows of logits at a time, a multiple of 16; 0 = 2048 */
+    enum shard_kind shard; /* what each rank holds a share of; nothing with one rank */
     struct optimizer_options optimizer;
     struct schedule_options schedule;
     struct trace_options trace;
@@ -60,10 +62,11 @@ struct plan {
     int64_t bytes; /* all arenas */
 };
 
-/* What trainer_create would allocate on the device, without a backend. Free with plan_free. */
+/* What trainer_create would allocate on the device of rank 0 of `world`, which holds the most;
+ * without a backend. Free with plan_free. */
 NODISCARD enum status trainer_plan(struct plan *out, const struct model_config *model,
                                    const struct recipe *recipe, const struct train_options *options,
-                                   struct err *e);
+                                   int world, struct err *e);
 void plan_free(struct plan *p);
 
 /* ---- life ---- */

@@ -2,6 +2,7 @@
 #ifndef FP8LAB_MODEL_TRAINER_H
 #define FP8LAB_MODEL_TRAINER_H
 
+#include "model/exchange.h"
 #include "model/train.h"
 #include "model/transformer.h"
 
@@ -38,6 +39,7 @@ struct trainer {
     struct params params;
     struct slots slots;
     struct transformer transformer;
+    struct exchange exchange;
     struct scalars scalars;
     struct tensor squares; /* [parameters] f32: sums of squared gradients */
     struct tensor prints;  /* [traced tensors] u64 */
@@ -70,7 +72,7 @@ static inline int32_t flag_norm(const struct trainer *t) {
 void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size_t size);
 
 /* Everything of a trainer that needs no backend: tables, layout. For trainer_create and plan. */
-NODISCARD enum status trainer_layout(struct trainer *t, int world, struct err *e);
+NODISCARD enum status trainer_layout(struct trainer *t, struct err *e);
 void trainer_free(struct trainer *t);
 
 /* Gradient norm, clipping, AdamW, new codes. Queued. */

@@ -12,6 +12,7 @@
 #ifndef FP8LAB_MODEL_TRANSFORMER_H
 #define FP8LAB_MODEL_TRANSFORMER_H
 
+#include "model/exchange.h"
 #include "model/params.h"
 #include "model/train.h"
 
@@ -46,8 +47,9 @@ struct head_chunk {
 };
 
 struct transformer {
-    struct backend *b;    /* borrowed, as slots; set before anything runs */
+    struct backend *b;    /* borrowed, as the next two; set before anything runs */
     struct slots *slots;
+    struct exchange *exchange;
     struct model_config config;
     enum recompute_kind recompute;
     enum dtype act;
@@ -88,7 +90,8 @@ int transformer_slots_max(const struct transformer *t, const struct params *p);
 void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots);
 /* After allocation and slots_start: addresses of views, the RoPE table. */
 NODISCARD enum status transformer_start(struct transformer *t, struct backend *b,
-                                        struct slots *slots, struct err *e);
+                                        struct slots *slots, struct exchange *exchange,
+                                        struct err *e);
 void transformer_destroy(struct transformer *t);
 
 /* ---- operators in order ---- all queued on the compute lane */
@@ -96,11 +99,11 @@ void transformer_destroy(struct transformer *t);
 /* tokens -> x[0..L] and final_norm(x[L]). */
 NODISCARD enum status transformer_forward(struct transformer *t, enum pass pass, struct err *e);
 /* Logits and losses chunk by chunk; in training also dlogits, the head's gradients and d_normed.
- * first: the head's gradient is written, else added to. */
-NODISCARD enum status transformer_head(struct transformer *t, enum pass pass, bool first,
+ * fresh: the head's gradient is written, else added to. */
+NODISCARD enum status transformer_head(struct transformer *t, enum pass pass, bool fresh,
                                        struct err *e);
-/* Everything from final_norm to the embedding; gradients of GEMM weights are written if first. */
-NODISCARD enum status transformer_backward(struct transformer *t, bool first, struct err *e);
+/* Everything from final_norm to the embedding; gradients of GEMM weights are written if fresh. */
+NODISCARD enum status transformer_backward(struct transformer *t, bool fresh, struct err *e);
 
 /* A layer's forward from x[l]; parts that recomputation repeats. */
 NODISCARD enum status layer_attention(struct transformer *t, int64_t l, enum pass pass,

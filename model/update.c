@@ -1,20 +1,37 @@
 /* The end of a step: gradient norm, clipping, AdamW for every parameter, fresh FP8 weights. */
 #include "model/trainer.h"
 
+/* Of every parameter's gradient: each rank's shard, then their sum. */
+static enum status sum_squares(struct trainer *t, struct err *e) {
+    struct backend *b = t->backend;
+    const struct backend_ops *ops = b->ops;
+    const struct params *p = &t->params;
+    if (t->world > 1) TRY(ops->zero(b, LANE_COMPUTE, &t->squares, e)); /* of other ranks */
+    for (int i = 0; i < p->count; i++) {
+        const struct param *x = &p->param[i];
+        struct tensor out = tensor_span(&t->squares, i, 1);
+        struct tensor grad = param_span(p, x, &p->bucket[x->bucket].grad_shard, x->part);
+        if (x->part.count) TRY(ops->sum_squares(b, LANE_COMPUTE, &out, &grad, e));
+    }
+    return ops->comm.all_reduce(b, LANE_COMPUTE, &t->squares, REDUCE_SUM, e);
+}
+
 static enum status clip(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     const struct backend_ops *ops = b->ops;
     struct scalars *s = &t->scalars;
-    TRY(ops->sum_squares(b, LANE_COMPUTE, &t->squares, t->params.grads, t->params.count, e));
+    TRY(sum_squares(t, e));
     TRY(ops->flag_nonfinite(b, LANE_COMPUTE, &s->flag, &s->step, &t->squares, flag_squares(t), e));
     TRY(ops->clip_factor(b, LANE_COMPUTE, &s->norm, &s->clip, &t->squares,
                          (float)t->options.optimizer.clip, e));
     return ops->flag_nonfinite(b, LANE_COMPUTE, &s->flag, &s->step, &s->norm, flag_norm(t), e);
 }
 
-static struct tensor flat(const struct tensor *x) {
-    struct tensor t = tensor_1d(x->data, x->dtype, tensor_count(x));
-    return t;
+/* The gradient of what this rank updates. */
+static struct tensor own_gradient(const struct params *p, const struct param *x) {
+    if (shard_divides(&p->options.shard))
+        return param_span(p, x, &p->bucket[x->bucket].grad_shard, x->own);
+    return tensor_1d(x->grad.data, x->grad.dtype, tensor_count(&x->grad));
 }
 
 static enum status update_param(struct trainer *t, int i, struct err *e) {
@@ -22,19 +39,18 @@ static enum status update_param(struct trainer *t, int i, struct err *e) {
     const struct optimizer_options *o = &t->options.optimizer;
     struct scalars *s = &t->scalars;
     struct param *p = &t->params.param[i];
-    struct sink weight = operand_sink(&p->weight, &t->slots, PASS_TRAIN);
-    struct tensor grad = flat(&p->grad);
+    if (p->own.count == 0) return OK;
+    struct sink weight = param_own_sink(&t->params, p, &t->slots);
+    struct tensor grad = own_gradient(&t->params, p);
     struct adamw_args args = {
         .weight = &weight, .master = p->master.data ? &p->master : NULL, .m = &p->m, .v = &p->v,
         .grad = &grad, .lr = &s->lr, .clip = &s->clip, .bias1 = &s->bias1, .bias2 = &s->bias2,
         .step = &s->step, .flag = &s->flag, .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
         .eps = (float)o->eps,
         .weight_decay = p->cols ? (float)o->weight_decay : 0.0f, /* matrices only */
-        .seed = t->options.seed, .tensor_id = (uint32_t)i, .element_base = 0,
+        .seed = t->options.seed, .tensor_id = (uint32_t)i, .element_base = p->own.first,
     };
-    TRY(b->ops->adamw(b, LANE_COMPUTE, &args, e));
-    TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &weight, e));
-    return param_quantise_dgrad(p, b, &t->slots, e);
+    return b->ops->adamw(b, LANE_COMPUTE, &args, e);
 }
 
 /* Weights that are no longer finite are flagged in the step that made them so. */
@@ -47,13 +63,16 @@ static enum status flag_weights(struct trainer *t, struct err *e) {
 
 enum status trainer_update(struct trainer *t, struct err *e) {
     TRY(clip(t, e));
-    TRY(slots_begin_weights(&t->slots, t->backend, e));
+    TRY(slots_roll_weights(&t->slots, t->backend, e));
+    TRY(params_begin(&t->params, t->backend, &t->slots, e));
     for (int i = 0; i < t->params.count; i++) TRY(update_param(t, i, e));
+    TRY(params_finish(&t->params, t->backend, &t->slots, e));
     return flag_weights(t, e);
 }
 
 enum status trainer_requantise(struct trainer *t, struct err *e) {
-    TRY(slots_clear_weights(&t->slots, t->backend, e));
+    TRY(params_begin(&t->params, t->backend, &t->slots, e));
+    t->exchange.pending = true;
     TRY(params_quantise(&t->params, t->backend, &t->slots, e));
     TRY(flag_weights(t, e));
     struct record_head head;

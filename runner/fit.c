@@ -6,24 +6,11 @@
 
 #include "runner/options.h"
 
-/* Where CPU and GPU share one memory, taking the last of it hangs the host: this much stays. */
-static const int64_t UNIFIED_RESERVE = INT64_C(8) << 30;
-
-static int64_t fact_bytes(const json_t *facts, const char *name) {
-    return (int64_t)json_number_value(json_object_get(facts, name));
-}
-
 static void find_memory(const json_t *facts, const char *backend, struct fit *out) {
     bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
     if (strcmp(backend, "auto") != 0) gpu = !strcmp(backend, "cuda");
     out->where = gpu ? "gpu.memory" : "memory.total";
-    out->memory = fact_bytes(facts, out->where);
-    if (!gpu || !json_is_true(json_object_get(facts, "memory.unified"))) return;
-    int64_t available = fact_bytes(facts, "memory.available");
-    out->where = available ? "memory.available less 8 GiB for the system"
-                           : "memory.total less 8 GiB for the system";
-    int64_t all = available ? available : fact_bytes(facts, "memory.total");
-    out->memory = all > UNIFIED_RESERVE ? all - UNIFIED_RESERVE : all > 0 ? 1 : 0;
+    out->memory = (int64_t)json_number_value(json_object_get(facts, out->where));
 }
 
 /* Only what is not chosen already. */
@@ -41,7 +28,7 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     struct run_options run;
     *out = (struct fit){ 0 };
     TRY(options_read(config, &run, e));
-    enum status st = trainer_plan(&out->plan, &run.model, &run.recipe, &run.train, e);
+    enum status st = trainer_plan(&out->plan, &run.model, &run.recipe, &run.train, 1, e);
     if (st == OK) {
         find_memory(facts, backend, out);
         out->fits = out->memory == 0 || out->plan.bytes <= out->memory;

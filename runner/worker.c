@@ -117,7 +117,7 @@ static enum status open_device(struct worker *w, struct err *e) {
 static enum status build_trainer(struct worker *w, struct err *e) {
     struct run_options *r = &w->run;
     struct plan plan = { 0 };
-    TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, e));
+    TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
     enum status st = speaks(w) ? say_plan(w->events, &plan, e) : OK;
     plan_free(&plan);
     TRY(st);

@@ -218,7 +218,7 @@ static const struct backend_ops CPU_OPS = {
     .qk_bwd = cpu_qk_bwd, .attention_fwd = cpu_attention_fwd, .attention_bwd = cpu_attention_bwd,
     .swiglu_fwd = cpu_swiglu_fwd, .swiglu_bwd = cpu_swiglu_bwd, .gelu_fwd = cpu_gelu_fwd,
     .gelu_bwd = cpu_gelu_bwd, .bias_bwd = cpu_bias_bwd, .cross_entropy = cpu_cross_entropy,
-    .sum = cpu_sum, .sum_squares = cpu_sum_squares, .clip_factor = cpu_clip_factor,
+    .sum = cpu_sum, .add = cpu_add, .sum_squares = cpu_sum_squares, .clip_factor = cpu_clip_factor,
     .adamw = cpu_adamw, .flag_nonfinite = cpu_flag_nonfinite, .fill_normal = cpu_fill_normal,
     .fill = cpu_fill, .fingerprint = cpu_fingerprint, .choices_save = cpu_choices_save,
     .choices_load = cpu_choices_load, .library = cpu_library, .decision = cpu_decision,

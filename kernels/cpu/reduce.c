@@ -1,5 +1,5 @@
-/* Sums over whole tensors, over columns, and what follows from them: clip factor, non-finite
- * flag.
+/* Sums over whole tensors, over columns, of two, and what follows from them: clip factor,
+ * non-finite flag.
  *
  * A long vector is summed in two levels: sum16 of each block of 65536 elements, then sum16 of
  * the block sums. Blocks are the unit of parallel work, and their number depends on the length
@@ -49,18 +49,33 @@ enum status cpu_sum(struct backend *b, int lane, const struct tensor *total, con
     return OK;
 }
 
-enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                            const struct tensor *x, int64_t n, struct err *e) {
-    TRY(cpu_check_packed(out, "sum_squares: out", IS_F32, n, 1, e));
-    for (int64_t i = 0; i < n; i++) {
-        TRY(cpu_check_packed(&x[i], "sum_squares: x", IS_ACT, -1, -1, e));
-        if (x[i].dtype != x->dtype)
-            return FAIL(e, ERR_ARG, "sum_squares: x is %s, then %s", dtype_name(x->dtype),
-                        dtype_name(x[i].dtype));
-        float s;
-        TRY(sum_blocks(b, &x[i], true, &s, "sum_squares", e));
-        ((float *)out->data)[i] = f32_canonical(s);
+enum status cpu_add(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
+                    struct err *e) {
+    TRY(cpu_check_packed(out, "add: out", IS_ACT, -1, -1, e));
+    TRY(cpu_check_packed(x, "add: x", IS_ACT, -1, -1, e));
+    int64_t n = tensor_count(out);
+    if (tensor_count(x) != n)
+        return FAIL(e, ERR_ARG, "add: %lld elements to %lld", (long long)tensor_count(x),
+                    (long long)n);
+    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads) if (n > BLOCK)
+    for (int64_t at = 0; at < n; at += SPAN) {
+        int64_t count = n - at < SPAN ? n - at : SPAN;
+        float sum[SPAN], v[SPAN];
+        load_span(sum, out, at, count);
+        load_span(v, x, at, count);
+        for (int64_t i = 0; i < count; i++) sum[i] = sum[i] + v[i];
+        store_span(out, at, sum, count);
     }
+    return OK;
+}
+
+enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
+                            const struct tensor *x, struct err *e) {
+    TRY(cpu_check_packed(x, "sum_squares: x", IS_ACT, -1, -1, e));
+    TRY(cpu_check(out, "sum_squares: out", IS_F32, 1, 1, e));
+    float s;
+    TRY(sum_blocks(b, x, true, &s, "sum_squares", e));
+    *(float *)out->data = f32_canonical(s);
     return OK;
 }
 

@@ -66,6 +66,7 @@ static void fill_table(struct backend_ops *t) {
     t->bias_bwd = cuda_bias_bwd;
     t->cross_entropy = cuda_cross_entropy;
     t->sum = cuda_sum;
+    t->add = cuda_add;
     t->sum_squares = cuda_sum_squares;
     t->clip_factor = cuda_clip_factor;
     t->adamw = cuda_adamw;

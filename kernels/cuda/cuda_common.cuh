@@ -380,8 +380,10 @@ enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor 
                                const struct tensor *grad_scale, struct err *e);
 enum status cuda_sum(struct backend *b, int lane, const struct tensor *total,
                      const struct tensor *x, float factor, float beta, struct err *e);
+enum status cuda_add(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
+                     struct err *e);
 enum status cuda_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                             const struct tensor *x, int64_t n, struct err *e);
+                             const struct tensor *x, struct err *e);
 enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *norm,
                              const struct tensor *clip, const struct tensor *squares,
                              float max_norm, struct err *e);
@@ -397,6 +399,10 @@ enum status cuda_fill(struct backend *b, int lane, const struct tensor *x, float
 enum status cuda_fingerprint(struct backend *b, int lane, const struct tensor *out,
                              const struct tensor *x, struct err *e);
 
+/* Whether a copy is of FP8 codes into their transposed twin that quantise.cu moves tile by tile. */
+bool cuda_turns(const struct tensor *out, const struct tensor *x);
+enum status cuda_turn(struct backend *b, int lane, const struct tensor *out,
+                      const struct tensor *x, struct err *e);
 enum status cuda_zero(struct backend *b, int lane, const struct tensor *x, struct err *e);
 enum status cuda_copy(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
                       struct err *e);

@@ -55,6 +55,20 @@ __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
     warp_amax_into(amax, top << 16);
 }
 
+/* Codes that are there already, turned: what is left of a twin when codes are gathered. */
+__global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) turn_kernel(struct tile_args a) {
+    __shared__ struct tile_shared s;
+    struct tile_at at = tile_of(a.cols, false);
+    int64_t row = at.row0 + patch_row(), col = at.col0 + patch_col();
+    uint2 codes[PATCH];
+#pragma unroll
+    for (int j = 0; j < PATCH; j++)
+        codes[j] = row + j < a.rows && col < a.cols
+                       ? *(const uint2 *)(a.row.codes + (row + j) * a.row.ld + col)
+                       : make_uint2(0, 0);
+    store_turned(a, at, s, codes);
+}
+
 /* ---- launchers ---- */
 
 static struct code_side side_of(const struct tensor *codes) {
@@ -127,6 +141,28 @@ static enum status launch_line_amax(struct backend *b, int lane, const struct si
     if (col) a->col.line_amax = (uint32_t *)lines + a->rows;
     line_amax_kernel<<<tiles, TILE_THREADS, 0, cuda_lane(b, lane)>>>(*a, from);
     return cuda_launched("quantise", e);
+}
+
+bool cuda_turns(const struct tensor *out, const struct tensor *x) {
+    bool aligned = (uintptr_t)out->data % 16 == 0 && (uintptr_t)x->data % 16 == 0;
+    return aligned && dtype_is_fp8(x->dtype) && x->dim[2] * x->dim[3] == 1 && x->stride[0] == 1 &&
+           out->stride[1] == 1 && x->dim[0] % PATCH == 0 && x->dim[1] % 16 == 0 &&
+           x->stride[1] % PATCH == 0 && out->stride[0] % 16 == 0;
+}
+
+enum status cuda_turn(struct backend *b, int lane, const struct tensor *out,
+                      const struct tensor *x, struct err *e) {
+    struct tile_args a = {};
+    a.rows = x->dim[1]; /* x is the transposed view of what lies there */
+    a.cols = x->dim[0];
+    a.row.codes = (uint8_t *)x->data;
+    a.row.ld = x->stride[1];
+    a.col.codes = (uint8_t *)out->data;
+    a.col.ld = out->stride[0];
+    int64_t tiles = ceil_div(a.rows, TILE) * ceil_div(a.cols, TILE);
+    if (tiles > INT32_MAX) return FAIL(e, ERR_ARG, "copy: %lld tiles", (long long)tiles);
+    turn_kernel<<<(unsigned)tiles, TILE_THREADS, 0, cuda_lane(b, lane)>>>(a);
+    return cuda_launched("copy", e);
 }
 
 static enum status launch_codes(struct backend *b, int lane, const struct sink *s, uint32_t *amax,

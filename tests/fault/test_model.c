@@ -94,7 +94,7 @@ static enum status create_trainer(void *context, struct err *e) {
 static enum status plan_trainer(void *context, struct err *e) {
     const struct tiny_run *r = context;
     struct plan plan = { 0 };
-    enum status st = trainer_plan(&plan, &r->model, &r->recipe, &r->train, e);
+    enum status st = trainer_plan(&plan, &r->model, &r->recipe, &r->train, 1, e);
     plan_free(&plan);
     return st;
 }

@@ -91,18 +91,18 @@ static void impossible_runs_are_refused(void **state) {
     tiny_run_init(&r, RECIPE_BF16, 5);
     r.train.micro_batch = 3;
     MUST_FAIL(ERR_CONFIG, "a multiple of micro_batch 3",
-              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_BF16, 5);
     r.train.head_chunk = 17;
     MUST_FAIL(ERR_CONFIG, "train.head_chunk is 17",
-              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_F32, 5);
     r.train.grad_dtype = DTYPE_BF16;
     MUST_FAIL(ERR_CONFIG, "f32 gradients",
-              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_BF16, 5);
     r.train.optimizer.beta2 = 1;
-    MUST_FAIL(ERR_CONFIG, "betas[2] is 1", trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    MUST_FAIL(ERR_CONFIG, "betas[2] is 1", trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_F32, 5);
     r.site[3].kind = RECIPE_BF16;
     MUST_FAIL(ERR_CONFIG, "layer 0, ffn_out", recipe_check(&r.recipe, &r.model, E));
@@ -118,7 +118,7 @@ static void plans_are_free(void **state) {
     r.model.heads = r.model.kv_heads = 64;
     r.model.head_dim = 128;
     r.model.seq_len = 8192;
-    MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+    MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     int64_t total = 0, masters = 0, wanted = 4 * model_parameter_count(&r.model);
     for (int64_t i = 0; i < plan.row_count; i++) {
         total += plan.row[i].bytes;
@@ -171,7 +171,7 @@ static void sizes_do_not_overflow(void **state) {
     r.model.seq_len = 1 << 24;
     r.train.micro_batch = r.train.global_batch = 1 << 20;
     MUST_FAIL(ERR_CONFIG, "rows are counted in i32",
-              trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     r.train.micro_batch = r.train.global_batch = 127;
     r.model.width = r.model.ffn = r.model.vocab = r.model.head_dim = 1 << 24;
     r.model.heads = r.model.kv_heads = 1;
@@ -179,7 +179,7 @@ static void sizes_do_not_overflow(void **state) {
     for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_BLOCK; k++) {
         r.train.recompute = (enum recompute_kind)k;
         MUST_FAIL(ERR_CONFIG, "more than 2^60 bytes",
-                  trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+                  trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     }
 }
 

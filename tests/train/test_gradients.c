@@ -14,7 +14,8 @@ static double loss_of(struct tiny_run *r, bool gradients) {
     struct trainer *t = r->trainer;
     struct transformer *tf = &t->transformer;
     MUST(slots_begin_micro(&t->slots, t->backend, true, E));
-    MUST(t->backend->ops->zero(t->backend, LANE_COMPUTE, &t->params.grad_all, E));
+    t->exchange.first = true;
+    MUST(reduce_begin(&t->exchange, E));
     MUST(transformer_forward(tf, PASS_TRAIN, E));
     MUST(transformer_head(tf, PASS_TRAIN, true, E));
     if (gradients) MUST(transformer_backward(tf, true, E));

@@ -240,7 +240,7 @@ static void recomputation_saves_memory(void **state) {
         struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
         tiny_run_recipe(&r, &bf16);
         r.train.recompute = (enum recompute_kind)k;
-        MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, E));
+        MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
         MUST(tiny_run_open(&r, E));
         assert_int_equal(plan.bytes, trainer_memory_bytes(r.trainer));
         bytes[k] = 0;

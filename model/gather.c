@@ -1,0 +1,145 @@
+/* Weights before they are read: all-gathers ahead of use, then FP8 codes. */
+#include "model/exchange.h"
+
+/* How many buckets ahead: what passes has two places, of which one is being read. */
+enum { AHEAD_WHOLE = 4, AHEAD_PASSING = 1 };
+
+void exchange_init(struct exchange *x, struct backend *b, struct params *p, struct slots *s) {
+    memset(x, 0, sizeof *x);
+    x->b = b;
+    x->params = p;
+    x->slots = s;
+}
+
+static bool divides(const struct exchange *x) { return shard_divides(&x->params->options.shard); }
+
+/* ---- codes ---- */
+
+/* Gathered codes lack their twin only. Evaluation, which has no backward, needs none. */
+static enum status turn_codes(struct exchange *x, struct param *p, struct err *e) {
+    struct operand *w = &p->weight;
+    if (x->pass == PASS_EVAL || !w->has_twin) return OK;
+    struct tensor turned = tensor_turned(&w->codes);
+    return x->b->ops->copy(x->b, LANE_COMPUTE, &w->twin, &turned, e);
+}
+
+/* The amax of a weight is known from its update: current scaling only has to finish. */
+static enum status make_codes(struct exchange *x, struct operand *w, struct err *e) {
+    struct sink s = operand_sink(w, x->slots, x->pass);
+    struct slot *slot = &x->slots->slot[w->slot];
+    s.amax = s.source == SCALE_SOURCE_AMAX ? &slot->amax : NULL;
+    if (s.source != SCALE_SOURCE_AMAX)
+        TRY(x->b->ops->quantise(x->b, LANE_COMPUTE, &s, &w->value, e));
+    return x->b->ops->quantise_finish(x->b, LANE_COMPUTE, &s, e);
+}
+
+static enum status prepare(struct exchange *x, int bucket, struct err *e) {
+    const struct bucket *k = &x->params->bucket[bucket];
+    if (!k->by_codes && x->pass == PASS_TRAIN)
+        TRY(slots_clear_counts(x->slots, x->b, k->slots, e));
+    for (int i = 0; i < x->params->count; i++) {
+        struct param *p = &x->params->param[i];
+        if (p->bucket != bucket || !p->spec || !p->spec->fp8) continue;
+        if (k->by_codes) {
+            TRY(turn_codes(x, p, e));
+            continue;
+        }
+        TRY(make_codes(x, &p->weight, e));
+        if (p->spec->split_weight && x->pass != PASS_EVAL) TRY(make_codes(x, &p->dgrad, e));
+    }
+    return OK;
+}
+
+/* ---- gathering ---- */
+
+static enum status gather(struct exchange *x, int bucket, int lane, struct err *e) {
+    const struct bucket *k = &x->params->bucket[bucket];
+    return k->by_codes
+        ? x->b->ops->comm.all_gather(x->b, lane, &k->codes, &k->codes_shard, e)
+        : x->b->ops->comm.all_gather(x->b, lane, &k->value, &k->value_shard, e);
+}
+
+/* What passes is gathered in every forward, the rest in the first after an update. */
+static bool comes(const struct exchange *x, int bucket) {
+    return x->params->bucket[bucket].value_passes || (x->pass == PASS_TRAIN && x->first);
+}
+
+static enum status issue(struct exchange *x, int bucket, struct err *e) {
+    const struct backend_ops *ops = x->b->ops;
+    const struct bucket *k = &x->params->bucket[bucket];
+    if (k->value_passes) { /* the readers of what was in its place are queued by now */
+        TRY(ops->signal(x->b, LANE_COMPUTE, EVENT_FREE, e));
+        TRY(ops->wait(x->b, LANE_COMM, EVENT_FREE, e));
+        x->held[k->ring] = bucket;
+        x->waited[k->ring] = false;
+    }
+    TRY(gather(x, bucket, LANE_COMM, e));
+    return ops->signal(x->b, LANE_COMM, EVENT_GATHERED + bucket % GATHERED_EVENTS, e);
+}
+
+static enum status arrive(struct exchange *x, int bucket, struct err *e) {
+    const struct bucket *k = &x->params->bucket[bucket];
+    TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_GATHERED + bucket % GATHERED_EVENTS, e));
+    if (k->value_passes) x->waited[k->ring] = true;
+    return prepare(x, bucket, e);
+}
+
+enum status gather_begin(struct exchange *x, enum pass pass, struct err *e) {
+    if (!divides(x)) return OK;
+    x->pass = pass;
+    x->issued = x->ready = 0;
+    x->held[0] = x->held[1] = -1;
+    TRY(x->b->ops->signal(x->b, LANE_COMPUTE, EVENT_WEIGHTS, e));
+    return x->b->ops->wait(x->b, LANE_COMM, EVENT_WEIGHTS, e);
+}
+
+enum status gather_use(struct exchange *x, int bucket, struct err *e) {
+    if (!divides(x)) return OK;
+    bool passing = x->params->options.shard.kind == SHARD_PARAMETERS;
+    int ahead = passing ? AHEAD_PASSING : AHEAD_WHOLE;
+    for (; x->ready <= bucket; x->ready++) {
+        for (; x->issued <= x->ready + ahead && x->issued < x->params->bucket_count; x->issued++)
+            if (comes(x, x->issued)) TRY(issue(x, x->issued, e));
+        if (comes(x, x->ready)) TRY(arrive(x, x->ready, e));
+    }
+    return OK;
+}
+
+static bool is_held(const struct exchange *x, int bucket) {
+    return x->held[x->params->bucket[bucket].ring] == bucket;
+}
+
+enum status gather_back(struct exchange *x, int bucket, struct err *e) {
+    const struct bucket *k = &x->params->bucket[bucket];
+    if (!k->value_passes) return OK;
+    if (x->pass == PASS_TRAIN) x->pass = PASS_RECOMPUTE; /* forward has counted what saturates */
+    if (!is_held(x, bucket)) TRY(issue(x, bucket, e));
+    int next = bucket - 1;
+    if (next >= BUCKET_LAYER && !is_held(x, next)) TRY(issue(x, next, e));
+    return x->waited[k->ring] ? OK : arrive(x, bucket, e);
+}
+
+/* ---- between steps ---- */
+
+enum status exchange_settle(struct exchange *x, struct err *e) {
+    if (!divides(x) || !x->pending) return OK;
+    x->pass = PASS_TRAIN;
+    for (int k = 0; k < x->params->bucket_count; k++) {
+        if (x->params->bucket[k].value_passes) continue;
+        TRY(gather(x, k, LANE_COMPUTE, e));
+        TRY(prepare(x, k, e));
+    }
+    x->pending = false;
+    return OK;
+}
+
+/* Codes stand in for the value of some: theirs takes the place of gradients, which are dead between
+ * an update and the next backward and have as many elements of at least its size. */
+enum status exchange_look(struct exchange *x, int bucket, struct tensor *out, struct err *e) {
+    const struct bucket *k = &x->params->bucket[bucket];
+    *out = k->value;
+    if (!divides(x)) return OK;
+    if (!k->value_passes && !k->by_codes) return exchange_settle(x, e);
+    if (k->by_codes) out->data = k->grad.data;
+    return x->b->ops->comm.all_gather(x->b, LANE_COMPUTE, out, &k->value_shard, e);
+}
