@@ -14,6 +14,7 @@
 #include "runner/facts.h"
 #include "runner/fit.h"
 #include "runner/hardware.h"
+#include "runner/launch.h"
 #include "runner/run_one.h"
 #include "runner/run_view.h"
 #include "runner/script_flags.h"
@@ -367,10 +368,22 @@ static int run_script(struct command *c) {
     return finish(c, code);
 }
 
+/* Flags that mean nothing without --launch must not look as if they did. */
+static enum status check_launch_flags(const struct cli *cli, struct err *e) {
+    static const char *const NEED[] = { "dry-run", "image", "program", "launch-arg", "slurm" };
+    for (size_t i = 0; i < sizeof NEED / sizeof *NEED; i++)
+        if (cli_has(cli, NEED[i]))
+            return FAIL(e, ERR_ARG, "--%s needs --launch docker, podman, apptainer or srun",
+                        NEED[i]);
+    return OK;
+}
+
 static int cmd_run(const struct cli *cli) {
     struct command c = { .cli = cli, .signals = { .fd = -1 } };
     struct err e = { 0 };
     char problem[256] = "";
+    if (cli_has(cli, "launch")) return launch_run(cli);
+    if (check_launch_flags(cli, &e) != OK) return cli_fail(cli, &e);
     enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
     if (st == OK) st = read_settings(&c, &e);
     int code = EXIT_OK;
@@ -409,6 +422,12 @@ static const struct flag FLAGS[] = {
     { "again", NULL, "run rows of a suite again that are done already", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
+    { "launch", "NAME", "in its image: docker, podman, apptainer or srun", false },
+    { "dry-run", NULL, "with --launch: print the command, start nothing", false },
+    { "image", "IMAGE", "with --launch: this image, not the experiment's", false },
+    { "program", "DIR", "with --launch: mount and run this `make dist` folder", false },
+    { "launch-arg", "WORD", "with --launch: a further word for the launcher", true },
+    { "slurm", "FILE", "with --launch srun: kinds of nodes, flags (slurm.json)", false },
 };
 
 const struct verb VERB_RUN = {
@@ -419,7 +438,9 @@ const struct verb VERB_RUN = {
             "A suite runs row by row, leaves out rows that are done already, and ends with their\n"
             "comparison. SIGTERM and Ctrl-C: checkpoint, bundle, exit 128+N; a second one\n"
             "leaves at once. A worker counts as hung after 10 minutes, or 20 times its longest\n"
-            "silence, without an event; after an hour before its first step.\n",
+            "silence, without an event; after an hour before its first step.\n"
+            "--launch starts the same command in the experiment's image, or, where it names none,\n"
+            "in that of `make image`; folders have the same path inside (containers/README.md).\n",
     VERB_FLAGS(FLAGS),
     .args_min = 0,
     .args_max = 1,

@@ -295,22 +295,22 @@ static enum status check_fact(const char *path, const char *name, const json_t *
     return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; `fp8lab hw` lists them", path, name);
 }
 
+enum status facts_complete(json_t *facts, const char *path, struct err *e) {
+    if (!json_is_object(facts)) return FAIL(e, ERR_CONFIG, "%s: not a JSON object of facts", path);
+    const char *name;
+    json_t *value;
+    (void)json_object_del(facts, "schema"); /* `hw --json` carries one */
+    json_object_foreach(facts, name, value) TRY(check_fact(path, name, value, e));
+    return fill_unknown(facts, e);
+}
+
 enum status facts_load(const char *path, json_t **out, struct err *e) {
     *out = NULL;
     json_error_t why;
     json_t *facts = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!facts && why.line < 0) return FAIL(e, ERR_CONFIG, "%s", why.text); /* names the file */
     if (!facts) return FAIL(e, ERR_CONFIG, "%s:%d: %s", path, why.line, why.text);
-    enum status st = OK;
-    if (!json_is_object(facts)) st = FAIL(e, ERR_CONFIG, "%s: not a JSON object of facts", path);
-    const char *name;
-    json_t *value;
-    if (st == OK) (void)json_object_del(facts, "schema"); /* `hw --json` carries one */
-    json_object_foreach(facts, name, value) {
-        st = check_fact(path, name, value, e);
-        if (st != OK) break;
-    }
-    if (st == OK) st = fill_unknown(facts, e);
+    enum status st = facts_complete(facts, path, e);
     if (st != OK) {
         json_decref(facts);
         return st;

@@ -22,6 +22,10 @@ NODISCARD enum status facts_put_gpus(struct json_t *facts, const struct nvml_rep
  * ERR_CONFIG naming file and fact; facts that it lacks become null. *out is owned. */
 NODISCARD enum status facts_load(const char *path, struct json_t **out, struct err *e);
 
+/* The same for facts in memory, which are changed: checked, and those that are missing become null.
+ * `path` is where they are from, for messages. */
+NODISCARD enum status facts_complete(struct json_t *facts, const char *path, struct err *e);
+
 /* The architecture name of a compute capability, or NULL where we know none. */
 const char *facts_gpu_family(int64_t cc_major, int64_t cc_minor);
 

@@ -10,9 +10,7 @@
 #include "runner/script.h"
 
 /* ---- where the shared presets are ------------------------------------------------------------ */
-/* experiments/lib of the working directory, else that of the source tree or installation the
- * executable is in. "" when there is none: scripts that need no preset still work. */
-static void find_lib(char out[PATH_CAP]) {
+void resolve_find_lib(char out[PATH_CAP]) {
     static const char *const BESIDE[] = { "../../experiments/lib", "../experiments/lib",
                                           "experiments/lib", "../share/fp8lab/experiments/lib" };
     char self[PATH_CAP / 2], folder[PATH_CAP];
@@ -140,7 +138,7 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
     char lib[PATH_CAP];
     json_t *report = NULL;
     *out = (struct resolution){ .smoke = options->smoke };
-    if (!options->lib) find_lib(lib);
+    if (!options->lib) resolve_find_lib(lib);
     struct resolve_options copy = *options;
     struct script_task task = { .path = options->path,
                                 .lib = options->lib ? options->lib : *lib ? lib : NULL,

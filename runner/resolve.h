@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "model/sha256.h"
+#include "runner/run_files.h"
 
 struct resolve_options {
     const char *path;             /* the script */
@@ -59,6 +60,11 @@ struct resolution {
 NODISCARD enum status resolve_experiment(const struct resolve_options *options,
                                          struct resolution *out, struct err *e);
 void resolution_destroy(struct resolution *r);
+
+/* Where the shared presets are: experiments/lib of the working directory, else that of the source
+ * tree or installation the executable is in. "" when there is none: scripts that need no preset
+ * still work. */
+void resolve_find_lib(char out[PATH_CAP]);
 
 /* The text of one error as it is shown: "where: key: text", and where the place is known the line
  * and a caret below. Owned by the caller (free); NULL without memory. */

@@ -1,0 +1,131 @@
+#!/bin/bash
+# run --launch: the command line of each launcher as golden text; stand-ins that record what they
+# were started with; exit codes and signals.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${UPDATE:=}"
+export NO_COLOR=1
+unset CUDA_VISIBLE_DEVICES OMP_NUM_THREADS
+tests=$PWD/tests/cli
+lib=$PWD/experiments/lib
+here=$TEST_TMP/here
+export HOME=$TEST_TMP/home XDG_CONFIG_HOME=
+mkdir -p "$here/data" "$HOME" "$TEST_TMP/elsewhere" "$TEST_TMP/dist/bin" "$TEST_TMP/dist/lib"
+cp "$tests/tiny.lua" "$here"
+cp -r "$lib" "$here/lib"
+cp /bin/true "$TEST_TMP/dist/bin/fp8lab"
+cd "$here" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# ---- golden text --------------------------------------------------------------------------------
+cat >big.lua <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "big", model = tiny.llama, recipe = bf16,
+  image = "nvcr.io/nvidia/cuda:13.0.1-devel-ubuntu24.04",
+  hardware = { query = 'gpu.product_name="NVIDIA H200"', gpus = 8 },
+  data = tokens { path = "../elsewhere/shard", format = "megatron" },
+  train = { steps = 10, global_batch = 8, time_limit = "1h56m" },
+}
+LUA
+touch "$TEST_TMP/elsewhere/shard.bin"
+cat >slurm.json <<'JSON'
+{ "schema": "fp8lab.slurm/1", "flags": ["--account=lab", "--partition=gpu"],
+  "nodes": [
+    { "constraint": "h200", "facts": { "gpu.product_name": "NVIDIA H200", "gpu.count": 8 } },
+    { "constraint": "gh200", "facts": { "gpu.product_name": "NVIDIA GH200 480GB" } } ] }
+JSON
+# A command and what it prints, words with "--" on lines of their own, without paths of this machine.
+show() {
+    echo "\$ fp8lab $*"
+    "$FP8LAB" "$@" 2>&1 | sed -e "s|$TEST_TMP|/T|g" -e "s|${lib%/experiments/lib}|/R|g" \
+        -e "s|--user=[0-9:]*|--user=UID:GID|" -e "s|--userns=keep-id|--user=UID:GID|" \
+        -e '/^docker\|^podman\|^apptainer\|^srun/s/ \(.\?\)--/\n    \1--/g'
+    echo
+}
+{
+    show run tiny.lua --backend cpu --launch docker --dry-run
+    show run tiny.lua --launch podman --dry-run --runs ../elsewhere/runs --backend cpu
+    show run tiny.lua --backend cpu --launch apptainer --dry-run
+    show run tiny.lua --launch srun --dry-run --set 'about=two words'
+    show run big.lua --launch docker --dry-run --program ../dist
+    show run big.lua --launch podman --dry-run --image registry.lab:5000/fp8lab:1
+    show run big.lua --launch apptainer --dry-run --image nvcr.io/nvidia/pytorch:25.04-py3
+    show run big.lua --launch srun --dry-run --program ../dist --slurm slurm.json
+    show run big.lua --launch srun --dry-run --image ./big.sqsh --launch-arg=--exclusive
+    show run big.lua --launch srun --dry-run --image ubuntu:24.04 --backend cpu
+    show run big.lua --launch docker --dry-run
+    show run big.lua --launch srun --dry-run --image x@sha256:0123
+    show run big.lua --launch docker --dry-run --image --privileged
+    show run tiny.lua --launch dcoker --dry-run
+    show run tiny.lua --dry-run
+    show run tiny.lua --launch docker --slurm slurm.json
+    sed -i 's/NVIDIA H200/NVIDIA H100/' slurm.json
+    show run big.lua --launch srun --dry-run --image ./x.sqsh --slurm slurm.json
+    mkdir 'a,b' && cp tiny.lua 'a,b'
+    cd 'a,b' && show run tiny.lua --lib ../lib --launch docker --dry-run
+    cd ..
+} >"$TEST_TMP/got"
+golden=$tests/launch.txt
+if [ -n "$UPDATE" ]; then
+    cp "$TEST_TMP/got" "$golden"
+elif ! diff -u "$golden" "$TEST_TMP/got"; then
+    fail "the commands are not those of tests/cli/launch.txt (UPDATE=1 writes it anew)"
+fi
+[ ! -e "$TEST_TMP/elsewhere/runs" ] || fail "--dry-run made a folder"
+
+# ---- stand-ins ----------------------------------------------------------------------------------
+mkdir "$TEST_TMP/bin"
+cat >"$TEST_TMP/bin/stand-in" <<'SH'
+#!/bin/bash
+printf '%s\n' "${0##*/}" "$@" >"$RECORD"
+trap 'echo stopped >>"$RECORD"; exit 143' TERM
+[ "${CODE:-}" != wait ] || { echo started >>"$RECORD"; while :; do sleep 0.1; done; }
+exit "${CODE:-0}"
+SH
+chmod +x "$TEST_TMP/bin/stand-in"
+for tool in docker podman apptainer srun; do ln -s stand-in "$TEST_TMP/bin/$tool"; done
+export RECORD=$TEST_TMP/record
+touch fp8lab.sif
+for tool in docker podman apptainer srun; do
+    PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --set 'about=two words' --launch $tool \
+        >"$TEST_TMP/out" 2>&1 || fail "$tool: exit code $?"
+    [ "$(head -1 "$RECORD")" = $tool ] || fail "$tool was not started"
+    grep -qx -- '--set=about=two words' "$RECORD" || fail "$tool: a word came apart"
+    [ "$(tail -1 "$RECORD")" = tiny.lua ] || fail "$tool: the script is not the last word"
+done
+[ -d runs ] || fail "there is no folder for runs to mount"
+
+code_of() { # CODE TEXT LAUNCHER: our exit code for the launcher's, and what is said
+    local want=$1 text=$2 got
+    shift 2
+    PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch "$@" >"$TEST_TMP/out" 2>&1
+    got=$?
+    [ $got = "$want" ] || fail "--launch $*: exit code $got, not $want"
+    [ -z "$text" ] || grep -qF -- "$text" "$TEST_TMP/out" || {
+        fail "nobody says: $text"
+        cat "$TEST_TMP/out"
+    }
+}
+CODE=3 code_of 3 "" docker
+CODE=125 code_of 6 "docker itself failed" docker
+CODE=127 code_of 6 "could not start fp8lab" podman
+CODE=127 code_of 6 "could not start fp8lab" srun
+PATH=/nonexistent "$FP8LAB" run tiny.lua --launch podman >"$TEST_TMP/out" 2>&1
+[ $? = 2 ] || fail "podman was missed by nobody"
+grep -q "there is no podman in PATH" "$TEST_TMP/out" || fail "nobody says that podman is missing"
+rm fp8lab.sif
+code_of 2 "apptainer build ./fp8lab.sif" apptainer
+
+# A stop request is passed on, once.
+CODE=wait PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch docker >"$TEST_TMP/out" 2>&1 &
+pid=$!
+for _ in $(seq 100); do grep -qs started "$RECORD" && break; sleep 0.1; done
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail "stopped with exit code $?, not 143"
+[ "$(grep -c stopped "$RECORD")" = 1 ] || fail "the stop request was not passed on once"
+exit $failed
