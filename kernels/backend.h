@@ -175,7 +175,7 @@ struct backend_ops {
     enum status (*graph_end)(struct backend *b, enum graph_key key, struct err *e);
     void (*graph_drop)(struct backend *b);
 
-    /* ---- time ---- for measurements only. Mark `mark` is where `lane` stands: set again, it moves.
+    /* ---- time ---- for measuring only. Mark `mark` is where `lane` stands; set again, it moves.
      * read gives the device's microseconds between two marks, once both have passed. ERR_STATE for
      * marking inside a capture and for reading a mark that was never set. */
     enum status (*timer_mark)(struct backend *b, int lane, int mark, struct err *e);
@@ -309,9 +309,10 @@ struct backend_ops {
     /* out += x, packed, as many elements; each F32 or BF16. */
     enum status (*add)(struct backend *b, int lane, const struct tensor *out,
                        const struct tensor *x, struct err *e);
-    /* out [1] f32 = sum of squares of x (F32 or BF16). */
+    /* out[i] f32 = sum of squares of x[i] (packed, F32 or BF16, all alike), i < n; x is an array.
+     * Of an empty one it is 0. */
     enum status (*sum_squares)(struct backend *b, int lane, const struct tensor *out,
-                               const struct tensor *x, struct err *e);
+                               const struct tensor *x, int64_t n, struct err *e);
     /* norm = sqrt(sum of squares [n]); clip = max_norm > 0 && norm > max_norm ? max_norm/norm : 1.
      * norm, clip [1] f32. */
     enum status (*clip_factor)(struct backend *b, int lane, const struct tensor *norm,
@@ -347,8 +348,8 @@ struct backend_ops {
     /* Takes a table before anything is chosen (ERR_STATE after); "" is every backend's. ERR_CONFIG
      * for one of another device or library, naming both, and for what is no table. */
     enum status (*choices_load)(struct backend *b, const char *text, struct err *e);
-    /* The i-th library; false after the last. Those that are opened on demand are looked for now. Not
-     * inside a capture. The CPU has none. */
+    /* The i-th library; false after the last. Those that are opened on demand are looked for now.
+     * Not inside a capture. The CPU has none. */
     bool (*library)(struct backend *b, int64_t i, struct library *out);
     /* The i-th decision, in order of first use; false after the last. The CPU decides nothing. */
     bool (*decision)(struct backend *b, int64_t i, struct decision *out);

@@ -220,6 +220,12 @@ static void bind_own(const struct params *p, struct param *x, const struct slots
     x->own_codes.scale = scale_make(slots->slot[x->weight.slot].factor, SCALE_TENSOR, 1, n);
 }
 
+/* An empty part has an address all the same, as an operand must. */
+static struct tensor bind_part(const struct params *p, const struct param *x) {
+    const struct tensor *shard = &p->bucket[x->bucket].grad_shard;
+    return x->part.count ? param_span(p, x, shard, x->part) : tensor_span(shard, 0, 0);
+}
+
 struct sink param_own_sink(struct params *p, struct param *x, const struct slots *slots) {
     struct sink s = operand_sink(&x->weight, slots, PASS_TRAIN);
     if (!shard_divides(&p->options.shard)) return s;
@@ -243,5 +249,6 @@ void params_bind(struct params *p, const struct slots *slots) {
         operand_bind(&p->param[i].weight, slots);
         operand_bind(&p->param[i].dgrad, slots);
         bind_own(p, &p->param[i], slots);
+        p->grads[i] = bind_part(p, &p->param[i]);
     }
 }

@@ -64,8 +64,9 @@ enum status params_init(struct params *p, const struct model_config *c,
     p->options = *o;
     int64_t most = 5 + 14 * c->layers;
     p->param = calloc((size_t)most, sizeof *p->param);
+    p->grads = calloc((size_t)most, sizeof *p->grads);
     p->bucket = calloc((size_t)c->layers + BUCKET_LAYER + 1, sizeof *p->bucket);
-    if (!p->param || !p->bucket)
+    if (!p->param || !p->grads || !p->bucket)
         return FAIL(e, ERR_MEMORY, "no host memory for %lld parameters", (long long)most);
     open_bucket(p, "gains and biases");
     open_bucket(p, "embedding");
@@ -106,6 +107,7 @@ struct tensor param_canonical(const struct param *p, const struct tensor *x) {
 
 void params_destroy(struct params *p) {
     free(p->param);
+    free(p->grads);
     free(p->bucket);
     memset(p, 0, sizeof *p);
 }

@@ -50,6 +50,7 @@ struct param_options {
 struct params {
     struct param *param; /* owned */
     struct bucket *bucket; /* owned */
+    struct tensor *grads;  /* [count] the `part` of every parameter's reduced gradient, owned */
     int count, bucket_count;
     struct param_options options;
 };

@@ -1,26 +1,12 @@
 /* The end of a step: gradient norm, clipping, AdamW for every parameter, fresh FP8 weights. */
 #include "model/trainer.h"
 
-/* Of every parameter's gradient: each rank's shard, then their sum. */
-static enum status sum_squares(struct trainer *t, struct err *e) {
-    struct backend *b = t->backend;
-    const struct backend_ops *ops = b->ops;
-    const struct params *p = &t->params;
-    if (t->world > 1) TRY(ops->zero(b, LANE_COMPUTE, &t->squares, e)); /* of other ranks */
-    for (int i = 0; i < p->count; i++) {
-        const struct param *x = &p->param[i];
-        struct tensor out = tensor_span(&t->squares, i, 1);
-        struct tensor grad = param_span(p, x, &p->bucket[x->bucket].grad_shard, x->part);
-        if (x->part.count) TRY(ops->sum_squares(b, LANE_COMPUTE, &out, &grad, e));
-    }
-    return ops->comm.all_reduce(b, LANE_COMPUTE, &t->squares, REDUCE_SUM, e);
-}
-
 static enum status clip(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     const struct backend_ops *ops = b->ops;
     struct scalars *s = &t->scalars;
-    TRY(sum_squares(t, e));
+    TRY(ops->sum_squares(b, LANE_COMPUTE, &t->squares, t->params.grads, t->params.count, e));
+    TRY(ops->comm.all_reduce(b, LANE_COMPUTE, &t->squares, REDUCE_SUM, e)); /* of all shards */
     TRY(ops->flag_nonfinite(b, LANE_COMPUTE, &s->flag, &s->step, &t->squares, flag_squares(t), e));
     TRY(ops->clip_factor(b, LANE_COMPUTE, &s->norm, &s->clip, &t->squares,
                          (float)t->options.optimizer.clip, e));

@@ -11,6 +11,7 @@
 #include "runner/canonical.h"
 #include "runner/choice_file.h"
 #include "runner/environment.h"
+#include "runner/mfu.h"
 #include "runner/options.h"
 #include "runner/progress.h"
 #include "runner/records.h"
@@ -27,6 +28,8 @@ struct attempts {
     struct progress progress;
     struct records *records; /* of the attempt at hand */
     struct telemetry *telemetry; /* NULL: no GPU, or not asked for one */
+    const json_t *resolved;
+    struct mfu mfu;              /* of the GPU that a worker said it uses; zeroed before */
     int64_t from_step;       /* of the attempt at hand */
     int64_t used_ms;         /* by earlier attempts, of the time limit */
     int64_t retries_left;
@@ -46,10 +49,28 @@ static enum status put_telemetry(struct attempts *a, const json_t *event, struct
     return st;
 }
 
+/* A worker has said what it runs on. */
+static enum status learn_device(struct attempts *a, const json_t *event, struct err *e) {
+    if (strcmp(json_text(event, "backend", ""), "cuda") != 0) return OK;
+    if (!a->telemetry) a->telemetry = telemetry_open();
+    int64_t world = json_integer_value(json_object_get(event, "world"));
+    return mfu_make(&a->mfu, a->resolved, a->settings->facts, world > 0 ? world : 1, e);
+}
+
+static enum status put_step(struct attempts *a, const json_t *event, struct err *e) {
+    json_t *more = json_copy((json_t *)event);
+    if (!more) return FAIL(e, ERR_MEMORY, "record of a step");
+    enum status st = mfu_add(&a->mfu, more, e);
+    progress_event(&a->progress, more);
+    if (st == OK) st = records_put(a->records, more, e);
+    json_decref(more);
+    return st;
+}
+
 static enum status on_event(void *user, const json_t *event, struct err *e) {
     struct attempts *a = user;
     const char *kind = json_text(event, "event", "");
-    progress_event(&a->progress, event);
+    if (strcmp(kind, "step") != 0) progress_event(&a->progress, event);
     json_t *weights = json_object_get(event, "final_weights_sha256");
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
@@ -58,8 +79,8 @@ static enum status on_event(void *user, const json_t *event, struct err *e) {
                 (int64_t)json_integer_value(json_object_get(event, "step")),
                 json_text(event, "sha256", "?"));
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
-    bool cuda = !strcmp(json_text(event, "backend", ""), "cuda");
-    if (!strcmp(kind, "decisions") && cuda && !a->telemetry) a->telemetry = telemetry_open();
+    if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
+    if (!strcmp(kind, "step")) return put_step(a, event, e);
     if (!strcmp(kind, "telemetry")) return put_telemetry(a, event, e);
     if (!strcmp(kind, "log")) run_log(a->dir, "worker: %s", json_text(event, "text", ""));
     return records_put(a->records, event, e);
@@ -280,7 +301,7 @@ static enum status all_attempts(struct attempts *a, struct attempt *last, struct
 
 enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
                          const json_t *resolved, struct attempt *last, struct err *e) {
-    struct attempts a = { .settings = settings, .dir = dir,
+    struct attempts a = { .settings = settings, .dir = dir, .resolved = resolved,
                           .retries_left = settings->retries };
     TRY(options_read(resolved, &a.run, e));
     a.ranks = ranks_of(&a);

@@ -1,5 +1,9 @@
 #include "runner/bench_ceilings.h"
 
+#include <string.h>
+
+enum { SIDE_DEVICE = 8192, SIDE_CPU = 512 };
+
 /* ---- GEMM -------------------------------------------------------------------------------------*/
 
 struct gemm_run { struct backend *b; struct matmul_args args; struct tensor out, left, right; };
@@ -24,6 +28,21 @@ enum status ceiling_gemm(struct backend *b, const struct gemm_shape *s,
     if (st == OK) st = bench_measure(b, effort, run_gemm, &r, out, e);
     bench_free(&m);
     return st;
+}
+
+enum status ceiling_large_gemm(struct backend *b, enum dtype t, double *tflops, struct err *e) {
+    static const struct bench_effort EFFORT = { .samples = 5, .sample_us = 5000 };
+    bool fp8 = dtype_is_fp8(t);
+    int64_t n = strcmp(b->ops->name, "cpu") ? SIDE_DEVICE : SIDE_CPU;
+    struct gemm_shape shape = { .m = n, .n = n, .k = n, .a = t, .b = t, .out = DTYPE_BF16,
+                                .a_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
+                                .b_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
+                                .fast_accumulate = true };
+    struct bench_time time = { 0 };
+    *tflops = 0;
+    enum status st = ceiling_gemm(b, &shape, &EFFORT, &time, e);
+    if (st == OK) *tflops = gemm_flop(&shape) / time.best_us * 1e-6;
+    return st == ERR_UNSUPPORTED ? OK : st;
 }
 
 /* ---- attention --------------------------------------------------------------------------------*/

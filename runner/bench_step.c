@@ -63,6 +63,7 @@ static enum status ceilings(struct backend *b, struct step_bench *s, struct err 
         TRY(ceiling_gemm(b, &r->gemm[i], &CEILING, &s->gemm[i], e));
     for (int i = 0; i < r->attention_count; i++)
         TRY(ceiling_attention(b, &r->attention[i], &CEILING, &s->attention[i], e));
+    TRY(ceiling_large_gemm(b, s->mfu.fp8 ? DTYPE_E4M3 : DTYPE_BF16, &s->mfu.ceiling_tflops, e));
     int64_t bytes = round_up(s->device.memory_free / 16, ARENA_ALIGN);
     return ceiling_copy(b, bytes < COPY_BYTES_MAX ? bytes : COPY_BYTES_MAX, &CEILING,
                         &s->copy_bytes_per_s, e);
@@ -94,7 +95,12 @@ enum status step_bench_measure(struct backend *b, struct run_options *run,
     enum status st = train(b, run, data, o, out, e);
     data_close(data);
     TRY(st);
-    out->model_flop = model_flops_per_token(&run->model) * (double)out->tokens;
+    char cc[8];
+    int capability = 0; /* "sm_90" -> "9.0"; a CPU has none, and no peak */
+    if (sscanf(out->device.architecture, "sm_%d", &capability) != 1) capability = 0;
+    snprintf(cc, sizeof cc, "%d.%d", capability / 10 % 1000, capability % 10);
+    mfu_of_device(&out->mfu, run, out->device.name, cc, 1);
+    out->model_flop = out->mfu.flop_per_token * (double)out->tokens;
     b->ops->graph_drop(b); /* they hold addresses of the trainer's memory */
     return o->ceilings ? ceilings(b, out, e) : OK;
 }

@@ -3,6 +3,7 @@
 #define FP8LAB_RUNNER_BENCH_STEP_H
 
 #include "runner/bench_ceilings.h"
+#include "runner/mfu.h"
 #include "runner/options.h"
 
 struct json_t;
@@ -21,6 +22,7 @@ struct step_bench {
     struct timed_record record;
     struct bench_time gemm[SHAPES_MAX], attention[SHAPES_MAX]; /* ceilings, by shape */
     double copy_bytes_per_s;
+    struct mfu mfu; /* without product; ceiling as measured now */
     float loss; /* of the last step: a figure that is not finite is no figure */
 };
 

@@ -81,6 +81,18 @@ static void print_detail(const struct cli *cli, const struct step_bench *s) {
     }
 }
 
+static void print_mfu(const struct cli *cli, const struct step_bench *s) {
+    double tflops = s->model_flop / s->step.median_us * 1e-6;
+    char basis[512];
+    mfu_text(&s->mfu, basis, sizeof basis);
+    cli_out(cli, "  %.1f TFLOP/s of the model's arithmetic", tflops);
+    if (s->mfu.peak_tflops > 0)
+        cli_out(cli, ", MFU %.1f%% of the peak", 100 * tflops / s->mfu.peak_tflops);
+    if (s->mfu.ceiling_tflops > 0)
+        cli_out(cli, ", %.1f%% of a large GEMM", 100 * tflops / s->mfu.ceiling_tflops);
+    cli_out(cli, "\n  (%s); a copy moves %.0f GB/s\n", basis, s->copy_bytes_per_s * 1e-9);
+}
+
 void step_bench_print(const struct cli *cli, const struct step_bench *s, bool detail) {
     struct sums part[PART_COUNT] = { { 0 } }, all = { 0 };
     part_sums(s, part, &all);
@@ -92,8 +104,7 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
             (double)s->loss);
     cli_out(cli, "  %" PRId64 " tokens: %" PRId64 " micro-steps of %" PRId64 " x %" PRId64 "\n",
             s->tokens, s->micro_steps, s->micro_batch, s->seq_len);
-    cli_out(cli, "  %.1f model TFLOP/s; a copy moves %.0f GB/s\n", s->model_flop / step * 1e-6,
-            s->copy_bytes_per_s * 1e-9);
+    print_mfu(cli, s);
     cli_out(cli, "  %-40s %6s %10s %7s %10s %7s\n", "part", "calls", "ms", "of step", "floor ms",
             "reached");
     for (int i = 0; i < PART_COUNT; i++)
@@ -139,11 +150,12 @@ json_t *step_bench_json(const struct step_bench *s) {
         if (part[i].calls) json_append(parts, sums_json(timed_part_name(i), &part[i]), &failed);
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
     json_t *object = json_pack(
-        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o,s:o}", "name", s->name, "tokens",
-        (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss", (double)s->loss,
+        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o,s:o}", "name", s->name,
+        "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss", (double)s->loss,
         "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
         (double)s->tokens / s->step.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
-        all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s, "memory_bytes",
+        all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
+        "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
         (json_int_t)s->memory_bytes, "parts", parts, "gemms", gemms);
     return json_whole(object, failed);
 }

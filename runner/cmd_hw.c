@@ -7,6 +7,7 @@
 #include "runner/commands.h"
 #include "runner/fact_names.h"
 #include "runner/facts.h"
+#include "runner/probe.h"
 #include "runner/query.h"
 
 static void print_value(const struct cli *cli, const struct fact_name *fact, const json_t *value) {
@@ -81,6 +82,8 @@ static int cmd_hw(const struct cli *cli) {
     if (st == OK)
         st = file ? facts_load(file, &facts, &e)
                   : facts_gather(&facts, problem, sizeof problem, &e);
+    if (st == OK && !file && !*problem)
+        st = probe_facts(facts, false, problem, sizeof problem, &e);
     if (st == OK && query) st = query_match(query, facts, &mismatch, &e);
     if (*problem) cli_warn(cli, "%s", problem);
     int code = st == OK ? report(cli, facts, text, mismatch) : cli_fail(cli, &e);

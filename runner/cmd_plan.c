@@ -9,6 +9,7 @@
 #include "runner/facts.h"
 #include "runner/fit.h"
 #include "runner/hardware.h"
+#include "runner/probe.h"
 #include "runner/resolve.h"
 #include "runner/script_flags.h"
 
@@ -124,9 +125,12 @@ static int cmd_plan(const struct cli *cli) {
     struct resolution resolution = { 0 };
     json_t *facts = NULL;
     const char *file = cli_value(cli, "facts");
+    char problem[256] = "";
     int code = EXIT_OK;
     enum status st = script_resolve(cli, &resolution, &e);
     if (st == OK) st = file ? facts_load(file, &facts, &e) : facts_gather(&facts, NULL, 0, &e);
+    if (st == OK && !file) st = probe_facts(facts, false, problem, sizeof problem, &e);
+    if (*problem) cli_warn(cli, "%s", problem);
     if (st == OK) st = plan_all(cli, &resolution, facts, &code, &e);
     resolution_destroy(&resolution);
     json_decref(facts);

@@ -15,6 +15,7 @@
 #include "runner/fit.h"
 #include "runner/hardware.h"
 #include "runner/launch.h"
+#include "runner/probe.h"
 #include "runner/run_one.h"
 #include "runner/run_view.h"
 #include "runner/script_flags.h"
@@ -309,6 +310,15 @@ static enum status locate_directory(const struct command *c, char path[PATH_CAP]
     return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
 }
 
+/* What only an open device tells, and what it reaches: from a child that is gone before the run. */
+static enum status ask_device(struct command *c, struct err *e) {
+    char problem[256] = "";
+    if (!strcmp(c->settings.backend, "cpu")) return OK;
+    TRY(probe_facts(c->facts, true, problem, sizeof problem, e));
+    if (*problem) cli_warn(c->cli, "%s", problem);
+    return OK;
+}
+
 static int resume(struct command *c) {
     struct err e = { 0 };
     char path[PATH_CAP];
@@ -317,6 +327,7 @@ static int resume(struct command *c) {
     if (c->cli->arg_count || cli_has(c->cli, "set") || cli_has(c->cli, "smoke"))
         st = FAIL(&e, ERR_ARG, "--resume goes on with a run as it is: no script, --set or --smoke");
     if (st == OK) st = locate_directory(c, path, &e);
+    if (st == OK) st = ask_device(c, &e);
     if (st == OK) st = run_resume(&c->settings, path, &outcome, &e);
     if (st != OK) return cli_fail(c->cli, &e);
     if (c->cli->json)
@@ -353,6 +364,7 @@ static int run_script(struct command *c) {
     if (c->cli->arg_count == 0)
         st = FAIL(&e, ERR_ARG, "missing argument: fp8lab run FILE.lua (or --resume RUN)");
     if (st == OK) st = resolve(c, &e);
+    if (st == OK) st = ask_device(c, &e);
     if (st == OK) st = match_hardware(c, &matches, &e);
     if (st == OK && matches) st = check_memory(c, &matches, &e);
     if (st == OK && !matches) return refuse(c);

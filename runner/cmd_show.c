@@ -5,6 +5,7 @@
 
 #include "runner/canonical.h"
 #include "runner/commands.h"
+#include "runner/mfu.h"
 #include "runner/plain_text.h"
 #include "runner/run_view.h"
 
@@ -53,6 +54,29 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
         line(cli, "mismatch", "the machine was not the one the experiment asks for");
 }
 
+/* Speed against the device, and what it is measured against. */
+static void print_device(const struct cli *cli, const struct run_view *v) {
+    const json_t *s = v->summary;
+    struct mfu mfu;
+    struct err ignored; /* a configuration of another version: the figures stand without a basis */
+    char text[512] = "";
+    number(cli, "TFLOP/s", s, "model_tflops_median", 1, "%.1f of the model's arithmetic, a GPU's");
+    number(cli, "MFU", s, "mfu_peak_median", 100, "%.1f %% of the dense peak");
+    number(cli, "", s, "mfu_gemm_median", 100, "%.1f %% of a large GEMM measured here");
+    bool gpu = json_is_number(json_object_get(s, "model_tflops_median"));
+    if (gpu && v->facts && mfu_make(&mfu, v->resolved, v->facts, 1, &ignored) == OK) {
+        mfu_text(&mfu, text, sizeof text);
+        line(cli, "", text);
+    }
+    number(cli, "clock", s, "gpu_clock_sm_mhz_median", 1, "%.0f MHz (median)");
+    number(cli, "power", s, "gpu_power_w_median", 1, "%.0f W (median)");
+    number(cli, "temperature", s, "gpu_temperature_c_max", 1, "%.0f C at most");
+    line(cli, "throttled", json_text(s, "gpu_throttle_reasons", NULL));
+    if (json_number_value(json_object_get(s, "gpu_processes_other_max")) > 0)
+        number(cli, "shared", s, "gpu_processes_other_max", 1,
+               "%.0f other processes on the GPU: its figures are not its own");
+}
+
 static void print_numbers(const struct cli *cli, const json_t *s) {
     number(cli, "step", s, "step_last", 1, "%.0f");
     number(cli, "tokens", s, "tokens", 1, "%.0f");
@@ -86,6 +110,7 @@ static int cmd_show(const struct cli *cli) {
     } else {
         print_identity(cli, &view);
         print_numbers(cli, view.summary);
+        print_device(cli, &view);
         size_t i;
         const json_t *item;
         json_array_foreach(view.checkpoints, i, item) line(cli, "checkpoint",

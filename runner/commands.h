@@ -19,7 +19,8 @@
     X(VERB_REPRO) \
     X(VERB_CLOSE) \
     X(VERB_BENCH) \
-    X(VERB_WORKER)
+    X(VERB_WORKER) \
+    X(VERB_PROBE)
 
 #define FP8LAB_DECLARE_VERB(name) extern const struct verb name;
 FP8LAB_VERBS(FP8LAB_DECLARE_VERB)

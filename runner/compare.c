@@ -44,7 +44,9 @@ static json_t *run_row(const struct run_view *v) {
     json_put(row, "results_sha256", member(v->run, "results_sha256"), &failed);
     static const char *const KEYS[] = { "steps", "loss_final", "eval_loss_final",
                                         "step_time_us_median", "tokens_per_s_median",
-                                        "steady_from", "steady_to" };
+                                        "steady_from", "steady_to", "model_tflops_median",
+                                        "mfu_peak_median", "mfu_gemm_median",
+                                        "gpu_clock_sm_mhz_median" };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         json_put(row, KEYS[i], member(s, KEYS[i]), &failed);
     json_put(row, "memory_bytes_peak", peak_memory(s), &failed);

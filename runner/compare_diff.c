@@ -119,6 +119,9 @@ struct section {
  * runs of one kind do not agree on is news. */
 static bool is_detail(const struct section *s, const char *key) {
     if (strcmp(s->name, "decisions") == 0) return starts(key, "gemm.") || starts(key, "attention.");
+    if (strcmp(s->name, "machine") == 0) /* of the moment: the runs' own figures say it better */
+        return strcmp(key, "memory.available") == 0 || strcmp(key, "gpu.temperature_c") == 0 ||
+               strcmp(key, "gpu.clock_sm_mhz") == 0 || starts(key, "gpu.gemm_");
     if (strcmp(s->name, "environment") == 0)
         return strcmp(key, "HOME") == 0 || strcmp(key, "PATH") == 0;
     if (strcmp(s->name, "config") != 0) return false;

@@ -80,7 +80,7 @@ static void put_numbers(FILE *out, const json_t *runs) {
     const json_t *row;
     fputs("<h2>Numbers</h2>\n<table><tr><th></th><th>run</th><th>status</th><th>recipe</th>"
           "<th>seed</th><th>steps</th><th>loss</th><th>eval loss</th><th>step ms</th>"
-          "<th>tokens/s</th><th>memory MiB</th></tr>\n", out);
+          "<th>tokens/s</th><th>MFU %</th><th>memory MiB</th></tr>\n", out);
     json_array_foreach(runs, i, row) {
         fprintf(out, "<tr><td style=\"color:%s\">%zu</td>", svg_color((int64_t)i), i + 1);
         static const char *const KEYS[] = { "id", "status", "recipe", "seed", "steps" };
@@ -93,6 +93,7 @@ static void put_numbers(FILE *out, const json_t *runs) {
         put_number(out, row, "eval_loss_final", "eval_loss", 5, 1);
         put_number(out, row, "step_time_us_median", "step_time", 2, 1e-3);
         put_number(out, row, "tokens_per_s_median", "tokens_per_s", 0, 1);
+        put_number(out, row, "mfu_peak_median", "", 1, 100);
         put_number(out, row, "memory_bytes_peak", "memory", 1, 1e-6);
         fputs("</tr>\n", out);
     }

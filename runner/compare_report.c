@@ -100,12 +100,16 @@ static const struct {
     const char *title, *key, *ratio;
     int decimals;
     double scale;
+    bool gpu; /* left out where no run has it */
 } CELLS[] = {
-    { "loss", "loss_final", "loss", 5, 1 },
-    { "eval loss", "eval_loss_final", "eval_loss", 5, 1 },
-    { "step ms", "step_time_us_median", "step_time", 2, 1e-3 },
-    { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1 },
-    { "memory MiB", "memory_bytes_peak", "memory", 1, 0x1p-20 },
+    { "loss", "loss_final", "loss", 5, 1, false },
+    { "eval loss", "eval_loss_final", "eval_loss", 5, 1, false },
+    { "step ms", "step_time_us_median", "step_time", 2, 1e-3, false },
+    { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1, false },
+    { "MFU %", "mfu_peak_median", "", 1, 100, true },
+    { "of GEMM %", "mfu_gemm_median", "", 1, 100, true },
+    { "SM MHz", "gpu_clock_sm_mhz_median", "", 0, 1, true },
+    { "memory MiB", "memory_bytes_peak", "memory", 1, 0x1p-20, false },
 };
 enum { CELL_COUNT = sizeof CELLS / sizeof *CELLS };
 
@@ -116,25 +120,39 @@ static void put_cell(FILE *out, const json_t *value, int decimals, double scale,
     fprintf(out, " %11s", text);
 }
 
+static bool is_shown(const json_t *runs, int k) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(runs, i, row)
+        if (json_is_number(json_object_get(row, CELLS[k].key))) return true;
+    return !CELLS[k].gpu;
+}
+
 /* One line of numbers a run, and below it, from the second run on, their ratios to the first's. */
 static void put_numbers(FILE *out, const json_t *runs) {
     size_t i;
     const json_t *row;
     char name[8];
+    bool shown[CELL_COUNT];
     fprintf(out, "\n%-3s %-14s %6s %7s", "", "recipe", "seed", "steps");
-    for (int k = 0; k < CELL_COUNT; k++) fprintf(out, " %11s", CELLS[k].title);
+    for (int k = 0; k < CELL_COUNT; k++) {
+        shown[k] = is_shown(runs, k);
+        if (shown[k]) fprintf(out, " %11s", CELLS[k].title);
+    }
     fputc('\n', out);
     json_array_foreach(runs, i, row) {
         fprintf(out, "%-3s %-14s %6lld %7lld", letter((int64_t)i, name),
                 json_text(row, "recipe", "-"), (long long)whole(row, "seed"),
                 (long long)whole(row, "steps"));
         for (int k = 0; k < CELL_COUNT; k++)
-            put_cell(out, json_object_get(row, CELLS[k].key), CELLS[k].decimals, CELLS[k].scale,
-                     "");
+            if (shown[k])
+                put_cell(out, json_object_get(row, CELLS[k].key), CELLS[k].decimals,
+                         CELLS[k].scale, "");
         if (i > 0) fprintf(out, "\n%-33s", "");
         for (int k = 0; i > 0 && k < CELL_COUNT; k++)
-            put_cell(out, json_object_get(json_object_get(row, "ratio"), CELLS[k].ratio), 3, 1,
-                     "x");
+            if (shown[k])
+                put_cell(out, json_object_get(json_object_get(row, "ratio"), CELLS[k].ratio), 3, 1,
+                         "x");
         fputc('\n', out);
     }
     row = json_array_get(runs, 0);

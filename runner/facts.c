@@ -98,6 +98,17 @@ static json_t *memory_total(void) {
     return json_integer(limit > 0 && limit < total ? limit : total);
 }
 
+/* MemAvailable counts reclaimable page cache, which the driver's own "free" does not. */
+static json_t *memory_available(void) {
+    char text[64];
+    if (!file_value("/proc/meminfo", "MemAvailable", ':', text, sizeof text)) return json_null();
+    int64_t available = strtoll(text, NULL, 10) * 1024;
+    int64_t limit = file_number("/sys/fs/cgroup/memory.max");
+    int64_t used = file_number("/sys/fs/cgroup/memory.current");
+    bool bounded = limit > 0 && used >= 0 && limit - used < available;
+    return json_integer(bounded ? limit - used : available);
+}
+
 static json_t *os_release(const char *key) {
     char text[128];
     bool found = file_value("/etc/os-release", key, '=', text, sizeof text);
@@ -245,10 +256,11 @@ enum status facts_gather(json_t **out, char *problem, size_t problem_size, struc
     enum status st = OK;
     struct nvml_report *report = malloc(sizeof *report);
     json_t *facts = json_pack(
-        "{s:s,s:o,s:I,s:s,s:o,s:o,s:o,s:o,s:s,s:s,s:o}", "cpu.arch", name.machine, "cpu.model",
+        "{s:s,s:o,s:I,s:s,s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:o}", "cpu.arch", name.machine, "cpu.model",
         cpu_model(), "cpu.cores", (json_int_t)cpu_cores(), "cpu.simd", cpu_simd(), "memory.total",
-        memory_total(), "os.id", os_release("ID"), "os.version", os_release("VERSION_ID"),
-        "os.kernel", kernel_release(&name), "os.libc", gnu_get_libc_version(), "container.runtime",
+        memory_total(), "memory.available", memory_available(), "os.id", os_release("ID"),
+        "os.version", os_release("VERSION_ID"), "os.kernel", kernel_release(&name), "os.libc",
+        gnu_get_libc_version(), "container.runtime",
         container_runtime(), "container.image", container_image());
     if (!report || !facts) {
         st = FAIL(e, ERR_MEMORY, "hardware facts");

@@ -6,11 +6,24 @@
 
 #include "runner/options.h"
 
+/* Where CPU and GPU share one memory, taking the last of it hangs the host: this much stays. */
+static const int64_t UNIFIED_RESERVE = INT64_C(8) << 30;
+
+static int64_t fact_bytes(const json_t *facts, const char *name) {
+    return (int64_t)json_number_value(json_object_get(facts, name));
+}
+
 static void find_memory(const json_t *facts, const char *backend, struct fit *out) {
     bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
     if (strcmp(backend, "auto") != 0) gpu = !strcmp(backend, "cuda");
     out->where = gpu ? "gpu.memory" : "memory.total";
-    out->memory = (int64_t)json_number_value(json_object_get(facts, out->where));
+    out->memory = fact_bytes(facts, out->where);
+    if (!gpu || !json_is_true(json_object_get(facts, "memory.unified"))) return;
+    int64_t available = fact_bytes(facts, "memory.available");
+    out->where = available ? "memory.available less 8 GiB for the system"
+                           : "memory.total less 8 GiB for the system";
+    int64_t all = available ? available : fact_bytes(facts, "memory.total");
+    out->memory = all > UNIFIED_RESERVE ? all - UNIFIED_RESERVE : all > 0 ? 1 : 0;
 }
 
 /* Only what is not chosen already. */

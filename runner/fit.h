@@ -8,7 +8,8 @@ struct json_t;
 
 struct fit {
     struct plan plan;    /* free with fit_free() */
-    const char *where;   /* the fact that bounds it: "gpu.memory" or "memory.total" */
+    const char *where;   /* "gpu.memory" or "memory.total"; where CPU and GPU share one memory,
+                            what is available of it less a reserve, in words */
     int64_t memory;      /* its bytes; 0: not known, and then it counts as fitting */
     bool fits;
     char way_out[256]; /* what would need less, as --set flags; "" where it fits or nothing would */

@@ -43,12 +43,13 @@ static double eta_s(const struct progress *p) {
 }
 
 static void show(struct progress *p) {
-    char eta[32], eval[32] = "";
+    char eta[32], eval[32] = "", mfu[32] = "";
     format_time(eta_s(p), eta, sizeof eta);
     if (!isnan(p->eval_loss)) snprintf(eval, sizeof eval, "  eval %.4f", p->eval_loss);
-    fprintf(stderr, "%s%s  step %" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f tokens/s  ETA %s%s",
+    if (p->mfu > 0) snprintf(mfu, sizeof mfu, "  MFU %.1f %%", 100 * p->mfu);
+    fprintf(stderr, "%s%s  step %" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f tokens/s%s  ETA %s%s",
             p->terminal ? "\r\033[K" : "", p->name, p->step, p->steps, p->loss, eval,
-            p->tokens_per_s, eta, p->terminal ? "" : "\n");
+            p->tokens_per_s, mfu, eta, p->terminal ? "" : "\n");
     p->line_open = p->terminal;
     p->shown_ms = now_ms();
     p->shown_step = p->step;
@@ -66,6 +67,7 @@ void progress_event(struct progress *p, const json_t *event) {
         double rate = json_number_value(json_object_get(event, "tokens_per_s"));
         p->step = json_integer_value(json_object_get(event, "step"));
         p->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
+        p->mfu = json_number_value(json_object_get(event, "mfu_peak"));
         p->tokens_per_s = p->tokens_per_s > 0 ? 0.9 * p->tokens_per_s + 0.1 * rate : rate;
     }
 }

@@ -15,6 +15,7 @@ struct progress {
     int64_t begin_ms, shown_ms;  /* of the first step's event; of the last line */
     int64_t shown_step;
     double loss, tokens_per_s;   /* of the last step; smoothed */
+    double mfu;                  /* of the last step, against the peak; 0: not known */
     double eval_loss;            /* of the last evaluation, NaN before */
 };
 

@@ -119,6 +119,59 @@ static json_t *peak_bytes(const struct columns *t, const char *name) {
     return isnan(v) ? json_null() : json_integer((json_int_t)v);
 }
 
+/* NVML's bits of reasons why clocks are low, all samples together; the first, idle, is none. */
+static json_t *throttle_reasons(const struct columns *t) {
+    static const struct { int64_t bit; const char *name; } REASONS[] = {
+        { 0x2, "application clocks" }, { 0x4, "power cap" }, { 0x8, "hardware slowdown" },
+        { 0x10, "sync boost" }, { 0x20, "thermal (software)" }, { 0x40, "thermal (hardware)" },
+        { 0x80, "power brake" }, { 0x100, "display clocks" },
+    };
+    const struct column *c = columns_find(t, "gpu_throttle");
+    char text[192] = "";
+    int64_t seen = 0;
+    for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++)
+        seen |= (int64_t)walk_value(t, c, i);
+    for (size_t i = 0; i < sizeof REASONS / sizeof *REASONS; i++)
+        if (seen & REASONS[i].bit) {
+            size_t n = strlen(text);
+            snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "", REASONS[i].name);
+        }
+    return c ? json_string(text) : json_null();
+}
+
+/* What the driver said while the run went on; keys stay null where it said nothing. */
+static enum status put_device(json_t *s, const struct columns *t, struct err *e) {
+    struct window all = { 0, t ? t->rows : 0 };
+    double clock = (double)NAN, power = (double)NAN;
+    TRY(window_median(t, "gpu_clock_sm_mhz", all, &clock, e));
+    TRY(window_median(t, "gpu_power_mw", all, &power, e));
+    int failed = 0;
+    failed |= json_object_set_new(s, "gpu_clock_sm_mhz_median", number(clock));
+    failed |= json_object_set_new(s, "gpu_power_w_median", number(power * 1e-3));
+    failed |= json_object_set_new(s, "gpu_temperature_c_max",
+                                  number(extreme(t, "gpu_temperature_c", 1)));
+    failed |= json_object_set_new(s, "gpu_processes_other_max",
+                                  number(extreme(t, "gpu_processes_other", 1)));
+    failed |= json_object_set_new(s, "gpu_throttle_reasons", throttle_reasons(t));
+    return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
+}
+
+/* Medians of the steady window that a run on a GPU has. */
+static enum status put_utilisation(json_t *s, const struct columns *t, struct window w,
+                                   struct err *e) {
+    static const struct { const char *column, *key; } KEYS[] = {
+        { "model_tflops", "model_tflops_median" }, { "mfu_peak", "mfu_peak_median" },
+        { "mfu_gemm", "mfu_gemm_median" },
+    };
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
+        double median = (double)NAN;
+        TRY(window_median(t, KEYS[i].column, w, &median, e));
+        if (json_object_set_new(s, KEYS[i].key, number(median)) != 0)
+            return FAIL(e, ERR_MEMORY, "no memory for the summary");
+    }
+    return OK;
+}
+
 static double column_sum(const struct columns *t, const char *name) {
     const struct column *c = columns_find(t, name);
     double sum = c && t->rows > 0 ? 0 : (double)NAN;
@@ -155,9 +208,12 @@ enum status summary_make(const struct run_columns *c, json_t **out, struct err *
     failed |= json_object_set_new(s, "device_bytes_peak", peak_bytes(c->telemetry, "device_bytes"));
     failed |= json_object_set_new(s, "saturated_max", number(extreme(c->fp8, "saturated", 1)));
     failed |= json_object_set_new(s, "underflow_max", number(extreme(c->fp8, "underflow", 1)));
-    if (failed) {
+    enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
+    if (st == OK) st = put_utilisation(s, c->train, w, e);
+    if (st == OK) st = put_device(s, c->telemetry, e);
+    if (st != OK) {
         json_decref(s);
-        return FAIL(e, ERR_MEMORY, "no memory for the summary");
+        return st;
     }
     *out = s;
     return OK;

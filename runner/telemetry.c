@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runner/nvml.h"
 
@@ -11,7 +13,9 @@
 typedef struct nvml_device_opaque *nvml_device;
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
-enum { SUCCESS = 0, INSUFFICIENT_SIZE = 7, CLOCK_SM = 1, CLOCK_MEM = 2, TEMPERATURE_GPU = 0 };
+struct process { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; };
+enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEM = 2, TEMPERATURE_GPU = 0,
+       PROCESSES_MAX = 128 };
 
 struct telemetry {
     void *lib;
@@ -25,7 +29,7 @@ struct telemetry {
     int (*throttle)(nvml_device, unsigned long long *);
     int (*memory)(nvml_device, struct memory *);
     int (*utilization)(nvml_device, struct utilization *);
-    int (*processes)(nvml_device, unsigned *, void *);
+    int (*processes)(nvml_device, unsigned *, struct process *);
 };
 
 /* Data and function pointers have one representation on POSIX (dlsym's own rationale). */
@@ -70,8 +74,33 @@ void telemetry_close(struct telemetry *t) {
     free(t);
 }
 
+/* The parent of a process of this namespace, or -1. Source: proc(5), stat; the name in parentheses
+ * may hold anything, so fields are counted from the last one. */
+static long parent_of(unsigned pid) {
+    char path[64], text[512];
+    long parent = -1;
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return -1;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    const char *after = strrchr(text, ')');
+    if (after && sscanf(after, ") %*c %ld", &parent) != 1) parent = -1;
+    return parent;
+}
+
+/* Workers are children of this process. Where the driver counts processes of another namespace none
+ * of the list is, and then one of them is taken for the worker, which surely has a context. */
+static unsigned others_of(const struct process *list, unsigned count) {
+    unsigned ours = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (list[i].pid == (unsigned)getpid() || parent_of(list[i].pid) == (long)getpid()) ours++;
+    return count - (ours ? ours : count > 0);
+}
+
 struct reading { const char *key; unsigned long long value; };
-enum { READINGS_MAX = 8 };
+enum { READINGS_MAX = 9 };
 
 /* What the driver answers, in any order; returns how many. */
 static int read_all(const struct telemetry *t, struct reading *out) {
@@ -95,10 +124,12 @@ static int read_all(const struct telemetry *t, struct reading *out) {
         out[n++] = (struct reading){ "gpu_memory_used_bytes", memory.used };
     if (t->throttle && t->throttle(gpu, &reasons) == SUCCESS)
         out[n++] = (struct reading){ "gpu_throttle", reasons };
-    unsigned count = 0;
-    int rc = t->processes ? t->processes(gpu, &count, NULL) : -1;
-    if (rc == SUCCESS || rc == INSUFFICIENT_SIZE)
+    struct process list[PROCESSES_MAX];
+    unsigned count = PROCESSES_MAX;
+    if (t->processes && t->processes(gpu, &count, list) == SUCCESS) {
         out[n++] = (struct reading){ "gpu_processes", count };
+        out[n++] = (struct reading){ "gpu_processes_other", others_of(list, count) };
+    }
     return n;
 }
 

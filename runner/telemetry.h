@@ -18,7 +18,8 @@ void telemetry_close(struct telemetry *t); /* NULL is fine */
  *   of the last period in which a kernel ran), gpu_memory_used_bytes (all processes), gpu_throttle
  *   (NVML's bits of reasons why clocks are low: 0x1 idle, 0x4 software power cap, 0x8 hardware
  *   slowdown, 0x20 software thermal, 0x40 hardware thermal, 0x80 power brake),
- *   gpu_processes (with a context on it, the worker included). Nothing if t is NULL. ERR_MEMORY. */
+ *   gpu_processes (with a context on it, the worker included), gpu_processes_other (without the
+ *   children of this process). Nothing if t is NULL. ERR_MEMORY. */
 NODISCARD enum status telemetry_add(const struct telemetry *t, struct json_t *record,
                                     struct err *e);
 

@@ -45,6 +45,12 @@ static double bytes_of(const struct tensor *x) {
     return x && x->data ? (double)(tensor_count(x) * dtype_bytes(x->dtype)) : 0;
 }
 
+static double bytes_of_all(const struct tensor *x, int64_t n) {
+    double bytes = 0;
+    for (int64_t i = 0; i < n; i++) bytes += bytes_of(&x[i]);
+    return bytes;
+}
+
 static double code_bytes(const struct sink *s) {
     if (!s->codes) return 0;
     return bytes_of(s->codes) + bytes_of(s->codes->transposed);
@@ -275,8 +281,9 @@ TIMED(cross_entropy, PART_HEAD, bytes_of(logits) + sink_bytes(d_logits),
 TIMED(sum, PART_HEAD, bytes_of(x),
       (struct backend *b, int lane, TENSOR total, TENSOR x, float factor, float beta,
        struct err *e), (b, lane, total, x, factor, beta, e))
-TIMED(sum_squares, PART_OPTIMIZER, bytes_of(x),
-      (struct backend *b, int lane, TENSOR out, TENSOR x, struct err *e), (b, lane, out, x, e))
+TIMED(sum_squares, PART_OPTIMIZER, bytes_of_all(x, n),
+      (struct backend *b, int lane, TENSOR out, TENSOR x, int64_t n, struct err *e),
+      (b, lane, out, x, n, e))
 TIMED(clip_factor, PART_OPTIMIZER, bytes_of(squares),
       (struct backend *b, int lane, TENSOR norm, TENSOR clip, TENSOR squares, float max_norm,
        struct err *e), (b, lane, norm, clip, squares, max_norm, e))

@@ -213,7 +213,7 @@ enum status cpu_sum(struct backend *b, int lane, const struct tensor *total, con
 enum status cpu_add(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
                     struct err *e);
 enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                            const struct tensor *x, struct err *e);
+                            const struct tensor *x, int64_t n, struct err *e);
 enum status cpu_clip_factor(struct backend *b, int lane, const struct tensor *norm,
                             const struct tensor *clip, const struct tensor *squares, float max_norm,
                             struct err *e);

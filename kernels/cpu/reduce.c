@@ -70,12 +70,17 @@ enum status cpu_add(struct backend *b, int lane, const struct tensor *out, const
 }
 
 enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                            const struct tensor *x, struct err *e) {
-    TRY(cpu_check_packed(x, "sum_squares: x", IS_ACT, -1, -1, e));
-    TRY(cpu_check(out, "sum_squares: out", IS_F32, 1, 1, e));
-    float s;
-    TRY(sum_blocks(b, x, true, &s, "sum_squares", e));
-    *(float *)out->data = f32_canonical(s);
+                            const struct tensor *x, int64_t n, struct err *e) {
+    TRY(cpu_check_packed(out, "sum_squares: out", IS_F32, n, 1, e));
+    for (int64_t i = 0; i < n; i++) {
+        TRY(cpu_check_packed(&x[i], "sum_squares: x", IS_ACT, -1, -1, e));
+        if (x[i].dtype != x->dtype)
+            return FAIL(e, ERR_ARG, "sum_squares: x is %s, then %s", dtype_name(x->dtype),
+                        dtype_name(x[i].dtype));
+        float s;
+        TRY(sum_blocks(b, &x[i], true, &s, "sum_squares", e));
+        ((float *)out->data)[i] = f32_canonical(s);
+    }
     return OK;
 }
 

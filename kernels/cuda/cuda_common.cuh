@@ -383,7 +383,7 @@ enum status cuda_sum(struct backend *b, int lane, const struct tensor *total,
 enum status cuda_add(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
                      struct err *e);
 enum status cuda_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                             const struct tensor *x, struct err *e);
+                             const struct tensor *x, int64_t n, struct err *e);
 enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *norm,
                              const struct tensor *clip, const struct tensor *squares,
                              float max_norm, struct err *e);

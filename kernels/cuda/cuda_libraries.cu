@@ -9,7 +9,8 @@
 
 /* 130100 -> "13.1.0": the libraries count 10000, 100, 1. */
 static void version_text(struct library *out, long long v) {
-    snprintf(out->version, sizeof out->version, "%lld.%lld.%lld", v / 10000, v / 100 % 100, v % 100);
+    snprintf(out->version, sizeof out->version, "%lld.%lld.%lld", v / 10000, v / 100 % 100,
+             v % 100);
 }
 
 /* The file that holds `address`. */

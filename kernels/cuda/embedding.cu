@@ -1,8 +1,10 @@
 /* Token (and learned position) embedding.
  *
- * Backward adds many rows into one table row, in row order and without atomics on floats: one block
- * sorts the tokens (stable, so that equal tokens keep their rows ascending), then each run of equal
- * tokens has one owner. The sort is small: R tokens, 4 bits a pass. */
+ * Backward adds many rows into one table row, in row order and without atomics on floats: the
+ * tokens are sorted (stable, so that equal tokens keep their rows ascending), then each run of
+ * equal tokens has one owner. */
+#include <cub/device/device_radix_sort.cuh>
+
 #include "kernels/cuda/cuda_common.cuh"
 
 template <int N>
@@ -46,61 +48,41 @@ enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor 
     return cuda_launched("embedding_fwd", e);
 }
 
-/* ---- stable sort by token: one block, least significant digit first ---- */
+/* ---- backward: (token, row) pairs by token ---- */
 
-enum { SORT_THREADS = 512, DIGIT_BITS = 4, DIGITS = 1 << DIGIT_BITS };
-
-/* Exclusive sums of count[DIGITS * SORT_THREADS], in place. */
-__device__ static void scan_counts(uint32_t *count, uint32_t *warp_total) {
-    int t = threadIdx.x;
-    uint32_t own = 0;
-    for (int i = 0; i < DIGITS; i++) own += count[t * DIGITS + i];
-    uint32_t upto = own;
-    for (int step = 1; step < WARP; step *= 2) {
-        uint32_t before = __shfl_up_sync(0xFFFFFFFFu, upto, step);
-        if (t % WARP >= step) upto += before;
-    }
-    if (t % WARP == WARP - 1) warp_total[t / WARP] = upto;
-    __syncthreads();
-    uint32_t start = upto - own;
-    for (int w = 0; w < t / WARP; w++) start += warp_total[w];
-    for (int i = 0; i < DIGITS; i++) {
-        uint32_t c = count[t * DIGITS + i];
-        count[t * DIGITS + i] = start;
-        start += c;
-    }
-    __syncthreads();
+/* Tokens outside the table become `vocab`, behind all others: their rows are added nowhere. */
+__global__ void sort_keys_kernel(uint32_t *key, uint32_t *row, const int32_t *tokens, int64_t n,
+                                 int64_t vocab) {
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    key[i] = tokens[i] >= 0 && tokens[i] < vocab ? (uint32_t)tokens[i] : (uint32_t)vocab;
+    row[i] = (uint32_t)i;
 }
 
-/* Sorts (token, row) for rows 0..n-1; key and row are [2][n], the result is in half `passes` %
- * 2. */
-__global__ void __launch_bounds__(SORT_THREADS)
-    sort_tokens_kernel(const int32_t *tokens, uint32_t *key, uint32_t *row, int64_t n, int passes) {
-    __shared__ uint32_t count[DIGITS * SORT_THREADS]; /* [digit][thread] */
-    __shared__ uint32_t warp_total[SORT_THREADS / WARP];
-    int t = threadIdx.x;
-    int64_t each = (n + SORT_THREADS - 1) / SORT_THREADS;
-    int64_t begin = t * each < n ? t * each : n, end = begin + each < n ? begin + each : n;
-    for (int64_t i = begin; i < end; i++) {
-        key[i] = (uint32_t)tokens[i];
-        row[i] = (uint32_t)i;
-    }
-    for (int pass = 0; pass < passes; pass++) {
-        const uint32_t *key_in = key + pass % 2 * n, *row_in = row + pass % 2 * n;
-        uint32_t *key_out = key + (pass + 1) % 2 * n, *row_out = row + (pass + 1) % 2 * n;
-        int shift = pass * DIGIT_BITS;
-        for (int d = 0; d < DIGITS; d++) count[d * SORT_THREADS + t] = 0;
-        for (int64_t i = begin; i < end; i++)
-            count[(key_in[i] >> shift & (DIGITS - 1)) * SORT_THREADS + t]++;
-        __syncthreads();
-        scan_counts(count, warp_total);
-        for (int64_t i = begin; i < end; i++) {
-            uint32_t at = count[(key_in[i] >> shift & (DIGITS - 1)) * SORT_THREADS + t]++;
-            key_out[at] = key_in[i];
-            row_out[at] = row_in[i];
-        }
-        __syncthreads();
-    }
+struct sorted { const uint32_t *key, *row; };
+
+static enum status sort_tokens(struct backend *b, int lane, struct sorted *out,
+                               const struct tensor *tokens, int64_t n, int64_t vocab,
+                               struct err *e) {
+    int bits = 1;
+    while (vocab >> bits) bits++;
+    cudaStream_t stream = cuda_lane(b, lane);
+    size_t temporary = 0;
+    cub::DoubleBuffer<uint32_t> key, row;
+    CUDA_TRY(e, cub::DeviceRadixSort::SortPairs(NULL, temporary, key, row, (int)n, 0, bits,
+                                                stream));
+    int64_t pairs = round_up(n * 16, 256);
+    void *memory;
+    TRY(cuda_scratch(b, lane, SCRATCH_SORT, pairs + (int64_t)temporary, &memory, e));
+    uint32_t *at = (uint32_t *)memory;
+    key = cub::DoubleBuffer<uint32_t>(at, at + n);
+    row = cub::DoubleBuffer<uint32_t>(at + 2 * n, at + 3 * n);
+    sort_keys_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream>>>(
+        key.Current(), row.Current(), (const int32_t *)tokens->data, n, vocab);
+    CUDA_TRY(e, cub::DeviceRadixSort::SortPairs((char *)memory + pairs, temporary, key, row, (int)n,
+                                                0, bits, stream));
+    *out = (struct sorted){ key.Current(), row.Current() };
+    return OK;
 }
 
 /* Past the last place in sorted key[from, n) that holds `value`. */
@@ -150,12 +132,6 @@ __global__ void position_bwd_kernel(struct grad_view d_position, int64_t ld, int
     }
 }
 
-static int digits_of(int64_t vocab) {
-    int passes = 1;
-    while (passes < 8 && (vocab - 1) >> (passes * DIGIT_BITS)) passes++;
-    return passes;
-}
-
 enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
                                const struct tensor *d_position, const struct tensor *dx,
                                const struct tensor *tokens, struct err *e) {
@@ -176,17 +152,13 @@ enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor 
     }
     if (rows == 0) return OK;
     if (rows > INT32_MAX) return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows", (long long)rows);
-    void *sorted;
-    TRY(cuda_scratch(b, lane, SCRATCH_SORT, rows * 16, &sorted, e));
-    uint32_t *key = (uint32_t *)sorted, *row = key + 2 * rows;
-    int passes = digits_of(d_table->dim[0]);
-    sort_tokens_kernel<<<1, SORT_THREADS, 0, stream>>>((const int32_t *)tokens->data, key, row,
-                                                       rows, passes);
+    struct sorted sorted = {};
+    TRY(sort_tokens(b, lane, &sorted, tokens, rows, d_table->dim[0], e));
     bool vectors = tensor_is_vectors(dx);
     auto kernel = vectors ? embedding_bwd_kernel<8> : embedding_bwd_kernel<1>;
     dim3 grid((unsigned)rows, (unsigned)ceil_div(cols, vectors ? 1024 : 128));
     kernel<<<grid, 128, 0, stream>>>(grad_of(d_table), d_table->stride[0], d_table->dim[0],
                                      (const bf16_bits *)dx->data, dx->stride[0],
-                                     key + passes % 2 * rows, row + passes % 2 * rows, rows, cols);
+                                     sorted.key, sorted.row, rows, cols);
     return cuda_launched("embedding_bwd", e);
 }

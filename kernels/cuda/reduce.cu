@@ -6,23 +6,16 @@
 
 enum { SUM_THREADS = 512, SUM_EXTENT = 1 << 16 /* elements of one block */ };
 
-__device__ static float element(const float *x, int64_t i) { return x[i]; }
-__device__ static float element(const bf16_bits *x, int64_t i) { return bf16_decode(x[i]); }
-
 /* Grid: one block for SUM_EXTENT elements; four a thread and step. */
-template <class T>
 __global__ void __launch_bounds__(SUM_THREADS)
-    sum_partial_kernel(float *partial, const T *x, int64_t n, bool squared) {
+    sum_partial_kernel(float *partial, const float *x, int64_t n) {
     __shared__ float shared[WARP];
     int64_t begin = (int64_t)blockIdx.x * SUM_EXTENT;
     int64_t end = begin + SUM_EXTENT < n ? begin + SUM_EXTENT : n;
     float sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
     for (int64_t i = begin + threadIdx.x * 4; i < end; i += SUM_THREADS * 4)
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float v = i + j < end ? element(x, i + j) : 0.0f;
-            sum[j] += squared ? v * v : v;
-        }
+        for (int j = 0; j < 4; j++) sum[j] += i + j < end ? x[i + j] : 0.0f;
     float total = block_sum((sum[0] + sum[1]) + (sum[2] + sum[3]), shared);
     if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
@@ -51,18 +44,14 @@ __global__ void __launch_bounds__(SUM_THREADS)
 }
 
 static enum status sum_into(struct backend *b, int lane, struct join join, const struct tensor *x,
-                            bool squared, const char *what, struct err *e) {
+                            const char *what, struct err *e) {
     int64_t n = tensor_count(x), blocks = max_i64(1, ceil_div(n, SUM_EXTENT));
     if (blocks > INT32_MAX) return FAIL(e, ERR_ARG, "%s: %lld elements", what, (long long)n);
     void *partial;
     TRY(cuda_scratch(b, lane, SCRATCH_PARTIAL, blocks * 4, &partial, e));
     cudaStream_t stream = cuda_lane(b, lane);
-    if (x->dtype == DTYPE_BF16)
-        sum_partial_kernel<<<(unsigned)blocks, SUM_THREADS, 0, stream>>>(
-            (float *)partial, (const bf16_bits *)x->data, n, squared);
-    else
-        sum_partial_kernel<<<(unsigned)blocks, SUM_THREADS, 0, stream>>>(
-            (float *)partial, (const float *)x->data, n, squared);
+    sum_partial_kernel<<<(unsigned)blocks, SUM_THREADS, 0, stream>>>((float *)partial,
+                                                                     (const float *)x->data, n);
     sum_join_kernel<<<1, SUM_THREADS, 0, stream>>>(join, (const float *)partial, blocks);
     return cuda_launched(what, e);
 }
@@ -72,7 +61,88 @@ enum status cuda_sum(struct backend *b, int lane, const struct tensor *total,
     TRY(cuda_check_packed(x, "sum: x", IS_F32, -1, -1, e));
     TRY(cuda_check(total, "sum: total", IS_F32, 1, 1, e));
     struct join join = { JOIN_SUM, (float *)total->data, NULL, factor, beta, 0.0f };
-    return sum_into(b, lane, join, x, false, "sum", e);
+    return sum_into(b, lane, join, x, "sum", e);
+}
+
+/* ---- squares of many tensors: a model has hundreds, most too small for a launch each ---- */
+
+enum { SQUARES_MAX = 128 }; /* tensors of one launch: their table is a kernel argument */
+
+struct squares {
+    const void *x[SQUARES_MAX];
+    int64_t n[SQUARES_MAX];
+    uint32_t first[SQUARES_MAX + 1]; /* block of each, ascending; the last one's end */
+    int count;
+};
+
+__device__ static float square_of(const float *x, int64_t i) { return x[i] * x[i]; }
+__device__ static float square_of(const bf16_bits *x, int64_t i) {
+    return bf16_decode(x[i]) * bf16_decode(x[i]);
+}
+
+/* The squares of 16 bytes into four sums. */
+__device__ static void add_squares(float (&sum)[4], const float *x) {
+    float4 v = *(const float4 *)x;
+    sum[0] += v.x * v.x;
+    sum[1] += v.y * v.y;
+    sum[2] += v.z * v.z;
+    sum[3] += v.w * v.w;
+}
+__device__ static void add_squares(float (&sum)[4], const bf16_bits *x) {
+    float v[8];
+    load_bf16(v, x);
+#pragma unroll
+    for (int j = 0; j < 8; j++) sum[j % 4] += v[j] * v[j];
+}
+
+/* Grid: a block for each SUM_EXTENT elements of each tensor; 16 bytes a thread and step. */
+template <class T>
+__global__ void __launch_bounds__(SUM_THREADS)
+    squares_kernel(const __grid_constant__ struct squares s, float *partial) {
+    enum { EACH = 16 / sizeof(T) };
+    __shared__ float shared[WARP];
+    int at = 0;
+    for (int high = s.count; high - at > 1;) {
+        int middle = (at + high) / 2;
+        if (s.first[middle] <= blockIdx.x) at = middle;
+        else high = middle;
+    }
+    const T *x = (const T *)s.x[at];
+    int64_t begin = (int64_t)(blockIdx.x - s.first[at]) * SUM_EXTENT;
+    int64_t end = begin + SUM_EXTENT < s.n[at] ? begin + SUM_EXTENT : s.n[at];
+    int64_t whole = (uintptr_t)x % 16 ? begin : begin + (end - begin) / EACH * EACH;
+    float sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+#pragma unroll 4
+    for (int64_t i = begin + threadIdx.x * EACH; i < whole; i += SUM_THREADS * EACH)
+        add_squares(sum, x + i);
+    for (int64_t i = whole + threadIdx.x; i < end; i += SUM_THREADS) sum[0] += square_of(x, i);
+    float total = block_sum((sum[0] + sum[1]) + (sum[2] + sum[3]), shared);
+    if (threadIdx.x == 0) partial[blockIdx.x] = total;
+}
+
+/* Grid: a block for each tensor. */
+__global__ void __launch_bounds__(SUM_THREADS)
+    squares_join_kernel(const __grid_constant__ struct squares s, float *out,
+                        const float *partial) {
+    __shared__ float shared[WARP];
+    float sum = 0.0f;
+    for (uint32_t i = s.first[blockIdx.x] + threadIdx.x; i < s.first[blockIdx.x + 1];
+         i += SUM_THREADS)
+        sum += partial[i];
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) out[blockIdx.x] = f32_canonical(sum);
+}
+
+static enum status launch_squares(struct backend *b, int lane, const struct squares *s,
+                                  enum dtype dtype, float *out, struct err *e) {
+    void *partial;
+    unsigned blocks = s->first[s->count];
+    TRY(cuda_scratch(b, lane, SCRATCH_PARTIAL, (int64_t)blocks * 4, &partial, e));
+    cudaStream_t stream = cuda_lane(b, lane);
+    auto kernel = dtype == DTYPE_BF16 ? squares_kernel<bf16_bits> : squares_kernel<float>;
+    kernel<<<blocks, SUM_THREADS, 0, stream>>>(*s, (float *)partial);
+    squares_join_kernel<<<s->count, SUM_THREADS, 0, stream>>>(*s, out, (const float *)partial);
+    return cuda_launched("sum_squares", e);
 }
 
 __global__ void add_kernel(struct grad_view out, struct grad_view x, int64_t n) {
@@ -94,11 +164,28 @@ enum status cuda_add(struct backend *b, int lane, const struct tensor *out, cons
 }
 
 enum status cuda_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                             const struct tensor *x, struct err *e) {
-    TRY(cuda_check_packed(x, "sum_squares: x", IS_GRAD, -1, -1, e));
-    TRY(cuda_check(out, "sum_squares: out", IS_F32, 1, 1, e));
-    struct join join = { JOIN_SUM, (float *)out->data, NULL, 1.0f, 0.0f, 0.0f };
-    return sum_into(b, lane, join, x, true, "sum_squares", e);
+                             const struct tensor *x, int64_t n, struct err *e) {
+    TRY(cuda_check_packed(out, "sum_squares: out", IS_F32, n, 1, e));
+    struct squares s;
+    for (int64_t i = 0; i < n; i += s.count) {
+        int64_t blocks = 0;
+        for (s.count = 0; s.count < SQUARES_MAX && i + s.count < n; s.count++) {
+            const struct tensor *t = &x[i + s.count];
+            TRY(cuda_check_packed(t, "sum_squares: x", IS_GRAD, -1, -1, e));
+            if (t->dtype != x->dtype)
+                return FAIL(e, ERR_ARG, "sum_squares: x is %s, then %s", dtype_name(x->dtype),
+                            dtype_name(t->dtype));
+            s.x[s.count] = t->data;
+            s.n[s.count] = tensor_count(t);
+            s.first[s.count] = (uint32_t)blocks;
+            blocks += max_i64(1, ceil_div(s.n[s.count], SUM_EXTENT));
+            if (blocks > INT32_MAX)
+                return FAIL(e, ERR_ARG, "sum_squares: %lld blocks", (long long)blocks);
+        }
+        s.first[s.count] = (uint32_t)blocks;
+        TRY(launch_squares(b, lane, &s, x->dtype, (float *)out->data + i, e));
+    }
+    return OK;
 }
 
 enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *norm,
@@ -109,7 +196,7 @@ enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *n
     TRY(cuda_check(clip, "clip_factor: clip", IS_F32, 1, 1, e));
     struct join join = { JOIN_CLIP, (float *)norm->data, (float *)clip->data, 1.0f, 0.0f,
                          max_norm };
-    return sum_into(b, lane, join, squares, false, "clip_factor", e);
+    return sum_into(b, lane, join, squares, "clip_factor", e);
 }
 
 /* One block: x has one element a slot, some hundreds. */

@@ -164,7 +164,7 @@ static void ends(struct golden *g, enum dtype t) {
     print(g, "cross_entropy d_logits", &d_logits);
     must(g, g->ops->sum(g->b, 0, &total, &loss, 1.0f / R, 0, &g->e));
     print(g, "sum", &total);
-    must(g, g->ops->sum_squares(g->b, 0, &total, &logits, &g->e));
+    must(g, g->ops->sum_squares(g->b, 0, &total, &logits, 1, &g->e));
     print(g, "sum_squares", &total);
     release(g);
 }

@@ -228,6 +228,20 @@ static void test_cross_entropy(void **state) {
     }
 }
 
+/* More tensors than one launch takes, short and long, some off the 16 bytes of a vector. */
+static void test_many_squares(void **state) {
+    enum { MANY = 300 };
+    struct twin x = filled(H, 400000, 1, 3, 1), out = pair_tensor(p, F, MANY, 1, 1, 1);
+    struct tensor many[SIDES][MANY];
+    for (int s = 0; s < SIDES; s++)
+        for (int64_t i = 0; i < MANY; i++)
+            many[s][i] = tensor_1d((uint16_t *)x.side[s].data + i * 7, H,
+                                   i == 17 ? 390000 : 1 + i * i);
+    ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(out), many[s], MANY, e));
+    pair_near(p, "sum_squares of 300 tensors", &out, F32_NEAR);
+    pair_clear(p);
+}
+
 static void test_reductions(void **state) {
     static const int64_t N[] = { 1, 1000, 65536, 300001 };
     for (int i = 0; i < 4; i++) {
@@ -238,8 +252,8 @@ static void test_reductions(void **state) {
             first.side[s] = tensor_1d(squares.side[s].data, F, 1);
             second.side[s] = tensor_1d((float *)squares.side[s].data + 1, F, 1);
         }
-        ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(first), S(x), e));
-        ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(second), S(half), e));
+        ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(first), S(x), 1, e));
+        ON_BOTH(p, ops->sum_squares(b, LANE_COMPUTE, S(second), S(half), 1, e));
         ON_BOTH(p, ops->sum(b, LANE_COMPUTE, S(total), S(squares), 0.25f, 1.0f, e));
         ON_BOTH(p, ops->clip_factor(b, LANE_COMPUTE, S(norm), S(clip), S(squares), 1.0f, e));
         pair_near(p, "sum_squares", &squares, F32_NEAR);
@@ -388,6 +402,7 @@ int main(void) {
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_qk),
         cmocka_unit_test(test_embedding), cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_many_squares),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag),
         cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_extremes),
     };

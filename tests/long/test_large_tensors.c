@@ -72,7 +72,7 @@ static void sum_of_squares_sees_each(struct ops *o, const struct tensor *x, doub
     struct tensor out = ops_f32(o, -1);
     double want = (double)(n - PROBES) * rest * rest;
     for (int i = 0; i < PROBES; i++) want += pow(ops_get(x, probe(i, n)), 2);
-    OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, x, &o->e));
+    OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, x, 1, &o->e));
     OPS_BELOW(fabs(ops_get(&out, 0) / want - 1), 1e-5, "sum of squares of 2^32 elements");
 }
 

@@ -42,7 +42,7 @@ static void test_sum_is_the_definition(void **state) {
             assert_true(total(o, &x, 1, 0, NAN) == lanes16(block, blocks));
             assert_true(total(o, &x, -0.5f, 1, 3) == 3 + -0.5f * lanes16(block, blocks));
             struct tensor out = ops_f32(o, 0);
-            OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, &x, &o->e));
+            OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, &x, 1, &o->e));
             assert_true(ops_get(&out, 0) == lanes16(square, blocks));
             ops_close(o);
         }
@@ -54,10 +54,17 @@ static void test_sum_squares_bf16(void **state) {
     ops_fill(&x, 1, 2);
     double want = 0;
     for (int64_t i = 0; i < 3300; i++) want += ops_get(&x, i) * ops_get(&x, i);
-    OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, &x, &o->e));
+    OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, &x, 1, &o->e));
     OPS_BELOW(fabs(ops_get(&out, 0) / want - 1), 1e-6, "sum of squares");
+    struct tensor two[2] = { x, x }, both = ops_tensor(o, DTYPE_F32, 2, 1, 1, 1);
+    two[1].dim[0] = 7;
+    OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &both, two, 2, &o->e));
+    assert_true(ops_get(&both, 0) == ops_get(&out, 0) && ops_get(&both, 1) < ops_get(&out, 0));
+    two[1].dtype = DTYPE_F32;
+    OPS_ERR(o, o->table->sum_squares(o->b, 0, &both, two, 2, &o->e), ERR_ARG,
+            "x is bf16, then f32");
     ops_set(&x, 3299, NAN);
-    OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, &x, &o->e));
+    OPS_OK(o, o->table->sum_squares(o->b, LANE_COMPUTE, &out, &x, 1, &o->e));
     assert_int_equal(f32_bits(*(float *)out.data), 0x7FC00000);
     ops_close(o);
 }
@@ -143,8 +150,8 @@ static void test_arguments(void **state) {
     OPS_ERR(o, t->sum(o->b, 0, &one, &bf16, 1, 0, &o->e), ERR_ARG, "x is bf16");
     OPS_ERR(o, t->sum(o->b, 0, &one, &gaps, 1, 0, &o->e), ERR_ARG, "not packed");
     OPS_ERR(o, t->sum(o->b, 0, &x, &x, 1, 0, &o->e), ERR_ARG, "total is [8, 4]");
-    OPS_ERR(o, t->sum_squares(o->b, 0, &one, &i32, &o->e), ERR_ARG, "x is i32");
-    OPS_ERR(o, t->sum_squares(o->b, 0, &i32, &x, &o->e), ERR_ARG, "out is i32");
+    OPS_ERR(o, t->sum_squares(o->b, 0, &one, &i32, 1, &o->e), ERR_ARG, "x is i32");
+    OPS_ERR(o, t->sum_squares(o->b, 0, &i32, &x, 1, &o->e), ERR_ARG, "out is i32");
     OPS_ERR(o, t->clip_factor(o->b, 0, &one, &i32, &x, 1, &o->e), ERR_ARG, "clip is i32");
     OPS_ERR(o, t->clip_factor(o->b, 0, &x, &one, &x, 1, &o->e), ERR_ARG, "norm");
     OPS_ERR(o, t->clip_factor(o->b, 0, &one, &one, &bf16, 1, &o->e), ERR_ARG, "squares is bf16");

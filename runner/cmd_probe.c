@@ -1,0 +1,34 @@
+/* fp8lab probe: what only an open device tells, as JSON. Started by `hw`, `run` and `doctor`, which
+ * never open one themselves; hidden from the verb table. */
+#include <jansson.h>
+
+#include "runner/commands.h"
+#include "runner/probe.h"
+
+static int cmd_probe(const struct cli *cli) {
+    const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
+    int64_t device = 0;
+    json_t *answer = NULL;
+    struct err e = { 0 };
+    enum status st = cli_int(cli, "device", 0, 1024, &device, &e);
+    if (st == OK) st = probe_answer(backend, device, cli_has(cli, "ceilings"), &answer, &e);
+    if (st != OK) return cli_fail(cli, &e);
+    cli_out_json(cli, answer);
+    json_decref(answer);
+    return EXIT_OK;
+}
+
+static const struct flag FLAGS[] = {
+    { "backend", "NAME", "auto, cpu or cuda", false },
+    { "device", "INDEX", "of the cuda backend (0)", false },
+    { "ceilings", NULL, "also measure what a GEMM reaches here", false },
+};
+
+const struct verb VERB_PROBE = {
+    .name = "probe",
+    .arguments = "",
+    .about = "what an open device says of itself, as JSON; started by `fp8lab hw`",
+    VERB_FLAGS(FLAGS),
+    .run = cmd_probe,
+    .hidden = true,
+};

@@ -1,0 +1,135 @@
+/* What a run's speed is measured against: peaks by exact product, MFU, the memory that a machine
+ * with one memory for CPU and GPU can give. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "runner/facts.h"
+#include "runner/fit.h"
+#include "runner/mfu.h"
+#include "runner/peaks.h"
+#include "runner/probe.h"
+#include "runner/resolve.h"
+
+static json_t *facts_file(const char *path) {
+    json_t *facts = NULL;
+    struct err e;
+    if (facts_load(path, &facts, &e) != OK) fail_msg("%s", e.text);
+    return facts;
+}
+
+/* The configuration of tests/cli/tiny.lua with one override. */
+static json_t *tiny_config(const char *override) {
+    const char *overrides[] = { override };
+    struct resolve_options options = { .path = "tests/cli/tiny.lua", .overrides = overrides,
+                                       .override_count = 1 };
+    struct resolution r = { 0 };
+    struct err e;
+    if (resolve_experiment(&options, &r, &e) != OK) fail_msg("%s", e.text);
+    json_t *config = json_incref(r.runs[0].config_json);
+    resolution_destroy(&r);
+    return config;
+}
+
+static void peaks_are_of_the_exact_product(void **state) {
+    const struct peak *h200 = peak_find("NVIDIA H200", "9.0");
+    assert_non_null(h200);
+    assert_true(h200->bf16_tflops == 989 && h200->fp8_tflops == 1979 && !h200->derived);
+    assert_true(peak_find("NVIDIA H200 NVL", "9.0")->bf16_tflops < h200->bf16_tflops);
+    assert_true(peak_find("NVIDIA GB10", "12.1")->derived);
+    assert_null(peak_find("NVIDIA H200", "9.1"));
+    assert_null(peak_find("NVIDIA H20", "9.0"));
+    assert_null(peak_find("H200", "9.0"));
+}
+
+static void a_step_is_measured_against_peak_and_gemm(void **state) {
+    json_t *facts = facts_file("tests/facts/h200.json"), *config = tiny_config("recipe=bf16");
+    json_object_set_new(facts, "gpu.gemm_bf16_tflops", json_real(700));
+    struct mfu m;
+    struct err e;
+    assert_int_equal(mfu_make(&m, config, facts, 2, &e), OK);
+    assert_false(m.fp8);
+    /* 2 ranks, 1000 tokens in 1 us: 500 tokens a rank. */
+    json_t *record = json_pack("{s:i,s:i}", "tokens", 1000, "step_time_us", 1);
+    assert_int_equal(mfu_add(&m, record, &e), OK);
+    double tflops = json_number_value(json_object_get(record, "model_tflops"));
+    assert_true(fabs(tflops - m.flop_per_token * 500 * 1e-6) < 1e-9 * tflops);
+    double peak = json_number_value(json_object_get(record, "mfu_peak"));
+    double gemm = json_number_value(json_object_get(record, "mfu_gemm"));
+    assert_true(fabs(peak - tflops / 989) < 1e-12 && fabs(gemm - tflops / 700) < 1e-12);
+    char text[512];
+    mfu_text(&m, text, sizeof text);
+    assert_non_null(strstr(text, "peak 989 TFLOP/s dense BF16 (NVIDIA H200: H200 data sheet,"));
+    assert_non_null(strstr(text, "measured GEMM 700 TFLOP/s BF16"));
+    json_decref(record);
+    json_decref(config);
+    json_decref(facts);
+}
+
+static void fp8_is_measured_against_fp8(void **state) {
+    json_t *facts = facts_file("tests/facts/h200.json"), *config = tiny_config("train.steps=2");
+    struct mfu m;
+    struct err e;
+    assert_int_equal(mfu_make(&m, config, facts, 1, &e), OK);
+    assert_true(m.fp8 && m.peak_tflops == 1979 && m.ceiling_tflops == 0);
+    json_t *record = json_pack("{s:i,s:i}", "tokens", 10, "step_time_us", 5);
+    assert_int_equal(mfu_add(&m, record, &e), OK);
+    assert_non_null(json_object_get(record, "mfu_peak"));
+    assert_null(json_object_get(record, "mfu_gemm")); /* nothing was measured, nothing is said */
+    json_decref(record);
+    json_decref(config);
+    json_decref(facts);
+}
+
+static void one_memory_keeps_a_reserve(void **state) {
+    json_t *facts = facts_file("tests/facts/gb10.json"), *config = tiny_config("train.steps=2");
+    struct fit fit;
+    struct err e;
+    assert_int_equal(fit_plan(config, facts, "cuda", &fit, &e), OK);
+    int64_t total = json_integer_value(json_object_get(facts, "memory.total"));
+    assert_int_equal(fit.memory, total - (INT64_C(8) << 30)); /* an old file: no memory.available */
+    assert_true(fit.fits && strstr(fit.where, "memory.total less"));
+    fit_free(&fit);
+    json_object_set_new(facts, "memory.available", json_integer(INT64_C(20) << 30));
+    assert_int_equal(fit_plan(config, facts, "auto", &fit, &e), OK);
+    assert_int_equal(fit.memory, INT64_C(12) << 30);
+    fit_free(&fit);
+    json_object_set_new(facts, "memory.available", json_integer(INT64_C(3) << 30));
+    assert_int_equal(fit_plan(config, facts, "auto", &fit, &e), OK);
+    assert_false(fit.fits); /* less than the reserve is left: nothing fits */
+    fit_free(&fit);
+    json_decref(config);
+    json_decref(facts);
+}
+
+static void a_probe_fills_what_it_knows(void **state) {
+    json_t *facts = facts_file("tests/facts/h200.json");
+    json_t *answer = json_pack(
+        "{s:[{s:s,s:s},{s:s,s:n,s:s}],s:{s:f,s:n}}", "libraries", "name", "cublaslt", "version",
+        "13.1.0", "name", "cudnn", "version", "problem", "not found", "ceilings", "bf16_tflops",
+        812.5, "fp8_tflops");
+    struct err e;
+    json_object_set_new(facts, "cudnn.version", json_string("9.19.0"));
+    assert_int_equal(probe_put_facts(answer, facts, &e), OK);
+    assert_string_equal(json_string_value(json_object_get(facts, "cublaslt.version")), "13.1.0");
+    assert_string_equal(json_string_value(json_object_get(facts, "cudnn.version")), "9.19.0");
+    assert_true(json_number_value(json_object_get(facts, "gpu.gemm_bf16_tflops")) == 812.5);
+    assert_true(json_is_null(json_object_get(facts, "gpu.gemm_fp8_tflops")));
+    json_decref(answer);
+    json_decref(facts);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peaks_are_of_the_exact_product),
+        cmocka_unit_test(a_step_is_measured_against_peak_and_gemm),
+        cmocka_unit_test(fp8_is_measured_against_fp8),
+        cmocka_unit_test(one_memory_keeps_a_reserve),
+        cmocka_unit_test(a_probe_fills_what_it_knows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
