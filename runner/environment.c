@@ -18,7 +18,8 @@ static const char *const ALLOWED[] = {
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_MODULE_LOADING", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
     "NCCL_DEBUG", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
-    "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_NVLS_ENABLE",
+    "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE",
+    "NCCL_CUMEM_ENABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE",
     "SLURM_JOB_ID", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID",
     "ASAN_OPTIONS", "UBSAN_OPTIONS",
 };
@@ -80,13 +81,23 @@ static bool add_experiment(json_t *kept, const json_t *env) {
     return true;
 }
 
-/* Threads that wait sleep instead of spinning, unless the user said otherwise: beside any other
- * busy process spinning costs an order of magnitude (a 2048x384x128 matmul fell from 357 to 10
- * GFLOP/s). libgomp reads this while it is loaded, so it cannot be set later than here. */
+/* Unless the user said otherwise:
+ * - Threads that wait sleep instead of spinning: beside any other busy process spinning costs an
+ *   order of magnitude (a 2048x384x128 matmul fell from 357 to 10 GFLOP/s). libgomp reads this
+ *   while it is loaded, so it cannot be set later than here.
+ * - NCCL leaves NVLink multicast alone (kernels/cuda/nccl.cu). */
 static bool add_defaults(json_t *kept, json_t *defaults) {
-    if (json_object_get(kept, "OMP_WAIT_POLICY")) return true;
-    return json_object_set_new(kept, "OMP_WAIT_POLICY", json_string("passive")) == 0 &&
-           json_array_append_new(defaults, json_string("OMP_WAIT_POLICY")) == 0;
+    static const char *const DEFAULTS[][2] = {
+        { "NCCL_NVLS_ENABLE", "0" }, { "OMP_WAIT_POLICY", "passive" },
+    };
+    for (size_t i = 0; i < sizeof DEFAULTS / sizeof *DEFAULTS; i++) {
+        const char *name = DEFAULTS[i][0];
+        if (json_object_get(kept, name)) continue;
+        if (json_object_set_new(kept, name, json_string(DEFAULTS[i][1])) != 0 ||
+            json_array_append_new(defaults, json_string(name)) != 0)
+            return false;
+    }
+    return true;
 }
 
 static bool to_vector(const json_t *kept, char ***out) {

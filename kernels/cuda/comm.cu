@@ -1,48 +1,337 @@
-/* Collectives of one rank: each is the identity, a copy where the two tensors differ. */
-#include "kernels/cuda/cuda_common.cuh"
+/* Collectives: NCCL moves, this adds. Every rank receives the others' terms of its own slice and
+ * adds them in rank order, as the reference does: the same bits on both backends, for every
+ * topology, and BF16 is rounded once instead of at each hop. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-static enum status comm_init(struct backend *b, const struct comm_group *group, struct err *e) {
-    if (!group || group->world == 1) return OK;
-    return FAIL(e, ERR_UNSUPPORTED, "comm init: this build runs on one GPU, %d were asked for",
-                group->world);
+#include "kernels/cuda/cuda_backend.cuh"
+#include "kernels/cuda/nccl.cuh"
+
+enum {
+    THREADS = 256,
+    SLICE_ALIGN = 16,              /* elements: slices start where 16-byte loads can */
+    SMALL_BYTES = 1 << 16,         /* up to here every rank adds everything: one hop instead of two */
+    TERMS_BYTES = 128 << 20        /* most memory for the others' terms */
+};
+
+struct cuda_group {
+    struct links *links;
+    struct nccl *nccl;
+    struct comm_note *note, own; /* the caller's, or own */
+    int rank, world;
+    /* Nanoseconds in collectives. Device: when a lane's last one began, the sum so far. Host, pinned
+     * and seen by the device: the sum again. */
+    uint64_t *began, *sum, *busy;
+};
+
+/* ---- time ---- */
+
+__device__ static uint64_t clock_ns() {
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+__global__ static void begin_kernel(uint64_t *began) { *began = clock_ns(); }
+__global__ static void end_kernel(const uint64_t *began, uint64_t *sum, uint64_t *busy) {
+    *sum += clock_ns() - *began;
+    *(volatile uint64_t *)busy = *sum;
 }
 
-static int comm_rank(const struct backend *b) { return 0; }
-static int comm_world(const struct backend *b) { return 1; }
+static void note_call(struct cuda_group *g, const char *name, const struct tensor *x) {
+    g->note->count++;
+    snprintf(g->note->what, sizeof g->note->what, "%s of %lld %s", name,
+             (long long)tensor_count(x), dtype_name(x->dtype));
+}
+
+static enum status begin(struct backend *b, int lane, const char *name, const struct tensor *x,
+                         struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    note_call(g, name, x);
+    begin_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>(g->began + lane);
+    return cuda_launched(name, e);
+}
+static enum status end(struct backend *b, int lane, struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    end_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>(g->began + lane, g->sum + lane, g->busy + lane);
+    return cuda_launched(g->note->what, e);
+}
+
+/* ---- life ---- */
+
+void cuda_group_close(struct cuda_backend *cb) {
+    struct cuda_group *g = cb->group;
+    if (!g) return;
+    nccl_close(g->nccl);
+    links_destroy(g->links);
+    cudaFree(g->began);
+    if (g->busy) cudaFreeHost(g->busy);
+    free(g);
+    cb->group = NULL;
+}
+
+static enum status open_clocks(struct cuda_group *g, struct err *e) {
+    size_t bytes = LANE_COUNT * sizeof *g->busy;
+    CUDA_TRY(e, cudaMalloc((void **)&g->began, 2 * bytes));
+    CUDA_TRY(e, cudaMemset(g->began, 0, 2 * bytes));
+    CUDA_TRY(e, cudaMallocHost((void **)&g->busy, bytes));
+    memset(g->busy, 0, bytes);
+    g->sum = g->began + LANE_COUNT;
+    return OK;
+}
+
+static enum status comm_init(struct backend *b, const struct comm_group *group, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    if (cb->group) return FAIL(e, ERR_STATE, "comm init: the group exists already");
+    if (!group || group->world == 1) return OK;
+    struct cuda_group *g = (struct cuda_group *)calloc(1, sizeof *g);
+    if (!g) return FAIL(e, ERR_MEMORY, "a group of ranks");
+    cb->group = g;
+    g->rank = group->rank;
+    g->world = group->world;
+    g->note = group->note ? group->note : &g->own;
+    enum status st = links_create(&g->links, group, e);
+    if (st == OK) st = open_clocks(g, e);
+    if (st == OK) st = nccl_open(&g->nccl, g->links, g->rank, g->world, e);
+    if (st != OK) cuda_group_close(cb);
+    return st;
+}
+
+static const struct cuda_group *group_of(const struct backend *b) {
+    return ((const struct cuda_backend *)b)->group;
+}
+static int comm_rank(const struct backend *b) { return group_of(b) ? group_of(b)->rank : 0; }
+static int comm_world(const struct backend *b) { return group_of(b) ? group_of(b)->world : 1; }
+
+static enum status comm_poll(struct backend *b, struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    if (!g) return OK;
+    uint64_t ns = 0;
+    for (int lane = 0; lane < LANE_COUNT; lane++) ns += *(volatile uint64_t *)(g->busy + lane);
+    g->note->busy_us = (int64_t)(ns / 1000);
+    TRY(links_poll(g->links, e));
+    return nccl_poll(g->nccl, e);
+}
+
+static void comm_abort(struct backend *b) {
+    struct cuda_group *g = cuda_of(b)->group;
+    if (!g) return;
+    links_abort(g->links);
+    nccl_abort(g->nccl);
+}
+
+enum status cuda_agree(struct cuda_backend *cb, void *value, int64_t bytes, struct err *e) {
+    struct cuda_group *g = cb->group;
+    if (!g) return OK;
+    const int64_t detail[4] = { bytes, 0, 0, 0 };
+    const int first = 0;
+    TRY(links_agree(g->links, g->rank ? &first : NULL, 1, "agreement on an algorithm", detail, e));
+    for (int r = 1; r < g->world; r++) {
+        struct link_transfer t = { g->rank ? 0 : r, g->rank ? NULL : value, g->rank ? value : NULL,
+                                   g->rank ? 0 : bytes, g->rank ? bytes : 0, 0, 0 };
+        TRY(links_exchange(g->links, &t, 1, "agreement on an algorithm", e));
+        if (g->rank) break;
+    }
+    return OK;
+}
+
+/* ---- adding ---- */
+
+struct terms {
+    const char *own;   /* this rank's */
+    const char *other; /* [world][stride] those of the others */
+    int64_t stride;    /* bytes */
+    int rank, world;
+};
+
+__device__ static inline const void *term(struct terms t, int r) {
+    return r == t.rank ? t.own : t.other + r * t.stride;
+}
+
+/* out = the terms in rank order, N at a time where 16 bytes hold as many; out may be own. */
+template <typename T> struct wide; /* how 16 bytes are so many values */
+template <> struct wide<float> {
+    enum { N = 4 };
+    __device__ static void load(float *out, const void *x, int64_t i) {
+        float4 v = ((const float4 *)x)[i];
+        out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
+    }
+    __device__ static void store(void *x, int64_t i, const float *in) {
+        ((float4 *)x)[i] = make_float4(f32_canonical(in[0]), f32_canonical(in[1]),
+                                       f32_canonical(in[2]), f32_canonical(in[3]));
+    }
+    __device__ static float one(const void *x, int64_t i) { return ((const float *)x)[i]; }
+    __device__ static void put(void *x, int64_t i, float v) { ((float *)x)[i] = f32_canonical(v); }
+};
+template <> struct wide<bf16_bits> {
+    enum { N = 8 };
+    __device__ static void load(float *out, const void *x, int64_t i) {
+        bf16x8_decode(*(float(*)[8])out, ((const uint4 *)x)[i]);
+    }
+    __device__ static void store(void *x, int64_t i, const float *in) {
+        ((uint4 *)x)[i] = bf16x8_encode(*(const float(*)[8])in);
+    }
+    __device__ static float one(const void *x, int64_t i) {
+        return bf16_decode(((const bf16_bits *)x)[i]);
+    }
+    __device__ static void put(void *x, int64_t i, float v) {
+        ((bf16_bits *)x)[i] = bf16_encode(v);
+    }
+};
+
+template <typename T>
+__global__ static void add_kernel(void *out, struct terms t, int64_t n, bool aligned) {
+    enum { N = wide<T>::N };
+    int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x, step = (int64_t)gridDim.x * THREADS;
+    int64_t vectors = aligned ? n / N : 0;
+    for (int64_t i = first; i < vectors; i += step) {
+        float sum[N], next[N];
+        wide<T>::load(sum, term(t, 0), i);
+        for (int r = 1; r < t.world; r++) {
+            wide<T>::load(next, term(t, r), i);
+#pragma unroll
+            for (int j = 0; j < N; j++) sum[j] = sum[j] + next[j];
+        }
+        wide<T>::store(out, i, sum);
+    }
+    for (int64_t i = vectors * N + first; i < n; i += step) {
+        float sum = wide<T>::one(term(t, 0), i);
+        for (int r = 1; r < t.world; r++) sum = sum + wide<T>::one(term(t, r), i);
+        wide<T>::put(out, i, sum);
+    }
+}
+
+static enum status add_terms(struct backend *b, int lane, void *out, struct terms t, int64_t n,
+                             enum dtype dtype, struct err *e) {
+    bool aligned = (((uintptr_t)out | (uintptr_t)t.own | (uintptr_t)t.other | (uintptr_t)t.stride) &
+                    15) == 0;
+    unsigned grid = grid_for(b, ceil_div(n, 4), THREADS);
+    if (dtype == DTYPE_F32)
+        add_kernel<float><<<grid, THREADS, 0, cuda_lane(b, lane)>>>(out, t, n, aligned);
+    else add_kernel<bf16_bits><<<grid, THREADS, 0, cuda_lane(b, lane)>>>(out, t, n, aligned);
+    return cuda_launched("adding the terms of a group", e);
+}
+
+/* Everybody's x to everybody, who adds it all. */
+static enum status reduce_small(struct backend *b, int lane, const struct tensor *x,
+                                struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    int64_t n = tensor_count(x), bytes = n * dtype_bytes(x->dtype), stride = round_up(bytes, 16);
+    void *all;
+    TRY(cuda_scratch(b, lane, SCRATCH_TERMS, (int64_t)g->world * stride, &all, e));
+    char *mine = (char *)all + g->rank * stride;
+    CUDA_TRY(e, cudaMemcpyAsync(mine, x->data, (size_t)bytes, cudaMemcpyDeviceToDevice,
+                                cuda_lane(b, lane)));
+    TRY(nccl_all_gather(g->nccl, all, mine, stride, cuda_lane(b, lane), e));
+    struct terms t = { mine, (const char *)all, stride, g->rank, g->world };
+    return add_terms(b, lane, x->data, t, n, x->dtype, e);
+}
+
+/* out [each] <- this rank's slice of the sum of x [world][each]; out may be that slice. */
+static enum status scatter(struct backend *b, int lane, char *out, char *x, int64_t each,
+                           enum dtype dtype, struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    int64_t size = dtype_bytes(dtype), most = TERMS_BYTES / g->world / size & ~(int64_t)127;
+    int64_t stride = round_up(min_i64(each, most) * size, 256);
+    void *other;
+    TRY(cuda_scratch(b, lane, SCRATCH_TERMS, (int64_t)g->world * stride, &other, e));
+    for (int64_t at = 0; at < each; at += most) {
+        int64_t n = min_i64(each - at, most);
+        TRY(nccl_swap(g->nccl, other, stride, x + at * size, each * size, n * size,
+                      cuda_lane(b, lane), e));
+        struct terms t = { x + (g->rank * each + at) * size, (const char *)other, stride, g->rank,
+                           g->world };
+        TRY(add_terms(b, lane, out + at * size, t, n, dtype, e));
+    }
+    return OK;
+}
+
+/* Slices that can be shared out alike, then what is left over. */
+static enum status reduce_large(struct backend *b, int lane, const struct tensor *x,
+                                struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    int64_t n = tensor_count(x), size = dtype_bytes(x->dtype);
+    int64_t each = n / g->world / SLICE_ALIGN * SLICE_ALIGN, shared = each * g->world;
+    char *data = (char *)x->data, *mine = data + g->rank * each * size;
+    TRY(scatter(b, lane, mine, data, each, x->dtype, e));
+    TRY(nccl_all_gather(g->nccl, data, mine, each * size, cuda_lane(b, lane), e));
+    if (shared == n) return OK;
+    struct tensor rest = tensor_1d(data + shared * size, x->dtype, n - shared);
+    return reduce_small(b, lane, &rest, e);
+}
+
+/* ---- the collectives ---- */
 
 static enum status comm_all_reduce(struct backend *b, int lane, const struct tensor *x,
                                    enum reduce_op op, struct err *e) {
-    if (op == REDUCE_SUM) return cuda_check(x, "all_reduce sum: x", IS_GRAD, -1, -1, e);
-    return cuda_check(x, "all_reduce max: x", IS_U32, -1, -1, e);
+    struct cuda_group *g = cuda_of(b)->group;
+    bool sum = op == REDUCE_SUM;
+    TRY(cuda_check_packed(x, sum ? "all_reduce sum: x" : "all_reduce max: x",
+                          sum ? IS_GRAD : IS_U32, -1, -1, e));
+    if (!g) return OK;
+    TRY(begin(b, lane, sum ? "all_reduce sum" : "all_reduce max", x, e));
+    int64_t n = tensor_count(x);
+    if (!sum) TRY(nccl_max_u32(g->nccl, (uint32_t *)x->data, n, cuda_lane(b, lane), e));
+    else if (n * dtype_bytes(x->dtype) <= SMALL_BYTES) TRY(reduce_small(b, lane, x, e));
+    else TRY(reduce_large(b, lane, x, e));
+    return end(b, lane, e);
 }
 
-static enum status move(struct backend *b, int lane, const char *what, const struct tensor *out,
-                        const struct tensor *x, struct err *e) {
-    if (out->dtype != x->dtype || tensor_count(out) != tensor_count(x))
-        return FAIL(e, ERR_ARG, "%s: %lld %s out of %lld %s, with one rank", what,
-                    (long long)tensor_count(out), dtype_name(out->dtype),
-                    (long long)tensor_count(x), dtype_name(x->dtype));
-    return out->data == x->data ? OK : cuda_copy(b, lane, out, x, e);
+/* The shapes of a scattered and a gathered tensor: large has `world` times the elements. */
+static enum status check_pair(struct backend *b, const char *what, const struct tensor *small,
+                              const struct tensor *large, int dtypes, struct err *e) {
+    int64_t world = comm_world(b);
+    TRY(cuda_check_packed(small, what, dtypes, -1, -1, e));
+    TRY(cuda_check_packed(large, what, dtypes, -1, -1, e));
+    if (small->dtype == large->dtype && tensor_count(small) * world == tensor_count(large))
+        return OK;
+    return FAIL(e, ERR_ARG, "%s: %lld %s and %lld %s, with %lld ranks", what,
+                (long long)tensor_count(small), dtype_name(small->dtype),
+                (long long)tensor_count(large), dtype_name(large->dtype), (long long)world);
+}
+
+/* With one rank a slice is the whole. */
+static enum status copy_alone(struct backend *b, int lane, const struct tensor *out,
+                              const struct tensor *x, struct err *e) {
+    int64_t bytes = tensor_count(x) * dtype_bytes(x->dtype);
+    if (out->data == x->data) return OK;
+    CUDA_TRY(e, cudaMemcpyAsync(out->data, x->data, (size_t)bytes, cudaMemcpyDeviceToDevice,
+                                cuda_lane(b, lane)));
+    return OK;
 }
 
 static enum status comm_reduce_scatter(struct backend *b, int lane, const struct tensor *out,
                                        const struct tensor *x, struct err *e) {
-    TRY(cuda_check(x, "reduce_scatter: x", IS_GRAD, -1, -1, e));
-    return move(b, lane, "reduce_scatter", out, x, e);
+    TRY(check_pair(b, "reduce_scatter", out, x, IS_GRAD, e));
+    if (!cuda_of(b)->group) return copy_alone(b, lane, out, x, e);
+    TRY(begin(b, lane, "reduce_scatter", x, e));
+    TRY(scatter(b, lane, (char *)out->data, (char *)x->data, tensor_count(out), x->dtype, e));
+    return end(b, lane, e);
 }
 
 static enum status comm_all_gather(struct backend *b, int lane, const struct tensor *out,
                                    const struct tensor *x, struct err *e) {
-    return move(b, lane, "all_gather", out, x, e);
+    struct cuda_group *g = cuda_of(b)->group;
+    TRY(check_pair(b, "all_gather", x, out, -1, e));
+    if (!g) return copy_alone(b, lane, out, x, e);
+    TRY(begin(b, lane, "all_gather", x, e));
+    TRY(nccl_all_gather(g->nccl, out->data, x->data, tensor_count(x) * dtype_bytes(x->dtype),
+                        cuda_lane(b, lane), e));
+    return end(b, lane, e);
 }
 
 static enum status comm_broadcast(struct backend *b, int lane, const struct tensor *x, int root,
                                   struct err *e) {
-    return root == 0 ? OK : FAIL(e, ERR_ARG, "broadcast: root %d of 1 rank", root);
+    struct cuda_group *g = cuda_of(b)->group;
+    TRY(cuda_check_packed(x, "broadcast: x", -1, -1, -1, e));
+    if (root < 0 || root >= comm_world(b))
+        return FAIL(e, ERR_ARG, "broadcast: root %d of %d ranks", root, comm_world(b));
+    if (!g) return OK;
+    TRY(begin(b, lane, "broadcast", x, e));
+    TRY(nccl_broadcast(g->nccl, x->data, tensor_count(x) * dtype_bytes(x->dtype), root,
+                       cuda_lane(b, lane), e));
+    return end(b, lane, e);
 }
-
-static enum status comm_poll(struct backend *b, struct err *e) { return OK; }
-static void comm_abort(struct backend *b) {}
 
 void cuda_fill_comm(struct comm_ops *comm) {
     comm->init = comm_init;

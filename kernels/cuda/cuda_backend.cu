@@ -9,6 +9,7 @@ static void cuda_close(struct backend *b) {
     if (!b) return;
     struct cuda_backend *cb = cuda_of(b);
     cudaDeviceSynchronize();
+    cuda_group_close(cb);
     cudnn_attention_close(cb);
     cuda_gemm_close(cb);
     cuda_timer_close(cb);

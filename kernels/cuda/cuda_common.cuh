@@ -25,6 +25,7 @@ enum scratch_use {
     SCRATCH_AMAX,      /* row and column maxima */
     SCRATCH_PARTIAL,   /* partial sums of two-stage reductions */
     SCRATCH_ATTENTION, /* cuDNN's workspace */
+    SCRATCH_TERMS,     /* what other ranks add to a sum */
     SCRATCH_SORT,      /* embedding_bwd: tokens and rows, twice */
     SCRATCH_COUNT
 };
@@ -58,6 +59,7 @@ struct graph_slot {
 struct gemm_library;  /* gemm.cu */
 struct cudnn_library; /* attention_cudnn.cu */
 struct decision_log;  /* choices.cu */
+struct cuda_group;    /* comm.cu */
 
 struct cuda_backend {
     struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
@@ -79,6 +81,7 @@ struct cuda_backend {
     struct gemm_library *gemm;
     struct cudnn_library *cudnn; /* NULL until attention wants it */
     struct decision_log *decisions; /* NULL until the first */
+    struct cuda_group *group;       /* NULL with one rank */
 };
 
 static inline struct cuda_backend *cuda_of(struct backend *b) { return (struct cuda_backend *)b; }
@@ -302,9 +305,13 @@ static inline unsigned grid_for(struct backend *b, int64_t items, int64_t items_
     return (unsigned)max_i64(1, min_i64(blocks, (int64_t)cuda_of(b)->sm_count * 16));
 }
 
-/* ---- collectives of one rank (comm.cu) and the operators, in the order of the table ---------- */
+/* ---- collectives (comm.cu) and the operators, in the order of the table ---------------------- */
 
 void cuda_fill_comm(struct comm_ops *comm);
+void cuda_group_close(struct cuda_backend *b);
+/* Rank 0's bytes to every rank, on the host: all ranks make the same choice. All ranks call it at
+ * the same place. Done on return. */
+NODISCARD enum status cuda_agree(struct cuda_backend *b, void *value, int64_t bytes, struct err *e);
 
 enum status cuda_sync(struct backend *b, struct err *e);
 enum status cuda_gemm_open(struct cuda_backend *b, struct err *e);

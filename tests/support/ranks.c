@@ -8,18 +8,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernels/cpu/cpu_backend.h"
+#include "runner/backends.h"
 #include "runner/rendezvous.h"
 #include "runner/wire.h"
 
-static int be_rank(const struct meeting *meeting, int rank, int world, int listening,
-                   rank_body body, void *user) {
+static int be_rank(const struct meeting *meeting, const char *backend, int rank, int world,
+                   int listening, rank_body body, void *user) {
     struct err e = { 0 };
     struct mesh mesh;
     struct rank_test t = { .user = user };
+    struct backend_handle handle = { 0 };
     int code = 2;
     enum status st = rendezvous_join(meeting, rank, world, listening, &mesh, &e);
-    if (st == OK) st = cpu_backend_open(&t.backend, 1, &e);
+    if (st == OK) st = backend_open(backend, 1, rank, &handle, &e);
+    t.backend = handle.backend;
     if (st == OK) {
         t.group = (struct comm_group){ .rank = rank, .world = world, .link = mesh.link,
                                        .host = mesh.host, .note = &t.note };
@@ -27,7 +29,7 @@ static int be_rank(const struct meeting *meeting, int rank, int world, int liste
     }
     if (st == OK) code = body(&t);
     else fprintf(stderr, "rank %d: %s\n", rank, e.text);
-    if (t.backend) t.backend->ops->close(t.backend);
+    backend_close(&handle);
     mesh_close(&mesh);
     return code;
 }
@@ -47,7 +49,7 @@ static int wait_for(pid_t pid, int64_t deadline_ms) {
     return RANK_LATE;
 }
 
-void ranks_run(int world, rank_body body, void *user, int seconds, int *code) {
+void ranks_run(const char *backend, int world, rank_body body, void *user, int seconds, int *code) {
     struct meeting meeting = { .address = "127.0.0.1", .timeout_s = seconds };
     pid_t pid[RENDEZVOUS_RANKS_MAX];
     int listening;
@@ -58,7 +60,7 @@ void ranks_run(int world, rank_body body, void *user, int seconds, int *code) {
     fflush(NULL);
     for (int r = 0; r < world; r++) {
         pid[r] = fork();
-        if (pid[r] == 0) _exit(be_rank(&meeting, r, world, listening, body, user));
+        if (pid[r] == 0) _exit(be_rank(&meeting, backend, r, world, listening, body, user));
     }
     close(listening);
     int64_t deadline = wire_now_ms() + (int64_t)seconds * 1000;

@@ -1,5 +1,5 @@
-/* A group of ranks as processes of a test: forked, connected, each with a CPU backend of one
- * thread. */
+/* A group of ranks as processes of a test: forked, connected, each with a backend of its own (the
+ * CPU's with one thread, the CUDA one on the GPU of the rank's number). */
 #ifndef FP8LAB_TESTS_SUPPORT_RANKS_H
 #define FP8LAB_TESTS_SUPPORT_RANKS_H
 
@@ -17,8 +17,9 @@ typedef int (*rank_body)(struct rank_test *t);
 
 enum { RANK_KILLED = -1, RANK_LATE = -2 }; /* by a signal; still there after the time */
 
-/* Runs `body` in `world` processes and fills code[world]. Ends after `seconds` at the latest. */
-void ranks_run(int world, rank_body body, void *user, int seconds, int *code);
+/* Runs `body` in `world` processes and fills code[world]. Ends after `seconds` at the latest. The
+ * caller must not have opened a GPU itself: such a process cannot be forked. */
+void ranks_run(const char *backend, int world, rank_body body, void *user, int seconds, int *code);
 
 /* For bodies: fails the rank with the place and the text of the error. */
 #define RANK_MUST(call)                                                                  \

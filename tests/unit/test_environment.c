@@ -41,16 +41,19 @@ static void what_nobody_set_has_a_default(void **state) {
     struct environment environment;
     struct err e = { 0 };
     assert_int_equal(unsetenv("OMP_WAIT_POLICY"), 0);
+    assert_int_equal(unsetenv("NCCL_NVLS_ENABLE"), 0);
     assert_int_equal(setenv("LANG", "\xff", 1), 0);
     assert_int_equal(environment_make(NULL, &environment, &e), OK);
     assert_true(has_var(&environment, "OMP_WAIT_POLICY=passive"));
+    assert_true(has_var(&environment, "NCCL_NVLS_ENABLE=0"));
     assert_false(has_var(&environment, "LANG=\xff")); /* what cannot be recorded is withheld */
     char *record = json_dumps(environment.record, 0);
-    assert_non_null(strstr(record, "\"defaults\": [\"OMP_WAIT_POLICY\"]"));
+    assert_non_null(strstr(record, "\"defaults\": [\"NCCL_NVLS_ENABLE\", \"OMP_WAIT_POLICY\"]"));
     assert_non_null(strstr(strstr(record, "\"withheld\""), "\"LANG\""));
     free(record);
     environment_free(&environment);
     assert_int_equal(setenv("OMP_WAIT_POLICY", "active", 1), 0);
+    assert_int_equal(setenv("NCCL_NVLS_ENABLE", "1", 1), 0);
     assert_int_equal(environment_make(NULL, &environment, &e), OK);
     assert_true(has_var(&environment, "OMP_WAIT_POLICY=active"));
     assert_int_equal(json_array_size(json_object_get(environment.record, "defaults")), 0);

@@ -1,0 +1,42 @@
+/* Private to the collectives: NCCL, opened where it is installed, as what moves bytes between the
+ * GPUs of a group. It adds nothing up but unsigned maxima, so no result depends on its algorithms,
+ * channels or version. */
+#ifndef FP8LAB_KERNELS_CUDA_NCCL_CUH
+#define FP8LAB_KERNELS_CUDA_NCCL_CUH
+
+#include "kernels/cuda/cuda_common.cuh"
+#include "kernels/link.h"
+
+struct nccl; /* nccl.cu */
+
+/* Opens the library and joins the communicator; all ranks call it, and their links carry what they
+ * need to find one another. ERR_UNSUPPORTED where there is no NCCL, or none when this was built. */
+NODISCARD enum status nccl_open(struct nccl **out, struct links *links, int rank, int world,
+                                struct err *e);
+void nccl_close(struct nccl *n); /* NULL is fine */
+
+/* The version, as ncclGetVersion counts: 22809. */
+int nccl_version(const struct nccl *n);
+
+/* ERR_PEER with NCCL's words if the communicator failed by itself. From any thread. */
+NODISCARD enum status nccl_poll(struct nccl *n, struct err *e);
+/* Ends what is under way on the device; nothing is queued any more. From any thread. */
+void nccl_abort(struct nccl *n);
+
+/* ---- queued on `stream`; sizes in bytes ---- */
+
+/* out [world][bytes] <- every rank's x; x may be this rank's part of out. */
+NODISCARD enum status nccl_all_gather(struct nccl *n, void *out, const void *x, int64_t bytes,
+                                      cudaStream_t stream, struct err *e);
+NODISCARD enum status nccl_broadcast(struct nccl *n, void *x, int64_t bytes, int root,
+                                     cudaStream_t stream, struct err *e);
+/* x <- the largest of every rank's x, in place. */
+NODISCARD enum status nccl_max_u32(struct nccl *n, uint32_t *x, int64_t count, cudaStream_t stream,
+                                   struct err *e);
+/* To each other rank r `bytes` from out + r * out_stride, and as many from it to in + r *
+ * in_stride. */
+NODISCARD enum status nccl_swap(struct nccl *n, void *in, int64_t in_stride, const void *out,
+                                int64_t out_stride, int64_t bytes, cudaStream_t stream,
+                                struct err *e);
+
+#endif

@@ -1,0 +1,130 @@
+/* The collectives over NCCL, one process a GPU: the reference's bits, also out of a captured graph
+ * and beside work on another lane; and what becomes of the others when one rank dies. Skipped with
+ * fewer than two GPUs. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/comm_cases.h"
+
+enum { SECONDS = 120, GPUS_MAX = 8 };
+
+/* Device nodes, since asking CUDA would make this process one that cannot be forked. */
+static int gpu_count(void) {
+    int n = 0;
+    for (int i = 0; i < GPUS_MAX; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "/dev/nvidia%d", i);
+        n += access(path, F_OK) == 0;
+    }
+    return n;
+}
+
+static int gpus_or_skip(void) {
+    int n = gpu_count();
+    if (n >= 2) return n;
+    print_message("skipped: %d GPU, two are needed\n", n);
+    skip();
+    return 0;
+}
+
+static void all_succeed(rank_body body) {
+    int world = gpus_or_skip(), code[GPUS_MAX];
+    ranks_run("cuda", world, body, NULL, SECONDS, code);
+    for (int r = 0; r < world; r++) assert_int_equal(code[r], 0);
+}
+
+static void test_sum(void **state) { all_succeed(comm_sums); }
+static void test_max(void **state) { all_succeed(comm_maxima); }
+static void test_reduce_scatter(void **state) { all_succeed(comm_scatters); }
+static void test_all_gather(void **state) { all_succeed(comm_gathers); }
+static void test_broadcast(void **state) { all_succeed(comm_broadcasts); }
+
+/* x <- sum of x, small <- sum of small, on two lanes. */
+static enum status two_lanes(struct rank_test *t, const struct tensor *x,
+                             const struct tensor *small, struct err *e) {
+    const struct backend_ops *ops = t->backend->ops;
+    TRY(ops->signal(t->backend, LANE_COMPUTE, 0, e));
+    TRY(ops->wait(t->backend, LANE_COMM, 0, e));
+    TRY(ops->comm.all_reduce(t->backend, LANE_COMM, x, REDUCE_SUM, e));
+    TRY(ops->comm.all_reduce(t->backend, LANE_COMPUTE, small, REDUCE_SUM, e));
+    TRY(ops->signal(t->backend, LANE_COMM, 1, e));
+    return ops->wait(t->backend, LANE_COMPUTE, 1, e);
+}
+
+static int captured(struct rank_test *t) {
+    const struct backend_ops *ops = t->backend->ops;
+    int64_t n = 3000000;
+    struct tensor x = comm_tensor(t, DTYPE_BF16, n), start = comm_tensor(t, DTYPE_BF16, n);
+    struct tensor small = comm_tensor(t, DTYPE_F32, 100), small_start = comm_tensor(t, DTYPE_F32, 100);
+    for (int pass = 0; pass < 4; pass++) { /* as it is, captured, replayed twice */
+        bool replayed = false;
+        RANK_MUST(ops->copy(t->backend, LANE_COMPUTE, &x, &start, &must_));
+        RANK_MUST(ops->copy(t->backend, LANE_COMPUTE, &small, &small_start, &must_));
+        RANK_MUST(ops->graph_replay(t->backend, GRAPH_UPDATE, &replayed, &must_));
+        RANK_CHECK(replayed == (pass > 1));
+        if (!replayed) {
+            RANK_MUST(ops->graph_begin(t->backend, GRAPH_UPDATE, &must_));
+            RANK_MUST(two_lanes(t, &x, &small, &must_));
+            RANK_MUST(ops->graph_end(t->backend, GRAPH_UPDATE, &must_));
+        }
+        RANK_MUST(ops->sync(t->backend, &must_));
+        float *value = comm_values(t, &x), *few = comm_values(t, &small);
+        RANK_CHECK(value && few);
+        for (int64_t i = 0; i < n; i++)
+            RANK_CHECK(value[i] == comm_sum(t->group.world, i, DTYPE_BF16));
+        for (int64_t i = 0; i < 100; i++)
+            RANK_CHECK(few[i] == comm_sum(t->group.world, i, DTYPE_F32));
+        free(value);
+        free(few);
+    }
+    RANK_MUST(ops->comm.poll(t->backend, &must_));
+    RANK_CHECK(t->note.count == 4 && t->note.busy_us > 0); /* replays are not counted, but timed */
+    return 0;
+}
+static void test_captured(void **state) { all_succeed(captured); }
+
+/* Rank 1 dies; the others find their collective ended by poll and abort, as a worker's pulse does. */
+static int survives(struct rank_test *t) {
+    const struct comm_ops *c = &t->backend->ops->comm;
+    struct tensor x = comm_tensor(t, DTYPE_F32, 1 << 20);
+    RANK_MUST(c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &must_));
+    RANK_MUST(t->backend->ops->sync(t->backend, &must_));
+    if (t->group.rank == 1) (void)raise(SIGKILL);
+    struct err e = { 0 };
+    (void)!c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &e); /* waits on the device */
+    for (int i = 0; i < 100; i++) {
+        struct timespec nap = { 0, 100000000 };
+        (void)nanosleep(&nap, NULL);
+        if (c->poll(t->backend, &e) == OK) continue;
+        c->abort(t->backend);
+        break;
+    }
+    RANK_CHECK(e.code == ERR_PEER);
+    (void)!t->backend->ops->sync(t->backend, &e); /* returns, whatever it says */
+    RANK_CHECK(c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &e) == ERR_PEER);
+    return 0;
+}
+
+static void test_death(void **state) {
+    int world = gpus_or_skip(), code[GPUS_MAX];
+    ranks_run("cuda", world, survives, NULL, SECONDS, code);
+    for (int r = 0; r < world; r++) assert_int_equal(code[r], r == 1 ? RANK_KILLED : 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sum), cmocka_unit_test(test_max),
+        cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
+        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_death),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
