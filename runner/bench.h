@@ -9,6 +9,10 @@ struct json_t;
 
 NODISCARD enum status bench_gemm(const struct cli *cli, struct backend *b, struct json_t *rows,
                                  struct err *e);
+NODISCARD enum status bench_attention(const struct cli *cli, struct backend *b, struct json_t *rows,
+                                      struct err *e);
+NODISCARD enum status bench_quantise(const struct cli *cli, struct backend *b, struct json_t *rows,
+                                     struct err *e);
 NODISCARD enum status bench_step(const struct cli *cli, struct backend *b, struct json_t *rows,
                                  struct err *e);
 

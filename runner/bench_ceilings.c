@@ -34,7 +34,8 @@ enum status ceiling_large_gemm(struct backend *b, enum dtype t, double *tflops, 
     static const struct bench_effort EFFORT = { .samples = 5, .sample_us = 5000 };
     bool fp8 = dtype_is_fp8(t);
     int64_t n = strcmp(b->ops->name, "cpu") ? SIDE_DEVICE : SIDE_CPU;
-    struct gemm_shape shape = { .m = n, .n = n, .k = n, .a = t, .b = t, .out = DTYPE_BF16,
+    struct gemm_shape shape = { .m = n, .n = n, .k = n, .a = t, .b = t,
+                                .out = t == DTYPE_F32 ? DTYPE_F32 : DTYPE_BF16,
                                 .a_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
                                 .b_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
                                 .fast_accumulate = true };

@@ -30,6 +30,7 @@ struct gemm_row {
     struct gemm_shape shape;
     struct bench_effort effort;
     struct bench_time time;
+    double ceiling_tflops; /* of a large product of this dtype; 0: there is none */
 };
 
 static enum status row_shape(struct gemm_row *row, const char *scale, struct err *e) {
@@ -55,22 +56,29 @@ static double gflops(const struct gemm_row *row, double us) {
     return gemm_flop(&row->shape) / us * 1e-3;
 }
 
+/* Of what a large product of the same dtype reaches here. */
+static double share(const struct gemm_row *row) {
+    if (row->ceiling_tflops <= 0) return 0;
+    return gflops(row, row->time.median_us) * 1e-3 / row->ceiling_tflops;
+}
+
 static json_t *row_json(const struct gemm_row *row) {
     const struct gemm_shape *g = &row->shape;
-    return json_pack("{s:I,s:I,s:I,s:s,s:s?,s:b,s:I,s:I,s:f,s:f,s:f}", "m", (json_int_t)g->m, "n",
-                     (json_int_t)g->n, "k", (json_int_t)g->k, "dtype", row->dtype, "scale",
+    return json_pack("{s:I,s:I,s:I,s:s,s:s?,s:b,s:I,s:I,s:f,s:f,s:f,s:f}", "m", (json_int_t)g->m,
+                     "n", (json_int_t)g->n, "k", (json_int_t)g->k, "dtype", row->dtype, "scale",
                      row->scale, "fast", g->fast_accumulate, "repeats",
                      (json_int_t)row->effort.samples, "calls", (json_int_t)row->time.calls,
                      "time_us_median", row->time.median_us, "gflops_median",
                      gflops(row, row->time.median_us), "gflops_best",
-                     gflops(row, row->time.best_us));
+                     gflops(row, row->time.best_us), "share", share(row));
 }
 
 static void print_row(const struct cli *cli, const struct gemm_row *row) {
     const struct gemm_shape *g = &row->shape;
     cli_out(cli, "%-5s %-7s %8" PRId64 " x %" PRId64 " x %" PRId64 "  %10.1f us  %9.1f GFLOP/s"
-            "  (best %.1f)\n", row->dtype, row->scale ? row->scale : "-", g->m, g->n, g->k,
-            row->time.median_us, gflops(row, row->time.median_us), gflops(row, row->time.best_us));
+            "  (best %.1f), %.1f%% of a large one\n", row->dtype, row->scale ? row->scale : "-",
+            g->m, g->n, g->k, row->time.median_us, gflops(row, row->time.median_us),
+            gflops(row, row->time.best_us), 100 * share(row));
 }
 
 /* One row a dtype: the one asked for, or those that a recipe's GEMMs are made of. */
@@ -92,6 +100,8 @@ enum status bench_gemm(const struct cli *cli, struct backend *b, json_t *rows, s
             continue;
         }
         TRY(st);
+        TRY(ceiling_large_gemm(b, row.shape.a == DTYPE_E5M2 ? DTYPE_E4M3 : row.shape.a,
+                               &row.ceiling_tflops, e));
         bool failed = false;
         if (!cli->json) print_row(cli, &row);
         else json_append(rows, row_json(&row), &failed);

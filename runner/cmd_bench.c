@@ -9,7 +9,10 @@
 static const struct kind {
     const char *name;
     enum status (*run)(const struct cli *cli, struct backend *b, json_t *rows, struct err *e);
-} KINDS[] = { { "gemm", bench_gemm }, { "step", bench_step } };
+} KINDS[] = {
+    { "gemm", bench_gemm }, { "attention", bench_attention }, { "quantise", bench_quantise },
+    { "step", bench_step },
+};
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
 static enum status print_report(const struct cli *cli, const struct kind *kind, struct backend *b,
@@ -28,7 +31,7 @@ static enum status bench(const struct cli *cli, json_t *rows, struct err *e) {
     int i = 0;
     while (i < KIND_COUNT && strcmp(KINDS[i].name, cli->args[0]) != 0) i++;
     if (i == KIND_COUNT)
-        return FAIL(e, ERR_ARG, "bench %s: gemm or step", cli->args[0]);
+        return FAIL(e, ERR_ARG, "bench %s: gemm, attention, quantise or step", cli->args[0]);
     if (i != KIND_COUNT - 1 && cli->arg_count > 1)
         return FAIL(e, ERR_ARG, "bench %s takes no file, found %s", cli->args[0], cli->args[1]);
     TRY(cli_int(cli, "threads", 0, 1024, &threads, e));
@@ -58,11 +61,16 @@ static int cmd_bench(const struct cli *cli) {
 }
 
 static const struct flag FLAGS[] = {
-    { "m", "ROWS", "gemm: rows of A and of the product (1024)", false },
+    { "m", "ROWS", "gemm: of A and of the product; quantise (1024)", false },
     { "n", "ROWS", "gemm: rows of B, columns of the product (1024)", false },
-    { "k", "LENGTH", "gemm: what is summed over (1024)", false },
+    { "k", "LENGTH", "gemm: what is summed over; quantise: of a row (1024)", false },
     { "dtype", "TYPE", "f32, bf16, e4m3, e5m2 (A e5m2, B e4m3); default: three", false },
-    { "scale", "KIND", "of FP8: tensor, row, 1x128 (B 128x128) or 1x32", false },
+    { "scale", "KIND", "of FP8: tensor, row, 1x128 (B 128x128), 1x32", false },
+    { "batch", "N", "attention: sequences (1)", false },
+    { "seq-len", "N", "attention: tokens of each (1024)", false },
+    { "heads", "N", "attention: query heads (8)", false },
+    { "kv-heads", "N", "attention: key and value heads (as many)", false },
+    { "head-dim", "N", "attention: of each head (64)", false },
     { "repeats", "N", "samples, of which the median is printed (11)", false },
     { "steps", "N", "step: whole steps, of which the median is printed (10)", false },
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
@@ -76,10 +84,12 @@ static const struct flag FLAGS[] = {
 
 const struct verb VERB_BENCH = {
     .name = "bench",
-    .arguments = "gemm|step [FILE.lua]",
+    .arguments = "gemm|attention|quantise|step [FILE.lua]",
     .about = "measure what a training step is made of, and a step",
     .more = "gemm: out [m,n] = A [m,k] B^T [n,k], 2 m n k operations. A sample is as many calls\n"
             "as take 20 ms; the median of the samples and the best one are printed.\n"
+            "attention: causal, forward and backward, 4 and 10 B H D T^2/2 operations.\n"
+            "quantise: BF16 into E4M3 codes, with and without the transposed copy.\n"
             "step: the step of each run of an experiment, on generated tokens, graphs replayed;\n"
             "then its parts, each operator timed alone, beside their floor: a GEMM's or an\n"
             "attention's own time, hot and plain, for the rest the bytes it must move at the\n"

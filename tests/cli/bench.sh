@@ -21,6 +21,13 @@ for scale in tensor row 1x128 1x32; do
     done
 done
 
+rows=$("$FP8LAB" bench attention --seq-len 64 --heads 2 --kv-heads 1 --repeats 3 --backend cpu \
+    --threads 1 2>/dev/null | grep -c 'TFLOP/s .*% of a large GEMM')
+[ "$rows" = 2 ] || fail "bench attention: wanted forward and backward, found $rows rows"
+rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --threads 1 2>/dev/null |
+    grep -c 'GB/s .*% of a copy')
+[ "$rows" = 10 ] || fail "bench quantise: wanted 5 granularities, twice, found $rows rows"
+
 # A step: every part is there, the parts add up to their sum, and a floor stands beside each.
 json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json 2>/dev/null) ||
     fail "bench step: exit code $?"
@@ -45,7 +52,9 @@ refused() { # words of the message, then arguments
     [ $? = 2 ] || fail "bench $*: exit code is not 2"
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
-refused 'bench fp4: gemm or step' fp4
+refused 'bench fp4: gemm, attention, quantise or step' fp4
+refused 'no multiple of --kv-heads 3' attention --heads 4 --kv-heads 3 --backend cpu
+refused 'tensor, row, 1x128, 128x128 or 1x32, not "2x2"' quantise --scale 2x2 --backend cpu
 refused 'takes an experiment' step
 refused 'takes no file' gemm tests/cli/tiny.lua
 refused 'f32, bf16, e4m3 or e5m2, not "fp4"' gemm --dtype fp4
