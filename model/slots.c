@@ -129,6 +129,16 @@ enum status slots_start(struct slots *s, struct backend *b, struct err *e) {
         run->factor = span_of(&factor, run->first, run->count);
         run->amax = span_of(&s->amax, run->first, run->count);
     }
+    return slots_reset(s, b, e);
+}
+
+enum status slots_reset(struct slots *s, struct backend *b, struct err *e) {
+    const struct tensor *cleared[] = { &s->amax, &s->amax_eval, &s->seen_amax,
+                                       &s->seen_multiplier, &s->stats };
+    for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)
+        TRY(b->ops->zero(b, LANE_COMPUTE, cleared[i], e));
+    for (int r = 0; r < s->run_count; r++)
+        TRY(b->ops->zero(b, LANE_COMPUTE, &s->run[r].history, e));
     TRY(b->ops->fill(b, LANE_COMPUTE, &s->multiplier, 1.0f, e));
     struct tensor all = tensor_1d(s->factor, DTYPE_F32, FACTOR_STRIDE * (int64_t)s->count);
     return b->ops->fill(b, LANE_COMPUTE, &all, 1.0f, e);

@@ -69,6 +69,8 @@ int slots_add(struct slots *s, enum slot_region region, const struct operand_spe
 NODISCARD enum status slots_layout(struct slots *s, struct memory *m, int record, struct err *e);
 /* After allocation: views into the arrays, and the state of a new run (multiplier and factor 1). */
 NODISCARD enum status slots_start(struct slots *s, struct backend *b, struct err *e);
+/* Back to a new run's state: no amax, count or history, multiplier and factor 1. */
+NODISCARD enum status slots_reset(struct slots *s, struct backend *b, struct err *e);
 /* After multipliers were read from a checkpoint: factors are their reciprocals. Done on return. */
 NODISCARD enum status slots_restore_factors(struct slots *s, struct backend *b, struct err *e);
 void slots_destroy(struct slots *s);

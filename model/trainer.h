@@ -21,6 +21,9 @@ struct record_head {
     uint32_t stop;   /* 1 if a rank had been asked to stop; uploaded, then the maximum of all */
 };
 
+/* Scalars are uploaded together, each on a 16-byte boundary. */
+enum { SCALAR_STRIDE = 16, UPLOADED_SCALARS = 4 };
+
 /* Steps queued and not collected yet: the device works on one while the host prepares the next. */
 enum { IN_FLIGHT_MAX = 2 };
 struct in_flight {
@@ -74,6 +77,12 @@ void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size
 /* Everything of a trainer that needs no backend: tables, layout. For trainer_create and plan. */
 NODISCARD enum status trainer_layout(struct trainer *t, struct err *e);
 void trainer_free(struct trainer *t);
+
+/* Runs a step and an evaluation on made-up tokens, twice, where the backend asks for it
+ * (backend.h, `rehearses`): so that what it chooses, compiles, captures and allocates on first use
+ * is done before step 0. Leaves no parameter changed, but FP8 state and codes, which the caller
+ * makes anew. Done on return. */
+NODISCARD enum status trainer_rehearse(struct trainer *t, struct err *e);
 
 /* Gradient norm, clipping, AdamW, new codes. Queued. */
 NODISCARD enum status trainer_update(struct trainer *t, struct err *e);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
 #include "model/trainer.h"
 #include "tests/support/must.h"
@@ -14,7 +15,7 @@ enum { STEPS = 5, SLOTS_MAX = 128, TRACED_MAX = 256 };
 
 struct record {
     struct step_result result[STEPS];
-    struct fp8_slot slot[STEPS][SLOTS_MAX];
+    struct fp8_slot fresh[SLOTS_MAX], slot[STEPS][SLOTS_MAX];
     uint64_t print[STEPS][TRACED_MAX];
     char weights[65];
 };
@@ -33,12 +34,18 @@ static void collect(struct tiny_run *r, struct record *out) {
 }
 
 /* At most `ahead` steps pending when one more is queued; every second one is traced. */
-static void run(enum recipe_kind kind, int ahead, struct record *out) {
+static void run(enum recipe_kind kind, int ahead, bool rehearses, struct record *out) {
     struct tiny_run r;
     int64_t slots, traced;
     memset(out, 0, sizeof *out);
     tiny_run_init(&r, kind, STEPS);
+    MUST(cpu_backend_open(&r.backend, 0, E));
+    struct backend_ops ops = *r.backend->ops;
+    const struct backend_ops *real = r.backend->ops;
+    ops.rehearses = rehearses;
+    r.backend->ops = &ops;
     MUST(tiny_run_open(&r, E));
+    trainer_read_fp8(r.trainer, out->fresh);
     trainer_slots(r.trainer, &slots);
     trainer_trace_tensors(r.trainer, &traced);
     assert_true(slots <= SLOTS_MAX && traced <= TRACED_MAX);
@@ -49,18 +56,31 @@ static void run(enum recipe_kind kind, int ahead, struct record *out) {
     while (trainer_pending(r.trainer)) collect(&r, out);
     assert_int_equal(trainer_step_count(r.trainer), STEPS);
     MUST(trainer_weights_sha256(r.trainer, out->weights, E));
+    r.backend->ops = real;
     tiny_run_close(&r);
 }
 
 static void late_records_are_the_same(void **state) {
     struct record *at_once = malloc(sizeof *at_once), *late = malloc(sizeof *late);
     for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
-        run((enum recipe_kind)kind, 0, at_once);
-        run((enum recipe_kind)kind, 1, late);
+        run((enum recipe_kind)kind, 0, false, at_once);
+        run((enum recipe_kind)kind, 1, false, late);
         assert_memory_equal(at_once, late, sizeof *late);
     }
     free(at_once);
     free(late);
+}
+
+/* A step and an evaluation before step 0 leave nothing behind. */
+static void a_rehearsal_is_forgotten(void **state) {
+    struct record *without = malloc(sizeof *without), *with = malloc(sizeof *with);
+    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+        run((enum recipe_kind)kind, 0, false, without);
+        run((enum recipe_kind)kind, 0, true, with);
+        assert_memory_equal(without, with, sizeof *with);
+    }
+    free(without);
+    free(with);
 }
 
 static void weights_after(int64_t steps, char hex[65]) {
@@ -171,6 +191,7 @@ static void the_step_before_a_failure_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_records_are_the_same),
+        cmocka_unit_test(a_rehearsal_is_forgotten),
         cmocka_unit_test(a_bad_step_is_named_late),
         cmocka_unit_test(a_pending_step_is_in_the_way),
         cmocka_unit_test(the_step_before_a_failure_is_kept),
