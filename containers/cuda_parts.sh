@@ -32,7 +32,7 @@ if [ -z "$nvcc" ]; then
     exit 0
 fi
 # Where nvcc is a link or a script of the distribution, the toolkit is where nvcc itself says.
-home=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
+home=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p' || true)
 home=$(realpath "${home:-$(dirname "$nvcc")/..}")
 cuda=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 major=${cuda%%.*}

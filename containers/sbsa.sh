@@ -10,7 +10,7 @@
 set -euo pipefail
 out=$1
 nvcc=$2
-home=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
+home=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p' || true)
 home=$(realpath "${home:-$(dirname "$nvcc")/..}")
 version=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 

@@ -14,6 +14,7 @@
 #include "runner/facts.h"
 #include "runner/fit.h"
 #include "runner/hardware.h"
+#include "runner/image_record.h"
 #include "runner/launch.h"
 #include "runner/probe.h"
 #include "runner/run_one.h"
@@ -111,6 +112,7 @@ static int refuse(const struct command *c) {
                                json_whole(rows, failed));
     if (c->cli->json) cli_out_json(c->cli, object);
     json_decref(object);
+    image_hint(c->cli, c->facts, c->resolution.runs[0].config_json);
     script_next(c->cli, "run", true);
     return EXIT_HARDWARE;
 }

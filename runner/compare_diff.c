@@ -114,14 +114,16 @@ struct section {
 };
 
 /* Whether a reader can do without the key. Of decisions on single GEMMs there are hundreds, and
- * `gemm_ways` counts them. Names stand in the list of runs; where programs and homes lie changes no
- * result. Recipes of different kinds differ in most of their keys, which their kinds imply; what
- * runs of one kind do not agree on is news. */
+ * `gemm_ways` counts them; of an image, its base stands for its packages. Names stand in the list
+ * of runs; where programs and homes lie changes no result. Recipes of different kinds differ in
+ * most of their keys, which their kinds imply; what runs of one kind do not agree on is news. */
 static bool is_detail(const struct section *s, const char *key) {
     if (strcmp(s->name, "decisions") == 0) return starts(key, "gemm.") || starts(key, "attention.");
     if (strcmp(s->name, "machine") == 0) /* of the moment: the runs' own figures say it better */
         return strcmp(key, "memory.available") == 0 || strcmp(key, "gpu.temperature_c") == 0 ||
                strcmp(key, "gpu.clock_sm_mhz") == 0 || starts(key, "gpu.gemm_");
+    if (strcmp(s->name, "image") == 0)
+        return strcmp(key, "packages") == 0 || strcmp(key, "libraries") == 0;
     if (strcmp(s->name, "environment") == 0)
         return strcmp(key, "HOME") == 0 || strcmp(key, "PATH") == 0;
     if (strcmp(s->name, "config") != 0) return false;
@@ -186,6 +188,7 @@ static json_t *section_of(const char *name, const struct run_view *v) {
     }
     if (strcmp(name, "environment") == 0)
         flatten("", json_object_get(v->environment, "kept"), flat, &failed);
+    if (strcmp(name, "image") == 0) flatten("", v->image, flat, &failed);
     if (strcmp(name, "decisions") == 0) flatten("", v->decisions, flat, &failed);
     if (strcmp(name, "run") == 0) {
         static const char *const KEYS[] = { "status", "version", "smoke", "mismatch", "parent" };
@@ -200,7 +203,7 @@ static json_t *section_of(const char *name, const struct run_view *v) {
 enum status compare_differences(const struct run_view *const *runs, int64_t count,
                                 json_t **differences, json_t **factors, struct err *e) {
     static const char *const SECTIONS[] = { "config", "inputs", "code", "machine", "environment",
-                                            "decisions", "run" };
+                                            "image", "decisions", "run" };
     json_t **flat = calloc((size_t)count, sizeof *flat);
     if (!flat) return FAIL(e, ERR_MEMORY, "%lld runs to compare", (long long)count);
     *differences = json_array();

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runner/image_record.h"
 #include "runner/version.h"
 
 static void print_verbs(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
@@ -23,6 +24,7 @@ void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_
         cli_out(cli, "Start here:\n"
                      "  fp8lab experiments/quickstart.lua            train four recipes on a CPU\n"
                      "  fp8lab run --smoke --anywhere X.lua          rehearse any experiment\n\n");
+    image_welcome(cli);
     cli_out(cli, "Commands:\n");
     print_verbs(cli, verbs, count);
     cli_out(cli, "\n`fp8lab help COMMAND` explains one, `fp8lab --help` the exit codes.\n");

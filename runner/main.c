@@ -6,6 +6,7 @@
 
 #include "runner/commands.h"
 #include "runner/help.h"
+#include "runner/init.h"
 #include "runner/version.h"
 
 #define ROW(name) &name,
@@ -45,7 +46,13 @@ int main(int argc, char **argv) {
     struct cli cli;
     struct err e = { 0 };
     int code = EXIT_OK;
+    bool ended = false;
     occupy_standard_descriptors();
+    if (init_become(&ended, &code, &e) != OK) {
+        fprintf(stderr, "fp8lab: %s\n", e.text);
+        return EXIT_SYSTEM;
+    }
+    if (ended) return code;
     if (cli_parse(argc, argv, VERBS, VERB_COUNT, &cli, &e) == OK) code = dispatch(&cli);
     else code = cli_fail(&cli, &e);
     cli_free(&cli);

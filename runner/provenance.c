@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runner/build_info.h"
+#include "runner/image_record.h"
 
 /* OpenSSL has a type of the same name as one of our status codes; neither is used here. */
 #define ERR_STATE OPENSSL_ERR_STATE
@@ -113,6 +114,7 @@ enum status provenance_write(const struct run_dir *dir, char *warning, size_t wa
                       build.code_sha256), e));
     TRY(write_patch(dir, &recorded, e));
     TRY(put(dir, "data/system/libraries.json", libraries(), e));
+    TRY(put(dir, "data/system/image.json", image_record(IMAGE_RECORD_PATH), e));
     if (!warning) return OK;
     *warning = '\0';
     if (!strcmp(build.commit, "unknown"))

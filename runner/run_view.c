@@ -137,6 +137,7 @@ static json_t **json_slot(struct loader *l, const char *path) {
         { "data/system/facts.json", &v->facts },
         { "data/system/libraries.json", &v->libraries },
         { "data/system/environment.json", &v->environment },
+        { "data/system/image.json", &v->image },
         { "data/source/commit.json", &v->commit },
         { "data/decisions.json", &v->decisions },
         { "data/metrics/fp8_slots.json", &l->fp8_labels },
@@ -219,7 +220,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
 
 void run_view_free(struct run_view *v) {
     json_t *all[] = { v->run, v->summary, v->resolved, v->argv, v->facts, v->libraries,
-                      v->environment, v->commit, v->decisions, v->checkpoints };
+                      v->environment, v->image, v->commit, v->decisions, v->checkpoints };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     run_columns_free(&v->columns);
     *v = (struct run_view){ 0 };

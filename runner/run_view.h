@@ -21,7 +21,8 @@ struct run_view {
     char identity[SHA256_HEX]; /* of the bundle; "" for a run that is not finished */
     json_t *run;               /* run.json; never NULL */
     json_t *summary;           /* of a live run: made from what it has written so far */
-    json_t *resolved, *argv, *facts, *libraries, *environment, *commit, *decisions;
+    json_t *resolved, *argv, *facts, *libraries, *environment, *image, *commit,
+        *decisions;
     json_t *checkpoints;       /* array of names in the manifest below data/checkpoints/ */
     struct run_columns columns;
 };
