@@ -280,6 +280,12 @@ demo: ## set up, build, train the quick start in four recipes on real text, and 
 	@$(BUILD)/fp8lab run experiments/quickstart.lua
 	@echo 'fp8lab is $(BUILD)/fp8lab here; to call it by name: PATH=$$PWD/$(BUILD):$$PATH' >&2
 
+# ---- the same again -------------------------------------------------------------------------------
+# In the image where a container tool works. containers/repro.sh says what ONLY=... and the others mean.
+.PHONY: repro
+repro: ## run this platform's reference bundles again and compare to the bit; NATIVE=1: no image
+	@containers/repro.sh
+
 # ---- the rest ------------------------------------------------------------------------------------
 .PHONY: dist
 dist: $(BUILD)/fp8lab-relocatable ## lay out dist/fp8lab, which runs elsewhere, libraries included

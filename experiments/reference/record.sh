@@ -4,12 +4,16 @@
 #   experiments/reference/record.sh FP8LAB EXPERIMENT.lua FOLDER [FLAGS OF run...]
 #
 # FOLDER (experiments/reference/cpu) gets NAME.tar.zst and NAME.band.json for each row; what it held
-# is replaced once everything has run. Each row runs with its own seed and two more.
+# is replaced once everything has run. Each row runs with its own seed and two more. Of the
+# environment only what finds programs and libraries is passed on: a reference records no other.
 set -eu
 fp8lab=$1 experiment=$2 folder=$3
 shift 3
-work=$(mktemp -d "${TMPDIR:-/tmp}/record.XXXXXX")
+mkdir -p runs
+work=$(mktemp -d runs/record.XXXXXX)
 trap 'rm -rf "$work"' EXIT
+clean=(env -i PATH="${RECORD_PATH:-/usr/local/bin:/usr/bin:/bin}" HOME=/ LANG=C.UTF-8)
+[ -z "${LD_LIBRARY_PATH:-}" ] || clean+=(LD_LIBRARY_PATH="$LD_LIBRARY_PATH")
 
 # The name in a bundle's file: <time>-<name>-<8 digits>.tar.zst
 row_of() {
@@ -18,9 +22,9 @@ row_of() {
     echo "${name%-????????.tar.zst}"
 }
 
-"$fp8lab" run "$experiment" --runs "$work/1" "$@"
+"${clean[@]}" "$fp8lab" run "$experiment" --runs "$work/1" "$@"
 for seed in 2 3; do
-    "$fp8lab" run "$experiment" --runs "$work/$seed" --set train.seed=$seed -q "$@"
+    "${clean[@]}" "$fp8lab" run "$experiment" --runs "$work/$seed" --set train.seed=$seed -q "$@"
 done
 mkdir "$work/new"
 for bundle in "$work"/1/*.tar.zst; do

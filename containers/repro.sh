@@ -1,0 +1,138 @@
+#!/bin/bash
+# make repro: runs again what the reference bundles of this platform say, and compares to the bit.
+#
+#   containers/repro.sh             from anywhere; exit code: the worst of the verdicts
+#
+# From the environment, all optional:
+#   NATIVE=1    do not look for a container tool: build and run here
+#   FP8LAB      the program to use, built already (implies NATIVE=1)
+#   ONLY        only the bundles whose name holds this text, e.g. ONLY=fp8.delayed
+#   RUNS        where the new runs go (default: runs/repro)
+#   PLATFORM    cpu, h200, gh200, gb10 or gpu, where the facts would say another
+#
+# A platform without a reference runs its experiment twice, which must agree to the bit; its losses
+# on the CPU's reference must be within tolerance; and its bundles are left as candidates.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 6
+reference=experiments/reference
+runs=${RUNS:-runs/repro}
+only=${ONLY:-}
+tool=native worst=0
+summary=()
+
+say() { echo "repro: $*" >&2; }
+loud() { printf '\n*** repro: %s\n\n' "$*" >&2; }
+
+# ---- the program -------------------------------------------------------------------------------
+gpu_here() { [ -e /dev/nvidiactl ]; }
+
+# An image if a tool can build and start one; sets `tool`.
+build_image() {
+    local found
+    if ! found=$(containers/image.sh tool 2>/dev/null); then
+        loud "no container tool works here: building and running natively"
+    elif [ "$found" = buildah ]; then
+        loud "buildah builds images and does not run them: building and running natively"
+    elif ! TOOL=$found containers/image.sh build >&2; then
+        loud "$found could not build the image: building and running natively"
+    elif ! "$found" run --rm --pull=never "$(image_of "$found")" --version >/dev/null; then
+        loud "$found built the image and could not start it: building and running natively"
+    else
+        tool=$found
+    fi
+}
+image_of() { [ "$1" = docker ] && echo fp8lab || echo localhost/fp8lab; }
+
+build_native() {
+    containers/install.sh build >&2 || exit 6
+    local target=build/release/fp8lab
+    if gpu_here; then target=all; fi
+    make --no-print-directory -j"$(nproc)" "$target" >&2 || exit 6
+    FP8LAB=$PWD/build/release/fp8lab
+}
+
+# fp8lab ARGS...: with the paths of this script, wherever it runs.
+fp8lab() {
+    if [ "$tool" = native ]; then
+        $FP8LAB "$@" # a command, which may have words of its own
+        return
+    fi
+    local flags=(run --rm --pull=never --network=none --ipc=host --stop-timeout=180
+        --workdir="$PWD" --mount="type=bind,source=$PWD,target=$PWD,readonly"
+        --mount="type=bind,source=$(realpath "$runs"),target=$(realpath "$runs")")
+    if [ "$tool" = docker ] || [ "$(id -u)" = 0 ]; then flags+=(--user "$(id -u):$(id -g)")
+    else flags+=(--userns=keep-id --security-opt=label=disable); fi
+    if gpu_here && [ "$tool" = docker ]; then flags+=(--gpus=all); fi
+    if gpu_here && [ "$tool" = podman ]; then flags+=(--device=nvidia.com/gpu=all); fi
+    "$tool" "${flags[@]}" "$(image_of "$tool")" "$@"
+}
+
+# ---- the platform ------------------------------------------------------------------------------
+platform() {
+    if fp8lab hw -q --query 'gpu.product_name="NVIDIA H200"' >/dev/null; then echo h200
+    elif fp8lab hw -q --query 'gpu.product_name~"NVIDIA GH200*"' >/dev/null; then echo gh200
+    elif fp8lab hw -q --query 'gpu.product_name="NVIDIA GB10"' >/dev/null; then echo gb10
+    elif fp8lab hw -q --query 'gpu.count>=1' >/dev/null; then echo gpu
+    else echo cpu; fi
+}
+
+# ---- verdicts ----------------------------------------------------------------------------------
+# again BUNDLE FLAGS...: one verdict; its first line is kept, the worst exit code too.
+again() {
+    local out code
+    out=$(fp8lab repro --runs "$runs" "$@")
+    code=$?
+    printf '%s\n' "$out"
+    [ "$code" -le "$worst" ] || worst=$code
+    summary+=("${out%%$'\n'*}")
+    [ -n "$out" ] || summary[-1]="no verdict      ${1##*/}"
+}
+
+bundles_of() { # FOLDER: its bundles, as far as ONLY wants them
+    local bundle
+    for bundle in "$1"/*.tar.zst; do
+        [[ -e $bundle && ${bundle##*/} == *"$only"* ]] && echo "$bundle"
+    done
+}
+
+with_reference() {
+    local bundle
+    while read -r bundle; do again "$bundle"; done < <(bundles_of "$reference/$1")
+}
+
+# The platform's own experiment, twice; the CPU's reference on its GPU; the bundles as candidates.
+without_reference() {
+    local first=$runs/first-$1-$$ candidate=$runs/candidate-$1 bundle name
+    loud "there is no reference of $1 yet: its experiment runs twice, which must agree to the bit"
+    fp8lab run experiments/repro_gpu.lua --runs "$first" --anywhere || worst=$?
+    rm -rf "$candidate" && mkdir -p "$candidate"
+    while read -r bundle; do
+        again "$bundle" --exact --anywhere
+        name=${bundle##*/} name=${name#*Z-}
+        cp "$bundle" "$candidate/${name%-????????.tar.zst}.tar.zst"
+    done < <(bundles_of "$first")
+    while read -r bundle; do again "$bundle" --backend cuda; done < <(bundles_of "$reference/cpu")
+    say "candidates for a reference of $1: $candidate"
+    say "$reference/README.md says how they become one"
+}
+
+# ---- the whole ---------------------------------------------------------------------------------
+mkdir -p "$runs" || exit 6
+if [ -z "${FP8LAB:-}" ]; then
+    if [ -z "${NATIVE:-}" ]; then build_image; fi
+    if [ "$tool" = native ]; then build_native; fi
+fi
+here=${PLATFORM:-$(platform)}
+say "platform $here on $(uname -m), $tool"
+if [ -n "$(only='' bundles_of "$reference/$here")" ]; then with_reference "$here"
+else without_reference "$here"; fi
+
+echo
+equal=0
+for line in "${summary[@]}"; do
+    echo "  $line"
+    [[ $line != "bitwise equal"* ]] || equal=$((equal + 1))
+done
+[ "${#summary[@]}" -gt 0 ] || { say "no reference bundle's name holds '$only'"; exit 2; }
+echo "$equal of ${#summary[@]} bitwise equal: $here, $(uname -m), $tool"
+exit $worst

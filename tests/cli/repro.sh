@@ -1,0 +1,166 @@
+#!/bin/bash
+# repro: the same bits again, from a bundle's own script, overrides, rehearsal and data wherever
+# they lie; what is within tolerance, different and not comparable, with their exit codes; what of a
+# stranger's bundle is not followed; and one reference bundle, as `make repro` runs it.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+root=$PWD
+cd "$TEST_TMP" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' out log 2>/dev/null | tail -12
+    failed=1
+}
+# again CODE TEXT ARGS...: exit code of repro, and what it says.
+again() {
+    local code=$1 text=$2 got
+    shift 2
+    "$FP8LAB" repro --threads 1 "$@" >out 2>log
+    got=$?
+    [ $got = "$code" ] || fail "repro $*: exit code $got, not $code"
+    grep -qF -- "$text" out log || fail "repro $*: nobody says: $text"
+}
+run() { # RUNS ARGS...: prints the bundle
+    local runs=$1
+    shift
+    "$FP8LAB" run --backend cpu --threads 1 --runs "$runs" -q "$@" >/dev/null 2>log || fail "run $*"
+    ls -d "$runs"/*.tar.zst
+}
+field() { # BUNDLE EXPRESSION over run.json
+    "$FP8LAB" show --json "$1" |
+        python3 -c 'import json, sys; run = json.load(sys.stdin)["run"]; print(eval(sys.argv[1]))' "$2"
+}
+newest() { ls -td runs/*.tar.zst | head -1; }
+
+# ---- the same again -----------------------------------------------------------------------------
+mkdir -p src/lib data
+cp "$root/tests/cli/tiny.lua" src
+cp -r "$root/experiments/lib" src/
+a=$(run a src/tiny.lua --set train.steps=8 --set 'about=with an override')
+rm -r src # everything needed is in the bundle
+again 0 "bitwise equal" "$a" --exact
+identity=$("$FP8LAB" verify "$a" | sed -n 's/^  bundle //p')
+[ "$(field "$(newest)" 'run["parent"]')" = "$identity" ] || fail "the new bundle names no parent"
+[ "$(field "$(newest)" 'run["results_sha256"]')" = "$(field "$a" 'run["results_sha256"]')" ] ||
+    fail "results_sha256 differs"
+again 0 "bitwise equal" "$(newest)" # of a reproduction
+again 0 '"verdict":"bitwise equal"' --json "$a"
+[ -z "$(find runs -name '.repro*')" ] || fail "a working folder was left"
+
+# A row of a suite, rehearsed: it stops in the middle and resumes.
+mkdir suite
+cp -r "$root/experiments/lib" suite/
+cat >suite/s.lua <<'LUA'
+local tiny = require "models.tiny"
+return suite {
+  name = "s", matrix = { recipe = { bf16, fp8.tensorwise } },
+  model = tiny.llama { layers = 1, seq_len = 32 }, data = synthetic {},
+  train = { steps = 6, global_batch = 2 },
+}
+LUA
+"$FP8LAB" run suite/s.lua --smoke --runs s --backend cpu --threads 1 -q >/dev/null 2>log
+again 0 "s-fp8.tensorwise, " s/*tensorwise*.tar.zst --exact
+
+# ---- data ---------------------------------------------------------------------------------------
+seq 1 4000 >data/numbers.txt
+mkdir text && cp -r suite/lib text/
+cat >text/t.lua <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "t", model = tiny.llama { layers = 1, seq_len = 32 }, recipe = bf16,
+  data = text { paths = { "data/numbers.txt" } }, train = { steps = 3, global_batch = 2 },
+}
+LUA
+t=$(run t text/t.lua)
+mkdir -p moved/deep
+mv data/numbers.txt moved/deep/others.txt
+again 3 "--data DIR looks for them" "$t"
+grep -qF "data/numbers.txt" log || fail "the missing file is not named"
+again 0 "bitwise equal" "$t" --data moved
+[ "$(field "$(newest)" 'run["inputs"]["data"]')" = "$(field "$t" 'run["inputs"]["data"]')" ] ||
+    fail "the data's hash differs"
+seq 2 4001 | head -c "$(stat -c %s moved/deep/others.txt)" >data/numbers.txt # as long, other bytes
+again 3 "the bundle's data are not here" "$t"
+
+# ---- other bits ---------------------------------------------------------------------------------
+# A bundle that says something else than its run did: a file is changed while it is a directory, and
+# the directory closed anew.
+forge() { # NAME FILE SED ARGS...: prints the bundle
+    local name=$1 file=$2 change=$3 dir
+    shift 3
+    "$FP8LAB" run --backend cpu --threads 1 --runs "$name" --keep-dir -q "$@" >/dev/null 2>log
+    dir=$(ls -d "$name"/*/)
+    rm "$name"/*.tar.zst "$dir"{bagit.txt,bag-info.txt,manifest-sha256.txt,tagmanifest-sha256.txt}
+    rm -r "$dir"data/metrics/*.cols
+    sed -i "$change" "$dir$file"
+    sed -i 's/"status": "done"/"status": "running"/' "$dir"data/run.json
+    "$FP8LAB" close "$dir" >/dev/null 2>log || fail "close"
+    ls "$name"/*.tar.zst
+}
+train=data/metrics/train.jsonl
+cp -r suite/lib lib
+sed 's/steps = 12/steps = 4/; s/checkpoint = .*//' "$root/tests/cli/tiny.lua" >forge.lua
+loss='"loss":\([0-9]\.[0-9]\{3\}\)[0-9]*,"loss_bits":"........'
+b=$(forge near $train "2s/$loss/\"loss\":\\10001,\"loss_bits\":\"40b00001/" forge.lua)
+again 0 "within tolerance" "$b"
+grep -q "first bit  step 2, train.loss" out || fail "the first divergent step is not named"
+again 5 "within tolerance" "$b" --exact
+c=$(forge far $train "3s/$loss/\"loss\":9.0,\"loss_bits\":\"41100000/" forge.lua)
+again 5 "different" "$c"
+grep -q "beyond the tolerance from step 3" out || fail "the step beyond the tolerance is not named"
+
+# The band of a reference widens the tolerance; another bundle's is refused.
+for seed in 1 2 3; do
+    run "band$seed" forge.lua --set train.seed=$seed >/dev/null
+done
+"$FP8LAB" compare -q --seed-band band.json band[123]/*.tar.zst >/dev/null 2>log || fail "no band"
+again 0 "bitwise equal" band1/*.tar.zst --band band.json
+again 2 "is the seed band of bundle" "$c" --band band.json
+"$FP8LAB" compare -q --seed-band no.json band1/*.tar.zst band2/*.tar.zst >out 2>log
+[ ! -e no.json ] || fail "a band of two seeds was written"
+python3 - "$("$FP8LAB" verify "$c" | sed -n 's/^  bundle //p')" <<'PY'
+import json, sys
+band = json.load(open("band.json"))
+band["reference"], band["band"] = sys.argv[1], [2.0] * 4
+json.dump(band, open("wide.json", "w"))
+PY
+again 0 "within tolerance" "$c" --band wide.json
+
+# ---- not comparable -----------------------------------------------------------------------------
+q=$(run q forge.lua --set 'hardware.query=gpu.count>=99' --anywhere)
+again 3 "gpu.count" "$q"
+again 3 '"verdict":"not comparable"' "$q" --json
+again 0 "bitwise equal" "$q" --anywhere
+head -c 3000 "$a" >short.tar.zst
+again 4 "truncated" short.tar.zst
+"$FP8LAB" run forge.lua --backend cpu --runs live --keep-dir -q >/dev/null 2>log
+rm live/*/manifest-sha256.txt
+again 6 "not finished" live/*/
+again 2 "neither a path" nothing
+
+# ---- a stranger's -------------------------------------------------------------------------------
+again 4 "is no file below a folder" \
+    "$(forge climb data/experiment/data.json 's|data/numbers.txt|../../numbers.txt|' text/t.lua)"
+again 2 "does not resolve here" \
+    "$(forge script data/experiment/main.lua 's/experiment {/io.open {/' forge.lua)"
+again 2 "LD_PRELOAD" "$(forge env data/experiment/main.lua \
+    's/experiment {/experiment { env = { LD_PRELOAD = "x" },/' forge.lua)"
+mkdir bin
+printf '#!/bin/sh\ntouch "%s/started"\n' "$TEST_TMP" >bin/docker
+chmod +x bin/docker
+for tool in podman apptainer srun make; do cp bin/docker bin/$tool; done
+i=$(run image forge.lua --set image=evil:1)
+PATH=$TEST_TMP/bin:$PATH again 0 "bitwise equal" "$i"
+[ ! -e started ] || fail "repro started something that the bundle names"
+
+# ---- make repro, on one of its bundles ----------------------------------------------------------
+cd "$root" || exit 1
+FP8LAB="$FP8LAB" PLATFORM=cpu ONLY=fp8.delayed RUNS=$TEST_TMP/make containers/repro.sh \
+    >"$TEST_TMP/out" 2>"$TEST_TMP/log"
+code=$?
+cd "$TEST_TMP" || exit 1
+[ $code = 0 ] || fail "make repro: exit code $code"
+grep -q "^1 of 1 bitwise equal: cpu" out || fail "make repro on a CPU is not bitwise equal"
+exit $failed
