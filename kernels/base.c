@@ -42,6 +42,7 @@ const char *status_name(enum status code) {
     case ERR_MEMORY: return "ERR_MEMORY";
     case ERR_NUMERIC: return "ERR_NUMERIC";
     case ERR_DEVICE: return "ERR_DEVICE";
+    case ERR_HARDWARE: return "ERR_HARDWARE";
     case ERR_UNSUPPORTED: return "ERR_UNSUPPORTED";
     case ERR_INTERRUPTED: return "ERR_INTERRUPTED";
     case ERR_VERIFY: return "ERR_VERIFY";

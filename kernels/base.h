@@ -22,6 +22,7 @@ enum status {
     ERR_MEMORY,      /* an allocation failed; the text names the bytes and what asked for them */
     ERR_NUMERIC,     /* a non-finite value; the text names step and tensor */
     ERR_DEVICE,      /* driver, library or kernel launch */
+    ERR_HARDWARE,    /* no device here, or none that this build, driver and libraries can use */
     ERR_UNSUPPORTED, /* this backend, device or build lacks it; the text says what has it */
     ERR_INTERRUPTED, /* a signal or time limit ended it in good order */
     ERR_VERIFY,      /* well formed, but hashes or promises do not hold */

@@ -351,6 +351,7 @@ int exit_code_of(enum status status) {
     case ERR_ARG:
     case ERR_CONFIG:
     case ERR_UNSUPPORTED: return EXIT_USAGE;
+    case ERR_HARDWARE: return EXIT_HARDWARE;
     case ERR_FORMAT:
     case ERR_VERIFY: return EXIT_VERIFY;
     case ERR_NUMERIC:

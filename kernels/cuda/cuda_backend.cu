@@ -89,18 +89,21 @@ __global__ void probe_kernel() {}
  * each has its own remedy, so each has its own sentence. */
 static enum status device_open(struct cuda_backend *cb, int device, struct err *e) {
     int driver = 0, count = 0;
-    CUDA_TRY(e, cudaDriverGetVersion(&driver));
-    if (driver == 0) return FAIL(e, ERR_DEVICE, "no NVIDIA driver is installed on this machine");
-    if (driver / 1000 < CUDART_VERSION / 1000)
-        return FAIL(e, ERR_DEVICE,
+    cudaError_t status = cudaDriverGetVersion(&driver);
+    if (status == cudaSuccess && driver == 0)
+        return FAIL(e, ERR_HARDWARE, "no NVIDIA driver is installed on this machine");
+    if (status == cudaSuccess && driver / 1000 < CUDART_VERSION / 1000)
+        return FAIL(e, ERR_HARDWARE,
                     "the driver supports CUDA %d.%d, this build needs %d.0 or later: update it",
                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
-    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaSuccess) status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
-        return FAIL(e, ERR_DEVICE, "no CUDA device is visible (is CUDA_VISIBLE_DEVICES set?)");
-    CUDA_TRY(e, status);
+        return FAIL(e, ERR_HARDWARE, "no CUDA device is visible (is CUDA_VISIBLE_DEVICES set?)");
+    if (status != cudaSuccess)
+        return FAIL(e, ERR_HARDWARE, "the driver (for CUDA %d.%d) does not start: %s", driver / 1000,
+                    driver % 1000 / 10, cudaGetErrorString(status));
     if (device < 0 || device >= count)
-        return FAIL(e, ERR_ARG, "device %d: %d visible, numbered from 0", device, count);
+        return FAIL(e, ERR_HARDWARE, "device %d: %d visible, numbered from 0", device, count);
     CUDA_TRY(e, cudaSetDevice(device));
     cudaDeviceProp prop;
     CUDA_TRY(e, cudaGetDeviceProperties(&prop, device));
@@ -111,7 +114,7 @@ static enum status device_open(struct cuda_backend *cb, int device, struct err *
     cudaFuncAttributes attributes;
     status = cudaFuncGetAttributes(&attributes, probe_kernel);
     if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
-        return FAIL(e, ERR_UNSUPPORTED,
+        return FAIL(e, ERR_HARDWARE,
                     "%s is sm_%d and this build has no machine code for it: make ARCHS=sm_%d%s",
                     prop.name, cb->cc, cb->cc, cb->cc >= 90 ? "a" : "");
     CUDA_TRY(e, status);
@@ -125,7 +128,8 @@ cuda_backend_open(struct backend **out, int device, struct err *e) {
     if (!cb) return FAIL(e, ERR_MEMORY, "the CUDA backend: %zu bytes", sizeof *cb);
     fill_table(&cb->ops);
     cb->base.ops = &cb->ops;
-    enum status st = device_open(cb, device, e);
+    enum status st = cuda_gemm_library(e);
+    if (st == OK) st = device_open(cb, device, e);
     if (st == OK) st = cuda_order_open(cb, e);
     if (st == OK) st = cuda_attention_open(cb, e);
     if (st == OK) st = cuda_gemm_open(cb, e);

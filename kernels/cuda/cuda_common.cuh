@@ -314,6 +314,7 @@ void cuda_group_close(struct cuda_backend *b);
 NODISCARD enum status cuda_agree(struct cuda_backend *b, void *value, int64_t bytes, struct err *e);
 
 enum status cuda_sync(struct backend *b, struct err *e);
+enum status cuda_gemm_library(struct err *e); /* ERR_DEVICE if cuBLASLt is too old */
 enum status cuda_gemm_open(struct cuda_backend *b, struct err *e);
 void cuda_gemm_close(struct cuda_backend *b);
 enum status cuda_attention_open(struct cuda_backend *b, struct err *e);

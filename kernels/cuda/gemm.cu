@@ -51,6 +51,17 @@ struct gemm_library {
             return FAIL((e), ERR_DEVICE, "%s: cuBLASLt status %d", #call, lt_try_); \
     } while (0)
 
+/* Libraries of one major version share a name, and one of an older CUDA may stand before the right
+ * one in the search path. 13.0 has every mode used here. */
+enum status cuda_gemm_library(struct err *e) {
+    enum { VERSION_MIN = 130000 };
+    size_t version = cublasLtGetVersion();
+    if (version >= VERSION_MIN) return OK;
+    return FAIL(e, ERR_DEVICE, "cuBLASLt %zu.%zu was loaded, this build needs %d.%d or later: another "
+                "CUDA's library stands before it in LD_LIBRARY_PATH", version / 10000,
+                version / 100 % 100, VERSION_MIN / 10000, VERSION_MIN / 100 % 100);
+}
+
 enum status cuda_gemm_open(struct cuda_backend *b, struct err *e) {
     b->gemm = (struct gemm_library *)calloc(1, sizeof *b->gemm);
     if (!b->gemm) return FAIL(e, ERR_MEMORY, "the GEMM choice table: %zu bytes", sizeof *b->gemm);

@@ -1,0 +1,82 @@
+#!/bin/bash
+# Machines that are unfit for the CUDA backend, each with its own sentence and exit code, on a machine
+# without a GPU: its driver and cuBLASLt are stood in for by libraries made here.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${BUILD:=$PWD/build/release}" "${FP8LAB:=$BUILD/fp8lab}"
+export NO_COLOR=1
+plugin=$BUILD/libfp8lab_cuda.so
+[ -e "$plugin" ] || { echo "skipped: the CUDA backend was not built (there is no nvcc)"; exit 77; }
+tests=$PWD/tests/cli lib=$PWD/experiments/lib
+cd "$TEST_TMP" || exit 1
+failed=0
+
+# expect CODE WORDS VARIABLE=VALUE...: opening the backend says so.
+expect() {
+    local code=$1 words=$2
+    shift 2
+    env "$@" "$FP8LAB" bench gemm --backend cuda >out 2>&1
+    local got=$?
+    [ "$got" = "$code" ] || fail "exit code $got, not $code: $*"
+    grep -qF -- "$words" out || fail "nobody says: $words"
+}
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' out | tail -5
+    failed=1
+}
+
+mkdir driver empty old
+cat >driver.c <<'C'
+/* As much of a driver as the CUDA runtime asks before it gives up. */
+#include <stdlib.h>
+static int number(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+int cuInit(unsigned flags) { return flags ? 1 : number("FAKE_INIT", 0); }
+int cuDriverGetVersion(int *version) {
+    *version = number("FAKE_VERSION", 13000);
+    return 0;
+}
+static int unknown(void) { return 801; } /* CUDA_ERROR_NOT_SUPPORTED */
+static int same(const char *a, const char *b) {
+    while (*a && *a == *b) a++, b++;
+    return *a == *b;
+}
+int cuGetProcAddress_v2(const char *name, void **out, int version, unsigned long long flags,
+                        int *result) {
+    *out = (void *)unknown;
+    if (same(name, "cuInit")) *out = (void *)cuInit;
+    if (same(name, "cuDriverGetVersion")) *out = (void *)cuDriverGetVersion;
+    if (same(name, "cuGetProcAddress")) *out = (void *)cuGetProcAddress_v2;
+    if (result) *result = 0;
+    return version < 0 && flags;
+}
+int cuGetExportTable(const void **table, const void *id) { return !id || !table || 1; }
+C
+cc -shared -fPIC -w -o driver/libcuda.so.1 driver.c || exit 1
+echo 'int nothing;' >empty.c
+cc -shared -fPIC -o empty/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 empty.c || exit 1
+{
+    nm -D "$plugin" | awk '/ U cublasLt/ { sub(/@.*/, "", $2); print "long " $2 "(void) { return 120805; }" }'
+} >old.c
+echo 'libcublasLt.so.13 { global: *; };' >old.map
+cc -shared -fPIC -o old/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 -Wl,--version-script=old.map \
+    old.c || exit 1
+
+expect 3 "the driver supports CUDA 12.4, this build needs 13.0 or later: update it" \
+    LD_LIBRARY_PATH="$PWD/driver" FAKE_VERSION=12040
+expect 3 "no CUDA device is visible" LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=100
+expect 3 "the driver (for CUDA 13.0) does not start: system has unsupported display driver" \
+    LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=803
+expect 6 "cannot be loaded" LD_LIBRARY_PATH="$PWD/empty"
+grep -qF "it needs the libraries of CUDA 13" out || fail "no word of the remedy"
+expect 6 "cuBLASLt 12.8 was loaded, this build needs 13.0 or later" LD_LIBRARY_PATH="$PWD/old"
+
+if [ ! -e /dev/nvidiactl ]; then # a run says so too, and leaves its bundle
+    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs runs --backend cuda >out 2>&1
+    [ $? = 3 ] || fail "a run without a driver does not leave with 3"
+    grep -qF "no NVIDIA driver is installed on this machine" out || fail "nobody says that there is no driver"
+    "$FP8LAB" verify runs/*.tar.zst >out 2>&1 || fail "no bundle, or a damaged one"
+fi
+exit $failed
