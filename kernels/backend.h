@@ -54,7 +54,8 @@ struct device_info {
  *   a [M,K], b [N,K], out [M,N]. act/act, or FP8/FP8 with scales (not E5M2 with E5M2).
  *   a, b: one of the two strides is 1. FP8 operands are K-contiguous (stride[1] == 1).
  *   out act or grad; bias [N] act or F32 or NULL; residual [M,N] of out's dtype or NULL (may alias
- *   out when beta is 0). beta is 0 or 1.
+ *   out when beta is 0). beta is 0 or 1; with beta 1, no residual and a BF16 out a device may round
+ *   A B^T * scales + bias before it adds out (cuBLASLt in place does).
  *   Reference sum, for each output: acc = fma(a_k, b_k, acc) over k ascending from +0. Tensor and
  *   row scales: acc * (s_a * s_b) at the end. Block scales along K: that chain within each block
  *   where both factors are constant (128, or 32 for MXFP8), then total = fma(chain, s_a * s_b,

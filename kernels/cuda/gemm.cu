@@ -1,9 +1,10 @@
 /* The choice table of GEMM algorithms.
  *
  * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
- * timed once, on operands of our own (the caller's may be half written). Split-K is excluded: its
- * partial sums would be rounded, and their order is not promised. Heuristics may name an algorithm
- * that then fails (seen: cuBLASLt 13.1 with misaligned scales), so only what ran is kept. */
+ * timed once, on operands of our own (the caller's may be half written). Split-K is among them where
+ * its partial sums are f32 in the workspace, added in a fixed order; schemes that add in place or in
+ * the output's type are not. Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with
+ * misaligned scales), so only what ran is kept. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <float.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 
 enum {
-    CANDIDATES = 16,
+    CANDIDATES = 16,  /* half of them without split-K: 13.1 never names more than 8 at a time */
     ROUNDS = 4,       /* each candidate is timed so often; its best time counts */
     RUNS = 3,         /* products of one timing */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
@@ -321,29 +322,45 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
 #define PREFER(name, value) \
     cublasLtMatmulPreferenceSetAttribute(&preference, name, &(value), sizeof(value))
 
-static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
-                          struct gemm_choice *choice, struct err *e) {
-    struct descriptors d;
-    TRY(describe(&d, p, e));
+/* Adds the library's first algorithms under these reduction schemes to the list. */
+static enum status query(struct cuda_backend *b, struct descriptors *d, const struct gemm_key *key,
+                         uint32_t schemes, cublasLtMatmulHeuristicResult_t *list, int *count,
+                         struct err *e) {
     cublasLtMatmulPreferenceOpaque_t preference;
     LT_TRY(e, cublasLtMatmulPreferenceInit(&preference));
     uint64_t bytes = (uint64_t)WORKSPACE_BYTES;
-    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    uint32_t align[4] = { (uint32_t)choice->key.align_a, (uint32_t)choice->key.align_b,
-                          (uint32_t)choice->key.align_c, (uint32_t)choice->key.align_d };
+    uint32_t align[4] = { (uint32_t)key->align_a, (uint32_t)key->align_b, (uint32_t)key->align_c,
+                          (uint32_t)key->align_d };
     LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes));
     LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes));
     LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align[0]));
     LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align[1]));
     LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align[2]));
     LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align[3]));
+    cublasLtMatmulHeuristicResult_t more[CANDIDATES / 2];
+    int found = 0;
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(b->gemm->handle, &d->product, &d->a, &d->b, &d->d, &d->d,
+                                       &preference, CANDIDATES / 2, more, &found);
+    if (status != CUBLAS_STATUS_SUCCESS) return OK; /* none: not usable */
+    for (int i = 0; i < found; i++) {
+        bool known = false;
+        for (int j = 0; j < *count; j++)
+            known = known || !memcmp(&list[j].algo, &more[i].algo, sizeof more[i].algo);
+        if (!known) list[(*count)++] = more[i];
+    }
+    return OK;
+}
+
+static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
+                          struct gemm_choice *choice, struct err *e) {
+    struct descriptors d;
     cublasLtMatmulHeuristicResult_t list[CANDIDATES];
     int count = 0;
-    cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(b->gemm->handle, &d.product, &d.a, &d.b, &d.d, &d.d,
-                                       &preference, CANDIDATES, list, &count);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0) return OK; /* not usable */
-    return measure(b, p, list, count, workspace, choice, e);
+    TRY(describe(&d, p, e));
+    TRY(query(b, &d, &choice->key, CUBLASLT_REDUCTION_SCHEME_NONE, list, &count, e));
+    TRY(query(b, &d, &choice->key, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, list, &count, e));
+    return count ? measure(b, p, list, count, workspace, choice, e) : OK;
 }
 
 enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p, bool *found,
