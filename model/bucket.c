@@ -2,6 +2,8 @@
  * optimizer state of each lie. */
 #include "model/params.h"
 
+enum { SPARE_BYTES = 2 * ARENA_ALIGN };
+
 /* Shared regions of the memory plan that buckets take in turn: see struct bucket, `ring`. */
 struct ring { int value[2], codes[2], twin[2], grad[2], part; };
 
@@ -29,7 +31,7 @@ static bool gathers_codes(const struct param *p) {
 
 /* Offsets: gradients that operators add to come first, so that one call clears them. */
 static void place_params(struct params *p) {
-    for (int k = 0; k < p->bucket_count; k++) p->bucket[k].by_codes = k > BUCKET_VECTORS;
+    for (int k = 0; k < p->bucket_count; k++) p->bucket[k].by_codes = k >= BUCKET_LAYER;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < p->count; i++) {
             struct param *x = &p->param[i];
@@ -197,6 +199,8 @@ void params_layout(struct params *p, struct memory *m, struct slots *slots) {
         for (int i = 0; i < p->count; i++)
             if ((p->param[i].spec != NULL) == (pass == 0))
                 layout_weight(p, &p->param[i], m, slots);
+    if (shard_divides(&p->options.shard))
+        memory_reserve(m, MEMORY_EXCHANGE, "spare", SPARE_BYTES, &p->spare);
     for (int k = 0; k < p->bucket_count; k++) layout_gradients(p, k, m, &ring);
     for (int i = 0; i < p->count; i++) layout_state(p, &p->param[i], m);
 }
@@ -209,14 +213,20 @@ struct tensor param_span(const struct params *p, const struct param *x, const st
     return tensor_span(shard, x->offset + span.first - begin, span.count);
 }
 
+/* Of gathered codes every rank reads the scale, which is made where codes are: one that holds no
+ * part of a weight quantises a few spare elements instead. */
 static void bind_own(const struct params *p, struct param *x, const struct slots *slots) {
     const struct bucket *b = &p->bucket[x->bucket];
     int64_t n = x->own.count;
-    bool divided = shard_divides(&p->options.shard);
-    struct tensor value = divided ? param_span(p, x, &b->value_shard, x->own) : x->weight.value;
-    x->own_value = tensor_2d(value.data, value.dtype, 1, n);
+    void *value = x->weight.value.data, *codes = (char *)p->spare + SPARE_BYTES / 2;
+    if (n == 0) value = p->spare;
+    else if (shard_divides(&p->options.shard))
+        value = param_span(p, x, &b->value_shard, x->own).data;
+    if (n > 0 && b->by_codes) codes = param_span(p, x, &b->codes_shard, x->own).data;
+    if (n == 0) n = FP8_ROW_ALIGN;
+    x->own_value = tensor_2d(value, p->options.act, 1, n);
     if (!b->by_codes) return;
-    x->own_codes = tensor_fp8(param_span(p, x, &b->codes_shard, x->own).data, DTYPE_E4M3, 1, n);
+    x->own_codes = tensor_fp8(codes, DTYPE_E4M3, 1, n);
     x->own_codes.scale = scale_make(slots->slot[x->weight.slot].factor, SCALE_TENSOR, 1, n);
 }
 

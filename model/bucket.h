@@ -16,8 +16,8 @@
  *   gradients      whole          shard          shard          (ZeRO-2)
  *   parameters     shard          shard          shard          (ZeRO-3)
  * Bucket 0 is small: its values and gradients are whole in every mode. So is a tied embedding's
- * value, which forward reads at both ends. Codes that are gathered in FP8 (param_gather) replace
- * whole values: of these a rank then holds its shard only. */
+ * value, which forward reads at both ends. Where FP8 codes are gathered (a recipe's param_gather),
+ * they replace whole values, of which a rank then holds its shard only. */
 #ifndef FP8LAB_MODEL_BUCKET_H
 #define FP8LAB_MODEL_BUCKET_H
 

@@ -19,7 +19,7 @@ static struct fp8_slot figures_of(const struct trainer *t, int i) {
     const float *multiplier = record_of(t, weight ? &s->multiplier : &s->seen_multiplier);
     const uint64_t *stats = record_of(t, &s->stats);
     struct fp8_slot out = { .amax_bits = amax[i], .scale = 1.0f };
-    if (!slot->elements) return out;
+    if (!dtype_is_fp8(slot->code)) return out;
     float stored;
     if (slot->delayed) out.scale = multiplier[i];
     else out.scale = quant_multiplier(&slot->rule, slot->code, f32_from_bits(amax[i]), &stored);

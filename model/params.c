@@ -167,6 +167,16 @@ enum status params_quantise(struct params *p, struct backend *b, struct slots *s
     return params_finish(p, b, slots, e);
 }
 
+/* The amax of a split weight's second codes, which are made when its value is whole, is that of the
+ * first. As f32, which its bits are: a NaN becomes the canonical one. */
+static enum status copy_amax(struct param *p, struct backend *b, struct slots *slots,
+                             struct err *e) {
+    if (!p->spec || !p->spec->split_weight) return OK;
+    struct tensor from = slots->slot[p->weight.slot].amax, to = slots->slot[p->dgrad.slot].amax;
+    from.dtype = to.dtype = DTYPE_F32;
+    return b->ops->copy(b, LANE_COMPUTE, &to, &from, e);
+}
+
 enum status params_finish(struct params *p, struct backend *b, struct slots *slots,
                           struct err *e) {
     bool divided = shard_divides(&p->options.shard);
@@ -174,8 +184,8 @@ enum status params_finish(struct params *p, struct backend *b, struct slots *slo
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
         struct sink sink = param_own_sink(p, x, slots);
-        if (x->own.count) TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e));
-        if (!divided) TRY(param_quantise_dgrad(x, b, slots, e));
+        TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e));
+        TRY(divided ? copy_amax(x, b, slots, e) : param_quantise_dgrad(x, b, slots, e));
     }
     return OK;
 }

@@ -27,7 +27,7 @@ struct slot {
     const struct recipe_options *delayed; /* its options if its scale is delayed, else NULL */
     enum dtype code;                      /* FP8 format; the act dtype where it is not FP8 */
     struct quant_rule rule;
-    int64_t elements; /* 0 where it is not FP8 */
+    int64_t elements; /* that this rank quantises; 0 where it is not FP8 */
     struct tensor amax, amax_eval; /* [1] u32 */
     struct tensor stats;           /* [2] u64 */
     struct tensor multiplier;      /* [1] f32 */

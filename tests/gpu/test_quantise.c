@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/operand.h"
 #include "tests/gpu/pair.h"
 
 static struct pair *p;
@@ -152,6 +153,25 @@ static struct twin strided(struct twin x) {
                               .stride = { 1, 70, 20, 1 } };
     }
     return x;
+}
+
+/* Codes into their twin: tile by tile where alignment allows, else one by one. */
+static void test_turned_codes(void **state) {
+    static const int64_t SIZE[][2] = { { 16, 8 }, { 128, 128 }, { 400, 1000 }, { 37, 21 },
+                                       { 1024, 4096 } };
+    for (size_t i = 0; i < sizeof SIZE / sizeof SIZE[0]; i++) {
+        struct twin x = pair_codes(p, E, SIZE[i][0], SIZE[i][1], SCALE_TENSOR);
+        struct twin out = pair_codes(p, E, SIZE[i][1], SIZE[i][0], SCALE_TENSOR);
+        pair_fill(p, &x, 5, 3, 1.0f);
+        struct twin view = x;
+        for (int s = 0; s < SIDES; s++) {
+            struct tensor *t = &view.side[s];
+            *t = tensor_turned(&x.side[s]);
+        }
+        ON_BOTH(p, ops->copy(b, LANE_COMM, S(out), S(view), e));
+        pair_same(p, "copy of codes into their twin", &out);
+        pair_clear(p);
+    }
 }
 
 static void test_copies(void **state) {

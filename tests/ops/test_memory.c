@@ -103,7 +103,8 @@ static void test_readback(void **state) {
     op_free();
 }
 
-/* Every pair of act dtypes, packed and through transposed views on either side. */
+/* Every pair of act dtypes, packed and through transposed views on either side; codes into their
+ * twin. */
 static void test_copy(void **state) {
     static const enum dtype ACT[] = { DTYPE_F32, DTYPE_BF16 };
     struct backend *b = op_backend(2, NULL);
@@ -125,6 +126,14 @@ static void test_copy(void **state) {
                 assert_int_equal(f32_bits(op_stored(y, i, j)), f32_bits(want));
             }
     }
+    struct tensor *codes = op_tensor(DTYPE_E4M3, 37, 21, SCALE_TENSOR);
+    struct tensor *twin = op_tensor(DTYPE_E4M3, 21, 37, SCALE_TENSOR);
+    struct tensor turned = op_transposed_view(codes);
+    op_fill(codes, 2, 3);
+    assert_int_equal(b->ops->copy(b, LANE_COMPUTE, twin, &turned, &e), OK);
+    for (int64_t i = 0; i < 37; i++)
+        for (int64_t j = 0; j < 21; j++)
+            assert_true(op_stored(twin, j, i) == op_stored(codes, i, j));
     struct tensor *tokens = op_tensor(DTYPE_I32, 4, 4, SCALE_NONE);
     struct tensor *other = op_tensor(DTYPE_I32, 4, 4, SCALE_NONE);
     struct tensor *f32 = op_tensor(DTYPE_F32, 4, 4, SCALE_NONE);

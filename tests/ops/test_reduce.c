@@ -69,6 +69,26 @@ static void test_sum_squares_bf16(void **state) {
     ops_close(o);
 }
 
+/* Each pair of dtypes: in f32, rounded once. */
+static void test_add(void **state) {
+    static const enum dtype T[] = { DTYPE_F32, DTYPE_BF16 };
+    for (int c = 0; c < 12; c++) {
+        struct ops *o = ops_open(1 + c / 4);
+        struct tensor x = ops_tensor(o, T[c & 1], 70001, 1, 1, 1);
+        struct tensor out = ops_tensor(o, T[c >> 1 & 1], 70001, 1, 1, 1);
+        ops_fill(&x, 3, 1);
+        ops_fill(&out, 4, 5);
+        struct tensor want = ops_copy(o, &out, DTYPE_F32);
+        OPS_OK(o, o->table->add(o->b, LANE_COMM, &out, &x, &o->e));
+        for (int64_t i = 0; i < 70001; i++) {
+            float sum = (float)ops_get(&want, i) + (float)ops_get(&x, i);
+            if (out.dtype == DTYPE_BF16) sum = bf16_decode(bf16_encode(sum));
+            assert_true((float)ops_get(&out, i) == sum);
+        }
+        ops_close(o);
+    }
+}
+
 static void test_clip_factor(void **state) {
     static const struct { float squares[2], max_norm, norm, clip; } CASE[] = {
         { { 9, 16 }, 10, 5, 1 },      { { 9, 16 }, 2.5f, 5, 0.5f }, { { 9, 16 }, 5, 5, 1 },
@@ -152,6 +172,14 @@ static void test_arguments(void **state) {
     OPS_ERR(o, t->sum(o->b, 0, &x, &x, 1, 0, &o->e), ERR_ARG, "total is [8, 4]");
     OPS_ERR(o, t->sum_squares(o->b, 0, &one, &i32, 1, &o->e), ERR_ARG, "x is i32");
     OPS_ERR(o, t->sum_squares(o->b, 0, &i32, &x, 1, &o->e), ERR_ARG, "out is i32");
+    struct tensor empty = ops_tensor(o, DTYPE_F32, 1, 1, 1, 1);
+    empty.dim[0] = 0;
+    ops_set(&one, 0, 7);
+    OPS_OK(o, t->sum_squares(o->b, 0, &one, &empty, 1, &o->e));
+    assert_true(ops_get(&one, 0) == 0);
+    OPS_ERR(o, t->add(o->b, 0, &x, &one, &o->e), ERR_ARG, "1 elements to 32");
+    OPS_ERR(o, t->add(o->b, 0, &x, &i32, &o->e), ERR_ARG, "x is i32");
+    OPS_ERR(o, t->add(o->b, 0, &gaps, &x, &o->e), ERR_ARG, "not packed");
     OPS_ERR(o, t->clip_factor(o->b, 0, &one, &i32, &x, 1, &o->e), ERR_ARG, "clip is i32");
     OPS_ERR(o, t->clip_factor(o->b, 0, &x, &one, &x, 1, &o->e), ERR_ARG, "norm");
     OPS_ERR(o, t->clip_factor(o->b, 0, &one, &one, &bf16, 1, &o->e), ERR_ARG, "squares is bf16");
@@ -166,6 +194,7 @@ static void test_arguments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum_is_the_definition), cmocka_unit_test(test_sum_squares_bf16),
+        cmocka_unit_test(test_add),
         cmocka_unit_test(test_clip_factor), cmocka_unit_test(test_flag_order),
         cmocka_unit_test(test_bias_bwd), cmocka_unit_test(test_arguments),
     };

@@ -1,0 +1,208 @@
+/* Sharding over 2 and 4 ranks: every mode gives the same bits, and they are those of one rank but
+ * for the order of sums. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "model/trainer.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tiny.h"
+
+enum { STEPS = 4, RANKS_MAX = 4, SECONDS = 120, SLOTS_MAX = 128, TRACED_MAX = 128 };
+
+/* ---- one run ---- */
+
+struct way {
+    const char *name;
+    enum recipe_kind kind;
+    bool param_gather, per_step, fp8_head, tied, learned, bf16_ends, wgrad_bf16;
+    enum state_kind state;
+    bool no_master, bf16_grad;
+    enum recompute_kind recompute;
+};
+
+/* What all ranks must agree on. */
+struct record {
+    float loss[STEPS], norm[STEPS], eval;
+    uint64_t prints[STEPS][TRACED_MAX];
+    struct fp8_slot slot[SLOTS_MAX];
+};
+
+struct job {
+    const struct way *way;
+    enum shard_kind shard;
+    int64_t global_batch, micro_batch;
+    struct record rank[RANKS_MAX];
+};
+
+static void init_way(struct tiny_run *r, const struct job *job) {
+    const struct way *w = job->way;
+    tiny_run_init(r, w->kind, STEPS);
+    r->model.layers = w->bf16_ends ? 4 : 3;
+    r->model.tied = w->tied;
+    if (w->learned) r->model.positions = POSITION_LEARNED;
+    struct recipe_options o = tiny_recipe_options(w->kind);
+    o.param_gather = w->param_gather;
+    o.wgrad_bf16 = w->wgrad_bf16;
+    o.history = 3;
+    if (w->per_step) o.roll = ROLL_STEP;
+    tiny_run_recipe(r, &o);
+    struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
+    for (int s = 0; w->bf16_ends && s < GEMM_SITE_COUNT; s++)
+        r->site[s] = r->site[3 * GEMM_SITE_COUNT + s] = bf16;
+    if (w->fp8_head) r->recipe.head = o;
+    r->train.head_chunk = 48; /* a second, shorter chunk */
+    r->train.optimizer.state = w->state;
+    r->train.optimizer.master = !w->no_master;
+    r->train.grad_dtype = w->bf16_grad ? DTYPE_BF16 : DTYPE_F32;
+    r->train.recompute = w->recompute;
+    r->train.global_batch = job->global_batch;
+    r->train.micro_batch = job->micro_batch;
+    r->train.shard = job->shard;
+}
+
+/* Weights and gradients; a block's outputs are of the rank's own sequences. */
+static enum status trace(struct tiny_run *r, uint64_t *out, struct err *e) {
+    int64_t count;
+    const char *const *name = trainer_trace_tensors(r->trainer, &count);
+    TRY(trainer_trace(r->trainer, out, e));
+    for (int64_t i = 0; i < count; i++)
+        if (!strncmp(name[i], "out:", 4)) out[i] = 0;
+    return OK;
+}
+
+static enum status run_steps(struct tiny_run *r, struct record *out, struct err *e) {
+    for (int i = 0; i < STEPS; i++) {
+        struct step_result s;
+        TRY(trainer_step(r->trainer, true, &s, e));
+        out->loss[i] = s.loss;
+        out->norm[i] = s.grad_norm;
+        TRY(trace(r, out->prints[i], e));
+        if (i != 1) continue; /* looked at in between, which changes nothing */
+        struct eval_result eval;
+        TRY(trainer_eval(r->trainer, 2, &eval, e));
+        out->eval = eval.loss;
+    }
+    trainer_read_fp8(r->trainer, out->slot);
+    return OK;
+}
+
+static int one_rank(struct rank_test *t) {
+    struct job *job = t->user;
+    struct tiny_run r;
+    init_way(&r, job);
+    r.backend = t->backend;
+    RANK_MUST(data_open(&r.data, &r.data_options, r.model.vocab, r.model.seq_len, r.train.seed,
+                        &must_));
+    RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
+    RANK_MUST(run_steps(&r, &job->rank[t->group.rank], &must_));
+    trainer_destroy(r.trainer);
+    data_close(r.data);
+    return 0;
+}
+
+/* Runs the job in `world` processes; its records are in memory shared with them. */
+static struct job *run(const struct way *way, enum shard_kind shard, int world, int64_t global,
+                       int64_t micro) {
+    struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                           -1, 0);
+    int code[RANKS_MAX];
+    assert_true(job != MAP_FAILED);
+    *job = (struct job){ .way = way, .shard = shard, .global_batch = global, .micro_batch = micro };
+    ranks_run(world, one_rank, job, SECONDS, code);
+    for (int r = 0; r < world; r++)
+        if (code[r]) fail_msg("%s: rank %d of %d ended with %d", way->name, r, world, code[r]);
+    return job;
+}
+
+static void drop(struct job *job) { munmap(job, sizeof *job); }
+
+/* ---- comparing ---- */
+
+static void assert_same(const struct record *a, const struct record *b, const char *what) {
+    for (int i = 0; i < STEPS; i++) {
+        for (int k = 0; k < TRACED_MAX; k++)
+            if (a->prints[i][k] != b->prints[i][k])
+                fail_msg("%s: step %d, traced tensor %d differs; loss %a %a", what, i + 1, k, (double)a->loss[i], (double)b->loss[i]);
+        if (f32_bits(a->loss[i]) != f32_bits(b->loss[i]) ||
+            f32_bits(a->norm[i]) != f32_bits(b->norm[i]))
+            fail_msg("%s: step %d: loss %a and %a, norm %a and %a", what, i + 1,
+                     (double)a->loss[i], (double)b->loss[i], (double)a->norm[i],
+                     (double)b->norm[i]);
+    }
+    if (f32_bits(a->eval) != f32_bits(b->eval)) fail_msg("%s: the evaluations differ", what);
+    for (int k = 0; k < SLOTS_MAX; k++)
+        if (a->slot[k].amax_bits != b->slot[k].amax_bits ||
+            f32_bits(a->slot[k].scale) != f32_bits(b->slot[k].scale))
+            fail_msg("%s: slot %d: amax %08X and %08X", what, k, a->slot[k].amax_bits,
+                     b->slot[k].amax_bits);
+}
+
+static const struct way WAYS[] = {
+    { .name = "f32", .kind = RECIPE_F32 },
+    { .name = "bf16", .kind = RECIPE_BF16 },
+    { .name = "delayed", .kind = RECIPE_DELAYED, .fp8_head = true },
+    { .name = "tensorwise", .kind = RECIPE_TENSORWISE },
+    { .name = "blockwise", .kind = RECIPE_BLOCKWISE, .fp8_head = true },
+    { .name = "bf16, tied, learned positions, 8-bit state, no master", .kind = RECIPE_BF16,
+      .tied = true, .learned = true, .state = STATE_8BIT, .no_master = true },
+    { .name = "delayed, codes gathered, bf16 gradients and state", .kind = RECIPE_DELAYED,
+      .param_gather = true, .fp8_head = true, .bf16_grad = true, .state = STATE_BF16 },
+    { .name = "tensorwise, codes gathered but at the ends, no master", .kind = RECIPE_TENSORWISE,
+      .param_gather = true, .bf16_ends = true, .no_master = true, .state = STATE_8BIT },
+    { .name = "tensorwise, codes gathered, tied, recomputed", .kind = RECIPE_TENSORWISE,
+      .param_gather = true, .fp8_head = true, .tied = true, .recompute = RECOMPUTE_BLOCK },
+    { .name = "delayed per step, recomputed", .kind = RECIPE_DELAYED, .per_step = true,
+      .recompute = RECOMPUTE_FFN },
+    { .name = "rowwise, wgrad in bf16", .kind = RECIPE_ROWWISE, .wgrad_bf16 = true,
+      .fp8_head = true },
+    { .name = "mxfp8", .kind = RECIPE_MXFP8 },
+};
+enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
+
+static const char *const NAME[] = { "none", "optimizer", "gradients", "parameters" };
+
+static void assert_modes_agree(const struct way *way, int world, int64_t global, enum shard_kind from,
+                               enum shard_kind to) {
+    struct job *first = run(way, from, world, global, 2);
+    for (int k = from; k <= (int)to; k++) {
+        struct job *job = run(way, (enum shard_kind)k, world, global, 2); /* the first one twice */
+        for (int r = 0; r < world; r++) {
+            char what[128];
+            snprintf(what, sizeof what, "%s, %s, rank %d of %d", way->name, NAME[k], r, world);
+            assert_same(&first->rank[0], &job->rank[r], what);
+        }
+        drop(job);
+    }
+    drop(first);
+}
+
+/* With one micro-batch a step all modes sum alike; with several, those that sum over ranks first do
+ * and those that sum over micro-batches first. */
+static void every_mode_gives_the_same_bits(void **state) {
+    for (int i = 0; i < WAY_COUNT; i++) {
+        assert_modes_agree(&WAYS[i], 2, 4, SHARD_NONE, SHARD_PARAMETERS);
+        assert_modes_agree(&WAYS[i], 2, 12, SHARD_NONE, SHARD_OPTIMIZER);
+        assert_modes_agree(&WAYS[i], 2, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
+    }
+}
+
+static void four_ranks_and_three(void **state) {
+    assert_modes_agree(&WAYS[4], 4, 8, SHARD_NONE, SHARD_PARAMETERS);
+    assert_modes_agree(&WAYS[6], 4, 8, SHARD_NONE, SHARD_PARAMETERS);
+    assert_modes_agree(&WAYS[8], 3, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mode_gives_the_same_bits),
+        cmocka_unit_test(four_ranks_and_three),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
