@@ -260,6 +260,10 @@ static void test_reductions(void **state) {
         pair_near(p, "sum", &total, F32_NEAR);
         pair_near(p, "clip_factor norm", &norm, F32_NEAR);
         pair_near(p, "clip_factor clip", &clip, F32_NEAR);
+        ON_BOTH(p, ops->add(b, LANE_COMM, S(x), S(half), e));
+        pair_same(p, "add", &x);
+        ON_BOTH(p, ops->add(b, LANE_COMM, S(half), S(x), e));
+        pair_same(p, "add to bf16", &half);
         pair_clear(p);
     }
     static const struct { int64_t rows, cols; } BIAS[] = { { 1, 1 }, { 700, 77 }, { 513, 2304 } };

@@ -164,10 +164,7 @@ static void test_turned_codes(void **state) {
         struct twin out = pair_codes(p, E, SIZE[i][1], SIZE[i][0], SCALE_TENSOR);
         pair_fill(p, &x, 5, 3, 1.0f);
         struct twin view = x;
-        for (int s = 0; s < SIDES; s++) {
-            struct tensor *t = &view.side[s];
-            *t = tensor_turned(&x.side[s]);
-        }
+        for (int s = 0; s < SIDES; s++) view.side[s] = tensor_turned(&x.side[s]);
         ON_BOTH(p, ops->copy(b, LANE_COMM, S(out), S(view), e));
         pair_same(p, "copy of codes into their twin", &out);
         pair_clear(p);
@@ -217,6 +214,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantise), cmocka_unit_test(test_dequantise),
         cmocka_unit_test(test_delayed), cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_turned_codes),
         cmocka_unit_test(test_fills),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
