@@ -28,6 +28,9 @@ NODISCARD enum status archive_pack(const char *dir, const struct tree *list, con
  * never reads 100 GB. */
 void archive_sort(struct tree *list);
 
+/* Where a run directory keeps checkpoints that its bag does not hold (bundle.h). */
+#define ARCHIVE_ASIDE "checkpoints"
+
 /* Whether path lies among the checkpoints: the first such entry ends what show and compare read. */
 bool archive_is_checkpoint(const char *path);
 

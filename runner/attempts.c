@@ -4,21 +4,22 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model/checkpoint.h"
 #include "runner/canonical.h"
 #include "runner/choice_file.h"
+#include "runner/clock.h"
 #include "runner/environment.h"
 #include "runner/mfu.h"
 #include "runner/options.h"
 #include "runner/progress.h"
 #include "runner/records.h"
 #include "runner/run_log.h"
+#include "runner/stop_grace.h"
 #include "runner/telemetry.h"
 
-enum { STOP_GRACE_S = 120, MEETING_S = 300, NUMBER_TEXT = 24 };
+enum { MEETING_S = 300, NUMBER_TEXT = 24 };
 
 struct attempts {
     const struct run_settings *settings;
@@ -97,12 +98,6 @@ static void on_tick(void *user, const char *what) {
 
 /* ---- one attempt ------------------------------------------------------------------------------*/
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* The step of the newest whole checkpoint, 0 where there is none. */
 static enum status checkpoint_step(const struct run_dir *dir, int64_t *out, struct err *e) {
     char path[PATH_CAP];
@@ -167,7 +162,10 @@ static enum status supervise_workers(struct attempts *a, struct attempt *out, st
     struct supervise_options options = {
         .argv = argv, .envp = (const char *const *)a->environment.vars, .run_path = a->dir->path,
         .signals = s->signals, .lock_fd = a->dir->lock_fd, .ranks = a->ranks,
-        .time_limit_s = limit_s, .meeting_s = MEETING_S, .hang_s = s->hang_s, .stop_grace_s = STOP_GRACE_S, .on_event = on_event, .on_tick = on_tick,
+        .time_limit_s = limit_s, .meeting_s = MEETING_S, .hang_s = s->hang_s,
+        .stop_grace_s = STOP_GRACE_WORKER_S,
+        .signal_grace_s = stop_grace_worker_s(s->stop_grace_s),
+        .on_event = on_event, .on_tick = on_tick,
         .user = a,
     };
     return supervise(&options, out, e);
@@ -196,9 +194,9 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
     run_time_now(started);
     TRY(checkpoint_step(a->dir, &a->from_step, e));
     TRY(records_open(a->dir->path, a->from_step, &a->records, e));
-    int64_t begin = now_ms();
+    int64_t begin = clock_ms();
     enum status st = supervise_workers(a, out, e);
-    a->used_ms += now_ms() - begin;
+    a->used_ms += clock_ms() - begin;
     records_close(a->records);
     a->records = NULL;
     TRY(st);
@@ -252,7 +250,7 @@ static int exit_code_for(const struct attempt *attempt) {
 }
 
 /* An error object for run.json: what failed, or what a stop in bad order lost. */
-static json_t *error_of(const struct attempt *attempt) {
+static json_t *error_of(const struct attempts *a, const struct attempt *attempt) {
     if (attempt->error.code != OK) {
         char where[64] = "";
         if (attempt->error_step >= 0)
@@ -265,9 +263,8 @@ static json_t *error_of(const struct attempt *attempt) {
                          known ? json_from_text(attempt->operation) : json_null());
     }
     if (!attempt->unresponsive && attempt->end != ATTEMPT_ABANDONED) return json_null();
-    char text[160];
-    snprintf(text, sizeof text, "the worker was killed before it had stopped at step %" PRId64
-             "; steps after checkpoint_step are lost", attempt->last_step);
+    char text[400];
+    stop_grace_explain(a->settings->stop_grace_s, attempt, text, sizeof text);
     return json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
 }
 
@@ -281,7 +278,7 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(exit_code_for(attempt))) != 0 ||
-               json_object_set_new(run, "error", error_of(attempt)) != 0 ||
+               json_object_set_new(run, "error", error_of(a, attempt)) != 0 ||
                json_object_set_new(run, "ended", json_string(ended)) != 0;
     if (bad) return FAIL(e, ERR_MEMORY, "run record");
     return run_dir_save(a->dir, e);

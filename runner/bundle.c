@@ -1,6 +1,7 @@
 #include "runner/bundle.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,9 +130,27 @@ static bool kept_by(enum bundle_checkpoints policy, const char *path) {
            (strcmp(base, "model.safetensors") == 0 || strcmp(base, "checkpoint.json") == 0);
 }
 
+/* Moves data/checkpoints out of the bag, or back into it. */
+static enum status move_checkpoints(const char *dir, bool aside, struct err *e) {
+    char inside[PATH_CAP], beside[PATH_CAP];
+    TRY(path_join(inside, dir, "data/checkpoints", e));
+    TRY(path_join(beside, dir, ARCHIVE_ASIDE, e));
+    const char *from = aside ? inside : beside, *to = aside ? beside : inside;
+    if (!path_exists(from)) return OK;
+    (void)rmdir(to); /* an empty one is in the way */
+    if (rename(from, to) == 0) return OK;
+    return FAIL(e, ERR_IO, "rename %s to %s: %s", from, to, strerror(errno));
+}
+
+enum status bundle_checkpoints_back(const char *run_dir, struct err *e) {
+    return move_checkpoints(run_dir, false, e);
+}
+
 /* Removes what a killed process left half-written, and the checkpoints the policy leaves out. */
 static enum status prune(struct finish *f, struct err *e) {
     char path[PATH_CAP];
+    if (f->options->checkpoints == BUNDLE_CHECKPOINTS_ASIDE)
+        TRY(move_checkpoints(f->dir, true, e));
     if (f->options->checkpoints == BUNDLE_CHECKPOINTS_NONE) {
         TRY(path_join(path, f->dir, "data/checkpoints", e));
         TRY(tree_remove(path, e));

@@ -11,7 +11,8 @@
 enum bundle_checkpoints {
     BUNDLE_CHECKPOINTS_NONE,
     BUNDLE_CHECKPOINTS_WEIGHTS, /* model.safetensors and checkpoint.json */
-    BUNDLE_CHECKPOINTS_FULL     /* optimizer state too: what a resume needs */
+    BUNDLE_CHECKPOINTS_FULL,    /* optimizer state too: what a resume needs */
+    BUNDLE_CHECKPOINTS_ASIDE    /* none, and they stay: beside data/, which is no part of the bag */
 };
 
 struct bundle_options {
@@ -39,5 +40,9 @@ struct bundle_result {
  * the same bytes again. ERR_STATE when run.json still says "running". */
 NODISCARD enum status bundle_finish(const char *run_dir, const struct bundle_options *options,
                                     struct bundle_result *result, struct err *e);
+
+/* Puts checkpoints that were left aside back to where a run looks for them. Nothing where there are
+ * none. */
+NODISCARD enum status bundle_checkpoints_back(const char *run_dir, struct err *e);
 
 #endif

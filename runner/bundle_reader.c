@@ -34,6 +34,17 @@ struct bundle {
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
+/* Checkpoints that were left aside stand beside the bag, and are no part of it. */
+static void drop_aside(struct tree *tree) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < tree->count; i++) {
+        if (strncmp(tree->file[i].path, ARCHIVE_ASIDE "/", sizeof ARCHIVE_ASIDE) != 0)
+            tree->file[kept++] = tree->file[i];
+        else free(tree->file[i].path);
+    }
+    tree->count = kept;
+}
+
 static enum status open_directory(struct bundle *b, struct err *e) {
     char base[PATH_CAP];
     path_base(base, b->path);
@@ -41,6 +52,7 @@ static enum status open_directory(struct bundle *b, struct err *e) {
     b->root = open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (b->root < 0) return FAIL(e, ERR_IO, "open %s: %s", b->path, strerror(errno));
     TRY(tree_list(b->path, b->limits.entries, &b->tree, e));
+    drop_aside(&b->tree);
     archive_sort(&b->tree);
     return OK;
 }

@@ -70,6 +70,7 @@ static enum status pack(const struct run_dir *dir, char bundle[PATH_CAP], struct
     char path[PATH_CAP];
     json_t *resolved = NULL;
     struct bundle_result result;
+    TRY(bundle_checkpoints_back(dir->path, e));
     TRY(path_join(path, dir->path, "data/experiment/resolved.json", e));
     if (path_exists(path)) TRY(json_file_read(path, &resolved, e));
     const char *status = json_text(dir->run, "status", "");

@@ -20,6 +20,7 @@
 #include "runner/run_one.h"
 #include "runner/run_view.h"
 #include "runner/script_flags.h"
+#include "runner/stop_grace.h"
 #include "runner/unpack.h"
 
 /* One row: what is to be run and what became of it. */
@@ -354,6 +355,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .data_root = cli_value(cli, "data-root"),
     };
     TRY(backend_check(s->backend, e));
+    TRY(stop_grace_read(&s->stop_grace_s, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
     return cli_int(cli, "hang-after", 1, 1000000, &s->hang_s, e);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/bundle.h"
 #include "runner/columns.h"
 #include "runner/inputs.h"
 
@@ -122,6 +123,7 @@ static enum status remove_made(const struct run_dir *dir, struct err *e) {
 }
 
 enum status reopen_run(struct run_dir *dir, struct err *e) {
+    TRY(bundle_checkpoints_back(dir->path, e));
     TRY(restore_all(dir, e));
     TRY(remove_made(dir, e));
     json_t *run = dir->run;

@@ -12,9 +12,11 @@
 #include "runner/bundle.h"
 #include "runner/canonical.h"
 #include "runner/choice_file.h"
+#include "runner/clock.h"
 #include "runner/provenance.h"
 #include "runner/reopen.h"
 #include "runner/run_log.h"
+#include "runner/stop_grace.h"
 #include "runner/version.h"
 
 /* ---- the record -------------------------------------------------------------------------------*/
@@ -118,13 +120,44 @@ static void say_end(const struct run_settings *s, const struct run_dir *dir) {
     run_log(dir, "run ended: %s", status);
 }
 
+static int64_t checkpoint_bytes(const struct run_dir *dir) {
+    char path[PATH_CAP];
+    struct tree files;
+    int64_t bytes = 0;
+    if (path_join(path, dir->path, "data/checkpoints", NULL) != OK ||
+        tree_list(path, INT64_MAX, &files, NULL) != OK)
+        return 0;
+    for (int64_t i = 0; i < files.count; i++) bytes += files.file[i].size;
+    tree_free(&files);
+    return bytes;
+}
+
+/* What the bundle takes of the checkpoints: the policy's share, or none where a stop leaves no time
+ * to pack it. */
+static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
+                                                  const struct run_dir *dir,
+                                                  const json_t *resolved,
+                                                  const struct attempt *last,
+                                                  const struct run_outcome *out) {
+    enum bundle_checkpoints policy = bundle_policy(json_text(resolved, "archive", NULL),
+                                                   out->status);
+    if (last->end != ATTEMPT_SIGNAL) return policy;
+    int64_t bytes = checkpoint_bytes(dir);
+    if (stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes)) return policy;
+    cli_warn(s->cli, "%s: %.1f GiB of checkpoints stay in its directory and out of the bundle, "
+             "which is to be whole %" PRId64 " s after the stop request (FP8LAB_STOP_GRACE); "
+             "`fp8lab close` packs them later", out->name, (double)bytes / 0x1p30,
+             s->stop_grace_s);
+    return BUNDLE_CHECKPOINTS_ASIDE;
+}
+
 /* Packs the bundle. The directory stays where someone may want to go on from its checkpoint. */
 static void bundle_run(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
-                       struct run_outcome *out) {
+                       const struct attempt *last, struct run_outcome *out) {
     struct err e = { 0 };
     struct bundle_result result;
     struct bundle_options options = {
-        .checkpoints = bundle_policy(json_text(resolved, "archive", NULL), out->status),
+        .checkpoints = choose_checkpoints(s, dir, resolved, last, out),
         .keep_directory = s->keep_directory || out->resumable,
         .threads = 1,
     };
@@ -150,7 +183,7 @@ static enum status drive(const struct run_settings *s, struct run_dir *dir, cons
             while (signals_take(s->signals)) continue;
             signals_close(s->signals);
         }
-        if (last.end != ATTEMPT_ABANDONED) bundle_run(s, dir, resolved, out);
+        if (last.end != ATTEMPT_ABANDONED) bundle_run(s, dir, resolved, &last, out);
     }
     run_dir_close(dir);
     return st;

@@ -17,6 +17,7 @@ struct run_settings {
     int64_t threads;     /* 0: one per processor */
     int64_t ranks;       /* worker processes; 0: as many as the experiment's hardware.gpus */
     int64_t hang_s;      /* 0: automatic */
+    int64_t stop_grace_s; /* stop_grace.h; 0: nobody kills us */
     int64_t retries;     /* further attempts after a worker that died or hung */
     const char *caps;    /* "sm_121": use only what such a device has; NULL: all there is */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "runner/clock.h"
 #include "runner/events.h"
 #include "runner/ranks.h"
 #include "runner/run_files.h"
@@ -28,7 +28,7 @@ struct watch {
     const struct supervise_options *options;
     struct attempt *out;
     struct ranks ranks;
-    int64_t begin_ms, tick_ms, last_event_ms, longest_gap_ms;
+    int64_t begin_ms, tick_ms, last_event_ms;
     int64_t kill_at_ms; /* 0: not stopping */
     bool ended;         /* out->end is settled */
     bool hearsay; /* by what a rank says of its peers: a rank that fails itself replaces it */
@@ -47,12 +47,6 @@ const char *attempt_end_name(enum attempt_end end) {
     case ATTEMPT_ABANDONED: return "abandoned";
     }
     return "unknown";
-}
-
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static void say(const struct watch *w, const char *what) {
@@ -78,14 +72,14 @@ static void settle_failure(struct watch *w, enum attempt_end end) {
 
 static void ask_to_stop(struct watch *w, int64_t grace_s) {
     if (w->kill_at_ms) return;
-    w->kill_at_ms = now_ms() + grace_s * 1000;
+    w->kill_at_ms = clock_ms() + grace_s * 1000;
     ranks_signal(&w->ranks, SIGTERM);
 }
 
 static void kill_all(struct watch *w) {
     w->killed = true;
     ranks_signal(&w->ranks, SIGKILL);
-    if (!w->kill_at_ms) w->kill_at_ms = now_ms();
+    if (!w->kill_at_ms) w->kill_at_ms = clock_ms();
 }
 
 static void take_signals(struct watch *w) {
@@ -99,16 +93,17 @@ static void take_signals(struct watch *w) {
             return;
         }
         w->out->signal = signo;
+        w->out->signal_ms = clock_ms();
         settle(w, ATTEMPT_SIGNAL);
         say(w, "stopping: checkpoint, bundle, leave (a second signal leaves at once)");
-        ask_to_stop(w, w->options->stop_grace_s);
+        ask_to_stop(w, w->options->signal_grace_s);
     }
 }
 
 static int64_t hang_limit_ms(const struct watch *w) {
     if (w->options->hang_s) return w->options->hang_s * 1000;
     if (!w->out->last_step) return (int64_t)HANG_FIRST_S * 1000;
-    int64_t gaps = HANG_GAPS * w->longest_gap_ms, least = (int64_t)HANG_LEAST_S * 1000;
+    int64_t gaps = HANG_GAPS * w->out->longest_gap_ms, least = (int64_t)HANG_LEAST_S * 1000;
     return gaps > least ? gaps : least;
 }
 
@@ -139,7 +134,7 @@ static void kill_frozen(struct watch *w) {
 
 static void watch_clocks(struct watch *w) {
     const struct supervise_options *o = w->options;
-    int64_t now = now_ms(), silent = now - w->last_event_ms;
+    int64_t now = clock_ms(), silent = now - w->last_event_ms;
     if (now - w->tick_ms >= TICK_MS) {
         w->tick_ms = now;
         kill_frozen(w);
@@ -185,8 +180,8 @@ static void take_error_event(struct watch *w, int64_t i, const json_t *event) {
 static void note_event(struct watch *w, struct rank *rank, const json_t *event) {
     const char *kind = json_text(event, "event", "");
     int64_t step = json_integer_value(json_object_get(event, "step"));
-    int64_t now = now_ms(), gap = now - w->last_event_ms;
-    if (w->out->last_step && gap > w->longest_gap_ms) w->longest_gap_ms = gap;
+    int64_t now = clock_ms(), gap = now - w->last_event_ms;
+    if (w->out->last_step && gap > w->out->longest_gap_ms) w->out->longest_gap_ms = gap;
     w->last_event_ms = now;
     if (!strcmp(kind, "error")) take_error_event(w, rank - w->ranks.rank, event);
     if (!strcmp(kind, "done")) rank->done = true;
@@ -303,7 +298,7 @@ enum status supervise(const struct supervise_options *options, struct attempt *o
     if (!w) return FAIL(e, ERR_MEMORY, "process table");
     w->options = options;
     w->out = out;
-    w->begin_ms = w->last_event_ms = now_ms();
+    w->begin_ms = w->last_event_ms = clock_ms();
     enum status st = ranks_start(options, &w->ranks, e);
     if (st != OK) {
         settle(w, ATTEMPT_FAILED);

@@ -40,6 +40,7 @@ struct supervise_options {
     int64_t hang_s;          /* 0: automatic, see README.md; else also of a frozen process */
     int64_t meeting_s;       /* the ranks of a group have this long to find one another */
     int64_t stop_grace_s;    /* a worker asked to stop has this long; then it is killed */
+    int64_t signal_grace_s;  /* the same where a signal asks */
     /* Called for every event of rank 0, and for log and error events of the others. An error
      * stops the attempt: the workers are asked to leave. */
     enum status (*on_event)(void *user, const struct json_t *event, struct err *e);
@@ -51,6 +52,8 @@ struct supervise_options {
 struct attempt {
     enum attempt_end end;
     int signal;             /* the signal that stopped it, for ATTEMPT_SIGNAL and ABANDONED */
+    int64_t signal_ms;      /* when it came (clock.h) */
+    int64_t longest_gap_ms; /* the longest silence between two events, after the first step */
     int64_t last_step;      /* of the last "step" event */
     int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */
     int worker_signal;       /* that killed the worker, for ATTEMPT_CRASHED; 0: it left by itself */

@@ -144,6 +144,7 @@ static struct attempt attempt(struct fixture *f, const char *behaviour, int64_t 
     struct supervise_options options = {
         .argv = argv, .envp = envp, .run_path = f->dir.path, .ranks = ranks,
         .time_limit_s = time_limit_s, .hang_s = hang_s, .stop_grace_s = grace_s,
+        .signal_grace_s = grace_s,
         .on_event = on_event, .user = f, .signals = &f->signals, .lock_fd = f->dir.lock_fd,
     };
     struct attempt out;

@@ -1,0 +1,72 @@
+#!/bin/bash
+# FP8LAB_STOP_GRACE, the seconds from SIGTERM to SIGKILL that a container runtime leaves: what fits is
+# done in them, and what does not is said, with the time that it would take.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+tests=$PWD/tests/cli
+lib=$PWD/experiments/lib
+cd "$TEST_TMP" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    [ -f log ] && sed 's/^/    /' log | tail -8
+    failed=1
+}
+field() { # RUN EXPRESSION
+    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
+run = json.load(sys.stdin)["run"]; print(eval(sys.argv[1]))' "$2"
+}
+# stop RUNS GRACE STEP ARGS...: SIGTERM after step STEP; exit code in $code, seconds in $took
+stop() {
+    local runs=$1 grace=$2 step=$3 i pid begun
+    shift 3
+    FP8LAB_STOP_GRACE=$grace "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 \
+        --runs "$runs" --set eval=false "$@" >out 2>log &
+    pid=$!
+    for ((i = 0; i < 3000; i++)); do
+        grep -qs "\"step\":$step," "$runs"/*/data/metrics/train.jsonl && break
+        sleep 0.02
+    done
+    begun=$(date +%s%N)
+    kill -TERM "$pid"
+    wait "$pid"
+    code=$?
+    took=$((($(date +%s%N) - begun) / 1000000000))
+}
+
+for wrong in 0 -1 ten 1.5 100000; do
+    FP8LAB_STOP_GRACE=$wrong "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" 2>log
+    [ $? = 2 ] && grep -q "FP8LAB_STOP_GRACE: expected the whole seconds.*'$wrong'" log ||
+        fail "FP8LAB_STOP_GRACE=$wrong is not refused"
+done
+
+# Enough time: checkpoint and bundle, all of it packed.
+stop ample 60 3 --set train.steps=100000 --set checkpoint.every=50000
+[ "$code" = 143 ] || fail "ample: exit code $code"
+[ "$(field ample/*.tar.zst 'run["checkpoint_step"] > 0')" = True ] || fail "ample: no checkpoint"
+tar --zstd -tf ample/*.tar.zst | grep -q data/checkpoints/ || fail "ample: none is in the bundle"
+
+# Time for the bundle, none for the checkpoints in it: they stay beside it, and the run goes on.
+stop aside 1 3 --set train.steps=400 --set checkpoint.every=1
+[ "$code" = 143 ] || fail "aside: exit code $code"
+grep -q "of checkpoints stay in its directory" log || fail "aside: nothing says so"
+tar --zstd -tf aside/*.tar.zst | grep -q data/checkpoints/ && fail "aside: packed all the same"
+run=$(find aside -mindepth 1 -maxdepth 1 -type d)
+ls "$run"/checkpoints/step-*/model.safetensors >/dev/null || fail "aside: no checkpoint stayed"
+"$FP8LAB" verify -q aside/*.tar.zst "$run" 2>log || fail "aside: does not verify"
+"$FP8LAB" close "$run" >out 2>log || fail "aside: cannot be closed again"
+tar --zstd -tf aside/*.tar.zst | grep -q data/checkpoints/ || fail "aside: close packs none"
+"$FP8LAB" verify -q aside/*.tar.zst "$run" 2>log || fail "aside: does not verify once packed"
+
+# A step that is longer than the worker's share: the last good checkpoint stands, the bundle is
+# there in time, and the message has the time that it takes.
+stop slow 4 1 --set train.steps=6 --set checkpoint.every=1 --set train.global_batch=8192
+[ "$code" = 143 ] || fail "slow: exit code $code"
+[ "$took" -le 5 ] || fail "slow: $took s of 4"
+grep -q -- "--stop-timeout [0-9]*0 -e FP8LAB_STOP_GRACE=[0-9]*0" log ||
+    fail "slow: no --stop-timeout is named"
+[ "$(field slow/*.tar.zst 'run["checkpoint_step"], run["status"]')" = "(1, 'interrupted')" ] ||
+    fail "slow: not interrupted with the checkpoint of step 1"
+"$FP8LAB" verify -q slow/*.tar.zst || fail "slow: does not verify"
+exit "$failed"
