@@ -34,6 +34,17 @@ enum { VOCAB_ALIGN = 128 };
 static inline int64_t model_vocab_padded(const struct model_config *c) {
     return round_up(c->vocab, VOCAB_ALIGN);
 }
+/* Rows of logits at a time where nobody says (train.head_chunk): pieces of equal size that have at
+ * most 1 GiB of BF16 logits each, but no fewer than 1024 rows nor more than 2^20. It
+ * follows from the sizes alone, since it is part of what is computed; README.md has what it costs
+ * and gains. */
+static inline int64_t model_head_chunk(int64_t vocab, int64_t rows) {
+    int64_t most = ((int64_t)1 << 30) / (2 * round_up(vocab, VOCAB_ALIGN)) / 128 * 128;
+    if (most < 1024) most = 1024;
+    if (most > 1 << 20) most = 1 << 20;
+    int64_t chunk = round_up(ceil_div(rows, ceil_div(rows, most)), 128);
+    return chunk > 1024 ? chunk : 1024;
+}
 static inline int64_t model_qkv_width(const struct model_config *c) {
     return (c->heads + 2 * c->kv_heads) * c->head_dim;
 }

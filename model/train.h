@@ -41,7 +41,7 @@ struct train_options {
     uint64_t seed;
     enum dtype grad_dtype; /* DTYPE_F32 or DTYPE_BF16: main gradients, also the accumulator */
     enum recompute_kind recompute;
-    int64_t head_chunk; /* rows of logits at a time, a multiple of 16; 0 = 2048 */
+    int64_t head_chunk; /* rows of logits at a time, a multiple of 16; 0: model_head_chunk */
     enum shard_kind shard; /* what each rank holds a share of; nothing with one rank */
     struct optimizer_options optimizer;
     struct schedule_options schedule;

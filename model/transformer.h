@@ -76,7 +76,7 @@ struct transformer {
 
 struct transformer_options {
     enum dtype act;
-    int64_t batch, head_chunk; /* B; rows, 0 = default */
+    int64_t batch, head_chunk; /* B; rows, or 0 */
     enum recompute_kind recompute;
 };
 

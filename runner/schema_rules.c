@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/config.h"
 #include "runner/query.h"
 
 /* ---- reading what may be missing ------------------------------------------------------------- */
@@ -100,6 +101,15 @@ static void derive_schedule(struct diagnostics *d, struct value *train) {
 
 /* Chunks of the head are GEMM operands, whose rows FP8 needs in sixteens. */
 enum { HEAD_CHUNK_MULTIPLE = 16 };
+
+static void derive_head_chunk(struct diagnostics *d, struct value *train,
+                              const struct value *model) {
+    int64_t chunk, micro, vocab, length;
+    if (get_int(train, "head_chunk", &chunk) || !get_int(train, "micro_batch", &micro) ||
+        !get_int(model, "vocab", &vocab) || !get_int(model, "seq_len", &length))
+        return;
+    set_int(d, train, "head_chunk", model_head_chunk(vocab, micro * length)); /* at most 2^44 */
+}
 
 static void check_batches(struct diagnostics *d, const struct value *experiment) {
     const struct value *train = value_get(experiment, "train");
@@ -272,6 +282,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
         derive_positions(d, model);
     }
     if (train) derive_schedule(d, train);
+    if (train) derive_head_chunk(d, train, model);
     if (recipe) schema_recipe_rules(d, recipe, "recipe");
     check_batches(d, experiment);
     check_best(d, experiment);

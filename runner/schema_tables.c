@@ -134,7 +134,7 @@ static const struct field TRAIN[] = {
     { .key = "time_limit", .type = FIELD_DURATION, .max = 366 * 86400.0, .flags = FIELD_NULLABLE },
     WORD("grad_dtype", WORDS("f32", "bf16"), INITIAL("f32")),
     WORD("recompute", WORDS("none", "ffn", "block"), INITIAL("none")),
-    INT("head_chunk", 1, ROWS_MAX, INITIAL("1024")), /* token rows of head and loss at a time */
+    INT("head_chunk", 1, ROWS_MAX), /* token rows of head and loss at a time: model_head_chunk */
     VARIANT("optimizer", OPTIMIZERS, INITIAL("adamw")),
     VARIANT("schedule", SCHEDULES, INITIAL("constant")),
     { .key = NULL },

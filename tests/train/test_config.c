@@ -183,8 +183,23 @@ static void sizes_do_not_overflow(void **state) {
     }
 }
 
+/* Equal pieces of at most 1 GiB of logits; small heads in one piece, but of 1024 rows or more. */
+static void head_chunk_follows_from_sizes(void **state) {
+    static const struct { int64_t vocab, rows, chunk; } CASE[] = {
+        { 128256, 16384, 4096 }, { 50257, 32768, 8192 }, { 256, 1024, 1024 }, { 256, 100, 1024 },
+        { 256, 4000, 4096 },     { 128256, 4097, 2176 }, { 1 << 24, 8192, 1024 },
+        { 2, (int64_t)1 << 44, 1 << 20 },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        int64_t chunk = model_head_chunk(CASE[i].vocab, CASE[i].rows);
+        assert_int_equal(chunk, CASE[i].chunk);
+        assert_int_equal(chunk % 128, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(head_chunk_follows_from_sizes),
         cmocka_unit_test(schedules_by_hand),
         cmocka_unit_test(parameter_counts),
         cmocka_unit_test(impossible_models_are_refused),
