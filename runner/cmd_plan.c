@@ -9,6 +9,7 @@
 #include "runner/facts.h"
 #include "runner/fit.h"
 #include "runner/hardware.h"
+#include "runner/rendezvous.h"
 #include "runner/probe.h"
 #include "runner/resolve.h"
 #include "runner/script_flags.h"
@@ -30,8 +31,10 @@ static void print_size(const struct cli *cli, int64_t bytes) {
 static enum status plan_run(const struct cli *cli, const struct resolved_run *run,
                             const json_t *facts, struct planned *out, struct err *e) {
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
+    int64_t ranks = 0;
     *out = (struct planned){ 0 };
-    TRY(fit_plan(run->config_json, facts, backend, &out->fit, e));
+    TRY(cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, e));
+    TRY(fit_plan(run->config_json, facts, backend, (int)ranks, &out->fit, e));
     return hardware_match(run->config_json, facts, &out->mismatch, e);
 }
 
@@ -51,6 +54,15 @@ static int64_t arena_bytes(const struct plan *plan, int64_t first) {
     return bytes;
 }
 
+static const char *const SHARD[] = { "none", "optimizer", "gradients", "parameters" };
+
+static void print_shards(const struct cli *cli, const struct fit *fit) {
+    if (fit->ranks == 1) return;
+    cli_out(cli, "  each of %d ranks, with train.shard =\n", fit->ranks);
+    for (int k = 0; k < 4; k++)
+        cli_out(cli, "    %-38s %12.1f MiB\n", SHARD[k], mib(fit->sharded[k]));
+}
+
 static void print_plan(const struct cli *cli, const struct resolved_run *run,
                        const struct planned *p) {
     const struct fit *fit = &p->fit;
@@ -66,6 +78,7 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
         print_size(cli, row->bytes);
     }
     cli_out(cli, "  %-40s %12.1f MiB a rank\n", "all", mib(plan->bytes));
+    print_shards(cli, fit);
     if (fit->memory == 0)
         cli_out(cli, "  %s is not known here: whether that fits cannot be said\n", fit->where);
     else
@@ -89,8 +102,13 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
                                     "bytes", (json_int_t)row->bytes, "count",
                                     (json_int_t)row->count), &failed);
     }
-    return json_pack("{s:s,s:I,s:o,s:s,s:I,s:b,s:O?}", "name", run->name, "bytes",
-                     (json_int_t)p->fit.plan.bytes, "rows", json_whole(rows, failed), "memory_fact",
+    json_t *sharded = json_object();
+    for (int k = 0; k < 4 && p->fit.ranks > 1; k++)
+        if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
+            failed = true;
+    return json_pack("{s:s,s:i,s:I,s:o,s:o,s:s,s:I,s:b,s:O?}", "name", run->name, "ranks",
+                     p->fit.ranks, "bytes", (json_int_t)p->fit.plan.bytes, "bytes_sharded",
+                     json_whole(sharded, failed), "rows", json_whole(rows, failed), "memory_fact",
                      p->fit.where, "memory_bytes", (json_int_t)p->fit.memory, "fits", p->fit.fits,
                      "mismatch", p->mismatch);
 }
@@ -141,6 +159,7 @@ static int cmd_plan(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.micro_batch=2", true },
+    { "ranks", "N", "plan for so many GPUs instead of hardware.gpus", false },
     { "smoke", NULL, "plan the rehearsal instead", false },
     { "facts", "FILE", "plan for the machine that FILE describes (fp8lab hw)", false },
     { "backend", "NAME", "auto (default), cpu or cuda: whose memory counts", false },

@@ -90,7 +90,7 @@ static enum status check_memory(struct command *c, bool *fits, struct err *e) {
     *fits = true;
     for (int64_t i = 0; i < c->resolution.run_count; i++) {
         struct fit fit;
-        TRY(fit_plan(c->resolution.runs[i].config_json, c->facts, c->settings.backend, &fit, e));
+        TRY(fit_plan(c->resolution.runs[i].config_json, c->facts, c->settings.backend, 0, &fit, e));
         if (!fit.fits)
             cli_warn(c->cli, "%s needs %.1f GiB, %s is %.1f GiB%s%s", c->resolution.runs[i].name,
                      (double)fit.plan.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30,

@@ -11,14 +11,16 @@ struct fit {
     const char *where;   /* "gpu.memory" or "memory.total"; where CPU and GPU share one memory,
                             what is available of it less a reserve, in words */
     int64_t memory;      /* its bytes; 0: not known, and then it counts as fitting */
+    int ranks;           /* that the plan is for: it is of one of them */
+    int64_t sharded[4];  /* bytes of a rank with each train.shard; 0 with one rank */
     bool fits;
     char way_out[256]; /* what would need less, as --set flags; "" where it fits or nothing would */
 };
 
-/* config: resolved. backend: "cuda" means the GPU's memory, "cpu" the system's, "auto" the GPU's
- * where `facts` has a GPU. One rank holds the whole model and its optimizer. */
+/* config: resolved. backend: "cuda" means the GPU's memory, "cpu" the system's, which all ranks
+ * share, "auto" the GPU's where `facts` has a GPU. ranks 0: hardware.gpus of them. */
 NODISCARD enum status fit_plan(const struct json_t *config, const struct json_t *facts,
-                               const char *backend, struct fit *out, struct err *e);
+                               const char *backend, int ranks, struct fit *out, struct err *e);
 void fit_free(struct fit *fit);
 
 #endif

@@ -270,6 +270,8 @@ static enum status read_train(const struct section *root, struct run_options *ou
         .grad_dtype = get_word(&s, "grad_dtype", WORDS("f32", "bf16")) ? DTYPE_BF16 : DTYPE_F32,
         .recompute = (enum recompute_kind)get_word(&s, "recompute", WORDS("none", "ffn", "block")),
         .head_chunk = get_int(&s, "head_chunk"),
+        .shard = (enum shard_kind)get_word_or(
+            &s, "shard", WORDS("none", "optimizer", "gradients", "parameters"), SHARD_OPTIMIZER),
     };
     out->time_limit_s = get_int_or(&s, "time_limit_s", 0);
     TRY(s.st);

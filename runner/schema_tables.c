@@ -135,6 +135,8 @@ static const struct field TRAIN[] = {
     WORD("grad_dtype", WORDS("f32", "bf16"), INITIAL("f32")),
     WORD("recompute", WORDS("none", "ffn", "block"), INITIAL("none")),
     INT("head_chunk", 1, ROWS_MAX), /* token rows of head and loss at a time: model_head_chunk */
+    /* What each of several GPUs holds a share of: each word adds to the one before. */
+    WORD("shard", WORDS("none", "optimizer", "gradients", "parameters"), INITIAL("optimizer")),
     VARIANT("optimizer", OPTIMIZERS, INITIAL("adamw")),
     VARIANT("schedule", SCHEDULES, INITIAL("constant")),
     { .key = NULL },

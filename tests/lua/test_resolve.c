@@ -121,7 +121,7 @@ static void a_configuration_is_complete(void **state) {
         "1,\"optimizer\":{\"betas\":[0.9,0.95],\"clip\":1.0,\"eps\":1e-08,\"kind\":\"adamw\","
         "\"lr\":0.0003,\"master\":\"f32\",\"state\":\"f32\",\"weight_decay\":0.1},\"recompute\":\"none\","
         "\"schedule\":{\"decay\":0,\"final\":1.0,\"kind\":\"constant\",\"warmup\":0},\"seed\":1234,"
-        "\"steps\":10,\"time_limit_s\":null}}");
+        "\"shard\":\"optimizer\",\"steps\":10,\"time_limit_s\":null}}");
     resolution_destroy(&r);
 }
 
