@@ -50,6 +50,28 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct 
     return norm_bwd(t, &layer->norm2, &d_mid, &t->d_normed, &layer->x_mid, &t->d_x, e);
 }
 
+/* Back through queries_and_keys, in place, and into the operand that the qkv GEMMs read. Where
+ * forward did nothing (GPT-2) the gradients are there already: they are only looked at, and
+ * encoded. */
+static enum status queries_and_keys_bwd(struct transformer *t, struct layer *layer,
+                                        const struct sink *d_qkv, struct err *e) {
+    const struct backend_ops *ops = t->b->ops;
+    const struct model_config *c = &t->config;
+    if (!c->qk_norm && !t->rope.data) {
+        TRY(ops->quantise(t->b, LANE_COMPUTE, d_qkv, &t->d_qkv, e));
+        return ops->quantise_finish(t->b, LANE_COMPUTE, d_qkv, e);
+    }
+    struct tensor d_heads = heads_view(t, &t->d_qkv);
+    struct tensor in = heads_view(t, c->qk_norm ? &layer->qkv_raw : &layer->qkv);
+    struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
+                                     c->heads + c->kv_heads, 1);
+    struct param *q = layer->q_norm, *k = layer->k_norm;
+    TRY(ops->qk_bwd(t->b, LANE_COMPUTE, d_qkv, q ? &q->grad : NULL, k ? &k->grad : NULL, &d_heads,
+                    &in, q ? &q->weight.value : NULL, k ? &k->weight.value : NULL, q ? &rstd : NULL,
+                    t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e));
+    return ops->quantise_finish(t->b, LANE_COMPUTE, d_qkv, e);
+}
+
 /* d_x: gradient of x_mid in, of the block's input out, through `dx`. */
 static enum status attention_bwd(struct transformer *t, int64_t l, const struct sink *dx,
                                  bool fresh, struct err *e) {
@@ -66,14 +88,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
                            &lse, c->heads, c->kv_heads, e));
 
     struct sink d_qkv = operand_sink(&qkv->dy, t->slots, PASS_TRAIN);             /* [R,W] */
-    struct tensor in = heads_view(t, c->qk_norm ? &layer->qkv_raw : &layer->qkv);
-    struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
-                                     c->heads + c->kv_heads, 1);
-    struct param *q = layer->q_norm, *k = layer->k_norm;
-    TRY(ops->qk_bwd(t->b, LANE_COMPUTE, &d_qkv, q ? &q->grad : NULL, k ? &k->grad : NULL, &d_heads,
-                    &in, q ? &q->weight.value : NULL, k ? &k->weight.value : NULL, q ? &rstd : NULL,
-                    t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e));
-    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_qkv, e));
+    TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));
     TRY(linear_bwd(t, qkv, &t->d_normed, fresh, e));                              /* [R,C] */
     return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
 }
