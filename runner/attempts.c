@@ -1,15 +1,15 @@
 #include "runner/attempts.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "model/checkpoint.h"
 #include "runner/canonical.h"
 #include "runner/choice_file.h"
 #include "runner/clock.h"
+#include "runner/crew.h"
+#include "runner/deploy.h"
 #include "runner/environment.h"
 #include "runner/mfu.h"
 #include "runner/options.h"
@@ -18,8 +18,6 @@
 #include "runner/run_log.h"
 #include "runner/stop_grace.h"
 #include "runner/telemetry.h"
-
-enum { MEETING_S = 300, NUMBER_TEXT = 24 };
 
 struct attempts {
     const struct run_settings *settings;
@@ -34,7 +32,7 @@ struct attempts {
     int64_t from_step;       /* of the attempt at hand */
     int64_t used_ms;         /* by earlier attempts, of the time limit */
     int64_t retries_left;
-    int64_t ranks;           /* worker processes of an attempt */
+    struct formation formation; /* which rank is where */
     int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
 };
 
@@ -68,7 +66,7 @@ static enum status put_step(struct attempts *a, const json_t *event, struct err 
     return st;
 }
 
-static enum status on_event(void *user, const json_t *event, struct err *e) {
+static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct attempts *a = user;
     const char *kind = json_text(event, "event", "");
     if (strcmp(kind, "step") != 0) progress_event(&a->progress, event);
@@ -83,7 +81,8 @@ static enum status on_event(void *user, const json_t *event, struct err *e) {
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
     if (!strcmp(kind, "step")) return put_step(a, event, e);
     if (!strcmp(kind, "telemetry")) return put_telemetry(a, event, e);
-    if (!strcmp(kind, "log")) run_log(a->dir, "worker: %s", json_text(event, "text", ""));
+    if (!strcmp(kind, "log"))
+        run_log(a->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
     return records_put(a->records, event, e);
 }
 
@@ -121,54 +120,20 @@ static int64_t ranks_of(const struct attempts *a) {
     return ranks > 1 ? ranks : 1;
 }
 
-/* Processors for each worker of the CPU backend: all of one's own, or a share. */
-static int64_t threads_each(const struct attempts *a) {
-    cpu_set_t set;
-    if (a->settings->threads || a->ranks == 1) return a->settings->threads;
-    int64_t here = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return here > a->ranks ? here / a->ranks : 1;
-}
-
-static enum status supervise_workers(struct attempts *a, struct attempt *out, struct err *e) {
-    const struct run_settings *s = a->settings;
-    char self[PATH_CAP], config[PATH_CAP], threads[NUMBER_TEXT], stop[NUMBER_TEXT];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0) return FAIL(e, ERR_IO, "/proc is not mounted: cannot find this program");
-    self[n] = '\0';
-    TRY(path_join(config, a->dir->path, "data/experiment/resolved.json", e));
-    snprintf(threads, sizeof threads, "%" PRId64, threads_each(a));
-    snprintf(stop, sizeof stop, "%" PRId64, a->stop_after);
-    const char *argv[24] = { self, "worker", "--config", config, "--run", a->dir->path,
-                             "--backend", s->backend, "--threads", threads, "--resume" };
-    int args = 11;
-    if (a->stop_after) {
-        argv[args++] = "--stop-after";
-        argv[args++] = stop;
-    }
-    if (s->caps) {
-        argv[args++] = "--caps";
-        argv[args++] = s->caps;
-    }
-    if (s->data_root) {
-        argv[args++] = "--data-root";
-        argv[args++] = s->data_root;
-    }
-    if (s->choose_anew) argv[args++] = "--choose-anew";
+static enum status run_workers(struct attempts *a, struct attempt *out, struct err *e) {
     int64_t limit_s = 0;
     if (a->run.time_limit_s) {
         limit_s = a->run.time_limit_s - a->used_ms / 1000;
         if (limit_s < 1) limit_s = 1;
     }
-    struct supervise_options options = {
-        .argv = argv, .envp = (const char *const *)a->environment.vars, .run_path = a->dir->path,
-        .signals = s->signals, .lock_fd = a->dir->lock_fd, .ranks = a->ranks,
-        .time_limit_s = limit_s, .meeting_s = MEETING_S, .hang_s = s->hang_s,
-        .stop_grace_s = STOP_GRACE_WORKER_S,
-        .signal_grace_s = stop_grace_worker_s(s->stop_grace_s),
-        .on_event = on_event, .on_tick = on_tick,
-        .user = a,
+    const struct train_options *t = &a->run.train;
+    TRY(formation_lay(&a->formation, t->global_batch, t->micro_batch, e));
+    struct deployment d = {
+        .settings = a->settings, .dir = a->dir, .formation = &a->formation,
+        .envp = (const char *const *)a->environment.vars, .stop_after = a->stop_after,
+        .time_limit_s = limit_s, .on_event = on_event, .on_tick = on_tick, .user = a,
     };
-    return supervise(&options, out, e);
+    return deploy(&d, out, e);
 }
 
 static enum status record_attempt(struct attempts *a, const char *started,
@@ -181,7 +146,7 @@ static enum status record_attempt(struct attempts *a, const char *started,
                              : attempt_end_name(attempt->end);
     json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s,s:I}", "started", started, "ended", ended,
                             "from_step", (json_int_t)a->from_step, "to_step", (json_int_t)to,
-                            "reason", reason, "ranks", (json_int_t)a->ranks);
+                            "reason", reason, "ranks", (json_int_t)a->formation.world);
     json_t *list = json_object_get(a->dir->run, "attempts");
     if (!row || json_array_append_new(list, row) != 0) return FAIL(e, ERR_MEMORY, "attempts");
     run_log(a->dir, "attempt from step %" PRId64 " to %" PRId64 ": %s%s%s", a->from_step, to,
@@ -195,7 +160,7 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
     TRY(checkpoint_step(a->dir, &a->from_step, e));
     TRY(records_open(a->dir->path, a->from_step, &a->records, e));
     int64_t begin = clock_ms();
-    enum status st = supervise_workers(a, out, e);
+    enum status st = run_workers(a, out, e);
     a->used_ms += clock_ms() - begin;
     records_close(a->records);
     a->records = NULL;
@@ -205,14 +170,32 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
 
 /* ---- how a run ends ---------------------------------------------------------------------------*/
 
-/* Whether another attempt is worth it: the worker died or hung; its arithmetic was not at fault. */
+/* Leaves out what failed: a host that is lost in any case, and with --fewer-gpus the GPU of the
+ * rank that failed. False where a host is lost and nobody allowed to go on without it. */
+static bool regroup(struct attempts *a, const struct attempt *attempt) {
+    struct crew *crew = a->settings->crew;
+    bool lost = false;
+    for (int64_t i = 0; crew && i < crew->task.count - 1; i++) {
+        if (!crew->member[i].lost) continue;
+        formation_drop_task(&a->formation, i + 1);
+        lost = true;
+    }
+    if (a->settings->fewer_gpus && !lost && attempt->rank >= 0)
+        formation_drop_rank(&a->formation, attempt->rank);
+    return !lost || a->settings->fewer_gpus;
+}
+
+/* Whether another attempt is worth it: a worker died or hung, or a device or a link failed; the
+ * arithmetic was not at fault. */
 static bool retry(struct attempts *a, const struct attempt *attempt) {
-    bool died = attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG;
-    if (!died || a->retries_left == 0) return false;
+    enum status code = attempt->error.code;
+    bool died = attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG ||
+                (attempt->end == ATTEMPT_FAILED && (code == ERR_PEER || code == ERR_DEVICE));
+    if (!died || a->retries_left == 0 || !regroup(a, attempt)) return false;
     a->retries_left--;
-    char text[1200];
-    snprintf(text, sizeof text, "%s; trying again (%" PRId64 " left)", attempt->error.text,
-             a->retries_left);
+    char text[1300];
+    snprintf(text, sizeof text, "%s; trying again%s (%" PRId64 " left)", attempt->error.text,
+             a->settings->fewer_gpus ? " without it" : "", a->retries_left);
     on_tick(a, text);
     return true;
 }
@@ -239,9 +222,7 @@ static int exit_code_for(const struct attempt *attempt) {
     case ATTEMPT_ABANDONED: return EXIT_SIGNAL + attempt->signal;
     case ATTEMPT_FAILED: {
         int code = exit_code_of(attempt->error.code);
-        /* A device that fails once training is under way is the run's failure, not the system's. */
-        if (attempt->error.code == ERR_DEVICE && attempt->last_step > 0) return EXIT_RUN_FAILED;
-        return code == EXIT_VERIFY ? EXIT_RUN_FAILED : code;
+        return code == EXIT_USAGE || code == EXIT_SYSTEM ? code : EXIT_RUN_FAILED;
     }
     case ATTEMPT_CRASHED:
     case ATTEMPT_HUNG: break;
@@ -303,8 +284,9 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     struct attempts a = { .settings = settings, .dir = dir, .resolved = resolved,
                           .retries_left = settings->retries };
     TRY(options_read(resolved, &a.run, e));
-    a.ranks = ranks_of(&a);
-    enum status st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
+    int64_t tasks = settings->crew ? settings->crew->task.count : 1;
+    enum status st = formation_init(&a.formation, ranks_of(&a), tasks, e);
+    if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
     bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;
     if (first && json_is_true(json_object_get(dir->run, "smoke")))

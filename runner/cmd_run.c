@@ -11,6 +11,7 @@
 #include "runner/choice_file.h"
 #include "runner/close.h"
 #include "runner/commands.h"
+#include "runner/crew.h"
 #include "runner/facts.h"
 #include "runner/fit.h"
 #include "runner/hardware.h"
@@ -44,6 +45,7 @@ struct command {
     int64_t ended; /* rows that have an outcome */
     json_t *facts;
     struct signals signals;
+    struct crew crew; /* of a job that a launcher started several times; this is its task 0 */
 };
 
 /* ---- before anything runs ---------------------------------------------------------------------*/
@@ -353,6 +355,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .choices = cli_has(cli, "choices") ? cli_value(cli, "choices") : NULL,
         .data_root = cli_value(cli, "data-root"),
+        .fewer_gpus = cli_has(cli, "fewer-gpus"), .crew = c->crew.task.count > 1 ? &c->crew : NULL,
     };
     TRY(backend_check(s->backend, e));
     TRY(stop_grace_read(&s->stop_grace_s, e));
@@ -394,31 +397,54 @@ static enum status check_launch_flags(const struct cli *cli, struct err *e) {
     return OK;
 }
 
-static int cmd_run(const struct cli *cli) {
-    struct command c = { .cli = cli, .signals = { .fd = -1 } };
+static void tear_down(struct command *c) {
+    for (int64_t i = 0; c->rows && i < c->resolution.run_count; i++) {
+        json_decref(c->rows[i].mismatch);
+        json_decref(c->rows[i].data_files);
+    }
+    free(c->rows);
+    json_decref(c->overrides);
+    resolution_destroy(&c->resolution);
+    json_decref(c->facts);
+    signals_close(&c->signals);
+}
+
+/* What a runner does that leads, be it alone. */
+static int lead(struct command *c, const struct task *task, const char *runs, int64_t wait_s) {
     struct err e = { 0 };
-    char problem[256] = "";
-    if (cli_has(cli, "launch")) return launch_run(cli);
-    if (check_launch_flags(cli, &e) != OK) return cli_fail(cli, &e);
-    enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
-    if (st == OK) st = read_settings(&c, &e);
+    enum status st = crew_gather(task, runs, wait_s, &c->crew, &e);
+    if (st == OK) st = read_settings(c, &e);
     int code = EXIT_OK;
     if (st != OK) {
-        code = cli_fail(cli, &e);
+        code = cli_fail(c->cli, &e);
     } else {
-        if (*problem) cli_warn(cli, "%s", problem);
-        close_dead_runs(cli, c.settings.runs);
-        code = cli_has(cli, "resume") ? resume(&c) : run_script(&c);
+        close_dead_runs(c->cli, c->settings.runs);
+        code = cli_has(c->cli, "resume") ? resume(c) : run_script(c);
     }
-    for (int64_t i = 0; c.rows && i < c.resolution.run_count; i++) {
-        json_decref(c.rows[i].mismatch);
-        json_decref(c.rows[i].data_files);
-    }
-    free(c.rows);
-    json_decref(c.overrides);
-    resolution_destroy(&c.resolution);
-    json_decref(c.facts);
-    signals_close(&c.signals);
+    crew_dismiss(&c->crew, code);
+    return code;
+}
+
+static const char *variable(const char *name) { return getenv(name); }
+
+static int cmd_run(const struct cli *cli) {
+    struct command c = { .cli = cli, .signals = { .fd = -1 } };
+    struct task task;
+    struct err e = { 0 };
+    char problem[256] = "";
+    int64_t wait_s = CREW_WAIT_S;
+    if (cli_has(cli, "launch")) return launch_run(cli);
+    const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
+    enum status st = check_launch_flags(cli, &e);
+    if (st == OK) st = cli_int(cli, "tasks-within", 1, 86400, &wait_s, &e);
+    if (st == OK) st = task_find(variable, &task, &e);
+    if (st == OK) st = facts_gather(&c.facts, problem, sizeof problem, &e);
+    if (st == OK && *problem) cli_warn(cli, "%s", problem);
+    int code;
+    if (st != OK) code = cli_fail(cli, &e);
+    else if (task.index > 0) code = crew_follow(cli, &task, runs, wait_s, c.facts);
+    else code = lead(&c, &task, runs, wait_s);
+    tear_down(&c);
     return code;
 }
 
@@ -433,6 +459,8 @@ static const struct flag FLAGS[] = {
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },
     { "resume", "RUN", "go on with an interrupted run from its checkpoint", false },
+    { "tasks-within", "SECONDS", "wait so long for a launcher's tasks (default: 300)", false },
+    { "fewer-gpus", NULL, "a retry may leave out the GPU or host that failed", false },
     { "retries", "N", "new attempts after a worker died or hung (default: 0)", false },
     { "hang-after", "SECONDS", "silence that counts as a hang (default: see below)", false },
     { "again", NULL, "run rows of a suite again that are done already", false },

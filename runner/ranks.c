@@ -10,35 +10,24 @@
 #include "runner/run_files.h"
 #include "runner/signals.h"
 #include "runner/spawn.h"
-#include "runner/wire.h"
 
 /* ---- starting ---------------------------------------------------------------------------------*/
-
-/* Where the ranks of a group meet: at a port of rank 0, which only this host can reach. */
-static enum status prepare_meeting(struct ranks *r, struct err *e) {
-    struct meeting *m = &r->meeting;
-    rendezvous_host(m->host);
-    if (r->options->ranks == 1) return OK;
-    TRY(secret_make(m->secret, e));
-    m->timeout_s = (int)r->options->meeting_s;
-    snprintf(m->address, sizeof m->address, "127.0.0.1");
-    return wire_listen(m->address, 0, &r->meeting_fd, &m->port, e);
-}
 
 static enum status start_rank(struct ranks *r, int64_t i, struct err *e) {
     const struct supervise_options *o = r->options;
     struct rank *rank = &r->rank[i];
     char log[64];
     int board = -1, events = -1;
-    snprintf(log, sizeof log, "data/logs/worker-%" PRId64 ".log", i);
+    int64_t number = o->first_rank + i;
+    snprintf(log, sizeof log, "data/logs/worker-%" PRId64 ".log", number);
     struct spawn_options spawn = {
-        .argv = o->argv, .envp = o->envp, .rank = i, .world = o->ranks, .device = i,
-        .meeting_fd = i == 0 ? r->meeting_fd : -1, .keep_fd = o->lock_fd,
-        .old_mask = &o->signals->old,
+        .argv = o->argv, .envp = o->envp, .rank = number, .world = o->world,
+        .device = o->device ? o->device[i] : i, .meeting_fd = number == 0 ? o->meeting_fd : -1,
+        .keep_fd = o->lock_fd, .old_mask = &o->signals->old,
     };
     TRY(path_join(spawn.log_path, o->run_path, log, e));
     TRY(board_create(&rank->board, &board, e));
-    rank->board->meeting = r->meeting;
+    if (o->meeting) rank->board->meeting = *o->meeting;
     spawn.board_fd = board;
     enum status st = spawn_worker(&spawn, &rank->pid, &events, e);
     close(board);
@@ -52,8 +41,9 @@ static enum status start_rank(struct ranks *r, int64_t i, struct err *e) {
 
 enum status ranks_start(const struct supervise_options *options, struct ranks *out,
                         struct err *e) {
-    *out = (struct ranks){ .options = options, .meeting_fd = -1 };
-    enum status st = prepare_meeting(out, e);
+    *out = (struct ranks){ .options = options };
+    rendezvous_host(out->host);
+    enum status st = OK;
     for (int64_t i = 0; i < options->ranks && st == OK; i++) st = start_rank(out, i, e);
     return st;
 }
@@ -63,7 +53,6 @@ void ranks_close(struct ranks *r) {
         event_reader_destroy(r->rank[i].events);
         board_close(r->rank[i].board);
     }
-    if (r->meeting_fd >= 0) close(r->meeting_fd);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------*/
@@ -102,17 +91,19 @@ int64_t ranks_frozen(struct ranks *r, int64_t ticks) {
 
 void ranks_describe(const struct ranks *r, int64_t i, struct attempt *out, char name[128]) {
     const struct rank *rank = &r->rank[i];
-    out->rank = i;
-    snprintf(out->host, sizeof out->host, "%s", r->meeting.host);
+    int64_t number = r->options->first_rank + i;
+    out->rank = number;
+    snprintf(out->host, sizeof out->host, "%s", r->host);
     board_words(rank->board, out->operation, sizeof out->operation);
-    if (r->options->ranks == 1) snprintf(name, 128, "worker %" PRId64, i);
-    else snprintf(name, 128, "rank %" PRId64 " on %s", i, r->meeting.host);
+    if (r->options->world == 1) snprintf(name, 128, "worker %" PRId64, number);
+    else snprintf(name, 128, "rank %" PRId64 " on %s", number, r->host);
 }
 
 void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size) {
     char name[64], path[PATH_CAP], tail[512] = "";
     *out = '\0';
-    snprintf(name, sizeof name, "data/logs/worker-%" PRId64 ".log", i);
+    snprintf(name, sizeof name, "data/logs/worker-%" PRId64 ".log",
+             r->options->first_rank + i);
     if (path_join(path, r->options->run_path, name, NULL) != OK) return;
     FILE *f = fopen(path, "re");
     if (!f) return;

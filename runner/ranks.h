@@ -22,8 +22,7 @@ struct ranks {
     const struct supervise_options *options;
     struct rank rank[SUPERVISE_RANKS_MAX];
     int64_t started;
-    int meeting_fd; /* -1: there is one rank only */
-    struct meeting meeting;
+    char host[RENDEZVOUS_HOST_CAP];
 };
 
 /* Starts all of them. Whatever the status, those that were started are in *out, and ranks_close
@@ -40,11 +39,11 @@ bool ranks_done(const struct ranks *r); /* every one said so */
  * `ticks` ticks, or -1. Ticks that this process itself slept through do not count. */
 int64_t ranks_frozen(struct ranks *r, int64_t ticks);
 
-/* Fills rank, host and operation of *out for rank i, and `name` with how messages call it: "rank 1
- * on node7", or "worker 0" where there is one only. */
+/* Fills rank, host and operation of *out for the i-th rank here, and `name` with how messages call
+ * it: "rank 1 on node7", or "worker 0" where there is one only. */
 void ranks_describe(const struct ranks *r, int64_t i, struct attempt *out, char name[128]);
 
-/* "; its last words: ..." from the log of rank i, or "". */
+/* "; its last words: ..." from the log of the i-th rank here, or "". */
 void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size);
 
 #endif

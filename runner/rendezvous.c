@@ -8,6 +8,7 @@
 
 #include "model/json_safe.h"
 #include "runner/canonical.h"
+#include "runner/clock.h"
 #include "runner/run_files.h"
 #include "runner/wire.h"
 
@@ -101,7 +102,7 @@ static enum status take_calls(struct joining *j, int listening, struct err *e) {
         json_t *hello = NULL;
         TRY(wire_accept(listening, j->deadline_ms, &fd, e));
         if (fd < 0) return name_missing(j, e);
-        int64_t soon = wire_now_ms() + STRANGER_MS;
+        int64_t soon = clock_ms() + STRANGER_MS;
         struct err stranger;
         enum status st = wire_called(fd, j->meeting->secret, &hello,
                                      soon < j->deadline_ms ? soon : j->deadline_ms, &stranger);
@@ -197,6 +198,6 @@ enum status rendezvous_join(const struct meeting *meeting, int rank, int world, 
                     RENDEZVOUS_RANKS_MAX);
     mesh_init(out, rank, world);
     struct joining j = { .meeting = meeting, .mesh = out };
-    j.deadline_ms = wire_now_ms() + (int64_t)meeting->timeout_s * 1000 + (rank ? PATIENCE_MS : 0);
+    j.deadline_ms = clock_ms() + (int64_t)meeting->timeout_s * 1000 + (rank ? PATIENCE_MS : 0);
     return rank == 0 ? host_meeting(&j, listening, e) : visit_meeting(&j, e);
 }

@@ -9,6 +9,8 @@
 #include "runner/signals.h"
 
 /* How to run: the command's flags, alike for all rows of a suite. */
+struct crew;
+
 struct run_settings {
     const struct cli *cli;
     struct signals *signals; /* opened by the first run; the caller's to close */
@@ -16,6 +18,8 @@ struct run_settings {
     const char *backend; /* "auto", "cpu", "cuda" */
     int64_t threads;     /* 0: one per processor */
     int64_t ranks;       /* worker processes; 0: as many as the experiment's hardware.gpus */
+    bool fewer_gpus;     /* a retry may leave out the GPU or host that failed */
+    struct crew *crew;   /* the other runners of the job; NULL: there are none */
     int64_t hang_s;      /* 0: automatic */
     int64_t stop_grace_s; /* stop_grace.h; 0: nobody kills us */
     int64_t retries;     /* further attempts after a worker that died or hung */

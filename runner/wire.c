@@ -16,20 +16,15 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/clock.h"
 #include "runner/secret.h"
 
 enum { RETRY_MS = 100, BACKLOG = 1024, KEEP_IDLE_S = 5, KEEP_EVERY_S = 5, KEEP_COUNT = 3 };
 
-int64_t wire_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Waits for an event on fd; false where the deadline came first. */
 static bool wait_for(int fd, short events, int64_t deadline_ms) {
     for (;;) {
-        int64_t left = deadline_ms - wire_now_ms();
+        int64_t left = deadline_ms - clock_ms();
         struct pollfd p = { .fd = fd, .events = events };
         if (left <= 0) return false;
         int n = poll(&p, 1, (int)(left < 60000 ? left : 60000));
@@ -149,7 +144,7 @@ enum status wire_connect(const char *address, int port, int64_t deadline_ms, int
         if (st == OK) return OK;
         if (*fd >= 0) close(*fd);
         *fd = -1;
-        if (wire_now_ms() + RETRY_MS >= deadline_ms) return st;
+        if (clock_ms() + RETRY_MS >= deadline_ms) return st;
         struct timespec nap = { 0, RETRY_MS * 1000000L };
         (void)nanosleep(&nap, NULL);
     }

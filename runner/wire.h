@@ -1,5 +1,6 @@
 /* TCP between the processes of a run: listening, connecting, lines of JSON, and the handshake in
- * which both ends prove that they know the job's secret. Every call ends by its deadline. */
+ * which both ends prove that they know the job's secret. Every call ends by its deadline,
+ * a time of clock.h. */
 #ifndef FP8LAB_RUNNER_WIRE_H
 #define FP8LAB_RUNNER_WIRE_H
 
@@ -11,9 +12,6 @@ enum {
     WIRE_LINE_MAX = 1 << 16, /* bytes of one line of a handshake */
     WIRE_LOST_MS = 20000     /* a peer that the network hides for so long is gone */
 };
-
-/* Milliseconds of the clock that deadlines are on. */
-int64_t wire_now_ms(void);
 
 /* A listening socket at `address` ("127.0.0.1"; NULL: every address of this host), port 0: any.
  * *port is the port it has. */

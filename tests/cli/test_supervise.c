@@ -126,7 +126,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-static enum status on_event(void *user, const json_t *event, struct err *e) {
+static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct fixture *f = user;
     f->events++;
     if (f->fail_after && f->events > f->fail_after)
@@ -142,7 +142,8 @@ static struct attempt attempt(struct fixture *f, const char *behaviour, int64_t 
                               int64_t time_limit_s, int64_t hang_s, int64_t grace_s) {
     const char *argv[] = { f->self, "worker", behaviour, NULL }, *envp[] = { NULL };
     struct supervise_options options = {
-        .argv = argv, .envp = envp, .run_path = f->dir.path, .ranks = ranks,
+        .argv = argv, .envp = envp, .run_path = f->dir.path, .ranks = ranks, .world = ranks,
+        .meeting_fd = -1,
         .time_limit_s = time_limit_s, .hang_s = hang_s, .stop_grace_s = grace_s,
         .signal_grace_s = grace_s,
         .on_event = on_event, .user = f, .signals = &f->signals, .lock_fd = f->dir.lock_fd,
@@ -264,7 +265,8 @@ static void a_program_that_cannot_start_is_an_error(void **state) {
     snprintf(f->self, sizeof f->self, "/nonexistent/fp8lab");
     const char *argv[] = { f->self, NULL }, *envp[] = { NULL };
     struct supervise_options options = { .argv = argv, .envp = envp, .run_path = f->dir.path,
-                                         .ranks = 1, .on_event = on_event, .user = f,
+                                         .ranks = 1, .world = 1, .meeting_fd = -1,
+                                         .on_event = on_event, .user = f,
                                          .signals = &f->signals, .lock_fd = -1 };
     struct attempt out;
     struct err e = { 0 };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runner/backends.h"
+#include "runner/clock.h"
 #include "runner/rendezvous.h"
 #include "runner/wire.h"
 
@@ -40,7 +41,7 @@ static int wait_for(pid_t pid, int64_t deadline_ms) {
     for (;;) {
         if (waitpid(pid, &status, WNOHANG) == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : RANK_KILLED;
-        if (wire_now_ms() >= deadline_ms) break;
+        if (clock_ms() >= deadline_ms) break;
         struct timespec nap = { 0, 2000000 };
         (void)nanosleep(&nap, NULL);
     }
@@ -63,6 +64,6 @@ void ranks_run(const char *backend, int world, rank_body body, void *user, int s
         if (pid[r] == 0) _exit(be_rank(&meeting, backend, r, world, listening, body, user));
     }
     close(listening);
-    int64_t deadline = wire_now_ms() + (int64_t)seconds * 1000;
+    int64_t deadline = clock_ms() + (int64_t)seconds * 1000;
     for (int r = 0; r < world; r++) code[r] = wait_for(pid[r], deadline);
 }

@@ -1,0 +1,25 @@
+/* One attempt on all hosts: the meeting of its ranks is opened, every other host is sent its part,
+ * this one's is supervised. */
+#ifndef FP8LAB_RUNNER_DEPLOY_H
+#define FP8LAB_RUNNER_DEPLOY_H
+
+#include "runner/formation.h"
+#include "runner/run_one.h"
+#include "runner/supervise.h"
+
+struct deployment {
+    const struct run_settings *settings;
+    const struct run_dir *dir;
+    const struct formation *formation;
+    const char *const *envp;
+    int64_t stop_after;   /* as --stop-after of a worker; 0: not */
+    int64_t time_limit_s; /* 0: none */
+    enum status (*on_event)(void *user, int64_t rank, const struct json_t *event, struct err *e);
+    void (*on_tick)(void *user, const char *what);
+    void *user;
+};
+
+/* As supervise(). */
+NODISCARD enum status deploy(const struct deployment *d, struct attempt *out, struct err *e);
+
+#endif
