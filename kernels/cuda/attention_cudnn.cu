@@ -1,10 +1,9 @@
 /* Attention by cuDNN: plans by shape, built once, and calls by group.
  *
- * The deterministic backward keeps score gradients in its workspace, 2 bytes for each head, query and
- * key (cudnn_graph.cu): 4.2 GB for one sequence of 8192 with 32 heads. So it runs in groups, of whole
- * sequences or of key/value heads of one, that keep at most SCORES_MAX_BYTES at a time. The bits do
- * not depend on the groups: no sum crosses heads that share nothing. Where not even one key/value head
- * fits (beyond 16384 positions with 4 query heads each) our own kernels serve, which keep none. */
+ * The deterministic backward keeps score gradients in its workspace, 2 bytes for each head, query
+ * and key (cudnn_graph.cu): 4.2 GB for one sequence of 8192 with 32 heads. So it runs in groups
+ * where that is too much (kernels/scratch.h). Where not even one key/value head fits (with 4 GiB
+ * beyond 23168 positions, 4 query heads each) our own kernels serve, which keep none. */
 #include "kernels/cuda/attention_cudnn.cuh"
 
 #include <dlfcn.h>
@@ -22,7 +21,6 @@ enum {
     VERSION_MIN = 91100,   /* 9.10 computes attention wrongly */
     VERSION_TAILS = 91501, /* before it, lengths that 128 does not divide fail in graphs */
 };
-static const int64_t SCORES_MAX_BYTES = (int64_t)2 << 30;
 
 /* A finalised plan and everything it was made of, which must outlive it. The key is the whole call;
  * the plan is of one group of it. */
@@ -49,27 +47,15 @@ struct cudnn_library {
 
 /* ---- groups ---- */
 
-static int64_t divisor_up_to(int64_t n, int64_t most) {
-    int64_t d = min_i64(n, most);
-    while (d > 1 && n % d) d--;
-    return d;
-}
-
-/* The largest group of the call whose score gradients fit, of all kernels of one size; false where
- * one key/value head of one sequence does not. Forward keeps none and is never cut up. */
-static bool part_of(const struct attention *a, bool backward, struct attention_part *out) {
-    int64_t share = a->heads / a->kv_heads, padded = round_up(a->length, 128);
-    int64_t fit = backward ? SCORES_MAX_BYTES / (2 * share * padded * padded)
-                           : a->batch * a->kv_heads;
-    if (fit < 1) return false;
-    *out = { a->batch, a->length, a->heads, a->kv_heads, a->heads, a->kv_heads, a->head_dim };
-    if (fit >= a->kv_heads) {
-        out->batch = divisor_up_to(a->batch, fit / a->kv_heads);
-        return true;
-    }
-    out->batch = 1;
-    out->kv_heads = (int)divisor_up_to(a->kv_heads, fit);
-    out->heads = (int)(out->kv_heads * share);
+/* The group that one plan serves; false where our own kernels have to. Forward keeps no scores and
+ * is never cut up. */
+static bool part_of(const struct cuda_backend *b, const struct attention *a, bool backward,
+                    struct attention_part *out) {
+    struct attention_size size = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
+    if (backward && !attention_group(&size, attention_scores_max(b->memory_bytes), &size))
+        return false;
+    *out = { size.batch, a->length, (int)size.heads, (int)size.kv_heads, a->heads, a->kv_heads,
+             a->head_dim };
     return true;
 }
 
@@ -206,7 +192,7 @@ static struct plan *plan_of(struct cuda_backend *b, struct cudnn_library *lib,
         p->head_dim = a->head_dim;
         p->backward = backward;
     }
-    if (part_of(a, backward, &p->part)) build(lib, p);
+    if (part_of(b, a, backward, &p->part)) build(lib, p);
     p->built = true;
     return p;
 }
@@ -332,15 +318,6 @@ enum status cudnn_attention(struct cuda_backend *b, int lane, const struct atten
     return OK;
 }
 
-/* As its plans of 9.19 say: the score gradients, and keys' and values' gradients by query head before
- * they are summed. */
-int64_t cudnn_attention_bytes(const struct attention *a) {
-    struct attention_part part;
-    if (!part_of(a, true, &part)) return 0;
-    int64_t padded = round_up(a->length, 128), rows = part.batch * part.heads * padded;
-    return rows * (2 * padded + (part.heads > part.kv_heads ? 4 * a->head_dim : 0));
-}
-
 #else /* built without cuDNN's headers: our own kernels serve every call */
 
 enum status cudnn_attention(struct cuda_backend *b, int lane, const struct attention *a,
@@ -350,7 +327,6 @@ enum status cudnn_attention(struct cuda_backend *b, int lane, const struct atten
     return OK;
 }
 void cudnn_attention_close(struct cuda_backend *b) {}
-int64_t cudnn_attention_bytes(const struct attention *a) { return 0; }
 int64_t cudnn_version(struct cuda_backend *b) { return 0; }
 int64_t cudnn_choices(const struct cuda_backend *b) { return 0; }
 void cudnn_choices_write(const struct cuda_backend *b, FILE *out) {}

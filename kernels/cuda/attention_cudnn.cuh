@@ -21,9 +21,6 @@ NODISCARD enum status cudnn_attention(struct cuda_backend *b, int lane, const st
                                       const struct attention_data *d, bool backward, bool *done,
                                       struct err *e);
 
-/* Scratch that a backward of this shape takes, as far as can be said without a device. */
-int64_t cudnn_attention_bytes(const struct attention *a);
-
 /* cuDNN's version, 0 where it is missing: opens it. Its plans, for choices.cu: how many, all as
  * text, one of them back. */
 int64_t cudnn_version(struct cuda_backend *b);

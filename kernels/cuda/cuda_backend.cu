@@ -110,6 +110,7 @@ static enum status device_open(struct cuda_backend *cb, int device, struct err *
     cb->device = device;
     cb->cc = cb->caps = prop.major * 10 + prop.minor;
     cb->sm_count = prop.multiProcessorCount;
+    cb->memory_bytes = (int64_t)prop.totalGlobalMem;
     cb->shared_bytes = (int)prop.sharedMemPerBlockOptin;
     cudaFuncAttributes attributes;
     status = cudaFuncGetAttributes(&attributes, probe_kernel);

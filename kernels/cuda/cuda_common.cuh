@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/backend.h"
+#include "kernels/scratch.h"
 
 typedef uint16_t bf16_bits; /* a stored BF16 */
 
@@ -65,6 +66,7 @@ struct cuda_backend {
     struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
     struct backend_ops ops; /* what base.ops points to */
     int device, cc, sm_count; /* cc: 90 for 9.0 */
+    int64_t memory_bytes;     /* of the device */
     int caps;                 /* whose scale modes and libraries are used: cc, or what pretend() says */
     int shared_bytes;         /* opt-in shared memory of one block */
     cudaStream_t lane[LANE_COUNT];

@@ -17,7 +17,6 @@ enum {
     RUNS = 3,         /* products of one timing */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
 };
-static const int64_t WORKSPACE_BYTES = 64 << 20;
 
 /* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as
  * bytes. */
@@ -216,7 +215,7 @@ static cublasStatus_t multiply(struct gemm_library *g, struct descriptors *d,
     float alpha = 1.0f;
     return cublasLtMatmul(g->handle, &d->product, &alpha, p->a.data, &d->a, p->b.data, &d->b,
                           &p->beta, p->beta != 0.0f ? p->c : p->d, &d->d, p->d, &d->d, algo,
-                          workspace, (size_t)WORKSPACE_BYTES, stream);
+                          workspace, (size_t)GEMM_WORKSPACE_BYTES, stream);
 }
 
 /* ---- measuring ---- */
@@ -328,7 +327,7 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, const st
                          struct err *e) {
     cublasLtMatmulPreferenceOpaque_t preference;
     LT_TRY(e, cublasLtMatmulPreferenceInit(&preference));
-    uint64_t bytes = (uint64_t)WORKSPACE_BYTES;
+    uint64_t bytes = (uint64_t)GEMM_WORKSPACE_BYTES;
     uint32_t align[4] = { (uint32_t)key->align_a, (uint32_t)key->align_b, (uint32_t)key->align_c,
                           (uint32_t)key->align_d };
     LT_TRY(e, PREFER(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes));
@@ -368,7 +367,7 @@ enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem
     struct gemm_library *g = b->gemm;
     struct gemm_key key = key_of(p);
     void *workspace;
-    TRY(cuda_scratch(&b->base, lane, SCRATCH_GEMM, WORKSPACE_BYTES, &workspace, e));
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_GEMM, GEMM_WORKSPACE_BYTES, &workspace, e));
     int64_t i = 0;
     while (i < g->choices && memcmp(&g->choice[i].key, &key, sizeof key) != 0) i++;
     struct gemm_choice *choice = &g->choice[i];

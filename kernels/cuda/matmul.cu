@@ -12,10 +12,6 @@
 
 /* ---- checks ---- */
 
-static int64_t scale_block(int kind) {
-    if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
-    return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
-}
 static bool is_fp8(const struct tensor *x) { return dtype_is_fp8(x->dtype); }
 
 static enum status check_operand(const struct tensor *x, const char *what, struct err *e) {
@@ -258,14 +254,9 @@ static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
 
 /* ---- FP8 on FP8 hardware ---- */
 
-/* Which modes cuBLASLt 13 has kernels for (facts: scale modes and where they run). */
 static bool device_has(const struct cuda_backend *cb, const struct matmul_args *t) {
-    int a = t->a->scale.kind, b = t->b->scale.kind;
-    if (a == SCALE_TENSOR && b == SCALE_TENSOR) return cb->caps >= 89;
-    if (cb->caps != 90 || scale_block(a) == 32) return false;
-    /* Block factors are laid out in rows of `outer`, which must then be padded by nothing. */
-    bool one_dimensional = a == SCALE_1X128 || b == SCALE_1X128;
-    return !one_dimensional || (t->out->dim[0] % 8 == 0 && tensor_cols(t->out) % 8 == 0);
+    return gemm_is_native(cb->caps, t->a->scale.kind, t->b->scale.kind, t->out->dim[0],
+                          tensor_cols(t->out));
 }
 
 static cudaDataType_t fp8_type(const struct tensor *x) {
