@@ -31,7 +31,8 @@ enum status ceiling_gemm(struct backend *b, const struct gemm_shape *s,
 }
 
 enum status ceiling_large_gemm(struct backend *b, enum dtype t, double *tflops, struct err *e) {
-    static const struct bench_effort EFFORT = { .samples = 5, .sample_us = 5000 };
+    static const struct bench_effort EFFORT = { .samples = 7, .sample_us = 3000,
+                                               .pause_us = 10000 };
     bool fp8 = dtype_is_fp8(t);
     int64_t n = strcmp(b->ops->name, "cpu") ? SIDE_DEVICE : SIDE_CPU;
     struct gemm_shape shape = { .m = n, .n = n, .k = n, .a = t, .b = t,

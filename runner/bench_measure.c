@@ -1,6 +1,7 @@
 #include "runner/bench_measure.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- time -------------------------------------------------------------------------------------*/
 
@@ -27,8 +28,10 @@ enum status bench_measure(struct backend *b, const struct bench_effort *effort,
     TRY(time_calls(b, run, context, 1, &warm_us, e));
     bool long_call = warm_us >= effort->sample_us;
     out->calls = long_call ? 1 : (int64_t)(effort->sample_us / (warm_us + 1)) + 1;
-    for (int64_t i = 0; i < effort->samples; i++)
+    for (int64_t i = 0; i < effort->samples; i++) {
+        if (effort->pause_us) (void)usleep((useconds_t)effort->pause_us);
         TRY(time_calls(b, run, context, out->calls, &sample[i], e));
+    }
     qsort(sample, (size_t)effort->samples, sizeof *sample, by_value);
     out->median_us = sample[effort->samples / 2];
     out->best_us = sample[0];

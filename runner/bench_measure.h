@@ -12,6 +12,8 @@ enum { BENCH_SAMPLES_MAX = 1000, BENCH_BLOCKS_MAX = 32 };
 struct bench_effort {
     int64_t samples;  /* 1..BENCH_SAMPLES_MAX */
     double sample_us; /* a sample is as many calls as take about this long, at least one */
+    int64_t pause_us; /* idle before each sample: what a chip does in a burst, before power and heat
+                         slow it down; 0: one sample after the other */
 };
 struct bench_time {
     double median_us, best_us; /* of one call, over the samples */

@@ -16,7 +16,9 @@ static void print_value(const struct cli *cli, const struct fact_name *fact, con
     } else if (json_is_boolean(value)) {
         cli_out(cli, "%s", json_is_true(value) ? "true" : "false");
     } else if (fact->kind == FACT_BYTES && json_is_number(value)) {
-        cli_out(cli, "%.1fGiB", json_number_value(value) / 0x1p30);
+        double bytes = json_number_value(value);
+        if (bytes < 0x1p20) cli_out(cli, "%.0fKiB", bytes / 0x1p10);
+        else cli_out(cli, "%.1fGiB", bytes / 0x1p30);
     } else if (json_is_number(value)) {
         cli_out(cli, "%.10g", json_number_value(value));
     } else {

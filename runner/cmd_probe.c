@@ -6,12 +6,16 @@
 #include "runner/probe.h"
 
 static int cmd_probe(const struct cli *cli) {
-    const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
-    int64_t device = 0;
+    struct probe_options options = {
+        .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
+        .caps = cli_value(cli, "caps"),
+        .ceilings = cli_has(cli, "ceilings"),
+        .checks = cli_has(cli, "checks"),
+    };
     json_t *answer = NULL;
     struct err e = { 0 };
-    enum status st = cli_int(cli, "device", 0, 1024, &device, &e);
-    if (st == OK) st = probe_answer(backend, device, cli_has(cli, "ceilings"), &answer, &e);
+    enum status st = cli_int(cli, "device", 0, 1024, &options.device, &e);
+    if (st == OK) st = probe_answer(&options, &answer, &e);
     if (st != OK) return cli_fail(cli, &e);
     cli_out_json(cli, answer);
     json_decref(answer);
@@ -21,6 +25,8 @@ static int cmd_probe(const struct cli *cli) {
 static const struct flag FLAGS[] = {
     { "backend", "NAME", "auto, cpu or cuda", false },
     { "device", "INDEX", "of the cuda backend (0)", false },
+    { "caps", "ARCH", "check as if the device were of this architecture", false },
+    { "checks", NULL, "also try every recipe out", false },
     { "ceilings", NULL, "also measure what a GEMM reaches here", false },
 };
 

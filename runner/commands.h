@@ -18,6 +18,7 @@
     X(VERB_EXTRACT) \
     X(VERB_REPRO) \
     X(VERB_CLOSE) \
+    X(VERB_DOCTOR) \
     X(VERB_BENCH) \
     X(VERB_WORKER) \
     X(VERB_PROBE)

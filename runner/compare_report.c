@@ -150,7 +150,8 @@ static void put_numbers(FILE *out, const json_t *runs) {
                          CELLS[k].scale, "");
         if (i > 0) fprintf(out, "\n%-33s", "");
         for (int k = 0; i > 0 && k < CELL_COUNT; k++)
-            if (shown[k])
+            if (shown[k] && !*CELLS[k].ratio) fprintf(out, " %11s", "");
+            else if (shown[k])
                 put_cell(out, json_object_get(json_object_get(row, "ratio"), CELLS[k].ratio), 3, 1,
                          "x");
         fputc('\n', out);

@@ -6,6 +6,7 @@
 
 /* gpu.* describe every GPU where all are alike; see gpu.mixed. */
 const struct fact_name FACT_NAMES[] = {
+    { "gpu.on_bus", FACT_NUMBER, "NVIDIA GPUs on the PCI bus, with or without a driver" },
     { "gpu.count", FACT_NUMBER, "NVIDIA GPUs, as far as CUDA_VISIBLE_DEVICES shows them" },
     { "gpu.product_name", FACT_STRING, "the driver's exact product string" },
     { "gpu.family", FACT_STRING, "turing, ampere, ada, hopper, blackwell" },
@@ -36,6 +37,10 @@ const struct fact_name FACT_NAMES[] = {
     { "memory.total", FACT_BYTES, "system memory, or the container's limit where lower" },
     { "memory.available", FACT_BYTES, "of it, what new programs could have at the time of asking" },
     { "memory.unified", FACT_BOOL, "CPU and GPU share one memory (GB10)" },
+    { "memory.shm", FACT_BYTES, "size of /dev/shm, which NCCL uses between processes" },
+    { "limits.memlock", FACT_BYTES, "memory that may be locked; 8589934592 GiB: no limit" },
+    { "limits.stack", FACT_BYTES, "the stack of a process; likewise" },
+    { "os.page_size", FACT_BYTES, "a page of memory" },
     { "os.id", FACT_STRING, "debian, ubuntu, ..." },
     { "os.version", FACT_VERSION, "of the distribution" },
     { "os.kernel", FACT_VERSION, "Linux release" },

@@ -1,6 +1,7 @@
 #include "runner/facts.h"
 
 #include <ctype.h>
+#include <glob.h>
 #include <gnu/libc-version.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -44,6 +47,16 @@ static int64_t file_number(const char *path) {
     int64_t value = -1;
     if (!f) return -1;
     if (fscanf(f, "%" SCNd64, &value) != 1) value = -1;
+    fclose(f);
+    return value;
+}
+
+/* A number like 0x10de, or 0. */
+static int64_t file_hex(const char *path) {
+    FILE *f = fopen(path, "re");
+    unsigned value = 0;
+    if (!f) return 0;
+    if (fscanf(f, "%x", &value) != 1) value = 0;
     fclose(f);
     return value;
 }
@@ -107,6 +120,34 @@ static json_t *memory_available(void) {
     int64_t used = file_number("/sys/fs/cgroup/memory.current");
     bool bounded = limit > 0 && used >= 0 && limit - used < available;
     return json_integer(bounded ? limit - used : available);
+}
+
+static json_t *shm_size(void) {
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0) return json_null();
+    return json_integer((json_int_t)fs.f_blocks * (json_int_t)fs.f_frsize);
+}
+
+static json_t *limit_of(int resource) {
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0) return json_null();
+    bool none = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX;
+    return json_integer(none ? INT64_MAX : (json_int_t)limit.rlim_cur);
+}
+
+/* Display and 3D controllers (class 03) of vendor 10de. Source: sysfs-bus-pci. */
+static json_t *gpus_on_bus(void) {
+    glob_t found;
+    int64_t count = 0;
+    if (glob("/sys/bus/pci/devices/*/vendor", 0, NULL, &found) != 0) return json_integer(0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%.*s/class",
+                 (int)(strlen(found.gl_pathv[i]) - strlen("/vendor")), found.gl_pathv[i]);
+        count += file_hex(found.gl_pathv[i]) == 0x10de && file_hex(path) >> 16 == 0x03;
+    }
+    globfree(&found);
+    return json_integer(count);
 }
 
 static json_t *os_release(const char *key) {
@@ -249,6 +290,16 @@ static enum status fill_unknown(json_t *facts, struct err *e) {
     return OK;
 }
 
+static enum status put_system(json_t *facts, struct err *e) {
+    json_t *more = json_pack("{s:o,s:o,s:o,s:o,s:I}", "gpu.on_bus", gpus_on_bus(), "memory.shm",
+                             shm_size(), "limits.memlock", limit_of(RLIMIT_MEMLOCK), "limits.stack",
+                             limit_of(RLIMIT_STACK), "os.page_size",
+                             (json_int_t)sysconf(_SC_PAGESIZE));
+    bool bad = !more || json_object_update(facts, more) != 0;
+    json_decref(more);
+    return bad ? FAIL(e, ERR_MEMORY, "hardware facts") : OK;
+}
+
 enum status facts_gather(json_t **out, char *problem, size_t problem_size, struct err *e) {
     *out = NULL;
     struct utsname name;
@@ -266,6 +317,8 @@ enum status facts_gather(json_t **out, char *problem, size_t problem_size, struc
         st = FAIL(e, ERR_MEMORY, "hardware facts");
         goto done;
     }
+    st = put_system(facts, e);
+    if (st != OK) goto done;
     nvml_read(report);
     nvml_keep_visible(report, getenv("CUDA_VISIBLE_DEVICES"));
     if (problem) snprintf(problem, problem_size, "%s", report->problem);

@@ -15,6 +15,7 @@
 #include "model/json_safe.h"
 #include "runner/backends.h"
 #include "runner/bench_ceilings.h"
+#include "runner/recipe_check.h"
 #include "runner/run_files.h"
 
 enum { ANSWER_MAX = 1 << 16, SECONDS_MAX = 60 };
@@ -42,26 +43,43 @@ static enum status ceilings_json(struct backend *b, json_t **out, struct err *e)
     return *out ? OK : FAIL(e, ERR_MEMORY, "the answer of a probe");
 }
 
-enum status probe_answer(const char *backend, int64_t device, bool measure, json_t **out,
-                         struct err *e) {
-    struct backend_handle h = { 0 };
+/* Each recipe on a backend of its own: what one chose or broke is not the next one's. */
+static json_t *checks_json(const struct probe_options *o) {
+    json_t *list = json_array();
+    bool failed = false;
+    for (int kind = RECIPE_CHECK_FIRST; kind <= RECIPE_CHECK_LAST; kind++) {
+        struct recipe_check check;
+        recipe_check_run((enum recipe_kind)kind, o->backend, o->device, o->caps, &check);
+        json_append(list, recipe_check_json(&check), &failed);
+    }
+    return json_whole(list, failed);
+}
+
+static enum status answer_of(struct backend *b, const struct probe_options *o, json_t **out,
+                             struct err *e) {
     struct device_info info;
     json_t *ceilings = NULL;
+    TRY(b->ops->info(b, &info, e));
+    if (o->ceilings) TRY(ceilings_json(b, &ceilings, e));
+    *out = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:o,s:o?}", "schema", "fp8lab.probe/1", "backend",
+                     b->ops->name, "device", info.name, "architecture", info.architecture,
+                     "memory_bytes", (json_int_t)info.memory_bytes, "memory_free",
+                     (json_int_t)info.memory_free, "libraries", libraries_json(b), "ceilings",
+                     ceilings);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "the answer of a probe");
+}
+
+enum status probe_answer(const struct probe_options *o, json_t **out, struct err *e) {
+    struct backend_handle h = { 0 };
+    bool failed = false;
     *out = NULL;
-    TRY(backend_open(backend, 0, device, &h, e));
-    struct backend *b = h.backend;
-    enum status st = b->ops->info(b, &info, e);
-    if (st == OK && measure) st = ceilings_json(b, &ceilings, e);
-    if (st == OK)
-        *out = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:o,s:o}", "schema", "fp8lab.probe/1", "backend",
-                         b->ops->name, "device", info.name, "architecture", info.architecture,
-                         "memory_bytes", (json_int_t)info.memory_bytes, "memory_free",
-                         (json_int_t)info.memory_free, "libraries", libraries_json(b), "ceilings",
-                         ceilings ? json_incref(ceilings) : json_null());
-    if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "the answer of a probe");
-    json_decref(ceilings);
+    TRY(backend_open(o->backend, 0, o->device, &h, e));
+    enum status st = answer_of(h.backend, o, out, e);
     backend_close(&h);
-    return st;
+    TRY(st);
+    json_put(*out, "checks", o->checks ? checks_json(o) : json_null(), &failed);
+    *out = json_whole(*out, failed);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "the answer of a probe");
 }
 
 /* ---- the parent -------------------------------------------------------------------------------*/
@@ -73,9 +91,13 @@ static int64_t now_ms(void) {
 }
 
 /* In the child, between fork and exec. What it says on stderr is the answer's business. */
-static void become_probe(const char *self, const char *backend, bool measure, int out) {
-    const char *argv[] = { self, "probe", "--json", "--backend", backend,
-                           measure ? "--ceilings" : NULL, NULL };
+static void become_probe(const char *self, const struct probe_options *o, int out) {
+    const char *argv[10] = { self, "probe", "--json", "--backend", o->backend };
+    int n = 5;
+    if (o->ceilings) argv[n++] = "--ceilings";
+    if (o->checks) argv[n++] = "--checks";
+    if (o->caps) argv[n++] = "--caps";
+    if (o->caps) argv[n++] = o->caps;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0 && dup2(null, 0) == 0 && dup2(out, 1) == 1 && dup2(null, 2) == 2)
         (void)execv(self, (char *const *)(uintptr_t)argv);
@@ -98,8 +120,7 @@ static bool read_answer(int fd, char *text, size_t *length, int64_t deadline_ms)
     }
 }
 
-static enum status start_probe(const char *backend, bool measure, pid_t *pid, int *fd,
-                               struct err *e) {
+static enum status start_probe(const struct probe_options *o, pid_t *pid, int *fd, struct err *e) {
     char self[PATH_CAP];
     int ends[2];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -107,7 +128,7 @@ static enum status start_probe(const char *backend, bool measure, pid_t *pid, in
     self[n] = '\0';
     if (pipe2(ends, O_CLOEXEC) != 0) return FAIL(e, ERR_IO, "a pipe: %s", strerror(errno));
     *pid = fork();
-    if (*pid == 0) become_probe(self, backend, measure, ends[1]);
+    if (*pid == 0) become_probe(self, o, ends[1]);
     close(ends[1]);
     *fd = ends[0];
     if (*pid > 0) return OK;
@@ -136,7 +157,7 @@ static enum status understand(const char *text, size_t length, int status, json_
     return st;
 }
 
-enum status probe_ask(const char *backend, bool measure, int64_t seconds, json_t **out,
+enum status probe_ask(const struct probe_options *o, int64_t seconds, json_t **out,
                       struct err *e) {
     pid_t pid;
     int fd, status = 0;
@@ -144,7 +165,7 @@ enum status probe_ask(const char *backend, bool measure, int64_t seconds, json_t
     *out = NULL;
     char *text = malloc(ANSWER_MAX);
     if (!text) return FAIL(e, ERR_MEMORY, "the answer of a probe");
-    enum status st = start_probe(backend, measure, &pid, &fd, e);
+    enum status st = start_probe(o, &pid, &fd, e);
     if (st == OK) {
         bool whole = read_answer(fd, text, &length, now_ms() + seconds * 1000);
         if (!whole) (void)kill(pid, SIGKILL);
@@ -188,7 +209,8 @@ enum status probe_facts(json_t *facts, bool measure, char *problem, size_t probl
     *problem = '\0';
     bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
     if (!gpu || backend_check("cuda", &why) != OK) return OK;
-    if (probe_ask("cuda", measure, SECONDS_MAX, &answer, &why) != OK) {
+    const struct probe_options o = { .backend = "cuda", .ceilings = measure };
+    if (probe_ask(&o, SECONDS_MAX, &answer, &why) != OK) {
         snprintf(problem, problem_size, "%s", why.text);
         return OK;
     }

@@ -8,16 +8,25 @@
 
 struct json_t;
 
+struct probe_options {
+    const char *backend; /* "cpu", "cuda", "auto" */
+    const char *caps;    /* for the checks: as if it were this architecture; NULL: itself */
+    int64_t device;
+    bool ceilings;       /* also measure what a large GEMM reaches */
+    bool checks;         /* also try every recipe out (recipe_check.h) */
+};
+
 /* The child's part: opens the backend and makes the answer, "fp8lab.probe/1":
  *   backend, device, architecture, memory_bytes, memory_free
  *   libraries [{name, version, path, problem}]
- *   ceilings, with `measure`: bf16_tflops, fp8_tflops (ceiling_large_gemm; null: lacks the mode) */
-NODISCARD enum status probe_answer(const char *backend, int64_t device, bool measure,
-                                   struct json_t **out, struct err *e);
+ *   ceilings: bf16_tflops, fp8_tflops (ceiling_large_gemm; null: lacks the mode), or null
+ *   checks [{recipe, ...}] of recipe_check_json, or null */
+NODISCARD enum status probe_answer(const struct probe_options *o, struct json_t **out,
+                                   struct err *e);
 
 /* The parent's part: starts the child, waits at most `seconds`. ERR_DEVICE with the child's own
  * words where it failed; ERR_DEVICE too where it crashed or hung. *out is owned by the caller. */
-NODISCARD enum status probe_ask(const char *backend, bool measure, int64_t seconds,
+NODISCARD enum status probe_ask(const struct probe_options *o, int64_t seconds,
                                 struct json_t **out, struct err *e);
 
 /* Puts what an answer says into facts: cuda.runtime, cublaslt.version, cudnn.version, nccl.version,

@@ -89,17 +89,17 @@ static void one_memory_keeps_a_reserve(void **state) {
     json_t *facts = facts_file("tests/facts/gb10.json"), *config = tiny_config("train.steps=2");
     struct fit fit;
     struct err e;
-    assert_int_equal(fit_plan(config, facts, "cuda", &fit, &e), OK);
+    assert_int_equal(fit_plan(config, facts, "cuda", 1, &fit, &e), OK);
     int64_t total = json_integer_value(json_object_get(facts, "memory.total"));
     assert_int_equal(fit.memory, total - (INT64_C(8) << 30)); /* an old file: no memory.available */
     assert_true(fit.fits && strstr(fit.where, "memory.total less"));
     fit_free(&fit);
     json_object_set_new(facts, "memory.available", json_integer(INT64_C(20) << 30));
-    assert_int_equal(fit_plan(config, facts, "auto", &fit, &e), OK);
+    assert_int_equal(fit_plan(config, facts, "auto", 1, &fit, &e), OK);
     assert_int_equal(fit.memory, INT64_C(12) << 30);
     fit_free(&fit);
     json_object_set_new(facts, "memory.available", json_integer(INT64_C(3) << 30));
-    assert_int_equal(fit_plan(config, facts, "auto", &fit, &e), OK);
+    assert_int_equal(fit_plan(config, facts, "auto", 1, &fit, &e), OK);
     assert_false(fit.fits); /* less than the reserve is left: nothing fits */
     fit_free(&fit);
     json_decref(config);

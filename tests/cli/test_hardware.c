@@ -169,6 +169,10 @@ static void telemetry_adds_what_the_driver_says(void **state) {
     assert_int_equal(json_object_size(record) > json_object_size(before), t != NULL);
     const json_t *celsius = json_object_get(record, "gpu_temperature_c");
     assert_true(!celsius || (json_integer_value(celsius) > 0 && json_integer_value(celsius) < 150));
+    const json_t *all = json_object_get(record, "gpu_processes");
+    const json_t *others = json_object_get(record, "gpu_processes_other");
+    if (all && json_integer_value(all) > 0) /* of those at least this one is not another */
+        assert_true(json_integer_value(others) < json_integer_value(all));
     telemetry_close(t);
     json_decref(record);
     json_decref(before);

@@ -1,0 +1,121 @@
+/* fp8lab doctor: what this machine can do, what is in the way, and the fix for each. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/commands.h"
+#include "runner/doctor.h"
+#include "runner/facts.h"
+#include "runner/plain_text.h"
+#include "runner/run_files.h"
+
+static const char *style_of(const char *level) {
+    if (!strcmp(level, "wrong")) return "red";
+    if (!strcmp(level, "warning")) return "yellow";
+    return strcmp(level, "note") ? "green" : "dim";
+}
+
+static void print_finding(const struct cli *cli, const json_t *row) {
+    char found[1024];
+    const char *level = json_text(row, "level", ""), *fix = json_text(row, "fix", NULL);
+    snprintf(found, sizeof found, "%s", json_text(row, "found", ""));
+    cli_out(cli, "%s%-8s%s %-16s %s\n", cli_style(cli, style_of(level)), level,
+            cli_style(cli, NULL), json_text(row, "topic", ""), plain_text(found));
+    if (fix) cli_out(cli, "%26sfix: %s\n", "", fix);
+}
+
+static int64_t count_level(const struct doctor *d, const char *level) {
+    int64_t n = 0;
+    size_t i;
+    const json_t *row;
+    json_array_foreach(d->findings, i, row) n += !strcmp(json_text(row, "level", ""), level);
+    return n;
+}
+
+static void report(const struct cli *cli, const struct doctor *d) {
+    if (cli->json) {
+        json_t *object = json_pack("{s:s,s:b,s:O,s:O,s:O,s:O}", "schema", "fp8lab.doctor/1", "well",
+                                   doctor_worst(d) != FINDING_WRONG, "findings", d->findings,
+                                   "libraries", d->libraries, "recipes", d->recipes, "facts",
+                                   d->facts);
+        cli_out_json(cli, object);
+        json_decref(object);
+        return;
+    }
+    size_t i;
+    const json_t *row;
+    json_array_foreach(d->findings, i, row) print_finding(cli, row);
+    int wrong = (int)count_level(d, "wrong"), warnings = (int)count_level(d, "warning");
+    if (wrong) cli_out(cli, "%d wrong, %d warning%s\n", wrong, warnings, warnings == 1 ? "" : "s");
+    else if (warnings) cli_out(cli, "nothing is wrong, %d warning%s\n", warnings,
+                               warnings == 1 ? "" : "s");
+    else cli_out(cli, "all is well\n");
+}
+
+/* Whose column of the recipe table counts: the GPU's where there is one and nobody asked for the
+ * CPU; --caps names a GPU's too. */
+static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
+    const char *backend = cli_value(cli, "backend");
+    if (backend && strcmp(backend, "auto") != 0) return !strcmp(backend, "cuda");
+    return json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+}
+
+static enum status examine(const struct cli *cli, struct doctor *d, struct err *e) {
+    const char *file = cli_value(cli, "facts"), *backend = cli_value(cli, "backend");
+    char problem[256] = "";
+    if (backend && strcmp(backend, "auto") != 0 && strcmp(backend, "cpu") != 0 &&
+        strcmp(backend, "cuda") != 0)
+        return FAIL(e, ERR_ARG, "--backend is auto, cpu or cuda, not '%s'", backend);
+    if (file) TRY(facts_load(file, &d->facts, e));
+    else TRY(facts_gather(&d->facts, problem, sizeof problem, e));
+    d->here = !file;
+    d->gpu = meant_for_gpu(cli, d->facts);
+    d->caps = cli_value(cli, "caps");
+    if (*problem)
+        doctor_say(d, FINDING_WRONG, "driver", "nvidia-smi must work before fp8lab can; a driver "
+                   "that was just updated wants a reboot", "%s", problem);
+    doctor_machine(d);
+    doctor_libraries(d);
+    doctor_toolkit(d);
+    doctor_disk(d);
+    return doctor_recipes(d, !cli_has(cli, "quick"), e);
+}
+
+static int cmd_doctor(const struct cli *cli) {
+    struct doctor d = { .findings = json_array(), .libraries = json_array(),
+                        .recipes = json_array() };
+    struct err e = { 0 };
+    enum status st = examine(cli, &d, &e);
+    int code = EXIT_OK;
+    if (st != OK) {
+        code = cli_fail(cli, &e);
+    } else {
+        report(cli, &d);
+        if (doctor_worst(&d) == FINDING_WRONG) code = EXIT_RUN_FAILED;
+        else cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+    }
+    json_decref(d.findings);
+    json_decref(d.libraries);
+    json_decref(d.recipes);
+    json_decref(d.facts);
+    return code;
+}
+
+static const struct flag FLAGS[] = {
+    { "quick", NULL, "look only: no GEMM and no training", false },
+    { "facts", "FILE", "of the machine that FILE describes (fp8lab hw --json)", false },
+    { "backend", "NAME", "whose recipes: auto (default), cpu or cuda", false },
+    { "caps", "ARCH", "the recipes as on a GPU of ARCH (sm_121)", false },
+};
+
+const struct verb VERB_DOCTOR = {
+    .name = "doctor",
+    .arguments = "",
+    .about = "what this machine can do, what is in the way, and the fix",
+    .more = "Driver, libraries, compiler, memory and limits; then each recipe: native, emulated\n"
+            "or refused, a GEMM in it, and ten steps of training, held against the reference: to\n"
+            "the bit on a CPU, within stated bounds on a GPU.\n"
+            "Exit 0 unless something is wrong (1); notes and warnings do not count.\n",
+    VERB_FLAGS(FLAGS),
+    .run = cmd_doctor,
+};

@@ -1,0 +1,152 @@
+#!/bin/bash
+# doctor: this machine's CPU to the bit; other machines through fact files; libraries, driver and
+# compiler through stand-ins made here. Each finding with its fix, and the exit code.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${BUILD:=$PWD/build/release}"
+export NO_COLOR=1 OMP_WAIT_POLICY=passive
+root=$PWD
+failed=0
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' "$TEST_TMP/out" | tail -30
+    failed=1
+}
+# expect CODE -- ARGUMENTS -- WORDS...: what doctor prints, and how it leaves ("any": not judged).
+expect() {
+    local code=$1 arguments=() got word
+    shift 2
+    while [ "$1" != -- ]; do arguments+=("$1") && shift; done
+    shift
+    "$FP8LAB" doctor "${arguments[@]}" >"$TEST_TMP/out" 2>&1
+    got=$?
+    [ "$code" = any ] || [ "$got" = "$code" ] || fail "exit code $got, not $code: doctor ${arguments[*]}"
+    for word in "$@"; do
+        grep -qF -- "$word" "$TEST_TMP/out" || fail "doctor ${arguments[*]}: nobody says: $word"
+    done
+}
+# facts FILE KEY=JSON...: a fact file with other values.
+facts() {
+    python3 - "$@" >"$TEST_TMP/facts.json" <<'PY'
+import json, sys
+facts = json.load(open(f"tests/facts/{sys.argv[1]}.json"))
+for pair in sys.argv[2:]:
+    key, value = pair.split("=", 1)
+    facts[key] = json.loads(value)
+json.dump(facts, sys.stdout)
+PY
+}
+f=$TEST_TMP/facts.json
+
+# ---- this machine's CPU: every recipe, to the bit, in time
+start=$(date +%s%N)
+"$FP8LAB" doctor --backend cpu --json >"$TEST_TMP/out" 2>&1 || fail "doctor --backend cpu: exit code $?"
+ms=$((($(date +%s%N) - start) / 1000000))
+python3 - "$TEST_TMP/out" <<'PY' || fail "doctor --json"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["schema"] == "fp8lab.doctor/1" and report["well"] is True
+rows = {r["recipe"]: r for r in report["recipes"]}
+assert list(rows) == ["bf16", "fp8.delayed", "fp8.tensorwise", "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8"]
+for name, row in rows.items():
+    assert row["way"] == "emulated" and row["because"], name
+    assert row["verdict"] == "agrees", (name, row["verdict"])
+    assert len(row["check"]["losses"]) == 10 and row["check"]["losses"][9] < row["check"]["losses"][0]
+for finding in report["findings"]:
+    assert set(finding) == {"topic", "level", "found", "fix"}
+    assert finding["level"] not in ("warning", "wrong") or finding["fix"], finding
+PY
+[ "$CONFIG" != release ] || [ "$ms" -lt 10000 ] || fail "doctor took $ms ms without a GPU, 10 s are allowed"
+
+# ---- machines of fact files
+expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \
+    'dense 989 TFLOP/s BF16, 1979 FP8' 'fp8.blockwise    native' \
+    'fp8.mxfp8        emulated: this chip has no 1x32 scales'
+expect 0 -- --facts tests/facts/gb10.json -- 'CPU and GPU share it, 8 GiB of it are left' '; derived)' \
+    'fp8.tensorwise   native' 'fp8.blockwise    emulated: cuBLASLt has GEMMs with these scales for Hopper only'
+expect 0 -- --facts tests/facts/h200.json --caps sm_80 -- \
+    'fp8.delayed      emulated: this chip has no FP8 tensor cores' 'bf16             native'
+expect 0 -- --facts tests/facts/laptop.json -- 'no NVIDIA GPU: recipes run emulated' \
+    'fp8.rowwise      emulated: a CPU multiplies in f32'
+facts h200 'cuda.driver="12.4"' 'gpu.driver="550.54"'
+expect 1 -- --facts "$f" -- 'driver 550.54 supports CUDA 12.4, and CUDA 13.0 is needed' \
+    'fix: update the driver to R580 or newer' '1 wrong'
+facts laptop gpu.on_bus=1 'container.runtime="docker"'
+expect 1 -- --facts "$f" -- '1 NVIDIA GPU on the bus, and no driver answers for it in this container' \
+    'fix: start the container with --gpus all'
+facts laptop gpu.on_bus=2 'container.runtime="none"'
+expect 1 -- --facts "$f" -- "fix: install NVIDIA's driver R580"
+facts h200 'gpu.cc="7.5"' 'gpu.family="turing"'
+expect 1 -- --facts "$f" -- 'compute capability 7.5 is older than any machine code built here' \
+    'fp8.tensorwise   refused: no machine code below compute capability 8.0'
+facts h200x8 memory.shm=67108864 limits.memlock=8388608 gpu.processes=3 gpu.ecc=false gpu.temperature_c=91
+expect 0 -- --facts "$f" -- '/dev/shm has 64 MiB: too little for NCCL' 'fix: --ipc=host, or --shm-size=8g' \
+    'fix: --ulimit memlock=-1' '3 compute processes on the GPUs' 'fix: nvidia-smi -e 1, then reboot' \
+    'fix: cool the machine first' 'nothing is wrong, 5 warnings'
+facts gb10 memory.available=5000000000
+expect 0 -- --facts "$f" -- 'only 4.7 GiB of the shared memory are available' 'fix: close other programs'
+facts h200 'gpu.product_name="NVIDIA H20"'
+expect 0 -- --facts "$f" -- 'no data-sheet peak for NVIDIA H20 in the table'
+
+# ---- stand-ins for the driver and for libraries
+cd "$TEST_TMP" || exit 1
+mkdir -p driver bad good other toolkit/bin
+cc -shared -fPIC -o driver/libnvidia-ml.so.1 "$root/tests/support/stand_in/nvml.c" || exit 1
+echo 'int cuInit(unsigned f) { return f ? 1 : 100; }' >cuda.c
+cc -shared -fPIC -o driver/libcuda.so.1 cuda.c || exit 1
+version() { # FOLDER cuDNN cuBLASLt NCCL
+    printf '#include <stddef.h>\nsize_t cudnnGetVersion(void) { return %s; }\n' "$2" >v.c
+    cc -shared -fPIC -o "$1/libcudnn.so.9" v.c
+    printf '#include <stddef.h>\nsize_t cublasLtGetVersion(void) { return %s; }\n' "$3" >v.c
+    cc -shared -fPIC -o "$1/libcublasLt.so.13" v.c
+    echo "int ncclGetVersion(int *v) { *v = $4; return 0; }" >v.c
+    cc -shared -fPIC -o "$1/libnccl.so.2" v.c
+    for part in graph heuristic engines_precompiled engines_runtime_compiled; do
+        cp "$1/libcudnn.so.9" "$1/libcudnn_$part.so.9"
+    done
+}
+version good 91900 130100 22809
+version bad 91001 130100 22809
+export FAKE_PROCESSES=0
+export LD_LIBRARY_PATH=$PWD/driver:$PWD/good
+[ -e "$BUILD/libfp8lab_cuda.so" ] && well=0 || well=1 # without the plugin a machine with a GPU is not well
+expect $well -- --quick -- '1 x NVIDIA H200' 'driver           580.159.04, CUDA 13.0' 'cudnn            9.19.0' \
+    'cublaslt         13.1.0' "nccl             2.28.9, $PWD/good/libnccl.so.2" 'no others on the GPUs' \
+    'fp8.rowwise      native'
+export LD_LIBRARY_PATH=$PWD/driver:$PWD/bad
+expect 1 -- --quick -- 'cuDNN 9.10.1 is not used: 9.10.0 and 9.10.1 compute attention wrongly' \
+    'fix: install libcudnn9-cuda-13 of 9.18.1 or newer'
+version bad 91400 130100 22809
+expect $well -- --quick -- 'cuDNN 9.14.0 is wrong under CUDA graphs for sequences that are no multiple of 128'
+echo 'no library' >bad/libcudnn.so.9
+expect 1 -- --quick -- "bad/libcudnn.so.9 is no library"
+cp good/libnccl.so.2 bad/libcudnn.so.9
+[ "$(uname -m)" = x86_64 ] && other='\xb7\x00' name=aarch64 || other='\x3e\x00' name=x86_64
+printf "$other" | dd of=bad/libcudnn.so.9 bs=1 seek=18 conv=notrunc 2>/dev/null # e_machine of ELF
+# Where this machine has a cuDNN of its own behind it, that one is taken, and it is but a note.
+expect any -- --quick -- "bad/libcudnn.so.9 is for $name, this machine is $(uname -m)" \
+    "fix: install the $(uname -m) package"
+echo 'int nothing;' >v.c && cc -shared -fPIC -o bad/libcudnn.so.9 v.c
+expect 1 -- --quick -- 'bad/libcudnn.so.9 does not load:'
+export LD_LIBRARY_PATH=$PWD/driver:$PWD/good
+FAKE_CUDA=12040 expect 1 -- --quick -- 'supports CUDA 12.4, and CUDA 13.0 is needed'
+FAKE_INIT=18 expect 1 -- --quick -- 'NVML does not start: Driver/library version mismatch' \
+    'fix: nvidia-smi must work before fp8lab can'
+FAKE_PROCESSES=2 expect $well -- --quick -- '2 compute processes on the GPUs'
+
+# ---- what the telemetry of a run makes of that driver: itself is not another process
+(cd "$root" && FAKE_PROCESSES=2 "$BUILD/tests/cli/test_hardware") >out 2>&1 || fail "telemetry with a driver"
+
+# ---- the compiler that PATH hides; a disk that is not ours; a mistyped flag
+printf '#!/bin/sh\n' >toolkit/bin/nvcc && chmod +x toolkit/bin/nvcc
+unset LD_LIBRARY_PATH CUDACXX CUDA_PATH
+PATH=/usr/bin:/bin CUDA_HOME=$PWD/toolkit expect 0 -- --quick --backend cpu -- \
+    "$PWD/toolkit/bin/nvcc is not in PATH" "fix: export PATH=$PWD/toolkit/bin:\$PATH"
+PATH=$PWD/toolkit/bin:$PATH expect 0 -- --quick --backend cpu -- "nvcc             $PWD/toolkit/bin/nvcc"
+if [ "$(id -u)" != 0 ]; then
+    mkdir -p theirs && chmod 555 theirs && cd theirs || exit 1
+    expect 1 -- --quick --backend cpu -- 'which this user may not' 'fix: run from a folder of yours'
+    cd ..
+fi
+expect 2 -- --backend tpu -- "--backend is auto, cpu or cuda, not 'tpu'"
+expect 2 -- --facts nowhere.json -- nowhere.json
+exit $failed

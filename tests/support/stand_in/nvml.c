@@ -1,0 +1,98 @@
+/* A driver library for machines without a GPU: one H200 as NVML describes it. What a test wants
+ * otherwise it says in the environment: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVALID = 2, SMALL = 7 };
+struct memory { unsigned long long total, free, used; };
+struct utilization { unsigned gpu, memory; };
+struct process { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; };
+
+static int number(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+
+int nvmlInit_v2(void) { return number("FAKE_INIT", SUCCESS); }
+int nvmlShutdown(void) { return SUCCESS; }
+const char *nvmlErrorString(int code) {
+    return code == 18 ? "Driver/library version mismatch" : "?";
+}
+int nvmlSystemGetDriverVersion(char *out, unsigned size) {
+    snprintf(out, size, "580.159.04");
+    return SUCCESS;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *out) {
+    *out = number("FAKE_CUDA", 13000);
+    return SUCCESS;
+}
+int nvmlDeviceGetCount_v2(unsigned *out) {
+    *out = (unsigned)number("FAKE_GPUS", 1);
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **out) {
+    static char device[64];
+    *out = &device[i % sizeof device];
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
+    return uuid ? nvmlDeviceGetHandleByIndex_v2(0, out) : INVALID;
+}
+int nvmlDeviceGetName(void *device, char *out, unsigned size) {
+    snprintf(out, size, "NVIDIA H200");
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
+    snprintf(out, size, "GPU-00000000-stand-in");
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
+    *major = 9;
+    *minor = 0;
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *out) {
+    *out = (struct memory){ 150754820096ULL, 150000000000ULL, 754820096ULL };
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetEccMode(void *device, int *now, int *pending) {
+    *now = *pending = 1;
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *out) {
+    *out = 700000;
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetPowerUsage(void *device, unsigned *out) {
+    *out = 512000;
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetClockInfo(void *device, int which, unsigned *out) {
+    *out = which == 1 ? 1980 : 3201;
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetMaxClockInfo(void *device, int which, unsigned *out) {
+    return nvmlDeviceGetClockInfo(device, which, out);
+}
+int nvmlDeviceGetTemperature(void *device, int which, unsigned *out) {
+    *out = which == 0 ? 41 : 0;
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out) {
+    *out = 0x4;
+    return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out) {
+    *out = (struct utilization){ 97, 50 };
+    return device ? SUCCESS : INVALID;
+}
+/* The caller and process 1. */
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *out) {
+    unsigned room = *count;
+    *count = (unsigned)number("FAKE_PROCESSES", 2);
+    if (!out || room < *count) return *count ? SMALL : SUCCESS;
+    for (unsigned i = 0; i < *count; i++)
+        out[i] = (struct process){ i ? 1 : (unsigned)getpid(), 1 << 20, 0, 0 };
+    return device ? SUCCESS : INVALID;
+}
