@@ -15,8 +15,10 @@
 #include "runner/facts.h"
 #include "runner/fit.h"
 #include "runner/hardware.h"
+#include "runner/launch.h"
 #include "runner/plain_text.h"
 #include "runner/repro_data.h"
+#include "runner/repro_patch.h"
 #include "runner/repro_source.h"
 #include "runner/repro_verdict.h"
 #include "runner/run_one.h"
@@ -228,11 +230,15 @@ static enum status judge(struct command *c, int *code, struct err *e) {
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
+static const char *runs_of(const struct cli *cli) {
+    return cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
+}
+
 static enum status read_settings(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;
     c->settings = (struct run_settings){
         .cli = cli, .signals = &c->signals, .facts = c->facts,
-        .runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs",
+        .runs = runs_of(cli),
         .keep_directory = cli_has(cli, "keep-dir"),
     };
     return cli_int(cli, "threads", 1, 4096, &c->settings.threads, e);
@@ -268,11 +274,37 @@ static enum status run_again(struct command *c, int *code, struct err *e) {
     return OK;
 }
 
+/* The bundle is verified and its script resolved here; the rest is done by another program: this
+ * one in a container (--launch), or the one that made the bundle (--patch). */
+static int let_another(const struct cli *cli) {
+    struct repro_source source;
+    struct err e = { 0 };
+    const char *runs = runs_of(cli), *tree = cli_value(cli, "patch");
+    int code = EXIT_OK;
+    enum status st = repro_open(cli->args[0], runs, &source, &e);
+    if (st == OK && tree) st = repro_patched(cli, &source, tree, &code, &e);
+    else if (st == OK) code = launch_repro(cli, &source, runs);
+    if (st != OK) code = cli_fail(cli, &e);
+    repro_close(&source);
+    return code;
+}
+
+static enum status check_flags(const struct cli *cli, struct err *e) {
+    if (cli_has(cli, "launch") && cli_has(cli, "patch"))
+        return FAIL(e, ERR_ARG, "--patch builds a program here, --launch starts one elsewhere: one "
+                    "of them");
+    if (cli_has(cli, "mount") && !cli_has(cli, "launch"))
+        return FAIL(e, ERR_ARG, "--mount needs --launch docker, podman, apptainer or srun");
+    return launch_check_flags(cli, e);
+}
+
 static int cmd_repro(const struct cli *cli) {
     struct command c = { .cli = cli, .signals = { .fd = -1 } };
     struct err e = { 0 };
     char problem[256] = "", why[WHY_CAP] = "";
     int code = EXIT_OK;
+    if (check_flags(cli, &e) != OK) return cli_fail(cli, &e);
+    if (cli_has(cli, "launch") || cli_has(cli, "patch")) return let_another(cli);
     enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
     if (st == OK) st = read_settings(&c, &e);
@@ -301,6 +333,10 @@ static const struct flag FLAGS[] = {
     { "runs", "DIR", "where the new run is written (default: runs)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
+    { "patch", "TREE", "build its program: its commit of TREE, and its patch", false },
+    { "image", NULL, "with --launch: in the image that the bundle names", false },
+    { "mount", NULL, "with --launch: the folders of data that it names, too", false },
+    LAUNCH_FLAGS,
 };
 
 const struct verb VERB_REPRO = {
@@ -310,7 +346,7 @@ const struct verb VERB_REPRO = {
     .more = "RUN is a bundle, a closed run directory, the beginning of a run's id, or \"last\".\n"
             "Script, overrides and choice table come from the bundle, the data are found by their\n"
             "content, and nothing else of it is used: no image is started, no folder mounted, no\n"
-            "patch applied. The verdict:\n"
+            "patch applied, unless --image, --mount or --patch says so. The verdict:\n"
             "  bitwise equal     every loss, norm, scale, fingerprint and weight (exit 0)\n"
             "  within tolerance  each step's loss within the larger of 0.1 % and three seed\n"
             "                    bands of the reference (exit 0; with --exact 5)\n"

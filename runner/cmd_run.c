@@ -387,16 +387,6 @@ static int run_script(struct command *c) {
     return finish(c, code);
 }
 
-/* Flags that mean nothing without --launch must not look as if they did. */
-static enum status check_launch_flags(const struct cli *cli, struct err *e) {
-    static const char *const NEED[] = { "dry-run", "image", "program", "launch-arg", "slurm" };
-    for (size_t i = 0; i < sizeof NEED / sizeof *NEED; i++)
-        if (cli_has(cli, NEED[i]))
-            return FAIL(e, ERR_ARG, "--%s needs --launch docker, podman, apptainer or srun",
-                        NEED[i]);
-    return OK;
-}
-
 static void tear_down(struct command *c) {
     for (int64_t i = 0; c->rows && i < c->resolution.run_count; i++) {
         json_decref(c->rows[i].mismatch);
@@ -435,7 +425,7 @@ static int cmd_run(const struct cli *cli) {
     int64_t wait_s = CREW_WAIT_S;
     if (cli_has(cli, "launch")) return launch_run(cli);
     const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
-    enum status st = check_launch_flags(cli, &e);
+    enum status st = launch_check_flags(cli, &e);
     if (st == OK) st = cli_int(cli, "tasks-within", 1, 86400, &wait_s, &e);
     if (st == OK) st = task_find(variable, &task, &e);
     if (st == OK) st = facts_gather(&c.facts, problem, sizeof problem, &e);
@@ -466,12 +456,8 @@ static const struct flag FLAGS[] = {
     { "again", NULL, "run rows of a suite again that are done already", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
-    { "launch", "NAME", "in its image: docker, podman, apptainer or srun", false },
-    { "dry-run", NULL, "with --launch: print the command, start nothing", false },
     { "image", "IMAGE", "with --launch: this image, not the experiment's", false },
-    { "program", "DIR", "with --launch: mount and run this `make dist` folder", false },
-    { "launch-arg", "WORD", "with --launch: a further word for the launcher", true },
-    { "slurm", "FILE", "with --launch srun: kinds of nodes, flags (slurm.json)", false },
+    LAUNCH_FLAGS,
 };
 
 const struct verb VERB_RUN = {

@@ -1,7 +1,5 @@
-/* From the command line of `run --launch` to a plan. */
 #include "runner/launch.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +7,7 @@
 
 #include "runner/canonical.h"
 #include "runner/facts.h"
-#include "runner/run_view.h"
-#include "runner/script_flags.h"
+#include "runner/foreground.h"
 
 /* What `make image` and containers/README.md build, where an experiment names no image. */
 static const char *const OWN_IMAGE[LAUNCHER_COUNT] = {
@@ -19,56 +16,44 @@ static const char *const OWN_IMAGE[LAUNCHER_COUNT] = {
 };
 
 struct launch {
-    const struct cli *cli;
-    struct resolution resolution;
-    struct run_view resumed; /* with --resume */
-    struct launch_mounts mounts;
-    struct words command, environment, extra;
+    const struct launch_request *request;
+    struct words environment, extra;
     struct launch_slurm slurm;
-    char *cwd; /* owned */
-    char program[PATH_CAP], lib[PATH_CAP];
+    char program[PATH_CAP];
     struct launch_plan plan;
 };
 
-/* ---- what is to run -------------------------------------------------------------------------- */
+/* ---- flags ----------------------------------------------------------------------------------- */
 
-static int64_t row_count(const struct launch *l) {
-    return l->resumed.resolved ? 1 : l->resolution.run_count;
+static bool is_launch_flag(const char *name) {
+    static const struct flag OURS[] = { LAUNCH_FLAGS };
+    for (size_t i = 0; i < sizeof OURS / sizeof *OURS; i++)
+        if (!strcmp(name, OURS[i].name)) return true;
+    return false;
 }
 
-static const json_t *row_config(const struct launch *l, int64_t i) {
-    return l->resumed.resolved ? l->resumed.resolved : l->resolution.runs[i].config_json;
-}
-
-static enum status read_subject(struct launch *l, struct err *e) {
-    const struct cli *cli = l->cli;
-    char path[PATH_CAP];
-    if (!cli_has(cli, "resume")) {
-        if (cli->arg_count == 0)
-            return FAIL(e, ERR_ARG, "missing argument: fp8lab run FILE.lua --launch NAME");
-        return script_resolve(cli, &l->resolution, e);
-    }
-    const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
-    TRY(run_locate(cli_value(cli, "resume"), runs, path, e));
-    TRY(run_view_load(path, RUN_VIEW_FULL, &l->resumed, e));
-    return l->resumed.resolved ? OK : FAIL(e, ERR_FORMAT, "%s holds no configuration", path);
-}
-
-/* All rows of a command run in one container, so they must name one image. */
-static enum status choose_image(struct launch *l, bool *own, struct err *e) {
-    const char *asked = cli_value(l->cli, "image"), *named = NULL;
-    for (int64_t i = 0; i < row_count(l) && !asked; i++) {
-        const char *image = json_text(row_config(l, i), "image", NULL);
-        if (i && (!named != !image || (named && strcmp(named, image) != 0)))
-            return FAIL(e, ERR_CONFIG, "the rows of %s name different images (%.200s, %.200s); "
-                        "--image says which", l->resolution.name, named ? named : "none",
-                        image ? image : "none");
-        named = image;
-    }
-    *own = asked || !named; /* whoever names an image on the command line knows what is in it */
-    l->plan.local = !asked && !named;
-    l->plan.image = asked ? asked : named ? named : OWN_IMAGE[l->plan.launcher];
+enum status launch_check_flags(const struct cli *cli, struct err *e) {
+    if (cli_has(cli, "launch")) return OK;
+    for (int64_t i = 0; i < cli->flag_count; i++)
+        if (is_launch_flag(cli->flags[i].name) || !strcmp(cli->flags[i].name, "image"))
+            return FAIL(e, ERR_ARG, "--%s needs --launch docker, podman, apptainer or srun",
+                        cli->flags[i].name);
     return OK;
+}
+
+void launch_carry_flags(const struct cli *cli, const char *const *not_these,
+                        struct words *command) {
+    for (int64_t i = 0; i < cli->flag_count; i++) {
+        const struct cli_flag *flag = &cli->flags[i];
+        bool ours = is_launch_flag(flag->name);
+        for (const char *const *name = not_these; *name; name++)
+            ours = ours || !strcmp(flag->name, *name);
+        if (ours) continue;
+        if (flag->value) words_addf(command, "--%s=%s", flag->name, flag->value);
+        else words_addf(command, "--%s", flag->name);
+    }
+    if (cli->json) words_add(command, "--json");
+    if (cli->quiet) words_add(command, "--quiet");
 }
 
 /* ---- the program inside ---------------------------------------------------------------------- */
@@ -93,70 +78,24 @@ static bool find_dist(char out[PATH_CAP]) {
     return false;
 }
 
-static enum status choose_program(struct launch *l, bool own, struct err *e) {
-    const char *asked = cli_value(l->cli, "program");
+static enum status choose_program(struct launch *l, struct err *e) {
+    const char *asked = cli_value(l->request->cli, "program");
     if (asked && !is_dist(asked))
         return FAIL(e, ERR_CONFIG, "--program %s: no folder of `make dist` (bin/fp8lab and lib)",
                     asked);
     char *real = asked ? realpath(asked, NULL) : NULL;
     if (real) snprintf(l->program, sizeof l->program, "%s", real);
     free(real);
-    if (!*l->program && !own && !find_dist(l->program))
-        return FAIL(e, ERR_CONFIG, "the experiment's image %.200s need not hold fp8lab: build one "
-                    "over it (make image BASE_IMAGE=...) and name that with --image, or `make dist`"
-                    " and --program dist/fp8lab", l->plan.image);
+    if (!*l->program && !l->request->holds_fp8lab && !find_dist(l->program))
+        return FAIL(e, ERR_CONFIG, "the image %.200s may hold no fp8lab: --program dist/fp8lab "
+                    "mounts one of `make dist`; for a run, `make image BASE_IMAGE=...` builds an "
+                    "image over it for --image", l->plan.image);
     if (!*l->program) return OK;
     l->plan.program = l->program;
-    return mounts_add(&l->mounts, l->program, false, e);
+    return mounts_add(l->request->mounts, l->program, false, e);
 }
 
-/* ---- what it sees ---------------------------------------------------------------------------- */
-
-static enum status add_mounts(struct launch *l, struct err *e) {
-    const struct cli *cli = l->cli;
-    const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
-    const char *root = cli_value(cli, "data-root"), *choices = cli_value(cli, "choices");
-    TRY(mounts_add(&l->mounts, l->cwd, false, e));
-    if (!cli_has(cli, "dry-run")) TRY(directory_make(runs, e));
-    TRY(mounts_add(&l->mounts, runs, true, e));
-    if (l->resumed.resolved) TRY(mounts_add_parent(&l->mounts, l->resumed.path, e));
-    for (int64_t i = 0; i < l->resolution.file_count; i++)
-        TRY(mounts_add_parent(&l->mounts, l->resolution.files[i].path, e));
-    if (*l->lib) TRY(mounts_add(&l->mounts, l->lib, false, e));
-    if (choices && strcmp(choices, "none") != 0) TRY(mounts_add_parent(&l->mounts, choices, e));
-    for (int64_t i = 0; i < row_count(l); i++)
-        TRY(mounts_add_data(&l->mounts, row_config(l, i), root, e));
-    return OK;
-}
-
-/* ---- what is typed inside -------------------------------------------------------------------- */
-
-static bool is_launch_flag(const char *name) {
-    static const char *const OURS[] = { "launch", "dry-run", "image", "program", "launch-arg",
-                                        "slurm" };
-    for (size_t i = 0; i < sizeof OURS / sizeof *OURS; i++)
-        if (!strcmp(name, OURS[i])) return true;
-    return false;
-}
-
-/* The same command without our flags. The presets are named, since the image may hold others. */
-static enum status make_command(struct launch *l, struct err *e) {
-    const struct cli *cli = l->cli;
-    struct words *w = &l->command;
-    words_add(w, "run");
-    for (int64_t i = 0; i < cli->flag_count; i++) {
-        const struct cli_flag *flag = &cli->flags[i];
-        if (is_launch_flag(flag->name) || !strcmp(flag->name, "lib")) continue;
-        if (flag->value) words_addf(w, "--%s=%s", flag->name, flag->value);
-        else words_addf(w, "--%s", flag->name);
-    }
-    if (cli->json) words_add(w, "--json");
-    if (cli->quiet) words_add(w, "--quiet");
-    if (*l->lib) words_addf(w, "--lib=%s", l->lib);
-    if (cli->arg_count && cli->args[0][0] == '-') words_add(w, "--");
-    if (cli->arg_count) words_add(w, cli->args[0]);
-    return w->failed ? FAIL(e, ERR_MEMORY, "a command line") : OK;
-}
+/* ---- what it is given ------------------------------------------------------------------------ */
 
 /* Variables of the user's that mean the same inside. */
 static enum status add_environment(struct launch *l, struct err *e) {
@@ -168,16 +107,14 @@ static enum status add_environment(struct launch *l, struct err *e) {
     return l->environment.failed ? FAIL(e, ERR_MEMORY, "environment") : OK;
 }
 
-/* ---- GPUs and time --------------------------------------------------------------------------- */
-
 /* An experiment with a hardware query, or on several GPUs, wants GPUs; any other one takes what
  * this machine has. A scheduler is asked for them only where they are wanted. */
 static enum status want_gpus(struct launch *l, struct err *e) {
-    const char *backend = cli_value(l->cli, "backend");
+    const char *backend = cli_value(l->request->cli, "backend");
     bool wanted = backend && !strcmp(backend, "cuda");
     json_t *facts = NULL;
-    for (int64_t i = 0; i < row_count(l); i++) {
-        const json_t *hardware = json_object_get(row_config(l, i), "hardware");
+    for (int64_t i = 0; i < l->request->count; i++) {
+        const json_t *hardware = json_object_get(l->request->configs[i], "hardware");
         int64_t gpus = json_integer_value(json_object_get(hardware, "gpus"));
         if (gpus > l->plan.gpus) l->plan.gpus = gpus;
         wanted = wanted || gpus > 1 || json_text(hardware, "query", NULL);
@@ -193,77 +130,53 @@ static enum status want_gpus(struct launch *l, struct err *e) {
 
 /* The rows run one after another; one without a limit leaves the whole without. */
 static void add_time_limits(struct launch *l) {
-    for (int64_t i = 0; i < row_count(l); i++) {
-        const json_t *train = json_object_get(row_config(l, i), "train");
+    for (int64_t i = 0; i < l->request->count; i++) {
+        const json_t *train = json_object_get(l->request->configs[i], "train");
         int64_t limit = json_integer_value(json_object_get(train, "time_limit_s"));
-        if (!limit) l->plan.time_limit_s = 0;
+        l->plan.time_limit_s = limit ? l->plan.time_limit_s + limit : 0;
         if (!limit) return;
-        l->plan.time_limit_s += limit;
     }
 }
 
 /* *matches false: no kind of node will do, and it is said why. */
 static enum status ask_scheduler(struct launch *l, bool *matches, struct err *e) {
+    const struct launch_request *r = l->request;
     char *why = NULL;
     *matches = true;
-    if (l->plan.launcher != LAUNCH_SRUN) {
-        if (cli_has(l->cli, "slurm"))
-            return FAIL(e, ERR_ARG, "--slurm is for --launch srun");
-        return OK;
-    }
-    TRY(launch_slurm_read(cli_value(l->cli, "slurm"), &l->resolution, &l->slurm, &why, e));
+    if (l->plan.launcher != LAUNCH_SRUN)
+        return cli_has(r->cli, "slurm") ? FAIL(e, ERR_ARG, "--slurm is for --launch srun") : OK;
+    TRY(launch_slurm_read(cli_value(r->cli, "slurm"), r->configs, r->count, &l->slurm, &why, e));
     *matches = why == NULL;
     if (why)
-        cli_warn(l->cli, "no kind of node in slurm.json is what the experiment asks for\n%.*s",
+        cli_warn(r->cli, "no kind of node in slurm.json is what the experiment asks for\n%.*s",
                  (int)strlen(why) - 1, why); /* cli_warn ends the line */
     free(why);
     l->plan.constraint = l->slurm.constraint;
-    for (int64_t i = 0; i < l->slurm.flags.count; i++)
-        words_add(&l->extra, l->slurm.flags.word[i]);
+    words_add_all(&l->extra, &l->slurm.flags);
     return OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
-
-/* The folder of the shared presets, without "..": what it would climb out of is not there inside. */
-static void find_presets(struct launch *l) {
-    char found[PATH_CAP];
-    const char *asked = cli_value(l->cli, "lib");
-    if (!asked) resolve_find_lib(found);
-    char *real = asked || *found ? realpath(asked ? asked : found, NULL) : NULL;
-    if (real) snprintf(l->lib, sizeof l->lib, "%s", real);
-    free(real);
-}
-
 static enum status make_plan(struct launch *l, bool *matches, struct err *e) {
-    const struct cli *cli = l->cli;
+    const struct launch_request *r = l->request;
     struct launch_plan *p = &l->plan;
-    bool own = false;
-    TRY(launcher_find(cli_value(cli, "launch"), &p->launcher, e));
-    TRY(read_subject(l, e));
-    if (!(l->cwd = realpath(".", NULL)))
-        return FAIL(e, ERR_IO, "the working directory cannot be read");
-    find_presets(l);
-    TRY(choose_image(l, &own, e));
-    TRY(add_mounts(l, e));
-    TRY(choose_program(l, own, e));
-    TRY(make_command(l, e));
+    TRY(launcher_find(cli_value(r->cli, "launch"), &p->launcher, e));
+    *p = (struct launch_plan){
+        .launcher = p->launcher, .name = r->name, .local = !r->image, .gpus = 1,
+        .image = r->image ? r->image : OWN_IMAGE[p->launcher], .extra = &l->extra, .cwd = r->cwd,
+        .uid = geteuid(), .gid = getegid(), .mounts = r->mounts, .environment = &l->environment,
+        .command = r->command,
+    };
+    TRY(choose_program(l, e));
     TRY(add_environment(l, e));
     TRY(want_gpus(l, e));
     add_time_limits(l);
     TRY(ask_scheduler(l, matches, e));
-    for (int64_t i = 0; i < cli_count(cli, "launch-arg"); i++)
-        words_add(&l->extra, cli_nth(cli, "launch-arg", i));
-    p->name = l->resolution.name ? l->resolution.name : json_text(l->resumed.run, "name", "run");
-    p->extra = &l->extra;
-    p->cwd = l->cwd;
-    p->uid = geteuid();
-    p->gid = getegid();
-    p->mounts = &l->mounts;
-    p->environment = &l->environment;
-    p->command = &l->command;
+    for (int64_t i = 0; i < cli_count(r->cli, "launch-arg"); i++)
+        words_add(&l->extra, cli_nth(r->cli, "launch-arg", i));
     return l->extra.failed ? FAIL(e, ERR_MEMORY, "a command line") : OK;
 }
+
+/* ---- printing and starting ------------------------------------------------------------------- */
 
 static enum status print_command(const struct cli *cli, const struct words *argv, struct err *e) {
     char *text = words_text(argv);
@@ -283,26 +196,50 @@ static enum status print_command(const struct cli *cli, const struct words *argv
     return OK;
 }
 
-int launch_run(const struct cli *cli) {
-    struct launch l = { .cli = cli, .plan.gpus = 1 };
+static enum status require_launcher(const struct launch_plan *p, struct err *e) {
+    const char *program = launcher_name(p->launcher), *other = NULL;
+    for (int i = 0; i < LAUNCHER_COUNT && !other; i++)
+        if (program_in_path(launcher_name((enum launcher)i)))
+            other = launcher_name((enum launcher)i);
+    if (!program_in_path(program))
+        return FAIL(e, ERR_CONFIG, "there is no %s in PATH%s%s", program,
+                    other ? "; there is: --launch " : "", other ? other : "");
+    if (p->launcher != LAUNCH_APPTAINER || !p->local || path_exists(p->image)) return OK;
+    return FAIL(e, ERR_CONFIG, "there is no %s here: apptainer build %s containers/fp8lab.def, or "
+                "--image", p->image, p->image);
+}
+
+/* docker-run(1), podman-run(1), "Exit status". */
+static int explain(const struct cli *cli, const struct launch_plan *p, int code) {
+    const char *tool = launcher_name(p->launcher);
+    bool container = p->launcher == LAUNCH_DOCKER || p->launcher == LAUNCH_PODMAN;
+    bool missing = code == 127 || (container && code == 126), broken = container && code == 125;
+    if (broken) cli_warn(cli, "%s itself failed (exit code 125): see above", tool);
+    if (missing)
+        cli_warn(cli, "the image %s could not start fp8lab: `make image` builds one that can, and "
+                 "--program FOLDER mounts a folder of `make dist` into any other", p->image);
+    return broken || missing ? EXIT_SYSTEM : code;
+}
+
+int launch(const struct launch_request *r) {
+    struct launch l = { .request = r };
     struct words argv = { 0 };
     struct err e = { 0 };
-    bool matches = true;
+    bool matches = true, dry = cli_has(r->cli, "dry-run");
     int code = EXIT_OK;
     enum status st = make_plan(&l, &matches, &e);
     if (st == OK && matches) st = launch_command(&l.plan, &argv, &e);
     if (st == OK && !matches) code = EXIT_HARDWARE;
-    else if (st == OK && cli_has(cli, "dry-run")) st = print_command(cli, &argv, &e);
-    else if (st == OK) st = launch_start(cli, &l.plan, &argv, &code, &e);
-    if (st != OK) code = cli_fail(cli, &e);
+    if (st == OK && matches && dry) st = print_command(r->cli, &argv, &e);
+    if (st == OK && matches && !dry) {
+        st = require_launcher(&l.plan, &e);
+        if (st == OK) st = foreground_run(argv.word, STDOUT_FILENO, &code, &e);
+        if (st == OK) code = explain(r->cli, &l.plan, code);
+    }
+    if (st != OK) code = cli_fail(r->cli, &e);
     words_free(&argv);
-    words_free(&l.command);
     words_free(&l.environment);
     words_free(&l.extra);
     launch_slurm_free(&l.slurm);
-    mounts_free(&l.mounts);
-    resolution_destroy(&l.resolution);
-    if (l.resumed.run) run_view_free(&l.resumed);
-    free(l.cwd);
     return code;
 }

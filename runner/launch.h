@@ -3,9 +3,11 @@
 #ifndef FP8LAB_RUNNER_LAUNCH_H
 #define FP8LAB_RUNNER_LAUNCH_H
 
+#include <jansson.h>
+
 #include "runner/cli.h"
-#include "runner/resolve.h"
 #include "runner/run_files.h"
+#include "runner/words.h"
 
 enum launcher { LAUNCH_DOCKER, LAUNCH_PODMAN, LAUNCH_APPTAINER, LAUNCH_SRUN, LAUNCHER_COUNT };
 
@@ -20,19 +22,7 @@ enum { LAUNCH_GRACE_S = 180 };
 /* What a job needs besides its experiment's own limit: fetching an image, hashing data, packing. */
 enum { LAUNCH_START_S = 900 };
 
-/* ---- words: an argv that grows ----------------------------------------------------------------*/
-struct words {
-    char **word; /* owned, and each of them; NULL-terminated once there is one */
-    int64_t count, capacity;
-    bool failed; /* no memory; sticks */
-};
-void words_add(struct words *w, const char *word);
-void words_addf(struct words *w, const char *format, ...) PRINTF_LIKE(2, 3);
-void words_free(struct words *w);
-/* The words as a shell takes them, on one line; owned by the caller, NULL without memory. */
-char *words_text(const struct words *w);
-
-/* ---- mounts -----------------------------------------------------------------------------------*/
+/* ---- mounts (launch_mounts.c) ---------------------------------------------------------------- */
 struct launch_mount {
     char path[PATH_CAP]; /* absolute; the same inside and outside */
     bool writable;
@@ -42,19 +32,19 @@ struct launch_mounts {
     int64_t count;
 };
 
-/* Adds a folder unless it is visible already with as many rights. ERR_CONFIG for a path that the
- * launchers' own syntax could take for something else (a comma, a colon, a quote...). */
+/* Adds a folder or file unless it is visible already with as many rights. ERR_CONFIG for a path
+ * that the launchers' own syntax could take for something else (a comma, a colon, a quote...). */
 NODISCARD enum status mounts_add(struct launch_mounts *m, const char *path, bool writable,
                                  struct err *e);
-/* Adds what the rows' data lie in, links followed, as far as they are here: on a cluster the
- * machine that launches may not see them. `root` as --data-root. */
+/* Adds what the data of a configuration lie in, links followed, as far as they are here: on a
+ * cluster the machine that launches may not see them. `root` as --data-root. */
 NODISCARD enum status mounts_add_data(struct launch_mounts *m, const json_t *config,
                                       const char *root, struct err *e);
 /* Adds the folder that a file lies in. */
 NODISCARD enum status mounts_add_parent(struct launch_mounts *m, const char *file, struct err *e);
 void mounts_free(struct launch_mounts *m);
 
-/* ---- the plan ---------------------------------------------------------------------------------*/
+/* ---- command lines (launch_command.c) -------------------------------------------------------- */
 struct launch_plan {
     enum launcher launcher;
     const char *name;       /* of the experiment, for the scheduler; borrowed like all below */
@@ -78,32 +68,56 @@ struct launch_plan {
 NODISCARD enum status launch_command(const struct launch_plan *p, struct words *argv,
                                      struct err *e);
 
-/* ERR_CONFIG unless `image` is a reference ([registry/]name[:tag][@digest]) or a path beginning
- * with '/' or "./": a word that a launcher cannot take for a flag. */
-NODISCARD enum status launch_check_image(const char *image, struct err *e);
-
-/* ---- Slurm ------------------------------------------------------------------------------------*/
+/* ---- Slurm (launch_slurm.c) ------------------------------------------------------------------ */
 /* The scheduler's side of the hardware query: slurm.json (containers/README.md) lists the kinds of
- * nodes by their facts; those that every row's query matches become the constraint. */
+ * nodes by their facts; those that every configuration's query matches become the constraint. */
 struct launch_slurm {
     char *constraint;   /* owned; NULL: no file, or no query */
     struct words flags; /* of the file, for every job */
 };
 /* `file` NULL: the user's own, ~/.config/fp8lab/slurm.json, if it is there. *explanation (owned by
  * the caller, or NULL) says why no kind of node will do; that is no error. */
-NODISCARD enum status launch_slurm_read(const char *file, const struct resolution *r,
-                                        struct launch_slurm *out, char **explanation,
-                                        struct err *e);
+NODISCARD enum status launch_slurm_read(const char *file, const json_t *const *configs,
+                                        int64_t count, struct launch_slurm *out,
+                                        char **explanation, struct err *e);
 void launch_slurm_free(struct launch_slurm *s);
 
-/* ---- running ----------------------------------------------------------------------------------*/
-/* Runs the command to its end and returns its exit code: stop signals are passed on, once each.
- * What docker and podman mean by 125 to 127 is explained. ERR_CONFIG where the launcher is not in
- * PATH. */
-NODISCARD enum status launch_start(const struct cli *cli, const struct launch_plan *p,
-                                   const struct words *argv, int *exit_code, struct err *e);
+/* ---- launching (launch.c) -------------------------------------------------------------------- */
+/* What a verb wants done in a container. All borrowed. */
+struct launch_request {
+    const struct cli *cli;         /* its verb has LAUNCH_FLAGS */
+    const char *name;              /* of the experiment */
+    const json_t *const *configs;  /* of all that the command will run */
+    int64_t count;
+    const char *image;             /* NULL: the one that `make image` builds */
+    bool holds_fp8lab;             /* the image has its own; otherwise one must be mounted */
+    const char *cwd;               /* visible through `mounts` */
+    struct launch_mounts *mounts;  /* a mounted program is added */
+    const struct words *command;   /* for fp8lab inside */
+};
 
-/* `run --launch`: the whole verb. Returns the exit code. */
+/* Prints the command line (--dry-run) or runs it. Returns the exit code: of the run inside,
+ * EXIT_HARDWARE where no node will do, EXIT_SYSTEM where the launcher failed, as cli_fail() else. */
+int launch(const struct launch_request *r);
+
+/* Adds the flags of the command line that are not the launcher's, nor in `not_these` (ends with
+ * NULL), as words for the command inside. */
+void launch_carry_flags(const struct cli *cli, const char *const *not_these, struct words *command);
+
+/* ERR_ARG where a flag that means nothing without --launch is there without it. */
+NODISCARD enum status launch_check_flags(const struct cli *cli, struct err *e);
+
+#define LAUNCH_FLAGS \
+    { "launch", "NAME", "in its image: docker, podman, apptainer or srun", false }, \
+    { "dry-run", NULL, "with --launch: print the command, start nothing", false }, \
+    { "program", "DIR", "with --launch: mount and run this `make dist` folder", false }, \
+    { "launch-arg", "WORD", "with --launch: a further word for the launcher", true }, \
+    { "slurm", "FILE", "with --launch srun: kinds of nodes, flags (slurm.json)", false }
+
+/* ---- the verbs ------------------------------------------------------------------------------- */
+struct repro_source;
+/* `run --launch` (launch_run.c) and `repro --launch` (launch_repro.c), whole. */
 int launch_run(const struct cli *cli);
+int launch_repro(const struct cli *cli, const struct repro_source *source, const char *runs);
 
 #endif

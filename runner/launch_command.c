@@ -1,14 +1,11 @@
 /* The command line of each launcher. Nothing here looks at the machine. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runner/canonical.h"
 #include "runner/launch.h"
 #include "runner/nearest.h"
-#include "runner/shell_word.h"
 
 static const char *const NAMES[LAUNCHER_COUNT] = { "docker", "podman", "apptainer", "srun" };
 
@@ -25,68 +22,13 @@ enum status launcher_find(const char *name, enum launcher *out, struct err *e) {
                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* ---- words ----------------------------------------------------------------------------------- */
-
-/* Takes over `word`, which is NULL where there was no memory for it. */
-static void take(struct words *w, char *word) {
-    if (word && w->count + 2 > w->capacity) {
-        int64_t capacity = w->capacity ? 2 * w->capacity : 64;
-        char **fresh = realloc(w->word, (size_t)capacity * sizeof *fresh);
-        if (fresh) {
-            w->word = fresh;
-            w->capacity = capacity;
-        }
-    }
-    if (!word || w->count + 2 > w->capacity) {
-        free(word);
-        w->failed = true;
-        return;
-    }
-    w->word[w->count++] = word;
-    w->word[w->count] = NULL;
-}
-
-void words_add(struct words *w, const char *word) { take(w, strdup(word)); }
-
-void words_addf(struct words *w, const char *format, ...) {
-    char *word = NULL;
-    va_list args;
-    va_start(args, format);
-    if (vasprintf(&word, format, args) < 0) word = NULL;
-    va_end(args);
-    take(w, word);
-}
-
-void words_free(struct words *w) {
-    for (int64_t i = 0; i < w->count; i++) free(w->word[i]);
-    free(w->word);
-    *w = (struct words){ 0 };
-}
-
-static void add_all(struct words *w, const struct words *more) {
-    for (int64_t i = 0; more && i < more->count; i++) words_add(w, more->word[i]);
-}
-
-char *words_text(const struct words *w) {
-    struct text t = { 0 };
-    bool failed = w->failed;
-    for (int64_t i = 0; i < w->count; i++) {
-        char *word = shell_word(w->word[i]);
-        failed = failed || !word;
-        if (i) text_puts(&t, " ");
-        text_puts(&t, word ? word : "");
-        free(word);
-    }
-    if (!failed && !t.failed) return t.bytes; /* moved to the caller */
-    text_free(&t);
-    return NULL;
-}
-
 /* ---- images ---------------------------------------------------------------------------------- */
 
 static bool is_path(const char *image) { return image[0] == '/' || !strncmp(image, "./", 2); }
 
-enum status launch_check_image(const char *image, struct err *e) {
+/* A reference ([registry/]name[:tag][@digest]), or a path beginning with '/' or "./": nothing
+ * that a launcher could take for a flag. */
+static enum status check_image(const char *image, struct err *e) {
     static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyz" "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789", MARKS[] = "._/:@-";
     char all[sizeof LETTERS + sizeof MARKS];
@@ -127,7 +69,7 @@ static void add_program(struct words *w, const struct launch_plan *p) {
 static void add_image_and_command(struct words *w, const struct launch_plan *p) {
     if (p->program) words_addf(w, "--entrypoint=%s/bin/fp8lab", p->program);
     words_add(w, p->image);
-    add_all(w, p->command);
+    words_add_all(w, p->command);
 }
 
 static void add_binds(struct words *w, const struct launch_plan *p) {
@@ -168,7 +110,7 @@ static void docker(struct words *w, const struct launch_plan *p) {
     words_add(w, "--ulimit=stack=67108864");
     words_addf(w, "--user=%" PRId64 ":%" PRId64, p->uid, p->gid);
     add_binds(w, p);
-    add_all(w, p->extra);
+    words_add_all(w, p->extra);
     add_image_and_command(w, p);
 }
 
@@ -182,7 +124,7 @@ static void podman(struct words *w, const struct launch_plan *p) {
     if (p->uid != 0) words_add(w, "--userns=keep-id");
     else words_addf(w, "--user=%" PRId64 ":%" PRId64, p->uid, p->gid);
     add_binds(w, p);
-    add_all(w, p->extra);
+    words_add_all(w, p->extra);
     add_image_and_command(w, p);
 }
 
@@ -197,10 +139,10 @@ static void apptainer(struct words *w, const struct launch_plan *p) {
     for (int64_t i = 0; i < p->mounts->count; i++)
         words_addf(w, "--bind=%s:%s:%s", p->mounts->mount[i].path, p->mounts->mount[i].path,
                    p->mounts->mount[i].writable ? "rw" : "ro");
-    add_all(w, p->extra);
+    words_add_all(w, p->extra);
     add_apptainer_image(w, p->image);
     add_program(w, p);
-    add_all(w, p->command);
+    words_add_all(w, p->command);
 }
 
 /* "--container-mounts" takes all of them in one word. */
@@ -239,16 +181,16 @@ static void srun(struct words *w, const struct launch_plan *p) {
     words_add(w, "--no-container-mount-home");
     words_add(w, "--no-container-remap-root");
     words_add(w, "--no-container-entrypoint");
-    add_all(w, p->extra);
+    words_add_all(w, p->extra);
     add_program(w, p);
-    add_all(w, p->command);
+    words_add_all(w, p->command);
 }
 
 enum status launch_command(const struct launch_plan *p, struct words *argv, struct err *e) {
     static void (*const MAKE[LAUNCHER_COUNT])(struct words *, const struct launch_plan *) = {
         docker, podman, apptainer, srun,
     };
-    TRY(launch_check_image(p->image, e));
+    TRY(check_image(p->image, e));
     if (p->launcher == LAUNCH_SRUN && has_digest(p->image))
         return FAIL(e, ERR_CONFIG, "%s: Enroot 3 does not read a digest; import the image once "
                     "(enroot import) and name the file with --image ./x.sqsh", p->image);

@@ -11,6 +11,12 @@
 
 static const char SCHEMA[] = "fp8lab.slurm/1";
 
+/* The configurations whose queries a node has to match. */
+struct asked {
+    const json_t *const *configs;
+    int64_t count;
+};
+
 /* The user's own file; false where there is none. */
 static bool default_file(char out[PATH_CAP]) {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -67,11 +73,11 @@ static enum status node_facts(const json_t *node, const char *path, size_t at, j
 
 /* Whether the query of every row matches; if not, why is added to `text`. */
 static enum status node_matches(const json_t *facts, const char *feature,
-                                const struct resolution *r, bool *matches, struct text *text,
+                                const struct asked *asked, bool *matches, struct text *text,
                                 struct err *e) {
     *matches = true;
-    for (int64_t i = 0; *matches && i < r->run_count; i++) {
-        const json_t *hardware = json_object_get(r->runs[i].config_json, "hardware");
+    for (int64_t i = 0; *matches && i < asked->count; i++) {
+        const json_t *hardware = json_object_get(asked->configs[i], "hardware");
         const char *query_text = json_text(hardware, "query", NULL);
         struct query *query = NULL;
         json_t *mismatch = NULL;
@@ -94,7 +100,7 @@ static enum status node_matches(const json_t *facts, const char *feature,
     return OK;
 }
 
-static enum status read_nodes(const json_t *file, const char *path, const struct resolution *r,
+static enum status read_nodes(const json_t *file, const char *path, const struct asked *asked,
                               struct text *features, struct text *why, struct err *e) {
     const json_t *nodes = json_object_get(file, "nodes"), *node;
     size_t i;
@@ -107,7 +113,7 @@ static enum status read_nodes(const json_t *file, const char *path, const struct
             return FAIL(e, ERR_CONFIG, "%s: nodes, entry %zu: constraint is no name of a feature "
                         "(letters, digits, _ . - and &)", path, i + 1);
         TRY(node_facts(node, path, i, &facts, e));
-        enum status st = node_matches(facts, feature, r, &matches, why, e);
+        enum status st = node_matches(facts, feature, asked, &matches, why, e);
         json_decref(facts);
         TRY(st);
         if (!matches) continue;
@@ -117,15 +123,15 @@ static enum status read_nodes(const json_t *file, const char *path, const struct
     return features->failed || why->failed ? FAIL(e, ERR_MEMORY, "%s", path) : OK;
 }
 
-static bool any_query(const struct resolution *r) {
-    for (int64_t i = 0; i < r->run_count; i++)
-        if (json_text(json_object_get(r->runs[i].config_json, "hardware"), "query", NULL))
-            return true;
+static bool any_query(const struct asked *asked) {
+    for (int64_t i = 0; i < asked->count; i++)
+        if (json_text(json_object_get(asked->configs[i], "hardware"), "query", NULL)) return true;
     return false;
 }
 
-enum status launch_slurm_read(const char *file, const struct resolution *r,
+enum status launch_slurm_read(const char *file, const json_t *const *configs, int64_t count,
                               struct launch_slurm *out, char **explanation, struct err *e) {
+    struct asked asked = { configs, count };
     char found[PATH_CAP];
     const char *path = file ? file : found;
     json_t *json = NULL;
@@ -138,13 +144,13 @@ enum status launch_slurm_read(const char *file, const struct resolution *r,
     if (strcmp(json_text(json, "schema", ""), SCHEMA) != 0)
         st = FAIL(e, ERR_CONFIG, "%s: \"schema\" is not \"%s\"", path, SCHEMA);
     if (st == OK) st = read_flags(json, path, &out->flags, e);
-    bool asked = any_query(r) && json_array_size(json_object_get(json, "nodes")) > 0;
-    if (st == OK && asked) st = read_nodes(json, path, r, &features, &why, e);
+    bool choose = any_query(&asked) && json_array_size(json_object_get(json, "nodes")) > 0;
+    if (st == OK && choose) st = read_nodes(json, path, &asked, &features, &why, e);
     json_decref(json);
     if (st == OK && features.bytes) {
         out->constraint = features.bytes; /* moved */
         features.bytes = NULL;
-    } else if (st == OK && asked) {
+    } else if (st == OK && choose) {
         *explanation = why.bytes; /* moved */
         why.bytes = NULL;
     }

@@ -10,7 +10,8 @@
 #include "runner/unpack.h"
 
 /* What of a bundle is written to disk. */
-static const char *const TAKEN[] = { "data/experiment/", "data/choices.txt", NULL };
+static const char *const TAKEN[] = { "data/experiment/", "data/choices.txt",
+                                     "data/source/dirty.patch", NULL };
 
 static enum status make_work(const char *runs, struct repro_source *s, struct err *e) {
     char path[PATH_CAP];
@@ -28,6 +29,8 @@ static enum status unpack(struct repro_source *s, char taken[PATH_CAP], struct e
     memcpy(s->identity, report.identity, sizeof s->identity);
     TRY(path_join(s->choices, taken, "data/choices.txt", e));
     if (!path_exists(s->choices)) s->choices[0] = '\0';
+    TRY(path_join(s->patch, taken, "data/source/dirty.patch", e));
+    if (!path_exists(s->patch)) s->patch[0] = '\0';
     char path[PATH_CAP];
     TRY(path_join(path, taken, "data/experiment/data.json", e));
     return path_exists(path) ? json_file_read(path, &s->data_files, e) : OK;

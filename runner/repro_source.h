@@ -12,6 +12,7 @@ struct repro_source {
     char identity[SHA256_HEX]; /* of the bundle: the parent of the new run */
     char work[PATH_CAP];       /* a folder of this command only; gone at repro_close */
     char choices[PATH_CAP];    /* the bundle's choice table in it; "" where it has none */
+    char patch[PATH_CAP];      /* its program's uncommitted changes in it; "" where it has none */
     struct run_view view;      /* of the bundle */
     struct resolution resolution;
     const struct resolved_run *run; /* the row of the script that the bundle is a run of */

@@ -30,7 +30,10 @@ run() { # RUNS ARGS...: prints the bundle
 }
 field() { # BUNDLE EXPRESSION over run.json
     "$FP8LAB" show --json "$1" |
-        python3 -c 'import json, sys; run = json.load(sys.stdin)["run"]; print(eval(sys.argv[1]))' "$2"
+        python3 -c '
+import json, sys
+run = json.load(sys.stdin)["run"]
+print(eval(sys.argv[1]))' "$2"
 }
 newest() { ls -td runs/*.tar.zst | head -1; }
 
@@ -95,6 +98,8 @@ forge() { # NAME FILE SED ARGS...: prints the bundle
     rm "$name"/*.tar.zst "$dir"{bagit.txt,bag-info.txt,manifest-sha256.txt,tagmanifest-sha256.txt}
     rm -r "$dir"data/metrics/*.cols
     sed -i "$change" "$dir$file"
+    rm -f "$dir"data/source/dirty.patch # of this source tree
+    [ -z "${PATCH:-}" ] || cp "$PATCH" "$dir"data/source/dirty.patch
     sed -i 's/"status": "done"/"status": "running"/' "$dir"data/run.json
     "$FP8LAB" close "$dir" >/dev/null 2>log || fail "close"
     ls "$name"/*.tar.zst
@@ -154,6 +159,31 @@ for tool in podman apptainer srun make; do cp bin/docker bin/$tool; done
 i=$(run image forge.lua --set image=evil:1)
 PATH=$TEST_TMP/bin:$PATH again 0 "bitwise equal" "$i"
 [ ! -e started ] || fail "repro started something that the bundle names"
+
+# Told so: the bundle's commit of a tree, with its patch, is built and does the rest.
+mkdir tree
+cat >tree/Makefile <<'MAKE'
+build/release/fp8lab: program
+	mkdir -p build/release && cp program build/release/fp8lab
+MAKE
+printf '#!/bin/sh\necho "of the commit: $*"\nexit 4\n' >tree/program
+chmod +x tree/program
+git=(git -C tree -c user.name=t -c user.email=t@localhost -c init.defaultBranch=main)
+"${git[@]}" init -q && "${git[@]}" add . && "${git[@]}" commit -qm one
+sed -i 's/commit/patch/; s/exit 4/exit 5/' tree/program
+"${git[@]}" diff >changes.patch
+commit="s/\"commit\": \"[0-9a-z]*/\"commit\": \"$("${git[@]}" rev-parse HEAD)/"
+p=$(forge clean data/source/commit.json "$commit" forge.lua)
+again 4 "of the commit: repro --threads=1 --exact $p" "$p" --patch tree --exact
+p=$(PATCH=changes.patch forge patched data/source/commit.json "$commit" forge.lua)
+again 5 "of the patch: repro --threads=1 --exact $p" "$p" --patch tree --exact
+again 2 "checking out the bundle's commit" "$a" --patch tree
+again 2 "one of them" "$p" --patch tree --launch docker
+again 2 "the bundle names no image" "$a" --launch docker --image --dry-run
+again 2 "may hold no fp8lab" "$i" --launch docker --image --dry-run
+again 0 "--mount=type=bind,source=$TEST_TMP/a/" "$a" --launch podman --dry-run
+grep -qF "source=$TEST_TMP," out && fail "the working directory is mounted without --mount"
+again 0 "source=$TEST_TMP,target=$TEST_TMP,readonly" "$a" --launch podman --mount --dry-run
 
 # ---- make repro, on one of its bundles ----------------------------------------------------------
 cd "$root" || exit 1

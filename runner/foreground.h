@@ -1,0 +1,16 @@
+/* A program that this one waits for: it reads nothing, and is asked to stop when
+ * we are. */
+#ifndef FP8LAB_RUNNER_FOREGROUND_H
+#define FP8LAB_RUNNER_FOREGROUND_H
+
+#include "kernels/base.h"
+
+/* Whether `program` is in PATH. */
+bool program_in_path(const char *program);
+
+/* Runs argv (ends with NULL; its first word is looked for in PATH) to its end, with our descriptor
+ * `out` as its stdout. Each stop signal that reaches us is passed on to its process group, once.
+ * *exit_code is its own, or 128 + the signal that ended it. ERR_IO where it cannot be started. */
+NODISCARD enum status foreground_run(char *const *argv, int out, int *exit_code, struct err *e);
+
+#endif
