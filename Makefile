@@ -300,6 +300,10 @@ endif
 image: ## build the container image; BASE_IMAGE=..., ARCH=arm64, CUDA=none, TAG=..., TOOL=...
 	@containers/image.sh build
 
+.PHONY: sif
+sif: ## build fp8lab.sif with Apptainer; BASE_IMAGE=... as for image
+	@containers/apptainer.sh
+
 .PHONY: pin-base
 pin-base: ## ask the registry for the digest of the base image, and keep it in containers/versions
 	@containers/image.sh pin

@@ -162,10 +162,12 @@ static enum status make_plan(struct launch *l, bool *matches, struct err *e) {
     TRY(launcher_find(cli_value(r->cli, "launch"), &p->launcher, e));
     *p = (struct launch_plan){
         .launcher = p->launcher, .name = r->name, .local = !r->image, .gpus = 1,
+        .grace_s = LAUNCH_GRACE_S,
         .image = r->image ? r->image : OWN_IMAGE[p->launcher], .extra = &l->extra, .cwd = r->cwd,
         .uid = geteuid(), .gid = getegid(), .mounts = r->mounts, .environment = &l->environment,
         .command = r->command,
     };
+    TRY(cli_int(r->cli, "grace", 1, LAUNCH_GRACE_MAX_S, &p->grace_s, e));
     TRY(choose_program(l, e));
     TRY(add_environment(l, e));
     TRY(want_gpus(l, e));
@@ -205,8 +207,8 @@ static enum status require_launcher(const struct launch_plan *p, struct err *e) 
         return FAIL(e, ERR_CONFIG, "there is no %s in PATH%s%s", program,
                     other ? "; there is: --launch " : "", other ? other : "");
     if (p->launcher != LAUNCH_APPTAINER || !p->local || path_exists(p->image)) return OK;
-    return FAIL(e, ERR_CONFIG, "there is no %s here: apptainer build %s containers/fp8lab.def, or "
-                "--image", p->image, p->image);
+    return FAIL(e, ERR_CONFIG, "there is no %s here: `make sif` builds it, --image names another",
+                p->image);
 }
 
 /* docker-run(1), podman-run(1), "Exit status". */

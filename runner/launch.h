@@ -16,9 +16,9 @@ const char *launcher_name(enum launcher launcher);
 /* ERR_ARG for another name, with the nearest. */
 NODISCARD enum status launcher_find(const char *name, enum launcher *out, struct err *e);
 
-/* From SIGTERM to SIGKILL, and before the end of a scheduler's time limit: a worker has 120 s for
- * its checkpoint (attempts.c), the rest is for the bundle. */
-enum { LAUNCH_GRACE_S = 180 };
+/* From SIGTERM to SIGKILL, and before the end of a scheduler's time limit, unless --grace says how
+ * long: three quarters for a step and its checkpoint, the rest for the bundle (stop_grace.h). */
+enum { LAUNCH_GRACE_S = 180, LAUNCH_GRACE_MAX_S = 86400 };
 /* What a job needs besides its experiment's own limit: fetching an image, hashing data, packing. */
 enum { LAUNCH_START_S = 900 };
 
@@ -53,6 +53,7 @@ struct launch_plan {
     const char *program;    /* a folder of `make dist` to run instead of the image's; NULL */
     bool gpu;               /* give it the GPUs */
     int64_t gpus;           /* how many a scheduler is asked for */
+    int64_t grace_s;        /* from SIGTERM to SIGKILL */
     int64_t time_limit_s;   /* of the whole command, for a scheduler; 0: its default */
     const char *constraint; /* for a scheduler: features of nodes; NULL: any */
     const struct words *extra; /* further words for the launcher */
@@ -97,7 +98,7 @@ struct launch_request {
 };
 
 /* Prints the command line (--dry-run) or runs it. Returns the exit code: of the run inside,
- * EXIT_HARDWARE where no node will do, EXIT_SYSTEM where the launcher failed, as cli_fail() else. */
+ * EXIT_HARDWARE where no node will do, EXIT_SYSTEM where the launcher failed; or of cli_fail(). */
 int launch(const struct launch_request *r);
 
 /* Adds the flags of the command line that are not the launcher's, nor in `not_these` (ends with
@@ -110,6 +111,7 @@ NODISCARD enum status launch_check_flags(const struct cli *cli, struct err *e);
 #define LAUNCH_FLAGS \
     { "launch", "NAME", "in its image: docker, podman, apptainer or srun", false }, \
     { "dry-run", NULL, "with --launch: print the command, start nothing", false }, \
+    { "grace", "SECONDS", "with --launch: between stop request and kill (180)", false }, \
     { "program", "DIR", "with --launch: mount and run this `make dist` folder", false }, \
     { "launch-arg", "WORD", "with --launch: a further word for the launcher", true }, \
     { "slurm", "FILE", "with --launch srun: kinds of nodes, flags (slurm.json)", false }

@@ -82,7 +82,7 @@ static void add_binds(struct words *w, const struct launch_plan *p) {
 
 /* The image says how long its stop may take; what we ask the launcher for is what counts. */
 static void add_environment(struct words *w, const struct launch_plan *p) {
-    words_addf(w, "--env=FP8LAB_STOP_GRACE=%d", LAUNCH_GRACE_S);
+    words_addf(w, "--env=FP8LAB_STOP_GRACE=%" PRId64, p->grace_s);
     for (int64_t i = 0; i < p->environment->count; i++)
         words_addf(w, "--env=%s", p->environment->word[i]);
 }
@@ -96,7 +96,7 @@ static void add_container_common(struct words *w, const struct launch_plan *p) {
     words_add(w, "--ipc=host");
     words_add(w, "--security-opt=no-new-privileges");
     if (p->local) words_add(w, "--pull=never");
-    words_addf(w, "--stop-timeout=%d", LAUNCH_GRACE_S);
+    words_addf(w, "--stop-timeout=%" PRId64, p->grace_s);
     words_addf(w, "--workdir=%s", p->cwd);
     add_environment(w, p);
 }
@@ -171,10 +171,10 @@ static void srun(struct words *w, const struct launch_plan *p) {
     words_add(w, "--ntasks=1");
     if (p->gpu) words_addf(w, "--gpus-per-node=%" PRId64, p->gpus);
     if (p->constraint) words_addf(w, "--constraint=%s", p->constraint);
-    int64_t minutes = ceil_div(p->time_limit_s + LAUNCH_GRACE_S + LAUNCH_START_S, 60);
+    int64_t minutes = ceil_div(p->time_limit_s + p->grace_s + LAUNCH_START_S, 60);
     if (p->time_limit_s)
         words_addf(w, "--time=%02" PRId64 ":%02" PRId64 ":00", minutes / 60, minutes % 60);
-    words_addf(w, "--signal=TERM@%d", LAUNCH_GRACE_S);
+    words_addf(w, "--signal=TERM@%" PRId64, p->grace_s);
     add_pyxis_image(w, p->image);
     add_pyxis_mounts(w, p);
     words_addf(w, "--container-workdir=%s", p->cwd);
@@ -182,6 +182,8 @@ static void srun(struct words *w, const struct launch_plan *p) {
     words_add(w, "--no-container-remap-root");
     words_add(w, "--no-container-entrypoint");
     words_add_all(w, p->extra);
+    words_add(w, "env"); /* the image's own value would win over the job's */
+    words_addf(w, "FP8LAB_STOP_GRACE=%" PRId64, p->grace_s);
     add_program(w, p);
     words_add_all(w, p->command);
 }

@@ -68,7 +68,10 @@ static enum status find_reasons(const struct comparison *c, json_t **out, bool *
     json_array_foreach(differences, i, row) {
         if (!breaks_promise(c, row)) continue;
         json_append(reasons, reason_text(row), &failed);
-        *config = *config || !strcmp(json_text(row, "section", ""), "config");
+        /* A key that the bundle does not have came with a later version, whose default for it is to
+         * change nothing. */
+        bool known = !json_is_null(json_array_get(json_object_get(row, "values"), 0));
+        *config = *config || (known && !strcmp(json_text(row, "section", ""), "config"));
     }
     *out = json_whole(reasons, failed);
     return *out ? OK : FAIL(e, ERR_MEMORY, "the reasons of a verdict");

@@ -38,7 +38,7 @@ cat >slurm.json <<'JSON'
     { "constraint": "h200", "facts": { "gpu.product_name": "NVIDIA H200", "gpu.count": 8 } },
     { "constraint": "gh200", "facts": { "gpu.product_name": "NVIDIA GH200 480GB" } } ] }
 JSON
-# A command and what it prints, words with "--" on lines of their own, without paths of this machine.
+# A command and what it prints: words with "--" on lines of their own, no paths of this machine.
 show() {
     echo "\$ fp8lab $*"
     "$FP8LAB" "$@" 2>&1 | sed -e "s|$TEST_TMP|/T|g" -e "s|${lib%/experiments/lib}|/R|g" \
@@ -55,7 +55,8 @@ show() {
     show run big.lua --launch podman --dry-run --image registry.lab:5000/fp8lab:1
     show run big.lua --launch apptainer --dry-run --image nvcr.io/nvidia/pytorch:25.04-py3
     show run big.lua --launch srun --dry-run --program ../dist --slurm slurm.json
-    show run big.lua --launch srun --dry-run --image ./big.sqsh --launch-arg=--exclusive
+    show run big.lua --launch srun --dry-run --image ./big.sqsh --grace 600 \
+        --launch-arg=--exclusive
     show run big.lua --launch srun --dry-run --image ubuntu:24.04 --backend cpu
     show run big.lua --launch docker --dry-run
     show run big.lua --launch srun --dry-run --image x@sha256:0123
@@ -118,7 +119,20 @@ PATH=/nonexistent "$FP8LAB" run tiny.lua --launch podman >"$TEST_TMP/out" 2>&1
 [ $? = 2 ] || fail "podman was missed by nobody"
 grep -q "there is no podman in PATH" "$TEST_TMP/out" || fail "nobody says that podman is missing"
 rm fp8lab.sif
-code_of 2 "apptainer build ./fp8lab.sif" apptainer
+code_of 2 "\`make sif\` builds it" apptainer
+
+# The batch script, as sbatch runs it.
+PATH=$TEST_TMP/bin:$PATH SLURM_SUBMIT_DIR=$here bash "$tests/../../containers/fp8lab.sbatch" \
+    x.lua --set a=b >"$TEST_TMP/out" 2>&1 || fail "fp8lab.sbatch: exit code $?"
+[ "$(tail -6 "$RECORD" | tr '\n' ' ')" = "FP8LAB_STOP_GRACE=180 fp8lab run x.lua --set a=b " ] ||
+    fail "fp8lab.sbatch does not hand its words on"
+for flag in $(grep -oE -- '--(no-)?container-[a-z-]+' "$tests/../../containers/fp8lab.sbatch"); do
+    grep -qF -- "$flag" "$golden" || fail "fp8lab.sbatch has $flag, --launch srun has not"
+done
+# What the Apptainer definition calls is there.
+for file in $(grep -oE 'containers/[a-z_]+\.sh' "$tests/../../containers/fp8lab.def"); do
+    [ -x "$tests/../../$file" ] || fail "fp8lab.def calls $file"
+done
 
 # A stop request is passed on, once.
 CODE=wait PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch docker >"$TEST_TMP/out" 2>&1 &
