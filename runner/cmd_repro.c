@@ -17,11 +17,13 @@
 #include "runner/hardware.h"
 #include "runner/launch.h"
 #include "runner/plain_text.h"
+#include "runner/probe.h"
 #include "runner/repro_data.h"
 #include "runner/repro_patch.h"
 #include "runner/repro_source.h"
 #include "runner/repro_verdict.h"
 #include "runner/run_one.h"
+#include "runner/stop_grace.h"
 
 struct command {
     const struct cli *cli;
@@ -57,6 +59,17 @@ static int refuse(const struct command *c, const char *why) {
 
 /* Each of these answers OK and fills `why` where the machine cannot do what the bundle says. */
 enum { WHY_CAP = 8192 };
+
+/* What only a CUDA context can tell, such as library versions, which the new bundle is to record. */
+static enum status ask_device(struct command *c, char why[WHY_CAP], struct err *e) {
+    const char *then = json_text(c->source.view.decisions, "backend", "auto");
+    const char *asked = cli_value(c->cli, "backend");
+    char problem[256] = "";
+    if (!strcmp(asked ? asked : then, "cpu")) return OK;
+    TRY(probe_facts(c->facts, true, problem, sizeof problem, e));
+    if (*problem) cli_warn(c->cli, "%s", problem);
+    return OK;
+}
 
 static enum status check_hardware(struct command *c, char why[WHY_CAP], struct err *e) {
     const json_t *config = c->source.run->config_json;
@@ -241,6 +254,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .runs = runs_of(cli),
         .keep_directory = cli_has(cli, "keep-dir"),
     };
+    TRY(stop_grace_read(&c->settings.stop_grace_s, e));
     return cli_int(cli, "threads", 1, 4096, &c->settings.threads, e);
 }
 
@@ -248,7 +262,7 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
     TRY(repro_open(c->cli->args[0], c->settings.runs, &c->source, e));
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
-        check_hardware, choose_backend, check_memory, find_data,
+        ask_device, check_hardware, choose_backend, check_memory, find_data,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
     return *why ? OK : take_choices(c, e);
