@@ -94,9 +94,14 @@ static bool near_reference(const json_t *check, const json_t *reference, double 
 
 /* ---- one recipe -------------------------------------------------------------------------------*/
 
+/* NULL where the backend keeps no record (a CPU). Native is every GEMM of the model, all three
+ * directions. */
 static const char *way_of(const json_t *check) {
-    if (json_integer_value(json_object_get(check, "emulated")) > 0) return "emulated";
-    return json_integer_value(json_object_get(check, "native")) > 0 ? "native" : NULL;
+    int64_t native = json_integer_value(json_object_get(check, "native"));
+    int64_t emulated = json_integer_value(json_object_get(check, "emulated"));
+    if (native + emulated == 0) return NULL;
+    if (native + emulated != RECIPE_CHECK_GEMMS) return "in BF16";
+    return native == RECIPE_CHECK_GEMMS ? "native" : "emulated";
 }
 
 static void record(struct doctor *d, const char *recipe, const struct recipe_row *expected,

@@ -142,6 +142,7 @@ static void count_ways(struct backend *b, struct recipe_check *c) {
     struct decision d;
     for (int64_t i = 0; b->ops->decision(b, i, &d); i++) {
         if (strcmp(d.section, "gemm") != 0 || !strncmp(d.name, "head", 4)) continue;
+        /* a BF16 GEMM is what a BF16 recipe asks for, and what an FP8 one must not have */
         c->native += !strcmp(d.way, "native") || (c->kind == RECIPE_BF16 && !strcmp(d.way, "bf16"));
         c->emulated += !strcmp(d.way, "emulated");
     }

@@ -8,7 +8,7 @@
 
 struct json_t;
 
-enum { RECIPE_CHECK_STEPS = 10 };
+enum { RECIPE_CHECK_STEPS = 10, RECIPE_CHECK_GEMMS = 24 /* of the model, in 3 directions */ };
 enum { RECIPE_CHECK_FIRST = RECIPE_BF16, RECIPE_CHECK_LAST = RECIPE_MXFP8 };
 
 struct recipe_check {

@@ -6,6 +6,8 @@
 #include <cmocka.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runner/facts.h"
@@ -13,7 +15,10 @@
 #include "runner/mfu.h"
 #include "runner/peaks.h"
 #include "runner/probe.h"
+#include "runner/recipe_table.h"
 #include "runner/resolve.h"
+#include "runner/run_files.h"
+#include "runner/summary.h"
 
 static json_t *facts_file(const char *path) {
     json_t *facts = NULL;
@@ -123,6 +128,71 @@ static void a_probe_fills_what_it_knows(void **state) {
     json_decref(facts);
 }
 
+static struct columns *columns_of(const char *name, const char *lines) {
+    char jsonl[PATH_CAP], cols[PATH_CAP];
+    const char *folder = getenv("TEST_TMP");
+    struct columns *out = NULL;
+    struct err e;
+    snprintf(jsonl, sizeof jsonl, "%s/%s.jsonl", folder ? folder : "/tmp", name);
+    snprintf(cols, sizeof cols, "%s/%s.cols", folder ? folder : "/tmp", name);
+    FILE *f = fopen(jsonl, "w");
+    assert_true(f && fputs(lines, f) >= 0 && fclose(f) == 0);
+    enum status st = columns_convert_file(jsonl, NULL, cols, NULL, &e);
+    if (st != OK || columns_read(cols, &out, &e) != OK) fail_msg("%s", e.text);
+    return out;
+}
+
+/* The first fifth of the steps is left out; throttling of any moment is named, idle is not one. */
+static void a_summary_has_what_the_device_did(void **state) {
+    struct run_columns c = {
+        .train = columns_of("train",
+                            "{\"step\":1,\"step_time_us\":9,\"mfu_peak\":0.1,\"mfu_gemm\":0.2}\n"
+                            "{\"step\":2,\"step_time_us\":5,\"mfu_peak\":0.5,\"mfu_gemm\":0.6}\n"
+                            "{\"step\":3,\"step_time_us\":5,\"mfu_peak\":0.7,\"mfu_gemm\":0.8}\n"),
+        .telemetry = columns_of("telemetry",
+                                "{\"step\":1,\"gpu_clock_sm_mhz\":1980,\"gpu_power_mw\":500000,"
+                                "\"gpu_temperature_c\":40,\"gpu_throttle\":1,"
+                                "\"gpu_processes_other\":0}\n"
+                                "{\"step\":2,\"gpu_clock_sm_mhz\":1500,\"gpu_power_mw\":700000,"
+                                "\"gpu_temperature_c\":66,\"gpu_throttle\":36,"
+                                "\"gpu_processes_other\":2}\n"),
+    };
+    static const struct { const char *key; double value; } WANTED[] = {
+        { "mfu_peak_median", 0.6 }, { "mfu_gemm_median", 0.7 }, { "gpu_clock_sm_mhz_median", 1740 },
+        { "gpu_power_w_median", 600 }, { "gpu_temperature_c_max", 66 },
+        { "gpu_processes_other_max", 2 },
+    };
+    json_t *summary = NULL;
+    struct err e;
+    assert_int_equal(summary_make(&c, &summary, &e), OK);
+    for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++) {
+        double got = json_number_value(json_object_get(summary, WANTED[i].key));
+        if (fabs(got - WANTED[i].value) > 1e-9) fail_msg("%s is %g", WANTED[i].key, got);
+    }
+    const json_t *reasons = json_object_get(summary, "gpu_throttle_reasons");
+    assert_string_equal(json_string_value(reasons), "power cap, thermal (software)");
+    assert_true(json_is_null(json_object_get(summary, "model_tflops_median")));
+    json_decref(summary);
+    run_columns_free(&c);
+}
+
+/* Every recipe on every device: a way, and a reason unless it is native. */
+static void the_recipe_table_is_whole(void **state) {
+    static const int DEVICES[] = { 0, 75, 80, 86, 89, 90, 100, 120, 121 };
+    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++)
+        for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
+            struct recipe_row row = recipe_on((enum recipe_kind)kind, DEVICES[i]);
+            assert_int_equal(row.way == WAY_NATIVE, *row.because == '\0');
+        }
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 90).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 121).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_TENSORWISE, 121).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_TENSORWISE, 80).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_BF16, 80).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_F32, 90).way, WAY_REFUSED);
+    assert_int_equal(recipe_on(RECIPE_BF16, 75).way, WAY_REFUSED);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_are_of_the_exact_product),
@@ -130,6 +200,8 @@ int main(void) {
         cmocka_unit_test(fp8_is_measured_against_fp8),
         cmocka_unit_test(one_memory_keeps_a_reserve),
         cmocka_unit_test(a_probe_fills_what_it_knows),
+        cmocka_unit_test(a_summary_has_what_the_device_did),
+        cmocka_unit_test(the_recipe_table_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -401,6 +401,28 @@ static void test_adamw_extremes(void **state) {
     }
 }
 
+/* The clock of the device: what is queued between two marks takes time; a capture takes no mark. */
+static void test_timer(void **state) {
+    struct backend *b = p->b[GPU];
+    const struct backend_ops *ops = p->ops[GPU];
+    struct err *e = &p->e;
+    struct twin x = pair_tensor(p, F, 1 << 24, 1, 1, 1);
+    double us = -1;
+    assert_int_equal(ops->timer_read(b, 0, 1, &us, e), ERR_STATE);
+    assert_int_equal(ops->timer_mark(b, LANE_COMPUTE, 0, e), OK);
+    assert_int_equal(ops->fill(b, LANE_COMPUTE, &x.side[GPU], 1.0f, e), OK);
+    assert_int_equal(ops->timer_mark(b, LANE_COMPUTE, 1, e), OK);
+    assert_int_equal(ops->timer_read(b, 0, 1, &us, e), OK);
+    assert_true(us > 4 && us < 1e6); /* 64 MiB: 4 us would be 16 TB/s */
+    for (int round = 0; round < 2; round++) { /* as it is, then captured */
+        assert_int_equal(ops->graph_begin(b, GRAPH_EVAL, e), OK);
+        assert_int_equal(ops->timer_mark(b, LANE_COMPUTE, 0, e), round ? ERR_STATE : OK);
+        assert_int_equal(ops->graph_end(b, GRAPH_EVAL, e), OK);
+    }
+    ops->graph_drop(b);
+    pair_clear(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
@@ -409,6 +431,7 @@ int main(void) {
         cmocka_unit_test(test_many_squares),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag),
         cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_extremes),
+        cmocka_unit_test(test_timer),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
