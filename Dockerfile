@@ -22,9 +22,10 @@ WORKDIR /src
 COPY Makefile /src/
 COPY containers/ /src/containers/
 COPY kernels/ /src/kernels/
+COPY --from=base /cuda/build/ /cuda/
 ARG ARCHS=all
-RUN --mount=type=bind,from=base,source=/,target=/target \
-    ARCHS=${ARCHS} containers/plugin.sh /target /plugin
+ARG TARGETARCH
+RUN ARCHS=${ARCHS} containers/plugin.sh /cuda "${TARGETARCH}" /plugin
 
 # ---- the packages that the program is compiled with ---------------------------------------------------
 FROM base AS packages

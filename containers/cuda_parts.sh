@@ -4,18 +4,21 @@
 #
 #   containers/cuda_parts.sh OUT            as root; needs a network only for what is missing
 #
-#   OUT/lib/*.so.N       every CUDA library that the program opens, by the name it opens
-#   OUT/include/         headers of cuDNN
+#   OUT/lib/*.so.N       every CUDA library that the program opens, by the name it opens: links where
+#                        the base has it
 #   OUT/licenses/        their licences
-#   OUT/env              CUDA_HOME, CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION, as sh reads them
+#   OUT/build/           what the backend is compiled with, wherever that is (plugin.sh):
+#     env                CUDA_HOME, CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION, as sh reads them
+#     cudnn/             headers of cuDNN
+#     sbsa/              on aarch64: the toolkit's headers and static runtime
 #
-# OUT stays empty where the base has no CUDA: the image is for CPUs then. CUDA=none in the environment
-# asks for that on any base.
+# OUT/build stays empty where the base has no CUDA: the image is for CPUs then. CUDA=none in the
+# environment asks for that on any base.
 set -euo pipefail
 here=$(dirname "$0")
 . "$here/versions"
 out=$1
-mkdir -p "$out"
+mkdir -p "$out/build"
 triplet=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
 
 say() { echo "cuda_parts.sh: $*" >&2; }
@@ -37,7 +40,7 @@ home=$(realpath "${home:-$(dirname "$nvcc")/..}")
 cuda=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 major=${cuda%%.*}
 say "CUDA $cuda in $home"
-mkdir -p "$out"/{lib,include,licenses}
+mkdir -p "$out"/{lib,licenses,build/cudnn}
 fetched=$(mktemp -d)
 trap 'rm -rf "$fetched"' EXIT
 
@@ -118,8 +121,11 @@ fi
 take() {
     local file
     file=$(library "$1") || die "$1 is not in the base, and nothing that was installed brought it"
-    cp -L "$file" "$out/lib/$1"
-    printf '  %-44s %5d MB\n' "$1" "$(($(stat -c %s "$out/lib/$1") / 1000000))" >&2
+    case $file in
+    "$fetched"/*) mv "$(realpath "$file")" "$out/lib/$1" ;;
+    *) ln -s "$(realpath "$file")" "$out/lib/$1" ;;
+    esac
+    printf '  %-44s %5d MB\n' "$1" "$(($(stat -L -c %s "$out/lib/$1") / 1000000))" >&2
 }
 take "libcublasLt.so.$major"
 for part in "" _graph _engines_precompiled _engines_runtime_compiled _heuristic _ops; do
@@ -130,18 +136,25 @@ take "libnvrtc-builtins.so.$cuda"
 take libnccl.so.2
 folder=$(header_folder cudnn_graph.h)
 for header in "$folder"/cudnn*.h; do
-    cp -L "$header" "$out/include/"
-    cp -L "$header" "$out/include/$(basename "$header" | sed 's/_v9\.h$/.h/')" 2>/dev/null || true
+    cp -L "$header" "$out/build/cudnn/" # NVIDIA's packages call it cudnn_graph_v9.h
+    cp -L "$header" "$out/build/cudnn/$(basename "$header" | sed 's/_v9\.h$/.h/')" 2>/dev/null || true
 done
+if [ "$(uname -m)" = aarch64 ]; then
+    static=$(library libcudart_static.a) || die "the toolkit has no libcudart_static.a"
+    folder=$(header_folder cuda_runtime.h) || die "the toolkit has no cuda_runtime.h"
+    mkdir -p "$out/build/sbsa/lib"
+    cp -rL "$folder" "$out/build/sbsa/include"
+    cp -L "$static" "$out/build/sbsa/lib/"
+fi
 for text in /NGC-DL-CONTAINER-LICENSE "$home/EULA.txt" "$home"/dist-info/*/licenses/* \
     "$fetched"/*.dist-info/licenses/* /usr/share/doc/libcudnn9-cuda-*/copyright \
     /usr/share/doc/libnccl2/copyright; do
     [ ! -e "$text" ] || cp -L "$text" "$out/licenses/$(tr / _ <<<"${text#/}")"
 done
-cat >"$out/env" <<END
+cat >"$out/build/env" <<END
 CUDA_HOME=$home
 CUDA_VERSION=$cuda
 CUDNN_VERSION=$cudnn
 NCCL_VERSION=${nccl:-unknown}
 END
-say "$(du -sm "$out/lib" | cut -f1) MiB of CUDA libraries: $(tr '\n' ' ' <"$out/env")"
+say "$(du -smL "$out/lib" | cut -f1) MiB of CUDA libraries: $(tr '\n' ' ' <"$out/build/env")"

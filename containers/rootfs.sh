@@ -51,11 +51,19 @@ mkdir -p "$opt/data"
 containers/export_text.sh "$opt/data/quickstart.txt"
 if [ -e "$plugin/libfp8lab_cuda.so" ]; then
     install -D -m 644 "$plugin/libfp8lab_cuda.so" "$opt/lib/fp8lab/libfp8lab_cuda.so"
-    cp "$cuda"/lib/* "$opt/lib/"
+    cp -L "$cuda"/lib/* "$opt/lib/"
     mkdir -p "$opt/licenses/cuda"
     cp -r "$cuda"/licenses/. "$opt/licenses/cuda/"
+    chmod 644 "$opt"/lib/*.so*
     [ ! -e /NGC-DL-CONTAINER-LICENSE ] || cp /NGC-DL-CONTAINER-LICENSE "$out/"
 fi
+
+# The image opens all of its libraries, or there is none. Who has it can ask again: open-libraries is
+# in it, and looks where fp8lab would.
+gcc -O2 -o "$opt/bin/open-libraries" containers/open_libraries.c -ldl \
+    -Wl,--disable-new-dtags -Wl,-rpath,'$ORIGIN/../lib'
+# Without /proc, as here, $ORIGIN means nothing.
+LD_LIBRARY_PATH=/opt/fp8lab/lib chroot "$out" /opt/fp8lab/bin/open-libraries /opt/fp8lab/lib >/dev/null
 
 # ---- where it works ---------------------------------------------------------------------------------
 # Any user may be given (-u), hence the modes. Paths in experiments count from /work.
@@ -69,14 +77,14 @@ ln -s /opt/fp8lab/experiments "$out/work/experiments"
 # ---- the record -------------------------------------------------------------------------------------
 text() { if [ -n "$1" ]; then printf '"%s"' "${1//[\"\\]/}"; else printf null; fi; }
 CUDA_VERSION='' CUDNN_VERSION='' NCCL_VERSION=''
-[ ! -e "$cuda/env" ] || . "$cuda/env"
+[ ! -e "$cuda/build/env" ] || . "$cuda/build/env"
 package_rows() { # of the system, and of the libraries that the program brought along
     { printf '%s\n' "${packages[@]}"; ls "$opt/licenses"; } | sort -u | while read -r package; do
         dpkg-query -W -f='    ["${Package}", "${Version}"],\n' "$package" 2>/dev/null || true
     done | sort -u | sed '$s/,$//'
 }
 library_rows() {
-    [ ! -e "$cuda/env" ] || stat -c '%n %s' "$cuda"/lib/* | sort |
+    [ ! -e "$cuda/build/env" ] || stat -L -c '%n %s' "$cuda"/lib/* | sort |
         sed -E 's/.*\/([^ ]*) ([0-9]*)$/    ["\1", \2],/' | sed '$s/,$//'
 }
 cat >"$out/usr/share/fp8lab/image.json" <<END
@@ -103,4 +111,4 @@ END
 # Times of files are the only thing that two builds of the same sources would differ in.
 find "$out" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 echo "rootfs.sh: $(du -sm "$out" | cut -f1) MiB, of which CUDA" \
-    "$(du -smc "$cuda"/lib 2>/dev/null | tail -1 | cut -f1) MiB; ${#packages[@]} packages" >&2
+    "$(du -smcL "$cuda"/lib 2>/dev/null | tail -1 | cut -f1) MiB; ${#packages[@]} packages" >&2

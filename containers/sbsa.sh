@@ -5,8 +5,8 @@
 #   OUT/include    headers          OUT/lib    libcudart_static.a, libcublasLt.so, as far as found
 #
 # From $SBSA (a folder targets/sbsa-linux, such as NVIDIA's cross packages install), or that folder of
-# NVCC's toolkit, or NVIDIA's wheel of the runtime for aarch64. $SBSA_LIBS: where libcublasLt is, if
-# elsewhere. What cannot be had is left out: link_sbsa.sh makes a stub for it.
+# NVCC's toolkit, or NVIDIA's wheel of the runtime for aarch64. What cannot be had is left out:
+# link_sbsa.sh makes a stub for it.
 set -euo pipefail
 out=$1
 nvcc=$2
@@ -19,7 +19,7 @@ for place in "${SBSA:-}" "$home/targets/sbsa-linux"; do
     [ -z "$place" ] || [ ! -e "$place/include/cuda_runtime.h" ] || { from=$place; break; }
 done
 # What an earlier call made is still good, unless it was for another toolkit.
-key="$version $from ${SBSA_LIBS:-}"
+key="$version $from"
 [ "$(cat "$out/key" 2>/dev/null)" != "$key" ] || exit 0
 rm -rf "$out"
 mkdir -p "$out/lib"
@@ -41,11 +41,9 @@ else
         from="$from, $(basename "$out"/*.whl)"
     fi
 fi
-for place in ${SBSA_LIBS:+"$SBSA_LIBS"} "${SBSA:-}/lib/stubs" "${SBSA:-}/lib"; do
-    for library in "$place"/libcublasLt.so.* "$place"/libcublasLt.so; do
-        [ -e "$out/lib/libcublasLt.so" ] || [ ! -e "$library" ] ||
-            ln -s "$(realpath "$library")" "$out/lib/libcublasLt.so"
-    done
+for library in "$from"/lib/stubs/libcublasLt.so "$from"/lib/libcublasLt.so; do
+    [ -e "$out/lib/libcublasLt.so" ] || [ ! -e "$library" ] ||
+        ln -s "$(realpath "$library")" "$out/lib/libcublasLt.so"
 done
 echo "$key" >"$out/key"
 echo "sbsa.sh: CUDA $version for aarch64 from $from" >&2
