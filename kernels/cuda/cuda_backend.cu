@@ -1,5 +1,6 @@
 /* Opens a device and fills the table. The one exported symbol of the plugin is here. */
 #include "kernels/cuda/cuda_backend.cuh"
+#include "kernels/cuda/cuda_progress.cuh"
 
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@ static void cuda_close(struct backend *b) {
     cuda_gemm_close(cb);
     cuda_timer_close(cb);
     cuda_order_close(cb);
+    cuda_progress_close(cb);
     cuda_decisions_close(cb);
     for (int lane = 0; lane < LANE_COUNT; lane++)
         for (int use = 0; use < SCRATCH_COUNT; use++) cudaFree(cb->scratch[lane][use].data);
@@ -30,57 +32,15 @@ static void fill_table(struct backend_ops *t) {
     t->info = cuda_info;
     t->memory_create = cuda_memory_create;
     t->memory_destroy = cuda_memory_destroy;
-    t->upload = cuda_upload;
-    t->download = cuda_download;
-    t->readback = cuda_readback;
-    t->readback_ready = cuda_readback_ready;
-    t->readback_fetch = cuda_readback_fetch;
-    t->zero = cuda_zero;
-    t->copy = cuda_copy;
-    t->signal = cuda_signal;
-    t->wait = cuda_wait;
-    t->sync = cuda_sync;
-    t->graph_replay = cuda_graph_replay;
-    t->graph_begin = cuda_graph_begin;
-    t->graph_end = cuda_graph_end;
     t->graph_drop = cuda_graph_drop;
     t->timer_mark = cuda_timer_mark;
     t->timer_read = cuda_timer_read;
-    t->matmul = cuda_matmul;
-    t->quantise = cuda_quantise;
-    t->quantise_finish = cuda_quantise_finish;
-    t->dequantise = cuda_dequantise;
-    t->delayed_update = cuda_delayed_update;
-    t->embedding_fwd = cuda_embedding_fwd;
-    t->embedding_bwd = cuda_embedding_bwd;
-    t->rmsnorm_fwd = cuda_rmsnorm_fwd;
-    t->rmsnorm_bwd = cuda_rmsnorm_bwd;
-    t->layernorm_fwd = cuda_layernorm_fwd;
-    t->layernorm_bwd = cuda_layernorm_bwd;
-    t->qk_fwd = cuda_qk_fwd;
-    t->qk_bwd = cuda_qk_bwd;
-    t->attention_fwd = cuda_attention_fwd;
-    t->attention_bwd = cuda_attention_bwd;
-    t->swiglu_fwd = cuda_swiglu_fwd;
-    t->swiglu_bwd = cuda_swiglu_bwd;
-    t->gelu_fwd = cuda_gelu_fwd;
-    t->gelu_bwd = cuda_gelu_bwd;
-    t->bias_bwd = cuda_bias_bwd;
-    t->cross_entropy = cuda_cross_entropy;
-    t->sum = cuda_sum;
-    t->add = cuda_add;
-    t->sum_squares = cuda_sum_squares;
-    t->clip_factor = cuda_clip_factor;
-    t->adamw = cuda_adamw;
-    t->flag_nonfinite = cuda_flag_nonfinite;
-    t->fill_normal = cuda_fill_normal;
-    t->fill = cuda_fill;
-    t->fingerprint = cuda_fingerprint;
     t->choices_save = cuda_choices_save;
     t->choices_load = cuda_choices_load;
     t->library = cuda_library;
     t->decision = cuda_decision;
     t->pretend = cuda_pretend;
+    cuda_progress_wrap(t); /* the operators, and what else may meet a fault */
 }
 
 __global__ void probe_kernel() {}
@@ -132,6 +92,7 @@ cuda_backend_open(struct backend **out, int device, struct err *e) {
     enum status st = cuda_gemm_library(e);
     if (st == OK) st = device_open(cb, device, e);
     if (st == OK) st = cuda_order_open(cb, e);
+    if (st == OK) st = cuda_progress_open(cb, e);
     if (st == OK) st = cuda_attention_open(cb, e);
     if (st == OK) st = cuda_gemm_open(cb, e);
     if (st != OK) {

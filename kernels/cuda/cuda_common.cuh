@@ -60,6 +60,7 @@ struct graph_slot {
 struct gemm_library;  /* gemm.cu */
 struct cudnn_library; /* attention_cudnn.cu */
 struct decision_log;  /* choices.cu */
+struct cuda_progress; /* cuda_progress.cu */
 struct cuda_group;    /* comm.cu */
 
 struct cuda_backend {
@@ -83,6 +84,7 @@ struct cuda_backend {
     struct gemm_library *gemm;
     struct cudnn_library *cudnn; /* NULL until attention wants it */
     struct decision_log *decisions; /* NULL until the first */
+    struct cuda_progress *progress;
     struct cuda_group *group;       /* NULL with one rank */
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda_backend.cuh"
+#include "kernels/cuda/cuda_progress.cuh"
 
 enum status cuda_order_open(struct cuda_backend *b, struct err *e) {
     /* Communication first: a collective that starts late is waited for by every rank. */
@@ -181,7 +182,7 @@ enum status cuda_graph_begin(struct backend *b, enum graph_key key, struct err *
     for (int i = 0; i < LANE_COUNT; i++)
         if (i != LANE_COMPUTE)
             CUDA_TRY(e, cudaStreamWaitEvent(cb->lane[i], cb->join[LANE_COMPUTE], 0));
-    return OK;
+    return cuda_progress_begin(cb, key, e);
 }
 
 enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e) {
@@ -192,7 +193,8 @@ enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e)
         slot->warm = true;
         return OK;
     }
-    enum status st = lanes_meet(cb, e);
+    enum status st = cuda_progress_end(cb, e);
+    if (st == OK) st = lanes_meet(cb, e);
     cudaGraph_t graph = NULL;
     cudaError_t status = cudaStreamEndCapture(cb->lane[LANE_COMPUTE], &graph);
     cb->capture = 0;

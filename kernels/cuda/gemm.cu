@@ -2,9 +2,10 @@
  *
  * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
  * timed once, on operands of our own (the caller's may be half written). Split-K is among them where
- * its partial sums are f32 in the workspace, added in a fixed order; schemes that add in place or in
- * the output's type are not. Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with
- * misaligned scales), so only what ran is kept. */
+ * its partial sums are f32 in the workspace, added in a fixed order, and no bias or residual follows
+ * (some kernels round the sum before); schemes that add in place or in the output's type are not.
+ * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
+ * only what ran is kept. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <float.h>
@@ -26,7 +27,8 @@ struct gemm_key {
     int32_t scale_a, scale_b;                  /* -1: none */
     int32_t align_a, align_b, align_c, align_d;
     uint8_t transposed_a, transposed_b, accumulate, fast;
-    uint8_t unused[4];
+    uint8_t elsewhere; /* C is not D: a residual */
+    uint8_t unused[3];
 };
 
 struct gemm_choice {
@@ -101,18 +103,19 @@ static struct gemm_key key_of(const struct gemm_problem *p) {
     key.transposed_a = p->a.transposed; key.transposed_b = p->b.transposed;
     key.accumulate = p->beta != 0.0f;
     key.fast = p->fast_accumulate;
+    key.elsewhere = p->beta != 0.0f && p->c != p->d;
     return key;
 }
 
 /* ---- the table as text: kernels/choices.h ---- */
 
-enum { KEY_INTEGERS = 20 };
+enum { KEY_INTEGERS = 21 };
 
 static void key_integers(const struct gemm_key *k, int64_t out[KEY_INTEGERS]) {
     const int64_t list[KEY_INTEGERS] = {
         k->m, k->n, k->k, k->lda, k->ldb, k->ldd, k->type_a, k->type_b, k->type_d, k->type_bias,
         k->scale_a, k->scale_b, k->align_a, k->align_b, k->align_c, k->align_d, k->transposed_a,
-        k->transposed_b, k->accumulate, k->fast,
+        k->transposed_b, k->accumulate, k->fast, k->elsewhere,
     };
     memcpy(out, list, sizeof list);
 }
@@ -126,7 +129,7 @@ static struct gemm_key key_from(const int64_t v[KEY_INTEGERS]) {
     k.align_a = (int32_t)v[12]; k.align_b = (int32_t)v[13]; k.align_c = (int32_t)v[14];
     k.align_d = (int32_t)v[15];
     k.transposed_a = v[16] != 0; k.transposed_b = v[17] != 0;
-    k.accumulate = v[18] != 0; k.fast = v[19] != 0;
+    k.accumulate = v[18] != 0; k.fast = v[19] != 0; k.elsewhere = v[20] != 0;
     return k;
 }
 
@@ -136,7 +139,8 @@ int64_t gemm_choices(const struct cuda_backend *b) { return b->gemm->choices; }
 void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
     if (b->gemm->choices)
         fputs("# gemm m n k lda ldb ldd type_a type_b type_d type_bias scale_a scale_b align_a align_b "
-              "align_c align_d transposed_a transposed_b accumulate fast : cublasLtMatmulAlgo_t\n",
+              "align_c align_d transposed_a transposed_b accumulate fast elsewhere : "
+              "cublasLtMatmulAlgo_t\n",
               out);
     for (int64_t i = 0; i < b->gemm->choices; i++) {
         const struct gemm_choice *from = &b->gemm->choice[i];
@@ -292,18 +296,23 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
                            struct gemm_choice *choice, struct err *e) {
     struct gemm_library *g = b->gemm;
     struct gemm_problem p = *problem;
-    void *owned[4] = { NULL, NULL, NULL, NULL };
+    void *owned[5] = { NULL, NULL, NULL, NULL, NULL };
     struct descriptors d;
     enum status st = OK;
     int64_t out_bytes = p.ld * p.n * type_bytes(p.type);
     cudaError_t status = stand_in(&p.a, p.m, p.k, &owned[0], g->stream);
     if (status == cudaSuccess) status = stand_in(&p.b, p.n, p.k, &owned[1], g->stream);
-    if (status == cudaSuccess) status = cudaMalloc(&owned[2], (size_t)out_bytes);
-    if (status == cudaSuccess) status = cudaMemsetAsync(owned[2], 0, (size_t)out_bytes, g->stream);
-    if (status == cudaSuccess && p.bias) status = cudaMalloc(&owned[3], (size_t)p.m * 4);
+    const int64_t zeroed[3] = { out_bytes, p.bias ? p.m * 4 : 0,
+                                choice->key.elsewhere ? out_bytes : 0 };
+    for (int i = 0; i < 3 && status == cudaSuccess; i++) {
+        if (!zeroed[i]) continue;
+        status = cudaMalloc(&owned[2 + i], (size_t)zeroed[i]);
+        if (status == cudaSuccess)
+            status = cudaMemsetAsync(owned[2 + i], 0, (size_t)zeroed[i], g->stream);
+    }
     if (status == cudaSuccess) {
         p.d = owned[2];
-        p.c = owned[2];
+        p.c = choice->key.elsewhere ? owned[4] : owned[2];
         if (p.bias) p.bias = owned[3];
         st = describe(&d, &p, e);
         if (st == OK) time_candidates(g, &d, &p, list, count, workspace, choice);
@@ -314,7 +323,7 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
     } else {
         st = FAIL(e, ERR_DEVICE, "measuring a GEMM: %s", cudaGetErrorString(status));
     }
-    for (int i = 0; i < 4; i++) cudaFree(owned[i]);
+    for (int i = 0; i < 5; i++) cudaFree(owned[i]);
     return st;
 }
 
@@ -358,7 +367,8 @@ static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, 
     int count = 0;
     TRY(describe(&d, p, e));
     TRY(query(b, &d, &choice->key, CUBLASLT_REDUCTION_SCHEME_NONE, list, &count, e));
-    TRY(query(b, &d, &choice->key, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, list, &count, e));
+    if (!p->bias && !choice->key.elsewhere)
+        TRY(query(b, &d, &choice->key, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, list, &count, e));
     return count ? measure(b, p, list, count, workspace, choice, e) : OK;
 }
 

@@ -1,0 +1,20 @@
+/* Where the device was when it failed. A fault (an address that is not there, an assertion) ends the
+ * context and says nothing of its place, least of all within a graph: so operators leave marks as
+ * they end, in host memory, which outlives the context. */
+#ifndef FP8LAB_KERNELS_CUDA_PROGRESS_CUH
+#define FP8LAB_KERNELS_CUDA_PROGRESS_CUH
+
+#include "kernels/cuda/cuda_common.cuh"
+
+NODISCARD enum status cuda_progress_open(struct cuda_backend *b, struct err *e);
+void cuda_progress_close(struct cuda_backend *b);
+
+/* Puts operators in the table that note themselves, and read errors that say what was under way. */
+void cuda_progress_wrap(struct backend_ops *t);
+
+/* Around a capture of `key`: after the lanes have joined it, before they meet at its end. */
+NODISCARD enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key,
+                                          struct err *e);
+NODISCARD enum status cuda_progress_end(struct cuda_backend *b, struct err *e);
+
+#endif
