@@ -164,14 +164,18 @@ no-plugin:
 	@echo "  skipped: libfp8lab_cuda.so, since there is no nvcc (--backend cpu does not need it)"
 
 # Operator by operator against the CPU backend, on a machine with a GPU; see tests/gpu/run.sh.
-GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/pair.c,$(wildcard tests/gpu/*.c)))
+GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(filter-out %/pair.c %/fault_plugin.c,$(wildcard tests/gpu/*.c)))
 GPU_TEST_HELP := $(addprefix $(BUILD)/tests/,gpu/pair.o support/tiny.o support/ranks.o \
                                                support/comm_cases.o)
 $(GPU_TEST_BIN): %: %.o $(GPU_TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
+$(BUILD)/tests/gpu/fault_plugin.so: tests/gpu/fault_plugin.c $(BUILD)/plugin/kernels/base.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -shared -o $@ $^ -ldl
 .PHONY: test-gpu-build
-test-gpu-build: $(PLUGIN) $(GPU_TEST_BIN)
+test-gpu-build: $(PLUGIN) $(GPU_TEST_BIN) $(BUILD)/tests/gpu/fault_plugin.so
 	@cp -f $(PLUGIN) $(BUILD)/tests/gpu/
 
 # ---- tests ---------------------------------------------------------------------------------------
@@ -246,6 +250,7 @@ test: test-setup ## set up, build and run the tests (CONFIG=asan: under the sani
 test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc and a GPU
 	+@$(AGAIN) test-gpu-build
 	@tests/gpu/run.sh $(BUILD)/tests/gpu
+	@tests/gpu/fault.sh $(BUILD)/tests/gpu $(BUILD)/fp8lab
 	@tests/gpu/parity.sh $(BUILD)/tests/gpu || [ $$? = 77 ]
 
 .PHONY: ci

@@ -150,6 +150,8 @@ static enum status cpu_copy(struct backend *b, int lane, const struct tensor *ou
                             const struct tensor *x, struct err *e) {
     if (memcmp(out->dim, x->dim, sizeof x->dim) != 0)
         return FAIL(e, ERR_ARG, "copy: the shapes differ");
+    if ((!out->data || !x->data) && tensor_count(x))
+        return FAIL(e, ERR_ARG, "copy: %s is missing", out->data ? "x" : "out");
     bool act = (IS_ACT & 1 << out->dtype) && (IS_ACT & 1 << x->dtype);
     if (out->dtype != x->dtype && !act)
         return FAIL(e, ERR_ARG, "copy: from %s to %s", dtype_name(x->dtype),

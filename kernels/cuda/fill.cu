@@ -119,6 +119,8 @@ enum status cuda_copy(struct backend *b, int lane, const struct tensor *out, con
                       struct err *e) {
     for (int d = 0; d < 4; d++)
         if (out->dim[d] != x->dim[d]) return FAIL(e, ERR_ARG, "copy: the shapes differ");
+    if ((!out->data || !x->data) && tensor_count(x))
+        return FAIL(e, ERR_ARG, "copy: %s is missing", out->data ? "x" : "out");
     bool floats = (IS_GRAD & 1 << out->dtype) && (IS_GRAD & 1 << x->dtype);
     if (out->dtype != x->dtype && !floats)
         return FAIL(e, ERR_ARG, "copy: from %s to %s", dtype_name(x->dtype),

@@ -1,0 +1,296 @@
+/* Bad input at the operator interface: what the CPU backend refuses, the CUDA backend refuses with
+ * the same status, names the operator and queues nothing; and a fault of the device is named.
+ *
+ * Rows are operators with a good set of arguments; every argument in turn is missing, of another
+ * dtype, one row longer, one column longer, and full of gaps. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/gpu/pair.h"
+
+enum { ARGS_MAX = 10, R = 64, C = 32, HEADS = 4, KV = 2, DIM = 16, T = 16, V = 48 };
+enum { W = (HEADS + 2 * KV) * DIM };
+
+#define H DTYPE_BF16
+#define F DTYPE_F32
+
+/* One operator over plain tensors; sinks are made of a value. */
+typedef enum status (*operator_call)(struct backend *b, struct tensor **t, struct err *e);
+#define SINK(i) (&(struct sink){ .value = t[i], .keep_value = true })
+#define CALL(name, ...)                                                            \
+    static enum status name(struct backend *b, struct tensor **t, struct err *e) { \
+        return b->ops->__VA_ARGS__;                                                \
+    }
+
+CALL(matmul, matmul(b, 0, &(struct matmul_args){ .out = t[0], .a = t[1], .b = t[2], .bias = t[3],
+                                                 .residual = t[4] }, e))
+CALL(quantise, quantise(b, 0, SINK(0), t[1], e))
+CALL(copy, copy(b, 0, t[0], t[1], e))
+CALL(embedding_fwd, embedding_fwd(b, 0, t[0], t[1], t[2], t[3], e))
+CALL(embedding_bwd, embedding_bwd(b, 0, t[0], t[1], t[2], t[3], e))
+CALL(rmsnorm_fwd, rmsnorm_fwd(b, 0, SINK(0), t[1], t[2], t[3], 1e-5f, e))
+CALL(rmsnorm_bwd, rmsnorm_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t[6], e))
+CALL(layernorm_fwd, layernorm_fwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], 1e-5f, e))
+CALL(layernorm_bwd, layernorm_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], e))
+CALL(qk_fwd, qk_fwd(b, 0, t[0], t[1], t[2], t[3], t[4], t[5], HEADS, KV, 1e-5f, e))
+CALL(qk_bwd, qk_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], HEADS, KV, e))
+CALL(attention_fwd, attention_fwd(b, 0, SINK(0), t[1], t[2], HEADS, KV, e))
+CALL(attention_bwd, attention_bwd(b, 0, t[0], t[1], t[2], t[3], t[4], t[5], HEADS, KV, e))
+CALL(swiglu_fwd, swiglu_fwd(b, 0, SINK(0), t[1], e))
+CALL(swiglu_bwd, swiglu_bwd(b, 0, SINK(0), t[1], t[2], e))
+CALL(gelu_fwd, gelu_fwd(b, 0, SINK(0), t[1], e))
+CALL(gelu_bwd, gelu_bwd(b, 0, SINK(0), t[1], t[2], e))
+CALL(bias_bwd, bias_bwd(b, 0, t[0], t[1], e))
+CALL(cross_entropy, cross_entropy(b, 0, t[0], SINK(1), t[2], t[3], V - 2, t[4], e))
+CALL(sum, sum(b, 0, t[0], t[1], 1, 0, e))
+CALL(add, add(b, 0, t[0], t[1], e))
+CALL(sum_squares, sum_squares(b, 0, t[0], t[1], 1, e))
+CALL(clip_factor, clip_factor(b, 0, t[0], t[1], t[2], 1, e))
+CALL(adamw, adamw(b, 0, &(struct adamw_args){ .weight = SINK(0), .m = t[1], .v = t[2], .grad = t[3],
+                         .lr = t[4], .clip = t[5], .bias1 = t[6], .bias2 = t[7], .step = t[8],
+                         .flag = t[9], .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f }, e))
+CALL(flag_nonfinite, flag_nonfinite(b, 0, t[0], t[1], t[2], 0, e))
+CALL(fill, fill(b, 0, t[0], 1, e))
+CALL(fill_normal, fill_normal(b, 0, t[0], 1, 1, 1, 0, e))
+CALL(fingerprint, fingerprint(b, 0, t[0], t[1], e))
+
+struct shape { enum dtype t; int64_t d[4]; };
+struct row {
+    const char *name;
+    operator_call call;
+    struct shape arg[ARGS_MAX];
+};
+
+#define VECTOR(t, n) { t, { n, 1, 1, 1 } }
+#define MATRIX(t, rows, cols) { t, { rows, cols, 1, 1 } }
+#define ONE(t) VECTOR(t, 1)
+#define QKV { H, { R / T, T, HEADS + 2 * KV, DIM } }
+#define LSE { F, { R / T, HEADS, T, 1 } }
+
+static const struct row ROWS[] = {
+    { "matmul", matmul, { MATRIX(H, R, C), MATRIX(H, R, 24), MATRIX(H, C, 24), VECTOR(H, C),
+                          MATRIX(H, R, C) } },
+    { "quantise", quantise, { MATRIX(H, R, C), MATRIX(H, R, C) } },
+    { "copy", copy, { MATRIX(H, R, C), MATRIX(F, R, C) } },
+    { "embedding_fwd", embedding_fwd, { MATRIX(H, R, C), VECTOR(DTYPE_I32, R), MATRIX(H, V, C),
+                                        MATRIX(H, T, C) } },
+    { "embedding_bwd", embedding_bwd, { MATRIX(F, V, C), MATRIX(F, T, C), MATRIX(H, R, C),
+                                        VECTOR(DTYPE_I32, R) } },
+    { "rmsnorm_fwd", rmsnorm_fwd, { MATRIX(H, R, C), VECTOR(F, R), MATRIX(H, R, C),
+                                    VECTOR(H, C) } },
+    { "rmsnorm_bwd", rmsnorm_bwd, { MATRIX(H, R, C), VECTOR(F, C), MATRIX(H, R, C), MATRIX(H, R, C),
+                                    VECTOR(H, C), VECTOR(F, R), MATRIX(H, R, C) } },
+    { "layernorm_fwd", layernorm_fwd, { MATRIX(H, R, C), VECTOR(F, R), VECTOR(F, R),
+                                        MATRIX(H, R, C), VECTOR(H, C), VECTOR(H, C) } },
+    { "layernorm_bwd", layernorm_bwd, { MATRIX(H, R, C), VECTOR(F, C), VECTOR(F, C),
+                                        MATRIX(H, R, C), MATRIX(H, R, C), VECTOR(H, C),
+                                        VECTOR(F, R), VECTOR(F, R), MATRIX(H, R, C) } },
+    { "qk_fwd", qk_fwd, { QKV, { F, { R / T, T, HEADS + KV, 1 } }, QKV, VECTOR(H, DIM),
+                          VECTOR(H, DIM), MATRIX(F, T, DIM) } },
+    { "qk_bwd", qk_bwd, { MATRIX(H, R, W), VECTOR(F, DIM), VECTOR(F, DIM), QKV, QKV,
+                          VECTOR(H, DIM), VECTOR(H, DIM), { F, { R / T, T, HEADS + KV, 1 } },
+                          MATRIX(F, T, DIM) } },
+    { "attention_fwd", attention_fwd, { MATRIX(H, R, HEADS * DIM), LSE, QKV } },
+    { "attention_bwd", attention_bwd, { QKV, LSE, MATRIX(H, R, HEADS * DIM),
+                                        MATRIX(H, R, HEADS * DIM), QKV, LSE } },
+    { "swiglu_fwd", swiglu_fwd, { MATRIX(H, R, C), MATRIX(H, R, 2 * C) } },
+    { "swiglu_bwd", swiglu_bwd, { MATRIX(H, R, 2 * C), MATRIX(H, R, C), MATRIX(H, R, 2 * C) } },
+    { "gelu_fwd", gelu_fwd, { MATRIX(H, R, C), MATRIX(H, R, C) } },
+    { "gelu_bwd", gelu_bwd, { MATRIX(H, R, C), MATRIX(H, R, C), MATRIX(H, R, C) } },
+    { "bias_bwd", bias_bwd, { VECTOR(F, C), MATRIX(H, R, C) } },
+    { "cross_entropy", cross_entropy, { VECTOR(F, R), MATRIX(H, R, V), MATRIX(H, R, V),
+                                        VECTOR(DTYPE_I32, R), ONE(F) } },
+    { "sum", sum, { ONE(F), VECTOR(F, R) } },
+    { "add", add, { VECTOR(F, R), VECTOR(H, R) } },
+    { "sum_squares", sum_squares, { ONE(F), VECTOR(F, R) } },
+    { "clip_factor", clip_factor, { ONE(F), ONE(F), VECTOR(F, R) } },
+    { "adamw", adamw, { MATRIX(H, R, C), VECTOR(F, R * C), VECTOR(F, R * C), MATRIX(F, R, C),
+                        ONE(F), ONE(F), ONE(F), ONE(F), ONE(DTYPE_I32), VECTOR(DTYPE_I32, 2) } },
+    { "flag_nonfinite", flag_nonfinite, { VECTOR(DTYPE_I32, 2), ONE(DTYPE_I32), VECTOR(F, R) } },
+    { "fill", fill, { MATRIX(H, R, C) } },
+    { "fill_normal", fill_normal, { MATRIX(H, R, C) } },
+    { "fingerprint", fingerprint, { ONE(DTYPE_U64), MATRIX(H, R, C) } },
+};
+
+static struct pair *p;
+static int setup(void **state) { p = pair_open(); return 0; }
+static int teardown(void **state) { pair_close(p); return 0; }
+
+/* ---- mutations: what is wrong with one argument ---- */
+
+static void missing(struct tensor *x) { x->data = NULL; }
+static void integers(struct tensor *x) {
+    x->dtype = x->dtype == DTYPE_I32 ? DTYPE_U32 : DTYPE_I32;
+}
+static void longer(struct tensor *x) { x->dim[0]++; }
+static void wider(struct tensor *x) {
+    x->dim[1]++;
+    x->stride[0] = x->dim[1] * x->dim[2] * x->dim[3];
+}
+static void with_gaps(struct tensor *x) {
+    if (x->dim[1] == 1 && x->dim[2] == 1 && x->dim[3] == 1) x->stride[0] = 2;
+    else x->stride[1] = x->stride[1] * 2;
+}
+
+static const struct { const char *name; void (*apply)(struct tensor *x); } WRONG[] = {
+    { "missing", missing }, { "of another dtype", integers }, { "longer", longer },
+    { "wider", wider },     { "with gaps", with_gaps },
+};
+
+/* Twice the memory that an argument needs, so that what a backend lets pass is no fault. */
+static int make_args(const struct row *row, struct twin *out) {
+    int n = 0;
+    for (; n < ARGS_MAX && row->arg[n].d[0]; n++) {
+        const int64_t *d = row->arg[n].d;
+        out[n] = pair_tensor(p, row->arg[n].t, 4 * d[0], d[1], d[2], d[3]);
+        for (int s = 0; s < SIDES; s++) out[n].side[s].dim[0] = d[0];
+    }
+    return n;
+}
+
+static enum status run_with(const struct row *row, const struct twin *args, int n, int side,
+                            int which, void (*wrong)(struct tensor *), struct err *e) {
+    struct tensor copy_of[ARGS_MAX], *t[ARGS_MAX] = { NULL };
+    for (int i = 0; i < n; i++) {
+        copy_of[i] = args[i].side[side];
+        t[i] = &copy_of[i];
+    }
+    if (wrong) wrong(t[which]);
+    return row->call(p->b[side], t, e);
+}
+
+static void both_answer(const struct row *row, const struct twin *args, int n, int which,
+                        size_t wrong) {
+    struct err e[SIDES] = { { 0 }, { 0 } };
+    enum status st[SIDES];
+    for (int s = 0; s < SIDES; s++)
+        st[s] = run_with(row, args, n, s, which, WRONG[wrong].apply, &e[s]);
+    if (st[CPU] != st[GPU])
+        fail_msg("%s, argument %d %s: cpu %s (%s), cuda %s (%s)", row->name, which,
+                 WRONG[wrong].name, status_name(st[CPU]), e[CPU].text, status_name(st[GPU]),
+                 e[GPU].text);
+    if (st[GPU] != OK && strncmp(e[GPU].text, row->name, strlen(row->name)) != 0)
+        fail_msg("%s, argument %d %s: says %s", row->name, which, WRONG[wrong].name, e[GPU].text);
+    if (p->ops[GPU]->sync(p->b[GPU], &p->e) != OK)
+        fail_msg("%s, argument %d %s: %s", row->name, which, WRONG[wrong].name, p->e.text);
+}
+
+static void bad_arguments_are_refused_alike(void **state) {
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        const struct row *row = &ROWS[i];
+        struct twin args[ARGS_MAX];
+        int n = make_args(row, args);
+        for (int s = 0; s < SIDES; s++)
+            if (run_with(row, args, n, s, 0, NULL, &p->e) != OK)
+                fail_msg("%s with good arguments: %s", row->name, p->e.text);
+        for (int which = 0; which < n; which++)
+            for (size_t w = 0; w < sizeof WRONG / sizeof *WRONG; w++)
+                both_answer(row, args, n, which, w);
+        pair_clear(p);
+    }
+}
+
+static void too_much_memory_is_an_error(void **state) {
+    void *memory;
+    struct err e = { 0 };
+    struct backend *b = p->b[GPU];
+    assert_int_equal(b->ops->memory_create(b, "weights", (int64_t)1 << 50, &memory, &e),
+                     ERR_MEMORY);
+    assert_non_null(strstr(e.text, "memory for weights: 1125899906842624 bytes wanted"));
+    assert_non_null(strstr(e.text, "free on the device"));
+    assert_int_equal(b->ops->memory_create(b, "x", -1, &memory, &e), ERR_ARG);
+    assert_int_equal(b->ops->memory_create(b, "x", 16, &memory, &e), OK); /* and life goes on */
+    b->ops->memory_destroy(b, memory);
+}
+
+/* ---- faults: each in a process of its own, since the device's context dies with them ---- */
+
+static struct tensor block(struct backend *b, int64_t n) {
+    void *data;
+    struct err e = { 0 };
+    if (b->ops->memory_create(b, "a test", n * 4, &data, &e) != OK) exit(2);
+    return tensor_1d(data, F, n);
+}
+
+/* Operators around a fill of an address that is not there; the status and text of the sync. */
+static enum status fault_outside_graphs(struct backend *b, struct err *e) {
+    struct tensor good = block(b, 1 << 20), one = block(b, 1);
+    struct tensor bad = tensor_1d((void *)(uintptr_t)0x7000000000, F, 1 << 20);
+    for (int i = 0; i < 5; i++) TRY(b->ops->sum(b, LANE_COMPUTE, &one, &good, 1, 0, e));
+    TRY(b->ops->fill(b, LANE_COMPUTE, &bad, 1, e));
+    for (int i = 0; i < 5; i++) TRY(b->ops->sum(b, LANE_COMPUTE, &one, &good, 1, 0, e));
+    return b->ops->sync(b, e);
+}
+
+/* The same in a graph that was fine until its memory went. */
+static enum status fault_in_a_graph(struct backend *b, struct err *e) {
+    struct tensor good = block(b, 1 << 20), one = block(b, 1), gone = block(b, 1 << 26);
+    bool replayed = false;
+    for (int step = 0; step < 4; step++) {
+        if (step == 3) b->ops->memory_destroy(b, gone.data);
+        TRY(b->ops->graph_replay(b, GRAPH_UPDATE, &replayed, e));
+        if (!replayed) {
+            TRY(b->ops->graph_begin(b, GRAPH_UPDATE, e));
+            for (int i = 0; i < 9; i++) TRY(b->ops->sum(b, LANE_COMPUTE, &one, &good, 1, 0, e));
+            TRY(b->ops->fill(b, LANE_COMPUTE, &gone, 1, e));
+            for (int i = 0; i < 9; i++) TRY(b->ops->sum(b, LANE_COMPUTE, &one, &good, 1, 0, e));
+            TRY(b->ops->graph_end(b, GRAPH_UPDATE, e));
+        }
+        TRY(b->ops->sync(b, e));
+    }
+    return OK;
+}
+
+/* Runs it in a child; its error's status and text. */
+static enum status in_a_child(enum status (*fault)(struct backend *, struct err *),
+                              char text[1024]) {
+    int end[2], code = 0;
+    assert_int_equal(pipe(end), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct backend_handle handle = { 0 };
+        struct err e = { .text = "" };
+        enum status st = backend_open("cuda", 0, 0, &handle, &e);
+        if (st == OK) st = fault(handle.backend, &e);
+        if (write(end[1], e.text, strlen(e.text) + 1) < 0) st = ERR_IO;
+        _exit(st);
+    }
+    close(end[1]);
+    ssize_t n = read(end[0], text, 1023);
+    text[n > 0 ? n : 0] = 0;
+    close(end[0]);
+    assert_int_equal(waitpid(child, &code, 0), child);
+    return WIFEXITED(code) ? (enum status)WEXITSTATUS(code) : ERR_PEER;
+}
+
+static void a_fault_names_its_operator(void **state) {
+    char text[1024];
+    enum status st = in_a_child(fault_outside_graphs, text);
+    print_message("%s\n", text);
+    assert_int_equal(st, ERR_DEVICE);
+    assert_non_null(strstr(text, "the device failed in "));
+    assert_non_null(strstr(text, "fill"));
+    st = in_a_child(fault_in_a_graph, text);
+    print_message("%s\n", text);
+    assert_int_equal(st, ERR_DEVICE);
+    assert_non_null(strstr(text, "the device failed in "));
+    assert_non_null(strstr(text, "fill"));
+}
+
+int main(void) {
+    const struct CMUnitTest faults[] = { cmocka_unit_test(a_fault_names_its_operator) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_arguments_are_refused_alike),
+        cmocka_unit_test(too_much_memory_is_an_error),
+    };
+    /* Faults first: a process that has opened a device cannot fork one that does. */
+    int failed = cmocka_run_group_tests(faults, NULL, NULL);
+    return failed + cmocka_run_group_tests(tests, setup, teardown);
+}
