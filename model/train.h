@@ -59,7 +59,8 @@ struct plan_row {
 struct plan {
     struct plan_row *row; /* owned */
     int64_t row_count;
-    int64_t bytes; /* all arenas */
+    int64_t bytes;     /* all arenas */
+    int64_t gpu_bytes; /* beside them, at the peak: see plan_add_gpu */
 };
 
 /* What trainer_create would allocate on the device of rank 0 of `world`, which holds the most;
@@ -67,6 +68,15 @@ struct plan {
 NODISCARD enum status trainer_plan(struct plan *out, const struct model_config *model,
                                    const struct recipe *recipe, const struct train_options *options,
                                    int world, struct err *e);
+/* Adds rows for what a GPU takes beside the arenas, as nvidia-smi sees it: context, scratch, and what
+ * is taken for a while when algorithms are timed before step 0 (less with a choice table). */
+struct plan_gpu {
+    int cc;               /* compute capability, 90 for 9.0 */
+    int64_t memory_bytes; /* of the device; 0: not known */
+};
+NODISCARD enum status plan_add_gpu(struct plan *p, const struct model_config *model,
+                                   const struct recipe *recipe, const struct train_options *options,
+                                   int world, const struct plan_gpu *gpu, struct err *e);
 void plan_free(struct plan *p);
 
 /* ---- life ---- */

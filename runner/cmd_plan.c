@@ -77,7 +77,8 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
         cli_out(cli, "    %-30s %6" PRId64 "x", row->item, row->count);
         print_size(cli, row->bytes);
     }
-    cli_out(cli, "  %-40s %12.1f MiB a rank\n", "all", mib(plan->bytes));
+    cli_out(cli, "  %-40s %12.1f MiB a rank\n",
+            plan->gpu_bytes ? "all, at the peak, as nvidia-smi sees it" : "all", mib(fit->bytes));
     print_shards(cli, fit);
     if (fit->memory == 0)
         cli_out(cli, "  %s is not known here: whether that fits cannot be said\n", fit->where);
@@ -106,8 +107,9 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
     for (int k = 0; k < 4 && p->fit.ranks > 1; k++)
         if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
             failed = true;
-    return json_pack("{s:s,s:i,s:I,s:o,s:o,s:s,s:I,s:b,s:O?}", "name", run->name, "ranks",
-                     p->fit.ranks, "bytes", (json_int_t)p->fit.plan.bytes, "bytes_sharded",
+    return json_pack("{s:s,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:b,s:O?}", "name", run->name, "ranks",
+                     p->fit.ranks, "bytes", (json_int_t)p->fit.plan.bytes, "peak_bytes",
+                     (json_int_t)p->fit.bytes, "bytes_sharded",
                      json_whole(sharded, failed), "rows", json_whole(rows, failed), "memory_fact",
                      p->fit.where, "memory_bytes", (json_int_t)p->fit.memory, "fits", p->fit.fits,
                      "mismatch", p->mismatch);
@@ -172,8 +174,9 @@ const struct verb VERB_PLAN = {
     .about = "the memory a script needs, by arena, and whether it fits",
     .more =
         "Nothing runs and no data is read. Exit 3 where the machine is not the one asked for, or\n"
-        "lacks the memory. The figures are exact: a run allocates this before its first step,\n"
-        "and nothing later.\n",
+        "lacks the memory. The arenas are exact: a run allocates them before its first step, and\n"
+        "nothing later. What a GPU takes beside them is reckoned from sizes and from what one\n"
+        "H200 was seen to take.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -134,7 +134,7 @@ static enum status check_memory(struct command *c, char why[WHY_CAP], struct err
     TRY(fit_plan(c->source.run->config_json, c->facts, c->settings.backend, 0, &fit, e));
     if (!fit.fits && !cli_has(c->cli, "anywhere"))
         snprintf(why, WHY_CAP, "the run needs %.1f GiB, %s is %.1f GiB; --anywhere tries it",
-                 (double)fit.plan.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30);
+                 (double)fit.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30);
     fit_free(&fit);
     return OK;
 }

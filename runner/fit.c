@@ -28,27 +28,45 @@ static bool find_memory(const json_t *facts, const char *backend, struct fit *ou
     return gpu;
 }
 
-/* Only what is not chosen already. */
-static void find_way_out(const struct train_options *t, struct fit *out) {
-    size_t size = sizeof out->way_out;
-    char *text = out->way_out;
-    bool shards = out->ranks > 1 && t->shard != SHARD_PARAMETERS;
-    snprintf(text, size, "%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
+/* Only what is not chosen already. A smaller head_chunk is another rounding of one gradient. */
+void fit_way_out(const struct train_options *t, int ranks, char *text, size_t size) {
+    bool shards = ranks > 1 && t->shard != SHARD_PARAMETERS;
+    snprintf(text, size, "%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
              t->micro_batch > 1 ? " --set train.micro_batch=1" : "",
              t->recompute != RECOMPUTE_BLOCK ? " --set train.recompute=block" : "",
+             t->head_chunk > 1024 ? " --set train.head_chunk=1024" : "",
              t->optimizer.state != STATE_8BIT ? " --set train.optimizer.state=8bit" : "",
-             t->optimizer.master ? " --set train.optimizer.master=none" : "");
+             t->optimizer.master ? " --set train.optimizer.master=none" : "",
+             t->grad_dtype != DTYPE_BF16 ? " --set train.grad_dtype=bf16" : "");
+}
+
+/* The arenas of a rank and, on a GPU (NULL: none), what is beside them. */
+static enum status plan_rank(struct plan *out, const struct run_options *run,
+                             const struct train_options *train, int ranks,
+                             const struct plan_gpu *gpu, struct err *e) {
+    TRY(trainer_plan(out, &run->model, &run->recipe, train, ranks, e));
+    return gpu ? plan_add_gpu(out, &run->model, &run->recipe, train, ranks, gpu, e) : OK;
+}
+
+/* "9.0" as 90; what is not known counts as Hopper, which has most modes. */
+static struct plan_gpu gpu_of(const json_t *facts, int64_t memory) {
+    const char *cc = json_string_value(json_object_get(facts, "gpu.cc"));
+    int major = 9, minor = 0;
+    if (cc && sscanf(cc, "%d.%d", &major, &minor) != 2) major = 9, minor = 0;
+    return (struct plan_gpu){ .cc = major * 10 + minor, .memory_bytes = memory };
 }
 
 /* What a rank would hold with each way of sharding. */
-static enum status plan_shards(const struct run_options *run, struct fit *out, struct err *e) {
+static enum status plan_shards(const struct run_options *run, const struct plan_gpu *gpu,
+                               struct fit *out, struct err *e) {
     struct train_options train = run->train;
     for (int k = SHARD_NONE; out->ranks > 1 && k <= SHARD_PARAMETERS; k++) {
         struct plan plan;
         train.shard = (enum shard_kind)k;
-        TRY(trainer_plan(&plan, &run->model, &run->recipe, &train, out->ranks, e));
-        out->sharded[k] = plan.bytes;
+        enum status st = plan_rank(&plan, run, &train, out->ranks, gpu, e);
+        out->sharded[k] = plan.bytes + plan.gpu_bytes;
         plan_free(&plan);
+        TRY(st);
     }
     return OK;
 }
@@ -59,12 +77,16 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     *out = (struct fit){ 0 };
     TRY(options_read(config, &run, e));
     out->ranks = ranks ? ranks : (int)run.gpus;
-    enum status st = trainer_plan(&out->plan, &run.model, &run.recipe, &run.train, out->ranks, e);
-    if (st == OK) st = plan_shards(&run, out, e);
+    bool on_gpu = find_memory(facts, backend, out);
+    struct plan_gpu gpu = gpu_of(facts, out->memory);
+    enum status st = plan_rank(&out->plan, &run, &run.train, out->ranks, on_gpu ? &gpu : NULL, e);
+    if (st == OK) st = plan_shards(&run, on_gpu ? &gpu : NULL, out, e);
     if (st == OK) {
-        int64_t each = find_memory(facts, backend, out) ? 1 : out->ranks;
-        out->fits = out->memory == 0 || out->plan.bytes * each <= out->memory;
-        if (!out->fits) find_way_out(&run.train, out);
+        int64_t each = on_gpu ? 1 : out->ranks;
+        out->bytes = out->plan.bytes + out->plan.gpu_bytes;
+        out->fits = out->memory == 0 || out->bytes * each <= out->memory;
+        if (!out->fits)
+            fit_way_out(&run.train, out->ranks, out->way_out, sizeof out->way_out);
     }
     options_free(&run);
     return st;

@@ -13,6 +13,7 @@
 #include "runner/board.h"
 #include "runner/choice_file.h"
 #include "runner/events.h"
+#include "runner/fit.h"
 #include "runner/options.h"
 #include "runner/pulse.h"
 #include "runner/retention.h"
@@ -114,16 +115,41 @@ static enum status open_device(struct worker *w, struct err *e) {
     return speaks(w) ? tell_decisions(w, e) : OK;
 }
 
+/* No memory, before the first step: what was planned, arena by arena, and what would need less. */
+static void explain_memory(const struct worker *w, const struct plan *plan, struct err *e) {
+    char arenas[400] = "", less[256];
+    size_t used = 0;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < plan->row_count; i++) {
+        bytes += plan->row[i].bytes;
+        bool last = i + 1 == plan->row_count ||
+                    strcmp(plan->row[i].arena, plan->row[i + 1].arena) != 0;
+        if (!last || used >= sizeof arenas) continue;
+        int n = snprintf(arenas + used, sizeof arenas - used, "%s%s %.1f", used ? ", " : "",
+                         plan->row[i].arena, (double)bytes / 0x1p20);
+        used += n > 0 ? (size_t)n : 0;
+        bytes = 0;
+    }
+    err_prefix(e, "no memory before step 0, for %.1f MiB that are planned (%s)",
+               (double)plan->bytes / 0x1p20, arenas);
+    fit_way_out(&w->run.train, (int)w->options->world, less, sizeof less);
+    size_t n = strlen(e->text);
+    if (*less) snprintf(e->text + n, sizeof e->text - n, "; less memory:%s", less);
+}
+
 static enum status build_trainer(struct worker *w, struct err *e) {
     struct run_options *r = &w->run;
     struct plan plan = { 0 };
     TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
     enum status st = speaks(w) ? say_plan(w->events, &plan, e) : OK;
+    if (st == OK)
+        st = data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e);
+    if (st == OK)
+        st = trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train,
+                            w->data, e);
+    if (st == ERR_MEMORY) explain_memory(w, &plan, e);
     plan_free(&plan);
-    TRY(st);
-    TRY(data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e));
-    return trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train, w->data,
-                          e);
+    return st;
 }
 
 static enum status name_observations(struct worker *w, struct err *e) {

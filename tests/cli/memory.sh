@@ -1,0 +1,72 @@
+#!/bin/bash
+# Memory that is not there: `plan` and `run` refuse before anything runs, and a worker that finds less
+# than was planned says what was planned and what would need less, without a step.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${CONFIG:=release}"
+export NO_COLOR=1
+facts=$PWD/tests/facts
+lib=$PWD/experiments/lib
+cd "$TEST_TMP" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' log | tail -5
+    failed=1
+}
+says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
+
+# 8 B parameters: 120 GiB with f32 gradients, moments and masters.
+cat >big.lua <<'LUA'
+local llama3 = require "models.llama3"
+return experiment { name = "big", model = llama3["8b"], recipe = bf16, data = synthetic {},
+                    train = { steps = 2, global_batch = 4, micro_batch = 2 } }
+LUA
+less="less memory: --set train.micro_batch=1 --set train.recompute=block --set train.head_chunk=1024 \
+--set train.optimizer.state=8bit --set train.optimizer.master=none --set train.grad_dtype=bf16"
+
+# A stand-in for the machine: the same GPU with a memory of its own size, then with half of it.
+"$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" >log 2>&1
+[ $? = 3 ] || fail "plan of what does not fit an H200"
+says "does not fit gpu.memory of 143771.0 MiB"
+says "$less"
+says "context, modules, graphs"
+small="--set train.micro_batch=1 --set train.grad_dtype=bf16 --set train.optimizer.state=bf16 \
+--set train.optimizer.master=none"
+"$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" $small >log 2>&1 ||
+    fail "plan of what fits an H200"
+sed 's/\("gpu.memory": *\)[0-9]*/\175376885760/' "$facts/h200.json" >half.json
+"$FP8LAB" plan big.lua --lib "$lib" --facts half.json $small >log 2>&1
+[ $? = 3 ] || fail "plan of what fits only a whole H200"
+says "does not fit gpu.memory of 71885.0 MiB"
+
+# What is beside the arenas counts: 500 MiB more than the arenas are not enough.
+arenas=$("$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" $small --json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["bytes"] + (500 << 20))')
+sed "s/\(\"gpu.memory\": *\)[0-9]*/\1$arenas/" "$facts/h200.json" >tight.json
+"$FP8LAB" plan big.lua --lib "$lib" --facts tight.json $small >log 2>&1
+[ $? = 3 ] || fail "plan of arenas that fit alone"
+
+# This machine refuses too, and nothing is begun.
+"$FP8LAB" run big.lua --lib "$lib" --backend cpu --runs runs --set train.global_batch=4096 \
+    --set train.micro_batch=1024 >log 2>&1
+[ $? = 3 ] || fail "run of what does not fit"
+says "less memory: --set train.micro_batch=1"
+[ -e runs ] && fail "a run was begun"
+
+# A worker under a limit that the plan does not know. (The sanitizers reserve address space.)
+if [ "$CONFIG" != asan ]; then
+    mkdir -p worker/data/checkpoints
+    "$FP8LAB" check big.lua --lib "$lib" --json |
+        python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["runs"][0]["config"], sys.stdout)' \
+            >worker/config.json
+    (ulimit -v 8000000
+     "$FP8LAB" worker --config worker/config.json --run worker --backend cpu --threads 1 \
+         --events-fd 3 3>worker/events) >log 2>&1
+    [ $? = 6 ] || fail "exit code of a worker without memory"
+    says "no memory before step 0, for 209836.8 MiB that are planned (weights 15316.5, master"
+    says "memory for weights: "
+    says "$less"
+    grep -q '"event":"step"' worker/events && fail "a step was made"
+    grep -q '"code":"ERR_MEMORY"' worker/events || fail "no error event: $(tail -c 300 worker/events)"
+fi
+exit $failed
