@@ -20,6 +20,7 @@
     X(VERB_CLOSE) \
     X(VERB_DOCTOR) \
     X(VERB_BENCH) \
+    X(VERB_COMPLETION) \
     X(VERB_WORKER) \
     X(VERB_PROBE)
 

@@ -1,0 +1,47 @@
+#!/bin/bash
+# completion: what bash offers for words of a command line; each shell's text names every verb.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+cd "$TEST_TMP" || exit 1
+mkdir -p runs sub
+touch x.lua y.txt runs/20261121T010203Z-tiny-0badcafe.tar.zst
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+# shellcheck disable=SC1090
+source <("$FP8LAB" completion bash) || fail "bash does not take it"
+complete -p fp8lab >/dev/null || fail "nothing completes fp8lab"
+offers() { # WANTED UNWANTED WORDS...: for the last of the words
+    local wanted=$1 unwanted=$2
+    shift 2
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    _fp8lab
+    [[ " ${COMPREPLY[*]} " == *" $wanted "* ]] || fail "$*: no $wanted in: ${COMPREPLY[*]}"
+    [[ " ${COMPREPLY[*]} " != *" $unwanted "* ]] || fail "$*: $unwanted is offered"
+}
+offers repro worker fp8lab r
+offers x.lua y.txt fp8lab ""
+offers --smoke --html fp8lab run --
+offers --smoke --html fp8lab x.lua --s
+offers x.lua y.txt fp8lab check ""
+offers sub y.txt fp8lab check ""
+offers 20261121T010203Z-tiny-0badcafe x.tar.zst fp8lab show 2026
+offers last y fp8lab repro l
+offers cuda x.lua fp8lab run --backend ""
+offers podman docker fp8lab run x.lua --launch p
+for shell in bash zsh fish; do
+    for verb in $("$FP8LAB" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+        "$FP8LAB" completion $shell | grep -qw -- "$verb" || fail "$shell: no $verb"
+    done
+done
+for shell in zsh fish; do
+    command -v $shell >/dev/null || continue
+    "$FP8LAB" completion $shell >script
+    $shell -n script || fail "$shell does not take it"
+done
+"$FP8LAB" completion tcsh >out 2>&1
+[ $? = 2 ] || fail "completion tcsh: exit code"
+exit $failed
