@@ -1,0 +1,49 @@
+/* Operators as functions of plain tensors, so that tests can go through all of them alike: t are
+ * the tensors in the order of the slot's arguments, sinks are made of a value. Before this is
+ * included: HEADS, KV and VOCAB, the numbers that operators take beside tensors. */
+#ifndef FP8LAB_TESTS_GPU_OPERATORS_H
+#define FP8LAB_TESTS_GPU_OPERATORS_H
+
+#include "kernels/backend.h"
+
+typedef enum status (*operator_call)(struct backend *b, struct tensor **t, struct err *e);
+#define SINK(i) (&(struct sink){ .value = t[i], .keep_value = true })
+#define CALL(name, ...)                                                                   \
+    static inline enum status name(struct backend *b, struct tensor **t, struct err *e) { \
+        return b->ops->__VA_ARGS__;                                                       \
+    }
+
+CALL(matmul, matmul(b, 0, &(struct matmul_args){ .out = t[0], .a = t[1], .b = t[2], .bias = t[3],
+                                                 .residual = t[4] }, e))
+CALL(quantise, quantise(b, 0, SINK(0), t[1], e))
+CALL(copy, copy(b, 0, t[0], t[1], e))
+CALL(embedding_fwd, embedding_fwd(b, 0, t[0], t[1], t[2], t[3], e))
+CALL(embedding_bwd, embedding_bwd(b, 0, t[0], t[1], t[2], t[3], e))
+CALL(rmsnorm_fwd, rmsnorm_fwd(b, 0, SINK(0), t[1], t[2], t[3], 1e-5f, e))
+CALL(rmsnorm_bwd, rmsnorm_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t[6], e))
+CALL(layernorm_fwd, layernorm_fwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], 1e-5f, e))
+CALL(layernorm_bwd, layernorm_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], e))
+CALL(qk_fwd, qk_fwd(b, 0, t[0], t[1], t[2], t[3], t[4], t[5], HEADS, KV, 1e-5f, e))
+CALL(qk_bwd, qk_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], HEADS, KV, e))
+CALL(attention_fwd, attention_fwd(b, 0, SINK(0), t[1], t[2], HEADS, KV, e))
+CALL(attention_bwd, attention_bwd(b, 0, t[0], t[1], t[2], t[3], t[4], t[5], HEADS, KV, e))
+CALL(swiglu_fwd, swiglu_fwd(b, 0, SINK(0), t[1], e))
+CALL(swiglu_bwd, swiglu_bwd(b, 0, SINK(0), t[1], t[2], e))
+CALL(gelu_fwd, gelu_fwd(b, 0, SINK(0), t[1], e))
+CALL(gelu_bwd, gelu_bwd(b, 0, SINK(0), t[1], t[2], e))
+CALL(bias_bwd, bias_bwd(b, 0, t[0], t[1], e))
+CALL(cross_entropy, cross_entropy(b, 0, t[0], SINK(1), t[2], t[3], VOCAB, t[4], e))
+CALL(sum, sum(b, 0, t[0], t[1], 1, 0, e))
+CALL(add, add(b, 0, t[0], t[1], e))
+CALL(sum_squares, sum_squares(b, 0, t[0], t[1], 1, e))
+CALL(clip_factor, clip_factor(b, 0, t[0], t[1], t[2], 1, e))
+CALL(adamw, adamw(b, 0, &(struct adamw_args){ .weight = SINK(0), .m = t[1], .v = t[2], .grad = t[3],
+                         .lr = t[4], .clip = t[5], .bias1 = t[6], .bias2 = t[7], .step = t[8],
+                         .flag = t[9], .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f }, e))
+CALL(flag_nonfinite, flag_nonfinite(b, 0, t[0], t[1], t[2], 0, e))
+CALL(fill, fill(b, 0, t[0], 1, e))
+CALL(fill_normal, fill_normal(b, 0, t[0], 1, 1, 1, 0, e))
+CALL(fingerprint, fingerprint(b, 0, t[0], t[1], e))
+
+#undef CALL
+#endif
