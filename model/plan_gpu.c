@@ -1,15 +1,15 @@
-/* What a GPU takes beside the arenas, without one: which GEMMs and attention a configuration has, and
- * what the CUDA backend takes for each (kernels/scratch.h). Compared with what nvidia-smi sees of a
- * run in tests/gpu/plan_peak.py. */
+/* What a GPU takes beside the arenas, without one: which GEMMs and attention a configuration has,
+ * and what the CUDA backend takes for each (kernels/scratch.h). Compared with what nvidia-smi sees
+ * of a run in tests/gpu/plan_peak.py. */
 #include <stdlib.h>
 
 #include "kernels/scratch.h"
 #include "model/operand.h"
 #include "model/train.h"
 
-/* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs and what
- * allocations round up to. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1, cuDNN
- * 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
+/* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs and
+ * what allocations round up to. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1,
+ * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
 static const int64_t CONTEXT_BYTES = (int64_t)564 << 20;
 
 /* out [m,n] = a [m,k] . b [n,k]^T */

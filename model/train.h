@@ -68,8 +68,8 @@ struct plan {
 NODISCARD enum status trainer_plan(struct plan *out, const struct model_config *model,
                                    const struct recipe *recipe, const struct train_options *options,
                                    int world, struct err *e);
-/* Adds rows for what a GPU takes beside the arenas, as nvidia-smi sees it: context, scratch, and what
- * is taken for a while when algorithms are timed before step 0 (less with a choice table). */
+/* Adds rows for what a GPU takes beside the arenas, as nvidia-smi sees it: context, scratch, and
+ * what is taken for a while when algorithms are timed before step 0 (less with a choice table). */
 struct plan_gpu {
     int cc;               /* compute capability, 90 for 9.0 */
     int64_t memory_bytes; /* of the device; 0: not known */

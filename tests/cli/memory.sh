@@ -1,6 +1,6 @@
 #!/bin/bash
-# Memory that is not there: `plan` and `run` refuse before anything runs, and a worker that finds less
-# than was planned says what was planned and what would need less, without a step.
+# Memory that is not there: `plan` and `run` refuse before anything runs, and a worker that finds
+# less than was planned says what was planned and what would need less, without a step.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${CONFIG:=release}"
 export NO_COLOR=1
@@ -21,8 +21,9 @@ local llama3 = require "models.llama3"
 return experiment { name = "big", model = llama3["8b"], recipe = bf16, data = synthetic {},
                     train = { steps = 2, global_batch = 4, micro_batch = 2 } }
 LUA
-less="less memory: --set train.micro_batch=1 --set train.recompute=block --set train.head_chunk=1024 \
---set train.optimizer.state=8bit --set train.optimizer.master=none --set train.grad_dtype=bf16"
+less="less memory: --set train.micro_batch=1 --set train.recompute=block \
+--set train.head_chunk=1024 --set train.optimizer.state=8bit --set train.optimizer.master=none \
+--set train.grad_dtype=bf16"
 
 # A stand-in for the machine: the same GPU with a memory of its own size, then with half of it.
 "$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" >log 2>&1
@@ -57,7 +58,7 @@ says "less memory: --set train.micro_batch=1"
 if [ "$CONFIG" != asan ]; then
     mkdir -p worker/data/checkpoints
     "$FP8LAB" check big.lua --lib "$lib" --json |
-        python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["runs"][0]["config"], sys.stdout)' \
+        python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' \
             >worker/config.json
     (ulimit -v 8000000
      "$FP8LAB" worker --config worker/config.json --run worker --backend cpu --threads 1 \
@@ -67,6 +68,6 @@ if [ "$CONFIG" != asan ]; then
     says "memory for weights: "
     says "$less"
     grep -q '"event":"step"' worker/events && fail "a step was made"
-    grep -q '"code":"ERR_MEMORY"' worker/events || fail "no error event: $(tail -c 300 worker/events)"
+    grep -q '"code":"ERR_MEMORY"' worker/events || fail "no error event"
 fi
 exit $failed
