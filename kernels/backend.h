@@ -37,7 +37,7 @@ enum graph_key {
 };
 
 enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
-enum { TIMER_MARKS = 1 << 14 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
+enum { TIMER_MARKS = 1 << 15 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
 enum { READBACK_SLOTS = 4, READBACK_BYTES = 1 << 20 };
 
 struct backend_ops;

@@ -2,12 +2,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/json_safe.h"
 #include "runner/bench.h"
 #include "runner/script_flags.h"
+#include "runner/telemetry.h"
 
-enum { WARM_STEPS = 4 /* as is, captured, replayed, and one more */, COPY_BYTES_MAX = 1 << 29 };
+enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
+       WARM_STEPS = 4 /* as is, captured, replayed, and one more */ };
 /* In bursts, as the floor of a step must not lie above what a step reaches. */
 static const struct bench_effort CEILING = { .samples = 7, .sample_us = 3000, .pause_us = 10000 };
 
@@ -16,25 +19,45 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* What the driver says in the middle of the steps: a clock below the highest one is why a step does
+ * not reach what a burst does. */
+static enum status sample_device(const struct telemetry *t, struct step_bench *out, double *clock,
+                                 struct err *e) {
+    json_t *record = json_object();
+    enum status st = telemetry_add(t, record, e);
+    double power = json_number_value(json_object_get(record, "gpu_power_mw")) * 1e-3;
+    *clock = json_number_value(json_object_get(record, "gpu_clock_sm_mhz"));
+    if (power > out->power_w) out->power_w = power;
+    out->throttle |= json_integer_value(json_object_get(record, "gpu_throttle"));
+    json_decref(record);
+    return st;
+}
+
 /* As a run takes them: the next step is queued before the last one is waited for. */
 static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
                                struct step_bench *out, struct err *e) {
-    double *us = calloc((size_t)o->steps, sizeof *us);
-    if (!us) return FAIL(e, ERR_MEMORY, "times of %lld steps", (long long)o->steps);
+    double *us = calloc((size_t)o->steps * 2, sizeof *us), *clock = us + o->steps;
+    struct telemetry *telemetry = strcmp(out->backend, "cpu") ? telemetry_open() : NULL;
     struct step_result result = { 0 };
-    enum status st = OK;
+    enum status st = us ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps", (long long)o->steps);
     for (int i = 0; i < WARM_STEPS && st == OK; i++) st = trainer_step(t, false, &result, e);
     if (st == OK) st = trainer_queue(t, false, e);
     for (int64_t i = 0; i < o->steps && st == OK; i++) {
         if (i + 1 < o->steps) st = trainer_queue(t, false, e);
+        if (st == OK) st = sample_device(telemetry, out, &clock[i], e);
         if (st == OK) st = trainer_collect(t, &result, e);
         us[i] = (double)result.time_us;
     }
-    qsort(us, (size_t)o->steps, sizeof *us, by_value);
-    out->step = (struct bench_time){ .median_us = us[o->steps / 2], .best_us = us[0], .calls = 1 };
+    if (st == OK) {
+        qsort(us, (size_t)o->steps, sizeof *us, by_value);
+        qsort(clock, (size_t)o->steps, sizeof *clock, by_value);
+        out->step = (struct bench_time){ us[o->steps / 2], us[0], 1 };
+        out->clock_mhz = clock[o->steps / 2];
+        out->tokens = result.tokens;
+        out->loss = result.loss;
+    }
     out->steps = o->steps;
-    out->tokens = result.tokens;
-    out->loss = result.loss;
+    telemetry_close(telemetry);
     free(us);
     return st;
 }
@@ -89,7 +112,10 @@ enum status step_bench_measure(struct backend *b, struct run_options *run,
     struct data *data = NULL;
     out->backend = b->ops->name;
     out->micro_batch = run->train.micro_batch;
-    out->micro_steps = run->train.global_batch / run->train.micro_batch;
+    out->micro_steps_asked = run->train.global_batch / run->train.micro_batch;
+    out->micro_steps = out->micro_steps_asked < MICRO_STEPS_MAX ? out->micro_steps_asked
+                                                                : MICRO_STEPS_MAX;
+    run->train.global_batch = out->micro_steps * run->train.micro_batch;
     out->seq_len = run->model.seq_len;
     TRY(b->ops->info(b, &out->device, e));
     TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));

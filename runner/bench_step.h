@@ -14,11 +14,14 @@ struct step_bench {
     const char *backend;
     struct device_info device;
     int64_t tokens;      /* a step, this rank's */
-    int64_t micro_batch, seq_len, micro_steps;
+    int64_t micro_batch, seq_len;
+    int64_t micro_steps, micro_steps_asked; /* of a step: as measured, as the experiment has it */
     double model_flop;   /* a step: model_flops_per_token */
     int64_t memory_bytes;
     struct bench_time step; /* whole steps, as a run takes them: graphs replayed where there are */
     int64_t steps;          /* that were measured whole */
+    double clock_mhz, power_w; /* meanwhile: median SM clock, highest power; 0: nobody says */
+    int64_t throttle;          /* NVML's reasons for low clocks, of all samples (telemetry.h) */
     struct timed_record record;
     struct bench_time gemm[SHAPES_MAX], attention[SHAPES_MAX]; /* ceilings, by shape */
     double copy_bytes_per_s;
@@ -28,7 +31,8 @@ struct step_bench {
 
 struct step_bench_options { int64_t steps, timed_steps; bool ceilings; };
 
-/* Trains on generated tokens, whatever the data of `run` are. Free with step_bench_free. */
+/* Trains on generated tokens, whatever the data of `run` are, and with at most four micro-steps in
+ * a step: more of them would be more of the same. Free with step_bench_free. */
 NODISCARD enum status step_bench_measure(struct backend *b, struct run_options *run,
                                          const struct step_bench_options *o,
                                          struct step_bench *out, struct err *e);

@@ -7,6 +7,7 @@
 #include "model/json_safe.h"
 #include "runner/bench_step.h"
 #include "runner/cli.h"
+#include "runner/telemetry.h"
 
 struct sums { double us, floor_us, bytes, flop; int64_t calls; };
 
@@ -102,9 +103,18 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
     cli_out(cli, "  step %.3f ms (best of %" PRId64 ": %.3f), %.0f tokens/s, loss %.4f\n",
             step / 1e3, s->steps, s->step.best_us / 1e3, (double)s->tokens / step * 1e6,
             (double)s->loss);
-    cli_out(cli, "  %" PRId64 " tokens: %" PRId64 " micro-steps of %" PRId64 " x %" PRId64 "\n",
-            s->tokens, s->micro_steps, s->micro_batch, s->seq_len);
+    cli_out(cli, "  %" PRId64 " tokens: %" PRId64 " micro-step%s of %" PRId64 " x %" PRId64,
+            s->tokens, s->micro_steps, s->micro_steps == 1 ? "" : "s", s->micro_batch, s->seq_len);
+    if (s->micro_steps < s->micro_steps_asked)
+        cli_out(cli, " (the experiment has %" PRId64 " of them)", s->micro_steps_asked);
+    cli_out(cli, "\n");
     print_mfu(cli, s);
+    if (s->clock_mhz > 0) {
+        char reasons[192];
+        throttle_text(s->throttle, reasons, sizeof reasons);
+        cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", s->clock_mhz, s->power_w,
+                *reasons ? ", held back by: " : "", reasons);
+    }
     cli_out(cli, "  %-40s %6s %10s %7s %10s %7s\n", "part", "calls", "ms", "of step", "floor ms",
             "reached");
     for (int i = 0; i < PART_COUNT; i++)
@@ -150,12 +160,13 @@ json_t *step_bench_json(const struct step_bench *s) {
         if (part[i].calls) json_append(parts, sums_json(timed_part_name(i), &part[i]), &failed);
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
     json_t *object = json_pack(
-        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o,s:o}", "name", s->name,
-        "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss", (double)s->loss,
+        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o}", "name",
+        s->name, "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss", (double)s->loss,
         "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
         (double)s->tokens / s->step.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
         all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
         "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
-        (json_int_t)s->memory_bytes, "parts", parts, "gemms", gemms);
+        (json_int_t)s->memory_bytes, "clock_sm_mhz", s->clock_mhz, "power_w", s->power_w,
+        "throttle", (json_int_t)s->throttle, "parts", parts, "gemms", gemms);
     return json_whole(object, failed);
 }

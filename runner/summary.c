@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/telemetry.h"
+
 void run_columns_free(struct run_columns *c) {
     columns_destroy(c->train);
     columns_destroy(c->eval);
@@ -119,23 +121,14 @@ static json_t *peak_bytes(const struct columns *t, const char *name) {
     return isnan(v) ? json_null() : json_integer((json_int_t)v);
 }
 
-/* NVML's bits of reasons why clocks are low, all samples together; the first, idle, is none. */
+/* Of all samples together. */
 static json_t *throttle_reasons(const struct columns *t) {
-    static const struct { int64_t bit; const char *name; } REASONS[] = {
-        { 0x2, "application clocks" }, { 0x4, "power cap" }, { 0x8, "hardware slowdown" },
-        { 0x10, "sync boost" }, { 0x20, "thermal (software)" }, { 0x40, "thermal (hardware)" },
-        { 0x80, "power brake" }, { 0x100, "display clocks" },
-    };
     const struct column *c = columns_find(t, "gpu_throttle");
-    char text[192] = "";
+    char text[192];
     int64_t seen = 0;
     for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++)
         seen |= (int64_t)walk_value(t, c, i);
-    for (size_t i = 0; i < sizeof REASONS / sizeof *REASONS; i++)
-        if (seen & REASONS[i].bit) {
-            size_t n = strlen(text);
-            snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "", REASONS[i].name);
-        }
+    throttle_text(seen, text, sizeof text);
     return c ? json_string(text) : json_null();
 }
 

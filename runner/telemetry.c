@@ -141,3 +141,16 @@ enum status telemetry_add(const struct telemetry *t, json_t *record, struct err 
             return FAIL(e, ERR_MEMORY, "record of telemetry");
     return OK;
 }
+
+void throttle_text(int64_t bits, char *out, size_t size) {
+    static const struct { int64_t bit; const char *name; } REASONS[] = {
+        { 0x2, "application clocks" }, { 0x4, "power cap" }, { 0x8, "hardware slowdown" },
+        { 0x10, "sync boost" }, { 0x20, "thermal (software)" }, { 0x40, "thermal (hardware)" },
+        { 0x80, "power brake" }, { 0x100, "display clocks" },
+    };
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof REASONS / sizeof *REASONS && n < size; i++)
+        if (bits & REASONS[i].bit)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", REASONS[i].name);
+}

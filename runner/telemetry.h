@@ -23,4 +23,7 @@ void telemetry_close(struct telemetry *t); /* NULL is fine */
 NODISCARD enum status telemetry_add(const struct telemetry *t, struct json_t *record,
                                     struct err *e);
 
+/* NVML's bits of reasons as words, "power cap, thermal (software)"; idle is none. */
+void throttle_text(int64_t bits, char *out, size_t size);
+
 #endif
