@@ -182,7 +182,7 @@ test-gpu-build: $(PLUGIN) $(GPU_TEST_BIN) $(BUILD)/tests/gpu/fault_plugin.so
 # One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
 TEST_SRC  := $(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c))
 LONG_SRC  := $(wildcard tests/long/test_*.c)
-TEST_SH   := $(filter-out tests/support/% tests/gpu/%,$(sort $(wildcard tests/*/*.sh)))
+TEST_SH   := $(filter-out tests/support/% tests/gpu/% %/lib.sh,$(sort $(wildcard tests/*/*.sh)))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 # Its malloc must leave no frame on the stack: the leak checker forgives what the dynamic loader keeps,

@@ -288,6 +288,8 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     enum status st = formation_init(&a.formation, ranks_of(&a), tasks, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
+    if (st == OK && settings->crew)
+        st = run_dir_put(dir, "data/system/hosts.json", settings->crew->hosts, e);
     bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;
     if (first && json_is_true(json_object_get(dir->run, "smoke")))
         a.stop_after = a.run.checkpoint.every;

@@ -402,7 +402,7 @@ static void tear_down(struct command *c) {
 /* What a runner does that leads, be it alone. */
 static int lead(struct command *c, const struct task *task, const char *runs, int64_t wait_s) {
     struct err e = { 0 };
-    enum status st = crew_gather(task, runs, wait_s, &c->crew, &e);
+    enum status st = crew_gather(task, runs, wait_s, c->facts, &c->crew, &e);
     if (st == OK) st = read_settings(c, &e);
     int code = EXIT_OK;
     if (st != OK) {

@@ -9,6 +9,7 @@
 
 #include "model/json_safe.h"
 #include "runner/build_info.h"
+#include "runner/canonical.h"
 #include "runner/clock.h"
 #include "runner/crew_file.h"
 #include "runner/events.h"
@@ -88,8 +89,20 @@ static enum status take_calls(struct crew *crew, int listening, const char *secr
     return OK;
 }
 
+/* This task among the hosts. */
+static enum status note_self(struct crew *crew, const json_t *facts, struct err *e) {
+    char host[RENDEZVOUS_HOST_CAP];
+    rendezvous_host(host);
+    json_t *self = json_pack("{s:i,s:o,s:O}", "task", 0, "host", json_from_text(host), "facts",
+                             facts);
+    if (!self) return FAIL(e, ERR_MEMORY, "the hosts of a job");
+    enum status st = note_host(crew, self, e);
+    json_decref(self);
+    return st;
+}
+
 enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
-                        struct crew *out, struct err *e) {
+                        const json_t *facts, struct crew *out, struct err *e) {
     char secret[SHA256_HEX];
     int listening = -1, port;
     *out = (struct crew){ .task = *task };
@@ -100,6 +113,7 @@ enum status crew_gather(const struct task *task, const char *runs, int64_t wait_
     out->member = calloc((size_t)task->count, sizeof *out->member);
     out->hosts = json_array();
     if (!out->member || !out->hosts) return FAIL(e, ERR_MEMORY, "%" PRId64 " tasks", task->count);
+    TRY(note_self(out, facts, e));
     TRY(secret_make(secret, e));
     TRY(crew_file_path(task, runs, out->file, e));
     TRY(wire_listen(NULL, 0, &listening, &port, e));

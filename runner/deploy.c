@@ -28,15 +28,15 @@ static json_t *make_orders(const struct deployment *d) {
 
 /* Where the ranks meet: a port of this host, at an address that the other hosts can reach where
  * there are others, and that nobody else can where there are none. */
-static enum status open_meeting(const struct crew *crew, struct meeting *m, int *fd,
-                                struct err *e) {
+static enum status open_meeting(const struct crew *crew, const struct formation *f,
+                                struct meeting *m, int *fd, struct err *e) {
     *m = (struct meeting){ .timeout_s = MEETING_S };
     rendezvous_host(m->host);
     TRY(secret_make(m->secret, e));
-    bool alone = !crew || crew->task.count == 1;
+    for (int64_t t = 1; t < f->tasks && !*m->address; t++)
+        if (f->ranks[t]) TRY(companion_address(&crew->member[t - 1], m->address, e));
+    bool alone = !*m->address;
     if (alone) snprintf(m->address, sizeof m->address, "127.0.0.1");
-    for (int64_t i = 0; !alone && !*m->address && i < crew->task.count - 1; i++)
-        if (!crew->member[i].lost) TRY(companion_address(&crew->member[i], m->address, e));
     return wire_listen(alone ? m->address : NULL, 0, fd, &m->port, e);
 }
 
@@ -72,7 +72,7 @@ enum status deploy(const struct deployment *d, struct attempt *out, struct err *
     json_t *orders = make_orders(d);
     if (!orders) return FAIL(e, ERR_MEMORY, "orders for workers");
     enum status st = OK;
-    if (d->formation->world > 1) st = open_meeting(crew, &meeting, &fd, e);
+    if (d->formation->world > 1) st = open_meeting(crew, d->formation, &meeting, &fd, e);
     if (st == OK && crew) st = crew_order(crew, orders, d->formation, &meeting, e);
     if (st == OK) st = supervise_part(d, orders, &meeting, fd, out, e);
     if (fd >= 0) close(fd);

@@ -87,7 +87,7 @@ static enum status drain(struct event_writer *w, size_t most, bool wait, struct 
             struct pollfd p = { .fd = w->fd, .events = POLLOUT };
             (void)poll(&p, 1, -1);
         } else if (n < 0 && errno != EINTR) {
-            return FAIL(e, ERR_IO, "event pipe: %s", strerror(errno));
+            return FAIL(e, ERR_IO, "events: %s", strerror(errno));
         }
     }
     return OK;
@@ -164,7 +164,7 @@ enum status event_fill(struct event_reader *r, bool *open, struct err *e) {
         } else if (errno == EAGAIN) {
             return OK;
         } else if (errno != EINTR) {
-            return FAIL(e, ERR_IO, "event pipe: %s", strerror(errno));
+            return FAIL(e, ERR_IO, "events: %s", strerror(errno));
         }
     }
     return OK;

@@ -74,17 +74,20 @@ bool ranks_done(const struct ranks *r) {
     return done;
 }
 
-int64_t ranks_frozen(struct ranks *r, int64_t ticks) {
-    int64_t frozen = -1;
+void ranks_look(struct ranks *r) {
     for (int64_t i = 0; i < r->started; i++) {
         struct rank *rank = &r->rank[i];
         int64_t beats = rank->board->beats;
         bool counts = rank->pid && beats > 0 && beats == rank->beats;
         rank->silent_ticks = counts ? rank->silent_ticks + 1 : 0;
         rank->beats = beats;
-        if (frozen < 0 && rank->silent_ticks >= ticks) frozen = i;
     }
-    return frozen;
+}
+
+int64_t ranks_frozen(const struct ranks *r, int64_t ticks) {
+    for (int64_t i = 0; i < r->started; i++)
+        if (r->rank[i].silent_ticks >= ticks) return i;
+    return -1;
 }
 
 /* ---- telling ----------------------------------------------------------------------------------*/

@@ -14,7 +14,7 @@ struct rank {
     pid_t pid; /* 0: reaped, or never started */
     struct event_reader *events;
     struct board *board;
-    bool open, done;
+    bool open, done, failed; /* done, failed: it said so */
     int64_t beats, silent_ticks; /* of the board, when the runner last looked */
 };
 
@@ -35,9 +35,10 @@ void ranks_signal(const struct ranks *r, int signo); /* to all that are there */
 bool ranks_gone(const struct ranks *r);
 bool ranks_done(const struct ranks *r); /* every one said so */
 
-/* Looks at the boards, once a tick: the first rank whose process has shown no sign of life for
- * `ticks` ticks, or -1. Ticks that this process itself slept through do not count. */
-int64_t ranks_frozen(struct ranks *r, int64_t ticks);
+/* Looks at the boards, once a tick. Ticks that this process itself slept through do not count. */
+void ranks_look(struct ranks *r);
+/* The first rank whose process has shown no sign of life for `ticks` ticks, or -1. */
+int64_t ranks_frozen(const struct ranks *r, int64_t ticks);
 
 /* Fills rank, host and operation of *out for the i-th rank here, and `name` with how messages call
  * it: "rank 1 on node7", or "worker 0" where there is one only. */

@@ -38,6 +38,7 @@ static enum status status_of_name(const char *name) {
  * good order that a rank's error spoils is a failure all the same. */
 void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     enum status status = status_of_name(json_text(event, "code", "ERR_STATE"));
+    w->ranks.rank[rank - w->options->first_rank].failed = true;
     bool hearsay = status == ERR_PEER && w->options->world > 1;
     bool stopping = w->out->end == ATTEMPT_SIGNAL || w->out->end == ATTEMPT_TIME_LIMIT;
     if (w->out->hearsay && hearsay) return;
@@ -54,15 +55,16 @@ void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
 
 void verdict_death(struct watch *w, int64_t i, int wait_status) {
     bool signalled = WIFSIGNALED(wait_status);
-    bool told = w->out->hearsay && w->out->rank == w->options->first_rank + i; /* then left */
-    bool ours = signalled && WTERMSIG(wait_status) == SIGKILL && w->killed;
-    if (w->ranks.rank[i].done || (told && !signalled) || ours) return;
+    bool told = w->ranks.rank[i].failed && !signalled; /* it said why, then left */
+    int signo = signalled ? WTERMSIG(wait_status) : 0;
+    bool ours = (signo == SIGKILL && w->killed) || (signo == SIGTERM && w->kill_at_ms);
+    if (w->ranks.rank[i].done || told || ours) return;
     if (!verdict_fail(w, ATTEMPT_CRASHED)) return;
     char words[600], name[128];
     struct attempt *out = w->out;
     ranks_last_words(&w->ranks, i, words, sizeof words);
     ranks_describe(&w->ranks, i, out, name);
-    out->worker_signal = signalled ? WTERMSIG(wait_status) : 0;
+    out->worker_signal = signo;
     if (signalled)
         (void)FAIL(&out->error, ERR_PEER, "%s was killed by signal %d (%s), last at %s%s", name,
                    out->worker_signal, strsignal(out->worker_signal), out->operation, words);

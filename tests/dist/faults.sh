@@ -1,0 +1,72 @@
+#!/bin/bash
+# Ranks of one host: the bits that they must have, and what becomes of a run whose ranks are asked to
+# stop, die, or stand still.
+set -u
+golden=$PWD/tests/dist/golden.txt
+. tests/dist/lib.sh
+
+case_name="golden losses"
+for ranks in 1 2 4; do
+    run "$ranks" --runs "golden$ranks" --keep-dir
+    expect "exit code with $ranks ranks" 0 $code
+    for kind in train eval; do
+        sed -n 's/.*"loss_bits":"\([0-9a-f]*\)".*"step":\([0-9]*\),.*/step \2 \1/p' \
+            golden"$ranks"/*/data/metrics/$kind.jsonl | sed "s/^/$ranks ranks, $kind, /"
+    done
+done | grep -E 'step (1|6|12) ' >golden.txt
+diff -u "$golden" golden.txt || fail "losses differ from tests/dist/golden.txt"
+
+case_name="undisturbed"
+run 2 --runs a $long
+expect "exit code" 0 $code
+reference=$(field "$(bundle_in a)" 'run["results_sha256"]')
+
+case_name="SIGTERM: all ranks stop after the same step"
+run 2 --runs term $long &
+await_step term $((every * 3 / 2))
+kill -TERM "$(runner_of term)"
+wait
+expect status interrupted "$(field "$(bundle_in term)" 'run["status"]')"
+expect "nothing is lost" True \
+    "$(field "$(bundle_in term)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
+"$FP8LAB" run --resume last --runs term --threads 1 >out 2>log
+expect "exit code of --resume" 0 $?
+expect "results after it" "$reference" "$(field "$(bundle_in term)" 'run["results_sha256"]')"
+
+case_name="kill -9 of rank 1"
+run 2 --runs kill $long &
+await_step kill $((every * 5 / 4))
+begin=$(seconds)
+kill -KILL "$(rank_of "$(runner_of kill)" 1)"
+wait
+[ $(($(seconds) - begin)) -le 10 ] || fail "it took $(($(seconds) - begin)) s"
+bundle=$(bundle_in kill)
+expect status killed "$(field "$bundle" 'run["status"]')"
+expect rank 1 "$(field "$bundle" 'error["rank"]')"
+expect host "$(hostname)" "$(field "$bundle" 'error["host"]')"
+expect "the operation" True \
+    "$(field "$bundle" 'all(w in error["operation"] for w in ("step ", " (collective "))')"
+expect "the text" True "$(field "$bundle" \
+    'error["text"].startswith("rank 1 on %s was killed by signal 9" % error["host"])')"
+
+case_name="kill -9 of rank 0, one retry"
+run 2 --runs retry $long --retries 1 &
+await_step retry $((every * 5 / 4))
+kill -KILL "$(rank_of "$(runner_of retry)" 0)"
+wait
+expect status done "$(field "$(bundle_in retry)" 'run["status"]')"
+expect attempts 2 "$(field "$(bundle_in retry)" 'len(run["attempts"])')"
+expect results "$reference" "$(field "$(bundle_in retry)" 'run["results_sha256"]')"
+
+case_name="a rank that stands still, one retry on fewer"
+run 4 --runs still $long --retries 1 --hang-after 6 --fewer-gpus &
+await_step still $((every * 5 / 4))
+kill -STOP "$(rank_of "$(runner_of still)" 2)"
+wait
+bundle=$(bundle_in still)
+expect status done "$(field "$bundle" 'run["status"]')"
+expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in run["attempts"]]')"
+grep -q "rank 2 on $(hostname) stands still: no sign of life for [67] s (last at step" log ||
+    fail "it was not named"
+
+exit $failed

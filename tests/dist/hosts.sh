@@ -1,0 +1,109 @@
+#!/bin/bash
+# Two hosts: network namespaces with a wire between them and names of their own. The same bits as one
+# host has; and a wire that is cut ends the run on both sides within the time that is promised.
+set -u
+. tests/dist/lib.sh
+
+LOST_S=20 # WIRE_LOST_MS and SUPERVISE_FROZEN_S
+if [ -z "${DIST_INSIDE:-}" ]; then
+    if ! unshare -n true 2>/dev/null; then
+        as=(--user --map-root-user)
+        if ! unshare "${as[@]}" -n true 2>/dev/null; then
+            echo "skipped: no permission to make network namespaces"
+            exit 77
+        fi
+    fi
+    command -v ip >/dev/null || { echo "skipped: there is no ip (iproute2)"; exit 77; }
+    # A namespace for this test as a whole: what it makes is gone with it.
+    cd "$OLDPWD" || exit 1
+    DIST_INSIDE=1 exec unshare "${as[@]}" --net --mount --pid --fork --mount-proc "$0"
+fi
+
+# The second host is a process that holds its namespaces.
+ip link set lo up
+unshare --net --uts sleep 1000 &
+other=$!
+for ((i = 0; i < 100; i++)); do
+    [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ] && break
+    sleep 0.05
+done
+on_other() { nsenter --target "$other" --net --uts "$@"; }
+ip link add wire0 type veth peer name wire1
+ip link set wire1 netns "$other"
+ip addr add 10.77.0.1/24 dev wire0
+ip link set wire0 up
+on_other ip addr add 10.77.0.2/24 dev wire1
+on_other ip link set wire1 up
+on_other ip link set lo up
+on_other hostname otherhost
+on_other hostname | grep -q otherhost || { echo "skipped: a namespace has no name of its own"; exit 77; }
+
+task() { # INDEX RUNS ARGS...
+    local i=$1 runs=$2 where=
+    shift 2
+    [ "$i" = 0 ] || where=on_other
+    # shellcheck disable=SC2046
+    $where env SLURM_PROCID="$i" SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID="$i" \
+        SLURM_STEP_TASKS_PER_NODE="1(x2)" SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
+        $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i"
+    echo $? >"code$i"
+}
+job() { # RUNS ARGS...
+    rm -f log? out? code?
+    task 0 "$@" &
+    local first=$!
+    task 1 "$@" &
+    wait $first $!
+}
+
+case_name="one host"
+run 4 --runs alone
+reference=$(field "$(bundle_in alone)" 'run["results_sha256"]')
+
+case_name="two hosts"
+job both
+expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
+expect results "$reference" "$(field "$(bundle_in both)" 'run["results_sha256"]')"
+
+case_name="rank 2, on the other host, is killed"
+# shellcheck disable=SC2086
+job killed $long &
+await_step killed $((every * 5 / 4))
+kill -KILL "$(pgrep -f -- "fp8lab worker .*--rank 2 ")"
+wait $!
+bundle=$(bundle_in killed)
+expect status killed "$(field "$bundle" 'run["status"]')"
+expect "rank and host" "2 otherhost" "$(field "$bundle" '"%d %s" % (error["rank"], error["host"])')"
+
+case_name="the wire is cut"
+# shellcheck disable=SC2086
+job cut --set train.steps=100000 --set checkpoint.every=$every --retries 1 &
+await_step cut $((every * 5 / 4))
+begin=$(seconds)
+ip link set wire0 down
+wait $!
+took=$(($(seconds) - begin))
+[ $took -le $((LOST_S + 15)) ] || fail "it took $took s"
+bundle=$(bundle_in cut)
+expect status failed "$(field "$bundle" 'run["status"]')"
+expect "the host" otherhost "$(field "$bundle" 'error["host"]')"
+expect "the text" True "$(field "$bundle" \
+    'error["text"].startswith("task 1 on otherhost with ranks 2 to 3 is lost: ")')"
+expect "the operation" True "$(field "$bundle" '"step " in error["operation"]')"
+grep -q "task 0 on 10.77.0.1 is lost" log1 || fail "the other host does not say so"
+expect "workers are left" "" "$(pgrep -f -- 'fp8lab worker')"
+
+case_name="the wire is cut, and the run may go on without the other host"
+ip link set wire0 up
+sleep 1
+# shellcheck disable=SC2086
+job alone-again $long --retries 1 --fewer-gpus &
+await_step alone-again $((every * 5 / 4))
+ip link set wire0 down
+wait $!
+bundle=$(bundle_in alone-again)
+expect status done "$(field "$bundle" 'run["status"]')"
+expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in run["attempts"]]')"
+
+kill $other
+exit $failed

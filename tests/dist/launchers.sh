@@ -1,0 +1,117 @@
+#!/bin/bash
+# The tasks of a job as launchers start them, by what those put into the environment: one task a host
+# or one a rank gives one bundle with the bits of a run that one runner made.
+set -u
+. tests/dist/lib.sh
+
+run 4 --runs alone
+expect "exit code" 0 $code
+reference=$(field "$(bundle_in alone)" 'run["results_sha256"]')
+
+# Starts task $1 of $2 of launcher $3, with RUNS and further arguments behind.
+task() {
+    local i=$1 n=$2 launcher=$3 runs=$4
+    shift 4
+    case $launcher in
+    torchrun) set -- RANK="$i" WORLD_SIZE="$n" LOCAL_RANK="$i" LOCAL_WORLD_SIZE="$n" \
+        MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 TORCHELASTIC_RUN_ID=none -- "$@" ;;
+    openmpi) set -- OMPI_COMM_WORLD_RANK="$i" OMPI_COMM_WORLD_SIZE="$n" \
+        OMPI_COMM_WORLD_LOCAL_RANK="$i" OMPI_COMM_WORLD_LOCAL_SIZE="$n" \
+        PMIX_NAMESPACE=prterun-node1-77@1 -- "$@" ;;
+    pmi) set -- PMI_RANK="$i" PMI_SIZE="$n" MPI_LOCALRANKID="$i" MPI_LOCALNRANKS="$n" -- "$@" ;;
+    srun) set -- SLURM_PROCID="$i" SLURM_STEP_NUM_TASKS="$n" SLURM_LOCALID="$i" SLURM_NODEID=0 \
+        SLURM_STEP_TASKS_PER_NODE="$n" SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_NTASKS=99 -- "$@" ;;
+    esac
+    local vars=()
+    while [ "$1" != -- ]; do vars+=("$1"); shift; done
+    shift
+    # shellcheck disable=SC2046
+    env "${vars[@]}" $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i"
+    echo $? >"code$i"
+}
+
+job() { # TASKS LAUNCHER RUNS ARGS...
+    local n=$1 i
+    shift
+    rm -f log? out? code?
+    for ((i = 0; i < n; i++)); do task "$i" "$n" "$@" & done
+    wait
+}
+
+for launcher in torchrun openmpi pmi srun; do
+    for tasks in 2 4; do
+        case_name="$launcher, $tasks tasks"
+        runs=$launcher$tasks
+        job $tasks $launcher "$runs"
+        expect "exit codes" "$(yes 0 | head -$tasks | tr '\n' ' ')" "$(cat code? | tr '\n' ' ')"
+        expect "bundles" 1 "$(ls "$runs"/*.tar.zst | wc -l)"
+        expect "results" "$reference" "$(field "$(bundle_in "$runs")" 'run["results_sha256"]')"
+        expect "what else is left" "" "$(find "$runs" -mindepth 1 ! -name '*.tar.zst')"
+    done
+done
+
+case_name="who was there is recorded"
+expect "hosts" "[0, 1]" "$("$FP8LAB" extract -q "$(bundle_in srun2)" >/dev/null 2>&1
+    python3 -c 'import json, glob
+print([h["task"] for h in json.load(open(glob.glob("*/data/system/hosts.json")[0]))])')"
+
+case_name="a task that does not come"
+rm -f log? out? code?
+task 0 2 srun missing --tasks-within 1
+expect "exit code" 1 "$(cat code0)"
+grep -q "task 1 of the 2 that srun started did not come within 1 s" log0 || fail "it is not named"
+expect "what is left" "" "$(ls -A missing)"
+
+case_name="a leader that does not come"
+rm -f log? out? code?
+task 1 2 srun missing --tasks-within 1
+expect "exit code" 1 "$(cat code1)"
+grep -q "task 1 of 2 (srun) did not find task 0 within 1 s" log1 || fail "it does not say so"
+
+case_name="a file that others can read is not believed"
+mkdir -p stranger
+echo '{"addresses":["127.0.0.1"],"port":9,"secret":"x"}' >stranger/.job-srun-4711-0
+chmod 644 stranger/.job-srun-4711-0
+task 1 2 srun stranger --tasks-within 20
+expect "exit code" 4 "$(cat code1)"
+rm -rf stranger
+
+case_name="an error of the script reaches every task"
+job 2 srun broken --set no.such.key=1
+expect "exit codes" "2 2 " "$(cat code? | tr '\n' ' ')"
+
+case_name="GPUs that cannot be shared out"
+rm -f log? out? code?
+job 3 srun uneven
+expect "exit codes" "2 2 2 " "$(cat code? | tr '\n' ' ')"
+grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "it is not explained"
+
+case_name="SIGTERM to one task stops all"
+# shellcheck disable=SC2086
+job 2 srun stopped $long &
+await_step stopped $((every * 5 / 4))
+kill -TERM "$(pgrep -f -- "--runs stopped" | while read -r pid; do
+    tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^SLURM_PROCID=1$' &&
+        tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q "^[^ ]*fp8lab run" && echo "$pid"; done)"
+wait
+expect status interrupted "$(field "$(bundle_in stopped)" 'run["status"]')"
+expect "nothing is lost" True \
+    "$(field "$(bundle_in stopped)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
+expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
+
+case_name="a task's runner is killed"
+# shellcheck disable=SC2086
+job 2 srun lost $long &
+await_step lost $((every * 5 / 4))
+kill -KILL "$(pgrep -f -- "--runs lost" | while read -r pid; do
+    tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^SLURM_PROCID=1$' &&
+        tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q "^[^ ]*fp8lab run" && echo "$pid"; done)"
+wait
+bundle=$(bundle_in lost)
+expect status failed "$(field "$bundle" 'run["status"]')"
+expect "the text" True "$(field "$bundle" \
+    'error["text"].startswith("task 1 on ") and " with ranks 2 to 3 is lost: " in error["text"]')"
+expect "its rank" 2 "$(field "$bundle" 'error["rank"]')"
+expect "its operation" True "$(field "$bundle" '"step " in error["operation"]')"
+
+exit $failed

@@ -1,0 +1,204 @@
+/* What a job is made of before any process runs: tasks by what launchers say, ranks laid out on
+ * slots, and the secret that both ends of a connection prove. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runner/clock.h"
+#include "runner/formation.h"
+#include "runner/rendezvous.h"
+#include "runner/task.h"
+#include "runner/wire.h"
+
+/* ---- tasks ------------------------------------------------------------------------------------*/
+
+/* Sets exactly these variables, "A=1 B=2", of those that a launcher may set. */
+static void environment(const char *variables) {
+    static const char *const ALL[] = {
+        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE",
+        "OMPI_MCA_ess_base_jobid", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+        "PMI_JOBID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NODEID",
+        "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NTASKS", "FP8LAB_JOB",
+    };
+    for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) (void)unsetenv(ALL[i]);
+    char *text = strdup(variables);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        assert_int_equal(setenv(word, value, 1), 0);
+    }
+    free(text);
+}
+
+static const char *variable(const char *name) { return getenv(name); }
+
+static void expect_task(const char *variables, const char *launcher, int64_t index, int64_t count,
+                        int64_t local_index, int64_t local_count, const char *job) {
+    struct task t;
+    struct err e = { 0 };
+    environment(variables);
+    if (task_find(variable, &t, &e) != OK) fail_msg("%s: %s", variables, e.text);
+    if (launcher) assert_string_equal(t.launcher, launcher);
+    else assert_null(t.launcher);
+    assert_int_equal(t.index, index);
+    assert_int_equal(t.count, count);
+    assert_int_equal(t.local_index, local_index);
+    assert_int_equal(t.local_count, local_count);
+    assert_string_equal(t.job, job);
+}
+
+static void tasks_by_launcher(void **state) {
+    expect_task("", NULL, 0, 1, 0, 1, "");
+    expect_task("RANK=5 WORLD_SIZE=16 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=n0 "
+                "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=a/b", "torchrun", 5, 16, 1, 4,
+                "torchrun-a_b-29500");
+    expect_task("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "
+                "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-n1-7@1", "mpirun", 3, 4, 1, 2,
+                "mpirun-prterun-n1-7_1");
+    expect_task("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1", "PMI", 1, 2, 0, 1,
+                "PMI");
+    expect_task("SLURM_PROCID=17 SLURM_STEP_NUM_TASKS=20 SLURM_LOCALID=1 SLURM_NODEID=2 "
+                "SLURM_STEP_TASKS_PER_NODE=8(x2),4 SLURM_JOB_ID=9 SLURM_STEP_ID=0", "srun", 17, 20,
+                1, 4, "srun-9-0");
+    expect_task("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 "
+                "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_JOB_ID=9 SLURM_STEP_ID=1 FP8LAB_JOB=mine",
+                "srun", 1, 2, 0, 1, "mine");
+    /* A batch script is one process, whatever its job will start; mpirun within a job counts. */
+    expect_task("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=9", NULL, 0, 1, 0, 1, "");
+    expect_task("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_JOB_ID=9 OMPI_COMM_WORLD_RANK=1 "
+                "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                "mpirun", 1, 2, 1, 2, "mpirun");
+    expect_task("RANK=0 WORLD_SIZE=1 MASTER_ADDR=x", NULL, 0, 1, 0, 1, "");
+}
+
+static void tasks_that_do_not_fit_together(void **state) {
+    static const char *const CASES[][2] = {
+        { "RANK=4 WORLD_SIZE=4", "RANK=4 and WORLD_SIZE=4" },
+        { "RANK=x WORLD_SIZE=4", "RANK is \"x\"" },
+        { "RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\"" },
+        { "RANK=1 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=2", "LOCAL_RANK=3 of this host's 2" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct task t;
+        struct err e = { 0 };
+        environment(CASES[i][0]);
+        assert_int_equal(task_find(variable, &t, &e), ERR_CONFIG);
+        if (!strstr(e.text, CASES[i][1])) fail_msg("%s: %s", CASES[i][0], e.text);
+    }
+    environment("");
+}
+
+static void devices_of_tasks(void **state) {
+    const struct task t = { .count = 8, .local_index = 2, .local_count = 4 };
+    assert_int_equal(task_device(&t, NULL, 2, 1), 5);
+    assert_int_equal(task_device(&t, "0,1,2,3,4,5,6,7", 2, 1), 5);
+    assert_int_equal(task_device(&t, "4,5", 2, 1), 1); /* the launcher gave it its own */
+    assert_int_equal(task_device(&t, "GPU-1", 1, 0), 0);
+}
+
+/* ---- ranks on slots ---------------------------------------------------------------------------*/
+
+static void layouts(void **state) {
+    static struct formation f;
+    struct err e = { 0 };
+    assert_int_equal(formation_init(&f, 8, 3, &e), ERR_CONFIG);
+    assert_int_equal(formation_init(&f, 8, 2, &e), OK);
+    assert_int_equal(formation_lay(&f, 16, 2, &e), OK);
+    assert_int_equal(f.world, 8);
+    assert_true(f.first_rank[1] == 4 && f.ranks[1] == 4 && f.slot[1][3] == 3);
+    formation_drop_rank(&f, 5); /* the second of task 1: 7 are left, 16 sequences go to 4 of them */
+    assert_int_equal(formation_lay(&f, 16, 2, &e), OK);
+    assert_int_equal(f.world, 4);
+    assert_true(f.ranks[0] == 4 && f.ranks[1] == 0);
+    assert_int_equal(formation_lay(&f, 14, 2, &e), OK);
+    assert_int_equal(f.world, 7);
+    assert_true(f.first_rank[1] == 4 && f.ranks[1] == 3);
+    assert_true(f.slot[1][0] == 0 && f.slot[1][1] == 2 && f.slot[1][2] == 3);
+    formation_drop_task(&f, 0);
+    assert_int_equal(formation_lay(&f, 16, 2, &e), ERR_UNSUPPORTED);
+}
+
+/* ---- the secret -------------------------------------------------------------------------------*/
+
+/* RFC 4231, test cases 2 and 6 (a key longer than a block). */
+static void signatures(void **state) {
+    char out[SHA256_HEX], key[132], again[SHA256_HEX];
+    struct err e = { 0 };
+    assert_int_equal(secret_sign("Jefe", "what do ya want for nothing?", out, &e), OK);
+    assert_string_equal(out, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xaa, 131);
+    key[131] = '\0';
+    assert_int_equal(secret_sign(key, "Test Using Larger Than Block-Size Key - Hash Key First",
+                                 out, &e), OK);
+    assert_string_equal(out, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+    assert_true(secret_equal(out, out));
+    assert_int_equal(secret_make(out, &e), OK);
+    assert_int_equal(secret_make(again, &e), OK);
+    assert_false(secret_equal(out, again));
+    assert_true(sha256_is_hex(out));
+}
+
+/* A caller without the secret is let go, and does not learn whether anybody was there; one that says
+ * nothing costs its time and nothing else. */
+static void strangers(void **state) {
+    struct meeting meeting = { .address = "127.0.0.1", .timeout_s = 5, .host = "here" };
+    struct err e = { 0 };
+    int listening, silent;
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
+    assert_int_equal(secret_make(meeting.secret, &e), OK);
+    int64_t soon = clock_ms() + 1000;
+    assert_int_equal(wire_connect("127.0.0.1", meeting.port, soon, &silent, &e), OK);
+    pid_t stranger = fork(), friend = stranger ? fork() : 0;
+    if (stranger == 0 || friend == 0) {
+        struct mesh mesh;
+        if (stranger == 0) meeting.secret[0] ^= 1;
+        enum status expected = stranger == 0 ? ERR_VERIFY : OK;
+        enum status st = rendezvous_join(&meeting, 1, 2, -1, &mesh, &e);
+        /* What the door is shut on mid-sentence may also see just that. */
+        _exit(st == expected || (stranger == 0 && st == ERR_PEER) ? 0 : 1);
+    }
+    struct mesh mesh;
+    enum status st = rendezvous_join(&meeting, 0, 2, listening, &mesh, &e);
+    if (st != OK) fail_msg("%s", e.text);
+    assert_string_equal(mesh.host[1], "here");
+    for (int i = 0; i < 2; i++) {
+        int status;
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    mesh_close(&mesh);
+    close(silent);
+    close(listening);
+}
+
+static void a_missing_rank_is_named(void **state) {
+    struct meeting meeting = { .timeout_s = 1, .host = "here" };
+    struct err e = { 0 };
+    struct mesh mesh;
+    int listening;
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
+    assert_int_equal(rendezvous_join(&meeting, 0, 3, listening, &mesh, &e), ERR_PEER);
+    assert_string_equal(e.text, "rendezvous: rank 1, 2 of 3 did not come to rank 0 on here within "
+                                "1 s");
+    mesh_close(&mesh);
+    close(listening);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
+        cmocka_unit_test(devices_of_tasks), cmocka_unit_test(layouts),
+        cmocka_unit_test(signatures), cmocka_unit_test(strangers),
+        cmocka_unit_test(a_missing_rank_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
