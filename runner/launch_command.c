@@ -114,12 +114,11 @@ static void docker(struct words *w, const struct launch_plan *p) {
     add_image_and_command(w, p);
 }
 
-/* A rootless podman may not raise limits, so it passes the user's own on; files belong to the user
- * who is mapped to himself; labels of SELinux would keep him from his own folders. */
+/* A rootless podman may not raise limits, so none is asked for; files belong to the user, who is
+ * mapped to himself; labels of SELinux would keep him from his own folders. */
 static void podman(struct words *w, const struct launch_plan *p) {
     add_container_common(w, p);
     if (p->gpu) words_add(w, "--device=nvidia.com/gpu=all");
-    words_add(w, "--ulimit=host");
     words_add(w, "--security-opt=label=disable");
     if (p->uid != 0) words_add(w, "--userns=keep-id");
     else words_addf(w, "--user=%" PRId64 ":%" PRId64, p->uid, p->gid);
