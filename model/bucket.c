@@ -166,25 +166,26 @@ static void layout_gradients(struct params *p, int k, struct memory *m, const st
     }
 }
 
+/* Of n elements; a rank may hold none of a parameter. */
 static void layout_moment(struct tensor *t, struct memory *m, enum state_kind kind, int64_t n) {
     if (kind == STATE_8BIT) {
         *t = tensor_fp8(NULL, DTYPE_E4M3, 1, n);
         t->scale = scale_make(NULL, SCALE_1X128, 1, n);
+        if (n == 0) return;
         memory_reserve(m, MEMORY_MOMENTS, "m, v", tensor_fp8_bytes(1, n), &t->data);
         memory_reserve(m, MEMORY_MOMENTS, "scales", scale_bytes(&t->scale), &t->scale.data);
         return;
     }
     *t = tensor_1d(NULL, kind == STATE_BF16 ? DTYPE_BF16 : DTYPE_F32, n);
-    memory_reserve(m, MEMORY_MOMENTS, "m, v", n * dtype_bytes(t->dtype), &t->data);
+    if (n > 0) memory_reserve(m, MEMORY_MOMENTS, "m, v", n * dtype_bytes(t->dtype), &t->data);
 }
 
 static void layout_state(const struct params *p, struct param *x, struct memory *m) {
     const struct param_options *o = &p->options;
     int64_t n = x->own.count;
-    if (n == 0) return;
     layout_moment(&x->m, m, o->state, n);
     layout_moment(&x->v, m, o->state, n);
-    if (!o->master) return;
+    if (!o->master || n == 0) return;
     x->master = tensor_1d(NULL, DTYPE_F32, n);
     memory_reserve(m, MEMORY_MASTER, "f32 copies", 4 * n, &x->master.data);
 }

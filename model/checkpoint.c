@@ -28,31 +28,43 @@ static enum status join(char out[PATH_MAX_BYTES], const char *parent, const char
 
 /* ---- what is saved ---- */
 
+/* The one added last: this rank holds `bytes` for each `elements` of what it updates. */
+static void held(struct safetensors *s, const struct trainer *t, const struct param *p, void *data,
+                 int64_t bytes, int64_t elements) {
+    s->tensor[s->count - 1].held = holding_of(&t->params, p, data, bytes, elements);
+}
+
 static enum status list_weights(const struct trainer *t, struct safetensors *s, struct err *e) {
     for (int i = 0; i < t->params.count; i++) {
         const struct param *p = &t->params.param[i];
-        const struct tensor *x = &p->weight.value;
-        TRY(safetensors_add(s, x->dtype, p->rows, p->cols, x->data, e, "%s", p->name));
+        const struct tensor *x = &p->own_value;
+        TRY(safetensors_add(s, x->dtype, p->rows, p->cols, NULL, e, "%s", p->name));
+        held(s, t, p, x->data, dtype_bytes(x->dtype), 1);
     }
     return OK;
 }
 
-static enum status list_moment(const struct param *p, const struct tensor *x, const char *kind,
-                               struct safetensors *s, struct err *e) {
-    TRY(safetensors_add(s, x->dtype, p->rows, p->cols, x->data, e, "%s:%s", kind, p->name));
+static enum status list_moment(const struct trainer *t, const struct param *p,
+                               const struct tensor *x, const char *kind, struct safetensors *s,
+                               struct err *e) {
+    TRY(safetensors_add(s, x->dtype, p->rows, p->cols, NULL, e, "%s:%s", kind, p->name));
+    held(s, t, p, x->data, dtype_bytes(x->dtype), 1);
     if (!dtype_is_fp8(x->dtype)) return OK;
     int64_t scales = ceil_div(param_count(p), 128);
-    return safetensors_add(s, DTYPE_F32, scales, 0, x->scale.data, e, "%s.scale:%s", kind, p->name);
+    TRY(safetensors_add(s, DTYPE_F32, scales, 0, NULL, e, "%s.scale:%s", kind, p->name));
+    held(s, t, p, x->scale.data, 4, 128);
+    return OK;
 }
 
 static enum status list_state(const struct trainer *t, struct safetensors *s, struct err *e) {
     for (int i = 0; i < t->params.count; i++) {
         const struct param *p = &t->params.param[i];
-        if (p->master.data)
-            TRY(safetensors_add(s, DTYPE_F32, p->rows, p->cols, p->master.data, e, "master:%s",
-                                p->name));
-        TRY(list_moment(p, &p->m, "m", s, e));
-        TRY(list_moment(p, &p->v, "v", s, e));
+        if (t->params.options.master) {
+            TRY(safetensors_add(s, DTYPE_F32, p->rows, p->cols, NULL, e, "master:%s", p->name));
+            held(s, t, p, p->master.data, 4, 1);
+        }
+        TRY(list_moment(t, p, &p->m, "m", s, e));
+        TRY(list_moment(t, p, &p->v, "v", s, e));
     }
     for (int r = 0; r < t->slots.run_count; r++) {
         const struct slot_run *run = &t->slots.run[r];
@@ -140,7 +152,7 @@ static enum status write_file(struct trainer *t, const char *dir, const char *na
     int64_t size = 0;
     enum status st = join(path, dir, name, e);
     if (st == OK) st = list(t, &s, e);
-    if (st == OK) st = safetensors_write(&s, t->backend, path, &size, sha, e);
+    if (st == OK) st = safetensors_write(&s, &t->pieces, path, &size, sha, e);
     if (st == OK && json_object_set_new(files, name, json_pack("{sIss}", "bytes", (json_int_t)size,
                                                                "sha256", sha)) != 0)
         st = FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
@@ -169,13 +181,20 @@ static enum status write_info(struct trainer *t, const char *dir, json_t *files,
     return st;
 }
 
+/* Rank 0's part: what the tensors mean, and everything on the disk. */
+static enum status describe(struct trainer *t, const char *dir, json_t *files,
+                            struct checkpoint_info *info, struct err *e) {
+    if (t->rank != 0) return OK;
+    TRY(write_info(t, dir, files, info, e));
+    return sync_directory(dir, e);
+}
+
 static enum status write_checkpoint(struct trainer *t, const char *dir,
                                     struct checkpoint_info *info, struct err *e) {
     json_t *files = json_object();
     enum status st = write_file(t, dir, MODEL_FILE, list_weights, files, &info->bytes, e);
     if (st == OK) st = write_file(t, dir, STATE_FILE, list_state, files, &info->bytes, e);
-    if (st == OK) st = write_info(t, dir, files, info, e);
-    if (st == OK) st = sync_directory(dir, e);
+    if (st == OK) st = describe(t, dir, files, info, e);
     json_decref(files);
     return st;
 }
@@ -195,6 +214,28 @@ static enum status publish(const char *dir, const char *parent, const char *fina
     return replaces ? checkpoint_remove(old, e) : OK;
 }
 
+/* Rank 0's part: a new directory to write in. */
+static enum status begin_directory(const struct trainer *t, const char *parent, const char *dir,
+                                   struct err *e) {
+    if (t->rank != 0) return OK;
+    if (mkdir(parent, 0777) != 0 && errno != EEXIST)
+        return FAIL(e, ERR_IO, "create %s: %s", parent, strerror(errno));
+    TRY(checkpoint_remove(dir, e)); /* what an earlier process left when it was killed */
+    if (mkdir(dir, 0777) != 0) return FAIL(e, ERR_IO, "create %s: %s", dir, strerror(errno));
+    return OK;
+}
+
+/* Rank 0's part: the directory under its name, or gone. */
+static enum status end_directory(const struct trainer *t, enum status st, const char *parent,
+                                 const char *dir, const char *final, struct err *e) {
+    struct err ignored;
+    if (t->rank != 0) return st;
+    if (st == OK) st = publish(dir, parent, final, e);
+    if (st != OK && checkpoint_remove(dir, &ignored) != OK)
+        err_prefix(e, "%s is left behind", dir);
+    return st;
+}
+
 enum status checkpoint_save(struct trainer *t, const char *parent, struct checkpoint_info *info,
                             struct err *e) {
     memset(info, 0, sizeof *info);
@@ -208,16 +249,12 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
     snprintf(name, sizeof name, "step-%06lld", (long long)t->step);
     TRY(join(info->path, parent, name, e));
     TRY(join(dir, parent, ".unfinished", e));
-    if (mkdir(parent, 0777) != 0 && errno != EEXIST)
-        return FAIL(e, ERR_IO, "create %s: %s", parent, strerror(errno));
-    TRY(checkpoint_remove(dir, e)); /* what an earlier process left when it was killed */
-    if (mkdir(dir, 0777) != 0) return FAIL(e, ERR_IO, "create %s: %s", dir, strerror(errno));
-    enum status st = write_checkpoint(t, dir, info, e);
-    if (st == OK) st = publish(dir, parent, info->path, e);
-    struct err ignored;
-    if (st != OK && checkpoint_remove(dir, &ignored) != OK)
-        err_prefix(e, "%s is left behind", dir);
-    return st;
+    enum status st = begin_directory(t, parent, dir, e);
+    TRY(pieces_agree(&t->pieces, st, "creating a checkpoint's directory", e));
+    st = write_checkpoint(t, dir, info, e);
+    st = end_directory(t, st, parent, dir, info->path, e);
+    TRY(pieces_agree(&t->pieces, st, "saving a checkpoint", e));
+    return pieces_tell(&t->pieces, info, sizeof *info, e);
 }
 
 /* ---- reading ---- */
@@ -327,28 +364,36 @@ static enum status read_file(struct trainer *t, const char *dir, const char *nam
     char path[PATH_MAX_BYTES];
     enum status st = join(path, dir, name, e);
     if (st == OK) st = list(t, &s, e);
-    if (st == OK) st = safetensors_read(&s, t->backend, path, e);
+    if (st == OK) st = safetensors_read(&s, &t->pieces, path, e);
     safetensors_free(&s);
+    return st;
+}
+
+/* Rank 0's part: whether the checkpoint is whole and means what this trainer does. */
+static enum status examine(const struct trainer *t, const char *path, struct checkpoint_info *info,
+                           struct err *e) {
+    json_t *root = NULL;
+    if (t->rank != 0) return OK;
+    enum status st = verify(path, &root, info, e);
+    if (st == OK) st = check_meaning(t, root, path, e);
+    json_decref(root);
     return st;
 }
 
 enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoint_info *info,
                             struct err *e) {
-    json_t *root = NULL;
-    enum status st = trainer_settled(t, e);
-    if (st == OK) st = verify(path, &root, info, e);
-    if (st == OK) st = check_meaning(t, root, path, e);
-    if (st == OK) st = read_file(t, path, MODEL_FILE, list_weights, e);
-    if (st == OK) st = read_file(t, path, STATE_FILE, list_state, e);
-    if (st == OK) st = slots_restore_factors(&t->slots, t->backend, e);
-    if (st == OK) st = trainer_requantise(t, e);
-    if (st == OK) {
-        t->step = info->step;
-        t->cursor = info->cursor;
-        t->has_trace = false;
-    }
-    json_decref(root);
-    return st;
+    TRY(trainer_settled(t, e));
+    enum status st = examine(t, path, info, e);
+    TRY(pieces_agree(&t->pieces, st, "verifying a checkpoint", e));
+    TRY(pieces_tell(&t->pieces, info, sizeof *info, e));
+    TRY(read_file(t, path, MODEL_FILE, list_weights, e));
+    TRY(read_file(t, path, STATE_FILE, list_state, e));
+    TRY(slots_restore_factors(&t->slots, t->backend, e));
+    TRY(trainer_requantise(t, e));
+    t->step = info->step;
+    t->cursor = info->cursor;
+    t->has_trace = false;
+    return OK;
 }
 
 /* ---- the directory of checkpoints ---- */
@@ -390,6 +435,18 @@ enum status checkpoint_latest(const char *parent, struct checkpoint_info *info, 
     if (step < 0) info->step = -1;
     closedir(dir);
     return st;
+}
+
+enum status checkpoint_resume(struct trainer *t, const char *parent, struct checkpoint_info *info,
+                              struct err *e) {
+    TRY(trainer_settled(t, e));
+    enum status st = t->rank == 0 ? checkpoint_latest(parent, info, e) : OK;
+    TRY(pieces_agree(&t->pieces, st, "looking for a checkpoint", e));
+    TRY(pieces_tell(&t->pieces, info, sizeof *info, e));
+    if (info->step < 0) return OK;
+    char path[PATH_MAX_BYTES];
+    memcpy(path, info->path, sizeof path);
+    return checkpoint_load(t, path, info, e);
 }
 
 enum status checkpoint_remove(const char *path, struct err *e) {

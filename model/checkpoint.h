@@ -25,6 +25,10 @@ struct checkpoint_info {
     char sha256[65];      /* of checkpoint.json, which holds the hashes of the others */
 };
 
+/* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume, rank 0
+ * alone touches files, and a checkpoint is the same whatever the number of ranks and the sharding:
+ * any number of ranks can go on from it. */
+
 /* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite
  * value was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created
  * if missing. */
@@ -51,6 +55,10 @@ NODISCARD enum status checkpoint_choices(const char *path, char **text, struct e
  * passed over. */
 NODISCARD enum status checkpoint_latest(const char *parent, struct checkpoint_info *info,
                                         struct err *e);
+
+/* Loads the newest checkpoint in `parent`, if there is one; info->step is -1 otherwise. */
+NODISCARD enum status checkpoint_resume(struct trainer *t, const char *parent,
+                                        struct checkpoint_info *info, struct err *e);
 
 /* Removes one checkpoint directory; removing what is absent is fine. */
 NODISCARD enum status checkpoint_remove(const char *path, struct err *e);

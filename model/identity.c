@@ -10,20 +10,18 @@
 
 /* ---- weights ---- */
 
-enum { HASH_CHUNK = 1 << 20 };
-
 static enum status hash_param(struct trainer *t, const struct param *p, struct sha256 *sha,
                               unsigned char *host, struct err *e) {
-    const struct tensor *x = &p->weight.value;
+    const struct tensor *x = &p->own_value;
     char head[160];
     int n = snprintf(head, sizeof head, "%s %s %lld %lld\n", p->name, dtype_name(x->dtype),
                      (long long)p->rows, (long long)p->cols);
     sha256_add(sha, head, (size_t)n);
+    struct holding held = holding_of(&t->params, p, x->data, dtype_bytes(x->dtype), 1);
     int64_t bytes = param_count(p) * dtype_bytes(x->dtype);
-    for (int64_t at = 0; at < bytes; at += HASH_CHUNK) {
-        int64_t part = bytes - at < HASH_CHUNK ? bytes - at : HASH_CHUNK;
-        const void *from = (const char *)x->data + at;
-        TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, host, from, part, e));
+    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        int64_t part = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        TRY(pieces_read(&t->pieces, &held, at, part, host, e));
         sha256_add(sha, host, (size_t)part);
     }
     return OK;
@@ -32,7 +30,7 @@ static enum status hash_param(struct trainer *t, const struct param *p, struct s
 enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e) {
     TRY(trainer_settled(t, e));
     struct sha256 *sha = NULL;
-    unsigned char *host = malloc(HASH_CHUNK);
+    unsigned char *host = malloc(PIECE_BYTES);
     if (!host) return FAIL(e, ERR_MEMORY, "no host memory for a buffer to hash");
     enum status st = sha256_create(&sha, e);
     for (int i = 0; st == OK && i < t->params.count; i++)

@@ -11,7 +11,7 @@
 #include "model/json_safe.h"
 #include "model/sha256.h"
 
-enum { PIECE = 1 << 20, HEADER_ALIGN = 8, HEADER_MAX = 100000000 };
+enum { HEADER_ALIGN = 8, HEADER_MAX = 100000000 };
 
 static const char *safetensors_dtype(enum dtype t) {
     switch (t) {
@@ -51,7 +51,7 @@ enum status safetensors_add(struct safetensors *s, enum dtype dtype, int64_t row
     t->shape[0] = rows;
     t->shape[1] = cols;
     t->rank = cols ? 2 : 1;
-    t->data = data;
+    t->held = holding_whole(data, tensor_bytes(t));
     return OK;
 }
 
@@ -115,53 +115,65 @@ static enum status write_bytes(struct writer *w, const void *data, int64_t count
     return OK;
 }
 
-static enum status write_tensor(struct writer *w, const struct safetensor *t, struct backend *b,
-                                char *piece, struct err *e) {
-    int64_t bytes = tensor_bytes(t);
-    for (int64_t at = 0; at < bytes; at += PIECE) {
-        int64_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        TRY(b->ops->download(b, LANE_COMPUTE, piece, (char *)t->data + at, n, e));
-        TRY(write_bytes(w, piece, n, e));
-    }
-    return OK;
-}
-
-static enum status write_all(const struct safetensors *s, struct backend *b, struct writer *w,
-                             const char *header, size_t length, char *piece, struct err *e) {
+/* Header and descriptor of rank 0's file; *piece is the caller's. */
+static enum status begin_file(const struct safetensors *s, struct writer *w, char **piece,
+                              struct err *e) {
     unsigned char size[8];
+    size_t length = 0;
+    char *header = make_header(s, &length);
+    *piece = malloc(PIECE_BYTES);
+    enum status st = header && *piece ? OK : FAIL(e, ERR_MEMORY, "no host memory to write %s",
+                                                  w->path);
+    if (st == OK) st = sha256_create(&w->sha, e);
+    if (st == OK) w->fd = open(w->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (st == OK && w->fd < 0) st = FAIL(e, ERR_IO, "create %s: %s", w->path, strerror(errno));
     for (int i = 0; i < 8; i++) size[i] = (unsigned char)((uint64_t)length >> 8 * i);
-    TRY(write_bytes(w, size, sizeof size, e));
-    TRY(write_bytes(w, header, (int64_t)length, e));
-    for (int64_t i = 0; i < s->count; i++) TRY(write_tensor(w, &s->tensor[i], b, piece, e));
-    if (fsync(w->fd) != 0) return FAIL(e, ERR_IO, "sync %s: %s", w->path, strerror(errno));
-    return OK;
+    if (st == OK) st = write_bytes(w, size, sizeof size, e);
+    if (st == OK) st = write_bytes(w, header, (int64_t)length, e);
+    free(header);
+    return st;
 }
 
-enum status safetensors_write(struct safetensors *s, struct backend *b, const char *path,
-                              int64_t *bytes, char sha256[65], struct err *e) {
-    enum status st = OK;
-    size_t length = 0;
-    struct writer w = { .fd = -1, .path = path };
-    if (s->count) qsort(s->tensor, (size_t)s->count, sizeof *s->tensor, wider_first);
-    char *header = make_header(s, &length), *piece = malloc(PIECE);
-    if (!header || !piece) {
-        st = FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
-        goto done;
+/* Every rank hands over what it holds, also when rank 0 can no longer write (st): the others do not
+ * know that yet. */
+static enum status write_tensor(struct writer *w, const struct safetensor *t,
+                                const struct pieces *p, char *piece, enum status st,
+                                struct err *e) {
+    int64_t bytes = tensor_bytes(t);
+    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        int64_t n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        char *host = p->rank == 0 && st == OK ? piece : NULL;
+        struct err lost;
+        enum status moved = pieces_read(p, &t->held, at, n, host, st == OK ? e : &lost);
+        if (moved != OK) return st == OK ? moved : st;
+        if (host) st = write_bytes(w, host, n, e);
     }
-    st = sha256_create(&w.sha, e);
-    if (st != OK) goto done;
-    w.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (w.fd < 0) { st = FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno)); goto done; }
-    st = write_all(s, b, &w, header, length, piece, e);
-    *bytes = w.bytes;
-done:
-    if (w.fd >= 0 && close(w.fd) != 0 && st == OK)
-        st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
-    if (st == OK) sha256_finish(w.sha, sha256);
-    sha256_destroy(w.sha);
-    free(header);
-    free(piece);
     return st;
+}
+
+static enum status end_file(struct writer *w, enum status st, char sha256[65], struct err *e) {
+    if (st == OK && fsync(w->fd) != 0)
+        st = FAIL(e, ERR_IO, "sync %s: %s", w->path, strerror(errno));
+    if (w->fd >= 0 && close(w->fd) != 0 && st == OK)
+        st = FAIL(e, ERR_IO, "close %s: %s", w->path, strerror(errno));
+    if (st == OK) sha256_finish(w->sha, sha256);
+    sha256_destroy(w->sha);
+    return st;
+}
+
+enum status safetensors_write(struct safetensors *s, const struct pieces *p, const char *path,
+                              int64_t *bytes, char sha256[65], struct err *e) {
+    struct writer w = { .fd = -1, .path = path };
+    char *piece = NULL;
+    enum status st = OK;
+    sha256[0] = 0;
+    if (s->count) qsort(s->tensor, (size_t)s->count, sizeof *s->tensor, wider_first);
+    if (p->rank == 0) st = begin_file(s, &w, &piece, e);
+    for (int64_t i = 0; i < s->count; i++) st = write_tensor(&w, &s->tensor[i], p, piece, st, e);
+    if (p->rank == 0) st = end_file(&w, st, sha256, e);
+    *bytes = w.bytes;
+    free(piece);
+    return pieces_agree(p, st, path, e);
 }
 
 /* ---- reading ---- */
@@ -201,8 +213,9 @@ static enum status check_names(const struct safetensors *s, const json_t *header
                 json_object_size(header) - extra, (long long)s->count);
 }
 
-static enum status read_mapped(const struct safetensors *s, struct backend *b,
-                               const struct mapped_file *f, json_t **header, struct err *e) {
+/* The header, checked against what is wanted; *start is where the tensors' bytes begin. */
+static enum status read_header(const struct safetensors *s, const struct mapped_file *f,
+                               json_t **header, int64_t *start, struct err *e) {
     uint64_t length = f->bytes >= 8 ? load_le(f->data, 8) : 0;
     if (length < 2 || length > HEADER_MAX || (int64_t)length > f->bytes - 8)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes with a header of %llu (truncated?)", f->path,
@@ -212,24 +225,38 @@ static enum status read_mapped(const struct safetensors *s, struct backend *b,
                                 JSON_REJECT_DUPLICATES, &why);
     if (st != OK) return FAIL(e, st, "%s: header: %s", f->path, why.text);
     if (!json_is_object(*header)) return FAIL(e, ERR_FORMAT, "%s: header: no object", f->path);
-    int64_t start = 8 + (int64_t)length, at;
+    *start = 8 + (int64_t)length;
+    int64_t at;
     for (int64_t i = 0; i < s->count; i++)
-        TRY(check_tensor(&s->tensor[i], *header, f->bytes - start, f->path, &at, e));
-    TRY(check_names(s, *header, f->path, e));
-    for (int64_t i = 0; i < s->count; i++) {
-        const struct safetensor *t = &s->tensor[i];
-        TRY(check_tensor(t, *header, f->bytes - start, f->path, &at, e));
-        TRY(b->ops->upload(b, LANE_COMPUTE, t->data, f->data + start + at, tensor_bytes(t), e));
+        TRY(check_tensor(&s->tensor[i], *header, f->bytes - *start, f->path, &at, e));
+    return check_names(s, *header, f->path, e);
+}
+
+/* `from`: the tensor's first byte, on rank 0. */
+static enum status read_tensor(const struct safetensor *t, const struct pieces *p,
+                               const unsigned char *from, struct err *e) {
+    int64_t bytes = tensor_bytes(t), most = p->world > 1 ? PIECE_BYTES : bytes;
+    for (int64_t at = 0; at < bytes; at += most) {
+        int64_t n = bytes - at < most ? bytes - at : most;
+        TRY(pieces_write(p, &t->held, at, n, from ? from + at : NULL, e));
     }
     return OK;
 }
 
-enum status safetensors_read(const struct safetensors *s, struct backend *b, const char *path,
+enum status safetensors_read(const struct safetensors *s, const struct pieces *p, const char *path,
                              struct err *e) {
-    struct mapped_file f;
+    struct mapped_file f = { 0 };
     json_t *header = NULL;
-    TRY(file_map(&f, path, e));
-    enum status st = read_mapped(s, b, &f, &header, e);
+    int64_t start = 0;
+    enum status st = p->rank == 0 ? file_map(&f, path, e) : OK;
+    if (st == OK && p->rank == 0) st = read_header(s, &f, &header, &start, e);
+    st = pieces_agree(p, st, path, e);
+    for (int64_t i = 0; st == OK && i < s->count; i++) {
+        const struct safetensor *t = &s->tensor[i];
+        int64_t at = 0;
+        if (p->rank == 0) st = check_tensor(t, header, f.bytes - start, path, &at, e);
+        if (st == OK) st = read_tensor(t, p, f.data ? f.data + start + at : NULL, e);
+    }
     json_decref(header);
     file_unmap(&f);
     return st;

@@ -4,14 +4,14 @@
 #ifndef FP8LAB_MODEL_SAFETENSORS_H
 #define FP8LAB_MODEL_SAFETENSORS_H
 
-#include "kernels/backend.h"
+#include "model/pieces.h"
 
 struct safetensor {
     char name[96];
     enum dtype dtype; /* F32, BF16, E4M3, E5M2, I32, U32, U64 */
     int64_t shape[2];
     int rank;
-    void *data; /* device memory of that many packed elements; borrowed */
+    struct holding held; /* borrowed device memory of its packed elements */
 };
 
 struct safetensors {
@@ -19,20 +19,23 @@ struct safetensors {
     int64_t count, capacity;
 };
 
-/* Appends; cols 0: a vector. ERR_MEMORY. */
+/* Appends one that is whole on every rank; cols 0: a vector. ERR_MEMORY. What is cut gets its
+ * `held` afterwards. */
 NODISCARD enum status safetensors_add(struct safetensors *s, enum dtype dtype, int64_t rows,
                                       int64_t cols, void *data, struct err *e, const char *format,
                                       ...) PRINTF_LIKE(7, 8);
 void safetensors_free(struct safetensors *s);
 
-/* Writes a new file, wide types first, synced; *bytes and the SHA-256 of the whole file. */
-NODISCARD enum status safetensors_write(struct safetensors *s, struct backend *b, const char *path,
-                                        int64_t *bytes, char sha256[65], struct err *e);
+/* Writes a new file, wide types first, synced; *bytes and the SHA-256 of the whole file. All ranks
+ * call it, rank 0 writes; it fails on all if it fails on one. */
+NODISCARD enum status safetensors_write(struct safetensors *s, const struct pieces *p,
+                                        const char *path, int64_t *bytes, char sha256[65],
+                                        struct err *e);
 
 /* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file; ERR_CONFIG,
  * before anything is copied, naming the first tensor that is missing, superfluous or of another
- * type or shape. */
-NODISCARD enum status safetensors_read(const struct safetensors *s, struct backend *b,
+ * type or shape. All ranks call it, rank 0 reads. */
+NODISCARD enum status safetensors_read(const struct safetensors *s, const struct pieces *p,
                                        const char *path, struct err *e);
 
 #endif

@@ -38,6 +38,9 @@ static void layout_scalars(struct trainer *t) {
     s->clip = s->eval_loss = tensor_1d(NULL, DTYPE_F32, 1);
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", 4, &s->clip.data);
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", 4, &s->eval_loss.data);
+    if (t->world > 1)
+        memory_reserve(&t->memory, MEMORY_STATE, "pieces of checkpoints", PIECE_BYTES,
+                       &t->pieces.staging);
     t->squares = tensor_1d(NULL, DTYPE_F32, t->params.count);
     memory_reserve(&t->memory, MEMORY_STATE, "gradient norms", 4 * (int64_t)t->params.count,
                    &t->squares.data);
@@ -164,6 +167,9 @@ static enum status start(struct trainer *t, struct err *e) {
     TRY(slots_start(&t->slots, b, e));
     params_bind(&t->params, &t->slots);
     exchange_init(&t->exchange, b, &t->params, &t->slots);
+    t->pieces.b = b;
+    t->pieces.rank = t->rank;
+    t->pieces.world = t->world;
     TRY(transformer_start(&t->transformer, b, &t->slots, &t->exchange, e));
     double tokens = (double)t->options.global_batch * (double)t->model.seq_len;
     TRY(b->ops->fill(b, LANE_COMPUTE, &t->transformer.grad_scale, (float)(1 / tokens), e));

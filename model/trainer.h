@@ -3,6 +3,7 @@
 #define FP8LAB_MODEL_TRAINER_H
 
 #include "model/exchange.h"
+#include "model/pieces.h"
 #include "model/train.h"
 #include "model/transformer.h"
 
@@ -43,6 +44,7 @@ struct trainer {
     struct slots slots;
     struct transformer transformer;
     struct exchange exchange;
+    struct pieces pieces;
     struct scalars scalars;
     struct tensor squares; /* [parameters] f32: sums of squared gradients */
     struct tensor prints;  /* [traced tensors] u64 */

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "model/checkpoint.h"
 #include "model/trainer.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny.h"
@@ -30,6 +31,7 @@ struct way {
 /* What all ranks must agree on. */
 struct record {
     float loss[STEPS], norm[STEPS], eval;
+    char weights[65];
     uint64_t prints[STEPS][TRACED_MAX];
     struct fp8_slot slot[SLOTS_MAX];
 };
@@ -38,6 +40,8 @@ struct job {
     const struct way *way;
     enum shard_kind shard;
     int64_t global_batch, micro_batch;
+    int steps;              /* after loading, if anything is loaded */
+    const char *load, *save; /* directories of checkpoints, or NULL */
     struct record rank[RANKS_MAX];
 };
 
@@ -77,8 +81,9 @@ static enum status trace(struct tiny_run *r, uint64_t *out, struct err *e) {
     return OK;
 }
 
-static enum status run_steps(struct tiny_run *r, struct record *out, struct err *e) {
-    for (int i = 0; i < STEPS; i++) {
+static enum status run_steps(struct tiny_run *r, int steps, struct record *out, struct err *e) {
+    int begin = (int)trainer_step_count(r->trainer);
+    for (int i = begin; i < begin + steps; i++) {
         struct step_result s;
         TRY(trainer_step(r->trainer, true, &s, e));
         out->loss[i] = s.loss;
@@ -89,8 +94,8 @@ static enum status run_steps(struct tiny_run *r, struct record *out, struct err 
         TRY(trainer_eval(r->trainer, 2, &eval, e));
         out->eval = eval.loss;
     }
-    trainer_read_fp8(r->trainer, out->slot);
-    return OK;
+    if (steps) trainer_read_fp8(r->trainer, out->slot);
+    return trainer_weights_sha256(r->trainer, out->weights, e);
 }
 
 static int one_rank(struct rank_test *t) {
@@ -101,24 +106,34 @@ static int one_rank(struct rank_test *t) {
     RANK_MUST(data_open(&r.data, &r.data_options, r.model.vocab, r.model.seq_len, r.train.seed,
                         &must_));
     RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
-    RANK_MUST(run_steps(&r, &job->rank[t->group.rank], &must_));
+    struct checkpoint_info info = { .step = 0 };
+    if (job->load) RANK_MUST(checkpoint_resume(r.trainer, job->load, &info, &must_));
+    RANK_CHECK(info.step == trainer_step_count(r.trainer));
+    RANK_MUST(run_steps(&r, job->steps, &job->rank[t->group.rank], &must_));
+    if (job->save) RANK_MUST(checkpoint_save(r.trainer, job->save, &info, &must_));
     trainer_destroy(r.trainer);
     data_close(r.data);
     return 0;
 }
 
 /* Runs the job in `world` processes; its records are in memory shared with them. */
-static struct job *run(const struct way *way, enum shard_kind shard, int world, int64_t global,
-                       int64_t micro) {
+static struct job *run_job(const struct job *what, int world) {
     struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                            -1, 0);
     int code[RANKS_MAX];
     assert_true(job != MAP_FAILED);
-    *job = (struct job){ .way = way, .shard = shard, .global_batch = global, .micro_batch = micro };
-    ranks_run(world, one_rank, job, SECONDS, code);
+    *job = *what;
+    ranks_run("cpu", world, one_rank, job, SECONDS, code);
     for (int r = 0; r < world; r++)
-        if (code[r]) fail_msg("%s: rank %d of %d ended with %d", way->name, r, world, code[r]);
+        if (code[r])
+            fail_msg("%s: rank %d of %d ended with %d", what->way->name, r, world, code[r]);
     return job;
+}
+
+static struct job *run(const struct way *way, enum shard_kind shard, int world, int64_t global,
+                       int64_t micro) {
+    return run_job(&(struct job){ .way = way, .shard = shard, .global_batch = global,
+                                  .micro_batch = micro, .steps = STEPS }, world);
 }
 
 static void drop(struct job *job) { munmap(job, sizeof *job); }
@@ -136,6 +151,7 @@ static void assert_same(const struct record *a, const struct record *b, const ch
                      (double)a->loss[i], (double)b->loss[i], (double)a->norm[i],
                      (double)b->norm[i]);
     }
+    if (strcmp(a->weights, b->weights) != 0) fail_msg("%s: the weights differ", what);
     if (f32_bits(a->eval) != f32_bits(b->eval)) fail_msg("%s: the evaluations differ", what);
     for (int k = 0; k < SLOTS_MAX; k++)
         if (a->slot[k].amax_bits != b->slot[k].amax_bits ||
@@ -199,10 +215,59 @@ static void four_ranks_and_three(void **state) {
     assert_modes_agree(&WAYS[8], 3, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
 }
 
+/* ---- checkpoints ---- */
+
+/* The two files of a checkpoint and what describes them, to the byte. */
+static void assert_same_files(const char *a, const char *b) {
+    char command[512];
+    snprintf(command, sizeof command, "diff -r %s %s >/dev/null", a, b);
+    if (system(command) != 0) fail_msg("%s and %s differ", a, b);
+}
+
+static void remove_all(const char *dir) {
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* Two steps, saved; taken over by other numbers of ranks in other modes, which save the same bytes
+ * again; gone on with, as if there had been no interruption. */
+static void checkpoints_fit_any_number_of_ranks(void **state) {
+    for (int i = 0; i < WAY_COUNT; i++) {
+        char dir[] = "/tmp/fp8lab-shard-XXXXXX", first[64], again[64];
+        assert_non_null(mkdtemp(dir));
+        snprintf(first, sizeof first, "%s/first", dir);
+        snprintf(again, sizeof again, "%s/again", dir);
+        struct job job = { .way = &WAYS[i], .shard = SHARD_GRADIENTS, .global_batch = 4,
+                           .micro_batch = 1, .steps = 2, .save = first };
+        drop(run_job(&job, 4));
+        for (int world = 1; world <= 4; world++) {
+            struct job copy = { .way = &WAYS[i], .shard = (enum shard_kind)((world + i) % 4),
+                                .global_batch = 12, .micro_batch = 1, .load = first,
+                                .save = again };
+            drop(run_job(&copy, world));
+            assert_same_files(first, again);
+        }
+        struct job rest = { .way = &WAYS[i], .shard = (enum shard_kind)(i % 4), .global_batch = 4,
+                            .micro_batch = 1, .steps = STEPS - 2, .load = again };
+        struct job *whole = run(&WAYS[i], SHARD_OPTIMIZER, 4, 4, 1), *resumed = run_job(&rest, 4);
+        struct record *w = &whole->rank[0];
+        w->eval = 0; /* only the first half was evaluated, and traced */
+        memset(w->prints, 0, 2 * sizeof w->prints[0]);
+        memset(w->loss, 0, 2 * sizeof w->loss[0]);
+        memset(w->norm, 0, 2 * sizeof w->norm[0]);
+        assert_same(w, &resumed->rank[3], WAYS[i].name);
+        drop(whole);
+        drop(resumed);
+        remove_all(dir);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
         cmocka_unit_test(four_ranks_and_three),
+        cmocka_unit_test(checkpoints_fit_any_number_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

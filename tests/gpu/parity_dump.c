@@ -53,7 +53,7 @@ static enum status write_step(struct trainer *t, const char *directory, struct e
         st = safetensors_add(&s, DTYPE_I32, sequences, length, tf->targets.data, e, "targets");
     if (st == OK)
         st = safetensors_add(&s, DTYPE_F32, sequences, length, tf->losses.data, e, "losses");
-    if (st == OK) st = safetensors_write(&s, t->backend, path, &bytes, sha256, e);
+    if (st == OK) st = safetensors_write(&s, &t->pieces, path, &bytes, sha256, e);
     safetensors_free(&s);
     return st;
 }
@@ -68,7 +68,7 @@ static enum status write_gradients(struct trainer *t, const char *directory, str
         const struct param *p = &t->params.param[i];
         st = safetensors_add(&s, p->grad.dtype, p->rows, p->cols, p->grad.data, e, "%s", p->name);
     }
-    if (st == OK) st = safetensors_write(&s, t->backend, path, &bytes, sha256, e);
+    if (st == OK) st = safetensors_write(&s, &t->pieces, path, &bytes, sha256, e);
     safetensors_free(&s);
     return st;
 }

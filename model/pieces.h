@@ -1,0 +1,48 @@
+/* Pieces: the canonical bytes of tensors, on their way between rank 0's files and the ranks that
+ * hold them.
+ *
+ * A tensor is whole on every rank, or cut where its bucket is. A piece of at most PIECE_BYTES goes
+ * by broadcast, from its owner when it is saved or hashed, from rank 0 when it is loaded: no rank
+ * needs memory for more than a piece, and none but rank 0 needs to see the files. Every rank makes
+ * the same calls in the same order; a rank whose own work has failed goes on with them until all
+ * agree that it has (pieces_agree). */
+#ifndef FP8LAB_MODEL_PIECES_H
+#define FP8LAB_MODEL_PIECES_H
+
+#include "model/params.h"
+
+enum { PIECE_BYTES = 1 << 20 };
+
+struct pieces {
+    struct backend *b; /* borrowed */
+    int rank, world;
+    void *staging;     /* device: PIECE_BYTES, with several ranks */
+};
+
+/* Where a tensor's bytes are. */
+struct holding {
+    char *data;           /* device: this rank's first byte, of `bytes` from `first` on */
+    int64_t first, bytes;
+    int64_t shard, offset; /* bytes of a bucket's shard; of the tensor in the bucket. shard 0: whole */
+};
+
+struct holding holding_whole(void *data, int64_t bytes);
+/* The canonical part of a parameter's value or state, of which `data` is this rank's `own`: `bytes`
+ * for each `elements`. */
+struct holding holding_of(const struct params *p, const struct param *x, void *data, int64_t bytes,
+                          int64_t elements);
+
+/* Bytes at .. at+n-1 into host memory, n <= PIECE_BYTES; `host` NULL on a rank that wants none. */
+NODISCARD enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t at,
+                                  int64_t n, void *host, struct err *e);
+/* The other way; `host` is read on rank 0 only. */
+NODISCARD enum status pieces_write(const struct pieces *p, const struct holding *h, int64_t at,
+                                   int64_t n, const void *host, struct err *e);
+/* Rank 0's bytes to all, n <= PIECE_BYTES. */
+NODISCARD enum status pieces_tell(const struct pieces *p, void *host, int64_t n, struct err *e);
+/* OK only if all ranks bring OK. One that brings another status gets it back; the rest get ERR_PEER
+ * and learn `what` failed. */
+NODISCARD enum status pieces_agree(const struct pieces *p, enum status mine, const char *what,
+                                   struct err *e);
+
+#endif
