@@ -169,13 +169,8 @@ static enum status restore(struct worker *w, struct err *e) {
     struct checkpoint_info info = { .step = -1 };
     w->saved_step = -1;
     TRY(path_join(w->checkpoints, w->options->run_path, "data/checkpoints", e));
-    if (w->options->resume) TRY(checkpoint_latest(w->checkpoints, &info, e));
-    if (info.step >= 0) {
-        char path[sizeof info.path];
-        memcpy(path, info.path, sizeof path);
-        TRY(checkpoint_load(w->trainer, path, &info, e));
-        w->saved_step = info.step;
-    }
+    if (w->options->resume) TRY(checkpoint_resume(w->trainer, w->checkpoints, &info, e));
+    if (info.step >= 0) w->saved_step = info.step;
     TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
                        &w->retention, e));
     return speaks(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
@@ -197,10 +192,11 @@ static enum status build(struct worker *w, struct err *e) {
 
 static enum status save(struct worker *w, struct err *e) {
     struct checkpoint_info info;
-    if (!speaks(w) || w->saved_step == trainer_step_count(w->trainer)) return OK;
+    if (w->saved_step == trainer_step_count(w->trainer)) return OK;
     w->board->phase = BOARD_SAVING;
-    TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e));
+    TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* every rank's share */
     w->saved_step = info.step;
+    if (!speaks(w)) return OK;
     TRY(say_checkpoint(w->events, &info, e));
     return retention_prune(&w->retention, w->checkpoints, e);
 }
