@@ -1,0 +1,52 @@
+#!/bin/bash
+# Worker processes over 2 and 4 ranks: in each recipe all ways of sharding give the same results,
+# those of tests/dist/sharding.txt; and a run that was stopped goes on as if it had not been.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+golden=$PWD/tests/dist/sharding.txt
+lib="--backend cpu --threads 1 --lib $PWD/experiments/lib"
+suite="$PWD/tests/dist/sharding.lua $lib"
+cd "$TEST_TMP" || exit 1
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+
+results() { # BUNDLE: its recipe and how it ended
+    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
+d = json.load(sys.stdin)
+r = d["resolved"]
+print(r["hardware"]["gpus"], r["recipe"]["kind"], d["run"]["status"], d["run"]["results_sha256"])'
+}
+
+for ranks in 2 4; do
+    "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks \
+        --set train.micro_batch=$((4 / ranks)) >out 2>log || { fail "$ranks ranks"; tail -5 log; }
+    for bundle in "runs$ranks"/*.tar.zst; do results "$bundle"; done
+done | sort | uniq -c >got
+awk '{ print $2, $3, $4, $5 }' got | diff "$golden" - || fail "results of these processes"
+awk '$1 != 4' got | grep . && fail "four ways of sharding, and not one result"
+
+# ---- stopped and gone on with ----
+cat >one.lua <<'END'
+local tiny = require "models.tiny"
+return experiment {
+  name = "one", model = tiny.llama { layers = 2, seq_len = 32 }, recipe = fp8.delayed {},
+  data = synthetic { seed = 7 }, hardware = { gpus = 2 }, checkpoint = { every = 1000 },
+  train = { steps = 160, global_batch = 4, micro_batch = 1, seed = 1, shard = "parameters" },
+}
+END
+"$FP8LAB" run -q one.lua $lib --runs whole >out 2>log || { fail "the whole run"; cat log; }
+"$FP8LAB" run one.lua $lib --runs cut >out 2>log &
+pid=$!
+for ((i = 0; i < 6000; i++)); do
+    grep -qs '"step":20,' cut/*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || { fail "exit code of the stopped run"; tail -5 log; }
+"$FP8LAB" run --resume last --runs cut >out 2>log || { fail "resuming"; tail -5 log; }
+[ "$(results whole/*.tar.zst)" = "$(results cut/*.tar.zst)" ] ||
+    fail "resumed: $(results cut/*.tar.zst), undisturbed: $(results whole/*.tar.zst)"
+[ $failed = 0 ] && echo "sharding: all held"
+exit $failed
