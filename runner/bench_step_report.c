@@ -161,7 +161,8 @@ json_t *step_bench_json(const struct step_bench *s) {
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
     json_t *object = json_pack(
         "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o}", "name",
-        s->name, "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss", (double)s->loss,
+        s->name, "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss",
+        (double)s->loss,
         "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
         (double)s->tokens / s->step.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
         all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,

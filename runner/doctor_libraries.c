@@ -42,7 +42,7 @@ static int64_t version_number(const char *version) {
 /* ---- known-bad versions. Sources: cudnn-frontend's support checks and release notes, Transformer
  * Engine's backend choice, cuBLAS release notes ---- */
 
-static void judge_cudnn(struct doctor *d, const char *version) {
+static void judge_cudnn(struct doctor *d, const char *version, const char *path) {
     int64_t v = version_number(version);
     const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
     int major = cc ? atoi(cc) : 0;
@@ -61,17 +61,17 @@ static void judge_cudnn(struct doctor *d, const char *version) {
         doctor_say(d, FINDING_WARNING, "cudnn", CUDNN_FIX, "cuDNN %s is wrong under CUDA graphs "
                    "for sequences that are no multiple of 128 (fixed in 9.15.1)", version);
     else
-        doctor_say(d, FINDING_FINE, "cudnn", NULL, "%s", version);
+        doctor_say(d, FINDING_FINE, "cudnn", NULL, "%s, %s", version, path);
 }
 
-static void judge_cublaslt(struct doctor *d, const char *version) {
+static void judge_cublaslt(struct doctor *d, const char *version, const char *path) {
     const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
     if (version_number(version) < version_number("12.9.0") && cc && !strcmp(cc, "9.0"))
         doctor_say(d, FINDING_WARNING, "cublaslt", "install the cuBLAS of CUDA 12.9 or newer",
                    "cuBLASLt %s has neither row nor block scales on Hopper (from 12.9 on): those "
                    "recipes run emulated", version);
     else
-        doctor_say(d, FINDING_FINE, "cublaslt", NULL, "%s", version);
+        doctor_say(d, FINDING_FINE, "cublaslt", NULL, "%s, %s", version, path);
 }
 
 /* ---- one library ------------------------------------------------------------------------------*/
@@ -167,8 +167,8 @@ static void look_at(struct doctor *d, const struct wanted *w, const struct libra
     if (*problem)
         doctor_say(d, FINDING_WRONG, w->topic, "install it again, with what it depends on",
                    "%s does not load: %s", path, problem);
-    else if (!strcmp(w->topic, "cudnn")) judge_cudnn(d, version);
-    else if (!strcmp(w->topic, "cublaslt")) judge_cublaslt(d, version);
+    else if (!strcmp(w->topic, "cudnn")) judge_cudnn(d, version, path);
+    else if (!strcmp(w->topic, "cublaslt")) judge_cublaslt(d, version, path);
     else doctor_say(d, FINDING_FINE, w->topic, NULL, "%s%s%s", version, *version ? ", " : "", path);
 }
 

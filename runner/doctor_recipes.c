@@ -172,10 +172,17 @@ static enum status try_out(struct doctor *d, const char *backend, json_t **out) 
     return st;
 }
 
-static void say_ceilings(struct doctor *d, const json_t *answer) {
-    const json_t *c = json_object_get(answer, "ceilings");
+/* What the open device says of itself, and reaches. */
+static void say_device(struct doctor *d, const json_t *answer) {
+    const json_t *c = json_object_get(answer, "ceilings"), *row;
     double bf16 = json_number_value(json_object_get(c, "bf16_tflops"));
     double fp8 = json_number_value(json_object_get(c, "fp8_tflops"));
+    size_t i;
+    json_array_foreach(json_object_get(answer, "libraries"), i, row)
+        if (!strcmp(json_text(row, "name", ""), "cuda.runtime"))
+            doctor_say(d, FINDING_FINE, "cuda", NULL, "runtime %s in the plugin, on %s (%s)",
+                       json_text(row, "version", "?"), json_text(answer, "device", "?"),
+                       json_text(answer, "architecture", "?"));
     if (bf16 > 0)
         doctor_say(d, FINDING_FINE, "ceilings", NULL, "a large GEMM reaches %.0f TFLOP/s in BF16, "
                    "%.0f in FP8", bf16, fp8);
@@ -193,7 +200,7 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
                            "%s on the CPU backend: %s", GOLDEN[i].recipe, why);
         }
     if (here && d->gpu && try_out(d, "cuda", &device) == OK) {
-        say_ceilings(d, device);
+        say_device(d, device);
         if (probe_put_facts(device, d->facts, e) != OK) d->no_memory = true;
     }
     for (int i = 0; i < GOLDEN_COUNT; i++) {
