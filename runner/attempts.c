@@ -222,7 +222,9 @@ static int exit_code_for(const struct attempt *attempt) {
     case ATTEMPT_ABANDONED: return EXIT_SIGNAL + attempt->signal;
     case ATTEMPT_FAILED: {
         int code = exit_code_of(attempt->error.code);
-        return code == EXIT_USAGE || code == EXIT_SYSTEM ? code : EXIT_RUN_FAILED;
+        /* A device that fails once training is under way is the run's failure, not the system's. */
+        if (attempt->error.code == ERR_DEVICE && attempt->last_step > 0) return EXIT_RUN_FAILED;
+        return code == EXIT_VERIFY ? EXIT_RUN_FAILED : code;
     }
     case ATTEMPT_CRASHED:
     case ATTEMPT_HUNG: break;
