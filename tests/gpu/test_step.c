@@ -233,8 +233,36 @@ static void uploads_may_be_written_over(void **state) {
     free(back);
 }
 
+/* Two steps of ten milliseconds or so are queued before the first is done. */
+static void queueing_does_not_wait(void **state) {
+    struct gpu_run g;
+    struct step_result s[2];
+    memset(&g, 0, sizeof g);
+    tiny_run_init(&g.run, RECIPE_TENSORWISE, STEPS);
+    g.run.model.seq_len = g.run.model.width = 1024;
+    g.run.model.head_dim = 256 / g.run.model.kv_heads;
+    g.run.model.heads = 1024 / g.run.model.head_dim;
+    g.run.model.ffn = 4096;
+    g.run.train.micro_batch = 8;
+    g.run.train.global_batch = 16;
+    MUST(backend_open("cuda", 0, 0, &g.handle, E));
+    g.run.backend = g.handle.backend;
+    MUST(tiny_run_open(&g.run, E));
+    for (int i = 0; i < 3; i++) {
+        bool ready = true;
+        for (int k = 0; k < 2; k++) MUST(trainer_queue(g.run.trainer, false, E));
+        MUST(trainer_ready(g.run.trainer, &ready, E));
+        assert_false(ready);
+        for (int k = 0; k < 2; k++) MUST(trainer_collect(g.run.trainer, &s[k], E));
+    }
+    print_message("steps of %lld and %lld us\n", (long long)s[0].time_us,
+                  (long long)s[1].time_us);
+    close_run(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(queueing_does_not_wait),
         cmocka_unit_test(uploads_may_be_written_over),
         cmocka_unit_test(a_late_record_has_the_same_bits),
         cmocka_unit_test(a_bad_step_changes_nothing),
