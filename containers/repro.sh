@@ -5,6 +5,9 @@
 #
 # From the environment, all optional:
 #   NATIVE=1    do not look for a container tool: build and run here
+#   BASE_IMAGE, BUILD_FLAGS...   for the image, as containers/image.sh says; without a GPU it is built
+#               over debian:12, for CPUs
+#   RUN_FLAGS   more flags for the tool's run command
 #   FP8LAB      the program to use, built already (implies NATIVE=1)
 #   ONLY        only the bundles whose name holds this text, e.g. ONLY=fp8.delayed
 #   RUNS        where the new runs go (default: runs/repro)
@@ -18,6 +21,7 @@ reference=experiments/reference
 runs=${RUNS:-runs/repro}
 only=${ONLY:-}
 tool=native worst=0
+image=localhost/fp8lab-repro # never looked for elsewhere
 summary=()
 
 say() { echo "repro: $*" >&2; }
@@ -28,20 +32,24 @@ gpu_here() { [ -e /dev/nvidiactl ]; }
 
 # An image if a tool can build and start one; sets `tool`.
 build_image() {
-    local found
-    if ! found=$(containers/image.sh tool 2>/dev/null); then
+    local found builder settings=(TAG="$image")
+    gpu_here || settings+=(BASE_IMAGE="${BASE_IMAGE:-debian:12}" CUDA=none)
+    found=$(containers/image.sh tool 2>/dev/null) || found=
+    builder=$found
+    # They share their images, and buildah knows one that is here already when it sees it.
+    [ "$found" != podman ] || ! command -v buildah >/dev/null || builder=buildah
+    if [ -z "$found" ]; then
         loud "no container tool works here: building and running natively"
     elif [ "$found" = buildah ]; then
         loud "buildah builds images and does not run them: building and running natively"
-    elif ! TOOL=$found containers/image.sh build >&2; then
+    elif ! env "${settings[@]}" TOOL="$builder" containers/image.sh build >&2; then
         loud "$found could not build the image: building and running natively"
-    elif ! "$found" run --rm --pull=never "$(image_of "$found")" --version >/dev/null; then
+    elif ! (tool=$found && fp8lab --version >/dev/null); then
         loud "$found built the image and could not start it: building and running natively"
     else
         tool=$found
     fi
 }
-image_of() { [ "$1" = docker ] && echo fp8lab || echo localhost/fp8lab; }
 
 build_native() {
     containers/install.sh build >&2 || exit 6
@@ -57,14 +65,15 @@ fp8lab() {
         $FP8LAB "$@" # a command, which may have words of its own
         return
     fi
+    # shellcheck disable=SC2206  # RUN_FLAGS is a list of words
     local flags=(run --rm --pull=never --network=none --ipc=host --stop-timeout=180
         --workdir="$PWD" --mount="type=bind,source=$PWD,target=$PWD,readonly"
-        --mount="type=bind,source=$(realpath "$runs"),target=$(realpath "$runs")")
+        --mount="type=bind,source=$(realpath "$runs"),target=$(realpath "$runs")" ${RUN_FLAGS:-})
     if [ "$tool" = docker ] || [ "$(id -u)" = 0 ]; then flags+=(--user "$(id -u):$(id -g)")
     else flags+=(--userns=keep-id --security-opt=label=disable); fi
     if gpu_here && [ "$tool" = docker ]; then flags+=(--gpus=all); fi
     if gpu_here && [ "$tool" = podman ]; then flags+=(--device=nvidia.com/gpu=all); fi
-    "$tool" "${flags[@]}" "$(image_of "$tool")" "$@"
+    "$tool" "${flags[@]}" "$image" "$@"
 }
 
 # ---- the platform ------------------------------------------------------------------------------
