@@ -1,0 +1,117 @@
+/* A step whose operators are timed: the same bits as one that is not, every operator counted, in the
+ * part that it belongs to. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "runner/timed_backend.h"
+#include "tests/support/tiny.h"
+
+enum { STEPS = 3 };
+
+static void need(enum status st, const struct err *e) {
+    if (st != OK) fail_msg("%s", e->text);
+}
+
+/* STEPS losses; with `record`, each step timed. */
+static void train(enum recipe_kind kind, float loss[STEPS], struct timed_record *record) {
+    struct tiny_run run;
+    struct timed *timed = NULL;
+    struct step_result result;
+    struct err e;
+    tiny_run_init(&run, kind, STEPS);
+    need(tiny_run_open(&run, &e), &e);
+    const struct backend_ops *before = run.backend->ops;
+    if (record) need(timed_start(run.backend, &timed, &e), &e);
+    for (int i = 0; i < STEPS; i++) {
+        need(trainer_step(run.trainer, false, &result, &e), &e);
+        if (record) need(timed_step_done(timed, &e), &e);
+        loss[i] = result.loss;
+    }
+    if (record) timed_stop(timed, record);
+    assert_ptr_equal(run.backend->ops, before); /* it is itself again */
+    tiny_run_close(&run);
+}
+
+static int64_t calls_of(const struct timed_record *r, enum timed_part part, const char *op) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->call_count; i++)
+        n += r->call[i].part == part && (!op || !strcmp(r->call[i].op, op));
+    return n;
+}
+
+/* tiny_model: 2 layers; tiny_train: 2 micro-batches a step. */
+static void timing_changes_no_bit_and_misses_no_operator(void **state) {
+    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+        float plain[STEPS], timed[STEPS];
+        struct timed_record r;
+        train((enum recipe_kind)kind, plain, NULL);
+        train((enum recipe_kind)kind, timed, &r);
+        assert_memory_equal(plain, timed, sizeof plain);
+        assert_int_equal(r.steps, STEPS);
+        assert_int_equal(calls_of(&r, PART_GEMM, "matmul"), 2 * 4 * 3 * 2);
+        assert_int_equal(calls_of(&r, PART_GEMM, NULL), calls_of(&r, PART_GEMM, "matmul"));
+        assert_int_equal(calls_of(&r, PART_ATTENTION, NULL), 2 * 2 * 2);
+        assert_true(calls_of(&r, PART_HEAD, "matmul") >= 2 * 3);
+        assert_true(calls_of(&r, PART_HEAD, "cross_entropy") >= 2);
+        assert_true(calls_of(&r, PART_OPTIMIZER, "adamw") > 2 * 4);
+        assert_int_equal(calls_of(&r, PART_QUANTISE, "delayed_update") > 0, kind == RECIPE_DELAYED);
+        for (int64_t i = 0; i < r.call_count; i++) assert_true(r.call[i].time_us >= 0);
+        timed_record_free(&r);
+    }
+}
+
+static void shapes_and_their_operations(void **state) {
+    float loss[STEPS];
+    struct timed_record r;
+    train(RECIPE_BLOCKWISE, loss, &r);
+    bool found = false;
+    for (int i = 0; i < r.gemm_count; i++) {
+        const struct gemm_shape *s = &r.gemm[i];
+        assert_true(s->m > 0 && s->n > 0 && s->k > 0);
+        bool qkv = s->direction == GEMM_FPROP && s->m == 64 && s->n == 128 && s->k == 64;
+        if (!qkv || s->a == DTYPE_BF16) continue; /* the head has the same shape */
+        found = true; /* 2 x 32 tokens, (4 + 2 * 2) * 16 outputs, width 64 */
+        assert_true(s->a == DTYPE_E4M3 && s->a_scale == SCALE_1X128);
+        assert_true(s->b == DTYPE_E4M3 && s->b_scale == SCALE_128X128);
+        assert_true(gemm_flop(s) == 2.0 * 64 * 128 * 64);
+    }
+    assert_true(found);
+    assert_int_equal(r.attention_count, 2);
+    const struct attention_shape forward = r.attention[0], backward = r.attention[1];
+    assert_true(forward.batch == 2 && forward.seq_len == 32 && forward.heads == 4);
+    assert_true(forward.kv_heads == 2 && forward.head_dim == 16 && !forward.backward);
+    /* Two products over half of the pairs forward, five backward. */
+    assert_true(attention_flop(&forward) == 2 * 2.0 * (2 * 4 * 32 * 32 / 2) * 16);
+    assert_true(backward.backward && attention_flop(&backward) == 2.5 * attention_flop(&forward));
+    timed_record_free(&r);
+}
+
+static void a_step_that_calls_something_else_is_refused(void **state) {
+    struct tiny_run run;
+    struct timed *timed = NULL;
+    struct timed_record r;
+    struct step_result result;
+    struct err e;
+    tiny_run_init(&run, RECIPE_BF16, STEPS);
+    need(tiny_run_open(&run, &e), &e);
+    need(timed_start(run.backend, &timed, &e), &e);
+    need(trainer_step(run.trainer, false, &result, &e), &e);
+    need(timed_step_done(timed, &e), &e);
+    assert_int_equal(timed_step_done(timed, &e), ERR_STATE); /* a step without an operator */
+    timed_stop(timed, &r);
+    timed_record_free(&r);
+    tiny_run_close(&run);
+    timed_stop(NULL, &r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(timing_changes_no_bit_and_misses_no_operator),
+        cmocka_unit_test(shapes_and_their_operations),
+        cmocka_unit_test(a_step_that_calls_something_else_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
