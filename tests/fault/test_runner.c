@@ -10,7 +10,9 @@
 #include "runner/bundle.h"
 #include "runner/compare.h"
 #include "runner/environment.h"
+#include "runner/launch.h"
 #include "runner/query.h"
+#include "runner/repro_verdict.h"
 #include "runner/resolve.h"
 #include "runner/run_files.h"
 #include "runner/unpack.h"
@@ -162,6 +164,74 @@ static void comparing_survives(void **state) {
     bundle_case_close(&c.bundle);
 }
 
+/* A verdict, and a band of two runs that are none. */
+static enum status judge(void *context, struct err *e) {
+    struct compare_case *c = context;
+    const char *paths[] = { c->bundle.file, c->bundle.file };
+    struct seed_band none = { 0 };
+    struct comparison comparison;
+    struct repro_verdict verdict = { 0 };
+    json_t *band = NULL;
+    TRY(compare_runs(paths, 2, &comparison, e));
+    enum status st = repro_judge(&comparison, &none, &verdict, e);
+    json_t *json = st == OK ? repro_verdict_json(&verdict) : NULL;
+    if (st == OK && !json) st = FAIL(e, ERR_MEMORY, "a verdict");
+    if (st == OK && verdict.kind != REPRO_BITWISE)
+        st = FAIL(e, ERR_VERIFY, "the verdict is another one: %s", repro_kind_name(verdict.kind));
+    if (st == OK && seed_band_make(&comparison, &band, e) != ERR_CONFIG) st = e->code;
+    json_decref(json);
+    repro_verdict_free(&verdict);
+    compare_free(&comparison);
+    return st;
+}
+
+static void judging_survives(void **state) {
+    struct compare_case c = { .text = NULL };
+    omp_set_num_threads(1);
+    bundle_case_open(&c.bundle);
+    fault_every_allocation(&(struct fault_case){ .name = "repro_judge", .attempt = judge,
+                                                 .context = &c });
+    bundle_case_close(&c.bundle);
+}
+
+/* ---- launching ---- */
+
+static enum status make_command(void *context, struct err *e) {
+    struct launch_mounts mounts = { 0 };
+    struct words none = { 0 }, command = { 0 }, argv = { 0 };
+    struct launch_plan plan = {
+        .launcher = *(enum launcher *)context, .name = "tiny", .image = "nvcr.io/nvidia/cuda:13",
+        .gpu = true, .gpus = 8, .time_limit_s = 60, .constraint = "h200", .cwd = "/home/me",
+        .program = "/opt/x", .grace_s = LAUNCH_GRACE_S, .extra = &none, .environment = &none,
+        .command = &command, .mounts = &mounts,
+    };
+    char *text = NULL;
+    words_add(&command, "run");
+    words_addf(&command, "--set=%s", "about=two words");
+    enum status st = command.failed ? FAIL(e, ERR_MEMORY, "words")
+                                    : mounts_add(&mounts, "/home/me", false, e);
+    if (st == OK) st = mounts_add(&mounts, "/home/me/runs", true, e);
+    if (st == OK) st = launch_command(&plan, &argv, e);
+    if (st == OK) text = words_text(&argv);
+    if (st == OK && !text) st = FAIL(e, ERR_MEMORY, "a text");
+    if (st == OK && !strstr(text, "run '--set=about=two words'"))
+        st = FAIL(e, ERR_VERIFY, "the command is another one: %s", text);
+    free(text);
+    words_free(&argv);
+    words_free(&command);
+    mounts_free(&mounts);
+    return st;
+}
+
+static void launching_survives(void **state) {
+    for (int i = 0; i < LAUNCHER_COUNT; i++) {
+        enum launcher launcher = (enum launcher)i;
+        fault_every_allocation(&(struct fault_case){ .name = launcher_name(launcher),
+                                                     .attempt = make_command,
+                                                     .context = &launcher });
+    }
+}
+
 /* ---- scripts ---- */
 
 static const char SCRIPT[] =
@@ -251,6 +321,8 @@ int main(void) {
         cmocka_unit_test(closing_a_run_survives),
         cmocka_unit_test(reading_a_bundle_survives),
         cmocka_unit_test(comparing_survives),
+        cmocka_unit_test(judging_survives),
+        cmocka_unit_test(launching_survives),
         cmocka_unit_test(resolving_survives),
         cmocka_unit_test(querying_survives),
         cmocka_unit_test(making_an_environment_survives),

@@ -1,0 +1,187 @@
+/* Verdicts of reproductions, of made-up runs whose distance is known, and the seed band. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runner/bundle.h"
+#include "runner/cli.h"
+#include "runner/repro_verdict.h"
+#include "tests/support/must.h"
+#include "tests/support/run_fixture.h"
+
+enum { RUNS_MAX = 4 };
+
+struct scene {
+    char parent[PATH_CAP];
+    struct comparison c;
+};
+
+static void scene_open(struct scene *s, const struct run_fixture *runs, int64_t count) {
+    static const struct bundle_options DROP = { .threads = 1 };
+    char path[RUNS_MAX][PATH_CAP];
+    const char *paths[RUNS_MAX];
+    scratch_directory(s->parent);
+    for (int64_t i = 0; i < count; i++) {
+        struct bundle_result result;
+        char parent[PATH_CAP], dir[PATH_CAP], name[16];
+        snprintf(name, sizeof name, "run-%d", (int)i);
+        MUST(path_join(parent, s->parent, name, E));
+        run_fixture_write(parent, &runs[i], dir);
+        MUST(bundle_finish(dir, &DROP, &result, E));
+        memcpy(path[i], result.path, PATH_CAP);
+        paths[i] = path[i];
+    }
+    MUST(compare_runs(paths, count, &s->c, E));
+}
+
+static void scene_close(struct scene *s) {
+    compare_free(&s->c);
+    MUST(tree_remove(s->parent, E));
+}
+
+/* The losses of a fixture are 5.5 / sqrt(step) and a little noise: 1e-3 of them is 0.0055 at step 1,
+ * 0.0021 at step 7, 0.0019 at step 8 and 0.0012 at step 20. */
+static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
+    struct run_fixture same = run_fixture_default(), near = same, far = same, bit = same,
+                       fewer = same, cut = same, recipe = same;
+    near.loss_shift = 0.001;
+    far.loss_shift = 0.002;
+    bit.flip_step = 5;
+    bit.flip_tensor = 2;
+    fewer.steps = 12;
+    cut.steps = 12;
+    cut.status = "killed";
+    recipe.margin = 3;
+    recipe.loss_shift = 0.001;
+    const struct {
+        struct run_fixture bundle, run;
+        double band; /* at every step; 0: none */
+        enum repro_kind kind;
+        int64_t first_bit, first_outside; /* steps */
+        int code, code_exact;
+    } CASES[] = {
+        { same, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK },
+        { same, near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
+        { same, far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS },
+        { same, far, 0.0007, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
+        { same, bit, 0, REPRO_TOLERANCE, 5, 0, EXIT_OK, EXIT_DIFFERS },
+        { same, fewer, 0, REPRO_INCOMPARABLE, 0, 0, EXIT_HARDWARE, EXIT_HARDWARE },
+        { cut, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK },
+        { same, recipe, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct run_fixture two[2] = { CASES[i].bundle, CASES[i].run };
+        double nats[20];
+        struct seed_band band = { .nats = nats, .steps = CASES[i].band > 0 ? 20 : 0 };
+        struct repro_verdict v;
+        struct scene s;
+        for (int k = 0; k < 20; k++) nats[k] = CASES[i].band;
+        scene_open(&s, two, 2);
+        MUST(repro_judge(&s.c, &band, &v, E));
+        if (v.kind != CASES[i].kind)
+            fail_msg("case %zu: %s, not %s", i, repro_kind_name(v.kind),
+                     repro_kind_name(CASES[i].kind));
+        assert_int_equal(v.first.found ? v.first.step : 0, CASES[i].first_bit);
+        assert_int_equal(v.first_outside.step, CASES[i].first_outside);
+        assert_int_equal(repro_exit_code(v.kind, false), CASES[i].code);
+        assert_int_equal(repro_exit_code(v.kind, true), CASES[i].code_exact);
+        if (CASES[i].first_bit == 5) assert_string_equal(v.first.tensor, "layers.2.qkv.weight");
+        json_t *json = repro_verdict_json(&v);
+        assert_string_equal(json_text(json, "verdict", ""), repro_kind_name(v.kind));
+        json_decref(json);
+        repro_verdict_free(&v);
+        scene_close(&s);
+    }
+}
+
+/* What the machine decides for a GPU breaks no promise between two runs on CPUs, whatever the CPUs;
+ * other sources do. */
+static void reasons_are_what_breaks_the_promise(void **state) {
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    struct seed_band none = { 0 };
+    struct repro_verdict v;
+    struct scene s;
+    scene_open(&s, two, 2);
+    json_t *rows = json_object_get(s.c.report, "differences");
+    static const char *const ROWS[] = {
+        "{\"section\":\"machine\",\"key\":\"cpu.model\",\"factor\":\"cpu\",\"values\":[\"a\",\"b\"]}",
+        "{\"section\":\"machine\",\"key\":\"gpu.product_name\",\"factor\":\"gpu\","
+        "\"values\":[null,\"NVIDIA H200\"]}",
+        "{\"section\":\"config\",\"key\":\"train.new\",\"factor\":\"train.new\",\"values\":[null,1]}",
+        "{\"section\":\"run\",\"key\":\"parent\",\"factor\":null,\"values\":[null,\"x\"]}",
+        "{\"section\":\"inputs\",\"key\":\"code\",\"factor\":\"code\",\"values\":[\"bb\",\"cc\"]}",
+    };
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
+        json_array_append_new(rows, json_loads(ROWS[i], 0, NULL));
+    MUST(repro_judge(&s.c, &none, &v, E));
+    assert_int_equal(v.kind, REPRO_BITWISE);
+    assert_int_equal(json_array_size(v.reasons), 2);
+    assert_string_equal(json_string_value(json_array_get(v.reasons, 0)),
+                        "train.new: config.train.new was none and is 1");
+    assert_string_equal(json_string_value(json_array_get(v.reasons, 1)),
+                        "code: inputs.code was bb and is cc");
+    repro_verdict_free(&v);
+    scene_close(&s);
+}
+
+/* ---- the band -------------------------------------------------------------------------------- */
+
+static void the_band_is_the_spread_over_seeds(void **state) {
+    struct run_fixture f[3] = { run_fixture_default(), run_fixture_default(),
+                                run_fixture_default() };
+    char path[PATH_CAP];
+    struct seed_band band;
+    json_t *json = NULL;
+    struct scene s;
+    for (int i = 0; i < 3; i++) f[i].seed = i + 1;
+    f[2].loss_shift = 0.3; /* beside which the noise is small */
+    scene_open(&s, f, 3);
+    MUST(seed_band_make(&s.c, &json, E));
+    MUST(path_join(path, s.parent, "band.json", E));
+    MUST(json_file_write(path, json, E));
+    MUST(seed_band_read(path, s.c.run[0].identity, &band, E));
+    assert_int_equal(band.steps, 20);
+    for (int64_t step = 1; step <= 20; step++) /* of {0, 0, 0.3}: 0.3 / sqrt(3) */
+        assert_true(seed_band_at(&band, step) > 0.165 && seed_band_at(&band, step) < 0.181);
+    assert_true(seed_band_at(&band, 0) == 0 && seed_band_at(&band, 21) == 0);
+    seed_band_free(&band);
+    MUST_FAIL(ERR_CONFIG, "is the seed band of bundle",
+              seed_band_read(path, s.c.run[1].identity, &band, E));
+    put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
+             "\"band\":[0.1,-1]}", s.c.run[0].identity);
+    MUST_FAIL(ERR_FORMAT, "the band of step 2",
+              seed_band_read(path, s.c.run[0].identity, &band, E));
+    json_decref(json);
+    scene_close(&s);
+}
+
+static void what_is_no_repeat_makes_no_band(void **state) {
+    struct run_fixture a = run_fixture_default(), other_seed = a, recipe = a, shorter = a;
+    other_seed.seed = 2;
+    recipe.seed = 3;
+    recipe.margin = 1;
+    shorter.seed = 3;
+    shorter.steps = 10;
+    const struct { struct run_fixture run[3]; int64_t count; const char *words; } CASES[] = {
+        { { a, other_seed }, 2, "at least 3 runs" },
+        { { a, other_seed, other_seed }, 3, "at least 3 runs" },
+        { { a, other_seed, recipe }, 3, "recipe.margin" },
+        { { a, other_seed, shorter }, 3, "train.steps" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct scene s;
+        json_t *json = NULL;
+        scene_open(&s, CASES[i].run, CASES[i].count);
+        MUST_FAIL(ERR_CONFIG, CASES[i].words, seed_band_make(&s.c, &json, E));
+        scene_close(&s);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verdicts_are_as_far_as_the_runs_are_apart),
+        cmocka_unit_test(reasons_are_what_breaks_the_promise),
+        cmocka_unit_test(the_band_is_the_spread_over_seeds),
+        cmocka_unit_test(what_is_no_repeat_makes_no_band),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
