@@ -218,17 +218,22 @@ struct tensor param_span(const struct params *p, const struct param *x, const st
  * part of a weight quantises a few spare elements instead. */
 static void bind_own(const struct params *p, struct param *x, const struct slots *slots) {
     const struct bucket *b = &p->bucket[x->bucket];
-    int64_t n = x->own.count;
-    void *value = x->weight.value.data, *codes = (char *)p->spare + SPARE_BYTES / 2;
-    if (n == 0) value = p->spare;
-    else if (shard_divides(&p->options.shard))
-        value = param_span(p, x, &b->value_shard, x->own).data;
-    if (n > 0 && b->by_codes) codes = param_span(p, x, &b->codes_shard, x->own).data;
-    if (n == 0) n = FP8_ROW_ALIGN;
-    x->own_value = tensor_2d(value, p->options.act, 1, n);
+    int64_t n = x->own.count, cols = SHARD_ALIGN, rows = n / cols;
+    struct tensor value = x->weight.value, codes;
+    if (shard_divides(&p->options.shard)) value = param_span(p, x, &b->value_shard, x->own);
+    x->own_value = tensor_2d(value.data, p->options.act, 1, n);
     if (!b->by_codes) return;
-    x->own_codes = tensor_fp8(codes, DTYPE_E4M3, 1, n);
-    x->own_codes.scale = scale_make(slots->slot[x->weight.slot].factor, SCALE_TENSOR, 1, n);
+    /* Rows of a tile's width, which is what quantisation takes at a time, rather than a long one. */
+    codes = param_span(p, x, &b->codes_shard, x->own);
+    if (n == 0) {
+        rows = 1;
+        cols = FP8_ROW_ALIGN;
+        value.data = p->spare;
+        codes.data = (char *)p->spare + SPARE_BYTES / 2;
+    }
+    x->own_value = tensor_2d(value.data, p->options.act, rows, cols);
+    x->own_codes = tensor_fp8(codes.data, DTYPE_E4M3, rows, cols);
+    x->own_codes.scale = scale_make(slots->slot[x->weight.slot].factor, SCALE_TENSOR, rows, cols);
 }
 
 /* An empty part has an address all the same, as an operand must. */

@@ -34,8 +34,8 @@ struct param {
     struct operand dgrad;         /* the twin of split weights only */
     struct tensor master, m, v;   /* of `own`, flat; data NULL where absent */
     struct tensor grad;           /* [rows_padded, cols] or [rows]: what backward writes */
-    /* Of `own`, [1, n]: what a rank that holds a shard updates, and its codes if those are
-     * gathered. */
+    /* Of `own`, as a matrix of n elements: what a rank that holds a shard updates, and its codes if
+     * those are gathered. */
     struct tensor own_value, own_codes;
 };
 
