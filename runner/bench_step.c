@@ -129,7 +129,7 @@ enum status step_bench_measure(struct backend *b, struct run_options *run,
     mfu_of_device(&out->mfu, run, out->device.name, cc, 1);
     out->model_flop = out->mfu.flop_per_token * (double)out->tokens;
     b->ops->graph_drop(b); /* they hold addresses of the trainer's memory */
-    return o->ceilings ? ceilings(b, out, e) : OK;
+    return ceilings(b, out, e);
 }
 
 void step_bench_free(struct step_bench *s) { timed_record_free(&s->record); }
@@ -142,9 +142,19 @@ double step_call_floor_us(const struct step_bench *s, const struct timed_call *c
 
 /* ---- the kind of `bench` ----------------------------------------------------------------------*/
 
+/* One line of what several runs end with. */
+struct bench_line { char name[128]; double step_us, tokens_per_s, floor_us; };
+
+static double floor_us(const struct step_bench *s) {
+    double all = 0;
+    for (int64_t i = 0; i < s->record.call_count; i++)
+        all += step_call_floor_us(s, &s->record.call[i]);
+    return all;
+}
+
 static enum status bench_run(const struct cli *cli, struct backend *b,
                              const struct resolved_run *run, const struct step_bench_options *o,
-                             json_t *rows, struct err *e) {
+                             struct bench_line *line, json_t *rows, struct err *e) {
     struct run_options options;
     struct step_bench s = { .steps = 0 };
     TRY(options_read(run->config_json, &options, e));
@@ -154,8 +164,31 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     if (st == OK && cli->json) json_append(rows, step_bench_json(&s), &failed);
     else if (st == OK) step_bench_print(cli, &s, cli_has(cli, "detail"));
     if (failed) st = FAIL(e, ERR_MEMORY, "a row of JSON");
+    *line = (struct bench_line){ .step_us = s.step.median_us, .floor_us = floor_us(&s),
+                                 .tokens_per_s = (double)s.tokens / s.step.median_us * 1e6 };
+    snprintf(line->name, sizeof line->name, "%s", s.name);
     step_bench_free(&s);
     options_free(&options);
+    return st;
+}
+
+static void print_together(const struct cli *cli, const struct bench_line *line, int64_t count) {
+    cli_out(cli, "%-42s %10s %12s %9s %9s\n", "run", "step ms", "tokens/s", "to first", "of floor");
+    for (int64_t i = 0; i < count; i++)
+        cli_out(cli, "%-42s %10.3f %12.0f %8.3fx %8.1f%%\n", line[i].name, line[i].step_us / 1e3,
+                line[i].tokens_per_s, line[i].tokens_per_s / line[0].tokens_per_s,
+                100 * line[i].floor_us / line[i].step_us);
+}
+
+static enum status bench_runs(const struct cli *cli, struct backend *b,
+                              const struct resolution *r, const struct step_bench_options *o,
+                              json_t *rows, struct err *e) {
+    struct bench_line *line = calloc((size_t)r->run_count + 1, sizeof *line);
+    enum status st = line ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
+    for (int64_t i = 0; i < r->run_count && st == OK; i++)
+        st = bench_run(cli, b, &r->runs[i], o, &line[i], rows, e);
+    if (st == OK && r->run_count > 1 && !cli->json) print_together(cli, line, r->run_count);
+    free(line);
     return st;
 }
 
@@ -165,12 +198,11 @@ enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, s
     struct cli script = *cli; /* the same line without the word "step" */
     script.args++;
     script.arg_count--;
-    struct step_bench_options o = { .steps = 10, .timed_steps = 5, .ceilings = true };
+    struct step_bench_options o = { .steps = 10, .timed_steps = 5 };
     TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
     struct resolution resolution = { 0 };
     enum status st = script_resolve(&script, &resolution, e);
-    for (int64_t i = 0; i < resolution.run_count && st == OK; i++)
-        st = bench_run(cli, b, &resolution.runs[i], &o, rows, e);
+    if (st == OK) st = bench_runs(cli, b, &resolution, &o, rows, e);
     resolution_destroy(&resolution);
     return st;
 }

@@ -29,7 +29,7 @@ struct step_bench {
     float loss; /* of the last step: a figure that is not finite is no figure */
 };
 
-struct step_bench_options { int64_t steps, timed_steps; bool ceilings; };
+struct step_bench_options { int64_t steps, timed_steps; };
 
 /* Trains on generated tokens, whatever the data of `run` are, and with at most four micro-steps in
  * a step: more of them would be more of the same. Free with step_bench_free. */
