@@ -149,7 +149,7 @@ cuda:
 	@test "$(CROSS)" = aarch64 || { echo "CROSS=$(CROSS): there is aarch64 only" >&2; exit 2; }
 	@containers/sbsa.sh $(SBSA_HOME) $(NVCC)
 	+@$(AGAIN) CROSS= BUILD=build/$(CROSS) CC=$(CROSS_PREFIX)gcc \
-	    NVCC_TARGET="-ccbin $(CROSS_PREFIX)g++ -I$(SBSA_HOME)/include" \
+	    NVCC_TARGET="-ccbin $(CROSS_PREFIX)g++ -I$(SBSA_HOME)/include -I$(SBSA_HOME)/include/cccl" \
 	    LINK_SBSA="containers/link_sbsa.sh $(SBSA_HOME) $(firstword $(subst ., ,$(CUDA_VERSION)))" \
 	    build/$(CROSS)/$(notdir $(PLUGIN))
 endif

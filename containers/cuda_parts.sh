@@ -115,9 +115,9 @@ if [ -z "$nccl" ]; then
 fi
 
 # ---- laying out -------------------------------------------------------------------------------
-# cuDNN opens its parts by name, and its engines the compiler at run time (NVRTC), which in turn opens
-# its built-ins; what is not here is missing only when a graph wants it, so nothing is left to chance:
-# tests/containers/ opens each of them inside the image.
+# cuDNN opens its parts by name, its engines the compiler (NVRTC), and that its built-ins, each when a
+# graph wants it. Attention on an H200 opens those below and none of the others (_ops, _cnn, _adv);
+# without _engines_precompiled it finds no plan and our own kernels take over.
 take() {
     local file
     file=$(library "$1") || die "$1 is not in the base, and nothing that was installed brought it"
@@ -128,7 +128,7 @@ take() {
     printf '  %-44s %5d MB\n' "$1" "$(($(stat -L -c %s "$out/lib/$1") / 1000000))" >&2
 }
 take "libcublasLt.so.$major"
-for part in "" _graph _engines_precompiled _engines_runtime_compiled _heuristic _ops; do
+for part in "" _graph _engines_precompiled _engines_runtime_compiled _heuristic; do
     take "libcudnn$part.so.9"
 done
 take "libnvrtc.so.$major"

@@ -1,0 +1,47 @@
+#!/bin/bash
+# containers/find_nvcc.sh finds the compiler where images hide it, takes the newest that is new enough,
+# and names the one that is too old.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}"
+failed=0
+root=$TEST_TMP/root
+nvcc() { # PATH VERSION
+    mkdir -p "$(dirname "$root$1")"
+    printf '#!/bin/sh\necho "Cuda compilation tools, release %s, V%s.1"\n' "$2" "$2" >"$root$1"
+    chmod +x "$root$1"
+}
+# expect WANTED [VARIABLE=VALUE...]: below $root; what it says on stderr is in $said
+expect() {
+    local wanted=${1:+$root}$1 found
+    shift
+    found=$(env -u NVCC -u CUDACXX -u CUDA_HOME -u CUDA_PATH PATH="$TEST_TMP/bin" \
+        FIND_NVCC_ROOT="$root" "$@" "$TEST_TMP/bin/sh" \
+        containers/find_nvcc.sh 2>"$TEST_TMP/said")
+    said=$(cat "$TEST_TMP/said")
+    [ "$found" = "$wanted" ] || { echo "wanted '$wanted', found '$found' ($*)"; failed=1; }
+}
+# No PATH of this machine, which may have an nvcc anywhere.
+mkdir -p "$TEST_TMP/bin"
+for tool in sh dirname sed sort ls; do ln -s "$(command -v $tool)" "$TEST_TMP/bin/$tool"; done
+mkdir -p "$root"
+expect ""
+nvcc /usr/local/cuda-12.4/bin/nvcc 12.4
+expect ""
+[[ $said == *"12.9 is needed: $root/usr/local/cuda-12.4/bin/nvcc (12.4)"* ]] ||
+    { echo "the old one is not named: $said"; failed=1; }
+nvcc /usr/local/cuda-12.9/bin/nvcc 12.9 # no link /usr/local/cuda, and not in PATH
+expect /usr/local/cuda-12.9/bin/nvcc
+nvcc /usr/local/cuda-13.0/bin/nvcc 13.0
+expect /usr/local/cuda-13.0/bin/nvcc
+nvcc /usr/local/cuda/bin/nvcc 13.1
+expect /usr/local/cuda/bin/nvcc
+nvcc /opt/nvidia/hpc_sdk/Linux_x86_64/26.1/cuda/13.2/bin/nvcc 13.2
+expect /usr/local/cuda/bin/nvcc
+nvcc /elsewhere/bin/nvcc 13.0
+expect /elsewhere/bin/nvcc PATH="$root/elsewhere/bin:$TEST_TMP/bin"
+expect /elsewhere/bin/nvcc CUDA_HOME="$root/elsewhere"
+expect /elsewhere/bin/nvcc CUDACXX="$root/elsewhere/bin/nvcc"
+nvcc /old/bin/nvcc 11.8 # PATH's is too old, so what is newer elsewhere is taken
+expect /usr/local/cuda/bin/nvcc PATH="$root/old/bin:$TEST_TMP/bin"
+expect /old/bin/nvcc NVCC="$root/old/bin/nvcc" # who names one means it
+exit "$failed"

@@ -1,0 +1,37 @@
+#!/bin/bash
+# The CUDA backend for aarch64 servers compiles and links here, with NVIDIA's runtime for them where a
+# network brings it and stubs where not, and what comes out is what an aarch64 machine takes.
+set -u
+failed=0
+nvcc=$(containers/find_nvcc.sh)
+if [ -z "$nvcc" ] || ! command -v aarch64-linux-gnu-g++ >/dev/null; then
+    echo "*** SKIP: the CUDA backend for aarch64 was NOT compiled: it takes nvcc and" \
+        "aarch64-linux-gnu-g++ (containers/install.sh cross)"
+    exit 77
+fi
+fail() { echo "FAILED: $*"; failed=1; }
+
+make --no-print-directory CROSS=aarch64 cuda || exit 1
+plugin=build/aarch64/libfp8lab_cuda.so
+read_elf() { aarch64-linux-gnu-readelf "$@" "$plugin"; }
+header=$(read_elf -h)
+grep -q 'Machine: *AArch64' <<<"$header" || fail "not for aarch64: $header"
+grep -q 'Type: *DYN' <<<"$header" || fail "no shared library: $header"
+grep -q 'Class: *ELF64' <<<"$header" || fail "not 64 bits: $header"
+
+dynamic=$(read_elf -d)
+needed=$(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic")
+echo "$plugin needs: $(tr '\n' ' ' <<<"$needed")"
+major=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
+grep -qx "libcublasLt.so.$major" <<<"$needed" || fail "libcublasLt.so.$major is not needed"
+foreign=$(grep -vE "^(libcublasLt\.so\.$major|libcudart\.so\.$major|lib(stdc\+\+\.so\.6|m\.so\.6|gcc_s\.so\.1|c\.so\.6|dl\.so\.2|pthread\.so\.0|rt\.so\.1)|ld-linux-aarch64\.so\.1)$" <<<"$needed")
+[ -z "$foreign" ] || fail "needs what no machine has: $foreign"
+grep -q 'RUNPATH.*\$ORIGIN/\.\.:' <<<"$dynamic" || fail "does not look for libraries beside itself"
+[ "$(aarch64-linux-gnu-nm -D --defined-only "$plugin" | awk '{ print $3 }')" = cuda_backend_open ] ||
+    fail "exports something else than cuda_backend_open"
+read_elf -S | grep -q '\.nv_fatbin' || fail "holds no machine code for GPUs"
+# A page of up to 64 KiB, as GH200's kernels have them, is a segment's alignment.
+read_elf -lW | awk '$1 == "LOAD" && $NF != "0x10000" { bad = 1 } END { exit bad }' ||
+    fail "a segment is not aligned to 64 KiB: does not load where pages are that large"
+file "$plugin" 2>/dev/null || true
+exit "$failed"

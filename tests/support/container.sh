@@ -1,0 +1,91 @@
+# Container tools as the tests use them; sourced by the tests in tests/containers/. From the
+# environment, all optional:
+#   FP8LAB_CONTAINER_TOOL   docker, or podman (with buildah or alone); default: what works here
+#   FP8LAB_BUILD_FLAGS      further flags of its build; default: those of which one works here
+#   FP8LAB_RUN_FLAGS        further flags of its run; default: likewise
+#   FP8LAB_TEST_BASE        a base image that is here already, such as debian:12; default: one is made
+#                           with mmdebstrap (root, or user namespaces) and imported
+# A machine on which images cannot be built or started skips these tests, and says so loudly.
+
+skip() {
+    printf '\n*** SKIP: %s\n' "$*"
+    printf '*** tests of the image were NOT run: %s\n' "$*"
+    exit 77
+}
+
+# The tools: `builder` makes images, `runner` starts containers; their flags in arrays.
+find_tools() {
+    local said
+    case ${FP8LAB_CONTAINER_TOOL:-} in
+    "") ! docker version >/dev/null 2>&1 || FP8LAB_CONTAINER_TOOL=docker
+        : "${FP8LAB_CONTAINER_TOOL:=podman}" ;;
+    esac
+    runner=$FP8LAB_CONTAINER_TOOL builder=$FP8LAB_CONTAINER_TOOL
+    said=$("$runner" info 2>&1) ||
+        skip "neither docker nor podman works here (containers/install.sh image): $(tail -1 <<<"$said")"
+    [ "$runner" = docker ] || ! command -v buildah >/dev/null || builder=buildah
+}
+
+# find_run_flags IMAGE: the first set of flags with which a container starts. Machines that are
+# containers themselves allow neither new limits nor every runtime.
+find_run_flags() {
+    local flags said
+    if [ -n "${FP8LAB_RUN_FLAGS+set}" ]; then
+        read -r -a run_flags <<<"$FP8LAB_RUN_FLAGS"
+        return
+    fi
+    for flags in "" "--runtime runc" \
+        "--runtime runc --ulimit nofile=1024:1024 --ulimit nproc=1024:1024"; do
+        read -r -a run_flags <<<"$flags"
+        said=$("$runner" run --rm --network=none "${run_flags[@]}" --entrypoint /bin/true "$1" 2>&1) &&
+            return
+    done
+    skip "$runner starts no container here: $(tail -1 <<<"$said")"
+}
+
+find_build_flags() { # IMAGE
+    local flags said
+    if [ -n "${FP8LAB_BUILD_FLAGS+set}" ]; then
+        BUILD_FLAGS=$FP8LAB_BUILD_FLAGS
+        return
+    fi
+    [ "$builder" != docker ] || { BUILD_FLAGS=; return; }
+    printf 'FROM %s\nRUN true\n' "$1" >"$TEST_TMP/Dockerfile.try"
+    for flags in "" "--isolation chroot"; do
+        # shellcheck disable=SC2086  # a list of words
+        said=$("$builder" build $flags -f "$TEST_TMP/Dockerfile.try" "$TEST_TMP" 2>&1) &&
+            { BUILD_FLAGS=$flags; return; }
+    done
+    skip "$builder builds no image here: $(tail -1 <<<"$said")"
+}
+
+# find_base ARCH: sets `base`. The stand-in is a minimal Debian, kept in build/ for the next time.
+find_base() {
+    local arch=$1 tar=build/standin-$1.tar
+    base=${FP8LAB_TEST_BASE:-}
+    [ -z "$base" ] || return 0
+    base=localhost/fp8lab-standin:$arch
+    ! "$runner" image inspect "$base" >/dev/null 2>&1 || return 0
+    if [ ! -s "$tar" ]; then
+        command -v mmdebstrap >/dev/null ||
+            skip "no base image: FP8LAB_TEST_BASE names one, or containers/install.sh image"
+        mmdebstrap -q --variant=minbase --architectures="$arch" bookworm "$tar.part" \
+            http://deb.debian.org/debian >"$TEST_TMP/mmdebstrap.log" 2>&1 ||
+            skip "mmdebstrap makes no base: $(grep -v '^I:' "$TEST_TMP/mmdebstrap.log" | tail -1)"
+        mv "$tar.part" "$tar"
+    fi
+    local how=(--arch "$arch")
+    [ "$runner" != docker ] || how=(--platform "linux/$arch")
+    "$runner" import "${how[@]}" "$tar" "$base" >/dev/null || skip "$runner cannot import $tar"
+}
+
+# build TAG ARGS...: containers/image.sh with what was found; further words go to its environment.
+build_image() {
+    local tag=$1
+    shift
+    env TOOL="$builder" BUILD_FLAGS="$BUILD_FLAGS" TAG="$tag" BASE_IMAGE="$base" "$@" \
+        containers/image.sh build
+}
+
+# in_image ARGS...: `docker run --rm` without a network.
+in_image() { "$runner" run --rm --network=none "${run_flags[@]}" "$@"; }
