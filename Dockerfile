@@ -43,7 +43,7 @@ ARG SOURCE_DATE_EPOCH=0
 ARG BASE_IMAGE
 ARG BASE_DIGEST
 ARG TARGETARCH
-RUN make dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" && \
+RUN make -j"$(nproc)" dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" && \
     BASE_IMAGE="${BASE_IMAGE}" BASE_DIGEST="${BASE_DIGEST}" COMMIT="${COMMIT}" DIRTY="${DIRTY}" \
     TARGETARCH="${TARGETARCH}" SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH}" \
         containers/rootfs.sh dist/fp8lab /plugin /cuda /rootfs

@@ -24,12 +24,12 @@ common=(NVCC="$nvcc" ARCHS="${ARCHS:-all}" CUDNN_INCLUDE="$parts/cudnn")
 case $(uname -m)-$target in
 x86_64-amd64 | aarch64-arm64)
     "$here/install.sh" plugin
-    make "${common[@]}" cuda
+    make -j"$(nproc)" "${common[@]}" cuda
     cp build/release/libfp8lab_cuda.so "$out/"
     ;;
 x86_64-arm64)
     "$here/install.sh" plugin cross
-    make "${common[@]}" CROSS=aarch64 SBSA="$parts/sbsa" cuda
+    make -j"$(nproc)" "${common[@]}" CROSS=aarch64 SBSA="$parts/sbsa" cuda
     cp build/aarch64/libfp8lab_cuda.so "$out/"
     ;;
 *) die "nvcc compiles for $target on x86-64 and on machines of that kind; this is a $(uname -m)" ;;

@@ -45,6 +45,13 @@ static const char *choose(const char *name) {
     return plugin_path(path) && access("/dev/nvidiactl", F_OK) == 0 ? "cuda" : "cpu";
 }
 
+const char *backend_without_gpu(const char *name) {
+    char path[PATH_CAP];
+    if (strcmp(name, "auto") != 0) return NULL;
+    if (!plugin_path(path)) return "this program was built without CUDA (no libfp8lab_cuda.so)";
+    return access("/dev/nvidiactl", F_OK) == 0 ? NULL : "there is no /dev/nvidiactl";
+}
+
 static enum status require_plugin(char path[PATH_CAP], struct err *e) {
     if (plugin_path(path)) return OK;
     return FAIL(e, ERR_UNSUPPORTED, "there is no cuda backend: no %s beside the program nor in "

@@ -69,6 +69,8 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
         const struct resolved_run *run = &c->resolution.runs[i];
         struct row *row = &c->rows[i];
         TRY(hardware_match(run->config_json, c->facts, &row->mismatch, e));
+        TRY(hardware_match_backend(run->config_json, c->facts,
+                                   backend_without_gpu(c->settings.backend), &row->mismatch, e));
         bool said = i > 0 && json_equal(row->mismatch, c->rows[i - 1].mismatch);
         if (!row->mismatch || said) continue;
         char *text = hardware_mismatch_text(run->config_json, row->mismatch);

@@ -70,6 +70,18 @@ enum status hardware_match(const json_t *config, const json_t *facts, json_t **m
     return st;
 }
 
+enum status hardware_match_backend(const json_t *config, const json_t *facts, const char *why,
+                                   json_t **mismatch, struct err *e) {
+    if (!why || !query_text(config) || !json_integer_value(json_object_get(facts, "gpu.count")))
+        return OK;
+    if (!*mismatch) *mismatch = json_array();
+    json_t *term = json_pack("{s:s,s:s,s:o}", "fact", "backend", "wanted", "cuda", "found",
+                             json_sprintf("cpu: %s", why));
+    if (!term || json_array_append_new(*mismatch, term) != 0)
+        return FAIL(e, ERR_MEMORY, "explaining a hardware query");
+    return OK;
+}
+
 char *hardware_mismatch_text(const json_t *config, const json_t *mismatch) {
     char *terms = query_mismatch_text(mismatch), *text = NULL;
     const char *query = query_text(config);

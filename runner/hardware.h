@@ -14,6 +14,12 @@ enum { RANKS_MAX = 64 }; /* processes that a run can have */
 NODISCARD enum status hardware_match(const struct json_t *config, const struct json_t *facts,
                                      struct json_t **mismatch, struct err *e);
 
+/* Adds a term where the experiment has a query, the machine has GPUs, and the run would be on the
+ * CPU for a reason (`why`; NULL: it would not be): it is not what was asked for. */
+NODISCARD enum status hardware_match_backend(const struct json_t *config,
+                                             const struct json_t *facts, const char *why,
+                                             struct json_t **mismatch, struct err *e);
+
 /* The query and the explanation, for a terminal; owned by the caller: free(). */
 char *hardware_mismatch_text(const struct json_t *config, const struct json_t *mismatch);
 

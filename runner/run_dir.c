@@ -126,6 +126,10 @@ static enum status make_unique(const char *runs, const char *name, const char *i
         snprintf(bundle, sizeof bundle, "%s.tar.zst", out->path);
         if (path_exists(bundle)) continue;
         if (mkdir(out->path, 0777) == 0) return OK;
+        if (errno == EACCES || errno == EROFS)
+            return FAIL(e, ERR_IO, "mkdir %s: %s; this is user %d, and --runs names another folder "
+                        "(in a container -u \"$(id -u):$(id -g)\" is you)", out->path,
+                        strerror(errno), (int)geteuid());
         if (errno != EEXIST) return FAIL(e, ERR_IO, "mkdir %s: %s", out->path, strerror(errno));
     }
     return FAIL(e, ERR_STATE, "%s: %d runs began this second", runs, TRIES_MAX);

@@ -9,8 +9,8 @@
 #   FP8LAB    the program of this configuration          CONFIG   release, debug or asan
 #   BUILD     build/CONFIG                               VENV     python environment, or empty
 #   TEST_TMP  a directory of its own, empty at the start
-# all of them absolute paths. Logs: build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one
-# program) may be set by the caller.
+# all of them absolute paths. A line "# timeout: SECONDS" in it is its own limit. Logs:
+# build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one program) may be set by the caller.
 set -u
 : "${JOBS:=2}" "${TEST_TIMEOUT:=300}"
 root=$PWD
@@ -57,7 +57,9 @@ run_one() {
     mkdir -p "$TEST_TMP" "$(dirname "$log")"
     start=$(date +%s%N)
     if [ "${name%.sh}" != "$name" ]; then
-        timeout -k 10 "$TEST_TIMEOUT" "./$name" >"$log" 2>&1 </dev/null
+        local own_limit
+        own_limit=$(sed -n 's/^# timeout: //p' "$name" | head -1)
+        timeout -k 10 "${own_limit:-$TEST_TIMEOUT}" "./$name" >"$log" 2>&1 </dev/null
         rc=$?
         case $rc in
         0) counts="1 0 0" ;;

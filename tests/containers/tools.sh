@@ -1,0 +1,93 @@
+#!/bin/bash
+# containers/image.sh takes docker, podman or buildah, whichever works, and gives each the same
+# arguments in its own words; a client without its daemon is no tool. The tools are stand-ins.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}"
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+bin=$TEST_TMP/bin
+mkdir -p "$bin"
+for tool in bash sh env dirname git grep sed date uname cat head cut; do
+    path=$(type -P "$tool") && ln -s "$path" "$bin/$tool"
+done
+here=amd64
+[ "$(uname -m)" = x86_64 ] || here=arm64
+
+# A tool that notes its arguments, one call a line; `docker` answers only while its daemon runs.
+stand_in() {
+    cat >"$bin/$1" <<END
+#!$(type -P sh)
+tool=$1
+END
+    cat >>"$bin/$1" <<'END'
+[ "$tool $1" != "docker version" ] || [ -e "$TEST_TMP/daemon" ] || exit 1
+echo "$tool $*" >>"$TEST_TMP/calls"
+case "$*" in
+*"image inspect"*Env* | *inspect*OCIv1*) printf 'PATH=/bin\nCUDA_VERSION=12.9.1\n' ;;
+*"image inspect"*RepoDigests*) echo "base@sha256:0123" ;;
+*"image inspect"*Digest* | *FromImageDigest*) echo "sha256:0123" ;;
+*"image inspect"*Size*) echo 77000000 ;;
+*images*) echo "77 MB" ;;
+esac
+END
+    chmod +x "$bin/$1"
+}
+image() { # ARGS... [VARIABLE=VALUE]: exit code in $code
+    rm -f "$TEST_TMP/calls"
+    said=$(env -u TOOL PATH="$bin" TEST_TMP="$TEST_TMP" BASE_IMAGE=base SOURCE_DATE_EPOCH=1700000000 \
+        "${@:2}" bash containers/image.sh "$1" 2>&1)
+    code=$?
+}
+expect_tool() { # WANTED: what is chosen
+    image tool
+    [ "$said" = "$1" ] || fail "chosen: $said, wanted $1"
+}
+built_with() { # WORDS...: the build command has each of them
+    local command word
+    command=$(grep -E '^(docker|podman) build|^buildah bud' "$TEST_TMP/calls")
+    for word in "$@"; do
+        [[ $command == *"$word"* ]] || fail "the command lacks '$word': $command"
+    done
+}
+
+image tool
+[ "$code" = 6 ] && [[ $said == *"apt-get install podman buildah"* ]] || fail "no tool at all: $said"
+stand_in docker
+image tool
+[ "$code" = 6 ] || fail "docker without its daemon was taken"
+stand_in buildah
+expect_tool buildah
+stand_in podman
+expect_tool podman
+touch "$TEST_TMP/daemon"
+expect_tool docker
+image tool TOOL=buildah
+[ "$said" = buildah ] || fail "TOOL=buildah is not taken at its word: $said"
+rm "$TEST_TMP/daemon"
+image tool TOOL=docker
+[ "$code" = 6 ] && [[ $said == *"docker needs its daemon running"* ]] || fail "TOOL=docker: $said"
+
+touch "$TEST_TMP/daemon"
+for tool in docker podman buildah; do
+    image build TOOL=$tool TAG=mine BUILD_FLAGS="--one --two=2"
+    [ "$code" = 0 ] || fail "$tool: exit code $code: $said"
+    built_with "--platform linux/$here" "--tag mine" "--one --two=2" "BASE_IMAGE=base" \
+        "BASE_DIGEST=sha256:0123" "REQUIRE_CUDA=cuda>=12.0" "CUDA=auto" "ARCHS=all" \
+        "SOURCE_DATE_EPOCH=1700000000" "CREATED=2023-11-14T22:13:20Z" "-f Dockerfile ."
+    [[ $said == *"mine is built: 77 MB"* ]] || fail "$tool: no size is said: $said"
+done
+built_with "BUILDPLATFORM=linux/$here" "--timestamp 1700000000" # buildah, the last one
+image build TOOL=podman CUDA=none
+built_with "CUDA=none" "REQUIRE_CUDA= "
+image build TOOL=docker ARCH=riscv64
+[ "$code" = 6 ] && [[ $said == *"there are amd64 and arm64"* ]] || fail "ARCH=riscv64: $said"
+other=arm64
+[ "$here" = amd64 ] || other=amd64
+image build TOOL=docker ARCH=$other
+built_with "--platform linux/$other" "--tag fp8lab:$other"
+
+# Of the base only a name stands in versions; its digest is a registry's word.
+. containers/versions
+[[ $BASE_IMAGE == nvcr.io/nvidia/cuda:13.* ]] || fail "the default base is $BASE_IMAGE"
+[[ $BASE_DIGEST =~ ^(sha256:[0-9a-f]{64})?$ ]] || fail "'$BASE_DIGEST' is no digest"
+exit "$failed"
