@@ -186,6 +186,11 @@ struct backend_ops {
     /* ---- GEMM and quantisation ---- */
     enum status (*matmul)(struct backend *b, int lane, const struct matmul_args *args,
                           struct err *e);
+    /* Whether matmul would multiply these FP8 operands as they are, or widen them first: args as
+     * there, of views that need no data. The CPU, which is the reference of every mode, always
+     * does. A device may have to measure for it. */
+    enum status (*matmul_native)(struct backend *b, const struct matmul_args *args, bool *native,
+                                 struct err *e);
     /* Emits x [rows,K] act into the sink as if an operator had produced it. value may alias x. */
     enum status (*quantise)(struct backend *b, int lane, const struct sink *out,
                             const struct tensor *x, struct err *e);

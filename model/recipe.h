@@ -33,6 +33,8 @@ struct recipe_options {
     bool fprop_fast, dgrad_fast, wgrad_fast; /* fast accumulation per GEMM */
     bool wgrad_bf16;   /* rowwise_with_gw_hp: wgrad in BF16, dgrad's weight scaled tensor-wide */
     bool weight_2d;    /* mxfp8: 32x32 weight scales */
+    bool fall_back;    /* in BF16 where the device has no native FP8 for it, rather than emulated */
+    bool fell_back;    /* and so it is: set by recipe_fall_back, kind is RECIPE_BF16 then */
     bool param_gather; /* FP8 primary weights: delayed weights then use their current amax */
 };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/fallback.h"
 #include "model/trainer.h"
 
 /* ---- layout ---- */
@@ -195,6 +196,7 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
     t->rank = backend->ops->comm.rank(backend);
     t->world = backend->ops->comm.world(backend);
     enum status st = copy_options(t, model, recipe, options, e);
+    if (st == OK) st = recipe_fall_back(&t->recipe, &t->model, &t->options, backend, e);
     if (st == OK) st = trainer_layout(t, e);
     if (st != OK) goto fail;
     size_t rows = (size_t)t->transformer.rows;
@@ -224,4 +226,8 @@ void trainer_destroy(struct trainer *t) {
 
 int64_t trainer_step_count(const struct trainer *t) { return t->step; }
 int trainer_pending(const struct trainer *t) { return t->pending; }
+bool trainer_fell_back(const struct trainer *t, int64_t i, char name[64]) {
+    return recipe_fell_back(&t->recipe, i, name);
+}
+
 int64_t trainer_memory_bytes(const struct trainer *t) { return memory_bytes(&t->memory); }

@@ -144,6 +144,10 @@ NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct ev
 
 /* ---- observation ---- */
 
+/* The i-th GEMM site that the device made BF16 of because the recipe asked for that (fallback),
+ * "layers.0.ffn_in"; false after the last. */
+bool trainer_fell_back(const struct trainer *t, int64_t i, char name[64]);
+
 /* Names of the amax slots: weights, then forward, then backward operands in execution order:
  * "layers.0.qkv.weight", "layers.0.qkv.x", "head.dy". Borrowed until trainer_destroy. */
 const char *const *trainer_slots(const struct trainer *t, int64_t *count);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "interface_hash.h"
+#include "kernels/choices.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "runner/run_files.h"
 
@@ -64,6 +65,13 @@ enum status backend_check(const char *name, struct err *e) {
     if (!strcmp(name, "cpu")) return OK;
     if (!strcmp(name, "cuda")) return require_plugin(path, e);
     return FAIL(e, ERR_ARG, "there is no backend '%s': auto, cpu or cuda", name);
+}
+
+enum status backend_check_caps(const char *name, const char *caps, struct err *e) {
+    int cc;
+    if (!strcmp(choose(name), "cpu"))
+        return FAIL(e, ERR_ARG, "caps %s: the cpu backend has no device to pretend to be", caps);
+    return choices_caps(caps, &cc, e);
 }
 
 static enum status check_interface(const char *path, const struct backend_ops *ops, struct err *e) {

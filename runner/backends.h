@@ -24,4 +24,8 @@ NODISCARD enum status backend_check(const char *name, struct err *e);
 /* Why "auto" is the CPU here although there may be a GPU; NULL where it is not, or for other names. */
 const char *backend_without_gpu(const char *name);
 
+/* Whether that backend can pretend to be a GPU of this architecture ("sm_121"): ERR_ARG for the
+ * CPU, ERR_UNSUPPORTED for an architecture that is not known. */
+NODISCARD enum status backend_check_caps(const char *name, const char *caps, struct err *e);
+
 #endif

@@ -360,6 +360,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .fewer_gpus = cli_has(cli, "fewer-gpus"), .crew = c->crew.task.count > 1 ? &c->crew : NULL,
     };
     TRY(backend_check(s->backend, e));
+    if (s->caps) TRY(backend_check_caps(s->backend, s->caps, e));
     TRY(stop_grace_read(&s->stop_grace_s, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));

@@ -142,6 +142,7 @@ static struct recipe_options read_recipe_options(struct section *s) {
     o.wgrad_bf16 = get_word_or(s, "wgrad", WORDS("fp8", "bf16"), 0) == 1;
     o.weight_2d = get_bool_or(s, "weight_2d", false);
     o.param_gather = get_bool_or(s, "param_gather", false);
+    o.fall_back = !is_null(s, "fallback");
     if (s->st == OK && !is_null(s, "accumulate")) {
         struct section a = section_of(s, "accumulate", "recipe.accumulate");
         o.fprop_fast = get_word(&a, "fprop", WORDS("split", "fast")) == 1;

@@ -61,7 +61,7 @@ static bool speaks(const struct worker *w) { return w->options->rank == 0; }
 /* ---- building ---------------------------------------------------------------------------------*/
 
 static enum status tell_decisions(struct worker *w, struct err *e) {
-    return say_decisions(w->events, w->device.backend, w->options->world,
+    return say_decisions(w->events, w->device.backend, w->trainer, w->options->world,
                          model_vocab_padded(&w->run.model), w->options->caps, e);
 }
 
@@ -148,6 +148,7 @@ static enum status build_trainer(struct worker *w, struct err *e) {
         st = trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train,
                             w->data, e);
     if (st == ERR_MEMORY) explain_memory(w, &plan, e);
+    if (st == OK && speaks(w)) st = say_fallback(w->events, w->trainer, e);
     plan_free(&plan);
     return st;
 }

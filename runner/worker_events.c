@@ -153,16 +153,41 @@ static bool put_decision(json_t *event, const struct decision *d) {
     return json_object_set_new(ways, d->way, json_integer(count + 1)) == 0;
 }
 
-enum status say_decisions(struct event_writer *w, struct backend *b, int64_t world,
-                          int64_t vocab_padded, const char *caps, struct err *e) {
+/* ["layers.0.qkv", ...], or null where nothing fell back. */
+static json_t *fallback_names(const struct trainer *t) {
+    char name[64];
+    if (!t || !trainer_fell_back(t, 0, name)) return json_null();
+    json_t *names = json_array();
+    bool failed = false;
+    for (int64_t i = 0; trainer_fell_back(t, i, name); i++)
+        json_append(names, json_string(name), &failed);
+    return json_whole(names, failed);
+}
+
+enum status say_fallback(struct event_writer *w, const struct trainer *t, struct err *e) {
+    char name[64], text[512];
+    int64_t count = 0;
+    while (trainer_fell_back(t, count, name)) count++;
+    if (!count) return OK;
+    int at = snprintf(text, sizeof text, "fallback: %lld linear layers are BF16, since this device "
+                      "has no native FP8 for them:", (long long)count);
+    for (int64_t i = 0; i < count && at < (int)sizeof text - 72; i++) {
+        trainer_fell_back(t, i, name);
+        at += snprintf(text + at, sizeof text - (size_t)at, " %s", name);
+    }
+    return say_log(w, text, e);
+}
+
+enum status say_decisions(struct event_writer *w, struct backend *b, const struct trainer *t,
+                          int64_t world, int64_t vocab_padded, const char *caps, struct err *e) {
     struct device_info info;
     struct decision d;
     TRY(b->ops->info(b, &info, e));
     json_t *event = json_pack(
-        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:n,s:s*}", "event", "decisions", "backend", b->ops->name,
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*}", "event", "decisions", "backend", b->ops->name,
         "device", info.name, "architecture", info.architecture, "memory_bytes",
         (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
-        (json_int_t)vocab_padded, "fallback", "caps", caps);
+        (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps);
     for (int64_t i = 0; event && b->ops->decision(b, i, &d); i++)
         if (!put_decision(event, &d)) {
             json_decref(event);

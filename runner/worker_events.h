@@ -23,10 +23,14 @@ NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkp
                                      struct err *e);
 /* The choice table as text. */
 NODISCARD enum status say_choices(struct event_writer *w, const char *text, struct err *e);
-/* What the backend is and, once steps were made, what it decided for each GEMM and attention. caps
- * and NULL: the device itself. */
-NODISCARD enum status say_decisions(struct event_writer *w, struct backend *b, int64_t world,
-                                    int64_t vocab_padded, const char *caps, struct err *e);
+/* What the backend is and, once steps were made, what it decided for each GEMM and attention; of a
+ * trainer (NULL before there is one) what fell back to BF16. caps NULL: the device itself. */
+NODISCARD enum status say_decisions(struct event_writer *w, struct backend *b,
+                                    const struct trainer *t, int64_t world, int64_t vocab_padded,
+                                    const char *caps, struct err *e);
+/* A log line that names what fell back; nothing where nothing did. */
+NODISCARD enum status say_fallback(struct event_writer *w, const struct trainer *t,
+                                   struct err *e);
 /* Memory of this process and of the device; dropped where the pipe is full. */
 NODISCARD enum status say_telemetry(struct event_writer *w, int64_t step, int64_t device_bytes,
                                     struct err *e);

@@ -167,6 +167,12 @@ static enum status cpu_copy(struct backend *b, int lane, const struct tensor *ou
     return OK;
 }
 
+static enum status cpu_matmul_native(struct backend *b, const struct matmul_args *args,
+                                     bool *native, struct err *e) {
+    *native = true;
+    return OK;
+}
+
 /* ---- order and graphs: everything has already happened ---- */
 
 static enum status cpu_event(struct backend *b, int lane, int event, struct err *e) {
@@ -212,7 +218,8 @@ static const struct backend_ops CPU_OPS = {
     .graph_replay = cpu_graph_replay,
     .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
     .timer_mark = cpu_timer_mark, .timer_read = cpu_timer_read,
-    .matmul = cpu_matmul, .quantise = cpu_quantise, .quantise_finish = cpu_quantise_finish,
+    .matmul = cpu_matmul,
+    .matmul_native = cpu_matmul_native, .quantise = cpu_quantise, .quantise_finish = cpu_quantise_finish,
     .dequantise = cpu_dequantise, .delayed_update = cpu_delayed_update,
     .embedding_fwd = cpu_embedding_fwd, .embedding_bwd = cpu_embedding_bwd,
     .rmsnorm_fwd = cpu_rmsnorm_fwd, .rmsnorm_bwd = cpu_rmsnorm_bwd,

@@ -69,20 +69,13 @@ enum status cuda_choices_load(struct backend *b, const char *text, struct err *e
 
 /* The columns of the table in README.md. Below 89 there is no FP8 at all. */
 enum status cuda_pretend(struct backend *b, const char *architecture, struct err *e) {
-    static const struct { const char *name; int cc; } KNOWN[] = {
-        { "sm_80", 80 },   { "sm_89", 89 },   { "sm_90", 90 },
-        { "sm_100", 100 }, { "sm_120", 120 }, { "sm_121", 121 },
-    };
     struct cuda_backend *cb = cuda_of(b);
+    int cc;
     if (!nothing_chosen(cb))
         return FAIL(e, ERR_STATE, "pretend: algorithms have been chosen already");
-    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
-        if (strcmp(architecture, KNOWN[i].name) != 0) continue;
-        cb->caps = KNOWN[i].cc;
-        return OK;
-    }
-    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121",
-                architecture);
+    TRY(choices_caps(architecture, &cc, e));
+    cb->caps = cc;
+    return OK;
 }
 
 /* ---- decisions ---- */

@@ -35,6 +35,7 @@ static void fill_table(struct backend_ops *t) {
     t->graph_drop = cuda_graph_drop;
     t->timer_mark = cuda_timer_mark;
     t->timer_read = cuda_timer_read;
+    t->matmul_native = cuda_matmul_native;
     t->choices_save = cuda_choices_save;
     t->choices_load = cuda_choices_load;
     t->library = cuda_library;

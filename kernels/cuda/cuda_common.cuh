@@ -325,6 +325,8 @@ enum status cuda_attention_open(struct cuda_backend *b, struct err *e);
 void cudnn_attention_close(struct cuda_backend *b);
 
 enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
+enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
+                               struct err *e);
 enum status cuda_quantise(struct backend *b, int lane, const struct sink *out,
                           const struct tensor *x, struct err *e);
 enum status cuda_quantise_finish(struct backend *b, int lane, const struct sink *out,

@@ -372,31 +372,47 @@ static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, 
     return count ? measure(b, p, list, count, workspace, choice, e) : OK;
 }
 
-enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p, bool *found,
-                     struct err *e) {
+/* The problem's entry of the table, made on its first use; and the lane's workspace. */
+static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
+                             struct gemm_choice **out, void **workspace, struct err *e) {
     struct gemm_library *g = b->gemm;
     struct gemm_key key = key_of(p);
-    void *workspace;
-    TRY(cuda_scratch(&b->base, lane, SCRATCH_GEMM, GEMM_WORKSPACE_BYTES, &workspace, e));
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_GEMM, GEMM_WORKSPACE_BYTES, workspace, e));
     int64_t i = 0;
     while (i < g->choices && memcmp(&g->choice[i].key, &key, sizeof key) != 0) i++;
-    struct gemm_choice *choice = &g->choice[i];
-    if (i == g->choices) {
-        if (i == TABLE_MAX)
-            return FAIL(e, ERR_UNSUPPORTED, "more than %d GEMM shapes in one run", TABLE_MAX);
-        if (b->capture)
-            return FAIL(e, ERR_STATE, "a GEMM [%lld, %lld, %lld] was not seen in the warm-up pass",
-                        (long long)p->n, (long long)p->m, (long long)p->k);
-        memset(choice, 0, sizeof *choice);
-        choice->key = key;
-        TRY(cuda_sync(&b->base, e)); /* the workspace is shared with what is queued */
-        TRY(choose(b, p, workspace, choice, e));
-        g->choices++;
-    }
+    struct gemm_choice *choice = *out = &g->choice[i];
+    if (i < g->choices) return OK;
+    if (i == TABLE_MAX)
+        return FAIL(e, ERR_UNSUPPORTED, "more than %d GEMM shapes in one run", TABLE_MAX);
+    if (b->capture)
+        return FAIL(e, ERR_STATE, "a GEMM [%lld, %lld, %lld] was not seen in the warm-up pass",
+                    (long long)p->n, (long long)p->m, (long long)p->k);
+    memset(choice, 0, sizeof *choice);
+    choice->key = key;
+    TRY(cuda_sync(&b->base, e)); /* the workspace is shared with what is queued */
+    TRY(choose(b, p, *workspace, choice, e));
+    g->choices++;
+    return OK;
+}
+
+enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p, bool *found,
+                     struct err *e) {
+    struct gemm_choice *choice;
+    void *workspace;
+    TRY(choice_of(b, lane, p, &choice, &workspace, e));
     *found = choice->usable;
     if (!choice->usable) return OK;
     struct descriptors d;
     TRY(describe(&d, p, e));
-    LT_TRY(e, multiply(g, &d, p, &choice->algo, workspace, b->lane[lane]));
+    LT_TRY(e, multiply(b->gemm, &d, p, &choice->algo, workspace, b->lane[lane]));
+    return OK;
+}
+
+enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_problem *p, bool *found,
+                       struct err *e) {
+    struct gemm_choice *choice;
+    void *workspace;
+    TRY(choice_of(b, lane, p, &choice, &workspace, e));
+    *found = choice->usable;
     return OK;
 }

@@ -35,6 +35,11 @@ struct gemm_problem {
 NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                bool *found, struct err *e);
 
+/* Whether gemm_run would find an algorithm, chosen now if it was not: addresses of the problem are
+ * never read, those that are NULL count as aligned. */
+NODISCARD enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_problem *p,
+                                 bool *found, struct err *e);
+
 /* The table, for choices.cu: how many, all of them as text, one of them back. */
 int64_t gemm_choices(const struct cuda_backend *b);
 void gemm_choices_write(const struct cuda_backend *b, FILE *out);

@@ -211,8 +211,18 @@ __global__ void scale_layout_kernel(struct scale_copies copies) {
     }
 }
 
-/* Fills mode and scale of one operand; *copy says what must be copied first (to == NULL:
- * nothing). */
+/* rows: one of the two operands has a factor for each row, which then both must have. */
+static cublasLtMatmulMatrixScale_t scale_mode_of(const struct tensor *x, bool rows) {
+    switch (x->scale.kind) {
+    case SCALE_1X128: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case SCALE_128X128: return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    default:
+        return rows ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                    : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    }
+}
+
+/* Fills the scale of one operand; *copy says what must be copied first (to == NULL: nothing). */
 static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
                               const struct tensor *x, bool rows, struct gemm_operand *o,
                               struct scale_copy *copy, struct err *e) {
@@ -223,23 +233,18 @@ static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
     int64_t floats = 0;
     switch (x->scale.kind) {
     case SCALE_TENSOR:
-        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
         if (!rows) return OK;
-        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F; /* the other side has rows */
         floats = copy->outer = x->dim[0];
         break;
     case SCALE_ROW:
-        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
         return OK;
     case SCALE_1X128:
-        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
         copy->outer = x->dim[0];
         copy->blocks = x->scale.dim[1];
         copy->stride = round_up(copy->outer, 4);
         floats = copy->blocks * copy->stride;
         break;
     default: /* SCALE_128X128 */
-        o->scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
         copy->outer = x->scale.dim[0];
         copy->blocks = x->scale.dim[1];
         copy->stride = round_up(copy->blocks, 4);
@@ -263,29 +268,57 @@ static cudaDataType_t fp8_type(const struct tensor *x) {
     return x->dtype == DTYPE_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
 }
 
+static struct gemm_operand fp8_operand(const struct tensor *x, bool rows) {
+    struct gemm_operand o = {};
+    o.data = x->data;
+    o.type = fp8_type(x);
+    o.ld = x->stride[0];
+    o.transposed = true;
+    o.scale_mode = scale_mode_of(x, rows);
+    return o;
+}
+
+static bool has_rows(const struct matmul_args *t) {
+    return t->a->scale.kind == SCALE_ROW || t->b->scale.kind == SCALE_ROW;
+}
+
+/* The operands as they are, their scales still to be laid out. */
+static void set_native(struct gemm_problem *p, const struct matmul_args *t) {
+    p->a = fp8_operand(t->b, has_rows(t));
+    p->b = fp8_operand(t->a, has_rows(t));
+    p->k = round_up(t->a->dim[1], FP8_ROW_ALIGN); /* the padding is zero */
+    p->fast_accumulate = t->fast_accumulate && !scale_block(t->a->scale.kind);
+}
+
 static enum status run_native(struct backend *b, int lane, const struct matmul_args *t,
                               struct gemm_problem *p, bool *found, struct err *e) {
     *found = false;
     if (!device_has(cuda_of(b), t)) return OK;
-    bool rows = t->a->scale.kind == SCALE_ROW || t->b->scale.kind == SCALE_ROW;
     struct scale_copies copies = {};
-    TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, rows, &p->a, &copies.side[0], e));
-    TRY(plan_scale(b, lane, SCRATCH_SCALE_B, t->a, rows, &p->b, &copies.side[1], e));
-    p->a.data = t->b->data;
-    p->b.data = t->a->data;
-    p->a.type = fp8_type(t->b);
-    p->b.type = fp8_type(t->a);
-    p->a.ld = t->b->stride[0];
-    p->b.ld = t->a->stride[0];
-    p->a.transposed = p->b.transposed = true;
-    p->k = round_up(t->a->dim[1], FP8_ROW_ALIGN); /* the padding is zero */
-    p->fast_accumulate = t->fast_accumulate && !scale_block(t->a->scale.kind);
+    set_native(p, t);
+    TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, has_rows(t), &p->a, &copies.side[0], e));
+    TRY(plan_scale(b, lane, SCRATCH_SCALE_B, t->a, has_rows(t), &p->b, &copies.side[1], e));
     if (copies.side[0].to || copies.side[1].to) {
         dim3 grid(64, 2);
         scale_layout_kernel<<<grid, 256, 0, cuda_lane(b, lane)>>>(copies);
         TRY(cuda_launched("matmul", e));
     }
     return run_product(b, lane, t, p, false, found, e);
+}
+
+enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
+                               struct err *e) {
+    *native = false;
+    if (!is_fp8(args->a) || !is_fp8(args->b) || !device_has(cuda_of(b), args)) return OK;
+    struct gemm_problem p = {};
+    p.m = args->b->dim[0];
+    p.n = args->a->dim[0];
+    set_native(&p, args);
+    set_out(&p, args->out);
+    p.a.scale = p.b.scale = &p; /* anything but NULL: they have one */
+    p.beta = args->beta;
+    p.c = p.d;
+    return gemm_found(cuda_of(b), LANE_COMPUTE, &p, native, e);
 }
 
 /* ---- FP8 on BF16 hardware ---- */

@@ -60,6 +60,7 @@ is "the table of a checkpoint" "$(field h200 'run["inputs"]["choices"]')" \
 
 run caps 2 --caps sm_121
 says "caps sm_121: the cpu backend has no device to pretend to be"
+[ -e caps ] && fail "a run was begun"
 
 # A table that came to a run between its attempts is not the run's.
 FP8LAB_RUN=$("$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs stop --backend cpu --threads 1 \

@@ -34,7 +34,9 @@ static struct backend *open_gpu(struct trained *t, const char *caps, const char 
 }
 
 /* STEPS steps, so that graphs are captured and replayed; sequences are long enough for cuDNN. */
-static void train(struct trained *t, enum recipe_kind kind, const char *caps, const char *table) {
+/* With `fallback` every site asks for BF16 where FP8 is not native. */
+static void train_with(struct trained *t, enum recipe_kind kind, const char *caps,
+                       const char *table, bool fallback) {
     struct err e = { 0 };
     struct step_result s = { 0 };
     memset(t, 0, sizeof *t);
@@ -44,6 +46,7 @@ static void train(struct trained *t, enum recipe_kind kind, const char *caps, co
         .head_dim = 64, .ffn = 512, .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU,
         .positions = POSITION_ROPE, .rope = { .theta = 10000 }, .norm_eps = 1e-5, .init_std = 0.02,
     };
+    for (int i = 0; i < LAYERS * GEMM_SITE_COUNT; i++) t->run.site[i].fall_back = fallback;
     t->run.backend = open_gpu(t, caps, table);
     if (tiny_run_open(&t->run, &e) != OK) fail_msg("%s", e.text);
     for (int i = 0; i < STEPS; i++) {
@@ -53,6 +56,10 @@ static void train(struct trained *t, enum recipe_kind kind, const char *caps, co
     if (trainer_weights_sha256(t->run.trainer, t->weights, &e) != OK) fail_msg("%s", e.text);
     if (t->run.backend->ops->choices_save(t->run.backend, &t->table, &e) != OK)
         fail_msg("%s", e.text);
+}
+
+static void train(struct trained *t, enum recipe_kind kind, const char *caps, const char *table) {
+    train_with(t, kind, caps, table, false);
 }
 
 static void done(struct trained *t) {
@@ -128,6 +135,63 @@ static void what_sm_121_lacks_is_emulated(void **state) {
     }
 }
 
+/* Asked to fall back, a recipe is BF16 in what sm_121 lacks, by name, and FP8 in what it has. */
+static void what_sm_121_lacks_falls_back(void **state) {
+    for (int k = 0; k < FP8_COUNT; k++) {
+        bool tensor = FP8[k] == RECIPE_DELAYED || FP8[k] == RECIPE_TENSORWISE;
+        struct trained t;
+        char name[64];
+        train_with(&t, FP8[k], "sm_121", NULL, true);
+        every_layer_goes(&t, tensor ? "native" : "bf16", tensor);
+        int64_t count = 0;
+        while (trainer_fell_back(t.run.trainer, count, name)) count++;
+        assert_int_equal(count, tensor ? 0 : LAYERS * GEMM_SITE_COUNT);
+        done(&t);
+        train_with(&t, FP8[k], NULL, NULL, true); /* Hopper lacks none of them */
+        every_layer_goes(&t, "native", true);
+        done(&t);
+    }
+}
+
+/* A table that says of the first GEMM that the library has nothing for it, nor for its f32 product,
+ * which is the way around: it is refused by name. */
+static void what_the_library_lacks_is_refused(void **state) {
+    enum { LDD = 5, TYPE_D = 8, KEYS = 21 }; /* places in a line of kernels/cuda/gemm.cu */
+    struct trained first, second = { .loss = 0 };
+    struct err e = { 0 };
+    struct decision d = { .calls = 0 };
+    struct step_result result;
+    char table[2048];
+    long long key[KEYS];
+    train(&first, RECIPE_BF16, NULL, NULL);
+    char *line = strstr(first.table, "\ngemm ");
+    assert_non_null(line);
+    int n = snprintf(table, sizeof table, "%.*s\n", (int)(line - first.table), first.table);
+    for (int round = 0; round < 2; round++) {
+        char *from = line + strlen("\ngemm");
+        n += snprintf(table + n, sizeof table - (size_t)n, "gemm");
+        for (int i = 0; i < KEYS; i++) {
+            key[i] = strtoll(from, &from, 10);
+            if (round && i == LDD) key[i] = key[0];
+            if (round && i == TYPE_D) key[i] = 0; /* CUDA_R_32F */
+            n += snprintf(table + n, sizeof table - (size_t)n, " %lld", key[i]);
+        }
+        n += snprintf(table + n, sizeof table - (size_t)n, " : -\n");
+    }
+    tiny_run_init(&second.run, RECIPE_BF16, STEPS);
+    second.run.model = first.run.model;
+    second.run.backend = open_gpu(&second, NULL, table);
+    enum status st = tiny_run_open(&second.run, &e);
+    if (st == OK) st = trainer_step(second.run.trainer, false, &result, &e);
+    if (st != ERR_UNSUPPORTED) fail_msg("%s: %s", status_name(st), e.text);
+    assert_non_null(strstr(e.text, "matmul: cuBLASLt has no algorithm for M "));
+    assert_true(second.run.backend->ops->decision(second.run.backend, 0, &d));
+    assert_string_equal(d.name, "layers.0.qkv.weight");
+    assert_string_equal(d.way, "refused");
+    done(&second);
+    done(&first);
+}
+
 static void a_loaded_table_gives_the_same_bits(void **state) {
     for (int k = 0; k < FP8_COUNT; k++) {
         struct trained first, second;
@@ -163,6 +227,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(native_is_fp8_in_every_direction),
         cmocka_unit_test(what_sm_121_lacks_is_emulated),
+        cmocka_unit_test(what_sm_121_lacks_falls_back),
+        cmocka_unit_test(what_the_library_lacks_is_refused),
         cmocka_unit_test(a_loaded_table_gives_the_same_bits),
         cmocka_unit_test(another_table_is_refused),
     };

@@ -1,0 +1,69 @@
+#include "model/fallback.h"
+
+#include <stdio.h>
+
+#include "model/operand.h"
+
+static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
+
+/* Views of a product's operands without data: what a backend is asked about. */
+static struct tensor codes_of(const struct operand_spec *spec, int64_t rows, int64_t k) {
+    struct tensor x = tensor_fp8(NULL, spec->code, rows, k);
+    x.scale = scale_make(NULL, spec->kind, rows, k);
+    return x;
+}
+
+static enum status ask(struct backend *b, const struct operand_spec *sa,
+                       const struct operand_spec *sb, enum dtype out_dtype, int64_t m, int64_t n,
+                       int64_t k, bool fast, bool *all, struct err *e) {
+    struct tensor a = codes_of(sa, m, k), w = codes_of(sb, n, k);
+    struct tensor out = tensor_2d(NULL, out_dtype, m, n);
+    struct matmul_args args = { .out = &out, .a = &a, .b = &w, .fast_accumulate = fast };
+    bool native = false;
+    TRY(b->ops->matmul_native(b, &args, &native, e));
+    *all = *all && native;
+    return OK;
+}
+
+/* `rows` inputs of width `in`, outputs of width `out`. */
+static enum status fall_back(struct recipe_options *site, struct backend *b, int64_t rows,
+                             int64_t in, int64_t out, enum dtype grad, struct err *e) {
+    struct gemm_spec s;
+    bool native = true;
+    gemm_spec_resolve(&s, site);
+    if (!site->fall_back || !s.fp8) return OK;
+    TRY(ask(b, &s.x, &s.w, DTYPE_BF16, rows, out, in, s.fprop_fast, &native, e));
+    TRY(ask(b, &s.dy, s.split_weight ? &s.w_dgrad : &s.w, DTYPE_BF16, rows, in, out, s.dgrad_fast,
+            &native, e));
+    if (s.wgrad_fp8) TRY(ask(b, &s.dy, &s.x, grad, out, in, rows, s.wgrad_fast, &native, e));
+    if (native) return OK;
+    site->kind = RECIPE_BF16;
+    site->fell_back = true;
+    return OK;
+}
+
+enum status recipe_fall_back(struct recipe *r, const struct model_config *c,
+                             const struct train_options *o, struct backend *b, struct err *e) {
+    const int64_t in[GEMM_SITE_COUNT] = { c->width, c->heads * c->head_dim, c->width, c->ffn };
+    const int64_t out[GEMM_SITE_COUNT] = { model_qkv_width(c), c->width, model_ffn_in_width(c),
+                                           c->width };
+    int64_t rows = o->micro_batch * c->seq_len;
+    int64_t chunk = o->head_chunk ? o->head_chunk : model_head_chunk(c->vocab, rows);
+    for (int64_t l = 0; l < r->layers; l++)
+        for (int s = 0; s < GEMM_SITE_COUNT; s++)
+            TRY(fall_back(&r->site[l * GEMM_SITE_COUNT + s], b, rows, in[s], out[s], o->grad_dtype,
+                          e));
+    return fall_back(&r->head, b, chunk < rows ? chunk : rows, c->width, model_vocab_padded(c),
+                     o->grad_dtype, e);
+}
+
+bool recipe_fell_back(const struct recipe *r, int64_t i, char name[64]) {
+    for (int64_t at = 0; at < r->layers * GEMM_SITE_COUNT; at++) {
+        if (!r->site[at].fell_back || i--) continue;
+        snprintf(name, 64, "layers.%lld.%s", (long long)(at / GEMM_SITE_COUNT),
+                 SITE_NAME[at % GEMM_SITE_COUNT]);
+        return true;
+    }
+    snprintf(name, 64, "head");
+    return r->head.fell_back && i == 0;
+}
