@@ -38,8 +38,8 @@ static void scene_close(struct scene *s) {
     MUST(tree_remove(s->parent, E));
 }
 
-/* The losses of a fixture are 5.5 / sqrt(step) and a little noise: 1e-3 of them is 0.0055 at step 1,
- * 0.0021 at step 7, 0.0019 at step 8 and 0.0012 at step 20. */
+/* The losses of a fixture are 5.5 / sqrt(step) and a little noise: 1e-3 of them is 0.0055 at step
+ * 1, 0.0021 at step 7, 0.0019 at step 8 and 0.0012 at step 20. */
 static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
     struct run_fixture same = run_fixture_default(), near = same, far = same, bit = same,
                        fewer = same, cut = same, recipe = same;
@@ -103,10 +103,12 @@ static void reasons_are_what_breaks_the_promise(void **state) {
     scene_open(&s, two, 2);
     json_t *rows = json_object_get(s.c.report, "differences");
     static const char *const ROWS[] = {
-        "{\"section\":\"machine\",\"key\":\"cpu.model\",\"factor\":\"cpu\",\"values\":[\"a\",\"b\"]}",
+        "{\"section\":\"machine\",\"key\":\"cpu.model\",\"factor\":\"cpu\","
+        "\"values\":[\"a\",\"b\"]}",
         "{\"section\":\"machine\",\"key\":\"gpu.product_name\",\"factor\":\"gpu\","
         "\"values\":[null,\"NVIDIA H200\"]}",
-        "{\"section\":\"config\",\"key\":\"train.new\",\"factor\":\"train.new\",\"values\":[null,1]}",
+        "{\"section\":\"config\",\"key\":\"train.new\",\"factor\":\"train.new\","
+        "\"values\":[null,1]}",
         "{\"section\":\"run\",\"key\":\"parent\",\"factor\":null,\"values\":[null,\"x\"]}",
         "{\"section\":\"inputs\",\"key\":\"code\",\"factor\":\"code\",\"values\":[\"bb\",\"cc\"]}",
     };
