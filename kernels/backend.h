@@ -142,7 +142,11 @@ struct backend_ops {
      * free. */
     enum status (*memory_create)(struct backend *b, const char *what, int64_t bytes, void **out,
                                  struct err *e);
-    void (*memory_destroy)(struct backend *b, void *memory);
+    /* The same in the host's memory, locked to it: operators reach it in place, as fast as the link
+     * between host and device is. */
+    enum status (*memory_create_pinned)(struct backend *b, const char *what, int64_t bytes,
+                                        void **out, struct err *e);
+    void (*memory_destroy)(struct backend *b, void *memory); /* of either kind */
     /* Host to device and back, packed bytes. upload: `host` may be reused on return, which does not
      * wait for what is queued; outside captures only. download: done on return, after everything
      * queued on `lane` before it. */

@@ -88,6 +88,12 @@ int64_t memory_shared_bytes(const struct memory *m, int shared) {
     return m->failed ? 0 : m->shared[shared].bytes;
 }
 
+void memory_pin(struct memory *m, enum memory_arena arena) {
+    m->pinned[arena] = true;
+    m->arena[arena].name = arena == MEMORY_MASTER ? "master weights, on the host"
+                                                  : "optimizer, on the host";
+}
+
 enum status memory_finish(struct memory *m, struct err *e) {
     for (int64_t i = 0; i < m->shared_count; i++) {
         struct memory_shared *s = &m->shared[i];
@@ -106,7 +112,9 @@ enum status memory_allocate(struct memory *m, struct backend *b, struct err *e) 
     m->backend = b;
     for (int i = 0; i < MEMORY_ARENA_COUNT; i++) {
         struct arena *a = &m->arena[i];
-        if (a->bytes) TRY(b->ops->memory_create(b, a->name, a->bytes, &a->base, e));
+        if (a->bytes == 0) continue;
+        TRY(m->pinned[i] ? b->ops->memory_create_pinned(b, a->name, a->bytes, &a->base, e)
+                         : b->ops->memory_create(b, a->name, a->bytes, &a->base, e));
     }
     for (int64_t i = 0; i < m->place_count; i++) {
         const struct memory_place *p = &m->place[i];
@@ -116,7 +124,14 @@ enum status memory_allocate(struct memory *m, struct backend *b, struct err *e) 
     return OK;
 }
 
-int64_t memory_bytes(const struct memory *m) { return m->bytes; }
+int64_t memory_bytes(const struct memory *m) { return m->bytes - memory_pinned_bytes(m); }
+
+int64_t memory_pinned_bytes(const struct memory *m) {
+    int64_t bytes = 0;
+    for (int i = 0; i < MEMORY_ARENA_COUNT; i++)
+        if (m->pinned[i]) bytes += m->arena[i].bytes;
+    return bytes;
+}
 
 void memory_destroy(struct memory *m) {
     for (int i = 0; i < MEMORY_ARENA_COUNT; i++)

@@ -42,6 +42,7 @@ struct memory {
     int64_t place_count, item_count, shared_count;
     int64_t place_capacity, item_capacity, shared_capacity;
     int64_t bytes;  /* planned, of all arenas, while it is below MEMORY_LIMIT */
+    bool pinned[MEMORY_ARENA_COUNT]; /* in the host's memory */
     bool failed;    /* the host ran out of memory; memory_finish reports it */
     bool too_large; /* the plan passed MEMORY_LIMIT: likewise */
     struct backend *backend; /* set while allocated */
@@ -63,6 +64,9 @@ int64_t memory_append(struct memory *m, int shared, int64_t bytes, void **where)
 /* What a shared region has come to. */
 int64_t memory_shared_bytes(const struct memory *m, int shared);
 
+/* An arena goes into locked memory of the host: what one operator reads and writes once a step. */
+void memory_pin(struct memory *m, enum memory_arena arena);
+
 /* Closes the plan: shared regions get their offsets. ERR_MEMORY if the host had no room for it,
  * ERR_CONFIG if it passes MEMORY_LIMIT. */
 NODISCARD enum status memory_finish(struct memory *m, struct err *e);
@@ -70,7 +74,8 @@ NODISCARD enum status memory_finish(struct memory *m, struct err *e);
 /* Creates the arenas (zeroed) and writes every address. Call after memory_finish. */
 NODISCARD enum status memory_allocate(struct memory *m, struct backend *b, struct err *e);
 
-int64_t memory_bytes(const struct memory *m);
+int64_t memory_bytes(const struct memory *m);        /* on the device */
+int64_t memory_pinned_bytes(const struct memory *m); /* on the host */
 void memory_destroy(struct memory *m);
 
 #endif

@@ -13,6 +13,7 @@ struct optimizer_options {
     double clip; /* largest gradient norm; 0 = no clipping */
     enum state_kind state;
     bool master; /* f32 master copies; without them BF16 weights are rounded stochastically */
+    bool offload; /* both in locked memory of the host, which AdamW reaches in place */
 };
 
 enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };

@@ -83,6 +83,10 @@ enum status trainer_layout(struct trainer *t, struct err *e) {
     TRY(transformer_init(&t->transformer, &t->model, &t->recipe, &to, &t->params, e));
     TRY(slots_init(&t->slots, transformer_slots_max(&t->transformer, &t->params), e));
     memory_init(&t->memory);
+    if (o->optimizer.offload) {
+        memory_pin(&t->memory, MEMORY_MASTER);
+        memory_pin(&t->memory, MEMORY_MOMENTS);
+    }
     params_layout(&t->params, &t->memory, &t->slots);
     transformer_layout(&t->transformer, &t->memory, &t->slots);
     TRY(trace_init(t, e));
@@ -137,6 +141,7 @@ enum status trainer_plan(struct plan *out, const struct model_config *model,
             out->row[out->row_count++] = row;
         }
     out->bytes = memory_bytes(&t.memory);
+    out->pinned_bytes = memory_pinned_bytes(&t.memory);
 done:
     trainer_free(&t);
     return st;

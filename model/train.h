@@ -59,7 +59,8 @@ struct plan_row {
 struct plan {
     struct plan_row *row; /* owned */
     int64_t row_count;
-    int64_t bytes;     /* all arenas */
+    int64_t bytes;     /* all arenas on the device */
+    int64_t pinned_bytes; /* those on the host: train.optimizer.offload */
     int64_t gpu_bytes; /* beside them, at the peak: see plan_add_gpu */
 };
 

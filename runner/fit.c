@@ -31,12 +31,13 @@ static bool find_memory(const json_t *facts, const char *backend, struct fit *ou
 /* Only what is not chosen already. A smaller head_chunk is another rounding of one gradient. */
 void fit_way_out(const struct train_options *t, int ranks, char *text, size_t size) {
     bool shards = ranks > 1 && t->shard != SHARD_PARAMETERS;
-    snprintf(text, size, "%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
+    snprintf(text, size, "%s%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
              t->micro_batch > 1 ? " --set train.micro_batch=1" : "",
              t->recompute != RECOMPUTE_BLOCK ? " --set train.recompute=block" : "",
              t->head_chunk > 1024 ? " --set train.head_chunk=1024" : "",
              t->optimizer.state != STATE_8BIT ? " --set train.optimizer.state=8bit" : "",
              t->optimizer.master ? " --set train.optimizer.master=none" : "",
+             !t->optimizer.offload ? " --set train.optimizer.offload=true" : "",
              t->grad_dtype != DTYPE_BF16 ? " --set train.grad_dtype=bf16" : "");
 }
 
@@ -71,6 +72,15 @@ static enum status plan_shards(const struct run_options *run, const struct plan_
     return OK;
 }
 
+/* What lies on the host beside the GPUs has to fit there. */
+static void check_host(const json_t *facts, struct fit *out) {
+    int64_t host = fact_bytes(facts, "memory.total"), all = out->plan.pinned_bytes * out->ranks;
+    if (host == 0 || all <= host) return;
+    out->fits = false;
+    out->where = "memory.total, with what is offloaded,";
+    out->memory = host;
+}
+
 enum status fit_plan(const json_t *config, const json_t *facts, const char *backend, int ranks,
                      struct fit *out, struct err *e) {
     struct run_options run;
@@ -84,7 +94,9 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     if (st == OK) {
         int64_t each = on_gpu ? 1 : out->ranks;
         out->bytes = out->plan.bytes + out->plan.gpu_bytes;
+        if (!on_gpu) out->bytes += out->plan.pinned_bytes;
         out->fits = out->memory == 0 || out->bytes * each <= out->memory;
+        if (on_gpu && out->fits) check_host(facts, out);
         if (!out->fits)
             fit_way_out(&run.train, out->ranks, out->way_out, sizeof out->way_out);
     }

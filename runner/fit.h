@@ -15,7 +15,7 @@ struct fit {
     int64_t bytes;       /* of a rank at its peak: arenas, and beside them on a GPU */
     int64_t sharded[4];  /* the same with each train.shard; 0 with one rank */
     bool fits;
-    char way_out[256]; /* what would need less, as --set flags; "" where it fits or nothing would */
+    char way_out[320]; /* what would need less, as --set flags; "" where it fits or nothing would */
 };
 
 /* config: resolved. backend: "cuda" means the GPU's memory, "cpu" the system's, which all ranks

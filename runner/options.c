@@ -242,6 +242,7 @@ static enum status read_optimizer(const struct section *train, struct optimizer_
         .clip = is_null(&s, "clip") ? 0 : get_number(&s, "clip"),
         .state = (enum state_kind)get_word(&s, "state", WORDS("f32", "bf16", "8bit")),
         .master = get_word(&s, "master", WORDS("none", "f32")) == 1,
+        .offload = get_bool_or(&s, "offload", false),
     };
     return s.st;
 }

@@ -105,6 +105,7 @@ static const struct field ADAMW[] = {
     FLOAT("clip", 0, 1e6, INITIAL("1")), /* of the global gradient norm; 0: none */
     WORD("state", WORDS("f32", "bf16", "8bit"), INITIAL("f32")),
     WORD("master", WORDS("f32", "none"), INITIAL("f32")), /* none: stochastic rounding to BF16 */
+    BOOL("offload", "false"), /* state and masters in locked memory of the host */
     { .key = NULL },
 };
 static const struct schema SCHEMA_ADAMW = { "adamw", ADAMW, NULL };

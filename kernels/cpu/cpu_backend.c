@@ -211,7 +211,8 @@ static const struct backend_ops CPU_OPS = {
     .name = "cpu",
     /* .comm: cpu_backend_open copies CPU_COMM in, since C has no constant of another file */
     .close = cpu_close,
-    .info = cpu_info, .memory_create = cpu_memory_create, .memory_destroy = cpu_memory_destroy,
+    .info = cpu_info, .memory_create = cpu_memory_create,
+    .memory_create_pinned = cpu_memory_create, .memory_destroy = cpu_memory_destroy,
     .upload = cpu_upload, .download = cpu_download, .readback = cpu_readback,
     .readback_ready = cpu_readback_ready, .readback_fetch = cpu_readback_fetch,
     .zero = cpu_zero, .copy = cpu_copy, .signal = cpu_event, .wait = cpu_event, .sync = cpu_sync,

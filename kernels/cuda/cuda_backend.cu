@@ -31,6 +31,7 @@ static void fill_table(struct backend_ops *t) {
     t->close = cuda_close;
     t->info = cuda_info;
     t->memory_create = cuda_memory_create;
+    t->memory_create_pinned = cuda_memory_create_pinned;
     t->memory_destroy = cuda_memory_destroy;
     t->graph_drop = cuda_graph_drop;
     t->timer_mark = cuda_timer_mark;

@@ -8,6 +8,8 @@
 enum status cuda_info(struct backend *b, struct device_info *info, struct err *e);
 enum status cuda_memory_create(struct backend *b, const char *what, int64_t bytes, void **out,
                                struct err *e);
+enum status cuda_memory_create_pinned(struct backend *b, const char *what, int64_t bytes,
+                                      void **out, struct err *e);
 void cuda_memory_destroy(struct backend *b, void *memory);
 enum status cuda_upload(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                         struct err *e);

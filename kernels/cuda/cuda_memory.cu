@@ -43,7 +43,33 @@ enum status cuda_memory_create(struct backend *b, const char *what, int64_t byte
     return OK;
 }
 
-void cuda_memory_destroy(struct backend *b, void *memory) { cudaFree(memory); }
+enum status cuda_memory_create_pinned(struct backend *b, const char *what, int64_t bytes,
+                                      void **out, struct err *e) {
+    *out = NULL;
+    if (bytes < 0) return FAIL(e, ERR_ARG, "memory for %s: %lld bytes", what, (long long)bytes);
+    size_t rounded = (size_t)round_up(max_i64(bytes, 1), ARENA_ALIGN);
+    void *memory = NULL;
+    /* Mapped: with one address space the device reads and writes it under the host's address. */
+    cudaError_t status = cudaHostAlloc(&memory, rounded, cudaHostAllocMapped);
+    if (status == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); /* handled here, as above */
+        return FAIL(e, ERR_MEMORY, "memory for %s: the host has no %zu bytes to lock", what,
+                    rounded);
+    }
+    CUDA_TRY(e, status);
+    memset(memory, 0, rounded);
+    *out = memory;
+    return OK;
+}
+
+void cuda_memory_destroy(struct backend *b, void *memory) {
+    cudaPointerAttributes kind;
+    if (memory && cudaPointerGetAttributes(&kind, memory) == cudaSuccess &&
+        kind.type == cudaMemoryTypeHost)
+        cudaFreeHost(memory);
+    else
+        cudaFree(memory);
+}
 
 enum status cuda_upload(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                         struct err *e) {
@@ -58,7 +84,7 @@ enum status cuda_upload(struct backend *b, int lane, void *data, const void *hos
         CUDA_TRY(e, cudaEventSynchronize(copied));
         memcpy(chunk, (const char *)host + done, (size_t)part);
         CUDA_TRY(e, cudaMemcpyAsync((char *)data + done, chunk, (size_t)part,
-                                    cudaMemcpyHostToDevice, cuda_lane(b, lane)));
+                                    cudaMemcpyDefault, cuda_lane(b, lane)));
         CUDA_TRY(e, cudaEventRecord(copied, cuda_lane(b, lane)));
     }
     return OK;
@@ -68,7 +94,8 @@ enum status cuda_download(struct backend *b, int lane, void *host, const void *d
                           struct err *e) {
     if (bytes < 0) return FAIL(e, ERR_ARG, "download: %lld bytes", (long long)bytes);
     if (!bytes) return OK;
-    CUDA_TRY(e, cudaMemcpyAsync(host, data, (size_t)bytes, cudaMemcpyDeviceToHost,
+    /* From pinned memory of the host too, which the direction follows from. */
+    CUDA_TRY(e, cudaMemcpyAsync(host, data, (size_t)bytes, cudaMemcpyDefault,
                                 cuda_lane(b, lane)));
     CUDA_TRY(e, cudaStreamSynchronize(cuda_lane(b, lane)));
     return OK;

@@ -75,6 +75,32 @@ static void first_update_by_hand(void **state) {
     }
 }
 
+/* ---- state on the host ---- */
+
+/* It is the same state, elsewhere. */
+static void offloaded_state_gives_the_same_bits(void **state) {
+    char weights[2][65];
+    int64_t bytes[2], pinned[2];
+    for (int offload = 0; offload < 2; offload++) {
+        struct tiny_run r;
+        struct step_result s;
+        struct plan plan;
+        tiny_run_init(&r, RECIPE_TENSORWISE, 3);
+        r.train.optimizer.offload = offload;
+        MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+        bytes[offload] = plan.bytes;
+        pinned[offload] = plan.pinned_bytes;
+        plan_free(&plan);
+        MUST(tiny_run_open(&r, E));
+        assert_int_equal(trainer_memory_bytes(r.trainer), bytes[offload]);
+        for (int i = 0; i < 3; i++) MUST(trainer_step(r.trainer, false, &s, E));
+        MUST(trainer_weights_sha256(r.trainer, weights[offload], E));
+        tiny_run_close(&r);
+    }
+    assert_string_equal(weights[0], weights[1]);
+    assert_true(pinned[0] == 0 && pinned[1] > 0 && bytes[0] == bytes[1] + pinned[1]);
+}
+
 /* ---- what AdamW is told, and what it may not touch ---- */
 
 static struct {
@@ -174,6 +200,7 @@ static void weights_start_as_said(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_update_by_hand),
+        cmocka_unit_test(offloaded_state_gives_the_same_bits),
         cmocka_unit_test(padding_stays_zero),
         cmocka_unit_test(weights_start_as_said),
     };
