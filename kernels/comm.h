@@ -27,9 +27,8 @@ enum reduce_op {
 /* What this rank's collectives are at, for whoever watches it: the memory may be shared with
  * another process, which reads it at any time, also after this one was killed. */
 struct comm_note {
-    int64_t count;   /* collectives called so far; those inside a replayed graph are not counted */
-    int64_t busy_us; /* in them, waiting for peers included, as far as the backend knows */
-    char what[64];   /* the last one: "reduce_scatter of 1048576 f32" */
+    int64_t count; /* collectives called so far; those inside a replayed graph are not counted */
+    char what[64]; /* the last one: "reduce_scatter of 1048576 f32" */
 };
 
 /* The processes of a group and how they reach one another. Borrowed until the backend is closed. */
@@ -62,6 +61,9 @@ struct comm_ops {
     /* x <- rank root's x. */
     enum status (*broadcast)(struct backend *b, int lane, const struct tensor *x, int root,
                              struct err *e);
+    /* out [1] u64 <- nanoseconds that this rank has spent in collectives so far, waiting for peers
+     * included, those of replayed graphs too; 0 with one rank. */
+    enum status (*busy)(struct backend *b, int lane, const struct tensor *out, struct err *e);
     /* Not queued: ERR_PEER if the group is known to be broken, else OK at once. From any thread. */
     enum status (*poll)(struct backend *b, struct err *e);
     /* Tears the group down from any state and from any thread, so that peers notice and collectives

@@ -179,6 +179,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     }
     TRY(run_update(t, e));
     t->exchange.pending = true;
+    TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm, e));
     TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
                       t->record_bytes, e));
     return ops->timer_mark(t->backend, LANE_COMPUTE, mark_of_end(step), e);
@@ -236,6 +237,8 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     result->loss = head.loss;
     result->grad_norm = head.norm;
     result->stop = head.stop != 0;
+    result->comm_us = (int64_t)((head.comm_ns - t->comm_ns) / 1000);
+    t->comm_ns = head.comm_ns;
     t->has_trace = false;
     if (result->tensor[0]) {
         t->pending = 0; /* a step behind this one changed no parameter and is no step */

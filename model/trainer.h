@@ -11,7 +11,7 @@
 struct scalars {
     struct tensor lr, bias1, bias2, step; /* uploaded before a step; step i32 */
     struct tensor clip, eval_loss;        /* computed on the device */
-    struct tensor loss, norm, flag, stop; /* the head of a step's record */
+    struct tensor loss, norm, flag, stop, comm; /* the head of a step's record */
     void *uploaded;                       /* address of the first group */
 };
 
@@ -19,6 +19,7 @@ struct scalars {
 struct record_head {
     float loss, norm;
     int32_t flag[2]; /* {step, tensor} of the first value that was not finite, or {-1, -1} */
+    uint64_t comm_ns; /* in collectives since the group was made */
     uint32_t stop;   /* 1 if a rank had been asked to stop; uploaded, then the maximum of all */
 };
 
@@ -63,6 +64,7 @@ struct trainer {
     const char *failure; /* static: why nothing runs on from here; NULL while all is well */
     bool has_trace; /* the step last collected was traced */
     bool asks_stop; /* this rank was asked to stop */
+    uint64_t comm_ns; /* as of the step last collected */
 };
 
 /* First index of each group in the order in which non-finite tensors are looked for; slots come

@@ -15,14 +15,15 @@ struct cpu_group {
     int rank, world;
     struct comm_note *note; /* of the caller, or `own` */
     struct comm_note own;
+    uint64_t busy_ns; /* in collectives so far */
     uint32_t *terms;                /* [world][PIECE] */
     struct link_transfer *transfer; /* [world] */
 };
 
-static int64_t now_us(void) {
+static uint64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 /* ---- life ---- */
@@ -226,13 +227,13 @@ static enum status send_all(struct backend *b, const struct tensor *x, int root,
 
 /* ---- the table ---- */
 
-static void account(struct backend *b, int64_t since_us) {
-    cpu_of(b)->group->note->busy_us += now_us() - since_us;
+static void account(struct backend *b, uint64_t since) {
+    cpu_of(b)->group->busy_ns += now_ns() - since;
 }
 
 static enum status comm_all_reduce(struct backend *b, int lane, const struct tensor *x,
                                    enum reduce_op op, struct err *e) {
-    int64_t since = now_us();
+    uint64_t since = now_ns();
     if (op == REDUCE_SUM)
         TRY(cpu_check_packed(x, "all_reduce sum: x", IS_ACT, -1, -1, e));
     else TRY(cpu_check_packed(x, "all_reduce max: x", IS_U32, -1, -1, e));
@@ -264,7 +265,7 @@ static enum status copy_alone(const struct tensor *out, const struct tensor *x) 
 
 static enum status comm_reduce_scatter(struct backend *b, int lane, const struct tensor *out,
                                        const struct tensor *x, struct err *e) {
-    int64_t since = now_us();
+    uint64_t since = now_ns();
     TRY(check_pair(b, "reduce_scatter", out, x, IS_ACT, e));
     if (!cpu_of(b)->group) return copy_alone(out, x);
     enum status st = reduce_slices(b, out, x, e);
@@ -274,7 +275,7 @@ static enum status comm_reduce_scatter(struct backend *b, int lane, const struct
 
 static enum status comm_all_gather(struct backend *b, int lane, const struct tensor *out,
                                    const struct tensor *x, struct err *e) {
-    int64_t since = now_us();
+    uint64_t since = now_ns();
     TRY(check_pair(b, "all_gather", x, out, -1, e));
     if (!cpu_of(b)->group) return copy_alone(out, x);
     enum status st = gather_all(b, out, x, e);
@@ -284,7 +285,7 @@ static enum status comm_all_gather(struct backend *b, int lane, const struct ten
 
 static enum status comm_broadcast(struct backend *b, int lane, const struct tensor *x, int root,
                                   struct err *e) {
-    int64_t since = now_us();
+    uint64_t since = now_ns();
     TRY(cpu_check_packed(x, "broadcast: x", -1, -1, -1, e));
     if (root < 0 || root >= comm_world(b))
         return FAIL(e, ERR_ARG, "broadcast: root %d of %d ranks", root, comm_world(b));
@@ -294,8 +295,15 @@ static enum status comm_broadcast(struct backend *b, int lane, const struct tens
     return st;
 }
 
+static enum status comm_busy(struct backend *b, int lane, const struct tensor *out,
+                             struct err *e) {
+    TRY(cpu_check(out, "busy: out", IS_U64, 1, 1, e));
+    *(uint64_t *)out->data = cpu_of(b)->group ? cpu_of(b)->group->busy_ns : 0;
+    return OK;
+}
+
 const struct comm_ops CPU_COMM = {
     .init = comm_init, .rank = comm_rank, .world = comm_world, .all_reduce = comm_all_reduce,
     .reduce_scatter = comm_reduce_scatter, .all_gather = comm_all_gather,
-    .broadcast = comm_broadcast, .poll = comm_poll, .abort = comm_abort,
+    .broadcast = comm_broadcast, .busy = comm_busy, .poll = comm_poll, .abort = comm_abort,
 };

@@ -20,9 +20,9 @@ struct cuda_group {
     struct nccl *nccl;
     struct comm_note *note, own; /* the caller's, or own */
     int rank, world;
-    /* Nanoseconds in collectives. Device: when a lane's last one began, the sum so far. Host, pinned
-     * and seen by the device: the sum again. */
-    uint64_t *began, *sum, *busy;
+    struct event_slot last; /* the end of the last collective, and on which lane that was */
+    int last_lane;          /* -1: there was none */
+    uint64_t *began, *busy; /* device [LANE_COUNT]: when a lane's last one began; ns in all so far */
 };
 
 /* ---- time ---- */
@@ -33,9 +33,13 @@ __device__ static uint64_t clock_ns() {
     return t;
 }
 __global__ static void begin_kernel(uint64_t *began) { *began = clock_ns(); }
-__global__ static void end_kernel(const uint64_t *began, uint64_t *sum, uint64_t *busy) {
-    *sum += clock_ns() - *began;
-    *(volatile uint64_t *)busy = *sum;
+__global__ static void end_kernel(const uint64_t *began, uint64_t *busy) {
+    *busy += clock_ns() - *began;
+}
+__global__ static void busy_kernel(uint64_t *out, const uint64_t *busy) {
+    uint64_t sum = 0;
+    for (int lane = 0; lane < LANE_COUNT; lane++) sum += busy[lane];
+    *out = sum;
 }
 
 static void note_call(struct cuda_group *g, const char *name, const struct tensor *x) {
@@ -44,17 +48,31 @@ static void note_call(struct cuda_group *g, const char *name, const struct tenso
              (long long)tensor_count(x), dtype_name(x->dtype));
 }
 
+/* Collectives run one at a time, in the order in which they are called, whatever lanes they are on:
+ * a communicator has one set of buffers, and all ranks must take turns at it alike. */
+static enum status take_turn(struct cuda_backend *cb, int lane, struct err *e) {
+    const struct cuda_group *g = cb->group;
+    if (g->last_lane < 0 || g->last_lane == lane || g->last.capture != cb->capture) return OK;
+    CUDA_TRY(e, cudaStreamWaitEvent(cb->lane[lane], g->last.event, 0));
+    return OK;
+}
+
 static enum status begin(struct backend *b, int lane, const char *name, const struct tensor *x,
                          struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
     note_call(g, name, x);
+    TRY(take_turn(cuda_of(b), lane, e));
     begin_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>(g->began + lane);
     return cuda_launched(name, e);
 }
 static enum status end(struct backend *b, int lane, struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
-    end_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>(g->began + lane, g->sum + lane, g->busy + lane);
-    return cuda_launched(g->note->what, e);
+    end_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>(g->began + lane, g->busy + lane);
+    TRY(cuda_launched(g->note->what, e));
+    CUDA_TRY(e, cudaEventRecord(g->last.event, cuda_lane(b, lane)));
+    g->last.capture = cuda_of(b)->capture;
+    g->last_lane = lane;
+    return OK;
 }
 
 /* ---- life ---- */
@@ -65,18 +83,18 @@ void cuda_group_close(struct cuda_backend *cb) {
     nccl_close(g->nccl);
     links_destroy(g->links);
     cudaFree(g->began);
-    if (g->busy) cudaFreeHost(g->busy);
+    if (g->last.event) cudaEventDestroy(g->last.event);
     free(g);
     cb->group = NULL;
 }
 
 static enum status open_clocks(struct cuda_group *g, struct err *e) {
     size_t bytes = LANE_COUNT * sizeof *g->busy;
+    g->last_lane = -1;
+    CUDA_TRY(e, cudaEventCreateWithFlags(&g->last.event, cudaEventDisableTiming));
     CUDA_TRY(e, cudaMalloc((void **)&g->began, 2 * bytes));
     CUDA_TRY(e, cudaMemset(g->began, 0, 2 * bytes));
-    CUDA_TRY(e, cudaMallocHost((void **)&g->busy, bytes));
-    memset(g->busy, 0, bytes);
-    g->sum = g->began + LANE_COUNT;
+    g->busy = g->began + LANE_COUNT;
     return OK;
 }
 
@@ -106,9 +124,6 @@ static int comm_world(const struct backend *b) { return group_of(b) ? group_of(b
 static enum status comm_poll(struct backend *b, struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
     if (!g) return OK;
-    uint64_t ns = 0;
-    for (int lane = 0; lane < LANE_COUNT; lane++) ns += *(volatile uint64_t *)(g->busy + lane);
-    g->note->busy_us = (int64_t)(ns / 1000);
     TRY(links_poll(g->links, e));
     return nccl_poll(g->nccl, e);
 }
@@ -333,6 +348,15 @@ static enum status comm_broadcast(struct backend *b, int lane, const struct tens
     return end(b, lane, e);
 }
 
+static enum status comm_busy(struct backend *b, int lane, const struct tensor *out,
+                             struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    TRY(cuda_check(out, "busy: out", IS_U64, 1, 1, e));
+    if (g) busy_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>((uint64_t *)out->data, g->busy);
+    else CUDA_TRY(e, cudaMemsetAsync(out->data, 0, 8, cuda_lane(b, lane)));
+    return cuda_launched("busy", e);
+}
+
 void cuda_fill_comm(struct comm_ops *comm) {
     comm->init = comm_init;
     comm->rank = comm_rank;
@@ -341,6 +365,7 @@ void cuda_fill_comm(struct comm_ops *comm) {
     comm->reduce_scatter = comm_reduce_scatter;
     comm->all_gather = comm_all_gather;
     comm->broadcast = comm_broadcast;
+    comm->busy = comm_busy;
     comm->poll = comm_poll;
     comm->abort = comm_abort;
 }

@@ -14,7 +14,7 @@
 
 #include "tests/support/comm_cases.h"
 
-enum { SECONDS = 120, GPUS_MAX = 8 };
+enum { SECONDS = 40, GPUS_MAX = 8 };
 
 /* Device nodes, since asking CUDA would make this process one that cannot be forked. */
 static int gpu_count(void) {
@@ -47,49 +47,72 @@ static void test_reduce_scatter(void **state) { all_succeed(comm_scatters); }
 static void test_all_gather(void **state) { all_succeed(comm_gathers); }
 static void test_broadcast(void **state) { all_succeed(comm_broadcasts); }
 
-/* x <- sum of x, small <- sum of small, on two lanes. */
-static enum status two_lanes(struct rank_test *t, const struct tensor *x,
-                             const struct tensor *small, struct err *e) {
+/* x <- sum of x, small <- sum of small, on one lane or two. */
+static enum status two_sums(struct rank_test *t, int small_lane, const struct tensor *x,
+                            const struct tensor *small, struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
     TRY(ops->signal(t->backend, LANE_COMPUTE, 0, e));
     TRY(ops->wait(t->backend, LANE_COMM, 0, e));
     TRY(ops->comm.all_reduce(t->backend, LANE_COMM, x, REDUCE_SUM, e));
-    TRY(ops->comm.all_reduce(t->backend, LANE_COMPUTE, small, REDUCE_SUM, e));
+    TRY(ops->comm.all_reduce(t->backend, small_lane, small, REDUCE_SUM, e));
     TRY(ops->signal(t->backend, LANE_COMM, 1, e));
     return ops->wait(t->backend, LANE_COMPUTE, 1, e);
 }
 
-static int captured(struct rank_test *t) {
-    const struct backend_ops *ops = t->backend->ops;
-    int64_t n = 3000000;
-    struct tensor x = comm_tensor(t, DTYPE_BF16, n), start = comm_tensor(t, DTYPE_BF16, n);
-    struct tensor small = comm_tensor(t, DTYPE_F32, 100), small_start = comm_tensor(t, DTYPE_F32, 100);
-    for (int pass = 0; pass < 4; pass++) { /* as it is, captured, replayed twice */
-        bool replayed = false;
-        RANK_MUST(ops->copy(t->backend, LANE_COMPUTE, &x, &start, &must_));
-        RANK_MUST(ops->copy(t->backend, LANE_COMPUTE, &small, &small_start, &must_));
-        RANK_MUST(ops->graph_replay(t->backend, GRAPH_UPDATE, &replayed, &must_));
-        RANK_CHECK(replayed == (pass > 1));
-        if (!replayed) {
-            RANK_MUST(ops->graph_begin(t->backend, GRAPH_UPDATE, &must_));
-            RANK_MUST(two_lanes(t, &x, &small, &must_));
-            RANK_MUST(ops->graph_end(t->backend, GRAPH_UPDATE, &must_));
-        }
-        RANK_MUST(ops->sync(t->backend, &must_));
-        float *value = comm_values(t, &x), *few = comm_values(t, &small);
-        RANK_CHECK(value && few);
-        for (int64_t i = 0; i < n; i++)
-            RANK_CHECK(value[i] == comm_sum(t->group.world, i, DTYPE_BF16));
-        for (int64_t i = 0; i < 100; i++)
-            RANK_CHECK(few[i] == comm_sum(t->group.world, i, DTYPE_F32));
-        free(value);
-        free(few);
-    }
-    RANK_MUST(ops->comm.poll(t->backend, &must_));
-    RANK_CHECK(t->note.count == 4 && t->note.busy_us > 0); /* replays are not counted, but timed */
+static int check_sums(struct rank_test *t, const struct tensor *x) {
+    float *value = comm_values(t, x);
+    RANK_CHECK(value);
+    for (int64_t i = 0; i < tensor_count(x); i++)
+        RANK_CHECK(value[i] == comm_sum(t->group.world, i, x->dtype));
+    free(value);
     return 0;
 }
+
+/* Four times: as it is, captured, replayed twice; or as it is throughout. */
+static int repeated(struct rank_test *t, int small_lane, bool graph) {
+    const struct backend_ops *ops = t->backend->ops;
+    struct tensor x = comm_tensor(t, DTYPE_BF16, 3000000), x0 = comm_tensor(t, DTYPE_BF16, 3000000);
+    struct tensor few = comm_tensor(t, DTYPE_F32, 100), few0 = comm_tensor(t, DTYPE_F32, 100);
+    for (int pass = 0; pass < 4; pass++) {
+        bool replayed = false;
+        RANK_MUST(ops->copy(t->backend, LANE_COMPUTE, &x, &x0, &must_));
+        RANK_MUST(ops->copy(t->backend, LANE_COMPUTE, &few, &few0, &must_));
+        RANK_MUST(ops->sync(t->backend, &must_));
+        if (graph) RANK_MUST(ops->graph_replay(t->backend, GRAPH_UPDATE, &replayed, &must_));
+        RANK_CHECK(replayed == (graph && pass > 1));
+        if (!replayed) {
+            if (graph) RANK_MUST(ops->graph_begin(t->backend, GRAPH_UPDATE, &must_));
+            RANK_MUST(two_sums(t, small_lane, &x, &few, &must_));
+            if (graph) RANK_MUST(ops->graph_end(t->backend, GRAPH_UPDATE, &must_));
+        }
+        RANK_MUST(ops->sync(t->backend, &must_));
+        RANK_CHECK(check_sums(t, &x) == 0);
+        RANK_CHECK(check_sums(t, &few) == 0);
+    }
+    RANK_MUST(ops->comm.poll(t->backend, &must_));
+    return 0;
+}
+
+static int one_lane(struct rank_test *t) { return repeated(t, LANE_COMM, false); }
+static int two_lanes(struct rank_test *t) { return repeated(t, LANE_COMPUTE, false); }
+static int captured(struct rank_test *t) { return repeated(t, LANE_COMM, true); }
+static int captured_lanes(struct rank_test *t) {
+    RANK_CHECK(repeated(t, LANE_COMPUTE, true) == 0);
+    struct tensor busy = comm_tensor(t, DTYPE_F32, 2);
+    uint64_t ns = 0;
+    busy.dtype = DTYPE_U64;
+    busy.dim[0] = 1;
+    RANK_MUST(t->backend->ops->comm.busy(t->backend, LANE_COMM, &busy, &must_));
+    RANK_MUST(t->backend->ops->download(t->backend, LANE_COMM, &ns, busy.data, sizeof ns,
+                                        &must_));
+    /* Replays are timed, though not counted. */
+    RANK_CHECK(t->note.count == 4 && ns > 0 && ns < 60000000000ull);
+    return 0;
+}
+static void test_one_lane(void **state) { all_succeed(one_lane); }
+static void test_two_lanes(void **state) { all_succeed(two_lanes); }
 static void test_captured(void **state) { all_succeed(captured); }
+static void test_captured_lanes(void **state) { all_succeed(captured_lanes); }
 
 /* Rank 1 dies; the others find their collective ended by poll and abort, as a worker's pulse does. */
 static int survives(struct rank_test *t) {
@@ -123,7 +146,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum), cmocka_unit_test(test_max),
         cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
-        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_one_lane),
+        cmocka_unit_test(test_two_lanes), cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_captured_lanes),
         cmocka_unit_test(test_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,8 @@ static void *place(struct rank_test *t, const void *host, int64_t bytes) {
     void *data = NULL;
     struct err e = { 0 };
     if (ops->memory_create(t->backend, "test", bytes, &data, &e) == OK &&
-        ops->upload(t->backend, LANE_COMM, data, host, bytes, &e) == OK)
+        ops->upload(t->backend, LANE_COMM, data, host, bytes, &e) == OK &&
+        ops->sync(t->backend, &e) == OK) /* whichever lane uses it next */
         return data;
     fprintf(stderr, "rank %d: %s\n", t->group.rank, e.text);
     return NULL;

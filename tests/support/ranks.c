@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,7 +62,9 @@ void ranks_run(const char *backend, int world, rank_body body, void *user, int s
     fflush(NULL);
     for (int r = 0; r < world; r++) {
         pid[r] = fork();
-        if (pid[r] == 0) _exit(be_rank(&meeting, backend, r, world, listening, body, user));
+        if (pid[r] != 0) continue;
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a rank that hangs must not outlive its test */
+        _exit(be_rank(&meeting, backend, r, world, listening, body, user));
     }
     close(listening);
     int64_t deadline = clock_ms() + (int64_t)seconds * 1000;
