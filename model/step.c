@@ -168,7 +168,10 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
                               struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
     f->marked = t->pending == 0;
-    if (f->marked) TRY(ops->timer_mark(t->backend, LANE_COMPUTE, MARK_BEGIN, e));
+    if (f->marked) {
+        TRY(ops->timer_mark(t->backend, LANE_COMPUTE, MARK_BEGIN, e));
+        TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm_begin, e));
+    }
     TRY(upload_scalars(t, step, &f->lr, e));
     TRY(share_stop(t, e));
     if (f->traced) TRY(trace_weights(t, e));
@@ -237,7 +240,8 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     result->loss = head.loss;
     result->grad_norm = head.norm;
     result->stop = head.stop != 0;
-    result->comm_us = (int64_t)((head.comm_ns - t->comm_ns) / 1000);
+    uint64_t comm_begin = f->marked ? head.comm_begin_ns : t->comm_ns;
+    result->comm_us = (int64_t)((head.comm_ns - comm_begin) / 1000);
     t->comm_ns = head.comm_ns;
     t->has_trace = false;
     if (result->tensor[0]) {

@@ -11,15 +11,17 @@
 struct scalars {
     struct tensor lr, bias1, bias2, step; /* uploaded before a step; step i32 */
     struct tensor clip, eval_loss;        /* computed on the device */
-    struct tensor loss, norm, flag, stop, comm; /* the head of a step's record */
-    void *uploaded;                       /* address of the first group */
+    /* The head of a step's record. */
+    struct tensor loss, norm, flag, stop, comm, comm_begin;
+    void *uploaded; /* address of the first group */
 };
 
 /* How a step's record begins; slots and fingerprints follow (record_of). */
 struct record_head {
     float loss, norm;
     int32_t flag[2]; /* {step, tensor} of the first value that was not finite, or {-1, -1} */
-    uint64_t comm_ns; /* in collectives since the group was made */
+    uint64_t comm_ns, comm_begin_ns; /* in collectives since the group was made: after the step, and
+                                        before it where something else came in between */
     uint32_t stop;   /* 1 if a rank had been asked to stop; uploaded, then the maximum of all */
 };
 

@@ -13,6 +13,7 @@
 #include "runner/environment.h"
 #include "runner/mfu.h"
 #include "runner/options.h"
+#include "runner/pace.h"
 #include "runner/progress.h"
 #include "runner/records.h"
 #include "runner/run_log.h"
@@ -33,16 +34,20 @@ struct attempts {
     int64_t used_ms;         /* by earlier attempts, of the time limit */
     int64_t retries_left;
     struct formation formation; /* which rank is where */
+    struct pace pace;
     int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
 };
 
 /* ---- events -----------------------------------------------------------------------------------*/
 
-/* The worker's figures and, beside them, the driver's. */
-static enum status put_telemetry(struct attempts *a, const json_t *event, struct err *e) {
+/* A worker's figures and, beside them, the driver's; another host's runner has added its own. */
+static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t *event,
+                                 struct err *e) {
     json_t *both = json_copy((json_t *)event);
     if (!both) return FAIL(e, ERR_MEMORY, "record of telemetry");
-    enum status st = telemetry_add(a->telemetry, both, e);
+    int64_t device = json_integer_value(json_object_get(event, "device"));
+    enum status st = OK;
+    if (rank < a->formation.ranks[0]) st = telemetry_add(a->telemetry, device, both, e);
     if (st == OK) st = records_put(a->records, both, e);
     json_decref(both);
     return st;
@@ -66,6 +71,15 @@ static enum status put_step(struct attempts *a, const json_t *event, struct err 
     return st;
 }
 
+static enum status put_pace(struct attempts *a, int64_t rank, const json_t *event,
+                            struct err *e) {
+    json_t *record = NULL;
+    TRY(pace_put(&a->pace, rank, event, &record, e));
+    enum status st = record ? records_put(a->records, record, e) : OK;
+    json_decref(record);
+    return st;
+}
+
 static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct attempts *a = user;
     const char *kind = json_text(event, "event", "");
@@ -80,7 +94,8 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
     if (!strcmp(kind, "step")) return put_step(a, event, e);
-    if (!strcmp(kind, "telemetry")) return put_telemetry(a, event, e);
+    if (!strcmp(kind, "telemetry")) return put_telemetry(a, rank, event, e);
+    if (!strcmp(kind, "pace")) return put_pace(a, rank, event, e);
     if (!strcmp(kind, "log"))
         run_log(a->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
     return records_put(a->records, event, e);
@@ -128,6 +143,7 @@ static enum status run_workers(struct attempts *a, struct attempt *out, struct e
     }
     const struct train_options *t = &a->run.train;
     TRY(formation_lay(&a->formation, t->global_batch, t->micro_batch, e));
+    pace_begin(&a->pace, a->formation.world);
     struct deployment d = {
         .settings = a->settings, .dir = a->dir, .formation = &a->formation,
         .envp = (const char *const *)a->environment.vars, .stop_after = a->stop_after,

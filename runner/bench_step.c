@@ -24,7 +24,7 @@ static int by_value(const void *a, const void *b) {
 static enum status sample_device(const struct telemetry *t, struct step_bench *out, double *clock,
                                  struct err *e) {
     json_t *record = json_object();
-    enum status st = telemetry_add(t, record, e);
+    enum status st = telemetry_add(t, 0, record, e);
     double power = json_number_value(json_object_get(record, "gpu_power_mw")) * 1e-3;
     *clock = json_number_value(json_object_get(record, "gpu_clock_sm_mhz"));
     if (power > out->power_w) out->power_w = power;

@@ -48,6 +48,7 @@ static const struct stream {
     { "data/metrics/train.jsonl", NULL, "data/metrics/train.cols", true },
     { "data/metrics/eval.jsonl", NULL, "data/metrics/eval.cols", true },
     { "data/metrics/telemetry.jsonl", NULL, "data/metrics/telemetry.cols", true },
+    { "data/metrics/ranks.jsonl", NULL, "data/metrics/ranks.cols", true },
     { "data/metrics/fp8.jsonl", "data/metrics/fp8_slots.json", "data/fp8/fp8.cols", false },
     { "data/metrics/trace.jsonl", "data/metrics/trace_tensors.json", "data/trace.cols", false },
 };
@@ -79,8 +80,8 @@ static enum status convert_stream(struct finish *f, const struct stream *s, stru
 static enum status convert(struct finish *f, struct err *e) {
     char folder[PATH_CAP];
     struct columns **out[STREAM_COUNT] = { &f->columns.train, &f->columns.eval,
-                                           &f->columns.telemetry, &f->columns.fp8,
-                                           &f->columns.trace };
+                                           &f->columns.telemetry, &f->columns.ranks,
+                                           &f->columns.fp8, &f->columns.trace };
     TRY(path_join(folder, f->dir, "data/fp8", e));
     (void)mkdir(folder, 0755); /* there already, or the conversion says what is wrong */
     for (int i = 0; i < STREAM_COUNT; i++) TRY(convert_stream(f, &STREAMS[i], out[i], e));

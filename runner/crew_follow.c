@@ -17,6 +17,7 @@
 #include "runner/events.h"
 #include "runner/run_files.h"
 #include "runner/signals.h"
+#include "runner/telemetry.h"
 #include "runner/watch.h"
 #include "runner/wire.h"
 #include "runner/worker_command.h"
@@ -30,6 +31,7 @@ struct follower {
     struct signals signals;
     struct companion leader;
     struct meeting meeting; /* address: where the leader is */
+    struct telemetry *telemetry; /* NULL: there is no GPU */
 };
 
 /* ---- finding the leader -----------------------------------------------------------------------*/
@@ -92,10 +94,20 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
 
 /* ---- one attempt ------------------------------------------------------------------------------*/
 
+/* An event of a rank here; to its figures the driver's of this host are added. */
 static enum status forward(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct follower *f = user;
-    return companion_say(&f->leader, json_pack("{s:s,s:I,s:O}", "event", "rank", "rank",
-                                               (json_int_t)rank, "body", event), e);
+    json_t *body = json_copy((json_t *)event);
+    if (!body) return FAIL(e, ERR_MEMORY, "an event");
+    enum status st = OK;
+    if (!strcmp(json_text(event, "event", ""), "telemetry"))
+        st = telemetry_add(f->telemetry, json_integer_value(json_object_get(event, "device")), body,
+                           e);
+    json_t *message = json_pack("{s:s,s:I,s:o}", "event", "rank", "rank", (json_int_t)rank, "body",
+                                body);
+    if (st == OK) return companion_say(&f->leader, message, e);
+    json_decref(message);
+    return st;
 }
 
 static void tell_user(void *user, const char *what) {
@@ -193,9 +205,11 @@ int crew_follow(const struct cli *cli, const struct task *task, const char *runs
     int code = EXIT_OK;
     rendezvous_host(f.meeting.host);
     enum status st = signals_open(&f.signals, &e);
+    f.telemetry = telemetry_open();
     if (st == OK) st = find_leader(&f, runs, wait_s, &e);
     if (st == OK) st = serve(&f, &code, &e);
     companion_close(&f.leader);
+    telemetry_close(f.telemetry);
     signals_close(&f.signals);
     return st == OK ? code : cli_fail(cli, &e);
 }

@@ -20,6 +20,7 @@ static const struct { const char *event, *file; } STREAMS[] = {
     { "fp8", "data/metrics/fp8.jsonl" },
     { "trace", "data/metrics/trace.jsonl" },
     { "telemetry", "data/metrics/telemetry.jsonl" },
+    { "ranks", "data/metrics/ranks.jsonl" },
 };
 enum { STREAM_COUNT = sizeof STREAMS / sizeof *STREAMS };
 

@@ -158,6 +158,7 @@ static enum status take_stream(struct loader *l, const char *path, struct err *e
         { "data/metrics/train.cols", "data/metrics/train.jsonl", &c->train, NULL },
         { "data/metrics/eval.cols", "data/metrics/eval.jsonl", &c->eval, NULL },
         { "data/metrics/telemetry.cols", "data/metrics/telemetry.jsonl", &c->telemetry, NULL },
+        { "data/metrics/ranks.cols", "data/metrics/ranks.jsonl", &c->ranks, NULL },
         { "data/fp8/fp8.cols", "data/metrics/fp8.jsonl", &c->fp8, l->fp8_labels },
         { "data/trace.cols", "data/metrics/trace.jsonl", &c->trace, l->trace_labels },
     };

@@ -11,6 +11,7 @@ void run_columns_free(struct run_columns *c) {
     columns_destroy(c->train);
     columns_destroy(c->eval);
     columns_destroy(c->telemetry);
+    columns_destroy(c->ranks);
     columns_destroy(c->fp8);
     columns_destroy(c->trace);
     *c = (struct run_columns){ 0 };
@@ -165,6 +166,25 @@ static enum status put_utilisation(json_t *s, const struct columns *t, struct wi
     return OK;
 }
 
+/* Who was the slowest most often, and how long the others waited for whoever was. */
+static enum status put_ranks(json_t *s, const struct columns *t, struct err *e) {
+    enum { RANKS = 64 };
+    struct window w = steady_window(t ? t->rows : 0);
+    const struct column *slowest = columns_find(t, "slowest_rank");
+    double share = (double)NAN;
+    int64_t times[RANKS] = { 0 }, most = -1;
+    TRY(window_median(t, "wait_share", w, &share, e));
+    for (int64_t i = w.first; slowest && slowest->width == 1 && i < w.last; i++) {
+        double v = walk_value(t, slowest, i);
+        int64_t rank = v >= 0 && v < RANKS ? (int64_t)v : 0;
+        times[rank]++;
+        if (most < 0 || times[rank] > times[most]) most = rank;
+    }
+    int failed = json_object_set_new(s, "wait_share_median", number(share));
+    failed |= json_object_set_new(s, "slowest_rank", most < 0 ? json_null() : json_integer(most));
+    return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
+}
+
 static double column_sum(const struct columns *t, const char *name) {
     const struct column *c = columns_find(t, name);
     double sum = c && t->rows > 0 ? 0 : (double)NAN;
@@ -204,6 +224,7 @@ enum status summary_make(const struct run_columns *c, json_t **out, struct err *
     enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
     if (st == OK) st = put_utilisation(s, c->train, w, e);
     if (st == OK) st = put_device(s, c->telemetry, e);
+    if (st == OK) st = put_ranks(s, c->ranks, e);
     if (st != OK) {
         json_decref(s);
         return st;

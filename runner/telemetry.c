@@ -14,12 +14,20 @@ typedef struct nvml_device_opaque *nvml_device;
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
 struct process { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; };
-enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEM = 2, TEMPERATURE_GPU = 0,
-       PROCESSES_MAX = 128 };
+struct field {
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    int type, status;
+    union { double real; unsigned long long whole; } value; /* whole: of the fields asked here */
+};
+enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEM = 2, TEMPERATURE_GPU = 0, PROCESSES_MAX = 128,
+       NVLINK_TX_KIB = 138, NVLINK_RX_KIB = 139 }; /* NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX */
+static const unsigned ALL_LINKS = 0xFFFFFFFFu;
 
 struct telemetry {
     void *lib;
-    nvml_device device;
+    nvml_device device[NVML_GPUS_MAX];
+    int64_t count;
     int (*init)(void);
     int (*shutdown)(void);
     int (*by_uuid)(const char *, nvml_device *);
@@ -30,6 +38,7 @@ struct telemetry {
     int (*memory)(nvml_device, struct memory *);
     int (*utilization)(nvml_device, struct utilization *);
     int (*processes)(nvml_device, unsigned *, struct process *);
+    int (*fields)(nvml_device, int, struct field *);
 };
 
 /* Data and function pointers have one representation on POSIX (dlsym's own rationale). */
@@ -49,6 +58,7 @@ static void find_all(struct telemetry *t) {
     find(t->lib, "nvmlDeviceGetMemoryInfo", &t->memory);
     find(t->lib, "nvmlDeviceGetUtilizationRates", &t->utilization);
     find(t->lib, "nvmlDeviceGetComputeRunningProcesses_v3", &t->processes);
+    find(t->lib, "nvmlDeviceGetFieldValues", &t->fields);
 }
 
 struct telemetry *telemetry_open(void) {
@@ -60,7 +70,10 @@ struct telemetry *telemetry_open(void) {
     t->lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (t->lib) find_all(t);
     bool begun = t->init && t->shutdown && t->by_uuid && t->init() == SUCCESS;
-    if (begun && t->by_uuid(report.gpus[0].uuid, &t->device) == SUCCESS) return t;
+    while (begun && t->count < report.count &&
+           t->by_uuid(report.gpus[t->count].uuid, &t->device[t->count]) == SUCCESS)
+        t->count++;
+    if (t->count) return t;
     if (begun) (void)t->shutdown();
     if (t->lib) dlclose(t->lib);
     free(t);
@@ -100,11 +113,22 @@ static unsigned others_of(const struct process *list, unsigned count) {
 }
 
 struct reading { const char *key; unsigned long long value; };
-enum { READINGS_MAX = 9 };
+enum { READINGS_MAX = 11 };
+
+static int read_links(const struct telemetry *t, nvml_device gpu, struct reading *out) {
+    struct field field[2] = { { .id = NVLINK_TX_KIB, .scope = ALL_LINKS },
+                              { .id = NVLINK_RX_KIB, .scope = ALL_LINKS } };
+    int n = 0;
+    if (!t->fields || t->fields(gpu, 2, field) != SUCCESS) return 0;
+    if (field[0].status == SUCCESS)
+        out[n++] = (struct reading){ "gpu_nvlink_tx_kib", field[0].value.whole };
+    if (field[1].status == SUCCESS)
+        out[n++] = (struct reading){ "gpu_nvlink_rx_kib", field[1].value.whole };
+    return n;
+}
 
 /* What the driver answers, in any order; returns how many. */
-static int read_all(const struct telemetry *t, struct reading *out) {
-    nvml_device gpu = t->device;
+static int read_all(const struct telemetry *t, nvml_device gpu, struct reading *out) {
     int n = 0;
     unsigned value = 0;
     unsigned long long reasons = 0;
@@ -130,12 +154,14 @@ static int read_all(const struct telemetry *t, struct reading *out) {
         out[n++] = (struct reading){ "gpu_processes", count };
         out[n++] = (struct reading){ "gpu_processes_other", others_of(list, count) };
     }
-    return n;
+    return n + read_links(t, gpu, out + n);
 }
 
-enum status telemetry_add(const struct telemetry *t, json_t *record, struct err *e) {
+enum status telemetry_add(const struct telemetry *t, int64_t device, json_t *record,
+                          struct err *e) {
     struct reading list[READINGS_MAX];
-    int n = t ? read_all(t, list) : 0;
+    bool there = t && device >= 0 && device < t->count;
+    int n = there ? read_all(t, t->device[device], list) : 0;
     for (int i = 0; i < n; i++)
         if (json_object_set_new(record, list[i].key, json_integer((json_int_t)list[i].value)) != 0)
             return FAIL(e, ERR_MEMORY, "record of telemetry");

@@ -213,9 +213,10 @@ static enum status observe(struct worker *w, struct err *e) {
             TRY(say_trace(w->events, w->result.step, w->fingerprints, w->tensor_count, e));
     }
     int64_t now = now_us();
-    if (!speaks(w) || now - w->telemetry_us < TELEMETRY_EVERY_US) return OK;
+    if (now - w->telemetry_us < TELEMETRY_EVERY_US) return OK;
     w->telemetry_us = now;
-    return say_telemetry(w->events, w->result.step, trainer_memory_bytes(w->trainer), e);
+    return say_telemetry(w->events, w->result.step, w->options->rank, w->options->device,
+                         trainer_memory_bytes(w->trainer), e);
 }
 
 /* After the first step of this process, in which the backend chose and decided. */
@@ -232,6 +233,7 @@ static enum status evaluate(struct worker *w, struct err *e) {
     struct eval_result result;
     w->board->phase = BOARD_EVALUATING;
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
+    if (pulse_error(w->pulse, e)) return ERR_PEER;
     if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
     if (speaks(w)) TRY(tell_choices(w, e)); /* before a checkpoint that rests on them */
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
@@ -258,7 +260,9 @@ static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 static enum status collect(struct worker *w, struct err *e) {
     TRY(trainer_collect(w->trainer, &w->result, e));
     if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
+    if (pulse_error(w->pulse, e)) return ERR_PEER; /* what was read came of a group given up */
     if (speaks(w)) TRY(say_step(w->events, &w->result, e));
+    if (w->options->world > 1) TRY(say_pace(w->events, &w->result, e));
     TRY(observe(w, e));
     return account(w, e);
 }
@@ -364,6 +368,7 @@ enum status worker_run(const struct worker_options *options, struct err *e) {
     if (st == OK) st = train(&w, e);
     if (st == OK) st = event_flush(w.events, e);
     else report(&w, e);
+    if (st != OK && w.device.backend) w.device.backend->ops->comm.abort(w.device.backend);
     tear_down(&w);
     return st;
 }

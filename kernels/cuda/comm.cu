@@ -135,16 +135,16 @@ static void comm_abort(struct backend *b) {
     nccl_abort(g->nccl);
 }
 
-enum status cuda_agree(struct cuda_backend *cb, void *value, int64_t bytes, struct err *e) {
+enum status cuda_agree(struct cuda_backend *cb, const char *what, const int64_t about[4],
+                       void *value, int64_t bytes, struct err *e) {
     struct cuda_group *g = cb->group;
     if (!g) return OK;
-    const int64_t detail[4] = { bytes, 0, 0, 0 };
     const int first = 0;
-    TRY(links_agree(g->links, g->rank ? &first : NULL, 1, "agreement on an algorithm", detail, e));
+    TRY(links_agree(g->links, g->rank ? &first : NULL, 1, what, about, e));
     for (int r = 1; r < g->world; r++) {
         struct link_transfer t = { g->rank ? 0 : r, g->rank ? NULL : value, g->rank ? value : NULL,
                                    g->rank ? 0 : bytes, g->rank ? bytes : 0, 0, 0 };
-        TRY(links_exchange(g->links, &t, 1, "agreement on an algorithm", e));
+        TRY(links_exchange(g->links, &t, 1, what, e));
         if (g->rank) break;
     }
     return OK;

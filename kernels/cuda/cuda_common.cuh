@@ -313,9 +313,11 @@ static inline unsigned grid_for(struct backend *b, int64_t items, int64_t items_
 
 void cuda_fill_comm(struct comm_ops *comm);
 void cuda_group_close(struct cuda_backend *b);
-/* Rank 0's bytes to every rank, on the host: all ranks make the same choice. All ranks call it at
- * the same place. Done on return. */
-NODISCARD enum status cuda_agree(struct cuda_backend *b, void *value, int64_t bytes, struct err *e);
+/* Rank 0's bytes to every rank, on the host, so that all make the same choice; nothing with one
+ * rank. All call it at the same place, about the same thing: `about` tells things apart. Done on
+ * return. */
+NODISCARD enum status cuda_agree(struct cuda_backend *b, const char *what, const int64_t about[4],
+                                 void *value, int64_t bytes, struct err *e);
 
 enum status cuda_sync(struct backend *b, struct err *e);
 enum status cuda_gemm_library(struct err *e); /* ERR_DEVICE if cuBLASLt is too old */

@@ -391,6 +391,9 @@ static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm
     choice->key = key;
     TRY(cuda_sync(&b->base, e)); /* the workspace is shared with what is queued */
     TRY(choose(b, p, *workspace, choice, e));
+    /* Ranks measure alike but not the same; one table stands for all of them. */
+    const int64_t about[4] = { key.m, key.n, key.k, key.type_a << 16 | key.type_b };
+    TRY(cuda_agree(b, "choosing a GEMM", about, choice, sizeof *choice, e));
     g->choices++;
     return OK;
 }

@@ -159,13 +159,13 @@ static void telemetry_adds_what_the_driver_says(void **state) {
     struct err e = { 0 };
     struct nvml_report report;
     json_t *record = json_pack("{s:i}", "step", 1), *before = json_deep_copy(record);
-    assert_int_equal(telemetry_add(NULL, record, &e), OK);
+    assert_int_equal(telemetry_add(NULL, 0, record, &e), OK);
     assert_true(json_equal(record, before));
     nvml_read(&report);
     nvml_keep_visible(&report, getenv("CUDA_VISIBLE_DEVICES"));
     struct telemetry *t = telemetry_open();
     if (!report.count) assert_null(t);
-    assert_int_equal(telemetry_add(t, record, &e), OK);
+    assert_int_equal(telemetry_add(t, 0, record, &e), OK);
     assert_int_equal(json_object_size(record) > json_object_size(before), t != NULL);
     const json_t *celsius = json_object_get(record, "gpu_temperature_c");
     assert_true(!celsius || (json_integer_value(celsius) > 0 && json_integer_value(celsius) < 150));

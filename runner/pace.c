@@ -1,0 +1,48 @@
+#include "runner/pace.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+
+void pace_begin(struct pace *p, int64_t world) {
+    memset(p, 0, sizeof *p);
+    p->world = world;
+}
+
+static json_t *numbers(const int64_t *value, int64_t n) {
+    json_t *list = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < n; i++) json_append(list, json_integer((json_int_t)value[i]), &failed);
+    return json_whole(list, failed);
+}
+
+static json_t *make_record(const struct pace_step *s, int64_t world) {
+    int64_t slowest = 0, sum = 0, most = 0, step_us = 1;
+    for (int64_t r = 0; r < world; r++) {
+        if (s->comm_us[r] < s->comm_us[slowest]) slowest = r;
+        if (s->comm_us[r] > most) most = s->comm_us[r];
+        if (s->step_us[r] > step_us) step_us = s->step_us[r];
+        sum += s->comm_us[r];
+    }
+    double wait_us = (double)sum / (double)world - (double)s->comm_us[slowest];
+    return json_pack("{s:s,s:I,s:I,s:f,s:I,s:o,s:o}", "event", "ranks", "step",
+                     (json_int_t)s->step, "slowest_rank", (json_int_t)slowest, "wait_share",
+                     wait_us / (double)step_us, "wait_us_max",
+                     (json_int_t)(most - s->comm_us[slowest]), "comm_us",
+                     numbers(s->comm_us, world), "step_time_us", numbers(s->step_us, world));
+}
+
+enum status pace_put(struct pace *p, int64_t rank, const json_t *event, json_t **record,
+                     struct err *e) {
+    int64_t step = json_integer_value(json_object_get(event, "step"));
+    struct pace_step *s = &p->recent[step % PACE_STEPS];
+    *record = NULL;
+    if (rank < 0 || rank >= p->world || step < s->step) return OK;
+    if (step > s->step) *s = (struct pace_step){ .step = step };
+    s->step_us[rank] = json_integer_value(json_object_get(event, "step_time_us"));
+    s->comm_us[rank] = json_integer_value(json_object_get(event, "comm_us"));
+    if (++s->count < p->world) return OK;
+    *record = make_record(s, p->world);
+    return *record ? OK : FAIL(e, ERR_MEMORY, "record of the ranks");
+}

@@ -1,0 +1,30 @@
+/* How evenly the ranks of a run work: who was the slowest in a step, and how long the others waited.
+ *
+ * A rank says how long it was in collectives. Of that, what it was there longer than the rank that
+ * was there least is waiting: that rank came last, and all others waited for it. */
+#ifndef FP8LAB_RUNNER_PACE_H
+#define FP8LAB_RUNNER_PACE_H
+
+#include "runner/supervise.h"
+
+struct json_t;
+
+enum { PACE_STEPS = 4 }; /* ranks are at most so many steps apart */
+
+struct pace_step { int64_t step, count, step_us[SUPERVISE_RANKS_MAX], comm_us[SUPERVISE_RANKS_MAX]; };
+
+struct pace {
+    int64_t world;
+    struct pace_step recent[PACE_STEPS]; /* step s at s % PACE_STEPS */
+};
+
+void pace_begin(struct pace *p, int64_t world);
+
+/* Takes a "pace" event of `rank`. *record is NULL until all ranks have told of the step; then
+ *   {"event":"ranks", "step", "slowest_rank", "wait_share": of the step time, mean over ranks,
+ *    "wait_us_max", "comm_us":[a rank each], "step_time_us":[a rank each]}
+ * and the caller's. ERR_MEMORY. */
+NODISCARD enum status pace_put(struct pace *p, int64_t rank, const struct json_t *event,
+                               struct json_t **record, struct err *e);
+
+#endif
