@@ -4,7 +4,12 @@
  * A thread holds a patch of 8 x 8 values in registers, so that a row of the tile is read 16 bytes
  * at a time, and its codes are turned 4 x 4 bytes at a time by permutations; shared memory holds
  * codes only. Bytes moved: 2 read and 1 written per element and side (plus scales). The maximum
- * that a scale rests on is an integer maximum over |x| bits, so neither order nor NaN matters. */
+ * that a scale rests on is an integer maximum over |x| bits, so neither order nor NaN matters.
+ *
+ * Everything that a patch is made from is loaded before anything is computed: a branch between one
+ * row's load and the next makes eight waits of one. Hence WHOLE, the kernel for tensors of whole
+ * tiles, which asks for no edges; fused producers have no other, and leave the rest to a second
+ * pass. */
 #ifndef FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 #define FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 
@@ -13,7 +18,6 @@
 enum {
     TILE = 128,           /* rows and columns of a tile: one 128-block either way */
     TILE_THREADS = 256,
-    TILE_BLOCKS = 3,      /* of a multiprocessor: 80 registers a thread, measured best of 2 to 4 */
     TILE_WARPS = TILE_THREADS / WARP, /* a warp has 16 rows */
     PATCH = 8,            /* rows and columns of a thread's patch */
     SEGMENT = 32,         /* rows or columns of the smallest scale block */
@@ -52,12 +56,10 @@ struct tile_shared {
 struct tile_at { int64_t row0, col0; };
 struct counts { uint32_t saturated, underflow; };
 
-/* The tile of this block. `paired`: a tile of the left half stands beside that of the right half
- * in the order of blocks, since both are made from the same inputs. */
-__device__ static inline struct tile_at tile_of(int64_t cols, bool paired) {
-    int64_t across = (cols + TILE - 1) / TILE, i = (int64_t)blockIdx.x % across;
-    if (paired) i = i % 2 ? (across + 1) / 2 + i / 2 : i / 2;
-    struct tile_at t = { (int64_t)blockIdx.x / across * TILE, i * TILE };
+/* The tile of this block, in a matrix of `cols` columns. */
+__device__ static inline struct tile_at tile_of(int64_t cols) {
+    uint32_t across = (uint32_t)((cols + TILE - 1) / TILE);
+    struct tile_at t = { blockIdx.x / across * (int64_t)TILE, blockIdx.x % across * (int64_t)TILE };
     return t;
 }
 
@@ -266,7 +268,7 @@ __device__ static inline uint2 keep_codes(uint2 codes, int64_t n) {
 
 /* Codes of the patch with the rows' multipliers, stored where rows are wanted: 128 bytes a row of
  * the tile. What lies outside is +0. */
-template <bool E5M2>
+template <bool E5M2, bool WHOLE>
 __device__ static inline void encode_rows(const struct tile_args &a, struct tile_at at,
                                           const uint4 (&v)[PATCH], const struct tile_shared &s,
                                           float tensor_m, bool counted, uint2 (&codes)[PATCH],
@@ -278,15 +280,16 @@ __device__ static inline void encode_rows(const struct tile_args &a, struct tile
         int row = patch_row() + j;
         float one = kind == SCALE_TENSOR ? tensor_m : s.row_m[row][patch_col() / SEGMENT];
         const float m[PATCH] = { one, one, one, one, one, one, one, one };
-        bool inside = at.row0 + row < a.rows;
-        codes[j] = keep_codes(encode_eight<E5M2>(v[j], m, counted, n), inside ? a.cols - col : 0);
-        if (a.row.codes && inside && col < padded)
+        bool inside = WHOLE || at.row0 + row < a.rows;
+        codes[j] = encode_eight<E5M2>(v[j], m, counted, n);
+        if (!WHOLE) codes[j] = keep_codes(codes[j], inside ? a.cols - col : 0);
+        if (a.row.codes && inside && (WHOLE || col < padded))
             *(uint2 *)(a.row.codes + (at.row0 + row) * a.row.ld + col) = codes[j];
     }
 }
 
 /* The same with the columns' multipliers, stored nowhere yet. */
-template <bool E5M2>
+template <bool E5M2, bool WHOLE>
 __device__ static inline void encode_cols(const struct tile_args &a, struct tile_at at,
                                           const uint4 (&v)[PATCH], const struct tile_shared &s,
                                           bool counted, uint2 (&codes)[PATCH], struct counts &n) {
@@ -295,8 +298,9 @@ __device__ static inline void encode_cols(const struct tile_args &a, struct tile
     for (int i = 0; i < PATCH; i++) m[i] = s.col_m[patch_row() / SEGMENT][patch_col() + i];
 #pragma unroll
     for (int j = 0; j < PATCH; j++) {
-        bool inside = at.row0 + patch_row() + j < a.rows;
-        codes[j] = keep_codes(encode_eight<E5M2>(v[j], m, counted, n), inside ? PATCH : 0);
+        bool inside = WHOLE || at.row0 + patch_row() + j < a.rows;
+        codes[j] = encode_eight<E5M2>(v[j], m, counted, n);
+        if (!WHOLE) codes[j] = keep_codes(codes[j], inside ? PATCH : 0);
     }
 }
 
@@ -313,6 +317,7 @@ __device__ static inline void turn_four(uint32_t (&out)[4], uint32_t a, uint32_t
 
 /* The codes turned through shared memory and stored: 128 bytes a column of the tile. Groups of
  * eight rows are exchanged by the column's patch, so that neither side meets bank conflicts. */
+template <bool WHOLE>
 __device__ static inline void store_turned(const struct tile_args &a, struct tile_at at,
                                            struct tile_shared &s, const uint2 (&codes)[PATCH]) {
     int group = patch_row() / PATCH ^ patch_col() / PATCH;
@@ -334,7 +339,7 @@ __device__ static inline void store_turned(const struct tile_args &a, struct til
         int mask = line / PATCH;
         uint4 v = *(const uint4 *)&s.code[line][pair ^ (mask & ~1)];
         if (mask & 1) v = make_uint4(v.z, v.w, v.x, v.y);
-        if (at.col0 + line < a.cols && row < a.rows)
+        if (WHOLE || (at.col0 + line < a.cols && row < a.rows))
             *(uint4 *)(a.col.codes + (at.col0 + line) * a.col.ld + row) = v;
     }
 }
@@ -347,33 +352,60 @@ __device__ static inline void add_counts(const struct tile_args &a, struct count
     if (underflow) atomicAdd(&a.stats[1], underflow);
 }
 
-/* Grid: one block a tile. from(a, row, col): eight values at (row, col), those outside +0; it may
- * also store them. SAME: the transposed codes are the row-wise ones, moved. */
-template <class Source, bool E5M2, bool SAME>
-__global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) cast_tile_kernel(struct tile_args a,
-                                                                    Source from) {
-    __shared__ struct tile_shared s;
-    if (a.flag && *a.flag >= 0) return;
-    struct tile_at at = tile_of(a.cols, Source::PAIRED);
-    float tensor_m = tensor_multiplier<E5M2>(a);
-    uint4 v[PATCH];
-#pragma unroll
-    for (int j = 0; j < PATCH; j++)
-        v[j] = from(a, at.row0 + patch_row() + j, at.col0 + patch_col());
+/* One tile of values into codes. SAME: the transposed codes are the row-wise ones, moved. */
+template <bool E5M2, bool SAME, bool WHOLE>
+__device__ static inline void emit_tile(const struct tile_args &a, struct tile_at at,
+                                        const uint4 (&v)[PATCH], struct tile_shared &s,
+                                        float tensor_m, struct counts &n) {
     tile_maxima(a, v, s);
     if ((a.row.codes ? a.row.kind : a.col.kind) != SCALE_TENSOR) {
         tile_multipliers<E5M2>(a, at, s);
         __syncthreads();
     }
     uint2 codes[PATCH];
-    struct counts n = { 0, 0 };
     bool counted = a.stats != NULL, rows = a.row.codes != NULL;
-    if (SAME || rows) encode_rows<E5M2>(a, at, v, s, tensor_m, counted, codes, n);
-    if (a.col.codes) {
-        if (!SAME) encode_cols<E5M2>(a, at, v, s, counted && !rows, codes, n);
-        store_turned(a, at, s, codes);
+    if (SAME || rows) encode_rows<E5M2, WHOLE>(a, at, v, s, tensor_m, counted, codes, n);
+    if (!a.col.codes) return;
+    if (!SAME) encode_cols<E5M2, WHOLE>(a, at, v, s, counted && !rows, codes, n);
+    store_turned<WHOLE>(a, at, s, codes);
+}
+
+/* Grid: one block a tile, or a pair of tiles. Of a Source:
+ *   TILES             1; or 2: it makes the tiles of two halves of the columns from the same inputs
+ *   BLOCKS            of a multiprocessor at once, which bounds the registers
+ *   struct raw        what eight values are made from
+ *   load(row, col)    it, for a place inside
+ *   make(v, raw, row, col)   the values, eight for each tile; may store them, too */
+template <class Source, bool E5M2, bool SAME, bool WHOLE>
+__global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
+    cast_tile_kernel(struct tile_args a, Source from) {
+    __shared__ struct tile_shared s;
+    struct tile_at at = tile_of(a.cols / Source::TILES);
+    int64_t row0 = at.row0 + patch_row(), col0 = at.col0 + patch_col();
+    typename Source::raw raw[PATCH];
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) {
+        raw[j] = {};
+        if (WHOLE || (row0 + j < a.rows && col0 < a.cols)) raw[j] = from.load(row0 + j, col0);
     }
-    if (counted) add_counts(a, n);
+    if (a.flag && *a.flag >= 0) return;
+    float tensor_m = tensor_multiplier<E5M2>(a);
+    uint4 v[Source::TILES][PATCH];
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) {
+        uint4 made[Source::TILES];
+        from.make(made, raw[j], row0 + j, col0);
+#pragma unroll
+        for (int t = 0; t < Source::TILES; t++) v[t][j] = made[t];
+    }
+    struct counts n = { 0, 0 };
+#pragma unroll
+    for (int t = 0; t < Source::TILES; t++) {
+        if (t) __syncthreads(); /* s has been read */
+        emit_tile<E5M2, SAME, WHOLE>(a, at, v[t], s, tensor_m, n);
+        at.col0 += a.cols / Source::TILES;
+    }
+    if (a.stats) add_counts(a, n);
 }
 
 /* ---- launching ---- */
@@ -384,12 +416,17 @@ struct tile_args tile_args_of(const struct sink *s, uint32_t *amax);
 NODISCARD enum status tile_count(const struct sink *s, const struct tile_args *a, unsigned *tiles,
                                  struct err *e);
 
-/* True if a producer may emit codes tile by tile: the scales are known, or a tile holds all that
- * they rest on. */
+/* True if tensors of rows x cols are whole tiles. */
+static inline bool whole_tiles(int64_t rows, int64_t cols) {
+    return rows % TILE == 0 && cols % TILE == 0;
+}
+
+/* True if a producer may emit the codes of its value tile by tile: the scales are known, or a tile
+ * holds all that they rest on. */
 static inline bool cast_fuses(const struct sink *s) {
-    if (s->source == SCALE_SOURCE_KNOWN) return true;
-    if (s->source != SCALE_SOURCE_BLOCK) return false;
-    return (s->codes->data ? s->codes : s->codes->transposed)->scale.kind != SCALE_ROW;
+    if (s->source != SCALE_SOURCE_KNOWN && s->source != SCALE_SOURCE_BLOCK) return false;
+    const struct tensor *made = s->codes->data ? s->codes : s->codes->transposed;
+    return made->scale.kind != SCALE_ROW && whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 
 /* A square block that is its own transpose: one set of codes. */
@@ -397,7 +434,8 @@ static inline bool codes_are_moved(int kind) {
     return kind == SCALE_TENSOR || kind == SCALE_128X128 || kind == SCALE_32X32;
 }
 
-template <class Source>
+/* WHOLE as above; a Source with edges is asked for eight columns of which the first is inside. */
+template <bool WHOLE, class Source>
 static enum status cast_tiles(struct backend *b, int lane, const struct sink *s,
                               const struct tile_args &a, const Source &from, struct err *e) {
     unsigned tiles;
@@ -406,15 +444,14 @@ static enum status cast_tiles(struct backend *b, int lane, const struct sink *s,
     const struct tensor *made = s->codes->data ? s->codes : s->codes->transposed;
     bool same = codes_are_moved(made->scale.kind) &&
                 (a.row.codes || made->scale.kind == SCALE_TENSOR);
-    cudaStream_t stream = cuda_lane(b, lane);
-    auto kernel = cast_tile_kernel<Source, false, true>;
+    auto kernel = cast_tile_kernel<Source, false, true, WHOLE>;
     if (made->dtype == DTYPE_E5M2) {
-        kernel = cast_tile_kernel<Source, true, true>;
-        if (!same) kernel = cast_tile_kernel<Source, true, false>;
+        kernel = cast_tile_kernel<Source, true, true, WHOLE>;
+        if (!same) kernel = cast_tile_kernel<Source, true, false, WHOLE>;
     } else if (!same) {
-        kernel = cast_tile_kernel<Source, false, false>;
+        kernel = cast_tile_kernel<Source, false, false, WHOLE>;
     }
-    kernel<<<tiles, TILE_THREADS, 0, stream>>>(a, from);
+    kernel<<<tiles / Source::TILES, TILE_THREADS, 0, cuda_lane(b, lane)>>>(a, from);
     return cuda_launched("quantise", e);
 }
 

@@ -56,22 +56,38 @@ __global__ void column_join_kernel(struct grad_view out, const float *partial, i
     grad_store(out, col, grad_load(out, col) + total);
 }
 
-/* The same for many rows of partial sums: 32 threads share a column, each with every 32nd of them,
- * and are added ascending. Block 32 x 32. */
-template <int UNUSED>
-__global__ void column_join_many_kernel(struct grad_view out, const float *partial, int64_t blocks,
-                                        int64_t cols) {
+/* The same for many rows of partial sums, of one or two vectors: those of the second stand behind
+ * those of the first. 32 threads share a column, each with every 32nd row, and are added
+ * ascending. Grid: x over columns, y over vectors; block 32 x 32. */
+struct column_join {
+    struct grad_view out[2];
+    const float *partial; /* [vectors][blocks][cols] */
+    int64_t blocks, cols;
+};
+
+template <int UNUSED> __global__ void column_join_many_kernel(struct column_join j) {
     __shared__ float shared[WARP][WARP];
+    const float *partial = j.partial + blockIdx.y * j.blocks * j.cols;
     int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x;
     float total = 0.0f;
-    if (col < cols)
-        for (int64_t i = threadIdx.y; i < blocks; i += WARP) total += partial[i * cols + col];
+    if (col < j.cols)
+        for (int64_t i = threadIdx.y; i < j.blocks; i += WARP) total += partial[i * j.cols + col];
     shared[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
-    if (threadIdx.y || col >= cols) return;
+    if (threadIdx.y || col >= j.cols) return;
     for (int i = 1; i < WARP; i++) total += shared[i][threadIdx.x];
+    const struct grad_view out = blockIdx.y ? j.out[1] : j.out[0];
     grad_store(out, col, grad_load(out, col) + total);
 }
+
+/* The values themselves, as a term. */
+struct value_term {
+    const bf16_bits *x;
+    int64_t ld;
+    template <int N> __device__ void operator()(int64_t row, int64_t col, float (&out)[N]) const {
+        load_bf16(out, x + row * ld + col);
+    }
+};
 
 /* out [cols] += column sums of term over rows. `vectors`: the term can be read 8 columns at a
  * time. */

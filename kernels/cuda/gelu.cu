@@ -46,23 +46,40 @@ __global__ void gelu_kernel(bf16_bits *out, const bf16_bits *x, int64_t ld, cons
 }
 
 /* The same for the tiles of cast_tile_kernel. */
-struct gelu_values {
-    enum { PAIRED = false };
-    const bf16_bits *x, *dh; /* dh NULL: forward */
+template <bool FORWARD> struct gelu_values {
+    enum { TILES = 1, BLOCKS = FORWARD ? 3 : 2 };
+    struct raw { uint4 x, dh; };
+    const bf16_bits *x, *dh;
     int64_t ld, ld_dh;
-    bf16_bits *value; /* NULL: not kept */
-    __device__ uint4 operator()(const struct tile_args &a, int64_t row, int64_t col) const {
-        if (row >= a.rows || col >= a.cols) return make_uint4(0, 0, 0, 0);
+    bf16_bits *value; /* NULL: not kept; packed rows of `width` */
+    int64_t width;
+    __device__ struct raw load(int64_t row, int64_t col) const {
+        struct raw r = {};
+        r.x = *(const uint4 *)(x + row * ld + col);
+        if (!FORWARD) r.dh = *(const uint4 *)(dh + row * ld_dh + col);
+        return r;
+    }
+    __device__ void make(uint4 (&out)[1], struct raw r, int64_t row, int64_t col) const {
         float v[8], g[8];
-        load_bf16(v, x + row * ld + col);
-        if (dh) load_bf16(g, dh + row * ld_dh + col);
+        bf16x8_decode(v, r.x);
+        bf16x8_decode(g, r.dh);
 #pragma unroll
-        for (int j = 0; j < 8; j++) v[j] = dh ? g[j] * gelu_slope(v[j]) : gelu(v[j]);
-        uint4 out = bf16x8_encode(v);
-        if (value) *(uint4 *)(value + row * a.cols + col) = out;
-        return out;
+        for (int j = 0; j < 8; j++) v[j] = FORWARD ? gelu(v[j]) : g[j] * gelu_slope(v[j]);
+        out[0] = bf16x8_encode(v);
+        if (value) *(uint4 *)(value + row * width + col) = out[0];
     }
 };
+
+template <bool FORWARD>
+static enum status launch_tiles(struct backend *b, int lane, const struct sink *out,
+                                const struct tensor *x, const struct tensor *dh, struct err *e) {
+    struct gelu_values<FORWARD> from = { (const bf16_bits *)x->data,
+                                         dh ? (const bf16_bits *)dh->data : NULL, x->stride[0],
+                                         dh ? dh->stride[0] : 0,
+                                         out->keep_value ? sink_value_of(out) : NULL,
+                                         tensor_cols(x) };
+    return cast_tiles<true>(b, lane, out, tile_args_of(out, sink_amax(out)), from, e);
+}
 
 static enum status launch(struct backend *b, int lane, const struct sink *out,
                           const struct tensor *x, const struct tensor *dh, const char *what,
@@ -70,13 +87,9 @@ static enum status launch(struct backend *b, int lane, const struct sink *out,
     int64_t rows = tensor_rows(x), width = tensor_cols(x);
     bool vectors = tensor_is_vectors(x) && (!dh || tensor_is_vectors(dh)) &&
                    rows_are_vectors(out->value->data, width, width);
-    if (vectors && cast_fuses(out)) {
-        struct gelu_values from = { (const bf16_bits *)x->data,
-                                    dh ? (const bf16_bits *)dh->data : NULL, x->stride[0],
-                                    dh ? dh->stride[0] : 0,
-                                    out->keep_value ? sink_value_of(out) : NULL };
-        return cast_tiles(b, lane, out, tile_args_of(out, sink_amax(out)), from, e);
-    }
+    if (vectors && cast_fuses(out))
+        return dh ? launch_tiles<false>(b, lane, out, x, dh, e)
+                  : launch_tiles<true>(b, lane, out, x, dh, e);
     auto kernel = vectors ? gelu_kernel<8> : gelu_kernel<1>;
     kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
         sink_value_of(out), (const bf16_bits *)x->data, x->stride[0],

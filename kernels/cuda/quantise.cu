@@ -2,32 +2,44 @@
  * of lines, and the way back. */
 #include "kernels/cuda/cast_tile.cuh"
 
-/* Stored values. */
-struct stored_values {
-    enum { PAIRED = false };
+/* Stored values: where they allow 16-byte loads, and else. */
+struct stored_vectors {
+    enum { TILES = 1, BLOCKS = 3 }; /* measured: 2 and 4 are slower */
+    struct raw { uint4 v; };
     const bf16_bits *x;
-    bool vectors; /* x allows 16-byte loads */
-    __device__ uint4 operator()(const struct tile_args &a, int64_t row, int64_t col) const {
-        uint32_t word[4] = { 0, 0, 0, 0 };
-        if (row < a.rows && col < a.cols) {
-            const bf16_bits *at = x + row * a.cols + col;
-            if (vectors) return *(const uint4 *)at;
-            for (int i = 0; i < PATCH && col + i < a.cols; i++)
-                word[i / 2] |= (uint32_t)at[i] << (i % 2 * 16);
-        }
-        return make_uint4(word[0], word[1], word[2], word[3]);
+    int64_t ld;
+    __device__ struct raw load(int64_t row, int64_t col) const {
+        return { *(const uint4 *)(x + row * ld + col) };
     }
+    __device__ void make(uint4 (&v)[1], struct raw raw, int64_t, int64_t) const { v[0] = raw.v; }
+};
+struct stored_scalars {
+    enum { TILES = 1, BLOCKS = 3 };
+    struct raw { uint4 v; };
+    const bf16_bits *x;
+    int64_t ld; /* and the number of columns */
+    __device__ struct raw load(int64_t row, int64_t col) const {
+        uint32_t word[4] = { 0, 0, 0, 0 };
+#pragma unroll
+        for (int i = 0; i < PATCH; i++)
+            if (col + i < ld) word[i / 2] |= (uint32_t)x[row * ld + col + i] << (i % 2 * 16);
+        return { make_uint4(word[0], word[1], word[2], word[3]) };
+    }
+    __device__ void make(uint4 (&v)[1], struct raw raw, int64_t, int64_t) const { v[0] = raw.v; }
 };
 
 /* Maxima of whole rows and columns, which SCALE_ROW needs before the first code. Same grid. */
-__global__ void __launch_bounds__(TILE_THREADS) line_amax_kernel(struct tile_args a,
-                                                                 struct stored_values from) {
+template <class Stored>
+__global__ void __launch_bounds__(TILE_THREADS) line_amax_kernel(struct tile_args a, Stored from) {
     __shared__ struct tile_shared s;
-    struct tile_at at = tile_of(a.cols, false);
+    struct tile_at at = tile_of(a.cols);
+    int64_t row0 = at.row0 + patch_row(), col0 = at.col0 + patch_col();
     uint4 v[PATCH];
 #pragma unroll
-    for (int j = 0; j < PATCH; j++)
-        v[j] = from(a, at.row0 + patch_row() + j, at.col0 + patch_col());
+    for (int j = 0; j < PATCH; j++) {
+        v[j] = make_uint4(0, 0, 0, 0);
+        if (row0 + j < a.rows && col0 < a.cols) v[j] = from.load(row0 + j, col0).v;
+    }
     lines_maxima(v, s);
     __syncthreads();
     int line = threadIdx.x % TILE;
@@ -56,9 +68,9 @@ __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
 }
 
 /* Codes that are there already, turned: what is left of a twin when codes are gathered. */
-__global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) turn_kernel(struct tile_args a) {
+__global__ void __launch_bounds__(TILE_THREADS, 3) turn_kernel(struct tile_args a) {
     __shared__ struct tile_shared s;
-    struct tile_at at = tile_of(a.cols, false);
+    struct tile_at at = tile_of(a.cols);
     int64_t row = at.row0 + patch_row(), col = at.col0 + patch_col();
     uint2 codes[PATCH];
 #pragma unroll
@@ -66,7 +78,7 @@ __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) turn_kernel(struct 
         codes[j] = row + j < a.rows && col < a.cols
                        ? *(const uint2 *)(a.row.codes + (row + j) * a.row.ld + col)
                        : make_uint2(0, 0);
-    store_turned(a, at, s, codes);
+    store_turned<false>(a, at, s, codes);
 }
 
 /* ---- launchers ---- */
@@ -126,9 +138,9 @@ static enum status launch_amax(struct backend *b, int lane, uint32_t *amax, cons
 }
 
 /* SCALE_ROW: zeroed maxima for each side that has it, then one pass that fills them. */
+template <class Stored>
 static enum status launch_line_amax(struct backend *b, int lane, const struct sink *s,
-                                    struct tile_args *a, struct stored_values from,
-                                    struct err *e) {
+                                    struct tile_args *a, Stored from, struct err *e) {
     bool row = kind_is(&a->row, SCALE_ROW, SCALE_ROW), col = kind_is(&a->col, SCALE_ROW, SCALE_ROW);
     unsigned tiles;
     TRY(tile_count(s, a, &tiles, e));
@@ -165,14 +177,23 @@ enum status cuda_turn(struct backend *b, int lane, const struct tensor *out,
     return cuda_launched("copy", e);
 }
 
+template <bool WHOLE, class Stored>
+static enum status launch_stored(struct backend *b, int lane, const struct sink *s,
+                                 struct tile_args a, Stored from, struct err *e) {
+    TRY(launch_line_amax(b, lane, s, &a, from, e));
+    return cast_tiles<WHOLE>(b, lane, s, a, from, e);
+}
+
 static enum status launch_codes(struct backend *b, int lane, const struct sink *s, uint32_t *amax,
                                 const int32_t *flag, struct err *e) {
     struct tile_args a = tile_args_of(s, amax);
     a.flag = flag;
-    struct stored_values from = { sink_value_of(s),
-                                  rows_are_vectors(s->value->data, a.cols, a.cols) };
-    TRY(launch_line_amax(b, lane, s, &a, from, e));
-    return cast_tiles(b, lane, s, a, from, e);
+    struct stored_vectors vectors = { sink_value_of(s), a.cols };
+    struct stored_scalars scalars = { sink_value_of(s), a.cols };
+    if (!rows_are_vectors(s->value->data, a.cols, a.cols))
+        return launch_stored<false>(b, lane, s, a, scalars, e);
+    if (whole_tiles(a.rows, a.cols)) return launch_stored<true>(b, lane, s, a, vectors, e);
+    return launch_stored<false>(b, lane, s, a, vectors, e);
 }
 
 enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s, bool amax_done,

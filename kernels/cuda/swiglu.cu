@@ -50,19 +50,22 @@ __global__ void swiglu_fwd_kernel(bf16_bits *h, const bf16_bits *gate_up, int64_
 
 /* h for the tiles of cast_tile_kernel. */
 struct swiglu_values {
-    enum { PAIRED = false };
+    enum { TILES = 1, BLOCKS = 3 };
+    struct raw { uint4 gate, up; };
     const bf16_bits *gate_up;
-    int64_t ld;
+    int64_t ld, width;
     bf16_bits *value; /* NULL: not kept */
-    __device__ uint4 operator()(const struct tile_args &a, int64_t row, int64_t col) const {
-        if (row >= a.rows || col >= a.cols) return make_uint4(0, 0, 0, 0);
+    __device__ struct raw load(int64_t row, int64_t col) const {
+        const bf16_bits *at = gate_up + row * ld + col;
+        return { *(const uint4 *)at, *(const uint4 *)(at + width) };
+    }
+    __device__ void make(uint4 (&v)[1], struct raw r, int64_t row, int64_t col) const {
         float gate[8], up[8];
-        load_bf16(gate, gate_up + row * ld + col);
-        load_bf16(up, gate_up + row * ld + a.cols + col);
+        bf16x8_decode(gate, r.gate);
+        bf16x8_decode(up, r.up);
         swiglu(gate, gate, up);
-        uint4 v = bf16x8_encode(gate);
-        if (value) *(uint4 *)(value + row * a.cols + col) = v;
-        return v;
+        v[0] = bf16x8_encode(gate);
+        if (value) *(uint4 *)(value + row * width + col) = v[0];
     }
 };
 
@@ -76,9 +79,9 @@ enum status cuda_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
     TRY(cuda_check_sink(h, "swiglu_fwd: h", rows, width, e));
     bool vectors = tensor_is_vectors(gate_up) && rows_are_vectors(h->value->data, width, width);
     if (vectors && cast_fuses(h)) {
-        struct swiglu_values from = { (const bf16_bits *)gate_up->data, gate_up->stride[0],
+        struct swiglu_values from = { (const bf16_bits *)gate_up->data, gate_up->stride[0], width,
                                       h->keep_value ? sink_value_of(h) : NULL };
-        return cast_tiles(b, lane, h, tile_args_of(h, sink_amax(h)), from, e);
+        return cast_tiles<true>(b, lane, h, tile_args_of(h, sink_amax(h)), from, e);
     }
     auto kernel = vectors ? swiglu_fwd_kernel<8> : swiglu_fwd_kernel<1>;
     kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
@@ -109,29 +112,30 @@ __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_
     warp_amax_into(amax, top);
 }
 
-/* d_gate_up for the tiles of cast_tile_kernel. A tile of d_gate and that of d_up beside it read
- * the same inputs, the second time from L2. */
+/* d_gate_up for the tiles of cast_tile_kernel: one of d_gate and that of d_up beside it. */
 struct swiglu_grads {
-    enum { PAIRED = true };
+    enum { TILES = 2, BLOCKS = 2 };
+    struct raw { uint4 gate, up, dh; };
     const bf16_bits *dh, *gate_up;
     int64_t ld_dh, ld, width;
     bf16_bits *value; /* NULL: not kept */
-    __device__ uint4 operator()(const struct tile_args &a, int64_t row, int64_t col) const {
-        if (row >= a.rows || col >= a.cols) return make_uint4(0, 0, 0, 0);
-        int64_t at = col < width ? col : col - width;
-        float gate[8], g[8];
-        load_bf16(gate, gate_up + row * ld + at);
-        load_bf16(g, dh + row * ld_dh + at);
-        if (col < width) {
-            float up[8];
-            load_bf16(up, gate_up + row * ld + width + at);
-            d_gate_of(g, gate, up, g);
-        } else {
-            d_up_of(g, gate, g);
-        }
-        uint4 v = bf16x8_encode(g);
-        if (value) *(uint4 *)(value + row * a.cols + col) = v;
-        return v;
+    __device__ struct raw load(int64_t row, int64_t col) const {
+        const bf16_bits *at = gate_up + row * ld + col;
+        return { *(const uint4 *)at, *(const uint4 *)(at + width),
+                 *(const uint4 *)(dh + row * ld_dh + col) };
+    }
+    __device__ void make(uint4 (&v)[2], struct raw r, int64_t row, int64_t col) const {
+        float gate[8], up[8], g[8], d_gate[8];
+        bf16x8_decode(gate, r.gate);
+        bf16x8_decode(up, r.up);
+        bf16x8_decode(g, r.dh);
+        d_gate_of(d_gate, gate, up, g);
+        d_up_of(up, gate, g);
+        v[0] = bf16x8_encode(d_gate);
+        v[1] = bf16x8_encode(up);
+        if (!value) return;
+        *(uint4 *)(value + row * 2 * width + col) = v[0];
+        *(uint4 *)(value + row * 2 * width + width + col) = v[1];
     }
 };
 
@@ -143,14 +147,12 @@ enum status cuda_swiglu_bwd(struct backend *b, int lane, const struct sink *d_ga
     TRY(cuda_check_sink(d_gate_up, "swiglu_bwd: d_gate_up", rows, 2 * width, e));
     bool vectors = tensor_is_vectors(gate_up) && tensor_is_vectors(dh) &&
                    rows_are_vectors(d_gate_up->value->data, width, width);
-    bool keep = d_gate_up->keep_value;
-    /* A kept value may stand where gate_up does, which another tile still reads. */
-    if (vectors && cast_fuses(d_gate_up) && !(keep && d_gate_up->value->data == gate_up->data)) {
+    if (vectors && cast_fuses(d_gate_up) && width % TILE == 0) {
         struct swiglu_grads from = { (const bf16_bits *)dh->data, (const bf16_bits *)gate_up->data,
                                      dh->stride[0], gate_up->stride[0], width,
-                                     keep ? sink_value_of(d_gate_up) : NULL };
-        return cast_tiles(b, lane, d_gate_up, tile_args_of(d_gate_up, sink_amax(d_gate_up)), from,
-                          e);
+                                     d_gate_up->keep_value ? sink_value_of(d_gate_up) : NULL };
+        return cast_tiles<true>(b, lane, d_gate_up, tile_args_of(d_gate_up, sink_amax(d_gate_up)),
+                                from, e);
     }
     auto kernel = vectors ? swiglu_bwd_kernel<8> : swiglu_bwd_kernel<1>;
     kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
