@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_BLOCKS) adamw_kernel(stru
             store_codes(a.v, at, x.v, bits, ROUND_V, count);
         }
     }
-    warp_amax_into(a.amax, top);
+    block_amax_into(a.amax, top);
 }
 
 /* ---- arguments ---- */

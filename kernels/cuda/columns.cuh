@@ -11,6 +11,7 @@
 enum {
     COLUMN_LANES = 32, /* threads along the columns, N columns each */
     ROW_LANES = 8,     /* threads along the rows */
+    ROW_DEPTH = 4,     /* rows of a thread on their way at once */
     COLUMN_ROWS = 256  /* rows of one block */
 };
 
@@ -24,13 +25,15 @@ __global__ void column_partial_kernel(Term term, float *partial, int64_t rows, i
     float sum[N];
 #pragma unroll
     for (int i = 0; i < N; i++) sum[i] = 0.0f;
-    if (col < cols)
-        for (int64_t row = row0 + threadIdx.y; row < end; row += ROW_LANES) {
-            float x[N];
-            term(row, col, x);
+    for (int64_t row = row0 + threadIdx.y; col < cols && row < end; row += ROW_LANES * ROW_DEPTH) {
+        float x[ROW_DEPTH][N];
 #pragma unroll
-            for (int i = 0; i < N; i++) sum[i] += x[i];
-        }
+        for (int d = 0; d < ROW_DEPTH; d++) term(min(row + d * ROW_LANES, end - 1), col, x[d]);
+#pragma unroll
+        for (int d = 0; d < ROW_DEPTH; d++)
+#pragma unroll
+            for (int i = 0; i < N; i++) sum[i] += row + d * ROW_LANES < end ? x[d][i] : 0.0f;
+    }
 #pragma unroll
     for (int i = 0; i < N; i++) shared[threadIdx.y][threadIdx.x * N + i] = sum[i];
     __syncthreads();
@@ -45,27 +48,17 @@ __global__ void column_partial_kernel(Term term, float *partial, int64_t rows, i
     }
 }
 
-/* out[c] += sum of partial[.][c], ascending. A template only so that each file may have its own. */
-template <int UNUSED>
-__global__ void column_join_kernel(struct grad_view out, const float *partial, int64_t blocks,
-                                   int64_t cols) {
-    int64_t col = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (col >= cols) return;
-    float total = 0.0f;
-    for (int64_t i = 0; i < blocks; i++) total += partial[i * cols + col];
-    grad_store(out, col, grad_load(out, col) + total);
-}
-
-/* The same for many rows of partial sums, of one or two vectors: those of the second stand behind
- * those of the first. 32 threads share a column, each with every 32nd row, and are added
- * ascending. Grid: x over columns, y over vectors; block 32 x 32. */
+/* out[c] += sum of partial[.][c], for one or two vectors: the partial sums of the second stand
+ * behind those of the first. 32 threads share a column, each with every 32nd row, and are added
+ * ascending. Grid: x over columns, y over vectors; block 32 x 32. Templates only so that each file
+ * may have its own. */
 struct column_join {
     struct grad_view out[2];
     const float *partial; /* [vectors][blocks][cols] */
     int64_t blocks, cols;
 };
 
-template <int UNUSED> __global__ void column_join_many_kernel(struct column_join j) {
+template <int UNUSED> __global__ void column_join_kernel(struct column_join j) {
     __shared__ float shared[WARP][WARP];
     const float *partial = j.partial + blockIdx.y * j.blocks * j.cols;
     int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x;
@@ -78,6 +71,12 @@ template <int UNUSED> __global__ void column_join_many_kernel(struct column_join
     for (int i = 1; i < WARP; i++) total += shared[i][threadIdx.x];
     const struct grad_view out = blockIdx.y ? j.out[1] : j.out[0];
     grad_store(out, col, grad_load(out, col) + total);
+}
+
+static inline void launch_column_join(const struct column_join &j, unsigned vectors,
+                                      cudaStream_t stream) {
+    dim3 grid((unsigned)ceil_div(j.cols, WARP), vectors), threads(WARP, WARP);
+    column_join_kernel<0><<<grid, threads, 0, stream>>>(j);
 }
 
 /* The values themselves, as a term. */
@@ -110,8 +109,8 @@ static enum status column_sums(struct backend *b, int lane, const struct tensor 
         column_partial_kernel<1><<<grid, threads, 0, cuda_lane(b, lane)>>>(term, (float *)partial,
                                                                            rows, cols);
     }
-    column_join_kernel<0><<<(unsigned)ceil_div(cols, 128), 128, 0, cuda_lane(b, lane)>>>(
-        grad_of(out), (const float *)partial, blocks, cols);
+    struct column_join join = { { grad_of(out) }, (const float *)partial, blocks, cols };
+    launch_column_join(join, 1, cuda_lane(b, lane));
     return cuda_launched(what, e);
 }
 

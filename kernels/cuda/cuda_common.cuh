@@ -270,11 +270,7 @@ __device__ static inline float warp_sum(float x) {
     for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
     return x;
 }
-__device__ static inline uint32_t warp_max(uint32_t x) {
-#pragma unroll
-    for (int step = WARP / 2; step; step /= 2) x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
-    return x;
-}
+__device__ static inline uint32_t warp_max(uint32_t x) { return __reduce_max_sync(0xFFFFFFFFu, x); }
 __device__ static inline uint64_t warp_sum_u64(uint64_t x) {
 #pragma unroll
     for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
@@ -292,11 +288,26 @@ __device__ static inline float block_sum(float x, float *shared) {
     x = (int)(threadIdx.x % WARP) < warps ? shared[threadIdx.x % WARP] : 0.0f;
     return warp_sum(x);
 }
-/* The block's maximum into *slot, by its first thread of each warp. */
+/* Maxima into *slot, which is read first: thousands of atomics on one address would wait for one
+ * another, more than a nanosecond each, and few of them raise it. */
+__device__ static inline void raise_amax(uint32_t *slot, uint32_t bits) {
+    if (bits > *(volatile uint32_t *)slot) atomicMax(slot, bits);
+}
 __device__ static inline void warp_amax_into(uint32_t *slot, uint32_t bits) {
     if (!slot) return;
     bits = warp_max(bits);
-    if (threadIdx.x % WARP == 0 && bits) atomicMax(slot, bits);
+    if (threadIdx.x % WARP == 0) raise_amax(slot, bits);
+}
+/* All threads of the block call it. */
+__device__ static inline void block_amax_into(uint32_t *slot, uint32_t bits) {
+    __shared__ uint32_t top;
+    if (!slot) return;
+    if (threadIdx.x == 0) top = 0;
+    __syncthreads();
+    bits = warp_max(bits);
+    if (threadIdx.x % WARP == 0) atomicMax(&top, bits);
+    __syncthreads();
+    if (threadIdx.x == 0) raise_amax(slot, top);
 }
 
 #endif /* __CUDACC__ */

@@ -42,7 +42,7 @@ __global__ void gelu_kernel(bf16_bits *out, const bf16_bits *x, int64_t ld, cons
         for (int j = 0; j < N; j++) v[j] = dh ? g[j] * gelu_slope(v[j]) : gelu(v[j]);
         top = max(top, store_bf16(out + row * width + col, v));
     }
-    warp_amax_into(amax, top);
+    block_amax_into(amax, top);
 }
 
 /* The same for the tiles of cast_tile_kernel. */

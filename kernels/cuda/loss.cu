@@ -2,30 +2,16 @@
  *   m = max, p_i = exp(x_i - m), l = sum(p), loss = (m + ln l) - x_target,
  *   d_logits_i = (p_i / l - onehot_i) * grad_scale.
  *
- * A block a row: one read keeps a running maximum and a sum rescaled to it, a second read makes
- * the gradient, in place if wanted. One block a multiprocessor, so that the rows under way stay in
- * L2 between the two: 4 bytes an element from memory. The device's own exp (2 ulp) costs less
- * than that. */
-#include "kernels/cuda/cuda_common.cuh"
-#include "kernels/exactmath_f32.h"
+ * Here a block takes a row: one read keeps a running maximum and a sum rescaled to it, a second
+ * read makes the gradient, in place if wanted. One block a multiprocessor, so that the rows under
+ * way stay in L2 between the two. The device's own exp (2 ulp) costs less than the 4 bytes an
+ * element from memory. Where a cluster of blocks can hold a row, it does (loss_cluster.cu). */
+#include "kernels/cuda/loss.cuh"
 
 enum {
     LOSS_THREADS = 1024,
     LOSS_DEPTH = 4 /* vectors of a thread under way at once */
 };
-
-struct loss_args {
-    float *loss;
-    bf16_bits *d_logits; /* NULL in evaluation */
-    const bf16_bits *logits;
-    const int32_t *targets;
-    const float *grad_scale;
-    int64_t ld, width, vocab;
-    uint32_t *amax;
-};
-
-/* NaN is no maximum but reaches the sum. */
-__device__ static float max_of(float a, float b) { return b > a ? b : a; }
 
 __device__ static float block_max(float x, float *shared) {
 #pragma unroll
@@ -88,8 +74,6 @@ __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared
     *max_out = whole;
 }
 
-struct row_result { float max, inverse, scale; int64_t target; bool counts; };
-
 /* The gradient of the row; returns the largest |bits| stored if amax is wanted. */
 template <int N>
 __device__ static uint32_t row_gradient(const struct loss_args &a, int64_t row,
@@ -106,14 +90,7 @@ __device__ static uint32_t row_gradient(const struct loss_args &a, int64_t row,
         for (int d = 0; d < LOSS_DEPTH; d++) {
             int64_t at = c + d * stride;
             if (at >= a.width) continue;
-            bool plain = r.counts && at + N <= a.vocab && (uint64_t)(r.target - at) >= N;
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                float p = fast_exp(v[d][i] - r.max) * r.inverse;
-                if (!plain && at + i == r.target) p -= 1.0f;
-                v[d][i] = p * r.scale;
-                if (!plain && !(r.counts && at + i < a.vocab)) v[d][i] = 0.0f;
-            }
+            gradient_of(v[d], a, r, at);
             top = max(top, store_bf16(a.d_logits + row * a.width + at, v[d]));
         }
     }
@@ -125,19 +102,14 @@ __global__ void __launch_bounds__(LOSS_THREADS, 1) cross_entropy_kernel(struct l
     __shared__ float shared[WARP];
     int64_t row = blockIdx.x, target = a.targets[row];
     const bf16_bits *x = a.logits + row * a.ld;
-    float max = 0.0f, sum = 1.0f, picked = 0.0f;
-    bool counts = target >= 0, valid = target < a.vocab;
-    if (counts) {
-        if (valid) picked = bf16_decode(x[target]);
-        else picked = f32_from_bits(0x7FC00000u);
-        row_sums<N>(x, a.vocab, shared, &max, &sum);
-    }
-    if (threadIdx.x == 0)
-        a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - picked) : 0.0f;
+    float max = 0.0f, sum = 1.0f, picked = picked_logit(a, row);
+    bool counts = target >= 0;
+    if (counts) row_sums<N>(x, a.vocab, shared, &max, &sum);
+    if (threadIdx.x == 0) store_loss(a, row, max, sum, picked);
     if (!a.d_logits) return;
     __syncthreads(); /* x[target] has been read */
     struct row_result r = { max, 1.0f / sum, *a.grad_scale, target, counts };
-    warp_amax_into(a.amax, row_gradient<N>(a, row, r));
+    block_amax_into(a.amax, row_gradient<N>(a, row, r));
 }
 
 enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
@@ -160,6 +132,7 @@ enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor 
     a.loss = (float *)loss->data;
     a.logits = (const bf16_bits *)logits->data;
     a.targets = (const int32_t *)targets->data;
+    a.rows = rows;
     a.ld = logits->stride[0];
     a.width = width;
     a.vocab = vocab;
@@ -169,8 +142,12 @@ enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor 
         a.amax = sink_amax(d_logits);
     }
     bool vectors = tensor_is_vectors(logits) && rows_are_vectors(a.d_logits, width, width);
-    auto kernel = vectors ? cross_entropy_kernel<8> : cross_entropy_kernel<1>;
-    kernel<<<(unsigned)rows, LOSS_THREADS, 0, cuda_lane(b, lane)>>>(a);
-    TRY(cuda_launched("cross_entropy", e));
+    if (vectors && loss_clusters_fit(b, width)) {
+        TRY(loss_by_clusters(b, lane, &a, e));
+    } else {
+        auto kernel = vectors ? cross_entropy_kernel<8> : cross_entropy_kernel<1>;
+        kernel<<<(unsigned)rows, LOSS_THREADS, 0, cuda_lane(b, lane)>>>(a);
+        TRY(cuda_launched("cross_entropy", e));
+    }
     return d_logits ? cuda_sink_emit(b, lane, d_logits, true, e) : OK;
 }

@@ -111,7 +111,7 @@ template <bool CENTRED, int N> __global__ void norm_fwd_kernel(struct norm_fwd a
         normalise<CENTRED>(v, a.gain + c, a.bias ? a.bias + c : NULL, s);
         top = max(top, store_bf16(a.y + row * a.cols + c, v));
     }
-    warp_amax_into(a.amax, top);
+    block_amax_into(a.amax, top);
 }
 
 /* The statistics of a row in the registers of a warp. */
@@ -141,13 +141,18 @@ __device__ static inline struct row_stats stats_of(const uint4 (&held)[V], int64
     return s;
 }
 
-template <bool CENTRED, int V>
-__global__ void __launch_bounds__(NORM_WARPS *WARP) norm_fwd_warp_kernel(struct norm_fwd a) {
+/* A warp a row, and the row that it comes to next on its way while it works. */
+template <bool CENTRED, int V, int BLOCKS>
+__global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS) norm_fwd_warp_kernel(struct norm_fwd a) {
     int64_t row = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / WARP;
-    uint4 held[V];
+    int64_t step = (int64_t)gridDim.x * NORM_WARPS;
+    uint4 held[V], next[V];
     uint32_t top = 0;
-    if (row < a.rows) {
-        load_row(held, a.x + row * a.ld, a.cols);
+    if (row < a.rows) load_row(next, a.x + row * a.ld, a.cols);
+    for (; row < a.rows; row += step) {
+#pragma unroll
+        for (int i = 0; i < V; i++) held[i] = next[i];
+        if (row + step < a.rows) load_row(next, a.x + (row + step) * a.ld, a.cols);
         struct row_stats s = stats_of<CENTRED>(held, a.cols, a.eps);
         if (threadIdx.x % WARP == 0) store_stats<CENTRED>(a, row, s);
 #pragma unroll
@@ -160,7 +165,7 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP) norm_fwd_warp_kernel(struct 
             top = max(top, store_bf16(a.y + row * a.cols + c, v));
         }
     }
-    warp_amax_into(a.amax, top);
+    block_amax_into(a.amax, top);
 }
 
 /* y for the tiles of cast_tile_kernel, the statistics being known. */
@@ -181,21 +186,34 @@ template <bool CENTRED> struct norm_values {
     }
 };
 
+typedef void (*norm_fwd_function)(struct norm_fwd);
+
+/* How many blocks a multiprocessor has at once: what its registers allow. */
+struct norm_fwd_choice { norm_fwd_function kernel; int blocks; };
+
+template <bool CENTRED, int V, int BLOCKS> static struct norm_fwd_choice norm_fwd_with() {
+    return { norm_fwd_warp_kernel<CENTRED, V, BLOCKS>, BLOCKS };
+}
+template <bool CENTRED> static struct norm_fwd_choice choose_norm_fwd(int64_t cols) {
+    if (cols <= 1 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 1, 12>();
+    if (cols <= 3 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 3, 8>();
+    if (cols <= 4 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 4, 8>();
+    if (cols <= 8 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 8, 5>();
+    return norm_fwd_with<CENTRED, 16, 3>();
+}
+
 template <bool CENTRED>
 static void launch_norm_fwd(struct backend *b, int lane, const struct norm_fwd &a, bool vectors) {
     cudaStream_t stream = cuda_lane(b, lane);
-    auto kernel = vectors ? norm_fwd_kernel<CENTRED, 8> : norm_fwd_kernel<CENTRED, 1>;
-    unsigned blocks = (unsigned)a.rows, threads = (unsigned)norm_threads(a.cols);
     if (vectors && fits_warp(a.cols)) {
-        blocks = (unsigned)ceil_div(a.rows, NORM_WARPS);
-        threads = NORM_WARPS * WARP;
-        kernel = norm_fwd_warp_kernel<CENTRED, 16>;
-        if (a.cols <= 8 * NORM_COLUMNS) kernel = norm_fwd_warp_kernel<CENTRED, 8>;
-        if (a.cols <= 4 * NORM_COLUMNS) kernel = norm_fwd_warp_kernel<CENTRED, 4>;
-        if (a.cols <= 3 * NORM_COLUMNS) kernel = norm_fwd_warp_kernel<CENTRED, 3>;
-        if (a.cols <= 1 * NORM_COLUMNS) kernel = norm_fwd_warp_kernel<CENTRED, 1>;
+        struct norm_fwd_choice choice = choose_norm_fwd<CENTRED>(a.cols);
+        int64_t room = (int64_t)cuda_of(b)->sm_count * choice.blocks;
+        unsigned blocks = (unsigned)min_i64(ceil_div(a.rows, NORM_WARPS), room);
+        choice.kernel<<<blocks, NORM_WARPS * WARP, 0, stream>>>(a);
+        return;
     }
-    kernel<<<blocks, threads, 0, stream>>>(a);
+    auto kernel = vectors ? norm_fwd_kernel<CENTRED, 8> : norm_fwd_kernel<CENTRED, 1>;
+    kernel<<<(unsigned)a.rows, norm_threads(a.cols), 0, stream>>>(a);
 }
 
 /* After the arguments are checked. mean and bias are NULL where rows are not centred. */
@@ -257,22 +275,15 @@ __device__ static inline void add_sums(struct row_grad &sum, const float (&d)[N]
     }
 }
 
-/* dx of N columns from c on, stored; returns the largest |bits|. */
+/* dy of N columns becomes dx, but for the residual. */
 template <bool CENTRED, int N>
-__device__ static inline uint32_t store_dx(const struct norm_bwd &a, int64_t row, int64_t c,
-                                           float (&d)[N], float (&v)[N], const float (&g)[N],
-                                           struct row_stats s, struct row_grad mean) {
+__device__ static inline void gradient_of(float (&d)[N], const float (&v)[N], const float (&g)[N],
+                                          struct row_stats s, struct row_grad mean) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
         float own = CENTRED ? d[i] * g[i] - mean.g : d[i] * g[i];
         d[i] = s.r * (own - normal_of<CENTRED>(v[i], s) * mean.gx);
     }
-    if (a.residual) {
-        load_bf16(v, a.residual + row * a.ld_residual + c);
-#pragma unroll
-        for (int i = 0; i < N; i++) d[i] += v[i];
-    }
-    return store_bf16(a.dx + row * a.cols + c, d);
 }
 
 template <bool CENTRED, int N> __global__ void norm_bwd_kernel(struct norm_bwd a) {
@@ -295,9 +306,15 @@ template <bool CENTRED, int N> __global__ void norm_bwd_kernel(struct norm_bwd a
         load_bf16(d, dy + c);
         load_bf16(v, x + c);
         load_constant(g, a.gain + c);
-        top = max(top, store_dx<CENTRED>(a, row, c, d, v, g, s, mean));
+        gradient_of<CENTRED>(d, v, g, s, mean);
+        if (a.residual) {
+            load_bf16(v, a.residual + row * a.ld_residual + c);
+#pragma unroll
+            for (int i = 0; i < N; i++) d[i] += v[i];
+        }
+        top = max(top, store_bf16(a.dx + row * a.cols + c, d));
     }
-    warp_amax_into(a.amax, top);
+    block_amax_into(a.amax, top);
 }
 
 /* The groups' sums of a block, added, are its row of the partial sums. */
@@ -330,7 +347,7 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     __shared__ float column_sum[GROUPS][WIDTH];
     int warp = threadIdx.x / WARP, group = warp / W;
     int64_t col0 = warp % W * (V * NORM_COLUMNS);
-    uint4 held_d[V], held_x[V];
+    uint4 held_d[V], held_x[V], held_r[V] = {};
     float gain_sum[V][8] = {}, bias_sum[CENTRED ? V : 1][8] = {};
     uint32_t top = 0;
     for (int turn = 0; turn < turns; turn++) {
@@ -342,6 +359,8 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
             s = stats_at<CENTRED>(a, row);
             load_row(held_d, a.dy + row * a.ld_dy + col0, a.cols - col0);
             load_row(held_x, a.x + row * a.ld_x + col0, a.cols - col0);
+            if (a.residual)
+                load_row(held_r, a.residual + row * a.ld_residual + col0, a.cols - col0);
         }
 #pragma unroll
         for (int i = 0; i < V; i++) {
@@ -377,10 +396,14 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
             bf16x8_decode(d, held_d[i]);
             bf16x8_decode(v, held_x[i]);
             load_constant(g, a.gain + c);
-            top = max(top, store_dx<CENTRED>(a, row, c, d, v, g, s, mean));
+            gradient_of<CENTRED>(d, v, g, s, mean);
+            bf16x8_decode(v, held_r[i]);
+#pragma unroll
+            for (int j = 0; j < 8 && a.residual; j++) d[j] += v[j];
+            top = max(top, store_bf16(a.dx + row * a.cols + c, d));
         }
     }
-    warp_amax_into(a.amax, top);
+    block_amax_into(a.amax, top);
     put_column_sums<GROUPS, WIDTH>(a.d_gain, gain_sum, column_sum, group, col0, a.cols);
     if constexpr (CENTRED)
         if (a.d_bias)
@@ -397,17 +420,12 @@ template <bool CENTRED, int V, int W, int BLOCKS> static struct norm_bwd_choice 
     return { norm_bwd_warp_kernel<CENTRED, V, W, BLOCKS>, NORM_WARPS / W, 128 * BLOCKS };
 }
 template <bool CENTRED> static struct norm_bwd_choice choose_norm_bwd(int64_t cols) {
+    constexpr int BLOCKS = CENTRED ? 3 : 4; /* two sums instead of one beside four vectors */
     if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 1, 1, 6>();
-    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 3, 1, 5>();
-    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 4, 1, 4>();
-    /* The sums of gain and bias would not both fit beside eight vectors. */
-    if constexpr (CENTRED) {
-        if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 4, 2, 4>();
-        return norm_bwd_with<CENTRED, 4, 4, 4>();
-    } else {
-        if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 8, 1, 3>();
-        return norm_bwd_with<CENTRED, 8, 2, 3>();
-    }
+    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 3, 1, 4>();
+    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 4, 1, BLOCKS>();
+    if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 4, 2, BLOCKS>();
+    return norm_bwd_with<CENTRED, 4, 4, BLOCKS>();
 }
 
 template <bool CENTRED>
@@ -424,8 +442,7 @@ static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct nor
     cudaStream_t stream = cuda_lane(b, lane);
     choice.kernel<<<(unsigned)blocks, NORM_WARPS * WARP, 0, stream>>>(a, (int)turns);
     struct column_join join = { { grad_of(d_gain), grad_of(d_bias) }, a.d_gain, blocks, a.cols };
-    dim3 grid((unsigned)ceil_div(a.cols, WARP), d_bias ? 2 : 1), threads(WARP, WARP);
-    column_join_many_kernel<0><<<grid, threads, 0, stream>>>(join);
+    launch_column_join(join, d_bias ? 2 : 1, stream);
     return OK;
 }
 

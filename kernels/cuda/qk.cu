@@ -4,12 +4,14 @@
  * rotated by the angle of its position. Backward runs the rotation the other way, then the norm's
  * backward.
  *
- * D/16 threads a head: each holds eight elements of the first half and the eight they pair with.
- * Bound by memory: 4 bytes an element. Gain gradients: each thread sums its elements over the
- * heads it meets, a block joins its threads in order, a second kernel the blocks. */
+ * D/16 threads a head: each holds eight elements of the first half and the eight they pair with,
+ * in some heads of one row, which share their angles: 8 bytes of these for 4 of elements would be
+ * too much even for L2. Bound by memory: 4 bytes an element; heads that are only copied, and in
+ * place, are read for the amax alone. Gain gradients: each thread sums its elements over the heads
+ * it meets, a block joins its threads in order, a second kernel the blocks. */
 #include "kernels/cuda/columns.cuh"
 
-enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024 };
+enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024, QK_HEADS = 4 /* of a thread and row */ };
 
 struct qk {
     bf16_bits *out;
@@ -19,30 +21,72 @@ struct qk {
     float *rstd;                 /* [R, H+G] or NULL */
     float *partial;              /* backward with gains: [2][blocks][D] */
     uint32_t *amax;
-    int64_t items;               /* rows * (H + 2G) */
+    int64_t items;               /* rows * parts */
     int64_t length;
     int heads, kv_heads, head_dim, group; /* group = head_dim / 16 threads */
+    int parts; /* of a row: part p has the heads p, p + parts, p + 2 parts, ... */
     float eps;
 };
 
-/* One thread's share of a head, and where it stands. */
+/* One thread's share of a row. */
 struct share {
-    int64_t at;       /* of the low eight, in the tensor; the high eight are head_dim / 2 further */
     int64_t row;
-    int head, offset; /* offset of the low eight in the head */
-    bool active, turned; /* turned: q or k */
+    int part, offset; /* offset of the low eight in a head; the high ones are head_dim / 2 further */
+    bool active;
 };
 
+/* Its part of one head. turned: the head is q or k, and something is done to it. */
+struct place { int64_t at; int head; bool active, turned; };
+
 __device__ static struct share share_of(const struct qk &a, int64_t item) {
-    struct share s;
-    int all = a.heads + 2 * a.kv_heads;
-    s.active = item < a.items;
-    s.row = item / all;
-    s.head = (int)(item % all);
-    s.offset = (int)(threadIdx.x % a.group) * 8;
-    s.at = item * a.head_dim + s.offset;
-    s.turned = s.active && s.head < a.heads + a.kv_heads;
+    struct share s = { item / a.parts, (int)(item % a.parts), (int)(threadIdx.x % a.group) * 8,
+                       item < a.items };
     return s;
+}
+
+__device__ static struct place place_of(const struct qk &a, const struct share &s, int k) {
+    struct place p;
+    int all = a.heads + 2 * a.kv_heads;
+    p.head = s.part + k * a.parts;
+    p.at = (s.row * all + p.head) * a.head_dim + s.offset;
+    p.active = s.active && p.head < all;
+    p.turned = p.active && p.head < a.heads + a.kv_heads && (a.rope || a.gain_q);
+    return p;
+}
+
+/* The elements of all heads of a share, packed. */
+__device__ static void load_heads(uint4 (&low)[QK_HEADS], uint4 (&high)[QK_HEADS],
+                                  const struct qk &a, const struct share &s, const bf16_bits *x) {
+#pragma unroll
+    for (int k = 0; k < QK_HEADS; k++) {
+        struct place p = place_of(a, s, k);
+        low[k] = high[k] = make_uint4(0, 0, 0, 0);
+        if (p.active) low[k] = *(const uint4 *)(x + p.at);
+        if (p.active) high[k] = *(const uint4 *)(x + p.at + a.head_dim / 2);
+    }
+}
+
+/* Cosines and sines of a share's eight angles. */
+struct angles { float c[8], s[8]; };
+
+__device__ static void load_angles(struct angles &t, const struct qk &a, const struct share &s) {
+    if (!a.rope || !s.active) return;
+    const float4 *rope = (const float4 *)(a.rope + s.row % a.length * a.head_dim + s.offset);
+    *(float4 *)&t.c[0] = rope[0];
+    *(float4 *)&t.c[4] = rope[1];
+    *(float4 *)&t.s[0] = rope[a.head_dim / 8];
+    *(float4 *)&t.s[4] = rope[a.head_dim / 8 + 1];
+}
+
+/* (x1, x2) -> (x1 c - x2 s, x2 c + x1 s); the inverse with s negated. */
+__device__ static void rotate(const struct angles &t, float sign, float (&low)[8],
+                              float (&high)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float c = t.c[i], s = sign * t.s[i], x1 = low[i], x2 = high[i];
+        low[i] = x1 * c - x2 * s;
+        high[i] = x2 * c + x1 * s;
+    }
 }
 
 /* Sum over the threads of a head; the whole warp calls it. */
@@ -51,16 +95,24 @@ __device__ static float group_sum(float x, int group) {
     return x;
 }
 
-/* (x1, x2) -> (x1 c - x2 s, x2 c + x1 s); the inverse with s negated. */
-__device__ static void rotate(const struct qk &a, const struct share &s, float sign,
-                              float (&low)[8], float (&high)[8]) {
-    const float *rope = a.rope + s.row % a.length * a.head_dim + s.offset;
+/* The norm of one head; rstd is kept by the head's first thread. */
+__device__ static void normalise(const struct qk &a, const struct share &s, const struct place &p,
+                                 float (&low)[8], float (&high)[8]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum += low[i] * low[i] + high[i] * high[i];
+    float r = 1.0f / sqrtf(group_sum(sum, a.group) / (float)a.head_dim + a.eps);
+    if (!p.turned) return;
+    const bf16_bits *gain = (p.head < a.heads ? a.gain_q : a.gain_k) + s.offset;
+    float g1[8], g2[8];
+    load_bf16(g1, gain);
+    load_bf16(g2, gain + a.head_dim / 2);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        float c = rope[i], t = sign * rope[a.head_dim / 2 + i], x1 = low[i], x2 = high[i];
-        low[i] = x1 * c - x2 * t;
-        high[i] = x2 * c + x1 * t;
+        low[i] = (low[i] * r) * g1[i];
+        high[i] = (high[i] * r) * g2[i];
     }
+    if (s.offset == 0) a.rstd[s.row * (a.heads + a.kv_heads) + p.head] = f32_canonical(r);
 }
 
 __global__ void __launch_bounds__(QK_THREADS) qk_fwd_kernel(struct qk a) {
@@ -69,33 +121,22 @@ __global__ void __launch_bounds__(QK_THREADS) qk_fwd_kernel(struct qk a) {
     int64_t rounds = (a.items + step - 1) / step;
     for (int64_t round = 0; round < rounds; round++, item += step) {
         struct share s = share_of(a, item);
-        float low[8] = {}, high[8] = {}, sum = 0.0f;
-        if (s.active) {
-            load_bf16(low, a.in + s.at);
-            load_bf16(high, a.in + s.at + a.head_dim / 2);
-        }
-        if (a.gain_q) {
+        struct angles t;
+        uint4 held_low[QK_HEADS], held_high[QK_HEADS];
+        load_heads(held_low, held_high, a, s, a.in);
+        load_angles(t, a, s);
 #pragma unroll
-            for (int i = 0; i < 8; i++) sum += low[i] * low[i] + high[i] * high[i];
-            float r = 1.0f / sqrtf(group_sum(sum, a.group) / (float)a.head_dim + a.eps);
-            if (s.turned) {
-                const bf16_bits *gain = (s.head < a.heads ? a.gain_q : a.gain_k) + s.offset;
-                float g1[8], g2[8];
-                load_bf16(g1, gain);
-                load_bf16(g2, gain + a.head_dim / 2);
-#pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    low[i] = (low[i] * r) * g1[i];
-                    high[i] = (high[i] * r) * g2[i];
-                }
-                if (s.offset == 0)
-                    a.rstd[s.row * (a.heads + a.kv_heads) + s.head] = f32_canonical(r);
-            }
+        for (int k = 0; k < QK_HEADS; k++) {
+            struct place p = place_of(a, s, k);
+            float low[8], high[8];
+            bf16x8_decode(low, held_low[k]);
+            bf16x8_decode(high, held_high[k]);
+            if (a.gain_q) normalise(a, s, p, low, high);
+            if (p.turned && a.rope) rotate(t, 1.0f, low, high);
+            if (!p.active || (!p.turned && a.out == a.in)) continue;
+            store_bf16(a.out + p.at, low);
+            store_bf16(a.out + p.at + a.head_dim / 2, high);
         }
-        if (s.turned && a.rope) rotate(a, s, 1.0f, low, high);
-        if (!s.active || (!s.turned && a.out == a.in)) continue;
-        store_bf16(a.out + s.at, low);
-        store_bf16(a.out + s.at + a.head_dim / 2, high);
     }
 }
 
@@ -118,61 +159,82 @@ __device__ static void join_gain(const struct qk &a, float *partial, float (*sha
     partial[(int64_t)blockIdx.x * a.head_dim + d] = total;
 }
 
-__global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel(struct qk a) {
-    __shared__ float shared[QK_THREADS][16];
-    float sum_low[2][8] = {}, sum_high[2][8] = {}; /* of q's gain, then k's */
+/* A thread's sums of the gains' gradients: of q's gain, then k's. */
+struct gain_sums { float low[2][8], high[2][8]; };
+
+/* Backward through the norm of one head. */
+__device__ static void normalise_back(const struct qk &a, const struct share &s,
+                                      const struct place &p, struct gain_sums &sums,
+                                      float (&low)[8], float (&high)[8]) {
+    float x1[8] = {}, x2[8] = {}, g1[8] = {}, g2[8] = {}, r = 0.0f, dot = 0.0f;
+    if (p.turned) {
+        const bf16_bits *gain = (p.head < a.heads ? a.gain_q : a.gain_k) + s.offset;
+        load_bf16(x1, a.in + p.at);
+        load_bf16(x2, a.in + p.at + a.head_dim / 2);
+        load_bf16(g1, gain);
+        load_bf16(g2, gain + a.head_dim / 2);
+        r = a.rstd[s.row * (a.heads + a.kv_heads) + p.head];
+    }
+    bool q = p.turned && p.head < a.heads, k = p.turned && !q;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        x1[i] *= r;
+        x2[i] *= r;
+        if (q) {
+            sums.low[0][i] += low[i] * x1[i];
+            sums.high[0][i] += high[i] * x2[i];
+        } else if (k) {
+            sums.low[1][i] += low[i] * x1[i];
+            sums.high[1][i] += high[i] * x2[i];
+        }
+        dot += (low[i] * g1[i]) * x1[i] + (high[i] * g2[i]) * x2[i];
+    }
+    float mean = group_sum(dot, a.group) / (float)a.head_dim;
+    if (!p.turned) return;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        low[i] = r * (low[i] * g1[i] - x1[i] * mean);
+        high[i] = r * (high[i] * g2[i] - x2[i] * mean);
+    }
+}
+
+/* NORM: there are gains. */
+template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel(struct qk a) {
+    __shared__ float shared[NORM ? QK_THREADS : 1][16];
+    struct gain_sums sums = {};
     int64_t per_block = QK_THREADS / a.group, step = per_block * gridDim.x;
     int64_t item = blockIdx.x * per_block + threadIdx.x / a.group;
     int64_t rounds = (a.items + step - 1) / step;
     uint32_t top = 0;
     for (int64_t round = 0; round < rounds; round++, item += step) {
         struct share s = share_of(a, item);
-        float low[8] = {}, high[8] = {};
-        if (s.active) {
-            load_bf16(low, a.d_out + s.at);
-            load_bf16(high, a.d_out + s.at + a.head_dim / 2);
-        }
-        if (s.turned && a.rope) rotate(a, s, -1.0f, low, high);
-        if (a.gain_q) {
-            float x1[8] = {}, x2[8] = {}, g1[8] = {}, g2[8] = {}, r = 0.0f, dot = 0.0f;
-            if (s.turned) {
-                const bf16_bits *gain = (s.head < a.heads ? a.gain_q : a.gain_k) + s.offset;
-                load_bf16(x1, a.in + s.at);
-                load_bf16(x2, a.in + s.at + a.head_dim / 2);
-                load_bf16(g1, gain);
-                load_bf16(g2, gain + a.head_dim / 2);
-                r = a.rstd[s.row * (a.heads + a.kv_heads) + s.head];
-            }
-            float q = s.turned && s.head < a.heads ? 1.0f : 0.0f, k = s.turned ? 1.0f - q : 0.0f;
+        struct angles t;
+        uint4 held_low[QK_HEADS], held_high[QK_HEADS];
+        load_heads(held_low, held_high, a, s, a.d_out);
+        load_angles(t, a, s);
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x1[i] *= r;
-                x2[i] *= r;
-                if (q != 0.0f) {
-                    sum_low[0][i] += low[i] * x1[i];
-                    sum_high[0][i] += high[i] * x2[i];
-                } else if (k != 0.0f) {
-                    sum_low[1][i] += low[i] * x1[i];
-                    sum_high[1][i] += high[i] * x2[i];
-                }
-                dot += (low[i] * g1[i]) * x1[i] + (high[i] * g2[i]) * x2[i];
-            }
-            float mean = group_sum(dot, a.group) / (float)a.head_dim;
-            if (s.turned)
-#pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    low[i] = r * (low[i] * g1[i] - x1[i] * mean);
-                    high[i] = r * (high[i] * g2[i] - x2[i] * mean);
-                }
+        for (int k = 0; k < QK_HEADS; k++) {
+            struct place p = place_of(a, s, k);
+            float low[8], high[8];
+            bf16x8_decode(low, held_low[k]);
+            bf16x8_decode(high, held_high[k]);
+            if (p.turned && a.rope) rotate(t, -1.0f, low, high);
+            if (NORM) normalise_back(a, s, p, sums, low, high);
+            if (!p.active) continue;
+            uint4 v1 = bf16x8_encode(low), v2 = bf16x8_encode(high);
+            uint32_t pair = __vmaxu2(bf16x8_largest(v1), bf16x8_largest(v2));
+            top = max(top, max(pair << 16, pair & 0xFFFF0000u));
+            if (!p.turned && a.out == a.d_out) continue;
+            *(uint4 *)(a.out + p.at) = v1;
+            *(uint4 *)(a.out + p.at + a.head_dim / 2) = v2;
         }
-        if (!s.active) continue;
-        top = max(top, store_bf16(a.out + s.at, low));
-        top = max(top, store_bf16(a.out + s.at + a.head_dim / 2, high));
     }
-    warp_amax_into(a.amax, top);
-    if (!a.partial) return;
-    join_gain(a, a.partial, shared, sum_low[0], sum_high[0]);
-    join_gain(a, a.partial + (int64_t)gridDim.x * a.head_dim, shared, sum_low[1], sum_high[1]);
+    block_amax_into(a.amax, top);
+    if constexpr (NORM) {
+        join_gain(a, a.partial, shared, sums.low[0], sums.high[0]);
+        join_gain(a, a.partial + (int64_t)gridDim.x * a.head_dim, shared, sums.low[1],
+                  sums.high[1]);
+    }
 }
 
 /* ---- launchers ---- */
@@ -202,7 +264,8 @@ static enum status qk_setup(struct qk *a, const char *what, const struct tensor 
     a->gain_k = gain_k ? (const bf16_bits *)gain_k->data : NULL;
     a->rope = rope ? (const float *)rope->data : NULL;
     a->rstd = gain_q ? (float *)rstd->data : NULL;
-    a->items = batch * length * (heads + 2 * kv_heads);
+    a->parts = (int)ceil_div(heads + 2 * kv_heads, QK_HEADS);
+    a->items = batch * length * a->parts;
     a->length = length;
     a->heads = (int)heads;
     a->kv_heads = (int)kv_heads;
@@ -251,12 +314,12 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
         TRY(cuda_scratch(b, lane, SCRATCH_PARTIAL, 2 * blocks * d * 4, &partial, e));
         a.partial = (float *)partial;
     }
-    qk_bwd_kernel<<<blocks, QK_THREADS, 0, cuda_lane(b, lane)>>>(a);
+    cudaStream_t stream = cuda_lane(b, lane);
+    auto kernel = gain_q ? qk_bwd_kernel<true> : qk_bwd_kernel<false>;
+    kernel<<<blocks, QK_THREADS, 0, stream>>>(a);
     if (gain_q) {
-        column_join_kernel<0><<<1, 128, 0, cuda_lane(b, lane)>>>(grad_of(d_gain_q), a.partial,
-                                                                 blocks, d);
-        column_join_kernel<0><<<1, 128, 0, cuda_lane(b, lane)>>>(
-            grad_of(d_gain_k), a.partial + blocks * d, blocks, d);
+        struct column_join join = { { grad_of(d_gain_q), grad_of(d_gain_k) }, a.partial, blocks, d };
+        launch_column_join(join, 2, stream);
     }
     TRY(cuda_launched("qk_bwd", e));
     return cuda_sink_emit(b, lane, dx, true, e);

@@ -64,7 +64,7 @@ __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
     }
     top = max(top & 0xFFFFu, top >> 16);
     if (start < n % 8) top = max(top, (uint32_t)x[n / 8 * 8 + start] & 0x7FFFu);
-    warp_amax_into(amax, top << 16);
+    block_amax_into(amax, top << 16);
 }
 
 /* Codes that are there already, turned: what is left of a twin when codes are gathered. */

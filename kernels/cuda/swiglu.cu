@@ -45,7 +45,7 @@ __global__ void swiglu_fwd_kernel(bf16_bits *h, const bf16_bits *gate_up, int64_
         swiglu(gate, gate, up);
         top = max(top, store_bf16(h + row * width + col, gate));
     }
-    warp_amax_into(amax, top);
+    block_amax_into(amax, top);
 }
 
 /* h for the tiles of cast_tile_kernel. */
@@ -109,7 +109,7 @@ __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_
         top = max(top, store_bf16(d + row * 2 * width + col, d_gate));
         top = max(top, store_bf16(d + row * 2 * width + width + col, up));
     }
-    warp_amax_into(amax, top);
+    block_amax_into(amax, top);
 }
 
 /* d_gate_up for the tiles of cast_tile_kernel: one of d_gate and that of d_up beside it. */

@@ -1,0 +1,59 @@
+/* What the two ways to a row's cross-entropy share. */
+#ifndef FP8LAB_KERNELS_CUDA_LOSS_CUH
+#define FP8LAB_KERNELS_CUDA_LOSS_CUH
+
+#include "kernels/cuda/cuda_common.cuh"
+#include "kernels/exactmath_f32.h"
+
+struct loss_args {
+    float *loss;
+    bf16_bits *d_logits; /* NULL in evaluation */
+    const bf16_bits *logits;
+    const int32_t *targets;
+    const float *grad_scale;
+    int64_t rows, ld, width, vocab;
+    uint32_t *amax;
+};
+
+/* Whether clusters of blocks take rows of this width on this device; the rows must allow 16-byte
+ * accesses. */
+bool loss_clusters_fit(struct backend *b, int64_t width);
+NODISCARD enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args *a,
+                                       struct err *e);
+
+#ifdef __CUDACC__
+
+/* NaN is no maximum but reaches the sum. */
+__device__ static inline float max_of(float a, float b) { return b > a ? b : a; }
+
+/* counts: the row has a target. */
+struct row_result { float max, inverse, scale; int64_t target; bool counts; };
+
+/* The logits at columns at, at + 1, .. become their gradients. */
+template <int N>
+__device__ static inline void gradient_of(float (&v)[N], const struct loss_args &a,
+                                          const struct row_result &r, int64_t at) {
+    bool plain = r.counts && at + N <= a.vocab && (uint64_t)(r.target - at) >= N;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float p = fast_exp(v[i] - r.max) * r.inverse;
+        if (!plain && at + i == r.target) p -= 1.0f;
+        v[i] = p * r.scale;
+        if (!plain && !(r.counts && at + i < a.vocab)) v[i] = 0.0f;
+    }
+}
+
+/* The row's loss, from its target's logit. NaN where the target is none of the vocabulary. */
+__device__ static inline void store_loss(const struct loss_args &a, int64_t row, float max,
+                                         float sum, float picked) {
+    bool counts = a.targets[row] >= 0;
+    a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - picked) : 0.0f;
+}
+__device__ static inline float picked_logit(const struct loss_args &a, int64_t row) {
+    int64_t target = a.targets[row];
+    if (target < 0 || target >= a.vocab) return f32_from_bits(0x7FC00000u);
+    return bf16_decode(a.logits[row * a.ld + target]);
+}
+
+#endif
+#endif
