@@ -330,7 +330,9 @@ struct backend_ops {
                                const struct tensor *clip, const struct tensor *squares,
  float max_norm,
                                struct err *e);
-    enum status (*adamw)(struct backend *b, int lane, const struct adamw_args *args, struct err *e);
+    /* The updates args[i], i < n; args is an array, and no tensor stands in two of them. */
+    enum status (*adamw)(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
+                         struct err *e);
     /* If flag[0] < 0 and some x[i] (F32, or U32 holding f32 bits) is not finite: flag = {*step,
      * base + i} for the smallest such i. flag [2] i32; {-1,-1} means nothing yet. step [1] i32. */
     enum status (*flag_nonfinite)(struct backend *b, int lane, const struct tensor *flag,

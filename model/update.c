@@ -20,23 +20,44 @@ static struct tensor own_gradient(const struct params *p, const struct param *x)
     return tensor_1d(x->grad.data, x->grad.dtype, tensor_count(&x->grad));
 }
 
-static enum status update_param(struct trainer *t, int i, struct err *e) {
-    struct backend *b = t->backend;
+/* Some parameters at a time: many are small, and a backend updates those together. */
+enum { TOGETHER = 32 };
+
+struct batch {
+    struct sink weight[TOGETHER];
+    struct tensor grad[TOGETHER];
+    struct adamw_args args[TOGETHER];
+    int count;
+};
+
+static void batch_add(struct batch *batch, struct trainer *t, int i) {
     const struct optimizer_options *o = &t->options.optimizer;
     struct scalars *s = &t->scalars;
     struct param *p = &t->params.param[i];
-    if (p->own.count == 0) return OK;
-    struct sink weight = param_own_sink(&t->params, p, &t->slots);
-    struct tensor grad = own_gradient(&t->params, p);
-    struct adamw_args args = {
-        .weight = &weight, .master = p->master.data ? &p->master : NULL, .m = &p->m, .v = &p->v,
-        .grad = &grad, .lr = &s->lr, .clip = &s->clip, .bias1 = &s->bias1, .bias2 = &s->bias2,
+    if (p->own.count == 0) return;
+    struct sink *weight = &batch->weight[batch->count];
+    struct tensor *grad = &batch->grad[batch->count];
+    *weight = param_own_sink(&t->params, p, &t->slots);
+    *grad = own_gradient(&t->params, p);
+    batch->args[batch->count++] = (struct adamw_args){
+        .weight = weight, .master = p->master.data ? &p->master : NULL, .m = &p->m, .v = &p->v,
+        .grad = grad, .lr = &s->lr, .clip = &s->clip, .bias1 = &s->bias1, .bias2 = &s->bias2,
         .step = &s->step, .flag = &s->flag, .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
         .eps = (float)o->eps,
         .weight_decay = p->cols ? (float)o->weight_decay : 0.0f, /* matrices only */
         .seed = t->options.seed, .tensor_id = (uint32_t)i, .element_base = p->own.first,
     };
-    return b->ops->adamw(b, LANE_COMPUTE, &args, e);
+}
+
+static enum status update_params(struct trainer *t, struct err *e) {
+    struct batch batch = { .count = 0 };
+    for (int i = 0; i < t->params.count; i++) {
+        batch_add(&batch, t, i);
+        if (batch.count < TOGETHER && i + 1 < t->params.count) continue;
+        TRY(t->backend->ops->adamw(t->backend, LANE_COMPUTE, batch.args, batch.count, e));
+        batch.count = 0;
+    }
+    return OK;
 }
 
 /* Weights that are no longer finite are flagged in the step that made them so. */
@@ -51,7 +72,7 @@ enum status trainer_update(struct trainer *t, struct err *e) {
     TRY(clip(t, e));
     TRY(slots_roll_weights(&t->slots, t->backend, e));
     TRY(params_begin(&t->params, t->backend, &t->slots, e));
-    for (int i = 0; i < t->params.count; i++) TRY(update_param(t, i, e));
+    TRY(update_params(t, e));
     TRY(params_finish(&t->params, t->backend, &t->slots, e));
     return flag_weights(t, e);
 }

@@ -75,10 +75,13 @@ static double matmul_bytes(const struct matmul_args *a) {
 }
 
 /* Parameter and state are read and written, the gradient read. */
-static double adamw_bytes(const struct adamw_args *a) {
-    double value = a->master ? bytes_of(a->master) * 2 : bytes_of(a->weight->value);
-    return value + sink_bytes(a->weight) + 2 * bytes_of(a->m) + 2 * bytes_of(a->v) +
-           bytes_of(a->grad);
+static double adamw_bytes(const struct adamw_args *a, int64_t n) {
+    double bytes = 0;
+    for (; n > 0; a++, n--)
+        bytes += (a->master ? bytes_of(a->master) * 2 : bytes_of(a->weight->value)) +
+                 sink_bytes(a->weight) + 2 * bytes_of(a->m) + 2 * bytes_of(a->v) +
+                 bytes_of(a->grad);
+    return bytes;
 }
 
 /* ---- shapes -----------------------------------------------------------------------------------*/
@@ -287,9 +290,9 @@ TIMED(sum_squares, PART_OPTIMIZER, bytes_of_all(x, n),
 TIMED(clip_factor, PART_OPTIMIZER, bytes_of(squares),
       (struct backend *b, int lane, TENSOR norm, TENSOR clip, TENSOR squares, float max_norm,
        struct err *e), (b, lane, norm, clip, squares, max_norm, e))
-TIMED(adamw, PART_OPTIMIZER, adamw_bytes(args),
-      (struct backend *b, int lane, const struct adamw_args *args, struct err *e),
-      (b, lane, args, e))
+TIMED(adamw, PART_OPTIMIZER, adamw_bytes(args, n),
+      (struct backend *b, int lane, const struct adamw_args *args, int64_t n, struct err *e),
+      (b, lane, args, n, e))
 TIMED(flag_nonfinite, PART_OTHER, bytes_of(x),
       (struct backend *b, int lane, TENSOR flag, TENSOR step, TENSOR x, int32_t base,
        struct err *e), (b, lane, flag, step, x, base, e))

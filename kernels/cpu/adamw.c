@@ -175,9 +175,8 @@ static enum status check_args(const struct adamw_args *a, struct err *e) {
 
 static float scalar(const struct tensor *x) { return *(const float *)x->data; }
 
-enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e) {
-    TRY(check_args(args, e));
-    if (*(const int32_t *)args->flag->data >= 0) return OK;
+static void update_tensor(struct backend *b, const struct adamw_args *args) {
+    if (*(const int32_t *)args->flag->data >= 0) return;
     uint64_t step = (uint64_t)*(const int32_t *)args->step->data;
     struct adamw u = {
         .args = args, .lr = scalar(args->lr), .clip = scalar(args->clip),
@@ -189,5 +188,11 @@ enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args
     for (int64_t at = 0; at < u.count; at += SPAN)
         update_span(&u, at, u.count - at < SPAN ? u.count - at : SPAN);
     cpu_sink_emit(b, args->weight);
+}
+
+enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
+                      struct err *e) {
+    for (int64_t i = 0; i < n; i++) TRY(check_args(&args[i], e));
+    for (int64_t i = 0; i < n; i++) update_tensor(b, &args[i]);
     return OK;
 }

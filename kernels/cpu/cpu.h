@@ -217,7 +217,8 @@ enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *ou
 enum status cpu_clip_factor(struct backend *b, int lane, const struct tensor *norm,
                             const struct tensor *clip, const struct tensor *squares, float max_norm,
                             struct err *e);
-enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e);
+enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
+                      struct err *e);
 enum status cpu_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
                                const struct tensor *step, const struct tensor *x, int32_t base,
                                struct err *e);

@@ -1,11 +1,12 @@
 /* AdamW: the reference's expressions in the reference's order, so the same bits.
  *
- * A warp takes a span of 128 elements, four a lane: one scale block of 8-bit state. Bound by
- * memory: read and write of weight and state, read of the gradient (BF16 throughout: 14 bytes an
- * element), if it takes no more than some 80 instructions an element. Hence one draw for all
- * roundings (rng_round.h), root and quotient by the device's approximations and one correction
- * each, and one look for what those cannot do and for what is not finite: such elements, and the
- * last ones of a tensor, go the long way. */
+ * A warp takes spans of 128 elements, four a lane: one scale block of 8-bit state. Spans of many
+ * tensors are one sequence, so that small tensors cost no launch each, and the next span is on its
+ * way while one is worked on. Bound by memory: read and write of weight and state, read of the
+ * gradient (BF16 throughout: 14 bytes an element), if it takes no more than some 80 instructions
+ * an element. Hence one draw for all roundings (rng_round.h), root and quotient by the device's
+ * approximations and one correction each, and one look for what those cannot do and for what is
+ * not finite: such elements, and the last ones of a tensor, go the long way. */
 #include "kernels/rng_round.h"
 #include "kernels/cuda/quantise.cuh"
 
@@ -13,79 +14,128 @@ enum {
     SPAN = 128,
     EACH = SPAN / WARP,
     ADAMW_THREADS = 256,
-    ADAMW_BLOCKS = 5 /* of a multiprocessor: 48 registers a thread */
+    ADAMW_BLOCKS = 4,  /* of a multiprocessor: 64 registers a thread */
+    ADAMW_TENSORS = 32 /* of a launch: their table fits into a kernel's parameters of 4 KB */
 };
 
-struct state_view { void *data; float *scale; };
-
-struct adamw {
+struct adamw_tensor {
     bf16_bits *value;
     float *master; /* or NULL */
-    struct state_view m, v;
+    void *m, *v;
+    float *m_scale, *v_scale; /* of 8-bit state */
     const void *grad;
-    const float *lr, *clip, *bias1, *bias2;
-    const int32_t *step, *flag;
-    float beta1, beta2, eps, weight_decay;
-    uint64_t seed;
-    uint32_t tensor_id;
     uint32_t *amax;
     int64_t n, element_base;
+    int64_t spans_end; /* spans of this tensor and all before it */
+    float weight_decay;
+    uint32_t tensor_id;
 };
 
-/* ---- elements [at, at + count) as floats: one access where there are four ---- */
+struct adamw {
+    struct adamw_tensor tensor[ADAMW_TENSORS];
+    int count;
+    const float *lr, *clip, *bias1, *bias2;
+    const int32_t *step, *flag;
+    float beta1, beta2, eps;
+    uint64_t seed;
+};
+
+/* ---- reading ---- */
+
+template <int DTYPE> struct stored;
+template <> struct stored<DTYPE_F32> { typedef float element; typedef float4 four; };
+template <> struct stored<DTYPE_BF16> { typedef bf16_bits element; typedef uint2 four; };
+template <> struct stored<DTYPE_E4M3> { typedef uint8_t element; typedef uint32_t four; };
+
+/* Where a lane's elements of a span are: count of them, 4 but at the end of a tensor. */
+struct place { int tensor, count; int64_t at; };
+
+/* Moves on to `span` of the sequence; false behind the last. */
+__device__ static bool move_to(struct place &p, const struct adamw &a, int64_t span) {
+    while (p.tensor < a.count && span >= a.tensor[p.tensor].spans_end) p.tensor++;
+    if (p.tensor == a.count) return false;
+    int64_t first = p.tensor ? a.tensor[p.tensor - 1].spans_end : 0;
+    p.at = (span - first) * SPAN + threadIdx.x % WARP * EACH;
+    int64_t left = a.tensor[p.tensor].n - p.at;
+    p.count = left >= EACH ? EACH : left > 0 ? (int)left : 0;
+    return true;
+}
 
 template <int DTYPE>
-__device__ static void load_four(float (&x)[EACH], const void *from, int64_t at) {
-    if constexpr (DTYPE == DTYPE_F32) {
-        float4 v = *(const float4 *)((const float *)from + at);
-        x[0] = v.x; x[1] = v.y; x[2] = v.z; x[3] = v.w;
-    } else if constexpr (DTYPE == DTYPE_BF16) {
-        uint2 v = *(const uint2 *)((const bf16_bits *)from + at);
-        x[0] = bf16_low(v.x); x[1] = bf16_high(v.x);
-        x[2] = bf16_low(v.y); x[3] = bf16_high(v.y);
-    } else {
-        uint32_t v = *(const uint32_t *)((const uint8_t *)from + at);
-#pragma unroll
-        for (int i = 0; i < EACH; i++) x[i] = e4m3_decode_inline((uint8_t)(v >> 8 * i));
-    }
+__device__ static typename stored<DTYPE>::four load_four(const void *from, int64_t at) {
+    return *(const typename stored<DTYPE>::four *)((const typename stored<DTYPE>::element *)from +
+                                                   at);
 }
 template <int DTYPE>
-__device__ static void load_some(float (&x)[EACH], const void *from, int64_t at, int count) {
+__device__ static typename stored<DTYPE>::four load_some(const void *from, struct place p) {
+    union {
+        typename stored<DTYPE>::four all;
+        typename stored<DTYPE>::element each[EACH];
+    } x = {};
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        x[i] = 0.0f;
-        if (i >= count) continue;
-        if constexpr (DTYPE == DTYPE_F32) x[i] = ((const float *)from)[at + i];
-        else if constexpr (DTYPE == DTYPE_BF16) x[i] = bf16_decode(((const bf16_bits *)from)[at + i]);
-        else x[i] = e4m3_decode_inline(((const uint8_t *)from)[at + i]);
+    for (int i = 0; i < EACH; i++)
+        if (i < p.count) x.each[i] = ((const typename stored<DTYPE>::element *)from)[p.at + i];
+    return x.all;
+}
+
+__device__ static void decode_four(float (&x)[EACH], float4 v) {
+    x[0] = v.x; x[1] = v.y; x[2] = v.z; x[3] = v.w;
+}
+__device__ static void decode_four(float (&x)[EACH], uint2 v) {
+    x[0] = bf16_low(v.x); x[1] = bf16_high(v.x);
+    x[2] = bf16_low(v.y); x[3] = bf16_high(v.y);
+}
+__device__ static void decode_four(float (&x)[EACH], uint32_t v) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) x[i] = e4m3_decode_inline((uint8_t)(v >> 8 * i));
+}
+
+/* What a lane has of a span, as stored. */
+template <int STATE, bool MASTER, int GRAD> struct raw_span {
+    enum { HELD = MASTER ? DTYPE_F32 : DTYPE_BF16 };
+    typename stored<HELD>::four w;
+    typename stored<GRAD>::four g;
+    typename stored<STATE>::four m, v;
+    float m_scale, v_scale;
+};
+
+template <int STATE, bool MASTER, int GRAD>
+__device__ static void load(struct raw_span<STATE, MASTER, GRAD> &x, const struct adamw &a,
+                            struct place p) {
+    constexpr int HELD = raw_span<STATE, MASTER, GRAD>::HELD;
+    const struct adamw_tensor &t = a.tensor[p.tensor];
+    const void *held = MASTER ? (const void *)t.master : t.value;
+    if (p.count == EACH) {
+        x.w = load_four<HELD>(held, p.at);
+        x.g = load_four<GRAD>(t.grad, p.at);
+        x.m = load_four<STATE>(t.m, p.at);
+        x.v = load_four<STATE>(t.v, p.at);
+    } else {
+        x.w = load_some<HELD>(held, p);
+        x.g = load_some<GRAD>(t.grad, p);
+        x.m = load_some<STATE>(t.m, p);
+        x.v = load_some<STATE>(t.v, p);
+    }
+    if constexpr (STATE == DTYPE_E4M3) {
+        x.m_scale = p.count ? t.m_scale[p.at / SPAN] : 0.0f;
+        x.v_scale = p.count ? t.v_scale[p.at / SPAN] : 0.0f;
     }
 }
 
 struct four { float w[EACH], m[EACH], v[EACH], g[EACH]; };
 
 template <int STATE, bool MASTER, int GRAD>
-__device__ static void load(struct four &x, const struct adamw &a, int64_t at, int count) {
-    constexpr int HELD = MASTER ? DTYPE_F32 : DTYPE_BF16;
-    const void *held = MASTER ? (const void *)a.master : a.value;
-    if (count == EACH) {
-        load_four<HELD>(x.w, held, at);
-        load_four<GRAD>(x.g, a.grad, at);
-        load_four<STATE>(x.m, a.m.data, at);
-        load_four<STATE>(x.v, a.v.data, at);
-    } else {
-        load_some<HELD>(x.w, held, at, count);
-        load_some<GRAD>(x.g, a.grad, at, count);
-        load_some<STATE>(x.m, a.m.data, at, count);
-        load_some<STATE>(x.v, a.v.data, at, count);
-    }
-    if constexpr (STATE == DTYPE_E4M3) {
-        float s = count ? a.m.scale[at / SPAN] : 0.0f, root = count ? a.v.scale[at / SPAN] : 0.0f;
+__device__ static void decode(struct four &x, const struct raw_span<STATE, MASTER, GRAD> &raw) {
+    decode_four(x.w, raw.w);
+    decode_four(x.g, raw.g);
+    decode_four(x.m, raw.m);
+    decode_four(x.v, raw.v);
+    if constexpr (STATE == DTYPE_E4M3)
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            x.m[i] = x.m[i] * s;
-            x.v[i] = (x.v[i] * root) * (x.v[i] * root);
+            x.m[i] = x.m[i] * raw.m_scale;
+            x.v[i] = (x.v[i] * raw.v_scale) * (x.v[i] * raw.v_scale);
         }
-    }
 }
 
 /* ---- the update ---- */
@@ -93,9 +143,8 @@ __device__ static void load(struct four &x, const struct adamw &a, int64_t at, i
 /* What a step has in common; in shared memory, since the compiler would rather make it again for
  * each span. */
 struct scalars {
-    float lr, clip, bias1, bias2, c1, c2, eps, decay;
-    uint64_t key;
-    bool quick; /* eps is within what moves() assumes */
+    float lr, clip, bias1, bias2, c1, c2, eps;
+    bool quick; /* eps is within what quick_weights() assumes */
 };
 
 __device__ static void read_scalars(struct scalars &s, const struct adamw &a) {
@@ -106,8 +155,6 @@ __device__ static void read_scalars(struct scalars &s, const struct adamw &a) {
     s.c1 = 1.0f - a.beta1;
     s.c2 = 1.0f - a.beta2;
     s.eps = a.eps;
-    s.decay = a.weight_decay;
-    s.key = rng_key(a.seed, RNG_ROUND, (uint64_t)*a.step, a.tensor_id);
     s.quick = a.eps >= 0x1p-39f && a.eps <= 0x1p60f;
 }
 
@@ -120,11 +167,11 @@ __device__ static void update_moments(struct four &x, const struct scalars &s) {
     }
 }
 
-__device__ static void update_weights(struct four &x, const struct scalars &s) {
+__device__ static void update_weights(struct four &x, const struct scalars &s, float decay) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         float move = (x.m[i] * s.bias1) / (sqrtf(x.v[i] * s.bias2) + s.eps);
-        x.w[i] = x.w[i] - s.lr * (move + s.decay * x.w[i]);
+        x.w[i] = x.w[i] - s.lr * (move + decay * x.w[i]);
     }
 }
 
@@ -135,7 +182,7 @@ __device__ static void update_weights(struct four &x, const struct scalars &s) {
  * compiler makes them; those hold while nothing on the way is subnormal. Hence the powers of two:
  * the root is taken of 2^32 v, the quotient of 2^24 m, and taken back in the sum that follows,
  * where it costs nothing. A root below 2^-63 is lost in the sum with eps and may be 0. */
-__device__ static bool quick_weights(struct four &x, const struct scalars &s) {
+__device__ static bool quick_weights(struct four &x, const struct scalars &s, float decay) {
     float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, w[EACH], finite = 0.0f;
     bool tiny = false;
 #pragma unroll
@@ -151,7 +198,7 @@ __device__ static bool quick_weights(struct four &x, const struct scalars &s) {
         float quotient = above * inverse;
         quotient = __fmaf_rn(-inverse, __fmaf_rn(below, quotient, -above), quotient);
         tiny |= fabsf(quotient) < 0x1p-62f && above != 0.0f;
-        w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, s.decay * x.w[i]);
+        w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, decay * x.w[i]);
         finite = __fmaf_rn(w[i], 0.0f, finite);
         finite = __fmaf_rn(x.m[i], 0.0f, finite);
         finite = __fmaf_rn(x.v[i], 0.0f, finite);
@@ -238,67 +285,89 @@ __device__ static uint32_t store_nearest(bf16_bits *to, const float (&x)[EACH], 
 }
 
 /* One block of 8-bit state, by the whole warp. */
-__device__ static void store_codes(struct state_view s, int64_t at, float (&x)[EACH],
-                                   const uint64_t (&bits)[EACH], enum round_part part, int count) {
+__device__ static void store_codes(void *codes, float *scale, struct place p, float (&x)[EACH],
+                                   const uint64_t (&bits)[EACH], enum round_part part) {
     uint32_t top = 0, packed = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         if (part == ROUND_V) x[i] = sqrtf(x[i]);
-        if (i < count) top = max(top, f32_bits(x[i]) & 0x7FFFFFFFu);
+        if (i < p.count) top = max(top, f32_bits(x[i]) & 0x7FFFFFFFu);
     }
     const struct quant_rule rule = { QUANT_TE, 0.0f, false };
     struct multiplier r = quant_multiplier_of(rule, false, f32_from_bits(warp_max(top)));
-    if (threadIdx.x % WARP == 0) s.scale[at / SPAN] = r.factor;
-    uint8_t *to = (uint8_t *)s.data + at;
+    if (threadIdx.x % WARP == 0) scale[p.at / SPAN] = r.factor;
+    uint8_t *to = (uint8_t *)codes + p.at;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         uint8_t code = e4m3_round_stochastic(x[i] * r.m, round_random(bits[i], part));
         if (part == ROUND_V && code == 0 && x[i] > 0.0f) code = 1;
         packed |= (uint32_t)code << 8 * i;
-        if (count < EACH && i < count) to[i] = code;
+        if (p.count < EACH && i < p.count) to[i] = code;
     }
-    if (count == EACH) *(uint32_t *)to = packed;
+    if (p.count == EACH) *(uint32_t *)to = packed;
 }
 
-/* The state's dtype, whether the weight has a master, the gradient's dtype. */
+/* Updates and stores one span; returns the largest |bits| of the new weights. */
 template <int STATE, bool MASTER, int GRAD>
-__global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_BLOCKS) adamw_kernel(struct adamw a) {
+__device__ static uint32_t update(const struct adamw &a, const struct scalars &s, uint64_t key,
+                                  struct place p,
+                                  const struct raw_span<STATE, MASTER, GRAD> &raw) {
+    const struct adamw_tensor &t = a.tensor[p.tensor];
+    struct four x;
+    decode(x, raw);
+    uint64_t bits[EACH] = {};
+    if constexpr (STATE != DTYPE_F32 || !MASTER) draw(bits, key, t.element_base + p.at);
+    update_moments(x, s);
+    bool plain = p.count == EACH && quick_weights(x, s, t.weight_decay);
+    if (!plain) update_weights(x, s, t.weight_decay);
+    if constexpr (STATE == DTYPE_F32) {
+        store_f32((float *)t.m + p.at, x.m, p.count, plain);
+        store_f32((float *)t.v + p.at, x.v, p.count, plain);
+    } else if constexpr (STATE == DTYPE_BF16) {
+        store_rounded((bf16_bits *)t.m + p.at, x.m, bits, ROUND_M, p.count, plain);
+        store_rounded((bf16_bits *)t.v + p.at, x.v, bits, ROUND_V, p.count, plain);
+    } else {
+        store_codes(t.m, t.m_scale, p, x.m, bits, ROUND_M);
+        store_codes(t.v, t.v_scale, p, x.v, bits, ROUND_V);
+    }
+    if constexpr (!MASTER)
+        return store_rounded(t.value + p.at, x.w, bits, ROUND_WEIGHT, p.count, plain);
+    store_f32(t.master + p.at, x.w, p.count, plain);
+    return store_nearest(t.value + p.at, x.w, p.count, plain);
+}
+
+/* The state's dtype, whether the weight has a master, the gradient's dtype: of all tensors. */
+template <int STATE, bool MASTER, int GRAD>
+__global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_BLOCKS)
+    adamw_kernel(const __grid_constant__ struct adamw a) {
     __shared__ struct scalars s;
+    __shared__ uint64_t key[ADAMW_TENSORS];
     if (*a.flag >= 0) return;
     if (threadIdx.x == 0) read_scalars(s, a);
+    if ((int)threadIdx.x < a.count)
+        key[threadIdx.x] = rng_key(a.seed, RNG_ROUND, (uint64_t)*a.step,
+                                   a.tensor[threadIdx.x].tensor_id);
     __syncthreads();
-    int64_t warp = (blockIdx.x * (int64_t)ADAMW_THREADS + threadIdx.x) / WARP;
-    int64_t step = (int64_t)gridDim.x * (ADAMW_THREADS / WARP), spans = (a.n + SPAN - 1) / SPAN;
+    int64_t span = (blockIdx.x * (int64_t)ADAMW_THREADS + threadIdx.x) / WARP;
+    int64_t step = (int64_t)gridDim.x * (ADAMW_THREADS / WARP);
+    struct place here = { 0, 0, 0 };
+    struct raw_span<STATE, MASTER, GRAD> raw, next;
     uint32_t top = 0;
-    for (int64_t span = warp; span < spans; span += step) {
-        int64_t at = span * SPAN + threadIdx.x % WARP * EACH;
-        int64_t left = a.n - at;
-        int count = left >= EACH ? EACH : left > 0 ? (int)left : 0;
-        struct four x;
-        load<STATE, MASTER, GRAD>(x, a, at, count);
-        uint64_t bits[EACH] = {};
-        if constexpr (STATE != DTYPE_F32 || !MASTER) draw(bits, s.key, a.element_base + at);
-        update_moments(x, s);
-        bool plain = count == EACH && quick_weights(x, s);
-        if (!plain) update_weights(x, s);
-        if constexpr (MASTER) {
-            store_f32(a.master + at, x.w, count, plain);
-            top = max(top, store_nearest(a.value + at, x.w, count, plain));
-        } else {
-            top = max(top, store_rounded(a.value + at, x.w, bits, ROUND_WEIGHT, count, plain));
+    bool more = move_to(here, a, span);
+    if (more) load(next, a, here);
+    while (more) {
+        struct place there = here;
+        raw = next;
+        span += step;
+        more = move_to(there, a, span);
+        if (more) load(next, a, there);
+        top = max(top, update(a, s, key[here.tensor], here, raw));
+        if (!more || there.tensor != here.tensor) {
+            warp_amax_into(a.tensor[here.tensor].amax, top);
+            top = 0;
         }
-        if constexpr (STATE == DTYPE_F32) {
-            store_f32((float *)a.m.data + at, x.m, count, plain);
-            store_f32((float *)a.v.data + at, x.v, count, plain);
-        } else if constexpr (STATE == DTYPE_BF16) {
-            store_rounded((bf16_bits *)a.m.data + at, x.m, bits, ROUND_M, count, plain);
-            store_rounded((bf16_bits *)a.v.data + at, x.v, bits, ROUND_V, count, plain);
-        } else {
-            store_codes(a.m, at, x.m, bits, ROUND_M, count);
-            store_codes(a.v, at, x.v, bits, ROUND_V, count);
-        }
+        here = there;
     }
-    block_amax_into(a.amax, top);
 }
 
 /* ---- arguments ---- */
@@ -347,11 +416,6 @@ static enum status check_args(const struct adamw_args *a, struct err *e) {
     return OK;
 }
 
-static struct state_view state_of(const struct tensor *x) {
-    struct state_view s = { x->data, (float *)x->scale.data };
-    return s;
-}
-
 typedef void (*adamw_function)(struct adamw);
 
 template <int STATE, bool MASTER> static adamw_function kernel_for_grad(int grad) {
@@ -364,14 +428,42 @@ template <bool MASTER> static adamw_function kernel_for(int state, int grad) {
     return kernel_for_grad<DTYPE_E4M3, MASTER>(grad);
 }
 
-enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e) {
-    TRY(check_args(args, e));
+/* What one launch has in common. */
+static bool alike(const struct adamw_args *a, const struct adamw_args *b) {
+    return a->m->dtype == b->m->dtype && a->grad->dtype == b->grad->dtype &&
+           !a->master == !b->master && a->lr->data == b->lr->data &&
+           a->clip->data == b->clip->data && a->bias1->data == b->bias1->data &&
+           a->bias2->data == b->bias2->data && a->step->data == b->step->data &&
+           a->flag->data == b->flag->data && a->beta1 == b->beta1 && a->beta2 == b->beta2 &&
+           a->eps == b->eps && a->seed == b->seed;
+}
+
+static struct adamw_tensor tensor_of(const struct adamw_args *args, int64_t spans_before) {
+    struct adamw_tensor t = {};
+    t.value = sink_value_of(args->weight);
+    t.master = args->master ? (float *)args->master->data : NULL;
+    t.m = args->m->data;
+    t.v = args->v->data;
+    t.m_scale = (float *)args->m->scale.data;
+    t.v_scale = (float *)args->v->scale.data;
+    t.grad = args->grad->data;
+    t.amax = sink_amax(args->weight);
+    t.n = tensor_count(args->weight->value);
+    t.element_base = args->element_base;
+    t.spans_end = spans_before + ceil_div(t.n, SPAN);
+    t.weight_decay = args->weight_decay;
+    t.tensor_id = args->tensor_id;
+    return t;
+}
+
+/* Queues the first tensors of args [n] that one launch can take; returns how many. */
+static int64_t launch_group(struct backend *b, int lane, const struct adamw_args *args, int64_t n) {
     struct adamw a = {};
-    a.value = sink_value_of(args->weight);
-    a.master = args->master ? (float *)args->master->data : NULL;
-    a.m = state_of(args->m);
-    a.v = state_of(args->v);
-    a.grad = args->grad->data;
+    int64_t spans = 0;
+    for (; a.count < n && a.count < ADAMW_TENSORS && alike(args, &args[a.count]); a.count++) {
+        a.tensor[a.count] = tensor_of(&args[a.count], spans);
+        spans = a.tensor[a.count].spans_end;
+    }
     a.lr = (const float *)args->lr->data;
     a.clip = (const float *)args->clip->data;
     a.bias1 = (const float *)args->bias1->data;
@@ -381,17 +473,22 @@ enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *arg
     a.beta1 = args->beta1;
     a.beta2 = args->beta2;
     a.eps = args->eps;
-    a.weight_decay = args->weight_decay;
     a.seed = args->seed;
-    a.tensor_id = args->tensor_id;
-    a.amax = sink_amax(args->weight);
-    a.n = tensor_count(args->weight->value);
-    a.element_base = args->element_base;
+    int64_t blocks = min_i64(ceil_div(spans, ADAMW_THREADS / WARP),
+                             (int64_t)cuda_of(b)->sm_count * ADAMW_BLOCKS);
     int state = args->m->dtype, grad = args->grad->dtype;
-    adamw_function kernel = a.master ? kernel_for<true>(state, grad)
-                                     : kernel_for<false>(state, grad);
-    kernel<<<grid_for(b, a.n, SPAN * (ADAMW_THREADS / WARP)), ADAMW_THREADS, 0,
-             cuda_lane(b, lane)>>>(a);
+    adamw_function kernel = args->master ? kernel_for<true>(state, grad)
+                                         : kernel_for<false>(state, grad);
+    if (blocks) kernel<<<(unsigned)blocks, ADAMW_THREADS, 0, cuda_lane(b, lane)>>>(a);
+    return a.count;
+}
+
+enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
+                       struct err *e) {
+    for (int64_t i = 0; i < n; i++) TRY(check_args(&args[i], e));
+    for (int64_t i = 0; i < n;) i += launch_group(b, lane, args + i, n - i);
     TRY(cuda_launched("adamw", e));
-    return cuda_sink_emit_gated(b, lane, args->weight, a.flag, e);
+    for (int64_t i = 0; i < n; i++)
+        TRY(cuda_sink_emit_gated(b, lane, args[i].weight, (const int32_t *)args[i].flag->data, e));
+    return OK;
 }

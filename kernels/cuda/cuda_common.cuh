@@ -414,7 +414,8 @@ enum status cuda_sum_squares(struct backend *b, int lane, const struct tensor *o
 enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *norm,
                              const struct tensor *clip, const struct tensor *squares,
                              float max_norm, struct err *e);
-enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, struct err *e);
+enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
+                       struct err *e);
 enum status cuda_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
                                 const struct tensor *step, const struct tensor *x, int32_t base,
                                 struct err *e);

@@ -190,7 +190,7 @@ static void optimiser(struct golden *g, enum dtype weight, bool master, enum dty
     };
     for (int t = 1; t <= 3; t++) {
         *(int32_t *)step.data = t;
-        must(g, g->ops->adamw(g->b, 0, &a, &g->e));
+        must(g, g->ops->adamw(g->b, 0, &a, 1, &g->e));
     }
     print(g, "adamw weight", &w);
     print(g, "adamw m", &m);

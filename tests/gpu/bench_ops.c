@@ -189,7 +189,7 @@ static void bench_ends(struct bench *t) {
                             .lr = &t->one, .clip = &t->one, .bias1 = &t->one, .bias2 = &t->one,
                             .step = &t->step,
                             .flag = &t->flag, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f };
-    MEASURE(t, "adamw bf16", w * 14, 0.0, t->ops->adamw(b, 0, &a, e));
+    MEASURE(t, "adamw bf16", w * 14, 0.0, t->ops->adamw(b, 0, &a, 1, e));
     MEASURE(t, "sum_squares bf16", w * 2, 0.0, t->ops->sum_squares(b, 0, &t->sum, &t->grad, 1, e));
     MEASURE(t, "fingerprint bf16", w * 2, 0.0, t->ops->fingerprint(b, 0, &t->print, &t->weight, e));
 }

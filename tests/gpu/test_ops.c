@@ -78,62 +78,6 @@ static void test_layernorm(void **state) {
     }
 }
 
-/* Activations into every source of scales: the value is near, since exp is the device's own; amax,
- * codes and counts are to the bit what the reference makes of the value that the GPU stored. */
-static const struct {
-    enum scale_kind kind;
-    enum scale_source source;
-    struct quant_rule rule;
-} INTO[] = {
-    { SCALE_NONE, SCALE_SOURCE_NONE, { QUANT_TE, 0, false } },
-    { SCALE_TENSOR, SCALE_SOURCE_KNOWN, { QUANT_TE, 0, false } },
-    { SCALE_TENSOR, SCALE_SOURCE_AMAX, { QUANT_TE, 0, false } },
-    { SCALE_ROW, SCALE_SOURCE_BLOCK, { QUANT_TORCHAO, 1e-12f, true } },
-    { SCALE_1X128, SCALE_SOURCE_BLOCK, { QUANT_TE, 0, true } },
-    { SCALE_1X32, SCALE_SOURCE_BLOCK, { QUANT_MX, 0, false } },
-};
-enum { INTOS = sizeof INTO / sizeof *INTO };
-static const struct { int64_t rows, cols; } ACT[] = {
-    { 1, 13 }, { 33, 77 }, { 130, 256 }, { 200, 1000 },
-};
-enum { ACTS = sizeof ACT / sizeof *ACT };
-
-static void finish(struct twin_sink *out, const char *what) {
-    pair_near(p, what, &out->value, 2e-6);
-    struct tensor *value = &out->value.side[CPU];
-    int64_t bytes = tensor_count(value) * 2;
-    uint64_t none[2] = { 0, 0 };
-    struct sink *cpu = &out->side[CPU];
-    assert_int_equal(p->ops[GPU]->download(p->b[GPU], LANE_COMPUTE, value->data,
-                                           out->value.side[GPU].data, bytes, &p->e), OK);
-    memcpy(cpu->amax->data, none, 4);
-    if (cpu->stats) memcpy(cpu->stats->data, none, sizeof none);
-    assert_int_equal(p->ops[CPU]->quantise(p->b[CPU], LANE_COMPUTE, cpu, value, &p->e), OK);
-    ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
-    pair_same_sink(p, what, out);
-}
-
-static void test_activations(void **state) {
-    for (int i = 0; i < INTOS * ACTS; i++) {
-        int64_t r = ACT[i % ACTS].rows, c = ACT[i % ACTS].cols;
-        struct twin gate_up = filled(H, r, 2 * c, 1, 1), dh = filled(H, r, c, 2, 1);
-        struct twin x = filled(H, r, c, 3, 1);
-        struct twin_sink out[4];
-        for (int k = 0; k < 4; k++)
-            pair_sink(p, &out[k], r, k == 1 ? 2 * c : c, DTYPE_E4M3, INTO[i / ACTS].kind,
-                      INTO[i / ACTS].source, INTO[i / ACTS].rule, true);
-        ON_BOTH(p, ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
-        finish(&out[0], "swiglu_fwd");
-        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
-        finish(&out[1], "swiglu_bwd");
-        ON_BOTH(p, ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
-        finish(&out[2], "gelu_fwd");
-        ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
-        finish(&out[3], "gelu_bwd");
-        pair_clear(p);
-    }
-}
-
 static void test_qk(void **state) {
     static const struct { int64_t b, t, h, g, d; bool norm, rope; } QK[] = {
         { 1, 1, 1, 1, 16, false, true }, { 2, 33, 4, 2, 64, false, true },
@@ -174,6 +118,27 @@ static void test_qk(void **state) {
     }
 }
 
+/* Backward in place, as a model has it; without rotation nothing moves but the amax. */
+static void test_qk_in_place(void **state) {
+    for (int i = 0; i < 6; i++) {
+        int64_t heads = i / 2 == 2 ? 5 : 4, kv = 2, d = i / 2 ? 64 : 128, all = heads + 2 * kv;
+        struct twin grad = pair_tensor(p, H, 2, 37, all, d), rope = filled(F, 37, d, 7, 0.5f);
+        struct twin in = pair_tensor(p, H, 2, 37, all, d);
+        pair_fill(p, &grad, 2, 2, 1);
+        struct twin_sink dx;
+        pair_sink(p, &dx, 2 * 37, all * d, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        for (int s = 0; s < SIDES; s++) dx.side[s].value = S(grad);
+        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(dx), NULL, NULL, S(grad), S(in), NULL, NULL, NULL,
+                               i % 2 ? S(rope) : NULL, heads, kv, e));
+        pair_same(p, "qk_bwd in place", &grad);
+        pair_same(p, "qk_bwd amax", &dx.amax);
+        ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, S(grad), NULL, S(grad), NULL, NULL,
+                               i % 2 ? S(rope) : NULL, heads, kv, 1e-6f, e));
+        pair_same(p, "qk_fwd in place", &grad);
+        pair_clear(p);
+    }
+}
+
 static void test_embedding(void **state) {
     static const struct { int64_t batch, length, cols, vocab; } EMBED[] = {
         { 1, 1, 8, 1 }, { 3, 50, 64, 300 }, { 2, 700, 100, 40 }, { 4, 33, 1032, 128256 },
@@ -202,9 +167,38 @@ static void test_embedding(void **state) {
     }
 }
 
+/* Rows of which the loss is not a number: with NaN, of -infinity alone, with +infinity. */
+static void test_cross_entropy_not_finite(void **state) {
+    static const int64_t WIDTH[] = { 30, 5000, 70000 };
+    for (int i = 0; i < 3; i++) {
+        int64_t rows = 4, n = WIDTH[i];
+        int32_t target[4] = { 0, 1, 2, 3 };
+        uint16_t *host = calloc((size_t)(rows * n), 2);
+        assert_non_null(host);
+        for (int64_t j = 0; j < n; j++) host[n + j] = 0xFF80;
+        host[n - 3] = 0x7FC0;
+        host[2 * n + 7] = 0x7F80;
+        host[3 * n + 9] = 0xFF80; /* one -infinity is a probability of 0 */
+        struct twin targets = pair_tensor(p, DTYPE_I32, rows, 1, 1, 1);
+        struct twin logits = pair_tensor(p, H, rows, n, 1, 1), loss = pair_tensor(p, F, rows, 1, 1, 1);
+        struct twin scale = pair_f32(p, 0.25f);
+        struct twin_sink d;
+        pair_set(p, &targets, target, sizeof target);
+        pair_set(p, &logits, host, rows * n * 2);
+        pair_sink(p, &d, rows, n, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(loss), S(d), S(logits), S(targets), n,
+                                      S(scale), e));
+        pair_near(p, "cross_entropy loss", &loss, 1e-11);
+        pair_near(p, "cross_entropy d_logits", &d.value, 2e-6);
+        free(host);
+        pair_clear(p);
+    }
+}
+
 static void test_cross_entropy(void **state) {
     static const struct { int64_t rows, width, vocab; } LOSS[] = {
-        { 1, 1, 1 }, { 5, 37, 30 }, { 40, 256, 256 }, { 9, 50304, 50257 },
+        { 1, 1, 1 }, { 5, 37, 30 }, { 40, 256, 256 }, { 9, 50304, 50257 }, { 7, 32776, 32770 },
+        { 5, 128256, 128256 }, { 3, 262144, 262144 }, { 2, 262152, 262145 }, /* no cluster's */
     };
     for (size_t i = 0; i < sizeof LOSS / sizeof *LOSS; i++) {
         int64_t rows = LOSS[i].rows, width = LOSS[i].width;
@@ -266,8 +260,8 @@ static void test_reductions(void **state) {
         pair_same(p, "add to bf16", &half);
         pair_clear(p);
     }
-    static const struct { int64_t rows, cols; } BIAS[] = { { 1, 1 }, { 700, 77 }, { 513, 2304 } };
-    for (int i = 0; i < 6; i++) {
+    static const struct { int64_t rows, cols; } BIAS[] = { { 1, 1 }, { 700, 77 }, { 513, 2304 }, { 9001, 24 } };
+    for (int i = 0; i < 8; i++) {
         struct twin dy = filled(H, BIAS[i / 2].rows, BIAS[i / 2].cols, 1, 1);
         struct twin d = filled(i % 2 ? F : H, BIAS[i / 2].cols, 1, 2, 1);
         ON_BOTH(p, ops->bias_bwd(b, LANE_COMPUTE, S(d), S(dy), e));
@@ -355,7 +349,7 @@ static void test_adamw(void **state) {
                 .weight = S(w), .master = ADAM[c].master ? S(master) : NULL, .m = S(m), .v = S(v),
                 .grad = S(grad), .lr = S(lr), .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2),
                 .step = S(step), .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                .weight_decay = 0.1f, .seed = 5, .tensor_id = 3, .element_base = 17 }, e));
+                .weight_decay = 0.1f, .seed = 5, .tensor_id = 3, .element_base = 17 }, 1, e));
             if (t == 3)
                 ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(w), e));
         }
@@ -391,7 +385,7 @@ static void test_adamw_extremes(void **state) {
             .weight = S(w), .master = i & 4 ? S(master) : NULL, .m = S(m), .v = S(v),
             .grad = S(grad), .lr = S(lr), .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2),
             .step = S(step), .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = EPS[i / 4],
-            .weight_decay = i & 8 ? 0.1f : 0.0f, .seed = 5, .tensor_id = 3 }, e));
+            .weight_decay = i & 8 ? 0.1f : 0.0f, .seed = 5, .tensor_id = 3 }, 1, e));
         pair_same(p, "adamw weight", &w.value);
         pair_same(p, "adamw master", &master);
         pair_same(p, "adamw m", &m);
@@ -423,15 +417,58 @@ static void test_timer(void **state) {
     pair_clear(p);
 }
 
+/* Many tensors in one call, of all sizes: what each call alone gives. */
+static void test_adamw_together(void **state) {
+    enum { TENSORS = 70 };
+    struct twin value[TENSORS], m[TENSORS], v[TENSORS], grad[TENSORS], amax[TENSORS];
+    struct twin lr = pair_f32(p, 1e-3f), clip = pair_f32(p, 0.7f), b1 = pair_f32(p, 1.9f);
+    struct twin b2 = pair_f32(p, 2.3f), step = pair_i32(p, 9);
+    struct twin flag = pair_tensor(p, DTYPE_I32, 2, 1, 1, 1);
+    int32_t none[2] = { -1, -1 };
+    pair_set(p, &flag, none, sizeof none);
+    for (int i = 0; i < TENSORS; i++) {
+        int64_t n = i == 40 ? 3000001 : i % 5 == 4 ? 128 * i : 1 + i * i;
+        value[i] = filled(H, n, 1, 10 + (uint64_t)i, 0.02f);
+        grad[i] = filled(i < 60 ? H : F, n, 1, 100 + (uint64_t)i, 0.1f);
+        m[i] = filled(H, n, 1, 200 + (uint64_t)i, 0.01f);
+        v[i] = pair_tensor(p, H, n, 1, 1, 1);
+        amax[i] = pair_tensor(p, DTYPE_U32, 1, 1, 1, 1);
+    }
+    struct adamw_args args[TENSORS];
+    struct sink sink[TENSORS];
+    for (int s = 0; s < SIDES; s++) {
+        for (int i = 0; i < TENSORS; i++) {
+            sink[i] = sink_value(S(value[i]), S(amax[i]));
+            args[i] = (struct adamw_args){
+                .weight = &sink[i], .m = S(m[i]), .v = S(v[i]), .grad = S(grad[i]), .lr = S(lr),
+                .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2), .step = S(step),
+                .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                .weight_decay = i % 2 ? 0.1f : 0.0f, .seed = 5, .tensor_id = (uint32_t)(3 * i),
+                .element_base = i % 7,
+            };
+        }
+        assert_int_equal(p->ops[s]->adamw(p->b[s], LANE_COMPUTE, args, TENSORS, &p->e), OK);
+    }
+    for (int i = 0; i < TENSORS; i++) {
+        pair_same(p, "adamw weight", &value[i]);
+        pair_same(p, "adamw m", &m[i]);
+        pair_same(p, "adamw v", &v[i]);
+        pair_same(p, "adamw amax", &amax[i]);
+    }
+    pair_clear(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_qk),
+        cmocka_unit_test(test_qk), cmocka_unit_test(test_qk_in_place),
         cmocka_unit_test(test_embedding), cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_cross_entropy_not_finite),
         cmocka_unit_test(test_many_squares),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag),
         cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_extremes),
         cmocka_unit_test(test_timer),
+        cmocka_unit_test(test_adamw_together),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

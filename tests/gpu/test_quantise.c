@@ -19,6 +19,8 @@ static int teardown(void **state) { pair_close(p); return 0; }
 #define TE_POW2 { QUANT_TE, 0, true }
 #define TORCHAO { QUANT_TORCHAO, 1e-12f, true }
 #define TORCHAO_F32 { QUANT_TORCHAO, 1e-12f, false }
+#define TE_BLOCK { QUANT_TE_BLOCK, 0, true }
+#define TE_BLOCK_F32 { QUANT_TE_BLOCK, 0, false }
 #define DEEPSEEK { QUANT_DEEPSEEK, 1e-4f, true }
 #define MX { QUANT_MX, 0, false }
 #define E DTYPE_E4M3
@@ -33,7 +35,7 @@ static const struct {
     enum scale_kind kind;
     enum scale_source source;
     struct quant_rule rule;
-    bool codes, transposed, special; /* special: zeros, NaN and infinity among the elements */
+    bool codes, transposed, special; /* special: zeros, NaN, infinity, and blocks of the tiniest */
 } QUANTISE[] = {
     { 1, 1, E, SCALE_TENSOR, AMAX, TE, true, true, false },
     { 150, 300, E, SCALE_TENSOR, KNOWN, TE, true, true, false },
@@ -50,6 +52,10 @@ static const struct {
     { 150, 300, G, SCALE_1X128, BLOCK, TE_POW2, false, true, true },
     { 150, 300, E, SCALE_1X128, BLOCK, DEEPSEEK, true, false, true },
     { 384, 512, E, SCALE_1X128, BLOCK, TE, true, true, false },
+    { 300, 300, E, SCALE_1X128, BLOCK, TE_BLOCK, true, true, true },
+    { 384, 512, G, SCALE_1X128, BLOCK, TE_BLOCK_F32, true, true, true },
+    { 300, 300, E, SCALE_128X128, BLOCK, TE_BLOCK, true, true, true },
+    { 384, 512, E, SCALE_128X128, BLOCK, TE_BLOCK_F32, true, true, true },
     { 300, 150, E, SCALE_128X128, BLOCK, TE_POW2, true, true, true },
     { 300, 150, E, SCALE_128X128, BLOCK, DEEPSEEK, false, true, false },
     { 512, 256, E, SCALE_128X128, BLOCK, TE, true, true, false },
@@ -73,6 +79,9 @@ static void fill_value(struct twin *x, bool special) {
             if (j / 32 == 1) put(host, rows, cols, i, j, 0.0f);
         put(host, rows, cols, 40, j, 0.0f);
     }
+    for (int64_t i = 128; i < 256; i++) /* m = max / amax is infinite, or next to it */
+        for (int64_t j = 128; j < 256; j++)
+            put(host, rows, cols, i, j, ldexpf(j % 3 ? -1.0f : 1.0f, (int)(i % 16) - 135));
     put(host, rows, cols, 2, 3, NAN);
     put(host, rows, cols, 50, 10, -INFINITY);
     put(host, rows, cols, 60, 11, -0.0f);

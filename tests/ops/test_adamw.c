@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #include "kernels/rng_round.h"
@@ -64,7 +65,7 @@ static void set_step(struct optimiser *p, int t) {
 }
 
 static enum status step(struct ops *o, struct optimiser *p) {
-    return o->table->adamw(o->b, LANE_COMPUTE, &p->args, &o->e);
+    return o->table->adamw(o->b, LANE_COMPUTE, &p->args, 1, &o->e);
 }
 
 /* The distance between the optimiser after STEPS and a run in double, as a share of what moved. */

@@ -110,11 +110,13 @@ static struct {
 } watched; /* of this test program only */
 
 static enum status watching_adamw(struct backend *b, int lane, const struct adamw_args *args,
-                                  struct err *e) {
-    assert_int_equal(args->seed, watched.seed);
-    assert_int_equal(args->tensor_id, watched.next_id++);
-    assert_int_equal(args->element_base, 0);
-    return watched.real->adamw(b, lane, args, e);
+                                  int64_t n, struct err *e) {
+    for (int64_t i = 0; i < n; i++) {
+        assert_int_equal(args[i].seed, watched.seed);
+        assert_int_equal(args[i].tensor_id, watched.next_id++);
+        assert_int_equal(args[i].element_base, 0);
+    }
+    return watched.real->adamw(b, lane, args, n, e);
 }
 
 static void assert_zero_behind(struct tiny_run *r, const struct param *p, const struct tensor *x) {

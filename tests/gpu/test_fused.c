@@ -1,0 +1,138 @@
+/* Producers that make FP8 codes themselves. The value is near the reference's; amax, codes and
+ * counts are to the bit what the reference makes of the value that the GPU stored. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/gpu/pair.h"
+
+static struct pair *p;
+static int setup(void **state) { p = pair_open(); return 0; }
+static int teardown(void **state) { pair_close(p); return 0; }
+
+#define H DTYPE_BF16
+#define F DTYPE_F32
+
+static const struct {
+    enum dtype code;
+    enum scale_kind kind;
+    enum scale_source source;
+    struct quant_rule rule;
+} INTO[] = {
+    { DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, { QUANT_TE, 0, false } },
+    { DTYPE_E4M3, SCALE_TENSOR, SCALE_SOURCE_KNOWN, { QUANT_TE, 0, false } },
+    { DTYPE_E5M2, SCALE_TENSOR, SCALE_SOURCE_KNOWN, { QUANT_TE, 0, false } },
+    { DTYPE_E4M3, SCALE_TENSOR, SCALE_SOURCE_AMAX, { QUANT_TE, 0, false } },
+    { DTYPE_E4M3, SCALE_ROW, SCALE_SOURCE_BLOCK, { QUANT_TORCHAO, 1e-12f, true } },
+    { DTYPE_E4M3, SCALE_1X128, SCALE_SOURCE_BLOCK, { QUANT_TE_BLOCK, 0, true } },
+    { DTYPE_E5M2, SCALE_1X128, SCALE_SOURCE_BLOCK, { QUANT_DEEPSEEK, 1e-4f, true } },
+    { DTYPE_E4M3, SCALE_128X128, SCALE_SOURCE_BLOCK, { QUANT_TE_BLOCK, 0, false } },
+    { DTYPE_E4M3, SCALE_1X32, SCALE_SOURCE_BLOCK, { QUANT_MX, 0, false } },
+};
+enum { INTOS = sizeof INTO / sizeof *INTO };
+
+/* Whole tiles of 128, and sizes with edges. */
+static const struct { int64_t rows, cols; } SIZE[] = {
+    { 1, 13 }, { 33, 77 }, { 130, 256 }, { 200, 1000 }, { 128, 128 }, { 256, 384 }, { 128, 200 },
+};
+enum { SIZES = sizeof SIZE / sizeof *SIZE };
+
+static struct twin filled(enum dtype t, int64_t rows, int64_t cols, uint64_t seed) {
+    struct twin x = pair_tensor(p, t, rows, cols, 1, 1);
+    pair_fill(p, &x, seed, 2, 1);
+    return x;
+}
+
+static struct twin_sink sink_into(int i, int64_t rows, int64_t cols) {
+    struct twin_sink out;
+    pair_sink(p, &out, rows, cols, INTO[i].code, INTO[i].kind, INTO[i].source, INTO[i].rule, true);
+    return out;
+}
+
+/* Gives the reference the value of the GPU to quantise, and compares. */
+static void finish(struct twin_sink *out, const char *what) {
+    pair_near(p, what, &out->value, 2e-6);
+    struct tensor *value = &out->value.side[CPU];
+    int64_t bytes = tensor_count(value) * 2;
+    uint64_t none[2] = { 0, 0 };
+    struct sink *cpu = &out->side[CPU];
+    assert_int_equal(p->ops[GPU]->download(p->b[GPU], LANE_COMPUTE, value->data,
+                                           out->value.side[GPU].data, bytes, &p->e), OK);
+    memcpy(cpu->amax->data, none, 4);
+    if (cpu->stats) memcpy(cpu->stats->data, none, sizeof none);
+    assert_int_equal(p->ops[CPU]->quantise(p->b[CPU], LANE_COMPUTE, cpu, value, &p->e), OK);
+    ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
+    pair_same_sink(p, what, out);
+}
+
+static void test_activations(void **state) {
+    for (int i = 0; i < INTOS * SIZES; i++) {
+        int64_t r = SIZE[i % SIZES].rows, c = SIZE[i % SIZES].cols;
+        struct twin gate_up = filled(H, r, 2 * c, 1), dh = filled(H, r, c, 2);
+        struct twin x = filled(H, r, c, 3);
+        struct twin_sink out[4];
+        for (int k = 0; k < 4; k++) out[k] = sink_into(i / SIZES, r, k == 1 ? 2 * c : c);
+        ON_BOTH(p, ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
+        finish(&out[0], "swiglu_fwd");
+        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
+        finish(&out[1], "swiglu_bwd");
+        ON_BOTH(p, ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
+        finish(&out[2], "gelu_fwd");
+        ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
+        finish(&out[3], "gelu_bwd");
+        pair_clear(p);
+    }
+}
+
+/* swiglu_bwd's value may stand where its input does. */
+static void test_swiglu_in_place(void **state) {
+    for (int i = 0; i < INTOS * 2; i++) {
+        int64_t r = 256, c = i % 2 ? 384 : 200;
+        struct twin gate_up = filled(H, r, 2 * c, 1), dh = filled(H, r, c, 2);
+        struct twin_sink out = sink_into(i / 2, r, 2 * c);
+        out.value = gate_up;
+        for (int s = 0; s < SIDES; s++) out.side[s].value = S(out.value);
+        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out), S(dh), S(out.value), e));
+        finish(&out, "swiglu_bwd in place");
+        pair_clear(p);
+    }
+}
+
+static void test_norms(void **state) {
+    static const struct { int64_t rows, cols; } NORM[] = {
+        { 130, 256 }, { 128, 200 }, { 128, 128 }, { 384, 768 }, { 256, 2048 }, { 128, 4096 },
+        { 128, 8320 },
+    };
+    enum { NORMS = sizeof NORM / sizeof *NORM };
+    for (int i = 0; i < INTOS * NORMS; i++) {
+        int64_t r = NORM[i % NORMS].rows, c = NORM[i % NORMS].cols;
+        struct twin x = filled(H, r, c, 1), gain = filled(H, c, 1, 2), bias = filled(H, c, 1, 3);
+        struct twin dy = filled(H, r, c, 4), residual = filled(H, r, c, 5);
+        struct twin mean = pair_tensor(p, F, r, 1, 1, 1), rstd = pair_tensor(p, F, r, 1, 1, 1);
+        struct twin d_gain = filled(F, c, 1, 6), d_bias = filled(F, c, 1, 7);
+        struct twin_sink out[4];
+        for (int k = 0; k < 4; k++) out[k] = sink_into(i / NORMS, r, c);
+        ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, S(out[0]), S(rstd), S(x), S(gain), 1e-5f, e));
+        finish(&out[0], "rmsnorm_fwd");
+        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[1]), S(d_gain), S(dy), S(x), S(gain),
+                                    S(rstd), S(residual), e));
+        finish(&out[1], "rmsnorm_bwd");
+        ON_BOTH(p, ops->layernorm_fwd(b, LANE_COMPUTE, S(out[2]), S(mean), S(rstd), S(x), S(gain),
+                                      i % 2 ? S(bias) : NULL, 1e-5f, e));
+        finish(&out[2], "layernorm_fwd");
+        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
+                                      i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
+                                      S(rstd), S(residual), e));
+        finish(&out[3], "layernorm_bwd");
+        pair_clear(p);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_swiglu_in_place),
+        cmocka_unit_test(test_norms),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
