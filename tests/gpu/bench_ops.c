@@ -1,8 +1,10 @@
-/* Times of the operators on a GPU, at the sizes of llama3-small (8 x 2048 tokens): median of
- * several samples, and what that is in bytes or operations a second. Names as arguments limit it
- * to those.
+/* Times of the operators on a GPU at the sizes of one model's step: median of several samples, and
+ * what that is in bytes or operations a second.
  *
- * Bytes are what the operator must move, each operand once; attention counts the causal half. */
+ *   bench_ops [--model llama3-small|8b|gpt2] [NAME..]    NAME limits it to operators named so
+ *
+ * Bytes are what the operator must move, each operand once; attention counts the causal half.
+ * Operands are several times the L2 cache, or it is them that the figure is about. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,18 +12,30 @@
 
 #include "runner/backends.h"
 
-enum { BATCH = 8, TIME = 2048, ROWS = BATCH * TIME, WIDTH = 2048, HEADS = 16, KV = 4, DIM = 128,
-       FFN = 5504, ALL = HEADS + 2 * KV, VOCAB = 128256, CHUNK = 2048, SAMPLES = 7, CALLS = 20 };
+enum { SAMPLES = 7, CALLS = 20 };
+
+struct sizes {
+    const char *name;
+    int64_t batch, time, width, heads, kv, dim, ffn, vocab, chunk; /* chunk: rows of logits */
+    bool gpt2; /* LayerNorm, GELU, biases, no rotation */
+};
+static const struct sizes MODEL[] = {
+    { "llama3-small", 8, 2048, 2048, 16, 4, 128, 5504, 128256, 2048, false },
+    { "8b", 1, 8192, 4096, 32, 8, 128, 14336, 128256, 2048, false },
+    { "gpt2", 32, 1024, 768, 12, 12, 64, 3072, 50304, 8192, true },
+};
+enum { MODELS = sizeof MODEL / sizeof *MODEL };
 
 struct bench {
     struct backend *b;
     const struct backend_ops *ops;
     struct err e;
     char **only; /* names, NULL-terminated */
-    struct tensor x, y, z, gain, rstd, d_gain, gate_up, h, codes, twin, scale, qkv, d_qkv, lse;
-    struct tensor delta, rope, tokens, table, logits, loss, grad_scale, amax, stats, weight, m, v;
-    struct tensor grad, one;
-    struct tensor flag, step, sum, print, targets, bias;
+    struct sizes s;
+    int64_t rows, in, all; /* batch * time; width of the ffn's input; heads of q, k and v */
+    struct tensor x, y, z, residual, gain, mean, rstd, d_gain, d_bias, gate_up, h, codes, twin;
+    struct tensor scale, qkv, d_qkv, lse, delta, rope, tokens, table, logits, loss, grad_scale;
+    struct tensor amax, stats, weight, m, v, grad, one, flag, step, sum, print, targets, bias;
 };
 
 static void need(struct bench *t, enum status st) {
@@ -74,152 +88,223 @@ static bool wanted(const struct bench *t, const char *name) {
             if (i_ >= 0) sample_[i_] = (now_us() - start_) / CALLS;                               \
         }                                                                                         \
         qsort(sample_, SAMPLES, sizeof *sample_, ascending);                                      \
-        double us_ = sample_[SAMPLES / 2], gb_ = (bytes) / us_ * 1e-3, tf_ = (flop) / us_ * 1e-6; \
-        printf("%-36s %9.1f us %8.0f GB/s %8.0f TFLOP/s\n", (name), us_, gb_, tf_);               \
+        double us_ = sample_[SAMPLES / 2], tb_ = (bytes) / us_ * 1e-6, tf_ = (flop) / us_ * 1e-6; \
+        printf("%-36s %9.1f us", (name), us_);                                                    \
+        if (tb_ > 0) printf(" %8.2f TB/s", tb_);                                                  \
+        if (tf_ > 0) printf(" %8.0f TFLOP/s", tf_);                                               \
+        printf("\n");                                                                             \
         fflush(stdout);                                                                           \
     } while (0)
 
+/* ---- codes ---- */
+
+static const struct into {
+    const char *name;
+    enum scale_kind kind;
+    enum scale_source source;
+} INTO[] = {
+    { "known", SCALE_TENSOR, SCALE_SOURCE_KNOWN },     { "amax", SCALE_TENSOR, SCALE_SOURCE_AMAX },
+    { "row", SCALE_ROW, SCALE_SOURCE_BLOCK },          { "1x128", SCALE_1X128, SCALE_SOURCE_BLOCK },
+    { "128x128", SCALE_128X128, SCALE_SOURCE_BLOCK },
+};
+enum { INTOS = sizeof INTO / sizeof *INTO };
+
 static struct sink coded(struct bench *t, struct tensor *value, int64_t rows, int64_t k,
-                         enum scale_kind kind, enum scale_source source, bool twin) {
+                         const struct into *into, bool twin) {
     struct sink s = sink_value(value, &t->amax);
     void *codes = t->codes.data, *transposed = t->twin.data;
     t->codes = tensor_fp8(codes, DTYPE_E4M3, rows, k);
     t->twin = tensor_fp8(transposed, DTYPE_E4M3, k, rows);
-    t->codes.scale = scale_make(t->scale.data, kind, rows, k);
-    t->twin.scale = scale_make((char *)t->scale.data + (16 << 20), kind, k, rows);
+    t->codes.scale = scale_make(t->scale.data, into->kind, rows, k);
+    t->twin.scale = scale_make((char *)t->scale.data + (16 << 20), into->kind, k, rows);
     t->codes.transposed = twin ? &t->twin : NULL;
     s.codes = &t->codes;
-    s.source = source;
+    s.source = into->source;
     s.multiplier = &t->one;
     s.stats = &t->stats;
-    s.rule = (struct quant_rule){ QUANT_TE, 0, kind != SCALE_TENSOR };
+    s.rule = (struct quant_rule){ QUANT_TE, 0, into->kind != SCALE_TENSOR };
+    s.keep_value = false;
     return s;
 }
 
-static enum status quantise(struct bench *t, const struct sink *s) {
-    TRY(t->ops->quantise(t->b, LANE_COMPUTE, s, &t->h, &t->e));
+static enum status quantise(struct bench *t, const struct sink *s, const struct tensor *x) {
+    TRY(t->ops->quantise(t->b, LANE_COMPUTE, s, x, &t->e));
     return t->ops->quantise_finish(t->b, LANE_COMPUTE, s, &t->e);
 }
 
 static void bench_quantise(struct bench *t) {
-    static const struct {
-        const char *name;
-        enum scale_kind kind;
-        enum scale_source source;
-    } KIND[] = {
-        { "known", SCALE_TENSOR, SCALE_SOURCE_KNOWN }, { "amax", SCALE_TENSOR, SCALE_SOURCE_AMAX },
-        { "row", SCALE_ROW, SCALE_SOURCE_BLOCK },      { "1x128", SCALE_1X128, SCALE_SOURCE_BLOCK },
-        { "128x128", SCALE_128X128, SCALE_SOURCE_BLOCK },
-    };
-    double n = (double)ROWS * FFN;
-    for (size_t i = 0; i < sizeof KIND / sizeof *KIND; i++)
+    int64_t f = t->s.ffn;
+    double n = (double)t->rows * (double)f;
+    for (int i = 0; i < INTOS; i++)
         for (int twin = 0; twin < 2; twin++) {
-            struct sink s = coded(t, &t->h, ROWS, FFN, KIND[i].kind, KIND[i].source, twin);
+            struct sink s = coded(t, &t->h, t->rows, f, &INTO[i], twin);
             char name[64];
-            snprintf(name, sizeof name, "quantise %s%s", KIND[i].name, twin ? " + transposed" : "");
-            MEASURE(t, name, n * (3 + twin), 0.0, quantise(t, &s));
+            snprintf(name, sizeof name, "quantise %s%s", INTO[i].name, twin ? " + transposed" : "");
+            MEASURE(t, name, n * (3 + twin), 0.0, quantise(t, &s, &t->h));
         }
 }
 
-/* Activations whose codes are made in the same kernel: the value is not kept. */
-static void bench_fused(struct bench *t) {
-    static const struct {
-        const char *name;
-        enum scale_kind kind;
-        enum scale_source source;
-    } KIND[] = {
-        { "known", SCALE_TENSOR, SCALE_SOURCE_KNOWN }, { "1x128", SCALE_1X128, SCALE_SOURCE_BLOCK },
-    };
-    double f = (double)ROWS * FFN;
-    for (size_t i = 0; i < sizeof KIND / sizeof *KIND; i++) {
-        char name[64];
-        struct sink h = coded(t, &t->h, ROWS, FFN, KIND[i].kind, KIND[i].source, true);
-        h.keep_value = false;
-        snprintf(name, sizeof name, "swiglu_fwd into %s", KIND[i].name);
-        MEASURE(t, name, f * 6, 0.0, t->ops->swiglu_fwd(b, 0, &h, &t->gate_up, e));
-        struct sink d = coded(t, &t->gate_up, ROWS, 2 * FFN, KIND[i].kind, KIND[i].source, true);
-        d.keep_value = false;
-        snprintf(name, sizeof name, "swiglu_bwd into %s", KIND[i].name);
-        MEASURE(t, name, f * 10, 0.0, t->ops->swiglu_bwd(b, 0, &d, &t->h, &t->gate_up, e));
+/* Producers into codes and their transpose, quantise_finish included; only dx of a norm keeps its
+ * value. */
+static enum status finish(struct bench *t, enum status st, const struct sink *s) {
+    return st == OK ? t->ops->quantise_finish(t->b, LANE_COMPUTE, s, &t->e) : st;
+}
+
+static void bench_into(struct bench *t, const struct into *into) {
+    const struct backend_ops *ops = t->ops;
+    int64_t r = t->rows, c = t->s.width, f = t->s.ffn;
+    double n = (double)r * (double)c, g = (double)r * (double)f;
+    char name[64];
+#define NAMED(text) (snprintf(name, sizeof name, text " into %s", into->name), name)
+    struct sink y = coded(t, &t->y, r, c, into, true);
+    if (t->s.gpt2)
+        MEASURE(t, NAMED("layernorm_fwd"), n * 4, 0.0,
+                finish(t, ops->layernorm_fwd(b, 0, &y, &t->mean, &t->rstd, &t->x, &t->gain,
+                                             &t->gain, 1e-5f, e), &y));
+    else
+        MEASURE(t, NAMED("rmsnorm_fwd"), n * 4, 0.0,
+                finish(t, ops->rmsnorm_fwd(b, 0, &y, &t->rstd, &t->x, &t->gain, 1e-5f, e), &y));
+    y.keep_value = true;
+    if (t->s.gpt2)
+        MEASURE(t, NAMED("layernorm_bwd"), n * 10, 0.0,
+                finish(t, ops->layernorm_bwd(b, 0, &y, &t->d_gain, &t->d_bias, &t->z, &t->x,
+                                             &t->gain, &t->mean, &t->rstd, &t->residual, e), &y));
+    else
+        MEASURE(t, NAMED("rmsnorm_bwd"), n * 10, 0.0,
+                finish(t, ops->rmsnorm_bwd(b, 0, &y, &t->d_gain, &t->z, &t->x, &t->gain, &t->rstd,
+                                           &t->residual, e), &y));
+    struct sink h = coded(t, &t->h, r, f, into, true);
+    if (t->s.gpt2)
+        MEASURE(t, NAMED("gelu_fwd"), g * 4, 0.0,
+                finish(t, ops->gelu_fwd(b, 0, &h, &t->gate_up, e), &h));
+    else
+        MEASURE(t, NAMED("swiglu_fwd"), g * 6, 0.0,
+                finish(t, ops->swiglu_fwd(b, 0, &h, &t->gate_up, e), &h));
+    struct sink d = coded(t, &t->gate_up, r, t->in, into, true);
+    if (t->s.gpt2)
+        MEASURE(t, NAMED("gelu_bwd"), g * 6, 0.0,
+                finish(t, ops->gelu_bwd(b, 0, &d, &t->h, &t->gate_up, e), &d));
+    else
+        MEASURE(t, NAMED("swiglu_bwd"), g * 10, 0.0,
+                finish(t, ops->swiglu_bwd(b, 0, &d, &t->h, &t->gate_up, e), &d));
+    struct sink dx = coded(t, &t->d_qkv, r, t->all * t->s.dim, into, true);
+    double q = (double)r * (double)(t->all * t->s.dim);
+    MEASURE(t, NAMED("qk_bwd"), q * 4, 0.0,
+            finish(t, ops->qk_bwd(b, 0, &dx, NULL, NULL, &t->d_qkv, &t->qkv, NULL, NULL, NULL,
+                                  t->s.gpt2 ? NULL : &t->rope, t->s.heads, t->s.kv, e), &dx));
+#undef NAMED
+}
+
+/* ---- values ---- */
+
+static void bench_norms(struct bench *t) {
+    const struct backend_ops *ops = t->ops;
+    struct sink y = sink_value(&t->y, &t->amax);
+    double n = (double)t->rows * (double)t->s.width;
+    if (t->s.gpt2) {
+        MEASURE(t, "layernorm_fwd", n * 4, 0.0,
+                ops->layernorm_fwd(b, 0, &y, &t->mean, &t->rstd, &t->x, &t->gain, &t->gain, 1e-5f,
+                                   e));
+        MEASURE(t, "layernorm_bwd", n * 8, 0.0,
+                ops->layernorm_bwd(b, 0, &y, &t->d_gain, &t->d_bias, &t->z, &t->x, &t->gain,
+                                   &t->mean, &t->rstd, &t->residual, e));
+        return;
     }
+    MEASURE(t, "rmsnorm_fwd", n * 4, 0.0,
+            ops->rmsnorm_fwd(b, 0, &y, &t->rstd, &t->x, &t->gain, 1e-5f, e));
+    MEASURE(t, "rmsnorm_bwd", n * 8, 0.0,
+            ops->rmsnorm_bwd(b, 0, &y, &t->d_gain, &t->z, &t->x, &t->gain, &t->rstd, &t->residual,
+                             e));
 }
 
 static void bench_rows(struct bench *t) {
-    struct sink y = sink_value(&t->y, &t->amax), h = sink_value(&t->h, &t->amax);
-    struct sink g = sink_value(&t->gate_up, &t->amax), dx = sink_value(&t->d_qkv, &t->amax);
-    double n = (double)ROWS * WIDTH, f = (double)ROWS * FFN;
-    MEASURE(t, "rmsnorm_fwd", n * 4, 0.0,
-            t->ops->rmsnorm_fwd(b, 0, &y, &t->rstd, &t->x, &t->gain, 1e-5f, e));
-    MEASURE(t, "rmsnorm_bwd", n * 8, 0.0,
-            t->ops->rmsnorm_bwd(b, 0, &y, &t->d_gain, &t->z, &t->x, &t->gain, &t->rstd, &t->x, e));
-    MEASURE(t, "swiglu_fwd", f * 6, 0.0, t->ops->swiglu_fwd(b, 0, &h, &t->gate_up, e));
-    MEASURE(t, "swiglu_bwd", f * 10, 0.0, t->ops->swiglu_bwd(b, 0, &g, &t->h, &t->gate_up, e));
-    MEASURE(t, "gelu_fwd", f * 4, 0.0, t->ops->gelu_fwd(b, 0, &h, &t->h, e));
-    MEASURE(t, "bias_bwd", f * 2, 0.0, t->ops->bias_bwd(b, 0, &t->bias, &t->h, e));
-    double q = (double)ROWS * ALL * DIM;
-    MEASURE(t, "qk_fwd (rope)", q * 4, 0.0,
-            t->ops->qk_fwd(b, 0, &t->qkv, NULL, &t->qkv, NULL, NULL, &t->rope, HEADS, KV, 1e-5f,
-                           e));
-    MEASURE(t, "qk_bwd (rope)", q * 4, 0.0,
-            t->ops->qk_bwd(b, 0, &dx, NULL, NULL, &t->d_qkv, &t->qkv, NULL, NULL, NULL, &t->rope,
-                           HEADS, KV, e));
+    const struct backend_ops *ops = t->ops;
+    struct sink h = sink_value(&t->h, &t->amax), g = sink_value(&t->gate_up, &t->amax);
+    struct sink dx = sink_value(&t->d_qkv, &t->amax);
+    double f = (double)t->rows * (double)t->s.ffn, q = (double)tensor_count(&t->qkv);
+    if (t->s.gpt2) {
+        MEASURE(t, "gelu_fwd", f * 4, 0.0, ops->gelu_fwd(b, 0, &h, &t->gate_up, e));
+        MEASURE(t, "gelu_bwd", f * 6, 0.0, ops->gelu_bwd(b, 0, &g, &t->h, &t->gate_up, e));
+        MEASURE(t, "bias_bwd, ffn", f * 2, 0.0, ops->bias_bwd(b, 0, &t->bias, &t->h, e));
+        MEASURE(t, "bias_bwd, width", (double)tensor_count(&t->x) * 2, 0.0,
+                ops->bias_bwd(b, 0, &t->d_bias, &t->x, e));
+    } else {
+        MEASURE(t, "swiglu_fwd", f * 6, 0.0, ops->swiglu_fwd(b, 0, &h, &t->gate_up, e));
+        MEASURE(t, "swiglu_bwd", f * 10, 0.0, ops->swiglu_bwd(b, 0, &g, &t->h, &t->gate_up, e));
+        MEASURE(t, "qk_fwd (rope)", q * 4, 0.0,
+                ops->qk_fwd(b, 0, &t->qkv, NULL, &t->qkv, NULL, NULL, &t->rope, t->s.heads,
+                            t->s.kv, 1e-5f, e));
+    }
+    MEASURE(t, t->s.gpt2 ? "qk_bwd (amax alone)" : "qk_bwd (rope)", q * (t->s.gpt2 ? 2 : 4), 0.0,
+            ops->qk_bwd(b, 0, &dx, NULL, NULL, &t->d_qkv, &t->qkv, NULL, NULL, NULL,
+                        t->s.gpt2 ? NULL : &t->rope, t->s.heads, t->s.kv, e));
 }
 
 static void bench_attention(struct bench *t) {
     struct sink o = sink_value(&t->y, &t->amax);
-    double flop = 4.0 * BATCH * HEADS * (double)TIME * TIME * DIM / 2;
-    MEASURE(t, "attention_fwd B8 S2048 H16/4 D128", 0.0, flop,
-            t->ops->attention_fwd(b, 0, &o, &t->lse, &t->qkv, HEADS, KV, e));
-    MEASURE(t, "attention_bwd B8 S2048 H16/4 D128", 0.0, 2.5 * flop,
-            t->ops->attention_bwd(b, 0, &t->d_qkv, &t->delta, &t->z, &t->y, &t->qkv, &t->lse, HEADS,
-                                  KV, e));
+    double flop = 4.0 * (double)(t->s.batch * t->s.heads * t->s.time * t->s.time * t->s.dim) / 2;
+    MEASURE(t, "attention_fwd", 0.0, flop,
+            t->ops->attention_fwd(b, 0, &o, &t->lse, &t->qkv, t->s.heads, t->s.kv, e));
+    MEASURE(t, "attention_bwd", 0.0, 2.5 * flop,
+            t->ops->attention_bwd(b, 0, &t->d_qkv, &t->delta, &t->z, &t->y, &t->qkv, &t->lse,
+                                  t->s.heads, t->s.kv, e));
 }
 
 static void bench_ends(struct bench *t) {
-    double n = (double)ROWS * WIDTH, l = (double)CHUNK * VOCAB, w = (double)FFN * 2 * WIDTH;
+    const struct backend_ops *ops = t->ops;
+    double n = (double)tensor_count(&t->x), l = (double)tensor_count(&t->logits);
+    double w = (double)tensor_count(&t->weight);
     struct sink d = sink_value(&t->logits, &t->amax), weight = sink_value(&t->weight, &t->amax);
     MEASURE(t, "embedding_fwd", n * 4, 0.0,
-            t->ops->embedding_fwd(b, 0, &t->x, &t->tokens, &t->table, NULL, e));
+            ops->embedding_fwd(b, 0, &t->x, &t->tokens, &t->table, NULL, e));
     MEASURE(t, "embedding_bwd", n * 2, 0.0,
-            t->ops->embedding_bwd(b, 0, &t->table, NULL, &t->z, &t->tokens, e));
-    MEASURE(t, "cross_entropy 2048 rows", l * 6, 0.0,
-            t->ops->cross_entropy(b, 0, &t->loss, &d, &t->logits, &t->targets, VOCAB,
-                                  &t->grad_scale, e));
+            ops->embedding_bwd(b, 0, &t->table, NULL, &t->z, &t->tokens, e));
+    MEASURE(t, "cross_entropy", l * 4, 0.0,
+            ops->cross_entropy(b, 0, &t->loss, &d, &t->logits, &t->targets, t->s.vocab,
+                               &t->grad_scale, e));
     struct adamw_args a = { .weight = &weight, .m = &t->m, .v = &t->v, .grad = &t->grad,
                             .lr = &t->one, .clip = &t->one, .bias1 = &t->one, .bias2 = &t->one,
                             .step = &t->step,
                             .flag = &t->flag, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f };
-    MEASURE(t, "adamw bf16", w * 14, 0.0, t->ops->adamw(b, 0, &a, 1, e));
-    MEASURE(t, "sum_squares bf16", w * 2, 0.0, t->ops->sum_squares(b, 0, &t->sum, &t->grad, 1, e));
-    MEASURE(t, "fingerprint bf16", w * 2, 0.0, t->ops->fingerprint(b, 0, &t->print, &t->weight, e));
+    MEASURE(t, "adamw bf16", w * 14, 0.0, ops->adamw(b, 0, &a, 1, e));
+    MEASURE(t, "sum_squares bf16", w * 2, 0.0, ops->sum_squares(b, 0, &t->sum, &t->grad, 1, e));
+    MEASURE(t, "fingerprint bf16", w * 2, 0.0, ops->fingerprint(b, 0, &t->print, &t->weight, e));
 }
 
-static void make_all(struct bench *t) {
-    t->x = make(t, DTYPE_BF16, ROWS, WIDTH, 1, 1);
-    t->y = make(t, DTYPE_BF16, ROWS, WIDTH, 1, 1);
-    t->z = make(t, DTYPE_BF16, ROWS, WIDTH, 1, 1);
-    t->gain = make(t, DTYPE_BF16, WIDTH, 1, 1, 1);
-    t->d_gain = make(t, DTYPE_F32, WIDTH, 1, 1, 1);
-    t->rstd = make(t, DTYPE_F32, ROWS, 1, 1, 1);
-    t->gate_up = make(t, DTYPE_BF16, ROWS, 2 * FFN, 1, 1);
-    t->h = make(t, DTYPE_BF16, ROWS, FFN, 1, 1);
-    t->codes = make(t, DTYPE_U32, ROWS, 2 * FFN / 4, 1, 1);
-    t->twin = make(t, DTYPE_U32, ROWS, 2 * FFN / 4, 1, 1);
+/* ---- operands ---- */
+
+static void make_activations(struct bench *t) {
+    int64_t r = t->rows, c = t->s.width, f = t->s.ffn;
+    int64_t widest = t->in > t->all * t->s.dim ? t->in : t->all * t->s.dim;
+    t->x = make(t, DTYPE_BF16, r, c, 1, 1);
+    t->y = make(t, DTYPE_BF16, r, c, 1, 1);
+    t->z = make(t, DTYPE_BF16, r, c, 1, 1);
+    t->residual = make(t, DTYPE_BF16, r, c, 1, 1);
+    t->gain = make(t, DTYPE_BF16, c, 1, 1, 1);
+    t->d_gain = make(t, DTYPE_F32, c, 1, 1, 1);
+    t->d_bias = make(t, DTYPE_F32, c, 1, 1, 1);
+    t->mean = make(t, DTYPE_F32, r, 1, 1, 1);
+    t->rstd = make(t, DTYPE_F32, r, 1, 1, 1);
+    t->gate_up = make(t, DTYPE_BF16, r, t->in, 1, 1);
+    t->h = make(t, DTYPE_BF16, r, f, 1, 1);
+    t->bias = make(t, DTYPE_F32, f, 1, 1, 1);
+    t->codes = make(t, DTYPE_U32, r, widest / 4, 1, 1);
+    t->twin = make(t, DTYPE_U32, r, widest / 4, 1, 1);
     t->scale = make(t, DTYPE_F32, 8 << 20, 1, 1, 1);
-    t->qkv = make(t, DTYPE_BF16, BATCH, TIME, ALL, DIM);
-    t->d_qkv = make(t, DTYPE_BF16, BATCH, TIME, ALL, DIM);
-    t->lse = make(t, DTYPE_F32, BATCH, HEADS, TIME, 1);
-    t->delta = make(t, DTYPE_F32, BATCH, HEADS, TIME, 1);
-    t->bias = make(t, DTYPE_F32, FFN, 1, 1, 1);
-    t->rope = make(t, DTYPE_F32, TIME, DIM, 1, 1);
-    t->tokens = make(t, DTYPE_I32, ROWS, 1, 1, 1);
-    t->table = make(t, DTYPE_BF16, VOCAB, WIDTH, 1, 1);
-    t->logits = make(t, DTYPE_BF16, CHUNK, VOCAB, 1, 1);
-    t->loss = make(t, DTYPE_F32, CHUNK, 1, 1, 1);
-    t->weight = make(t, DTYPE_BF16, 2 * FFN, WIDTH, 1, 1);
-    t->m = make(t, DTYPE_BF16, 2 * FFN, WIDTH, 1, 1);
-    t->v = make(t, DTYPE_BF16, 2 * FFN, WIDTH, 1, 1);
-    t->grad = make(t, DTYPE_BF16, 2 * FFN, WIDTH, 1, 1);
+    t->qkv = make(t, DTYPE_BF16, t->s.batch, t->s.time, t->all, t->s.dim);
+    t->d_qkv = make(t, DTYPE_BF16, t->s.batch, t->s.time, t->all, t->s.dim);
+    t->lse = make(t, DTYPE_F32, t->s.batch, t->s.heads, t->s.time, 1);
+    t->delta = make(t, DTYPE_F32, t->s.batch, t->s.heads, t->s.time, 1);
+    t->rope = make(t, DTYPE_F32, t->s.time, t->s.dim, 1, 1);
+}
+
+static void make_ends(struct bench *t) {
+    t->tokens = make(t, DTYPE_I32, t->rows, 1, 1, 1);
+    t->table = make(t, DTYPE_BF16, t->s.vocab, t->s.width, 1, 1);
+    t->logits = make(t, DTYPE_BF16, t->s.chunk, t->s.vocab, 1, 1);
+    t->loss = make(t, DTYPE_F32, t->s.chunk, 1, 1, 1);
+    struct tensor *of_weight[] = { &t->weight, &t->m, &t->v, &t->grad };
+    for (int i = 0; i < 4; i++) *of_weight[i] = make(t, DTYPE_BF16, t->in, t->s.width, 1, 1);
     t->one = t->grad_scale = make(t, DTYPE_F32, 1, 1, 1, 1);
     t->sum = make(t, DTYPE_F32, 1, 1, 1, 1);
     t->step = make(t, DTYPE_I32, 1, 1, 1, 1);
@@ -227,24 +312,38 @@ static void make_all(struct bench *t) {
     t->amax = make(t, DTYPE_U32, 1, 1, 1, 1);
     t->stats = make(t, DTYPE_U64, 2, 1, 1, 1);
     t->print = make(t, DTYPE_U64, 1, 1, 1, 1);
-    static int32_t token[ROWS];
-    for (int i = 0; i < ROWS; i++) token[i] = (int32_t)rng_below(rng_bits(3, (uint64_t)i), VOCAB);
-    int32_t none[2] = { -1, -1 };
+    int32_t *token = malloc((size_t)t->rows * 4), none[2] = { -1, -1 };
+    if (!token) exit(1);
+    for (int64_t i = 0; i < t->rows; i++)
+        token[i] = (int32_t)rng_below(rng_bits(3, (uint64_t)i), (uint32_t)t->s.vocab);
     need(t, t->ops->fill(t->b, 0, &t->one, 1.0f, &t->e));
-    need(t, t->ops->upload(t->b, 0, t->tokens.data, token, sizeof token, &t->e));
+    need(t, t->ops->fill(t->b, 0, &t->v, 1.0f, &t->e)); /* a second moment is not negative */
+    need(t, t->ops->upload(t->b, 0, t->tokens.data, token, t->rows * 4, &t->e));
     need(t, t->ops->upload(t->b, 0, t->flag.data, none, sizeof none, &t->e));
-    t->targets = tensor_1d(t->tokens.data, DTYPE_I32, CHUNK);
+    t->targets = tensor_1d(t->tokens.data, DTYPE_I32, t->s.chunk);
+    free(token);
 }
 
 int main(int argc, char **argv) {
-    struct bench t = { .only = argv + 1 };
+    struct bench t = { .only = argv + 1, .s = MODEL[0] };
+    if (argc > 2 && !strcmp(argv[1], "--model")) {
+        t.only = argv + 3;
+        for (int i = 0; i < MODELS; i++)
+            if (!strcmp(argv[2], MODEL[i].name)) t.s = MODEL[i];
+    }
+    t.rows = t.s.batch * t.s.time;
+    t.in = t.s.gpt2 ? t.s.ffn : 2 * t.s.ffn;
+    t.all = t.s.heads + 2 * t.s.kv;
     struct backend_handle handle;
     need(&t, backend_open("cuda", 0, 0, &handle, &t.e));
     t.b = handle.backend;
     t.ops = t.b->ops;
-    make_all(&t);
+    make_activations(&t);
+    make_ends(&t);
+    printf("%s: %lld rows\n", t.s.name, (long long)t.rows);
     bench_quantise(&t);
-    bench_fused(&t);
+    for (int i = 0; i < INTOS; i++) bench_into(&t, &INTO[i]);
+    bench_norms(&t);
     bench_rows(&t);
     bench_attention(&t);
     bench_ends(&t);
