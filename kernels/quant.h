@@ -66,6 +66,10 @@ enum scale_source {
  *   stats   [2] u64 or NULL: += elements that saturated (|x*m| above the format's maximum), and
  *           += non-zero elements that became zero; of the row-wise codes (of the transposed ones
  *           where there are no others).
+ *   own_amax  with SCALE_SOURCE_AMAX: nobody else adds to the amax, so that it is final when the
+ *           producer is through with the tensor: the producer then makes the codes too, and
+ *           quantise_finish has nothing to do. A backend may compute a value that is not kept
+ *           twice instead of storing it: for the amax, and for the codes.
  * Callers call quantise_finish(sink) after the producer and before the codes are read. */
 struct sink {
     struct tensor *value;
@@ -75,8 +79,13 @@ struct sink {
     struct tensor *stats;
     enum scale_source source;
     struct quant_rule rule;
-    bool keep_value;
+    bool keep_value, own_amax;
 };
+
+/* True if the codes wait for quantise_finish. */
+static inline bool sink_waits(const struct sink *s) {
+    return s->source == SCALE_SOURCE_AMAX && !s->own_amax;
+}
 
 /* A sink that only wants the high-precision result. */
 static inline struct sink sink_value(struct tensor *value, struct tensor *amax) {

@@ -6,7 +6,7 @@
 static enum status chunk_input(struct transformer *t, struct head_chunk *k, enum pass pass,
                                struct err *e) {
     if (!t->head.spec.fp8) return OK;
-    struct sink x = operand_sink(&k->x, t->slots, pass);
+    struct sink x = activation_sink(&k->x, t->slots, pass);
     TRY(t->b->ops->quantise(t->b, LANE_COMPUTE, &x, &k->normed, e));
     return t->b->ops->quantise_finish(t->b, LANE_COMPUTE, &x, e);
 }
@@ -31,7 +31,7 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, 
         struct head_chunk *k = &t->chunk[i];
         TRY(chunk_input(t, k, pass, e));
         TRY(gemm_fprop(t->b, &head->spec, &k->logits, &k->x, &head->weight->weight, NULL, NULL, e));
-        struct sink dy = operand_sink(&k->dy, t->slots, pass);                    /* [rows,Vp] */
+        struct sink dy = activation_sink(&k->dy, t->slots, pass);                    /* [rows,Vp] */
         TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &k->losses, pass == PASS_TRAIN ? &dy : NULL,
                                &k->logits, &k->targets, t->config.vocab, &t->grad_scale, e));
         if (pass != PASS_TRAIN) continue;

@@ -73,6 +73,12 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
     return s;
 }
 
+struct sink activation_sink(struct operand *o, const struct slots *slots, enum pass pass) {
+    struct sink s = operand_sink(o, slots, pass);
+    s.own_amax = true;
+    return s;
+}
+
 struct tensor tensor_turned(const struct tensor *x) {
     struct tensor t = *x;
     t.dim[0] = x->dim[1]; t.dim[1] = x->dim[0];

@@ -79,6 +79,8 @@ void operand_bind(struct operand *o, const struct slots *slots);
 enum pass { PASS_TRAIN, PASS_RECOMPUTE, PASS_EVAL };
 
 struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass pass);
+/* The same for an activation or its gradient: no other rank has a part of it. */
+struct sink activation_sink(struct operand *o, const struct slots *slots, enum pass pass);
 
 /* A matrix seen with rows and columns exchanged. */
 struct tensor tensor_turned(const struct tensor *x);

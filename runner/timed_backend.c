@@ -59,13 +59,13 @@ static double code_bytes(const struct sink *s) {
 /* What a producer writes: codes too, unless they wait for the amax of all of it. */
 static double sink_bytes(const struct sink *s) {
     if (!s) return 0;
-    bool waits = s->codes && s->source == SCALE_SOURCE_AMAX;
+    bool waits = s->codes && sink_waits(s);
     double value = waits || s->keep_value || !s->codes ? bytes_of(s->value) : 0;
     return value + (waits ? 0 : code_bytes(s));
 }
 
 static double finish_bytes(const struct sink *s) {
-    if (!s->codes || s->source != SCALE_SOURCE_AMAX) return 0;
+    if (!s->codes || !sink_waits(s)) return 0;
     return bytes_of(s->value) + code_bytes(s);
 }
 

@@ -135,7 +135,7 @@ static inline struct tensor sink_rows(const struct sink *s, int64_t rows, int64_
  * those must wait for the amax of the whole tensor (quantise_finish). Cannot fail after
  * cpu_check_sink. */
 void cpu_sink_emit(struct backend *b, const struct sink *s);
-/* The codes that had to wait (quantise_finish). */
+/* The codes of SCALE_SOURCE_AMAX, whose amax is final. */
 void cpu_sink_finish(struct backend *b, const struct sink *s);
 
 /* ---- collectives (comm.c) and the operators, in the order of the table ---------------------- */

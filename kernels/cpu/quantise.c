@@ -23,7 +23,7 @@ enum status cpu_quantise(struct backend *b, int lane, const struct sink *out,
 
 enum status cpu_quantise_finish(struct backend *b, int lane, const struct sink *out,
                                 struct err *e) {
-    if (!out || out->source != SCALE_SOURCE_AMAX) return OK;
+    if (!out || !sink_waits(out)) return OK;
     if (!out->codes) return FAIL(e, ERR_ARG, "quantise_finish: no codes");
     TRY(cpu_check_sink(out, "quantise_finish", out->codes->dim[0], out->codes->dim[1], e));
     cpu_sink_finish(b, out);

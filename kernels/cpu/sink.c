@@ -286,6 +286,7 @@ static struct walk walk_of(struct backend *b, const struct sink *s) {
 void cpu_sink_emit(struct backend *b, const struct sink *s) {
     if (s->source == SCALE_SOURCE_NONE || s->source == SCALE_SOURCE_AMAX) {
         if (s->amax) amax_of_value(b, s);
+        if (s->source == SCALE_SOURCE_AMAX && !sink_waits(s)) cpu_sink_finish(b, s);
         return;
     }
     struct walk w = walk_of(b, s);
@@ -298,7 +299,6 @@ void cpu_sink_emit(struct backend *b, const struct sink *s) {
 }
 
 void cpu_sink_finish(struct backend *b, const struct sink *s) {
-    if (s->source != SCALE_SOURCE_AMAX) return;
     struct walk w = walk_of(b, s);
     float stored, amax = f32_from_bits(*(const uint32_t *)s->amax->data);
     w.multiplier = quant_multiplier(&s->rule, w.dtype, amax, &stored);

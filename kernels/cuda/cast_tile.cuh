@@ -429,6 +429,13 @@ static inline bool cast_fuses(const struct sink *s) {
     return made->scale.kind != SCALE_ROW && whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 
+/* True if it may compute that value twice instead of storing it: once for the amax, once for the
+ * codes. It pays where the inputs are no more bytes than value, codes and value again. */
+static inline bool cast_repeats(const struct sink *s) {
+    return s->source == SCALE_SOURCE_AMAX && !sink_waits(s) && !s->keep_value &&
+           whole_tiles(s->codes->dim[0], s->codes->dim[1]);
+}
+
 /* A square block that is its own transpose: one set of codes. */
 static inline bool codes_are_moved(int kind) {
     return kind == SCALE_TENSOR || kind == SCALE_128X128 || kind == SCALE_32X32;

@@ -238,6 +238,20 @@ __device__ static inline uint32_t store_bf16(bf16_bits *x, const float (&in)[N])
     }
 }
 
+/* The same where the values may only be looked at: to is NULL then. */
+template <int N> __device__ static inline uint32_t put_bf16(bf16_bits *to, const float (&in)[N]) {
+    if (to) return store_bf16(to, in);
+    uint32_t top = 0;
+    if constexpr (N == 8) {
+        top = bf16x8_largest(bf16x8_encode(in));
+        top = max(top << 16, top & 0xFFFF0000u);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) top = max(top, (uint32_t)(bf16_encode(in[i]) & 0x7FFFu) << 16);
+    }
+    return top;
+}
+
 /* Elementary functions where BF16 outputs hide 2 ulp; subnormal results are 0. */
 __device__ static inline float fast_exp(float x) {
     float y;

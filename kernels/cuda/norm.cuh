@@ -7,8 +7,8 @@
  * all groups are joined by columns.cuh.
  *
  * Bound by memory: forward 4 bytes an element, backward 8; a third read in backward of long rows.
- * Into codes whose scales need no earlier pass (cast_fuses), forward reads its row once for the
- * statistics and once more for the codes: 6 bytes an element instead of 8. */
+ * Into codes, forward reads its row once for the statistics (and the amax, where the scale rests on
+ * it) and once more for the codes: 6 bytes an element instead of 8. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_CUH
 
@@ -51,7 +51,7 @@ template <bool CENTRED> __device__ static inline float normal_of(float x, struct
 /* ---- forward ---- */
 
 struct norm_fwd {
-    bf16_bits *y; /* NULL: statistics only */
+    bf16_bits *y; /* NULL: not stored */
     float *mean, *rstd;
     const bf16_bits *x, *gain, *bias; /* bias may be NULL */
     int64_t rows, cols, ld;
@@ -105,11 +105,11 @@ template <bool CENTRED, int N> __global__ void norm_fwd_kernel(struct norm_fwd a
     s.r = 1.0f / sqrtf(block_sum(squares, shared) / (float)a.cols + a.eps);
     if (threadIdx.x == 0) store_stats<CENTRED>(a, row, s);
     uint32_t top = 0;
-    for (int64_t c = threadIdx.x * N; a.y && c < a.cols; c += blockDim.x * N) {
+    for (int64_t c = threadIdx.x * N; (a.y || a.amax) && c < a.cols; c += blockDim.x * N) {
         float v[N];
         load_bf16(v, x + c);
         normalise<CENTRED>(v, a.gain + c, a.bias ? a.bias + c : NULL, s);
-        top = max(top, store_bf16(a.y + row * a.cols + c, v));
+        top = max(top, put_bf16(a.y ? a.y + row * a.cols + c : NULL, v));
     }
     block_amax_into(a.amax, top);
 }
@@ -158,11 +158,11 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS) norm_fwd_warp_kernel
 #pragma unroll
         for (int i = 0; i < V; i++) {
             int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
-            if (!a.y || c >= a.cols) continue;
+            if (!(a.y || a.amax) || c >= a.cols) continue;
             float v[8];
             bf16x8_decode(v, held[i]);
             normalise<CENTRED>(v, a.gain + c, a.bias ? a.bias + c : NULL, s);
-            top = max(top, store_bf16(a.y + row * a.cols + c, v));
+            top = max(top, put_bf16(a.y ? a.y + row * a.cols + c : NULL, v));
         }
     }
     block_amax_into(a.amax, top);
@@ -228,19 +228,19 @@ static enum status norm_forward(struct backend *b, int lane, const struct sink *
     bool vectors = tensor_is_vectors(x) && rows_are_vectors(gain->data, cols, cols) &&
                    (!bias || rows_are_vectors(bias->data, cols, cols)) &&
                    rows_are_vectors(y->value->data, cols, cols);
-    bool fused = vectors && cast_fuses(y);
+    bool fused = vectors && cast_fuses(y), repeated = vectors && cast_repeats(y);
     struct norm_values<CENTRED> from = { {
         y->keep_value ? sink_value_of(y) : NULL, mean ? (float *)mean->data : NULL,
         (float *)rstd->data, (const bf16_bits *)x->data, (const bf16_bits *)gain->data,
         bias ? (const bf16_bits *)bias->data : NULL, rows, cols, x->stride[0], eps, NULL
     } };
     struct norm_fwd first = from.a;
-    first.y = fused ? NULL : sink_value_of(y);
-    first.amax = fused ? NULL : sink_amax(y);
+    first.y = fused || repeated ? NULL : sink_value_of(y);
+    first.amax = fused ? NULL : sink_amax(y); /* of tiles, if they are made in one pass */
     launch_norm_fwd<CENTRED>(b, lane, first, vectors);
     TRY(cuda_launched(what, e));
-    if (!fused) return cuda_sink_emit(b, lane, y, true, e);
-    return cast_tiles<true>(b, lane, y, tile_args_of(y, sink_amax(y)), from, e);
+    if (!fused && !repeated) return cuda_sink_emit(b, lane, y, true, e);
+    return cast_tiles<true>(b, lane, y, tile_args_of(y, fused ? sink_amax(y) : NULL), from, e);
 }
 
 /* ---- backward ---- */

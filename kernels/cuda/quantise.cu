@@ -201,12 +201,14 @@ enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s, bo
     uint32_t *amax = amax_done ? NULL : sink_amax(s);
     if (s->source == SCALE_SOURCE_KNOWN || s->source == SCALE_SOURCE_BLOCK)
         return launch_codes(b, lane, s, amax, NULL, e);
-    return amax ? launch_amax(b, lane, amax, s->value, e) : OK;
+    if (amax) TRY(launch_amax(b, lane, amax, s->value, e));
+    if (s->source == SCALE_SOURCE_NONE || sink_waits(s)) return OK;
+    return launch_codes(b, lane, s, NULL, NULL, e);
 }
 
 enum status cuda_sink_emit_gated(struct backend *b, int lane, const struct sink *s,
                                  const int32_t *flag, struct err *e) {
-    if (s->source != SCALE_SOURCE_KNOWN && s->source != SCALE_SOURCE_BLOCK) return OK;
+    if (s->source == SCALE_SOURCE_NONE || sink_waits(s)) return OK;
     return launch_codes(b, lane, s, NULL, flag, e);
 }
 
@@ -220,7 +222,7 @@ enum status cuda_quantise(struct backend *b, int lane, const struct sink *out,
 
 enum status cuda_quantise_finish(struct backend *b, int lane, const struct sink *out,
                                  struct err *e) {
-    if (out->source != SCALE_SOURCE_AMAX) return OK;
+    if (!sink_waits(out)) return OK;
     return launch_codes(b, lane, out, NULL, NULL, e);
 }
 

@@ -6,7 +6,8 @@
  * boundary.
  *
  * Where the scales need no earlier pass (cast_fuses), the codes are made in the same kernel and the
- * value is stored only for who keeps it: 6 bytes an element forward instead of 10. */
+ * value is stored only for who keeps it: 6 bytes an element of h forward instead of 10, 10 backward
+ * instead of 18. Where they rest on the amax, backward runs twice and stores no value (16). */
 #include "kernels/cuda/cast_tile.cuh"
 
 /* 1 / (1 + e^-x). Where e^-x overflows, 0. */
@@ -91,7 +92,8 @@ enum status cuda_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
     return cuda_sink_emit(b, lane, h, true, e);
 }
 
-/* d may stand where gate_up does: a thread reads both of its places before it writes them. */
+/* d may stand where gate_up does: a thread reads both of its places before it writes them; or it
+ * is NULL, where only the amax is wanted. */
 template <int N>
 __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_dh,
                                   const bf16_bits *gate_up, int64_t ld, int64_t rows, int64_t width,
@@ -106,8 +108,9 @@ __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_
         load_bf16(g, dh + row * ld_dh + col);
         d_gate_of(d_gate, gate, up, g);
         d_up_of(up, gate, g);
-        top = max(top, store_bf16(d + row * 2 * width + col, d_gate));
-        top = max(top, store_bf16(d + row * 2 * width + width + col, up));
+        bf16_bits *to = d ? d + row * 2 * width + col : NULL;
+        top = max(top, put_bf16(to, d_gate));
+        top = max(top, put_bf16(to ? to + width : NULL, up));
     }
     block_amax_into(amax, top);
 }
@@ -147,17 +150,20 @@ enum status cuda_swiglu_bwd(struct backend *b, int lane, const struct sink *d_ga
     TRY(cuda_check_sink(d_gate_up, "swiglu_bwd: d_gate_up", rows, 2 * width, e));
     bool vectors = tensor_is_vectors(gate_up) && tensor_is_vectors(dh) &&
                    rows_are_vectors(d_gate_up->value->data, width, width);
-    if (vectors && cast_fuses(d_gate_up) && width % TILE == 0) {
-        struct swiglu_grads from = { (const bf16_bits *)dh->data, (const bf16_bits *)gate_up->data,
-                                     dh->stride[0], gate_up->stride[0], width,
-                                     d_gate_up->keep_value ? sink_value_of(d_gate_up) : NULL };
-        return cast_tiles<true>(b, lane, d_gate_up, tile_args_of(d_gate_up, sink_amax(d_gate_up)),
-                                from, e);
+    bool tiles = vectors && width % TILE == 0, repeated = tiles && cast_repeats(d_gate_up);
+    bool fused = tiles && cast_fuses(d_gate_up);
+    if (!fused) {
+        auto kernel = vectors ? swiglu_bwd_kernel<8> : swiglu_bwd_kernel<1>;
+        kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
+            repeated ? NULL : sink_value_of(d_gate_up), (const bf16_bits *)dh->data, dh->stride[0],
+            (const bf16_bits *)gate_up->data, gate_up->stride[0], rows, width,
+            sink_amax(d_gate_up));
+        TRY(cuda_launched("swiglu_bwd", e));
     }
-    auto kernel = vectors ? swiglu_bwd_kernel<8> : swiglu_bwd_kernel<1>;
-    kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
-        sink_value_of(d_gate_up), (const bf16_bits *)dh->data, dh->stride[0],
-        (const bf16_bits *)gate_up->data, gate_up->stride[0], rows, width, sink_amax(d_gate_up));
-    TRY(cuda_launched("swiglu_bwd", e));
-    return cuda_sink_emit(b, lane, d_gate_up, true, e);
+    if (!fused && !repeated) return cuda_sink_emit(b, lane, d_gate_up, true, e);
+    struct swiglu_grads from = { (const bf16_bits *)dh->data, (const bf16_bits *)gate_up->data,
+                                 dh->stride[0], gate_up->stride[0], width,
+                                 d_gate_up->keep_value ? sink_value_of(d_gate_up) : NULL };
+    uint32_t *amax = fused ? sink_amax(d_gate_up) : NULL;
+    return cast_tiles<true>(b, lane, d_gate_up, tile_args_of(d_gate_up, amax), from, e);
 }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdlib.h>
 
 #include "tests/gpu/pair.h"
 
@@ -129,10 +130,72 @@ static void test_norms(void **state) {
     }
 }
 
+/* What one call of a producer left in a sink, on the GPU. */
+static uint8_t *left_by(struct twin_sink *out, int64_t *bytes) {
+    const struct tensor *part[] = { &out->codes.side[GPU], &out->transposed.side[GPU] };
+    int64_t n[2];
+    for (int i = 0; i < 2; i++) n[i] = part[i]->dim[0] * part[i]->stride[0];
+    uint8_t *all = malloc((size_t)(n[0] + n[1] + 24));
+    assert_non_null(all);
+    const void *from[] = { part[0]->data, part[1]->data, out->stats.side[GPU].data,
+                           out->amax.side[GPU].data, part[0]->scale.data };
+    int64_t size[] = { n[0], n[1], 16, 4, 4 }, at = 0;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(p->ops[GPU]->download(p->b[GPU], LANE_COMPUTE, all + at, from[i], size[i],
+                                               &p->e), OK);
+        at += size[i];
+    }
+    *bytes = at;
+    return all;
+}
+
+/* With an amax of its own, a producer makes the codes, and may compute twice what is not kept: the
+ * bits are those of value, amax, then codes. */
+static void test_own_amax(void **state) {
+    static const struct { int64_t rows, cols; } OWN[] = { { 128, 256 }, { 256, 768 }, { 130, 256 } };
+    struct backend *b = p->b[GPU];
+    const struct backend_ops *ops = p->ops[GPU];
+    struct err *e = &p->e;
+    for (int i = 0; i < 3 * 6; i++) {
+        int64_t r = OWN[i % 3].rows, c = OWN[i % 3].cols;
+        struct twin x = filled(H, r, 2 * c, 1), dy = filled(H, r, c, 2), gain = filled(H, c, 1, 3);
+        struct twin mean = pair_tensor(p, F, r, 1, 1, 1), rstd = pair_tensor(p, F, r, 1, 1, 1);
+        uint8_t *left[2];
+        int64_t bytes;
+        for (int own = 0; own < 2; own++) {
+            struct twin_sink out = sink_into(3, r, i / 3 == 1 ? 2 * c : c);
+            struct sink *s = &out.side[GPU];
+            s->own_amax = own;
+            s->keep_value = !own;
+            struct tensor narrow = tensor_2d(x.side[GPU].data, H, r, c);
+            enum status st;
+            switch (i / 3) {
+            case 0: st = ops->swiglu_fwd(b, LANE_COMPUTE, s, &x.side[GPU], e); break;
+            case 1: st = ops->swiglu_bwd(b, LANE_COMPUTE, s, &dy.side[GPU], &x.side[GPU], e);
+                    break;
+            case 2: st = ops->gelu_bwd(b, LANE_COMPUTE, s, &dy.side[GPU], &narrow, e); break;
+            case 3: st = ops->rmsnorm_fwd(b, LANE_COMPUTE, s, &rstd.side[GPU], &narrow,
+                                             &gain.side[GPU], 1e-5f, e); break;
+            case 4: st = ops->layernorm_fwd(b, LANE_COMPUTE, s, &mean.side[GPU],
+                                               &rstd.side[GPU], &narrow, &gain.side[GPU],
+                                               &gain.side[GPU], 1e-5f, e); break;
+            default: st = ops->quantise(b, LANE_COMPUTE, s, &narrow, e);
+            }
+            assert_int_equal(st, OK);
+            assert_int_equal(ops->quantise_finish(b, LANE_COMPUTE, s, e), OK);
+            left[own] = left_by(&out, &bytes);
+        }
+        assert_memory_equal(left[0], left[1], (size_t)bytes);
+        free(left[0]);
+        free(left[1]);
+        pair_clear(p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_activations), cmocka_unit_test(test_swiglu_in_place),
-        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_norms), cmocka_unit_test(test_own_amax),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -154,15 +154,18 @@ static void assert_same(const struct tensor *got, const struct tensor *want, con
         fail_msg("row %zu: the scale of %s", row, which);
 }
 
-static void check_case(struct backend *b, size_t row) {
+/* own: the amax is the producer's alone, which then makes the codes; finishing changes nothing. */
+static void check_case(struct backend *b, size_t row, bool own) {
     const struct quantise_case *c = &CASES[row];
     struct fixture f;
     struct err e;
     uint64_t stats[2] = { 5, 7 }, twin_stats[2] = { 5, 7 };
     fixture_make(&f, c);
+    f.sink.own_amax = own;
     memcpy(f.stats->data, stats, sizeof stats); /* counted on top */
     if (b->ops->quantise(b, LANE_COMPUTE, &f.sink, f.x, &e) != OK) fail_msg("%zu: %s", row, e.text);
-    if (c->source == AMAX && f.codes->data) assert_int_equal(*(uint8_t *)f.codes->data, 0xAA);
+    if (c->source == AMAX && f.codes->data && !own)
+        assert_int_equal(*(uint8_t *)f.codes->data, 0xAA);
     if (b->ops->quantise_finish(b, LANE_COMPUTE, &f.sink, &e) != OK)
         fail_msg("%zu: %s", row, e.text);
     struct tensor view = op_transposed_view(f.x);
@@ -180,7 +183,7 @@ static void test_bits_are_those_of_the_definition(void **state) {
     for (size_t v = 0; v < 12; v++)
         for (size_t row = 0; row < CASE_COUNT; row++) {
             struct backend *b = op_backend((int)v % 3 + 1, ISAS[v / 3]);
-            if (b) check_case(b, row);
+            if (b) check_case(b, row, v % 2);
             op_free();
         }
 }
