@@ -29,17 +29,22 @@ __device__ static inline float max_of(float a, float b) { return b > a ? b : a; 
 /* counts: the row has a target. */
 struct row_result { float max, inverse, scale; int64_t target; bool counts; };
 
-/* The logits at columns at, at + 1, .. become their gradients. */
+/* The logits at columns at, at + 1, .. become their gradients. Away from target and padding that
+ * takes no look at the index. */
 template <int N>
 __device__ static inline void gradient_of(float (&v)[N], const struct loss_args &a,
                                           const struct row_result &r, int64_t at) {
-    bool plain = r.counts && at + N <= a.vocab && (uint64_t)(r.target - at) >= N;
+    if (r.counts && at + N <= a.vocab && (uint64_t)(r.target - at) >= N) {
+        float factor = r.inverse * r.scale;
+#pragma unroll
+        for (int i = 0; i < N; i++) v[i] = fast_exp(v[i] - r.max) * factor;
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < N; i++) {
         float p = fast_exp(v[i] - r.max) * r.inverse;
-        if (!plain && at + i == r.target) p -= 1.0f;
-        v[i] = p * r.scale;
-        if (!plain && !(r.counts && at + i < a.vocab)) v[i] = 0.0f;
+        if (at + i == r.target) p -= 1.0f;
+        v[i] = r.counts && at + i < a.vocab ? p * r.scale : 0.0f;
     }
 }
 

@@ -45,10 +45,8 @@ static struct twin filled(enum dtype t, int64_t rows, int64_t cols, uint64_t see
     return x;
 }
 
-static struct twin_sink sink_into(int i, int64_t rows, int64_t cols) {
-    struct twin_sink out;
-    pair_sink(p, &out, rows, cols, INTO[i].code, INTO[i].kind, INTO[i].source, INTO[i].rule, true);
-    return out;
+static void sink_into(struct twin_sink *out, int i, int64_t rows, int64_t cols) {
+    pair_sink(p, out, rows, cols, INTO[i].code, INTO[i].kind, INTO[i].source, INTO[i].rule, true);
 }
 
 /* Gives the reference the value of the GPU to quantise, and compares. */
@@ -73,7 +71,7 @@ static void test_activations(void **state) {
         struct twin gate_up = filled(H, r, 2 * c, 1), dh = filled(H, r, c, 2);
         struct twin x = filled(H, r, c, 3);
         struct twin_sink out[4];
-        for (int k = 0; k < 4; k++) out[k] = sink_into(i / SIZES, r, k == 1 ? 2 * c : c);
+        for (int k = 0; k < 4; k++) sink_into(&out[k], i / SIZES, r, k == 1 ? 2 * c : c);
         ON_BOTH(p, ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
         finish(&out[0], "swiglu_fwd");
         ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
@@ -91,7 +89,8 @@ static void test_swiglu_in_place(void **state) {
     for (int i = 0; i < INTOS * 2; i++) {
         int64_t r = 256, c = i % 2 ? 384 : 200;
         struct twin gate_up = filled(H, r, 2 * c, 1), dh = filled(H, r, c, 2);
-        struct twin_sink out = sink_into(i / 2, r, 2 * c);
+        struct twin_sink out;
+        sink_into(&out, i / 2, r, 2 * c);
         out.value = gate_up;
         for (int s = 0; s < SIDES; s++) out.side[s].value = S(out.value);
         ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out), S(dh), S(out.value), e));
@@ -113,7 +112,7 @@ static void test_norms(void **state) {
         struct twin mean = pair_tensor(p, F, r, 1, 1, 1), rstd = pair_tensor(p, F, r, 1, 1, 1);
         struct twin d_gain = filled(F, c, 1, 6), d_bias = filled(F, c, 1, 7);
         struct twin_sink out[4];
-        for (int k = 0; k < 4; k++) out[k] = sink_into(i / NORMS, r, c);
+        for (int k = 0; k < 4; k++) sink_into(&out[k], i / NORMS, r, c);
         ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, S(out[0]), S(rstd), S(x), S(gain), 1e-5f, e));
         finish(&out[0], "rmsnorm_fwd");
         ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[1]), S(d_gain), S(dy), S(x), S(gain),
@@ -163,7 +162,8 @@ static void test_own_amax(void **state) {
         uint8_t *left[2];
         int64_t bytes;
         for (int own = 0; own < 2; own++) {
-            struct twin_sink out = sink_into(3, r, i / 3 == 1 ? 2 * c : c);
+            struct twin_sink out;
+            sink_into(&out, 3, r, i / 3 == 1 ? 2 * c : c);
             struct sink *s = &out.side[GPU];
             s->own_amax = own;
             s->keep_value = !own;
