@@ -39,7 +39,7 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct 
     struct linear *in = &layer->linear[GEMM_FFN_IN], *out = &layer->linear[GEMM_FFN_OUT];
 
     TRY(linear_bwd(t, out, &t->d_h, fresh, e));                                   /* [R,F] */
-    struct sink d_gate_up = activation_sink(&in->dy, t->slots, PASS_TRAIN);          /* [R,U] */
+    struct sink d_gate_up = activation_sink(&in->dy, t->slots, PASS_TRAIN);       /* [R,U] */
     if (t->config.activation == ACTIVATION_SWIGLU)
         TRY(ops->swiglu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
     else
@@ -87,7 +87,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &d_heads, &delta, &t->d_o, &out->x.value, &heads,
                            &lse, c->heads, c->kv_heads, e));
 
-    struct sink d_qkv = activation_sink(&qkv->dy, t->slots, PASS_TRAIN);             /* [R,W] */
+    struct sink d_qkv = activation_sink(&qkv->dy, t->slots, PASS_TRAIN);          /* [R,W] */
     TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));
     TRY(linear_bwd(t, qkv, &t->d_normed, fresh, e));                              /* [R,C] */
     return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
@@ -95,7 +95,8 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
 
 /* Where the gradient of x[l] goes: to the block below, as its ffn_out's dy, or to the embedding. */
 static struct sink d_stream_sink(struct transformer *t, int64_t l) {
-    if (l > 0) return activation_sink(&t->layer[l - 1].linear[GEMM_FFN_OUT].dy, t->slots, PASS_TRAIN);
+    if (l > 0)
+        return activation_sink(&t->layer[l - 1].linear[GEMM_FFN_OUT].dy, t->slots, PASS_TRAIN);
     return sink_value(&t->d_x, &t->slots->slot[t->slot_embed].amax);
 }
 

@@ -36,13 +36,13 @@ enum status layer_attention(struct transformer *t, int64_t l, enum pass pass, st
     struct layer *layer = &t->layer[l];
     struct linear *qkv = &layer->linear[GEMM_QKV], *out = &layer->linear[GEMM_ATTN_OUT];
 
-    struct sink n1 = activation_sink(&qkv->x, t->slots, pass);                       /* [R,C] */
+    struct sink n1 = activation_sink(&qkv->x, t->slots, pass);                    /* [R,C] */
     TRY(norm_fwd(t, &layer->norm1, &n1, &t->x[l], e));
     TRY(gemm_fprop(t->b, &qkv->spec, c->qk_norm ? &layer->qkv_raw : &layer->qkv,  /* [R,W] */
                    &qkv->x, &qkv->weight->weight, bias_value(qkv), NULL, e));
     TRY(queries_and_keys(t, layer, e));
 
-    struct sink o = activation_sink(&out->x, t->slots, pass);                        /* [R,HD] */
+    struct sink o = activation_sink(&out->x, t->slots, pass);                     /* [R,HD] */
     struct tensor heads = heads_view(t, &layer->qkv);
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     TRY(ops->attention_fwd(t->b, LANE_COMPUTE, &o, &lse, &heads, c->heads, c->kv_heads, e));
@@ -57,11 +57,11 @@ enum status layer_ffn_in(struct transformer *t, int64_t l, enum pass pass, struc
     struct layer *layer = &t->layer[l];
     struct linear *in = &layer->linear[GEMM_FFN_IN], *out = &layer->linear[GEMM_FFN_OUT];
 
-    struct sink n2 = activation_sink(&in->x, t->slots, pass);                        /* [R,C] */
+    struct sink n2 = activation_sink(&in->x, t->slots, pass);                     /* [R,C] */
     TRY(norm_fwd(t, &layer->norm2, &n2, &layer->x_mid, e));
     TRY(gemm_fprop(t->b, &in->spec, &layer->gate_up, &in->x, &in->weight->weight, /* [R,U] */
                    bias_value(in), NULL, e));
-    struct sink h = activation_sink(&out->x, t->slots, pass);                        /* [R,F] */
+    struct sink h = activation_sink(&out->x, t->slots, pass);                     /* [R,F] */
     if (t->config.activation == ACTIVATION_SWIGLU)
         TRY(ops->swiglu_fwd(t->b, LANE_COMPUTE, &h, &layer->gate_up, e));
     else
@@ -86,6 +86,6 @@ enum status transformer_forward(struct transformer *t, enum pass pass, struct er
     TRY(t->b->ops->embedding_fwd(t->b, LANE_COMPUTE, &t->x[0], &t->tokens, &t->embed->weight.value,
                                  t->position ? &t->position->weight.value : NULL, e));
     for (int64_t l = 0; l < L; l++) TRY(layer_forward(t, l, pass, e));
-    struct sink normed = activation_sink(&t->normed, t->slots, pass);                /* [R,C] */
+    struct sink normed = activation_sink(&t->normed, t->slots, pass);             /* [R,C] */
     return norm_fwd(t, &t->final_norm, &normed, &t->x[L], e);
 }

@@ -31,7 +31,7 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, 
         struct head_chunk *k = &t->chunk[i];
         TRY(chunk_input(t, k, pass, e));
         TRY(gemm_fprop(t->b, &head->spec, &k->logits, &k->x, &head->weight->weight, NULL, NULL, e));
-        struct sink dy = activation_sink(&k->dy, t->slots, pass);                    /* [rows,Vp] */
+        struct sink dy = activation_sink(&k->dy, t->slots, pass);                 /* [rows,Vp] */
         TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &k->losses, pass == PASS_TRAIN ? &dy : NULL,
                                &k->logits, &k->targets, t->config.vocab, &t->grad_scale, e));
         if (pass != PASS_TRAIN) continue;
