@@ -1,5 +1,6 @@
 /* Sharding over 2 and 4 ranks: every mode gives the same bits, and they are those of one rank but
  * for the order of sums. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,6 +216,37 @@ static void four_ranks_and_three(void **state) {
     assert_modes_agree(&WAYS[8], 3, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
 }
 
+/* The same sequences in micro-batches of the same size: only the order of sums differs. Measured:
+ * at most 5e-7, and 4e-5 in FP8, where a sum that rounds the other way may move a code. Delayed
+ * scaling per micro-batch is another matter: its scales follow
+ * the order in which micro-batches are seen. */
+static void the_loss_does_not_depend_on_the_number_of_ranks(void **state) {
+    static const struct way WAY[] = {
+        { .name = "f32", .kind = RECIPE_F32 },
+        { .name = "bf16", .kind = RECIPE_BF16 },
+        { .name = "delayed per step", .kind = RECIPE_DELAYED, .per_step = true },
+        { .name = "tensorwise", .kind = RECIPE_TENSORWISE, .param_gather = true },
+        { .name = "blockwise", .kind = RECIPE_BLOCKWISE },
+    };
+    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w++) {
+        struct job *one = run(&WAY[w], SHARD_OPTIMIZER, 1, 4, 1);
+        for (int world = 2; world <= 4; world += 2) {
+            struct job *job = run(&WAY[w], SHARD_PARAMETERS, world, 4, 1);
+            float most = 0;
+            for (int i = 0; i < STEPS; i++) {
+                float gap = fabsf(job->rank[0].loss[i] - one->rank[0].loss[i]);
+                if (gap > most) most = gap;
+            }
+            print_message("%-20s %d ranks: losses differ by at most %.1e\n", WAY[w].name, world,
+                          (double)most);
+            assert_true(most < (WAY[w].kind == RECIPE_F32 ? 2e-6f : 2e-4f));
+            assert_true(one->rank[0].loss[0] > one->rank[0].loss[STEPS - 1]);
+            drop(job);
+        }
+        drop(one);
+    }
+}
+
 /* ---- checkpoints ---- */
 
 /* The two files of a checkpoint and what describes them, to the byte. */
@@ -267,6 +299,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
         cmocka_unit_test(four_ranks_and_three),
+        cmocka_unit_test(the_loss_does_not_depend_on_the_number_of_ranks),
         cmocka_unit_test(checkpoints_fit_any_number_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
