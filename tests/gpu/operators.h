@@ -39,7 +39,7 @@ CALL(sum_squares, sum_squares(b, 0, t[0], t[1], 1, e))
 CALL(clip_factor, clip_factor(b, 0, t[0], t[1], t[2], 1, e))
 CALL(adamw, adamw(b, 0, &(struct adamw_args){ .weight = SINK(0), .m = t[1], .v = t[2], .grad = t[3],
                          .lr = t[4], .clip = t[5], .bias1 = t[6], .bias2 = t[7], .step = t[8],
-                         .flag = t[9], .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f }, e))
+                         .flag = t[9], .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f }, 1, e))
 CALL(flag_nonfinite, flag_nonfinite(b, 0, t[0], t[1], t[2], 0, e))
 CALL(fill, fill(b, 0, t[0], 1, e))
 CALL(fill_normal, fill_normal(b, 0, t[0], 1, 1, 1, 0, e))

@@ -270,7 +270,7 @@ static void update(void **state) {
         };
         if (p->ops[s]->fill(p->b[s], 0, &one[s], 0.01f, &p->e) != OK ||
             p->ops[s]->upload(p->b[s], 0, flag[s].data, none, sizeof none, &p->e) != OK ||
-            p->ops[s]->adamw(p->b[s], 0, &a, &p->e) != OK)
+            p->ops[s]->adamw(p->b[s], 0, &a, 1, &p->e) != OK)
             fail_msg("%s", p->e.text);
     }
     struct tensor *all[3] = { w, m, v };
