@@ -223,7 +223,7 @@ static void bind_own(const struct params *p, struct param *x, const struct slots
     if (shard_divides(&p->options.shard)) value = param_span(p, x, &b->value_shard, x->own);
     x->own_value = tensor_2d(value.data, p->options.act, 1, n);
     if (!b->by_codes) return;
-    /* Rows of a tile's width, which is what quantisation takes at a time, rather than a long one. */
+    /* Rows of a tile's width, which quantisation takes at a time, rather than a long one. */
     codes = param_span(p, x, &b->codes_shard, x->own);
     if (n == 0) {
         rows = 1;

@@ -25,9 +25,9 @@ struct checkpoint_info {
     char sha256[65];      /* of checkpoint.json, which holds the hashes of the others */
 };
 
-/* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume, rank 0
- * alone touches files, and a checkpoint is the same whatever the number of ranks and the sharding:
- * any number of ranks can go on from it. */
+/* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume, rank
+ * 0 alone touches files, and a checkpoint is the same whatever the number of ranks and the
+ * sharding: any number of ranks can go on from it. */
 
 /* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite
  * value was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created

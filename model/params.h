@@ -77,7 +77,7 @@ struct tensor param_span(const struct params *p, const struct param *x, const st
  * params_quantise. */
 NODISCARD enum status params_fill(struct params *p, struct backend *b, const struct model_config *c,
                                   uint64_t seed, struct err *e);
-/* Before weights are quantised: clears their amax, and the counts of codes that are made with it. */
+/* Before weights are quantised: clears their amax, and the counts of codes made with it. */
 NODISCARD enum status params_begin(struct params *p, struct backend *b, struct slots *slots,
                                    struct err *e);
 /* Amax, and codes where this rank makes them, from the values as they are. */

@@ -23,7 +23,8 @@ struct pieces {
 struct holding {
     char *data;           /* device: this rank's first byte, of `bytes` from `first` on */
     int64_t first, bytes;
-    int64_t shard, offset; /* bytes of a bucket's shard; of the tensor in the bucket. shard 0: whole */
+    int64_t shard;         /* bytes of a bucket's shard; 0: the tensor is whole on every rank */
+    int64_t offset;        /* bytes, of the tensor in its bucket */
 };
 
 struct holding holding_whole(void *data, int64_t bytes);

@@ -3,7 +3,7 @@
 
 static int world(const struct exchange *x) { return x->params->options.shard.world; }
 
-/* Untied, it takes a place that others of the ring use during backward: cleared when that is over. */
+/* Untied, it takes a place that others of the ring use during backward: cleared after that. */
 static bool shares_place(const struct bucket *k) {
     return k->grad_passes && k->added == k->elements;
 }
