@@ -242,7 +242,7 @@ __device__ static uint32_t round_two(float low, float high, uint64_t bits_low, u
     return __byte_perm(a_up, b_up, 0x7632);
 }
 
-        root = f32_bits(square) < 0x10800000u ? 0.0f : root; /* 2^-94; below 0 it stays NaN */
+/* Rounds stochastically into BF16; returns the largest |bits| stored, shifted as an amax slot's. */
 __device__ static uint32_t store_rounded(bf16_bits *to, const float (&x)[EACH],
                                          const uint64_t (&bits)[EACH], enum round_part part,
                                          int count, bool plain) {
