@@ -65,7 +65,12 @@ find_base() {
     base=${FP8LAB_TEST_BASE:-}
     [ -z "$base" ] || return 0
     base=localhost/fp8lab-standin:$arch
-    ! "$runner" image inspect "$base" >/dev/null 2>&1 || return 0
+    exec 9>"build/standin-$arch.lock" # two tests may want it at a time
+    flock 9
+    if "$runner" image inspect "$base" >/dev/null 2>&1; then
+        exec 9>&-
+        return 0
+    fi
     if [ ! -s "$tar" ]; then
         command -v mmdebstrap >/dev/null ||
             skip "no base image: FP8LAB_TEST_BASE names one, or containers/install.sh image"
@@ -77,6 +82,7 @@ find_base() {
     local how=(--arch "$arch")
     [ "$runner" != docker ] || how=(--platform "linux/$arch")
     "$runner" import "${how[@]}" "$tar" "$base" >/dev/null || skip "$runner cannot import $tar"
+    exec 9>&-
 }
 
 # build TAG ARGS...: containers/image.sh with what was found; further words go to its environment.
