@@ -3,18 +3,9 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "model/json_safe.h"
-
 void pace_begin(struct pace *p, int64_t world) {
     memset(p, 0, sizeof *p);
     p->world = world;
-}
-
-static json_t *numbers(const int64_t *value, int64_t n) {
-    json_t *list = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < n; i++) json_append(list, json_integer((json_int_t)value[i]), &failed);
-    return json_whole(list, failed);
 }
 
 static json_t *make_record(const struct pace_step *s, int64_t world) {
@@ -25,12 +16,13 @@ static json_t *make_record(const struct pace_step *s, int64_t world) {
         if (s->step_us[r] > step_us) step_us = s->step_us[r];
         sum += s->comm_us[r];
     }
-    double wait_us = (double)sum / (double)world - (double)s->comm_us[slowest];
-    return json_pack("{s:s,s:I,s:I,s:f,s:I,s:o,s:o}", "event", "ranks", "step",
-                     (json_int_t)s->step, "slowest_rank", (json_int_t)slowest, "wait_share",
-                     wait_us / (double)step_us, "wait_us_max",
-                     (json_int_t)(most - s->comm_us[slowest]), "comm_us",
-                     numbers(s->comm_us, world), "step_time_us", numbers(s->step_us, world));
+    int64_t least = s->comm_us[slowest];
+    double wait_us = (double)sum / (double)world - (double)least;
+    return json_pack("{s:s,s:I,s:I,s:I,s:f,s:I,s:I,s:I}", "event", "ranks", "step",
+                     (json_int_t)s->step, "ranks", (json_int_t)world, "slowest_rank",
+                     (json_int_t)slowest, "wait_share", wait_us / (double)step_us, "wait_us_max",
+                     (json_int_t)(most - least), "comm_us_least", (json_int_t)least,
+                     "step_time_us_max", (json_int_t)step_us);
 }
 
 enum status pace_put(struct pace *p, int64_t rank, const json_t *event, json_t **record,

@@ -21,8 +21,9 @@ struct pace {
 void pace_begin(struct pace *p, int64_t world);
 
 /* Takes a "pace" event of `rank`. *record is NULL until all ranks have told of the step; then
- *   {"event":"ranks", "step", "slowest_rank", "wait_share": of the step time, mean over ranks,
- *    "wait_us_max", "comm_us":[a rank each], "step_time_us":[a rank each]}
+ *   {"event":"ranks", "step", "ranks": how many, "slowest_rank", "wait_share": of the step time,
+ *    mean over ranks, "wait_us_max": the quickest rank's, "comm_us_least": of the slowest rank,
+ *    what communication itself took, "step_time_us_max"}
  * and the caller's. ERR_MEMORY. */
 NODISCARD enum status pace_put(struct pace *p, int64_t rank, const struct json_t *event,
                                struct json_t **record, struct err *e);

@@ -215,7 +215,7 @@ static enum status observe(struct worker *w, struct err *e) {
     int64_t now = now_us();
     if (now - w->telemetry_us < TELEMETRY_EVERY_US) return OK;
     w->telemetry_us = now;
-    return say_telemetry(w->events, w->result.step, w->options->rank, w->options->device,
+    return say_telemetry(w->events, &w->result, w->options->rank, w->options->device,
                          trainer_memory_bytes(w->trainer), e);
 }
 

@@ -35,8 +35,9 @@ NODISCARD enum status say_fallback(struct event_writer *w, const struct trainer 
 NODISCARD enum status say_pace(struct event_writer *w, const struct step_result *result,
                                struct err *e);
 /* Memory of this process and of its device; dropped where the pipe is full. */
-NODISCARD enum status say_telemetry(struct event_writer *w, int64_t step, int64_t rank,
-                                    int64_t device, int64_t device_bytes, struct err *e);
+NODISCARD enum status say_telemetry(struct event_writer *w, const struct step_result *result,
+                                    int64_t rank, int64_t device, int64_t device_bytes,
+                                    struct err *e);
 NODISCARD enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256,
                                bool stopped, struct err *e);
 NODISCARD enum status say_log(struct event_writer *w, const char *text, struct err *e);

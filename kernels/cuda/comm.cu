@@ -10,9 +10,9 @@
 
 enum {
     THREADS = 256,
-    SLICE_ALIGN = 16,              /* elements: slices start where 16-byte loads can */
-    SMALL_BYTES = 1 << 16,         /* up to here every rank adds everything: one hop instead of two */
-    TERMS_BYTES = 128 << 20        /* most memory for the others' terms */
+    SLICE_ALIGN = 16,      /* elements: slices start where 16-byte loads can */
+    SMALL_BYTES = 1 << 16, /* up to here every rank adds everything: one hop instead of two */
+    TERMS_BYTES = 128 << 20 /* most memory for the others' terms */
 };
 
 struct cuda_group {
@@ -22,7 +22,7 @@ struct cuda_group {
     int rank, world;
     struct event_slot last; /* the end of the last collective, and on which lane that was */
     int last_lane;          /* -1: there was none */
-    uint64_t *began, *busy; /* device [LANE_COUNT]: when a lane's last one began; ns in all so far */
+    uint64_t *began, *busy; /* device [LANE_COUNT]: when a lane's last one began; ns so far */
 };
 
 /* ---- time ---- */
@@ -197,7 +197,8 @@ template <> struct wide<bf16_bits> {
 template <typename T>
 __global__ static void add_kernel(void *out, struct terms t, int64_t n, bool aligned) {
     enum { N = wide<T>::N };
-    int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x, step = (int64_t)gridDim.x * THREADS;
+    int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t step = (int64_t)gridDim.x * THREADS;
     int64_t vectors = aligned ? n / N : 0;
     for (int64_t i = first; i < vectors; i += step) {
         float sum[N], next[N];

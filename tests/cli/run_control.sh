@@ -168,7 +168,7 @@ await_step hang 2
 kill -STOP $(worker_of "hang")
 wait
 expect status failed "$(field "$(bundle_in hang)" 'run["status"]')"
-expect "it says why" True "$(field "$(bundle_in hang)" '"hung" in run["error"]["text"]')"
+expect "it says why" True "$(field "$(bundle_in hang)" '"stands still" in run["error"]["text"]')"
 
 case_name="two runs in one directory"
 run --runs twin $long &
