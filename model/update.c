@@ -54,7 +54,8 @@ static enum status update_params(struct trainer *t, struct err *e) {
     for (int i = 0; i < t->params.count; i++) {
         batch_add(&batch, t, i);
         if (batch.count < TOGETHER && i + 1 < t->params.count) continue;
-        TRY(t->backend->ops->adamw(t->backend, LANE_COMPUTE, batch.args, batch.count, e));
+        if (batch.count > 0) /* a rank may hold a share of none of them */
+            TRY(t->backend->ops->adamw(t->backend, LANE_COMPUTE, batch.args, batch.count, e));
         batch.count = 0;
     }
     return OK;
