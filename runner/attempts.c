@@ -123,11 +123,13 @@ static enum status checkpoint_step(const struct run_dir *dir, int64_t *out, stru
 }
 
 /* One process for each GPU that the experiment asks for; or, on a machine that does not have them
- * and was accepted all the same, for each that is there, as far as the batch can be shared. */
+ * and was accepted all the same, for each that is there, as far as the batch can be shared. A launcher
+ * has decided how many there are. */
 static int64_t ranks_of(const struct attempts *a) {
     const struct run_settings *s = a->settings;
     int64_t ranks = s->ranks ? s->ranks : a->run.gpus;
-    if (s->ranks || !json_is_array(json_object_get(a->dir->run, "mismatch"))) return ranks;
+    if (s->ranks || s->crew || !json_is_array(json_object_get(a->dir->run, "mismatch")))
+        return ranks;
     int64_t here = json_integer_value(json_object_get(s->facts, "gpu.count"));
     const struct train_options *t = &a->run.train;
     if (ranks > here) ranks = here;

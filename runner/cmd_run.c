@@ -15,6 +15,7 @@
 #include "runner/facts.h"
 #include "runner/fit.h"
 #include "runner/hardware.h"
+#include "runner/job_match.h"
 #include "runner/image_record.h"
 #include "runner/launch.h"
 #include "runner/probe.h"
@@ -68,7 +69,7 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
     for (int64_t i = 0; i < c->resolution.run_count; i++) {
         const struct resolved_run *run = &c->resolution.runs[i];
         struct row *row = &c->rows[i];
-        TRY(hardware_match(run->config_json, c->facts, &row->mismatch, e));
+        TRY(job_match(run->config_json, c->facts, c->settings.crew, &row->mismatch, e));
         TRY(hardware_match_backend(run->config_json, c->facts,
                                    backend_without_gpu(c->settings.backend), &row->mismatch, e));
         bool said = i > 0 && json_equal(row->mismatch, c->rows[i - 1].mismatch);
@@ -364,6 +365,10 @@ static enum status read_settings(struct command *c, struct err *e) {
     TRY(stop_grace_read(&s->stop_grace_s, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
+    TRY(cli_int(cli, "ranks", 1, SUPERVISE_RANKS_MAX, &s->ranks, e));
+    if (s->ranks && !cli_has(cli, "resume"))
+        return FAIL(e, ERR_ARG, "--ranks is for --resume; how many ranks an experiment has is part "
+                    "of it: --set hardware.gpus=%" PRId64, s->ranks);
     return cli_int(cli, "hang-after", 1, 1000000, &s->hang_s, e);
 }
 
@@ -454,6 +459,7 @@ static const struct flag FLAGS[] = {
     { "resume", "RUN", "go on with an interrupted run from its checkpoint", false },
     { "tasks-within", "SECONDS", "wait so long for a launcher's tasks (default: 300)", false },
     { "fewer-gpus", NULL, "a retry may leave out the GPU or host that failed", false },
+    { "ranks", "N", "with --resume: go on with so many, not hardware.gpus", false },
     { "retries", "N", "new attempts after a worker died or hung (default: 0)", false },
     { "hang-after", "SECONDS", "silence that counts as a hang (default: see below)", false },
     { "again", NULL, "run rows of a suite again that are done already", false },

@@ -17,7 +17,7 @@ struct run_settings {
     const char *runs;    /* the folder of run directories */
     const char *backend; /* "auto", "cpu", "cuda" */
     int64_t threads;     /* 0: one per processor */
-    int64_t ranks;       /* worker processes; 0: as many as the experiment's hardware.gpus */
+    int64_t ranks;       /* worker processes, for a run that goes on; 0: hardware.gpus */
     bool fewer_gpus;     /* a retry may leave out the GPU or host that failed */
     struct crew *crew;   /* the other runners of the job; NULL: there are none */
     int64_t hang_s;      /* 0: automatic */

@@ -33,6 +33,16 @@ expect "nothing is lost" True \
 expect "exit code of --resume" 0 $?
 expect "results after it" "$reference" "$(field "$(bundle_in term)" 'run["results_sha256"]')"
 
+case_name="going on with another number of ranks"
+run 2 --runs other $long &
+await_step other $((every * 3 / 2))
+kill -TERM "$(runner_of other)"
+wait
+"$FP8LAB" run --resume last --runs other --threads 1 --ranks 1 >out 2>log
+expect "exit code of --resume" 0 $?
+expect "ranks of the attempts" "[2, 1]" \
+    "$(field "$(bundle_in other)" '[a["ranks"] for a in run["attempts"]]')"
+
 case_name="kill -9 of rank 1"
 run 2 --runs kill $long &
 await_step kill $((every * 5 / 4))
