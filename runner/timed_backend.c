@@ -300,6 +300,8 @@ TIMED(zero, PART_OTHER, bytes_of(x), (struct backend *b, int lane, TENSOR x, str
       (b, lane, x, e))
 TIMED(fill, PART_OTHER, bytes_of(x),
       (struct backend *b, int lane, TENSOR x, float value, struct err *e), (b, lane, x, value, e))
+TIMED(add, PART_OTHER, bytes_of(x) + 2 * bytes_of(out),
+      (struct backend *b, int lane, TENSOR out, TENSOR x, struct err *e), (b, lane, out, x, e))
 TIMED(copy, PART_OTHER, bytes_of(x) + bytes_of(out),
       (struct backend *b, int lane, TENSOR out, TENSOR x, struct err *e), (b, lane, out, x, e))
 
@@ -332,7 +334,7 @@ static void replace_operators(struct timed *t) {
     REPLACE(swiglu_fwd); REPLACE(swiglu_bwd); REPLACE(gelu_fwd); REPLACE(gelu_bwd);
     REPLACE(bias_bwd); REPLACE(cross_entropy); REPLACE(sum); REPLACE(sum_squares);
     REPLACE(clip_factor); REPLACE(adamw); REPLACE(flag_nonfinite);
-    REPLACE(zero); REPLACE(fill); REPLACE(copy);
+    REPLACE(zero); REPLACE(fill); REPLACE(copy); REPLACE(add);
 }
 
 enum status timed_start(struct backend *b, struct timed **out, struct err *e) {
