@@ -232,6 +232,10 @@ void trainer_destroy(struct trainer *t) {
     free(t);
 }
 
+enum status trainer_tell(struct trainer *t, void *host, int64_t bytes, struct err *e) {
+    return pieces_tell(&t->pieces, host, bytes, e);
+}
+
 int64_t trainer_step_count(const struct trainer *t) { return t->step; }
 int trainer_pending(const struct trainer *t) { return t->pending; }
 bool trainer_fell_back(const struct trainer *t, int64_t i, char name[64]) {

@@ -174,6 +174,10 @@ const char *const *trainer_trace_tensors(const struct trainer *t, int64_t *count
 /* Fills out[count] with the fingerprints of the step last collected, which was told to trace. */
 NODISCARD enum status trainer_trace(const struct trainer *t, uint64_t *out, struct err *e);
 
+/* Rank 0's `bytes` (at most PIECE_BYTES of model/pieces.h) become those of all ranks. Every rank
+ * calls it: what only rank 0 knows and all act on. */
+NODISCARD enum status trainer_tell(struct trainer *t, void *host, int64_t bytes, struct err *e);
+
 /* SHA-256 in hex of the weights as they are: for each tensor in table order its name, dtype,
  * shape and unpadded bytes. Equal hashes mean equal weights. Every rank calls it and gets it. */
 NODISCARD enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e);

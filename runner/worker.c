@@ -237,6 +237,7 @@ static enum status evaluate(struct worker *w, struct err *e) {
     if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
     if (speaks(w)) TRY(tell_choices(w, e)); /* before a checkpoint that rests on them */
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
+    TRY(trainer_tell(w->trainer, &best, sizeof best, e)); /* other hosts lack what it rests on */
     return best ? save(w, e) : OK;
 }
 
