@@ -20,8 +20,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 asked=${BASE_IMAGE:-}
 . containers/versions # sets BASE_IMAGE and BASE_DIGEST
-base=$BASE_IMAGE@$BASE_DIGEST
-[ -n "$BASE_DIGEST" ] || base=$BASE_IMAGE
+base=$BASE_IMAGE
+if [ -n "$BASE_DIGEST" ]; then # podman takes no tag beside a digest
+    name=${BASE_IMAGE##*/}
+    base=${BASE_IMAGE%"$name"}${name%%:*}@$BASE_DIGEST
+fi
 [ -z "$asked" ] || base=$asked
 
 say() { echo "image.sh: $*" >&2; }

@@ -6,7 +6,7 @@ set -u
 export NO_COLOR=1
 plugin=$BUILD/libfp8lab_cuda.so
 [ -e "$plugin" ] || { echo "skipped: the CUDA backend was not built (there is no nvcc)"; exit 77; }
-tests=$PWD/tests/cli lib=$PWD/experiments/lib
+tests=$PWD/tests/cli lib=$PWD/experiments/lib stand_ins=$PWD/tests/containers
 cd "$TEST_TMP" || exit 1
 failed=0
 
@@ -26,35 +26,7 @@ fail() {
 }
 
 mkdir driver empty old
-cat >driver.c <<'C'
-/* As much of a driver as the CUDA runtime asks before it gives up. */
-#include <stdlib.h>
-static int number(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text ? atoi(text) : otherwise;
-}
-int cuInit(unsigned flags) { return flags ? 1 : number("FAKE_INIT", 0); }
-int cuDriverGetVersion(int *version) {
-    *version = number("FAKE_VERSION", 13000);
-    return 0;
-}
-static int unknown(void) { return 801; } /* CUDA_ERROR_NOT_SUPPORTED */
-static int same(const char *a, const char *b) {
-    while (*a && *a == *b) a++, b++;
-    return *a == *b;
-}
-int cuGetProcAddress_v2(const char *name, void **out, int version, unsigned long long flags,
-                        int *result) {
-    *out = (void *)unknown;
-    if (same(name, "cuInit")) *out = (void *)cuInit;
-    if (same(name, "cuDriverGetVersion")) *out = (void *)cuDriverGetVersion;
-    if (same(name, "cuGetProcAddress")) *out = (void *)cuGetProcAddress_v2;
-    if (result) *result = 0;
-    return version < 0 && flags;
-}
-int cuGetExportTable(const void **table, const void *id) { return !id || !table || 1; }
-C
-cc -shared -fPIC -w -o driver/libcuda.so.1 driver.c || exit 1
+cc -shared -fPIC -w -o driver/libcuda.so.1 "$stand_ins/driver_stand_in.c" || exit 1
 echo 'int nothing;' >empty.c
 cc -shared -fPIC -o empty/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 empty.c || exit 1
 {

@@ -95,3 +95,18 @@ build_image() {
 
 # in_image ARGS...: `docker run --rm` without a network.
 in_image() { "$runner" run --rm --network=none "${run_flags[@]}" "$@"; }
+
+# One name for the stand-ins of both architectures, as a registry's images have it; sets `base`.
+find_both_bases() {
+    local arch list=localhost/fp8lab-standin:both
+    [ -z "${FP8LAB_TEST_BASE:-}" ] || { base=$FP8LAB_TEST_BASE; return; }
+    [ "$runner" = podman ] || skip "docker has no list of local images: FP8LAB_TEST_BASE names one"
+    for arch in amd64 arm64; do find_base "$arch"; done
+    podman manifest rm "$list" >/dev/null 2>&1
+    podman manifest create "$list" >/dev/null
+    for arch in amd64 arm64; do
+        podman manifest add "$list" "containers-storage:localhost/fp8lab-standin:$arch" >/dev/null ||
+            skip "podman cannot list both architectures under one name"
+    done
+    base=$list
+}
