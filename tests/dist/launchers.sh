@@ -26,14 +26,16 @@ task() {
     while [ "$1" != -- ]; do vars+=("$1"); shift; done
     shift
     # shellcheck disable=SC2046
-    env "${vars[@]}" $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i"
+    env "${vars[@]}" $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i" &
+    echo $! >"pid$i" # env becomes the program
+    wait $!
     echo $? >"code$i"
 }
 
 job() { # TASKS LAUNCHER RUNS ARGS...
     local n=$1 i
     shift
-    rm -f log? out? code?
+    rm -f log? out? code? pid?
     for ((i = 0; i < n; i++)); do task "$i" "$n" "$@" & done
     wait
 }
@@ -56,14 +58,14 @@ expect "hosts" "[0, 1]" "$("$FP8LAB" extract -q "$(bundle_in srun2)" >/dev/null 
 print([h["task"] for h in json.load(open(glob.glob("*/data/system/hosts.json")[0]))])')"
 
 case_name="a task that does not come"
-rm -f log? out? code?
+rm -f log? out? code? pid?
 task 0 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code0)"
 grep -q "task 1 of the 2 that srun started did not come within 1 s" log0 || fail "it is not named"
 expect "what is left" "" "$(ls -A missing)"
 
 case_name="a leader that does not come"
-rm -f log? out? code?
+rm -f log? out? code? pid?
 task 1 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code1)"
 grep -q "task 1 of 2 (srun) did not find task 0 within 1 s" log1 || fail "it does not say so"
@@ -81,7 +83,7 @@ job 2 srun broken --set no.such.key=1
 expect "exit codes" "2 2 " "$(cat code? | tr '\n' ' ')"
 
 case_name="GPUs that cannot be shared out"
-rm -f log? out? code?
+rm -f log? out? code? pid?
 job 3 srun uneven
 expect "exit codes" "2 2 2 " "$(cat code? | tr '\n' ' ')"
 grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "it is not explained"
@@ -90,9 +92,7 @@ case_name="SIGTERM to one task stops all"
 # shellcheck disable=SC2086
 job 2 srun stopped $long &
 await_step stopped $((every * 5 / 4))
-kill -TERM "$(pgrep -f -- "--runs stopped" | while read -r pid; do
-    tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^SLURM_PROCID=1$' &&
-        tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q "^[^ ]*fp8lab run" && echo "$pid"; done)"
+kill -TERM "$(cat pid1)"
 wait
 expect status interrupted "$(field "$(bundle_in stopped)" 'run["status"]')"
 expect "nothing is lost" True \
@@ -103,9 +103,7 @@ case_name="a task's runner is killed"
 # shellcheck disable=SC2086
 job 2 srun lost $long &
 await_step lost $((every * 5 / 4))
-kill -KILL "$(pgrep -f -- "--runs lost" | while read -r pid; do
-    tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^SLURM_PROCID=1$' &&
-        tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q "^[^ ]*fp8lab run" && echo "$pid"; done)"
+kill -KILL "$(cat pid1)"
 wait
 bundle=$(bundle_in lost)
 expect status failed "$(field "$bundle" 'run["status"]')"

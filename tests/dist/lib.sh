@@ -24,7 +24,7 @@ command_of() { # RANKS ARGS...
     local ranks=$1
     shift
     echo "$FP8LAB run $tests/tiny.lua --lib $lib --threads 1 --set hardware.gpus=$ranks" \
-        "--set train.global_batch=8 --set train.shard=none $*"
+        "--set train.global_batch=8 $*"
 }
 long="--set train.steps=$((6 * every)) --set checkpoint.every=$every"
 
