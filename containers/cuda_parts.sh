@@ -116,8 +116,8 @@ fi
 
 # ---- laying out -------------------------------------------------------------------------------
 # cuDNN opens its parts by name, its engines the compiler (NVRTC), and that its built-ins, each when a
-# graph wants it. Attention on an H200 opens those below and none of the others (_ops, _cnn, _adv);
-# without _engines_precompiled it finds no plan and our own kernels take over.
+# graph wants it. Attention on an H200 opens those below and none of the others (_ops, _cnn, _adv). It
+# is as fast there without _engines_precompiled, but which engine another device takes nobody knows.
 take() {
     local file
     file=$(library "$1") || die "$1 is not in the base, and nothing that was installed brought it"
