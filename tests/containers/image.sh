@@ -14,6 +14,8 @@ fail() {
 }
 seconds() { awk -v ns="$(($(date +%s%N) - $1))" 'BEGIN { printf "%.1f", ns / 1e9 }'; }
 
+[ -n "${FP8LAB_TEST_IMAGE:-}" ] ||
+    skip "building and running the image takes minutes; FP8LAB_TEST_IMAGE=1 does, and .ci/run"
 find_tools
 find_base "$(dpkg --print-architecture 2>/dev/null || echo amd64)"
 find_run_flags "$base"
