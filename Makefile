@@ -190,7 +190,7 @@ TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 FLAGS_allocations := -foptimize-sibling-calls
 # What these say does not depend on how the program was compiled.
 ifneq ($(CONFIG),release)
-TEST_SH := $(filter-out tests/house/% %/aarch64.sh,$(TEST_SH))
+TEST_SH := $(filter-out tests/house/% tests/containers/% %/aarch64.sh,$(TEST_SH))
 endif
 # Shell tests first: the longest are among them, and nothing should wait for one at the end.
 test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.c,$(1))))

@@ -70,8 +70,9 @@ have_base() { # for one platform; asks the registry only where the image is not 
     case $tool in
     docker) docker image inspect "$base" >/dev/null 2>&1 ||
         docker pull --quiet --platform "linux/$arch" "$base" >&2 ;;
-    *) "$tool" pull --quiet --policy missing --platform "linux/$arch" "$base" >&2 2>/dev/null ||
-        "$tool" pull --quiet --platform "linux/$arch" "$base" >&2 ;;
+    podman) podman image exists "$base" ||
+        podman pull --quiet --platform "linux/$arch" "$base" >&2 ;;
+    buildah) buildah pull --quiet --policy missing --platform "linux/$arch" "$base" >&2 ;;
     esac
 }
 base_digest() {
