@@ -10,7 +10,8 @@
 #include "runner/telemetry.h"
 
 enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
-       WARM_STEPS = 4 /* as is, captured, replayed, and one more */ };
+       WARM_STEPS = 4 /* as is, captured, replayed, and one more */,
+       LONG_STEP_US = 500000 /* of these fewer do: what is new in them drowns in what is not */ };
 /* In bursts, as the floor of a step must not lie above what a step reaches. */
 static const struct bench_effort CEILING = { .samples = 7, .sample_us = 3000, .pause_us = 10000 };
 
@@ -40,7 +41,10 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     struct telemetry *telemetry = strcmp(out->backend, "cpu") ? telemetry_open() : NULL;
     struct step_result result = { 0 };
     enum status st = us ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps", (long long)o->steps);
-    for (int i = 0; i < WARM_STEPS && st == OK; i++) st = trainer_step(t, false, &result, e);
+    for (int i = 0; i < WARM_STEPS && st == OK; i++) {
+        if (i >= 2 && result.time_us > LONG_STEP_US) break;
+        st = trainer_step(t, false, &result, e);
+    }
     if (st == OK) st = trainer_queue(t, false, e);
     for (int64_t i = 0; i < o->steps && st == OK; i++) {
         if (i + 1 < o->steps) st = trainer_queue(t, false, e);
@@ -62,20 +66,22 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     return st;
 }
 
-/* The first step under the timer is not counted: without graphs some shapes are new. */
+/* Steps of single operators. The first one is not counted: marks are made when they are first set. */
 static enum status parts(struct backend *b, struct trainer *t, const struct step_bench_options *o,
-                         struct timed_record *record, struct err *e) {
+                         struct step_bench *out, struct err *e) {
+    bool is_long = out->step.median_us > LONG_STEP_US;
+    int64_t steps = is_long ? (o->timed_steps < 2 ? o->timed_steps : 2) : o->timed_steps;
     struct timed *timed = NULL;
     struct step_result result;
     enum status st = OK;
-    for (int64_t round = 0; round < 2 && st == OK; round++) {
-        timed_record_free(record);
+    for (int64_t round = is_long ? 1 : 0; round < 2 && st == OK; round++) {
+        timed_record_free(&out->record);
         st = timed_start(b, &timed, e);
-        for (int64_t i = 0; i < (round ? o->timed_steps : 1) && st == OK; i++) {
+        for (int64_t i = 0; i < (round ? steps : 1) && st == OK; i++) {
             st = trainer_step(t, false, &result, e);
             if (st == OK) st = timed_step_done(timed, e);
         }
-        timed_stop(timed, record);
+        timed_stop(timed, &out->record);
         timed = NULL;
     }
     return st;
@@ -100,7 +106,7 @@ static enum status train(struct backend *b, const struct run_options *run, const
     TRY(trainer_create(&t, b, &run->model, &run->recipe, &run->train, data, e));
     out->memory_bytes = trainer_memory_bytes(t);
     enum status st = whole_steps(t, o, out, e);
-    if (st == OK) st = parts(b, t, o, &out->record, e);
+    if (st == OK) st = parts(b, t, o, out, e);
     trainer_destroy(t);
     return st;
 }
