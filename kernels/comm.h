@@ -67,7 +67,8 @@ struct comm_ops {
     /* Not queued: ERR_PEER if the group is known to be broken, else OK at once. From any thread. */
     enum status (*poll)(struct backend *b, struct err *e);
     /* Tears the group down from any state and from any thread, so that peers notice and collectives
-     * under way end with ERR_PEER; never blocks, never fails. */
+     * under way end with ERR_PEER; never fails. May not return before graphs with collectives in
+     * them are dropped. */
     void (*abort)(struct backend *b);
 };
 

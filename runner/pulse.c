@@ -9,8 +9,9 @@
 struct pulse {
     pthread_t thread;
     pthread_mutex_t lock; /* of all below */
-    pthread_cond_t stopping;
+    pthread_cond_t stopping, free;
     bool stop;
+    bool aborting; /* without the lock: the first thread may have to help an abort along */
     struct board *board;
     struct backend *watched;
     struct err error; /* code OK while the group holds */
@@ -25,10 +26,17 @@ static struct timespec after_ms(int64_t ms) {
     return t;
 }
 
+/* With the lock held, but while the group is given up: that may take until the first thread, which
+ * learns of the error meanwhile, has dropped what refers to the group. */
 static void look_after_group(struct pulse *p) {
-    if (!p->watched || p->error.code != OK) return;
-    if (p->watched->ops->comm.poll(p->watched, &p->error) == OK) return;
-    p->watched->ops->comm.abort(p->watched);
+    struct backend *b = p->watched;
+    if (!b || p->error.code != OK || b->ops->comm.poll(b, &p->error) == OK) return;
+    p->aborting = true;
+    pthread_mutex_unlock(&p->lock);
+    b->ops->comm.abort(b);
+    pthread_mutex_lock(&p->lock);
+    p->aborting = false;
+    pthread_cond_broadcast(&p->free);
 }
 
 static void *beat(void *user) {
@@ -54,6 +62,7 @@ enum status pulse_start(struct pulse **out, struct board *board, struct err *e) 
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&p->stopping, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
+    (void)pthread_cond_init(&p->free, NULL);
     (void)pthread_mutex_init(&p->lock, NULL);
     int why = pthread_create(&p->thread, NULL, beat, p);
     if (why == 0) {
@@ -62,6 +71,7 @@ enum status pulse_start(struct pulse **out, struct board *board, struct err *e) 
     }
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->stopping);
+    pthread_cond_destroy(&p->free);
     free(p);
     return FAIL(e, ERR_MEMORY, "the pulse of a worker: %s", strerror(why));
 }
@@ -75,11 +85,13 @@ void pulse_stop(struct pulse *p) {
     (void)pthread_join(p->thread, NULL);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->stopping);
+    pthread_cond_destroy(&p->free);
     free(p);
 }
 
 void pulse_watch(struct pulse *p, struct backend *b) {
     pthread_mutex_lock(&p->lock);
+    while (p->aborting) (void)pthread_cond_wait(&p->free, &p->lock);
     p->watched = b;
     pthread_mutex_unlock(&p->lock);
 }

@@ -327,11 +327,11 @@ static enum status train(struct worker *w, struct err *e) {
 /* ---- the whole --------------------------------------------------------------------------------*/
 
 static void tear_down(struct worker *w) {
-    if (w->pulse) pulse_watch(w->pulse, NULL);
     free(w->choices);
     free(w->fingerprints);
     free(w->slots);
-    trainer_destroy(w->trainer);
+    trainer_destroy(w->trainer); /* with its graphs, which an abort of the group waits for */
+    if (w->pulse) pulse_watch(w->pulse, NULL);
     data_close(w->data);
     backend_close(&w->device);
     mesh_close(&w->mesh);
@@ -369,7 +369,11 @@ enum status worker_run(const struct worker_options *options, struct err *e) {
     if (st == OK) st = train(&w, e);
     if (st == OK) st = event_flush(w.events, e);
     else report(&w, e);
-    if (st != OK && w.device.backend) w.device.backend->ops->comm.abort(w.device.backend);
+    struct backend *b = w.device.backend;
+    if (st != OK && b) { /* what is queued may wait for ranks that have left */
+        b->ops->graph_drop(b);
+        b->ops->comm.abort(b);
+    }
     tear_down(&w);
     return st;
 }

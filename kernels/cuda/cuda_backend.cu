@@ -10,6 +10,7 @@ static void cuda_close(struct backend *b) {
     if (!b) return;
     struct cuda_backend *cb = cuda_of(b);
     cudaDeviceSynchronize();
+    cuda_graph_drop(b); /* NCCL does not let go of a communicator that a graph refers to */
     cuda_group_close(cb);
     cudnn_attention_close(cb);
     cuda_gemm_close(cb);

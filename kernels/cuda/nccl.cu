@@ -36,7 +36,7 @@ struct nccl {
     void *so;
     struct nccl_functions f;
     ncclComm_t comm;
-    pthread_mutex_t lock; /* held while something is queued, and to abort */
+    pthread_mutex_t lock; /* held while something is queued, and to say that it is aborted */
     bool aborted;
     int rank, world, version;
 };
@@ -143,7 +143,8 @@ enum status nccl_poll(struct nccl *n, struct err *e) {
     return e ? e->code = ERR_PEER : ERR_PEER;
 }
 
-/* A call under way may be what hangs: then it is not waited for, as NCCL permits. */
+/* A call under way may be what hangs: then it is not waited for, as NCCL permits. NCCL itself waits
+ * for graphs that refer to the communicator; whoever holds them must be able to go on meanwhile. */
 void nccl_abort(struct nccl *n) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -153,8 +154,8 @@ void nccl_abort(struct nccl *n) {
     bool locked = pthread_mutex_timedlock(&n->lock, &until) == 0;
     bool first = !n->aborted;
     n->aborted = true;
-    if (first && n->comm) (void)n->f.abort(n->comm);
     if (locked) pthread_mutex_unlock(&n->lock);
+    if (first && n->comm) (void)n->f.abort(n->comm);
 }
 
 /* ---- queueing ---- */

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,25 +115,39 @@ static void test_two_lanes(void **state) { all_succeed(two_lanes); }
 static void test_captured(void **state) { all_succeed(captured); }
 static void test_captured_lanes(void **state) { all_succeed(captured_lanes); }
 
-/* Rank 1 dies; the others find their collective ended by poll and abort, as a worker's pulse does. */
+struct aborting { struct rank_test *t; struct err e; };
+
+/* What a worker's pulse does: polls, and gives up. */
+static void *pulse(void *user) {
+    struct aborting *a = user;
+    const struct comm_ops *c = &a->t->backend->ops->comm;
+    for (int i = 0; i < 100; i++) {
+        struct timespec nap = { 0, 100000000 };
+        (void)nanosleep(&nap, NULL);
+        if (c->poll(a->t->backend, &a->e) == OK) continue;
+        c->abort(a->t->backend);
+        break;
+    }
+    return NULL;
+}
+
+/* Rank 1 dies; the others' collectives end, with a graph that refers to the group still there. */
 static int survives(struct rank_test *t) {
     const struct comm_ops *c = &t->backend->ops->comm;
+    RANK_CHECK(captured(t) == 0);
     struct tensor x = comm_tensor(t, DTYPE_F32, 1 << 20);
     RANK_MUST(c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &must_));
     RANK_MUST(t->backend->ops->sync(t->backend, &must_));
     if (t->group.rank == 1) (void)raise(SIGKILL);
+    struct aborting a = { .t = t };
     struct err e = { 0 };
-    (void)!c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &e); /* waits on the device */
-    for (int i = 0; i < 100; i++) {
-        struct timespec nap = { 0, 100000000 };
-        (void)nanosleep(&nap, NULL);
-        if (c->poll(t->backend, &e) == OK) continue;
-        c->abort(t->backend);
-        break;
-    }
-    RANK_CHECK(e.code == ERR_PEER);
+    pthread_t thread;
+    RANK_CHECK(pthread_create(&thread, NULL, pulse, &a) == 0);
+    (void)!c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &e);
     (void)!t->backend->ops->sync(t->backend, &e); /* returns, whatever it says */
     RANK_CHECK(c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &e) == ERR_PEER);
+    t->backend->ops->graph_drop(t->backend);
+    RANK_CHECK(pthread_join(thread, NULL) == 0 && a.e.code == ERR_PEER);
     return 0;
 }
 
