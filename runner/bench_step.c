@@ -66,7 +66,7 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     return st;
 }
 
-/* Steps of single operators. The first one is not counted: marks are made when they are first set. */
+/* Steps of single operators. The first one is not counted: marks are made when first set. */
 static enum status parts(struct backend *b, struct trainer *t, const struct step_bench_options *o,
                          struct step_bench *out, struct err *e) {
     bool is_long = out->step.median_us > LONG_STEP_US;
