@@ -55,7 +55,7 @@ static enum status check_args(const struct matmul_args *t, struct err *e) {
     if (scale_block(a->scale.kind) != scale_block(b->scale.kind))
         return FAIL(e, ERR_ARG, "matmul: scale blocks of %lld along K in a, %lld in b",
                     (long long)scale_block(a->scale.kind), (long long)scale_block(b->scale.kind));
-    if (t->bias) TRY(cuda_check(t->bias, "matmul: bias", IS_GRAD, b->dim[0], 1, e));
+    if (t->bias) TRY(cuda_check_packed(t->bias, "matmul: bias", IS_GRAD, b->dim[0], 1, e));
     if (t->residual) {
         TRY(cuda_check(t->residual, "matmul: residual", IS_GRAD, a->dim[0], b->dim[0], e));
         if (t->residual->dtype != t->out->dtype)

@@ -258,6 +258,9 @@ static enum status qk_setup(struct qk *a, const char *what, const struct tensor 
         TRY(cuda_check_packed(rstd, what, IS_F32, batch, length * (heads + kv_heads), e));
     }
     if (rope) TRY(cuda_check_packed(rope, what, IS_F32, length, d, e));
+    uintptr_t gains = gain_q ? (uintptr_t)gain_q->data | (uintptr_t)gain_k->data : 0;
+    if (((uintptr_t)in->data | gains) % 16)
+        return FAIL(e, ERR_ARG, "%s: heads and gains start on 16-byte boundaries", what);
     *a = {};
     a->in = (const bf16_bits *)in->data;
     a->gain_q = gain_q ? (const bf16_bits *)gain_q->data : NULL;

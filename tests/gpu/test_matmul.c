@@ -39,7 +39,7 @@ struct matmul_case {
     float beta;
     int bias; /* a dtype, or -1 */
     bool residual, fast;
-    const char *way; /* what becomes of it on Hopper */
+    const char *way; /* what becomes of it on Hopper: for odd sizes the library has no FP8 */
 };
 
 static const struct matmul_case CASES[] = {
@@ -66,12 +66,12 @@ static const struct matmul_case CASES[] = {
     { 256, 384, 512, G, E, F, T, T, false, false, 1, -1, false, false, "native" },
     { 256, 384, 512, E, G, H, T, T, false, false, 1, -1, false, false, "native" },
     { 256, 384, 512, E, E, H, T, T, false, false, 0, H, true, false, "native" },
-    { 37, 53, 100, E, E, H, T, T, false, false, 0, -1, false, false, "native" },
+    { 37, 53, 100, E, E, H, T, T, false, false, 0, -1, false, false, "emulated" },
     /* rows, also one side only */
     { 256, 384, 512, E, E, H, R, R, false, false, 0, -1, false, false, "native" },
     { 256, 384, 512, E, E, F, R, R, false, false, 1, -1, false, true, "native" },
     { 256, 384, 512, E, E, H, R, T, false, false, 0, -1, false, false, "native" },
-    { 50, 70, 90, E, E, H, R, R, false, false, 0, H, false, false, "native" },
+    { 50, 70, 90, E, E, H, R, R, false, false, 0, H, false, false, "emulated" },
     /* blocks; K blocks not a multiple of 4, and a short last one */
     { 256, 384, 512, E, E, H, B, W, false, false, 0, -1, false, false, "native" },
     { 256, 384, 640, E, E, H, B, W, false, false, 0, H, true, false, "native" },
