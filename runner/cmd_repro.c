@@ -35,7 +35,6 @@ struct command {
     struct seed_band band;
     struct signals signals;
     struct run_outcome outcome;
-    bool ran; /* outcome is valid */
 };
 
 /* What keeps this machine from doing what the bundle says: said, and the verdict with it. */
@@ -277,7 +276,6 @@ static enum status run_again(struct command *c, int *code, struct err *e) {
         .parent = s->identity,
     };
     TRY(run_one(&c->settings, &request, &c->outcome, e));
-    c->ran = true;
     bool failed_then = !strcmp(json_text(s->view.run, "status", ""), "failed");
     bool judged = c->outcome.exit_code == EXIT_OK ||
                   (failed_then && !strcmp(c->outcome.status, "failed"));
