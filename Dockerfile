@@ -6,7 +6,7 @@
 # base's packages works without a network.
 ARG BASE_IMAGE
 
-# ---- the base of the image's architecture, with cuDNN and NCCL --------------------------------------
+# ---- the base of the image's architecture, with cuDNN and NCCL ---------------------------------
 FROM ${BASE_IMAGE} AS base
 USER root
 SHELL ["/bin/bash", "-c"]
@@ -14,7 +14,7 @@ ARG CUDA=auto
 COPY containers/cuda_parts.sh containers/find_nvcc.sh containers/versions /src/containers/
 RUN CUDA=${CUDA} /src/containers/cuda_parts.sh /cuda
 
-# ---- the CUDA backend, compiled on the machine that builds ------------------------------------------
+# ---- the CUDA backend, compiled on the machine that builds -------------------------------------
 FROM --platform=${BUILDPLATFORM} ${BASE_IMAGE} AS plugin
 USER root
 SHELL ["/bin/bash", "-c"]
@@ -27,13 +27,13 @@ ARG ARCHS=all
 ARG TARGETARCH
 RUN ARCHS=${ARCHS} containers/plugin.sh /cuda "${TARGETARCH}" /plugin
 
-# ---- the packages that the program is compiled with ---------------------------------------------------
+# ---- the packages that the program is compiled with --------------------------------------------
 FROM base AS packages
 WORKDIR /src
 COPY containers/install.sh /src/containers/
 RUN containers/install.sh build data
 
-# ---- the program, and the root of the image -----------------------------------------------------------
+# ---- the program, and the root of the image ----------------------------------------------------
 FROM packages AS build
 COPY . /src/
 COPY --from=plugin /plugin/ /plugin/
@@ -48,7 +48,7 @@ RUN make -j"$(nproc)" dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" && \
     TARGETARCH="${TARGETARCH}" SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH}" \
         containers/rootfs.sh dist/fp8lab /plugin /cuda /rootfs
 
-# ---- the image ----------------------------------------------------------------------------------------
+# ---- the image ---------------------------------------------------------------------------------
 FROM scratch
 COPY --from=build /rootfs/ /
 # Which driver the CUDA libraries need, in the NVIDIA runtime's words; empty for CPUs.
@@ -65,7 +65,7 @@ ARG COMMIT=unknown
 ARG VERSION=unknown
 ARG CREATED=1970-01-01T00:00:00Z
 LABEL org.opencontainers.image.title="fp8lab" \
-      org.opencontainers.image.description="Trains transformers in FP8 and leaves bundles that anyone can verify and compare" \
+      org.opencontainers.image.description="Trains transformers in FP8; each run is a verifiable bundle" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${COMMIT}" \
       org.opencontainers.image.created="${CREATED}" \

@@ -1,11 +1,11 @@
 #!/bin/bash
-# In an image's base: finds CUDA, installs cuDNN and NCCL where they are missing or too old, and lays
-# out what the program uses of them.
+# In an image's base: finds CUDA, installs cuDNN and NCCL where they are missing or too old, and
+# lays out what the program uses of them.
 #
 #   containers/cuda_parts.sh OUT            as root; needs a network only for what is missing
 #
-#   OUT/lib/*.so.N       every CUDA library that the program opens, by the name it opens: links where
-#                        the base has it
+#   OUT/lib/*.so.N       every CUDA library that the program opens, by the name it opens: links
+#                        where the base has it
 #   OUT/licenses/        their licences
 #   OUT/build/           what the backend is compiled with, wherever that is (plugin.sh):
 #     env                CUDA_HOME, CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION, as sh reads them
@@ -30,7 +30,8 @@ nvcc=$("$here/find_nvcc.sh" 2>"$out/passed_over")
 passed_over=$(cat "$out/passed_over")
 rm "$out/passed_over"
 if [ -z "$nvcc" ]; then
-    [ -z "$passed_over" ] || die "$passed_over; take a newer base, or CUDA=none for a CPU-only image"
+    [ -z "$passed_over" ] ||
+        die "$passed_over; take a newer base, or CUDA=none for an image for CPUs"
     say "the base has no CUDA toolkit: an image for CPUs"
     exit 0
 fi
@@ -44,7 +45,7 @@ mkdir -p "$out"/{lib,licenses,build/cudnn}
 fetched=$(mktemp -d)
 trap 'rm -rf "$fetched"' EXIT
 
-# ---- finding ----------------------------------------------------------------------------------
+# ---- finding -----------------------------------------------------------------------------------
 # What was fetched comes before what the base has.
 library() { # NAME: the first file of that name
     local place
@@ -56,7 +57,8 @@ library() { # NAME: the first file of that name
 }
 header_folder() { # HEADER: where it is
     local place
-    for place in "$fetched"/nvidia/*/include "$home/include" "/usr/include/$triplet" /usr/include; do
+    for place in "$fetched"/nvidia/*/include "$home/include" "/usr/include/$triplet" \
+        /usr/include; do
         [ ! -e "$place/$1" ] || { echo "$place"; return; }
     done
     return 1
@@ -75,7 +77,7 @@ version_of() { # LIBRARY HEADER MACRO-PREFIX
 cudnn_version() { version_of libcudnn.so.9 cudnn_version.h CUDNN; }
 nccl_version() { version_of libnccl.so.2 nccl.h NCCL; }
 
-# ---- fetching ---------------------------------------------------------------------------------
+# ---- fetching ----------------------------------------------------------------------------------
 updated=
 apt_install() { # PACKAGE[=VERSION]...
     command -v apt-get >/dev/null || return 1
@@ -114,10 +116,11 @@ if [ -z "$nccl" ]; then
     nccl=$(nccl_version)
 fi
 
-# ---- laying out -------------------------------------------------------------------------------
-# cuDNN opens its parts by name, its engines the compiler (NVRTC), and that its built-ins, each when a
-# graph wants it. Attention on an H200 opens those below and none of the others (_ops, _cnn, _adv). It
-# is as fast there without _engines_precompiled, but which engine another device takes nobody knows.
+# ---- laying out --------------------------------------------------------------------------------
+# cuDNN opens its parts by name, its engines the compiler (NVRTC), and that its built-ins, each
+# when a graph wants it. Attention on an H200 opens those below and none of the others (_ops,
+# _cnn, _adv). It is as fast there without _engines_precompiled, but which engine another device
+# takes nobody knows.
 take() {
     local file
     file=$(library "$1") || die "$1 is not in the base, and nothing that was installed brought it"
@@ -135,9 +138,10 @@ take "libnvrtc.so.$major"
 take "libnvrtc-builtins.so.$cuda"
 take libnccl.so.2
 folder=$(header_folder cudnn_graph.h)
-for header in "$folder"/cudnn*.h; do
-    cp -L "$header" "$out/build/cudnn/" # NVIDIA's packages call it cudnn_graph_v9.h
-    cp -L "$header" "$out/build/cudnn/$(basename "$header" | sed 's/_v9\.h$/.h/')" 2>/dev/null || true
+for header in "$folder"/cudnn*.h; do # NVIDIA's packages have a cudnn_graph_v9.h as well
+    name=$(basename "$header")
+    cp -L "$header" "$out/build/cudnn/$name"
+    [ "$name" = "${name%_v9.h}" ] || cp -L "$header" "$out/build/cudnn/${name%_v9.h}.h"
 done
 if [ "$(uname -m)" = aarch64 ]; then
     static=$(library libcudart_static.a) || die "the toolkit has no libcudart_static.a"

@@ -2,8 +2,9 @@
 # Prints the path of the CUDA compiler to use, nothing where there is none: containers/find_nvcc.sh
 #
 # $NVCC and $CUDACXX are taken at their word. Else it is the first that is new enough (CUDA_MIN in
-# containers/versions) of $CUDA_HOME, $CUDA_PATH, PATH, and the places where images and distributions
-# put a toolkit without telling PATH, the newest first. One that is too old is named on stderr.
+# containers/versions) of $CUDA_HOME, $CUDA_PATH, PATH, and the places where images and
+# distributions put a toolkit without telling PATH, the newest first. One that is too old is named
+# on stderr.
 set -eu
 . "$(dirname "$0")/versions"
 # What the places are below; another root is for tests, which make one up.

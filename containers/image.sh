@@ -65,7 +65,7 @@ find_tool() {
         "apt-get install podman buildah (or docker.io)"
 }
 
-# ---- what the base says of itself -------------------------------------------------------------------
+# ---- what the base says of itself --------------------------------------------------------------
 have_base() { # for one platform; asks the registry only where the image is not here
     case $tool in
     docker) docker image inspect "$base" >/dev/null 2>&1 ||
@@ -90,12 +90,12 @@ base_cuda() { # CUDA_VERSION of the base's environment, as NVIDIA's images have 
     case $tool in
     docker | podman) "$tool" image inspect --format '{{range .Config.Env}}{{println .}}{{end}}' \
         "$base" ;;
-    buildah) buildah inspect --type image --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' \
-        "$base" ;;
+    buildah) buildah inspect --type image \
+        --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' "$base" ;;
     esac 2>/dev/null | sed -n 's/^CUDA_VERSION=\([0-9]*\).*/\1/p'
 }
 
-# ---- build ------------------------------------------------------------------------------------------
+# ---- build -------------------------------------------------------------------------------------
 build() {
     local tool arch here tag epoch digest require commit dirty version created major
     tool=$(find_tool)
@@ -118,7 +118,8 @@ build() {
     [ "${CUDA:-}" != none ] || require=
     commit=$(git -c safe.directory='*' rev-parse HEAD 2>/dev/null || echo unknown)
     dirty=$(git -c safe.directory='*' status --porcelain 2>/dev/null | grep -c . || true)
-    epoch=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || date +%s)}
+    epoch=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null ||
+        date +%s)}
     created=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
     version=$(sed -n 's/.*FP8LAB_VERSION "\(.*\)"/\1/p' runner/version.h)
     say "$tool builds $tag for $arch on $base ${digest:+($digest)}"
@@ -158,7 +159,7 @@ size() {
     echo "$bytes"
 }
 
-# ---- pin --------------------------------------------------------------------------------------------
+# ---- pin ---------------------------------------------------------------------------------------
 # The digest of the list of all architectures is the hash of the bytes that the registry serves.
 pin() {
     local image=${asked:-$BASE_IMAGE} digest

@@ -1,7 +1,7 @@
-/* Opens each library named on the command line, as a program would that needs it now; of a folder each
- * file. The CUDA libraries open their parts by name when some graph wants them, so ldd cannot say
- * whether an image has all of them; this says whether each one that is there works. Exit code 1 where
- * one does not. */
+/* Opens each library named on the command line, as a program would that needs it now; of a folder
+ * each file. The CUDA libraries open their parts by name when some graph wants them, so ldd cannot
+ * say whether an image has all of them; this says whether each one that is there works. Exit code 1
+ * where one does not. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>

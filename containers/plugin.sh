@@ -1,10 +1,10 @@
 #!/bin/bash
-# In an image's plugin stage, which runs on the machine that builds: compiles the CUDA backend for the
-# image's architecture. nvcc under an emulator would take hours, and it compiles for aarch64 from
-# x86-64 as well as for itself.
+# In an image's plugin stage, which runs on the machine that builds: compiles the CUDA backend for
+# the image's architecture. nvcc under an emulator would take hours, and it compiles for aarch64
+# from x86-64 as well as for itself.
 #
-#   containers/plugin.sh PARTS ARCH OUT     PARTS: what cuda_parts.sh left in OUT/build of the base of
-#                                           the image's architecture; ARCH: amd64 or arm64
+#   containers/plugin.sh PARTS ARCH OUT     PARTS: what cuda_parts.sh left in its OUT/build, in the
+#                                           base of that architecture; ARCH: amd64 or arm64
 #
 # Makes an empty OUT where PARTS says that there is no CUDA.
 set -euo pipefail

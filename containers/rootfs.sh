@@ -13,7 +13,7 @@ cuda=$3
 out=$4
 SEED=(base-files base-passwd coreutils dash libc-bin libc6 libgcc-s1 libstdc++6 zlib1g)
 
-# ---- the system -------------------------------------------------------------------------------------
+# ---- the system --------------------------------------------------------------------------------
 mapfile -t packages < <(
     apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts \
         --no-breaks --no-replaces --no-enhances "${SEED[@]}" | grep '^[a-z0-9]' | sort -u |
@@ -33,7 +33,9 @@ dpkg-query -L "${packages[@]}" |
     grep -vE '^/(usr/share/(man|info|locale|lintian|bug|perl5)|usr/lib/[^/]+/(gconv|perl))(/|$)' |
     grep -vE '^/usr/share/doc/[^/]+/[^/]+$|^/usr/sbin/(iconvconfig|zic)' |
     cat - <(printf '/usr/share/doc/%s/copyright\n' "${packages[@]}") |
-    sort -u | while read -r path; do [ ! -e "$path" ] && [ ! -L "$path" ] || echo "${path#/}"; done |
+    sort -u | while read -r path; do
+        if [ -e "$path" ] || [ -L "$path" ]; then echo "${path#/}"; fi
+    done |
     tar -C / --no-recursion -cf - -T - | tar -C "$out" --keep-directory-symlink -xf -
 dpkg-query -s "${packages[@]}" >"$out/var/lib/dpkg/status"
 cat >"$out/etc/passwd" <<'END'
@@ -44,7 +46,7 @@ END
 printf 'root:x:0:\nfp8lab:x:10001:\nnogroup:x:65534:\n' >"$out/etc/group"
 printf 'passwd: files\ngroup: files\nhosts: files dns\n' >"$out/etc/nsswitch.conf"
 
-# ---- the program ------------------------------------------------------------------------------------
+# ---- the program -------------------------------------------------------------------------------
 cp -r "$program" "$out/opt/fp8lab"
 opt=$out/opt/fp8lab
 mkdir -p "$opt/data"
@@ -58,14 +60,15 @@ if [ -e "$plugin/libfp8lab_cuda.so" ]; then
     [ ! -e /NGC-DL-CONTAINER-LICENSE ] || cp /NGC-DL-CONTAINER-LICENSE "$out/"
 fi
 
-# The image opens all of its libraries, or there is none. Who has it can ask again: open-libraries is
-# in it, and looks where fp8lab would.
+# The image opens all of its libraries, or there is none. Who has it can ask again: open-libraries
+# is in it, and looks where fp8lab would.
 gcc -O2 -o "$opt/bin/open-libraries" containers/open_libraries.c -ldl \
     -Wl,--disable-new-dtags -Wl,-rpath,'$ORIGIN/../lib'
 # Without /proc, as here, $ORIGIN means nothing.
-LD_LIBRARY_PATH=/opt/fp8lab/lib chroot "$out" /opt/fp8lab/bin/open-libraries /opt/fp8lab/lib >/dev/null
+LD_LIBRARY_PATH=/opt/fp8lab/lib chroot "$out" \
+    /opt/fp8lab/bin/open-libraries /opt/fp8lab/lib >/dev/null
 
-# ---- where it works ---------------------------------------------------------------------------------
+# ---- where it works ----------------------------------------------------------------------------
 # Any user may be given (-u), hence the modes. Paths in experiments count from /work.
 mkdir -p "$out/work" "$out/runs" "$out/data" "$out/tmp" "$out/root"
 chmod 1777 "$out/work" "$out/runs" "$out/tmp"
@@ -74,7 +77,7 @@ ln -s /runs "$out/work/runs"
 ln -s /data "$out/work/data"
 ln -s /opt/fp8lab/experiments "$out/work/experiments"
 
-# ---- the record -------------------------------------------------------------------------------------
+# ---- the record --------------------------------------------------------------------------------
 text() { if [ -n "$1" ]; then printf '"%s"' "${1//[\"\\]/}"; else printf null; fi; }
 CUDA_VERSION='' CUDNN_VERSION='' NCCL_VERSION=''
 [ ! -e "$cuda/build/env" ] || . "$cuda/build/env"

@@ -4,9 +4,9 @@
 #
 #   OUT/include    headers          OUT/lib    libcudart_static.a, libcublasLt.so, as far as found
 #
-# From $SBSA (a folder targets/sbsa-linux, such as NVIDIA's cross packages install), or that folder of
-# NVCC's toolkit, or NVIDIA's wheel of the runtime for aarch64. What cannot be had is left out:
-# link_sbsa.sh makes a stub for it.
+# From $SBSA (a folder targets/sbsa-linux, such as NVIDIA's cross packages install), or that
+# folder of NVCC's toolkit, or NVIDIA's wheel of the runtime for aarch64. What cannot be had is
+# left out: link_sbsa.sh makes a stub for it.
 set -euo pipefail
 out=$1
 nvcc=$2

@@ -1,12 +1,12 @@
 #!/bin/bash
 # timeout: 7200
-# The image for the other architecture, built and run in an emulator: the quick start gives the bits of
-# this machine. Half an hour and more, so only where FP8LAB_TEST_ARM64 is set.
+# The image for the other architecture, built and run in an emulator: the quick start gives the
+# bits of this machine. Half an hour and more, so only where FP8LAB_TEST_ARM64 is set.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 . tests/support/container.sh
 [ -n "${FP8LAB_TEST_ARM64:-}" ] ||
-    skip "the image for arm64 takes half an hour in an emulator; FP8LAB_TEST_ARM64=1 builds and runs it"
+    skip "the image for arm64 takes half an hour in an emulator; FP8LAB_TEST_ARM64=1 makes it"
 failed=0
 fail() { echo "FAILED: $*"; failed=1; }
 find_tools

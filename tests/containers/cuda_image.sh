@@ -1,8 +1,8 @@
 #!/bin/bash
 # timeout: 900
-# An image with CUDA, on a machine without a GPU: every library of it opens, nothing that it needs is
-# missing, and it says which driver it lacks. FP8LAB_CUDA_IMAGE names the image, which is larger than a
-# test may build by itself (make image TAG=...).
+# An image with CUDA, on a machine without a GPU: every library of it opens, nothing that it needs
+# is missing, and it says which driver it lacks. FP8LAB_CUDA_IMAGE names the image, which is
+# larger than a test may build by itself (make image TAG=...).
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 . tests/support/container.sh
@@ -42,8 +42,8 @@ run "$image" bench gemm --backend cuda
 [ "$code" = 3 ] && grep -q "no NVIDIA driver is installed" "$TEST_TMP/said" ||
     fail "without a driver: exit code $code"
 cc -shared -fPIC -w -o "$TEST_TMP/libcuda.so" tests/containers/driver_stand_in.c || exit 1
-run -v "$TEST_TMP/libcuda.so:/usr/lib/$(gcc -print-multiarch)/libcuda.so.1:ro" -e FAKE_VERSION=11080 \
-    "$image" bench gemm --backend cuda
+driver=/usr/lib/$(gcc -print-multiarch)/libcuda.so.1
+run -v "$TEST_TMP/libcuda.so:$driver:ro" -e FAKE_VERSION=11080 "$image" bench gemm --backend cuda
 [ "$code" = 3 ] && grep -q "the driver supports CUDA 11.8, this build needs 1[0-9].0 or later" \
     "$TEST_TMP/said" || fail "with a driver that is too old: exit code $code"
 run "$image" hw

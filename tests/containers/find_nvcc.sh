@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/find_nvcc.sh finds the compiler where images hide it, takes the newest that is new enough,
-# and names the one that is too old.
+# containers/find_nvcc.sh finds the compiler where images hide it, takes the newest that is new
+# enough, and names the one that is too old.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 failed=0

@@ -23,7 +23,7 @@ find_build_flags "$base"
 tag=localhost/fp8lab-test
 echo "$builder builds [$BUILD_FLAGS], $runner runs [${run_flags[*]}] over $base"
 
-# ---- the build --------------------------------------------------------------------------------------
+# ---- the build ---------------------------------------------------------------------------------
 begun=$(date +%s%N)
 BUILD_FLAGS="$BUILD_FLAGS --target packages" build_image "$tag-packages" >"$TEST_TMP/said" 2>&1 ||
     { fail "the packages could not be installed"; exit 1; }
@@ -40,7 +40,7 @@ size=$("$runner" image inspect --format '{{.Size}}' "$tag")
 echo "size: $((size / 1000000)) MB"
 [ "$size" -lt 120000000 ] || fail "an image for CPUs has $size bytes"
 
-# ---- what it says of itself -------------------------------------------------------------------------
+# ---- what it says of itself --------------------------------------------------------------------
 config=$("$runner" image inspect --format \
     '{{.Config.User}} {{.Config.Entrypoint}} {{json .Config.Volumes}} {{.Created}}
 {{range .Config.Env}}{{println .}}{{end}}{{json .Config.Labels}}' "$tag")
@@ -55,7 +55,7 @@ newer=$(in_image --entrypoint /bin/sh "$tag" -c 'ls -lR --time-style=+%Y /opt /u
     awk '$6 > 2023' | wc -l)
 [ "$newer" = 0 ] || fail "$newer files are newer than SOURCE_DATE_EPOCH"
 
-# ---- its first words --------------------------------------------------------------------------------
+# ---- its first words ---------------------------------------------------------------------------
 in_image "$tag" >"$TEST_TMP/said" 2>&1 || fail "without arguments it fails"
 grep -q 'docker run --rm fp8lab experiments/quickstart.lua' "$TEST_TMP/said" ||
     fail "without arguments it does not say what to do"
@@ -68,7 +68,7 @@ run() {
     in_image --read-only "$@" >"$TEST_TMP/said" 2>&1
     code=$?
 }
-# ---- no GPU -----------------------------------------------------------------------------------------
+# ---- no GPU ------------------------------------------------------------------------------------
 run "$tag" experiments/h200_blockwise.lua
 [ "$code" = 3 ] || fail "h200_blockwise.lua leaves with $code"
 command=$(grep -oE '(docker|podman) run --rm .*' "$TEST_TMP/said")
@@ -82,7 +82,7 @@ grep -q 'slimpajama_text_document.bin and .idx.*--set data=synthetic' "$TEST_TMP
 run "$tag" check experiments/h200_blockwise.lua --set data=synthetic
 [ "$code" = 0 ] || fail "--set data=synthetic is no valid advice"
 
-# ---- no driver that would do ------------------------------------------------------------------------
+# ---- no driver that would do -------------------------------------------------------------------
 library=/usr/lib/$(gcc -print-multiarch)/libnvidia-ml.so.1
 gcc -shared -fPIC -o "$TEST_TMP/nvml.so" tests/containers/nvml_stand_in.c || exit 1
 run -v "$TEST_TMP/nvml.so:$library:ro" "$tag" experiments/h200_blockwise.lua
@@ -96,7 +96,7 @@ run -v "$TEST_TMP/nvml.so:$library:ro" -e FAKE_DRIVER=535.104.05 -e FAKE_CUDA=12
 [ "$code" = 3 ] && grep -q 'cuda.driver *wanted >= 13.0, found.*12.2' "$TEST_TMP/said" ||
     fail "a driver that is too old is not named: exit code $code"
 
-# ---- the quick start: another user, read-only, no network ---------------------------------------------
+# ---- the quick start: another user, read-only, no network --------------------------------------
 mkdir -p "$TEST_TMP/runs" "$TEST_TMP/taken"
 chmod 777 "$TEST_TMP/runs"
 short=(--set train.steps=24 --set eval.every=24 --set checkpoint.every=24 --set eval.batches=2)
@@ -122,7 +122,7 @@ cmp -s "$TEST_TMP/native/data/quickstart.txt" \
     { [ "$(results "$TEST_TMP/runs")" = "$(results "$TEST_TMP/native/runs")" ] ||
         fail "other bits than this machine's: $(results "$TEST_TMP/runs")"; }
 
-# ---- the record of the image --------------------------------------------------------------------------
+# ---- the record of the image -------------------------------------------------------------------
 record_of() { tar --zstd -xOf "$1" --wildcards '*/data/system/image.json'; }
 record_of "$(ls "$TEST_TMP"/runs/*.tar.zst | head -1)" | python3 -c 'import json, sys
 r = json.load(sys.stdin)
@@ -135,7 +135,7 @@ record_of "$(ls "$TEST_TMP"/native/runs/*.tar.zst | head -1)" | python3 -c 'impo
 r = json.load(sys.stdin); assert r == {"schema": "fp8lab.image/1", "inside": False}, r' ||
     fail "a run outside of an image does not say so"
 
-# ---- a folder of someone else --------------------------------------------------------------------------
+# ---- a folder of someone else ------------------------------------------------------------------
 chmod 755 "$TEST_TMP/taken"
 run -u 4242:4242 -v "$TEST_TMP/taken:/runs" "$tag" experiments/quickstart.lua "${short[@]}"
 if [ "$(id -u)" = 4242 ]; then echo "SKIP: this is user 4242 itself"
@@ -144,7 +144,7 @@ elif [ "$code" != 6 ] || ! grep -q 'mkdir.*Permission denied.*-u "$(id -u):$(id 
     fail "a folder that is not ours: exit code $code"
 fi
 
-# ---- process 1 -------------------------------------------------------------------------------------------
+# ---- process 1 ---------------------------------------------------------------------------------
 # start NAME ARGS...: in the background; it is process 1
 start() {
     local name=$1

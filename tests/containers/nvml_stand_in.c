@@ -1,5 +1,5 @@
-/* As much of NVML as fp8lab needs to see eight H200, under the driver that FAKE_DRIVER and FAKE_CUDA
- * (12020: CUDA 12.2) name. */
+/* As much of NVML as fp8lab needs to see eight H200, under the driver that FAKE_DRIVER and
+ * FAKE_CUDA (12020: CUDA 12.2) name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 #!/bin/bash
 # timeout: 900
-# The CUDA backend for aarch64 servers compiles and links here, with NVIDIA's runtime for them where a
-# network brings it and stubs where not, and what comes out is what an aarch64 machine takes.
+# The CUDA backend for aarch64 servers compiles and links here, with NVIDIA's runtime for them
+# where a network brings it and stubs where not, and what comes out is what an aarch64 machine
+# takes.
 set -u
 failed=0
 nvcc=$(containers/find_nvcc.sh)
@@ -30,11 +31,13 @@ needed=$(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic")
 echo "$plugin needs: $(tr '\n' ' ' <<<"$needed")"
 major=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
 grep -qx "libcublasLt.so.$major" <<<"$needed" || fail "libcublasLt.so.$major is not needed"
-foreign=$(grep -vE "^(libcublasLt\.so\.$major|libcudart\.so\.$major|lib(stdc\+\+\.so\.6|m\.so\.6|gcc_s\.so\.1|c\.so\.6|dl\.so\.2|pthread\.so\.0|rt\.so\.1)|ld-linux-aarch64\.so\.1)$" <<<"$needed")
+cuda="lib(cublasLt|cudart)\.so\.$major"
+system='lib(stdc\+\+|m|gcc_s|c|dl|pthread|rt)\.so\.[0-9]|ld-linux-aarch64\.so\.1'
+foreign=$(grep -vE "^($cuda|$system)$" <<<"$needed")
 [ -z "$foreign" ] || fail "needs what no machine has: $foreign"
 grep -q 'RUNPATH.*\$ORIGIN/\.\.:' <<<"$dynamic" || fail "does not look for libraries beside itself"
-[ "$(aarch64-linux-gnu-nm -D --defined-only "$plugin" | awk '{ print $3 }')" = cuda_backend_open ] ||
-    fail "exports something else than cuda_backend_open"
+exports=$(aarch64-linux-gnu-nm -D --defined-only "$plugin" | awk '{ print $3 }')
+[ "$exports" = cuda_backend_open ] || fail "exports something else than cuda_backend_open"
 read_elf -S | grep -q '\.nv_fatbin' || fail "holds no machine code for GPUs"
 # A page of up to 64 KiB, as GH200's kernels have them, is a segment's alignment.
 read_elf -lW | awk '$1 == "LOAD" && $NF != "0x10000" { bad = 1 } END { exit bad }' ||

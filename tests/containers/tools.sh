@@ -34,8 +34,8 @@ END
 }
 image() { # ARGS... [VARIABLE=VALUE]: exit code in $code
     rm -f "$TEST_TMP/calls"
-    said=$(env -u TOOL PATH="$bin" TEST_TMP="$TEST_TMP" BASE_IMAGE=base SOURCE_DATE_EPOCH=1700000000 \
-        "${@:2}" bash containers/image.sh "$1" 2>&1)
+    said=$(env -u TOOL PATH="$bin" TEST_TMP="$TEST_TMP" BASE_IMAGE=base \
+        SOURCE_DATE_EPOCH=1700000000 "${@:2}" bash containers/image.sh "$1" 2>&1)
     code=$?
 }
 expect_tool() { # WANTED: what is chosen

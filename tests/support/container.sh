@@ -3,8 +3,8 @@
 #   FP8LAB_CONTAINER_TOOL   docker, or podman (with buildah or alone); default: what works here
 #   FP8LAB_BUILD_FLAGS      further flags of its build; default: those of which one works here
 #   FP8LAB_RUN_FLAGS        further flags of its run; default: likewise
-#   FP8LAB_TEST_BASE        a base image that is here already, such as debian:12; default: one is made
-#                           with mmdebstrap (root, or user namespaces) and imported
+#   FP8LAB_TEST_BASE        a base image that is here already, such as debian:12; default: one is
+#                           made with mmdebstrap (root, or user namespaces) and imported
 # A machine on which images cannot be built or started skips these tests, and says so loudly.
 
 skip() {
@@ -22,7 +22,8 @@ find_tools() {
     esac
     runner=$FP8LAB_CONTAINER_TOOL builder=$FP8LAB_CONTAINER_TOOL
     said=$("$runner" info 2>&1) ||
-        skip "neither docker nor podman works here (containers/install.sh image): $(tail -1 <<<"$said")"
+        skip "neither docker nor podman works here (containers/install.sh image):" \
+            "$(tail -1 <<<"$said")"
     [ "$runner" = docker ] || ! command -v buildah >/dev/null || builder=buildah
 }
 
@@ -37,8 +38,8 @@ find_run_flags() {
     for flags in "" "--runtime runc" \
         "--runtime runc --ulimit nofile=1024:1024 --ulimit nproc=1024:1024"; do
         read -r -a run_flags <<<"$flags"
-        said=$("$runner" run --rm --network=none "${run_flags[@]}" --entrypoint /bin/true "$1" 2>&1) &&
-            return
+        said=$("$runner" run --rm --network=none "${run_flags[@]}" --entrypoint /bin/true \
+            "$1" 2>&1) && return
     done
     skip "$runner starts no container here: $(tail -1 <<<"$said")"
 }
@@ -105,8 +106,8 @@ find_both_bases() {
     podman manifest rm "$list" >/dev/null 2>&1
     podman manifest create "$list" >/dev/null
     for arch in amd64 arm64; do
-        podman manifest add "$list" "containers-storage:localhost/fp8lab-standin:$arch" >/dev/null ||
-            skip "podman cannot list both architectures under one name"
+        podman manifest add "$list" "containers-storage:localhost/fp8lab-standin:$arch" \
+            >/dev/null || skip "podman cannot list both architectures under one name"
     done
     base=$list
 }
