@@ -18,7 +18,7 @@ struct groups {
     int64_t count;
 };
 
-/* Whether two runs differ at most in their seed and, if it may, in their recipe. */
+/* Whether two runs differ at most in seed, choice table and, if it may, recipe. */
 static enum status same_but_seed(const struct run_view *a, const struct run_view *b,
                                  bool recipe_too, bool *same, struct err *e) {
     const struct run_view *both[2] = { a, b };
@@ -30,7 +30,8 @@ static enum status same_but_seed(const struct run_view *a, const struct run_view
     json_array_foreach(factors, i, item) {
         const char *name = json_string_value(item);
         bool recipe = recipe_too && strncmp(name, "recipe", 6) == 0;
-        if (strcmp(name, "seed") != 0 && !recipe) *same = false;
+        bool tuned = strcmp(name, "choices") == 0; /* each run's own, unless it was given one */
+        if (strcmp(name, "seed") != 0 && !tuned && !recipe) *same = false;
     }
     json_decref(differences);
     json_decref(factors);
