@@ -123,8 +123,8 @@ static enum status checkpoint_step(const struct run_dir *dir, int64_t *out, stru
 }
 
 /* One process for each GPU that the experiment asks for; or, on a machine that does not have them
- * and was accepted all the same, for each that is there, as far as the batch can be shared. A launcher
- * has decided how many there are. */
+ * and was accepted all the same, for each that is there, as far as the batch can be shared. A
+ * launcher has decided how many there are. */
 static int64_t ranks_of(const struct attempts *a) {
     const struct run_settings *s = a->settings;
     int64_t ranks = s->ranks ? s->ranks : a->run.gpus;

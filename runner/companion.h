@@ -1,8 +1,8 @@
 /* The line between two runners of one job: JSON lines both ways over a connection in which both
  * proved that they know its secret, and signs of life.
  *
- * Task 0 leads: it says "attempt" (what to start), "stop", "kill" and "end". The others follow: they
- * say "rank" (an event of a worker) and "ended" (how their part of the attempt went). Both say
+ * Task 0 leads: it says "attempt" (what to start), "stop", "kill" and "end". The others follow:
+ * they say "rank" (an event of a worker) and "ended" (how their part of the attempt went). Both say
  * "beat" while an attempt runs, with what their ranks are at. */
 #ifndef FP8LAB_RUNNER_COMPANION_H
 #define FP8LAB_RUNNER_COMPANION_H

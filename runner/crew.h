@@ -23,8 +23,8 @@ struct crew {
 
 enum { CREW_WAIT_S = 300 };
 
-/* Leader: waits for all others; `facts` are of this machine. ERR_PEER names the tasks that did not come. *out is closed with
- * crew_dismiss whatever the status. */
+/* Leader: waits for all others; `facts` are of this machine. ERR_PEER names the tasks that did not
+ * come. *out is closed with crew_dismiss whatever the status. */
 NODISCARD enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
                                   const struct json_t *facts, struct crew *out, struct err *e);
 /* Tells the others to leave with `exit_code`, and lets them go. Safe on a zeroed struct. */

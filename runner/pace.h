@@ -1,4 +1,5 @@
-/* How evenly the ranks of a run work: who was the slowest in a step, and how long the others waited.
+/* How evenly the ranks of a run work: who was the slowest in a step, and how long the others
+ * waited.
  *
  * A rank says how long it was in collectives. Of that, what it was there longer than the rank that
  * was there least is waiting: that rank came last, and all others waited for it. */
@@ -11,7 +12,10 @@ struct json_t;
 
 enum { PACE_STEPS = 4 }; /* ranks are at most so many steps apart */
 
-struct pace_step { int64_t step, count, step_us[SUPERVISE_RANKS_MAX], comm_us[SUPERVISE_RANKS_MAX]; };
+struct pace_step {
+    int64_t step, count; /* ranks that have told of it */
+    int64_t step_us[SUPERVISE_RANKS_MAX], comm_us[SUPERVISE_RANKS_MAX];
+};
 
 struct pace {
     int64_t world;

@@ -147,8 +147,8 @@ static void signatures(void **state) {
     assert_true(sha256_is_hex(out));
 }
 
-/* A caller without the secret is let go, and does not learn whether anybody was there; one that says
- * nothing costs its time and nothing else. */
+/* A caller without the secret is let go, and does not learn whether anybody was there; one that
+ * says nothing costs its time and nothing else. */
 static void strangers(void **state) {
     struct meeting meeting = { .address = "127.0.0.1", .timeout_s = 5, .host = "here" };
     struct err e = { 0 };
