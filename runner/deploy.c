@@ -12,16 +12,18 @@
 
 enum { MEETING_S = 300 };
 
-/* What all hosts are told alike. */
+/* What all hosts are told alike. A path is bytes, which need not be UTF-8. */
 static json_t *make_orders(const struct deployment *d) {
     const struct run_settings *s = d->settings;
     char *path = realpath(d->dir->path, NULL); /* other tasks may have another working directory */
     json_t *orders = json_pack(
-        "{s:s,s:s,s:I,s:s?,s:s?,s:b,s:I,s:I,s:I,s:I}", "run", path ? path : d->dir->path, "backend",
-        s->backend, "threads", (json_int_t)s->threads, "caps", s->caps, "data_root", s->data_root,
-        "choose_anew", s->choose_anew, "stop_after", (json_int_t)d->stop_after, "hang_s",
-        (json_int_t)s->hang_s, "grace_s", (json_int_t)STOP_GRACE_WORKER_S,
-        "signal_grace_s", (json_int_t)stop_grace_worker_s(s->stop_grace_s));
+        "{s:o,s:s,s:I,s:s?,s:o,s:b,s:I,s:I,s:I,s:I}", "run",
+        json_string_nocheck(path ? path : d->dir->path), "backend", s->backend, "threads",
+        (json_int_t)s->threads, "caps", s->caps, "data_root",
+        s->data_root ? json_string_nocheck(s->data_root) : json_null(), "choose_anew",
+        s->choose_anew, "stop_after", (json_int_t)d->stop_after, "hang_s", (json_int_t)s->hang_s,
+        "grace_s", (json_int_t)STOP_GRACE_WORKER_S, "signal_grace_s",
+        (json_int_t)stop_grace_worker_s(s->stop_grace_s));
     free(path);
     return orders;
 }

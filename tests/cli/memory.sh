@@ -23,7 +23,7 @@ return experiment { name = "big", model = llama3["8b"], recipe = bf16, data = sy
 LUA
 less="less memory: --set train.micro_batch=1 --set train.recompute=block \
 --set train.head_chunk=1024 --set train.optimizer.state=8bit --set train.optimizer.master=none \
---set train.grad_dtype=bf16"
+--set train.optimizer.offload=true --set train.grad_dtype=bf16"
 
 # A stand-in for the machine: the same GPU with a memory of its own size, then with half of it.
 "$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" >log 2>&1
