@@ -251,7 +251,7 @@ struct norm_bwd {
     const float *mean, *rstd;
     int64_t rows, cols, ld_dy, ld_x, ld_residual;
     uint32_t *amax;
-    float *d_gain, *d_bias; /* partial sums [blocks][cols]; d_bias may be NULL */
+    float *d_gain, *d_bias, *sums; /* partial sums [blocks][cols]; the last two may be NULL */
 };
 
 template <bool CENTRED>
@@ -337,9 +337,9 @@ __device__ static inline void put_column_sums(float *partial, const float (&sum)
     }
 }
 
-/* dx and the partial sums of gain and bias in one read. W warps share a row of up to W V vectors
- * of eight a lane; a group of them takes `turns` rows. */
-template <bool CENTRED, int V, int W, int BLOCKS>
+/* dx and the partial sums of gain, bias and (SUMS) dx itself in one read. W warps share a row of up
+ * to W V vectors of eight a lane; a group of them takes `turns` rows. */
+template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     norm_bwd_warp_kernel(struct norm_bwd a, int turns) {
     constexpr int GROUPS = NORM_WARPS / W, WIDTH = W * V * NORM_COLUMNS;
@@ -349,6 +349,7 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     int64_t col0 = warp % W * (V * NORM_COLUMNS);
     uint4 held_d[V], held_x[V], held_r[V] = {};
     float gain_sum[V][8] = {}, bias_sum[CENTRED ? V : 1][8] = {};
+    float dx_sum[SUMS ? V : 1][8] = {};
     uint32_t top = 0;
     for (int turn = 0; turn < turns; turn++) {
         int64_t row = ((int64_t)blockIdx.x * turns + turn) * GROUPS + group;
@@ -400,11 +401,20 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
             bf16x8_decode(v, held_r[i]);
 #pragma unroll
             for (int j = 0; j < 8 && a.residual; j++) d[j] += v[j];
-            top = max(top, store_bf16(a.dx + row * a.cols + c, d));
+            uint4 out = bf16x8_encode(d);
+            *(uint4 *)(a.dx + row * a.cols + c) = out;
+            top = __vmaxu2(top, bf16x8_largest(out));
+            if constexpr (SUMS) {
+                bf16x8_decode(d, out);
+#pragma unroll
+                for (int j = 0; j < 8; j++) dx_sum[i][j] += d[j];
+            }
         }
     }
-    block_amax_into(a.amax, top);
+    block_amax_into(a.amax, max(top << 16, top & 0xFFFF0000u));
     put_column_sums<GROUPS, WIDTH>(a.d_gain, gain_sum, column_sum, group, col0, a.cols);
+    if constexpr (SUMS)
+        put_column_sums<GROUPS, WIDTH>(a.sums, dx_sum, column_sum, group, col0, a.cols);
     if constexpr (CENTRED)
         if (a.d_bias)
             put_column_sums<GROUPS, WIDTH>(a.d_bias, bias_sum, column_sum, group, col0, a.cols);
@@ -416,33 +426,43 @@ typedef void (*norm_bwd_function)(struct norm_bwd, int);
  * an H200 has room for at once: fixed, so that the order of sums depends on the shape alone. */
 struct norm_bwd_choice { norm_bwd_function kernel; int groups, blocks; };
 
-template <bool CENTRED, int V, int W, int BLOCKS> static struct norm_bwd_choice norm_bwd_with() {
-    return { norm_bwd_warp_kernel<CENTRED, V, W, BLOCKS>, NORM_WARPS / W, 128 * BLOCKS };
+template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
+static struct norm_bwd_choice norm_bwd_with() {
+    return { norm_bwd_warp_kernel<CENTRED, SUMS, V, W, BLOCKS>, NORM_WARPS / W, 128 * BLOCKS };
 }
-template <bool CENTRED> static struct norm_bwd_choice choose_norm_bwd(int64_t cols) {
-    constexpr int BLOCKS = CENTRED ? 3 : 4; /* two sums instead of one beside four vectors */
-    if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 1, 1, 6>();
-    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 3, 1, 4>();
-    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 4, 1, BLOCKS>();
-    if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, 4, 2, BLOCKS>();
-    return norm_bwd_with<CENTRED, 4, 4, BLOCKS>();
+template <bool CENTRED, bool SUMS> static struct norm_bwd_choice choose_norm_bwd(int64_t cols) {
+    constexpr int FOUR = 4 - CENTRED - SUMS; /* blocks, with that many sums beside four vectors */
+    if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 1, 1, 6 - SUMS>();
+    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 3, 1, 4 - SUMS>();
+    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 1, FOUR>();
+    if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 2, FOUR>();
+    return norm_bwd_with<CENTRED, SUMS, 4, 4, FOUR>();
 }
 
+/* sums: where those of dx go, or NULL. */
 template <bool CENTRED>
 static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct norm_bwd a,
                                          const struct tensor *d_gain, const struct tensor *d_bias,
-                                         struct err *e) {
-    struct norm_bwd_choice choice = choose_norm_bwd<CENTRED>(a.cols);
+                                         const struct tensor *sums, struct err *e) {
+    struct norm_bwd_choice choice = sums ? choose_norm_bwd<CENTRED, true>(a.cols)
+                                         : choose_norm_bwd<CENTRED, false>(a.cols);
     int64_t turns = ceil_div(a.rows, (int64_t)choice.groups * choice.blocks);
     int64_t blocks = ceil_div(a.rows, turns * choice.groups);
+    struct column_join join = { {}, NULL, blocks, a.cols };
+    const struct tensor *out[] = { d_gain, d_bias, sums };
+    float **part[] = { &a.d_gain, &a.d_bias, &a.sums };
+    unsigned vectors = 0;
     void *partial;
-    TRY(cuda_scratch(b, lane, SCRATCH_PARTIAL, 2 * blocks * a.cols * 4, &partial, e));
-    a.d_gain = (float *)partial;
-    a.d_bias = d_bias ? a.d_gain + blocks * a.cols : NULL;
+    TRY(cuda_scratch(b, lane, SCRATCH_PARTIAL, 3 * blocks * a.cols * 4, &partial, e));
+    join.partial = (const float *)partial;
+    for (int i = 0; i < 3; i++)
+        if (out[i]) {
+            *part[i] = (float *)partial + vectors * blocks * a.cols;
+            join.out[vectors++] = grad_of(out[i]);
+        }
     cudaStream_t stream = cuda_lane(b, lane);
     choice.kernel<<<(unsigned)blocks, NORM_WARPS * WARP, 0, stream>>>(a, (int)turns);
-    struct column_join join = { { grad_of(d_gain), grad_of(d_bias) }, a.d_gain, blocks, a.cols };
-    launch_column_join(join, d_bias ? 2 : 1, stream);
+    launch_column_join(join, vectors, stream);
     return OK;
 }
 
@@ -466,8 +486,8 @@ static enum status launch_norm_bwd_blocks(struct backend *b, int lane, const str
                                           bool vectors, const char *what, struct err *e) {
     struct norm_gain_term<CENTRED> gain = { a };
     struct value_term bias = { a.dy, a.ld_dy };
-    TRY(column_sums(b, lane, d_gain, gain, a.rows, a.cols, vectors, what, e));
-    if (d_bias) TRY(column_sums(b, lane, d_bias, bias, a.rows, a.cols, vectors, what, e));
+    TRY(column_sums(b, lane, d_gain, gain, a.rows, a.cols, vectors, NULL, what, e));
+    if (d_bias) TRY(column_sums(b, lane, d_bias, bias, a.rows, a.cols, vectors, NULL, what, e));
     auto kernel = vectors ? norm_bwd_kernel<CENTRED, 8> : norm_bwd_kernel<CENTRED, 1>;
     kernel<<<(unsigned)a.rows, norm_threads(a.cols), 0, cuda_lane(b, lane)>>>(a);
     return OK;
@@ -501,13 +521,17 @@ static enum status norm_backward(struct backend *b, int lane, const struct sink 
                           residual ? residual->stride[0] : 0,
                           sink_amax(dx),
                           NULL,
+                          NULL,
                           NULL };
-    if (vectors && fits_warp(cols))
-        TRY(launch_norm_bwd_warps<CENTRED>(b, lane, a, d_gain, d_bias, e));
-    else
+    struct sink rest = *dx;
+    if (vectors && fits_warp(cols)) {
+        rest.sums = NULL;
+        TRY(launch_norm_bwd_warps<CENTRED>(b, lane, a, d_gain, d_bias, dx->sums, e));
+    } else {
         TRY(launch_norm_bwd_blocks<CENTRED>(b, lane, a, d_gain, d_bias, vectors, what, e));
+    }
     TRY(cuda_launched(what, e));
-    return cuda_sink_emit(b, lane, dx, true, e);
+    return cuda_sink_emit(b, lane, &rest, true, e);
 }
 
 #endif

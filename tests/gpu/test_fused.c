@@ -60,6 +60,7 @@ static void finish(struct twin_sink *out, const char *what) {
                                            out->value.side[GPU].data, bytes, &p->e), OK);
     memcpy(cpu->amax->data, none, 4);
     if (cpu->stats) memcpy(cpu->stats->data, none, sizeof none);
+    if (cpu->sums) memset(cpu->sums->data, 0, (size_t)tensor_count(cpu->sums) * 4);
     assert_int_equal(p->ops[CPU]->quantise(p->b[CPU], LANE_COMPUTE, cpu, value, &p->e), OK);
     ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
     pair_same_sink(p, what, out);
@@ -125,6 +126,41 @@ static void test_norms(void **state) {
                                       i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
                                       S(rstd), S(residual), e));
         finish(&out[3], "layernorm_bwd");
+        pair_clear(p);
+    }
+}
+
+/* Producers that also add up the columns of their value: as the reference does from that value. */
+static void test_sums(void **state) {
+    static const struct { int64_t rows, cols; } SUMS[] = {
+        { 1, 13 }, { 130, 200 }, { 256, 768 }, { 384, 2048 }, { 128, 4096 }, { 100, 8200 },
+    };
+    enum { SHAPES = sizeof SUMS / sizeof *SUMS };
+    for (int i = 0; i < INTOS * SHAPES; i++) {
+        int64_t r = SUMS[i % SHAPES].rows, c = SUMS[i % SHAPES].cols;
+        struct twin x = filled(H, r, c, 1), dy = filled(H, r, c, 2), gain = filled(H, c, 1, 3);
+        struct twin gate_up = filled(H, r, 2 * c, 4), residual = filled(H, r, c, 5);
+        struct twin mean = filled(F, r, 1, 6), rstd = filled(F, r, 1, 7);
+        struct twin d_gain = filled(F, c, 1, 8), d_bias = filled(F, c, 1, 9), sums[5];
+        struct twin_sink out[5];
+        for (int k = 0; k < 5; k++) {
+            int64_t n = k == 1 ? 2 * c : c;
+            sink_into(&out[k], i / SHAPES, r, n);
+            sums[k] = pair_tensor(p, F, n, 1, 1, 1);
+            for (int s = 0; s < SIDES; s++) out[k].side[s].sums = S(sums[k]);
+        }
+        ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[0]), S(dy), S(x), e));
+        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dy), S(gate_up), e));
+        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[2]), S(d_gain), S(dy), S(x), S(gain),
+                                    S(rstd), NULL, e));
+        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
+                                      i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
+                                      S(rstd), S(residual), e));
+        ON_BOTH(p, ops->quantise(b, LANE_COMPUTE, S(out[4]), S(x), e));
+        for (int k = 0; k < 5; k++) {
+            finish(&out[k], "sums");
+            pair_near(p, "sums", &sums[k], 1e-9);
+        }
         pair_clear(p);
     }
 }
@@ -195,7 +231,8 @@ static void test_own_amax(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_activations), cmocka_unit_test(test_swiglu_in_place),
-        cmocka_unit_test(test_norms), cmocka_unit_test(test_own_amax),
+        cmocka_unit_test(test_norms), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_own_amax),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
