@@ -85,6 +85,32 @@ static void test_activations(void **state) {
     }
 }
 
+/* Rotation back into codes; d_out may stand where the value does. */
+static void test_rope(void **state) {
+    static const struct { int64_t batch, time, heads, kv, dim; } ROPE[] = {
+        { 2, 64, 2, 1, 128 }, { 1, 128, 6, 2, 64 }, { 4, 96, 4, 2, 16 }, { 1, 50, 2, 1, 128 },
+    };
+    enum { ROPES = sizeof ROPE / sizeof *ROPE };
+    for (int i = 0; i < INTOS * ROPES * 2; i++) {
+        int64_t n = ROPE[i / 2 % ROPES].batch, t = ROPE[i / 2 % ROPES].time;
+        int64_t h = ROPE[i / 2 % ROPES].heads, g = ROPE[i / 2 % ROPES].kv;
+        int64_t d = ROPE[i / 2 % ROPES].dim, all = h + 2 * g;
+        struct twin d_out = pair_tensor(p, H, n, t, all, d), in = pair_tensor(p, H, n, t, all, d);
+        struct twin rope = filled(F, t, d, 7);
+        struct twin_sink out;
+        pair_fill(p, &d_out, 1, 2, 1);
+        sink_into(&out, i / 2 / ROPES, n * t, all * d);
+        if (i % 2) {
+            out.value = d_out;
+            for (int s = 0; s < SIDES; s++) out.side[s].value = S(out.value);
+        }
+        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(out), NULL, NULL, S(d_out), S(in), NULL, NULL,
+                               NULL, S(rope), h, g, e));
+        finish(&out, "qk_bwd");
+        pair_clear(p);
+    }
+}
+
 /* swiglu_bwd's value may stand where its input does. */
 static void test_swiglu_in_place(void **state) {
     for (int i = 0; i < INTOS * 2; i++) {
@@ -191,10 +217,11 @@ static void test_own_amax(void **state) {
     struct backend *b = p->b[GPU];
     const struct backend_ops *ops = p->ops[GPU];
     struct err *e = &p->e;
-    for (int i = 0; i < 3 * 6; i++) {
+    for (int i = 0; i < 3 * 7; i++) {
         int64_t r = OWN[i % 3].rows, c = OWN[i % 3].cols;
         struct twin x = filled(H, r, 2 * c, 1), dy = filled(H, r, c, 2), gain = filled(H, c, 1, 3);
         struct twin mean = pair_tensor(p, F, r, 1, 1, 1), rstd = pair_tensor(p, F, r, 1, 1, 1);
+        struct twin rope = filled(F, r / 2, 64, 4);
         uint8_t *left[2];
         int64_t bytes;
         for (int own = 0; own < 2; own++) {
@@ -204,6 +231,7 @@ static void test_own_amax(void **state) {
             s->own_amax = own;
             s->keep_value = !own;
             struct tensor narrow = tensor_2d(x.side[GPU].data, H, r, c);
+            struct tensor heads = tensor_make(x.side[GPU].data, H, 2, r / 2, c / 64, 64);
             enum status st;
             switch (i / 3) {
             case 0: st = ops->swiglu_fwd(b, LANE_COMPUTE, s, &x.side[GPU], e); break;
@@ -212,6 +240,8 @@ static void test_own_amax(void **state) {
             case 2: st = ops->gelu_bwd(b, LANE_COMPUTE, s, &dy.side[GPU], &narrow, e); break;
             case 3: st = ops->rmsnorm_fwd(b, LANE_COMPUTE, s, &rstd.side[GPU], &narrow,
                                              &gain.side[GPU], 1e-5f, e); break;
+            case 6: st = ops->qk_bwd(b, LANE_COMPUTE, s, NULL, NULL, &heads, &heads, NULL, NULL,
+                                     NULL, &rope.side[GPU], c / 64 - 2, 1, e); break;
             case 4: st = ops->layernorm_fwd(b, LANE_COMPUTE, s, &mean.side[GPU],
                                                &rstd.side[GPU], &narrow, &gain.side[GPU],
                                                &gain.side[GPU], 1e-5f, e); break;
@@ -231,7 +261,8 @@ static void test_own_amax(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_activations), cmocka_unit_test(test_swiglu_in_place),
-        cmocka_unit_test(test_norms), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_rope), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_sums),
         cmocka_unit_test(test_own_amax),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
