@@ -1,9 +1,9 @@
 /* AdamW: the reference's expressions in the reference's order, so the same bits.
  *
- * A warp takes spans of 256 elements, eight a lane, worked on four at a time. Spans of many tensors
- * are one sequence, so that small tensors cost no launch each, and the next span is on its way
- * while one is worked on. Bound by memory: read and write of weight and state, read of the gradient
- * (BF16 throughout: 14 bytes an element), if it takes no more than some 90 instructions an element.
+ * A warp takes spans of 256 elements, eight a lane, worked on four at a time, the next span on its
+ * way meanwhile. Spans of many tensors are one sequence, shared out in turn, so that small tensors
+ * cost no launch each. Bound by memory: read and write of weight and state, read of the gradient
+ * (BF16 throughout: 14 bytes an element), if it takes no more than some 80 instructions an element.
  * Hence one draw for all roundings (rng_round.h), root and quotient by the device's approximations
  * and one correction each, and one look for what those cannot do and for what is not finite: such
  * elements go the long way. */
@@ -28,7 +28,6 @@ struct adamw_tensor {
     const void *grad;
     uint32_t *amax;
     int64_t n, element_base;
-    int64_t spans_end; /* spans of this tensor and all before it */
     float weight_decay;
     uint32_t tensor_id;
 };
@@ -51,18 +50,14 @@ template <> struct stored<DTYPE_F32> { typedef float element; typedef struct flo
 template <> struct stored<DTYPE_BF16> { typedef bf16_bits element; typedef uint4 eight; };
 template <> struct stored<DTYPE_E4M3> { typedef uint8_t element; typedef uint2 eight; };
 
-/* Where a lane's elements of a span are: count of them, 8 but at the end of a tensor. */
-struct place { int tensor, count; int64_t at; };
+/* A lane's elements of a span: count of them, 8 in all spans but a tensor's last. */
+struct place { int64_t at; int count; };
 
-/* Moves on to `span` of the sequence; false behind the last. */
-__device__ static bool move_to(struct place &p, const struct adamw &a, int64_t span) {
-    while (p.tensor < a.count && span >= a.tensor[p.tensor].spans_end) p.tensor++;
-    if (p.tensor == a.count) return false;
-    int64_t first = p.tensor ? a.tensor[p.tensor - 1].spans_end : 0;
-    p.at = (span - first) * SPAN + threadIdx.x % WARP * EACH;
-    int64_t left = a.tensor[p.tensor].n - p.at;
-    p.count = left >= EACH ? EACH : left > 0 ? (int)left : 0;
-    return true;
+__device__ static struct place place_of(const struct adamw_tensor &t, int64_t span) {
+    struct place p = { span * SPAN + threadIdx.x % WARP * EACH, EACH };
+    int64_t left = t.n - p.at;
+    if (left < EACH) p.count = left > 0 ? (int)left : 0;
+    return p;
 }
 
 template <int DTYPE>
@@ -107,13 +102,13 @@ template <int STATE, bool MASTER, int GRAD> struct raw_span {
     float m_scale, v_scale;
 };
 
-template <int STATE, bool MASTER, int GRAD>
-__device__ static void load(struct raw_span<STATE, MASTER, GRAD> &x, const struct adamw &a,
+/* WHOLE: all lanes have eight elements. */
+template <bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static void load(struct raw_span<STATE, MASTER, GRAD> &x, const struct adamw_tensor &t,
                             struct place p) {
     constexpr int HELD = raw_span<STATE, MASTER, GRAD>::HELD;
-    const struct adamw_tensor &t = a.tensor[p.tensor];
     const void *held = MASTER ? (const void *)t.master : t.value;
-    if (p.count == EACH) {
+    if constexpr (WHOLE) {
         x.w = load_eight<HELD>(held, p.at);
         x.g = load_eight<GRAD>(t.grad, p.at);
         x.m = load_eight<STATE>(t.m, p.at);
@@ -125,8 +120,8 @@ __device__ static void load(struct raw_span<STATE, MASTER, GRAD> &x, const struc
         x.v = load_some<STATE>(t.v, p);
     }
     if constexpr (STATE == DTYPE_E4M3) {
-        x.m_scale = p.count ? t.m_scale[p.at / STATE_BLOCK] : 0.0f;
-        x.v_scale = p.count ? t.v_scale[p.at / STATE_BLOCK] : 0.0f;
+        x.m_scale = WHOLE || p.count ? t.m_scale[p.at / STATE_BLOCK] : 0.0f;
+        x.v_scale = WHOLE || p.count ? t.v_scale[p.at / STATE_BLOCK] : 0.0f;
     }
 }
 
@@ -257,14 +252,15 @@ __device__ static uint2 round_four(const float (&x)[HALF], const uint64_t (&bits
 
 /* ---- storing the first p.count of eight ---- */
 
+template <bool WHOLE>
 __device__ static void store_f32(float *to, struct place p, const float (&x)[2][HALF]) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const float *from = x[h];
-        if (p.count == EACH)
-            ((float4 *)(to + p.at))[h] =
-                make_float4(f32_canonical(from[0]), f32_canonical(from[1]),
-                            f32_canonical(from[2]), f32_canonical(from[3]));
+        if (WHOLE)
+            __stwb((float4 *)(to + p.at) + h,
+                   make_float4(f32_canonical(from[0]), f32_canonical(from[1]),
+                               f32_canonical(from[2]), f32_canonical(from[3])));
         else
 #pragma unroll
             for (int i = 0; i < HALF; i++)
@@ -273,10 +269,11 @@ __device__ static void store_f32(float *to, struct place p, const float (&x)[2][
 }
 
 /* Returns the largest |bits| stored, as an amax slot has it. */
+template <bool WHOLE>
 __device__ static uint32_t store_bf16(bf16_bits *to, struct place p, const uint2 (&x)[2]) {
     uint4 v = make_uint4(x[0].x, x[0].y, x[1].x, x[1].y);
-    if (p.count == EACH) {
-        *(uint4 *)(to + p.at) = v;
+    if constexpr (WHOLE) {
+        store_words(to + p.at, v);
         uint32_t top = bf16x8_largest(v);
         return max(top << 16, top & 0xFFFF0000u);
     }
@@ -293,6 +290,7 @@ __device__ static uint32_t store_bf16(bf16_bits *to, struct place p, const uint2
 }
 
 /* 8-bit state, by the half warp that has its block. */
+template <bool WHOLE>
 __device__ static void store_codes(void *codes, float *scale, struct place p, float (&x)[2][HALF],
                                    const uint64_t (&bits)[2][HALF], enum round_part part) {
     uint32_t top = 0, packed[2] = { 0, 0 };
@@ -300,12 +298,12 @@ __device__ static void store_codes(void *codes, float *scale, struct place p, fl
     for (int i = 0; i < EACH; i++) {
         float &v = x[i / HALF][i % HALF];
         if (part == ROUND_V) v = sqrtf(v);
-        if (i < p.count) top = max(top, f32_bits(v) & 0x7FFFFFFFu);
+        if (WHOLE || i < p.count) top = max(top, f32_bits(v) & 0x7FFFFFFFu);
     }
     top = __reduce_max_sync(0xFFFFu << (threadIdx.x & 16), top);
     const struct quant_rule rule = { QUANT_TE, 0.0f, false };
     struct multiplier r = quant_multiplier_of(rule, false, f32_from_bits(top));
-    if (threadIdx.x % 16 == 0 && p.count) scale[p.at / STATE_BLOCK] = r.factor;
+    if (threadIdx.x % 16 == 0 && (WHOLE || p.count)) scale[p.at / STATE_BLOCK] = r.factor;
     uint8_t *to = (uint8_t *)codes + p.at;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -313,17 +311,16 @@ __device__ static void store_codes(void *codes, float *scale, struct place p, fl
         uint8_t code = e4m3_round_stochastic(v * r.m, round_random(bits[i / HALF][i % HALF], part));
         if (part == ROUND_V && code == 0 && v > 0.0f) code = 1;
         packed[i / HALF] |= (uint32_t)code << 8 * (i % HALF);
-        if (p.count < EACH && i < p.count) to[i] = code;
+        if (!WHOLE && i < p.count) to[i] = code;
     }
-    if (p.count == EACH) *(uint2 *)to = make_uint2(packed[0], packed[1]);
+    if (WHOLE) *(uint2 *)to = make_uint2(packed[0], packed[1]);
 }
 
 /* Updates and stores one span; returns the largest |bits| of the new weights. */
-template <int STATE, bool MASTER, int GRAD>
-__device__ static uint32_t update(const struct adamw &a, const struct scalars &s, uint64_t key,
-                                  struct place p,
+template <bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static uint32_t update(const struct adamw_tensor &t, const struct scalars &s,
+                                  uint64_t key, struct place p,
                                   const struct raw_span<STATE, MASTER, GRAD> &raw) {
-    const struct adamw_tensor &t = a.tensor[p.tensor];
     float master[2][HALF], m[2][HALF], v[2][HALF];
     uint2 w_code[2], m_code[2], v_code[2];
     uint64_t bits[2][HALF] = {};
@@ -352,17 +349,28 @@ __device__ static uint32_t update(const struct adamw &a, const struct scalars &s
         }
     }
     if constexpr (STATE == DTYPE_F32) {
-        store_f32((float *)t.m, p, m);
-        store_f32((float *)t.v, p, v);
+        store_f32<WHOLE>((float *)t.m, p, m);
+        store_f32<WHOLE>((float *)t.v, p, v);
     } else if constexpr (STATE == DTYPE_BF16) {
-        store_bf16((bf16_bits *)t.m, p, m_code);
-        store_bf16((bf16_bits *)t.v, p, v_code);
+        store_bf16<WHOLE>((bf16_bits *)t.m, p, m_code);
+        store_bf16<WHOLE>((bf16_bits *)t.v, p, v_code);
     } else {
-        store_codes(t.m, t.m_scale, p, m, bits, ROUND_M);
-        store_codes(t.v, t.v_scale, p, v, bits, ROUND_V);
+        store_codes<WHOLE>(t.m, t.m_scale, p, m, bits, ROUND_M);
+        store_codes<WHOLE>(t.v, t.v_scale, p, v, bits, ROUND_V);
     }
-    if constexpr (MASTER) store_f32(t.master, p, master);
-    return store_bf16(t.value, p, w_code);
+    if constexpr (MASTER) store_f32<WHOLE>(t.master, p, master);
+    return store_bf16<WHOLE>(t.value, p, w_code);
+}
+
+/* The last span of a tensor, if it is not whole. */
+template <int STATE, bool MASTER, int GRAD>
+__device__ static __noinline__ uint32_t update_rest(const struct adamw_tensor &t,
+                                                    const struct scalars &s, uint64_t key,
+                                                    int64_t span) {
+    struct raw_span<STATE, MASTER, GRAD> raw;
+    struct place p = place_of(t, span);
+    load<false>(raw, t, p);
+    return update<false>(t, s, key, p, raw);
 }
 
 /* Blocks of a multiprocessor: 80 registers a thread hold two spans of BF16, 128 those of F32. */
@@ -384,23 +392,24 @@ __global__ void __launch_bounds__(ADAMW_THREADS, adamw_blocks(STATE, MASTER))
     __syncthreads();
     int64_t span = (blockIdx.x * (int64_t)ADAMW_THREADS + threadIdx.x) / WARP;
     int64_t step = (int64_t)gridDim.x * (ADAMW_THREADS / WARP);
-    struct place here = { 0, 0, 0 };
-    struct raw_span<STATE, MASTER, GRAD> raw, next;
-    uint32_t top = 0;
-    bool more = move_to(here, a, span);
-    if (more) load(next, a, here);
-    while (more) {
-        struct place there = here;
-        raw = next;
-        span += step;
-        more = move_to(there, a, span);
-        if (more) load(next, a, there);
-        top = max(top, update(a, s, key[here.tensor], here, raw));
-        if (!more || there.tensor != here.tensor) {
-            warp_amax_into(a.tensor[here.tensor].amax, top);
-            top = 0;
+    for (int i = 0; i < a.count; i++) { /* span counts from the beginning of tensor i */
+        const struct adamw_tensor &t = a.tensor[i];
+        int64_t whole = t.n / SPAN, spans = (t.n + SPAN - 1) / SPAN;
+        struct raw_span<STATE, MASTER, GRAD> raw, next;
+        uint32_t top = 0;
+        bool any = span < spans;
+        if (span < whole) load<true>(next, t, place_of(t, span));
+        for (; span < whole; span += step) {
+            raw = next;
+            if (span + step < whole) load<true>(next, t, place_of(t, span + step));
+            top = max(top, update<true>(t, s, key[i], place_of(t, span), raw));
         }
-        here = there;
+        if (span < spans) {
+            top = max(top, update_rest<STATE, MASTER, GRAD>(t, s, key[i], span));
+            span += step;
+        }
+        if (any) warp_amax_into(t.amax, top);
+        span -= spans;
     }
 }
 
@@ -472,7 +481,7 @@ static bool alike(const struct adamw_args *a, const struct adamw_args *b) {
            a->eps == b->eps && a->seed == b->seed;
 }
 
-static struct adamw_tensor tensor_of(const struct adamw_args *args, int64_t spans_before) {
+static struct adamw_tensor tensor_of(const struct adamw_args *args) {
     struct adamw_tensor t = {};
     t.value = sink_value_of(args->weight);
     t.master = args->master ? (float *)args->master->data : NULL;
@@ -484,7 +493,6 @@ static struct adamw_tensor tensor_of(const struct adamw_args *args, int64_t span
     t.amax = sink_amax(args->weight);
     t.n = tensor_count(args->weight->value);
     t.element_base = args->element_base;
-    t.spans_end = spans_before + ceil_div(t.n, SPAN);
     t.weight_decay = args->weight_decay;
     t.tensor_id = args->tensor_id;
     return t;
@@ -495,8 +503,8 @@ static int64_t launch_group(struct backend *b, int lane, const struct adamw_args
     struct adamw a = {};
     int64_t spans = 0;
     for (; a.count < n && a.count < ADAMW_TENSORS && alike(args, &args[a.count]); a.count++) {
-        a.tensor[a.count] = tensor_of(&args[a.count], spans);
-        spans = a.tensor[a.count].spans_end;
+        a.tensor[a.count] = tensor_of(&args[a.count]);
+        spans += ceil_div(a.tensor[a.count].n, SPAN);
     }
     a.lr = (const float *)args->lr->data;
     a.clip = (const float *)args->clip->data;

@@ -67,7 +67,7 @@ template <bool FORWARD> struct gelu_values {
 #pragma unroll
         for (int j = 0; j < 8; j++) v[j] = FORWARD ? gelu(v[j]) : g[j] * gelu_slope(v[j]);
         out[0] = bf16x8_encode(v);
-        if (value) *(uint4 *)(value + row * width + col) = out[0];
+        if (value) store_words(value + row * width + col, out[0]);
     }
 };
 
@@ -92,8 +92,18 @@ struct gelu_grad_term {
         load_bf16(v, x + row * ld + col);
         load_bf16(g, dh + row * ld_dh + col);
 #pragma unroll
-        for (int i = 0; i < N; i++) v[i] = bf16_decode(bf16_encode(g[i] * gelu_slope(v[i])));
-        store_bf16(out + row * width + col, v);
+        for (int i = 0; i < N; i++) v[i] = g[i] * gelu_slope(v[i]);
+        if constexpr (N == 8) {
+            uint4 stored = bf16x8_encode(v);
+            store_words(out + row * width + col, stored);
+            bf16x8_decode(v, stored);
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                out[row * width + col + i] = bf16_encode(v[i]);
+                v[i] = bf16_decode(out[row * width + col + i]);
+            }
+        }
     }
 };
 

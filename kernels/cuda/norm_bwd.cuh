@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
 #pragma unroll
             for (int j = 0; j < 8 && a.residual; j++) d[j] += v[j];
             uint4 out = bf16x8_encode(d);
-            *(uint4 *)(a.dx + row * a.cols + c) = out;
+            store_words(a.dx + row * a.cols + c, out);
             top = __vmaxu2(top, bf16x8_largest(out));
             if constexpr (SUMS) {
                 bf16x8_decode(d, out);

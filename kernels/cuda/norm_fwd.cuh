@@ -139,7 +139,7 @@ template <bool CENTRED> struct norm_values {
         bf16x8_decode(y, r.x);
         normalise<CENTRED>(y, a.gain + col, a.bias ? a.bias + col : NULL, s);
         v[0] = bf16x8_encode(y);
-        if (a.y) *(uint4 *)(a.y + row * a.cols + col) = v[0];
+        if (a.y) store_words(a.y + row * a.cols + col, v[0]);
     }
 };
 

@@ -272,7 +272,7 @@ struct rope_values {
             rotate(t, -1.0f, low, high);
             v[0] = is_high(col) ? bf16x8_encode(high) : bf16x8_encode(low);
         }
-        if (value) *(uint4 *)(value + row * cols + col) = v[0];
+        if (value) store_words(value + row * cols + col, v[0]);
     }
 };
 
