@@ -14,14 +14,19 @@ enum status norm_bwd(struct transformer *t, const struct norm *n, const struct s
     return ops->quantise_finish(t->b, LANE_COMPUTE, dx, e);
 }
 
-/* dx = dy W,  dW (+)= dy^T x,  dbias += column sums of dy */
+/* dx = dy W,  dW (+)= dy^T x; the producer of dy has added its column sums to dbias. */
 static enum status linear_bwd(struct transformer *t, struct linear *l, const struct tensor *dx,
                               bool fresh, struct err *e) {
     const struct operand *w = l->spec.split_weight ? &l->weight->dgrad : &l->weight->weight;
     TRY(gemm_dgrad(t->b, &l->spec, dx, &l->dy, w, e));
-    TRY(gemm_wgrad(t->b, &l->spec, &l->weight->grad, &l->dy, &l->x, fresh ? 0.0f : 1.0f, e));
-    if (!l->bias) return OK;
-    return t->b->ops->bias_bwd(t->b, LANE_COMPUTE, &l->bias->grad, &l->dy.value, e);
+    return gemm_wgrad(t->b, &l->spec, &l->weight->grad, &l->dy, &l->x, fresh ? 0.0f : 1.0f, e);
+}
+
+/* Where the gradient of a linear layer's output goes, and what its bias adds up. */
+static struct sink dy_sink(struct transformer *t, struct linear *l) {
+    struct sink s = activation_sink(&l->dy, t->slots, PASS_TRAIN);
+    if (l->bias) s.sums = &l->bias->grad;
+    return s;
 }
 
 /* What forward did not keep, by the same operators from the same inputs and scales. */
@@ -39,14 +44,14 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct 
     struct linear *in = &layer->linear[GEMM_FFN_IN], *out = &layer->linear[GEMM_FFN_OUT];
 
     TRY(linear_bwd(t, out, &t->d_h, fresh, e));                                   /* [R,F] */
-    struct sink d_gate_up = activation_sink(&in->dy, t->slots, PASS_TRAIN);       /* [R,U] */
+    struct sink d_gate_up = dy_sink(t, in);                                       /* [R,U] */
     if (t->config.activation == ACTIVATION_SWIGLU)
         TRY(ops->swiglu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
     else
         TRY(ops->gelu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
     TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_gate_up, e));
     TRY(linear_bwd(t, in, &t->d_normed, fresh, e));                               /* [R,C] */
-    struct sink d_mid = activation_sink(&layer->linear[GEMM_ATTN_OUT].dy, t->slots, PASS_TRAIN);
+    struct sink d_mid = dy_sink(t, &layer->linear[GEMM_ATTN_OUT]);
     return norm_bwd(t, &layer->norm2, &d_mid, &t->d_normed, &layer->x_mid, &t->d_x, e);
 }
 
@@ -87,7 +92,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &d_heads, &delta, &t->d_o, &out->x.value, &heads,
                            &lse, c->heads, c->kv_heads, e));
 
-    struct sink d_qkv = activation_sink(&qkv->dy, t->slots, PASS_TRAIN);          /* [R,W] */
+    struct sink d_qkv = dy_sink(t, qkv);                                          /* [R,W] */
     TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));
     TRY(linear_bwd(t, qkv, &t->d_normed, fresh, e));                              /* [R,C] */
     return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
@@ -95,8 +100,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
 
 /* Where the gradient of x[l] goes: to the block below, as its ffn_out's dy, or to the embedding. */
 static struct sink d_stream_sink(struct transformer *t, int64_t l) {
-    if (l > 0)
-        return activation_sink(&t->layer[l - 1].linear[GEMM_FFN_OUT].dy, t->slots, PASS_TRAIN);
+    if (l > 0) return dy_sink(t, &t->layer[l - 1].linear[GEMM_FFN_OUT]);
     return sink_value(&t->d_x, &t->slots->slot[t->slot_embed].amax);
 }
 

@@ -173,7 +173,7 @@ static void layout_dy(struct transformer *t, struct memory *m, const struct regi
                                  : site == GEMM_QKV ? &t->d_qkv
                                  : t->d_gate_up.dim[0] ? &t->d_gate_up
                                                        : &layer->gate_up;
-    struct operand_use use = { .value = !spec->wgrad_fp8 || residual || lin->bias,
+    struct operand_use use = { .value = !spec->wgrad_fp8 || residual,
                                .codes = spec->fp8, .twin = spec->wgrad_fp8 };
     struct operand_place place = { .value_arena = MEMORY_WORKSPACE,
                                    .code_arena = MEMORY_WORKSPACE, .item = "gradient codes",

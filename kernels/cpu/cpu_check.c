@@ -1,5 +1,5 @@
 /* Argument checks shared by the operators: each names the operator and the operand. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/lanes.h"
 
 /* Whether dimensions first..3 are packed behind each other. */
 static bool contiguous_from(const struct tensor *x, int first) {
@@ -81,6 +81,10 @@ enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
                     (long long)rows, (long long)cols);
     if (s->amax) TRY(cpu_check(s->amax, "sink: amax", IS_U32, 1, 1, e));
     if (s->stats) TRY(cpu_check(s->stats, "sink: stats", IS_U64, 2, 1, e));
+    if (s->sums) {
+        TRY(cpu_check(s->sums, "sink: sums", IS_ACT, cols, 1, e));
+        TRY(lanes_check("sink: sums", cols, cols, e));
+    }
     const struct tensor *codes = s->codes, *twin = codes ? codes->transposed : NULL;
     if (!codes) {
         if (s->source == SCALE_SOURCE_NONE) return OK;

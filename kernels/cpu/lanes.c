@@ -1,5 +1,7 @@
 #include "kernels/cpu/lanes.h"
 
+#include <omp.h>
+
 float *lanes_start(struct backend *b, int64_t n) {
     float *lanes = cpu_scratch(b, 0);
     memset(lanes, 0, (size_t)(LANES * n) * sizeof(float));
@@ -34,4 +36,20 @@ void lanes_finish(const struct tensor *out, const float *lanes, int64_t stride, 
         join(span, lanes + at, stride, count);
         store_span(out, at, span, count);
     }
+}
+
+CLONES static void add_row(float *sum, const struct tensor *x, int64_t row, float *buffer) {
+    int64_t n = tensor_cols(x);
+    load_row(buffer, x, row);
+    for (int64_t c = 0; c < n; c++) sum[c] = sum[c] + buffer[c];
+}
+
+void lanes_column_sums(struct backend *b, const struct tensor *out, const struct tensor *x) {
+    int64_t rows = tensor_rows(x), n = tensor_cols(x);
+    float *lanes = lanes_start(b, n);
+    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
+    for (int l = 0; l < LANES; l++)
+        for (int64_t r = l; r < rows; r += LANES)
+            add_row(lanes + l * n, x, r, lanes_rows(b, omp_get_thread_num(), n));
+    lanes_finish(out, lanes, n, n);
 }

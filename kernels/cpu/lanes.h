@@ -16,6 +16,9 @@ float *lanes_start(struct backend *b, int64_t n);
  * once. */
 void lanes_finish(const struct tensor *out, const float *lanes, int64_t stride, int64_t n);
 
+/* out [n] += the column sums of x [rows,n]; x passed lanes_check(n, n). */
+void lanes_column_sums(struct backend *b, const struct tensor *out, const struct tensor *x);
+
 /* ERR_ARG unless `lane_floats` lane sums a column set and `row_floats` of row buffers fit in
  * scratch. */
 NODISCARD enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_floats,

@@ -117,23 +117,12 @@ enum status cpu_flag_nonfinite(struct backend *b, int lane, const struct tensor 
     return OK;
 }
 
-CLONES static void add_row(float *sum, const struct tensor *dy, int64_t row, float *buffer) {
-    int64_t n = tensor_cols(dy);
-    load_row(buffer, dy, row);
-    for (int64_t c = 0; c < n; c++) sum[c] = sum[c] + buffer[c];
-}
-
 enum status cpu_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
                          const struct tensor *dy, struct err *e) {
     TRY(cpu_check(dy, "bias_bwd: dy", IS_ACT, -1, -1, e));
-    int64_t rows = tensor_rows(dy), n = tensor_cols(dy);
+    int64_t n = tensor_cols(dy);
     TRY(cpu_check(d_bias, "bias_bwd: d_bias", IS_ACT, n, 1, e));
     TRY(lanes_check("bias_bwd", n, n, e));
-    float *lanes = lanes_start(b, n);
-    #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
-    for (int l = 0; l < LANES; l++)
-        for (int64_t r = l; r < rows; r += LANES)
-            add_row(lanes + l * n, dy, r, lanes_rows(b, omp_get_thread_num(), n));
-    lanes_finish(d_bias, lanes, n, n);
+    lanes_column_sums(b, d_bias, dy);
     return OK;
 }

@@ -5,7 +5,7 @@
  * and counts are integers, so that neither their order nor the thread count can matter. */
 #include <omp.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/transpose.h"
 
 enum { TILE = 128, AMAX_SPAN = 4096 };
@@ -284,6 +284,11 @@ static struct walk walk_of(struct backend *b, const struct sink *s) {
 }
 
 void cpu_sink_emit(struct backend *b, const struct sink *s) {
+    if (s->sums) {
+        int64_t n = tensor_count(s->sums);
+        struct tensor x = sink_rows(s, n ? tensor_count(s->value) / n : 0, n);
+        lanes_column_sums(b, s->sums, &x);
+    }
     if (s->source == SCALE_SOURCE_NONE || s->source == SCALE_SOURCE_AMAX) {
         if (s->amax) amax_of_value(b, s);
         if (s->source == SCALE_SOURCE_AMAX && !sink_waits(s)) cpu_sink_finish(b, s);

@@ -1,20 +1,22 @@
 /* AdamW: the reference's expressions in the reference's order, so the same bits.
  *
- * A warp takes spans of 128 elements, four a lane: one scale block of 8-bit state. Spans of many
- * tensors are one sequence, so that small tensors cost no launch each, and the next span is on its
- * way while one is worked on. Bound by memory: read and write of weight and state, read of the
- * gradient (BF16 throughout: 14 bytes an element), if it takes no more than some 80 instructions
- * an element. Hence one draw for all roundings (rng_round.h), root and quotient by the device's
- * approximations and one correction each, and one look for what those cannot do and for what is
- * not finite: such elements, and the last ones of a tensor, go the long way. */
+ * A warp takes spans of 256 elements, eight a lane, worked on four at a time, the next span on its
+ * way meanwhile. Spans of many tensors are one sequence, shared out in turn, so that small tensors
+ * cost no launch each. Bound by memory: read and write of weight and state, read of the gradient
+ * (BF16 throughout: 14 bytes an element), if it takes no more than some 80 instructions an element.
+ * Hence one draw for all roundings (rng_round.h), root and quotient by the device's approximations
+ * and one correction each, and one look for what those cannot do and for what is not finite: such
+ * elements go the long way. */
 #include "kernels/rng_round.h"
 #include "kernels/cuda/quantise.cuh"
 
 enum {
-    SPAN = 128,
-    EACH = SPAN / WARP,
+    EACH = 8, /* elements of a lane */
+    HALF = EACH / 2,
+    SPAN = EACH * WARP,
+    STATE_BLOCK = 128, /* elements of 8-bit state with one scale: half a warp's */
     ADAMW_THREADS = 256,
-    ADAMW_BLOCKS = 4,  /* of a multiprocessor: 64 registers a thread */
+    ADAMW_WAVES = 4,   /* more blocks than there is room for: multiprocessors are not equally fast */
     ADAMW_TENSORS = 32 /* of a launch: their table fits into a kernel's parameters of 4 KB */
 };
 
@@ -26,7 +28,6 @@ struct adamw_tensor {
     const void *grad;
     uint32_t *amax;
     int64_t n, element_base;
-    int64_t spans_end; /* spans of this tensor and all before it */
     float weight_decay;
     uint32_t tensor_id;
 };
@@ -42,34 +43,33 @@ struct adamw {
 
 /* ---- reading ---- */
 
+struct float8 { float4 half[2]; };
+
 template <int DTYPE> struct stored;
-template <> struct stored<DTYPE_F32> { typedef float element; typedef float4 four; };
-template <> struct stored<DTYPE_BF16> { typedef bf16_bits element; typedef uint2 four; };
-template <> struct stored<DTYPE_E4M3> { typedef uint8_t element; typedef uint32_t four; };
+template <> struct stored<DTYPE_F32> { typedef float element; typedef struct float8 eight; };
+template <> struct stored<DTYPE_BF16> { typedef bf16_bits element; typedef uint4 eight; };
+template <> struct stored<DTYPE_E4M3> { typedef uint8_t element; typedef uint2 eight; };
 
-/* Where a lane's elements of a span are: count of them, 4 but at the end of a tensor. */
-struct place { int tensor, count; int64_t at; };
+/* A lane's elements of a span: count of them, 8 in all spans but a tensor's last. */
+struct place { int64_t at; int count; };
 
-/* Moves on to `span` of the sequence; false behind the last. */
-__device__ static bool move_to(struct place &p, const struct adamw &a, int64_t span) {
-    while (p.tensor < a.count && span >= a.tensor[p.tensor].spans_end) p.tensor++;
-    if (p.tensor == a.count) return false;
-    int64_t first = p.tensor ? a.tensor[p.tensor - 1].spans_end : 0;
-    p.at = (span - first) * SPAN + threadIdx.x % WARP * EACH;
-    int64_t left = a.tensor[p.tensor].n - p.at;
-    p.count = left >= EACH ? EACH : left > 0 ? (int)left : 0;
-    return true;
+__device__ static struct place place_of(const struct adamw_tensor &t, int64_t span) {
+    struct place p = { span * SPAN + threadIdx.x % WARP * EACH, EACH };
+    int64_t left = t.n - p.at;
+    if (left < EACH) p.count = left > 0 ? (int)left : 0;
+    return p;
 }
 
 template <int DTYPE>
-__device__ static typename stored<DTYPE>::four load_four(const void *from, int64_t at) {
-    return *(const typename stored<DTYPE>::four *)((const typename stored<DTYPE>::element *)from +
-                                                   at);
+__device__ static typename stored<DTYPE>::eight load_eight(const void *from, int64_t at) {
+    typedef typename stored<DTYPE>::element element;
+    return *(const typename stored<DTYPE>::eight *)((const element *)from + at);
 }
+/* Zeros behind the first p.count. */
 template <int DTYPE>
-__device__ static typename stored<DTYPE>::four load_some(const void *from, struct place p) {
+__device__ static typename stored<DTYPE>::eight load_some(const void *from, struct place p) {
     union {
-        typename stored<DTYPE>::four all;
+        typename stored<DTYPE>::eight all;
         typename stored<DTYPE>::element each[EACH];
     } x = {};
 #pragma unroll
@@ -78,38 +78,41 @@ __device__ static typename stored<DTYPE>::four load_some(const void *from, struc
     return x.all;
 }
 
-__device__ static void decode_four(float (&x)[EACH], float4 v) {
-    x[0] = v.x; x[1] = v.y; x[2] = v.z; x[3] = v.w;
+/* Elements 4 h to 4 h + 3. */
+__device__ static void decode_half(float (&x)[HALF], struct float8 v, int h) {
+    x[0] = v.half[h].x; x[1] = v.half[h].y; x[2] = v.half[h].z; x[3] = v.half[h].w;
 }
-__device__ static void decode_four(float (&x)[EACH], uint2 v) {
-    x[0] = bf16_low(v.x); x[1] = bf16_high(v.x);
-    x[2] = bf16_low(v.y); x[3] = bf16_high(v.y);
+__device__ static void decode_half(float (&x)[HALF], uint4 v, int h) {
+    uint32_t low = h ? v.z : v.x, high = h ? v.w : v.y;
+    x[0] = bf16_low(low); x[1] = bf16_high(low);
+    x[2] = bf16_low(high); x[3] = bf16_high(high);
 }
-__device__ static void decode_four(float (&x)[EACH], uint32_t v) {
+__device__ static void decode_half(float (&x)[HALF], uint2 v, int h) {
+    uint32_t word = h ? v.y : v.x;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) x[i] = e4m3_decode_inline((uint8_t)(v >> 8 * i));
+    for (int i = 0; i < HALF; i++) x[i] = e4m3_decode_inline((uint8_t)(word >> 8 * i));
 }
 
 /* What a lane has of a span, as stored. */
 template <int STATE, bool MASTER, int GRAD> struct raw_span {
     enum { HELD = MASTER ? DTYPE_F32 : DTYPE_BF16 };
-    typename stored<HELD>::four w;
-    typename stored<GRAD>::four g;
-    typename stored<STATE>::four m, v;
+    typename stored<HELD>::eight w;
+    typename stored<GRAD>::eight g;
+    typename stored<STATE>::eight m, v;
     float m_scale, v_scale;
 };
 
-template <int STATE, bool MASTER, int GRAD>
-__device__ static void load(struct raw_span<STATE, MASTER, GRAD> &x, const struct adamw &a,
+/* WHOLE: all lanes have eight elements. */
+template <bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static void load(struct raw_span<STATE, MASTER, GRAD> &x, const struct adamw_tensor &t,
                             struct place p) {
     constexpr int HELD = raw_span<STATE, MASTER, GRAD>::HELD;
-    const struct adamw_tensor &t = a.tensor[p.tensor];
     const void *held = MASTER ? (const void *)t.master : t.value;
-    if (p.count == EACH) {
-        x.w = load_four<HELD>(held, p.at);
-        x.g = load_four<GRAD>(t.grad, p.at);
-        x.m = load_four<STATE>(t.m, p.at);
-        x.v = load_four<STATE>(t.v, p.at);
+    if constexpr (WHOLE) {
+        x.w = load_eight<HELD>(held, p.at);
+        x.g = load_eight<GRAD>(t.grad, p.at);
+        x.m = load_eight<STATE>(t.m, p.at);
+        x.v = load_eight<STATE>(t.v, p.at);
     } else {
         x.w = load_some<HELD>(held, p);
         x.g = load_some<GRAD>(t.grad, p);
@@ -117,22 +120,23 @@ __device__ static void load(struct raw_span<STATE, MASTER, GRAD> &x, const struc
         x.v = load_some<STATE>(t.v, p);
     }
     if constexpr (STATE == DTYPE_E4M3) {
-        x.m_scale = p.count ? t.m_scale[p.at / SPAN] : 0.0f;
-        x.v_scale = p.count ? t.v_scale[p.at / SPAN] : 0.0f;
+        x.m_scale = WHOLE || p.count ? t.m_scale[p.at / STATE_BLOCK] : 0.0f;
+        x.v_scale = WHOLE || p.count ? t.v_scale[p.at / STATE_BLOCK] : 0.0f;
     }
 }
 
-struct four { float w[EACH], m[EACH], v[EACH], g[EACH]; };
+struct four { float w[HALF], m[HALF], v[HALF], g[HALF]; };
 
 template <int STATE, bool MASTER, int GRAD>
-__device__ static void decode(struct four &x, const struct raw_span<STATE, MASTER, GRAD> &raw) {
-    decode_four(x.w, raw.w);
-    decode_four(x.g, raw.g);
-    decode_four(x.m, raw.m);
-    decode_four(x.v, raw.v);
+__device__ static void decode(struct four &x, const struct raw_span<STATE, MASTER, GRAD> &raw,
+                              int h) {
+    decode_half(x.w, raw.w, h);
+    decode_half(x.g, raw.g, h);
+    decode_half(x.m, raw.m, h);
+    decode_half(x.v, raw.v, h);
     if constexpr (STATE == DTYPE_E4M3)
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
+        for (int i = 0; i < HALF; i++) {
             x.m[i] = x.m[i] * raw.m_scale;
             x.v[i] = (x.v[i] * raw.v_scale) * (x.v[i] * raw.v_scale);
         }
@@ -160,7 +164,7 @@ __device__ static void read_scalars(struct scalars &s, const struct adamw &a) {
 
 __device__ static void update_moments(struct four &x, const struct scalars &s) {
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < HALF; i++) {
         float g = x.g[i] * s.clip;
         x.m[i] = x.m[i] + s.c1 * (g - x.m[i]);
         x.v[i] = x.v[i] + s.c2 * (g * g - x.v[i]);
@@ -169,7 +173,7 @@ __device__ static void update_moments(struct four &x, const struct scalars &s) {
 
 __device__ static void update_weights(struct four &x, const struct scalars &s, float decay) {
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < HALF; i++) {
         float move = (x.m[i] * s.bias1) / (sqrtf(x.v[i] * s.bias2) + s.eps);
         x.w[i] = x.w[i] - s.lr * (move + decay * x.w[i]);
     }
@@ -183,10 +187,10 @@ __device__ static void update_weights(struct four &x, const struct scalars &s, f
  * the root is taken of 2^32 v, the quotient of 2^24 m, and taken back in the sum that follows,
  * where it costs nothing. A root below 2^-63 is lost in the sum with eps and may be 0. */
 __device__ static bool quick_weights(struct four &x, const struct scalars &s, float decay) {
-    float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, w[EACH], finite = 0.0f;
+    float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, w[HALF], finite = 0.0f;
     bool tiny = false;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < HALF; i++) {
         float square = x.v[i] * bias2, inverse;
         asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(square));
         float root = square * inverse;
@@ -199,35 +203,24 @@ __device__ static bool quick_weights(struct four &x, const struct scalars &s, fl
         quotient = __fmaf_rn(-inverse, __fmaf_rn(below, quotient, -above), quotient);
         tiny |= fabsf(quotient) < 0x1p-62f && above != 0.0f;
         w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, decay * x.w[i]);
-        finite = __fmaf_rn(w[i], 0.0f, finite);
-        finite = __fmaf_rn(x.m[i], 0.0f, finite);
+        finite = __fmaf_rn(w[i], 0.0f, finite); /* which an infinite m would not leave finite */
         finite = __fmaf_rn(x.v[i], 0.0f, finite);
     }
     if (tiny || !s.quick || finite != 0.0f) return false; /* NaN is unequal */
 #pragma unroll
-    for (int i = 0; i < EACH; i++) x.w[i] = w[i];
+    for (int i = 0; i < HALF; i++) x.w[i] = w[i];
     return true;
 }
 
 /* rng_bits(key, element .. element+3): its Weyl sequence is stepped by addition. */
-__device__ static void draw(uint64_t (&bits)[EACH], uint64_t key, int64_t element) {
+__device__ static void draw(uint64_t (&bits)[HALF], uint64_t key, int64_t element) {
     const uint64_t golden = 0x9E3779B97F4A7C15u;
     uint64_t x = key + golden * (uint64_t)(element + 1);
 #pragma unroll
-    for (int i = 0; i < EACH; i++) bits[i] = rng_mix(x + (uint64_t)i * golden);
+    for (int i = 0; i < HALF; i++) bits[i] = rng_mix(x + (uint64_t)i * golden);
 }
 
-/* ---- storing ---- `plain`: four elements, all finite ---- */
-
-__device__ static void store_f32(float *to, const float (&x)[EACH], int count, bool plain) {
-    if (plain) {
-        *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if (i < count) to[i] = f32_canonical(x[i]);
-}
+/* ---- rounding ---- */
 
 /* bf16_round_stochastic of two finite values, in one word. */
 __device__ static uint32_t round_two(float low, float high, uint64_t bits_low, uint64_t bits_high,
@@ -242,103 +235,152 @@ __device__ static uint32_t round_two(float low, float high, uint64_t bits_low, u
     return __byte_perm(a_up, b_up, 0x7632);
 }
 
-/* Rounds stochastically into BF16; returns the largest |bits| stored, shifted as an amax slot's. */
-__device__ static uint32_t store_rounded(bf16_bits *to, const float (&x)[EACH],
-                                         const uint64_t (&bits)[EACH], enum round_part part,
-                                         int count, bool plain) {
-    if (plain) {
-        uint2 v = make_uint2(round_two(x[0], x[1], bits[0], bits[1], part),
-                             round_two(x[2], x[3], bits[2], bits[3], part));
-        *(uint2 *)to = v;
-        uint32_t top = __vmaxu2(v.x & 0x7FFF7FFFu, v.y & 0x7FFF7FFFu);
+/* Four values rounded stochastically into BF16. plain: all of them are finite. */
+__device__ static uint2 round_four(const float (&x)[HALF], const uint64_t (&bits)[HALF],
+                                   enum round_part part, bool plain) {
+    if (plain)
+        return make_uint2(round_two(x[0], x[1], bits[0], bits[1], part),
+                          round_two(x[2], x[3], bits[2], bits[3], part));
+    uint32_t code[HALF];
+#pragma unroll
+    for (int i = 0; i < HALF; i++) {
+        code[i] = bf16_round_stochastic(x[i], round_random(bits[i], part));
+        if (part == ROUND_V && code[i] == 0 && x[i] > 0.0f) code[i] = 1;
+    }
+    return make_uint2(code[0] | code[1] << 16, code[2] | code[3] << 16);
+}
+
+/* ---- storing the first p.count of eight ---- */
+
+template <bool WHOLE>
+__device__ static void store_f32(float *to, struct place p, const float (&x)[2][HALF]) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float *from = x[h];
+        if (WHOLE)
+            __stwb((float4 *)(to + p.at) + h,
+                   make_float4(f32_canonical(from[0]), f32_canonical(from[1]),
+                               f32_canonical(from[2]), f32_canonical(from[3])));
+        else
+#pragma unroll
+            for (int i = 0; i < HALF; i++)
+                if (h * HALF + i < p.count) to[p.at + h * HALF + i] = f32_canonical(from[i]);
+    }
+}
+
+/* Returns the largest |bits| stored, as an amax slot has it. */
+template <bool WHOLE>
+__device__ static uint32_t store_bf16(bf16_bits *to, struct place p, const uint2 (&x)[2]) {
+    uint4 v = make_uint4(x[0].x, x[0].y, x[1].x, x[1].y);
+    if constexpr (WHOLE) {
+        store_words(to + p.at, v);
+        uint32_t top = bf16x8_largest(v);
         return max(top << 16, top & 0xFFFF0000u);
     }
+    const uint32_t word[4] = { v.x, v.y, v.z, v.w };
     uint32_t top = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        if (i >= count) continue;
-        bf16_bits code = bf16_round_stochastic(x[i], round_random(bits[i], part));
-        if (part == ROUND_V && code == 0 && x[i] > 0.0f) code = 1;
-        to[i] = code;
-        top = max(top, (uint32_t)(code & 0x7FFFu) << 16);
+        uint32_t code = word[i / 2] >> (i % 2 * 16) & 0xFFFFu;
+        if (i >= p.count) continue;
+        to[p.at + i] = (bf16_bits)code;
+        top = max(top, (code & 0x7FFFu) << 16);
     }
     return top;
 }
 
-/* The master rounded to nearest; returns as store_rounded. */
-__device__ static uint32_t store_nearest(bf16_bits *to, const float (&x)[EACH], int count,
-                                         bool plain) {
-    if (plain) {
-        uint2 v = make_uint2(bf16x2_encode(x[0], x[1]), bf16x2_encode(x[2], x[3]));
-        *(uint2 *)to = v;
-        uint32_t top = __vmaxu2(v.x & 0x7FFF7FFFu, v.y & 0x7FFF7FFFu);
-        return max(top << 16, top & 0xFFFF0000u);
-    }
-    uint32_t top = 0;
+/* 8-bit state, by the half warp that has its block. */
+template <bool WHOLE>
+__device__ static void store_codes(void *codes, float *scale, struct place p, float (&x)[2][HALF],
+                                   const uint64_t (&bits)[2][HALF], enum round_part part) {
+    uint32_t top = 0, packed[2] = { 0, 0 };
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        if (i >= count) continue;
-        to[i] = bf16_encode(x[i]);
-        top = max(top, (uint32_t)(to[i] & 0x7FFFu) << 16);
+        float &v = x[i / HALF][i % HALF];
+        if (part == ROUND_V) v = sqrtf(v);
+        if (WHOLE || i < p.count) top = max(top, f32_bits(v) & 0x7FFFFFFFu);
     }
-    return top;
-}
-
-/* One block of 8-bit state, by the whole warp. */
-__device__ static void store_codes(void *codes, float *scale, struct place p, float (&x)[EACH],
-                                   const uint64_t (&bits)[EACH], enum round_part part) {
-    uint32_t top = 0, packed = 0;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        if (part == ROUND_V) x[i] = sqrtf(x[i]);
-        if (i < p.count) top = max(top, f32_bits(x[i]) & 0x7FFFFFFFu);
-    }
+    top = __reduce_max_sync(0xFFFFu << (threadIdx.x & 16), top);
     const struct quant_rule rule = { QUANT_TE, 0.0f, false };
-    struct multiplier r = quant_multiplier_of(rule, false, f32_from_bits(warp_max(top)));
-    if (threadIdx.x % WARP == 0) scale[p.at / SPAN] = r.factor;
+    struct multiplier r = quant_multiplier_of(rule, false, f32_from_bits(top));
+    if (threadIdx.x % 16 == 0 && (WHOLE || p.count)) scale[p.at / STATE_BLOCK] = r.factor;
     uint8_t *to = (uint8_t *)codes + p.at;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        uint8_t code = e4m3_round_stochastic(x[i] * r.m, round_random(bits[i], part));
-        if (part == ROUND_V && code == 0 && x[i] > 0.0f) code = 1;
-        packed |= (uint32_t)code << 8 * i;
-        if (p.count < EACH && i < p.count) to[i] = code;
+        float v = x[i / HALF][i % HALF];
+        uint8_t code = e4m3_round_stochastic(v * r.m, round_random(bits[i / HALF][i % HALF], part));
+        if (part == ROUND_V && code == 0 && v > 0.0f) code = 1;
+        packed[i / HALF] |= (uint32_t)code << 8 * (i % HALF);
+        if (!WHOLE && i < p.count) to[i] = code;
     }
-    if (p.count == EACH) *(uint32_t *)to = packed;
+    if (WHOLE) *(uint2 *)to = make_uint2(packed[0], packed[1]);
 }
 
 /* Updates and stores one span; returns the largest |bits| of the new weights. */
-template <int STATE, bool MASTER, int GRAD>
-__device__ static uint32_t update(const struct adamw &a, const struct scalars &s, uint64_t key,
-                                  struct place p,
+template <bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static uint32_t update(const struct adamw_tensor &t, const struct scalars &s,
+                                  uint64_t key, struct place p,
                                   const struct raw_span<STATE, MASTER, GRAD> &raw) {
-    const struct adamw_tensor &t = a.tensor[p.tensor];
-    struct four x;
-    decode(x, raw);
-    uint64_t bits[EACH] = {};
-    if constexpr (STATE != DTYPE_F32 || !MASTER) draw(bits, key, t.element_base + p.at);
-    update_moments(x, s);
-    bool plain = p.count == EACH && quick_weights(x, s, t.weight_decay);
-    if (!plain) update_weights(x, s, t.weight_decay);
-    if constexpr (STATE == DTYPE_F32) {
-        store_f32((float *)t.m + p.at, x.m, p.count, plain);
-        store_f32((float *)t.v + p.at, x.v, p.count, plain);
-    } else if constexpr (STATE == DTYPE_BF16) {
-        store_rounded((bf16_bits *)t.m + p.at, x.m, bits, ROUND_M, p.count, plain);
-        store_rounded((bf16_bits *)t.v + p.at, x.v, bits, ROUND_V, p.count, plain);
-    } else {
-        store_codes(t.m, t.m_scale, p, x.m, bits, ROUND_M);
-        store_codes(t.v, t.v_scale, p, x.v, bits, ROUND_V);
+    float master[2][HALF], m[2][HALF], v[2][HALF];
+    uint2 w_code[2], m_code[2], v_code[2];
+    uint64_t bits[2][HALF] = {};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        struct four x;
+        decode(x, raw, h);
+        update_moments(x, s);
+        bool plain = quick_weights(x, s, t.weight_decay);
+        if (!plain) update_weights(x, s, t.weight_decay);
+        if constexpr (STATE != DTYPE_F32 || !MASTER)
+            draw(bits[h], key, t.element_base + p.at + h * HALF);
+        if constexpr (STATE == DTYPE_BF16) {
+            m_code[h] = round_four(x.m, bits[h], ROUND_M, plain);
+            v_code[h] = round_four(x.v, bits[h], ROUND_V, plain);
+        }
+        if constexpr (MASTER)
+            w_code[h] = make_uint2(bf16x2_encode(x.w[0], x.w[1]), bf16x2_encode(x.w[2], x.w[3]));
+        else
+            w_code[h] = round_four(x.w, bits[h], ROUND_WEIGHT, plain);
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            master[h][i] = x.w[i];
+            m[h][i] = x.m[i];
+            v[h][i] = x.v[i];
+        }
     }
-    if constexpr (!MASTER)
-        return store_rounded(t.value + p.at, x.w, bits, ROUND_WEIGHT, p.count, plain);
-    store_f32(t.master + p.at, x.w, p.count, plain);
-    return store_nearest(t.value + p.at, x.w, p.count, plain);
+    if constexpr (STATE == DTYPE_F32) {
+        store_f32<WHOLE>((float *)t.m, p, m);
+        store_f32<WHOLE>((float *)t.v, p, v);
+    } else if constexpr (STATE == DTYPE_BF16) {
+        store_bf16<WHOLE>((bf16_bits *)t.m, p, m_code);
+        store_bf16<WHOLE>((bf16_bits *)t.v, p, v_code);
+    } else {
+        store_codes<WHOLE>(t.m, t.m_scale, p, m, bits, ROUND_M);
+        store_codes<WHOLE>(t.v, t.v_scale, p, v, bits, ROUND_V);
+    }
+    if constexpr (MASTER) store_f32<WHOLE>(t.master, p, master);
+    return store_bf16<WHOLE>(t.value, p, w_code);
+}
+
+/* The last span of a tensor, if it is not whole. */
+template <int STATE, bool MASTER, int GRAD>
+__device__ static __noinline__ uint32_t update_rest(const struct adamw_tensor &t,
+                                                    const struct scalars &s, uint64_t key,
+                                                    int64_t span) {
+    struct raw_span<STATE, MASTER, GRAD> raw;
+    struct place p = place_of(t, span);
+    load<false>(raw, t, p);
+    return update<false>(t, s, key, p, raw);
+}
+
+/* Blocks of a multiprocessor: 80 registers a thread hold two spans of BF16, 128 those of F32. */
+static constexpr int adamw_blocks(int state, bool master) {
+    return state == DTYPE_F32 || master ? 2 : 3;
 }
 
 /* The state's dtype, whether the weight has a master, the gradient's dtype: of all tensors. */
 template <int STATE, bool MASTER, int GRAD>
-__global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_BLOCKS)
+__global__ void __launch_bounds__(ADAMW_THREADS, adamw_blocks(STATE, MASTER))
     adamw_kernel(const __grid_constant__ struct adamw a) {
     __shared__ struct scalars s;
     __shared__ uint64_t key[ADAMW_TENSORS];
@@ -350,23 +392,24 @@ __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_BLOCKS)
     __syncthreads();
     int64_t span = (blockIdx.x * (int64_t)ADAMW_THREADS + threadIdx.x) / WARP;
     int64_t step = (int64_t)gridDim.x * (ADAMW_THREADS / WARP);
-    struct place here = { 0, 0, 0 };
-    struct raw_span<STATE, MASTER, GRAD> raw, next;
-    uint32_t top = 0;
-    bool more = move_to(here, a, span);
-    if (more) load(next, a, here);
-    while (more) {
-        struct place there = here;
-        raw = next;
-        span += step;
-        more = move_to(there, a, span);
-        if (more) load(next, a, there);
-        top = max(top, update(a, s, key[here.tensor], here, raw));
-        if (!more || there.tensor != here.tensor) {
-            warp_amax_into(a.tensor[here.tensor].amax, top);
-            top = 0;
+    for (int i = 0; i < a.count; i++) { /* span counts from the beginning of tensor i */
+        const struct adamw_tensor &t = a.tensor[i];
+        int64_t whole = t.n / SPAN, spans = (t.n + SPAN - 1) / SPAN;
+        struct raw_span<STATE, MASTER, GRAD> raw, next;
+        uint32_t top = 0;
+        bool any = span < spans;
+        if (span < whole) load<true>(next, t, place_of(t, span));
+        for (; span < whole; span += step) {
+            raw = next;
+            if (span + step < whole) load<true>(next, t, place_of(t, span + step));
+            top = max(top, update<true>(t, s, key[i], place_of(t, span), raw));
         }
-        here = there;
+        if (span < spans) {
+            top = max(top, update_rest<STATE, MASTER, GRAD>(t, s, key[i], span));
+            span += step;
+        }
+        if (any) warp_amax_into(t.amax, top);
+        span -= spans;
     }
 }
 
@@ -376,7 +419,7 @@ static enum status check_state(const struct tensor *x, const char *what, int64_t
     TRY(cuda_check_packed(x, what, IS_GRAD | IS_E4M3, -1, -1, e));
     if (x->dtype == DTYPE_E4M3 &&
         (x->scale.kind != SCALE_1X128 || !x->scale.data || x->scale.dtype != DTYPE_F32 ||
-         x->scale.dim[0] != 1 || x->scale.dim[1] != ceil_div(n, SPAN)))
+         x->scale.dim[0] != 1 || x->scale.dim[1] != ceil_div(n, STATE_BLOCK)))
         return FAIL(e, ERR_ARG, "%s is e4m3 without a 1x128 scale over [1, %lld]", what,
                     (long long)n);
     if (tensor_count(x) != n)
@@ -438,7 +481,7 @@ static bool alike(const struct adamw_args *a, const struct adamw_args *b) {
            a->eps == b->eps && a->seed == b->seed;
 }
 
-static struct adamw_tensor tensor_of(const struct adamw_args *args, int64_t spans_before) {
+static struct adamw_tensor tensor_of(const struct adamw_args *args) {
     struct adamw_tensor t = {};
     t.value = sink_value_of(args->weight);
     t.master = args->master ? (float *)args->master->data : NULL;
@@ -450,7 +493,6 @@ static struct adamw_tensor tensor_of(const struct adamw_args *args, int64_t span
     t.amax = sink_amax(args->weight);
     t.n = tensor_count(args->weight->value);
     t.element_base = args->element_base;
-    t.spans_end = spans_before + ceil_div(t.n, SPAN);
     t.weight_decay = args->weight_decay;
     t.tensor_id = args->tensor_id;
     return t;
@@ -461,8 +503,8 @@ static int64_t launch_group(struct backend *b, int lane, const struct adamw_args
     struct adamw a = {};
     int64_t spans = 0;
     for (; a.count < n && a.count < ADAMW_TENSORS && alike(args, &args[a.count]); a.count++) {
-        a.tensor[a.count] = tensor_of(&args[a.count], spans);
-        spans = a.tensor[a.count].spans_end;
+        a.tensor[a.count] = tensor_of(&args[a.count]);
+        spans += ceil_div(a.tensor[a.count].n, SPAN);
     }
     a.lr = (const float *)args->lr->data;
     a.clip = (const float *)args->clip->data;
@@ -474,9 +516,9 @@ static int64_t launch_group(struct backend *b, int lane, const struct adamw_args
     a.beta2 = args->beta2;
     a.eps = args->eps;
     a.seed = args->seed;
-    int64_t blocks = min_i64(ceil_div(spans, ADAMW_THREADS / WARP),
-                             (int64_t)cuda_of(b)->sm_count * ADAMW_BLOCKS);
     int state = args->m->dtype, grad = args->grad->dtype;
+    int64_t room = (int64_t)cuda_of(b)->sm_count * adamw_blocks(state, args->master != NULL);
+    int64_t blocks = min_i64(ceil_div(spans, ADAMW_THREADS / WARP), room * ADAMW_WAVES);
     adamw_function kernel = args->master ? kernel_for<true>(state, grad)
                                          : kernel_for<false>(state, grad);
     if (blocks) kernel<<<(unsigned)blocks, ADAMW_THREADS, 0, cuda_lane(b, lane)>>>(a);

@@ -8,16 +8,10 @@
 #include <stdio.h>
 
 #include "kernels/cuda/attention_cudnn.cuh"
+#include "kernels/cuda/attention_hopper.cuh"
 
 enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
        KEY_TILES = KEY_ROWS / 8 };
-
-struct forward {
-    struct attention a;
-    bf16_bits *o; /* [B*T, H*D] */
-    float *lse;   /* [B,H,T] */
-    uint32_t *amax;
-};
 
 /* Running maximum and sum of the rows a thread meets: g and g + 8 of each tile. */
 template <int D> struct row_state {
@@ -211,6 +205,10 @@ enum status cuda_attention_open(struct cuda_backend *b, struct err *e) {
     for (int d = 16; d <= 128; d *= 2)
         CUDA_TRY(e, cudaFuncSetAttribute(kernel_for(d), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          shared_bytes(d)));
+    if (b->cc == 90) {
+        TRY(hopper_attention_fwd_open(e));
+        TRY(hopper_attention_bwd_open(e));
+    }
     return cuda_attention_bwd_open(b, e);
 }
 

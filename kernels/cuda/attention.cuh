@@ -17,6 +17,23 @@ struct attention {
     float scale; /* 1 / sqrt D */
 };
 
+/* What forward reads and writes. */
+struct forward {
+    struct attention a;
+    bf16_bits *o; /* [B*T, H*D] */
+    float *lse;   /* [B,H,T] */
+    uint32_t *amax;
+};
+
+/* What backward reads and writes. */
+struct backward {
+    struct attention a;
+    bf16_bits *d_qkv;
+    const bf16_bits *d_o, *o; /* [B*T, H*D] */
+    const float *lse;         /* [B,H,T] */
+    float *delta;             /* [B,H,T] */
+};
+
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
                             int64_t heads, int64_t kv_heads, struct err *e);
 

@@ -11,14 +11,6 @@
 
 enum { ROWS = 64, TILES = ROWS / 8 };
 
-struct backward {
-    struct attention a;
-    bf16_bits *d_qkv;
-    const bf16_bits *d_o, *o; /* [B*T, H*D] */
-    const float *lse;         /* [B,H,T] */
-    float *delta;             /* [B,H,T] */
-};
-
 /* ---- delta: a warp for each row and head ---- */
 
 __global__ void delta_kernel(struct backward f) {

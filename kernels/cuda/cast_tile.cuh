@@ -425,6 +425,7 @@ static inline bool whole_tiles(int64_t rows, int64_t cols) {
  * holds all that they rest on. */
 static inline bool cast_fuses(const struct sink *s) {
     if (s->source != SCALE_SOURCE_KNOWN && s->source != SCALE_SOURCE_BLOCK) return false;
+    if (s->sums) return false; /* of the stored value */
     const struct tensor *made = s->codes->data ? s->codes : s->codes->transposed;
     return made->scale.kind != SCALE_ROW && whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
@@ -432,7 +433,7 @@ static inline bool cast_fuses(const struct sink *s) {
 /* True if it may compute that value twice instead of storing it: once for the amax, once for the
  * codes. It pays where the inputs are no more bytes than value, codes and value again. */
 static inline bool cast_repeats(const struct sink *s) {
-    return s->source == SCALE_SOURCE_AMAX && !sink_waits(s) && !s->keep_value &&
+    return s->source == SCALE_SOURCE_AMAX && !sink_waits(s) && !s->keep_value && !s->sums &&
            whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 

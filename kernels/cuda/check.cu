@@ -64,6 +64,7 @@ enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows
                     (long long)tensor_count(s->value), (long long)rows, (long long)cols);
     if (s->amax) TRY(cuda_check(s->amax, "a sink's amax", IS_U32, 1, 1, e));
     if (s->stats) TRY(cuda_check(s->stats, "a sink's stats", IS_U64, 2, 1, e));
+    if (s->sums) TRY(cuda_check(s->sums, "a sink's sums", IS_GRAD, cols, 1, e));
     if (s->source == SCALE_SOURCE_NONE) {
         if (s->codes) return FAIL(e, ERR_ARG, "%s has codes without a scale source", what);
         return OK;

@@ -15,25 +15,44 @@ enum {
     COLUMN_ROWS = 256  /* rows of one block */
 };
 
-/* Grid: x over groups of 32 N columns, y over blocks of rows. term(row, col, out[N]). */
+/* Adds a row's term; returns the larger of `top` and its |bits|. */
+template <int N>
+__device__ static inline uint32_t add_term(float (&sum)[N], const float (&x)[N], uint32_t top) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        sum[i] += x[i];
+        top = max(top, __float_as_uint(x[i]) & 0x7FFFFFFFu);
+    }
+    return top;
+}
+
+/* Grid: x over groups of 32 N columns, y over blocks of rows. term(row, col, out[N]), which may
+ * also store what it gives: it is asked once for each. amax: as a sink's, of the terms; or NULL. */
 template <int N, class Term>
-__global__ void column_partial_kernel(Term term, float *partial, int64_t rows, int64_t cols) {
+__global__ void column_partial_kernel(Term term, float *partial, int64_t rows, int64_t cols,
+                                      uint32_t *amax) {
     __shared__ float shared[ROW_LANES][COLUMN_LANES * N];
     int64_t col = ((int64_t)blockIdx.x * COLUMN_LANES + threadIdx.x) * N;
     int64_t row0 = (int64_t)blockIdx.y * COLUMN_ROWS;
     int64_t end = row0 + COLUMN_ROWS < rows ? row0 + COLUMN_ROWS : rows;
     float sum[N];
+    uint32_t top = 0;
 #pragma unroll
     for (int i = 0; i < N; i++) sum[i] = 0.0f;
-    for (int64_t row = row0 + threadIdx.y; col < cols && row < end; row += ROW_LANES * ROW_DEPTH) {
+    int64_t row = col < cols ? row0 + threadIdx.y : end;
+    for (; row + (ROW_DEPTH - 1) * ROW_LANES < end; row += ROW_DEPTH * ROW_LANES) {
         float x[ROW_DEPTH][N];
 #pragma unroll
-        for (int d = 0; d < ROW_DEPTH; d++) term(min(row + d * ROW_LANES, end - 1), col, x[d]);
+        for (int d = 0; d < ROW_DEPTH; d++) term(row + d * ROW_LANES, col, x[d]);
 #pragma unroll
-        for (int d = 0; d < ROW_DEPTH; d++)
-#pragma unroll
-            for (int i = 0; i < N; i++) sum[i] += row + d * ROW_LANES < end ? x[d][i] : 0.0f;
+        for (int d = 0; d < ROW_DEPTH; d++) top = add_term(sum, x[d], top);
     }
+    for (; row < end; row += ROW_LANES) {
+        float x[N];
+        term(row, col, x);
+        top = add_term(sum, x, top);
+    }
+    block_amax_into(amax, top);
 #pragma unroll
     for (int i = 0; i < N; i++) shared[threadIdx.y][threadIdx.x * N + i] = sum[i];
     __syncthreads();
@@ -48,12 +67,12 @@ __global__ void column_partial_kernel(Term term, float *partial, int64_t rows, i
     }
 }
 
-/* out[c] += sum of partial[.][c], for one or two vectors: the partial sums of the second stand
- * behind those of the first. 32 threads share a column, each with every 32nd row, and are added
+/* out[c] += sum of partial[.][c], for up to three vectors: the partial sums of one stand behind
+ * those of another. 32 threads share a column, each with every 32nd row, and are added
  * ascending. Grid: x over columns, y over vectors; block 32 x 32. Templates only so that each file
  * may have its own. */
 struct column_join {
-    struct grad_view out[2];
+    struct grad_view out[3];
     const float *partial; /* [vectors][blocks][cols] */
     int64_t blocks, cols;
 };
@@ -69,7 +88,9 @@ template <int UNUSED> __global__ void column_join_kernel(struct column_join j) {
     __syncthreads();
     if (threadIdx.y || col >= j.cols) return;
     for (int i = 1; i < WARP; i++) total += shared[i][threadIdx.x];
-    const struct grad_view out = blockIdx.y ? j.out[1] : j.out[0];
+    const struct grad_view out = blockIdx.y == 0   ? j.out[0]
+                                 : blockIdx.y == 1 ? j.out[1]
+                                                   : j.out[2];
     grad_store(out, col, grad_load(out, col) + total);
 }
 
@@ -89,11 +110,11 @@ struct value_term {
 };
 
 /* out [cols] += column sums of term over rows. `vectors`: the term can be read 8 columns at a
- * time. */
+ * time. amax: of the terms, or NULL. */
 template <class Term>
 static enum status column_sums(struct backend *b, int lane, const struct tensor *out, Term term,
-                               int64_t rows, int64_t cols, bool vectors, const char *what,
-                               struct err *e) {
+                               int64_t rows, int64_t cols, bool vectors, uint32_t *amax,
+                               const char *what, struct err *e) {
     if (rows == 0 || cols == 0) return OK;
     int64_t blocks = ceil_div(rows, COLUMN_ROWS);
     if (blocks > 65535) return FAIL(e, ERR_ARG, "%s: %lld rows", what, (long long)rows);
@@ -102,12 +123,12 @@ static enum status column_sums(struct backend *b, int lane, const struct tensor 
     dim3 threads(COLUMN_LANES, ROW_LANES);
     if (vectors) {
         dim3 grid((unsigned)ceil_div(cols, COLUMN_LANES * 8), (unsigned)blocks);
-        column_partial_kernel<8><<<grid, threads, 0, cuda_lane(b, lane)>>>(term, (float *)partial,
-                                                                           rows, cols);
+        column_partial_kernel<8><<<grid, threads, 0, cuda_lane(b, lane)>>>(
+            term, (float *)partial, rows, cols, amax);
     } else {
         dim3 grid((unsigned)ceil_div(cols, COLUMN_LANES), (unsigned)blocks);
-        column_partial_kernel<1><<<grid, threads, 0, cuda_lane(b, lane)>>>(term, (float *)partial,
-                                                                           rows, cols);
+        column_partial_kernel<1><<<grid, threads, 0, cuda_lane(b, lane)>>>(
+            term, (float *)partial, rows, cols, amax);
     }
     struct column_join join = { { grad_of(out) }, (const float *)partial, blocks, cols };
     launch_column_join(join, 1, cuda_lane(b, lane));

@@ -210,6 +210,9 @@ __device__ static inline uint32_t bf16x8_largest(uint4 v) {
                     __vmaxu2(v.z & magnitude, v.w & magnitude));
 }
 
+/* 16 bytes in one store: the compiler splits an assignment where it made the words apart. */
+__device__ static inline void store_words(void *to, uint4 v) { __stwb((uint4 *)to, v); }
+
 /* N consecutive BF16 as floats: one 16-byte access for 8, scalar for 1. */
 template <int N> __device__ static inline void load_bf16(float (&out)[N], const bf16_bits *x) {
     if constexpr (N == 8) {

@@ -7,6 +7,7 @@
  * rounding boundary. Where the scales need no earlier pass (cast_fuses), the codes are made in the
  * same kernel and the value is stored only for who keeps it. */
 #include "kernels/cuda/cast_tile.cuh"
+#include "kernels/cuda/columns.cuh"
 
 static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
@@ -66,7 +67,7 @@ template <bool FORWARD> struct gelu_values {
 #pragma unroll
         for (int j = 0; j < 8; j++) v[j] = FORWARD ? gelu(v[j]) : g[j] * gelu_slope(v[j]);
         out[0] = bf16x8_encode(v);
-        if (value) *(uint4 *)(value + row * width + col) = out[0];
+        if (value) store_words(value + row * width + col, out[0]);
     }
 };
 
@@ -81,6 +82,31 @@ static enum status launch_tiles(struct backend *b, int lane, const struct sink *
     return cast_tiles<true>(b, lane, out, tile_args_of(out, sink_amax(out)), from, e);
 }
 
+/* The gradient as a term of column sums, stored on the way. */
+struct gelu_grad_term {
+    bf16_bits *out;
+    const bf16_bits *x, *dh;
+    int64_t width, ld, ld_dh;
+    template <int N> __device__ void operator()(int64_t row, int64_t col, float (&v)[N]) const {
+        float g[N];
+        load_bf16(v, x + row * ld + col);
+        load_bf16(g, dh + row * ld_dh + col);
+#pragma unroll
+        for (int i = 0; i < N; i++) v[i] = g[i] * gelu_slope(v[i]);
+        if constexpr (N == 8) {
+            uint4 stored = bf16x8_encode(v);
+            store_words(out + row * width + col, stored);
+            bf16x8_decode(v, stored);
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                out[row * width + col + i] = bf16_encode(v[i]);
+                v[i] = bf16_decode(out[row * width + col + i]);
+            }
+        }
+    }
+};
+
 static enum status launch(struct backend *b, int lane, const struct sink *out,
                           const struct tensor *x, const struct tensor *dh, const char *what,
                           struct err *e) {
@@ -90,6 +116,15 @@ static enum status launch(struct backend *b, int lane, const struct sink *out,
     if (vectors && cast_fuses(out))
         return dh ? launch_tiles<false>(b, lane, out, x, dh, e)
                   : launch_tiles<true>(b, lane, out, x, dh, e);
+    if (dh && out->sums) {
+        struct gelu_grad_term term = { sink_value_of(out), (const bf16_bits *)x->data,
+                                       (const bf16_bits *)dh->data, width, x->stride[0],
+                                       dh->stride[0] };
+        struct sink rest = *out;
+        rest.sums = NULL;
+        TRY(column_sums(b, lane, out->sums, term, rows, width, vectors, sink_amax(out), what, e));
+        return cuda_sink_emit(b, lane, &rest, true, e);
+    }
     auto kernel = vectors ? gelu_kernel<8> : gelu_kernel<1>;
     kernel<<<grid_for(b, rows * width, vectors ? 2048 : 256), 256, 0, cuda_lane(b, lane)>>>(
         sink_value_of(out), (const bf16_bits *)x->data, x->stride[0],

@@ -2,7 +2,8 @@
  * y = ((x - mean) * rstd) * gain + bias. Backward, with xh = (x - mean) * rstd and g = dy * gain:
  *   dx = rstd * ((g - sum(g)/C) - xh * (sum(g*xh) / C)) + residual,
  *   d_gain += sum over rows of dy * xh,   d_bias += sum over rows of dy. */
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/norm_bwd.cuh"
+#include "kernels/cuda/norm_fwd.cuh"
 
 enum status cuda_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
                                const struct tensor *mean, const struct tensor *rstd,

@@ -1,6 +1,7 @@
 /* Sinks: FP8 codes from BF16 values in one pass over tiles (cast_tile.cuh), maxima of tensors and
  * of lines, and the way back. */
 #include "kernels/cuda/cast_tile.cuh"
+#include "kernels/cuda/columns.cuh"
 
 /* Stored values: where they allow 16-byte loads, and else. */
 struct stored_vectors {
@@ -196,9 +197,21 @@ static enum status launch_codes(struct backend *b, int lane, const struct sink *
     return launch_stored<false>(b, lane, s, a, vectors, e);
 }
 
+/* The sums of a stored value, and its amax in the same read. */
+static enum status emit_sums(struct backend *b, int lane, const struct sink *s, uint32_t *amax,
+                             struct err *e) {
+    int64_t cols = tensor_count(s->sums);
+    if (cols == 0) return OK;
+    struct value_term term = { sink_value_of(s), cols };
+    return column_sums(b, lane, s->sums, term, tensor_count(s->value) / cols, cols,
+                       rows_are_vectors(term.x, cols, cols), amax, "a sink's sums", e);
+}
+
 enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s, bool amax_done,
                            struct err *e) {
     uint32_t *amax = amax_done ? NULL : sink_amax(s);
+    if (s->sums) TRY(emit_sums(b, lane, s, amax, e));
+    if (s->sums) amax = NULL;
     if (s->source == SCALE_SOURCE_KNOWN || s->source == SCALE_SOURCE_BLOCK)
         return launch_codes(b, lane, s, amax, NULL, e);
     if (amax) TRY(launch_amax(b, lane, amax, s->value, e));

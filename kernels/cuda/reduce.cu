@@ -232,5 +232,5 @@ enum status cuda_bias_bwd(struct backend *b, int lane, const struct tensor *d_bi
     TRY(cuda_check(d_bias, "bias_bwd: d_bias", IS_GRAD, tensor_cols(dy), 1, e));
     struct value_term term = { (const bf16_bits *)dy->data, dy->stride[0] };
     return column_sums(b, lane, d_bias, term, tensor_rows(dy), tensor_cols(dy),
-                       tensor_is_vectors(dy), "bias_bwd", e);
+                       tensor_is_vectors(dy), NULL, "bias_bwd", e);
 }

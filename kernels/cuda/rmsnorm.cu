@@ -1,7 +1,8 @@
 /* RMSNorm. Forward, per row: rstd = 1 / sqrt(sum(x*x) / C + eps), y = (x * rstd) * gain.
  * Backward, with xh = x * rstd and g = dy * gain:
  *   dx = rstd * (g - xh * (sum(g*xh) / C)) + residual,   d_gain += sum over rows of dy * xh. */
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/norm_bwd.cuh"
+#include "kernels/cuda/norm_fwd.cuh"
 
 enum status cuda_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
                              const struct tensor *rstd, const struct tensor *x,

@@ -66,7 +66,7 @@ struct swiglu_values {
         bf16x8_decode(up, r.up);
         swiglu(gate, gate, up);
         v[0] = bf16x8_encode(gate);
-        if (value) *(uint4 *)(value + row * width + col) = v[0];
+        if (value) store_words(value + row * width + col, v[0]);
     }
 };
 
@@ -137,8 +137,8 @@ struct swiglu_grads {
         v[0] = bf16x8_encode(d_gate);
         v[1] = bf16x8_encode(up);
         if (!value) return;
-        *(uint4 *)(value + row * 2 * width + col) = v[0];
-        *(uint4 *)(value + row * 2 * width + width + col) = v[1];
+        store_words(value + row * 2 * width + col, v[0]);
+        store_words(value + row * 2 * width + width + col, v[1]);
     }
 };
 

@@ -33,8 +33,8 @@ struct bench {
     char **only; /* names, NULL-terminated */
     struct sizes s;
     int64_t rows, in, all; /* batch * time; width of the ffn's input; heads of q, k and v */
-    struct tensor x, y, z, residual, gain, mean, rstd, d_gain, d_bias, gate_up, h, codes, twin;
-    struct tensor scale, qkv, d_qkv, lse, delta, rope, tokens, table, logits, loss, grad_scale;
+    struct tensor x, y, z, residual, gain, mean, rstd, d_gain, d_bias, gate_up, d_gate_up, h;
+    struct tensor codes, twin, scale, qkv, d_qkv, lse, delta, rope, tokens, table, logits, loss, grad_scale;
     struct tensor amax, stats, weight, m, v, grad, one, flag, step, sum, print, targets, bias;
 };
 
@@ -124,6 +124,7 @@ static struct sink coded(struct bench *t, struct tensor *value, int64_t rows, in
     s.stats = &t->stats;
     s.rule = (struct quant_rule){ QUANT_TE, 0, into->kind != SCALE_TENSOR };
     s.keep_value = false;
+    s.own_amax = true;
     return s;
 }
 
@@ -180,7 +181,7 @@ static void bench_into(struct bench *t, const struct into *into) {
     else
         MEASURE(t, NAMED("swiglu_fwd"), g * 6, 0.0,
                 finish(t, ops->swiglu_fwd(b, 0, &h, &t->gate_up, e), &h));
-    struct sink d = coded(t, &t->gate_up, r, t->in, into, true);
+    struct sink d = coded(t, &t->d_gate_up, r, t->in, into, true);
     if (t->s.gpt2)
         MEASURE(t, NAMED("gelu_bwd"), g * 6, 0.0,
                 finish(t, ops->gelu_bwd(b, 0, &d, &t->h, &t->gate_up, e), &d));
@@ -208,6 +209,10 @@ static void bench_norms(struct bench *t) {
         MEASURE(t, "layernorm_bwd", n * 8, 0.0,
                 ops->layernorm_bwd(b, 0, &y, &t->d_gain, &t->d_bias, &t->z, &t->x, &t->gain,
                                    &t->mean, &t->rstd, &t->residual, e));
+        y.sums = &t->d_bias;
+        MEASURE(t, "layernorm_bwd with sums", n * 8, 0.0,
+                ops->layernorm_bwd(b, 0, &y, &t->d_gain, &t->d_bias, &t->z, &t->x, &t->gain,
+                                   &t->mean, &t->rstd, &t->residual, e));
         return;
     }
     MEASURE(t, "rmsnorm_fwd", n * 4, 0.0,
@@ -219,12 +224,15 @@ static void bench_norms(struct bench *t) {
 
 static void bench_rows(struct bench *t) {
     const struct backend_ops *ops = t->ops;
-    struct sink h = sink_value(&t->h, &t->amax), g = sink_value(&t->gate_up, &t->amax);
+    struct sink h = sink_value(&t->h, &t->amax), g = sink_value(&t->d_gate_up, &t->amax);
     struct sink dx = sink_value(&t->d_qkv, &t->amax);
     double f = (double)t->rows * (double)t->s.ffn, q = (double)tensor_count(&t->qkv);
     if (t->s.gpt2) {
         MEASURE(t, "gelu_fwd", f * 4, 0.0, ops->gelu_fwd(b, 0, &h, &t->gate_up, e));
         MEASURE(t, "gelu_bwd", f * 6, 0.0, ops->gelu_bwd(b, 0, &g, &t->h, &t->gate_up, e));
+        g.sums = &t->bias;
+        MEASURE(t, "gelu_bwd with sums", f * 6, 0.0,
+                ops->gelu_bwd(b, 0, &g, &t->h, &t->gate_up, e));
         MEASURE(t, "bias_bwd, ffn", f * 2, 0.0, ops->bias_bwd(b, 0, &t->bias, &t->h, e));
         MEASURE(t, "bias_bwd, width", (double)tensor_count(&t->x) * 2, 0.0,
                 ops->bias_bwd(b, 0, &t->d_bias, &t->x, e));
@@ -286,6 +294,7 @@ static void make_activations(struct bench *t) {
     t->mean = make(t, DTYPE_F32, r, 1, 1, 1);
     t->rstd = make(t, DTYPE_F32, r, 1, 1, 1);
     t->gate_up = make(t, DTYPE_BF16, r, t->in, 1, 1);
+    t->d_gate_up = make(t, DTYPE_BF16, r, t->in, 1, 1);
     t->h = make(t, DTYPE_BF16, r, f, 1, 1);
     t->bias = make(t, DTYPE_F32, f, 1, 1, 1);
     t->codes = make(t, DTYPE_U32, r, widest / 4, 1, 1);

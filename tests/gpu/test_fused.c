@@ -60,6 +60,7 @@ static void finish(struct twin_sink *out, const char *what) {
                                            out->value.side[GPU].data, bytes, &p->e), OK);
     memcpy(cpu->amax->data, none, 4);
     if (cpu->stats) memcpy(cpu->stats->data, none, sizeof none);
+    if (cpu->sums) memset(cpu->sums->data, 0, (size_t)tensor_count(cpu->sums) * 4);
     assert_int_equal(p->ops[CPU]->quantise(p->b[CPU], LANE_COMPUTE, cpu, value, &p->e), OK);
     ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
     pair_same_sink(p, what, out);
@@ -80,6 +81,32 @@ static void test_activations(void **state) {
         finish(&out[2], "gelu_fwd");
         ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
         finish(&out[3], "gelu_bwd");
+        pair_clear(p);
+    }
+}
+
+/* Rotation back into codes; d_out may stand where the value does. */
+static void test_rope(void **state) {
+    static const struct { int64_t batch, time, heads, kv, dim; } ROPE[] = {
+        { 2, 64, 2, 1, 128 }, { 1, 128, 6, 2, 64 }, { 4, 96, 4, 2, 16 }, { 1, 50, 2, 1, 128 },
+    };
+    enum { ROPES = sizeof ROPE / sizeof *ROPE };
+    for (int i = 0; i < INTOS * ROPES * 2; i++) {
+        int64_t n = ROPE[i / 2 % ROPES].batch, t = ROPE[i / 2 % ROPES].time;
+        int64_t h = ROPE[i / 2 % ROPES].heads, g = ROPE[i / 2 % ROPES].kv;
+        int64_t d = ROPE[i / 2 % ROPES].dim, all = h + 2 * g;
+        struct twin d_out = pair_tensor(p, H, n, t, all, d), in = pair_tensor(p, H, n, t, all, d);
+        struct twin rope = filled(F, t, d, 7);
+        struct twin_sink out;
+        pair_fill(p, &d_out, 1, 2, 1);
+        sink_into(&out, i / 2 / ROPES, n * t, all * d);
+        if (i % 2) {
+            out.value = d_out;
+            for (int s = 0; s < SIDES; s++) out.side[s].value = S(out.value);
+        }
+        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(out), NULL, NULL, S(d_out), S(in), NULL, NULL,
+                               NULL, S(rope), h, g, e));
+        finish(&out, "qk_bwd");
         pair_clear(p);
     }
 }
@@ -129,6 +156,41 @@ static void test_norms(void **state) {
     }
 }
 
+/* Producers that also add up the columns of their value: as the reference does from that value. */
+static void test_sums(void **state) {
+    static const struct { int64_t rows, cols; } SUMS[] = {
+        { 1, 13 }, { 130, 200 }, { 256, 768 }, { 384, 2048 }, { 128, 4096 }, { 100, 8200 },
+    };
+    enum { SHAPES = sizeof SUMS / sizeof *SUMS };
+    for (int i = 0; i < INTOS * SHAPES; i++) {
+        int64_t r = SUMS[i % SHAPES].rows, c = SUMS[i % SHAPES].cols;
+        struct twin x = filled(H, r, c, 1), dy = filled(H, r, c, 2), gain = filled(H, c, 1, 3);
+        struct twin gate_up = filled(H, r, 2 * c, 4), residual = filled(H, r, c, 5);
+        struct twin mean = filled(F, r, 1, 6), rstd = filled(F, r, 1, 7);
+        struct twin d_gain = filled(F, c, 1, 8), d_bias = filled(F, c, 1, 9), sums[5];
+        struct twin_sink out[5];
+        for (int k = 0; k < 5; k++) {
+            int64_t n = k == 1 ? 2 * c : c;
+            sink_into(&out[k], i / SHAPES, r, n);
+            sums[k] = pair_tensor(p, F, n, 1, 1, 1);
+            for (int s = 0; s < SIDES; s++) out[k].side[s].sums = S(sums[k]);
+        }
+        ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[0]), S(dy), S(x), e));
+        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dy), S(gate_up), e));
+        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[2]), S(d_gain), S(dy), S(x), S(gain),
+                                    S(rstd), NULL, e));
+        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
+                                      i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
+                                      S(rstd), S(residual), e));
+        ON_BOTH(p, ops->quantise(b, LANE_COMPUTE, S(out[4]), S(x), e));
+        for (int k = 0; k < 5; k++) {
+            finish(&out[k], "sums");
+            pair_near(p, "sums", &sums[k], 1e-9);
+        }
+        pair_clear(p);
+    }
+}
+
 /* What one call of a producer left in a sink, on the GPU. */
 static uint8_t *left_by(struct twin_sink *out, int64_t *bytes) {
     const struct tensor *part[] = { &out->codes.side[GPU], &out->transposed.side[GPU] };
@@ -155,10 +217,11 @@ static void test_own_amax(void **state) {
     struct backend *b = p->b[GPU];
     const struct backend_ops *ops = p->ops[GPU];
     struct err *e = &p->e;
-    for (int i = 0; i < 3 * 6; i++) {
+    for (int i = 0; i < 3 * 7; i++) {
         int64_t r = OWN[i % 3].rows, c = OWN[i % 3].cols;
         struct twin x = filled(H, r, 2 * c, 1), dy = filled(H, r, c, 2), gain = filled(H, c, 1, 3);
         struct twin mean = pair_tensor(p, F, r, 1, 1, 1), rstd = pair_tensor(p, F, r, 1, 1, 1);
+        struct twin rope = filled(F, r / 2, 64, 4);
         uint8_t *left[2];
         int64_t bytes;
         for (int own = 0; own < 2; own++) {
@@ -168,6 +231,7 @@ static void test_own_amax(void **state) {
             s->own_amax = own;
             s->keep_value = !own;
             struct tensor narrow = tensor_2d(x.side[GPU].data, H, r, c);
+            struct tensor heads = tensor_make(x.side[GPU].data, H, 2, r / 2, c / 64, 64);
             enum status st;
             switch (i / 3) {
             case 0: st = ops->swiglu_fwd(b, LANE_COMPUTE, s, &x.side[GPU], e); break;
@@ -176,6 +240,8 @@ static void test_own_amax(void **state) {
             case 2: st = ops->gelu_bwd(b, LANE_COMPUTE, s, &dy.side[GPU], &narrow, e); break;
             case 3: st = ops->rmsnorm_fwd(b, LANE_COMPUTE, s, &rstd.side[GPU], &narrow,
                                              &gain.side[GPU], 1e-5f, e); break;
+            case 6: st = ops->qk_bwd(b, LANE_COMPUTE, s, NULL, NULL, &heads, &heads, NULL, NULL,
+                                     NULL, &rope.side[GPU], c / 64 - 2, 1, e); break;
             case 4: st = ops->layernorm_fwd(b, LANE_COMPUTE, s, &mean.side[GPU],
                                                &rstd.side[GPU], &narrow, &gain.side[GPU],
                                                &gain.side[GPU], 1e-5f, e); break;
@@ -195,7 +261,9 @@ static void test_own_amax(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_activations), cmocka_unit_test(test_swiglu_in_place),
-        cmocka_unit_test(test_norms), cmocka_unit_test(test_own_amax),
+        cmocka_unit_test(test_rope), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_own_amax),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

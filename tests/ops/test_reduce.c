@@ -151,6 +151,12 @@ static void test_bias_bwd(void **state) {
             for (int64_t i = 0; i < 53 * 70; i++) want[i % 70] += ops_get(&dy, i);
             OPS_OK(o, o->table->bias_bwd(o->b, LANE_COMPUTE, &d_bias, &dy, &o->e));
             OPS_BELOW(ops_nmse(&d_bias, want), GRAD[g] == DTYPE_F32 ? 1e-13 : 4e-6, "d_bias");
+            struct tensor sums = ops_tensor(o, GRAD[g], 70, 1, 1, 1); /* the same by a sink */
+            ops_fill(&sums, 2, 1);
+            struct sink sink = sink_value(&dy, NULL);
+            sink.sums = &sums;
+            OPS_OK(o, o->table->quantise(o->b, LANE_COMPUTE, &sink, &dy, &o->e));
+            assert_int_equal(ops_hash(&sums), ops_hash(&d_bias));
             if (threads == 1) first = ops_hash(&d_bias);
             assert_int_equal(ops_hash(&d_bias), first);
             ops_close(o);

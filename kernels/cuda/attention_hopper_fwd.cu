@@ -1,0 +1,265 @@
+/* Causal attention forward on Hopper's warpgroup products: the online softmax of attention.cu, a block
+ * of two warpgroups with 64 query rows each, keys 128 at a time, and a warp that asks for them.
+ *
+ * As in FlashAttention-3 (arXiv:2407.08608) the scores of the next tile are multiplied before the
+ * probabilities of this one meet V, so that a warpgroup's exponentials fall into its own products; and
+ * the two warpgroups queue their products in turns, so that they fall into each other's. */
+#include "kernels/cuda/attention_hopper.cuh"
+#include "kernels/cuda/hopper_copy.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 128, STAGES = 2, USERS = 8 };
+static const float LOG2_E = 1.44269504f;
+
+/* Shared memory, in bytes from an address that 1024 divides. */
+template <int D> struct tiles {
+    static constexpr int TILE = STEP * D * 2;
+    static constexpr int Q = 0, K = TILE, V = K + STAGES * TILE, BARRIERS = V + STAGES * TILE;
+    static constexpr int BYTES = BARRIERS + (4 * STAGES + 1) * 8 + 1024;
+};
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Addresses in shared memory. */
+template <int D> struct places {
+    uint32_t base;
+    __device__ uint32_t q() const { return base; }
+    __device__ uint32_t k(int stage) const { return base + tiles<D>::K + stage * tiles<D>::TILE; }
+    __device__ uint32_t v(int stage) const { return base + tiles<D>::V + stage * tiles<D>::TILE; }
+    __device__ uint32_t barrier(int i) const { return base + tiles<D>::BARRIERS + i * 8; }
+    __device__ uint32_t k_full(int stage) const { return barrier(stage); }
+    __device__ uint32_t v_full(int stage) const { return barrier(STAGES + stage); }
+    __device__ uint32_t k_empty(int stage) const { return barrier(2 * STAGES + stage); }
+    __device__ uint32_t v_empty(int stage) const { return barrier(3 * STAGES + stage); }
+    __device__ uint32_t q_full() const { return barrier(4 * STAGES); }
+};
+
+struct task { int row0, head, group, sequence, count; };
+
+__device__ static struct task task_of(const struct forward &f) {
+    struct task t;
+    t.row0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * OWN; /* the longest first */
+    t.head = blockIdx.y;
+    t.group = t.head * f.a.kv_heads / f.a.heads;
+    t.sequence = blockIdx.z;
+    t.count = t.row0 / STEP + 1; /* the last tile is the diagonal */
+    return t;
+}
+
+/* 128 rows of one head. */
+template <int D>
+__device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_t barrier, int head,
+                                    int row, int sequence) {
+    barrier_expect(barrier, tiles<D>::TILE);
+#pragma unroll
+    for (int panel = 0; panel < D / 64; panel++)
+        copy_box(to + panel * (STEP * LINE_BYTES), map, barrier, panel * 64, head, row, sequence);
+}
+
+template <int D>
+__device__ static void ask(const struct forward &f, const CUtensorMap *map,
+                           const struct places<D> &s) {
+    struct task t = task_of(f);
+    int key_head = f.a.heads + t.group, value_head = key_head + f.a.kv_heads;
+    copy_tile_of<D>(s.q(), map, s.q_full(), t.head, t.row0, t.sequence);
+    for (int n = 0; n < t.count; n++) {
+        int stage = n % STAGES, parity = n / STAGES - 1 & 1;
+        if (n >= STAGES) barrier_wait(s.k_empty(stage), parity);
+        copy_tile_of<D>(s.k(stage), map, s.k_full(stage), key_head, n * STEP, t.sequence);
+        if (n >= STAGES) barrier_wait(s.v_empty(stage), parity);
+        copy_tile_of<D>(s.v(stage), map, s.v_full(stage), value_head, n * STEP, t.sequence);
+    }
+}
+
+/* The warpgroups queue their products in turns. */
+__device__ static void my_turn(int warpgroup) {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(2 * WARPGROUP) : "memory");
+}
+__device__ static void your_turn(int warpgroup) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(2 - warpgroup), "n"(2 * WARPGROUP) : "memory");
+}
+
+/* Running maximum and sum of the two rows that a thread meets: g and g + 8. */
+struct rows_so_far { float max[2], sum[2]; };
+
+__device__ static float over_quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
+}
+__device__ static float over_quad_sum(float x) {
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+    return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
+}
+
+/* Keys behind the query. behind: the warpgroup's first query less the tile's first key. */
+__device__ static void mask(float (&s)[STEP / 8][4], int behind) {
+    int lane = threadIdx.x % WARP, row = threadIdx.x / WARP % 4 * 16 + lane / 4 + behind;
+#pragma unroll
+    for (int j = 0; j < STEP / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (j * 8 + lane % 4 * 2 + i % 2 > row + i / 2 * 8) s[j][i] = -INFINITY;
+}
+
+/* Scores to probabilities under the new maximum; keep: what earlier sums shrink by. */
+__device__ static void soften(float (&s)[STEP / 8][4], struct rows_so_far &r, float (&keep)[2],
+                              float scale_log2) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float top = r.max[h], sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < STEP / 8; j++) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
+        top = over_quad_max(top);
+        float shift = top * scale_log2;
+        keep[h] = exp2_fast((r.max[h] - top) * scale_log2);
+#pragma unroll
+        for (int j = 0; j < STEP / 8; j++)
+#pragma unroll
+            for (int i = 2 * h; i < 2 * h + 2; i++) {
+                s[j][i] = exp2_fast(fmaf(s[j][i], scale_log2, -shift));
+                sum += s[j][i];
+            }
+        r.max[h] = top;
+        r.sum[h] = fmaf(r.sum[h], keep[h], sum);
+    }
+}
+
+template <int D>
+__device__ static void shrink(float (&o)[D / 8][4], const float (&keep)[2]) {
+#pragma unroll
+    for (int j = 0; j < D / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) o[j][i] *= keep[i / 2];
+}
+
+/* The warpgroup's rows from `first` on. */
+template <int D>
+__device__ static void store_out(const struct forward &f, const float (&o)[D / 8][4],
+                                 const struct rows_so_far &r, int64_t sequence, int head,
+                                 int64_t first) {
+    int lane = threadIdx.x % WARP;
+    uint32_t top = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int64_t row = first + threadIdx.x / WARP % 4 * 16 + lane / 4 + 8 * h;
+        float sum = over_quad_sum(r.sum[h]), inverse = 1.0f / sum;
+        if (row >= f.a.length) continue;
+        if (lane % 4 == 0)
+            f.lse[(sequence * f.a.heads + head) * f.a.length + row] =
+                f32_canonical(r.max[h] * f.a.scale + logf(sum));
+        bf16_bits *to = f.o + ((sequence * f.a.length + row) * f.a.heads + head) * D;
+#pragma unroll
+        for (int j = 0; j < D / 8; j++) {
+            uint32_t pair = bf16x2_encode(o[j][2 * h] * inverse, o[j][2 * h + 1] * inverse);
+            *(uint32_t *)(to + j * 8 + lane % 4 * 2) = pair;
+            top = max(top, max(pair << 16 & 0x7FFF0000u, pair & 0x7FFF0000u));
+        }
+    }
+    warp_amax_into(f.amax, top);
+}
+
+template <int D>
+__device__ static void multiply(const struct forward &f, const struct places<D> &s) {
+    struct task t = task_of(f);
+    int warpgroup = threadIdx.x / WARPGROUP - 1;
+    float scale_log2 = f.a.scale * LOG2_E, keep[2], x[STEP / 8][4], o[D / 8][4] = {};
+    uint32_t left[STEP / 16][4];
+    struct rows_so_far r = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f } };
+    bool tells = threadIdx.x % WARP == 0;
+    if (warpgroup == 1) your_turn(1);
+    barrier_wait(s.q_full(), 0);
+    barrier_wait(s.k_full(0), 0);
+    my_turn(warpgroup);
+    wgmma_hold(x);
+    wgmma_begin();
+    queue_rows<D, OWN>(x, s.q(), warpgroup * 64, s.k(0));
+    wgmma_commit();
+    your_turn(warpgroup);
+    wgmma_wait<0>();
+    wgmma_hold(x);
+    if (tells) barrier_arrive(s.k_empty(0));
+    if (t.count == 1) mask(x, warpgroup * 64);
+    soften(x, r, keep, scale_log2);
+    pack_left(left, x);
+    for (int n = 1; n < t.count; n++) {
+        int stage = n % STAGES, before = (n - 1) % STAGES;
+        barrier_wait(s.k_full(stage), n / STAGES & 1);
+        barrier_wait(s.v_full(before), (n - 1) / STAGES & 1);
+        my_turn(warpgroup);
+        wgmma_hold(x);
+        wgmma_hold(o);
+        wgmma_begin();
+        queue_rows<D, OWN>(x, s.q(), warpgroup * 64, s.k(stage));
+        wgmma_commit();
+        queue_columns<D, STEP>(o, left, s.v(before));
+        wgmma_commit();
+        your_turn(warpgroup);
+        wgmma_wait<1>();
+        wgmma_hold(x);
+        if (tells) barrier_arrive(s.k_empty(stage));
+        if (n + 1 == t.count) mask(x, warpgroup * 64);
+        soften(x, r, keep, scale_log2);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        if (tells) barrier_arrive(s.v_empty(before));
+        shrink<D>(o, keep);
+        pack_left(left, x);
+    }
+    int last = (t.count - 1) % STAGES;
+    barrier_wait(s.v_full(last), (t.count - 1) / STAGES & 1);
+    wgmma_hold(o);
+    wgmma_begin();
+    queue_columns<D, STEP>(o, left, s.v(last));
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(o);
+    store_out<D>(f, o, r, t.sequence, t.head, t.row0 + warpgroup * 64);
+}
+
+/* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
+template <int D>
+__global__ void __launch_bounds__(THREADS, 1)
+    hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {
+    extern __shared__ char memory[];
+    struct places<D> s = { (shared_address(memory) + 1023) & ~1023u };
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2 * STAGES; i++) barrier_init(s.barrier(i), 1);
+        for (int i = 2 * STAGES; i < 4 * STAGES; i++) barrier_init(s.barrier(i), USERS);
+        barrier_init(s.q_full(), 1);
+    }
+    barriers_ready();
+    if (threadIdx.x < WARPGROUP) {
+        registers_down<24>();
+        if (threadIdx.x == 0) ask<D>(f, &map, s);
+    } else {
+        registers_up<240>();
+        multiply<D>(f, s);
+    }
+}
+
+#else
+
+template <int D> __global__ void hopper_fwd_kernel(struct forward f, CUtensorMap map) {}
+
+#endif
+
+enum status hopper_attention_fwd_open(struct err *e) {
+    CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<64>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<64>::BYTES));
+    CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<128>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<128>::BYTES));
+    return OK;
+}
+
+enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream, struct err *e) {
+    const struct attention *a = &f->a;
+    CUtensorMap map;
+    TRY(hopper_map(&map, a->qkv, a->batch, a->length, a->heads + 2 * a->kv_heads, a->head_dim,
+                   a->width, STEP, e));
+    dim3 grid((unsigned)ceil_div(a->length, OWN), (unsigned)a->heads, (unsigned)a->batch);
+    if (a->head_dim == 64)
+        hopper_fwd_kernel<64><<<grid, THREADS, tiles<64>::BYTES, stream>>>(*f, map);
+    else
+        hopper_fwd_kernel<128><<<grid, THREADS, tiles<128>::BYTES, stream>>>(*f, map);
+    return OK;
+}

@@ -1,0 +1,76 @@
+/* Tiles into shared memory by Hopper's copy engine (TMA), and the barriers that tell of them. One
+ * thread asks for a tile; the barrier that it names opens when all bytes are there.
+ *
+ * A pipeline is a ring of places with two barriers each: full, opened by the bytes, and empty, opened
+ * by the warps that have used them. Both are waited for by the parity of their round. */
+#ifndef FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
+#define FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
+
+#include <cuda.h>
+
+#include "kernels/cuda/cuda_common.cuh"
+
+/* A tensor [B, T, heads, D] of BF16 with its rows `row` elements apart, in boxes of `rows` x 64 for one
+ * head: 128-byte lines in the 128-byte swizzle (wgmma.cuh). Outside of T a box is zero. */
+NODISCARD enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_t length,
+                                 int64_t heads, int64_t head_dim, int64_t row, int rows,
+                                 struct err *e);
+
+#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
+
+__device__ static inline void barrier_init(uint32_t barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+/* After all inits, before the first use by another thread or by a copy. */
+__device__ static inline void barriers_ready() {
+    asm volatile("fence.mbarrier_init.release.cluster;");
+    asm volatile("fence.proxy.async.shared::cta;");
+    __syncthreads();
+}
+/* This thread arrives, and announces so many bytes of copies. */
+__device__ static inline void barrier_expect(uint32_t barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+__device__ static inline void barrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/* Until the phase of this parity is over. */
+__device__ static inline void barrier_wait(uint32_t barrier, int parity) {
+    uint32_t done;
+    do {
+        asm volatile("{.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+
+/* One box of the map: columns from `column` on of one head, rows from `row` on. */
+__device__ static inline void copy_box(uint32_t to, const CUtensorMap *map, uint32_t barrier,
+                                       int column, int head, int row, int sequence) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map), "r"(column), "r"(head),
+                 "r"(row), "r"(sequence), "r"(barrier)
+                 : "memory");
+}
+/* bytes: a multiple of 16, as are both addresses. */
+__device__ static inline void copy_bytes(uint32_t to, const void *from, int bytes,
+                                         uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+                 "[%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* Registers of a warpgroup: those that copy need few, those that multiply many. */
+template <int N> __device__ static inline void registers_down() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> __device__ static inline void registers_up() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+#endif
+#endif
