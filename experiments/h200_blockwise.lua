@@ -1,7 +1,7 @@
-local llama3_8b = require "h200_llama3_8b"
+local llama3_8b, recipes = require "h200_llama3_8b", require "h200_rows"
 
 return experiment(llama3_8b {
   name   = "llama3-8b-h200-blockwise",
   about  = "Does blockwise FP8 keep up with tensorwise on H200?",
-  recipe = fp8.blockwise {},
+  recipe = recipes.blockwise,
 })

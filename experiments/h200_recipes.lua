@@ -1,7 +1,8 @@
--- The five-row table of the Megatron-LM report, on one machine and with evaluation left on.
+-- The five-row table of the Megatron-LM report, on one machine and with evaluation left on. Rows
+-- that are done already are not run again, so it may be completed in several goes.
 return suite {
   name  = "llama3-8b-h200-recipes",
-  about = "Which FP8 recipe trains Llama-3-8B fastest on eight H200 at the loss of BF16?",
+  about = "Which FP8 recipe trains Llama-3-8B fastest on eight H200?",
 
   require "h200_bf16",
   require "h200_delayed",

@@ -71,17 +71,17 @@ run() {
     code=$?
 }
 # ---- no GPU ------------------------------------------------------------------------------------
-run "$tag" experiments/h200_blockwise.lua
-[ "$code" = 3 ] || fail "h200_blockwise.lua leaves with $code"
+run "$tag" experiments/h200_loss.lua
+[ "$code" = 3 ] || fail "h200_loss.lua leaves with $code"
 command=$(grep -oE '(docker|podman) run --rm .*' "$TEST_TMP/said")
 for wanted in --ipc=host '--stop-timeout 180' 'FP8LAB_STOP_GRACE=180' '"$PWD/data:/data"' \
-    '"$PWD/runs:/runs"' '--ulimit memlock=-1' ' experiments/h200_blockwise.lua'; do
+    '"$PWD/runs:/runs"' '--ulimit memlock=-1' ' experiments/h200_loss.lua'; do
     [[ $command == *"$wanted"* ]] || fail "the command that would work lacks $wanted"
 done
 grep -qE -- '--gpus all|--device nvidia.com/gpu=all' <<<"$command" || fail "it names no GPUs"
 grep -q 'slimpajama_text_document.bin and .idx.*--set data=synthetic' "$TEST_TMP/said" ||
     fail "nobody says where the data come from"
-run "$tag" check experiments/h200_blockwise.lua --set data=synthetic
+run "$tag" check experiments/h200_loss.lua --set data=synthetic
 [ "$code" = 0 ] || fail "--set data=synthetic is no valid advice"
 
 # ---- no driver that would do -------------------------------------------------------------------
