@@ -1,7 +1,7 @@
 /* Times of the operators on a GPU at the sizes of one model's step: median of several samples, and
  * what that is in bytes or operations a second.
  *
- *   bench_ops [--model llama3-small|8b|gpt2] [NAME..]    NAME limits it to operators named so
+ *   bench_ops [--model llama3-small|8b|gpt2|124m] [NAME..]    NAME limits it to operators named so
  *
  * Bytes are what the operator must move, each operand once; attention counts the causal half.
  * Operands are several times the L2 cache, or it is them that the figure is about. */
@@ -21,8 +21,9 @@ struct sizes {
 };
 static const struct sizes MODEL[] = {
     { "llama3-small", 8, 2048, 2048, 16, 4, 128, 5504, 128256, 2048, false },
-    { "8b", 1, 8192, 4096, 32, 8, 128, 14336, 128256, 2048, false },
+    { "8b", 1, 8192, 4096, 32, 8, 128, 14336, 128256, 4096, false },
     { "gpt2", 32, 1024, 768, 12, 12, 64, 3072, 50304, 8192, true },
+    { "124m", 32, 1024, 768, 12, 12, 64, 2048, 50304, 8192, false },
 };
 enum { MODELS = sizeof MODEL / sizeof *MODEL };
 
