@@ -61,8 +61,9 @@ struct comm_ops {
     /* x <- rank root's x. */
     enum status (*broadcast)(struct backend *b, int lane, const struct tensor *x, int root,
                              struct err *e);
-    /* out [1] u64 <- nanoseconds that this rank has spent in collectives so far, waiting for peers
-     * included, those of replayed graphs too; 0 with one rank. */
+    /* out [2] u64 <- nanoseconds that this rank has spent in collectives so far, waiting for peers
+     * included, those of replayed graphs too; and how long LANE_COMPUTE has stood still for them:
+     * what was not hidden behind arithmetic. 0 with one rank. */
     enum status (*busy)(struct backend *b, int lane, const struct tensor *out, struct err *e);
     /* Not queued: ERR_PEER if the group is known to be broken, else OK at once. From any thread. */
     enum status (*poll)(struct backend *b, struct err *e);

@@ -240,9 +240,10 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     result->loss = head.loss;
     result->grad_norm = head.norm;
     result->stop = head.stop != 0;
-    uint64_t comm_begin = f->marked ? head.comm_begin_ns : t->comm_ns;
-    result->comm_us = (int64_t)((head.comm_ns - comm_begin) / 1000);
-    t->comm_ns = head.comm_ns;
+    const uint64_t *begin = f->marked ? head.comm_begin_ns : t->comm_ns;
+    result->comm_us = (int64_t)((head.comm_ns[0] - begin[0]) / 1000);
+    result->exposed_us = (int64_t)((head.comm_ns[1] - begin[1]) / 1000);
+    memcpy(t->comm_ns, head.comm_ns, sizeof t->comm_ns);
     t->has_trace = false;
     if (result->tensor[0]) {
         t->pending = 0; /* a step behind this one changed no parameter and is no step */

@@ -162,9 +162,9 @@ static void bind_scalars(struct scalars *s, void *record) {
     s->loss = tensor_1d((char *)record + offsetof(struct record_head, loss), DTYPE_F32, 1);
     s->norm = tensor_1d((char *)record + offsetof(struct record_head, norm), DTYPE_F32, 1);
     s->flag = tensor_1d((char *)record + offsetof(struct record_head, flag), DTYPE_I32, 2);
-    s->comm = tensor_1d((char *)record + offsetof(struct record_head, comm_ns), DTYPE_U64, 1);
+    s->comm = tensor_1d((char *)record + offsetof(struct record_head, comm_ns), DTYPE_U64, 2);
     s->comm_begin = tensor_1d((char *)record + offsetof(struct record_head, comm_begin_ns),
-                              DTYPE_U64, 1);
+                              DTYPE_U64, 2);
     s->stop = tensor_1d((char *)record + offsetof(struct record_head, stop), DTYPE_U32, 1);
 }
 

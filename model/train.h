@@ -109,6 +109,7 @@ struct step_result {
     int64_t time_us;  /* device time since the end of the step before, or since this one's
                          beginning where something else came between them */
     int64_t comm_us;  /* of it in collectives, waiting for other ranks included; this rank's */
+    int64_t exposed_us; /* of that with arithmetic standing still */
     bool traced;
     bool stop;        /* some rank had been asked to stop when it queued this step */
     char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */

@@ -20,8 +20,9 @@ struct scalars {
 struct record_head {
     float loss, norm;
     int32_t flag[2]; /* {step, tensor} of the first value that was not finite, or {-1, -1} */
-    uint64_t comm_ns, comm_begin_ns; /* in collectives since the group was made: after the step, and
-                                        before it where something else came in between */
+    /* In collectives since the group was made, and what of it compute stood still for: after the
+     * step, and before it where something else came in between. */
+    uint64_t comm_ns[2], comm_begin_ns[2];
     uint32_t stop;   /* 1 if a rank had been asked to stop; uploaded, then the maximum of all */
 };
 
@@ -66,7 +67,7 @@ struct trainer {
     const char *failure; /* static: why nothing runs on from here; NULL while all is well */
     bool has_trace; /* the step last collected was traced */
     bool asks_stop; /* this rank was asked to stop */
-    uint64_t comm_ns; /* as of the step last collected */
+    uint64_t comm_ns[2]; /* as of the step last collected */
 };
 
 /* First index of each group in the order in which non-finite tensors are looked for; slots come

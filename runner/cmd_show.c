@@ -86,6 +86,8 @@ static void print_numbers(const struct cli *cli, const json_t *s) {
     number(cli, "step time", s, "step_time_us_median", 1e-3, "%.3f ms (median, steady window)");
     number(cli, "tokens/s", s, "tokens_per_s_median", 1, "%.1f (median, steady window)");
     number(cli, "waiting", s, "wait_share_median", 100, "%.1f %% of a step, for the slowest rank");
+    number(cli, "exposed", s, "exposed_share_median", 100,
+           "%.2f %% of a step, communication that arithmetic did not hide");
     number(cli, "slowest rank", s, "slowest_rank", 1, "%.0f (most often)");
     number(cli, "host memory", s, "rss_bytes_peak", 0x1p-20, "%.1f MiB peak");
     number(cli, "device memory", s, "device_bytes_peak", 0x1p-20, "%.1f MiB peak");

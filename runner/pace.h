@@ -15,6 +15,7 @@ enum { PACE_STEPS = 4 }; /* ranks are at most so many steps apart */
 struct pace_step {
     int64_t step, count; /* ranks that have told of it */
     int64_t step_us[SUPERVISE_RANKS_MAX], comm_us[SUPERVISE_RANKS_MAX];
+    int64_t exposed_us[SUPERVISE_RANKS_MAX];
 };
 
 struct pace {
@@ -27,7 +28,8 @@ void pace_begin(struct pace *p, int64_t world);
 /* Takes a "pace" event of `rank`. *record is NULL until all ranks have told of the step; then
  *   {"event":"ranks", "step", "ranks": how many, "slowest_rank", "wait_share": of the step time,
  *    mean over ranks, "wait_us_max": the quickest rank's, "comm_us_least": of the slowest rank,
- *    what communication itself took, "step_time_us_max"}
+ *    what communication itself took, "exposed_share": of the step time, mean over ranks, what of
+ *    communication and waiting was not hidden behind arithmetic, "step_time_us_max"}
  * and the caller's. ERR_MEMORY. */
 NODISCARD enum status pace_put(struct pace *p, int64_t rank, const struct json_t *event,
                                struct json_t **record, struct err *e);

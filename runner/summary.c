@@ -171,9 +171,10 @@ static enum status put_ranks(json_t *s, const struct columns *t, struct err *e) 
     enum { RANKS = 64 };
     struct window w = steady_window(t ? t->rows : 0);
     const struct column *slowest = columns_find(t, "slowest_rank");
-    double share = (double)NAN;
+    double share = (double)NAN, exposed = (double)NAN;
     int64_t times[RANKS] = { 0 }, most = -1;
     TRY(window_median(t, "wait_share", w, &share, e));
+    TRY(window_median(t, "exposed_share", w, &exposed, e));
     for (int64_t i = w.first; slowest && slowest->width == 1 && i < w.last; i++) {
         double v = walk_value(t, slowest, i);
         int64_t rank = v >= 0 && v < RANKS ? (int64_t)v : 0;
@@ -181,6 +182,7 @@ static enum status put_ranks(json_t *s, const struct columns *t, struct err *e) 
         if (most < 0 || times[rank] > times[most]) most = rank;
     }
     int failed = json_object_set_new(s, "wait_share_median", number(share));
+    failed |= json_object_set_new(s, "exposed_share_median", number(exposed));
     failed |= json_object_set_new(s, "slowest_rank", most < 0 ? json_null() : json_integer(most));
     return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
 }

@@ -197,18 +197,20 @@ enum status say_decisions(struct event_writer *w, struct backend *b, const struc
 }
 
 enum status say_pace(struct event_writer *w, const struct step_result *r, struct err *e) {
-    return emit(w, json_pack("{s:s,s:I,s:I,s:I}", "event", "pace", "step", (json_int_t)r->step,
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "pace", "step", (json_int_t)r->step,
                              "step_time_us", (json_int_t)r->time_us, "comm_us",
-                             (json_int_t)r->comm_us), false, e);
+                             (json_int_t)r->comm_us, "exposed_us", (json_int_t)r->exposed_us),
+                false, e);
 }
 
 enum status say_telemetry(struct event_writer *w, const struct step_result *r, int64_t rank,
                           int64_t device, int64_t device_bytes, struct err *e) {
     return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "event", "telemetry", "step",
-                             (json_int_t)r->step, "comm_us", (json_int_t)r->comm_us, "rank", (json_int_t)rank, "device",
-                             (json_int_t)device, "time", (json_int_t)unix_time(), "rss_bytes",
-                             (json_int_t)resident_bytes(), "device_bytes", (json_int_t)device_bytes,
-                             "dropped", (json_int_t)event_dropped(w)), true, e);
+                             (json_int_t)r->step, "comm_us", (json_int_t)r->comm_us, "rank",
+                             (json_int_t)rank, "device", (json_int_t)device, "time",
+                             (json_int_t)unix_time(), "rss_bytes", (json_int_t)resident_bytes(),
+                             "device_bytes", (json_int_t)device_bytes, "dropped",
+                             (json_int_t)event_dropped(w)), true, e);
 }
 
 enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256, bool stopped,

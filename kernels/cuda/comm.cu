@@ -12,7 +12,8 @@ enum {
     THREADS = 256,
     SLICE_ALIGN = 16,      /* elements: slices start where 16-byte loads can */
     SMALL_BYTES = 1 << 16, /* up to here every rank adds everything: one hop instead of two */
-    TERMS_BYTES = 128 << 20 /* most memory for the others' terms */
+    TERMS_BYTES = 128 << 20, /* most memory for the others' terms */
+    STALLED = LANE_COUNT, CLOCKS /* a clock for each lane, and one for standing still */
 };
 
 struct cuda_group {
@@ -22,7 +23,8 @@ struct cuda_group {
     int rank, world;
     struct event_slot last; /* the end of the last collective, and on which lane that was */
     int last_lane;          /* -1: there was none */
-    uint64_t *began, *busy; /* device [LANE_COUNT]: when a lane's last one began; ns so far */
+    /* Device [CLOCKS]: when a lane's last one began, and LANE_COMPUTE last stood still; ns so far. */
+    uint64_t *began, *busy;
 };
 
 /* ---- time ---- */
@@ -39,7 +41,24 @@ __global__ static void end_kernel(const uint64_t *began, uint64_t *busy) {
 __global__ static void busy_kernel(uint64_t *out, const uint64_t *busy) {
     uint64_t sum = 0;
     for (int lane = 0; lane < LANE_COUNT; lane++) sum += busy[lane];
-    *out = sum;
+    out[0] = sum;
+    out[1] = busy[STALLED];
+}
+
+static enum status start_clock(struct cuda_backend *cb, int lane, int clock, struct err *e) {
+    begin_kernel<<<1, 1, 0, cb->lane[lane]>>>(cb->group->began + clock);
+    return cuda_launched("a collective's clock", e);
+}
+static enum status stop_clock(struct cuda_backend *cb, int lane, int clock, struct err *e) {
+    const struct cuda_group *g = cb->group;
+    end_kernel<<<1, 1, 0, cb->lane[lane]>>>(g->began + clock, g->busy + clock);
+    return cuda_launched("a collective's clock", e);
+}
+
+enum status cuda_await_collective(struct cuda_backend *cb, cudaEvent_t event, struct err *e) {
+    TRY(start_clock(cb, LANE_COMPUTE, STALLED, e));
+    CUDA_TRY(e, cudaStreamWaitEvent(cb->lane[LANE_COMPUTE], event, 0));
+    return stop_clock(cb, LANE_COMPUTE, STALLED, e);
 }
 
 static void note_call(struct cuda_group *g, const char *name, const struct tensor *x) {
@@ -59,16 +78,16 @@ static enum status take_turn(struct cuda_backend *cb, int lane, struct err *e) {
 
 static enum status begin(struct backend *b, int lane, const char *name, const struct tensor *x,
                          struct err *e) {
-    struct cuda_group *g = cuda_of(b)->group;
-    note_call(g, name, x);
-    TRY(take_turn(cuda_of(b), lane, e));
-    begin_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>(g->began + lane);
-    return cuda_launched(name, e);
+    struct cuda_backend *cb = cuda_of(b);
+    note_call(cb->group, name, x);
+    if (lane == LANE_COMPUTE) TRY(start_clock(cb, lane, STALLED, e));
+    TRY(take_turn(cb, lane, e));
+    return start_clock(cb, lane, lane, e);
 }
 static enum status end(struct backend *b, int lane, struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
-    end_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>(g->began + lane, g->busy + lane);
-    TRY(cuda_launched(g->note->what, e));
+    TRY(stop_clock(cuda_of(b), lane, lane, e));
+    if (lane == LANE_COMPUTE) TRY(stop_clock(cuda_of(b), lane, STALLED, e));
     CUDA_TRY(e, cudaEventRecord(g->last.event, cuda_lane(b, lane)));
     g->last.capture = cuda_of(b)->capture;
     g->last_lane = lane;
@@ -89,12 +108,12 @@ void cuda_group_close(struct cuda_backend *cb) {
 }
 
 static enum status open_clocks(struct cuda_group *g, struct err *e) {
-    size_t bytes = LANE_COUNT * sizeof *g->busy;
+    size_t bytes = CLOCKS * sizeof *g->busy;
     g->last_lane = -1;
     CUDA_TRY(e, cudaEventCreateWithFlags(&g->last.event, cudaEventDisableTiming));
     CUDA_TRY(e, cudaMalloc((void **)&g->began, 2 * bytes));
     CUDA_TRY(e, cudaMemset(g->began, 0, 2 * bytes));
-    g->busy = g->began + LANE_COUNT;
+    g->busy = g->began + CLOCKS;
     return OK;
 }
 
@@ -352,9 +371,9 @@ static enum status comm_broadcast(struct backend *b, int lane, const struct tens
 static enum status comm_busy(struct backend *b, int lane, const struct tensor *out,
                              struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
-    TRY(cuda_check(out, "busy: out", IS_U64, 1, 1, e));
+    TRY(cuda_check(out, "busy: out", IS_U64, 2, 1, e));
     if (g) busy_kernel<<<1, 1, 0, cuda_lane(b, lane)>>>((uint64_t *)out->data, g->busy);
-    else CUDA_TRY(e, cudaMemsetAsync(out->data, 0, 8, cuda_lane(b, lane)));
+    else CUDA_TRY(e, cudaMemsetAsync(out->data, 0, 16, cuda_lane(b, lane)));
     return cuda_launched("busy", e);
 }
 

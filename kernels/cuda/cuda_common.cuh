@@ -33,9 +33,10 @@ enum scratch_use {
 
 struct scratch { void *data; int64_t bytes; };
 
-/* Where an event or read-back was last recorded: outside any graph, or while one was captured. A
- * captured record cannot be waited for from outside: the end of its graph is waited for instead. */
-struct event_slot { cudaEvent_t event; int64_t capture; };
+/* Where an event or read-back was last recorded: outside any graph, or while one was captured, and
+ * on which lane. A captured record cannot be waited for from outside: the end of its graph is waited
+ * for instead. */
+struct event_slot { cudaEvent_t event; int64_t capture; int lane; };
 
 struct readback_slot {
     void *host; /* pinned, READBACK_BYTES */
@@ -341,6 +342,10 @@ static inline unsigned grid_for(struct backend *b, int64_t items, int64_t items_
 
 void cuda_fill_comm(struct comm_ops *comm);
 void cuda_group_close(struct cuda_backend *b);
+/* Makes LANE_COMPUTE wait for what another lane's collective leaves behind, and times how long it
+ * stands still for that. */
+NODISCARD enum status cuda_await_collective(struct cuda_backend *b, cudaEvent_t event,
+                                            struct err *e);
 /* Rank 0's bytes to every rank, on the host, so that all make the same choice; nothing with one
  * rank. All call it at the same place, about the same thing: `about` tells things apart. Done on
  * return. */

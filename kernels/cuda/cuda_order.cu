@@ -57,6 +57,7 @@ void cuda_order_close(struct cuda_backend *b) {
 static enum status record(struct cuda_backend *b, struct event_slot *s, int lane, struct err *e) {
     CUDA_TRY(e, cudaEventRecord(s->event, b->lane[lane]));
     s->capture = b->capture;
+    s->lane = lane;
     return OK;
 }
 
@@ -74,6 +75,8 @@ enum status cuda_wait(struct backend *b, int lane, int event, struct err *e) {
     TRY(event_check("wait", event, e));
     const struct event_slot *s = &cuda_of(b)->event[event];
     if (s->capture != cuda_of(b)->capture) return OK; /* the lanes have met since */
+    if (lane == LANE_COMPUTE && s->lane == LANE_COMM && cuda_of(b)->group)
+        return cuda_await_collective(cuda_of(b), s->event, e);
     CUDA_TRY(e, cudaStreamWaitEvent(cuda_lane(b, lane), s->event, 0));
     return OK;
 }

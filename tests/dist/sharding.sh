@@ -25,6 +25,12 @@ for ranks in 2 4; do
 done | sort | uniq -c >got
 awk '{ print $2, $3, $4, $5 }' got | diff "$golden" - || fail "results of these processes"
 awk '$1 != 4' got | grep . && fail "four ways of sharding, and not one result"
+for bundle in runs4/*.tar.zst; do # on a CPU all communication stands in the way
+    "$FP8LAB" show --json "$bundle" | python3 -c 'import json, sys
+s = json.load(sys.stdin)["summary"]
+assert 0 < s["exposed_share_median"] <= 1 and s["wait_share_median"] < s["exposed_share_median"], s
+' || fail "shares of communication in $bundle"
+done
 
 # ---- stopped and gone on with ----
 cat >one.lua <<'END'
