@@ -65,6 +65,10 @@ enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
     if (!symbol) return FAIL(e, ERR_UNSUPPORTED, "the fault plugin: %s", dlerror());
     memcpy(&open_backend, &symbol, sizeof symbol);
     TRY(open_backend(out, device, e));
+    if ((*out)->ops->size != (int64_t)sizeof(struct backend_ops)) {
+        (*out)->ops->close(*out);
+        return FAIL(e, ERR_UNSUPPORTED, "the fault plugin is older than the interface: build it");
+    }
     struct fault *f = calloc(1, sizeof *f);
     if (!f) return FAIL(e, ERR_MEMORY, "the fault plugin");
     f->real = (*out)->ops;
