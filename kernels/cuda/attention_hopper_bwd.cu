@@ -11,7 +11,6 @@
 #include "kernels/cuda/wgmma.cuh"
 
 enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 64, STAGES = 4, USERS = 8 };
-static const float LOG2_E = 1.44269504f;
 
 struct maps { CUtensorMap qkv, d_o; };
 
@@ -26,6 +25,8 @@ template <int D> struct tiles {
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+static const float LOG2_E = 1.44269504f;
 
 /* Addresses in shared memory. */
 template <int D> struct places {
@@ -384,8 +385,10 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 #else
 
-template <int D> __global__ void hopper_dkv_kernel(struct backward f, struct maps m) {}
-template <int D> __global__ void hopper_dq_kernel(struct backward f, struct maps m) {}
+template <int D> __global__ void
+hopper_dkv_kernel(struct backward f, const __grid_constant__ struct maps m) {}
+template <int D> __global__ void
+hopper_dq_kernel(struct backward f, const __grid_constant__ struct maps m) {}
 
 #endif
 

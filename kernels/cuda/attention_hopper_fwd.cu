@@ -9,7 +9,6 @@
 #include "kernels/cuda/wgmma.cuh"
 
 enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 128, STAGES = 2, USERS = 8 };
-static const float LOG2_E = 1.44269504f;
 
 /* Shared memory, in bytes from an address that 1024 divides. */
 template <int D> struct tiles {
@@ -19,6 +18,8 @@ template <int D> struct tiles {
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+static const float LOG2_E = 1.44269504f;
 
 /* Addresses in shared memory. */
 template <int D> struct places {
@@ -239,7 +240,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 #else
 
-template <int D> __global__ void hopper_fwd_kernel(struct forward f, CUtensorMap map) {}
+template <int D> __global__ void
+hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {}
 
 #endif
 
