@@ -1,0 +1,91 @@
+#!/bin/bash
+# The same bits again, in every recipe: two runs from nothing with one table of algorithms; a run stopped
+# and resumed; and a run that begins on one backend and ends on the other, near what it would have been.
+#
+#   tests/gpu/repeat.sh [PROGRAM] [RECIPE...]     default build/release/fp8lab, all six
+set -u
+program=$(realpath "${1:-build/release/fp8lab}")
+shift
+recipes=${*:-bf16 fp8.delayed fp8.tensorwise fp8.rowwise fp8.blockwise fp8.mxfp8}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+experiments=${EXPERIMENTS:-$root/experiments} tiny=${TINY:-$root/tests/cli/tiny.lua}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export NO_COLOR=1
+cd "$scratch" || exit 1
+
+fail() { # the recipe's log is in `log`
+    echo "FAILED: $*"
+    sed 's/^/    /' log | tail -6
+    failed=1
+}
+field() { # RUNS EXPRESSION over `show --json`
+    "$program" show --json "$1"/*.tar.zst | python3 -c 'import json, sys
+o = json.load(sys.stdin); run = o["run"]; summary = o["summary"]
+print(eval(sys.argv[1]))' "$2"
+}
+run() { # RUNS ARGS...
+    local runs=$1
+    shift
+    "$program" run --runs "$runs" --lib "$experiments/lib" "$@" >log 2>&1
+}
+# Stops `run ARGS...` by SIGTERM once its records have step STEP.
+run_until() { # RUNS STEP ARGS...
+    local runs=$1 step=$2 i code
+    shift 2
+    "$program" run --runs "$runs" --lib "$experiments/lib" "$@" >log 2>&1 &
+    for ((i = 0; i < 6000; i++)); do
+        grep -qs "\"step\":$step," "$runs"/*/data/metrics/train.jsonl && break
+        sleep 0.01
+    done
+    kill -TERM $!
+    wait $!
+    code=$?
+    [ $code = 143 ] || fail "a run that is stopped leaves with $code, not 143"
+}
+
+same_bits() { # RECIPE
+    local script="$experiments/repro_gpu.lua --set recipe=$1" results
+    failed=0
+    mkdir "$1"
+    cd "$1" || exit 1
+    run first $script --backend cuda || fail "$1: the first run"
+    results=$(field first 'run["results_sha256"]')
+    "$program" extract -q first/*.tar.zst --to whole >log 2>&1 || fail "$1: extract"
+    run again $script --backend cuda --choices whole/data/choices.txt || fail "$1: the second run"
+    [ "$(field again 'run["results_sha256"]')" = "$results" ] || fail "$1: the second run has other bits"
+    run_until stopped 25 $script --backend cuda --choices whole/data/choices.txt --set checkpoint.every=20
+    run stopped --resume last --backend cuda || fail "$1: the resumed run"
+    [ "$(field stopped 'run["results_sha256"]')" = "$results" ] || fail "$1: the resumed run has other bits"
+    echo "$1: $(field first 'summary["loss_final_bits"]') after 60 steps, again and resumed" \
+        "$([ $failed = 0 ] && echo the same, "${results:0:12}")"
+    exit $failed
+}
+
+# Begins on the backend $2, goes on with $3: its loss is near that of a run on the CPU alone.
+crosses() { # RECIPE FROM TO
+    local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100" whole crossed
+    failed=0
+    mkdir "$1.$2.$3"
+    cd "$1.$2.$3" || exit 1
+    run whole $long --backend cpu --threads 2 || fail "$1: on the CPU"
+    run_until part 100 $long --backend "$2" --threads 2
+    run part --resume last --backend "$3" --choices none || fail "$1: from $2 to $3"
+    whole=$(field whole 'summary["loss_final"]') crossed=$(field part 'summary["loss_final"]')
+    python3 -c "import sys; sys.exit(not abs($crossed / $whole - 1) < 0.02)" ||
+        fail "$1: from $2 to $3 the loss is $crossed, on the CPU $whole"
+    echo "$1: from $2 to $3: loss $crossed, on the CPU $whole"
+    exit $failed
+}
+
+running=() all=0
+for recipe in $recipes; do
+    (same_bits "$recipe") &
+    running+=($!)
+done
+for way in "cpu cuda" "cuda cpu"; do
+    (crosses fp8.delayed $way) &
+    running+=($!)
+done
+for one in "${running[@]}"; do wait "$one" || all=1; done
+exit $all
