@@ -465,7 +465,7 @@ static const struct flag FLAGS[] = {
     { "again", NULL, "run rows of a suite again that are done already", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
-    { "image", "IMAGE", "with --launch: this image, not the experiment's", false },
+    { "image", "IMAGE", "with --launch: this image, not the experiment's; none: srun", false },
     LAUNCH_FLAGS,
 };
 

@@ -173,7 +173,8 @@ static bool env_set(const char *name) {
 static const char *container_runtime(void) {
     if (env_set("APPTAINER_CONTAINER") || env_set("SINGULARITY_CONTAINER")) return "apptainer";
     if (env_set("KUBERNETES_SERVICE_HOST")) return "kubernetes";
-    if (env_set("ENROOT_ROOTFS") || access("/etc/enroot", F_OK) == 0) return "enroot";
+    /* Enroot's own two files in every root; /etc/enroot is its configuration on the host. */
+    if (access("/.lock", F_OK) == 0 && access("/etc/rc", F_OK) == 0) return "enroot";
     if (access("/run/.containerenv", F_OK) == 0) return "podman";
     if (access("/.dockerenv", F_OK) == 0) return "docker";
     const char *generic = getenv("container"); /* systemd's convention for container managers */

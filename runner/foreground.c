@@ -69,3 +69,33 @@ enum status foreground_run(char *const *argv, int out, int *exit_code, struct er
     *exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_SIGNAL + WTERMSIG(status);
     return OK;
 }
+
+bool foreground_capture(const char *const *argv, size_t limit, char **out, size_t *n) {
+    int fds[2];
+    *out = NULL;
+    if (pipe2(fds, O_CLOEXEC) != 0) return false;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    pid_t pid;
+    int rc = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(fds[1]);
+    char *bytes = rc == 0 ? malloc(limit + 1) : NULL;
+    size_t used = 0;
+    while (bytes && used < limit) {
+        ssize_t got = read(fds[0], bytes + used, limit - used);
+        if (got == 0 || (got < 0 && errno != EINTR)) break;
+        if (got > 0) used += (size_t)got;
+    }
+    close(fds[0]); /* a program that says more dies of SIGPIPE, and counts as failed */
+    int status = -1;
+    if (rc == 0) (void)waitpid(pid, &status, 0);
+    bool good = bytes && status == 0;
+    if (good) bytes[used] = '\0';
+    else free(bytes);
+    *out = good ? bytes : NULL;
+    *n = used;
+    return good;
+}

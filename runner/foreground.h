@@ -13,4 +13,8 @@ bool program_in_path(const char *program);
  * *exit_code is its own, or 128 + the signal that ended it. ERR_IO where it cannot be started. */
 NODISCARD enum status foreground_run(char *const *argv, int out, int *exit_code, struct err *e);
 
+/* Runs a program without a shell and takes what it prints: at most `limit` bytes, owned by the
+ * caller, with a NUL behind them. False where it cannot run, fails, or says more. */
+bool foreground_capture(const char *const *argv, size_t limit, char **out, size_t *n);
+
 #endif

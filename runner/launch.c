@@ -15,11 +15,13 @@ static const char *const OWN_IMAGE[LAUNCHER_COUNT] = {
     [LAUNCH_APPTAINER] = "./fp8lab.sif", [LAUNCH_SRUN] = "./fp8lab.sqsh",
 };
 
+enum { HELP_MAX = 1 << 20 }; /* bytes of `srun --help` that are read */
+
 struct launch {
     const struct launch_request *request;
     struct words environment, extra;
     struct launch_slurm slurm;
-    char program[PATH_CAP];
+    char program[PATH_CAP]; /* the executable, where the image's own is not meant */
     struct launch_plan plan;
 };
 
@@ -65,6 +67,15 @@ static bool is_dist(const char *folder) {
            path_join(lib, folder, "lib", NULL) == OK && path_is_directory(lib);
 }
 
+/* In no image it is this executable, which the nodes see where we do. */
+static enum status find_self(struct launch *l, struct err *e) {
+    ssize_t n = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
+    if (n <= 0) return FAIL(e, ERR_IO, "/proc/self/exe cannot be read");
+    l->program[n] = '\0';
+    l->plan.program = l->program;
+    return OK;
+}
+
 /* The folder that we run from, where it is such a one: it can be mounted into any image. */
 static bool find_dist(char out[PATH_CAP]) {
     char self[PATH_CAP], folder[PATH_CAP];
@@ -80,19 +91,22 @@ static bool find_dist(char out[PATH_CAP]) {
 
 static enum status choose_program(struct launch *l, struct err *e) {
     const char *asked = cli_value(l->request->cli, "program");
+    char folder[PATH_CAP] = "";
     if (asked && !is_dist(asked))
         return FAIL(e, ERR_CONFIG, "--program %s: no folder of `make dist` (bin/fp8lab and lib)",
                     asked);
     char *real = asked ? realpath(asked, NULL) : NULL;
-    if (real) snprintf(l->program, sizeof l->program, "%s", real);
+    if (real) snprintf(folder, sizeof folder, "%s", real);
     free(real);
-    if (!*l->program && !l->request->holds_fp8lab && !find_dist(l->program))
+    if (!*folder && l->request->bare) return find_self(l, e);
+    if (!*folder && !l->request->holds_fp8lab && !find_dist(folder))
         return FAIL(e, ERR_CONFIG, "the image %.200s may hold no fp8lab: --program dist/fp8lab "
                     "mounts one of `make dist`; for a run, `make image BASE_IMAGE=...` builds an "
                     "image over it for --image", l->plan.image);
-    if (!*l->program) return OK;
+    if (!*folder) return OK;
+    TRY(path_join(l->program, folder, "bin/fp8lab", e));
     l->plan.program = l->program;
-    return mounts_add(l->request->mounts, l->program, false, e);
+    return mounts_add(l->request->mounts, folder, false, e);
 }
 
 /* ---- what it is given ------------------------------------------------------------------------ */
@@ -161,9 +175,10 @@ static enum status make_plan(struct launch *l, bool *matches, struct err *e) {
     struct launch_plan *p = &l->plan;
     TRY(launcher_find(cli_value(r->cli, "launch"), &p->launcher, e));
     *p = (struct launch_plan){
-        .launcher = p->launcher, .name = r->name, .local = !r->image, .gpus = 1,
+        .launcher = p->launcher, .name = r->name, .local = !r->image && !r->bare, .gpus = 1,
         .grace_s = LAUNCH_GRACE_S,
-        .image = r->image ? r->image : OWN_IMAGE[p->launcher], .extra = &l->extra, .cwd = r->cwd,
+        .image = r->image ? r->image : r->bare ? NULL : OWN_IMAGE[p->launcher],
+        .extra = &l->extra, .cwd = r->cwd,
         .uid = geteuid(), .gid = getegid(), .mounts = r->mounts, .environment = &l->environment,
         .command = r->command,
     };
@@ -198,6 +213,19 @@ static enum status print_command(const struct cli *cli, const struct words *argv
     return OK;
 }
 
+/* Pyxis adds its flags to srun's own help. An srun that prints none proves nothing. */
+static enum status require_pyxis(struct err *e) {
+    static const char *const ASK[] = { "srun", "--help", NULL };
+    size_t n = 0;
+    char *text = NULL;
+    bool known = !foreground_capture(ASK, HELP_MAX, &text, &n) || n == 0 ||
+                 strstr(text, "--container-image") != NULL;
+    free(text);
+    return known ? OK : FAIL(e, ERR_CONFIG, "this srun knows no --container-image: Slurm starts "
+                             "images by Pyxis, NVIDIA's plugin for it, which is not installed "
+                             "here; --image none runs this program on the node itself");
+}
+
 static enum status require_launcher(const struct launch_plan *p, struct err *e) {
     const char *program = launcher_name(p->launcher), *other = NULL;
     for (int i = 0; i < LAUNCHER_COUNT && !other; i++)
@@ -206,6 +234,7 @@ static enum status require_launcher(const struct launch_plan *p, struct err *e) 
     if (!program_in_path(program))
         return FAIL(e, ERR_CONFIG, "there is no %s in PATH%s%s", program,
                     other ? "; there is: --launch " : "", other ? other : "");
+    if (p->launcher == LAUNCH_SRUN && p->image) TRY(require_pyxis(e));
     if (p->launcher != LAUNCH_APPTAINER || !p->local || path_exists(p->image)) return OK;
     return FAIL(e, ERR_CONFIG, "there is no %s here: `make sif` builds it, --image names another",
                 p->image);
@@ -217,9 +246,12 @@ static int explain(const struct cli *cli, const struct launch_plan *p, int code)
     bool container = p->launcher == LAUNCH_DOCKER || p->launcher == LAUNCH_PODMAN;
     bool missing = code == 127 || (container && code == 126), broken = container && code == 125;
     if (broken) cli_warn(cli, "%s itself failed (exit code 125): see above", tool);
-    if (missing)
+    if (missing && p->image)
         cli_warn(cli, "the image %s could not start fp8lab: `make image` builds one that can, and "
                  "--program FOLDER mounts a folder of `make dist` into any other", p->image);
+    if (missing && !p->image)
+        cli_warn(cli, "the node could not start %s: is that folder on a file system that it sees?",
+                 p->program);
     return broken || missing ? EXIT_SYSTEM : code;
 }
 

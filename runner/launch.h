@@ -48,9 +48,9 @@ void mounts_free(struct launch_mounts *m);
 struct launch_plan {
     enum launcher launcher;
     const char *name;       /* of the experiment, for the scheduler; borrowed like all below */
-    const char *image;      /* as docker names it, or a path */
+    const char *image;      /* as docker names it, or a path; NULL: none, for srun alone */
     bool local;             /* the image was built here: a registry's of that name is not meant */
-    const char *program;    /* a folder of `make dist` to run instead of the image's; NULL */
+    const char *program;    /* the executable to run, mounted; NULL: the image's own */
     bool gpu;               /* give it the GPUs */
     int64_t gpus;           /* how many a scheduler is asked for */
     int64_t grace_s;        /* from SIGTERM to SIGKILL */
@@ -91,6 +91,7 @@ struct launch_request {
     const json_t *const *configs;  /* of all that the command will run */
     int64_t count;
     const char *image;             /* NULL: the one that `make image` builds */
+    bool bare;                     /* in no image: this program, on a node of the scheduler's */
     bool holds_fp8lab;             /* the image has its own; otherwise one must be mounted */
     const char *cwd;               /* visible through `mounts` */
     struct launch_mounts *mounts;  /* a mounted program is added */

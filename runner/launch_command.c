@@ -61,13 +61,12 @@ static void add_apptainer_image(struct words *w, const char *image) {
 /* ---- parts that launchers share -------------------------------------------------------------- */
 
 static void add_program(struct words *w, const struct launch_plan *p) {
-    if (p->program) words_addf(w, "%s/bin/fp8lab", p->program);
-    else words_add(w, "fp8lab");
+    words_add(w, p->program ? p->program : "fp8lab");
 }
 
 /* docker and podman: an image starts its own fp8lab, unless another is mounted. */
 static void add_image_and_command(struct words *w, const struct launch_plan *p) {
-    if (p->program) words_addf(w, "--entrypoint=%s/bin/fp8lab", p->program);
+    if (p->program) words_addf(w, "--entrypoint=%s", p->program);
     words_add(w, p->image);
     words_add_all(w, p->command);
 }
@@ -161,6 +160,18 @@ static void add_pyxis_mounts(struct words *w, const struct launch_plan *p) {
     text_free(&t);
 }
 
+/* An image for GPUs asks for all of them, and Enroot's hook fails on a node that has none, unless
+ * the job says that it wants none. */
+static void add_pyxis(struct words *w, const struct launch_plan *p) {
+    if (!p->gpu) words_add(w, "--export=ALL,NVIDIA_VISIBLE_DEVICES=void");
+    add_pyxis_image(w, p->image);
+    add_pyxis_mounts(w, p);
+    words_addf(w, "--container-workdir=%s", p->cwd);
+    words_add(w, "--no-container-mount-home");
+    words_add(w, "--no-container-remap-root");
+    words_add(w, "--no-container-entrypoint");
+}
+
 /* One task on one node: fp8lab starts the ranks itself. The signal goes to the step, that is to
  * fp8lab, so early that its checkpoint and bundle are done when the limit strikes; Slurm rounds
  * to a minute (srun(1), --signal), so the limit is in minutes too. */
@@ -174,12 +185,7 @@ static void srun(struct words *w, const struct launch_plan *p) {
     if (p->time_limit_s)
         words_addf(w, "--time=%02" PRId64 ":%02" PRId64 ":00", minutes / 60, minutes % 60);
     words_addf(w, "--signal=TERM@%" PRId64, p->grace_s);
-    add_pyxis_image(w, p->image);
-    add_pyxis_mounts(w, p);
-    words_addf(w, "--container-workdir=%s", p->cwd);
-    words_add(w, "--no-container-mount-home");
-    words_add(w, "--no-container-remap-root");
-    words_add(w, "--no-container-entrypoint");
+    if (p->image) add_pyxis(w, p);
     words_add_all(w, p->extra);
     words_add(w, "env"); /* the image's own value would win over the job's */
     words_addf(w, "FP8LAB_STOP_GRACE=%" PRId64, p->grace_s);
@@ -191,8 +197,11 @@ enum status launch_command(const struct launch_plan *p, struct words *argv, stru
     static void (*const MAKE[LAUNCHER_COUNT])(struct words *, const struct launch_plan *) = {
         docker, podman, apptainer, srun,
     };
-    TRY(check_image(p->image, e));
-    if (p->launcher == LAUNCH_SRUN && has_digest(p->image))
+    if (!p->image && p->launcher != LAUNCH_SRUN)
+        return FAIL(e, ERR_CONFIG, "--image none is for --launch srun; %s starts an image, and "
+                    "without --launch the run is here", launcher_name(p->launcher));
+    if (p->image) TRY(check_image(p->image, e));
+    if (p->image && p->launcher == LAUNCH_SRUN && has_digest(p->image))
         return FAIL(e, ERR_CONFIG, "%s: Enroot 3 does not read a digest; import the image once "
                     "(enroot import) and name the file with --image ./x.sqsh", p->image);
     words_add(argv, launcher_name(p->launcher));

@@ -16,6 +16,7 @@ struct subject {
     int64_t count;
     const char *image;        /* NULL: none is named */
     bool asked;               /* on the command line */
+    bool bare;                /* and it was "none" */
     char *cwd;                /* owned */
     char lib[PATH_CAP];       /* the shared presets, or "" */
     struct launch_mounts mounts;
@@ -55,6 +56,8 @@ static enum status read_resumed(struct subject *s, struct err *e) {
 static enum status choose_image(struct subject *s, struct err *e) {
     s->image = cli_value(s->cli, "image");
     s->asked = s->image != NULL;
+    s->bare = s->asked && !strcmp(s->image, "none");
+    if (s->bare) s->image = NULL;
     for (int64_t i = 0; i < s->count && !s->asked; i++) {
         const char *image = json_text(s->configs[i], "image", NULL);
         if (i && (!s->image != !image || (image && strcmp(s->image, image) != 0)))
@@ -125,7 +128,7 @@ int launch_run(const struct cli *cli) {
         .cli = cli, .configs = s.configs, .count = s.count, .image = s.image, .cwd = s.cwd,
         .name = s.resumed.run ? json_text(s.resumed.run, "name", "run") : s.resolution.name,
         /* Whoever names an image on the command line knows what is in it. */
-        .holds_fp8lab = s.asked || !s.image, .mounts = &s.mounts, .command = &s.command,
+        .holds_fp8lab = s.asked || !s.image, .bare = s.bare, .mounts = &s.mounts, .command = &s.command,
     };
     int code = st == OK ? launch(&request) : cli_fail(cli, &e);
     words_free(&s.command);

@@ -1,18 +1,15 @@
 #include "runner/provenance.h"
 
 #include <archive.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <lua.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runner/build_info.h"
+#include "runner/foreground.h"
 #include "runner/image_record.h"
 
 /* OpenSSL has a type of the same name as one of our status codes; neither is used here. */
@@ -21,38 +18,6 @@
 #undef ERR_STATE
 
 enum { PATCH_MAX = 8 << 20 };
-
-/* Runs a program without a shell and takes its output: at most `limit` bytes, owned by the caller.
- * False where it cannot run, fails, or says more. */
-static bool capture(const char *const *argv, size_t limit, char **out, size_t *n) {
-    int fds[2];
-    *out = NULL;
-    if (pipe2(fds, O_CLOEXEC) != 0) return false;
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
-    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    pid_t pid;
-    int rc = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(fds[1]);
-    char *bytes = rc == 0 ? malloc(limit + 1) : NULL;
-    size_t used = 0;
-    while (bytes && used < limit) {
-        ssize_t got = read(fds[0], bytes + used, limit - used);
-        if (got == 0 || (got < 0 && errno != EINTR)) break;
-        if (got > 0) used += (size_t)got;
-    }
-    close(fds[0]); /* a program that says more dies of SIGPIPE, and counts as failed */
-    int status = -1;
-    if (rc == 0) (void)waitpid(pid, &status, 0);
-    bool good = bytes && status == 0;
-    if (good) bytes[used] = '\0';
-    else free(bytes);
-    *out = good ? bytes : NULL;
-    *n = used;
-    return good;
-}
 
 /* The git tree that holds the executable and our sources; false where it lies elsewhere. */
 static bool source_root(char out[PATH_CAP]) {
@@ -79,7 +44,7 @@ static enum status write_patch(const struct run_dir *dir, bool *recorded, struct
     snprintf(safe, sizeof safe, "safe.directory=%s", root);
     const char *argv[] = { "git", "-c", safe, "-C", root, "diff", "--no-ext-diff", "--binary",
                            "HEAD", NULL };
-    *recorded = capture(argv, PATCH_MAX, &patch, &n);
+    *recorded = foreground_capture(argv, PATCH_MAX, &patch, &n);
     if (!*recorded || n == 0) {
         free(patch);
         return OK;

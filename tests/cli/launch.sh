@@ -58,6 +58,8 @@ show() {
     show run big.lua --launch srun --dry-run --image ./big.sqsh --grace 600 \
         --launch-arg=--exclusive
     show run big.lua --launch srun --dry-run --image ubuntu:24.04 --backend cpu
+    show run big.lua --launch srun --dry-run --image none --program ../dist --slurm slurm.json
+    show run tiny.lua --launch podman --dry-run --image none
     show run big.lua --launch docker --dry-run
     show run big.lua --launch srun --dry-run --image x@sha256:0123
     show run big.lua --launch docker --dry-run --image --privileged
@@ -82,6 +84,7 @@ fi
 mkdir "$TEST_TMP/bin"
 cat >"$TEST_TMP/bin/stand-in" <<'SH'
 #!/bin/bash
+[ "$*" != --help ] || { echo "usage: ${PYXIS-"--container-image=NAME"}"; exit 0; }
 printf '%s\n' "${0##*/}" "$@" >"$RECORD"
 trap 'echo stopped >>"$RECORD"; exit 143' TERM
 [ "${CODE:-}" != wait ] || { echo started >>"$RECORD"; while :; do sleep 0.1; done; }
@@ -115,6 +118,10 @@ CODE=3 code_of 3 "" docker
 CODE=125 code_of 6 "docker itself failed" docker
 CODE=127 code_of 6 "could not start fp8lab" podman
 CODE=127 code_of 6 "could not start fp8lab" srun
+PYXIS='' code_of 2 "by Pyxis, NVIDIA's plugin for it, which is not installed here; --image none" srun
+PYXIS='' code_of 0 "" srun --image none
+[ "$(grep -cx "$(realpath "$FP8LAB")" "$RECORD")" = 1 ] || fail "--image none: not this program"
+CODE=127 code_of 6 "the node could not start" srun --image none
 PATH=/nonexistent "$FP8LAB" run tiny.lua --launch podman >"$TEST_TMP/out" 2>&1
 [ $? = 2 ] || fail "podman was missed by nobody"
 grep -q "there is no podman in PATH" "$TEST_TMP/out" || fail "nobody says that podman is missing"

@@ -202,8 +202,8 @@ static enum status make_command(void *context, struct err *e) {
     struct launch_plan plan = {
         .launcher = *(enum launcher *)context, .name = "tiny", .image = "nvcr.io/nvidia/cuda:13",
         .gpu = true, .gpus = 8, .time_limit_s = 60, .constraint = "h200", .cwd = "/home/me",
-        .program = "/opt/x", .grace_s = LAUNCH_GRACE_S, .extra = &none, .environment = &none,
-        .command = &command, .mounts = &mounts,
+        .program = "/opt/x/bin/fp8lab", .grace_s = LAUNCH_GRACE_S, .extra = &none,
+        .environment = &none, .command = &command, .mounts = &mounts,
     };
     char *text = NULL;
     words_add(&command, "run");
