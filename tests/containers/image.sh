@@ -20,7 +20,7 @@ find_tools
 find_base "$(dpkg --print-architecture 2>/dev/null || echo amd64)"
 find_run_flags "$base"
 find_build_flags "$base"
-tag=localhost/fp8lab-test
+tag=localhost/fp8lab-test-$$
 echo "$builder builds [$BUILD_FLAGS], $runner runs [${run_flags[*]}] over $base"
 
 # ---- the build ---------------------------------------------------------------------------------
@@ -194,5 +194,6 @@ begun=$(date +%s%N)
 code=$("$runner" inspect --format '{{.State.ExitCode}}' "$name")
 "$runner" rm -f "$name" >/dev/null
 [ "$code" = 143 ] || fail "bench, stopped: exit code $code after $(seconds "$begun") s, wanted 143"
-"$runner" rmi -f "$tag-packages" "$tag" >/dev/null 2>&1
+# Without -f, which ends other builds: it removes the containers of all that share a layer.
+"$runner" rmi "$tag-packages" "$tag" >/dev/null 2>&1
 exit "$failed"
