@@ -179,13 +179,13 @@ enum status attention_setup(struct attention *a, const char *what, const struct 
 }
 
 enum status attention_decided(struct cuda_backend *b, const struct attention *a,
-                              const char *direction, bool by_cudnn, struct err *e) {
+                              const char *direction, const char *way, struct err *e) {
     struct decision d = {};
     snprintf(d.section, sizeof d.section, "attention");
     snprintf(d.name, sizeof d.name, "%lldx%lld, heads %d/%d of %d", (long long)a->batch,
              (long long)a->length, a->heads, a->kv_heads, a->head_dim);
     snprintf(d.direction, sizeof d.direction, "%s", direction);
-    snprintf(d.way, sizeof d.way, "%s", by_cudnn ? "cudnn" : "own");
+    snprintf(d.way, sizeof d.way, "%s", way);
     return cuda_decided(b, &d, e);
 }
 
@@ -225,14 +225,19 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o
     struct attention_data data = {};
     data.o = f.o;
     data.lse = f.lse;
-    bool done;
+    bool done, wgmma = hopper_attention_serves(cuda_of(b), &f.a);
     TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, false, &done, e));
-    TRY(attention_decided(cuda_of(b), &f.a, "forward", done, e));
+    TRY(attention_decided(cuda_of(b), &f.a, "forward", done ? "cudnn" : wgmma ? "wgmma" : "mma", e));
     if (done) return cuda_sink_emit(b, lane, o, false, e);
+    if (f.a.batch == 0 || f.a.length == 0) return cuda_sink_emit(b, lane, o, true, e);
+    if (wgmma) {
+        TRY(hopper_attention_fwd(&f, cuda_lane(b, lane), e));
+        TRY(cuda_launched("attention_fwd", e));
+        return cuda_sink_emit(b, lane, o, true, e);
+    }
     dim3 grid((unsigned)ceil_div(f.a.length, QUERY_ROWS), (unsigned)heads, (unsigned)f.a.batch);
-    if (grid.x && grid.z)
-        kernel_for(f.a.head_dim)<<<grid, ATTENTION_THREADS, shared_bytes(f.a.head_dim),
-                                   cuda_lane(b, lane)>>>(f);
+    kernel_for(f.a.head_dim)<<<grid, ATTENTION_THREADS, shared_bytes(f.a.head_dim),
+                               cuda_lane(b, lane)>>>(f);
     TRY(cuda_launched("attention_fwd", e));
     return cuda_sink_emit(b, lane, o, true, e);
 }

@@ -37,9 +37,9 @@ struct backward {
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
                             int64_t heads, int64_t kv_heads, struct err *e);
 
-/* Notes whose kernel served a call. */
+/* Notes which kernel served a call: "cudnn", "wgmma" (ours on Hopper) or "mma" (ours elsewhere). */
 NODISCARD enum status attention_decided(struct cuda_backend *b, const struct attention *a,
-                                        const char *direction, bool by_cudnn, struct err *e);
+                                        const char *direction, const char *way, struct err *e);
 
 #ifdef __CUDACC__
 
