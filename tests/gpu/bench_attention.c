@@ -1,0 +1,179 @@
+/* Times of attention on a GPU by every kernel that can serve a shape: medians of several samples, and
+ * products a second (the causal half; a backward counts as 2.5 forwards, however it is done).
+ *
+ *   bench_attention [WAY..]    cudnn, wgmma or mma limits it to these
+ *
+ * On Hopper cuDNN's plans are left out of the choice table for "wgmma"; another device is pretended
+ * for "mma". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runner/backends.h"
+
+enum { SAMPLES = 7, WAYS = 3 };
+static const double SAMPLE_US = 20e3; /* of calls in a row, about */
+static const char *const WAY[WAYS] = { "cudnn", "wgmma", "mma" };
+
+static const struct shape { int64_t batch, length, heads, kv_heads, dim; } SHAPE[] = {
+    { 8, 2048, 16, 4, 128 }, { 4, 4096, 16, 4, 128 },  { 1, 8192, 32, 8, 128 },
+    { 32, 1024, 12, 12, 64 }, { 1, 32768, 32, 8, 128 },
+};
+enum { SHAPES = sizeof SHAPE / sizeof *SHAPE };
+
+struct bench {
+    struct backend_handle handle;
+    struct backend *b;
+    const struct backend_ops *ops;
+    struct tensor qkv, d_qkv, o, d_o, lse, delta, amax;
+    struct shape s;
+    struct err e;
+};
+
+static void need(struct bench *t, enum status st) {
+    if (st == OK) return;
+    fprintf(stderr, "%s\n", t->e.text);
+    exit(1);
+}
+
+static double now_us(void) {
+    struct timespec s;
+    clock_gettime(CLOCK_MONOTONIC, &s);
+    return (double)s.tv_sec * 1e6 + (double)s.tv_nsec * 1e-3;
+}
+
+static struct tensor make(struct bench *t, enum dtype type, int64_t d0, int64_t d1, int64_t d2,
+                          int64_t d3) {
+    void *data;
+    need(t, t->ops->memory_create(t->b, "bench", d0 * d1 * d2 * d3 * dtype_bytes(type), &data,
+                                  &t->e));
+    struct tensor x = tensor_make(data, type, d0, d1, d2, d3);
+    if (type == DTYPE_BF16)
+        need(t, t->ops->fill_normal(t->b, LANE_COMPUTE, &x, 1.0f, 1, (uint32_t)(d0 + d1), 0, &t->e));
+    return x;
+}
+
+static void make_all(struct bench *t) {
+    const struct shape *s = &t->s;
+    t->qkv = make(t, DTYPE_BF16, s->batch, s->length, s->heads + 2 * s->kv_heads, s->dim);
+    t->d_qkv = make(t, DTYPE_BF16, s->batch, s->length, s->heads + 2 * s->kv_heads, s->dim);
+    t->o = make(t, DTYPE_BF16, s->batch * s->length, s->heads * s->dim, 1, 1);
+    t->d_o = make(t, DTYPE_BF16, s->batch * s->length, s->heads * s->dim, 1, 1);
+    t->lse = make(t, DTYPE_F32, s->batch, s->heads, s->length, 1);
+    t->delta = make(t, DTYPE_F32, s->batch, s->heads, s->length, 1);
+    t->amax = make(t, DTYPE_U32, 1, 1, 1, 1);
+}
+
+static void drop_all(struct bench *t) {
+    struct tensor *x[] = { &t->qkv, &t->d_qkv, &t->o, &t->d_o, &t->lse, &t->delta, &t->amax };
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) t->ops->memory_destroy(t->b, x[i]->data);
+}
+
+static void call(struct bench *t, bool backward) {
+    struct sink o = sink_value(&t->o, &t->amax);
+    int64_t h = t->s.heads, g = t->s.kv_heads;
+    if (backward)
+        need(t, t->ops->attention_bwd(t->b, 0, &t->d_qkv, &t->delta, &t->d_o, &t->o, &t->qkv, &t->lse,
+                                      h, g, &t->e));
+    else
+        need(t, t->ops->attention_fwd(t->b, 0, &o, &t->lse, &t->qkv, h, g, &t->e));
+}
+
+/* Microseconds of one of `calls` calls in a row. */
+static double sample(struct bench *t, bool backward, int calls) {
+    need(t, t->ops->sync(t->b, &t->e));
+    double start = now_us();
+    for (int i = 0; i < calls; i++) call(t, backward);
+    need(t, t->ops->sync(t->b, &t->e));
+    return (now_us() - start) / calls;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* What served this shape and direction last, by the log of decisions. */
+static const char *served_by(struct bench *t, bool backward, struct decision *d) {
+    for (int64_t i = 0; t->ops->decision(t->b, i, d); i++) {
+        char name[sizeof d->name];
+        snprintf(name, sizeof name, "%lldx%lld, heads %lld/%lld of %lld", (long long)t->s.batch,
+                 (long long)t->s.length, (long long)t->s.heads, (long long)t->s.kv_heads,
+                 (long long)t->s.dim);
+        if (!strcmp(d->name, name) && !strcmp(d->direction, backward ? "backward" : "forward"))
+            return d->way;
+    }
+    return "?";
+}
+
+static void measure(struct bench *t, bool backward) {
+    const struct shape *s = &t->s;
+    double us[SAMPLES], flop = 2.0 * (double)s->batch * (double)s->heads * (double)s->length *
+                               (double)s->length * (double)s->dim * (backward ? 2.5 : 1.0);
+    sample(t, backward, 1);
+    double once = sample(t, backward, 2);
+    int calls = once < SAMPLE_US ? (int)(SAMPLE_US / once) : 1;
+    for (int i = 0; i < SAMPLES; i++) us[i] = sample(t, backward, calls);
+    qsort(us, SAMPLES, sizeof *us, ascending);
+    struct decision d;
+    printf("%2lld x %5lld, %2lld/%2lld heads of %3lld  %-8s  %-5s  %9.1f us (%.1f to %.1f)  %4.0f "
+           "TFLOP/s\n", (long long)s->batch, (long long)s->length, (long long)s->heads,
+           (long long)s->kv_heads, (long long)s->dim, backward ? "backward" : "forward",
+           served_by(t, backward, &d), us[SAMPLES / 2], us[0], us[SAMPLES - 1],
+           flop / us[SAMPLES / 2] * 1e-6);
+    fflush(stdout);
+}
+
+/* "attention ... : ab12" to "attention ... : -", all others left out. */
+static void name_no_plan(char *text) {
+    char *to = text;
+    for (char *line = text; *line;) {
+        size_t length = strcspn(line, "\n"), keep = length;
+        char *end = line + length + (line[length] == '\n');
+        bool attention = !strncmp(line, "attention ", 10);
+        if (attention) keep = (size_t)(strstr(line, " : ") + 3 - line);
+        memmove(to, line, keep);
+        to += keep;
+        if (attention) *to++ = '-';
+        *to++ = '\n';
+        line = end;
+    }
+    *to = '\0';
+}
+
+static void open_as(struct bench *t, const char *way, char *table) {
+    need(t, backend_open("cuda", 0, 0, &t->handle, &t->e));
+    t->b = t->handle.backend;
+    t->ops = t->b->ops;
+    if (!strcmp(way, "mma")) need(t, t->ops->pretend(t->b, "sm_121", &t->e));
+    if (!strcmp(way, "wgmma") && table) need(t, t->ops->choices_load(t->b, table, &t->e));
+}
+
+int main(int argc, char **argv) {
+    char *table = NULL;
+    for (int w = 0; w < WAYS; w++) {
+        struct bench t = { .e = { 0 } };
+        bool wanted = argc == 1;
+        for (int i = 1; i < argc; i++) wanted = wanted || !strcmp(argv[i], WAY[w]);
+        if (!wanted && w != 0) continue; /* cuDNN's table is needed to leave its plans out */
+        open_as(&t, WAY[w], table);
+        for (int i = 0; i < SHAPES; i++) {
+            t.s = SHAPE[i];
+            make_all(&t);
+            for (int backward = 0; backward < 2; backward++) {
+                if (wanted) measure(&t, backward);
+                else call(&t, backward);
+            }
+            need(&t, t.ops->sync(t.b, &t.e));
+            drop_all(&t);
+        }
+        if (w == 0) {
+            need(&t, t.ops->choices_save(t.b, &table, &t.e));
+            name_no_plan(table);
+        }
+        backend_close(&t.handle);
+    }
+    free(table);
+    return 0;
+}
