@@ -26,6 +26,7 @@ for recipe in bf16 delayed tensorwise tensorwise_1f1l blockwise; do
         plan 0 h200_$recipe --ranks $ranks --set train.shard=parameters
     done
     plan 0 h200_$recipe --ranks 8
+    plan 0 h200_$recipe --ranks 4 --set train.global_batch=64
     plan 0 h200_$recipe --ranks 8 --set model.seq_len=32768 --set train.recompute=block
 done
 "$FP8LAB" plan -q --json experiments/h200_tensorwise.lua --facts $facts | python3 -c 'import json, sys

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Worker processes over 2 and 4 ranks: in each recipe all ways of sharding give the same results,
-# those of tests/dist/sharding.txt; and a run that was stopped goes on as if it had not been.
+# Worker processes over 2 and 4 ranks: in each recipe, and with gradients added up and reduced in f32
+# or BF16, all ways of sharding give the same results, those of tests/dist/sharding.txt; and a run that was stopped goes on as if it had not been.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -15,15 +15,19 @@ results() { # BUNDLE: its recipe and how it ended
     "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
 d = json.load(sys.stdin)
 r = d["resolved"]
-print(r["hardware"]["gpus"], r["recipe"]["kind"], d["run"]["status"], d["run"]["results_sha256"])'
+print(r["hardware"]["gpus"], r["recipe"]["kind"], r["train"]["grad_dtype"], d["run"]["status"],
+      d["run"]["results_sha256"])'
 }
 
 for ranks in 2 4; do
     "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks \
         --set train.micro_batch=$((4 / ranks)) >out 2>log || { fail "$ranks ranks"; tail -5 log; }
+    "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks --set recipe=bf16 \
+        --set train.micro_batch=$((4 / ranks)) --set train.grad_dtype=bf16 >out 2>log ||
+        { fail "$ranks ranks, BF16 gradients"; tail -5 log; }
     for bundle in "runs$ranks"/*.tar.zst; do results "$bundle"; done
 done | sort | uniq -c >got
-awk '{ print $2, $3, $4, $5 }' got | diff "$golden" - || fail "results of these processes"
+awk '{ print $2, $3, $4, $5, $6 }' got | diff "$golden" - || fail "results of these processes"
 awk '$1 != 4' got | grep . && fail "four ways of sharding, and not one result"
 for bundle in runs4/*.tar.zst; do # on a CPU all communication stands in the way
     "$FP8LAB" show --json "$bundle" | python3 -c 'import json, sys
