@@ -161,6 +161,7 @@ static int cmd_plan(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.micro_batch=2", true },
+    { "only", "NAME", "of a suite only rows of this name (* and ?)", true },
     { "ranks", "N", "plan for so many GPUs instead of hardware.gpus", false },
     { "smoke", NULL, "plan the rehearsal instead", false },
     { "facts", "FILE", "plan for the machine that FILE describes (fp8lab hw)", false },

@@ -448,6 +448,7 @@ static int cmd_run(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
+    { "only", "NAME", "of a suite only rows of this name (* and ?)", true },
     { "smoke", NULL, "shrink sizes and steps for a rehearsal on a CPU", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
     { "backend", "NAME", "auto (default), cpu or cuda", false },

@@ -29,12 +29,14 @@ json_t *compare_loss_row(int64_t group, const char *kind, const double *referenc
     }
     bool near = fabs(relative) <= tolerance;
     bool inside = found >= low && found <= high;
-    char by[80];
+    char by[120];
     if (near)
-        snprintf(by, sizeof by, "%.2f %% of the mean of %lld", 100 * tolerance, (long long)n);
+        snprintf(by, sizeof by, "%.2f %% of the mean of %lld seeds", 100 * tolerance, (long long)n);
     else
-        snprintf(by, sizeof by, "the range of %lld seeds, %.5f to %.5f", (long long)n, low, high);
-    return json_pack("{s:I, s:s, s:f, s:f, s:f, s:b, s:s}", "group", (json_int_t)group, "recipe",
-                     kind, "reference_mean", middle, "mean", found, "relative", relative, "holds",
-                     near || inside, "by", by);
+        snprintf(by, sizeof by, "%sthe range of %lld seeds, %.5f to %.5f",
+                 inside ? "" : "the tolerance and ", (long long)n, low, high);
+    return json_pack("{s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:s}", "group", (json_int_t)group,
+                     "recipe", kind, "seeds", (json_int_t)m, "reference_mean", middle, "mean",
+                     found, "relative", relative, "tolerance", tolerance, "holds", near || inside,
+                     "by", by);
 }

@@ -219,10 +219,12 @@ static void put_losses(FILE *out, const json_t *statistics) {
         bool holds = json_is_true(json_object_get(row, "holds"));
         char name[8];
         letter(json_integer_value(json_array_get(json_object_get(group, "runs"), 0)), name);
-        fprintf(out, "  %-3s %-14s %.5f, %+.2f %% from %.5f: %s %s\n", name,
-                json_text(row, "recipe", "?"), json_number_value(json_object_get(row, "mean")),
+        fprintf(out, "  %-3s %-14s %.5f (n = %lld), %+.2f %% from %.5f, %.2f %% allowed: %s %s\n",
+                name, json_text(row, "recipe", "?"),
+                json_number_value(json_object_get(row, "mean")), (long long)whole(row, "seeds"),
                 100 * json_number_value(json_object_get(row, "relative")),
                 json_number_value(json_object_get(row, "reference_mean")),
+                100 * json_number_value(json_object_get(row, "tolerance")),
                 holds ? "holds, within" : "does not hold: outside", json_text(row, "by", ""));
     }
 }

@@ -1,5 +1,7 @@
 #include "runner/resolve.h"
 
+#include <fnmatch.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,13 +166,37 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
     return st;
 }
 
-void resolution_destroy(struct resolution *r) {
-    for (int64_t i = 0; i < r->run_count; i++) {
-        free(r->runs[i].name);
-        free(r->runs[i].config);
-        json_decref(r->runs[i].config_json);
-        json_decref(r->runs[i].cell);
+static void free_run(struct resolved_run *run) {
+    free(run->name);
+    free(run->config);
+    json_decref(run->config_json);
+    json_decref(run->cell);
+}
+
+enum status resolution_keep(struct resolution *r, const char *const *patterns, int64_t count,
+                            struct err *e) {
+    for (int64_t p = 0; p < count; p++) {
+        bool fits = false;
+        for (int64_t i = 0; i < r->run_count; i++)
+            fits = fits || fnmatch(patterns[p], r->runs[i].name, 0) == 0;
+        if (!fits)
+            return FAIL(e, ERR_ARG, "--only %s: none of the %" PRId64 " runs is called so (the "
+                        "first is %s)", patterns[p], r->run_count, r->runs[0].name);
     }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < r->run_count; i++) {
+        bool wanted = count == 0;
+        for (int64_t p = 0; p < count; p++)
+            wanted = wanted || fnmatch(patterns[p], r->runs[i].name, 0) == 0;
+        if (wanted) r->runs[kept++] = r->runs[i];
+        else free_run(&r->runs[i]);
+    }
+    r->run_count = kept;
+    return OK;
+}
+
+void resolution_destroy(struct resolution *r) {
+    for (int64_t i = 0; i < r->run_count; i++) free_run(&r->runs[i]);
     for (int64_t i = 0; i < r->file_count; i++) {
         free(r->files[i].name);
         free(r->files[i].path);

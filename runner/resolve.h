@@ -61,6 +61,11 @@ NODISCARD enum status resolve_experiment(const struct resolve_options *options,
                                          struct resolution *out, struct err *e);
 void resolution_destroy(struct resolution *r);
 
+/* Drops the runs whose names match none of `count` patterns (* and ? as in a shell); of no patterns
+ * every run stays. ERR_ARG names a pattern that fits no run. */
+NODISCARD enum status resolution_keep(struct resolution *r, const char *const *patterns,
+                                      int64_t count, struct err *e);
+
 /* Where the shared presets are: experiments/lib of the working directory, else that of the source
  * tree or installation the executable is in. "" when there is none: scripts that need no preset
  * still work. */

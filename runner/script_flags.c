@@ -14,18 +14,34 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
     }
 }
 
+/* Every value of a flag that repeats; the array is owned, its texts are borrowed. */
+static const char **values_of(const struct cli *cli, const char *flag) {
+    int64_t n = cli_count(cli, flag);
+    const char **values = calloc((size_t)n + 1, sizeof *values);
+    for (int64_t i = 0; values && i < n; i++) values[i] = cli_nth(cli, flag, i);
+    return values;
+}
+
+static enum status keep_only(const struct cli *cli, struct resolution *r, struct err *e) {
+    const char **patterns = values_of(cli, "only");
+    if (!patterns) return FAIL(e, ERR_MEMORY, "the names of --only");
+    enum status st = resolution_keep(r, patterns, cli_count(cli, "only"), e);
+    free(patterns);
+    return st;
+}
+
 enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e) {
     int64_t n = cli_count(cli, "set");
-    const char **overrides = calloc((size_t)n + 1, sizeof *overrides);
+    const char **overrides = values_of(cli, "set");
     if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
-    for (int64_t i = 0; i < n; i++) overrides[i] = cli_nth(cli, "set", i);
     struct resolve_options options = {
         .path = cli->args[0], .overrides = overrides, .override_count = n,
         .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"),
     };
     enum status st = resolve_experiment(&options, out, e);
     free(overrides);
-    if (st == OK || out->error_count == 0) return st;
+    if (st == OK) return keep_only(cli, out, e);
+    if (out->error_count == 0) return st;
     print_errors(cli, out);
     return FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", out->error_count,
                 out->error_count == 1 ? "" : "s", cli->args[0]);
@@ -33,8 +49,8 @@ enum status script_resolve(const struct cli *cli, struct resolution *out, struct
 
 /* Flags that mean for the next command what they meant for this one. */
 static bool is_carried(const char *flag) {
-    static const char *const CARRIED[] = { "set", "lib", "smoke", "anywhere", "backend", "threads",
-                                           "runs", "retries", "hang-after", "keep-dir",
+    static const char *const CARRIED[] = { "set", "only", "lib", "smoke", "anywhere", "backend",
+                                           "threads", "runs", "retries", "hang-after", "keep-dir",
                                            "data-root" };
     for (size_t i = 0; i < sizeof CARRIED / sizeof *CARRIED; i++)
         if (!strcmp(flag, CARRIED[i])) return true;

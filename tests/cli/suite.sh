@@ -47,5 +47,16 @@ print(json.load(sys.stdin)["run"]["results_sha256"])'; }
 set -- $(ls runs/*bf16*.tar.zst | tail -2)
 expect "results of equal inputs" "$(results "$1")" "$(results "$2")"
 
+# One row of a suite is the row that the suite would run, and the suite takes it for done.
+"$FP8LAB" run $suite --runs parts --only '*.tensorwise' --set train.steps=3 >out 2>log
+expect "exit code of one row" 0 $?
+expect "rows" 1 "$(ls parts/*tensorwise*.tar.zst | wc -l)"
+"$FP8LAB" run $suite --runs parts --set train.steps=3 >out 2>log
+expect "rows not run again" 1 "$(grep -c "already run with these inputs" log)"
+expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
+"$FP8LAB" run $suite --runs parts --only pair-bf61 >out 2>log
+expect "exit code of a row that is not there" 2 $?
+grep -q "none of the 2 runs is called so (the first is pair-bf16)" log || expect "what is said" names "$(cat log)"
+
 [ $failed = 0 ] && echo "suites resume"
 exit $failed
