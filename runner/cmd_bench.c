@@ -75,6 +75,7 @@ static const struct flag FLAGS[] = {
     { "steps", "N", "step: whole steps, of which the median is printed (10)", false },
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
     { "set", "KEY=VALUE", "step: override a key of the experiment", true },
+    { "only", "NAME", "step: rows of this name of a suite (* and ?)", true },
     { "smoke", NULL, "step: the rehearsal of the experiment instead", false },
     { "lib", "DIR", "step: where require finds the shared presets", false },
     { "threads", "N", "of the cpu backend; 0, the default: all", false },

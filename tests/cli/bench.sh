@@ -52,6 +52,12 @@ refused() { # words of the message, then arguments
     [ $? = 2 ] || fail "bench $*: exit code is not 2"
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
+# Of a suite one row may be meant.
+lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 --backend cpu --json \
+    2>/dev/null) || fail "bench step --only: exit code $?"
+case $lines in *pair-fp8*) fail "bench step --only: measured the other row too" ;; *pair-bf16*) ;;
+*) fail "bench step --only: no row" ;; esac
+
 refused 'bench fp4: gemm, attention, quantise or step' fp4
 refused 'no multiple of --kv-heads 3' attention --heads 4 --kv-heads 3 --backend cpu
 refused 'tensor, row, 1x128, 128x128 or 1x32, not "2x2"' quantise --scale 2x2 --backend cpu
