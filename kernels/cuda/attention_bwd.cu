@@ -8,7 +8,6 @@
  * Tiles of 64 x 64, a warp 16 rows of its own side. p and dS are rounded to BF16 before they are
  * multiplied, which the reference does not do. */
 #include "kernels/cuda/attention_cudnn.cuh"
-#include "kernels/cuda/attention_hopper.cuh"
 
 enum { ROWS = 64, TILES = ROWS / 8 };
 
@@ -213,16 +212,12 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor 
     f.delta = (float *)delta->data;
     if (rows == 0) return OK;
     struct attention_data data = { f.o, f.d_o, NULL, f.d_qkv, (float *)lse->data, f.delta };
-    bool done, wgmma = hopper_attention_serves(cuda_of(b), &f.a);
+    bool done;
     TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, true, &done, e));
-    TRY(attention_decided(cuda_of(b), &f.a, "backward", done ? "cudnn" : wgmma ? "wgmma" : "mma", e));
+    TRY(attention_decided(cuda_of(b), &f.a, "backward", done ? "cudnn" : "mma", e));
     if (done) return OK;
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);
-    if (wgmma) {
-        TRY(hopper_attention_bwd(&f, stream, e));
-        return cuda_launched("attention_bwd", e);
-    }
     unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;
     struct kernels k = kernels_for(f.a.head_dim);
     int bytes = shared_bytes(f.a.head_dim);
