@@ -189,26 +189,62 @@ struct scale_copy {
 };
 struct scale_copies { struct scale_copy side[2]; };
 
-/* Grid: x over factors, y the operand. The padding of 2D factors is zeroed, so that nothing read is
- * undefined. */
+enum { TURN = 32, TURN_ROWS = 8, TURN_GRID_MAX = 2048 };
+
+/* 1x128: [outer][K blocks] turned round, by tiles, so that both sides move in whole lines: a wgrad
+ * may have millions of factors. */
+__device__ static void turn_scales(const struct scale_copy &c) {
+    __shared__ float tile[TURN][TURN + 1];
+    int64_t across = (c.blocks + TURN - 1) / TURN, tiles = (c.outer + TURN - 1) / TURN * across;
+    for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+        int64_t outer = t / across * TURN, block = t % across * TURN;
+        for (int i = threadIdx.y; i < TURN; i += TURN_ROWS)
+            if (outer + i < c.outer && block + threadIdx.x < c.blocks)
+                tile[i][threadIdx.x] = c.from[(outer + i) * c.blocks + block + threadIdx.x];
+        __syncthreads();
+        for (int i = threadIdx.y; i < TURN; i += TURN_ROWS)
+            if (block + i < c.blocks && outer + threadIdx.x < c.outer)
+                c.to[(block + i) * c.stride + outer + threadIdx.x] = tile[threadIdx.x][i];
+        __syncthreads();
+    }
+}
+
+/* Grid: x over tiles or factors, y the operand. The padding of 2D factors is zeroed, so that
+ * nothing read is undefined. */
 __global__ void scale_layout_kernel(struct scale_copies copies) {
-    const struct scale_copy c = copies.side[blockIdx.y];
+    const struct scale_copy &c = copies.side[blockIdx.y];
     if (!c.to) return;
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    int64_t start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (c.kind == SCALE_1X128) {
+        turn_scales(c);
+        return;
+    }
+    int64_t step = (int64_t)gridDim.x * TURN * TURN_ROWS;
+    int64_t start = ((int64_t)blockIdx.x * TURN_ROWS + threadIdx.y) * TURN + threadIdx.x;
     if (c.kind == SCALE_TENSOR) {
         for (int64_t i = start; i < c.outer; i += step) c.to[i] = *c.from;
-    } else if (c.kind == SCALE_1X128) {
-        for (int64_t i = start; i < c.outer * c.blocks; i += step) {
-            int64_t outer = i % c.outer, block = i / c.outer;
-            c.to[block * c.stride + outer] = c.from[outer * c.blocks + block];
-        }
     } else {
         for (int64_t i = start; i < c.outer * c.stride; i += step) {
             int64_t block = i % c.stride;
             c.to[i] = block < c.blocks ? c.from[i / c.stride * c.blocks + block] : 0.0f;
         }
     }
+}
+
+/* How many blocks of threads one operand's factors occupy. */
+static int64_t scale_tiles(const struct scale_copy *c) {
+    if (!c->to) return 0;
+    if (c->kind == SCALE_1X128) return ceil_div(c->outer, TURN) * ceil_div(c->blocks, TURN);
+    int64_t factors = c->kind == SCALE_TENSOR ? c->outer : c->outer * c->stride;
+    return ceil_div(factors, TURN * TURN_ROWS);
+}
+
+static enum status lay_scales(struct backend *b, int lane, const struct scale_copies *copies,
+                              struct err *e) {
+    int64_t tiles = max_i64(scale_tiles(&copies->side[0]), scale_tiles(&copies->side[1]));
+    if (!tiles) return OK;
+    dim3 grid(tiles < TURN_GRID_MAX ? (unsigned)tiles : (unsigned)TURN_GRID_MAX, 2);
+    scale_layout_kernel<<<grid, dim3(TURN, TURN_ROWS), 0, cuda_lane(b, lane)>>>(*copies);
+    return cuda_launched("matmul", e);
 }
 
 /* rows: one of the two operands has a factor for each row, which then both must have. */
@@ -298,11 +334,7 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
     set_native(p, t);
     TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, has_rows(t), &p->a, &copies.side[0], e));
     TRY(plan_scale(b, lane, SCRATCH_SCALE_B, t->a, has_rows(t), &p->b, &copies.side[1], e));
-    if (copies.side[0].to || copies.side[1].to) {
-        dim3 grid(64, 2);
-        scale_layout_kernel<<<grid, 256, 0, cuda_lane(b, lane)>>>(copies);
-        TRY(cuda_launched("matmul", e));
-    }
+    TRY(lay_scales(b, lane, &copies, e));
     return run_product(b, lane, t, p, false, found, e);
 }
 

@@ -78,6 +78,8 @@ static const struct matmul_case CASES[] = {
     { 256, 384, 640, E, E, H, W, B, false, false, 0, -1, false, false, "native" },
     { 256, 384, 720, E, E, F, B, B, false, false, 1, -1, false, false, "native" },
     { 256, 384, 512, G, E, F, B, B, false, false, 1, -1, false, false, "native" },
+    /* factors in more than one tile each way, none of them full */
+    { 264, 328, 4752, E, E, F, B, B, false, false, 0, -1, false, false, "native" },
     { 50, 70, 300, E, E, H, B, W, false, false, 0, -1, false, false, "emulated" },
     /* MXFP8: emulated on Hopper */
     { 256, 384, 512, E, E, H, X, X, false, false, 0, -1, false, false, "emulated" },
