@@ -18,6 +18,8 @@ set -euo pipefail
 here=$(dirname "$0")
 . "$here/versions"
 out=$1
+# What the places are below; another root is for tests, which make one up.
+root=${FIND_NVCC_ROOT:-}
 mkdir -p "$out/build"
 triplet=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
 
@@ -50,15 +52,15 @@ trap 'rm -rf "$fetched"' EXIT
 library() { # NAME: the first file of that name
     local place
     for place in "$fetched"/nvidia/*/lib "$home/lib64" "$home"/targets/*/lib "$home/lib" \
-        "/usr/lib/$triplet" /usr/lib64 /usr/local/lib; do
+        "$root/usr/lib/$triplet" "$root/usr/lib64" "$root/usr/local/lib"; do
         [ ! -e "$place/$1" ] || { echo "$place/$1"; return; }
     done
     return 1
 }
 header_folder() { # HEADER: where it is
     local place
-    for place in "$fetched"/nvidia/*/include "$home/include" "/usr/include/$triplet" \
-        /usr/include; do
+    for place in "$fetched"/nvidia/*/include "$home/include" "$root/usr/include/$triplet" \
+        "$root/usr/include"; do
         [ ! -e "$place/$1" ] || { echo "$place"; return; }
     done
     return 1

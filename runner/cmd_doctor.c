@@ -74,6 +74,7 @@ static enum status examine(const struct cli *cli, struct doctor *d, struct err *
     if (*problem)
         doctor_say(d, FINDING_WRONG, "driver", "nvidia-smi must work before fp8lab can; a driver "
                    "that was just updated wants a reboot", "%s", problem);
+    doctor_cuda(d);
     doctor_machine(d);
     doctor_libraries(d);
     doctor_toolkit(d);

@@ -16,6 +16,7 @@ enum finding_level {
 
 struct doctor {
     struct json_t *facts;    /* of this machine or of a fact file; owned by the caller */
+    int cuda;                /* major version whose libraries the backend was built with */
     bool here;               /* the facts are of this machine: its files can be looked at */
     struct json_t *findings; /* array of {topic, level, found, fix or null} */
     struct json_t *libraries; /* array: doctor_libraries.c */
@@ -37,6 +38,8 @@ enum finding_level doctor_worst(const struct doctor *d);
 
 /* Driver, GPUs, memory, limits of the container: from the facts alone. */
 void doctor_machine(struct doctor *d);
+/* `cuda`: of the plugin that is here; of the one that would be built, where there is none. */
+void doctor_cuda(struct doctor *d);
 /* Every library of NVIDIA's that a run can use: found where, which version, for which processor. */
 void doctor_libraries(struct doctor *d);
 /* nvcc and where it hides; what builds and runs need of the disk. */

@@ -12,6 +12,9 @@
 /* Who misses it when it is not there. */
 enum need { NEED_GPU, NEED_ATTENTION, NEED_RANKS, NEED_PART };
 
+#define PLUGIN "libfp8lab_cuda.so"
+#define CUBLASLT "libcublasLt.so." /* and the major version of CUDA */
+
 static const struct wanted {
     const char *topic, *file, *symbol;
     enum version_form form;
@@ -19,8 +22,8 @@ static const struct wanted {
 } WANTED[] = {
     { "driver library", "libcuda.so.1", NULL, VERSION_NONE, NEED_GPU },
     { "nvml", "libnvidia-ml.so.1", NULL, VERSION_NONE, NEED_GPU },
-    { "plugin", "libfp8lab_cuda.so", NULL, VERSION_NONE, NEED_GPU },
-    { "cublaslt", "libcublasLt.so.13", "cublasLtGetVersion", VERSION_SIZE, NEED_GPU },
+    { "plugin", PLUGIN, NULL, VERSION_NONE, NEED_GPU },
+    { "cublaslt", CUBLASLT, "cublasLtGetVersion", VERSION_SIZE, NEED_GPU },
     { "cudnn", "libcudnn.so.9", "cudnnGetVersion", VERSION_SIZE, NEED_ATTENTION },
     /* cuDNN opens these itself, when attention is planned. */
     { "cudnn", "libcudnn_graph.so.9", NULL, VERSION_NONE, NEED_PART },
@@ -29,9 +32,9 @@ static const struct wanted {
     { "cudnn", "libcudnn_engines_runtime_compiled.so.9", NULL, VERSION_NONE, NEED_PART },
     { "nccl", "libnccl.so.2", "ncclGetVersion", VERSION_INT_OUT, NEED_RANKS },
 };
-enum { WANTED_COUNT = sizeof WANTED / sizeof *WANTED };
+enum { WANTED_COUNT = sizeof WANTED / sizeof *WANTED, CUDA_BUILT_WITH = 13 };
 
-static const char CUDNN_FIX[] = "install libcudnn9-cuda-13 of 9.18.1 or newer";
+static const char CUDNN_FIX[] = "install libcudnn9-cuda-13 (-12 beside CUDA 12) of 9.18.1 or newer";
 
 static int64_t version_number(const char *version) {
     int major = 0, minor = 0, patch = 0;
@@ -89,7 +92,7 @@ static void say_missing(struct doctor *d, const struct wanted *w) {
                    !strcmp(w->topic, "plugin")
                        ? "build where nvcc is: make (fp8lab doctor names one that PATH hides)"
                        : !strcmp(w->topic, "cublaslt")
-                             ? "install libcublas-13-0, or set LD_LIBRARY_PATH to where it is"
+                             ? "install CUDA's libcublas, or set LD_LIBRARY_PATH to where it is"
                              : "it comes with the driver; a container needs --gpus all and "
                                "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
                    "%s was not found: nothing runs on the GPU", w->file);
@@ -172,9 +175,20 @@ static void look_at(struct doctor *d, const struct wanted *w, const struct libra
     else doctor_say(d, FINDING_FINE, w->topic, NULL, "%s%s%s", version, *version ? ", " : "", path);
 }
 
+void doctor_cuda(struct doctor *d) {
+    struct library_places *places = d->here ? malloc(sizeof *places) : NULL;
+    char path[PATH_CAP];
+    int from = 0;
+    d->no_memory |= d->here && !places;
+    if (places) library_places(places);
+    if (places && library_find(places, PLUGIN, &from, path)) d->cuda = library_needs(path, CUBLASLT);
+    if (!d->cuda) d->cuda = CUDA_BUILT_WITH;
+    free(places);
+}
+
 void doctor_libraries(struct doctor *d) {
     struct library_places *places = malloc(sizeof *places);
-    char path[PATH_CAP];
+    char path[PATH_CAP], cublaslt[32];
     int from = 0;
     if (!d->here || !places) {
         d->no_memory |= d->here;
@@ -183,6 +197,11 @@ void doctor_libraries(struct doctor *d) {
     }
     library_places(places);
     bool cudnn = library_find(places, "libcudnn.so.9", &from, path);
-    for (int i = 0; i < WANTED_COUNT; i++) look_at(d, &WANTED[i], places, cudnn);
+    snprintf(cublaslt, sizeof cublaslt, CUBLASLT "%d", d->cuda);
+    for (int i = 0; i < WANTED_COUNT; i++) {
+        struct wanted w = WANTED[i];
+        if (!strcmp(w.file, CUBLASLT)) w.file = cublaslt;
+        look_at(d, &w, places, cudnn);
+    }
     free(places);
 }

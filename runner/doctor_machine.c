@@ -8,7 +8,7 @@
 #include "runner/doctor.h"
 #include "runner/peaks.h"
 
-enum { CUDA_NEEDED = 13, CC_LOWEST = 80, HOT_C = 85 };
+enum { CC_LOWEST = 80, HOT_C = 85 };
 static const double GIB = 0x1p30;
 
 /* ---- reading facts ---- */
@@ -66,11 +66,11 @@ static void say_driver(struct doctor *d) {
     if (!cuda) {
         doctor_say(d, FINDING_WARNING, "driver", "nvidia-smi must work before fp8lab can",
                    "the driver does not say which CUDA it supports");
-    } else if (atoi(cuda) < CUDA_NEEDED) {
-        snprintf(fix, sizeof fix, "update the driver to R580 or newer (CUDA %d); libraries in a "
-                 "container cannot replace it", CUDA_NEEDED);
+    } else if (atoi(cuda) < d->cuda) {
+        snprintf(fix, sizeof fix, "update the driver to R%d or newer (CUDA %d); libraries in a "
+                 "container cannot replace it", d->cuda >= 13 ? 580 : 525, d->cuda);
         doctor_say(d, FINDING_WRONG, "driver", fix, "driver %s supports CUDA %s, and CUDA %d.0 is "
-                   "needed", driver ? driver : "?", cuda, CUDA_NEEDED);
+                   "needed", driver ? driver : "?", cuda, d->cuda);
     } else {
         doctor_say(d, FINDING_FINE, "driver", NULL, "%s, CUDA %s", driver ? driver : "?", cuda);
     }

@@ -106,6 +106,23 @@ const char *library_machine_here(void) {
 #endif
 }
 
+/* ---- what it needs ----------------------------------------------------------------------------*/
+
+/* The names stand in the file as text; its sections need not be told apart for that. */
+int library_needs(const char *path, const char *stem) {
+    FILE *f = fopen(path, "re");
+    size_t n = strlen(stem);
+    int c, number = 0;
+    for (size_t at = 0; f && !number && (c = getc(f)) != EOF;) {
+        at = c == stem[at] ? at + 1 : c == stem[0];
+        if (at < n) continue;
+        at = 0;
+        while ((c = getc(f)) >= '0' && c <= '9' && number < 1000) number = number * 10 + c - '0';
+    }
+    if (f) fclose(f);
+    return number;
+}
+
 /* ---- which version ----------------------------------------------------------------------------*/
 
 /* The digits and dots behind ".so." of the file that the name leads to: "9.19.0", or just "9". */

@@ -22,6 +22,10 @@ const char *library_machine(const char *path, char text[16]);
 /* What this program itself was built for. */
 const char *library_machine_here(void);
 
+/* N of the library STEM.N ("libcublasLt.so.13") that the file at `path` names as needed; 0 where it
+ * names none, or cannot be read. */
+int library_needs(const char *path, const char *stem);
+
 /* How a library answers when it is asked for its version. */
 enum version_form {
     VERSION_NONE,     /* it cannot be asked */

@@ -65,9 +65,9 @@ struct gemm_library {
     } while (0)
 
 /* Libraries of one major version share a name, and one of an older CUDA may stand before the right
- * one in the search path. 13.0 has every mode used here. */
+ * one in the search path. 13.0 has every mode used here, as 12.9 of the version before has. */
 enum status cuda_gemm_library(struct err *e) {
-    enum { VERSION_MIN = 130000 };
+    enum { VERSION_MIN = CUBLAS_VER_MAJOR >= 13 ? 130000 : 120900 };
     size_t version = cublasLtGetVersion();
     if (version >= VERSION_MIN) return OK;
     return FAIL(e, ERR_DEVICE, "cuBLASLt %zu.%zu was loaded, this build needs %d.%d or later: another "

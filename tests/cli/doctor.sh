@@ -112,9 +112,19 @@ export LD_LIBRARY_PATH=$PWD/driver:$PWD/good
 expect $well -- --quick -- '1 x NVIDIA H200' 'driver           580.159.04, CUDA 13.0' 'cudnn            9.19.0' \
     'cublaslt         13.1.0' "nccl             2.28.9, $PWD/good/libnccl.so.2" 'no others on the GPUs' \
     'fp8.rowwise      native'
+# A backend built with CUDA 12 wants that one's libraries, and a driver that has it.
+mkdir twelve && cp good/* twelve && mv twelve/libcublasLt.so.13 twelve/libcublasLt.so.12
+echo 'int plugin;' >v.c
+cc -shared -fPIC -Wl,--no-as-needed -o twelve/libfp8lab_cuda.so v.c -Ltwelve -l:libcublasLt.so.12
+FAKE_CUDA=12090 LD_LIBRARY_PATH=$PWD/driver:$PWD/twelve expect any -- --quick -- \
+    'driver           580.159.04, CUDA 12.9' "twelve/libcublasLt.so.12"
+rm twelve/libcublasLt.so.12
+FAKE_CUDA=11080 LD_LIBRARY_PATH=$PWD/driver:$PWD/twelve expect 1 -- --quick -- \
+    'supports CUDA 11.8, and CUDA 12.0 is needed' 'R525 or newer (CUDA 12)' \
+    'libcublasLt.so.12 was not found: nothing runs on the GPU'
 export LD_LIBRARY_PATH=$PWD/driver:$PWD/bad
 expect 1 -- --quick -- 'cuDNN 9.10.1 is not used: 9.10.0 and 9.10.1 compute attention wrongly' \
-    'fix: install libcudnn9-cuda-13 of 9.18.1 or newer'
+    'fix: install libcudnn9-cuda-13 (-12 beside CUDA 12) of 9.18.1 or newer'
 version bad 91400 130100 22809
 expect $well -- --quick -- 'cuDNN 9.14.0 is wrong under CUDA graphs for sequences that are no multiple of 128'
 echo 'no library' >bad/libcudnn.so.9

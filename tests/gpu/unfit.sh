@@ -70,7 +70,7 @@ found=${LD_LIBRARY_PATH:-}
 plugin=$(ls "$(dirname "$program")"/{,../lib/fp8lab/}libfp8lab_cuda.so 2>/dev/null | head -1)
 if LD_LIBRARY_PATH="$PWD/without_cublasLt.so.13:$found" ldd "$plugin" | grep -q without_cublasLt; then
     expect "no cuBLASLt" 6 LD_LIBRARY_PATH="$PWD/without_cublasLt.so.13:$found" -- "$tiny"
-    says "it needs the libraries of CUDA 13"
+    says "it needs the libraries of the CUDA"
 else
     echo "no cuBLASLt: left out, the plugin has a path of its own to it"
 fi
