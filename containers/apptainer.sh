@@ -4,7 +4,8 @@
 #   containers/apptainer.sh [FLAGS OF apptainer build...]       e.g. --fakeroot
 #
 # From the environment, as for image.sh: BASE_IMAGE (containers/versions has the default), ARCHS,
-# SIF (where to: fp8lab.sif). Where `make image` has built the image already, it need only be converted:
+# SIF (where to: fp8lab.sif); BOOTSTRAP: where the base comes from, docker (a registry, the default),
+# docker-archive (BASE_IMAGE is the file of docker save) or another that apptainer knows. Where `make image` has built the image already, it need only be converted:
 # apptainer build fp8lab.sif docker-daemon:fp8lab:latest
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +17,8 @@ command -v apptainer >/dev/null || {
     exit 6
 }
 git=(git -c safe.directory='*')
-exec apptainer build "$@" --build-arg BASE_IMAGE="$base" --build-arg ARCHS="${ARCHS:-all}" \
+exec apptainer build "$@" --build-arg BOOTSTRAP="${BOOTSTRAP:-docker}" \
+    --build-arg BASE_IMAGE="$base" --build-arg ARCHS="${ARCHS:-all}" \
     --build-arg COMMIT="$("${git[@]}" rev-parse HEAD 2>/dev/null || echo unknown)" \
     --build-arg DIRTY="$("${git[@]}" status --porcelain 2>/dev/null | grep -c . || true)" \
     --build-arg EPOCH="$("${git[@]}" log -1 --format=%ct 2>/dev/null || echo 0)" \

@@ -5,6 +5,8 @@
 #
 # From the environment, all optional:
 #   NATIVE=1    do not look for a container tool: build and run here
+#   ARCH        amd64 or arm64: in the image for that one; another than this machine's is emulated,
+#               a hundred times slower
 #   BASE_IMAGE, BUILD_FLAGS...   for the image, as containers/image.sh says; without a GPU it is built
 #               over debian:12, for CPUs
 #   RUN_FLAGS   more flags for the tool's run command
@@ -22,13 +24,26 @@ runs=${RUNS:-runs/repro}
 only=${ONLY:-}
 tool=native worst=0
 image=localhost/fp8lab-repro # never looked for elsewhere
+foreign=
+case ${ARCH:-} in
+amd64) [ "$(uname -m)" = x86_64 ] || foreign=amd64 ;;
+arm64) [ "$(uname -m)" = aarch64 ] || foreign=arm64 ;;
+esac
+[ -z "$foreign" ] || image=$image:$foreign
 summary=()
 
 say() { echo "repro: $*" >&2; }
 loud() { printf '\n*** repro: %s\n\n' "$*" >&2; }
 
 # ---- the program -------------------------------------------------------------------------------
-gpu_here() { [ -e /dev/nvidiactl ]; }
+gpu_here() { [ -z "$foreign" ] && [ -e /dev/nvidiactl ]; }
+
+# Podman's default limits are more than it may give where it is in a container itself.
+starts() {
+    (tool=$1 && fp8lab --version >/dev/null) && return
+    RUN_FLAGS="${RUN_FLAGS:-} --ulimit nofile=1024:1024 --ulimit nproc=1024:1024"
+    (tool=$1 && fp8lab --version >/dev/null) && say "started with lower limits"
+}
 
 # An image if a tool can build and start one; sets `tool`.
 build_image() {
@@ -44,7 +59,7 @@ build_image() {
         loud "buildah builds images and does not run them: building and running natively"
     elif ! env "${settings[@]}" TOOL="$builder" containers/image.sh build >&2; then
         loud "$found could not build the image: building and running natively"
-    elif ! (tool=$found && fp8lab --version >/dev/null); then
+    elif ! starts "$found"; then
         loud "$found built the image and could not start it: building and running natively"
     else
         tool=$found
@@ -52,6 +67,7 @@ build_image() {
 }
 
 build_native() {
+    [ -z "$foreign" ] || { say "natively there is no $foreign here"; exit 6; }
     containers/install.sh build >&2 || exit 6
     local target=build/release/fp8lab
     if gpu_here; then target=all; fi
@@ -71,6 +87,7 @@ fp8lab() {
         --mount="type=bind,source=$(realpath "$runs"),target=$(realpath "$runs")" ${RUN_FLAGS:-})
     if [ "$tool" = docker ] || [ "$(id -u)" = 0 ]; then flags+=(--user "$(id -u):$(id -g)")
     else flags+=(--userns=keep-id --security-opt=label=disable); fi
+    [ -z "$foreign" ] || flags+=(--platform="linux/$foreign")
     if gpu_here && [ "$tool" = docker ]; then flags+=(--gpus=all); fi
     if gpu_here && [ "$tool" = podman ]; then flags+=(--device=nvidia.com/gpu=all); fi
     "$tool" "${flags[@]}" "$image" "$@"
@@ -132,7 +149,8 @@ if [ -z "${FP8LAB:-}" ]; then
     if [ "$tool" = native ]; then build_native; fi
 fi
 here=${PLATFORM:-$(platform)}
-say "platform $here on $(uname -m), $tool"
+machine=${foreign:-$(uname -m)}
+say "platform $here on $machine, $tool"
 if [ -n "$(only='' bundles_of "$reference/$here")" ]; then with_reference "$here"
 else without_reference "$here"; fi
 
@@ -143,5 +161,5 @@ for line in "${summary[@]}"; do
     [[ $line != "bitwise equal"* ]] || equal=$((equal + 1))
 done
 [ "${#summary[@]}" -gt 0 ] || { say "no reference bundle's name holds '$only'"; exit 2; }
-echo "$equal of ${#summary[@]} bitwise equal: $here, $(uname -m), $tool"
+echo "$equal of ${#summary[@]} bitwise equal: $here, $machine, $tool"
 exit $worst

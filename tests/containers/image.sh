@@ -25,7 +25,8 @@ echo "$builder builds [$BUILD_FLAGS], $runner runs [${run_flags[*]}] over $base"
 
 # ---- the build ---------------------------------------------------------------------------------
 begun=$(date +%s%N)
-BUILD_FLAGS="$BUILD_FLAGS --target packages" build_image "$tag-packages" >"$TEST_TMP/said" 2>&1 ||
+one_at_a_time
+BUILD_FLAGS="$BUILD_FLAGS --target packages" build_image "$tag-packages" CUDA=none >"$TEST_TMP/said" 2>&1 ||
     { fail "the packages could not be installed"; exit 1; }
 echo "packages: $(seconds "$begun") s"
 begun=$(date +%s%N)
@@ -35,9 +36,10 @@ if [ "$builder" = docker ] || [ "$(id -u)" != 0 ]; then
     echo "SKIP: that the build works without a network is seen as root, with buildah or podman"
 fi
 "${offline[@]}" env TOOL="$builder" BUILD_FLAGS="$BUILD_FLAGS" TAG="$tag" BASE_IMAGE="$base" \
-    SOURCE_DATE_EPOCH=1700000000 containers/image.sh build >"$TEST_TMP/said" 2>&1 ||
+    CUDA=none SOURCE_DATE_EPOCH=1700000000 containers/image.sh build >"$TEST_TMP/said" 2>&1 ||
     { fail "the image could not be built (${offline[*]:-with a network})"; exit 1; }
 echo "image: $(seconds "$begun") s (${offline[*]:-with a network})"
+next_one
 size=$("$runner" image inspect --format '{{.Size}}' "$tag")
 echo "size: $((size / 1000000)) MB"
 [ "$size" -lt 120000000 ] || fail "an image for CPUs has $size bytes"

@@ -94,6 +94,13 @@ build_image() {
         containers/image.sh build
 }
 
+# Tests that build the same steps wait for each other, so that the second finds them in the cache.
+one_at_a_time() {
+    exec 8>build/image.lock
+    flock 8
+}
+next_one() { exec 8>&-; }
+
 # in_image ARGS...: `docker run --rm` without a network.
 in_image() { "$runner" run --rm --network=none "${run_flags[@]}" "$@"; }
 
