@@ -54,6 +54,21 @@ static inline int64_t attention_scratch_bytes(const struct attention_size *a, in
     return rows * (2 * padded + (g.heads > g.kv_heads ? 4 * g.head_dim : 0));
 }
 
+/* ---- collectives ----
+ * A sum over ranks brings the others' terms of this rank's slice here, a piece at a time. */
+static const int64_t COLLECTIVE_TERMS_MAX = (int64_t)128 << 20; /* bytes */
+
+/* Elements of `size` bytes in one piece of a slice of `slice`. */
+static inline int64_t collective_piece(int64_t slice, int world, int64_t size) {
+    int64_t most = COLLECTIVE_TERMS_MAX / world / size & ~(int64_t)127;
+    return slice < most ? slice : most;
+}
+
+/* From one rank's terms to the next one's, in bytes. */
+static inline int64_t collective_stride(int64_t slice, int world, int64_t size) {
+    return round_up(collective_piece(slice, world, size) * size, 256);
+}
+
 /* ---- GEMM ---- */
 
 /* Elements along K that share a factor; 0: all of them. */

@@ -142,6 +142,8 @@ enum status trainer_plan(struct plan *out, const struct model_config *model,
         }
     out->bytes = memory_bytes(&t.memory);
     out->pinned_bytes = memory_pinned_bytes(&t.memory);
+    for (int k = 0; k < t.params.bucket_count; k++)
+        if (t.params.bucket[k].shard > out->shard_max) out->shard_max = t.params.bucket[k].shard;
 done:
     trainer_free(&t);
     return st;

@@ -62,6 +62,7 @@ struct plan {
     int64_t bytes;     /* all arenas on the device */
     int64_t pinned_bytes; /* those on the host: train.optimizer.offload */
     int64_t gpu_bytes; /* beside them, at the peak: see plan_add_gpu */
+    int64_t shard_max; /* elements of the largest shard whose gradients a rank adds up */
 };
 
 /* What trainer_create would allocate on the device of rank 0 of `world`, which holds the most;

@@ -12,7 +12,6 @@ enum {
     THREADS = 256,
     SLICE_ALIGN = 16,      /* elements: slices start where 16-byte loads can */
     SMALL_BYTES = 1 << 16, /* up to here every rank adds everything: one hop instead of two */
-    TERMS_BYTES = 128 << 20, /* most memory for the others' terms */
     STALLED = LANE_COUNT, CLOCKS /* a clock for each lane, and one for standing still */
 };
 
@@ -266,12 +265,12 @@ static enum status reduce_small(struct backend *b, int lane, const struct tensor
 static enum status scatter(struct backend *b, int lane, char *out, char *x, int64_t each,
                            enum dtype dtype, struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
-    int64_t size = dtype_bytes(dtype), most = TERMS_BYTES / g->world / size & ~(int64_t)127;
-    int64_t stride = round_up(min_i64(each, most) * size, 256);
+    int64_t size = dtype_bytes(dtype), piece = collective_piece(each, g->world, size);
+    int64_t stride = collective_stride(each, g->world, size);
     void *other;
     TRY(cuda_scratch(b, lane, SCRATCH_TERMS, (int64_t)g->world * stride, &other, e));
-    for (int64_t at = 0; at < each; at += most) {
-        int64_t n = min_i64(each - at, most);
+    for (int64_t at = 0; at < each; at += piece) {
+        int64_t n = min_i64(each - at, piece);
         TRY(nccl_swap(g->nccl, other, stride, x + at * size, each * size, n * size,
                       cuda_lane(b, lane), e));
         struct terms t = { x + (g->rank * each + at) * size, (const char *)other, stride, g->rank,

@@ -25,6 +25,6 @@ grep -q "the device failed in .*embedding_fwd" "$scratch/out" || fail "the opera
 bundle=$(ls "$scratch"/runs/*.tar.zst 2>/dev/null) || fail "there is no bundle"
 "$scratch/fp8lab" verify "$bundle" >/dev/null 2>"$scratch/out" || fail "the bundle is damaged"
 "$scratch/fp8lab" show "$bundle" >"$scratch/out" 2>&1
-grep -qE "failed.*step [1-9]|step [1-9].*failed" "$scratch/out" || fail "no step is named"
-grep -m3 -i "fail" "$scratch/out"
+grep -qE "error +step [1-9][0-9]*: the device failed in" "$scratch/out" || fail "no step is named"
+grep -m2 -i "failed" "$scratch/out"
 exit "$failed"

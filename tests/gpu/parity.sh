@@ -1,5 +1,6 @@
 #!/bin/bash
-# One BF16 step of ours beside PyTorch, for a Llama-like and a GPT-2-like model; see parity_check.py.
+# BF16 steps of ours beside PyTorch, of four seeds of a Llama-like and a GPT-2-like model each; see
+# parity_check.py.
 #
 #   tests/gpu/parity.sh [FOLDER]    FOLDER: holds parity_dump and the plugin; default build/release/tests/gpu
 #
@@ -13,8 +14,12 @@ python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || {
 scratch=$(mktemp -d) failed=0
 trap 'rm -rf "$scratch"' EXIT
 for model in llama gpt2; do
-    mkdir -p "$scratch/$model"
-    "$folder/parity_dump" "$model" "$scratch/$model" &&
-        python3 "$here/parity_check.py" "$model" "$scratch/$model" || failed=1
+    samples=()
+    for seed in 1 2 3 4; do
+        mkdir -p "$scratch/$model.$seed"
+        "$folder/parity_dump" "$model" "$scratch/$model.$seed" "$seed" || failed=1
+        samples+=("$scratch/$model.$seed")
+    done
+    python3 "$here/parity_check.py" "$model" "${samples[@]}" || failed=1
 done
 exit "$failed"

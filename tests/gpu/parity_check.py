@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A step of ours beside an independent implementation in PyTorch, on one GPU.
+"""Steps of ours beside an independent implementation in PyTorch, on one GPU.
 
-    parity_check.py llama|gpt2 DIRECTORY        what parity_dump wrote
+    parity_check.py llama|gpt2 DIRECTORY...     what parity_dump wrote, a seed each
 
 The same weights and batch go through the model below three times: ours (as dumped), PyTorch in f32
 and PyTorch in BF16 as it is commonly trained (weights, activations and gradients BF16, the loss in
-f32). The distance of a tensor is the Euclidean norm of its difference from f32, over that of f32.
-Exit code 0 only if, for the losses of the tokens and for every gradient tensor, our distance is at
-most 1.25 x that of PyTorch's own BF16.
+f32). The distance of a tensor is the Euclidean norm of its difference from f32, over that of f32; of
+several seeds the root of the mean square, since one distance is the outcome of one set of roundings.
+Exit code 0 only if, for the losses of the tokens and for every gradient tensor, our distance is at most
+1.25 x that of PyTorch's own BF16.
 
 The mean loss is one number: BF16 errors of the tokens cancel in it, and how far they do is chance.
 So the losses are compared token by token; the means are printed beside.
@@ -123,11 +124,8 @@ def distance(x, truth):
             / torch.linalg.vector_norm(truth.double())).item()
 
 
-def main():
-    name, directory = sys.argv[1:3]
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.set_float32_matmul_precision("highest")
+def compare(name, directory):
+    """Tensor -> (ours, PyTorch's BF16): distances from f32 in one sample."""
     weights = read_safetensors(f"{directory}/step-000030/model.safetensors")
     step = read_safetensors(f"{directory}/step.safetensors")
     ours = read_safetensors(f"{directory}/gradients.safetensors")
@@ -135,21 +133,34 @@ def main():
     assert sorted(ours) == sorted(weights), "gradients and weights have different names"
     true_losses, truth = Model(weights, SIZES[name], torch.float32).step(tokens, targets)
     bf16_losses, bf16 = Model(weights, SIZES[name], torch.bfloat16).step(tokens, targets)
-    rows = [("losses of the tokens", step["losses"].flatten(), bf16_losses, true_losses)]
-    rows += [("grad:" + n, ours[n], bf16[n], truth[n]) for n in sorted(ours)]
-    print(f"# {name}: {tokens.numel()} tokens, PyTorch {torch.__version__}, "
-          f"{torch.cuda.get_device_name()}; distances from PyTorch in f32")
     means = [x.double().mean().item() for x in (step["losses"], bf16_losses, true_losses)]
     print("# mean loss: ours %.7f, PyTorch bf16 %.7f, f32 %.7f" % tuple(means))
-    print("%-32s %10s %12s %7s" % ("tensor", "ours", "torch bf16", "ratio"))
-    failed = 0
-    for what, x, own, true in rows:
-        a, b = distance(x, true), distance(own, true)
+    rows = {"losses of the tokens": (distance(step["losses"].flatten(), true_losses),
+                                     distance(bf16_losses, true_losses))}
+    rows.update(("grad:" + n, (distance(ours[n], truth[n]), distance(bf16[n], truth[n])))
+                for n in sorted(ours))
+    return rows
+
+
+def main():
+    name, directories = sys.argv[1], sys.argv[2:]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    print(f"# {name}: {len(directories)} seeds, PyTorch {torch.__version__}, "
+          f"{torch.cuda.get_device_name()}; distances from PyTorch in f32")
+    samples = [compare(name, directory) for directory in directories]
+    print("%-32s %10s %12s %7s   ratio of each seed" % ("tensor", "ours", "torch bf16", "ratio"))
+    failed, worst = 0, 0.0
+    for what in samples[0]:
+        a, b = (math.sqrt(sum(s[what][i] ** 2 for s in samples) / len(samples)) for i in (0, 1))
         fails = not a <= RATIO_MAX * b
         failed += fails
-        print("%-32s %10.3e %12.3e %7.3f%s" % (what, a, b, a / b, "  FAILED" if fails else ""))
-    worst = max(distance(x, t) / distance(o, t) for _, x, o, t in rows)
-    print(f"# {len(rows)} tensors, {failed} beyond {RATIO_MAX} x PyTorch's own BF16; "
+        worst = max(worst, a / b)
+        each = " ".join("%.3f" % (s[what][0] / s[what][1]) for s in samples)
+        print("%-32s %10.3e %12.3e %7.3f   %s%s"
+              % (what, a, b, a / b, each, "  FAILED" if fails else ""))
+    print(f"# {len(samples[0])} tensors, {failed} beyond {RATIO_MAX} x PyTorch's own BF16; "
           f"worst ratio {worst:.3f}")
     return 1 if failed else 0
 

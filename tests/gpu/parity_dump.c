@@ -1,7 +1,7 @@
 /* What an independent implementation needs to check a step of ours: the weights as the step finds
  * them, its batch, the loss of every token, and all gradients, as safetensors.
  *
- *   parity_dump llama|gpt2 DIRECTORY [BACKEND]
+ *   parity_dump llama|gpt2 DIRECTORY [SEED [BACKEND]]
  *
  *   DIRECTORY/step-000030/model.safetensors   weights, in the names of model/params.h
  *   DIRECTORY/step.safetensors                tokens, targets [B,T] i32; losses [B,T] f32
@@ -93,14 +93,15 @@ int main(int argc, char **argv) {
     struct backend_handle handle = { 0 };
     tiny_run_init(&run, RECIPE_BF16, STEPS + 1);
     if (argc < 3 || !config_named(argv[1], &run.model)) {
-        fprintf(stderr, "usage: parity_dump llama|gpt2 DIRECTORY [BACKEND]\n");
+        fprintf(stderr, "usage: parity_dump llama|gpt2 DIRECTORY [SEED [BACKEND]]\n");
         return 2;
     }
     struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
     tiny_run_recipe(&run, &bf16);
     run.train.global_batch = run.train.micro_batch = BATCH;
     run.train.optimizer.lr = 1e-3;
-    enum status st = backend_open(argc > 3 ? argv[3] : "cuda", 0, 0, &handle, &e);
+    if (argc > 3) run.train.seed = (uint64_t)strtoull(argv[3], NULL, 10);
+    enum status st = backend_open(argc > 4 ? argv[4] : "cuda", 0, 0, &handle, &e);
     run.backend = handle.backend;
     if (st == OK) st = tiny_run_open(&run, &e);
     if (st == OK) st = train_and_write(&run, argv[2], &e);
