@@ -12,9 +12,6 @@
  * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
 static const int64_t CONTEXT_BYTES = (int64_t)564 << 20;
 
-/* A communicator of NCCL: its buffers for each channel and peer, and its machine code. */
-static const int64_t NCCL_BYTES = (int64_t)0 << 20;
-
 /* out [m,n] = a [m,k] . b [n,k]^T */
 struct product {
     int64_t m, n, k, out_bytes; /* of one element of out */
@@ -130,10 +127,7 @@ enum status plan_add_gpu(struct plan *p, const struct model_config *c, const str
     TRY(add_row(p, "operands widened to BF16", need.wide[0] + need.wide[1] + need.result, e));
     TRY(add_row(p, "scales for cuBLASLt", need.factors[0] + need.factors[1], e));
     TRY(add_row(p, "tokens sorted", 32 * rows, e));
-    if (world > 1) {
-        TRY(add_row(p, "NCCL", NCCL_BYTES, e));
-        TRY(add_row(p, "terms of a sum over ranks",
-                    world * collective_stride(p->shard_max, world, dtype_bytes(o->grad_dtype)), e));
-    }
+    int64_t terms = world * collective_stride(p->shard_max, world, dtype_bytes(o->grad_dtype));
+    if (world > 1) TRY(add_row(p, "terms of a sum over ranks", terms, e));
     return add_row(p, "timing GEMMs, before step 0", timing, e);
 }

@@ -15,6 +15,13 @@ plan() { # WANTED EXPERIMENT FLAG...: the exit code that it must have
     echo "FAILED: plan $script $*: exit code $code, wanted $wanted"
     failed=1
 }
+# A sum over ranks takes memory beside the arenas: at most 128 MiB, less where a shard has less.
+terms() {
+    "$FP8LAB" plan -q experiments/$1.lua --facts $facts --json "${@:2}" 2>/dev/null |
+        grep -o '"item":"terms of a sum over ranks"' | head -1
+}
+[ -z "$(terms h200_bf16 --ranks 1)" ] || { echo "FAILED: one rank sums over ranks"; failed=1; }
+[ -n "$(terms h200_bf16 --ranks 4)" ] || { echo "FAILED: the sums of four ranks take nothing"; failed=1; }
 small="--set train.optimizer.master=none --set train.grad_dtype=bf16"
 for recipe in bf16 delayed tensorwise tensorwise_1f1l blockwise; do
     plan 3 h200_$recipe --ranks 1
