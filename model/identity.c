@@ -1,5 +1,6 @@
 /* SHA-256 of what identifies a run: its weights and its data. Apart from the rest, so that a
  * program that only trains needs no libcrypto. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,19 +11,31 @@
 
 /* ---- weights ---- */
 
+/* Read-back slots that no step uses: one piece is hashed while the next one comes. */
+enum { HASH_SLOT = IN_FLIGHT_MAX };
+static_assert(HASH_SLOT + 1 < READBACK_SLOTS && (int)PIECE_BYTES <= (int)READBACK_BYTES,
+              "two pieces have a place");
+
 static enum status hash_param(struct trainer *t, const struct param *p, struct sha256 *sha,
                               unsigned char *host, struct err *e) {
     const struct tensor *x = &p->own_value;
     char head[160];
+    bool here = false; /* which of both slots holds the piece that comes */
     int n = snprintf(head, sizeof head, "%s %s %lld %lld\n", p->name, dtype_name(x->dtype),
                      (long long)p->rows, (long long)p->cols);
     sha256_add(sha, head, (size_t)n);
     struct holding held = holding_of(&t->params, p, x->data, dtype_bytes(x->dtype), 1);
     int64_t bytes = param_count(p) * dtype_bytes(x->dtype);
-    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
-        int64_t part = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        TRY(pieces_read(&t->pieces, &held, at, part, host, e));
-        sha256_add(sha, host, (size_t)part);
+    int64_t coming = 0;
+    for (int64_t at = 0, next; at < bytes || coming; at += next, coming = next) {
+        int slot = HASH_SLOT + here;
+        next = 0;
+        if (at < bytes)
+            TRY(pieces_queue(&t->pieces, &held, at, bytes - at, HASH_SLOT + !here, &next, e));
+        here = !here;
+        if (!coming) continue;
+        TRY(t->backend->ops->readback_fetch(t->backend, slot, host, e));
+        sha256_add(sha, host, (size_t)coming);
     }
     return OK;
 }

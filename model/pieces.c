@@ -37,6 +37,19 @@ enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t
     return OK;
 }
 
+enum status pieces_queue(const struct pieces *p, const struct holding *h, int64_t at, int64_t n,
+                         int slot, int64_t *part, struct err *e) {
+    const struct backend_ops *ops = p->b->ops;
+    struct tensor x = bytes_at(h->data + at - h->first, *part = min64(n, PIECE_BYTES));
+    if (h->shard) {
+        int owner = (int)((h->offset + at) / h->shard);
+        x.dim[0] = *part = min64(*part, (owner + 1) * h->shard - h->offset - at);
+        if (owner != p->rank) x.data = p->staging;
+        TRY(ops->comm.broadcast(p->b, LANE_COMPUTE, &x, owner, e));
+    }
+    return ops->readback(p->b, LANE_COMPUTE, slot, x.data, *part, e);
+}
+
 enum status pieces_write(const struct pieces *p, const struct holding *h, int64_t at, int64_t n,
                          const void *host, struct err *e) {
     const struct backend_ops *ops = p->b->ops;
