@@ -29,7 +29,8 @@ void pace_begin(struct pace *p, int64_t world);
  *   {"event":"ranks", "step", "ranks": how many, "slowest_rank", "wait_share": of the step time,
  *    mean over ranks, "wait_us_max": the quickest rank's, "comm_us_least": of the slowest rank,
  *    what communication itself took, "exposed_share": of the step time, mean over ranks, what of
- *    communication and waiting was not hidden behind arithmetic, "step_time_us_max"}
+ *    communication and waiting was not hidden behind arithmetic, "exposed_us_least": of the rank
+ *    that stood still the least, which is communication more than waiting, "step_time_us_max"}
  * and the caller's. ERR_MEMORY. */
 NODISCARD enum status pace_put(struct pace *p, int64_t rank, const struct json_t *event,
                                struct json_t **record, struct err *e);
