@@ -4,17 +4,14 @@
 #
 #   tests/gpu/run.sh [FOLDER]     FOLDER: holds test_* and libfp8lab_cuda.so; default build/release/tests/gpu
 #
-# Libraries in FOLDER/lib are preferred to the machine's. SANITIZER=memcheck, racecheck or initcheck runs
-# each test under compute-sanitizer.
+# Libraries in FOLDER/lib are preferred to the machine's. Under compute-sanitizer: sanitize.sh.
 set -u
 folder=${1:-build/release/tests/gpu}
 export LD_LIBRARY_PATH="$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-under=()
-[ -z "${SANITIZER:-}" ] || under=(compute-sanitizer --tool "$SANITIZER" --error-exitcode 99)
 failed=0
 for test in "$folder"/test_*; do
     [ -f "$test" ] && [ -x "$test" ] || continue
-    echo "== ${test##*/} ${SANITIZER:-}"
-    "${under[@]}" "$test" || failed=1
+    echo "== ${test##*/}"
+    "$test" || failed=1
 done
 exit "$failed"
