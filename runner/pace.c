@@ -9,24 +9,22 @@ void pace_begin(struct pace *p, int64_t world) {
 }
 
 static json_t *make_record(const struct pace_step *s, int64_t world) {
-    int64_t slowest = 0, sum = 0, exposed = 0, least_exposed = s->exposed_us[0], most = 0,
-            step_us = 1;
+    int64_t slowest = 0, still = 0, most = 0, step_us = 1;
     for (int64_t r = 0; r < world; r++) {
-        if (s->comm_us[r] < s->comm_us[slowest]) slowest = r;
-        if (s->comm_us[r] > most) most = s->comm_us[r];
+        if (s->exposed_us[r] < s->exposed_us[slowest]) slowest = r;
+        if (s->exposed_us[r] > most) most = s->exposed_us[r];
         if (s->step_us[r] > step_us) step_us = s->step_us[r];
-        sum += s->comm_us[r];
-        exposed += s->exposed_us[r];
-        if (s->exposed_us[r] < least_exposed) least_exposed = s->exposed_us[r];
+        still += s->exposed_us[r];
     }
-    int64_t least = s->comm_us[slowest];
-    double wait_us = (double)sum / (double)world - (double)least;
+    int64_t least = s->exposed_us[slowest];
+    double mean = (double)still / (double)world;
     return json_pack("{s:s,s:I,s:I,s:I,s:f,s:I,s:I,s:f,s:I,s:I}", "event", "ranks", "step",
                      (json_int_t)s->step, "ranks", (json_int_t)world, "slowest_rank",
-                     (json_int_t)slowest, "wait_share", wait_us / (double)step_us, "wait_us_max",
-                     (json_int_t)(most - least), "comm_us_least", (json_int_t)least,
-                     "exposed_share", (double)exposed / (double)world / (double)step_us,
-                     "exposed_us_least", (json_int_t)least_exposed, "step_time_us_max", (json_int_t)step_us);
+                     (json_int_t)slowest, "wait_share", (mean - (double)least) / (double)step_us,
+                     "wait_us_max", (json_int_t)(most - least), "comm_us_least",
+                     (json_int_t)s->comm_us[slowest], "exposed_share", mean / (double)step_us,
+                     "exposed_us_least", (json_int_t)least, "step_time_us_max",
+                     (json_int_t)step_us);
 }
 
 enum status pace_put(struct pace *p, int64_t rank, const json_t *event, json_t **record,
