@@ -27,7 +27,8 @@ bool program_in_path(const char *program) {
 }
 
 /* In a process group of its own: a terminal's Ctrl-C reaches us alone, who pass it on once. For the
- * same reason it reads nothing: a background group that reads a terminal is stopped. */
+ * same reason it reads nothing: a background group that reads a terminal is stopped. It alone gets
+ * the signal and not its group: apptainer's container is in that, and gets it from apptainer. */
 static enum status spawn(char *const *argv, int out, const sigset_t *mask, pid_t *pid,
                          struct err *e) {
     posix_spawn_file_actions_t files;
@@ -53,7 +54,7 @@ static enum status await(struct signals *signals, pid_t pid, int *status, struct
         struct pollfd p = { .fd = signals->fd, .events = POLLIN };
         (void)poll(&p, 1, 1000); /* a child's end is a signal too; 1 s in case it was merged */
         for (int signo; (signo = signals_take(signals)) != 0;)
-            if (signo != SIGCHLD) (void)kill(-pid, signo);
+            if (signo != SIGCHLD) (void)kill(pid, signo);
     }
 }
 

@@ -9,7 +9,7 @@
 bool program_in_path(const char *program);
 
 /* Runs argv (ends with NULL; its first word is looked for in PATH) to its end, with our descriptor
- * `out` as its stdout. Each stop signal that reaches us is passed on to its process group, once.
+ * `out` as its stdout. Each stop signal that reaches us is passed on to it, once.
  * *exit_code is its own, or 128 + the signal that ended it. ERR_IO where it cannot be started. */
 NODISCARD enum status foreground_run(char *const *argv, int out, int *exit_code, struct err *e);
 

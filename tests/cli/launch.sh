@@ -86,8 +86,13 @@ cat >"$TEST_TMP/bin/stand-in" <<'SH'
 #!/bin/bash
 [ "$*" != --help ] || { echo "usage: ${PYXIS-"--container-image=NAME"}"; exit 0; }
 printf '%s\n' "${0##*/}" "$@" >"$RECORD"
-trap 'echo stopped >>"$RECORD"; exit 143' TERM
-[ "${CODE:-}" != wait ] || { echo started >>"$RECORD"; while :; do sleep 0.1; done; }
+if [ "${CODE:-}" = wait ]; then # as apptainer: what it starts is in its group, and it hands signals on
+    (n=0 && trap 'echo stopped >>"$RECORD"; n=1' TERM && echo started >>"$RECORD"
+        for ((i = 0; i < 100 && n == 0; i++)); do sleep 0.1; done
+        for ((i = 0; i < 10; i++)); do sleep 0.1; done) &
+    trap 'sleep 0.5; kill -TERM $!; wait; exit 143' TERM
+    wait
+fi
 exit "${CODE:-0}"
 SH
 chmod +x "$TEST_TMP/bin/stand-in"
