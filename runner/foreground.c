@@ -46,28 +46,34 @@ static enum status spawn(char *const *argv, int out, const sigset_t *mask, pid_t
     return rc == 0 ? OK : FAIL(e, ERR_IO, "start %s: %s", argv[0], strerror(rc));
 }
 
-static enum status await(struct signals *signals, pid_t pid, int *status, struct err *e) {
+static enum status await(struct signals *signals, pid_t pid, int stop_as, int *stopped, int *status,
+                         struct err *e) {
     for (;;) {
         pid_t done = waitpid(pid, status, WNOHANG);
         if (done == pid) return OK;
         if (done < 0 && errno != EINTR) return FAIL(e, ERR_IO, "wait: %s", strerror(errno));
         struct pollfd p = { .fd = signals->fd, .events = POLLIN };
         (void)poll(&p, 1, 1000); /* a child's end is a signal too; 1 s in case it was merged */
-        for (int signo; (signo = signals_take(signals)) != 0;)
-            if (signo != SIGCHLD) (void)kill(pid, signo);
+        for (int signo; (signo = signals_take(signals)) != 0;) {
+            if (signo == SIGCHLD) continue;
+            (void)kill(pid, stop_as ? stop_as : signo);
+            *stopped = signo;
+        }
     }
 }
 
-enum status foreground_run(char *const *argv, int out, int *exit_code, struct err *e) {
+enum status foreground_run(char *const *argv, int out, int stop_as, int *exit_code, struct err *e) {
     struct signals signals = { .fd = -1 };
     pid_t pid;
-    int status = 0;
+    int status = 0, stopped = 0;
     TRY(signals_open(&signals, e));
     enum status st = spawn(argv, out, &signals.old, &pid, e);
-    if (st == OK) st = await(&signals, pid, &status, e);
+    if (st == OK) st = await(&signals, pid, stop_as, &stopped, &status, e);
     signals_close(&signals);
     TRY(st);
     *exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_SIGNAL + WTERMSIG(status);
+    if (stopped && stop_as && *exit_code == EXIT_SIGNAL + stop_as)
+        *exit_code = EXIT_SIGNAL + stopped;
     return OK;
 }
 

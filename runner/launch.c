@@ -1,5 +1,6 @@
 #include "runner/launch.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,7 +268,9 @@ int launch(const struct launch_request *r) {
     if (st == OK && matches && dry) st = print_command(r->cli, &argv, &e);
     if (st == OK && matches && !dry) {
         st = require_launcher(&l.plan, &e);
-        if (st == OK) st = foreground_run(argv.word, STDOUT_FILENO, &code, &e);
+        /* At SIGTERM srun kills its tasks; SIGUSR1 is for them. */
+        int stop_as = l.plan.launcher == LAUNCH_SRUN ? SIGUSR1 : 0;
+        if (st == OK) st = foreground_run(argv.word, STDOUT_FILENO, stop_as, &code, &e);
         if (st == OK) code = explain(r->cli, &l.plan, code);
     }
     if (st != OK) code = cli_fail(r->cli, &e);

@@ -20,7 +20,7 @@ static enum status step(enum status failure, const char *what, struct words *arg
     enum status st = argv->failed ? FAIL(e, ERR_MEMORY, "%s", what) : OK;
     if (st == OK && !program_in_path(argv->word[0]))
         st = FAIL(e, ERR_CONFIG, "--patch needs %s, and there is none in PATH", argv->word[0]);
-    if (st == OK) st = foreground_run(argv->word, STDERR_FILENO, &code, e);
+    if (st == OK) st = foreground_run(argv->word, STDERR_FILENO, 0, &code, e);
     if (st == OK && code > EXIT_SIGNAL) st = FAIL(e, ERR_INTERRUPTED, "%s: stopped", what);
     if (st == OK && code != 0) st = FAIL(e, failure, "%s failed (exit code %d)", what, code);
     words_free(argv);
@@ -88,7 +88,7 @@ static enum status hand_over(const struct cli *cli, const struct repro_source *s
     launch_carry_flags(cli, OURS, &w);
     words_add(&w, s->bundle);
     enum status st = w.failed ? FAIL(e, ERR_MEMORY, "a command line")
-                              : foreground_run(w.word, STDOUT_FILENO, exit_code, e);
+                              : foreground_run(w.word, STDOUT_FILENO, 0, exit_code, e);
     words_free(&w);
     return st;
 }

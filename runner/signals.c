@@ -11,6 +11,7 @@ enum status signals_open(struct signals *out, struct err *e) {
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
     sigaddset(&set, SIGCHLD);
     out->fd = -1;
     if (sigprocmask(SIG_BLOCK, &set, &out->old) != 0)

@@ -1,6 +1,6 @@
-/* Stop requests as data: SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked and read from a
- * descriptor, so that there is no handler and no global flag, and the runner works as process 1 of
- * a container. */
+/* Stop requests as data: SIGINT, SIGTERM, SIGHUP and SIGUSR1 (the one that srun hands on: at the
+ * others it kills), and SIGCHLD, are blocked and read from a descriptor, so that there is no
+ * handler and no global flag, and the runner works as process 1 of a container. */
 #ifndef FP8LAB_RUNNER_SIGNALS_H
 #define FP8LAB_RUNNER_SIGNALS_H
 
@@ -13,7 +13,7 @@ struct signals {
     sigset_t old; /* the mask before */
 };
 
-/* Blocks the four signals, ignores SIGPIPE, opens the descriptor. */
+/* Blocks these signals, ignores SIGPIPE, opens the descriptor. */
 NODISCARD enum status signals_open(struct signals *out, struct err *e);
 /* The next pending signal, or 0. Never waits. */
 int signals_take(struct signals *s);

@@ -80,7 +80,7 @@ struct attempt {
     char operation[ATTEMPT_OPERATION_CAP]; /* what it was at; "" if nobody knows */
 };
 
-/* Runs one attempt to its end. The first SIGINT, SIGTERM or SIGHUP asks the workers to stop (they
+/* Runs one attempt to its end. The first stop request (signals.h) asks the workers to stop (they
  * checkpoint and say done); a second one kills them. A worker gets its events descriptor as number
  * SUPERVISE_EVENTS_FD, its output goes to data/logs/worker-<rank>.log, and it dies with the runner.
  * OK whatever the workers did; an error only where nothing could be started. */

@@ -146,6 +146,24 @@ for file in $(grep -oE 'containers/[a-z_]+\.sh' "$tests/../../containers/fp8lab.
     [ -x "$tests/../../$file" ] || fail "fp8lab.def calls $file"
 done
 
+# srun gets it as the signal that it hands on, and ours is the code.
+cat >"$TEST_TMP/bin/waiting" <<'SH'
+#!/bin/bash
+[ "$*" != --help ] || exit 0
+trap 'exit 138' USR1
+trap 'exit 9' TERM
+echo started >"$RECORD"
+for ((i = 0; i < 100; i++)); do sleep 0.1; done
+SH
+chmod +x "$TEST_TMP/bin/waiting" && ln -sf waiting "$TEST_TMP/bin/srun"
+PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch srun >"$TEST_TMP/out" 2>&1 &
+pid=$!
+for _ in $(seq 100); do grep -qs started "$RECORD" && break; sleep 0.1; done
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail "srun was stopped with exit code $?, not 143"
+rm "$RECORD"
+
 # A stop request is passed on, once.
 CODE=wait PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch docker >"$TEST_TMP/out" 2>&1 &
 pid=$!
