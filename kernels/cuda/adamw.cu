@@ -1,12 +1,11 @@
 /* AdamW: the reference's expressions in the reference's order, so the same bits.
  *
- * A warp takes spans of 256 elements, eight a lane, worked on four at a time, the next span on its
- * way meanwhile. Spans of many tensors are one sequence, shared out in turn, so that small tensors
- * cost no launch each. Bound by memory: read and write of weight and state, read of the gradient
- * (BF16 throughout: 14 bytes an element), if it takes no more than some 80 instructions an element.
- * Hence one draw for all roundings (rng_round.h), root and quotient by the device's approximations
- * and one correction each, and one look for what those cannot do and for what is not finite: such
- * elements go the long way. */
+ * A warp takes spans of 256 elements, eight a lane. Spans of many tensors are one sequence, shared out
+ * in turn, so that small tensors cost no launch each. Bound by memory: read and write of weight and
+ * state, read of the gradient (BF16 throughout: 14 bytes an element), if it takes no more than some 70
+ * instructions an element at the clock that a step leaves. Hence one draw for all roundings
+ * (rng_round.h), root and quotient by the device's approximations and one correction each, no branch,
+ * and one look for what those cannot do and for what is not finite: such spans go the long way. */
 #include "kernels/rng_round.h"
 #include "kernels/cuda/quantise.cuh"
 
@@ -179,37 +178,34 @@ __device__ static void update_weights(struct four &x, const struct scalars &s, f
     }
 }
 
-/* update_weights, with the same bits where it answers true; where it answers false, w is as it
- * was. True only if every new value is finite, too.
+/* update_weights, with the same bits where it answers true; what it leaves in w otherwise is of no
+ * use. True only if all new values are finite, too.
  *
  * Root and quotient are an approximation and one correction from the exact remainder, as the
  * compiler makes them; those hold while nothing on the way is subnormal. Hence the powers of two:
  * the root is taken of 2^32 v, the quotient of 2^24 m, and taken back in the sum that follows,
- * where it costs nothing. A root below 2^-63 is lost in the sum with eps and may be 0. */
+ * where it costs nothing. A root below 2^-63 is lost in the sum with eps: 2^-96 stands for all
+ * squares below it, as a word, which leaves alone what is negative or NaN. */
 __device__ static bool quick_weights(struct four &x, const struct scalars &s, float decay) {
-    float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, w[HALF], finite = 0.0f;
-    bool tiny = false;
+    float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, finite = 0.0f;
+    uint32_t least = 0xFFFFFFFFu;
 #pragma unroll
     for (int i = 0; i < HALF; i++) {
-        float square = x.v[i] * bias2, inverse;
+        float square = f32_from_bits(max(f32_bits(x.v[i] * bias2), 0x0F800000u)), inverse;
         asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(square));
         float root = square * inverse;
         root = __fmaf_rn(__fmaf_rn(-root, root, square), 0.5f * inverse, root);
-        root = f32_bits(square) < 0x10800000u ? 0.0f : root; /* 2^-94; what is negative stays NaN */
         float above = x.m[i] * bias1, below = __fmaf_rn(root, 0x1p-16f, s.eps);
         inverse = fast_inverse(below);
         inverse = __fmaf_rn(inverse, __fmaf_rn(-below, inverse, 1.0f), inverse);
         float quotient = above * inverse;
         quotient = __fmaf_rn(-inverse, __fmaf_rn(below, quotient, -above), quotient);
-        tiny |= fabsf(quotient) < 0x1p-62f && above != 0.0f;
-        w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, decay * x.w[i]);
-        finite = __fmaf_rn(w[i], 0.0f, finite); /* which an infinite m would not leave finite */
-        finite = __fmaf_rn(x.v[i], 0.0f, finite);
+        /* 0 wraps round to the largest: a quotient of 0 is exact, or too small to count. */
+        least = min(least, (f32_bits(quotient) << 1) - 1);
+        x.w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, decay * x.w[i]);
+        finite = __fmaf_rn(x.w[i], 0.0f, finite); /* not 0 but NaN if m or v is not finite */
     }
-    if (tiny || !s.quick || finite != 0.0f) return false; /* NaN is unequal */
-#pragma unroll
-    for (int i = 0; i < HALF; i++) x.w[i] = w[i];
-    return true;
+    return least >= 2 * 0x20800000u - 1 && s.quick && finite == 0.0f; /* 2^-62 */
 }
 
 /* rng_bits(key, element .. element+3): its Weyl sequence is stepped by addition. */
@@ -222,32 +218,35 @@ __device__ static void draw(uint64_t (&bits)[HALF], uint64_t key, int64_t elemen
 
 /* ---- rounding ---- */
 
-/* bf16_round_stochastic of two finite values, in one word. */
-__device__ static uint32_t round_two(float low, float high, uint64_t bits_low, uint64_t bits_high,
-                                     enum round_part part) {
-    uint32_t a = f32_bits(low), b = f32_bits(high);
-    uint32_t a_up = a + (round_random(bits_low, part) & 0xFFFFu);
-    uint32_t b_up = b + (round_random(bits_high, part) & 0xFFFFu);
-    if (part == ROUND_V) { /* what is positive stays so */
-        if ((int32_t)a > 0) a_up = max(a_up, 0x10000u);
-        if ((int32_t)b > 0) b_up = max(b_up, 0x10000u);
-    }
-    return __byte_perm(a_up, b_up, 0x7632);
+/* Of two finite values f32 bits plus a draw of 16 bits, of which the upper halves are BF16. A dot
+ * product with 1 and 0 is mask and sum in one. */
+template <enum round_part PART> __device__ static uint32_t round_up(float x, uint64_t bits) {
+    uint32_t u = f32_bits(x);
+    if constexpr (PART == ROUND_WEIGHT) return u + (uint32_t)(bits >> 48);
+    uint32_t up = __dp2a_lo((uint32_t)(PART == ROUND_M ? bits : bits >> 24), 1u, u);
+    if constexpr (PART == ROUND_V) /* what is positive stays so */
+        asm("{ .reg .pred p; setp.gt.s32 p, %1, 0; @p max.u32 %0, %0, 0x10000; }"
+            : "+r"(up) : "r"(u));
+    return up;
 }
 
-/* Four values rounded stochastically into BF16. plain: all of them are finite. */
-__device__ static uint2 round_four(const float (&x)[HALF], const uint64_t (&bits)[HALF],
-                                   enum round_part part, bool plain) {
-    if (plain)
-        return make_uint2(round_two(x[0], x[1], bits[0], bits[1], part),
-                          round_two(x[2], x[3], bits[2], bits[3], part));
-    uint32_t code[HALF];
+/* Four values rounded stochastically into BF16. PLAIN: all of them are finite. */
+template <bool PLAIN, enum round_part PART>
+__device__ static uint2 round_four(const float (&x)[HALF], const uint64_t (&bits)[HALF]) {
+    if constexpr (PLAIN) {
+        uint32_t up[HALF];
 #pragma unroll
-    for (int i = 0; i < HALF; i++) {
-        code[i] = bf16_round_stochastic(x[i], round_random(bits[i], part));
-        if (part == ROUND_V && code[i] == 0 && x[i] > 0.0f) code[i] = 1;
+        for (int i = 0; i < HALF; i++) up[i] = round_up<PART>(x[i], bits[i]);
+        return make_uint2(__byte_perm(up[0], up[1], 0x7632), __byte_perm(up[2], up[3], 0x7632));
+    } else {
+        uint32_t code[HALF];
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            code[i] = bf16_round_stochastic(x[i], round_random(bits[i], PART));
+            if (PART == ROUND_V && code[i] == 0 && x[i] > 0.0f) code[i] = 1;
+        }
+        return make_uint2(code[0] | code[1] << 16, code[2] | code[3] << 16);
     }
-    return make_uint2(code[0] | code[1] << 16, code[2] | code[3] << 16);
 }
 
 /* ---- storing the first p.count of eight ---- */
@@ -316,64 +315,92 @@ __device__ static void store_codes(void *codes, float *scale, struct place p, fl
     if (WHOLE) *(uint2 *)to = make_uint2(packed[0], packed[1]);
 }
 
-/* Updates and stores one span; returns the largest |bits| of the new weights. */
-template <bool WHOLE, int STATE, bool MASTER, int GRAD>
-__device__ static uint32_t update(const struct adamw_tensor &t, const struct scalars &s,
-                                  uint64_t key, struct place p,
-                                  const struct raw_span<STATE, MASTER, GRAD> &raw) {
+/* What a span becomes. Of m and v either codes or values are wanted; the compiler drops the rest. */
+struct new_span {
     float master[2][HALF], m[2][HALF], v[2][HALF];
     uint2 w_code[2], m_code[2], v_code[2];
-    uint64_t bits[2][HALF] = {};
+    uint64_t bits[2][HALF];
+};
+
+/* QUICK: without branches; false where an element must go the long way. */
+template <bool QUICK, int STATE, bool MASTER, int GRAD>
+__device__ static bool renew(struct new_span &to, const struct adamw_tensor &t,
+                             const struct scalars &s, uint64_t key, struct place p,
+                             const struct raw_span<STATE, MASTER, GRAD> &raw) {
+    bool fine = true;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         struct four x;
         decode(x, raw, h);
         update_moments(x, s);
-        bool plain = quick_weights(x, s, t.weight_decay);
-        if (!plain) update_weights(x, s, t.weight_decay);
+        if constexpr (QUICK) fine &= quick_weights(x, s, t.weight_decay);
+        else update_weights(x, s, t.weight_decay);
         if constexpr (STATE != DTYPE_F32 || !MASTER)
-            draw(bits[h], key, t.element_base + p.at + h * HALF);
+            draw(to.bits[h], key, t.element_base + p.at + h * HALF);
         if constexpr (STATE == DTYPE_BF16) {
-            m_code[h] = round_four(x.m, bits[h], ROUND_M, plain);
-            v_code[h] = round_four(x.v, bits[h], ROUND_V, plain);
+            to.m_code[h] = round_four<QUICK, ROUND_M>(x.m, to.bits[h]);
+            to.v_code[h] = round_four<QUICK, ROUND_V>(x.v, to.bits[h]);
         }
         if constexpr (MASTER)
-            w_code[h] = make_uint2(bf16x2_encode(x.w[0], x.w[1]), bf16x2_encode(x.w[2], x.w[3]));
+            to.w_code[h] = make_uint2(bf16x2_encode(x.w[0], x.w[1]), bf16x2_encode(x.w[2], x.w[3]));
         else
-            w_code[h] = round_four(x.w, bits[h], ROUND_WEIGHT, plain);
+            to.w_code[h] = round_four<QUICK, ROUND_WEIGHT>(x.w, to.bits[h]);
 #pragma unroll
         for (int i = 0; i < HALF; i++) {
-            master[h][i] = x.w[i];
-            m[h][i] = x.m[i];
-            v[h][i] = x.v[i];
+            to.master[h][i] = x.w[i];
+            to.m[h][i] = x.m[i];
+            to.v[h][i] = x.v[i];
         }
     }
+    return fine;
+}
+
+/* Returns the largest |bits| of the new weights. */
+template <bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static uint32_t store(const struct adamw_tensor &t, struct place p,
+                                 struct new_span &x) {
     if constexpr (STATE == DTYPE_F32) {
-        store_f32<WHOLE>((float *)t.m, p, m);
-        store_f32<WHOLE>((float *)t.v, p, v);
+        store_f32<WHOLE>((float *)t.m, p, x.m);
+        store_f32<WHOLE>((float *)t.v, p, x.v);
     } else if constexpr (STATE == DTYPE_BF16) {
-        store_bf16<WHOLE>((bf16_bits *)t.m, p, m_code);
-        store_bf16<WHOLE>((bf16_bits *)t.v, p, v_code);
+        store_bf16<WHOLE>((bf16_bits *)t.m, p, x.m_code);
+        store_bf16<WHOLE>((bf16_bits *)t.v, p, x.v_code);
     } else {
-        store_codes<WHOLE>(t.m, t.m_scale, p, m, bits, ROUND_M);
-        store_codes<WHOLE>(t.v, t.v_scale, p, v, bits, ROUND_V);
+        store_codes<WHOLE>(t.m, t.m_scale, p, x.m, x.bits, ROUND_M);
+        store_codes<WHOLE>(t.v, t.v_scale, p, x.v, x.bits, ROUND_V);
     }
-    if constexpr (MASTER) store_f32<WHOLE>(t.master, p, master);
-    return store_bf16<WHOLE>(t.value, p, w_code);
+    if constexpr (MASTER) store_f32<WHOLE>(t.master, p, x.master);
+    return store_bf16<WHOLE>(t.value, p, x.w_code);
 }
 
-/* The last span of a tensor, if it is not whole. */
-template <int STATE, bool MASTER, int GRAD>
-__device__ static __noinline__ uint32_t update_rest(const struct adamw_tensor &t,
-                                                    const struct scalars &s, uint64_t key,
-                                                    int64_t span) {
+/* The long way: of spans with an element that needs it, and of a tensor's last span. */
+template <bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static __noinline__ uint32_t update_slowly(const struct adamw_tensor &t,
+                                                      const struct scalars &s, uint64_t key,
+                                                      int64_t span) {
     struct raw_span<STATE, MASTER, GRAD> raw;
+    struct new_span to;
     struct place p = place_of(t, span);
-    load<false>(raw, t, p);
-    return update<false>(t, s, key, p, raw);
+    load<WHOLE>(raw, t, p);
+    renew<false>(to, t, s, key, p, raw);
+    return store<WHOLE, STATE, MASTER, GRAD>(t, p, to);
 }
 
-/* Blocks of a multiprocessor: 80 registers a thread hold two spans of BF16, 128 those of F32. */
+/* A whole span, by a whole warp. Nothing is stored before it is known that all lanes are fine. */
+template <int STATE, bool MASTER, int GRAD>
+__device__ static uint32_t update(const struct adamw_tensor &t, const struct scalars &s,
+                                  uint64_t key, int64_t span) {
+    struct raw_span<STATE, MASTER, GRAD> raw;
+    struct new_span to;
+    struct place p = { span * SPAN + threadIdx.x % WARP * EACH, EACH };
+    load<true>(raw, t, p);
+    __syncwarp(); /* all four loads are under way before the first of them is waited for */
+    if (__all_sync(0xFFFFFFFFu, renew<true>(to, t, s, key, p, raw)))
+        return store<true, STATE, MASTER, GRAD>(t, p, to);
+    return update_slowly<true, STATE, MASTER, GRAD>(t, s, key, span);
+}
+
+/* Blocks of a multiprocessor: for BF16 with 2 or 4 it is slower (measured). */
 static constexpr int adamw_blocks(int state, bool master) {
     return state == DTYPE_F32 || master ? 2 : 3;
 }
@@ -395,17 +422,12 @@ __global__ void __launch_bounds__(ADAMW_THREADS, adamw_blocks(STATE, MASTER))
     for (int i = 0; i < a.count; i++) { /* span counts from the beginning of tensor i */
         const struct adamw_tensor &t = a.tensor[i];
         int64_t whole = t.n / SPAN, spans = (t.n + SPAN - 1) / SPAN;
-        struct raw_span<STATE, MASTER, GRAD> raw, next;
         uint32_t top = 0;
         bool any = span < spans;
-        if (span < whole) load<true>(next, t, place_of(t, span));
-        for (; span < whole; span += step) {
-            raw = next;
-            if (span + step < whole) load<true>(next, t, place_of(t, span + step));
-            top = max(top, update<true>(t, s, key[i], place_of(t, span), raw));
-        }
+        for (; span < whole; span += step)
+            top = max(top, update<STATE, MASTER, GRAD>(t, s, key[i], span));
         if (span < spans) {
-            top = max(top, update_rest<STATE, MASTER, GRAD>(t, s, key[i], span));
+            top = max(top, update_slowly<false, STATE, MASTER, GRAD>(t, s, key[i], span));
             span += step;
         }
         if (any) warp_amax_into(t.amax, top);

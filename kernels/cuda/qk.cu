@@ -9,13 +9,12 @@
  * too much even for L2. Bound by memory: 4 bytes an element; heads that are only copied, and in
  * place, are read for the amax alone. Gain gradients: each thread sums its elements over the heads
  * it meets, a block joins its threads in order, a second kernel the blocks. */
-#include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
 enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024, QK_HEADS = 4 /* of a thread and row */ };
 
 struct qk {
-    bf16_bits *out;              /* NULL in backward: only the amax is wanted */
+    bf16_bits *out;
     const bf16_bits *in, *d_out; /* d_out: backward only */
     const bf16_bits *gain_q, *gain_k; /* [D] each, or NULL */
     const float *rope;           /* [T, D] or NULL */
@@ -225,7 +224,7 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
             uint4 v1 = bf16x8_encode(low), v2 = bf16x8_encode(high);
             uint32_t pair = __vmaxu2(bf16x8_largest(v1), bf16x8_largest(v2));
             top = max(top, max(pair << 16, pair & 0xFFFF0000u));
-            if (!a.out || (!p.turned && a.out == a.d_out)) continue;
+            if (!p.turned && a.out == a.d_out) continue;
             *(uint4 *)(a.out + p.at) = v1;
             *(uint4 *)(a.out + p.at + a.head_dim / 2) = v2;
         }
@@ -237,44 +236,6 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
                   sums.high[1]);
     }
 }
-
-/* The rotation back, for the tiles of cast_tile_kernel: a thread has eight elements, and loads the
- * eight that they pair with, which another thread has too. */
-struct rope_values {
-    enum { TILES = 1, BLOCKS = 2 };
-    struct raw { uint4 own, other; };
-    const bf16_bits *d_out;
-    const float *rope;
-    int cols, turned_cols; /* of a row: all heads; q and k */
-    int half, length;      /* half of head_dim */
-    bf16_bits *value;      /* NULL: not kept; not where d_out stands */
-    __device__ bool is_high(int64_t col) const { return (int)col / half % 2; }
-    __device__ struct raw load(int64_t row, int64_t col) const {
-        const bf16_bits *at = d_out + row * cols + col;
-        struct raw r = { *(const uint4 *)at, {} };
-        if (col < turned_cols) r.other = *(const uint4 *)(is_high(col) ? at - half : at + half);
-        return r;
-    }
-    __device__ void make(uint4 (&v)[1], struct raw r, int64_t row, int64_t col) const {
-        v[0] = r.own;
-        if (col < turned_cols) {
-            const float *angle = rope + (int64_t)((uint32_t)row % (uint32_t)length) * 2 * half +
-                                 (int)col % half;
-            struct angles t;
-#pragma unroll
-            for (int i = 0; i < 8; i += 4) {
-                *(float4 *)&t.c[i] = __ldg((const float4 *)(angle + i));
-                *(float4 *)&t.s[i] = __ldg((const float4 *)(angle + half + i));
-            }
-            float low[8], high[8];
-            bf16x8_decode(low, is_high(col) ? r.other : r.own);
-            bf16x8_decode(high, is_high(col) ? r.own : r.other);
-            rotate(t, -1.0f, low, high);
-            v[0] = is_high(col) ? bf16x8_encode(high) : bf16x8_encode(low);
-        }
-        if (value) store_words(value + row * cols + col, v[0]);
-    }
-};
 
 /* ---- launchers ---- */
 
@@ -334,23 +295,6 @@ enum status cuda_qk_fwd(struct backend *b, int lane, const struct tensor *out,
     return cuda_launched("qk_fwd", e);
 }
 
-/* Backward without norms, into codes of tiles: in one pass where the scales allow it, else in one
- * for the amax and one for the codes. */
-static enum status rope_into_codes(struct backend *b, int lane, const struct sink *dx, struct qk a,
-                                   struct err *e) {
-    bool fused = cast_fuses(dx);
-    if (!fused) {
-        a.out = NULL;
-        qk_bwd_kernel<false><<<blocks_of(&a), QK_THREADS, 0, cuda_lane(b, lane)>>>(a);
-        TRY(cuda_launched("qk_bwd", e));
-    }
-    int heads = a.heads + 2 * a.kv_heads, turned = a.heads + a.kv_heads;
-    struct rope_values from = { a.d_out, a.rope, heads * a.head_dim, turned * a.head_dim,
-                                a.head_dim / 2, (int)a.length,
-                                dx->keep_value ? sink_value_of(dx) : NULL };
-    return cast_tiles<true>(b, lane, dx, tile_args_of(dx, fused ? a.amax : NULL), from, e);
-}
-
 enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
                         const struct tensor *d_gain_q, const struct tensor *d_gain_k,
                         const struct tensor *d_out, const struct tensor *in,
@@ -365,8 +309,6 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
     a.out = sink_value_of(dx);
     a.d_out = (const bf16_bits *)d_out->data;
     a.amax = sink_amax(dx);
-    bool tiles = !gain_q && rope && !(dx->keep_value && a.out == a.d_out);
-    if (tiles && (cast_fuses(dx) || cast_repeats(dx))) return rope_into_codes(b, lane, dx, a, e);
     unsigned blocks = blocks_of(&a);
     if (gain_q) {
         TRY(cuda_check(d_gain_q, "qk_bwd: d_gain_q", IS_GRAD, d, 1, e));

@@ -101,8 +101,10 @@ static void test_rope(void **state) {
         pair_fill(p, &d_out, 1, 2, 1);
         sink_into(&out, i / 2 / ROPES, n * t, all * d);
         if (i % 2) {
-            out.value = d_out;
-            for (int s = 0; s < SIDES; s++) out.side[s].value = S(out.value);
+            for (int s = 0; s < SIDES; s++) {
+                out.value.side[s] = tensor_2d(d_out.side[s].data, H, n * t, all * d);
+                out.side[s].value = S(out.value);
+            }
         }
         ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(out), NULL, NULL, S(d_out), S(in), NULL, NULL,
                                NULL, S(rope), h, g, e));
