@@ -166,8 +166,7 @@ pin() {
     if command -v skopeo >/dev/null; then
         # shellcheck disable=SC2086  # PIN_FLAGS is a list of words
         digest=sha256:$(skopeo inspect ${PIN_FLAGS:-} --raw "docker://$image" | sha256sum |
-            cut -d' ' -f1)
-        [ "${PIPESTATUS[0]}" = 0 ] || die "the registry did not answer for $image"
+            cut -d' ' -f1) || die "the registry did not answer for $image"
     elif works docker; then
         digest=$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$image")
     else

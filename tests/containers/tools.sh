@@ -86,6 +86,35 @@ other=arm64
 image build TOOL=docker ARCH=$other
 built_with "--platform linux/$other" "--tag fp8lab:$other"
 
+# make pin-base: the digest is the hash of what the registry serves, and nothing else is written.
+mkdir -p "$TEST_TMP/tree/runner"
+cp -r containers "$TEST_TMP/tree"
+cp runner/version.h "$TEST_TMP/tree/runner"
+ln -s "$(type -P sha256sum)" "$bin/sha256sum"
+pin() { # VARIABLE=VALUE...: in the copy
+    said=$(cd "$TEST_TMP/tree" && env -u BASE_IMAGE PATH="$bin" TEST_TMP="$TEST_TMP" "$@" \
+        bash containers/image.sh pin 2>&1)
+    code=$?
+}
+printf '#!/bin/sh\necho "skopeo $*" >"$TEST_TMP/asked"\n[ -z "$DOWN" ] && printf manifest\n' \
+    >"$bin/skopeo"
+chmod +x "$bin/skopeo"
+before=$(cat "$TEST_TMP/tree/containers/versions")
+pin DOWN=1
+[ "$code" = 6 ] && [ "$before" = "$(cat "$TEST_TMP/tree/containers/versions")" ] ||
+    fail "a registry that does not answer: exit code $code: $said"
+pin BASE_IMAGE=nvcr.io/nvidia/cuda:13.1.0-devel-ubuntu24.04
+hash=$(printf manifest | sha256sum | cut -d' ' -f1)
+[ "$code" = 0 ] && grep -qx "BASE_DIGEST=sha256:$hash" "$TEST_TMP/tree/containers/versions" &&
+    grep -qx 'BASE_IMAGE=nvcr.io/nvidia/cuda:13.1.0-devel-ubuntu24.04' \
+        "$TEST_TMP/tree/containers/versions" || fail "pin: exit code $code: $said"
+[ "$(diff <(echo "$before") "$TEST_TMP/tree/containers/versions" | grep -c '^>')" = 2 ] ||
+    fail "pin wrote more than two lines"
+# And then the image is built on that digest.
+said=$(cd "$TEST_TMP/tree" && rm -f "$TEST_TMP/calls" && env -u BASE_IMAGE PATH="$bin" \
+    TEST_TMP="$TEST_TMP" TOOL=podman TAG=mine bash containers/image.sh build 2>&1)
+built_with "BASE_IMAGE=nvcr.io/nvidia/cuda@sha256:$hash" "BASE_DIGEST=sha256:$hash"
+
 # Of the base only a name stands in versions; its digest is a registry's word.
 . containers/versions
 [[ $BASE_IMAGE == nvcr.io/nvidia/cuda:13.* ]] || fail "the default base is $BASE_IMAGE"
