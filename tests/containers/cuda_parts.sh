@@ -148,6 +148,6 @@ expect 13.0 9.19.1 "$NCCL_VERSION" base apt
 rm -rf "$root"/usr/lib
 printf '#!/bin/sh\nexit 1\n' >"$bin/python3"
 parts
-[ "$code" = 6 ] && grep -q "no cuDNN .* from apt (libcudnn9-cuda-13) nor as a wheel: is there a network" \
+[ "$code" = 6 ] && grep -q "no cuDNN .* from apt (libcudnn9-cuda-13) nor as a wheel: is there a " \
     "$TEST_TMP/said" || fail "no cuDNN anywhere: exit code $code"
 exit "$failed"
