@@ -26,8 +26,8 @@ echo "$builder builds [$BUILD_FLAGS], $runner runs [${run_flags[*]}] over $base"
 # ---- the build ---------------------------------------------------------------------------------
 begun=$(date +%s%N)
 one_at_a_time
-BUILD_FLAGS="$BUILD_FLAGS --target packages" build_image "$tag-packages" CUDA=none >"$TEST_TMP/said" 2>&1 ||
-    { fail "the packages could not be installed"; exit 1; }
+BUILD_FLAGS="$BUILD_FLAGS --target packages" build_image "$tag-packages" CUDA=none \
+    >"$TEST_TMP/said" 2>&1 || { fail "the packages could not be installed"; exit 1; }
 echo "packages: $(seconds "$begun") s"
 begun=$(date +%s%N)
 offline=(unshare -n) # the packages come from the cache
