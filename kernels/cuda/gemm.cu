@@ -1,16 +1,11 @@
 /* The choice table of GEMM algorithms.
  *
  * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
- * timed once, on operands of our own (the caller's may be half written). Split-K is among them
- * where its partial sums are f32 in the workspace, added in a fixed order, and no bias or residual
- * follows (some kernels round the sum before); schemes that add in place or in the output's type
- * are not.
+ * timed once, on operands of our own (the caller's may be half written). Split-K is among them where
+ * its partial sums are f32 in the workspace, added in a fixed order, and no bias or residual follows
+ * (some kernels round the sum before); schemes that add in place or in the output's type are not.
  * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
- * only what ran is kept.
- *
- * Large products run at the device's power limit, where what a product takes is its energy: of two
- * algorithms equally fast in a burst, one may hold the clock 5 % higher for good. So those that a
- * burst cannot tell apart run on until the clock has settled, and are compared then. */
+ * only what ran is kept. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <float.h>
@@ -19,17 +14,10 @@
 
 enum {
     CANDIDATES = 16,  /* half of them without split-K: 13.1 never names more than 8 at a time */
-    ROUNDS = 3,       /* each candidate is timed so often in bursts; its best time counts */
-    FINALISTS = 4,
-    HEATS = 2,        /* each finalist is timed so often at its settled clock */
-    PARTS = 3,        /* of a heat, whose median counts: the clock dips now and then */
+    ROUNDS = 4,       /* each candidate is timed so often; its best time counts */
+    RUNS = 3,         /* products of one timing */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
 };
-/* Back-to-back runs of one timing. The power limit acts within some 50 ms. */
-static const float BURST_US = 600, SETTLE_US = 40000, PART_US = 10000;
-static const float SHORT_US = 10;           /* shorter products count as this: launches cost */
-static const float FINALIST_US = 40;        /* shorter products do not reach the limit */
-static const float FINALIST_SLOWER = 1.06f; /* than the best in bursts, at most */
 
 /* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as
  * bytes. */
@@ -46,6 +34,7 @@ struct gemm_key {
 struct gemm_choice {
     struct gemm_key key;
     cublasLtMatmulAlgo_t algo;
+    float time_us;
     bool usable; /* false: the library has nothing that runs */
 };
 
@@ -235,26 +224,11 @@ static cublasStatus_t multiply(struct gemm_library *g, struct descriptors *d,
 
 /* ---- measuring ---- */
 
-/* Random numbers `bits` wide, of them `fraction`, and spread out as data are, since equal bits cost
- * less power: uniform in size, so each exponent half as likely as the next, down from `top`. */
-__global__ void noise_kernel(uint32_t *x, int64_t words, int bits, int fraction, uint32_t top) {
+/* Codes and BF16 values of moderate size: zeros would run faster than data do. */
+__global__ void noise_kernel(uint32_t *x, int64_t words, uint32_t keep, uint32_t set) {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < words; i += step) {
-        uint32_t word = 0;
-        for (int at = 0; at < 32; at += bits) {
-            uint64_t random = rng_mix((uint64_t)(i * 32 + at));
-            int below = __clzll((long long)random);
-            uint32_t exponent = top - (uint32_t)(below < 8 ? below : 8);
-            uint32_t rest = (uint32_t)random & (1u << (bits - 1) | ((1u << fraction) - 1));
-            word |= (rest | exponent << fraction) << at;
-        }
-        x[i] = word;
-    }
-}
-
-__global__ void ones_kernel(float *x, int64_t n) {
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += step) x[i] = 1.0f;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < words; i += step)
+        x[i] = ((uint32_t)rng_mix((uint64_t)i) & keep) | set;
 }
 
 static int64_t type_bytes(cudaDataType_t type) {
@@ -269,116 +243,51 @@ static cudaError_t stand_in(struct gemm_operand *x, int64_t outer, int64_t k, vo
     int64_t factors = x->scale ? (ceil_div(outer, 128) * 128) * (ceil_div(k, 128) + 4) : 0;
     cudaError_t status = cudaMalloc(owned, (size_t)(bytes + factors * 4));
     if (status != cudaSuccess) return status;
-    int fraction = x->type == CUDA_R_16BF ? 7 : x->type == CUDA_R_8F_E4M3 ? 3 : 2;
-    uint32_t top = x->type == CUDA_R_16BF ? 126 : x->type == CUDA_R_8F_E4M3 ? 14 : 24;
+    bool narrow = type_bytes(x->type) == 1;
     noise_kernel<<<1024, 256, 0, stream>>>((uint32_t *)*owned, bytes / 4,
-                                           (int)type_bytes(x->type) * 8, fraction, top);
+                                           narrow ? 0x8F8F8F8Fu : 0x807F807Fu,
+                                           narrow ? 0x30303030u : 0x3F003F00u);
     float *factor = (float *)((char *)*owned + bytes);
-    if (factors) ones_kernel<<<64, 256, 0, stream>>>(factor, factors);
+    if (factors) noise_kernel<<<64, 256, 0, stream>>>((uint32_t *)factor, factors, 0, 0x3F800000u);
     x->data = *owned;
     if (x->scale) x->scale = factor;
     return cudaGetLastError();
 }
 
-/* A shape's candidates under way. */
-struct contest {
-    struct gemm_library *g;
-    struct descriptors *d;
-    const struct gemm_problem *p;
-    const cublasLtMatmulHeuristicResult_t *list;
-    void *workspace;
-    float best[CANDIDATES]; /* us of one product; negative: it failed */
-};
-
-/* Microseconds of one product of candidate i, of `runs` timed together; negative: it failed. */
-static float time_runs(struct contest *c, int i, int64_t runs) {
-    struct gemm_library *g = c->g;
+/* Best time of RUNS products in microseconds; a negative value if it failed. */
+static float time_candidate(struct gemm_library *g, struct descriptors *d,
+                            const struct gemm_problem *p, const cublasLtMatmulAlgo_t *algo,
+                            void *workspace) {
     float ms = -1.0f;
     if (cudaEventRecord(g->start, g->stream) != cudaSuccess) return -1.0f;
-    for (int64_t r = 0; r < runs; r++)
-        if (multiply(g, c->d, c->p, &c->list[i].algo, c->workspace, g->stream) !=
-            CUBLAS_STATUS_SUCCESS)
-            return -1.0f;
+    for (int i = 0; i < RUNS; i++)
+        if (multiply(g, d, p, algo, workspace, g->stream) != CUBLAS_STATUS_SUCCESS) return -1.0f;
     if (cudaEventRecord(g->stop, g->stream) != cudaSuccess ||
         cudaEventSynchronize(g->stop) != cudaSuccess ||
         cudaEventElapsedTime(&ms, g->start, g->stop) != cudaSuccess)
         return -1.0f;
-    return ms * 1000.0f / (float)runs;
+    return ms * 1000.0f / RUNS;
 }
 
-/* The same, as many runs as fill `us`, by what a burst took. */
-static float time_for(struct contest *c, int i, float us) {
-    float runs = us / (c->best[i] > SHORT_US ? c->best[i] : SHORT_US);
-    return time_runs(c, i, runs < 1.0f ? 1 : (int64_t)runs);
-}
-
-/* Best times in bursts, all candidates in turn. */
-static void time_bursts(struct contest *c, int count) {
+static void time_candidates(struct gemm_library *g, struct descriptors *d,
+                            const struct gemm_problem *p,
+                            const cublasLtMatmulHeuristicResult_t *list, int count,
+                            void *workspace, struct gemm_choice *choice) {
+    float best[CANDIDATES];
+    for (int i = 0; i < count; i++) best[i] = FLT_MAX;
+    for (int round = -1; round < ROUNDS; round++) /* the first warms up */
+        for (int i = 0; i < count; i++) {
+            if (best[i] < 0.0f) continue;
+            float t = time_candidate(g, d, p, &list[i].algo, workspace);
+            if (t < 0.0f) best[i] = t;
+            else if (round >= 0 && t < best[i]) best[i] = t;
+        }
     for (int i = 0; i < count; i++) {
-        float warm_up = time_runs(c, i, 1); /* loads the kernel */
-        c->best[i] = warm_up < 0.0f ? warm_up : time_runs(c, i, 1);
+        if (best[i] < 0.0f || (choice->usable && best[i] >= choice->time_us)) continue;
+        choice->usable = true;
+        choice->algo = list[i].algo;
+        choice->time_us = best[i];
     }
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < count; i++) {
-            if (c->best[i] < 0.0f) continue;
-            float t = time_for(c, i, BURST_US);
-            if (t < c->best[i]) c->best[i] = t;
-        }
-}
-
-/* Time of a product once the clock has settled under it. */
-static float time_settled(struct contest *c, int i) {
-    float part[PARTS], settle = time_for(c, i, SETTLE_US);
-    if (settle < 0.0f) return settle;
-    for (int k = 0; k < PARTS; k++) {
-        part[k] = time_for(c, i, PART_US);
-        if (part[k] < 0.0f) return -1.0f;
-        for (int j = k; j > 0 && part[j] < part[j - 1]; j--) {
-            float t = part[j];
-            part[j] = part[j - 1];
-            part[j - 1] = t;
-        }
-    }
-    return part[PARTS / 2];
-}
-
-/* Into `in`: the fastest in bursts, and those that come close. Returns how many. */
-static int finalists(const struct contest *c, int count, int in[FINALISTS]) {
-    bool taken[CANDIDATES] = {};
-    for (int n = 0; n < FINALISTS; n++) {
-        int next = -1;
-        for (int i = 0; i < count; i++) {
-            if (taken[i] || c->best[i] < 0.0f) continue;
-            if (next < 0 || c->best[i] < c->best[next]) next = i;
-        }
-        if (next < 0 || (n && c->best[next] > c->best[in[0]] * FINALIST_SLOWER)) return n;
-        taken[next] = true;
-        in[n] = next;
-    }
-    return FINALISTS;
-}
-
-/* The best candidate, -1 if none ran: by bursts, then among those that come close by their settled
- * clocks. There and back, so that each has another before it. */
-static int best_candidate(struct contest *c, int count) {
-    int in[FINALISTS];
-    float settled[FINALISTS];
-    time_bursts(c, count);
-    int n = finalists(c, count, in);
-    if (n == 0) return -1;
-    if (n == 1 || c->best[in[0]] < FINALIST_US) return in[0];
-    (void)time_settled(c, in[0]); /* the device may have cooled down */
-    for (int k = 0; k < n; k++) settled[k] = FLT_MAX;
-    for (int heat = 0; heat < HEATS; heat++)
-        for (int k = 0; k < n; k++) {
-            int at = heat % 2 ? n - 1 - k : k;
-            float t = time_settled(c, in[at]);
-            if (t >= 0.0f && t < settled[at]) settled[at] = t;
-        }
-    int first = 0;
-    for (int k = 1; k < n; k++)
-        if (settled[k] < settled[first]) first = k;
-    return in[first];
 }
 
 /* Fills choice->algo from what ran on stand-ins for the operands. */
@@ -406,10 +315,7 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
         p.c = choice->key.elsewhere ? owned[4] : owned[2];
         if (p.bias) p.bias = owned[3];
         st = describe(&d, &p, e);
-        struct contest contest = { g, &d, &p, list, workspace, {} };
-        int best = st == OK ? best_candidate(&contest, count) : -1;
-        choice->usable = best >= 0;
-        if (best >= 0) choice->algo = list[best].algo;
+        if (st == OK) time_candidates(g, &d, &p, list, count, workspace, choice);
     } else if (status == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         choice->algo = list[0].algo; /* no room to measure: the library's own first choice */
