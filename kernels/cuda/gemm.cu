@@ -1,9 +1,10 @@
 /* The choice table of GEMM algorithms.
  *
  * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
- * timed once, on operands of our own (the caller's may be half written). Split-K is among them where
- * its partial sums are f32 in the workspace, added in a fixed order, and no bias or residual follows
- * (some kernels round the sum before); schemes that add in place or in the output's type are not.
+ * timed once, on operands of our own (the caller's may be half written). Split-K is among them
+ * where its partial sums are f32 in the workspace, added in a fixed order, and no bias or residual
+ * follows (some kernels round the sum before); schemes that add in place or in the output's type
+ * are not.
  * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
  * only what ran is kept. */
 #include "kernels/cuda/gemm.cuh"
