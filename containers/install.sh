@@ -8,10 +8,11 @@
 #     cross   aarch64 compilers and emulator, for the golden values of the other architecture
 #     plugin  what nvcc needs beside itself
 #     image   what builds and runs images
+#     slurm   a scheduler of one node, for the tests of launching
 #
 # Asks dpkg first and touches nothing, network included, when all is there. Installs as root, or
 # through `sudo -n`. Where it may do neither it says which packages are missing and stops with 6;
-# of the optional groups (data, cross, image) it only says so.
+# of the optional groups (data, cross, image, slurm) it only says so.
 set -eu
 
 packages_of() {
@@ -24,6 +25,7 @@ packages_of() {
         qemu-user-static ;;
     plugin) echo gcc g++ libc6-dev make ;;
     image) echo buildah podman runc mmdebstrap ;;
+    slurm) echo slurmctld slurmd slurm-client munge ;;
     *) return 1 ;;
     esac
 }
@@ -50,7 +52,7 @@ works_without_package() {
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
     libc6-dev-arm64-cross) test -e /usr/aarch64-linux-gnu/lib/libc.a ;;
     qemu-user-static) command -v qemu-aarch64-static || command -v qemu-aarch64 ;;
-    buildah | podman | runc | mmdebstrap) command -v "$1" ;;
+    buildah | podman | runc | mmdebstrap | slurmctld | slurmd) command -v "$1" ;;
     *) false ;;
     esac >/dev/null 2>&1
 }
@@ -94,7 +96,7 @@ apt_install() {
 groups=${*:-build}
 for group in $groups; do
     if ! packages_of "$group" >/dev/null; then
-        echo "install.sh: no group '$group'; there are: build data test cross plugin image" >&2
+        echo "install.sh: no group '$group'; there are: build data test cross plugin image slurm" >&2
         exit 2
     fi
 done
@@ -109,7 +111,7 @@ for group in $groups; do
     fi
     missing=$(missing_of "$group")
     case $group in
-    data | cross | image)
+    data | cross | image | slurm)
         echo "Not installed (optional, $group): ${missing% }" >&2
         ;;
     *)

@@ -1,0 +1,135 @@
+#!/bin/bash
+# timeout: 240
+# --launch srun, the batch script and ranks under srun on a real Slurm: one node, started here and
+# ended with the test. It has no Pyxis, which is said; what follows runs on the node itself.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1 OMP_WAIT_POLICY=passive
+skip() {
+    printf '\n*** SKIP: %s\n' "$*"
+    printf '*** tests on a real Slurm were NOT run: %s\n' "$*"
+    exit 77
+}
+PATH=$PATH:/usr/sbin:/sbin
+for tool in munged slurmctld slurmd srun sbatch scancel; do
+    command -v "$tool" >/dev/null || skip "there is no $tool here (containers/install.sh slurm)"
+done
+failed=0
+root=$PWD
+cd "$TEST_TMP" || exit 1
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' said | tail -12
+    failed=1
+}
+
+# ---- a cluster of one node ---------------------------------------------------------------------
+state=$(mktemp -d) # a socket's path has room for 107 characters
+finish() {
+    local daemon pid
+    for daemon in slurmd slurmctld munged; do
+        pid=$(cat "$state/$daemon.pid" 2>/dev/null) || continue
+        kill "$pid" && for _ in $(seq 100); do kill -0 "$pid" && sleep 0.1; done
+    done 2>/dev/null
+    [ "$failed" = 0 ] || tail -5 "$state"/*.log
+    rm -rf "$state"
+}
+trap finish EXIT
+export SLURM_CONF=$state/slurm.conf
+port=$((20000 + $$ % 20000))
+dd if=/dev/urandom of="$state/key" bs=64 count=1 2>/dev/null
+chmod 400 "$state/key"
+cat >"$SLURM_CONF" <<END
+ClusterName=test
+SlurmctldHost=$(hostname -s)(127.0.0.1)
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
+SlurmUser=$(id -un)
+SlurmdUser=$(id -un)
+AuthType=auth/munge
+AuthInfo=socket=$state/munge
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmctldPidFile=$state/slurmctld.pid
+SlurmdPidFile=$state/slurmd.pid
+SlurmctldLogFile=$state/slurmctld.log
+SlurmdLogFile=$state/slurmd.log
+StateSaveLocation=$state
+SlurmdSpoolDir=$state/spool
+PlugStackConfig=/dev/null
+ReturnToService=2
+NodeName=$(hostname -s) NodeAddr=127.0.0.1 CPUs=$(nproc) Features=cpu State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+END
+# From 23.02 on a slurmd without control groups wants that in writing.
+slurmd -V | grep -qE ' (1|20|21|22)\.' || echo CgroupPlugin=disabled >"$state/cgroup.conf"
+munged --force --key-file="$state/key" --socket="$state/munge" --pid-file="$state/munged.pid" \
+    --seed-file="$state/seed" --log-file="$state/munged.log" >said 2>&1 &&
+    slurmctld >>said 2>&1 && slurmd >>said 2>&1 ||
+    skip "Slurm does not start here: $(tail -1 said "$state"/*.log | tail -1)"
+for _ in $(seq 100); do
+    sinfo -h -o %T 2>/dev/null | grep -q idle && break
+    sleep 0.1
+done
+timeout 30 srun true >said 2>&1 || skip "Slurm runs nothing here: $(tail -1 said)"
+
+# ---- launching ---------------------------------------------------------------------------------
+cp "$root/tests/cli/tiny.lua" .
+lib=(--lib "$root/experiments/lib" --backend cpu)
+"$FP8LAB" run tiny.lua "${lib[@]}" --launch srun >said 2>&1
+[ $? = 2 ] && grep -q "Pyxis.*is not installed here; --image none" said || fail "Pyxis is not missed"
+"$FP8LAB" run tiny.lua "${lib[@]}" --launch srun --image none >said 2>&1 ||
+    fail "run: exit code $?"
+"$FP8LAB" run tiny.lua "${lib[@]}" --runs here >said 2>&1 || fail "outside of Slurm it fails"
+"$FP8LAB" compare --assert-equal runs/*.tar.zst here/*.tar.zst >said 2>&1 ||
+    fail "other bits than outside of Slurm"
+cat >slurm.json <<'JSON'
+{ "schema": "fp8lab.slurm/1", "flags": ["--partition=all"], "nodes": [
+    { "constraint": "cpu", "facts": { "gpu.product_name": "NVIDIA H200", "gpu.count": 1 } } ] }
+JSON
+sed 's/recipe =/hardware = { query = "gpu.count >= 1" }, recipe =/' tiny.lua >query.lua
+"$FP8LAB" run query.lua "${lib[@]}" --anywhere --launch srun --image none --slurm slurm.json \
+    >said 2>&1 || fail "a constraint: exit code $?"
+
+# stopped HOW: a run without an end, stopped by HOW once it steps, leaves with 143 and a checkpoint
+stopped() {
+    local pid code
+    rm -rf stopped
+    "$FP8LAB" run tiny.lua "${lib[@]}" --set train.steps=1000000 --runs stopped --launch srun \
+        --image none >said 2>&1 &
+    pid=$!
+    for _ in $(seq 200); do grep -q "step [1-9]" said && break; sleep 0.1; done
+    "$@" "$pid"
+    wait "$pid"
+    code=$?
+    [ "$code" = 143 ] || fail "stopped by $1: exit code $code, not 143"
+    "$FP8LAB" show --json stopped/*.tar.zst 2>/dev/null | grep -q '"status":"interrupted"' ||
+        fail "stopped by $1: no bundle"
+    grep -q "run --resume" said || fail "stopped by $1: nothing to resume from"
+}
+by_signal() { kill -TERM "$1"; }
+by_scancel() { scancel --signal=TERM "$(squeue -h -o %i | head -1)"; }
+stopped by_signal
+stopped by_scancel
+
+# ---- the batch script, and two ranks -----------------------------------------------------------
+PATH=$(dirname "$FP8LAB"):$PATH IMAGE=none sbatch --wait --gpus-per-node=0 --time=5 --output=said \
+    "$root/containers/fp8lab.sbatch" tiny.lua "${lib[@]}" --runs batch >/dev/null 2>&1 ||
+    fail "fp8lab.sbatch: exit code $?"
+"$FP8LAB" compare --assert-equal batch/*.tar.zst here/*.tar.zst >>said 2>&1 || fail "sbatch: bits"
+sbatch --wait --gpus-per-node=0 --time=5 --output=said "$root/containers/fp8lab.sbatch" tiny.lua \
+    >/dev/null 2>&1
+[ $? = 6 ] && grep -q "knows no --container-image" said || fail "fp8lab.sbatch misses no Pyxis"
+if [ "$(nproc)" -ge 2 ]; then
+    sed 's/recipe =/hardware = { gpus = 2 }, recipe =/' tiny.lua >two.lua
+    timeout 100 srun --ntasks=2 "$FP8LAB" run two.lua "${lib[@]}" --runs ranks >said 2>&1 ||
+        fail "two ranks: exit code $?"
+    "$FP8LAB" verify ranks/*.tar.zst >>said 2>&1 || fail "two ranks: no bundle"
+else
+    echo "SKIP: two ranks want two processors"
+fi
+exit "$failed"
