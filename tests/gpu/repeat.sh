@@ -64,17 +64,19 @@ same_bits() { # RECIPE
 
 # Begins on the backend $2, goes on with $3: its loss is near that of a run on the CPU alone.
 crosses() { # RECIPE FROM TO
-    local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100" whole crossed
+    local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100" from whole crossed
     failed=0
     mkdir "$1.$2.$3"
     cd "$1.$2.$3" || exit 1
     run whole $long --backend cpu --threads 2 || fail "$1: on the CPU"
     run_until part 100 $long --backend "$2" --threads 2
     run part --resume last --backend "$3" --choices none || fail "$1: from $2 to $3"
+    from=$(field part 'run["attempts"][-1]["from_step"]')
+    [ "$from" -ge 100 ] || fail "$1: from $2 to $3: resumed at step $from"
     whole=$(field whole 'summary["loss_final"]') crossed=$(field part 'summary["loss_final"]')
     python3 -c "import sys; sys.exit(not abs($crossed / $whole - 1) < 0.02)" ||
         fail "$1: from $2 to $3 the loss is $crossed, on the CPU $whole"
-    echo "$1: from $2 to $3: loss $crossed, on the CPU $whole"
+    echo "$1: from $2 to $3 at step $from: loss $crossed, on the CPU $whole"
     exit $failed
 }
 
