@@ -8,11 +8,26 @@
 /* cuBLASLt's workspace, of each lane that multiplies. */
 static const int64_t GEMM_WORKSPACE_BYTES = (int64_t)64 << 20;
 
-/* ---- attention ----
- * cuDNN's deterministic backward keeps score gradients: 2 bytes for each query head, query and key.
+/* ---- attention ---- */
+struct attention_size { int64_t batch, length, heads, kv_heads, head_dim; };
+
+/* Whether our kernels on wgmma can serve: on Hopper. */
+static inline bool attention_has_wgmma(int cc, int64_t head_dim) {
+    return cc == 90 && (head_dim == 64 || head_dim == 128);
+}
+
+/* Their backward's scratch: for each 64 queries of a head an f32 gradient, log-sum-exp and delta, and a
+ * counter; and one counter. */
+static inline int64_t attention_query_tiles(const struct attention_size *a) {
+    return a->batch * a->heads * ceil_div(a->length, 64);
+}
+static inline int64_t attention_sums_bytes(const struct attention_size *a) {
+    return attention_query_tiles(a) * (64 * a->head_dim * 4 + 64 * 8 + 4) + 4;
+}
+
+/* cuDNN's deterministic backward keeps score gradients: 2 bytes for each query head, query and key.
  * So it runs in groups, of whole sequences or of key/value heads of one, which changes no bit: no
  * sum crosses heads that share nothing. */
-struct attention_size { int64_t batch, length, heads, kv_heads, head_dim; };
 
 /* Score gradients of one group at most: a 32nd of the device's memory, since a smaller group is
  * slower (H200, 1 x 8192, 32 heads of 128: 2.9 ms in one group, 3.1 in two, 3.6 in four). */
@@ -45,11 +60,26 @@ static inline bool attention_group(const struct attention_size *a, int64_t score
     return true;
 }
 
-/* Scratch of the backward, as plans of cuDNN 9.19 have it: score gradients, and keys' and values'
- * gradients by query head before they are summed. 0: our own kernels serve, which keep none. */
-static inline int64_t attention_scratch_bytes(const struct attention_size *a, int64_t scores_max) {
+/* Whether our backward on wgmma comes before cuDNN's: where it is the faster one (H200, cuDNN 9.19):
+ * for heads of 64, and where cuDNN needs more than one group. */
+static inline bool attention_prefers_wgmma(int cc, const struct attention_size *a,
+                                           int64_t device_bytes) {
     struct attention_size g;
-    if (!attention_group(a, scores_max, &g)) return 0;
+    if (!attention_has_wgmma(cc, a->head_dim)) return false;
+    return a->head_dim == 64 || !attention_group(a, attention_scores_max(device_bytes), &g) ||
+           g.batch != a->batch || g.kv_heads != a->kv_heads;
+}
+
+/* Scratch of the backward that serves: ours on wgmma; cuDNN's, as plans of 9.19 have it: score
+ * gradients, and keys' and values' gradients by query head before they are summed; or none, which
+ * our kernels for any device need. */
+static inline int64_t attention_scratch_bytes(int cc, const struct attention_size *a,
+                                              int64_t device_bytes) {
+    struct attention_size g;
+    if (attention_prefers_wgmma(cc, a, device_bytes)) return attention_sums_bytes(a);
+    if ((cc != 90 && cc != 100) || a->head_dim < 64 ||
+        !attention_group(a, attention_scores_max(device_bytes), &g))
+        return 0;
     int64_t padded = round_up(g.length, 128), rows = g.batch * g.heads * padded;
     return rows * (2 * padded + (g.heads > g.kv_heads ? 4 * g.head_dim : 0));
 }

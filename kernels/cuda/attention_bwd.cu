@@ -8,6 +8,7 @@
  * Tiles of 64 x 64, a warp 16 rows of its own side. p and dS are rounded to BF16 before they are
  * multiplied, which the reference does not do. */
 #include "kernels/cuda/attention_cudnn.cuh"
+#include "kernels/cuda/attention_hopper.cuh"
 
 enum { ROWS = 64, TILES = ROWS / 8 };
 
@@ -211,11 +212,14 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor 
     f.lse = (const float *)lse->data;
     f.delta = (float *)delta->data;
     if (rows == 0) return OK;
+    const struct attention_size size = { f.a.batch, f.a.length, heads, kv_heads, f.a.head_dim };
+    bool wgmma = hopper_attention_serves(cuda_of(b), &f.a), done = false;
     struct attention_data data = { f.o, f.d_o, NULL, f.d_qkv, (float *)lse->data, f.delta };
-    bool done;
-    TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, true, &done, e));
-    TRY(attention_decided(cuda_of(b), &f.a, "backward", done ? "cudnn" : "mma", e));
+    if (!wgmma || !attention_prefers_wgmma(cuda_of(b)->caps, &size, cuda_of(b)->memory_bytes))
+        TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, true, &done, e));
+    TRY(attention_decided(cuda_of(b), &f.a, "backward", done ? "cudnn" : wgmma ? "wgmma" : "mma", e));
     if (done) return OK;
+    if (wgmma) return hopper_attention_bwd(cuda_of(b), lane, &f, e);
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);
     unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;

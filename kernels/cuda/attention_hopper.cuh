@@ -7,19 +7,17 @@
 NODISCARD enum status hopper_attention_fwd_open(struct err *e);
 NODISCARD enum status hopper_attention_bwd_open(struct err *e);
 
-/* Whether this device has them and there is one for the shape. Rows of log-sum-exp are copied by 16
- * bytes, so that the length is a multiple of 4. */
+/* Whether this device has them and there is one for the shape. */
 static inline bool hopper_attention_serves(const struct cuda_backend *b,
                                            const struct attention *a) {
-    return b->cc == 90 && b->caps == 90 && (a->head_dim == 64 || a->head_dim == 128) &&
-           a->length % 4 == 0;
+    return b->cc == 90 && attention_has_wgmma(b->caps, a->head_dim);
 }
 
 /* Outputs and log-sum-exp; maximises f->amax. Queued. */
 NODISCARD enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream,
                                            struct err *e);
-/* Gradients of keys, values and queries; delta has been made. Queued. */
-NODISCARD enum status hopper_attention_bwd(const struct backward *f, cudaStream_t stream,
+/* Gradients of keys, values and queries; f->delta is not used. Queued on the lane. */
+NODISCARD enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct backward *f,
                                            struct err *e);
 
 #endif

@@ -1,32 +1,56 @@
-/* Causal attention's backward on Hopper's warpgroup products, without atomics and without storing
- * scores: as in attention_bwd.cu the gradients of keys and values have one owner per key tile, those of
- * queries one per query tile, and each recomputes the probabilities that it needs.
+/* Causal attention's backward on Hopper's warpgroup products: five of them, as FlashAttention-3
+ * has it (arXiv:2407.08608), without storing scores.
  *
- * A block is one warp that asks for tiles (hopper_copy.cuh) and two warpgroups that multiply, each with
- * 64 rows of the block's own 128: keys in the first kernel, where queries come 64 at a time, queries
- * in the second, where keys come 64 at a time. The two run apart by what the ring of tiles allows, so
- * that the exponentials of one fall into the products of the other. */
+ * A block owns tiles of 128 keys; queries come to it 64 at a time, one head of the group after the
+ * other. Two warpgroups, each with 64 of the keys, sum the gradients of keys and values in
+ * registers. A third multiplies the score gradients, which it finds in shared memory, by the keys;
+ * the copy engine adds that product to the queries' sums in global memory (reductions by the load
+ * and store units did one float a clock). Single threads ask for tiles and keep turns.
+ *
+ * The same bits in every run: blocks add to a tile of queries one after the other, in an order that
+ * depends on the sizes alone, each when a counter says that it is its turn. It is the order in
+ * which blocks that begin together arrive, so that there is little to wait for. The first stores,
+ * the last rounds to BF16: no pass over the sums before or after. */
 #include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 64, STAGES = 4, USERS = 8 };
+enum {
+    WARPGROUP = 128, THREADS = 4 * WARPGROUP, OWN = 128, STEP = 64,
+    STAGES = 3,
+    USERS = 8, /* warps of the two warpgroups of keys */
+    ADDERS = 4 /* warps of the third */
+};
+static const float LOG2_E = 1.44269504f;
 
 struct maps { CUtensorMap qkv, d_o; };
+
+/* Who adds when, and to what. */
+struct order {
+    int tiles, query_tiles; /* of a sequence: of 128 keys, of 64 queries */
+    int blocks;             /* of a key/value head */
+    int half;               /* the first late tile; 0: blocks take one tile each */
+    float *sums;            /* of each tile of queries: its gradient, 64 x D */
+    float *rows;            /* of each tile of queries: 64 times -lse, 64 times delta */
+    uint32_t *turns;        /* of each tile of queries: how many have added */
+    uint32_t *tickets;      /* blocks that have begun */
+    int64_t turns_count;    /* with the tickets behind them */
+};
 
 /* Shared memory, in bytes from an address that 1024 divides. */
 template <int D> struct tiles {
     static constexpr int OWN_BYTES = OWN * D * 2, STEP_BYTES = STEP * D * 2;
-    static constexpr int FIRST = 0, SECOND = OWN_BYTES; /* own: k, v or q, d_o */
-    static constexpr int COMING = 2 * OWN_BYTES;         /* STAGES times: q, d_o or k, v */
-    static constexpr int LSE = COMING + STAGES * 2 * STEP_BYTES, DELTA = LSE + STAGES * STEP * 4;
-    static constexpr int BARRIERS = DELTA + STAGES * STEP * 4;
-    static constexpr int BYTES = BARRIERS + (2 * STAGES + 2) * 8 + 1024;
+    static constexpr int DS_BYTES = OWN * STEP * 2, DQ_BYTES = STEP * 64 * 4;
+    static constexpr int COMING = 2 * OWN_BYTES; /* after k, v; STAGES times: q, d_o */
+    static constexpr int DS = COMING + STAGES * 2 * STEP_BYTES; /* twice, [keys][queries] */
+    static constexpr int DQ = DS + 2 * DS_BYTES;   /* twice: products of 64 columns */
+    static constexpr int ROWS = DQ + 2 * DQ_BYTES; /* STAGES times: as in struct order */
+    static constexpr int BARRIERS = ROWS + STAGES * STEP * 8;
+    static constexpr int TICKET = BARRIERS + (2 * STAGES + 14) * 8;
+    static constexpr int BYTES = TICKET + 8 + 1024;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-static const float LOG2_E = 1.44269504f;
 
 /* Addresses in shared memory. */
 template <int D> struct places {
@@ -35,31 +59,99 @@ template <int D> struct places {
     __device__ uint32_t coming(int stage, int which) const {
         return base + tiles<D>::COMING + (2 * stage + which) * tiles<D>::STEP_BYTES;
     }
-    __device__ uint32_t lse(int stage) const { return base + tiles<D>::LSE + stage * STEP * 4; }
-    __device__ uint32_t delta(int stage) const { return base + tiles<D>::DELTA + stage * STEP * 4; }
-    __device__ uint32_t full(int stage) const { return base + tiles<D>::BARRIERS + stage * 8; }
-    __device__ uint32_t empty(int stage) const { return full(STAGES + stage); }
-    __device__ uint32_t own_full() const { return full(2 * STAGES); }
-    __device__ uint32_t own_empty() const { return full(2 * STAGES + 1); }
+    __device__ uint32_t ds(int which) const {
+        return base + tiles<D>::DS + which * tiles<D>::DS_BYTES;
+    }
+    __device__ uint32_t dq(int which) const {
+        return base + tiles<D>::DQ + which * tiles<D>::DQ_BYTES;
+    }
+    __device__ uint32_t lse(int stage) const { return base + tiles<D>::ROWS + stage * STEP * 8; }
+    __device__ uint32_t delta(int stage) const { return lse(stage) + STEP * 4; }
+    __device__ uint32_t ticket() const { return base + tiles<D>::TICKET; }
+    __device__ uint32_t barrier(int i) const { return base + tiles<D>::BARRIERS + i * 8; }
+    __device__ uint32_t full(int stage) const { return barrier(stage); }
+    __device__ uint32_t empty(int stage) const { return barrier(STAGES + stage); }
+    __device__ uint32_t own_full() const { return barrier(2 * STAGES); }
+    __device__ uint32_t own_empty() const { return barrier(2 * STAGES + 1); }
+    __device__ uint32_t ds_full(int which) const { return barrier(2 * STAGES + 2 + which); }
+    __device__ uint32_t ds_empty(int which) const { return barrier(2 * STAGES + 4 + which); }
+    __device__ uint32_t turn(int which) const { return barrier(2 * STAGES + 6 + which); }
+    __device__ uint32_t dq_full(int which) const { return barrier(2 * STAGES + 8 + which); }
+    __device__ uint32_t dq_empty(int which) const { return barrier(2 * STAGES + 12 + which); }
 };
 
-template <int D> __device__ static struct places<D> open_places() {
+template <int D> __device__ static struct places<D> open_places(uint32_t *tickets) {
     extern __shared__ char memory[];
     struct places<D> s = { (shared_address(memory) + 1023) & ~1023u };
-    /* Rows behind the last are not copied: what they multiply must be finite. */
-    for (int i = threadIdx.x; i < 2 * STAGES * STEP; i += THREADS)
-        asm volatile("st.shared.u32 [%0], 0;" ::"r"(s.lse(0) + i * 4));
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             barrier_init(s.full(i), 1);
             barrier_init(s.empty(i), USERS);
         }
         barrier_init(s.own_full(), 1);
-        barrier_init(s.own_empty(), USERS);
+        barrier_init(s.own_empty(), USERS + ADDERS);
+        for (int i = 0; i < 2; i++) {
+            barrier_init(s.ds_full(i), USERS);
+            barrier_init(s.ds_empty(i), ADDERS);
+            barrier_init(s.turn(i), 1);
+            barrier_init(s.dq_full(i), ADDERS);
+            barrier_init(s.dq_full(2 + i), ADDERS);
+            barrier_init(s.dq_empty(i), 1);
+        }
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(s.ticket()), "r"(atomicAdd(tickets, 1u)));
     }
     barriers_ready();
     return s;
 }
+
+__device__ static bool is_first_lane() { return threadIdx.x % WARP == 0; }
+
+/* ---- what a block does ---- */
+
+/* Early keys are seen by many queries, late ones by few, so a block takes one tile of each, late
+ * first, and all have as much to do. Blocks of one key/value head then wait for each other and
+ * must run together; where they are too many for that, a block takes one tile, and waits only for
+ * blocks with earlier tickets, which have begun. */
+struct block_task { int group, sequence, late, early; }; /* the same where it has one tile */
+
+__device__ static struct block_task task_of(const struct backward &f, const struct order &o,
+                                            uint32_t ticket) {
+    int index = (int)ticket % o.blocks, rest = (int)ticket / o.blocks;
+    int late = o.tiles - 1 - index, early = o.half ? index : late;
+    return { rest % f.a.kv_heads, rest / f.a.kv_heads, late, early };
+}
+__device__ static int rounds_of(const struct block_task &b) { return b.late == b.early ? 1 : 2; }
+
+/* A tile of keys, and the tiles of queries that come to it. */
+struct keys_task { int tile, key0, sequence, group, share, tiles; };
+
+__device__ static struct keys_task keys_of(const struct backward &f, const struct block_task &b,
+                                           int round) {
+    int tile = round ? b.early : b.late, key0 = tile * OWN;
+    return { tile, key0, b.sequence, b.group, f.a.heads / f.a.kv_heads,
+             ((int)f.a.length - key0 + STEP - 1) / STEP };
+}
+
+/* Which of the tiles of 64 queries of all sequences and heads. */
+__device__ static int64_t query_tile(const struct backward &f, const struct order &o,
+                                     const struct keys_task &t, int head, int at) {
+    return ((int64_t)t.sequence * f.a.heads + t.group * t.share + head) * o.query_tiles +
+           t.key0 / STEP + at;
+}
+
+/* The place of a tile of keys among those that add to queries whose diagonal is in tile `diagonal`:
+ * late ones from the diagonal down, then early ones from the first up. */
+__device__ static int place_of(const struct order &o, int tile, int diagonal) {
+    return tile >= o.half ? diagonal - tile : max(diagonal - o.half + 1, 0) + tile;
+}
+
+__device__ static uint32_t ticket_of(uint32_t at) {
+    uint32_t ticket;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(ticket) : "r"(at));
+    return ticket;
+}
+
+/* ---- asking for tiles: one thread ---- */
 
 /* `ROWS` rows of D of one head, 64 at a time. */
 template <int D, int ROWS>
@@ -73,7 +165,35 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
                      head, row + line, sequence);
 }
 
-__device__ static bool is_first_lane() { return threadIdx.x % WARP == 0; }
+template <int D>
+__device__ static void ask(const struct backward &f, const struct order &o, const struct maps &m,
+                           const struct places<D> &s) {
+    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
+    int n = 0;
+    for (int round = 0; round < rounds_of(b); round++) {
+        struct keys_task t = keys_of(f, b, round);
+        if (round) barrier_wait(s.own_empty(), round - 1);
+        barrier_expect(s.own_full(), 2 * tiles<D>::OWN_BYTES);
+        copy_tile_of<D, OWN>(s.own(0), &m.qkv, s.own_full(), f.a.heads + t.group, t.key0,
+                             t.sequence);
+        copy_tile_of<D, OWN>(s.own(1), &m.qkv, s.own_full(), f.a.heads + f.a.kv_heads + t.group,
+                             t.key0, t.sequence);
+        for (int h = 0; h < t.share; h++)
+            for (int at = 0; at < t.tiles; at++, n++) {
+                int stage = n % STAGES, head = t.group * t.share + h, row = t.key0 + at * STEP;
+                if (n >= STAGES) barrier_wait(s.empty(stage), n / STAGES - 1 & 1);
+                barrier_expect(s.full(stage), 2 * tiles<D>::STEP_BYTES + STEP * 8);
+                copy_tile_of<D, STEP>(s.coming(stage, 0), &m.qkv, s.full(stage), head, row,
+                                      t.sequence);
+                copy_tile_of<D, STEP>(s.coming(stage, 1), &m.d_o, s.full(stage), head, row,
+                                      t.sequence);
+                copy_bytes(s.lse(stage), o.rows + query_tile(f, o, t, h, at) * (2 * STEP), STEP * 8,
+                           s.full(stage));
+            }
+    }
+}
+
+/* ---- keys and values: a warpgroup's rows are keys, columns queries ---- */
 
 /* Rows of a 64 x D sum into BF16 rows `stride` apart; rows from `valid` on are not there. */
 template <int D>
@@ -88,59 +208,6 @@ __device__ static void store_rows(bf16_bits *to, int64_t stride, const float (&x
         for (int j = 0; j < D / 8; j++)
             *(uint32_t *)(to + row * stride + j * 8 + lane % 4 * 2) =
                 bf16x2_encode(x[j][2 * h] * scale, x[j][2 * h + 1] * scale);
-    }
-}
-
-/* ---- keys and values: a warpgroup's rows are keys, columns queries ---- */
-
-/* A tile of keys and what comes to it: tiles of queries, one head of the group after the other. */
-struct keys_task {
-    int key0, sequence, group, share, tiles, count; /* tiles of one head; count: of all */
-};
-
-__device__ static struct keys_task keys_task_of(const struct backward &f, int tile) {
-    struct keys_task t;
-    t.key0 = tile * OWN;
-    t.sequence = blockIdx.z;
-    t.group = blockIdx.y;
-    t.share = f.a.heads / f.a.kv_heads;
-    t.tiles = ((int)f.a.length - t.key0 + STEP - 1) / STEP;
-    t.count = t.share * t.tiles;
-    return t;
-}
-
-/* The tiles of keys of this block: early keys are seen by many queries, late ones by few, so it takes
- * one of each, and all blocks have as much to do. */
-struct pair_of_tiles { int at, last, step; };
-__device__ static struct pair_of_tiles tiles_of_block(int length) {
-    int last = (length + OWN - 1) / OWN - 1, early = (int)blockIdx.x;
-    return { early, last - early, max(last - 2 * early, 1) };
-}
-
-template <int D>
-__device__ static void ask_for_queries(const struct backward &f, const struct maps &m,
-                                       const struct places<D> &s) {
-    struct pair_of_tiles pair = tiles_of_block((int)f.a.length);
-    int n = 0, round = 0;
-    for (int tile = pair.at; tile <= pair.last; tile += pair.step, round++) {
-        struct keys_task t = keys_task_of(f, tile);
-        if (round) barrier_wait(s.own_empty(), round - 1);
-        barrier_expect(s.own_full(), 2 * tiles<D>::OWN_BYTES);
-        copy_tile_of<D, OWN>(s.own(0), &m.qkv, s.own_full(), f.a.heads + t.group, t.key0, t.sequence);
-        copy_tile_of<D, OWN>(s.own(1), &m.qkv, s.own_full(), f.a.heads + f.a.kv_heads + t.group,
-                             t.key0, t.sequence);
-        for (int index = 0; index < t.count; index++, n++) {
-            int stage = n % STAGES, head = t.group * t.share + index / t.tiles;
-            int row = t.key0 + index % t.tiles * STEP;
-            int floats = min(STEP, (int)f.a.length - row) * 4;
-            int64_t at = ((int64_t)t.sequence * f.a.heads + head) * f.a.length + row;
-            if (n >= STAGES) barrier_wait(s.empty(stage), n / STAGES - 1 & 1);
-            barrier_expect(s.full(stage), 2 * tiles<D>::STEP_BYTES + 2 * floats);
-            copy_tile_of<D, STEP>(s.coming(stage, 0), &m.qkv, s.full(stage), head, row, t.sequence);
-            copy_tile_of<D, STEP>(s.coming(stage, 1), &m.d_o, s.full(stage), head, row, t.sequence);
-            copy_bytes(s.lse(stage), f.lse + at, floats, s.full(stage));
-            copy_bytes(s.delta(stage), f.delta + at, floats, s.full(stage));
-        }
     }
 }
 
@@ -161,94 +228,130 @@ __device__ static void mask_keys(float (&s)[STEP / 8][4], int diagonal) {
             if (key + i / 2 * 8 > j * 8 + lane % 4 * 2 + i % 2 + diagonal) s[j][i] = -INFINITY;
 }
 
-/* Scores to probabilities: exp(s scale - lse), lse by column. */
+/* Scores to probabilities: 2^(s scale + lse), lse by column. */
 __device__ static void probabilities(float (&p)[STEP / 8][4], uint32_t lse, float scale_log2) {
 #pragma unroll
     for (int j = 0; j < STEP / 8; j++) {
         float2 l = shared_pair(lse + (j * 8 + threadIdx.x % 4 * 2) * 4);
-        l.x *= -LOG2_E;
-        l.y *= -LOG2_E;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             p[j][i] = exp2_fast(fmaf(p[j][i], scale_log2, i % 2 ? l.y : l.x));
     }
 }
 
-/* Queries from `valid` on are not there. */
-__device__ static void cut_queries(float (&p)[STEP / 8][4], int valid) {
-#pragma unroll
-    for (int j = 0; j < STEP / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (j * 8 + (int)threadIdx.x % 4 * 2 + i % 2 >= valid) p[j][i] = 0.0f;
-}
-
-/* One tile of queries against the warpgroup's keys. The products into dk and dv are waited for here:
- * left under way into the next tile, the compiler puts all products one after the other. */
-template <int D>
-__device__ static void meet_queries(const struct places<D> &s, int stage, int diagonal, int valid,
-                                    float scale_log2, float (&dk)[D / 8][4],
-                                    float (&dv)[D / 8][4]) {
-    uint32_t q = s.coming(stage, 0), d_o = s.coming(stage, 1);
-    int line = (threadIdx.x / WARPGROUP - 1) * 64;
-    float p[STEP / 8][4], ds[STEP / 8][4];
-    uint32_t left[STEP / 16][4], right[STEP / 16][4];
-    wgmma_hold(p);
-    wgmma_hold(ds);
-    wgmma_begin();
-    queue_rows<D, OWN>(p, s.own(0), line, q);
-    wgmma_commit();
-    queue_rows<D, OWN>(ds, s.own(1), line, d_o);
-    wgmma_commit();
-    wgmma_wait<1>();
-    wgmma_hold(p);
-    if (diagonal < STEP) mask_keys(p, diagonal);
-    probabilities(p, s.lse(stage), scale_log2);
-    if (valid < STEP) cut_queries(p, valid);
-    pack_left(left, p);
-    wgmma_wait<0>();
-    wgmma_hold(ds);
-    wgmma_hold(dv);
-    wgmma_begin();
-    queue_columns<D, STEP>(dv, left, d_o);
-    wgmma_commit();
+/* Products of dO and v to score gradients, with the probabilities as they were packed. */
+__device__ static void gradients(float (&ds)[STEP / 8][4], const uint32_t (&p)[STEP / 16][4],
+                                 uint32_t delta) {
 #pragma unroll
     for (int j = 0; j < STEP / 8; j++) {
-        float2 d = shared_pair(s.delta(stage) + (j * 8 + threadIdx.x % 4 * 2) * 4);
+        float2 d = shared_pair(delta + (j * 8 + threadIdx.x % 4 * 2) * 4);
 #pragma unroll
-        for (int i = 0; i < 4; i++) ds[j][i] = p[j][i] * (ds[j][i] - (i % 2 ? d.y : d.x));
+        for (int h = 0; h < 2; h++) {
+            uint32_t pair = p[j / 2][j % 2 * 2 + h];
+            ds[j][2 * h] = bf16_low(pair) * (ds[j][2 * h] - d.x);
+            ds[j][2 * h + 1] = bf16_high(pair) * (ds[j][2 * h + 1] - d.y);
+        }
     }
-    pack_left(right, ds);
-    wgmma_hold(dk);
-    wgmma_begin();
-    queue_columns<D, STEP>(dk, right, q);
-    wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_hold(dk);
-    wgmma_hold(dv);
 }
 
+/* The warpgroup's 64 lines of a tile of score gradients, for the third warpgroup's products. */
+__device__ static void hand_over(const uint32_t (&a)[STEP / 16][4], uint32_t tile, int line) {
+    int lane = threadIdx.x % WARP;
+    int row = line + threadIdx.x / WARP % 4 * 16 + lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+    for (int k = 0; k < STEP / 16; k++)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
+                         tile + row * LINE_BYTES + ((2 * k + lane / 16) ^ (row % 8)) * 16),
+                     "r"(a[k][0]), "r"(a[k][1]), "r"(a[k][2]), "r"(a[k][3])
+                     : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+}
+
+/* Where a warpgroup is in the ring of tiles. */
+struct ring { int n, stage, phase; };
+
+/* Scores of a tile of queries to probabilities. */
 template <int D>
-__device__ static void own_keys(const struct backward &f, const struct places<D> &s) {
-    struct pair_of_tiles pair = tiles_of_block((int)f.a.length);
-    int warpgroup = threadIdx.x / WARPGROUP - 1, n = 0, round = 0;
-    float scale_log2 = f.a.scale * LOG2_E;
-    for (int tile = pair.at; tile <= pair.last; tile += pair.step, round++) {
-        struct keys_task t = keys_task_of(f, tile);
+__device__ static void soften(const struct backward &f, const struct places<D> &s, int stage,
+                              int diagonal, float (&x)[STEP / 8][4]) {
+    if (diagonal < STEP) mask_keys(x, diagonal);
+    probabilities(x, s.lse(stage), f.a.scale * LOG2_E);
+}
+
+/* One tile of keys. The scores of the next queries are queued with the last product of these, so
+ * that exponentials fall into products; after the last tile they are of no use, and the same again.
+ * What is packed reuses its registers: it is not packed before products that read it are done. */
+template <int D>
+__device__ static void meet_queries(const struct backward &f, const struct order &o,
+                                    const struct places<D> &s, int round, int line, struct ring &r,
+                                    float (&dk)[D / 8][4], float (&dv)[D / 8][4]) {
+    struct keys_task t = keys_of(f, task_of(f, o, ticket_of(s.ticket())), round);
+    int at = 0;
+    float x[STEP / 8][4]; /* scores, then their gradients */
+    uint32_t packed[STEP / 16][4];
+    barrier_wait(s.full(r.stage), r.phase);
+    wgmma_hold(x);
+    wgmma_begin();
+    queue_rows<D, OWN>(x, s.own(0), line, s.coming(r.stage, 0));
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(x);
+    soften<D>(f, s, r.stage, -line, x);
+    for (int more = t.share * t.tiles - 1; more >= 0; more--) {
+        int stage = r.stage, which = r.n % 2;
+        wgmma_hold(x);
+        pack_left(packed, x);
+        wgmma_hold(dv);
+        wgmma_begin();
+        queue_rows<D, OWN>(x, s.own(1), line, s.coming(stage, 1));
+        wgmma_commit();
+        queue_columns<D, STEP>(dv, packed, s.coming(stage, 1));
+        wgmma_commit();
+        wgmma_wait<1>();
+        wgmma_hold(x);
+        gradients(x, packed, s.delta(stage));
+        wgmma_wait<0>(); /* it reads what was packed */
+        wgmma_hold(dv);
+        barrier_wait(s.ds_empty(which), r.n / 2 - 1 & 1);
+        wgmma_hold(x);
+        pack_left(packed, x);
+        hand_over(packed, s.ds(which), line);
+        if (is_first_lane()) barrier_arrive(s.ds_full(which));
+        r.n++;
+        if (++at == t.tiles) at = 0;
+        if (++r.stage == STAGES) r.stage = 0, r.phase ^= 1;
+        int next = more ? r.stage : stage;
+        if (more) barrier_wait(s.full(next), r.phase);
+        wgmma_hold(x);
+        wgmma_hold(dk);
+        wgmma_begin();
+        queue_rows<D, OWN>(x, s.own(0), line, s.coming(next, 0));
+        wgmma_commit();
+        queue_columns<D, STEP>(dk, packed, s.coming(stage, 0));
+        wgmma_commit();
+        wgmma_wait<1>();
+        wgmma_hold(x);
+        soften<D>(f, s, next, at * STEP - line, x);
+        wgmma_wait<0>();
+        wgmma_hold(dk);
+        if (is_first_lane()) barrier_arrive(s.empty(stage));
+    }
+    if (is_first_lane()) barrier_arrive(s.own_empty());
+}
+
+/* What a block does is worked out again where it is needed: registers are scarce between. */
+template <int D>
+__device__ static void own_keys(const struct backward &f, const struct order &o,
+                                const struct places<D> &s) {
+    int line = __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / WARPGROUP - 1, 0) * 64;
+    struct ring r = { 0, 0, 0 };
+    for (int round = 0; round < rounds_of(task_of(f, o, ticket_of(s.ticket()))); round++) {
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
         barrier_wait(s.own_full(), round);
-        for (int index = 0; index < t.count; index++, n++) {
-            int stage = n % STAGES, at = index % t.tiles;
-            barrier_wait(s.full(stage), n / STAGES & 1);
-            if (at || warpgroup == 0) { /* else its keys are all behind these queries */
-                int diagonal = at < 2 ? at * STEP - warpgroup * 64 : STEP;
-                meet_queries<D>(s, stage, diagonal, (int)f.a.length - t.key0 - at * STEP, scale_log2,
-                                dk, dv);
-            }
-            if (is_first_lane()) barrier_arrive(s.empty(stage));
-        }
-        if (is_first_lane()) barrier_arrive(s.own_empty());
-        int64_t row = t.key0 + warpgroup * 64;
+        meet_queries<D>(f, o, s, round, line, r, dk, dv);
+        struct keys_task t = keys_of(f, task_of(f, o, ticket_of(s.ticket())), round);
+        int64_t row = t.key0 + line;
         bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width +
                         (int64_t)(f.a.heads + t.group) * D;
         store_rows<D>(to, f.a.width, dk, f.a.scale, f.a.length - row);
@@ -256,174 +359,257 @@ __device__ static void own_keys(const struct backward &f, const struct places<D>
     }
 }
 
+/* ---- queries: sums in turns ---- */
+
+__device__ static uint32_t load_turn(const uint32_t *p) {
+    uint32_t x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+
+__device__ static void tell_turn(uint32_t *p, int turn) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(turn) : "memory");
+}
+
+/* 64 x 64 sums from shared memory, stored or added. Waited for by the thread that queued them. */
+__device__ static void queue_sums(float *to, uint32_t from, bool add) {
+    constexpr int BYTES = STEP * 64 * 4;
+    if (add)
+        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::
+                         "l"(to), "r"(from), "n"(BYTES)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                     "r"(from), "n"(BYTES)
+                     : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Until all have been read from shared memory; until all have been added. */
+__device__ static void sums_read() {
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ static void sums_added() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/* Where the product of tile n waits to be added, 64 columns at a place: those of D 128 each at one
+ * of its own, those of D 64 in turns. A place's barrier `empty` counts what `used` says; `full` is
+ * one of each keeper, so that none waits for a round that is not the next, and counts by n / 2. */
+template <int D> __device__ static int place_in_shared(int n, int panel) {
+    return D == 128 ? panel : n % 2;
+}
+template <int D> __device__ static int used(int n) { return D == 128 ? n : n / 2; }
+template <int D> __device__ static int full_barrier(int n, int panel) { return n % 2 + 2 * panel; }
+
+/* Two threads, each for every other tile of queries: waits for the block's turn, adds, tells the
+ * block that comes next; where none does, the third warpgroup adds and finishes the tile. */
+template <int D>
+__device__ static void keep_turns(const struct backward &f, const struct order &o,
+                                  const struct places<D> &s, int keeper) {
+    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
+    int n = 0;
+    for (int round = 0; round < rounds_of(b); round++) {
+        struct keys_task t = keys_of(f, b, round);
+        for (int head = 0; head < t.share; head++)
+            for (int at = 0; at < t.tiles; at++, n++) {
+                if (n % 2 != keeper) continue;
+                int place = place_of(o, t.tile, t.tile + at / 2);
+                bool last = place == t.tile + at / 2;
+                int64_t which = query_tile(f, o, t, head, at);
+                if (place)
+                    while (load_turn(o.turns + which) != (uint32_t)place) {}
+                if (last) barrier_arrive(s.turn(keeper));
+                asm volatile("fence.proxy.async;" ::: "memory");
+                for (int panel = 0; panel < D / 64; panel++) {
+                    barrier_wait(s.dq_full(full_barrier<D>(n, panel)), n / 2 & 1);
+                    if (!last)
+                        queue_sums(o.sums + which * (STEP * D) + panel * (STEP * 64),
+                                   s.dq(place_in_shared<D>(n, panel)), place > 0);
+                }
+                sums_read();
+                for (int panel = 0; panel < D / 64; panel++)
+                    barrier_arrive(s.dq_empty(place_in_shared<D>(n, panel)));
+                if (last) continue;
+                sums_added();
+                tell_turn(o.turns + which, place + 1);
+            }
+    }
+}
+
+/* Sums of 64 x 64 are in the order of the threads' registers: 16 bytes of each thread together. */
+__device__ static void put_sums(uint32_t to, const float (&x)[8][4]) {
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to + j * (WARPGROUP * 16)),
+                     "f"(x[j][0]), "f"(x[j][1]), "f"(x[j][2]), "f"(x[j][3])
+                     : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ static void add_sums(float (&x)[8][4], const float *from) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        float4 y = __ldcg((const float4 *)(from + j * (WARPGROUP * 4)));
+        x[j][0] += y.x;
+        x[j][1] += y.y;
+        x[j][2] += y.z;
+        x[j][3] += y.w;
+    }
+}
+
+/* The last product of 64 columns of a tile of queries: with the sums so far, rounded. */
+template <int D>
+__device__ static void finish_queries(const struct backward &f, const struct order &o,
+                                      const struct keys_task &t, int head, int at, int panel,
+                                      bool add, float (&dq)[8][4]) {
+    int64_t row = t.key0 + at * STEP;
+    if (add)
+        add_sums(dq, o.sums + query_tile(f, o, t, head, at) * (STEP * D) + panel * (STEP * 64) +
+                         threadIdx.x % WARPGROUP * 4);
+    store_rows<64>(f.d_qkv + (t.sequence * f.a.length + row) * f.a.width +
+                       (int64_t)(t.group * t.share + head) * D + panel * 64,
+                   f.a.width, dq, f.a.scale, f.a.length - row);
+}
+
+template <int D>
+__device__ static void add_queries(const struct backward &f, const struct order &o,
+                                   const struct places<D> &s) {
+    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
+    int n = 0, lasts = 0, thread = threadIdx.x % WARPGROUP;
+    for (int round = 0; round < rounds_of(b); round++) {
+        struct keys_task t = keys_of(f, b, round);
+        barrier_wait(s.own_full(), round);
+        for (int head = 0; head < t.share; head++)
+            for (int at = 0; at < t.tiles; at++, n++) {
+                int place = place_of(o, t.tile, t.tile + at / 2);
+                bool last = place == t.tile + at / 2;
+                barrier_wait(s.ds_full(n % 2), n / 2 & 1);
+#pragma unroll 1
+                for (int panel = 0; panel < D / 64; panel++) {
+                    int to = place_in_shared<D>(n, panel);
+                    float dq[8][4];
+                    wgmma_hold(dq);
+                    wgmma_begin();
+                    queue_both<OWN>(dq, s.ds(n % 2), s.own(0) + panel * (OWN * LINE_BYTES));
+                    wgmma_commit();
+                    wgmma_wait<0>();
+                    wgmma_hold(dq);
+                    if (panel + 1 == D / 64 && is_first_lane()) barrier_arrive(s.ds_empty(n % 2));
+                    barrier_wait(s.dq_empty(to), used<D>(n) - 1 & 1);
+                    if (last) {
+                        if (panel == 0) barrier_wait(s.turn(n % 2), lasts >> n % 2 & 1);
+                        finish_queries<D>(f, o, t, head, at, panel, place > 0, dq);
+                    } else {
+                        put_sums(s.dq(to) + thread * 16, dq);
+                    }
+                    __syncwarp();
+                    if (is_first_lane()) barrier_arrive(s.dq_full(full_barrier<D>(n, panel)));
+                }
+                if (last) lasts ^= 1 << n % 2;
+            }
+        if (is_first_lane()) barrier_arrive(s.own_empty());
+    }
+}
+
 template <int D>
 __global__ void __launch_bounds__(THREADS, 1)
-    hopper_dkv_kernel(struct backward f, const __grid_constant__ struct maps m) {
-    struct places<D> s = open_places<D>();
+    hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {
+    struct places<D> s = open_places<D>(o.tickets);
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
-        if (threadIdx.x == 0) ask_for_queries<D>(f, m, s);
+        if (threadIdx.x == 0) ask<D>(f, o, m, s);
+        if (threadIdx.x == WARP) keep_turns<D>(f, o, s, 0);
+        if (threadIdx.x == 2 * WARP) keep_turns<D>(f, o, s, 1);
+    } else if (threadIdx.x < 3 * WARPGROUP) {
+        registers_up<208>();
+        own_keys<D>(f, o, s);
     } else {
-        registers_up<240>();
-        own_keys<D>(f, s);
-    }
-}
-
-/* ---- queries: a warpgroup's rows are queries, columns keys ---- */
-
-/* Scores of keys behind the query, in the tile whose first key is the warpgroup's first query. */
-__device__ static void mask_rows(float (&s)[STEP / 8][4], int row) {
-#pragma unroll
-    for (int j = 0; j < STEP / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (j * 8 + (int)threadIdx.x % 4 * 2 + i % 2 > row + i / 2 * 8) s[j][i] = -INFINITY;
-}
-
-struct queries_task { int row0, head, group, sequence, count; };
-
-__device__ static struct queries_task queries_task_of(const struct backward &f) {
-    struct queries_task t;
-    t.row0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * OWN; /* the longest first */
-    t.head = blockIdx.y;
-    t.group = t.head * f.a.kv_heads / f.a.heads;
-    t.sequence = blockIdx.z;
-    t.count = (min(t.row0 + OWN, (int)f.a.length) + STEP - 1) / STEP;
-    return t;
-}
-
-template <int D>
-__device__ static void ask_for_keys(const struct backward &f, const struct maps &m,
-                                    const struct places<D> &s) {
-    struct queries_task t = queries_task_of(f);
-    barrier_expect(s.own_full(), 2 * tiles<D>::OWN_BYTES);
-    copy_tile_of<D, OWN>(s.own(0), &m.qkv, s.own_full(), t.head, t.row0, t.sequence);
-    copy_tile_of<D, OWN>(s.own(1), &m.d_o, s.own_full(), t.head, t.row0, t.sequence);
-    for (int n = 0; n < t.count; n++) {
-        int stage = n % STAGES;
-        if (n >= STAGES) barrier_wait(s.empty(stage), n / STAGES - 1 & 1);
-        barrier_expect(s.full(stage), 2 * tiles<D>::STEP_BYTES);
-        copy_tile_of<D, STEP>(s.coming(stage, 0), &m.qkv, s.full(stage), f.a.heads + t.group,
-                              n * STEP, t.sequence);
-        copy_tile_of<D, STEP>(s.coming(stage, 1), &m.qkv, s.full(stage),
-                              f.a.heads + f.a.kv_heads + t.group, n * STEP, t.sequence);
-    }
-}
-
-template <int D>
-__device__ static void own_queries(const struct backward &f, const struct places<D> &s) {
-    struct queries_task t = queries_task_of(f);
-    int warpgroup = threadIdx.x / WARPGROUP - 1, lane = threadIdx.x % WARP;
-    int first = t.row0 + warpgroup * 64, mine = threadIdx.x / WARP % 4 * 16 + lane / 4;
-    float scale_log2 = f.a.scale * LOG2_E, lse[2], delta[2], dq[D / 8][4] = {};
-    int64_t rows = ((int64_t)t.sequence * f.a.heads + t.head) * f.a.length;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int row = first + mine + 8 * h;
-        bool there = row < (int)f.a.length;
-        lse[h] = there ? f.lse[rows + row] * LOG2_E : 0.0f;
-        delta[h] = there ? f.delta[rows + row] : 0.0f;
-    }
-    uint32_t q[D / 16][4], d_o[D / 16][4];
-    barrier_wait(s.own_full(), 0);
-    load_left<D, OWN>(q, s.own(0), warpgroup * 64);
-    load_left<D, OWN>(d_o, s.own(1), warpgroup * 64);
-    int needed = first / STEP + 1; /* tiles that this warpgroup sees; the last is the diagonal */
-    for (int n = 0; n < t.count; n++) {
-        int stage = n % STAGES;
-        barrier_wait(s.full(stage), n / STAGES & 1);
-        if (n < needed) {
-            float p[STEP / 8][4], ds[STEP / 8][4];
-            uint32_t left[STEP / 16][4];
-            wgmma_hold(p);
-            wgmma_hold(ds);
-            wgmma_begin();
-            queue_rows<D>(p, q, s.coming(stage, 0));
-            wgmma_commit();
-            queue_rows<D>(ds, d_o, s.coming(stage, 1));
-            wgmma_commit();
-            wgmma_wait<1>();
-            wgmma_hold(p);
-            if (n + 1 == needed) mask_rows(p, mine);
-#pragma unroll
-            for (int j = 0; j < STEP / 8; j++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    p[j][i] = exp2_fast(fmaf(p[j][i], scale_log2, -lse[i / 2]));
-            wgmma_wait<0>();
-            wgmma_hold(ds);
-#pragma unroll
-            for (int j = 0; j < STEP / 8; j++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) ds[j][i] = p[j][i] * (ds[j][i] - delta[i / 2]);
-            pack_left(left, ds);
-            wgmma_hold(dq);
-            wgmma_begin();
-            queue_columns<D, STEP>(dq, left, s.coming(stage, 0));
-            wgmma_commit();
-            wgmma_wait<0>();
-            wgmma_hold(dq);
-        }
-        if (is_first_lane()) barrier_arrive(s.empty(stage));
-    }
-    store_rows<D>(f.d_qkv + (t.sequence * f.a.length + first) * f.a.width + (int64_t)t.head * D,
-                  f.a.width, dq, f.a.scale, f.a.length - first);
-}
-
-template <int D>
-__global__ void __launch_bounds__(THREADS, 1)
-    hopper_dq_kernel(struct backward f, const __grid_constant__ struct maps m) {
-    struct places<D> s = open_places<D>();
-    if (threadIdx.x < WARPGROUP) {
-        registers_down<24>();
-        if (threadIdx.x == 0) ask_for_keys<D>(f, m, s);
-    } else {
-        registers_up<240>();
-        own_queries<D>(f, s);
+        registers_down<72>();
+        add_queries<D>(f, o, s);
     }
 }
 
 #else
 
 template <int D> __global__ void
-hopper_dkv_kernel(struct backward f, const __grid_constant__ struct maps m) {}
-template <int D> __global__ void
-hopper_dq_kernel(struct backward f, const __grid_constant__ struct maps m) {}
+hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {}
 
 #endif
 
+/* ---- before: what belongs to queries, and counters at zero ---- */
+
+/* -lse in powers of two, and delta = sum over D of dO * O. Queries behind the last get
+ * probability 0. */
+template <int D> __global__ void rows_kernel(struct backward f, struct order o) {
+    enum { LANES = D / 8 };
+    int64_t thread = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, item = thread / LANES;
+    int64_t rows = (int64_t)o.query_tiles * STEP;
+    if (thread < o.turns_count) o.turns[thread] = 0;
+    if (item >= f.a.batch * rows * f.a.heads) return;
+    int head = (int)(item % f.a.heads), lane = (int)(thread % LANES);
+    int64_t row = item / f.a.heads % rows, sequence = item / f.a.heads / rows;
+    float delta = 0.0f, lse = -INFINITY;
+    bool there = row < f.a.length;
+    if (there) {
+        int64_t at = ((sequence * f.a.length + row) * f.a.heads + head) * D + lane * 8;
+        uint4 x = *(const uint4 *)(f.d_o + at), y = *(const uint4 *)(f.o + at);
+        const uint32_t *u = &x.x, *v = &y.x;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            delta += bf16_low(u[i]) * bf16_low(v[i]) + bf16_high(u[i]) * bf16_high(v[i]);
+        lse = f.lse[(sequence * f.a.heads + head) * f.a.length + row] * -LOG2_E;
+    }
+#pragma unroll
+    for (int i = 1; i < LANES; i *= 2) delta += __shfl_xor_sync(0xFFFFFFFFu, delta, i);
+    float *to = o.rows + ((sequence * f.a.heads + head) * o.query_tiles + row / STEP) * (2 * STEP) +
+                row % STEP;
+    if (lane == 0) to[0] = lse;
+    if (lane == 1) to[STEP] = delta;
+}
+
 /* ---- launching ---- */
 
-template <int D> static enum status open_kernels(struct err *e) {
-    CUDA_TRY(e, cudaFuncSetAttribute(hopper_dkv_kernel<D>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<D>::BYTES));
-    CUDA_TRY(e, cudaFuncSetAttribute(hopper_dq_kernel<D>,
+template <int D> static enum status open_kernel(struct err *e) {
+    CUDA_TRY(e, cudaFuncSetAttribute(hopper_bwd_kernel<D>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<D>::BYTES));
     return OK;
 }
 
 enum status hopper_attention_bwd_open(struct err *e) {
-    TRY(open_kernels<64>(e));
-    return open_kernels<128>(e);
+    TRY(open_kernel<64>(e));
+    return open_kernel<128>(e);
 }
 
 template <int D>
-static void launch(const struct backward &f, const struct maps &m, cudaStream_t stream) {
-    unsigned own = (unsigned)ceil_div(f.a.length, OWN), batch = (unsigned)f.a.batch;
-    dim3 keys((own + 1) / 2, (unsigned)f.a.kv_heads, batch);
-    dim3 queries(own, (unsigned)f.a.heads, batch);
-    hopper_dkv_kernel<D><<<keys, THREADS, tiles<D>::BYTES, stream>>>(f, m);
-    hopper_dq_kernel<D><<<queries, THREADS, tiles<D>::BYTES, stream>>>(f, m);
+static void launch(const struct backward &f, const struct order &o, const struct maps &m,
+                   cudaStream_t stream) {
+    int64_t threads = f.a.batch * o.query_tiles * STEP * f.a.heads * (D / 8);
+    rows_kernel<D><<<(unsigned)ceil_div(threads, 256), 256, 0, stream>>>(f, o);
+    unsigned blocks = (unsigned)(o.blocks * f.a.kv_heads * f.a.batch);
+    hopper_bwd_kernel<D><<<blocks, THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
 }
 
-enum status hopper_attention_bwd(const struct backward *f, cudaStream_t stream, struct err *e) {
+enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct backward *f,
+                                 struct err *e) {
     const struct attention *a = &f->a;
+    const struct attention_size size = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
     struct maps m;
+    struct order o = {};
+    void *scratch;
+    int64_t all = attention_query_tiles(&size);
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, attention_sums_bytes(&size), &scratch, e));
+    o.tiles = (int)ceil_div(a->length, OWN);
+    o.query_tiles = (int)ceil_div(a->length, STEP);
+    bool paired = o.tiles <= b->sm_count; /* two multiprocessors for each block that must meet */
+    o.blocks = paired ? (o.tiles + 1) / 2 : o.tiles;
+    o.half = paired ? o.tiles / 2 : 0;
+    o.sums = (float *)scratch;
+    o.rows = o.sums + all * STEP * a->head_dim;
+    o.turns = (uint32_t *)(o.rows + all * STEP * 2);
+    o.tickets = o.turns + all;
+    o.turns_count = all + 1;
     TRY(hopper_map(&m.qkv, a->qkv, a->batch, a->length, a->heads + 2 * a->kv_heads, a->head_dim,
                    a->width, 64, e));
     TRY(hopper_map(&m.d_o, f->d_o, a->batch, a->length, a->heads, a->head_dim,
                    (int64_t)a->heads * a->head_dim, 64, e));
-    if (a->head_dim == 64) launch<64>(*f, m, stream);
-    else launch<128>(*f, m, stream);
-    return OK;
+    if (a->head_dim == 64) launch<64>(*f, o, m, b->lane[lane]);
+    else launch<128>(*f, o, m, b->lane[lane]);
+    return cuda_launched("attention_bwd", e);
 }

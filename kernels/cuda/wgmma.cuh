@@ -102,7 +102,32 @@ __device__ static inline void wgmma_columns(float (&c)[16][4], const uint32_t (&
                  : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(b), "r"(1));
 }
 
+/* c (+)= A^T B: 64 x 8N over 16 lines; A [16][64] and B [16][8N] by columns in shared memory. */
+__device__ static inline void wgmma_both(float (&c)[8][4], uint64_t a, uint64_t b, int add) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, %32, %33, p, "
+                 "1, 1, 1, 1;}"
+                 : SUM32(c, 0)
+                 : "l"(a), "l"(b), "r"(add));
+}
+__device__ static inline void wgmma_both(float (&c)[16][4], uint64_t a, uint64_t b, int add) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64 "}, %64, %65, p, "
+                 "1, 1, 1, 1;}"
+                 : SUM32(c, 0), SUM32(c, 8)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
 /* ---- whole tiles ---- */
+
+/* c = A^T B over K lines of tiles A, of 64 columns, and B. */
+template <int K, int N>
+__device__ static inline void queue_both(float (&c)[N][4], uint32_t a, uint32_t b) {
+#pragma unroll
+    for (int k = 0; k < K / 16; k++)
+        wgmma_both(c, columns_of<K>(a + k * 16 * LINE_BYTES),
+                   columns_of<K>(b + k * 16 * LINE_BYTES), k != 0);
+}
 
 /* c = A B^T over D: 64 rows of tile A from `line` on, all ROWS_B = 8N rows of tile B. */
 template <int D, int ROWS_A, int N>

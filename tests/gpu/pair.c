@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "kernels/rng.h"
@@ -247,4 +248,20 @@ void pair_near(struct pair *p, const char *what, const struct twin *x, double nm
     if (!(nmse <= nmse_max)) fail_msg("%s: NMSE %.3g, at most %.3g", what, nmse, nmse_max);
     free(want);
     free(got);
+}
+
+void choices_without_plans(char *table) {
+    char *to = table;
+    for (const char *line = table; *line;) {
+        size_t length = strcspn(line, "\n"), keep = length;
+        const char *next = line + length + (line[length] == '\n');
+        bool attention = !strncmp(line, "attention ", 10);
+        if (attention) keep = (size_t)(strstr(line, " : ") + 3 - line);
+        memmove(to, line, keep);
+        to += keep;
+        if (attention) *to++ = '-';
+        if (next != line + length) *to++ = '\n';
+        line = next;
+    }
+    *to = '\0';
 }

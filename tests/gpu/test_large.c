@@ -318,7 +318,8 @@ static void sums(void **state) {
     pair_clear(p);
 }
 
-/* Sequences of attention are independent rows too; of head dimension 64 cuDNN's, of 32 our own. */
+/* Sequences of attention are independent rows too; of head dimension 64 by cuDNN and
+ * wgmma, of 32 by mma. */
 static void attention(void **state) {
     static const struct { int64_t heads, kv, dim; } OF[] = { { 16, 4, 64 }, { 16, 4, 32 } };
     for (size_t i = 0; i < 2; i++) {
