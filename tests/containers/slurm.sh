@@ -71,11 +71,11 @@ munged --force --key-file="$state/key" --socket="$state/munge" --pid-file="$stat
     --seed-file="$state/seed" --log-file="$state/munged.log" >said 2>&1 &&
     slurmctld >>said 2>&1 && slurmd >>said 2>&1 ||
     skip "Slurm does not start here: $(tail -1 said "$state"/*.log | tail -1)"
-for _ in $(seq 100); do
-    sinfo -h -o %T 2>/dev/null | grep -q idle && break
+for ((SECONDS = 0; SECONDS < 20; )); do
+    timeout 5 sinfo -h -o %T 2>/dev/null | grep -q idle && break
     sleep 0.1
 done
-timeout 30 srun true >said 2>&1 || skip "Slurm runs nothing here: $(tail -1 said)"
+timeout 20 srun true >said 2>&1 || skip "Slurm runs nothing here: $(tail -1 said)"
 
 # ---- launching ---------------------------------------------------------------------------------
 cp "$root/tests/cli/tiny.lua" .
