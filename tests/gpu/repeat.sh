@@ -45,7 +45,7 @@ run_until() { # RUNS STEP ARGS...
 }
 
 same_bits() { # RECIPE
-    local script="$experiments/repro_gpu.lua --set recipe=$1" results
+    local script="$experiments/repro_gpu.lua --set recipe=$1" results from
     failed=0
     mkdir "$1"
     cd "$1" || exit 1
@@ -56,6 +56,8 @@ same_bits() { # RECIPE
     [ "$(field again 'run["results_sha256"]')" = "$results" ] || fail "$1: the second run has other bits"
     run_until stopped 25 $script --backend cuda --choices whole/data/choices.txt --set checkpoint.every=20
     run stopped --resume last --backend cuda || fail "$1: the resumed run"
+    from=$(field stopped 'run["attempts"][-1]["from_step"]')
+    [ "$from" -ge 25 ] || fail "$1: resumed at step $from"
     [ "$(field stopped 'run["results_sha256"]')" = "$results" ] || fail "$1: the resumed run has other bits"
     echo "$1: $(field first 'summary["loss_final_bits"]') after 60 steps, again and resumed" \
         "$([ $failed = 0 ] && echo the same, "${results:0:12}")"
