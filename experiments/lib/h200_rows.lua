@@ -1,8 +1,10 @@
 -- The five recipes of the table.
 return {
   bf16            = bf16,
-  delayed         = fp8.delayed { format = "hybrid", history = 1024, algo = "max", param_gather = true },
+  delayed         = fp8.delayed { format = "hybrid", history = 1024, algo = "max",
+                                  param_gather = true },
   tensorwise      = fp8.tensorwise { format = "hybrid", param_gather = true },
-  tensorwise_1f1l = fp8.tensorwise { format = "hybrid", param_gather = true, first_bf16 = 1, last_bf16 = 1 },
+  tensorwise_1f1l = fp8.tensorwise { format = "hybrid", param_gather = true,
+                                     first_bf16 = 1, last_bf16 = 1 },
   blockwise       = fp8.blockwise {},
 }
