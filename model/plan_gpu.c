@@ -12,6 +12,10 @@
  * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
 static const int64_t CONTEXT_BYTES = (int64_t)564 << 20;
 
+/* A communicator of NCCL 2.28.9: buffers, machine code, and more for each peer that terms come from.
+ * Two H200 took 1,112 MiB beside all else, four took 2,138 (a rank, over NVLink). */
+static const int64_t NCCL_BYTES = (int64_t)600 << 20, NCCL_PEER_BYTES = (int64_t)512 << 20;
+
 /* out [m,n] = a [m,k] . b [n,k]^T */
 struct product {
     int64_t m, n, k, out_bytes; /* of one element of out */
@@ -129,5 +133,6 @@ enum status plan_add_gpu(struct plan *p, const struct model_config *c, const str
     TRY(add_row(p, "tokens sorted", 32 * rows, e));
     int64_t terms = world * collective_stride(p->shard_max, world, dtype_bytes(o->grad_dtype));
     if (world > 1) TRY(add_row(p, "terms of a sum over ranks", terms, e));
+    if (world > 1) TRY(add_row(p, "NCCL", NCCL_BYTES + (world - 1) * NCCL_PEER_BYTES, e));
     return add_row(p, "timing GEMMs, before step 0", timing, e);
 }
