@@ -25,63 +25,9 @@ static inline int64_t attention_sums_bytes(const struct attention_size *a) {
     return attention_query_tiles(a) * (64 * a->head_dim * 4 + 64 * 8 + 4) + 4;
 }
 
-/* cuDNN's deterministic backward keeps score gradients: 2 bytes for each query head, query and key.
- * So it runs in groups, of whole sequences or of key/value heads of one, which changes no bit: no
- * sum crosses heads that share nothing. */
-
-/* Score gradients of one group at most: a 32nd of the device's memory, since a smaller group is
- * slower (H200, 1 x 8192, 32 heads of 128: 2.9 ms in one group, 3.1 in two, 3.6 in four). */
-static inline int64_t attention_scores_max(int64_t device_bytes) {
-    int64_t most = (int64_t)4 << 30, share = device_bytes / 32;
-    return share > 0 && share < most ? share : most;
-}
-
-static inline int64_t attention_divisor(int64_t n, int64_t most) {
-    int64_t d = n < most ? n : most;
-    while (d > 1 && n % d) d--;
-    return d;
-}
-
-/* The largest group whose score gradients have at most scores_max bytes, all groups of one size:
- * *group has its batch and heads. False where one key/value head of one sequence has more. */
-static inline bool attention_group(const struct attention_size *a, int64_t scores_max,
-                                   struct attention_size *group) {
-    int64_t share = a->heads / a->kv_heads, padded = round_up(a->length, 128);
-    int64_t fit = scores_max / (2 * share * padded * padded);
-    if (fit < 1) return false;
-    *group = *a;
-    if (fit >= a->kv_heads) {
-        group->batch = attention_divisor(a->batch, fit / a->kv_heads);
-        return true;
-    }
-    group->batch = 1;
-    group->kv_heads = attention_divisor(a->kv_heads, fit);
-    group->heads = group->kv_heads * share;
-    return true;
-}
-
-/* Whether our backward on wgmma comes before cuDNN's: where it is the faster one (H200, cuDNN 9.19):
- * for heads of 64, and where cuDNN needs more than one group. */
-static inline bool attention_prefers_wgmma(int cc, const struct attention_size *a,
-                                           int64_t device_bytes) {
-    struct attention_size g;
-    if (!attention_has_wgmma(cc, a->head_dim)) return false;
-    return a->head_dim == 64 || !attention_group(a, attention_scores_max(device_bytes), &g) ||
-           g.batch != a->batch || g.kv_heads != a->kv_heads;
-}
-
-/* Scratch of the backward that serves: ours on wgmma; cuDNN's, as plans of 9.19 have it: score
- * gradients, and keys' and values' gradients by query head before they are summed; or none, which
- * our kernels for any device need. */
-static inline int64_t attention_scratch_bytes(int cc, const struct attention_size *a,
-                                              int64_t device_bytes) {
-    struct attention_size g;
-    if (attention_prefers_wgmma(cc, a, device_bytes)) return attention_sums_bytes(a);
-    if ((cc != 90 && cc != 100) || a->head_dim < 64 ||
-        !attention_group(a, attention_scores_max(device_bytes), &g))
-        return 0;
-    int64_t padded = round_up(g.length, 128), rows = g.batch * g.heads * padded;
-    return rows * (2 * padded + (g.heads > g.kv_heads ? 4 * g.head_dim : 0));
+/* Scratch of the backward: on wgmma its sums; none of our kernels for any device. */
+static inline int64_t attention_scratch_bytes(int cc, const struct attention_size *a) {
+    return attention_has_wgmma(cc, a->head_dim) ? attention_sums_bytes(a) : 0;
 }
 
 /* ---- collectives ----

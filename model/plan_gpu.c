@@ -122,7 +122,7 @@ enum status plan_add_gpu(struct plan *p, const struct model_config *c, const str
     for (int64_t l = 0; l < c->layers; l++) count_layer(&need, c, r, o, l, again);
     count_head(&need, c, r, o);
     struct attention_size a = { o->micro_batch, c->seq_len, c->heads, c->kv_heads, c->head_dim };
-    int64_t scores = attention_scratch_bytes(gpu->cc, &a, gpu->memory_bytes);
+    int64_t scores = attention_scratch_bytes(gpu->cc, &a);
     int64_t timing = need.trial[0] - scores;
     most(&timing, need.trial[1]);
     TRY(add_row(p, "context, modules, graphs", CONTEXT_BYTES, e));

@@ -212,13 +212,8 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor 
     f.lse = (const float *)lse->data;
     f.delta = (float *)delta->data;
     if (rows == 0) return OK;
-    const struct attention_size size = { f.a.batch, f.a.length, heads, kv_heads, f.a.head_dim };
-    bool wgmma = hopper_attention_serves(cuda_of(b), &f.a), done = false;
-    struct attention_data data = { f.o, f.d_o, NULL, f.d_qkv, (float *)lse->data, f.delta };
-    if (!wgmma || !attention_prefers_wgmma(cuda_of(b)->caps, &size, cuda_of(b)->memory_bytes))
-        TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, true, &done, e));
-    TRY(attention_decided(cuda_of(b), &f.a, "backward", done ? "cudnn" : wgmma ? "wgmma" : "mma", e));
-    if (done) return OK;
+    bool wgmma = hopper_attention_serves(cuda_of(b), &f.a);
+    TRY(attention_decided(cuda_of(b), &f.a, "backward", wgmma ? "wgmma" : "mma", e));
     if (wgmma) return hopper_attention_bwd(cuda_of(b), lane, &f, e);
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);

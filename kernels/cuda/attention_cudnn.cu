@@ -52,8 +52,7 @@ struct cudnn_library {
 static bool part_of(const struct cuda_backend *b, const struct attention *a, bool backward,
                     struct attention_part *out) {
     struct attention_size size = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
-    if (backward && !attention_group(&size, attention_scores_max(b->memory_bytes), &size))
-        return false;
+    if (backward) return false;
     *out = { size.batch, a->length, (int)size.heads, (int)size.kv_heads, a->heads, a->kv_heads,
              a->head_dim };
     return true;
