@@ -56,10 +56,6 @@ static void judge_cudnn(struct doctor *d, const char *version, const char *path)
     else if (major == 12 && v < version_number("9.18.1"))
         doctor_say(d, FINDING_WRONG, "cudnn", CUDNN_FIX, "cuDNN %s has no attention for compute "
                    "capability %s (from 9.18.1 on); our own kernels run instead", version, cc);
-    else if (major == 10 && v < version_number("9.18.0"))
-        doctor_say(d, FINDING_WARNING, "cudnn", CUDNN_FIX, "cuDNN %s has no deterministic backward "
-                   "for compute capability %s (from 9.18 on); our own kernels run instead", version,
-                   cc);
     else if (v < version_number("9.15.1"))
         doctor_say(d, FINDING_WARNING, "cudnn", CUDNN_FIX, "cuDNN %s is wrong under CUDA graphs "
                    "for sequences that are no multiple of 128 (fixed in 9.15.1)", version);

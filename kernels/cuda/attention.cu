@@ -222,11 +222,8 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o
     f.o = sink_value_of(o);
     f.lse = (float *)lse->data;
     f.amax = sink_amax(o);
-    struct attention_data data = {};
-    data.o = f.o;
-    data.lse = f.lse;
     bool done, wgmma = hopper_attention_serves(cuda_of(b), &f.a);
-    TRY(cudnn_attention(cuda_of(b), lane, &f.a, &data, false, &done, e));
+    TRY(cudnn_attention_fwd(cuda_of(b), lane, &f, &done, e));
     TRY(attention_decided(cuda_of(b), &f.a, "forward", done ? "cudnn" : wgmma ? "wgmma" : "mma", e));
     if (done) return cuda_sink_emit(b, lane, o, false, e);
     if (f.a.batch == 0 || f.a.length == 0) return cuda_sink_emit(b, lane, o, true, e);

@@ -7,7 +7,6 @@
  *
  * Tiles of 64 x 64, a warp 16 rows of its own side. p and dS are rounded to BF16 before they are
  * multiplied, which the reference does not do. */
-#include "kernels/cuda/attention_cudnn.cuh"
 #include "kernels/cuda/attention_hopper.cuh"
 
 enum { ROWS = 64, TILES = ROWS / 8 };

@@ -1,9 +1,5 @@
-/* Attention by cuDNN: plans by shape, built once, and calls by group.
- *
- * The deterministic backward keeps score gradients in its workspace, 2 bytes for each head, query
- * and key (cudnn_graph.cu): 4.2 GB for one sequence of 8192 with 32 heads. So it runs in groups
- * where that is too much (kernels/scratch.h). Where not even one key/value head fits (with 4 GiB
- * beyond 23168 positions, 4 query heads each) our own kernels serve, which keep none. */
+/* Attention's forward by cuDNN: plans by shape, built once. Its deterministic backward keeps score
+ * gradients in memory, 2 bytes for each head, query and key, and is not used. */
 #include "kernels/cuda/attention_cudnn.cuh"
 
 #include <dlfcn.h>
@@ -22,16 +18,14 @@ enum {
     VERSION_TAILS = 91501, /* before it, lengths that 128 does not divide fail in graphs */
 };
 
-/* A finalised plan and everything it was made of, which must outlive it. The key is the whole call;
- * the plan is of one group of it. */
+/* A finalised plan and everything it was made of, which must outlive it. */
 struct plan {
     int64_t batch, length;
     int heads, kv_heads, head_dim;
-    bool backward, usable;
+    bool usable;
     bool built;               /* false: the choice table names it, nobody has used it yet */
     int32_t config, engine;   /* what it is: place in the heuristic's list, engine's global index */
     bool given;               /* config and engine are the choice table's, and no other will do */
-    struct attention_part part;
     cudnn_node execution;
     int64_t workspace_bytes;
     struct cudnn_nodes owned;
@@ -44,19 +38,6 @@ struct cudnn_library {
     struct plan plan[PLANS_MAX];
     int plans;
 };
-
-/* ---- groups ---- */
-
-/* The group that one plan serves; false where our own kernels have to. Forward keeps no scores and
- * is never cut up. */
-static bool part_of(const struct cuda_backend *b, const struct attention *a, bool backward,
-                    struct attention_part *out) {
-    struct attention_size size = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
-    if (backward) return false;
-    *out = { size.batch, a->length, (int)size.heads, (int)size.kv_heads, a->heads, a->kv_heads,
-             a->head_dim };
-    return true;
-}
 
 /* ---- plans ---- */
 
@@ -105,11 +86,10 @@ static void try_config(struct cudnn_library *lib, struct plan *p, cudnn_node con
     p->engine = engine;
 }
 
-static void build(struct cudnn_library *lib, struct plan *p) {
+static void build(struct cudnn_library *lib, struct plan *p, const struct attention *a) {
     const struct cudnn_functions *f = &lib->f;
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    cudnn_node graph = cudnn_attention_graph(f, lib->handle, &p->part, p->backward, &p->owned,
-                                             &status);
+    cudnn_node graph = cudnn_attention_graph(f, lib->handle, a, &p->owned, &status);
     cudnn_node heuristic = cudnn_make(f, &p->owned, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &status);
     cudnn_node config[CONFIGS_MAX];
     for (int i = 0; i < CONFIGS_MAX; i++)
@@ -169,16 +149,16 @@ void cudnn_attention_close(struct cuda_backend *b) {
     b->cudnn = NULL;
 }
 
-static bool plan_is_of(const struct plan *p, const struct attention *a, bool backward) {
+static bool plan_is_of(const struct plan *p, const struct attention *a) {
     return p->batch == a->batch && p->length == a->length && p->heads == a->heads &&
-           p->kv_heads == a->kv_heads && p->head_dim == a->head_dim && p->backward == backward;
+           p->kv_heads == a->kv_heads && p->head_dim == a->head_dim;
 }
 
 /* The plan of the shape, built on first use; NULL where there is no room for one or no time. */
 static struct plan *plan_of(struct cuda_backend *b, struct cudnn_library *lib,
-                            const struct attention *a, bool backward) {
+                            const struct attention *a) {
     int i = 0;
-    while (i < lib->plans && !plan_is_of(&lib->plan[i], a, backward)) i++;
+    while (i < lib->plans && !plan_is_of(&lib->plan[i], a)) i++;
     struct plan *p = &lib->plan[i];
     if (i < lib->plans && p->built) return p;
     if (i == PLANS_MAX || b->capture) return NULL;
@@ -189,14 +169,13 @@ static struct plan *plan_of(struct cuda_backend *b, struct cudnn_library *lib,
         p->heads = a->heads;
         p->kv_heads = a->kv_heads;
         p->head_dim = a->head_dim;
-        p->backward = backward;
     }
-    if (part_of(b, a, backward, &p->part)) build(lib, p);
+    build(lib, p, a);
     p->built = true;
     return p;
 }
 
-/* ---- the choice table ---- */
+/* ---- the choice table: its sixth integer says backward, 1 in tables from before that was ours ---- */
 
 int64_t cudnn_version(struct cuda_backend *b) {
     struct cudnn_library *lib = library_of(b);
@@ -213,8 +192,7 @@ void cudnn_choices_write(const struct cuda_backend *b, FILE *out) {
         const struct plan *p = &b->cudnn->plan[i];
         struct choice c = {};
         snprintf(c.kind, sizeof c.kind, "attention");
-        const int64_t key[] = { p->batch, p->length, p->heads, p->kv_heads, p->head_dim,
-                                p->backward };
+        const int64_t key[] = { p->batch, p->length, p->heads, p->kv_heads, p->head_dim, 0 };
         c.keys = sizeof key / sizeof *key;
         memcpy(c.key, key, sizeof key);
         const int32_t value[2] = { p->config, p->engine };
@@ -231,13 +209,15 @@ enum status cudnn_choice_take(struct cuda_backend *b, const struct choice *c, st
         lib->plans == PLANS_MAX)
         return FAIL(e, ERR_CONFIG, "an attention of the choice table has %d integers and %d bytes%s",
                     c->keys, c->bytes, lib ? "" : ", and there is no cuDNN");
+    if (c->key[5] != 0)
+        return FAIL(e, ERR_CONFIG, "the choice table names a plan of cuDNN for attention's backward, "
+                    "which is always our own: measure anew, without this table");
     struct plan *p = &lib->plan[lib->plans++];
     p->batch = c->key[0];
     p->length = c->key[1];
     p->heads = (int)c->key[2];
     p->kv_heads = (int)c->key[3];
     p->head_dim = (int)c->key[4];
-    p->backward = c->key[5] != 0;
     p->given = c->bytes > 0;
     p->built = !p->given; /* none: our own kernels */
     memcpy(value, c->value, (size_t)c->bytes);
@@ -266,39 +246,25 @@ static cudnnStatus_t execute(struct cudnn_library *lib, const struct plan *p, vo
     return status;
 }
 
-/* One group: its first sequence and key/value head. */
-static cudnnStatus_t run_group(struct cudnn_library *lib, const struct plan *p,
-                               const struct attention *a, const struct attention_data *d,
-                               int64_t sequence, int64_t kv_head, void *workspace) {
-    int64_t dim = a->head_dim, head = kv_head * (a->heads / a->kv_heads);
-    int64_t q = sequence * a->length * a->width + head * dim;
-    int64_t k = sequence * a->length * a->width + (a->heads + kv_head) * dim;
-    int64_t v = k + a->kv_heads * dim;
-    int64_t o = (sequence * a->length * a->heads + head) * dim;
-    int64_t row = (sequence * a->heads + head) * a->length;
-    float scale = a->scale, minus_infinity = -INFINITY, one = 1.0f;
-    bf16_bits *qkv = (bf16_bits *)a->qkv;
-    const int64_t id[] = { ID_Q, ID_K, ID_V, ID_STATS, ID_SCALE, ID_MINUS_INFINITY, ID_O,
-                           /* backward only: */ ID_DO, ID_DQ, ID_DK, ID_DV, ID_DELTA, ID_ONE };
-    if (!p->backward) {
-        void *const data[] = { qkv + q, qkv + k, qkv + v, d->lse + row, &scale, &minus_infinity,
-                               d->o + o };
-        return execute(lib, p, workspace, id, data, sizeof data / sizeof *data);
-    }
-    void *const data[] = { qkv + q, qkv + k, qkv + v, d->lse + row, &scale, &minus_infinity,
-                           (void *)(d->o_in + o), (void *)(d->d_o + o), d->d_qkv + q, d->d_qkv + k,
-                           d->d_qkv + v, d->delta + row, &one };
+static cudnnStatus_t run(struct cudnn_library *lib, const struct plan *p, const struct forward *f,
+                         void *workspace) {
+    const struct attention *a = &f->a;
+    bf16_bits *q = (bf16_bits *)a->qkv, *k = q + (int64_t)a->heads * a->head_dim;
+    bf16_bits *v = k + (int64_t)a->kv_heads * a->head_dim;
+    float scale = a->scale, minus_infinity = -INFINITY;
+    const int64_t id[] = { ID_Q, ID_K, ID_V, ID_STATS, ID_SCALE, ID_MINUS_INFINITY, ID_O };
+    void *const data[] = { q, k, v, f->lse, &scale, &minus_infinity, f->o };
     return execute(lib, p, workspace, id, data, sizeof data / sizeof *data);
 }
 
-enum status cudnn_attention(struct cuda_backend *b, int lane, const struct attention *a,
-                            const struct attention_data *d, bool backward, bool *done,
-                            struct err *e) {
+enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct forward *f, bool *done,
+                                struct err *e) {
+    const struct attention *a = &f->a;
     *done = false;
     if (a->length < LENGTH_MIN || (b->caps != 90 && b->caps != 100) || a->head_dim < 64) return OK;
     struct cudnn_library *lib = library_of(b);
     if (lib && a->length % 128 && lib->f.version() < VERSION_TAILS) return OK;
-    struct plan *p = lib ? plan_of(b, lib, a, backward) : NULL;
+    struct plan *p = lib ? plan_of(b, lib, a) : NULL;
     if (p && p->given && !p->usable)
         return FAIL(e, ERR_DEVICE, "attention: the choice table's plan %d with engine %d is not what "
                     "this cuDNN offers", p->config, p->engine);
@@ -307,10 +273,7 @@ enum status cudnn_attention(struct cuda_backend *b, int lane, const struct atten
     TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, max_i64(p->workspace_bytes, 1), &workspace,
                      e));
     cudnnStatus_t status = lib->f.set_stream(lib->handle, b->lane[lane]);
-    for (int64_t i = 0; i < a->batch; i += p->part.batch)
-        for (int64_t j = 0; j < a->kv_heads; j += p->part.kv_heads)
-            if (status == CUDNN_STATUS_SUCCESS)
-                status = run_group(lib, p, a, d, i, j, workspace);
+    if (status == CUDNN_STATUS_SUCCESS) status = run(lib, p, f, workspace);
     if (status != CUDNN_STATUS_SUCCESS)
         return FAIL(e, ERR_DEVICE, "attention by cuDNN: status %d", (int)status);
     *done = true;
@@ -319,9 +282,8 @@ enum status cudnn_attention(struct cuda_backend *b, int lane, const struct atten
 
 #else /* built without cuDNN's headers: our own kernels serve every call */
 
-enum status cudnn_attention(struct cuda_backend *b, int lane, const struct attention *a,
-                            const struct attention_data *d, bool backward, bool *done,
-                            struct err *e) {
+enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct forward *f, bool *done,
+                                struct err *e) {
     *done = false;
     return OK;
 }

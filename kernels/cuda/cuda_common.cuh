@@ -25,7 +25,7 @@ enum scratch_use {
     SCRATCH_RESULT,    /* emulated modes: the product before its epilogue, f32 */
     SCRATCH_AMAX,      /* row and column maxima */
     SCRATCH_PARTIAL,   /* partial sums of two-stage reductions */
-    SCRATCH_ATTENTION, /* cuDNN's workspace */
+    SCRATCH_ATTENTION, /* cuDNN's workspace, or sums of our own backward */
     SCRATCH_TERMS,     /* what other ranks add to a sum */
     SCRATCH_SORT,      /* embedding_bwd: tokens and rows, twice */
     SCRATCH_COUNT

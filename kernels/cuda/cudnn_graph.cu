@@ -1,7 +1,6 @@
-/* The composite attention graphs: causal, grouped heads, BF16, deterministic. What stands in them is in
- * NVIDIA's description of the supported patterns (cudnn-frontend, scaled_dot_product_flash_attention).
- * S x S tensors are virtual, but for one: the deterministic backward of cuDNN before 9.25 writes dQ
- * as a product of the score gradients, which it keeps in its workspace in BF16. */
+/* The composite graph of attention's forward: causal, grouped heads, BF16. What stands in it is in
+ * NVIDIA's description of the supported patterns (cudnn-frontend,
+ * scaled_dot_product_flash_attention). S x S tensors are virtual. */
 #include "kernels/cuda/attention_cudnn.cuh"
 
 #if __has_include(<cudnn_graph.h>)
@@ -14,7 +13,6 @@ typedef cudnn_node node;
 
 struct builder {
     const struct cudnn_functions *f;
-    const struct attention_part *part;
     struct cudnn_nodes *owned;
     node op[OPERATIONS_MAX];
     int ops;
@@ -136,29 +134,21 @@ static node reduce(struct builder *w, cudnnReduceTensorOp_t mode, node x, node y
     return y;
 }
 
-static node reshape(struct builder *w, node x, node y) {
-    node op = make(w, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-    set_node(w, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
-    set_node(w, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
-    add(w, op);
-    return y;
-}
+/* ---- the graph ---- */
 
-/* ---- the two graphs ---- */
+/* Shapes of one problem. kt is the transposed view that the product takes as right operand. */
+struct shapes { struct extent q, k, kt, o, scores, row; };
 
-/* Shapes of one problem. kt and vt are the transposed views that products take as right operand. */
-struct shapes { struct extent q, k, kt, vt, o, scores, row; };
-
-static struct shapes shapes_of(const struct attention_part *p) {
-    int64_t b = p->batch, t = p->length, h = p->heads, g = p->kv_heads, d = p->head_dim;
-    int64_t row = p->all_heads * d, width = row + 2 * p->all_kv_heads * d;
+static struct shapes shapes_of(const struct attention *a) {
+    int64_t b = a->batch, t = a->length, h = a->heads, g = a->kv_heads, d = a->head_dim;
+    int64_t row = h * d, width = a->width;
     struct shapes s;
     s.q = { { b, h, t, d }, { t * width, d, width, 1 } };
     s.k = { { b, g, t, d }, { t * width, d, width, 1 } };
-    s.kt = s.vt = swapped(s.k);
+    s.kt = swapped(s.k);
     s.o = { { b, h, t, d }, { t * row, d, row, 1 } };
     s.scores = packed(b, h, t, t);
-    s.row = { { b, h, t, 1 }, { p->all_heads * t, t, 1, 1 } };
+    s.row = packed(b, h, t, 1);
     return s;
 }
 
@@ -192,57 +182,15 @@ static void forward_graph(struct builder *w, const struct shapes *s) {
     matmul(w, p, v, o);
 }
 
-/* Into a gradient of keys or values: over all query heads, then summed over those that share. */
-static void shared_head_gradient(struct builder *w, node x, node y, node out) {
-    const struct attention_part *p = w->part;
-    if (p->heads == p->kv_heads) {
-        matmul(w, x, y, out);
-        return;
-    }
-    node full = hidden(w, packed(p->batch, p->heads, p->length, p->head_dim), CUDNN_DATA_BFLOAT16);
-    reduce(w, CUDNN_REDUCE_TENSOR_ADD, matmul(w, x, y, full), out);
-}
-
-static void backward_graph(struct builder *w, const struct shapes *s) {
-    cudnnDataType_t f32 = CUDNN_DATA_FLOAT, bf16 = CUDNN_DATA_BFLOAT16;
-    struct extent turned = swapped(s->scores);
-    struct extent product = { { s->o.dim[0], s->o.dim[1], s->o.dim[2], s->o.dim[3] },
-                              { s->o.stride[0], s->o.dim[2] * s->o.dim[3], s->o.stride[2], 1 } };
-    node q = tensor(w, ID_Q, s->q, bf16, false), kt = tensor(w, ID_K, s->kt, bf16, false);
-    node vt = tensor(w, ID_V, s->vt, bf16, false), o = tensor(w, ID_O, s->o, bf16, false);
-    node d_o = tensor(w, ID_DO, s->o, bf16, false), stats = tensor(w, ID_STATS, s->row, f32, false);
-    node scale = scalar(w, ID_SCALE), delta = tensor(w, ID_DELTA, s->row, f32, false);
-    node x = binary(w, CUDNN_POINTWISE_MUL, d_o, o, hidden(w, product, f32));
-    x = reduce(w, CUDNN_REDUCE_TENSOR_ADD, x, hidden(w, s->row, f32));
-    binary(w, CUDNN_POINTWISE_MUL, x, scalar(w, ID_ONE), delta);
-
-    x = masked_scores(w, s, q, kt, scale);
-    x = binary(w, CUDNN_POINTWISE_SUB, x, stats, hidden(w, s->scores, f32));
-    node p = binary(w, CUDNN_POINTWISE_EXP, x, NULL, hidden(w, s->scores, f32));
-    node p_turned = reshape(w, p, hidden(w, turned, bf16));
-    shared_head_gradient(w, p_turned, d_o, tensor(w, ID_DV, s->k, bf16, false));
-
-    x = matmul(w, d_o, vt, hidden(w, s->scores, f32));
-    x = binary(w, CUDNN_POINTWISE_SUB, x, delta, hidden(w, s->scores, f32));
-    x = binary(w, CUDNN_POINTWISE_MUL, x, p, hidden(w, s->scores, f32));
-    node ds = binary(w, CUDNN_POINTWISE_MUL, x, scale, hidden(w, s->scores, f32));
-    node ds_turned = reshape(w, ds, hidden(w, turned, bf16));
-    shared_head_gradient(w, ds_turned, q, tensor(w, ID_DK, s->k, bf16, false));
-    node k = reshape(w, kt, hidden(w, s->k, bf16));
-    matmul(w, ds, k, tensor(w, ID_DQ, s->q, bf16, false));
-}
-
 cudnn_node cudnn_attention_graph(const struct cudnn_functions *f, cudnnHandle_t handle,
-                                 const struct attention_part *part, bool backward,
-                                 struct cudnn_nodes *owned, cudnnStatus_t *status) {
+                                 const struct attention *a, struct cudnn_nodes *owned,
+                                 cudnnStatus_t *status) {
     struct builder w = {};
     w.f = f;
-    w.part = part;
     w.owned = owned;
     w.next_id = ID_VIRTUAL;
-    struct shapes s = shapes_of(part);
-    if (backward) backward_graph(&w, &s);
-    else forward_graph(&w, &s);
+    struct shapes s = shapes_of(a);
+    forward_graph(&w, &s);
     node graph = make(&w, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(&w, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, w.ops, w.op);
     set(&w, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);

@@ -1,10 +1,10 @@
 /* Times of attention on a GPU by every kernel that can serve a shape: medians of several samples, and
  * products a second (the causal half; a backward counts as 2.5 forwards, however it is done).
  *
- *   bench_attention [WAY..]    chosen, cudnn, wgmma or mma limits it to these
+ *   bench_attention [WAY..]    chosen, wgmma or mma limits it to these
  *
- * On Hopper cuDNN's plans are left out of the choice table for "wgmma"; other devices are pretended for
- * "cudnn" and "mma". Where one has no kernel for a shape, the line says which served. */
+ * For "wgmma" cuDNN's plans are left out of the choice table; for "mma" another device is pretended.
+ * Each line says what served. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 
 #include "tests/gpu/pair.h"
 
-enum { SAMPLES = 7, WAYS = 4 };
+enum { SAMPLES = 7, WAYS = 3 };
 static const double SAMPLE_US = 20e3; /* of calls in a row, about */
-static const char *const WAY[WAYS] = { "chosen", "cudnn", "wgmma", "mma" };
+static const char *const WAY[WAYS] = { "chosen", "wgmma", "mma" };
 
 static const struct shape { int64_t batch, length, heads, kv_heads, dim; } SHAPE[] = {
     { 8, 2048, 16, 4, 128 }, { 4, 4096, 16, 4, 128 },  { 1, 8192, 32, 8, 128 },
@@ -129,7 +129,6 @@ static void open_as(struct bench *t, const char *way, char *table) {
     need(t, backend_open("cuda", 0, 0, &t->handle, &t->e));
     t->b = t->handle.backend;
     t->ops = t->b->ops;
-    if (!strcmp(way, "cudnn")) need(t, t->ops->pretend(t->b, "sm_100", &t->e));
     if (!strcmp(way, "mma")) need(t, t->ops->pretend(t->b, "sm_121", &t->e));
     if (!strcmp(way, "wgmma") && table) need(t, t->ops->choices_load(t->b, table, &t->e));
 }

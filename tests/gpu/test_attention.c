@@ -108,13 +108,6 @@ static void as_chosen(void **state) {
     if (p->ops[GPU]->choices_save(p->b[GPU], &table, &p->e) != OK) fail_msg("%s", p->e.text);
 }
 
-/* cuDNN wherever it can serve, also where Hopper's kernels would. */
-static void on_cudnn(void **state) {
-    p = pair_open();
-    if (p->ops[GPU]->pretend(p->b[GPU], "sm_100", &p->e) != OK) fail_msg("%s", p->e.text);
-    for (size_t i = 0; i < CASES_COUNT; i++) one_case(i, NULL);
-}
-
 /* The kernels for any device, also where others would serve. */
 static void on_mma(void **state) {
     p = pair_open();
@@ -184,7 +177,6 @@ static void long_sequences(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(as_chosen, close_pair),
-        cmocka_unit_test_teardown(on_cudnn, close_pair),
         cmocka_unit_test_teardown(on_mma, close_pair),
         cmocka_unit_test_teardown(on_wgmma, close_pair),
         cmocka_unit_test_teardown(long_sequences, close_pair),
