@@ -9,8 +9,8 @@
  *
  * The same bits in every run: blocks add to a tile of queries one after the other, in an order that
  * depends on the sizes alone, each when a counter says that it is its turn. It is the order in
- * which blocks that begin together arrive, so that there is little to wait for. The first stores,
- * the last rounds to BF16: no pass over the sums before or after. */
+ * which blocks that begin together arrive, so that there is little to wait for. The first stores:
+ * no sum need be zero before. */
 #include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -24,6 +24,11 @@ enum {
 static const float LOG2_E = 1.44269504f;
 
 struct maps { CUtensorMap qkv, d_o; };
+
+/* Whether a pass of its own rounds the queries' gradients. Else the last block to add does, but for
+ * most tiles of a head that is the same one, which is then late: with heads of 128 that costs more
+ * than the pass. The same bits either way. */
+template <int D> struct finished { static constexpr bool APART = D == 128; };
 
 /* Who adds when, and to what. */
 struct order {
@@ -335,6 +340,7 @@ __device__ static void meet_queries(const struct backward &f, const struct order
         soften<D>(f, s, next, at * STEP - line, x);
         wgmma_wait<0>();
         wgmma_hold(dk);
+        __syncwarp(); /* every lane has read what belongs to these queries */
         if (is_first_lane()) barrier_arrive(s.empty(stage));
     }
     if (is_first_lane()) barrier_arrive(s.own_empty());
@@ -412,7 +418,7 @@ __device__ static void keep_turns(const struct backward &f, const struct order &
             for (int at = 0; at < t.tiles; at++, n++) {
                 if (n % 2 != keeper) continue;
                 int place = place_of(o, t.tile, t.tile + at / 2);
-                bool last = place == t.tile + at / 2;
+                bool last = !finished<D>::APART && place == t.tile + at / 2;
                 int64_t which = query_tile(f, o, t, head, at);
                 if (place)
                     while (load_turn(o.turns + which) != (uint32_t)place) {}
@@ -479,7 +485,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
         for (int head = 0; head < t.share; head++)
             for (int at = 0; at < t.tiles; at++, n++) {
                 int place = place_of(o, t.tile, t.tile + at / 2);
-                bool last = place == t.tile + at / 2;
+                bool last = !finished<D>::APART && place == t.tile + at / 2;
                 barrier_wait(s.ds_full(n % 2), n / 2 & 1);
 #pragma unroll 1
                 for (int panel = 0; panel < D / 64; panel++) {
@@ -508,6 +514,20 @@ __device__ static void add_queries(const struct backward &f, const struct order 
     }
 }
 
+/* 64 columns of a tile of queries, rounded. Where blocks do not finish them. */
+template <int D>
+__global__ void __launch_bounds__(WARPGROUP) finish_kernel(struct backward f, struct order o) {
+    int64_t tile = blockIdx.x / (D / 64);
+    int panel = blockIdx.x % (D / 64), at = (int)(tile % o.query_tiles);
+    int head = (int)(tile / o.query_tiles % f.a.heads);
+    int64_t sequence = tile / o.query_tiles / f.a.heads, row = (int64_t)at * STEP;
+    float dq[8][4] = {};
+    add_sums(dq, o.sums + tile * (STEP * D) + panel * (STEP * 64) + threadIdx.x * 4);
+    store_rows<64>(f.d_qkv + (sequence * f.a.length + row) * f.a.width + (int64_t)head * D +
+                       panel * 64,
+                   f.a.width, dq, f.a.scale, f.a.length - row);
+}
+
 template <int D>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {
@@ -528,6 +548,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 #else
 
+template <int D> __global__ void finish_kernel(struct backward f, struct order o) {}
 template <int D> __global__ void
 hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {}
 
@@ -584,6 +605,9 @@ static void launch(const struct backward &f, const struct order &o, const struct
     rows_kernel<D><<<(unsigned)ceil_div(threads, 256), 256, 0, stream>>>(f, o);
     unsigned blocks = (unsigned)(o.blocks * f.a.kv_heads * f.a.batch);
     hopper_bwd_kernel<D><<<blocks, THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
+    if (!finished<D>::APART) return;
+    int64_t products = f.a.batch * f.a.heads * o.query_tiles * (D / 64);
+    finish_kernel<D><<<(unsigned)products, WARPGROUP, 0, stream>>>(f, o);
 }
 
 enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct backward *f,
