@@ -175,7 +175,7 @@ static struct plan *plan_of(struct cuda_backend *b, struct cudnn_library *lib,
     return p;
 }
 
-/* ---- the choice table: its sixth integer says backward, 1 in tables from before that was ours ---- */
+/* ---- the choice table: its sixth integer says backward, 1 in tables from before that was ours -- */
 
 int64_t cudnn_version(struct cuda_backend *b) {
     struct cudnn_library *lib = library_of(b);
@@ -210,8 +210,8 @@ enum status cudnn_choice_take(struct cuda_backend *b, const struct choice *c, st
         return FAIL(e, ERR_CONFIG, "an attention of the choice table has %d integers and %d bytes%s",
                     c->keys, c->bytes, lib ? "" : ", and there is no cuDNN");
     if (c->key[5] != 0)
-        return FAIL(e, ERR_CONFIG, "the choice table names a plan of cuDNN for attention's backward, "
-                    "which is always our own: measure anew, without this table");
+        return FAIL(e, ERR_CONFIG, "the choice table names a plan of cuDNN for attention's "
+                    "backward, which is always our own: measure anew, without this table");
     struct plan *p = &lib->plan[lib->plans++];
     p->batch = c->key[0];
     p->length = c->key[1];
@@ -257,8 +257,8 @@ static cudnnStatus_t run(struct cudnn_library *lib, const struct plan *p, const 
     return execute(lib, p, workspace, id, data, sizeof data / sizeof *data);
 }
 
-enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct forward *f, bool *done,
-                                struct err *e) {
+enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct forward *f,
+                                bool *done, struct err *e) {
     const struct attention *a = &f->a;
     *done = false;
     if (a->length < LENGTH_MIN || (b->caps != 90 && b->caps != 100) || a->head_dim < 64) return OK;
@@ -282,8 +282,8 @@ enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct f
 
 #else /* built without cuDNN's headers: our own kernels serve every call */
 
-enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct forward *f, bool *done,
-                                struct err *e) {
+enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct forward *f,
+                                bool *done, struct err *e) {
     *done = false;
     return OK;
 }

@@ -1,10 +1,10 @@
-/* Times of attention on a GPU by every kernel that can serve a shape: medians of several samples, and
- * products a second (the causal half; a backward counts as 2.5 forwards, however it is done).
+/* Times of attention on a GPU by every kernel that can serve a shape: medians of several samples,
+ * and products a second (the causal half; a backward counts as 2.5 forwards, however it is done).
  *
  *   bench_attention [WAY..]    chosen, wgmma or mma limits it to these
  *
- * For "wgmma" cuDNN's plans are left out of the choice table; for "mma" another device is pretended.
- * Each line says what served. */
+ * For "wgmma" cuDNN's plans are left out of the choice table; for "mma" another device is
+ * pretended. Each line says what served. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,8 @@ static struct tensor make(struct bench *t, enum dtype type, int64_t d0, int64_t 
                                   &t->e));
     struct tensor x = tensor_make(data, type, d0, d1, d2, d3);
     if (type == DTYPE_BF16)
-        need(t, t->ops->fill_normal(t->b, LANE_COMPUTE, &x, 1.0f, 1, (uint32_t)(d0 + d1), 0, &t->e));
+        need(t, t->ops->fill_normal(t->b, LANE_COMPUTE, &x, 1.0f, 1, (uint32_t)(d0 + d1), 0,
+                                    &t->e));
     return x;
 }
 
@@ -74,8 +75,8 @@ static void call(struct bench *t, bool backward) {
     struct sink o = sink_value(&t->o, &t->amax);
     int64_t h = t->s.heads, g = t->s.kv_heads;
     if (backward)
-        need(t, t->ops->attention_bwd(t->b, 0, &t->d_qkv, &t->delta, &t->d_o, &t->o, &t->qkv, &t->lse,
-                                      h, g, &t->e));
+        need(t, t->ops->attention_bwd(t->b, 0, &t->d_qkv, &t->delta, &t->d_o, &t->o, &t->qkv,
+                                      &t->lse, h, g, &t->e));
     else
         need(t, t->ops->attention_fwd(t->b, 0, &o, &t->lse, &t->qkv, h, g, &t->e));
 }

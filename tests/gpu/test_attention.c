@@ -128,9 +128,12 @@ static void on_wgmma(void **state) {
         if (CASES[i].dim >= 64) one_case(i, "wgmma");
 }
 
-/* Gradients of one long sequence on a backend of its own, downloaded: more tiles of keys than blocks run
- * together. */
-enum { LONG = 24640, LONG_HEADS = 4, LONG_DIM = 64, LONG_COUNT = LONG * (LONG_HEADS + 2) * LONG_DIM };
+/* Gradients of one long sequence on a backend of its own, downloaded: more tiles of keys than blocks
+ * run together. */
+enum {
+    LONG = 24640, LONG_HEADS = 4, LONG_DIM = 64,
+    LONG_COUNT = LONG * (LONG_HEADS + 2) * LONG_DIM
+};
 static uint16_t *long_gradients(const char *caps, const char *way) {
     uint16_t *host = test_malloc(LONG_COUNT * 2);
     struct decision d;
@@ -150,7 +153,8 @@ static uint16_t *long_gradients(const char *caps, const char *way) {
         p->ops[GPU]->attention_bwd(p->b[GPU], 0, &d_qkv.side[GPU], &delta.side[GPU], &d_o.side[GPU],
                                    &o.side[GPU], &qkv.side[GPU], &lse.side[GPU], LONG_HEADS, 1,
                                    &p->e) != OK ||
-        p->ops[GPU]->download(p->b[GPU], 0, host, d_qkv.side[GPU].data, LONG_COUNT * 2, &p->e) != OK)
+        p->ops[GPU]->download(p->b[GPU], 0, host, d_qkv.side[GPU].data, LONG_COUNT * 2, &p->e) !=
+            OK)
         fail_msg("%s", p->e.text);
     for (int64_t i = 0; p->ops[GPU]->decision(p->b[GPU], i, &d); i++)
         if (way && !strcmp(d.direction, "backward")) assert_string_equal(d.way, way);
