@@ -19,16 +19,6 @@ template <int D> struct row_state {
     float max[M_TILES][2], sum[M_TILES][2];
 };
 
-/* Maximum and sum over the four lanes that share a row. */
-__device__ static float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
-}
-__device__ static float quad_sum(float x) {
-    x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
-    return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
-}
-
 /* Keys behind the query are masked. first_row: of the warp; first_key: of the tile. */
 __device__ static void mask_tile(float (&s)[M_TILES][KEY_TILES][4], int64_t first_row,
                                  int64_t first_key) {

@@ -152,5 +152,15 @@ __device__ static inline void multiply_columns(float (&acc)[M][D / 8][4],
     }
 }
 
+/* Maximum and sum over the four lanes that share a row. */
+__device__ static inline float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
+}
+__device__ static inline float quad_sum(float x) {
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+    return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
+}
+
 #endif /* __CUDACC__ */
 #endif

@@ -83,15 +83,6 @@ __device__ static void your_turn(int warpgroup) {
 /* Running maximum and sum of the two rows that a thread meets: g and g + 8. */
 struct rows_so_far { float max[2], sum[2]; };
 
-__device__ static float over_quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
-}
-__device__ static float over_quad_sum(float x) {
-    x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
-    return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
-}
-
 /* Keys behind the query. behind: the warpgroup's first query less the tile's first key. */
 __device__ static void mask(float (&s)[STEP / 8][4], int behind) {
     int lane = threadIdx.x % WARP, row = threadIdx.x / WARP % 4 * 16 + lane / 4 + behind;
@@ -110,7 +101,7 @@ __device__ static void soften(float (&s)[STEP / 8][4], struct rows_so_far &r, fl
         float top = r.max[h], sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < STEP / 8; j++) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
-        top = over_quad_max(top);
+        top = quad_max(top);
         float shift = top * scale_log2;
         keep[h] = exp2_fast((r.max[h] - top) * scale_log2);
 #pragma unroll
@@ -143,7 +134,7 @@ __device__ static void store_out(const struct forward &f, const float (&o)[D / 8
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int64_t row = first + threadIdx.x / WARP % 4 * 16 + lane / 4 + 8 * h;
-        float sum = over_quad_sum(r.sum[h]), inverse = 1.0f / sum;
+        float sum = quad_sum(r.sum[h]), inverse = 1.0f / sum;
         if (row >= f.a.length) continue;
         if (lane % 4 == 0)
             f.lse[(sequence * f.a.heads + head) * f.a.length + row] =

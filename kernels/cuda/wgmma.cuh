@@ -76,16 +76,6 @@ __device__ static inline void wgmma_rows(float (&c)[16][4], uint64_t a, uint64_t
                  : "l"(a), "l"(b), "r"(add));
 }
 
-/* The same with A in registers, as pack_left has it. */
-__device__ static inline void wgmma_rows(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b,
-                                         int add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, "
-                 "{%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
-                 : SUM32(c, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
 /* c += P B: P 64 x 16 in registers, B [16][8N] by columns in shared memory. */
 __device__ static inline void wgmma_columns(float (&c)[8][4], const uint32_t (&p)[4], uint64_t b) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
@@ -102,7 +92,7 @@ __device__ static inline void wgmma_columns(float (&c)[16][4], const uint32_t (&
                  : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(b), "r"(1));
 }
 
-/* c (+)= A^T B: 64 x 8N over 16 lines; A [16][64] and B [16][8N] by columns in shared memory. */
+/* c (+)= A^T B: 64 x 64 over 16 lines; A [16][64] and B [16][64] by columns in shared memory. */
 __device__ static inline void wgmma_both(float (&c)[8][4], uint64_t a, uint64_t b, int add) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, %32, %33, p, "
@@ -110,19 +100,12 @@ __device__ static inline void wgmma_both(float (&c)[8][4], uint64_t a, uint64_t 
                  : SUM32(c, 0)
                  : "l"(a), "l"(b), "r"(add));
 }
-__device__ static inline void wgmma_both(float (&c)[16][4], uint64_t a, uint64_t b, int add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64 "}, %64, %65, p, "
-                 "1, 1, 1, 1;}"
-                 : SUM32(c, 0), SUM32(c, 8)
-                 : "l"(a), "l"(b), "r"(add));
-}
 
 /* ---- whole tiles ---- */
 
-/* c = A^T B over K lines of tiles A, of 64 columns, and B. */
-template <int K, int N>
-__device__ static inline void queue_both(float (&c)[N][4], uint32_t a, uint32_t b) {
+/* c = A^T B over K lines of tiles A and B, of 64 columns each. */
+template <int K>
+__device__ static inline void queue_both(float (&c)[8][4], uint32_t a, uint32_t b) {
 #pragma unroll
     for (int k = 0; k < K / 16; k++)
         wgmma_both(c, columns_of<K>(a + k * 16 * LINE_BYTES),
@@ -137,30 +120,6 @@ __device__ static inline void queue_rows(float (&c)[N][4], uint32_t a, int line,
         uint32_t panel = k / 4, step = k % 4 * 32;
         wgmma_rows(c, rows_of(a + panel * (ROWS_A * LINE_BYTES) + line * LINE_BYTES + step),
                    rows_of(b + panel * (8 * N * LINE_BYTES) + step), k != 0);
-    }
-}
-
-/* The same with those rows of A in registers. */
-template <int D, int N>
-__device__ static inline void queue_rows(float (&c)[N][4], const uint32_t (&a)[D / 16][4],
-                                         uint32_t b) {
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-        wgmma_rows(c, a[k], rows_of(b + k / 4 * (8 * N * LINE_BYTES) + k % 4 * 32), k != 0);
-}
-
-/* The calling warp's 16 of 64 rows of a tile, from `line` on, as left operands. */
-template <int D, int ROWS>
-__device__ static inline void load_left(uint32_t (&a)[D / 16][4], uint32_t tile, int line) {
-    int lane = threadIdx.x % WARP, row = line + threadIdx.x / WARP % 4 * 16 + lane % 16;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++) {
-        int chunk = k % 4 * 2 + lane / 16;
-        uint32_t at = tile + k / 4 * (ROWS * LINE_BYTES) + row * LINE_BYTES +
-                      (chunk ^ (row % 8)) * 16;
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(a[k][0]), "=r"(a[k][1]), "=r"(a[k][2]), "=r"(a[k][3])
-                     : "r"(at));
     }
 }
 
