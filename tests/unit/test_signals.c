@@ -10,9 +10,13 @@
 
 #include "runner/signals.h"
 
+/* Between poll's answer and the read, the other thread may be given the signal: it is then handed
+ * over, so that the next poll sees it again. */
 static int await(struct signals *s) {
     struct pollfd p = { .fd = s->fd, .events = POLLIN };
-    return poll(&p, 1, 5000) == 1 ? signals_take(s) : 0;
+    int taken = 0;
+    while (!taken && poll(&p, 1, 5000) == 1) taken = signals_take(s);
+    return taken;
 }
 
 /* As a driver's thread may be: it blocks nothing, so that it is given what is sent to the process. */
