@@ -8,13 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/data_source.h"
+#include "model/input_file.h"
 #include "model/json_safe.h"
 #include "model/safetensors.h"
 #include "model/sha256.h"
 #include "model/trainer.h"
 
-enum { PATH_MAX_BYTES = 4096 };
+enum { PATH_MAX_BYTES = 4096, INFO_MAX = 64 << 20 };
 
 static const char SCHEMA[] = "fp8lab.checkpoint/1", MODEL_FILE[] = "model.safetensors",
                   STATE_FILE[] = "state.safetensors", INFO_FILE[] = "checkpoint.json";
@@ -259,22 +259,44 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
 
 /* ---- reading ---- */
 
+/* All of a small file; *text is the caller's. */
+static enum status read_whole(const char *path, char **text, size_t *n, struct err *e) {
+    struct input_file f;
+    TRY(input_open(&f, path, e));
+    enum status st = OK;
+    char *bytes = NULL;
+    if (f.bytes > INFO_MAX)
+        st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, a checkpoint's has at most %d", path,
+                  (long long)f.bytes, INFO_MAX);
+    else if (!(bytes = malloc((size_t)f.bytes + 1)))
+        st = FAIL(e, ERR_MEMORY, "no host memory for %lld bytes of %s", (long long)f.bytes, path);
+    else st = input_read(&f, 0, f.bytes, bytes, e);
+    *n = (size_t)f.bytes;
+    input_close(&f);
+    if (st != OK) {
+        free(bytes);
+        return st;
+    }
+    *text = bytes;
+    return OK;
+}
+
 static enum status read_info(const char *path, json_t **root, struct checkpoint_info *info,
                              struct err *e) {
-    char file[PATH_MAX_BYTES];
-    struct mapped_file f;
+    char file[PATH_MAX_BYTES], *text = NULL;
+    size_t n = 0;
     json_error_t why;
     memset(info, 0, sizeof *info);
     snprintf(info->path, sizeof info->path, "%s", path);
     TRY(join(file, path, INFO_FILE, e));
-    TRY(file_map(&f, file, e));
-    enum status st = sha256_bytes(f.data, (size_t)f.bytes, info->sha256, e);
+    TRY(read_whole(file, &text, &n, e));
+    enum status st = sha256_bytes(text, n, info->sha256, e);
     if (st == OK) {
-        st = json_parse(root, (const char *)f.data, (size_t)f.bytes, JSON_REJECT_DUPLICATES, &why);
+        st = json_parse(root, text, n, JSON_REJECT_DUPLICATES, &why);
         if (st != OK) FAIL(e, st, "%s: %s", file, why.text);
     }
-    info->bytes = f.bytes;
-    file_unmap(&f);
+    info->bytes = (int64_t)n;
+    free(text);
     if (st != OK) return st;
     const char *schema = json_string_value(json_object_get(*root, "schema"));
     if (!schema || strcmp(schema, SCHEMA) != 0)
@@ -288,21 +310,22 @@ static enum status read_info(const char *path, json_t **root, struct checkpoint_
 static enum status verify_file(const char *dir, const char *name, const json_t *root,
                                struct checkpoint_info *info, struct err *e) {
     char path[PATH_MAX_BYTES], found[65];
-    struct mapped_file f;
+    struct input_file f;
     const json_t *entry = json_object_get(json_object_get(root, "files"), name);
     const char *wanted = json_string_value(json_object_get(entry, "sha256"));
-    int64_t bytes = json_integer_value(json_object_get(entry, "bytes"));
+    int64_t wanted_bytes = json_integer_value(json_object_get(entry, "bytes")), bytes = 0;
     TRY(join(path, dir, name, e));
     if (!wanted) return FAIL(e, ERR_FORMAT, "%s/%s does not describe %s", dir, INFO_FILE, name);
-    TRY(file_map(&f, path, e));
-    enum status st = sha256_bytes(f.data, (size_t)f.bytes, found, e);
-    if (st == OK && f.bytes != bytes)
-        st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld (truncated?)", path,
-                  (long long)f.bytes, (long long)bytes);
-    else if (st == OK && strcmp(found, wanted) != 0)
+    TRY(input_open(&f, path, e));
+    enum status st = f.bytes == wanted_bytes ? sha256_fd(f.fd, path, found, &bytes, e) : OK;
+    if (f.bytes != wanted_bytes)
+        st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld%s", path, (long long)f.bytes,
+                  (long long)wanted_bytes, f.bytes < wanted_bytes ? " (truncated?)" : "");
+    if (st == OK) st = input_whole(&f, bytes, e);
+    if (st == OK && strcmp(found, wanted) != 0)
         st = FAIL(e, ERR_FORMAT, "%s: SHA-256 is %s, wanted %s", path, found, wanted);
     info->bytes += f.bytes;
-    file_unmap(&f);
+    input_close(&f);
     return st;
 }
 

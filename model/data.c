@@ -1,61 +1,24 @@
 #include "model/data.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "kernels/rng.h"
 #include "model/data_source.h"
 
+enum { READ_BYTES = 1 << 15 }; /* on the stack: tokens that are read at a time */
+
 /* ---- files and streams ---- */
 
-enum status file_map(struct mapped_file *f, const char *path, struct err *e) {
-    memset(f, 0, sizeof *f);
-    enum status st = OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would be waited for */
-    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        st = FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
-        goto done;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        st = FAIL(e, ERR_IO, "%s is not a regular file", path);
-        goto done;
-    }
-    f->path = strdup(path);
-    if (!f->path) { st = FAIL(e, ERR_MEMORY, "no host memory for a path"); goto done; }
-    f->bytes = info.st_size;
-    if (f->bytes == 0) goto done;
-    void *map = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        st = FAIL(e, errno == ENOMEM ? ERR_MEMORY : ERR_IO, "map %s: %s", path, strerror(errno));
-    else f->data = map;
-done:
-    close(fd);
-    if (st != OK) file_unmap(f);
-    return st;
-}
-
-void file_unmap(struct mapped_file *f) {
-    if (f->data) munmap((void *)(uintptr_t)f->data, (size_t)f->bytes);
-    free(f->path);
-    memset(f, 0, sizeof *f);
-}
-
 enum status data_add_file(struct data *d, const char *path, int64_t *index, struct err *e) {
-    struct mapped_file *fresh = realloc(d->file, (size_t)(d->file_count + 1) * sizeof *fresh);
+    struct input_file *fresh = realloc(d->file, (size_t)(d->file_count + 1) * sizeof *fresh);
     if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of files");
     d->file = fresh;
     char *rooted = NULL;
     if (d->root && asprintf(&rooted, "%s/%s", d->root, path) < 0)
         return FAIL(e, ERR_MEMORY, "no host memory for a path");
-    enum status st = file_map(&d->file[d->file_count], rooted ? rooted : path, e);
+    enum status st = input_open(&d->file[d->file_count], rooted ? rooted : path, e);
     free(rooted);
     if (st == OK) *index = d->file_count++;
     return st;
@@ -83,23 +46,37 @@ static const struct token_run *find_run(const struct token_stream *s, int64_t at
     return &s->run[low];
 }
 
-/* Tokens at .. at+count-1 of a stream; each is checked against the vocabulary. out may be NULL. */
-static enum status read_tokens(const struct data *d, const struct token_stream *s, int64_t at,
-                               int64_t count, int32_t *out, struct err *e) {
+/* `count` tokens of a file from byte `offset` on, each checked against the vocabulary; out may be
+ * NULL. */
+static enum status read_run(const struct data *d, const struct input_file *f, int64_t offset,
+                            int64_t count, int bytes, int32_t *out, struct err *e) {
+    unsigned char piece[READ_BYTES];
     while (count > 0) {
-        const struct token_run *run = find_run(s, at);
-        const struct mapped_file *f = &d->file[run->file];
-        int64_t offset = run->offset + (at - run->first) * s->token_bytes;
-        int64_t n = run->first + run->count - at;
-        if (n > count) n = count;
-        for (int64_t i = 0; i < n; i++, offset += s->token_bytes) {
-            uint64_t id = load_le(f->data + offset, s->token_bytes);
+        int64_t n = count < READ_BYTES / bytes ? count : READ_BYTES / bytes;
+        TRY(input_read(f, offset, n * bytes, piece, e));
+        for (int64_t i = 0; i < n; i++, offset += bytes) {
+            uint64_t id = load_le(piece + i * bytes, bytes);
             if (id >= (uint64_t)d->vocab)
                 return FAIL(e, ERR_FORMAT, "%s: token id %llu at byte %lld is beyond the "
                             "vocabulary of %lld", f->path, (unsigned long long)id,
                             (long long)offset, (long long)d->vocab);
             if (out) *out++ = (int32_t)id;
         }
+        count -= n;
+    }
+    return OK;
+}
+
+/* Tokens at .. at+count-1 of a stream, as read_run. */
+static enum status read_tokens(const struct data *d, const struct token_stream *s, int64_t at,
+                               int64_t count, int32_t *out, struct err *e) {
+    while (count > 0) {
+        const struct token_run *run = find_run(s, at);
+        int64_t offset = run->offset + (at - run->first) * s->token_bytes;
+        int64_t n = run->first + run->count - at;
+        if (n > count) n = count;
+        TRY(read_run(d, &d->file[run->file], offset, n, s->token_bytes, out, e));
+        if (out) out += n;
         at += n;
         count -= n;
     }
@@ -178,7 +155,7 @@ enum status data_open(struct data **out, const struct data_options *options, int
 
 void data_close(struct data *d) {
     if (!d) return;
-    for (int64_t i = 0; i < d->file_count; i++) file_unmap(&d->file[i]);
+    for (int64_t i = 0; i < d->file_count; i++) input_close(&d->file[i]);
     free(d->file);
     free((char *)d->root);
     free(d->train.run);

@@ -5,8 +5,9 @@
  * sequence once per epoch in an order that is a pure function of (seed, epoch): a position is
  * all there is to save. Evaluation reads held-out sequences from the start, in file order.
  *
- * Files are memory-mapped and checked at open: sizes, magic, and ids against the vocabulary over
- * the first DATA_SCAN_BYTES; what lies behind is checked when drawn. */
+ * Files are checked at open: sizes, magic, and ids against the vocabulary over the first
+ * DATA_SCAN_BYTES; what lies behind is checked when drawn. They stay open and are read when they
+ * are needed; one that has become shorter by then is an error. */
 #ifndef FP8LAB_MODEL_DATA_H
 #define FP8LAB_MODEL_DATA_H
 
@@ -47,7 +48,8 @@ int64_t data_sequences(const struct data *d, enum data_split split);
 
 /* Writes `count` sequences from `position` on: tokens and targets [count, T]. Training wraps
  * into the next epoch. Past the end of the held-out sequences tokens are 0 and targets -1, which
- * the loss ignores. ERR_FORMAT for an id beyond the vocabulary, naming file and offset. */
+ * the loss ignores. ERR_FORMAT for an id beyond the vocabulary, naming file and offset; ERR_IO for
+ * a file that cannot be read, or no longer. */
 NODISCARD enum status data_batch(const struct data *d, enum data_split split, int64_t position,
                                  int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);

@@ -1,17 +1,11 @@
-/* The inside of a data stream: mapped token files, and how tokens are read from them. */
+/* The inside of a data stream: token files, and how tokens are read from them. */
 #ifndef FP8LAB_MODEL_DATA_SOURCE_H
 #define FP8LAB_MODEL_DATA_SOURCE_H
 
 #include "model/data.h"
+#include "model/input_file.h"
 
-/* A file mapped read-only. */
-struct mapped_file {
-    char *path;                /* owned */
-    const unsigned char *data; /* owned mapping; NULL for an empty file */
-    int64_t bytes;
-};
-
-/* A run of tokens inside a mapped file. */
+/* A run of tokens inside a file. */
 struct token_run {
     int64_t file, offset; /* index of the file; byte where its tokens begin */
     int64_t first, count; /* tokens: position of the first in the stream, how many */
@@ -29,15 +23,11 @@ struct data {
     int64_t vocab, seq_len;
     uint64_t seed, synthetic_seed;
     const char *root;         /* of all paths, or NULL; owned */
-    struct mapped_file *file; /* owned */
+    struct input_file *file;  /* owned */
     int64_t file_count;
     struct token_stream train, eval; /* eval.run NULL: the tail of train */
     int64_t first[2], sequences[2];  /* per split: first token in its stream, sequences */
 };
-
-/* Maps a file. ERR_IO naming it. */
-NODISCARD enum status file_map(struct mapped_file *f, const char *path, struct err *e);
-void file_unmap(struct mapped_file *f);
 
 /* Fills the streams of one kind from data->file, which the function extends. */
 NODISCARD enum status data_open_text(struct data *d, const struct data_options *o, struct err *e);
@@ -56,11 +46,5 @@ NODISCARD enum status stream_append(struct token_stream *s, int64_t file, int64_
  * a model can learn: mostly each token follows from the one before. */
 void synthetic_sequence(const struct data *d, enum data_split split, int64_t index, int32_t *tokens,
                         int32_t *targets);
-
-static inline uint64_t load_le(const unsigned char *p, int bytes) {
-    uint64_t x = 0;
-    for (int i = bytes; i-- > 0;) x = x << 8 | p[i];
-    return x;
-}
 
 #endif

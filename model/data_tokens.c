@@ -9,30 +9,46 @@
 /* ---- Megatron-LM: PATH.idx beside PATH.bin ----
  *   9 B magic, u64 version 1, u8 dtype, u64 S, u64 D, i32 length[S], i64 byte_pointer[S],
  *   i64 document_indices[D]; the i64 arrays need not be aligned. */
-enum { MEGATRON_HEADER = 34 };
+enum { MEGATRON_HEADER = 34, INDEX_PIECE = 1024 /* sequences that are checked at a time */ };
 static const unsigned char MEGATRON_MAGIC[9] = "MMIDIDX\0";
 
 static int megatron_token_bytes(int code) {
     return code == 1 ? 1 : code == 8 ? 2 : code == 4 ? 4 : 0; /* u8, u16, i32 */
 }
 
-/* Lengths and pointers must describe the .bin back to back: the stream is then its bytes in
- * order. */
-static enum status check_sequences(const struct mapped_file *idx, const struct mapped_file *bin,
-                                   int64_t sequences, int size, struct err *e) {
-    const unsigned char *length = idx->data + MEGATRON_HEADER, *pointer = length + 4 * sequences;
-    int64_t expected = 0;
-    for (int64_t i = 0; i < sequences; i++) {
-        int64_t n = (int32_t)load_le(length + 4 * i, 4), at = (int64_t)load_le(pointer + 8 * i, 8);
-        if (n < 0)
+/* Lengths and pointers of `n` sequences from `first` on must describe the .bin back to back;
+ * *expected, its next byte, moves. */
+static enum status check_some(const struct input_file *idx, const struct input_file *bin,
+                              int64_t sequences, int64_t first, int64_t n, int size,
+                              int64_t *expected, struct err *e) {
+    unsigned char length[4 * INDEX_PIECE], pointer[8 * INDEX_PIECE];
+    int64_t lengths = MEGATRON_HEADER + 4 * first;
+    int64_t pointers = MEGATRON_HEADER + 4 * sequences + 8 * first;
+    TRY(input_read(idx, lengths, 4 * n, length, e));
+    TRY(input_read(idx, pointers, 8 * n, pointer, e));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t count = (int32_t)load_le(length + 4 * i, 4);
+        int64_t at = (int64_t)load_le(pointer + 8 * i, 8);
+        if (count < 0)
             return FAIL(e, ERR_FORMAT, "%s: sequence %lld at byte %lld has length %lld", idx->path,
-                        (long long)i, (long long)(MEGATRON_HEADER + 4 * i), (long long)n);
-        if (at != expected)
+                        (long long)(first + i), (long long)(lengths + 4 * i), (long long)count);
+        if (at != *expected)
             return FAIL(e, ERR_FORMAT, "%s: sequence %lld at byte %lld points to byte %lld of %s, "
-                        "where %lld follows", idx->path, (long long)i,
-                        (long long)(MEGATRON_HEADER + 4 * sequences + 8 * i), (long long)at,
-                        bin->path, (long long)expected);
-        expected += n * size;
+                        "where %lld follows", idx->path, (long long)(first + i),
+                        (long long)(pointers + 8 * i), (long long)at, bin->path,
+                        (long long)*expected);
+        *expected += count * size;
+    }
+    return OK;
+}
+
+/* The stream is the .bin's bytes in order. */
+static enum status check_sequences(const struct input_file *idx, const struct input_file *bin,
+                                   int64_t sequences, int size, struct err *e) {
+    int64_t expected = 0;
+    for (int64_t i = 0; i < sequences; i += INDEX_PIECE) {
+        int64_t n = sequences - i < INDEX_PIECE ? sequences - i : INDEX_PIECE;
+        TRY(check_some(idx, bin, sequences, i, n, size, &expected, e));
     }
     if (expected == bin->bytes) return OK;
     return FAIL(e, ERR_FORMAT, "%s: %lld bytes, but %s describes %lld%s", bin->path,
@@ -40,22 +56,24 @@ static enum status check_sequences(const struct mapped_file *idx, const struct m
                 bin->bytes < expected ? " (truncated?)" : "");
 }
 
-static enum status check_index(const struct mapped_file *idx, const struct mapped_file *bin,
+static enum status check_index(const struct input_file *idx, const struct input_file *bin,
                                int *size, struct err *e) {
     if (idx->bytes < MEGATRON_HEADER)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes, an index has at least %d (truncated?)",
                     idx->path, (long long)idx->bytes, MEGATRON_HEADER);
-    if (memcmp(idx->data, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) != 0)
+    unsigned char head[MEGATRON_HEADER];
+    TRY(input_read(idx, 0, sizeof head, head, e));
+    if (memcmp(head, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) != 0)
         return FAIL(e, ERR_FORMAT, "%s: no Megatron index, wrong magic at byte 0", idx->path);
-    uint64_t version = load_le(idx->data + 9, 8);
+    uint64_t version = load_le(head + 9, 8);
     if (version != 1)
         return FAIL(e, ERR_FORMAT, "%s: index version %llu at byte 9; 1 is known", idx->path,
                     (unsigned long long)version);
-    *size = megatron_token_bytes(idx->data[17]);
+    *size = megatron_token_bytes(head[17]);
     if (*size == 0)
         return FAIL(e, ERR_FORMAT, "%s: token dtype code %d at byte 17; known are 1 (u8), 4 (i32) "
-                    "and 8 (u16)", idx->path, idx->data[17]);
-    uint64_t sequences = load_le(idx->data + 18, 8), documents = load_le(idx->data + 26, 8);
+                    "and 8 (u16)", idx->path, head[17]);
+    uint64_t sequences = load_le(head + 18, 8), documents = load_le(head + 26, 8);
     uint64_t room = (uint64_t)(idx->bytes - MEGATRON_HEADER);
     if (sequences > room / 12 || documents > (room - 12 * sequences) / 8)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes do not hold the %llu sequences and %llu "
@@ -107,11 +125,13 @@ static enum status add_llmc(struct data *d, struct token_stream *s, const char *
                             struct err *e) {
     int64_t index;
     TRY(data_add_file(d, path, &index, e));
-    const struct mapped_file *f = &d->file[index];
+    const struct input_file *f = &d->file[index];
     if (f->bytes < LLMC_HEADER)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes, an llm.c shard has a header of %d (truncated?)",
                     path, (long long)f->bytes, LLMC_HEADER);
-    int64_t magic = (int32_t)load_le(f->data, 4), version = (int32_t)load_le(f->data + 4, 4);
+    unsigned char head[12];
+    TRY(input_read(f, 0, sizeof head, head, e));
+    int64_t magic = (int32_t)load_le(head, 4), version = (int32_t)load_le(head + 4, 4);
     if (magic != LLMC_GPT2 && magic != LLMC_LLAMA3)
         return FAIL(e, ERR_FORMAT, "%s: no llm.c token shard, magic %lld at byte 0; known are %d "
                     "and %d", path, (long long)magic, LLMC_GPT2, LLMC_LLAMA3);
@@ -120,7 +140,7 @@ static enum status add_llmc(struct data *d, struct token_stream *s, const char *
         return FAIL(e, ERR_FORMAT, "%s: version %lld at byte 4; %d is known", path,
                     (long long)version, wanted);
     s->token_bytes = magic == LLMC_GPT2 ? 2 : 4;
-    int64_t tokens = (int32_t)load_le(f->data + 8, 4);
+    int64_t tokens = (int32_t)load_le(head + 8, 4);
     if (tokens < 0 || f->bytes != LLMC_HEADER + tokens * s->token_bytes)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes, but byte 8 announces %lld tokens, %lld bytes "
                     "(truncated?)", path, (long long)f->bytes, (long long)tokens,

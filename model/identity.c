@@ -1,9 +1,11 @@
 /* SHA-256 of what identifies a run: its weights and its data. Apart from the rest, so that a
  * program that only trains needs no libcrypto. */
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "model/data_source.h"
 #include "model/sha256.h"
@@ -60,10 +62,14 @@ int64_t data_file_count(const struct data *d) { return d->file_count; }
 
 static enum status hash_file(const struct data *d, int64_t at, struct data_file *out,
                              struct err *e) {
-    const struct mapped_file *f = &d->file[at];
+    const struct input_file *f = &d->file[at];
+    int64_t bytes;
     *out = (struct data_file){ .path = f->path + (d->root ? strlen(d->root) + 1 : 0),
                                .bytes = f->bytes };
-    return sha256_bytes(f->data, (size_t)f->bytes, out->sha256, e);
+    if (lseek(f->fd, 0, SEEK_SET) != 0)
+        return FAIL(e, ERR_IO, "seek %s: %s", f->path, strerror(errno));
+    TRY(sha256_fd(f->fd, f->path, out->sha256, &bytes, e));
+    return input_whole(f, bytes, e);
 }
 
 enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "model/data_source.h"
+#include "model/input_file.h"
 #include "model/json_safe.h"
 #include "model/sha256.h"
 
@@ -214,50 +214,69 @@ static enum status check_names(const struct safetensors *s, const json_t *header
 }
 
 /* The header, checked against what is wanted; *start is where the tensors' bytes begin. */
-static enum status read_header(const struct safetensors *s, const struct mapped_file *f,
+static enum status read_header(const struct safetensors *s, const struct input_file *f,
                                json_t **header, int64_t *start, struct err *e) {
-    uint64_t length = f->bytes >= 8 ? load_le(f->data, 8) : 0;
+    unsigned char at[8] = { 0 };
+    if (f->bytes >= 8) TRY(input_read(f, 0, 8, at, e));
+    uint64_t length = load_le(at, 8);
     if (length < 2 || length > HEADER_MAX || (int64_t)length > f->bytes - 8)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes with a header of %llu (truncated?)", f->path,
                     (long long)f->bytes, (unsigned long long)length);
     json_error_t why;
-    enum status st = json_parse(header, (const char *)f->data + 8, (size_t)length,
-                                JSON_REJECT_DUPLICATES, &why);
-    if (st != OK) return FAIL(e, st, "%s: header: %s", f->path, why.text);
+    char *text = malloc((size_t)length);
+    if (!text) return FAIL(e, ERR_MEMORY, "no host memory for the header of %s", f->path);
+    enum status st = input_read(f, 8, (int64_t)length, text, e);
+    if (st == OK && (st = json_parse(header, text, (size_t)length, JSON_REJECT_DUPLICATES, &why)))
+        FAIL(e, st, "%s: header: %s", f->path, why.text);
+    free(text);
+    if (st != OK) return st;
     if (!json_is_object(*header)) return FAIL(e, ERR_FORMAT, "%s: header: no object", f->path);
     *start = 8 + (int64_t)length;
-    int64_t at;
+    int64_t ignored;
     for (int64_t i = 0; i < s->count; i++)
-        TRY(check_tensor(&s->tensor[i], *header, f->bytes - *start, f->path, &at, e));
+        TRY(check_tensor(&s->tensor[i], *header, f->bytes - *start, f->path, &ignored, e));
     return check_names(s, *header, f->path, e);
 }
 
-/* `from`: the tensor's first byte, on rank 0. */
+/* `from`: the tensor's first byte in the file; `piece` holds PIECE_BYTES. Both on rank 0. */
 static enum status read_tensor(const struct safetensor *t, const struct pieces *p,
-                               const unsigned char *from, struct err *e) {
-    int64_t bytes = tensor_bytes(t), most = p->world > 1 ? PIECE_BYTES : bytes;
-    for (int64_t at = 0; at < bytes; at += most) {
-        int64_t n = bytes - at < most ? bytes - at : most;
-        TRY(pieces_write(p, &t->held, at, n, from ? from + at : NULL, e));
+                               const struct input_file *f, int64_t from, char *piece,
+                               struct err *e) {
+    int64_t bytes = tensor_bytes(t);
+    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
+        int64_t n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        if (p->rank == 0) TRY(input_read(f, from + at, n, piece, e));
+        TRY(pieces_write(p, &t->held, at, n, piece, e));
     }
     return OK;
 }
 
+/* Rank 0's part before anything is copied. */
+static enum status begin_reading(const struct safetensors *s, const char *path,
+                                 struct input_file *f, char **piece, json_t **header,
+                                 int64_t *start, struct err *e) {
+    *piece = malloc(PIECE_BYTES);
+    if (!*piece) return FAIL(e, ERR_MEMORY, "no host memory to read %s", path);
+    TRY(input_open(f, path, e));
+    return read_header(s, f, header, start, e);
+}
+
 enum status safetensors_read(const struct safetensors *s, const struct pieces *p, const char *path,
                              struct err *e) {
-    struct mapped_file f = { 0 };
+    struct input_file f = { 0 };
     json_t *header = NULL;
+    char *piece = NULL;
     int64_t start = 0;
-    enum status st = p->rank == 0 ? file_map(&f, path, e) : OK;
-    if (st == OK && p->rank == 0) st = read_header(s, &f, &header, &start, e);
+    enum status st = p->rank == 0 ? begin_reading(s, path, &f, &piece, &header, &start, e) : OK;
     st = pieces_agree(p, st, path, e);
     for (int64_t i = 0; st == OK && i < s->count; i++) {
         const struct safetensor *t = &s->tensor[i];
         int64_t at = 0;
         if (p->rank == 0) st = check_tensor(t, header, f.bytes - start, path, &at, e);
-        if (st == OK) st = read_tensor(t, p, f.data ? f.data + start + at : NULL, e);
+        if (st == OK) st = read_tensor(t, p, &f, start + at, piece, e);
     }
     json_decref(header);
-    file_unmap(&f);
+    free(piece);
+    input_close(&f);
     return st;
 }

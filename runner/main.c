@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "runner/commands.h"
@@ -19,6 +20,15 @@ static void occupy_standard_descriptors(void) {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
             (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+}
+
+/* An experiment may name 4096 text files, each of which stays open; shells allow 1024 at first. */
+static void allow_open_files(void) {
+    const rlim_t wanted = 8192;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* without it, opening a file says what is missing */
 }
 
 static int print_version(const struct cli *cli) {
@@ -48,6 +58,7 @@ int main(int argc, char **argv) {
     int code = EXIT_OK;
     bool ended = false;
     occupy_standard_descriptors();
+    allow_open_files();
     if (init_become(&ended, &code, &e) != OK) {
         fprintf(stderr, "fp8lab: %s\n", e.text);
         return EXIT_SYSTEM;

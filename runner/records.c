@@ -122,6 +122,14 @@ static enum status open_stream(struct records *r, int64_t i, struct err *e) {
     return OK;
 }
 
+/* Else a run whose directory somebody removes would go on for hours, writing into nothing. */
+static enum status still_there(const struct records *r, int64_t i, struct err *e) {
+    struct stat info;
+    if (fstat(r->fd[i], &info) != 0 || info.st_nlink > 0) return OK;
+    return FAIL(e, ERR_IO, "%s/%s was removed while the run writes it; the run cannot be recorded "
+                "and stops", r->run_path, STREAMS[i].file);
+}
+
 static enum status append(struct records *r, int64_t i, const json_t *record, struct err *e) {
     TRY(open_stream(r, i, e));
     char *line = json_dump_text(record, JSON_COMPACT | JSON_SORT_KEYS);
@@ -133,7 +141,7 @@ static enum status append(struct records *r, int64_t i, const json_t *record, st
     if (st == OK) r->size[i] += (int64_t)n + 1;
     else if (ftruncate(r->fd[i], r->size[i]) != 0)
         err_prefix(e, "and its torn last line stays");
-    return st;
+    return st == OK ? still_there(r, i, e) : st;
 }
 
 static enum status put_document(struct records *r, int64_t i, json_t *event, struct err *e) {

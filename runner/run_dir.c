@@ -180,6 +180,9 @@ enum status run_dir_put(const struct run_dir *dir, const char *file, const json_
 enum status run_dir_save(struct run_dir *dir, struct err *e) {
     enum status st = run_dir_put(dir, "data/run.json", dir->run, e);
     if (st != ERR_IO || dir->lock_fd < 0) return st;
+    if (!path_is_directory(dir->path))
+        return FAIL(e, ERR_IO, "%s is gone: it was removed or renamed while the run wrote to it; "
+                    "run it again, or rename it back and `fp8lab close` it", dir->path);
     if (ftruncate(dir->lock_fd, 32) != 0) return st;
     return run_dir_put(dir, "data/run.json", dir->run, e);
 }

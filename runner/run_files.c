@@ -304,7 +304,7 @@ void tree_free(struct tree *t) {
 }
 
 static enum status remove_at(int at, const char *name, const char *shown, struct err *e) {
-    if (unlinkat(at, name, 0) == 0 || errno == ENOENT) return OK;
+    if (unlinkat(at, name, 0) == 0 || errno == ENOENT || errno == ENOTDIR) return OK;
     if (errno != EISDIR && errno != EPERM)
         return FAIL(e, ERR_IO, "remove %s: %s", shown, strerror(errno));
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -114,6 +114,27 @@ static void ids_beyond_the_vocabulary(void **state) {
     MUST_FAIL(ERR_IO, "not a regular file", data_open(&d, &o, 256, 4, 1, E));
 }
 
+/* A file that somebody truncates while it is open: an error with both sizes, not a signal. */
+static void a_file_that_shrinks(void **state) {
+    unsigned char text[20000];
+    memset(text, 'a', sizeof text);
+    put("t.txt", text, sizeof text);
+    const char *path = path_of("t.txt");
+    struct data_options o = options(DATA_TEXT, &path);
+    struct data *d;
+    char hex[65];
+    int32_t tokens[2000], targets[2000];
+    MUST(data_open(&d, &o, 256, 2000, 1, E));
+    MUST(data_sha256(d, NULL, hex, E));
+    assert_int_equal(truncate(path, 1500), 0);
+    MUST_FAIL(ERR_IO, "t.txt: 20000 bytes when it was opened, now 1500",
+              data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, E));
+    MUST_FAIL(ERR_IO, "t.txt: 20000 bytes when it was opened, now 1500",
+              data_sha256(d, NULL, hex, E));
+    data_close(d);
+    drop("t.txt");
+}
+
 /* ---- llm.c ---- */
 
 static size_t llmc_file(unsigned char *out, int32_t magic, int32_t version, int32_t count,
@@ -272,6 +293,7 @@ int main(void) {
         cmocka_unit_test(text_windows),
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(ids_beyond_the_vocabulary),
+        cmocka_unit_test(a_file_that_shrinks),
         cmocka_unit_test(llmc_shards),
         cmocka_unit_test(megatron_datasets),
         cmocka_unit_test(synthetic_is_the_same_everywhere),

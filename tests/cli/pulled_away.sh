@@ -1,0 +1,81 @@
+#!/bin/bash
+# What a run stands on is taken away while it goes on: its data, its directory, its checkpoints. It
+# ends with an error that names the thing, and what can still be packed is a bundle that verifies.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+lib=$PWD/experiments/lib
+cp tests/cli/tiny.lua "$TEST_TMP"
+cd "$TEST_TMP" || exit 1
+failed=0
+case_name=
+
+fail() {
+    echo "FAILED: $case_name: $*"
+    [ -f log ] && sed 's/^/    /' log | tail -8
+    failed=1
+}
+
+expect() { # WHAT WANTED FOUND
+    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
+}
+
+says() { grep -qF -- "$1" log || fail "nothing says: $1"; }
+
+# begin RUNS SCRIPT ARGS...: a run that would never end, in the background; returns at its step 10.
+begin() {
+    local runs=$1 i
+    shift
+    "$FP8LAB" run "$@" --lib "$lib" --runs "$runs" --threads 1 --set train.steps=1000000 \
+        --set eval=false >out 2>log &
+    pid=$!
+    for ((i = 0; i < 3000; i++)); do
+        grep -qs '"step":10,' "$runs"/*/data/metrics/train.jsonl && return
+        sleep 0.02
+    done
+    fail "step 10 never came"
+}
+
+bundle_is_failed() { # RUNS
+    "$FP8LAB" verify -q "$1"/*.tar.zst >/dev/null || fail "the bundle does not verify"
+    expect status failed "$("$FP8LAB" show --json "$1"/*.tar.zst |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["run"]["status"])')"
+}
+
+case_name="data that shrink"
+head -c 40000 /dev/zero | tr '\0' a >text.txt
+sed 's/data = .*/data = text { "text.txt" },/' tiny.lua >text.lua
+begin data text.lua --set checkpoint=false
+truncate -s 100 text.txt
+wait $pid
+expect "exit code" 6 $?
+says "text.txt: 40000 bytes when it was opened, now 100"
+bundle_is_failed data
+
+case_name="a directory of runs that is removed"
+begin removed tiny.lua --set checkpoint=false
+rm -rf removed
+wait $pid
+expect "exit code" 6 $?
+says "is gone: it was removed or renamed while the run wrote to it"
+
+case_name="a file where the checkpoints were"
+begin replaced tiny.lua --set checkpoint.every=200
+checkpoints=$(ls -d replaced/*)/data/checkpoints
+rm -rf "$checkpoints"
+echo "not a directory" >"$checkpoints"
+wait $pid
+expect "exit code" 6 $?
+says "Not a directory"
+bundle_is_failed replaced
+
+case_name="more text files than a shell lets a program open"
+mkdir many
+for i in $(seq 300); do echo "The text of file $i, of three hundred." >many/$i.txt; done
+{ sed '/data = /,$d' tiny.lua; echo "data = text { paths = { $(printf '"many/%d.txt",' $(seq 300)) } },"
+  sed '1,/data = /d' tiny.lua; } >many.lua
+(ulimit -Sn 100; "$FP8LAB" run -q many.lua --lib "$lib" --runs opened --set eval=false >out 2>log)
+expect "exit code" 0 $?
+
+[ $failed = 0 ] && echo "what is taken away is named"
+exit $failed
