@@ -123,9 +123,10 @@ void close_dead_runs(const struct cli *cli, const char *runs) {
         struct err e = { 0 };
         if (entry->d_name[0] == '.' || path_join(path, runs, entry->d_name, &e) != OK) continue;
         if (!path_is_directory(path) || !needs_closing(path)) continue;
-        if (close_run(path, bundle, &e) == OK)
-            cli_note(cli, "closed %s, which its runner had left open", bundle);
-        else cli_warn(cli, "%s cannot be closed: %s", path, e.text);
+        enum status st = close_run(path, bundle, &e);
+        if (st == OK) cli_note(cli, "closed %s, which its runner had left open", bundle);
+        else if (st != ERR_STATE) /* another process is closing it */
+            cli_warn(cli, "%s cannot be closed: %s", path, e.text);
     }
     closedir(d);
 }

@@ -1,6 +1,7 @@
 /* fp8lab run: checks the script, the machine and the data, then runs every row of it. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include "runner/run_one.h"
 #include "runner/run_view.h"
 #include "runner/script_flags.h"
+#include "runner/sharing.h"
 #include "runner/stop_grace.h"
 #include "runner/unpack.h"
 
@@ -34,7 +36,7 @@ struct row {
     bool too_big;     /* for the memory of this machine, as far as that was asked */
     bool earlier;     /* not run: outcome is that of an earlier bundle with the same inputs */
     bool ended;       /* outcome is valid */
-    char resume[PATH_CAP]; /* "" or the directory of an earlier run of this row to go on with */
+    struct standing standing; /* of a suite's row, as the folder of runs says */
 };
 
 struct command {
@@ -44,6 +46,7 @@ struct command {
     struct row *rows;
     json_t *overrides; /* owned: the texts of --set */
     int64_t ended; /* rows that have an outcome */
+    int claim;     /* on the folder of runs, while a row is begun; -1 */
     json_t *facts;
     struct signals signals;
     struct crew crew; /* of a job that a launcher started several times; this is its task 0 */
@@ -145,33 +148,22 @@ static enum status hash_inputs(struct command *c, struct err *e) {
     return OK;
 }
 
-/* Takes note of what an earlier run with the row's inputs means: one that came to its end is not
- * run again, one that was stopped or killed goes on where it has a checkpoint. */
-static void note_earlier(struct row *row, const struct run_view *view) {
-    const char *status = json_text(view->run, "status", "");
-    bool ended = !strcmp(status, "done") || !strcmp(status, "time_limit");
-    bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
-    int64_t checkpoint = json_integer_value(json_object_get(view->run, "checkpoint_step"));
-    if (ended) {
-        row->earlier = row->ended = true;
-        snprintf(row->outcome.id, sizeof row->outcome.id, "%s", json_text(view->run, "id", "?"));
-        snprintf(row->outcome.status, sizeof row->outcome.status, "%s", status);
-        snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", view->path);
-    } else if (stopped && view->directory && checkpoint > 0) {
-        snprintf(row->resume, sizeof row->resume, "%s", view->path);
-    }
+/* A suite resumes: a row that came to its end is not run again, one that was stopped or killed goes
+ * on where it has a checkpoint, one that another process is running is waited for. */
+static bool shares(const struct command *c) {
+    return c->resolution.suite && !cli_has(c->cli, "again");
 }
 
-/* A suite resumes. */
 static enum status find_earlier(struct command *c, struct err *e) {
     struct tree runs;
-    if (!c->resolution.suite || cli_has(c->cli, "again")) return OK;
+    if (!shares(c)) return OK;
     TRY(run_list(c->settings.runs, &runs, e));
     for (int64_t i = 0; i < runs.count; i++) {
         struct run_view view;
         if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
         for (int64_t r = 0; r < c->resolution.run_count; r++)
-            if (inputs_asked(view.run, &c->rows[r].inputs)) note_earlier(&c->rows[r], &view);
+            if (inputs_asked(view.run, &c->rows[r].inputs))
+                standing_note(&c->rows[r].standing, &view);
         run_view_free(&view);
     }
     tree_free(&runs);
@@ -199,33 +191,91 @@ static void print_outcome(const struct cli *cli, const struct run_outcome *o) {
     run_view_free(&view);
 }
 
-/* Runs the rows in order. A row that fails does not stop the others; a signal or a system error
- * does. Returns the first exit code that is not 0. */
+static void take_earlier(struct command *c, int64_t i) {
+    struct row *row = &c->rows[i];
+    const struct standing *s = &row->standing;
+    snprintf(row->outcome.id, sizeof row->outcome.id, "%s", s->id);
+    snprintf(row->outcome.status, sizeof row->outcome.status, "%s", s->status);
+    snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", s->path);
+    row->earlier = row->ended = true;
+    c->ended++;
+    cli_note(c->cli, "%s: already run with these inputs, not run again: %s",
+             c->resolution.runs[i].name, s->path);
+}
+
+/* How a row stands now. Since the folder was last looked at, another process may have begun the
+ * row, or left it behind. */
+static enum status look_again(struct command *c, struct row *row, struct err *e) {
+    struct standing now;
+    if (!shares(c) || row->standing.kind == STANDING_ENDED) return OK;
+    TRY(claim_take(c->settings.runs, &c->claim, e));
+    TRY(standing_look(c->settings.runs, &row->inputs, &now, e));
+    bool was_live = row->standing.kind == STANDING_LIVE;
+    if (now.kind != STANDING_NONE || was_live) row->standing = now;
+    return OK;
+}
+
+/* Runs a row, unless it has come to its end already, or another process is at it. */
+static enum status run_row(struct command *c, int64_t i, struct err *e) {
+    struct row *row = &c->rows[i];
+    struct run_request request = { .resolution = &c->resolution, .run = &c->resolution.runs[i],
+                                   .inputs = &row->inputs, .data_files = row->data_files,
+                                   .overrides = c->overrides, .mismatch = row->mismatch };
+    enum status st = look_again(c, row, e);
+    if (st == OK && row->standing.kind == STANDING_ENDED) take_earlier(c, i);
+    else if (st == OK && row->standing.kind == STANDING_LIVE)
+        cli_note(c->cli, "%s: another process is running it: %s", request.run->name,
+                 row->standing.path);
+    else if (st == OK) {
+        bool resumes = row->standing.kind == STANDING_STOPPED;
+        st = resumes ? run_resume(&c->settings, row->standing.path, &row->outcome, e)
+                     : run_one(&c->settings, &request, &row->outcome, e);
+        row->ended = st == OK;
+        c->ended += row->ended;
+        if (row->ended) print_outcome(c->cli, &row->outcome);
+    }
+    claim_drop(&c->claim);
+    return st;
+}
+
+/* Waits until one of the rows that other processes run is let go of; a signal that comes instead,
+ * or 0. Before a run of our own, signals have their usual effect. */
+static int await_others(struct command *c) {
+    for (;;) {
+        struct pollfd p = { .fd = c->signals.fd, .events = POLLIN };
+        for (int64_t i = 0; i < c->resolution.run_count; i++)
+            if (c->rows[i].standing.kind == STANDING_LIVE && !c->rows[i].ended &&
+                !run_dir_alive(c->rows[i].standing.path))
+                return 0;
+        (void)poll(&p, 1, 500);
+        for (int signo; c->signals.fd >= 0 && (signo = signals_take(&c->signals)) != 0;)
+            if (signo != SIGCHLD) return signo;
+    }
+}
+
+/* Runs the rows in order; those that others are at stand back until they are done or left. A row
+ * that fails does not stop the others; a signal or a system error does. Returns the first exit code
+ * that is not 0. */
 static int run_rows(struct command *c, struct err *e, enum status *st) {
     int code = EXIT_OK;
-    for (int64_t i = 0; i < c->resolution.run_count; i++) {
-        struct row *row = &c->rows[i];
-        const struct resolved_run *run = &c->resolution.runs[i];
-        if (row->earlier) {
-            cli_note(c->cli, "%s: already run with these inputs, not run again: %s", run->name,
-                     row->outcome.bundle);
-            c->ended++;
-            continue;
+    for (;;) {
+        for (int64_t i = 0; i < c->resolution.run_count; i++) {
+            struct row *row = &c->rows[i];
+            bool theirs = row->standing.kind == STANDING_LIVE;
+            if (row->ended || (theirs && run_dir_alive(row->standing.path))) continue;
+            *st = run_row(c, i, e);
+            if (*st != OK) return exit_code_of(*st);
+            if (!row->ended || row->earlier) continue;
+            if (code == EXIT_OK) code = row->outcome.exit_code;
+            bool stop = row->outcome.exit_code > EXIT_SIGNAL ||
+                        row->outcome.exit_code == EXIT_SYSTEM;
+            if (stop) return code;
         }
-        struct run_request request = { .resolution = &c->resolution, .run = run,
-                                       .inputs = &row->inputs, .data_files = row->data_files,
-                                       .overrides = c->overrides, .mismatch = row->mismatch };
-        if (*row->resume) *st = run_resume(&c->settings, row->resume, &row->outcome, e);
-        else *st = run_one(&c->settings, &request, &row->outcome, e);
-        if (*st != OK) return exit_code_of(*st);
-        row->ended = true;
-        c->ended++;
-        print_outcome(c->cli, &row->outcome);
-        if (code == EXIT_OK) code = row->outcome.exit_code;
-        bool stop = row->outcome.exit_code > EXIT_SIGNAL || row->outcome.exit_code == EXIT_SYSTEM;
-        if (stop) return code;
+        if (c->ended == c->resolution.run_count) return code;
+        int signo = await_others(c);
+        if (signo) return EXIT_SIGNAL + signo;
+        close_dead_runs(c->cli, c->settings.runs);
     }
-    return code;
 }
 
 /* ---- after ------------------------------------------------------------------------------------*/
@@ -351,7 +401,7 @@ static enum status read_settings(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;
     struct run_settings *s = &c->settings;
     *s = (struct run_settings){
-        .cli = cli, .signals = &c->signals, .facts = c->facts,
+        .cli = cli, .signals = &c->signals, .facts = c->facts, .claim = &c->claim,
         .runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs",
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .keep_directory = cli_has(cli, "keep-dir"),
@@ -426,7 +476,7 @@ static int lead(struct command *c, const struct task *task, const char *runs, in
 static const char *variable(const char *name) { return getenv(name); }
 
 static int cmd_run(const struct cli *cli) {
-    struct command c = { .cli = cli, .signals = { .fd = -1 } };
+    struct command c = { .cli = cli, .signals = { .fd = -1 }, .claim = -1 };
     struct task task;
     struct err e = { 0 };
     char problem[256] = "";
@@ -475,10 +525,11 @@ const struct verb VERB_RUN = {
     .arguments = "FILE.lua | --resume RUN",
     .about = "run an experiment and bundle what it did",
     .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst however it ends.\n"
-            "A suite runs row by row, leaves out rows that are done already, and ends with their\n"
-            "comparison. SIGTERM and Ctrl-C: checkpoint, bundle, exit 128+N; a second one\n"
-            "leaves at once. A worker counts as hung after 10 minutes, or 20 times its longest\n"
-            "silence, without an event; after an hour before its first step.\n"
+            "A suite runs row by row, leaves out rows that are done already, shares them with the\n"
+            "same command started elsewhere, and ends with their comparison. SIGTERM and Ctrl-C:\n"
+            "checkpoint, bundle, exit 128+N; a second one leaves at once. A worker counts as\n"
+            "hung after 10 minutes, or 20 times its longest silence, without an event; after an\n"
+            "hour before its first step.\n"
             "--launch starts the same command in the experiment's image, or, where it names none,\n"
             "in that of `make image`; folders have the same path inside (containers/README.md).\n",
     VERB_FLAGS(FLAGS),

@@ -16,6 +16,7 @@
 #include "runner/provenance.h"
 #include "runner/reopen.h"
 #include "runner/run_log.h"
+#include "runner/sharing.h"
 #include "runner/stop_grace.h"
 #include "runner/version.h"
 
@@ -202,6 +203,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     TRY(take_signals_over(s, e));
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
     enum status st = first_record(&dir, request, e);
+    claim_drop(s->claim); /* from here on others see it */
     if (st == OK) st = write_experiment(s, &dir, request, e);
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) st = write_origin(s, &dir, e);
@@ -224,6 +226,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     json_t *resolved = NULL;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
     TRY(run_dir_open(path, &dir, e));
+    claim_drop(s->claim);
     enum status st = OK;
     if (!strcmp(json_text(dir.run, "status", ""), "done"))
         st = FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", dir.id);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A suite resumes: rows that are done are named and not run again, one that was stopped goes on, and
-# the end is the comparison of all rows.
+# A suite resumes: rows that are done are named and not run again, one that was stopped goes on, the
+# end is the comparison of all rows, and two commands at once run each row once.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -58,5 +58,35 @@ expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
 expect "exit code of a row that is not there" 2 $?
 grep -q "none of the 2 runs is called so (the first is pair-bf16)" log || expect "what is said" names "$(cat log)"
 
-[ $failed = 0 ] && echo "suites resume"
+# Two commands that run one suite in one folder share its rows; of one that is killed the other takes
+# the row over.
+both() { # RUNS: starts the suite twice at once; their process ids in $first and $second
+    "$FP8LAB" run $suite --runs "$1" >out.first 2>log.first &
+    first=$!
+    "$FP8LAB" run $suite --runs "$1" >out.second 2>log &
+    second=$!
+}
+both shared
+wait $first
+expect "exit code of the first" 0 $?
+wait $second
+expect "exit code of the second" 0 $?
+expect "runs of two rows" 2 "$(ls shared/*.tar.zst | wc -l)"
+expect "comparisons" 2 "$(cat out.first out.second | grep -c "one factor: recipe")"
+
+both taken
+for ((i = 0; i < 6000; i++)); do
+    owner=$(cat taken/*bf16*/lock 2>/dev/null | tr -d '\0')
+    [ -n "$owner" ] && grep -qs '"step":60,' taken/*bf16*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+kill -KILL "$owner"
+left=$((first + second - owner))
+wait $left
+expect "exit code of the one left" 0 $?
+wait
+expect "runs of two rows" 2 "$(ls taken/*.tar.zst | wc -l)"
+expect "rows that are done" 2 "$("$FP8LAB" list taken | grep -c done)"
+
+[ $failed = 0 ] && echo "suites resume, and share their rows"
 exit $failed
