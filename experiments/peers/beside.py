@@ -1,0 +1,396 @@
+#!/usr/bin/env python3
+"""fp8lab beside PyTorch on one and the same GPU, by turns.
+
+    beside.py experiments/bench_llama3_small.lua
+
+Two PyTorch processes (torch_train.py, bf16 and fp8.tensorwise) compile once and stay. They measure
+before, between and after --suites runs of the whole experiment by `fp8lab run`, so that a GPU that
+warms up, or another user of the machine, falls on both. With --apart they end after each
+measurement: for models that do not fit beside each other. Then one table: tokens/s of each turn,
+their median and spread (most less least, over the median), and the ratio of our median to the mean
+of PyTorch's turns: of our BF16 to its BF16, of whatever is FP8 to its FP8.
+
+The folder of --out keeps everything: what each process printed, our bundles, table.txt, and
+results.json.
+
+--peer COMMAND puts another program in PyTorch's place. It gets FILE.lua, --recipe, --resident,
+--device, --program and the changes to the experiment, prints {"event": "ready", "tokens_per_step":
+N} in one line, and for each line "measure" on its stdin {"event": "measured", "tokens_per_s": X},
+until "quit" or the end.
+
+Exit codes: 0, 1 something failed, 2 usage, 3 not the hardware, 6 the system, 128+N signal N;
+whatever was started has ended by then.
+"""
+import argparse
+import contextlib
+import datetime
+import fnmatch
+import json
+import math
+import os
+import select
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True  # nothing appears in the source tree
+from experiment import (FAILED, HARDWARE, SYSTEM, USAGE, Failure, add_experiment_flags,
+                        common_task, experiment_flags, program_at, rows_of)
+
+PEER_RECIPES = ("bf16", "fp8.tensorwise")
+LINE_MAX = 65536  # bytes of a line of PyTorch's, ten times what it takes
+END_S = 20  # from the request to end until it is enforced: a run writes its bundle in that time
+
+
+def say(text):
+    print(f"beside: {text}", file=sys.stderr, flush=True)
+
+
+def kind_of(recipe):
+    """Which of PEER_RECIPES a row stands beside."""
+    return "bf16" if recipe == "bf16" else "fp8.tensorwise"
+
+
+# ---- processes -----------------------------------------------------------------------------------
+class Stopped(Exception):
+    """A signal asked us to stop."""
+
+    def __init__(self, number):
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
+
+
+class Children:
+    """What was started, each in a process group of its own, so that it can be ended whole."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self):
+        self.running, self.starting, self.asked = [], False, None
+        for number in self.SIGNALS:
+            signal.signal(number, self.on_signal)
+
+    def on_signal(self, number, _frame):
+        """Unwinds to main, but not from between a child's start and our knowing of it."""
+        self.asked = number
+        if not self.starting:
+            raise Stopped(number)
+
+    def start(self, command, **streams):
+        self.starting = True
+        try:
+            child = subprocess.Popen(command, bufsize=0, start_new_session=True, **streams)
+            self.running.append(child)
+        except OSError as error:
+            raise Failure(SYSTEM, f"cannot start {command[0]}: {error.strerror}") from error
+        finally:
+            self.starting = False
+        if self.asked:
+            raise Stopped(self.asked)
+        return child
+
+    def end(self, child):
+        """Asks it to end, waits, and kills what is left of its group."""
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(END_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        self.running.remove(child)
+
+    def close(self):
+        """Ends all of them; further signals do not hinder it."""
+        for number in self.SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        for child in list(self.running):
+            self.end(child)
+
+
+def last_words(path, lines=5):
+    """The end of a log, indented, to stand under a message."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = [line.rstrip() for line in file if line.strip()][-lines:]
+    return "".join("\n    " + line for line in text)
+
+
+# ---- PyTorch -------------------------------------------------------------------------------------
+class Peer:
+    """One PyTorch process. peer-RECIPE.jsonl keeps its lines, peer-RECIPE.log its messages."""
+
+    def __init__(self, recipe, tokens, args, children):
+        self.recipe, self.tokens, self.children = recipe, tokens, children
+        self.command = peer_command(args, recipe)
+        self.limits_s = {"ready": args.ready_limit, "measured": args.measure_limit}
+        self.lines, self.log = f"{args.out}/peer-{recipe}.jsonl", f"{args.out}/peer-{recipe}.log"
+        self.process, self.rest, self.about = None, b"", None
+
+    def start(self):
+        """Started and compiled; what it says of itself is in `about`."""
+        with open(self.log, "ab") as log:
+            self.process = self.children.start(self.command, stdin=subprocess.PIPE,
+                                               stdout=subprocess.PIPE, stderr=log)
+        self.rest = b""
+        self.about = self.expect("ready", "tokens_per_step")
+        if self.about["tokens_per_step"] != self.tokens:
+            raise Failure(FAILED, f"PyTorch ({self.recipe}) takes {self.about['tokens_per_step']} "
+                                  f"tokens a step, the experiment {self.tokens}")
+        say(f"PyTorch {self.recipe}: ready on {self.about.get('device')}, "
+            f"PyTorch {self.about.get('torch')}")
+
+    def measure(self):
+        """tokens/s now."""
+        with contextlib.suppress(BrokenPipeError):  # the end of its output says more
+            self.process.stdin.write(b"measure\n")
+        speed = self.expect("measured", "tokens_per_s")["tokens_per_s"]
+        say(f"PyTorch {self.recipe}: {speed:,.0f} tokens/s")
+        return speed
+
+    def quit(self):
+        """Ends by its own will if it has any; Children.end sees to the rest."""
+        self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_S)
+        self.process.stdout.close()
+        self.children.end(self.process)
+        self.process = None
+
+    def expect(self, event, number):
+        """Its next line, which must be this event with a positive number under this name."""
+        text = self.next_line(event)
+        try:
+            line = json.loads(text)
+            good = line["event"] == event and 0 < line[number] < math.inf
+        except (ValueError, KeyError, TypeError):
+            good = False
+        if not good:
+            raise Failure(FAILED, f"PyTorch ({self.recipe}) printed {text[:200]!r} where "
+                                  f"\"{event}\" with a positive {number} was due; see {self.log}")
+        return line
+
+    def next_line(self, event):
+        limit_s, out = self.limits_s[event], self.process.stdout
+        deadline = time.monotonic() + limit_s
+        while b"\n" not in self.rest and len(self.rest) < LINE_MAX:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([out], [], [], left)[0]:
+                raise Failure(FAILED, f"PyTorch ({self.recipe}) was not \"{event}\" within "
+                                      f"{limit_s:g} s (--help has the limits); see {self.log}")
+            data = os.read(out.fileno(), LINE_MAX)
+            if not data:
+                self.died(event)
+            with open(self.lines, "ab") as lines:
+                lines.write(data)
+            self.rest += data
+        line, _, self.rest = self.rest.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def died(self, event):
+        try:
+            code = self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            code = FAILED
+        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        raise Failure(code if code in (USAGE, HARDWARE, SYSTEM) else FAILED,
+                      f"PyTorch ({self.recipe}) ended with {how} before it was \"{event}\":"
+                      f"{last_words(self.log)}")
+
+
+def peer_command(args, recipe):
+    command = shlex.split(args.peer) if args.peer else [
+        args.python, os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_train.py")]
+    return [*command, args.script, "--recipe", recipe, "--resident", "--device", args.backend,
+            "--program", args.program, *experiment_flags(args)]
+
+
+# ---- fp8lab --------------------------------------------------------------------------------------
+def run_suite(args, rows, turn, children):
+    """The experiment once, into a folder of its own: tokens/s by row name."""
+    runs, log = f"{args.out}/suite-{turn}", f"{args.out}/suite-{turn}.log"
+    command = [args.program, "run", "--backend", args.backend, "--runs", runs]
+    command += experiment_flags(args)
+    command += [word for name in args.only for word in ("--only", name)]
+    command += ["--anywhere"] * args.anywhere
+    with open(log, "wb") as file:
+        child = children.start([*command, args.script], stdin=subprocess.DEVNULL, stdout=file,
+                               stderr=file)
+    try:
+        code = child.wait(args.suite_limit)
+    except subprocess.TimeoutExpired:
+        raise Failure(FAILED, f"fp8lab's suite was not done within {args.suite_limit:g} s "
+                              f"(--suite-limit); see {log}") from None
+    children.end(child)
+    if code:
+        raise Failure(code if code in (USAGE, HARDWARE, SYSTEM) else FAILED,
+                      f"fp8lab run ended with {code}:{last_words(log)}")
+    found = dict(speed_of(args.program, f"{runs}/{name}") for name in sorted(os.listdir(runs))
+                 if name.endswith(".tar.zst"))
+    missing = [row.full_name for row in rows if row.full_name not in found]
+    if missing:
+        raise Failure(FAILED, f"fp8lab's suite left no figure of {', '.join(missing)}; see {log}")
+    return {row.name: found[row.full_name] for row in rows}
+
+
+def speed_of(program, bundle):
+    """The name of a bundle's run, and its median tokens/s in the steady window."""
+    done = subprocess.run([program, "show", "--json", bundle], stdout=subprocess.PIPE, text=True,
+                          check=False)
+    try:
+        shown = json.loads(done.stdout)
+        name, speed = shown["run"]["name"], shown["summary"]["tokens_per_s_median"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failure(FAILED, f"{bundle} cannot be shown ({error!r})") from error
+    if shown["run"]["status"] != "done" or not speed or speed <= 0:
+        raise Failure(FAILED, f"{bundle} is {shown['run']['status']}, with {speed} tokens/s: it "
+                              "must run for long enough to have a steady window")
+    return name, speed
+
+
+# ---- the table -----------------------------------------------------------------------------------
+def summarise(turns):
+    """Of one line of the table: its turns, their median, mean and spread."""
+    median = statistics.median(turns)
+    return {"tokens_per_s": turns, "median": median, "mean": statistics.fmean(turns),
+            "spread": (max(turns) - min(turns)) / median}
+
+
+def results_of(rows, peer_turns, suite_turns):
+    """Every line of the table, as results.json has them."""
+    peers = {recipe: summarise(turns) for recipe, turns in peer_turns.items()}
+    ours = {}
+    for row in rows:
+        line = summarise([turn[row.name] for turn in suite_turns])
+        line["beside"] = kind_of(row.kind)
+        line["ratio"] = line["median"] / peers[line["beside"]]["mean"]
+        ours[row.name] = line
+    return {"pytorch": peers, "fp8lab": ours}
+
+
+def table_of(results):
+    lines = [f"{'tokens/s':34} {'median':>11} {'spread':>8} {'ratio':>9}   turn by turn"]
+
+    def add(name, line):
+        spread = f"{100 * line['spread']:.2f} %"
+        ratio = f"{line['ratio']:.3f} x" if "ratio" in line else ""
+        turns = "  ".join(f"{speed:,.0f}" for speed in line["tokens_per_s"])
+        lines.append(f"{name:34} {line['median']:11,.0f} {spread:>8} {ratio:>9}   {turns}")
+
+    means = []
+    for recipe, line in results["pytorch"].items():
+        add(f"PyTorch {recipe}", line)
+        means.append(f"{line['mean']:,.0f} ({recipe})")
+    for name, line in results["fp8lab"].items():
+        add(f"fp8lab {name}", line)
+    return "\n".join([*lines, f"ratio: to the mean of PyTorch's turns, {', '.join(means)}"])
+
+
+# ---- the whole -----------------------------------------------------------------------------------
+def alternate(args, rows, task, children):
+    """PyTorch before, between and after the suites: every line of the table, and the peers."""
+    kinds = [recipe for recipe in PEER_RECIPES if any(kind_of(row.kind) == recipe for row in rows)]
+    peers = [Peer(recipe, task.tokens, args, children) for recipe in kinds]
+    if not args.apart:
+        for peer in peers:
+            peer.start()
+    peer_turns, suite_turns = {recipe: [] for recipe in kinds}, []
+    for turn in range(args.suites + 1):
+        if turn:
+            suite_turns.append(run_suite(args, rows, turn, children))
+            say(f"fp8lab: suite {turn} of {args.suites} done")
+        for peer in peers:
+            if args.apart:
+                peer.start()
+            peer_turns[peer.recipe].append(peer.measure())
+            if args.apart or turn == args.suites:
+                peer.quit()
+    return {**results_of(rows, peer_turns, suite_turns), "peers": [peer.about for peer in peers]}
+
+
+def one_gpu():
+    """Both sides see one GPU, the first of those that were visible. Without colours in logs."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or "0"
+    os.environ.update(CUDA_VISIBLE_DEVICES=visible.split(",")[0], NO_COLOR="1")
+
+
+def make_out(args, suite):
+    if not args.out:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        args.out = f"runs/beside/{now:%Y%m%dT%H%M%SZ}-{suite}"
+    try:
+        os.makedirs(args.out, exist_ok=True)
+        taken = bool(os.listdir(args.out))
+    except OSError as error:
+        raise Failure(SYSTEM, f"cannot make the folder {args.out}: {error.strerror}") from error
+    if taken:
+        raise Failure(USAGE, f"--out {args.out} is not empty; what is there stays")
+
+
+def run(args, children):
+    args.program = program_at(args.program)
+    suite, rows = rows_of(args.program, args.script, experiment_flags(args))
+    if args.only:
+        rows = [row for row in rows
+                if any(fnmatch.fnmatchcase(row.full_name, name) for name in args.only)]
+        if not rows:
+            raise Failure(USAGE, f"no row of {suite} is called {' or '.join(args.only)}")
+    task = common_task(rows)
+    if task.gpus != 1 or task.masters:
+        raise Failure(USAGE, f"{suite} is not for one GPU with BF16 weights: torch_train.py under "
+                             "torchrun measures it, in a turn of its own")
+    one_gpu()
+    make_out(args, suite)
+    results = alternate(args, rows, task, children)
+    table = table_of(results)
+    with open(f"{args.out}/table.txt", "w", encoding="utf-8") as file:
+        print(table, file=file)
+    with open(f"{args.out}/results.json", "w", encoding="utf-8") as file:
+        json.dump({"experiment": suite, "tokens_per_step": task.tokens, **results}, file, indent=1)
+    print(table)
+    say(f"everything is in {args.out}")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add_experiment_flags(parser)
+    parser.add_argument("--suites", type=int, default=2, metavar="N",
+                        help="runs of the experiment (%(default)s)")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME",
+                        help="only rows of this name, * and ? (may repeat)")
+    parser.add_argument("--out", metavar="DIR", help="an empty folder (runs/beside/<time>-<name>)")
+    parser.add_argument("--backend", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--anywhere", action="store_true",
+                        help="run even where the hardware differs")
+    parser.add_argument("--python", default=sys.executable, help="with PyTorch (default: this one)")
+    parser.add_argument("--peer", metavar="COMMAND", help="another program in PyTorch's place")
+    parser.add_argument("--apart", action="store_true", help="end PyTorch after each measurement")
+    for name, default, text in (("ready", 900, "for PyTorch to compile"),
+                                ("measure", 300, "for one of its measurements"),
+                                ("suite", 1800, "for one run of the experiment")):
+        parser.add_argument(f"--{name}-limit", type=float, default=default, metavar="SECONDS",
+                            help=f"{text} (%(default)s)")
+    args = parser.parse_args()
+    if args.suites < 1:
+        parser.error("--suites is at least 1")
+    return args
+
+
+def main():
+    args, children = parse(), Children()
+    try:
+        run(args, children)
+    except Failure as failure:
+        say(str(failure))
+        return failure.code
+    except Stopped as stopped:
+        say(str(stopped))
+        return 128 + stopped.number
+    finally:
+        children.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""What an experiment trains, from `fp8lab check --json`: its sizes stand in its Lua file alone."""
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+
+# Exit codes, as fp8lab has them.
+FAILED, USAGE, HARDWARE, SYSTEM = 1, 2, 3, 6
+
+
+class Failure(Exception):
+    """What went wrong and what to do about it, and the exit code of the program that says so."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A Llama, its batch and its optimizer. Sizes in elements, batches in sequences."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    seq_len: int
+    norm_eps: float
+    rope_theta: float
+    init_std: float
+    global_batch: int
+    micro_batch: int
+    gpus: int
+    lr: float
+    betas: tuple
+    eps: float
+    weight_decay: float
+    masters: bool  # f32 masters, moments and gradients; otherwise BF16 weights and moments alone
+
+    @property
+    def tokens(self):
+        """Tokens of one optimizer step."""
+        return self.global_batch * self.seq_len
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One run of the experiment: its name, without the suite's, its recipe's kind, its task."""
+
+    name: str
+    full_name: str
+    kind: str
+    config: dict
+
+
+# What the PyTorch programs know how to train, by key of the resolved configuration.
+KNOWN = {
+    "model.norm": "rmsnorm", "model.activation": "swiglu", "model.positions": "rope",
+    "model.rope.scaling": None, "model.bias": False, "model.tied": False, "model.qk_norm": False,
+    "train.recompute": "none", "train.optimizer.kind": "adamw", "train.optimizer.offload": False,
+}
+PRECISIONS = {  # optimizer.master, optimizer.state, grad_dtype -> f32 masters?
+    ("none", "bf16", "bf16"): False,
+    ("f32", "f32", "f32"): True,
+}
+
+
+def lookup(config, key):
+    for part in key.split("."):
+        config = config[part] if config else None
+    return config
+
+
+def task_of(config):
+    """The Task of a resolved configuration; Failure if PyTorch's programs do not know how."""
+    for key, wanted in KNOWN.items():
+        found = lookup(config, key)
+        if found != wanted:
+            raise Failure(USAGE, f"{config['name']}: {key} is {found!r}; the PyTorch programs know "
+                                 f"{wanted!r} only")
+    model, train, adamw = config["model"], config["train"], config["train"]["optimizer"]
+    precision = (adamw["master"], adamw["state"], train["grad_dtype"])
+    if precision not in PRECISIONS:
+        raise Failure(USAGE, "%s: master weights in %s, moments in %s, gradients in %s; the "
+                             "PyTorch programs know none, bf16, bf16 (one GPU) and f32 thrice "
+                             "(torchrun)"
+                      % (config["name"], *precision))
+    sizes = ("layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len",
+             "norm_eps", "init_std")
+    return Task(**{key: model[key] for key in sizes}, rope_theta=model["rope"]["theta"],
+                global_batch=train["global_batch"], micro_batch=train["micro_batch"],
+                gpus=config["hardware"]["gpus"] if config["hardware"] else 1,
+                lr=adamw["lr"], betas=tuple(adamw["betas"]), eps=adamw["eps"],
+                weight_decay=adamw["weight_decay"], masters=PRECISIONS[precision])
+
+
+def program_at(path):
+    """The fp8lab program; Failure if there is none at this path or of this name."""
+    found = shutil.which(path)
+    if not found:
+        raise Failure(USAGE, f"there is no program {path}: `make` builds build/release/fp8lab, "
+                             "--program names another")
+    return os.path.abspath(found)
+
+
+def rows_of(program, script, flags):
+    """The name of an experiment or suite, and its rows. `check` says itself what is wrong."""
+    command = [program, "check", "--json", *flags, script]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise Failure(done.returncode if done.returncode > 0 else SYSTEM,
+                      f"{' '.join(command)}: exit code {done.returncode}")
+    try:
+        checked = json.loads(done.stdout)
+        suite = checked["name"]
+        rows = [Row(run["name"].removeprefix(suite + "-"), run["name"],
+                    run["config"]["recipe"]["kind"], run["config"]) for run in checked["runs"]]
+    except (ValueError, KeyError) as error:
+        raise Failure(USAGE, f"{program} is no fp8lab, or another version: its check printed no "
+                             f"configuration ({error!r})") from error
+    return suite, rows
+
+
+def common_task(rows):
+    """The one Task that all rows share, whatever their recipes are."""
+    tasks = {task_of(row.config) for row in rows}
+    if len(tasks) != 1:
+        raise Failure(USAGE, "the rows differ in more than their recipe, and PyTorch can stand "
+                             "beside one model and batch only")
+    return tasks.pop()
+
+
+def add_experiment_flags(parser):
+    """Which experiment, of which program, with which changes: as `fp8lab run` takes them."""
+    parser.add_argument("script", metavar="FILE.lua", help="the experiment or suite")
+    parser.add_argument("--program", default="build/release/fp8lab", metavar="FP8LAB",
+                        help="default: %(default)s")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="override a key, as for fp8lab run (may repeat)")
+    parser.add_argument("--smoke", action="store_true",
+                        help="shrink sizes and steps, as for fp8lab run: a rehearsal")
+
+
+def experiment_flags(args):
+    """The flags of add_experiment_flags that change the experiment, for a command line."""
+    return [word for value in args.set for word in ("--set", value)] + ["--smoke"] * args.smoke
