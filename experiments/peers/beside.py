@@ -42,6 +42,7 @@ from experiment import (FAILED, HARDWARE, SYSTEM, USAGE, Failure, add_experiment
 
 PEER_RECIPES = ("bf16", "fp8.tensorwise")
 LINE_MAX = 65536  # bytes of a line of PyTorch's, ten times what it takes
+LOOK_S = 0.2  # how often to look whether it lives: others may hold its end of the pipe open
 END_S = 20  # from the request to end until it is enforced: a run writes its bundle in that time
 
 
@@ -175,13 +176,14 @@ class Peer:
         limit_s, out = self.limits_s[event], self.process.stdout
         deadline = time.monotonic() + limit_s
         while b"\n" not in self.rest and len(self.rest) < LINE_MAX:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([out], [], [], left)[0]:
+            ended = self.process.poll() is not None  # before the look at what it still printed
+            readable = select.select([out], [], [], 0 if ended else LOOK_S)[0]
+            data = os.read(out.fileno(), LINE_MAX) if readable else b""
+            if not data and (ended or readable):
+                self.died(event)
+            if time.monotonic() > deadline:
                 raise Failure(FAILED, f"PyTorch ({self.recipe}) was not \"{event}\" within "
                                       f"{limit_s:g} s (--help has the limits); see {self.log}")
-            data = os.read(out.fileno(), LINE_MAX)
-            if not data:
-                self.died(event)
             with open(self.lines, "ab") as lines:
                 lines.write(data)
             self.rest += data
@@ -328,14 +330,20 @@ def make_out(args, suite):
         raise Failure(USAGE, f"--out {args.out} is not empty; what is there stays")
 
 
+def chosen(rows, names):
+    """The rows that --only wants, all if it wants none; each name must be that of a row."""
+    wanted = [[row for row in rows if fnmatch.fnmatchcase(row.full_name, name)] for name in names]
+    for name, found in zip(names, wanted):
+        if not found:
+            raise Failure(USAGE, f"--only {name}: the rows are "
+                                 f"{', '.join(row.full_name for row in rows)}")
+    return [row for row in rows if not names or any(row in found for found in wanted)]
+
+
 def run(args, children):
     args.program = program_at(args.program)
     suite, rows = rows_of(args.program, args.script, experiment_flags(args))
-    if args.only:
-        rows = [row for row in rows
-                if any(fnmatch.fnmatchcase(row.full_name, name) for name in args.only)]
-        if not rows:
-            raise Failure(USAGE, f"no row of {suite} is called {' or '.join(args.only)}")
+    rows = chosen(rows, args.only)
     task = common_task(rows)
     if task.gpus != 1 or task.masters:
         raise Failure(USAGE, f"{suite} is not for one GPU with BF16 weights: torch_train.py under "

@@ -1,0 +1,132 @@
+#!/bin/bash
+# experiments/peers/beside.py: the table's arithmetic, each way in which PyTorch or we can fail, and
+# that nothing is left behind. A stand-in is PyTorch; ours is the CPU backend on a shrunken experiment.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+export NO_COLOR=1 TOKENS=128 MARK="beside-test-$$"
+peers=$PWD/experiments/peers stand_in=$PWD/tests/support/stand_in/torch_peer.sh
+experiments=$PWD/experiments
+cd "$TEST_TMP" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' err | tail -6
+    failed=1
+}
+small=(--program "$FP8LAB" --backend cpu --anywhere --only '*-bf16' --only '*-fp8.tensorwise'
+    --set model.layers=1 --set model.width=64 --set model.heads=2 --set model.kv_heads=2
+    --set model.ffn=64 --set model.vocab=256 --set model.seq_len=32
+    --set train.global_batch=4 --set train.micro_batch=2 --set train.steps=5)
+
+beside() { # MODE ARGS...: the stand-in in this mode
+    python3 "$peers/beside.py" "$experiments/bench_llama_124m.lua" "${small[@]}" \
+        --peer "bash $stand_in $1" "${@:2}" >out 2>err
+}
+expect() { # CODE WORDS MODE ARGS...
+    local code=$1 words=$2 got
+    shift 2
+    rm -rf failing
+    beside "$@" --out failing
+    got=$?
+    [ "$got" = "$code" ] || fail "$*: exit code $got, not $code"
+    grep -qF -- "$words" err || fail "$*: nobody says: $words"
+    ! grep -q Traceback err || fail "$*: a traceback"
+    none_left "$*"
+}
+# Every process that we started has MARK in its environment.
+none_left() {
+    local left i
+    for ((i = 0; i < 40; i++)); do # a process that was killed takes a moment to be gone
+        left=$(env -u MARK grep -lsaF "MARK=$MARK" /proc/[0-9]*/environ)
+        [ -n "$left" ] || return 0
+        sleep 0.05
+    done
+    fail "$1: still there: $(for left in $left; do tr '\0' ' ' <"${left%environ}cmdline"; done)"
+}
+
+# ---- the table -----------------------------------------------------------------------------------
+beside steady --out table || fail "steady: exit code $?"
+none_left steady
+python3 - "$FP8LAB" <<'PY' || fail "the arithmetic of the table"
+import glob, json, subprocess, sys
+results = json.load(open("table/results.json"))
+assert results["tokens_per_step"] == 128, results
+turns = {"bf16": [100, 110, 121], "fp8.tensorwise": [1000, 1100, 1210]}
+for recipe, speeds in turns.items():
+    line = results["pytorch"][recipe]
+    assert line["tokens_per_s"] == speeds and line["median"] == speeds[1], line
+    assert abs(line["mean"] - sum(speeds) / 3) < 1e-9, line
+    assert abs(line["spread"] - (speeds[2] - speeds[0]) / speeds[1]) < 1e-12, line
+assert list(results["fp8lab"]) == ["bf16", "fp8.tensorwise"], results["fp8lab"].keys()
+table = open("table/table.txt").read()
+for row, line in results["fp8lab"].items():
+    ours = []
+    for turn in "12":
+        (bundle,) = glob.glob(f"table/suite-{turn}/*-bench-llama-124m-{row}-*.tar.zst")
+        shown = subprocess.run([sys.argv[1], "show", "--json", bundle], stdout=subprocess.PIPE)
+        ours.append(json.loads(shown.stdout)["summary"]["tokens_per_s_median"])
+    assert line["tokens_per_s"] == ours and line["beside"] == row, line
+    assert abs(line["median"] - sum(ours) / 2) < 1e-9 * ours[0], line
+    assert abs(line["ratio"] - sum(ours) / 2 / (sum(turns[row]) / 3)) < 1e-9 * ours[0], line
+    assert f"fp8lab {row} " in table and f"{line['ratio']:.3f} x" in table, table
+assert "110 (bf16), 1,103 (fp8.tensorwise)" in table, table
+PY
+cmp -s out table/table.txt || fail "what is printed is not table.txt"
+turns=$(grep -oE 'PyTorch [a-z0-9.]*: [0-9,]+|suite [0-9]' err | cut -d: -f1 | tr '\n' ' ')
+each="PyTorch bf16 PyTorch fp8.tensorwise "
+[ "$turns" = "${each}suite 1 ${each}suite 2 $each" ] || fail "not by turns: $turns"
+beside steady --out apart --apart --suites 1 || fail "apart: exit code $?"
+[ "$(grep -c ready apart/peer-bf16.jsonl)" = 2 ] || fail "apart: not started for each measurement"
+
+# ---- failures ------------------------------------------------------------------------------------
+expect 1 'ended with exit code 9 before it was "measured":' dies
+grep -q "    it broke" err || fail "dies: its last words are not there"
+expect 3 "there is no such GPU" unfit
+expect 1 'where "measured" with a positive tokens_per_s was due' garbage
+expect 1 "printed 'xxxx" flood
+expect 1 'was not "measured" within 0.5 s' hangs --measure-limit 0.5
+TOKENS=64 expect 1 "takes 64 tokens a step, the experiment 128" steady
+expect 1 "was not done within 1 s" steady --set train.steps=1000000 --suite-limit 1
+expect 2 "--only x: the rows are bench-llama-124m-bf16, " steady --only x
+expect 2 "there is no program /nowhere" steady --program /nowhere
+expect 2 "is no fp8lab" steady --program true
+expect 2 "the PyTorch programs know 'rmsnorm' only" steady --set model.norm=layernorm
+expect 2 "is not for one GPU with BF16 weights" steady --set train.optimizer.state=f32 \
+    --set train.optimizer.master=f32 --set train.grad_dtype=f32
+expect 6 "cannot start /nowhere" steady --peer /nowhere
+beside steady --out table
+[ $? = 2 ] || fail "a folder that holds something is taken"
+
+# A signal in the middle of a suite ends it, PyTorch, and what PyTorch started.
+rm -rf failing
+python3 "$peers/beside.py" "$experiments/bench_llama_124m.lua" "${small[@]}" --out failing \
+    --peer "bash $stand_in steady" --set train.steps=1000000 >out 2>err &
+beside=$!
+for ((i = 0; i < 600; i++)); do
+    grep -qs '"step":3,' failing/suite-1/*/data/metrics/train.jsonl && break
+    sleep 0.05
+done
+kill -TERM $beside
+wait $beside
+code=$?
+[ $code = 143 ] || fail "SIGTERM: exit code $code, not 143"
+none_left SIGTERM
+"$FP8LAB" verify -q failing/suite-1/*.tar.zst >out 2>>err || fail "SIGTERM: our bundle is not whole"
+
+# ---- the PyTorch program, as far as it goes without PyTorch -----------------------------------------
+for file in "$peers"/*.py; do
+    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$file" 2>err || fail "$file"
+done
+python3 "$peers/torch_train.py" --help >out 2>err || fail "torch_train.py --help"
+CUDA_VISIBLE_DEVICES='' python3 "$peers/torch_train.py" "$experiments/bench_llama_124m.lua" \
+    --program "$FP8LAB" >out 2>err
+code=$?
+case $code in
+6) grep -q "no PyTorch 2.6 or later in" err || fail "nobody says that there is no PyTorch" ;;
+3) grep -q "sees no GPU" err || fail "nobody says that there is no GPU" ;;
+*) fail "torch_train.py: exit code $code, not 3 or 6" ;;
+esac
+[ -z "$(find . -type p)" ] || fail "a pipe is left"
+[ ! -e "$peers/__pycache__" ] || fail "compiled Python is left in the source tree"
+exit $failed

@@ -1,0 +1,23 @@
+#!/bin/bash
+# Stands in for experiments/peers/torch_train.py: the same lines, speeds known beforehand.
+#
+#   torch_peer.sh MODE FILE.lua --recipe RECIPE...     TOKENS: what it says a step takes
+#
+# MODE: steady (100, 110, 120... in bf16, ten times that in FP8), or what it does instead of
+# measuring: dies, garbage, flood, hangs; or before it is ready: unfit. What it started itself must
+# end with it.
+mode=$1 speed=100
+[[ $* != *"--recipe fp8.tensorwise"* ]] || speed=1000
+sleep 600 &
+[ "$mode" != unfit ] || { echo "there is no such GPU" >&2; exit 3; }
+echo '{"event": "ready", "tokens_per_step": '"$TOKENS"', "device": "none", "torch": "stand-in"}'
+while read -r line && [ "$line" = measure ]; do
+    case $mode in
+    dies) echo "it broke" >&2; exit 9 ;;
+    garbage) echo '{"event": "measured", "tokens_per_s": NaN}' ;;
+    flood) head -c 200000 /dev/zero | tr '\0' x ;;
+    hangs) wait ;;
+    *) echo '{"event": "measured", "tokens_per_s": '"$speed"'}' ;;
+    esac
+    speed=$((speed + speed / 10))
+done
