@@ -10,9 +10,10 @@
 #   BUILD     build/CONFIG                               VENV     python environment, or empty
 #   TEST_TMP  a directory of its own, empty at the start
 # all of them absolute paths. A line "# timeout: SECONDS" in it is its own limit. Logs:
-# build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one program) may be set by the caller.
+# build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one program: it ends what hangs, and is
+# no measure of what is slow) may be set by the caller.
 set -u
-: "${JOBS:=2}" "${TEST_TIMEOUT:=300}"
+: "${JOBS:=2}" "${TEST_TIMEOUT:=600}"
 root=$PWD
 
 # cmocka's own words, counted: a test that began and neither passed nor was skipped has failed, so
@@ -34,7 +35,7 @@ count_cmocka() {
 
 run_one() {
     local config=${1%%:*} name=${1#*:}
-    local build=$root/build/$config slug log rc counts verdict start seconds
+    local build=$root/build/$config slug log rc counts start seconds limit=
     slug=${name#tests/} slug=${slug//\//-}
     log=build/$config/test-log/$slug.log
     export XDG_CACHE_HOME=$build/test-tmp/$slug/cache
@@ -56,10 +57,10 @@ run_one() {
     rm -rf "$TEST_TMP"
     mkdir -p "$TEST_TMP" "$(dirname "$log")"
     start=$(date +%s%N)
+    [ "${name%.sh}" = "$name" ] || limit=$(sed -n 's/^# timeout: //p' "$name" | head -1)
+    : "${limit:=$TEST_TIMEOUT}"
     if [ "${name%.sh}" != "$name" ]; then
-        local own_limit
-        own_limit=$(sed -n 's/^# timeout: //p' "$name" | head -1)
-        timeout -k 10 "${own_limit:-$TEST_TIMEOUT}" "./$name" >"$log" 2>&1 </dev/null
+        timeout -k 10 "$limit" "./$name" >"$log" 2>&1 </dev/null
         rc=$?
         case $rc in
         0) counts="1 0 0" ;;
@@ -67,20 +68,38 @@ run_one() {
         *) counts="0 1 0" ;;
         esac
     else
-        timeout -k 10 "$TEST_TIMEOUT" "$build/$name" >"$log" 2>&1 </dev/null
+        timeout -k 10 "$limit" "$build/$name" >"$log" 2>&1 </dev/null
         rc=$?
         counts=$(count_cmocka "$log" "$rc")
     fi
     seconds=$(awk -v ns="$(($(date +%s%N) - start))" 'BEGIN { printf "%.1f", ns / 1e9 }')
     echo "$counts" >"$log.count"
     # shellcheck disable=SC2086  # three numbers
-    report "$1" "$log" "$rc" "$seconds" $counts
+    report "$1" "$log" "$rc" "$limit" "$seconds" $counts
+}
+
+# What ended a program that failed: timeout(1) leaves with 124 where it did, with 137 where the
+# program had to be killed after it, and like a shell with 128 + N where signal N did.
+ending() { # EXIT-CODE LIMIT SECONDS
+    if [ "$1" = 124 ] || { [ "$1" = 137 ] && [ "${3%.*}" -ge "$2" ]; }; then
+        echo "stopped after $2 s"
+    elif [ "$1" -gt 128 ]; then
+        echo "ended by SIG$(kill -l $(($1 - 128)))"
+    else
+        echo "exit code $1"
+    fi
+}
+
+# The test of a cmocka program that began and never ended.
+unfinished() {
+    awk '/^\[ RUN      \]/ { name = $NF } /^\[ +(OK|FAILED|SKIPPED) / { name = "" }
+         END { if (name) print ", in " name }' "$1"
 }
 
 # One line a program; of a failure also the lines that say why.
 report() {
     local verdict=ok detail
-    local item=$1 log=$2 rc=$3 seconds=$4 passed=$5 failed=$6 skipped=$7
+    local item=$1 log=$2 rc=$3 limit=$4 seconds=$5 passed=$6 failed=$7 skipped=$8
     detail="$passed passed"
     [ "$skipped" = 0 ] || { verdict=skip detail+=", $skipped skipped"; }
     [ "$passed" = 0 ] || [ "$failed" != 0 ] || verdict=ok
@@ -88,8 +107,7 @@ report() {
     {
         printf '%-5s %-52s %s (%s s)\n' "$verdict" "$item" "$detail" "$seconds"
         if [ "$failed" != 0 ]; then
-            [ "$rc" != 124 ] || echo "      stopped after $TEST_TIMEOUT s"
-            echo "      exit code $rc, log $log:"
+            echo "      $(ending "$rc" "$limit" "$seconds")$(unfinished "$log"); log $log:"
             grep -v -E '^\[( RUN |       OK |=+\]|-+\]|  PASSED )' "$log" | tail -25 |
                 sed 's/^/      | /'
         elif [ "$skipped" != 0 ]; then
