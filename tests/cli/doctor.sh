@@ -37,10 +37,8 @@ PY
 }
 f=$TEST_TMP/facts.json
 
-# ---- this machine's CPU: every recipe, to the bit, in time
-start=$(date +%s%N)
+# ---- this machine's CPU: every recipe, to the bit
 "$FP8LAB" doctor --backend cpu --json >"$TEST_TMP/out" 2>&1 || fail "doctor --backend cpu: exit code $?"
-ms=$((($(date +%s%N) - start) / 1000000))
 python3 - "$TEST_TMP/out" <<'PY' || fail "doctor --json"
 import json, sys
 report = json.load(open(sys.argv[1]))
@@ -55,7 +53,6 @@ for finding in report["findings"]:
     assert set(finding) == {"topic", "level", "found", "fix"}
     assert finding["level"] not in ("warning", "wrong") or finding["fix"], finding
 PY
-[ "$CONFIG" != release ] || [ "$ms" -lt 10000 ] || fail "doctor took $ms ms without a GPU, 10 s are allowed"
 
 # ---- machines of fact files
 expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \

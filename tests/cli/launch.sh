@@ -87,10 +87,10 @@ cat >"$TEST_TMP/bin/stand-in" <<'SH'
 [ "$*" != --help ] || { echo "usage: ${PYXIS-"--container-image=NAME"}"; exit 0; }
 printf '%s\n' "${0##*/}" "$@" >"$RECORD"
 if [ "${CODE:-}" = wait ]; then # as apptainer: what it starts is in its group, and it hands signals on
+    trap 'sleep 0.5; kill -TERM $!; wait; exit 143' TERM # before anybody can know that it has begun
     (n=0 && trap 'echo stopped >>"$RECORD"; n=1' TERM && echo started >>"$RECORD"
-        for ((i = 0; i < 100 && n == 0; i++)); do sleep 0.1; done
+        for ((i = 0; i < 600 && n == 0; i++)); do sleep 0.1; done
         for ((i = 0; i < 10; i++)); do sleep 0.1; done) &
-    trap 'sleep 0.5; kill -TERM $!; wait; exit 143' TERM
     wait
 fi
 exit "${CODE:-0}"
@@ -146,6 +146,12 @@ for file in $(grep -oE 'containers/[a-z_]+\.sh' "$tests/../../containers/fp8lab.
     [ -x "$tests/../../$file" ] || fail "fp8lab.def calls $file"
 done
 
+await_start() {
+    local i
+    for ((i = 0; i < 600; i++)); do grep -qsx started "$RECORD" && return; sleep 0.1; done
+    fail "the launcher never started"
+}
+
 # srun gets it as the signal that it hands on, and ours is the code.
 cat >"$TEST_TMP/bin/waiting" <<'SH'
 #!/bin/bash
@@ -153,12 +159,12 @@ cat >"$TEST_TMP/bin/waiting" <<'SH'
 trap 'exit 138' USR1
 trap 'exit 9' TERM
 echo started >"$RECORD"
-for ((i = 0; i < 100; i++)); do sleep 0.1; done
+for ((i = 0; i < 600; i++)); do sleep 0.1; done
 SH
 chmod +x "$TEST_TMP/bin/waiting" && ln -sf waiting "$TEST_TMP/bin/srun"
 PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch srun >"$TEST_TMP/out" 2>&1 &
 pid=$!
-for _ in $(seq 100); do grep -qs started "$RECORD" && break; sleep 0.1; done
+await_start
 kill -TERM $pid
 wait $pid
 [ $? = 143 ] || fail "srun was stopped with exit code $?, not 143"
@@ -167,7 +173,7 @@ rm "$RECORD"
 # A stop request is passed on, once.
 CODE=wait PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch docker >"$TEST_TMP/out" 2>&1 &
 pid=$!
-for _ in $(seq 100); do grep -qs started "$RECORD" && break; sleep 0.1; done
+await_start
 kill -TERM $pid
 wait $pid
 [ $? = 143 ] || fail "stopped with exit code $?, not 143"

@@ -94,9 +94,9 @@ fi
 
 # Data that are no files are refused, not waited for; a stop request while data are hashed is obeyed.
 mkfifo fifo.txt
-truncate -s 8G hole.txt
+truncate -s 64G hole.txt
 for text in fifo hole; do sed "s/synthetic.*},/text { \"$text.txt\" },/" tiny.lua >$text.lua; done
-timeout 20 "$FP8LAB" run -q fifo.lua --lib "$lib" --runs data >out 2>err
+timeout 60 "$FP8LAB" run -q fifo.lua --lib "$lib" --runs data >out 2>err
 expect "exit code of a FIFO as data" 2 $?
 "$FP8LAB" run -q hole.lua --lib "$lib" --runs data >out 2>err &
 sleep 0.5

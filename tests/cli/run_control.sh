@@ -7,6 +7,7 @@ export NO_COLOR=1
 tests=$PWD/tests/cli
 lib=$PWD/experiments/lib
 cd "$TEST_TMP" || exit 1
+trap 'umount -l full 2>/dev/null' EXIT
 failed=0
 case_name=
 
@@ -46,6 +47,16 @@ await_step() {
     fail "step $2 never came"
 }
 
+# Waits until the run's messages hold these words.
+await_words() {
+    local i
+    for ((i = 0; i < 3000; i++)); do
+        grep -qsF -- "$1" log && return
+        sleep 0.02
+    done
+    fail "nobody said: $1"
+}
+
 runner_of() { tr -d '\0' <"$(ls "$1"/*/lock)"; }
 worker_of() { # RUNS: the runner's only child
     local runner
@@ -67,6 +78,7 @@ resumed_equals_undisturbed() { # RUNS
 every=100
 [ "${CONFIG:-release}" = asan ] && every=20 # some twenty times slower
 long="--set train.steps=$((6 * every))"
+endless="--set train.steps=1000000" # for what is not gone on with: it cannot be done too early
 
 case_name="undisturbed"
 run --runs a $long
@@ -87,7 +99,7 @@ resumed_equals_undisturbed term
 
 case_name="SIGINT to the whole process group, as a terminal sends it"
 set -m
-(run --runs int $long; echo $code >int.code) &
+(run --runs int $endless; echo $code >int.code) &
 await_step int $((every * 5 / 4))
 kill -INT -$!
 wait $!
@@ -96,12 +108,12 @@ expect "exit code" 130 "$(cat int.code)"
 expect status interrupted "$(field "$(bundle_in int)" 'run["status"]')"
 
 case_name="a second signal leaves at once"
-run --runs twice $long &
+run --runs twice $endless &
 await_step twice $((every * 5 / 4))
 pid=$(runner_of twice)
 kill -STOP $(worker_of twice) # it cannot stop in good order
 kill -TERM "$pid"
-sleep 0.3
+await_words "stopping: checkpoint, bundle, leave" # until it is taken, a second one is the same one
 kill -TERM "$pid"
 wait
 expect "nothing is packed" "" "$(bundle_in twice)"
@@ -110,7 +122,7 @@ expect "exit code in run.json" 143 "$(field twice/* 'run["exit_code"]')"
 expect "list bundles it" interrupted "$(field "$(bundle_in twice)" 'run["status"]')"
 
 case_name="time limit"
-run --runs limit --set train.steps=1000000 --set train.time_limit=1
+run --runs limit --set train.steps=1000000 --set train.time_limit=2
 expect "exit code" 0 $code
 expect status time_limit "$(field "$(bundle_in limit)" 'run["status"]')"
 expect "nothing is lost" True \
@@ -140,7 +152,9 @@ for moment in 0.2 0.$((RANDOM % 800 + 100)); do
     sleep "$moment"
     kill -KILL "$(runner_of "runner$moment")" 2>/dev/null
     wait 2>/dev/null
-    sleep 0.2 # the worker dies with it
+    for lock in "runner$moment"/*/lock; do # the worker dies with it, and lets go of that then
+        [ ! -e "$lock" ] || flock -w 60 "$lock" true
+    done
     "$FP8LAB" list "runner$moment" >out 2>log
     bundle=$(bundle_in "runner$moment")
     if [ "$(field "$bundle" 'run["status"]')" = done ]; then continue; fi
@@ -163,7 +177,7 @@ expect "the second one began at a checkpoint" 0 \
 same_results "$(bundle_in retry)"
 
 case_name="a hang"
-run --runs hang $long --hang-after 3 &
+run --runs hang $endless --hang-after 3 &
 await_step hang 2
 kill -STOP $(worker_of "hang")
 wait
@@ -171,7 +185,7 @@ expect status failed "$(field "$(bundle_in hang)" 'run["status"]')"
 expect "it says why" True "$(field "$(bundle_in hang)" '"stands still" in run["error"]["text"]')"
 
 case_name="two runs in one directory"
-run --runs twin $long &
+run --runs twin $endless &
 await_step twin 20
 "$FP8LAB" run --resume "$(ls -d twin/*)" --runs twin >out 2>log2
 expect "exit code of the second" 6 $?

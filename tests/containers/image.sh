@@ -162,7 +162,7 @@ mkdir -p "$TEST_TMP/stopped" && chmod 777 "$TEST_TMP/stopped"
 name=fp8lab-test-$$
 begun=$(date +%s%N)
 start "$name" "$tag" experiments/quickstart.lua --set train.steps=100000 --set eval=false
-for ((i = 0; i < 600; i++)); do
+for ((i = 0; i < 3600; i++)); do
     grep -qs '"step":3,' "$TEST_TMP"/stopped/*/data/metrics/train.jsonl && break
     [ "$i" != 0 ] && sleep 0.05
     [ ! -s "$TEST_TMP/first" ] &&
@@ -171,12 +171,16 @@ for ((i = 0; i < 600; i++)); do
 done
 echo "from run to the first step: $(cat "$TEST_TMP/first") s"
 "$runner" exec "$name" /bin/sh -c '(sleep 0.2 & sleep 0.2 &) ; exit 0'
-sleep 1
-zombies=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/stat' 2>/dev/null | grep -c ') Z ')
+sleep 1 # they have ended
+for ((i = 0; i < 100; i++)); do
+    zombies=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/stat' 2>/dev/null | grep -c ') Z ')
+    [ "$zombies" != 0 ] || break
+    sleep 0.1
+done
 [ "$zombies" = 0 ] || fail "$zombies orphans are not reaped"
 begun=$(date +%s%N)
-"$runner" stop -t 10 "$name" >/dev/null || fail "cannot be stopped"
-echo "stop: $(seconds "$begun") s of 10"
+"$runner" stop -t 60 "$name" >/dev/null || fail "cannot be stopped"
+echo "stop: $(seconds "$begun") s of 60"
 code=$("$runner" inspect --format '{{.State.ExitCode}}' "$name")
 "$runner" logs "$name" >"$TEST_TMP/said" 2>&1
 "$runner" rm -f "$name" >/dev/null
@@ -189,10 +193,14 @@ assert run["status"] == "interrupted" and run["checkpoint_step"] > 0, run' ||
     fail "no checkpoint after a stop"
 
 # What installs no handler for SIGTERM ends by it all the same.
-start "$name" "$tag" bench gemm --m 4096 --n 4096 --k 4096
-sleep 1
+start "$name" "$tag" bench gemm --m 4096 --n 4096 --k 4096 --repeats 1000
+for ((i = 0; i < 100; i++)); do # process 1, and the child in which it goes on
+    processes=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/comm' 2>/dev/null)
+    [ "$(grep -cx fp8lab <<<"$processes")" -lt 2 ] || break
+    sleep 0.1
+done
 begun=$(date +%s%N)
-"$runner" stop -t 10 "$name" >/dev/null
+"$runner" stop -t 60 "$name" >/dev/null
 code=$("$runner" inspect --format '{{.State.ExitCode}}' "$name")
 "$runner" rm -f "$name" >/dev/null
 [ "$code" = 143 ] || fail "bench, stopped: exit code $code after $(seconds "$begun") s, wanted 143"

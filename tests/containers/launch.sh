@@ -37,7 +37,7 @@ grep -q "^bitwise equal" out || fail "repro is not bitwise equal"
 "$FP8LAB" run tiny.lua --lib "$lib" --set train.steps=1000000 --set image="$base" "${inside[@]}" \
     --runs stopped >out 2>log.stopped &
 pid=$!
-for _ in $(seq 200); do grep -qs "step [1-9]" log.stopped && break; sleep 0.1; done
+for _ in $(seq 1200); do grep -qs "step [1-9]" log.stopped && break; sleep 0.1; done
 kill -TERM $pid
 wait $pid
 code=$?

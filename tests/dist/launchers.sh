@@ -90,7 +90,7 @@ grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "it is 
 
 case_name="SIGTERM to one task stops all"
 # shellcheck disable=SC2086
-job 2 srun stopped $long &
+job 2 srun stopped $endless &
 await_step stopped $((every * 5 / 4))
 kill -TERM "$(cat pid1)"
 wait
@@ -101,8 +101,9 @@ expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
 
 case_name="a task's runner is killed"
 # shellcheck disable=SC2086
-job 2 srun lost $long &
+job 2 srun lost $endless &
 await_step lost $((every * 5 / 4))
+await_beats
 kill -KILL "$(cat pid1)"
 wait
 bundle=$(bundle_in lost)

@@ -27,6 +27,8 @@ command_of() { # RANKS ARGS...
         "--set train.global_batch=8 $*"
 }
 long="--set train.steps=$((6 * every)) --set checkpoint.every=$every"
+# For what is not gone on with: it cannot be done too early.
+endless="--set train.steps=1000000 --set checkpoint.every=$every"
 
 run() { # RANKS ARGS...; exit code in $code
     # shellcheck disable=SC2046
@@ -62,4 +64,7 @@ rank_of() {
     done
 }
 runner_of() { tr -d '\0' <"$(ls "$1"/*/lock)"; }
+# What a host's ranks are at is told with its signs of life, two a second (TICK_MS): some pass, so
+# that its leader has heard of a step.
+await_beats() { sleep 2; }
 seconds() { date +%s; }

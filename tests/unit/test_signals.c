@@ -15,7 +15,7 @@
 static int await(struct signals *s) {
     struct pollfd p = { .fd = s->fd, .events = POLLIN };
     int taken = 0;
-    while (!taken && poll(&p, 1, 5000) == 1) taken = signals_take(s);
+    while (!taken && poll(&p, 1, 60000) == 1) taken = signals_take(s);
     return taken;
 }
 
