@@ -83,14 +83,16 @@ root_by() {
 }
 
 # The package lists of a fresh image are empty or old, hence the update; that it fails (one source
-# of several is down) does not yet mean that the packages cannot be had.
+# of several is down) does not yet mean that the packages cannot be had. A mirror may fail once, and a
+# fresh machine may be at its own upgrades.
 apt_install() {
     as_root=$(root_by) || return 1
     command -v apt-get >/dev/null 2>&1 || return 1
     echo "Installing: $*" >&2
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >&2 || true
     $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get -q -y --no-install-recommends install "$@" >&2
+        apt-get -q -y -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 --no-install-recommends \
+        install "$@" >&2
 }
 
 groups=${*:-build}
