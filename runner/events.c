@@ -5,9 +5,13 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "model/json_safe.h"
+
+enum { SETTLE_NAP_NS = 200000 }; /* a runner that is awake has read by then */
 
 struct bytes {
     char *at; /* owned */
@@ -118,6 +122,17 @@ enum status event_emit(struct event_writer *w, const json_t *event, bool may_dro
 }
 
 enum status event_flush(struct event_writer *w, struct err *e) { return drain(w, 0, true, e); }
+
+enum status event_settle(struct event_writer *w, struct err *e) {
+    const struct timespec nap = { 0, SETTLE_NAP_NS };
+    TRY(event_flush(w, e));
+    for (int left = 0; ioctl(w->fd, FIONREAD, &left) == 0 && left > 0;) {
+        if (event_reader_gone(w))
+            return FAIL(e, ERR_PEER, "the runner is gone: it left %d bytes of events", left);
+        (void)nanosleep(&nap, NULL);
+    }
+    return OK;
+}
 
 int64_t event_dropped(const struct event_writer *w) { return w->dropped; }
 

@@ -29,6 +29,9 @@ NODISCARD enum status event_emit(struct event_writer *w, const struct json_t *ev
                                  struct err *e);
 /* Waits until all is written. ERR_PEER: the runner is gone. */
 NODISCARD enum status event_flush(struct event_writer *w, struct err *e);
+/* Waits until the runner has taken all of it out of the pipe: no record dies with a runner that is
+ * killed from then on. ERR_PEER: the runner is gone. */
+NODISCARD enum status event_settle(struct event_writer *w, struct err *e);
 /* Events dropped so far. */
 int64_t event_dropped(const struct event_writer *w);
 /* Whether nobody holds the reading end any more. */

@@ -195,6 +195,8 @@ static enum status save(struct worker *w, struct err *e) {
     struct checkpoint_info info;
     if (w->saved_step == trainer_step_count(w->trainer)) return OK;
     w->board->phase = BOARD_SAVING;
+    /* A checkpoint that is newer than the records would leave a gap in them when it is resumed. */
+    if (speaks(w)) TRY(event_settle(w->events, e));
     TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* every rank's share */
     w->saved_step = info.step;
     if (!speaks(w)) return OK;

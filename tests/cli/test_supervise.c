@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -343,6 +345,50 @@ static void telemetry_is_dropped_and_losses_are_not(void **state) {
     json_decref(telemetry);
 }
 
+/* A checkpoint must not be newer than the records that the runner has. */
+static void settled_is_what_the_runner_has_taken(void **state) {
+    int fds[2], status = 0;
+    bool open = true;
+    struct err e = { 0 };
+    struct event_writer *w = NULL;
+    struct event_reader *r = NULL;
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(event_writer_create(fds[1], &w, &e), OK);
+    pid_t child = fork();
+    if (child == 0) {
+        close(fds[0]);
+        json_t *step = json_pack("{s:s}", "event", "step");
+        enum status st = event_emit(w, step, false, &e);
+        _exit(st == OK && event_settle(w, &e) == OK ? 0 : 1);
+    }
+    assert_int_equal(event_reader_create(fds[0], &r, &e), OK);
+    struct pollfd p = { .fd = fds[0], .events = POLLIN };
+    assert_int_equal(poll(&p, 1, 60000), 1);
+    nap(50);
+    assert_int_equal(waitpid(child, &status, WNOHANG), 0); /* it waits */
+    assert_int_equal(event_fill(r, &open, &e), OK);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    event_reader_destroy(r);
+    assert_int_equal(event_settle(w, &e), OK); /* nothing was left */
+    event_writer_destroy(w);
+}
+
+/* The runner died and took what was in the pipe along. */
+static void nobody_waits_for_a_runner_that_is_gone(void **state) {
+    int fds[2];
+    struct err e = { 0 };
+    struct event_writer *w = NULL;
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(event_writer_create(fds[1], &w, &e), OK);
+    json_t *step = json_pack("{s:s}", "event", "step");
+    assert_int_equal(event_emit(w, step, false, &e), OK);
+    close(fds[0]);
+    assert_int_equal(event_settle(w, &e), ERR_PEER);
+    json_decref(step);
+    event_writer_destroy(w);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(int argc, char **argv) {
@@ -364,6 +410,8 @@ int main(int argc, char **argv) {
         CASE(a_resumed_attempt_cuts_records_beyond_its_checkpoint),
         CASE(a_locked_directory_is_refused),
         CASE(telemetry_is_dropped_and_losses_are_not),
+        CASE(settled_is_what_the_runner_has_taken),
+        CASE(nobody_waits_for_a_runner_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
