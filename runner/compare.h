@@ -15,6 +15,7 @@
 #define FP8LAB_RUNNER_COMPARE_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "runner/run_view.h"
 
@@ -38,6 +39,34 @@ NODISCARD enum status compare_text(const struct comparison *c, bool all, char **
 NODISCARD enum status compare_html(const struct comparison *c, const char *path, struct err *e);
 
 /* ---- its parts, one file each; for compare.c and tests --------------------------------------- */
+
+/* A column of numbers about the runs, the same in the text and on the page. */
+struct compare_cell {
+    const char *title, *key, *ratio; /* of a row of "runs"; ratio "": it has none */
+    int decimals;
+    double scale;
+    bool optional; /* left out where no run has it */
+};
+enum { COMPARE_CELLS = 8 };
+/* Those to be shown for these runs; how many. */
+int64_t compare_cells(const json_t *runs, const struct compare_cell *out[COMPARE_CELLS]);
+
+/* The title of a column by its key: "eval loss" of "eval_loss_final"; the key where it has none. */
+const char *compare_metric(const char *key);
+
+/* Runs are called A, B, C... and, beyond Z, by number. */
+const char *compare_letter(int64_t run, char out[8]);
+
+/* The group (of "statistics") that the run belongs to: runs that differ in their seed alone. */
+int64_t compare_group_of(const json_t *report, int64_t run);
+
+/* What to call the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run, and
+ * its recipe, or where another group has that recipe too, its name. Owned by the caller; NULL: no
+ * memory. */
+char *compare_group_label(const json_t *report, int64_t group);
+
+/* The plots of the page, as HTML: losses, what lies between them and the first group's, speed. */
+NODISCARD enum status compare_plots(FILE *out, const struct comparison *c, struct err *e);
 
 /* What differs between the runs, and which of it counts as a factor. New references. */
 NODISCARD enum status compare_differences(const struct run_view *const *runs, int64_t count,

@@ -10,13 +10,6 @@
 
 enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
 
-/* Runs are called A, B, C... and, beyond Z, by number. */
-static const char *letter(int64_t run, char out[8]) {
-    if (run < 26) snprintf(out, 8, "%c", (char)('A' + run));
-    else snprintf(out, 8, "#%d", (int)(run + 1) % 10000);
-    return out;
-}
-
 static int64_t whole(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
 }
@@ -26,7 +19,7 @@ static void put_runs(FILE *out, const json_t *runs) {
     const json_t *row;
     char name[8];
     json_array_foreach(runs, i, row) {
-        fprintf(out, "%-3s %s  %s%s\n", letter((int64_t)i, name), json_text(row, "id", "?"),
+        fprintf(out, "%-3s %s  %s%s\n", compare_letter((int64_t)i, name), json_text(row, "id", "?"),
                 json_text(row, "status", "?"),
                 json_is_true(json_object_get(row, "smoke")) ? "  (smoke: a rehearsal)" : "");
     }
@@ -62,7 +55,7 @@ static void put_values(FILE *out, const json_t *values) {
         bool comma = false;
         for (size_t j = i; j < n; j++) {
             if (!json_equal(json_array_get(values, j), value)) continue;
-            fprintf(out, "%s%s", comma ? "," : "", letter((int64_t)j, name));
+            fprintf(out, "%s%s", comma ? "," : "", compare_letter((int64_t)j, name));
             comma = true;
         }
         fputc(' ', out);
@@ -96,23 +89,6 @@ static void put_differences(FILE *out, const json_t *report, bool all) {
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *title, *key, *ratio;
-    int decimals;
-    double scale;
-    bool gpu; /* left out where no run has it */
-} CELLS[] = {
-    { "loss", "loss_final", "loss", 5, 1, false },
-    { "eval loss", "eval_loss_final", "eval_loss", 5, 1, false },
-    { "step ms", "step_time_us_median", "step_time", 2, 1e-3, false },
-    { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1, false },
-    { "MFU %", "mfu_peak_median", "", 1, 100, true },
-    { "of GEMM %", "mfu_gemm_median", "", 1, 100, true },
-    { "SM MHz", "gpu_clock_sm_mhz_median", "", 0, 1, true },
-    { "memory MiB", "memory_bytes_peak", "memory", 1, 0x1p-20, false },
-};
-enum { CELL_COUNT = sizeof CELLS / sizeof *CELLS };
-
 static void put_cell(FILE *out, const json_t *value, int decimals, double scale, const char *unit) {
     char text[64] = "-";
     if (json_is_number(value))
@@ -120,39 +96,28 @@ static void put_cell(FILE *out, const json_t *value, int decimals, double scale,
     fprintf(out, " %11s", text);
 }
 
-static bool is_shown(const json_t *runs, int k) {
-    size_t i;
-    const json_t *row;
-    json_array_foreach(runs, i, row)
-        if (json_is_number(json_object_get(row, CELLS[k].key))) return true;
-    return !CELLS[k].gpu;
-}
-
 /* One line of numbers a run, and below it, from the second run on, their ratios to the first's. */
 static void put_numbers(FILE *out, const json_t *runs) {
     size_t i;
     const json_t *row;
     char name[8];
-    bool shown[CELL_COUNT];
+    const struct compare_cell *cell[COMPARE_CELLS];
+    int64_t cells = compare_cells(runs, cell);
     fprintf(out, "\n%-3s %-14s %6s %7s", "", "recipe", "seed", "steps");
-    for (int k = 0; k < CELL_COUNT; k++) {
-        shown[k] = is_shown(runs, k);
-        if (shown[k]) fprintf(out, " %11s", CELLS[k].title);
-    }
+    for (int64_t k = 0; k < cells; k++) fprintf(out, " %11s", cell[k]->title);
     fputc('\n', out);
     json_array_foreach(runs, i, row) {
-        fprintf(out, "%-3s %-14s %6lld %7lld", letter((int64_t)i, name),
+        fprintf(out, "%-3s %-14s %6lld %7lld", compare_letter((int64_t)i, name),
                 json_text(row, "recipe", "-"), (long long)whole(row, "seed"),
                 (long long)whole(row, "steps"));
-        for (int k = 0; k < CELL_COUNT; k++)
-            if (shown[k])
-                put_cell(out, json_object_get(row, CELLS[k].key), CELLS[k].decimals,
-                         CELLS[k].scale, "");
+        for (int64_t k = 0; k < cells; k++)
+            put_cell(out, json_object_get(row, cell[k]->key), cell[k]->decimals, cell[k]->scale,
+                     "");
         if (i > 0) fprintf(out, "\n%-33s", "");
-        for (int k = 0; i > 0 && k < CELL_COUNT; k++)
-            if (shown[k] && !*CELLS[k].ratio) fprintf(out, " %11s", "");
-            else if (shown[k])
-                put_cell(out, json_object_get(json_object_get(row, "ratio"), CELLS[k].ratio), 3, 1,
+        for (int64_t k = 0; i > 0 && k < cells; k++)
+            if (!*cell[k]->ratio) fprintf(out, " %11s", "");
+            else
+                put_cell(out, json_object_get(json_object_get(row, "ratio"), cell[k]->ratio), 3, 1,
                          "x");
         fputc('\n', out);
     }
@@ -164,46 +129,16 @@ static void put_numbers(FILE *out, const json_t *runs) {
                 (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
 }
 
-/* ---- divergence and statistics ------------------------------------------------------------- */
+/* ---- statistics ---------------------------------------------------------------------------- */
 
-static void put_divergence(FILE *out, const json_t *row) {
-    char a[8], b[8];
-    const char *tensor = json_text(row, "tensor", NULL), *note = json_text(row, "note", "");
-    fprintf(out, "  %s and %s: ", letter(whole(row, "a"), a), letter(whole(row, "b"), b));
-    if (json_is_integer(json_object_get(row, "step"))) {
-        const char *stream = json_text(row, "stream", "?");
-        fprintf(out, "first differ at step %lld, in %s (%s%s%s, %s)", (long long)whole(row, "step"),
-                tensor ? tensor : stream, tensor ? stream : "", tensor ? ": " : "",
-                json_text(row, "a_bits", ""), json_text(row, "b_bits", ""));
-    } else if (json_is_true(json_object_get(row, "equal"))) {
-        fprintf(out, "equal bit for bit over %lld steps", (long long)whole(row, "common_steps"));
-    } else {
-        fprintf(out, "not equal");
-    }
-    fprintf(out, "%s%s\n", *note ? "; " : "", note);
+/* The letter of a group's first run. */
+static const char *group_letter(const json_t *statistics, int64_t group, char out[8]) {
+    const json_t *row = json_array_get(json_object_get(statistics, "groups"), (size_t)group);
+    return compare_letter(json_integer_value(json_array_get(json_object_get(row, "runs"), 0)), out);
 }
 
-static void put_statistics(FILE *out, const json_t *statistics) {
-    size_t i;
-    const json_t *test;
-    const json_t *groups = json_object_get(statistics, "groups");
-    const char *note = json_text(statistics, "note", "");
-    json_array_foreach(json_object_get(statistics, "tests"), i, test) {
-        const json_t *group = json_array_get(groups, (size_t)whole(test, "group"));
-        char a[8], b[8];
-        letter(json_integer_value(json_array_get(
-                   json_object_get(json_array_get(groups, 0), "runs"), 0)), a);
-        letter(json_integer_value(json_array_get(json_object_get(group, "runs"), 0)), b);
-        fprintf(out, "  %s… to %s…, %s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
-                     "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
-                a, b, json_text(test, "metric", ""),
-                100 * json_number_value(json_object_get(test, "effect")),
-                100 * json_number_value(json_object_get(test, "effect_low")),
-                100 * json_number_value(json_object_get(test, "effect_high")),
-                json_number_value(json_object_get(test, "p")), (long long)whole(test, "n"),
-                (long long)whole(test, "m"), json_text(test, "verdict", ""));
-    }
-    if (*note) fprintf(out, "  %s\n", note);
+static double percent(const json_t *row, const char *key) {
+    return 100 * json_number_value(json_object_get(row, key));
 }
 
 /* One line a recipe: does it hold the evaluation loss, and what decided it. */
@@ -211,38 +146,97 @@ static void put_losses(FILE *out, const json_t *statistics) {
     size_t i;
     const json_t *row;
     const json_t *list = json_object_get(statistics, "losses");
-    const json_t *groups = json_object_get(statistics, "groups");
     if (json_array_size(list) == 0) return;
     fprintf(out, "\nDoes the loss hold?\n");
     json_array_foreach(list, i, row) {
-        const json_t *group = json_array_get(groups, (size_t)whole(row, "group"));
         bool holds = json_is_true(json_object_get(row, "holds"));
         char name[8];
-        letter(json_integer_value(json_array_get(json_object_get(group, "runs"), 0)), name);
         fprintf(out, "  %-3s %-14s %.5f (n = %lld), %+.2f %% from %.5f, %.2f %% allowed: %s %s\n",
-                name, json_text(row, "recipe", "?"),
+                group_letter(statistics, whole(row, "group"), name), json_text(row, "recipe", "?"),
                 json_number_value(json_object_get(row, "mean")), (long long)whole(row, "seeds"),
-                100 * json_number_value(json_object_get(row, "relative")),
-                json_number_value(json_object_get(row, "reference_mean")),
-                100 * json_number_value(json_object_get(row, "tolerance")),
-                holds ? "holds, within" : "does not hold: outside", json_text(row, "by", ""));
+                percent(row, "relative"), json_number_value(json_object_get(row, "reference_mean")),
+                percent(row, "tolerance"), holds ? "holds, within" : "does not hold: outside",
+                json_text(row, "by", ""));
+    }
+}
+
+static void put_tests(FILE *out, const json_t *statistics) {
+    size_t i;
+    const json_t *row;
+    const json_t *list = json_object_get(statistics, "tests");
+    const char *note = json_text(statistics, "note", "");
+    if (json_array_size(list) > 0) fprintf(out, "\nRepeats\n");
+    json_array_foreach(list, i, row) {
+        char a[8], b[8];
+        fprintf(out, "  %s… to %s…, %s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
+                     "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
+                group_letter(statistics, 0, a),
+                group_letter(statistics, whole(row, "group"), b),
+                compare_metric(json_text(row, "metric", "")), percent(row, "effect"),
+                percent(row, "effect_low"), percent(row, "effect_high"),
+                json_number_value(json_object_get(row, "p")), (long long)whole(row, "n"),
+                (long long)whole(row, "m"), json_text(row, "verdict", ""));
+    }
+    if (*note) fprintf(out, "    %s\n", note);
+}
+
+/* ---- divergence ---------------------------------------------------------------------------- */
+
+/* Whether both parted from the reference at the same step and in the same tensor. */
+static bool same_place(const json_t *x, const json_t *y) {
+    static const char *const KEYS[] = { "a", "step", "stream", "tensor", "note" };
+    if (!json_is_integer(json_object_get(x, "step"))) return false;
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        if (!json_equal(json_object_get(x, KEYS[i]), json_object_get(y, KEYS[i]))) return false;
+    return true;
+}
+
+/* A row and the `more` after it that parted at the same place. */
+static void put_divergence(FILE *out, const json_t *rows, size_t at, size_t more) {
+    const json_t *row = json_array_get(rows, at);
+    char name[8];
+    const char *tensor = json_text(row, "tensor", NULL), *note = json_text(row, "note", "");
+    fprintf(out, "  %s and ", compare_letter(whole(row, "a"), name));
+    for (size_t k = 0; k <= more; k++)
+        fprintf(out, "%s%s", k ? ", " : "",
+                compare_letter(whole(json_array_get(rows, at + k), "b"), name));
+    if (json_is_integer(json_object_get(row, "step"))) {
+        const char *stream = json_text(row, "stream", "?");
+        fprintf(out, ": first differ at step %lld, in %s", (long long)whole(row, "step"),
+                tensor ? tensor : stream);
+        if (!more)
+            fprintf(out, " (%s%s%s, %s)", tensor ? stream : "", tensor ? ": " : "",
+                    json_text(row, "a_bits", ""), json_text(row, "b_bits", ""));
+        else if (tensor) fprintf(out, " (%s)", stream);
+    } else if (json_is_true(json_object_get(row, "equal"))) {
+        fprintf(out, ": equal bit for bit over %lld steps", (long long)whole(row, "common_steps"));
+    } else {
+        fprintf(out, ": not equal");
+    }
+    fprintf(out, "%s%s\n", *note ? "; " : "", note);
+}
+
+static void put_divergences(FILE *out, const json_t *rows) {
+    fprintf(out, "\nBit by bit\n");
+    for (size_t i = 0, more = 0; i < json_array_size(rows); i += more + 1) {
+        const json_t *row = json_array_get(rows, i), *next;
+        more = 0;
+        while ((next = json_array_get(rows, i + more + 1)) && same_place(row, next)) more++;
+        put_divergence(out, rows, i, more);
     }
 }
 
 enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e) {
     struct text text = { 0 };
-    size_t i;
-    const json_t *runs = json_object_get(c->report, "runs"), *row;
+    const json_t *runs = json_object_get(c->report, "runs");
     FILE *stream = text_stream_open(&text);
     if (!stream) return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
     put_runs(stream, runs);
     put_differences(stream, c->report, all);
     put_numbers(stream, runs);
-    fprintf(stream, "\nBit by bit\n");
-    json_array_foreach(json_object_get(c->report, "divergences"), i, row)
-        put_divergence(stream, row);
-    put_statistics(stream, json_object_get(c->report, "statistics"));
     put_losses(stream, json_object_get(c->report, "statistics"));
+    put_tests(stream, json_object_get(c->report, "statistics"));
+    put_divergences(stream, json_object_get(c->report, "divergences"));
     if (!text_stream_close(stream, &text)) {
         text_free(&text);
         return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");

@@ -174,9 +174,11 @@ enum status compare_statistics(const struct comparison *c, json_t **out, struct 
         if (st == OK && k > 0) st = test_group(c, &g, k, tests, e);
         if (st == OK && k > 0) st = judge_loss(c, &g, k, losses, e);
     }
-    if (g.count > 1 && least <= 1) note = "one seed a side: numbers, and no statistical verdict";
+    if (g.count > 1 && least <= 1)
+        note = "one seed a side: numbers, and no statistical verdict (three of BF16 give one: "
+               "seed = { 1, 2, 3 } in a suite's matrix)";
     else if (g.count > 1 && least < SEEDS_MIN)
-        note = "fewer than 4 seeds a side: no statistical verdict";
+        note = "fewer than 4 seeds a side: too few for a test of ranks";
     if (st == OK)
         *out = json_pack("{s:O, s:O, s:O, s:s}", "groups", rows, "tests", tests, "losses", losses,
                          "note", note);

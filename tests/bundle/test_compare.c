@@ -255,6 +255,74 @@ static void the_page_is_one_file_and_escapes(void **state) {
     finish(&s);
 }
 
+/* How often `what` stands in `text`. */
+static int occurrences(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at += strlen(what)) n++;
+    return n;
+}
+
+/* Three seeds of BF16 and one FP8 run: one colour a recipe, the verdict on top, and the numbers
+ * of the text. */
+static void the_page_answers_the_question(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    char path[PATH_CAP], *html = NULL, *text = NULL;
+    size_t n = 0;
+    struct run_fixture runs[4];
+    for (int i = 0; i < 4; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i < 3 ? "bf16" : "fp8.delayed";
+        runs[i].seed = i;
+        runs[i].loss_shift = i < 3 ? 0.1 * i : 0.4;
+    }
+    compare(&s, runs, 4);
+    CHECK(path_join(path, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, path, &e));
+    CHECK(compare_text(&s.c, false, &text, &e));
+    CHECK(file_read(path, 1 << 24, &html, &n, &e));
+    const char *verdict = strstr(html, "<span class=\"bad\">does not hold</span>");
+    assert_non_null(verdict);
+    assert_true(verdict < strstr(html, "<h2>Numbers</h2>"));
+    assert_non_null(strstr(html, "A… bf16, 3 seeds"));
+    assert_non_null(strstr(html, "D fp8.delayed"));
+    assert_non_null(strstr(html, "class=\"data k1\""));
+    assert_null(strstr(html, "class=\"data k2\""));
+    assert_int_equal(occurrences(html, "<figure>"), occurrences(html, "class=\"legend\""));
+    assert_non_null(strstr(html, "Evaluation loss minus A&#39;s"));
+    char memory[32], cell[64]; /* the text's last column: the page has the same figure and unit */
+    const char *row = strstr(text, "\nA   bf16");
+    assert_non_null(row);
+    assert_int_equal(sscanf(row, " A bf16 %*s %*s %*s %*s %*s %*s %31s", memory), 1);
+    assert_string_not_equal(memory, "-");
+    snprintf(cell, sizeof cell, "<td class=\"n\">%s</td>", memory);
+    assert_non_null(strstr(html, cell));
+    free(html);
+    free(text);
+    finish(&s);
+}
+
+/* Runs that part at one place are one line, and two places two. */
+static void runs_that_part_at_one_place_share_a_line(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    char *text = NULL;
+    struct run_fixture four[4];
+    for (int i = 0; i < 4; i++) {
+        four[i] = run_fixture_default();
+        four[i].flip_step = i == 0 ? 0 : i < 3 ? 3 : 5;
+        four[i].flip_tensor = 4;
+    }
+    compare(&s, four, 4);
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "A and B, C: first differ at step 3, in layers.4.qkv.weight "
+                                 "(trace)\n"));
+    assert_non_null(strstr(text, "A and D: first differ at step 5, in layers.4.qkv.weight "
+                                 "(trace: "));
+    free(text);
+    finish(&s);
+}
+
 static void tests_of_ranks_are_right(void **state) {
     static const double LOW[4] = { 1, 2, 3, 4 }, HIGH[4] = { 5, 6, 7, 8 };
     static const double MIXED[4] = { 1.5, 2.5, 3.5, 4.5 }, TIED[4] = { 1, 2, 3, 4 };
@@ -284,6 +352,8 @@ int main(void) {
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
         cmocka_unit_test(a_loss_is_held_by_the_mean_or_by_the_seeds),
         cmocka_unit_test(the_page_is_one_file_and_escapes),
+        cmocka_unit_test(the_page_answers_the_question),
+        cmocka_unit_test(runs_that_part_at_one_place_share_a_line),
         cmocka_unit_test(tests_of_ranks_are_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
