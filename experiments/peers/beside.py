@@ -313,7 +313,7 @@ def alternate(args, rows, task, children):
 
 def one_gpu():
     """Both sides see one GPU, the first of those that were visible. Without colours in logs."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or "0"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     os.environ.update(CUDA_VISIBLE_DEVICES=visible.split(",")[0], NO_COLOR="1")
 
 

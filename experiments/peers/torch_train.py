@@ -18,7 +18,8 @@ runs. Then "measured" for each measurement, one or, with --resident, one for eac
 stdin until "quit" or its end. Between measurements it holds its weights and moments alone. Times in
 ms are of one optimizer step: the median, least and most of --blocks averages over --steps steps.
 
-Needs PyTorch 2.6 or later. Exit codes: 0, 1 it failed, 2 usage, 3 no such GPU, 6 no PyTorch.
+Needs PyTorch 2.6 or later. Exit codes: 0, 1 it failed, 2 usage, 3 no such GPU, 6 no PyTorch, 130
+interrupted.
 """
 import argparse
 import contextlib
@@ -262,6 +263,8 @@ def main():
     except Failure as failure:
         print(f"torch_train: {failure}", file=sys.stderr)
         return failure.code
+    except KeyboardInterrupt:
+        return 130
     except torch.OutOfMemoryError as error:
         print(f"torch_train: the GPU's memory is not enough: {error}", file=sys.stderr)
         return FAILED
