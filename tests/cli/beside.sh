@@ -1,6 +1,6 @@
 #!/bin/bash
 # experiments/peers/beside.py: the table's arithmetic, each way in which PyTorch or we can fail, and
-# that nothing is left behind. A stand-in is PyTorch; ours is the CPU backend on a shrunken experiment.
+# that nothing is left behind. A stand-in is PyTorch; ours is the CPU backend on a small model.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -114,7 +114,7 @@ code=$?
 none_left SIGTERM
 "$FP8LAB" verify -q failing/suite-1/*.tar.zst >out 2>>err || fail "SIGTERM: our bundle is not whole"
 
-# ---- the PyTorch program, as far as it goes without PyTorch -----------------------------------------
+# ---- the PyTorch program, as far as it goes without PyTorch --------------------------------------
 for file in "$peers"/*.py; do
     python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$file" 2>err || fail "$file"
 done
