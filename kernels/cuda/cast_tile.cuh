@@ -45,7 +45,8 @@ struct tile_args {
     bool line_maxima, square_maxima; /* which of them some scale or the amax needs */
 };
 
-struct tile_shared {
+/* Aligned for the 16 bytes in which col_max and code are moved. */
+struct __align__(16) tile_shared {
     uint2 code[TILE][TILE / PATCH];    /* [column][8 rows, exchanged by swizzle()] */
     uint16_t row_max[TILE][SEGMENTS];  /* |x| bits of 32 columns of a row */
     uint16_t col_max[TILE_WARPS][TILE]; /* of 16 rows of a column */

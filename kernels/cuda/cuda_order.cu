@@ -137,7 +137,7 @@ enum status cuda_readback_fetch(struct backend *b, int slot, void *host, struct 
 
 /* ---- graphs ---- */
 
-/* Every lane waits for every other. */
+/* The compute lane waits for every other. */
 static enum status lanes_meet(struct cuda_backend *b, struct err *e) {
     for (int i = 0; i < LANE_COUNT; i++) {
         if (i == LANE_COMPUTE) continue;
@@ -208,7 +208,20 @@ enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e)
     return launch(cb, slot, e);
 }
 
+/* Ends a capture that nobody will: an operator in it failed. While it is open nothing can be waited
+ * for or freed. */
+static void capture_give_up(struct cuda_backend *b) {
+    cudaGraph_t graph = NULL;
+    if (!b->capture) return;
+    (void)cudaStreamEndCapture(b->lane[LANE_COMPUTE], &graph);
+    if (graph) cudaGraphDestroy(graph);
+    (void)cudaGetLastError(); /* the other lanes had not joined: the next launch must not see it */
+    b->capture = 0;
+    cuda_progress_give_up(b);
+}
+
 void cuda_graph_drop(struct backend *b) {
+    capture_give_up(cuda_of(b));
     for (int i = 0; i < GRAPH_COUNT; i++) {
         struct graph_slot *g = &cuda_of(b)->graph[i];
         if (g->exec) cudaGraphExecDestroy(g->exec);

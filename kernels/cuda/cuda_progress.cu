@@ -115,6 +115,12 @@ enum status cuda_progress_end(struct cuda_backend *b, struct err *e) {
     return OK;
 }
 
+void cuda_progress_give_up(struct cuda_backend *b) {
+    struct cuda_progress *p = b->progress;
+    if (p->current != DIRECT) p->section[p->current].operators = p->section[p->current].marks = 0;
+    p->current = DIRECT;
+}
+
 /* ---- naming what was under way ---- */
 
 /* The first mark that is not set, of those that may be looked at; -1: all are. */
@@ -144,6 +150,9 @@ static void explain(struct backend *b, struct err *e) {
     if (!p || !e) return;
     cudaError_t state = cudaStreamQuery(cuda_lane(b, LANE_COMPUTE));
     if (state == cudaSuccess || state == cudaErrorNotReady) return;
+    /* A lane that is captured cannot be asked, which says nothing of the device. */
+    if (state == cudaErrorStreamCaptureUnsupported || state == cudaErrorStreamCaptureInvalidated)
+        return;
     char names[GROUP * (NAME_BYTES + 4)];
     for (int i = 0; i < SECTIONS; i++) {
         const struct section *s = &p->section[i];

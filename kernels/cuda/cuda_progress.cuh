@@ -16,5 +16,7 @@ void cuda_progress_wrap(struct backend_ops *t);
 NODISCARD enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key,
                                           struct err *e);
 NODISCARD enum status cuda_progress_end(struct cuda_backend *b, struct err *e);
+/* Instead of the latter, for a capture that is given up. */
+void cuda_progress_give_up(struct cuda_backend *b);
 
 #endif
