@@ -3,10 +3,19 @@
 # and resumed; and a run that begins on one backend and ends on the other, near what it would have been.
 #
 #   tests/gpu/repeat.sh [PROGRAM] [RECIPE...]     default build/release/fp8lab, all six
+#
+# PARTS=same leaves out what crosses backends, PARTS=cross the rest. Everything at the same time.
 set -u
 program=$(realpath "${1:-build/release/fp8lab}")
 shift
 recipes=${*:-bf16 fp8.delayed fp8.tensorwise fp8.rowwise fp8.blockwise fp8.mxfp8}
+parts=${PARTS:-same cross}
+# reference/ has the runs of full size again: these are short, and their checkpoints are not what
+# takes the time, but last long enough to be stopped in the middle.
+steps=400 stop=100
+size="--set model.layers=2 --set model.width=1024 --set model.heads=8 --set model.kv_heads=2
+      --set model.ffn=2816 --set model.seq_len=512 --set train.global_batch=4
+      --set train.micro_batch=2 --set train.steps=$steps --set eval.every=100"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 experiments=${EXPERIMENTS:-$root/experiments} tiny=${TINY:-$root/tests/cli/tiny.lua}
 scratch=$(mktemp -d)
@@ -36,16 +45,17 @@ run_until() { # RUNS STEP ARGS...
     "$program" run --runs "$runs" --lib "$experiments/lib" "$@" >log 2>&1 &
     for ((i = 0; i < 6000; i++)); do
         grep -qs "\"step\":$step," "$runs"/*/data/metrics/train.jsonl && break
+        kill -0 $! 2>/dev/null || break
         sleep 0.01
     done
-    kill -TERM $!
+    kill -TERM $! 2>/dev/null
     wait $!
     code=$?
     [ $code = 143 ] || fail "a run that is stopped leaves with $code, not 143"
 }
 
 same_bits() { # RECIPE
-    local script="$experiments/repro_gpu.lua --set recipe=$1" results from
+    local script="$experiments/repro_gpu.lua --set recipe=$1 $size" results from
     failed=0
     mkdir "$1"
     cd "$1" || exit 1
@@ -54,12 +64,13 @@ same_bits() { # RECIPE
     "$program" extract -q first/*.tar.zst --to whole >log 2>&1 || fail "$1: extract"
     run again $script --backend cuda --choices whole/data/choices.txt || fail "$1: the second run"
     [ "$(field again 'run["results_sha256"]')" = "$results" ] || fail "$1: the second run has other bits"
-    run_until stopped 25 $script --backend cuda --choices whole/data/choices.txt --set checkpoint.every=20
+    run_until stopped $stop $script --backend cuda --choices whole/data/choices.txt \
+        --set checkpoint.every=150 --set checkpoint.keep=1
     run stopped --resume last --backend cuda || fail "$1: the resumed run"
     from=$(field stopped 'run["attempts"][-1]["from_step"]')
-    [ "$from" -ge 25 ] || fail "$1: resumed at step $from"
+    [ "$from" -ge $stop ] || fail "$1: resumed at step $from"
     [ "$(field stopped 'run["results_sha256"]')" = "$results" ] || fail "$1: the resumed run has other bits"
-    echo "$1: $(field first 'summary["loss_final_bits"]') after 60 steps, again and resumed" \
+    echo "$1: $(field first 'summary["loss_final_bits"]') after $steps steps, again and resumed" \
         "$([ $failed = 0 ] && echo the same, "${results:0:12}")"
     exit $failed
 }
@@ -84,10 +95,12 @@ crosses() { # RECIPE FROM TO
 
 running=() all=0
 for recipe in $recipes; do
+    [[ " $parts " == *" same "* ]] || break
     (same_bits "$recipe") &
     running+=($!)
 done
 for way in "cpu cuda" "cuda cpu"; do
+    [[ " $parts " == *" cross "* ]] || break
     (crosses fp8.delayed $way) &
     running+=($!)
 done

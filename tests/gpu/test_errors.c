@@ -1,5 +1,6 @@
 /* Bad input at the operator interface: what the CPU backend refuses, the CUDA backend refuses with
- * the same status, names the operator and queues nothing; and a fault of the device is named.
+ * the same status, names the operator and queues nothing; a capture that fails is no trap; and a
+ * fault of the device is named.
  *
  * Rows are operators with a good set of arguments; every argument in turn is missing, of another
  * dtype, one row longer, one column longer, and full of gaps. */
@@ -172,6 +173,43 @@ static void too_much_memory_is_an_error(void **state) {
     b->ops->memory_destroy(b, memory);
 }
 
+/* What is captured when an operator fails is given up with the graphs: no memory could be had or
+ * freed else, and everything queued afterwards would be recorded instead of run. */
+static void a_failed_capture_is_given_up(void **state) {
+    struct backend *b = p->b[GPU];
+    const struct backend_ops *ops = b->ops;
+    struct twin x = pair_tensor(p, F, 1000, 1, 1, 1), out = pair_tensor(p, H, 96, 56, 1, 1);
+    struct twin m = pair_tensor(p, H, 96, 40, 1, 1), n = pair_tensor(p, H, 56, 40, 1, 1);
+    struct tensor *product[ARGS_MAX] = { &out.side[GPU], &m.side[GPU], &n.side[GPU] };
+    float seen[1000];
+    void *memory;
+    bool replayed;
+    struct err e = { 0 };
+    ops->graph_drop(b);
+    for (int round = 0; round < 4; round++) { /* as it is, captured in vain, again, captured */
+        float value = (float)(round + 1);
+        assert_int_equal(ops->graph_begin(b, GRAPH_UPDATE, &e), OK);
+        assert_int_equal(ops->fill(b, LANE_COMPUTE, &x.side[GPU], value, &e), OK);
+        if (round == 1) {
+            assert_int_equal(matmul(b, product, &e), ERR_STATE);
+            assert_non_null(strstr(e.text, "was not seen in the warm-up pass"));
+            ops->graph_drop(b);
+            assert_int_equal(ops->memory_create(b, "x", 1 << 20, &memory, &e), OK);
+            ops->memory_destroy(b, memory);
+            value = 1; /* what was recorded has not run */
+        } else {
+            assert_int_equal(ops->graph_end(b, GRAPH_UPDATE, &e), OK);
+        }
+        assert_int_equal(ops->download(b, LANE_COMPUTE, seen, x.side[GPU].data, sizeof seen, &e),
+                         OK);
+        for (int i = 0; i < 1000; i++) assert_true(seen[i] == value);
+        assert_int_equal(ops->graph_replay(b, GRAPH_UPDATE, &replayed, &e), OK);
+        assert_int_equal(replayed, round == 3);
+    }
+    ops->graph_drop(b);
+    pair_clear(p);
+}
+
 /* ---- faults: each in a process of its own, since the device's context dies with them ---- */
 
 static struct tensor block(struct backend *b, int64_t n) {
@@ -251,6 +289,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_arguments_are_refused_alike),
         cmocka_unit_test(too_much_memory_is_an_error),
+        cmocka_unit_test(a_failed_capture_is_given_up),
     };
     /* Faults first: a process that has opened a device cannot fork one that does. */
     int failed = cmocka_run_group_tests(faults, NULL, NULL);
