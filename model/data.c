@@ -206,16 +206,14 @@ static enum status draw_one(const struct data *d, enum data_split which, int64_t
 
 enum status data_batch(const struct data *d, enum data_split which, int64_t position, int64_t count,
                        int32_t *tokens, int32_t *targets, struct err *e) {
-    int64_t T = d->seq_len;
+    int64_t T = d->seq_len, last = d->sequences[which] - 1;
+    if (last < 0) return FAIL(e, ERR_STATE, "no sequence to draw in this part of the data");
     for (int64_t i = 0; i < count; i++, tokens += T, targets += T) {
         int64_t index = position + i;
-        if (which == SPLIT_TRAIN) {
-            index = training_sequence(d, index);
-        } else if (index >= d->sequences[SPLIT_EVAL]) {
-            for (int64_t k = 0; k < T; k++) { tokens[k] = 0; targets[k] = -1; }
-            continue;
-        }
-        TRY(draw_one(d, which, index, tokens, targets, e));
+        if (which == SPLIT_TRAIN) index = training_sequence(d, index);
+        bool filler = index > last;
+        TRY(draw_one(d, which, filler ? last : index, tokens, targets, e));
+        for (int64_t k = 0; filler && k < T; k++) targets[k] = -1;
     }
     return OK;
 }

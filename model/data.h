@@ -47,9 +47,10 @@ void data_close(struct data *d);
 int64_t data_sequences(const struct data *d, enum data_split split);
 
 /* Writes `count` sequences from `position` on: tokens and targets [count, T]. Training wraps
- * into the next epoch. Past the end of the held-out sequences tokens are 0 and targets -1, which
- * the loss ignores. ERR_FORMAT for an id beyond the vocabulary, naming file and offset; ERR_IO for
- * a file that cannot be read, or no longer. */
+ * into the next epoch. Past the end of the held-out sequences the last of them comes again, with
+ * targets of -1, which the loss ignores: made-up tokens would reach the scales that a tensor has
+ * in common. ERR_FORMAT for an id beyond the vocabulary, naming file and offset; ERR_IO for a file
+ * that cannot be read, or no longer; ERR_STATE for a split without a sequence. */
 NODISCARD enum status data_batch(const struct data *d, enum data_split split, int64_t position,
                                  int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);

@@ -312,6 +312,38 @@ static void a_part_batch_is_evaluated_in_part(void **state) {
     unlink(path);
 }
 
+/* One held-out sequence in a batch of four is evaluated as by itself, to the bit: what fills the
+ * batch reaches no scale of its own making, in recipes with one scale a tensor either. */
+static void filler_reaches_no_scale(void **state) {
+    char path[] = "/tmp/fp8lab-filler-XXXXXX";
+    unsigned char text[6 * 32];
+    int fd = mkstemp(path);
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (unsigned char)(1 + i * i % 91);
+    assert_true(fd >= 0 && write(fd, text, sizeof text) == (ssize_t)sizeof text);
+    close(fd);
+    const char *paths[] = { path };
+    for (int i = 0; i < VARIANT_COUNT; i++) {
+        struct eval_result alone = { 0 }, filled = { 0 };
+        for (int k = 0; k < 2; k++) {
+            struct tiny_run r;
+            init_variant(&r, &VARIANTS[i], 2);
+            r.train.micro_batch = k ? 4 : 1;
+            r.train.head_chunk = 0; /* the whole batch */
+            r.data_options = (struct data_options){ .kind = DATA_TEXT, .paths = paths,
+                                                    .path_count = 1, .holdout = 0.25 };
+            MUST(tiny_run_open(&r, E));
+            assert_int_equal(data_sequences(r.data, SPLIT_EVAL), 1);
+            MUST(trainer_eval(r.trainer, 1, k ? &filled : &alone, E));
+            tiny_run_close(&r);
+        }
+        if (alone.loss != filled.loss)
+            fail_msg("%s: %a by itself, %a in a batch", VARIANTS[i].name, (double)alone.loss,
+                     (double)filled.loss);
+        assert_int_equal(alone.tokens, filled.tokens);
+    }
+    unlink(path);
+}
+
 /* ---- allocation, shapes ---- */
 
 static void a_step_allocates_nothing(void **state) {
@@ -370,6 +402,7 @@ int main(void) {
         cmocka_unit_test(recomputation_saves_memory),
         cmocka_unit_test(accumulation_is_one_batch),
         cmocka_unit_test(a_part_batch_is_evaluated_in_part),
+        cmocka_unit_test(filler_reaches_no_scale),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(odd_shapes_train),
     };
