@@ -302,9 +302,13 @@ static enum status read_info(const char *path, json_t **root, struct checkpoint_
     if (!schema || strcmp(schema, SCHEMA) != 0)
         return FAIL(e, ERR_FORMAT, "%s: schema %s, wanted %s", file,
                     schema ? schema : "none", SCHEMA);
-    info->step = json_integer_value(json_object_get(*root, "step"));
-    info->cursor = json_integer_value(json_object_get(*root, "cursor"));
-    return OK;
+    const json_t *step = json_object_get(*root, "step"), *cursor = json_object_get(*root, "cursor");
+    info->step = json_integer_value(step);
+    info->cursor = json_integer_value(cursor);
+    if (json_is_integer(step) && json_is_integer(cursor) && info->step >= 0 && info->cursor >= 0)
+        return OK;
+    return FAIL(e, ERR_FORMAT, "%s: step %lld and cursor %lld; wanted: both, at least 0", file,
+                (long long)info->step, (long long)info->cursor);
 }
 
 static enum status verify_file(const char *dir, const char *name, const json_t *root,

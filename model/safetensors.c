@@ -198,7 +198,7 @@ static enum status check_tensor(const struct safetensor *t, const json_t *header
     const json_t *range = json_object_get(entry, "data_offsets");
     int64_t begin = json_integer_value(json_array_get(range, 0));
     int64_t end = json_integer_value(json_array_get(range, 1));
-    if (begin < 0 || end > space || end - begin != tensor_bytes(t))
+    if (begin < 0 || end < begin || end > space || end - begin != tensor_bytes(t))
         return FAIL(e, ERR_FORMAT, "%s: %s has bytes %lld to %lld of %lld", path, t->name,
                     (long long)begin, (long long)end, (long long)space);
     *at = begin;

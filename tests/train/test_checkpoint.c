@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
+#include "model/safetensors.h"
 #include "model/trainer.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
@@ -100,6 +102,37 @@ static void damage_is_refused(void **state) {
     MUST(checkpoint_remove(info.path, E));
     tiny_run_close(&r);
     tiny_run_close(&fresh);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* Of checkpoint.json, which nothing hashes but what names the checkpoint: without a position in the
+ * data nobody may go on from step 0, or from before it. */
+static void a_position_is_demanded(void **state) {
+    static const struct { const char *find, *put; } CASE[] = {
+        { "\"step\": 1", "\"stop\": 1" }, { "\"cursor\": 4", "\"cursor\": -4" },
+        { "\"cursor\": 4", "\"cursor\": 4.5" },
+    };
+    char dir[64], path[PATH_BYTES], text[8192] = "", *at;
+    struct tiny_run r;
+    struct checkpoint_info info, found;
+    scratch(dir);
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        save_one(&r, dir, &info);
+        file_in(path, info.path, "checkpoint.json");
+        FILE *f = fopen(path, "r+b");
+        assert_non_null(f);
+        size_t n = fread(text, 1, sizeof text - 1, f), cut = strlen(CASE[i].find);
+        text[n] = 0;
+        assert_non_null(at = strstr(text, CASE[i].find));
+        rewind(f);
+        assert_true(fprintf(f, "%.*s%s%s", (int)(at - text), text, CASE[i].put, at + cut) > 0);
+        assert_int_equal(fclose(f), 0);
+        MUST_FAIL(ERR_FORMAT, "wanted: both", checkpoint_load(r.trainer, info.path, &found, E));
+        MUST(checkpoint_latest(dir, &found, E));
+        assert_int_equal(found.step, -1);
+        MUST(checkpoint_remove(info.path, E));
+        tiny_run_close(&r);
+    }
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -207,6 +240,39 @@ static void disk_full_leaves_nothing(void **state) {
     tiny_run_close(&r);
 }
 
+/* A header's offsets are a stranger's numbers: any of them, without arithmetic that overflows. */
+static void offsets_out_of_range_are_refused(void **state) {
+    static const char *const RANGE[] = {
+        "-1, 3", "0, 3", "0, 5", "1, 5", "1, -9223372036854775808", "9223372036854775807, 4",
+    };
+    struct err e;
+    struct backend *b;
+    float value = 0;
+    char dir[64], path[PATH_BYTES], header[256];
+    scratch(dir);
+    file_in(path, dir, "x.safetensors");
+    MUST(cpu_backend_open(&b, 1, E));
+    const struct pieces pieces = { .b = b, .world = 1 };
+    struct safetensors s = { 0 };
+    MUST(safetensors_add(&s, DTYPE_F32, 1, 0, &value, E, "x"));
+    for (size_t i = 0; i < sizeof RANGE / sizeof *RANGE; i++) {
+        int n = snprintf(header, sizeof header, "{\"x\": {\"dtype\": \"F32\", \"shape\": [1], "
+                         "\"data_offsets\": [%s]}}", RANGE[i]);
+        const unsigned char length[8] = { (unsigned char)n };
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(fwrite(length, 1, 8, f), 8);
+        assert_true(fprintf(f, "%s%s", header, "abcd") == n + 4);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(safetensors_read(&s, &pieces, path, &e), ERR_FORMAT);
+        assert_non_null(strstr(e.text, "x has bytes"));
+    }
+    safetensors_free(&s);
+    b->ops->close(b);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* ---- Python's safetensors ---- */
 
 static const char READER[] =
@@ -295,10 +361,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saved_twice_is_equal),
         cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(a_position_is_demanded),
         cmocka_unit_test(latest_passes_over_damage),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(unfinished_is_no_checkpoint),
         cmocka_unit_test(disk_full_leaves_nothing),
+        cmocka_unit_test(offsets_out_of_range_are_refused),
         cmocka_unit_test(choices_are_carried),
         cmocka_unit_test(python_reads_it_back),
     };
