@@ -45,6 +45,15 @@ static inline int64_t model_head_chunk(int64_t vocab, int64_t rows) {
     int64_t chunk = round_up(ceil_div(rows, ceil_div(rows, most)), 128);
     return chunk > 1024 ? chunk : 1024;
 }
+/* The same where train.head_chunk may say (0: it does not): rows at a time, and rows of the last
+ * time, which may be fewer and so not be multiplied in the same way. */
+struct head_rows { int64_t each, last; };
+static inline struct head_rows model_head_rows(int64_t vocab, int64_t rows, int64_t asked) {
+    struct head_rows h = { asked ? asked : model_head_chunk(vocab, rows), 0 };
+    if (h.each > rows) h.each = rows;
+    h.last = rows - (rows - 1) / h.each * h.each;
+    return h;
+}
 static inline int64_t model_qkv_width(const struct model_config *c) {
     return (c->heads + 2 * c->kv_heads) * c->head_dim;
 }

@@ -48,13 +48,13 @@ enum status recipe_fall_back(struct recipe *r, const struct model_config *c,
     const int64_t out[GEMM_SITE_COUNT] = { model_qkv_width(c), c->width, model_ffn_in_width(c),
                                            c->width };
     int64_t rows = o->micro_batch * c->seq_len;
-    int64_t chunk = o->head_chunk ? o->head_chunk : model_head_chunk(c->vocab, rows);
+    struct head_rows head = model_head_rows(c->vocab, rows, o->head_chunk);
     for (int64_t l = 0; l < r->layers; l++)
         for (int s = 0; s < GEMM_SITE_COUNT; s++)
             TRY(fall_back(&r->site[l * GEMM_SITE_COUNT + s], b, rows, in[s], out[s], o->grad_dtype,
                           e));
-    return fall_back(&r->head, b, chunk < rows ? chunk : rows, c->width, model_vocab_padded(c),
-                     o->grad_dtype, e);
+    TRY(fall_back(&r->head, b, head.each, c->width, model_vocab_padded(c), o->grad_dtype, e));
+    return fall_back(&r->head, b, head.last, c->width, model_vocab_padded(c), o->grad_dtype, e);
 }
 
 bool recipe_fell_back(const struct recipe *r, int64_t i, char name[64]) {

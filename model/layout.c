@@ -5,8 +5,6 @@
 #include "kernels/exactmath.h"
 #include "model/transformer.h"
 
-enum { HEAD_CHUNK_ALIGN = 16 };
-
 static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
 
 /* ---- structure ---- */
@@ -44,11 +42,7 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
     t->act = o->act;
     t->batch = o->batch;
     t->rows = o->batch * c->seq_len;
-    t->chunk_rows = o->head_chunk ? o->head_chunk : model_head_chunk(c->vocab, t->rows);
-    if (t->chunk_rows % HEAD_CHUNK_ALIGN)
-        return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d",
-                    (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
-    if (t->chunk_rows > t->rows) t->chunk_rows = t->rows;
+    t->chunk_rows = model_head_rows(c->vocab, t->rows, o->head_chunk).each;
     t->chunk_count = ceil_div(t->rows, t->chunk_rows);
     t->layer = calloc((size_t)c->layers, sizeof *t->layer);
     t->x = calloc((size_t)c->layers + 1, sizeof *t->x);

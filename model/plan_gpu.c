@@ -96,11 +96,11 @@ static void count_layer(struct need *need, const struct model_config *c, const s
 static void count_head(struct need *need, const struct model_config *c, const struct recipe *r,
                        const struct train_options *o) {
     struct gemm_spec spec;
-    int64_t rows = o->micro_batch * c->seq_len;
-    int64_t chunk = o->head_chunk ? o->head_chunk : model_head_chunk(c->vocab, rows);
+    struct head_rows rows = model_head_rows(c->vocab, o->micro_batch * c->seq_len, o->head_chunk);
+    int64_t Vp = model_vocab_padded(c), size = dtype_bytes(o->grad_dtype);
     gemm_spec_resolve(&spec, &r->head);
-    count_linear(need, &spec, chunk < rows ? chunk : rows, c->width, model_vocab_padded(c),
-                 dtype_bytes(o->grad_dtype), false, false);
+    count_linear(need, &spec, rows.each, c->width, Vp, size, false, false);
+    count_linear(need, &spec, rows.last, c->width, Vp, size, false, false);
 }
 
 static enum status add_row(struct plan *p, const char *item, int64_t bytes, struct err *e) {

@@ -9,11 +9,14 @@
 
 /* ---- layout ---- */
 
+enum { HEAD_CHUNK_ALIGN = 16 };
+
 static enum status check_options(const struct trainer *t, struct err *e) {
     const struct train_options *o = &t->options;
     int world = t->world;
-    if (o->steps < 1)
-        return FAIL(e, ERR_CONFIG, "train.steps is %lld; at least 1", (long long)o->steps);
+    if (o->steps < 1 || o->steps > INT32_MAX)
+        return FAIL(e, ERR_CONFIG, "train.steps is %lld; it must be between 1 and 2^31 - 1",
+                    (long long)o->steps);
     if (o->micro_batch > INT32_MAX / t->model.seq_len || o->global_batch > INT32_MAX)
         return FAIL(e, ERR_CONFIG,
                     "train.micro_batch %lld of %lld tokens each, or global_batch %lld, passes "
@@ -29,7 +32,17 @@ static enum status check_options(const struct trainer *t, struct err *e) {
     if (t->recipe.f32 && o->grad_dtype != DTYPE_F32)
         return FAIL(e, ERR_CONFIG, "the f32 recipe has f32 gradients, found %s",
                     dtype_name(o->grad_dtype));
+    if (o->head_chunk < 0 || o->head_chunk % HEAD_CHUNK_ALIGN)
+        return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d, or 0",
+                    (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
     return optimizer_check(&o->optimizer, &o->schedule, e);
+}
+
+/* Before anything is reckoned from the options. */
+static enum status check(const struct trainer *t, struct err *e) {
+    TRY(model_config_check(&t->model, e));
+    TRY(recipe_check(&t->recipe, &t->model, e));
+    return check_options(t, e);
 }
 
 static void layout_scalars(struct trainer *t) {
@@ -63,10 +76,7 @@ static enum status layout_record(struct trainer *t, struct err *e) {
                 t->traced_count, (long long)t->record_bytes, READBACK_BYTES);
 }
 
-enum status trainer_layout(struct trainer *t, struct err *e) {
-    TRY(model_config_check(&t->model, e));
-    TRY(recipe_check(&t->recipe, &t->model, e));
-    TRY(check_options(t, e));
+static enum status layout(struct trainer *t, struct err *e) {
     const struct train_options *o = &t->options;
     t->accumulation = o->global_batch / (o->micro_batch * t->world);
     enum dtype act = t->recipe.f32 ? DTYPE_F32 : DTYPE_BF16;
@@ -108,7 +118,7 @@ static enum status copy_options(struct trainer *t, const struct model_config *mo
     return OK;
 }
 
-void trainer_free(struct trainer *t) {
+static void free_parts(struct trainer *t) {
     memory_destroy(&t->memory);
     slots_destroy(&t->slots);
     transformer_destroy(&t->transformer);
@@ -129,7 +139,8 @@ enum status trainer_plan(struct plan *out, const struct model_config *model,
     memset(&t, 0, sizeof t);
     t.world = world;
     enum status st = copy_options(&t, model, recipe, options, e);
-    if (st == OK) st = trainer_layout(&t, e);
+    if (st == OK) st = check(&t, e);
+    if (st == OK) st = layout(&t, e);
     if (st != OK) goto done;
     out->row = calloc((size_t)t.memory.item_count, sizeof *out->row);
     if (!out->row) { st = FAIL(e, ERR_MEMORY, "no host memory for the plan"); goto done; }
@@ -145,7 +156,7 @@ enum status trainer_plan(struct plan *out, const struct model_config *model,
     for (int k = 0; k < t.params.bucket_count; k++)
         if (t.params.bucket[k].shard > out->shard_max) out->shard_max = t.params.bucket[k].shard;
 done:
-    trainer_free(&t);
+    free_parts(&t);
     return st;
 }
 
@@ -206,8 +217,9 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
     t->rank = backend->ops->comm.rank(backend);
     t->world = backend->ops->comm.world(backend);
     enum status st = copy_options(t, model, recipe, options, e);
+    if (st == OK) st = check(t, e);
     if (st == OK) st = recipe_fall_back(&t->recipe, &t->model, &t->options, backend, e);
-    if (st == OK) st = trainer_layout(t, e);
+    if (st == OK) st = layout(t, e);
     if (st != OK) goto fail;
     size_t rows = (size_t)t->transformer.rows;
     t->tokens = malloc(rows * sizeof *t->tokens);
@@ -230,7 +242,7 @@ fail:
 void trainer_destroy(struct trainer *t) {
     if (!t) return;
     t->backend->ops->graph_drop(t->backend); /* graphs hold addresses of this trainer's memory */
-    trainer_free(t);
+    free_parts(t);
     free(t);
 }
 

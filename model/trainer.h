@@ -81,10 +81,6 @@ static inline int32_t flag_norm(const struct trainer *t) {
 /* The name behind a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
 void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size_t size);
 
-/* Everything of a trainer that needs no backend: tables, layout. For trainer_create and plan. */
-NODISCARD enum status trainer_layout(struct trainer *t, struct err *e);
-void trainer_free(struct trainer *t);
-
 /* Runs a step and an evaluation on made-up tokens, twice, where the backend asks for it
  * (backend.h, `rehearses`): so that what it chooses, compiles, captures and allocates on first use
  * is done before step 0. Leaves no parameter changed, but FP8 state and codes, which the caller

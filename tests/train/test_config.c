@@ -96,6 +96,13 @@ static void impossible_runs_are_refused(void **state) {
     r.train.head_chunk = 17;
     MUST_FAIL(ERR_CONFIG, "train.head_chunk is 17",
               trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.train.head_chunk = -16;
+    MUST_FAIL(ERR_CONFIG, "train.head_chunk is -16",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+    tiny_run_init(&r, RECIPE_BF16, (int64_t)1 << 31); /* a step is counted in i32 */
+    MUST_FAIL(ERR_CONFIG, "train.steps is 2147483648",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_F32, 5);
     r.train.grad_dtype = DTYPE_BF16;
     MUST_FAIL(ERR_CONFIG, "f32 gradients",
@@ -106,6 +113,19 @@ static void impossible_runs_are_refused(void **state) {
     tiny_run_init(&r, RECIPE_F32, 5);
     r.site[3].kind = RECIPE_BF16;
     MUST_FAIL(ERR_CONFIG, "layer 0, ffn_out", recipe_check(&r.recipe, &r.model, E));
+}
+
+/* trainer_create says so too, whatever it has to reckon before there is a plan. */
+static void impossible_trainers_are_refused(void **state) {
+    struct tiny_run r;
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.train.micro_batch = 0;
+    MUST_FAIL(ERR_CONFIG, "a multiple of micro_batch 0", tiny_run_open(&r, E));
+    tiny_run_close(&r);
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.recipe.layers = 1;
+    MUST_FAIL(ERR_CONFIG, "the recipe has 1 layers, the model 2", tiny_run_open(&r, E));
+    tiny_run_close(&r);
 }
 
 /* The memory table of a model that no test could allocate. */
@@ -127,6 +147,29 @@ static void plans_are_free(void **state) {
     assert_int_equal(total, plan.bytes);
     assert_true(masters >= wanted && masters < wanted + 4 * 128 * 8192); /* padding */
     plan_free(&plan);
+}
+
+/* cuBLASLt multiplies factors of 1x128 where 8 divides the rows: not those of a last chunk of 14,
+ * which are widened first. */
+static void plans_count_the_last_chunk(void **state) {
+    for (int rest = 0; rest < 2; rest++) {
+        struct tiny_run r;
+        struct plan plan;
+        const struct plan_gpu gpu = { .cc = 90 };
+        tiny_run_init(&r, RECIPE_BF16, 5);
+        r.recipe.head = tiny_recipe_options(RECIPE_BLOCKWISE);
+        r.train.head_chunk = 48;
+        if (rest) r.model.seq_len = 31;
+        MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+        MUST(plan_add_gpu(&plan, &r.model, &r.recipe, &r.train, 1, &gpu, E));
+        int64_t widened = 0;
+        for (int64_t i = 0; i < plan.row_count; i++)
+            if (strcmp(plan.row[i].item, "operands widened to BF16") == 0)
+                widened = plan.row[i].bytes;
+        /* dgrad's: dy [14, 128], W^T [64, 128]; wgrad's rows are 128 and 64 */
+        assert_int_equal(widened, rest ? 2 * (14 + 64) * 128 : 0);
+        plan_free(&plan);
+    }
 }
 
 /* Llama 3.1's table against its published formula in libm: wavelengths below 8192/4 tokens are kept,
@@ -204,7 +247,9 @@ int main(void) {
         cmocka_unit_test(parameter_counts),
         cmocka_unit_test(impossible_models_are_refused),
         cmocka_unit_test(impossible_runs_are_refused),
+        cmocka_unit_test(impossible_trainers_are_refused),
         cmocka_unit_test(plans_are_free),
+        cmocka_unit_test(plans_count_the_last_chunk),
         cmocka_unit_test(sizes_do_not_overflow),
         cmocka_unit_test(rope_table_of_llama_31),
     };

@@ -62,6 +62,37 @@ static void what_is_lacking_goes_in_bf16(void **state) {
     free(by_hand);
 }
 
+/* As blocks of 1x128 on Hopper: outputs of a multiple of 8 only. */
+static enum status wants_multiples_of_8(struct backend *b, const struct matmul_args *args,
+                                        bool *native, struct err *e) {
+    *native = args->out->dim[0] % 8 == 0 && args->out->dim[1] % 8 == 0;
+    return OK;
+}
+
+/* 62 rows, 48 at a time: the 14 of the last time are what the head falls back for. */
+static void the_last_chunk_of_the_head_counts(void **state) {
+    for (int rest = 0; rest < 2; rest++) {
+        struct err e = { .text = "" };
+        struct tiny_run r;
+        char name[64];
+        tiny_run_init(&r, RECIPE_TENSORWISE, 2);
+        assert_int_equal(cpu_backend_open(&r.backend, 0, &e), OK);
+        const struct backend_ops *cpu = r.backend->ops;
+        struct backend_ops ops = *cpu;
+        ops.matmul_native = wants_multiples_of_8;
+        r.backend->ops = &ops;
+        r.recipe.head = tiny_recipe_options(RECIPE_TENSORWISE);
+        r.recipe.head.fall_back = true;
+        r.train.head_chunk = 48;
+        if (rest) r.model.seq_len = 31;
+        if (tiny_run_open(&r, &e) != OK) fail_msg("%s", e.text);
+        assert_int_equal(trainer_fell_back(r.trainer, 0, name), rest);
+        assert_string_equal(name, "head");
+        r.backend->ops = cpu;
+        tiny_run_close(&r);
+    }
+}
+
 static void nothing_changes_unasked(void **state) {
     struct trained *device = calloc(1, sizeof *device), *plain = calloc(1, sizeof *plain);
     assert_true(device && plain);
@@ -79,6 +110,7 @@ static void nothing_changes_unasked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_lacking_goes_in_bf16),
+        cmocka_unit_test(the_last_chunk_of_the_head_counts),
         cmocka_unit_test(nothing_changes_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
