@@ -3,7 +3,32 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* What does not fit loses its middle: a name of any length leaves room for what is said about it. */
+static void fill(struct err *e, const char *format, va_list args) {
+    static const char CUT[] = " [...] ";
+    const size_t tail = sizeof e->text / 2, cut = sizeof CUT - 1;
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(e->text, sizeof e->text, format, args);
+    char *whole = n >= (int)sizeof e->text ? malloc((size_t)n + 1) : NULL;
+    if (whole && vsnprintf(whole, (size_t)n + 1, format, again) == n) {
+        char *end = e->text + sizeof e->text - 1 - tail;
+        memcpy(end - cut, CUT, cut);
+        memcpy(end, whole + (size_t)n - tail, tail + 1);
+    }
+    va_end(again);
+    free(whole);
+}
+
+static void fill_words(struct err *e, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fill(e, format, args);
+    va_end(args);
+}
 
 enum status err_set(struct err *e, enum status code, const char *file, int line, const char *format,
                     ...) {
@@ -14,22 +39,19 @@ enum status err_set(struct err *e, enum status code, const char *file, int line,
     e->line = line;
     va_list args;
     va_start(args, format);
-    vsnprintf(e->text, sizeof e->text, format, args);
+    fill(e, format, args);
     va_end(args);
     return code;
 }
 
 void err_prefix(struct err *e, const char *format, ...) {
     if (!e) return;
-    char old[sizeof e->text];
-    memcpy(old, e->text, sizeof old);
+    struct err what, old = *e;
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(e->text, sizeof e->text, format, args);
+    fill(&what, format, args);
     va_end(args);
-    int room = (int)sizeof e->text - n - 3; /* behind ": ", before the NUL */
-    if (n >= 0 && room > 0)
-        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %.*s", room, old);
+    fill_words(e, "%s: %s", what.text, old.text);
 }
 
 const char *status_name(enum status code) {
