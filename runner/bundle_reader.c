@@ -113,6 +113,9 @@ static enum status open_archive(struct bundle *b, struct err *e) {
         return FAIL(e, memory ? ERR_MEMORY : ERR_UNSUPPORTED,
                     "this libarchive cannot read tar.zst: %s", archive_error_string(b->archive));
     }
+    /* Read to the end of the file: what stands behind a bundle is not part of it, and is told. */
+    if (archive_read_set_option(b->archive, "tar", "read_concatenated_archives", "1") != ARCHIVE_OK)
+        return archive_broken(b, e);
     if (archive_read_open_filename(b->archive, b->path, BLOCK) != ARCHIVE_OK)
         return archive_broken(b, e);
     return OK;

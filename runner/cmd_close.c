@@ -16,7 +16,8 @@ static int cmd_close(const struct cli *cli) {
     struct err e = { 0 };
     enum status st = run_locate(cli->args[0], runs, path, &e);
     if (st == OK && !path_is_directory(path))
-        st = FAIL(&e, ERR_ARG, "%s is a bundle already", path);
+        st = FAIL(&e, ERR_ARG, "%s is no directory of a run; its bundle, if it is one, needs no closing",
+                  path);
     if (st == OK) st = close_run(path, bundle, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {

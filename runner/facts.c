@@ -16,6 +16,7 @@
 
 #include "runner/fact_names.h"
 #include "runner/nvml.h"
+#include "runner/run_files.h"
 
 /* ---- small files ------------------------------------------------------------------------------*/
 
@@ -372,11 +373,12 @@ enum status facts_complete(json_t *facts, const char *path, struct err *e) {
 
 enum status facts_load(const char *path, json_t **out, struct err *e) {
     *out = NULL;
-    json_error_t why;
-    json_t *facts = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    if (!facts && why.line < 0) return FAIL(e, ERR_CONFIG, "%s", why.text); /* names the file */
-    if (!facts) return FAIL(e, ERR_CONFIG, "%s:%d: %s", path, why.line, why.text);
-    enum status st = facts_complete(facts, path, e);
+    json_t *facts = NULL;
+    struct err why;
+    enum status st = json_file_read(path, &facts, &why);
+    if (st == ERR_MEMORY) return FAIL(e, st, "%s", why.text);
+    if (st != OK) return FAIL(e, ERR_CONFIG, "%s", why.text); /* the user named it */
+    st = facts_complete(facts, path, e);
     if (st != OK) {
         json_decref(facts);
         return st;

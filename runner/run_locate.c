@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runner/run_view.h"
 
@@ -80,10 +81,15 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
                        struct err *e) {
     struct tree runs;
     int64_t found = -1, matches = 0;
-    if (path_exists(text)) {
+    struct stat info;
+    if (stat(text, &info) == 0) {
         snprintf(out, PATH_CAP, "%s", text);
         return OK;
     }
+    int why = errno;
+    if (lstat(text, &info) == 0)
+        return FAIL(e, ERR_ARG, "%s is a link that leads nowhere: %s", text, strerror(why));
+    if (why != ENOENT) return FAIL(e, ERR_ARG, "%s: %s", text, strerror(why));
     TRY(run_list(runs_dir, &runs, e));
     bool last = strcmp(text, "last") == 0;
     for (int64_t i = 0; i < runs.count; i++) {

@@ -1,10 +1,9 @@
 #include "runner/text_stats.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "model/input_file.h"
 
 enum { SYMBOLS = 256, CHUNK = 1 << 16 };
 
@@ -54,37 +53,33 @@ static void summarise(const struct tally *t, struct text_stats *out) {
     out->bigram_nats = conditional_entropy(t);
 }
 
-enum status text_stats_file(const char *path, struct text_stats *out, struct err *e) {
-    enum status st = OK;
-    struct sha256 *sha = NULL;
-    struct tally *tally = NULL;
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        st = FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-        goto done;
-    }
-    tally = calloc(1, sizeof *tally);
-    if (!tally) {
-        st = FAIL(e, ERR_MEMORY, "%zu bytes to count the bytes of %s", sizeof *tally, path);
-        goto done;
-    }
+static enum status count(const struct input_file *f, struct tally *tally, struct sha256 *sha,
+                         struct err *e) {
     tally->last = -1;
-    st = sha256_create(&sha, e);
-    if (st != OK) goto done;
-    size_t n;
-    while ((n = fread(tally->chunk, 1, CHUNK, f)) > 0) {
-        sha256_add(sha, tally->chunk, n);
-        tally_add(tally, n);
+    for (int64_t at = 0; at < f->bytes; at += CHUNK) {
+        int64_t n = f->bytes - at < CHUNK ? f->bytes - at : CHUNK;
+        TRY(input_read(f, at, n, tally->chunk, e));
+        sha256_add(sha, tally->chunk, (size_t)n);
+        tally_add(tally, (size_t)n);
     }
-    if (ferror(f)) {
-        st = FAIL(e, ERR_IO, "read %s: %s", path, strerror(errno));
-        goto done;
+    return OK;
+}
+
+enum status text_stats_file(const char *path, struct text_stats *out, struct err *e) {
+    struct sha256 *sha = NULL;
+    struct input_file f;
+    TRY(input_open(&f, path, e));
+    struct tally *tally = calloc(1, sizeof *tally);
+    enum status st = tally ? sha256_create(&sha, e)
+                           : FAIL(e, ERR_MEMORY, "%zu bytes to count the bytes of %s",
+                                  sizeof *tally, path);
+    if (st == OK) st = count(&f, tally, sha, e);
+    if (st == OK) {
+        summarise(tally, out);
+        sha256_finish(sha, out->sha256);
     }
-    summarise(tally, out);
-    sha256_finish(sha, out->sha256);
-done:
     sha256_destroy(sha);
     free(tally);
-    if (f) fclose(f);
+    input_close(&f);
     return st;
 }

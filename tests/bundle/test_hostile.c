@@ -205,6 +205,31 @@ static void truncation_is_named(void **state) {
     free(bytes);
 }
 
+/* A reader that stops where the archive says it ends would call the rest of the file verified. */
+static void what_stands_behind_the_end_is_refused(void **state) {
+    struct scene *s = *state;
+    struct err e = { 0 };
+    char *bytes = NULL, *more = NULL;
+    size_t n = 0, m = 0;
+    CHECK(file_read(s->bundle, 1 << 30, &bytes, &n, &e));
+    struct archive *out = begin(s, 0);
+    add(out, &(struct hostile_entry){ F "data/hidden", AE_IFREG, NULL, NULL, 4 });
+    end(out);
+    CHECK(file_read(s->hostile, 1 << 30, &more, &m, &e));
+    char *both = malloc(n + m);
+    assert_non_null(both);
+    memcpy(both, bytes, n);
+    memcpy(both + n, more, m);
+    CHECK(file_replace(s->hostile, both, n + m, &e));
+    expect(s, s->hostile, ERR_VERIFY, "extra file that the manifest does not list: data/hidden");
+    memcpy(both + n, bytes, m < n ? m : n); /* another bundle, cut */
+    CHECK(file_replace(s->hostile, both, n + m, &e));
+    expect(s, s->hostile, ERR_FORMAT, "");
+    free(both);
+    free(more);
+    free(bytes);
+}
+
 static void what_is_no_archive_is_named(void **state) {
     struct scene *s = *state;
     static const struct {
@@ -292,6 +317,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(limits_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_bomb_is_refused_early, set_up, tear_down),
         cmocka_unit_test_setup_teardown(truncation_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_stands_behind_the_end_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_archive_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(missing_and_extra_files_in_an_archive, set_up, tear_down),
         cmocka_unit_test_setup_teardown(changed_directories_are_named, set_up, tear_down),
