@@ -94,8 +94,11 @@ const struct verb VERB_COMPARE = {
     .about = "what differs between runs, in inputs and in results",
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
-            "to the first run, then the first step and tensor at which each parts from the first.\n"
-            "With at least 4 seeds a side, a Mann-Whitney test and a bootstrap interval.\n",
+            "to the first run, which should be the one that the others are measured against.\n"
+            "Where it is BF16 and stands there with at least 3 seeds: does each FP8 recipe hold\n"
+            "the loss? Its mean must be within 0.5 % of BF16's (blockwise: 0.25 %), or within the\n"
+            "range of BF16's seeds. With at least 4 seeds a side, also a Mann-Whitney test and a\n"
+            "bootstrap interval. Last, the step and tensor at which each parts from the first.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 2,
     .args_max = RUNS_MAX,

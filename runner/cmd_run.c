@@ -512,7 +512,7 @@ static const struct flag FLAGS[] = {
     { "fewer-gpus", NULL, "a retry may leave out the GPU or host that failed", false },
     { "ranks", "N", "with --resume: go on with so many, not hardware.gpus", false },
     { "retries", "N", "new attempts after a worker died or hung (default: 0)", false },
-    { "hang-after", "SECONDS", "silence that counts as a hang (default: see below)", false },
+    { "hang-after", "SECONDS", "silence that counts as a hang (default: see above)", false },
     { "again", NULL, "run rows of a suite again that are done already", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },

@@ -5,7 +5,7 @@ set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${BUILD:=$PWD/build/release}" "${FP8LAB:=$BUILD/fp8lab}"
 export NO_COLOR=1
 plugin=$BUILD/libfp8lab_cuda.so
-[ -e "$plugin" ] || { echo "skipped: the CUDA backend was not built (there is no nvcc)"; exit 77; }
+[ -e "$plugin" ] || { echo "skipped: the CUDA backend was not built (`make` does, where nvcc is)"; exit 77; }
 tests=$PWD/tests/cli lib=$PWD/experiments/lib stand_ins=$PWD/tests/containers
 cd "$TEST_TMP" || exit 1
 failed=0
