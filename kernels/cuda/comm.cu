@@ -112,6 +112,7 @@ static enum status open_clocks(struct cuda_group *g, struct err *e) {
     CUDA_TRY(e, cudaEventCreateWithFlags(&g->last.event, cudaEventDisableTiming));
     CUDA_TRY(e, cudaMalloc((void **)&g->began, 2 * bytes));
     CUDA_TRY(e, cudaMemset(g->began, 0, 2 * bytes));
+    CUDA_TRY(e, cudaDeviceSynchronize()); /* no lane waits for the stream that this was queued on */
     g->busy = g->began + CLOCKS;
     return OK;
 }
