@@ -351,12 +351,16 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, const st
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(b->gemm->handle, &d->product, &d->a, &d->b, &d->d, &d->d,
                                        &preference, CANDIDATES / 2, more, &found);
+    /* No room or no device says nothing of the shape, which must not count as lacking for good. */
+    if (status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED ||
+        status == CUBLAS_STATUS_EXECUTION_FAILED)
+        return FAIL(e, ERR_DEVICE, "asking cuBLASLt for algorithms: status %d", (int)status);
     if (status != CUBLAS_STATUS_SUCCESS) return OK; /* none: not usable */
     for (int i = 0; i < found; i++) {
-        bool known = false;
+        bool fresh = more[i].state == CUBLAS_STATUS_SUCCESS; /* else it is none */
         for (int j = 0; j < *count; j++)
-            known = known || !memcmp(&list[j].algo, &more[i].algo, sizeof more[i].algo);
-        if (!known) list[(*count)++] = more[i];
+            fresh = fresh && memcmp(&list[j].algo, &more[i].algo, sizeof more[i].algo) != 0;
+        if (fresh) list[(*count)++] = more[i];
     }
     return OK;
 }
