@@ -318,11 +318,13 @@ static void sums(void **state) {
     pair_clear(p);
 }
 
-/* Sequences of attention are independent rows too; of head dimension 64 by cuDNN and
+/* Sequences of attention are independent rows too; of head dimension 64 and 128 by cuDNN and
  * wgmma, of 32 by mma. */
 static void attention(void **state) {
-    static const struct { int64_t heads, kv, dim; } OF[] = { { 16, 4, 64 }, { 16, 4, 32 } };
-    for (size_t i = 0; i < 2; i++) {
+    static const struct { int64_t heads, kv, dim; } OF[] = {
+        { 16, 4, 64 }, { 16, 4, 128 }, { 16, 4, 32 },
+    };
+    for (size_t i = 0; i < sizeof OF / sizeof *OF; i++) {
         int64_t h = OF[i].heads, g = OF[i].kv, d = OF[i].dim, all = h + 2 * g, row = T * all * d;
         int64_t batch = LIMIT / row + 2, first = batch - 1;
         struct tensor qkv[SIDES], o[SIDES], lse[SIDES], delta[SIDES], d_qkv[SIDES], d_o[SIDES];
