@@ -54,8 +54,16 @@ run_until() { # RUNS STEP ARGS...
     [ $code = 143 ] || fail "a run that is stopped leaves with $code, not 143"
 }
 
+# A run that was stopped and resumed went on where it was stopped, in the middle.
+went_on() { # RUNS WHAT
+    local to_from
+    to_from=$(field "$1" '"%d %d" % (run["attempts"][-2]["to_step"], run["attempts"][-1]["from_step"])')
+    [ "${to_from% *}" = "${to_from#* }" ] && [ "${to_from% *}" -ge $stop ] ||
+        fail "$2: stopped and resumed at steps $to_from"
+}
+
 same_bits() { # RECIPE
-    local script="$experiments/repro_gpu.lua --set recipe=$1 $size" results from
+    local script="$experiments/repro_gpu.lua --set recipe=$1 $size" results
     failed=0
     mkdir "$1"
     cd "$1" || exit 1
@@ -67,8 +75,7 @@ same_bits() { # RECIPE
     run_until stopped $stop $script --backend cuda --choices whole/data/choices.txt \
         --set checkpoint.every=150 --set checkpoint.keep=1
     run stopped --resume last --backend cuda || fail "$1: the resumed run"
-    from=$(field stopped 'run["attempts"][-1]["from_step"]')
-    [ "$from" -ge $stop ] || fail "$1: resumed at step $from"
+    went_on stopped "$1"
     [ "$(field stopped 'run["results_sha256"]')" = "$results" ] || fail "$1: the resumed run has other bits"
     echo "$1: $(field first 'summary["loss_final_bits"]') after $steps steps, again and resumed" \
         "$([ $failed = 0 ] && echo the same, "${results:0:12}")"
@@ -82,10 +89,10 @@ crosses() { # RECIPE FROM TO
     mkdir "$1.$2.$3"
     cd "$1.$2.$3" || exit 1
     run whole $long --backend cpu --threads 2 || fail "$1: on the CPU"
-    run_until part 100 $long --backend "$2" --threads 2
+    run_until part $stop $long --backend "$2" --threads 2
     run part --resume last --backend "$3" --choices none || fail "$1: from $2 to $3"
+    went_on part "$1: from $2 to $3"
     from=$(field part 'run["attempts"][-1]["from_step"]')
-    [ "$from" -ge 100 ] || fail "$1: from $2 to $3: resumed at step $from"
     whole=$(field whole 'summary["loss_final"]') crossed=$(field part 'summary["loss_final"]')
     python3 -c "import sys; sys.exit(not abs($crossed / $whole - 1) < 0.02)" ||
         fail "$1: from $2 to $3 the loss is $crossed, on the CPU $whole"
