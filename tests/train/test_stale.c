@@ -1,6 +1,6 @@
-/* What scales of earlier steps cost: several recipes are led along one BF16 run, step by step with its
- * weights and its batches, and their gradients held against f32's. No chance is in it, as there is in
- * losses, which part of themselves: AdamW is not followed. */
+/* What scales of earlier steps cost: several recipes are led along one BF16 run, step by step with
+ * its weights and its batches, and their gradients held against f32's. No chance is in it, as there
+ * is in the losses of runs that go each its own way. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,9 @@
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
-enum { STEPS = 24, SETTLED = 4 /* the scales of 1 are behind all slots */,
-       TOKENS = 1 << 17 /* of a large run's step, over which a loss is a mean: gradients of its size */ };
+/* SETTLED: no slot has its first scale of 1 any more. TOKENS: of a large run's step, over which its
+ * loss is a mean, for gradients of that size. */
+enum { STEPS = 24, SETTLED = 4, TOKENS = 1 << 17 };
 
 static void open_run(struct tiny_run *r, enum recipe_kind kind, int history, enum amax_algo algo) {
     struct recipe_options o = tiny_recipe_options(kind);
@@ -69,9 +70,9 @@ static double error_of(struct tiny_run *r, struct tiny_run *exact) {
     return sqrt(difference / size);
 }
 
-/* Once every slot has a scale, one of all steps since the first, of the last four or of the last is as
- * good as the tensor's own: FP8 is a floating format, and a scale too small by some powers of two
- * loses only what is smallest. The first step alone, with scales of 1, is worse. */
+/* Once every slot has a scale, one of all steps since the first, of the last four or of the last is
+ * as good as the tensor's own: FP8 is a floating format, and a scale too small by some powers of
+ * two loses only what is smallest. The first step alone, with scales of 1, loses its gradients. */
 static void stale_scales_cost_little(void **state) {
     static const struct { const char *name; enum recipe_kind kind; int history;
                           enum amax_algo algo; } CASE[] = {
@@ -100,8 +101,8 @@ static void stale_scales_cost_little(void **state) {
         MUST(trainer_step(leader.trainer, false, &s, E));
     }
     for (int i = 0; i < COUNT; i++)
-        print_message("%-24s first step %.4f, from step %d on %.4f\n", CASE[i].name, first[i], SETTLED,
-                      mean[i]);
+        print_message("%-24s first step %.4f, from step %d on %.4f\n", CASE[i].name, first[i],
+                      SETTLED, mean[i]);
     for (int i = 1; i < COUNT; i++) {
         assert_true(first[i] > 5 * first[0]);
         assert_true(mean[i] < 1.2 * mean[0]);
