@@ -141,22 +141,28 @@ static double percent(const json_t *row, const char *key) {
     return 100 * json_number_value(json_object_get(row, key));
 }
 
-/* One line a recipe: does it hold the evaluation loss, and what decided it. */
-static void put_losses(FILE *out, const json_t *statistics) {
+/* One line a recipe: does it hold the evaluation loss, and what decided it. The first is what it is
+ * held against. */
+static void put_losses(FILE *out, const json_t *report) {
     size_t i;
-    const json_t *row;
+    const json_t *row, *statistics = json_object_get(report, "statistics");
     const json_t *list = json_object_get(statistics, "losses");
+    char name[8];
     if (json_array_size(list) == 0) return;
-    fprintf(out, "\nDoes the loss hold?\n");
+    row = json_array_get(json_object_get(statistics, "groups"), 0);
+    fprintf(out, "\nDoes the loss hold?\n%-4s %-14s %6s %15s %9s %8s\n", "", "recipe", "seeds",
+            "mean eval loss", "from A", "allowed");
+    fprintf(out, "%-4s %-14s %6lld %15.5f\n", "A",
+            json_text(json_array_get(json_object_get(report, "runs"), 0), "recipe", "?"),
+            (long long)whole(row, "seeds"),
+            json_number_value(json_object_get(json_array_get(list, 0), "reference_mean")));
     json_array_foreach(list, i, row) {
         bool holds = json_is_true(json_object_get(row, "holds"));
-        char name[8];
-        fprintf(out, "  %-3s %-14s %.5f (n = %lld), %+.2f %% from %.5f, %.2f %% allowed: %s %s\n",
+        fprintf(out, "%-4s %-14s %6lld %15.5f %+7.2f %% %6.2f %%  %s %s\n",
                 group_letter(statistics, whole(row, "group"), name), json_text(row, "recipe", "?"),
-                json_number_value(json_object_get(row, "mean")), (long long)whole(row, "seeds"),
-                percent(row, "relative"), json_number_value(json_object_get(row, "reference_mean")),
-                percent(row, "tolerance"), holds ? "holds, within" : "does not hold: outside",
-                json_text(row, "by", ""));
+                (long long)whole(row, "seeds"), json_number_value(json_object_get(row, "mean")),
+                percent(row, "relative"), percent(row, "tolerance"),
+                holds ? "holds: within" : "does not hold: outside", json_text(row, "by", ""));
     }
 }
 
@@ -234,7 +240,7 @@ enum status compare_text(const struct comparison *c, bool all, char **out, struc
     put_runs(stream, runs);
     put_differences(stream, c->report, all);
     put_numbers(stream, runs);
-    put_losses(stream, json_object_get(c->report, "statistics"));
+    put_losses(stream, c->report);
     put_tests(stream, json_object_get(c->report, "statistics"));
     put_divergences(stream, json_object_get(c->report, "divergences"));
     if (!text_stream_close(stream, &text)) {

@@ -281,6 +281,8 @@ static void the_page_answers_the_question(void **state) {
     CHECK(compare_html(&s.c, path, &e));
     CHECK(compare_text(&s.c, false, &text, &e));
     CHECK(file_read(path, 1 << 24, &html, &n, &e));
+    assert_non_null(strstr(text, "\nDoes the loss hold?\n"));
+    assert_true(strstr(text, "does not hold: outside") < strstr(text, "\nBit by bit"));
     const char *verdict = strstr(html, "<span class=\"bad\">does not hold</span>");
     assert_non_null(verdict);
     assert_true(verdict < strstr(html, "<h2>Numbers</h2>"));

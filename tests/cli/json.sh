@@ -1,0 +1,55 @@
+#!/bin/bash
+# What --json prints is one line of valid JSON, and its keys are those that runner/README.md lists:
+# whoever scripts around the program reads them there.
+set -u
+python=$(command -v python3) || python=${VENV:+$VENV/bin/python}
+[ -n "$python" ] || { echo "skipped: there is no python3"; exit 77; }
+failed=0
+
+# The words in backquotes of the row of schema $1, after its second column.
+documented() {
+    sed -n '/^| schema /,/^$/p' runner/README.md | grep -E "^\|[^|]*\`$1\`" | cut -d'|' -f4- |
+        grep -oE '`[a-z_0-9.]+`' | tr -d '`'
+}
+
+# expect CODE SCHEMA ARGUMENTS...: exit code, one line, the schema, and every key documented.
+expect() {
+    local code=$1 schema=$2 got key
+    shift 2
+    "$FP8LAB" "$@" --json >"$TEST_TMP/out" 2>"$TEST_TMP/err"
+    got=$?
+    [ "$got" = "$code" ] || fail "$*: exit code $got, not $code"
+    [ "$(wc -l <"$TEST_TMP/out")" = 1 ] || fail "$*: not one line"
+    "$python" -c 'import json, sys
+for key, value in json.load(open(sys.argv[1])).items():
+    print(value if key == "schema" else "key " + key)' "$TEST_TMP/out" >"$TEST_TMP/keys" ||
+        { fail "$*: not JSON"; return; }
+    grep -qx "fp8lab.$schema/1" "$TEST_TMP/keys" || fail "$*: another schema"
+    [ "$schema" = facts ] && return # the facts by name
+    for key in $(sed -n 's/^key //p' "$TEST_TMP/keys"); do
+        documented "$schema" | grep -qx "$key" ||
+            fail "$*: runner/README.md does not list '$key' of $schema"
+    done
+}
+fail() { echo "FAILED: $1"; sed 's/^/    /' "$TEST_TMP/err" | tail -3; failed=1; }
+
+suite=tests/cli/suite.lua runs=$TEST_TMP/runs
+expect 2 error nonsense
+expect 0 data data LICENSE
+expect 0 facts hw
+expect 3 hw_match hw --query 'gpu.count>=1000'
+expect 0 doctor doctor --quick --facts tests/facts/laptop.json
+expect 0 bench bench gemm --m 16 --n 16 --k 16 --repeats 1 --backend cpu
+expect 0 check check "$suite"
+expect 2 check check "$suite" --set train.nonsense=1
+expect 0 plan plan "$suite" --backend cpu
+expect 3 run_refused run experiments/h200_bf16.lua --runs "$runs" --set hardware.gpus=128
+expect 0 run_result run experiments/quickstart.lua --smoke --only '*16' --only '*wise' --runs "$runs" --backend cpu
+bundles=("$runs"/*.tar.zst)
+expect 0 list list "$runs"
+expect 0 show show "${bundles[0]}"
+expect 0 verify verify "${bundles[0]}"
+expect 0 extract extract "${bundles[0]}" --to "$TEST_TMP/extracted"
+expect 0 compare compare "${bundles[@]}"
+expect 0 launch run "$suite" --launch docker --dry-run --runs "$runs"
+exit "$failed"
