@@ -1,5 +1,6 @@
 /* fp8lab compare: what differs between runs, and what came of it. */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "runner/compare.h"
 #include "runner/seed_band.h"
 
-enum { RUNS_MAX = 1000 };
+enum { RUNS_MAX = 1000, RUN_TIME = 16 /* a run's id begins with its time: 20261121T024823Z */ };
 
 static enum status write_band(const struct cli *cli, const struct comparison *c, const char *path,
                               struct err *e) {
@@ -50,15 +51,32 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     return OK;
 }
 
-static void suggest_html(const struct cli *cli) {
-    const char **words = calloc((size_t)cli->arg_count + 4, sizeof *words);
-    if (!words) return;
-    words[0] = "compare";
-    words[1] = "--html";
-    words[2] = "compare.html";
-    memcpy(words + 3, cli->args, (size_t)cli->arg_count * sizeof *words);
-    cli_next_words(cli, words);
+/* A run's time alone, where that is enough to find it again: a suite has many runs, and a command
+ * of their whole names is no help. */
+static const char *short_name(const char *given, const char *path, char out[RUN_TIME + 1]) {
+    static const char RUNS[] = "runs/";
+    char found[PATH_CAP];
+    struct err e;
+    if (strncmp(path, RUNS, sizeof RUNS - 1) != 0) return given;
+    snprintf(out, RUN_TIME + 1, "%s", path + sizeof RUNS - 1);
+    bool again = run_locate(out, "runs", found, &e) == OK && strcmp(found, path) == 0;
+    return again && strlen(out) < strlen(given) ? out : given;
+}
+
+static void suggest_html(const struct cli *cli, char (*paths)[PATH_CAP]) {
+    size_t count = (size_t)cli->arg_count;
+    const char **words = calloc(count + 4, sizeof *words);
+    char(*names)[RUN_TIME + 1] = calloc(count, sizeof *names);
+    if (words && names) {
+        words[0] = "compare";
+        words[1] = "--html";
+        words[2] = "compare.html";
+        for (size_t i = 0; i < count; i++)
+            words[3 + i] = short_name(cli->args[i], paths[i], names[i]);
+        cli_next_words(cli, words);
+    }
     free(words);
+    free(names);
 }
 
 static int cmd_compare(const struct cli *cli) {
@@ -73,7 +91,7 @@ static int cmd_compare(const struct cli *cli) {
     int code = st != OK                                       ? cli_fail(cli, &e)
                : cli_has(cli, "assert-equal") && !c.equal ? EXIT_DIFFERS
                                                           : EXIT_OK;
-    if (st == OK && !cli_value(cli, "html")) suggest_html(cli);
+    if (st == OK && !cli_value(cli, "html")) suggest_html(cli, paths);
     compare_free(&c);
     free(paths);
     free(names);

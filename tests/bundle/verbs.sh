@@ -36,6 +36,13 @@ expect 6 "nothing is overwritten" extract "$killed" --to out
 expect 0 "equal bit for bit over 20 steps" compare "$done" "$killed" --assert-equal
 expect 0 "equal bit for bit over 20 steps" compare "$done" out --html page.html
 expect 0 '"equal":true' compare --json "$done" "$killed"
+# The next command names runs by their times, and by their paths where the time means another one:
+# the finished run has its directory beside its bundle still.
+short=$(basename "$killed" | cut -c1-16)
+expect 0 "Next: fp8lab compare --html compare.html $done $short" compare "$done" "$killed"
+cp "$killed" "runs/$short-twin.tar.zst"
+expect 0 "Next: fp8lab compare --html compare.html $done $killed" compare "$done" "$killed"
+rm "runs/$short-twin.tar.zst"
 grep -q '<svg' page.html || { echo "page.html has no plot"; failed=1; }
 
 head -c 3000 "$done" >short.tar.zst
