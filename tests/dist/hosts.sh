@@ -24,7 +24,7 @@ fi
 ip link set lo up
 unshare --net --uts sleep 1000 &
 other=$!
-for ((i = 0; i < 100; i++)); do
+for ((i = 0; i < 1200; i++)); do
     [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ] && break
     sleep 0.05
 done
