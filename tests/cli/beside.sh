@@ -37,7 +37,7 @@ expect() { # CODE WORDS MODE ARGS...
 # Every process that we started has MARK in its environment.
 none_left() {
     local left i
-    for ((i = 0; i < 40; i++)); do # a process that was killed takes a moment to be gone
+    for ((i = 0; i < 1200; i++)); do # a process that was killed takes a moment to be gone
         left=$(env -u MARK grep -lsaF "MARK=$MARK" /proc/[0-9]*/environ)
         [ -n "$left" ] || return 0
         sleep 0.05
@@ -103,7 +103,7 @@ rm -rf failing
 python3 "$peers/beside.py" "$experiments/bench_llama_124m.lua" "${small[@]}" --out failing \
     --peer "bash $stand_in steady" --set train.steps=1000000 >out 2>err &
 beside=$!
-for ((i = 0; i < 600; i++)); do
+for ((i = 0; i < 1200; i++)); do
     grep -qs '"step":3,' failing/suite-1/*/data/metrics/train.jsonl && break
     sleep 0.05
 done
