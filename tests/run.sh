@@ -126,6 +126,8 @@ VENV=
 [ ! -x build/venv/bin/python ] || VENV=$root/build/venv
 # Two programs share the machine: a thread that waits must not spin while another has work.
 export OMP_WAIT_POLICY=passive
+# The same order of names and the same words everywhere.
+export LC_ALL=C.UTF-8
 export VENV JOBS TEST_TIMEOUT
 for config in release debug asan; do
     rm -rf "build/$config/test-log"

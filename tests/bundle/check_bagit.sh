@@ -37,7 +37,7 @@ runner=$!
 tries=0
 until cat runs/*-shot-*/data/metrics/train.jsonl 2>/dev/null | grep -q '"step":4,'; do
     tries=$((tries + 1))
-    [ $tries -lt 600 ] || { echo "the run to be killed never trained"; exit 1; }
+    [ $tries -lt 3000 ] || { echo "the run to be killed never trained"; exit 1; }
     sleep 0.1
 done
 kill -9 $runner
@@ -45,7 +45,7 @@ wait $runner 2>/dev/null || true
 tries=0
 until "$FP8LAB" list runs | grep -q 'shot.*killed'; do # the worker leaves when its pipe closes
     tries=$((tries + 1))
-    [ $tries -lt 100 ] || { echo "the killed run was never closed"; exit 1; }
+    [ $tries -lt 600 ] || { echo "the killed run was never closed"; exit 1; }
     sleep 0.1
 done
 cd - >/dev/null
