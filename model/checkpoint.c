@@ -407,16 +407,27 @@ static enum status examine(const struct trainer *t, const char *path, struct che
     return st;
 }
 
+static const char IN_PART[] = "a checkpoint was read in part";
+
+static enum status restore(struct trainer *t, const char *path, struct err *e) {
+    TRY(read_file(t, path, MODEL_FILE, list_weights, e));
+    TRY(read_file(t, path, STATE_FILE, list_state, e));
+    TRY(slots_restore_factors(&t->slots, t->backend, e));
+    return trainer_requantise(t, e);
+}
+
 enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoint_info *info,
                             struct err *e) {
     TRY(trainer_settled(t, e));
     enum status st = examine(t, path, info, e);
     TRY(pieces_agree(&t->pieces, st, "verifying a checkpoint", e));
     TRY(pieces_tell(&t->pieces, info, sizeof *info, e));
-    TRY(read_file(t, path, MODEL_FILE, list_weights, e));
-    TRY(read_file(t, path, STATE_FILE, list_state, e));
-    TRY(slots_restore_factors(&t->slots, t->backend, e));
-    TRY(trainer_requantise(t, e));
+    if (t->failure == IN_PART) t->failure = NULL; /* what is tried again may succeed */
+    st = restore(t, path, e);
+    if (st != OK) {
+        t->failure = IN_PART; /* weights of one run, moments of another */
+        return st;
+    }
     t->step = info->step;
     t->cursor = info->cursor;
     t->has_trace = false;

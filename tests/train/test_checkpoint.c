@@ -1,6 +1,7 @@
 /* Checkpoint files: what is in them, that damage and strangers are refused, that they are whole or
  * absent; and that the safetensors package of Python reads the same numbers. */
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,6 +134,40 @@ static void a_position_is_demanded(void **state) {
         MUST(checkpoint_remove(info.path, E));
         tiny_run_close(&r);
     }
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* The weights are read before the state: where that is no state, though its hash is right, nothing
+ * may train on with weights of one run and moments of another. */
+static void half_a_checkpoint_is_no_start(void **state) {
+    char dir[64], path[PATH_BYTES], model[PATH_BYTES];
+    struct tiny_run r;
+    struct step_result s;
+    struct checkpoint_info info, found;
+    scratch(dir);
+    save_one(&r, dir, &info);
+    file_in(path, info.path, "state.safetensors");
+    file_in(model, info.path, "model.safetensors");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(link(model, path), 0);
+    file_in(path, info.path, "checkpoint.json");
+    json_t *root = json_load_file(path, 0, NULL), *files = json_object_get(root, "files");
+    json_t *copy = json_object_get(files, "model.safetensors");
+    assert_int_equal(json_object_set(files, "state.safetensors", copy), 0);
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    MUST(checkpoint_verify(info.path, &found, E));
+    MUST_FAIL(ERR_CONFIG, "no tensor", checkpoint_load(r.trainer, info.path, &found, E));
+    MUST_FAIL(ERR_STATE, "read in part", trainer_step(r.trainer, false, &s, E));
+    MUST_FAIL(ERR_STATE, "nothing is saved", checkpoint_save(r.trainer, dir, &found, E));
+    MUST(checkpoint_remove(info.path, E));
+    struct tiny_run other;
+    save_one(&other, dir, &info);
+    MUST(checkpoint_load(r.trainer, info.path, &found, E)); /* a whole one is a start again */
+    MUST(trainer_step(r.trainer, false, &s, E));
+    MUST(checkpoint_remove(info.path, E));
+    tiny_run_close(&other);
+    tiny_run_close(&r);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -362,6 +397,7 @@ int main(void) {
         cmocka_unit_test(saved_twice_is_equal),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(a_position_is_demanded),
+        cmocka_unit_test(half_a_checkpoint_is_no_start),
         cmocka_unit_test(latest_passes_over_damage),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(unfinished_is_no_checkpoint),
