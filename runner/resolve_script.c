@@ -107,6 +107,10 @@ void resolve_script(struct script *s, void *argument, struct text *out) {
         return;
     }
     struct place place = { .file = s->files[0].path };
+    if (lua_gettop(s->L) > 1)
+        diagnostics_add(&s->diagnostics, place, "", "the script returned %d values, and only one "
+                        "counts; several experiments are one suite { experiment { ... }, ... }",
+                        lua_gettop(s->L));
     suite_expand(&s->diagnostics, script_tree(s, 1, place), options->overrides,
                  options->override_count, &suite);
     text_puts(out, suite.is_suite ? "{\"suite\":true,\"runs\":[" : "{\"suite\":false,\"runs\":[");

@@ -175,7 +175,8 @@ static struct value *typed_string(struct diagnostics *d, const struct field *f,
 static struct value *typed_word(struct diagnostics *d, const struct field *f,
                                 const struct value *v, const char *path) {
     int64_t count = 0;
-    bool text = v->type == VALUE_STRING || v->type == VALUE_TEXT;
+    bool text = (v->type == VALUE_STRING || v->type == VALUE_TEXT) &&
+                strlen(v->string) == v->string_bytes; /* a NUL ends no word */
     for (; f->words[count]; count++)
         if (text && strcmp(f->words[count], v->string) == 0)
             return value_string(d->pool, v->string, v->place);

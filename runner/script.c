@@ -67,7 +67,8 @@ static void evaluate(struct script *s, void *argument) {
     add_root(s, v->directory, "lib", "lib/");
     if (v->task->lib) add_root(s, v->task->lib, "", "lib/");
     script_load(s, "main.lua", v->task->path, fd);
-    lua_call(s->L, 0, 1);
+    lua_call(s->L, 0, LUA_MULTRET);
+    if (lua_gettop(s->L) == 0) lua_pushnil(s->L);
     v->task->body(s, v->task->argument, &v->result);
 }
 

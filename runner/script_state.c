@@ -137,15 +137,34 @@ static int run_body(lua_State *L) {
     return 0;
 }
 
+/* The outermost level of calls, or 0. Each look walks down from the top, and a script that recurses
+ * without end has 200,000 levels: so by bisection. */
+static int outermost_level(lua_State *L) {
+    lua_Debug ar;
+    int there = 0, beyond = 1;
+    while (lua_getstack(L, beyond, &ar)) {
+        there = beyond;
+        beyond *= 2;
+    }
+    while (beyond - there > 1) {
+        int middle = there + (beyond - there) / 2;
+        if (lua_getstack(L, middle, &ar)) there = middle;
+        else beyond = middle;
+    }
+    return there;
+}
+
 /* Whether a traceback says more than `text`: not where the script calls nothing, nor where the text
  * already begins with the line that the outermost call came from. */
 static bool traceback_helps(lua_State *L, const char *text) {
-    char where[LUA_IDSIZE + 32] = "";
     lua_Debug ar;
-    for (int level = 1; lua_getstack(L, level, &ar); level++)
-        if (lua_getinfo(L, "Sl", &ar) && *ar.what != 'C')
-            snprintf(where, sizeof where, "%s:%d:", ar.short_src, ar.currentline);
-    return *where && strncmp(text, where, strlen(where)) != 0;
+    for (int level = outermost_level(L); level > 0 && lua_getstack(L, level, &ar); level--) {
+        char where[LUA_IDSIZE + 32];
+        if (!lua_getinfo(L, "Sl", &ar) || *ar.what == 'C') continue;
+        snprintf(where, sizeof where, "%s:%d:", ar.short_src, ar.currentline);
+        return strncmp(text, where, strlen(where)) != 0;
+    }
+    return false;
 }
 
 /* The message handler: the traceback goes to the log while the stack still stands. */

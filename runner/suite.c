@@ -173,7 +173,9 @@ static void add_cell(struct diagnostics *d, struct suite *out, const struct valu
         stride *= axes[i].count;
     }
     const struct value *named = value_get(base, "name");
-    const char *name = named && named->type == VALUE_STRING ? named->string : NULL;
+    bool plain = named && named->type == VALUE_STRING && /* else it is refused as it stands */
+                 strlen(named->string) == named->string_bytes;
+    const char *name = plain ? named->string : NULL;
     for (int64_t i = 0; i < axis_count; i++) {
         struct value *v = axes[i].values[chosen[i]];
         const char *label = axes[i].labels[chosen[i]];

@@ -7,6 +7,7 @@
 
 #include "model/json_safe.h"
 #include "runner/canonical.h"
+#include "runner/clock.h"
 #include "runner/companion.h"
 #include "runner/run_files.h"
 #include "runner/watch.h"
@@ -51,6 +52,18 @@ void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     w->out->hearsay = hearsay;
     ranks_describe(&w->ranks, rank - w->options->first_rank, w->out, name);
     if (w->options->world > 1) watch_ask_to_stop(w, PEER_GRACE_S);
+}
+
+/* Somebody else may have asked a worker to stop: all is well, but the run is not done. */
+void verdict_done(struct watch *w, const json_t *event) {
+    int signo = (int)json_integer_value(json_object_get(event, "signal"));
+    if (signo <= 0 || signo >= NSIG || w->ended) return;
+    verdict_settle(w, ATTEMPT_SIGNAL);
+    w->out->signal = signo;
+    w->out->signal_ms = clock_ms();
+    (void)FAIL(&w->out->error, ERR_INTERRUPTED, "a worker was stopped by signal %d (%s), which its "
+               "runner did not send, after step %" PRId64, signo, strsignal(signo),
+               (int64_t)json_integer_value(json_object_get(event, "step")));
 }
 
 void verdict_death(struct watch *w, int64_t i, int wait_status) {

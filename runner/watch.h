@@ -37,6 +37,8 @@ void verdict_settle(struct watch *w, enum attempt_end end);
  * cause already; true: fill w->out. */
 bool verdict_fail(struct watch *w, enum attempt_end end);
 void verdict_error_event(struct watch *w, int64_t rank, const struct json_t *event);
+/* Rank 0 has come to its end, in good order. */
+void verdict_done(struct watch *w, const struct json_t *event);
 void verdict_death(struct watch *w, int64_t i, int wait_status); /* of the i-th rank here */
 void verdict_hung(struct watch *w, int64_t silent_ms);
 void verdict_frozen(struct watch *w, int64_t i, int64_t limit_s);

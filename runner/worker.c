@@ -46,6 +46,7 @@ struct worker {
     char *choices;               /* the table that the run has; "": none */
     bool tuned;                  /* account() was made */
     bool stop;                   /* a signal, or stop_after */
+    int stop_signal;             /* that asked this rank; 0: none */
     int64_t stop_step;           /* after which all ranks stop, since one was asked to; 0: none */
     struct step_result result;   /* of the step last collected, or at hand when an error came */
 };
@@ -251,6 +252,7 @@ static int64_t steps_queued(const struct worker *w) {
 static void take_stop_requests(struct worker *w) {
     for (int signo; (signo = signals_take(&w->signals)) != 0;) {
         if (signo == SIGCHLD) continue;
+        w->stop_signal = signo;
         if (w->options->world > 1) trainer_ask_stop(w->trainer);
         else w->stop = true;
     }
@@ -323,7 +325,9 @@ static enum status train(struct worker *w, struct err *e) {
     w->result.step = -1; /* an error from here on belongs to no step */
     w->board->phase = BOARD_LEAVING;
     pulse_watch(w->pulse, NULL); /* the others leave when they are ready */
-    return say_done(w->events, step, weights, step < w->run.train.steps, e);
+    bool stopped = step < w->run.train.steps;
+    int signo = w->stop_signal ? w->stop_signal : w->stop_step ? SIGTERM : 0; /* another rank's */
+    return say_done(w->events, step, weights, stopped, stopped ? signo : 0, e);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------*/

@@ -214,9 +214,10 @@ enum status say_telemetry(struct event_writer *w, const struct step_result *r, i
 }
 
 enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256, bool stopped,
-                     struct err *e) {
-    return emit(w, json_pack("{s:s,s:I,s:s,s:b}", "event", "done", "step", (json_int_t)step,
-                             "final_weights_sha256", weights_sha256, "stopped", stopped), false, e);
+                     int stop_signal, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:s,s:b,s:i}", "event", "done", "step", (json_int_t)step,
+                             "final_weights_sha256", weights_sha256, "stopped", stopped, "signal",
+                             stop_signal), false, e);
 }
 
 enum status say_log(struct event_writer *w, const char *text, struct err *e) {

@@ -39,7 +39,7 @@ NODISCARD enum status say_telemetry(struct event_writer *w, const struct step_re
                                     int64_t rank, int64_t device, int64_t device_bytes,
                                     struct err *e);
 NODISCARD enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256,
-                               bool stopped, struct err *e);
+                               bool stopped, int stop_signal, struct err *e);
 NODISCARD enum status say_log(struct event_writer *w, const char *text, struct err *e);
 /* The error event for `why`; step -1 where it belongs to none, tensor "" likewise. */
 NODISCARD enum status say_error(struct event_writer *w, const struct err *why, int64_t step,

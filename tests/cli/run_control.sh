@@ -97,6 +97,15 @@ expect "checkpoint is of the last step" True \
     "$(field "$(bundle_in term)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
 resumed_equals_undisturbed term
 
+case_name="SIGTERM to the worker alone, from somebody else"
+run --runs other $long &
+await_step other $((every * 5 / 4))
+kill -TERM $(worker_of other)
+wait
+expect status interrupted "$(field "$(bundle_in other)" 'run["status"]')"
+expect "exit code in run.json" 143 "$(field "$(bundle_in other)" 'run["exit_code"]')"
+resumed_equals_undisturbed other
+
 case_name="SIGINT to the whole process group, as a terminal sends it"
 set -m
 (run --runs int $endless; echo $code >int.code) &

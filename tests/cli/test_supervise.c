@@ -74,6 +74,10 @@ static int stand_in(const char *behaviour, const char *rank) {
         fprintf(stderr, "first words\nout of paper\n");
         return 7;
     }
+    if (!strcmp(behaviour, "asked")) {
+        put("{\"event\":\"done\",\"step\":1,\"stopped\":true,\"signal\":2}\n");
+        return 0;
+    }
     if (!strcmp(behaviour, "kill")) {
         put("{\"event\":\"step\",\"step\":2,"); /* torn */
         (void)raise(SIGKILL);
@@ -232,6 +236,17 @@ static void a_signal_stops_in_good_order(void **state) {
     assert_int_equal(a.end, ATTEMPT_SIGNAL);
     assert_int_equal(a.signal, SIGTERM);
     assert_true(a.checkpoint_step > 0);
+}
+
+/* A signal that a stranger sends to the worker stops the run, and does not finish it. */
+static void a_stranger_s_signal_is_a_stop(void **state) {
+    struct fixture *f = *state;
+    struct attempt a = attempt(f, "asked", 1, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_SIGNAL);
+    assert_int_equal(a.signal, SIGINT);
+    assert_int_equal(a.error.code, ERR_INTERRUPTED);
+    assert_non_null(strstr(a.error.text, "signal 2 (Interrupt), which its runner did not send, "
+                                         "after step 1"));
 }
 
 static void a_second_signal_leaves_at_once(void **state) {
@@ -402,6 +417,7 @@ int main(int argc, char **argv) {
         CASE(an_error_event_keeps_code_text_and_step),
         CASE(the_time_limit_stops_in_good_order),
         CASE(a_signal_stops_in_good_order),
+        CASE(a_stranger_s_signal_is_a_stop),
         CASE(a_second_signal_leaves_at_once),
         CASE(a_worker_deaf_to_stopping_is_killed_after_its_grace),
         CASE(a_full_disk_stops_the_run_and_says_so),

@@ -33,6 +33,11 @@ again=$(cd / && "$FP8LAB" check -q --resolved "$here/experiments/shapes.lua" | s
 expect "bytes from the root" "$first" "$again"
 expect "lines of --resolved" 25 "$("$FP8LAB" check -q --resolved experiments/shapes.lua | wc -l)"
 
+# Recursion without end is a stack overflow, and told at once.
+echo 'local function f() return 1 + f() end f()' >"$work/deep.lua"
+expect "recursion without end" 2 "$(code check "$work/deep.lua")"
+expect "what it says" 1 "$(grep -c 'deep.lua:1: stack overflow' "$work/err")"
+
 # Errors: exit code 2, all of them, on stderr; as JSON on stdout.
 cat >"$work/x.lua" <<'LUA'
 return experiment {
