@@ -137,13 +137,26 @@ static json_t *divergence_row(const struct comparison *c, int64_t b, bool *equal
     return json_whole(row, failed);
 }
 
-/* Where runs repeat others with another seed, the seed is no cause but what they repeat over. */
-static void drop_repeats(const struct comparison *c, json_t *factors, const json_t *statistics) {
-    size_t groups = json_array_size(json_object_get(statistics, "groups"));
-    for (size_t i = 0; groups < (size_t)c->count && i < json_array_size(factors); i++)
-        if (strcmp(json_string_value(json_array_get(factors, i)), "seed") == 0 &&
-            json_array_size(factors) > 1)
-            json_array_remove(factors, i--);
+static void drop_factor(json_t *factors, const char *name) {
+    for (size_t i = json_array_size(factors); i-- > 0;)
+        if (strcmp(json_string_value(json_array_get(factors, i)), name) == 0)
+            json_array_remove(factors, i);
+}
+
+/* What comes with another factor is no second cause. Each run measures a table of algorithms for
+ * its own GEMMs: between two recipes or models it cannot be the same one, and all that it changes
+ * is the rounding of sums; it is a cause where nothing but the code stands beside it, since
+ * `--choices` could have held it. Where runs repeat others with another seed, the seed is what they
+ * repeat over. */
+static void drop_company(const struct comparison *c, json_t *factors, const json_t *statistics) {
+    size_t groups = json_array_size(json_object_get(statistics, "groups")), others = 0, i;
+    const json_t *factor;
+    json_array_foreach(factors, i, factor) {
+        const char *name = json_string_value(factor);
+        others += strcmp(name, "choices") != 0 && strcmp(name, "code") != 0;
+    }
+    if (others > 0) drop_factor(factors, "choices");
+    if (groups < (size_t)c->count && json_array_size(factors) > 1) drop_factor(factors, "seed");
 }
 
 /* ---- all together -------------------------------------------------------------------------- */
@@ -170,7 +183,7 @@ static enum status make_report(struct comparison *c, struct err *e) {
         c->equal = c->equal && equal;
     }
     st = compare_statistics(c, &statistics, e);
-    if (st == OK) drop_repeats(c, factors, statistics);
+    if (st == OK) drop_company(c, factors, statistics);
     if (st == OK)
         c->report = json_pack("{s:s, s:o, s:O, s:O, s:o, s:O, s:O, s:b}", "schema",
                               "fp8lab.compare/1", "runs", run_rows(c), "differences", differences,

@@ -24,7 +24,8 @@ static const char HEAD[] =
     ".wide{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.25em 1em .25em 0;"
     "text-align:left;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}"
     "th{font-weight:600}.n{text-align:right}.long{white-space:normal;min-width:25em;"
-    "overflow-wrap:anywhere}td small{display:block}code{font-size:85%}"
+    "overflow-wrap:anywhere}.v{white-space:normal;overflow-wrap:anywhere;max-width:16em}"
+    "td small{display:block}code{font-size:85%}"
     ".good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}"
     "summary{cursor:pointer;color:var(--soft);margin:.6em 0}\n"
     ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30em,100%),1fr));"
@@ -191,7 +192,7 @@ static void put_difference(FILE *out, const json_t *row, bool *failed) {
     html_escape(out, json_text(row, "key", ""));
     fputs("</code></td>", out);
     json_array_foreach(json_object_get(row, "values"), k, value) {
-        fputs("<td>", out);
+        fputs("<td class=\"v\">", out);
         put_json(out, value, failed);
         fputs("</td>", out);
     }

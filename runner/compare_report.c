@@ -40,24 +40,37 @@ static void put_value(FILE *out, const json_t *value) {
     free(text);
 }
 
+static bool has_value(const json_t *values, size_t run, const json_t *value) {
+    return run < json_array_size(values) && json_equal(json_array_get(values, run), value);
+}
+
+/* The runs from `first` on that have the value: "A,C" and, of three or more in a row, "A-C,E". */
+static void put_holders(FILE *out, const json_t *values, size_t first) {
+    const json_t *value = json_array_get(values, first);
+    char name[8];
+    bool comma = false;
+    for (size_t j = first, last; j < json_array_size(values); j = last + 1) {
+        last = j;
+        if (!has_value(values, j, value)) continue;
+        while (has_value(values, last + 1, value)) last++;
+        if (last == j + 1) last = j;
+        fprintf(out, "%s%s", comma ? "," : "", compare_letter((int64_t)j, name));
+        if (last > j) fprintf(out, "-%s", compare_letter((int64_t)last, name));
+        comma = true;
+    }
+}
+
 /* Every value once, with the runs that have it: "A,B 0 · C 1". */
 static void put_values(FILE *out, const json_t *values) {
-    size_t n = json_array_size(values);
     bool first = true;
-    char name[8];
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < json_array_size(values); i++) {
         const json_t *value = json_array_get(values, i);
         bool earlier = false;
-        for (size_t j = 0; j < i; j++) earlier |= json_equal(json_array_get(values, j), value) != 0;
+        for (size_t j = 0; j < i; j++) earlier = earlier || has_value(values, j, value);
         if (earlier) continue;
         fputs(first ? "" : " · ", out);
         first = false;
-        bool comma = false;
-        for (size_t j = i; j < n; j++) {
-            if (!json_equal(json_array_get(values, j), value)) continue;
-            fprintf(out, "%s%s", comma ? "," : "", compare_letter((int64_t)j, name));
-            comma = true;
-        }
+        put_holders(out, values, i);
         fputc(' ', out);
         put_value(out, value);
     }

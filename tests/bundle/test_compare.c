@@ -130,6 +130,29 @@ static void differences_and_factors_are_named(void **state) {
     finish(&s);
 }
 
+/* On a GPU each run measures a table of its own: that is a cause alone, and company of a recipe. */
+static void a_table_of_algorithms_is_no_second_cause(void **state) {
+    static const struct {
+        const char *recipe; /* of the second run; the first one's is bf16 */
+        int64_t seed;
+        const char *verdict;
+    } CASES[] = { { "fp8.delayed", 1, "one factor: recipe" },
+                  { "bf16", 1, "one factor: choices" },
+                  { "bf16", 2, "one factor: seed" } };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct scene s;
+        struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+        two[0].recipe = "bf16";
+        two[0].choices = "aaaa";
+        two[1].recipe = CASES[i].recipe;
+        two[1].seed = CASES[i].seed;
+        two[1].choices = "bbbb";
+        compare(&s, two, 2);
+        assert_string_equal(json_text(s.c.report, "verdict", ""), CASES[i].verdict);
+        finish(&s);
+    }
+}
+
 /* A newcomer is told the recipes, not the keys that come with them. */
 static void what_a_recipe_implies_is_left_out(void **state) {
     struct scene s;
@@ -281,6 +304,7 @@ static void the_page_answers_the_question(void **state) {
     CHECK(compare_html(&s.c, path, &e));
     CHECK(compare_text(&s.c, false, &text, &e));
     CHECK(file_read(path, 1 << 24, &html, &n, &e));
+    assert_non_null(strstr(text, "A-C bf16 · D fp8.delayed"));
     assert_non_null(strstr(text, "\nDoes the loss hold?\n"));
     assert_true(strstr(text, "does not hold: outside") < strstr(text, "\nBit by bit"));
     const char *verdict = strstr(html, "<span class=\"bad\">does not hold</span>");
@@ -349,6 +373,7 @@ int main(void) {
         cmocka_unit_test(one_flipped_bit_is_found),
         cmocka_unit_test(a_loss_beyond_the_trace_is_found),
         cmocka_unit_test(differences_and_factors_are_named),
+        cmocka_unit_test(a_table_of_algorithms_is_no_second_cause),
         cmocka_unit_test(what_a_recipe_implies_is_left_out),
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),

@@ -167,18 +167,20 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     assert(ok);
     (void)ok;
     bool bad = strcmp(f->status, "failed") == 0;
+    const char *quote = f->choices ? "\"" : "";
     put_file(dir, "data/run.json",
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
              "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
              "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":\"%064llx\","
              "\"results_sha256\":null,\"inputs\":{\"config\":\"aa\",\"code\":\"bb\",\"data\":\"cc\","
-             "\"choices\":null},\"version\":\"0.1.0\",\"attempts\":[],\"parent\":null,"
+             "\"choices\":%s%s%s},\"version\":\"0.1.0\",\"attempts\":[],\"parent\":null,"
              "\"mismatch\":null,\"smoke\":false}",
              f->id, f->status, bad ? 1 : 0,
              bad ? "{\"code\":\"ERR_NUMERIC\",\"text\":\"loss is nan at step 7\",\"where\":\"\"}"
                  : "null",
              (long long)f->seed,
-             (unsigned long long)(mix((uint64_t)f->seed) ^ strlen(f->recipe)));
+             (unsigned long long)(mix((uint64_t)f->seed) ^ strlen(f->recipe)), quote,
+             f->choices ? f->choices : "null", quote);
     write_inputs(dir, f);
     write_train(dir, f);
     write_fp8(dir, f);

@@ -20,6 +20,7 @@ struct run_fixture {
     int64_t flip_step;       /* 0, or the step from which one bit of ... */
     int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
     double loss_shift;       /* added to every loss */
+    const char *choices;     /* the hash of its table of algorithms; NULL: it has none */
     int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
 };
 
