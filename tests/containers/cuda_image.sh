@@ -1,5 +1,5 @@
 #!/bin/bash
-# timeout: 900
+# timeout: 1800
 # An image with CUDA, on a machine without a GPU: every library of it opens, nothing that it needs
 # is missing, and it says which driver it lacks. FP8LAB_CUDA_IMAGE names the image, which is
 # larger than a test may build by itself (make image TAG=...).

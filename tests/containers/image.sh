@@ -1,5 +1,5 @@
 #!/bin/bash
-# timeout: 900
+# timeout: 1800
 # The image, built for this machine's architecture over a minimal Debian, without a network once its
 # packages are there; and then what users do with it: as anyone, read-only, without network, GPU or
 # driver, over a folder that is not theirs, stopped as process 1.
