@@ -108,7 +108,7 @@ report() {
         printf '%-5s %-52s %s (%s s)\n' "$verdict" "$item" "$detail" "$seconds"
         if [ "$failed" != 0 ]; then
             echo "      $(ending "$rc" "$limit" "$seconds")$(unfinished "$log"); log $log:"
-            grep -v -E '^\[( RUN |       OK |=+\]|-+\]|  PASSED )' "$log" | tail -25 |
+            grep -v -E '^\[( RUN |       OK |=+\]|-+\]|  PASSED )' "$log" | tail -40 |
                 sed 's/^/      | /'
         elif [ "$skipped" != 0 ]; then
             grep -i skip "$log" | grep -v -E '^\[ RUN' | sort -u | tail -3 | sed 's/^/      | /'
@@ -137,6 +137,8 @@ if ! printf '%s\0' "$@" | xargs -0 -n 1 -P "$JOBS" "$0" --one; then
     echo "tests/run.sh: the harness itself failed" >&2
     exit 2
 fi
+# What failed once more, where a log that is cut to its end still has it.
+grep -lsZ '^FAIL' build/*/test-log/*.report | xargs -0 -r cat
 echo "$(($(date +%s) - started)) s"
 cat build/*/test-log/*.count | awk -v programs=$# '
     { passed += $1; failed += $2; skipped += $3 }
