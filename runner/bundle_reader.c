@@ -12,7 +12,7 @@
 #include "runner/archive.h"
 #include "runner/run_files.h"
 
-enum { BLOCK = 256 * 1024 };
+enum { BLOCK = 256 * 1024, FEED = 64 * 1024 };
 
 struct bundle {
     char *path;       /* owned copy */
@@ -24,10 +24,14 @@ struct bundle {
     struct archive *archive;
     struct archive_entry *entry; /* ours: libarchive would make its own without a check */
     char *skip; /* owned, BLOCK bytes: where skipped data go */
+    char *feed; /* owned, FEED bytes of the file */
+    int64_t fed;
+    struct err bomb; /* what the guard said while libarchive was reading */
     int64_t declared, delivered; /* of the current entry */
     bool at_entry;
     /* a directory */
-    int root, file; /* descriptors, or -1 */
+    int root;
+    int file; /* of the directory, or the archive; descriptors, or -1 */
     struct tree tree;
     int64_t next; /* index into tree */
 };
@@ -80,7 +84,31 @@ static const char *sniff(const unsigned char *head, size_t n) {
     return n == 0 ? "an empty file" : "no archive";
 }
 
+/* Gives libarchive the file. The guard looks on: what no entry holds, such as zeros without end
+ * behind the last one, is unpacked too, and only here can that be stopped. */
+static la_ssize_t feed(struct archive *a, void *context, const void **out) {
+    struct bundle *b = context;
+    if (guard_ratio(b->guard, b->fed, archive_filter_bytes(a, 0), &b->bomb) != OK) {
+        archive_set_error(a, EINVAL, "%s", b->bomb.text);
+        return ARCHIVE_FATAL;
+    }
+    ssize_t n;
+    do n = read(b->file, b->feed, FEED);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        archive_set_error(a, errno, "read: %s", strerror(errno));
+        return ARCHIVE_FATAL;
+    }
+    b->fed += n;
+    *out = b->feed;
+    return n;
+}
+
 static enum status archive_broken(struct bundle *b, struct err *e) {
+    if (b->bomb.code != OK) {
+        if (e) *e = b->bomb;
+        return b->bomb.code;
+    }
     const char *why = archive_error_string(b->archive);
     if (!why) why = "unreadable";
     if (archive_errno(b->archive) == ENOMEM)
@@ -92,11 +120,10 @@ static enum status archive_broken(struct bundle *b, struct err *e) {
 static enum status open_archive(struct bundle *b, struct err *e) {
     unsigned char head[512];
     struct stat info;
-    int fd = open(b->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", b->path, strerror(errno));
-    bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-    ssize_t n = regular ? pread(fd, head, sizeof head, 0) : -1;
-    close(fd);
+    b->file = open(b->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (b->file < 0) return FAIL(e, ERR_IO, "open %s: %s", b->path, strerror(errno));
+    bool regular = fstat(b->file, &info) == 0 && S_ISREG(info.st_mode);
+    ssize_t n = regular ? pread(b->file, head, sizeof head, 0) : -1;
     if (n < 0) return FAIL(e, ERR_FORMAT, "%s is neither a bundle file nor a directory", b->path);
     const char *strange = sniff(head, (size_t)n);
     if (strange)
@@ -105,7 +132,8 @@ static enum status open_archive(struct bundle *b, struct err *e) {
     b->archive = archive_read_new();
     b->entry = archive_entry_new();
     b->skip = malloc(BLOCK);
-    if (!b->archive || !b->entry || !b->skip)
+    b->feed = malloc(FEED);
+    if (!b->archive || !b->entry || !b->skip || !b->feed)
         return FAIL(e, ERR_MEMORY, "no memory to read %s", b->path);
     if (archive_read_support_format_tar(b->archive) != ARCHIVE_OK ||
         archive_read_support_filter_zstd(b->archive) != ARCHIVE_OK) {
@@ -116,7 +144,7 @@ static enum status open_archive(struct bundle *b, struct err *e) {
     /* Read to the end of the file: what stands behind a bundle is not part of it, and is told. */
     if (archive_read_set_option(b->archive, "tar", "read_concatenated_archives", "1") != ARCHIVE_OK)
         return archive_broken(b, e);
-    if (archive_read_open_filename(b->archive, b->path, BLOCK) != ARCHIVE_OK)
+    if (archive_read_open(b->archive, b, NULL, feed, NULL) != ARCHIVE_OK)
         return archive_broken(b, e);
     return OK;
 }
@@ -147,6 +175,7 @@ void bundle_close(struct bundle *b) {
     tree_free(&b->tree);
     guard_destroy(b->guard);
     free(b->skip);
+    free(b->feed);
     free(b->path);
     free(b);
 }

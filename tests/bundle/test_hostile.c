@@ -230,6 +230,36 @@ static void what_stands_behind_the_end_is_refused(void **state) {
     free(bytes);
 }
 
+/* 256 MiB of zeros, packed, behind a good bundle: no entry holds them. */
+static void zeros_behind_the_end_are_a_bomb(void **state) {
+    static const char ZEROS[1 << 20];
+    struct scene *s = *state;
+    struct err e = { 0 };
+    char *bytes = NULL, *zeros = NULL;
+    size_t n = 0, m = 0;
+    CHECK(file_read(s->bundle, 1 << 30, &bytes, &n, &e));
+    struct archive *out = archive_write_new();
+    archive_write_set_format_raw(out);
+    archive_write_add_filter_zstd(out);
+    assert_int_equal(archive_write_open_filename(out, s->hostile), ARCHIVE_OK);
+    struct archive_entry *entry = archive_entry_new();
+    archive_entry_set_pathname(entry, "zeros");
+    archive_entry_set_filetype(entry, AE_IFREG);
+    assert_int_equal(archive_write_header(out, entry), ARCHIVE_OK);
+    for (int i = 0; i < 256; i++)
+        assert_int_equal(archive_write_data(out, ZEROS, sizeof ZEROS), sizeof ZEROS);
+    archive_entry_free(entry);
+    end(out);
+    CHECK(file_read(s->hostile, 1 << 30, &zeros, &m, &e));
+    bytes = realloc(bytes, n + m);
+    assert_non_null(bytes);
+    memcpy(bytes + n, zeros, m);
+    CHECK(file_replace(s->hostile, bytes, n + m, &e));
+    expect(s, s->hostile, ERR_FORMAT, "decompression bomb refused");
+    free(bytes);
+    free(zeros);
+}
+
 static void what_is_no_archive_is_named(void **state) {
     struct scene *s = *state;
     static const struct {
@@ -318,6 +348,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_bomb_is_refused_early, set_up, tear_down),
         cmocka_unit_test_setup_teardown(truncation_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_stands_behind_the_end_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(zeros_behind_the_end_are_a_bomb, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_archive_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(missing_and_extra_files_in_an_archive, set_up, tear_down),
         cmocka_unit_test_setup_teardown(changed_directories_are_named, set_up, tear_down),
