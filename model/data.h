@@ -62,6 +62,7 @@ struct data_file {
     char sha256[65];
 };
 int64_t data_file_count(const struct data *d);
+struct data_file data_file_at(const struct data *d, int64_t at); /* its sha256 is "" */
 
 /* What identifies the data among a run's inputs, in hex: SHA-256 over every file's size and digest
  * in order, or over the generator's name and seed. Reads all of them. `files`, which may be NULL,

@@ -60,12 +60,17 @@ enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *
 
 int64_t data_file_count(const struct data *d) { return d->file_count; }
 
+struct data_file data_file_at(const struct data *d, int64_t at) {
+    const struct input_file *f = &d->file[at];
+    return (struct data_file){ .path = f->path + (d->root ? strlen(d->root) + 1 : 0),
+                               .bytes = f->bytes };
+}
+
 static enum status hash_file(const struct data *d, int64_t at, struct data_file *out,
                              struct err *e) {
     const struct input_file *f = &d->file[at];
     int64_t bytes;
-    *out = (struct data_file){ .path = f->path + (d->root ? strlen(d->root) + 1 : 0),
-                               .bytes = f->bytes };
+    *out = data_file_at(d, at);
     if (lseek(f->fd, 0, SEEK_SET) != 0)
         return FAIL(e, ERR_IO, "seek %s: %s", f->path, strerror(errno));
     TRY(sha256_fd(f->fd, f->path, out->sha256, &bytes, e));

@@ -12,6 +12,7 @@
 #include "runner/backends.h"
 #include "runner/board.h"
 #include "runner/choice_file.h"
+#include "runner/data_check.h"
 #include "runner/events.h"
 #include "runner/fit.h"
 #include "runner/options.h"
@@ -145,6 +146,7 @@ static enum status build_trainer(struct worker *w, struct err *e) {
     enum status st = speaks(w) ? say_plan(w->events, &plan, e) : OK;
     if (st == OK)
         st = data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e);
+    if (st == OK) st = data_check(w->options->run_path, w->data, e);
     if (st == OK)
         st = trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train,
                             w->data, e);

@@ -52,6 +52,16 @@ expect "exit code" 6 $?
 says "text.txt: 40000 bytes when it was opened, now 100"
 bundle_is_failed data
 
+case_name="data that grow between two attempts"
+head -c 40000 /dev/zero | tr '\0' a >text.txt
+begin grown text.lua --set checkpoint=false --retries 1
+echo "more of it" >>text.txt
+kill -KILL $(cat /proc/$pid/task/$pid/children)
+wait $pid
+expect "exit code" 2 $?
+says "text.txt: 40011 bytes, and 40000 when the run began"
+bundle_is_failed grown
+
 case_name="a directory of runs that is removed"
 begin removed tiny.lua --set checkpoint=false
 mv removed away && rm -rf away # at once: files that are made meanwhile would keep it
