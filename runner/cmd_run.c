@@ -224,8 +224,8 @@ static enum status run_row(struct command *c, int64_t i, struct err *e) {
     enum status st = look_again(c, row, e);
     if (st == OK && row->standing.kind == STANDING_ENDED) take_earlier(c, i);
     else if (st == OK && row->standing.kind == STANDING_LIVE)
-        cli_note(c->cli, "%s: another process is running it: %s", request.run->name,
-                 row->standing.path);
+        cli_note(c->cli, "%s: another process is running it, and is waited for at the end: %s",
+                 request.run->name, row->standing.path);
     else if (st == OK) {
         bool resumes = row->standing.kind == STANDING_STOPPED;
         st = resumes ? run_resume(&c->settings, row->standing.path, &row->outcome, e)

@@ -69,6 +69,7 @@ enum status claim_take(const char *runs, int *claim, struct err *e) {
     TRY(path_join(path, runs, ".claim", e));
     if (directory_make(runs, NULL) != OK) return OK;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW); /* another user's */
     if (fd < 0) return OK;
     const struct timespec nap = { .tv_nsec = CLAIM_NAP_MS * 1000000L };
     for (int64_t waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += CLAIM_NAP_MS) {
