@@ -181,6 +181,36 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
           "losses nats a token.</p>\n", out);
 }
 
+static void put_tests(FILE *out, const json_t *report, bool *failed) {
+    static const char *const TITLES[] = { "", "", "seeds", "median", "A's", "to A's",
+                                          "95 % interval", "Mann-Whitney p", "verdict" };
+    const json_t *list = json_object_get(json_object_get(report, "statistics"), "tests"), *row;
+    size_t i;
+    if (json_array_size(list) == 0) return;
+    fputs("<h2>Repeats</h2>\n", out);
+    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    json_array_foreach(list, i, row) {
+        fputs("<tr><td>", out);
+        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        fprintf(out,
+                "</td><td>%s</td><td>%lld and %lld</td><td class=\"n\">%.6g</td>"
+                "<td class=\"n\">%.6g</td><td class=\"n\">%+.2f %%</td>"
+                "<td>%+.2f to %+.2f %%</td><td class=\"n\">%.3g</td><td>",
+                compare_metric(json_text(row, "metric", "")),
+                (long long)json_integer_value(json_object_get(row, "m")),
+                (long long)json_integer_value(json_object_get(row, "n")),
+                json_number_value(json_object_get(row, "median_b")),
+                json_number_value(json_object_get(row, "median_a")),
+                100 * json_number_value(json_object_get(row, "effect")),
+                100 * json_number_value(json_object_get(row, "effect_low")),
+                100 * json_number_value(json_object_get(row, "effect_high")),
+                json_number_value(json_object_get(row, "p")));
+        html_escape(out, json_text(row, "verdict", ""));
+        fputs("</td></tr>\n", out);
+    }
+    close_table(out);
+}
+
 /* ---- what differs -------------------------------------------------------------------------- */
 
 static void put_difference(FILE *out, const json_t *row, bool *failed) {
@@ -224,7 +254,7 @@ static int64_t put_differences(FILE *out, const json_t *report, bool details, bo
     return shown;
 }
 
-/* ---- bits and repeats ---------------------------------------------------------------------- */
+/* ---- bits ---------------------------------------------------------------------------------- */
 
 static void put_divergences(FILE *out, const json_t *report, bool *failed) {
     static const char *const TITLES[] = { "", "first differs at step", "in", "stream", "bits of A",
@@ -254,36 +284,6 @@ static void put_divergences(FILE *out, const json_t *report, bool *failed) {
     close_table(out);
 }
 
-static void put_tests(FILE *out, const json_t *report, bool *failed) {
-    static const char *const TITLES[] = { "", "", "seeds", "median", "of the reference", "between",
-                                          "95 % interval", "Mann-Whitney p", "verdict" };
-    const json_t *list = json_object_get(json_object_get(report, "statistics"), "tests"), *row;
-    size_t i;
-    if (json_array_size(list) == 0) return;
-    fputs("<h2>Repeats</h2>\n", out);
-    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
-    json_array_foreach(list, i, row) {
-        fputs("<tr><td>", out);
-        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
-        fprintf(out,
-                "</td><td>%s</td><td>%lld and %lld</td><td class=\"n\">%.6g</td>"
-                "<td class=\"n\">%.6g</td><td class=\"n\">%+.2f %%</td>"
-                "<td>%+.2f to %+.2f %%</td><td class=\"n\">%.3g</td><td>",
-                compare_metric(json_text(row, "metric", "")),
-                (long long)json_integer_value(json_object_get(row, "m")),
-                (long long)json_integer_value(json_object_get(row, "n")),
-                json_number_value(json_object_get(row, "median_b")),
-                json_number_value(json_object_get(row, "median_a")),
-                100 * json_number_value(json_object_get(row, "effect")),
-                100 * json_number_value(json_object_get(row, "effect_low")),
-                100 * json_number_value(json_object_get(row, "effect_high")),
-                json_number_value(json_object_get(row, "p")));
-        html_escape(out, json_text(row, "verdict", ""));
-        fputs("</td></tr>\n", out);
-    }
-    close_table(out);
-}
-
 /* ---- the page ------------------------------------------------------------------------------ */
 
 enum status compare_html(const struct comparison *c, const char *path, struct err *e) {
@@ -297,6 +297,7 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
     put_heading(out, c);
     put_losses(out, c->report, &failed);
     put_numbers(out, c->report, &failed);
+    put_tests(out, c->report, &failed);
     fputs("<h2>Curves</h2>\n<p class=\"soft\">Runs of one colour differ in their seed alone; "
           "what is subtracted is the mean of A's colour.</p>\n<div class=\"plots\">\n", out);
     enum status st = compare_plots(out, c, e);
@@ -305,7 +306,6 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
             put_differences(out, c->report, true, &failed) == 0)
         fputs("<p>Nothing that was recorded.</p>\n", out);
     put_divergences(out, c->report, &failed);
-    put_tests(out, c->report, &failed);
     fputs("</body></html>\n", out);
     failed = !text_stream_close(out, &text) || failed;
     if (failed && st == OK) st = FAIL(e, ERR_MEMORY, "no memory for %s", path);

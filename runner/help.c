@@ -8,7 +8,7 @@
 
 static void print_verbs(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
     for (int64_t v = 0; v < count; v++)
-        if (!verbs[v]->hidden) cli_out(cli, "  %-10s %s\n", verbs[v]->name, verbs[v]->about);
+        if (!verbs[v]->hidden) cli_out(cli, "  %-11s %s\n", verbs[v]->name, verbs[v]->about);
 }
 
 static bool has_verb(const struct verb *const *verbs, int64_t count, const char *name) {

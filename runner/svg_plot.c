@@ -5,7 +5,7 @@
 /* The picture, in SVG units: the frame of the data and what is around it. LEFT and BOTTOM hold
  * labels at the size they have on a phone (22 units). */
 enum { LEFT = 74, TOP = 14, WIDTH = 540, HEIGHT = 270, RIGHT = 26, BOTTOM = 62 };
-enum { COLORS = 8, DOTTED_ROWS_MAX = 40, TICKS = 5 };
+enum { COLORS = 8, DOT_DISTANCE = 10, TICKS = 5 };
 
 struct range {
     double low, high;
@@ -151,7 +151,11 @@ static bool find_ranges(const struct svg_figure *figure, const struct svg_line *
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
+/* A dot a point, where they are far enough apart not to be a thick line. */
 static void put_dots(FILE *out, const struct svg_line *line, struct range x, struct range y) {
+    int64_t last = line->rows - 1;
+    if (last > 0 && x_at(x, line->x[last]) - x_at(x, line->x[0]) < (double)last * DOT_DISTANCE)
+        return;
     fprintf(out, "<g class=\"k%d\">", (int)(line->color % COLORS));
     for (int64_t i = 0; i < line->rows; i++)
         if (drawable(line->y[i]))
@@ -183,7 +187,7 @@ static void put_line(FILE *out, const struct svg_line *line, struct range x, str
         if (r.high > r.low) fprintf(out, "%.1f,%.1f ", at, y_at(y, r.high));
     }
     if (open) fputs("\"/>\n", out);
-    if (line->rows <= DOTTED_ROWS_MAX) put_dots(out, line, x, y);
+    if (line->rows > 0) put_dots(out, line, x, y);
 }
 
 static void put_legend(FILE *out, const struct svg_line *lines, int64_t count) {

@@ -28,7 +28,7 @@ void svg_key(FILE *out, int64_t i);
 
 /* Writes one <figure>. Lines without points are left out; nothing is written if all are. A line of
  * more than about 1,000 points is drawn as the least and largest value of each pixel column, so
- * spikes stay visible; one of few points has a dot at each. */
+ * spikes stay visible; one whose points are far apart has a dot at each. */
 void svg_plot(FILE *out, const struct svg_figure *figure, const struct svg_line *lines,
               int64_t count);
 

@@ -66,6 +66,11 @@ static void nan_interrupts_a_line_and_points_stay_visible(void **state) {
     assert_int_equal(occurrences(svg, "<circle"), 4);
     assert_non_null(strstr(svg, "Loss &lt;nats&gt;"));
     free(svg);
+    static const double FAR_X[2] = { 1, 500 }; /* beside a longer line the dots would touch */
+    struct svg_line two[2] = { line, { "b", 1, FAR_X, Y, 2 } };
+    svg = draw(&FIGURE, two, 2);
+    assert_int_equal(occurrences(svg, "<circle"), 2);
+    free(svg);
     line.rows = 1; /* a line of one point is no line, but its dot is there */
     svg = draw(&FIGURE, &line, 1);
     assert_int_equal(occurrences(svg, "<circle"), 1);
