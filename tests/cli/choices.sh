@@ -52,7 +52,7 @@ is "its hash is an input" "$(sha256sum h200.txt | cut -d' ' -f1)" \
 
 # The same table out of a checkpoint that carries it.
 mkdir carried
-printf '{"schema": "fp8lab.checkpoint/1", "choices": "%s"}' "$(sed 's/$/\\n/' h200.txt | tr -d '\n')" \
+printf '{"schema": "fp8lab.checkpoint/1", "step": 1, "cursor": 4, "choices": "%s"}' "$(sed 's/$/\\n/' h200.txt | tr -d '\n')" \
     >carried/checkpoint.json
 run carry 2 --choices carried
 is "the table of a checkpoint" "$(field h200 'run["inputs"]["choices"]')" \
