@@ -176,7 +176,7 @@ static void say_place(struct doctor *d) {
     doctor_say(d, FINDING_FINE, "cpu", NULL, "%s (%s, %s), %.0f usable", model ? model : "?",
                arch ? arch : "?", simd ? simd : "?", number_of(d, "cpu.cores"));
     if (runtime)
-        doctor_say(d, FINDING_FINE, "container", NULL, "%s%s%s", runtime, image ? ": " : "",
+        doctor_say(d, FINDING_FINE, "container", NULL, "inside %s%s%s", runtime, image ? ": " : "",
                    image ? image : "");
 }
 

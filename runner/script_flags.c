@@ -69,6 +69,11 @@ void script_next(const struct cli *cli, const char *verb, bool rehearse) {
     for (size_t i = 0; i < flags; i++) {
         const struct cli_flag *flag = &cli->flags[i];
         bool there = rehearse && (!strcmp(flag->name, "smoke") || !strcmp(flag->name, "anywhere"));
+        if (!rehearse && !strcmp(flag->name, "ranks")) { /* what plan was asked, run is told so */
+            snprintf(dashed[i], sizeof dashed[i], "hardware.gpus=%s", flag->value);
+            words[n++] = "--set";
+            words[n++] = dashed[i];
+        }
         if (there || !is_carried(flag->name)) continue;
         snprintf(dashed[i], sizeof dashed[i], "--%s", flag->name);
         words[n++] = dashed[i];
