@@ -111,6 +111,7 @@ enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags, 
     json_decref(*out);
     *out = NULL;
     if (both) strcpy(why->text, "an object or array expected");
+    if (n == 0) strcpy(why->text, "nothing in it, an object or array expected");
     if (in.no_memory) strcpy(why->text, "no memory to parse it");
     return in.no_memory ? ERR_MEMORY : ERR_FORMAT;
 }

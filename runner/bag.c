@@ -204,3 +204,24 @@ bool bag_oxum(const char *info, int64_t *bytes, int64_t *files) {
             return sscanf(at + sizeof TAG - 1, " %" SCNd64 ".%" SCNd64, bytes, files) == 2;
     return false;
 }
+
+enum status bag_unchanged(const char *dir, struct err *e) {
+    char path[PATH_CAP], hex[SHA256_HEX], *text = NULL;
+    size_t n = 0;
+    struct bag_manifest m;
+    TRY(path_join(path, dir, "manifest-sha256.txt", e));
+    TRY(file_read(path, JSON_FILE_LIMIT, &text, &n, e));
+    enum status st = bag_manifest_parse(text, path, &m, e);
+    free(text);
+    for (int64_t i = 0; st == OK && i < m.count; i++) {
+        const char *name = m.line[i].path;
+        if (archive_is_checkpoint(name)) continue;
+        st = path_join(path, dir, name, e);
+        if (st == OK) st = sha256_file(path, hex, NULL, e);
+        if (st == OK && strcmp(hex, m.line[i].hex) == 0) continue;
+        if (st != ERR_MEMORY)
+            st = FAIL(e, ERR_VERIFY, "%s is not what it was when the run was closed", path);
+    }
+    bag_manifest_free(&m);
+    return st;
+}

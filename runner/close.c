@@ -10,6 +10,7 @@
 #include "model/checkpoint.h"
 #include "runner/bundle.h"
 #include "runner/jsonl.h"
+#include "runner/reopen.h"
 #include "runner/run_dir.h"
 #include "runner/run_log.h"
 
@@ -90,8 +91,9 @@ static enum status pack(const struct run_dir *dir, char bundle[PATH_CAP], struct
 enum status close_run(const char *path, char bundle[PATH_CAP], struct err *e) {
     struct run_dir dir;
     enum status st = run_dir_open(path, &dir, e);
-    if (st == OK && !strcmp(json_text(dir.run, "status", "running"), "running"))
-        st = mark_killed(&dir, e);
+    bool open = st == OK && !strcmp(json_text(dir.run, "status", "running"), "running");
+    if (open) st = mark_killed(&dir, e);
+    else if (st == OK) st = reopen_unchanged(path, e);
     if (st == OK) st = pack(&dir, bundle, e);
     run_dir_close(&dir);
     return st;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/bag.h"
 #include "runner/bundle.h"
 #include "runner/columns.h"
 #include "runner/inputs.h"
@@ -122,7 +123,20 @@ static enum status remove_made(const struct run_dir *dir, struct err *e) {
     return tree_remove(bundle, e);
 }
 
+enum status reopen_unchanged(const char *run_dir, struct err *e) {
+    char bundle[PATH_CAP + 16], manifest[PATH_CAP];
+    TRY(path_join(manifest, run_dir, "manifest-sha256.txt", e));
+    snprintf(bundle, sizeof bundle, "%s.tar.zst", run_dir);
+    if (!path_exists(bundle) || !path_exists(manifest)) return OK;
+    struct err why;
+    enum status st = bag_unchanged(run_dir, &why);
+    if (st == OK) return OK;
+    return FAIL(e, st, "%s; its bundle %s stands: move the directory away, and --resume %s unpacks "
+                "and goes on", why.text, bundle, bundle);
+}
+
 enum status reopen_run(struct run_dir *dir, struct err *e) {
+    TRY(reopen_unchanged(dir->path, e)); /* the bundle goes, so this must not be worse */
     TRY(bundle_checkpoints_back(dir->path, e));
     TRY(restore_all(dir, e));
     TRY(remove_made(dir, e));

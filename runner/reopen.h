@@ -10,6 +10,10 @@
 NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *resolved,
                                    const char *data_root, struct err *e);
 
+/* Where a closed run has its bundle and its directory, whether the directory still is what was
+ * closed: ERR_VERIFY tells how to go on from the bundle. */
+NODISCARD enum status reopen_unchanged(const char *run_dir, struct err *e);
+
 /* Takes back what closing made: columns become JSON lines again where the lines were dropped, bag
  * files and the old bundle go, status is "running" (saved). */
 NODISCARD enum status reopen_run(struct run_dir *dir, struct err *e);

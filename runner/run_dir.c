@@ -164,6 +164,8 @@ enum status run_dir_open(const char *path, struct run_dir *out, struct err *e) {
         return FAIL(e, ERR_ARG, "%s is no run directory: no data/run.json", out->path);
     TRY(take_lock(out->path, &out->lock_fd, e));
     enum status st = json_file_read(file, &out->run, e);
+    if (st == OK && !json_text(out->run, "status", NULL))
+        st = FAIL(e, ERR_FORMAT, "%s is no record of a run: it lacks \"status\"", file);
     if (st != OK) run_dir_close(out);
     return st;
 }

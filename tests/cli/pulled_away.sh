@@ -79,6 +79,22 @@ expect "exit code" 6 $?
 says "Not a directory"
 bundle_is_failed replaced
 
+case_name="a directory that was changed since it was closed"
+begin changed tiny.lua --set checkpoint.every=50
+kill -TERM $pid
+wait $pid
+dir=$(dirname changed/*/data)
+"$FP8LAB" close "$dir" >out 2>log
+expect "exit code of close, unchanged" 0 $?
+hash=$(sha256sum "$dir.tar.zst")
+echo '{"step":99999}' >>"$dir/data/metrics/train.jsonl"
+for verb in close "run --runs changed --resume"; do
+    "$FP8LAB" $verb "$dir" >out 2>log
+    expect "exit code of $verb" 4 $?
+    says "train.jsonl is not what it was when the run was closed"
+done
+expect "the bundle" "$hash" "$(sha256sum "$dir.tar.zst")"
+
 case_name="more text files than a shell lets a program open"
 mkdir many
 for i in $(seq 300); do echo "The text of file $i, of three hundred." >many/$i.txt; done
