@@ -98,8 +98,7 @@ static void put_group(FILE *out, const json_t *report, int64_t group, bool *fail
 }
 
 static void put_losses(FILE *out, const json_t *report, bool *failed) {
-    static const char *const TITLES[] = { "", "mean eval loss", "to the reference", "allowed",
-                                          "verdict" };
+    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to A's", "allowed", "" };
     size_t i;
     const json_t *row;
     const json_t *list = json_object_get(json_object_get(report, "statistics"), "losses");
@@ -109,20 +108,21 @@ static void put_losses(FILE *out, const json_t *report, bool *failed) {
     fputs("<tr><td>", out);
     put_group(out, report, 0, failed);
     row = json_array_get(list, 0);
-    fprintf(out, "</td><td class=\"n\">%.5f</td><td></td><td></td><td>the reference</td></tr>\n",
+    fprintf(out, "</td><td></td><td class=\"n\">%.5f</td><td></td><td></td><td></td></tr>\n",
             json_number_value(json_object_get(row, "reference_mean")));
     json_array_foreach(list, i, row) {
         bool holds = json_is_true(json_object_get(row, "holds"));
         fputs("<tr><td>", out);
         put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
         fprintf(out,
-                "</td><td class=\"n\">%.5f</td><td class=\"n\">%+.2f %%</td>"
-                "<td class=\"n\">%.2f %%</td><td class=\"long\"><span class=\"%s\">%s</span> ",
+                "</td><td class=\"%s\">%s</td><td class=\"n\">%.5f</td>"
+                "<td class=\"n\">%+.2f %%</td><td class=\"n\">%.2f %%</td>"
+                "<td class=\"long\">%s ",
+                holds ? "good" : "bad", holds ? "holds" : "does not hold",
                 json_number_value(json_object_get(row, "mean")),
                 100 * json_number_value(json_object_get(row, "relative")),
-                100 * json_number_value(json_object_get(row, "tolerance")), holds ? "good" : "bad",
-                holds ? "holds" : "does not hold");
-        fputs(holds ? "within " : "outside ", out);
+                100 * json_number_value(json_object_get(row, "tolerance")),
+                holds ? "within" : "outside");
         html_escape(out, json_text(row, "by", ""));
         fputs("</td></tr>\n", out);
     }

@@ -307,7 +307,7 @@ static void the_page_answers_the_question(void **state) {
     assert_non_null(strstr(text, "A-C bf16 · D fp8.delayed"));
     assert_non_null(strstr(text, "\nDoes the loss hold?\n"));
     assert_true(strstr(text, "does not hold: outside") < strstr(text, "\nBit by bit"));
-    const char *verdict = strstr(html, "<span class=\"bad\">does not hold</span>");
+    const char *verdict = strstr(html, "<td class=\"bad\">does not hold</td>");
     assert_non_null(verdict);
     assert_true(verdict < strstr(html, "<h2>Numbers</h2>"));
     assert_non_null(strstr(html, "A… bf16, 3 seeds"));
