@@ -98,7 +98,8 @@ static void put_group(FILE *out, const json_t *report, int64_t group, bool *fail
 }
 
 static void put_losses(FILE *out, const json_t *report, bool *failed) {
-    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to A's", "allowed", "" };
+    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to A's", "allowed",
+                                          "" };
     size_t i;
     const json_t *row;
     const json_t *list = json_object_get(json_object_get(report, "statistics"), "losses");
