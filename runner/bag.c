@@ -215,7 +215,6 @@ enum status bag_unchanged(const char *dir, struct err *e) {
     free(text);
     for (int64_t i = 0; st == OK && i < m.count; i++) {
         const char *name = m.line[i].path;
-        if (archive_is_checkpoint(name)) continue;
         st = path_join(path, dir, name, e);
         if (st == OK) st = sha256_file(path, hex, NULL, e);
         if (st == OK && strcmp(hex, m.line[i].hex) == 0) continue;
