@@ -80,7 +80,7 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/backends.o: $(GEN)/interface_
 # an image is built without git's folder, and is told (COMMIT, DIRTY).
 SOURCES := $(sort $(wildcard kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/*.[ch] \
                              runner/*.lua))
-GIT     := git -c safe.directory='*'
+GIT     := git --no-optional-locks -c safe.directory='*'
 $(GEN)/sources.h: $(SOURCES)
 	@mkdir -p $(@D)
 	$(Q){ printf '#define FP8LAB_CODE_SHA256 "%s"\n' "$$(sha256sum $^ | sha256sum | cut -d' ' -f1)"; \

@@ -35,15 +35,16 @@ static bool source_root(char out[PATH_CAP]) {
 }
 
 /* Records what the tree holds beyond its commit. safe.directory is given on the command line, which
- * git honours, because a mounted tree often belongs to another user. */
+ * git honours, because a mounted tree often belongs to another user. It leaves git's index as it
+ * is: whoever commits in the tree at that moment would find it locked. */
 static enum status write_patch(const struct run_dir *dir, bool *recorded, struct err *e) {
     char root[PATH_CAP], safe[PATH_CAP + 32], path[PATH_CAP], *patch = NULL;
     size_t n = 0;
     *recorded = true;
     if (!source_root(root)) return OK;
     snprintf(safe, sizeof safe, "safe.directory=%s", root);
-    const char *argv[] = { "git", "-c", safe, "-C", root, "diff", "--no-ext-diff", "--binary",
-                           "HEAD", NULL };
+    const char *argv[] = { "git", "-c", safe, "-c", "diff.autoRefreshIndex=false", "-C", root,
+                           "diff", "--no-ext-diff", "--binary", "HEAD", NULL };
     *recorded = foreground_capture(argv, PATCH_MAX, &patch, &n);
     if (!*recorded || n == 0) {
         free(patch);
