@@ -314,6 +314,7 @@ static void a_locked_directory_is_refused(void **state) {
     struct fixture *f = *state;
     struct run_dir second;
     struct err e = { 0 };
+    assert_int_equal(json_object_set_new(f->dir.run, "status", json_string("running")), 0);
     assert_int_equal(run_dir_save(&f->dir, &e), OK);
     assert_true(run_dir_alive(f->dir.path));
     assert_int_equal(run_dir_open(f->dir.path, &second, &e), ERR_STATE);
