@@ -9,7 +9,8 @@
  *   factors      names of what differs and may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
  *   statistics   {groups: [{runs, seeds}], tests: [...], losses: [{group, recipe, reference_mean,
- *                  mean, relative, holds, by}], note}; losses where group 0 is 3 seeds of BF16
+ *                  mean, relative, chance, holds, by}], note}; losses where group 0 is 3 seeds of
+ *                  BF16 or more
  *   equal        no pair diverges, and all have the same steps and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_H
 #define FP8LAB_RUNNER_COMPARE_H
@@ -87,11 +88,18 @@ void compare_diverge(const struct run_view *a, const struct run_view *b, struct 
 NODISCARD enum status compare_statistics(const struct comparison *c, json_t **out, struct err *e);
 
 /* Whether runs of one recipe hold the evaluation loss of the reference's seeds: their mean is
- * within the recipe's tolerance of theirs, or inside their range; `by` says which of the two
- * decided. m >= 1, n >= LOSS_SEEDS_MIN, since fewer have no range worth the name. New reference,
- * NULL without memory. */
+ * within the recipe's tolerance of theirs, or inside their range where they are just three; `by`
+ * says which of the two decided. `chance`: half the 95 % interval of the difference, relative as
+ * the difference is; null where a side is one run. m >= 1, n >= LOSS_SEEDS_MIN, since fewer have no
+ * range worth the name. New reference, NULL without memory. */
 enum { LOSS_SEEDS_MIN = 3 };
 json_t *compare_loss_row(int64_t group, const char *kind, const double *reference, int64_t n,
                          const double *value, int64_t m);
+
+/* Whether the interval of a row reaches across what is allowed, and what is said then. */
+bool compare_loss_open(const json_t *row);
+#define COMPARE_LOSS_OPEN \
+    "95 %: by how much chance may have moved the difference of these means. Where that crosses " \
+    "what is\nallowed, more seeds may turn the verdict."
 
 #endif

@@ -98,9 +98,10 @@ static void put_group(FILE *out, const json_t *report, int64_t group, bool *fail
 }
 
 static void put_losses(FILE *out, const json_t *report, bool *failed) {
-    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to A's", "allowed",
-                                          "" };
+    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to A's", "95 %",
+                                          "allowed", "" };
     size_t i;
+    bool open = false;
     const json_t *row;
     const json_t *list = json_object_get(json_object_get(report, "statistics"), "losses");
     if (json_array_size(list) == 0) return;
@@ -109,7 +110,8 @@ static void put_losses(FILE *out, const json_t *report, bool *failed) {
     fputs("<tr><td>", out);
     put_group(out, report, 0, failed);
     row = json_array_get(list, 0);
-    fprintf(out, "</td><td></td><td class=\"n\">%.5f</td><td></td><td></td><td></td></tr>\n",
+    fprintf(out, "</td><td></td><td class=\"n\">%.5f</td><td></td><td></td><td></td>"
+            "<td></td></tr>\n",
             json_number_value(json_object_get(row, "reference_mean")));
     json_array_foreach(list, i, row) {
         bool holds = json_is_true(json_object_get(row, "holds"));
@@ -117,17 +119,21 @@ static void put_losses(FILE *out, const json_t *report, bool *failed) {
         put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
         fprintf(out,
                 "</td><td class=\"%s\">%s</td><td class=\"n\">%.5f</td>"
-                "<td class=\"n\">%+.2f %%</td><td class=\"n\">%.2f %%</td>"
-                "<td class=\"long\">%s ",
+                "<td class=\"n\">%+.2f %%</td><td class=\"n\">",
                 holds ? "good" : "bad", holds ? "holds" : "does not hold",
                 json_number_value(json_object_get(row, "mean")),
-                100 * json_number_value(json_object_get(row, "relative")),
+                100 * json_number_value(json_object_get(row, "relative")));
+        if (json_is_number(json_object_get(row, "chance")))
+            fprintf(out, "± %.2f %%", 100 * json_number_value(json_object_get(row, "chance")));
+        fprintf(out, "</td><td class=\"n\">%.2f %%</td><td class=\"long\">%s ",
                 100 * json_number_value(json_object_get(row, "tolerance")),
                 holds ? "within" : "outside");
+        open |= compare_loss_open(row);
         html_escape(out, json_text(row, "by", ""));
         fputs("</td></tr>\n", out);
     }
     close_table(out);
+    if (open) fputs("<p>" COMPARE_LOSS_OPEN "</p>\n", out);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------- */

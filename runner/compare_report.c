@@ -154,29 +154,40 @@ static double percent(const json_t *row, const char *key) {
     return 100 * json_number_value(json_object_get(row, key));
 }
 
+/* "+-0.83 %", or nothing where one run a side says nothing about chance. */
+static const char *chance_text(const json_t *row, char out[16]) {
+    out[0] = '\0';
+    if (json_is_number(json_object_get(row, "chance")))
+        snprintf(out, 16, "+-%.2f %%", percent(row, "chance"));
+    return out;
+}
+
 /* One line a recipe: does it hold the evaluation loss, and what decided it. The first is what it is
  * held against. */
 static void put_losses(FILE *out, const json_t *report) {
     size_t i;
     const json_t *row, *statistics = json_object_get(report, "statistics");
     const json_t *list = json_object_get(statistics, "losses");
-    char name[8];
+    bool open = false;
+    char name[8], chance[16];
     if (json_array_size(list) == 0) return;
     row = json_array_get(json_object_get(statistics, "groups"), 0);
-    fprintf(out, "\nDoes the loss hold?\n%-4s %-14s %6s %15s %9s %8s\n", "", "recipe", "seeds",
-            "mean eval loss", "from A", "allowed");
+    fprintf(out, "\nDoes the loss hold?\n%-4s %-14s %6s %15s %9s %9s %8s\n", "", "recipe", "seeds",
+            "mean eval loss", "from A", "95 %", "allowed");
     fprintf(out, "%-4s %-14s %6lld %15.5f\n", "A",
             json_text(json_array_get(json_object_get(report, "runs"), 0), "recipe", "?"),
             (long long)whole(row, "seeds"),
             json_number_value(json_object_get(json_array_get(list, 0), "reference_mean")));
     json_array_foreach(list, i, row) {
         bool holds = json_is_true(json_object_get(row, "holds"));
-        fprintf(out, "%-4s %-14s %6lld %15.5f %+7.2f %% %6.2f %%  %s %s\n",
+        open |= compare_loss_open(row);
+        fprintf(out, "%-4s %-14s %6lld %15.5f %+7.2f %% %9s %6.2f %%  %s %s\n",
                 group_letter(statistics, whole(row, "group"), name), json_text(row, "recipe", "?"),
                 (long long)whole(row, "seeds"), json_number_value(json_object_get(row, "mean")),
-                percent(row, "relative"), percent(row, "tolerance"),
+                percent(row, "relative"), chance_text(row, chance), percent(row, "tolerance"),
                 holds ? "holds: within" : "does not hold: outside", json_text(row, "by", ""));
     }
+    if (open) fprintf(out, "%s\n", COMPARE_LOSS_OPEN);
 }
 
 static void put_tests(FILE *out, const json_t *statistics) {

@@ -19,4 +19,10 @@ NODISCARD enum status stats_mann_whitney(const double *x, int64_t n, const doubl
 NODISCARD enum status stats_bootstrap_ratio(const double *x, int64_t n, const double *y, int64_t m,
                                             double *low, double *high, struct err *e);
 
+/* Half the width of the 95 % interval of mean(y) - mean(x): Welch's t, for independent samples that
+ * may scatter differently, its degrees of freedom rounded down. NaN where a side has one value. */
+double stats_welch_half(const double *x, int64_t n, const double *y, int64_t m);
+
+double stats_mean(const double *values, int64_t n); /* NaN for n = 0 */
+
 #endif

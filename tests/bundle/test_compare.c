@@ -254,8 +254,44 @@ static void a_loss_is_held_by_the_mean_or_by_the_seeds(void **state) {
     json_t *blockwise = compare_loss_row(1, "fp8.blockwise", SEEDS, 3, VALUE, 1);
     assert_true(json_is_true(json_object_get(delayed, "holds")));
     assert_false(json_is_true(json_object_get(blockwise, "holds")));
+    assert_true(json_is_null(json_object_get(delayed, "chance")));
     json_decref(delayed);
     json_decref(blockwise);
+}
+
+static json_t *loss_row(const double *reference, int64_t n, const double *value, int64_t m) {
+    json_t *row = compare_loss_row(1, "fp8.tensorwise", reference, n, value, m);
+    assert_non_null(row);
+    return row;
+}
+
+/* The interval is Welch's; a verdict is open where it reaches across the half per cent allowed. Of
+ * four seeds the range no longer counts. */
+static void a_verdict_says_what_chance_may_do(void **state) {
+    (void)state;
+    static const double WIDE[4] = { 1.96, 2.04, 2.00, 1.98 }, NEAR[3] = { 2.000, 2.001, 1.999 };
+    static const double UP[3] = { 2.020, 2.022, 2.018 }, ABOUT[3] = { 2.001, 2.002, 2.000 };
+    json_t *row = loss_row(WIDE, 3, UP, 3); /* 2 degrees of freedom: t 4.3027, s.e. 0.023123 */
+    assert_float_equal(json_number_value(json_object_get(row, "chance")), 0.049745, 1e-6);
+    assert_true(compare_loss_open(row));
+    assert_true(json_is_true(json_object_get(row, "holds")));
+    json_decref(row);
+    row = loss_row(WIDE, 4, UP, 3);
+    assert_false(json_is_true(json_object_get(row, "holds")));
+    json_decref(row);
+    row = loss_row(NEAR, 3, UP, 3); /* a per cent away, and sure of it */
+    assert_false(compare_loss_open(row));
+    assert_false(json_is_true(json_object_get(row, "holds")));
+    json_decref(row);
+    row = loss_row(NEAR, 3, ABOUT, 3);
+    assert_false(compare_loss_open(row));
+    assert_true(json_is_true(json_object_get(row, "holds")));
+    json_decref(row);
+    /* 35 degrees of freedom: scipy's t quantile is 2.030108. */
+    double x[36], y[36];
+    for (int i = 0; i < 36; i++) x[i] = i % 2, y[i] = 0;
+    assert_float_equal(stats_welch_half(x, 36, y, 36), 2.030108 * sqrt(0.25 / 35), 1e-5);
+    assert_true(isnan(stats_welch_half(x, 1, y, 36)));
 }
 
 static void the_page_is_one_file_and_escapes(void **state) {
@@ -378,6 +414,7 @@ int main(void) {
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
         cmocka_unit_test(a_loss_is_held_by_the_mean_or_by_the_seeds),
+        cmocka_unit_test(a_verdict_says_what_chance_may_do),
         cmocka_unit_test(the_page_is_one_file_and_escapes),
         cmocka_unit_test(the_page_answers_the_question),
         cmocka_unit_test(runs_that_part_at_one_place_share_a_line),
