@@ -26,7 +26,7 @@ LIBS       := -lm -ldl -lpthread
 
 KERNELS_SRC := $(wildcard kernels/*.c kernels/cpu/*.c)
 MODEL_SRC   := $(wildcard model/*.c)
-RUNNER_SRC  := $(filter-out runner/main.c,$(wildcard runner/*.c))
+RUNNER_SRC  := $(filter-out runner/main.c,$(wildcard runner/*.c runner/*/*.c))
 objs = $(patsubst %.c,$(BUILD)/%.o,$(1))
 KERNELS_LIB := $(BUILD)/libkernels.a
 MODEL_LIB   := $(BUILD)/libmodel.a
@@ -73,13 +73,13 @@ $(GEN)/interface_hash.h: $(sort $(wildcard kernels/*.h))
 	$(Q)printf '#define FP8LAB_INTERFACE_HASH "%s"\n' "$$(cat $^ | sha256sum | cut -d' ' -f1)" > $@
 FLAGS_cpu_backend := -I$(GEN)
 FLAGS_backends := -I$(GEN)
-$(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/backends.o: $(GEN)/interface_hash.h
+$(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/interface_hash.h
 
 # What a run records about the program: the hash of all sources compiled in, which is one of a run's
 # inputs, and the commit they came from, where git knows it (a mounted tree may have another owner);
 # an image is built without git's folder, and is told (COMMIT, DIRTY).
 SOURCES := $(sort $(wildcard kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/*.[ch] \
-                             runner/*.lua))
+                             runner/*/*.[ch]))
 GIT     := git --no-optional-locks -c safe.directory='*'
 $(GEN)/sources.h: $(SOURCES)
 	@mkdir -p $(@D)
@@ -88,7 +88,7 @@ $(GEN)/sources.h: $(SOURCES)
 	  printf '#define FP8LAB_DIRTY %d\n' \
 	    "$(or $(DIRTY),$$($(GIT) status --porcelain 2>/dev/null | grep -c . || true))"; } > $@
 FLAGS_build_info := -I$(GEN)
-$(BUILD)/runner/build_info.o: $(GEN)/sources.h
+$(BUILD)/runner/base/build_info.o: $(GEN)/sources.h
 
 # The reference's loops are vectorised by the compiler. Errno and floating-point traps, which
 # nothing here reads, would keep loops with sqrt or a select from it. Neither flag changes a value.

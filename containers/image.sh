@@ -121,7 +121,7 @@ build() {
     epoch=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null ||
         date +%s)}
     created=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
-    version=$(sed -n 's/.*FP8LAB_VERSION "\(.*\)"/\1/p' runner/version.h)
+    version=$(sed -n 's/.*FP8LAB_VERSION "\(.*\)"/\1/p' runner/base/version.h)
     say "$tool builds $tag for $arch on $base ${digest:+($digest)}"
 
     local command=(docker build) flags=()

@@ -1,5 +1,5 @@
 /* What transformer to build: the sizes and choices of one model, and what follows from them.
- * Filled by runner/options.c from the resolved configuration; checked once by
+ * Filled by runner/plan/options.c from the resolved configuration; checked once by
  * model_config_check. */
 #ifndef FP8LAB_MODEL_CONFIG_H
 #define FP8LAB_MODEL_CONFIG_H

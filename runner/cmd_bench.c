@@ -2,9 +2,9 @@
 #include <jansson.h>
 
 #include "model/json_safe.h"
-#include "runner/backends.h"
-#include "runner/bench.h"
+#include "runner/bench/bench.h"
 #include "runner/commands.h"
+#include "runner/plan/backends.h"
 
 static const struct kind {
     const char *name;

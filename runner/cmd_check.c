@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "model/json_safe.h"
-#include "runner/canonical.h"
+#include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
 #include "runner/commands.h"
-#include "runner/resolve.h"
-#include "runner/run_files.h"
-#include "runner/script_flags.h"
+#include "runner/script/resolve.h"
+#include "runner/script/script_flags.h"
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },

@@ -1,10 +1,10 @@
 /* fp8lab close: bundles a run whose runner died, or that could not be packed when it ended. */
 #include <jansson.h>
 
-#include "runner/canonical.h"
-#include "runner/close.h"
+#include "runner/base/canonical.h"
+#include "runner/bundle/run_view.h"
 #include "runner/commands.h"
-#include "runner/run_view.h"
+#include "runner/run/close.h"
 
 static const struct flag FLAGS[] = {
     { "runs", "DIR", "where runs are looked up by id (default: runs)", false },

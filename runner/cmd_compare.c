@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "runner/commands.h"
-#include "runner/compare.h"
-#include "runner/seed_band.h"
+#include "runner/compare/compare.h"
+#include "runner/compare/seed_band.h"
 
 enum { RUNS_MAX = 1000, RUN_TIME = 16 /* a run's id begins with its time: 20261121T024823Z */ };
 

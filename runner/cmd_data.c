@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 
-#include "runner/canonical.h"
+#include "runner/base/canonical.h"
 #include "runner/commands.h"
 #include "runner/text_stats.h"
 

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runner/base/plain_text.h"
+#include "runner/base/run_files.h"
 #include "runner/commands.h"
-#include "runner/doctor.h"
-#include "runner/facts.h"
-#include "runner/plain_text.h"
-#include "runner/run_files.h"
+#include "runner/doctor/doctor.h"
+#include "runner/hardware/facts.h"
 
 static const char *style_of(const char *level) {
     if (!strcmp(level, "wrong")) return "red";

@@ -2,11 +2,11 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "runner/bundle_reader.h"
-#include "runner/canonical.h"
+#include "runner/base/canonical.h"
+#include "runner/bundle/bundle_reader.h"
+#include "runner/bundle/run_view.h"
+#include "runner/bundle/unpack.h"
 #include "runner/commands.h"
-#include "runner/run_view.h"
-#include "runner/unpack.h"
 
 /* Where a bundle goes when the user does not say: a folder of its run id, here. */
 static enum status default_target(const char *path, char out[PATH_CAP], struct err *e) {

@@ -5,10 +5,10 @@
 
 #include "model/json_safe.h"
 #include "runner/commands.h"
-#include "runner/fact_names.h"
-#include "runner/facts.h"
-#include "runner/probe.h"
-#include "runner/query.h"
+#include "runner/doctor/probe.h"
+#include "runner/hardware/fact_names.h"
+#include "runner/hardware/facts.h"
+#include "runner/hardware/query.h"
 
 static void print_value(const struct cli *cli, const struct fact_name *fact, const json_t *value) {
     if (json_is_string(value)) {

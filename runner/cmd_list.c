@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "model/json_safe.h"
-#include "runner/canonical.h"
-#include "runner/close.h"
+#include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
+#include "runner/bundle/run_view.h"
 #include "runner/commands.h"
-#include "runner/plain_text.h"
-#include "runner/run_view.h"
+#include "runner/run/close.h"
 
 enum { NAME_WIDTH_MAX = 80 };
 

@@ -6,13 +6,13 @@
 
 #include "model/json_safe.h"
 #include "runner/commands.h"
-#include "runner/facts.h"
-#include "runner/fit.h"
-#include "runner/hardware.h"
-#include "runner/rendezvous.h"
-#include "runner/probe.h"
-#include "runner/resolve.h"
-#include "runner/script_flags.h"
+#include "runner/hardware/facts.h"
+#include "runner/plan/fit.h"
+#include "runner/hardware/hardware.h"
+#include "runner/net/rendezvous.h"
+#include "runner/doctor/probe.h"
+#include "runner/script/resolve.h"
+#include "runner/script/script_flags.h"
 
 struct planned {
     struct fit fit;

@@ -3,7 +3,7 @@
 #include <jansson.h>
 
 #include "runner/commands.h"
-#include "runner/probe.h"
+#include "runner/doctor/probe.h"
 
 static int cmd_probe(const struct cli *cli) {
     struct probe_options options = {

@@ -7,23 +7,24 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
-#include "runner/backends.h"
-#include "runner/build_info.h"
-#include "runner/canonical.h"
-#include "runner/choice_file.h"
+#include "runner/base/build_info.h"
+#include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/commands.h"
-#include "runner/facts.h"
-#include "runner/fit.h"
-#include "runner/hardware.h"
-#include "runner/launch.h"
-#include "runner/plain_text.h"
-#include "runner/probe.h"
-#include "runner/repro_data.h"
-#include "runner/repro_patch.h"
-#include "runner/repro_source.h"
-#include "runner/repro_verdict.h"
-#include "runner/run_one.h"
-#include "runner/stop_grace.h"
+#include "runner/doctor/probe.h"
+#include "runner/hardware/facts.h"
+#include "runner/hardware/hardware.h"
+#include "runner/job/stop_grace.h"
+#include "runner/launch/launch.h"
+#include "runner/plan/backends.h"
+#include "runner/plan/fit.h"
+#include "runner/record/choice_file.h"
+#include "runner/repro/repro_data.h"
+#include "runner/repro/repro_launch.h"
+#include "runner/repro/repro_patch.h"
+#include "runner/repro/repro_source.h"
+#include "runner/repro/repro_verdict.h"
+#include "runner/run/run_one.h"
 
 struct command {
     const struct cli *cli;
@@ -295,7 +296,7 @@ static int let_another(const struct cli *cli) {
     int code = EXIT_OK;
     enum status st = repro_open(cli->args[0], runs, &source, &e);
     if (st == OK && tree) st = repro_patched(cli, &source, tree, &code, &e);
-    else if (st == OK) code = launch_repro(cli, &source, runs);
+    else if (st == OK) code = repro_launch(cli, &source, runs);
     if (st != OK) code = cli_fail(cli, &e);
     repro_close(&source);
     return code;

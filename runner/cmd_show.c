@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runner/canonical.h"
+#include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
+#include "runner/bundle/run_view.h"
 #include "runner/commands.h"
-#include "runner/mfu.h"
-#include "runner/plain_text.h"
-#include "runner/run_view.h"
+#include "runner/plan/mfu.h"
 
 /* text may be a stranger's: it is cut, and control characters are taken out. */
 static void line(const struct cli *cli, const char *name, const char *text) {

@@ -1,10 +1,10 @@
 /* fp8lab verify: is a bundle complete, unchanged and well-behaved? Needs no network. */
 #include <jansson.h>
 
-#include "runner/canonical.h"
+#include "runner/base/canonical.h"
+#include "runner/bundle/run_view.h"
+#include "runner/bundle/unpack.h"
 #include "runner/commands.h"
-#include "runner/run_view.h"
-#include "runner/unpack.h"
 
 static void print(const struct cli *cli, const char *path, const struct unpack_report *report) {
     if (!cli->json) {

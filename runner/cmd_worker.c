@@ -1,6 +1,6 @@
 /* fp8lab worker: one rank of a run. Started by `fp8lab run`; hidden from the verb table. */
 #include "runner/commands.h"
-#include "runner/worker.h"
+#include "runner/worker/worker.h"
 
 static int cmd_worker(const struct cli *cli) {
     struct worker_options options = {

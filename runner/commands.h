@@ -2,7 +2,7 @@
 #ifndef FP8LAB_RUNNER_COMMANDS_H
 #define FP8LAB_RUNNER_COMMANDS_H
 
-#include "runner/cli.h"
+#include "runner/base/cli.h"
 
 /* In the order of the verb table. The owner of a verb adds its row to both lists. */
 #define FP8LAB_VERBS(X) \

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runner/image_record.h"
-#include "runner/version.h"
+#include "runner/base/version.h"
+#include "runner/record/image_record.h"
 
 static void print_verbs(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
     for (int64_t v = 0; v < count; v++)

@@ -2,7 +2,7 @@
 #ifndef FP8LAB_RUNNER_HELP_H
 #define FP8LAB_RUNNER_HELP_H
 
-#include "runner/cli.h"
+#include "runner/base/cli.h"
 
 /* `fp8lab` alone: what to do first. */
 void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_t count);

@@ -5,10 +5,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "runner/base/version.h"
 #include "runner/commands.h"
 #include "runner/help.h"
 #include "runner/init.h"
-#include "runner/version.h"
 
 #define ROW(name) &name,
 static const struct verb *const VERBS[] = { FP8LAB_VERBS(ROW) NULL };

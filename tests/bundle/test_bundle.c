@@ -16,10 +16,10 @@
 #include <cmocka.h>
 // clang-format on
 
-#include "runner/bundle.h"
-#include "runner/bundle_reader.h"
-#include "runner/columns.h"
-#include "runner/unpack.h"
+#include "runner/bundle/bundle.h"
+#include "runner/bundle/bundle_reader.h"
+#include "runner/bundle/columns.h"
+#include "runner/bundle/unpack.h"
 #include "tests/support/run_fixture.h"
 
 static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,

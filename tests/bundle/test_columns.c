@@ -10,9 +10,9 @@
 #include <cmocka.h>
 // clang-format on
 
-#include "runner/columns.h"
-#include "runner/jsonl.h"
-#include "runner/summary.h"
+#include "runner/base/jsonl.h"
+#include "runner/bundle/columns.h"
+#include "runner/bundle/summary.h"
 #include "tests/support/run_fixture.h"
 
 /* Converts text through a file, as bundles do. NULL, with *why filled, where that fails. */

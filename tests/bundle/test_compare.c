@@ -10,9 +10,9 @@
 #include <cmocka.h>
 // clang-format on
 
-#include "runner/bundle.h"
-#include "runner/compare.h"
-#include "runner/stats.h"
+#include "runner/bundle/bundle.h"
+#include "runner/compare/compare.h"
+#include "runner/compare/stats.h"
 #include "tests/support/run_fixture.h"
 
 enum { RUNS_MAX = 8 };

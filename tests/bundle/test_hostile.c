@@ -14,8 +14,8 @@
 #include <archive_entry.h>
 // clang-format on
 
-#include "runner/bundle.h"
-#include "runner/unpack.h"
+#include "runner/bundle/bundle.h"
+#include "runner/bundle/unpack.h"
 #include "tests/support/run_fixture.h"
 
 static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runner/bundle.h"
-#include "runner/cli.h"
-#include "runner/repro_verdict.h"
+#include "runner/base/cli.h"
+#include "runner/bundle/bundle.h"
+#include "runner/repro/repro_verdict.h"
 #include "tests/support/must.h"
 #include "tests/support/run_fixture.h"
 

@@ -12,8 +12,8 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "model/trainer.h"
-#include "runner/bundle.h"
-#include "runner/compare.h"
+#include "runner/bundle/bundle.h"
+#include "runner/compare/compare.h"
 #include "tests/support/run_fixture.h"
 #include "tests/support/tiny.h"
 

@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/facts.h"
-#include "runner/fit.h"
-#include "runner/mfu.h"
-#include "runner/peaks.h"
-#include "runner/probe.h"
-#include "runner/recipe_table.h"
-#include "runner/resolve.h"
-#include "runner/run_files.h"
-#include "runner/summary.h"
+#include "runner/base/run_files.h"
+#include "runner/bundle/summary.h"
+#include "runner/doctor/probe.h"
+#include "runner/doctor/recipe_table.h"
+#include "runner/hardware/facts.h"
+#include "runner/hardware/peaks.h"
+#include "runner/plan/fit.h"
+#include "runner/plan/mfu.h"
+#include "runner/script/resolve.h"
 
 static json_t *facts_file(const char *path) {
     json_t *facts = NULL;

@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 
-#include "runner/fact_names.h"
-#include "runner/facts.h"
-#include "runner/nearest.h"
-#include "runner/nvml.h"
-#include "runner/query.h"
-#include "runner/telemetry.h"
+#include "runner/base/nearest.h"
+#include "runner/hardware/fact_names.h"
+#include "runner/hardware/facts.h"
+#include "runner/hardware/nvml.h"
+#include "runner/hardware/query.h"
+#include "runner/hardware/telemetry.h"
 
 static struct nvml_gpu h200(void) {
     struct nvml_gpu gpu = { .cc_major = 9, .memory_bytes = 150754820096, .nvlink = 1, .ecc = 1,

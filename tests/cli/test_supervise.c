@@ -16,11 +16,11 @@
 
 #include <cmocka.h>
 
-#include "runner/events.h"
-#include "runner/records.h"
-#include "runner/run_dir.h"
-#include "runner/signals.h"
-#include "runner/supervise.h"
+#include "runner/base/signals.h"
+#include "runner/job/supervise.h"
+#include "runner/record/run_dir.h"
+#include "runner/run/records.h"
+#include "runner/worker/events.h"
 
 /* ---- the stand-in -----------------------------------------------------------------------------*/
 

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "runner/timed_backend.h"
+#include "runner/bench/timed_backend.h"
 #include "tests/support/tiny.h"
 
 enum { STEPS = 3 };

@@ -87,9 +87,9 @@ image build TOOL=docker ARCH=$other
 built_with "--platform linux/$other" "--tag fp8lab:$other"
 
 # make pin-base: the digest is the hash of what the registry serves, and nothing else is written.
-mkdir -p "$TEST_TMP/tree/runner"
+mkdir -p "$TEST_TMP/tree/runner/base"
 cp -r containers "$TEST_TMP/tree"
-cp runner/version.h "$TEST_TMP/tree/runner"
+cp runner/base/version.h "$TEST_TMP/tree/runner/base"
 ln -s "$(type -P sha256sum)" "$bin/sha256sum"
 pin() { # VARIABLE=VALUE...: in the copy
     said=$(cd "$TEST_TMP/tree" && env -u BASE_IMAGE PATH="$bin" TEST_TMP="$TEST_TMP" "$@" \

@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-#include "runner/clock.h"
-#include "runner/formation.h"
-#include "runner/rendezvous.h"
-#include "runner/task.h"
-#include "runner/wire.h"
+#include "runner/base/clock.h"
+#include "runner/job/formation.h"
+#include "runner/job/task.h"
+#include "runner/net/rendezvous.h"
+#include "runner/net/wire.h"
 
 /* ---- tasks ------------------------------------------------------------------------------------*/
 

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
-#include "runner/run_files.h"
+#include "runner/base/run_files.h"
 #include "tests/support/allocations.h"
 #include "tests/support/must.h"
 #include "tests/support/run_fixture.h"

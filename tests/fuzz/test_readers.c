@@ -12,12 +12,12 @@
 #include <cmocka.h>
 // clang-format on
 
-#include "runner/bag.h"
-#include "runner/bundle.h"
-#include "runner/columns.h"
-#include "runner/compare.h"
-#include "runner/jsonl.h"
-#include "runner/unpack.h"
+#include "runner/base/jsonl.h"
+#include "runner/bundle/bag.h"
+#include "runner/bundle/bundle.h"
+#include "runner/bundle/columns.h"
+#include "runner/bundle/unpack.h"
+#include "runner/compare/compare.h"
 #include "tests/support/run_fixture.h"
 
 enum { ROUNDS_BUNDLE = 400, ROUNDS_TEXT = 2000 };

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "runner/resolve.h"
-#include "runner/run_files.h"
+#include "runner/base/run_files.h"
+#include "runner/script/resolve.h"
 #include "tests/support/run_fixture.h"
 
 enum { ROUNDS = 60, SEED = 20261121, SOURCE_MAX = 1 << 16 };

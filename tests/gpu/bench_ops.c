@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "runner/backends.h"
+#include "runner/plan/backends.h"
 
 enum { SAMPLES = 7, CALLS = 20 };
 

@@ -3,7 +3,7 @@
 #ifndef FP8LAB_TESTS_GPU_PAIR_H
 #define FP8LAB_TESTS_GPU_PAIR_H
 
-#include "runner/backends.h"
+#include "runner/plan/backends.h"
 
 enum { CPU, GPU, SIDES, PAIR_MEMORY_MAX = 512 };
 

@@ -16,7 +16,7 @@
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
 #include "model/trainer.h"
-#include "runner/backends.h"
+#include "runner/plan/backends.h"
 #include "tests/support/tiny.h"
 
 enum { STEPS = 30, BATCH = 4 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/backends.h"
+#include "runner/plan/backends.h"
 #include "tests/support/tiny.h"
 
 static const enum recipe_kind FP8[] = { RECIPE_DELAYED, RECIPE_TENSORWISE, RECIPE_ROWWISE,

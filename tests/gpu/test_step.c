@@ -7,7 +7,7 @@
 
 #include "model/checkpoint.h"
 #include "model/trainer.h"
-#include "runner/backends.h"
+#include "runner/plan/backends.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 

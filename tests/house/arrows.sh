@@ -45,9 +45,21 @@ room "kernels/cuda" kernels/cuda/*.{c,h,cu,cuh} -- \
     "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|interface_hash\.h)"
 room "model" model/*.[ch] -- "(model/[a-z0-9_]+\.h|$iface)"
 shopt -s extglob nullglob
-room "runner" runner/!(backends).[ch] -- "((runner|model|kernels)/[a-z0-9_]+\.(h|inc)|sources\.h)"
-room "runner/backends.c" runner/backends.c -- \
-    "((runner|model|kernels|kernels/cpu)/[a-z0-9_]+\.h|interface_hash\.h)"
+
+# The rooms of the runner, from the bottom up: each may include those before it, and the verbs all.
+below=""
+for part in base hardware script plan net record bundle worker job run compare bench doctor \
+    launch repro; do
+    below+="${below:+|}$part"
+    room "runner/$part" runner/$part/!(backends).[ch] -- \
+        "(runner/($below)/[a-z0-9_]+\.h|(model|kernels)/[a-z0-9_]+\.h|sources\.h)"
+done
+room "runner/plan/backends.c" runner/plan/backends.c -- \
+    "((runner/base|runner/plan|model|kernels|kernels/cpu)/[a-z0-9_]+\.h|interface_hash\.h)"
+room "the verbs" runner/*.[ch] -- "(runner|runner/($below)|model|kernels)/[a-z0-9_]+\.h"
+for folder in runner/*/; do
+    [[ $folder =~ ^runner/($below)/$ ]] || fail "$folder has no place among the rooms above"
+done
 
 # Libraries by their headers. $1: a regex of angle-bracket targets; the rest: files that must not.
 forbid() {
@@ -65,12 +77,13 @@ forbid "kernels" "$lua|$others" kernels/*.[ch] kernels/*/*
 forbid "the kernel interface" "$gpu|immintrin\.h|arm_neon\.h|omp\.h" kernels/*.h
 forbid "the CPU backend" "$gpu" kernels/cpu/*
 forbid "model" "$lua|$gpu|archive[^>]*|pcre2\.h" model/*.[ch]
-forbid "runner" "$gpu|immintrin\.h|arm_neon\.h" runner/*.[ch]
+forbid "runner" "$gpu|immintrin\.h|arm_neon\.h" runner/*.[ch] runner/*/*.[ch]
 
 # Ending the process: main.c alone, and it returns. _exit is for the child between fork and exec.
 while IFS= read -r line; do
     fail "$line only runner/main.c ends the process"
-done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/!(main).[ch]; do
+done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/!(main).[ch] \
+    runner/*/*.[ch]; do
     sed -E 's@/\*.*\*/@@; s@//.*@@; s@^ \* .*@@' "$file" |
         grep -nE '(^|[^_[:alnum:].>])(exit|abort|quick_exit)[[:space:]]*\(' |
         sed "s@^\([0-9]*\):.*@$file:\1:@"

@@ -7,15 +7,15 @@ tree=$TEST_TMP/tree
 
 write_clean() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{kernels/cpu,model,runner}
+    mkdir -p "$tree"/{kernels/cpu,model,runner/{base,script,plan}}
     echo '#include <stdint.h>' >"$tree/kernels/base.h"
     printf '#include <omp.h>\n#include <immintrin.h>\n#include "kernels/base.h"\n' \
         >"$tree/kernels/cpu/matmul.c"
     printf '#include "kernels/base.h"\n#include "model/train.h"\n' >"$tree/model/train.c"
-    printf '#include <lua.h>\n#include "model/train.h"\n' >"$tree/runner/script.c"
-    echo '#include "kernels/cpu/cpu_backend.h"' >"$tree/runner/backends.c"
+    printf '#include <lua.h>\n#include "model/train.h"\n' >"$tree/runner/script/script.c"
+    echo '#include "kernels/cpu/cpu_backend.h"' >"$tree/runner/plan/backends.c"
     printf '/* exit(1) belongs to main */\nint f(void) { return at_exit(x.exit(1)); }\n' \
-        >"$tree/runner/cli.c"
+        >"$tree/runner/base/cli.c"
     echo 'int main(void) { exit(1); }' >"$tree/runner/main.c"
 }
 
@@ -39,17 +39,18 @@ violation kernels/base.h '#include "model/train.h"' \
     'the kernel interface may not include "model/train.h"'
 violation kernels/base.h '#include "kernels/cpu/cpu.h"' 'may not include "kernels/cpu/cpu.h"'
 violation kernels/base.h '#include <cuda_runtime.h>' 'may not include <cuda_runtime.h>'
-violation kernels/cpu/matmul.c '#include "runner/cli.h"' \
-    'kernels/cpu may not include "runner/cli.h"'
+violation kernels/cpu/matmul.c '#include "runner/base/cli.h"' \
+    'kernels/cpu may not include "runner/base/cli.h"'
 violation kernels/cpu/matmul.c '#  include "../../model/train.h"' \
     'may not include "../../model/train.h"'
 violation kernels/cpu/matmul.c '#include <jansson.h>' 'kernels may not include <jansson.h>'
 violation model/train.c '#include "kernels/cpu/cpu_backend.h"' 'model may not include'
-violation model/train.c '#include "runner/cli.h"' 'model may not include'
+violation model/train.c '#include "runner/base/cli.h"' 'model may not include'
 violation model/train.c '#include <lua.h>' 'model may not include <lua.h>'
 violation model/train.c '#include <archive_entry.h>' 'model may not include <archive_entry.h>'
 violation model/train.c 'void g(void) { abort(); }' 'only runner/main.c ends the process'
-violation runner/script.c '#include "kernels/cpu/cpu_backend.h"' 'runner may not include'
-violation runner/script.c '#include <cuda_runtime.h>' 'runner may not include <cuda_runtime.h>'
-violation runner/script.c 'if (x) exit (2);' 'only runner/main.c ends the process'
+violation runner/base/cli.c '#include "runner/script/resolve.h"' 'runner/base may not include'
+violation runner/script/script.c '#include "kernels/cpu/cpu_backend.h"' 'runner/script may not include'
+violation runner/script/script.c '#include <cuda_runtime.h>' 'runner may not include <cuda_runtime.h>'
+violation runner/script/script.c 'if (x) exit (2);' 'only runner/main.c ends the process'
 exit "$failed"

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runner/bundle.h"
-#include "runner/compare.h"
-#include "runner/unpack.h"
+#include "runner/bundle/bundle.h"
+#include "runner/bundle/unpack.h"
+#include "runner/compare/compare.h"
 #include "tests/support/must.h"
 #include "tests/support/run_fixture.h"
 

@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "runner/canonical.h"
-#include "runner/options.h"
-#include "runner/resolve.h"
-#include "runner/run_files.h"
+#include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
+#include "runner/plan/options.h"
+#include "runner/script/resolve.h"
 #include "tests/support/run_fixture.h"
 
 enum { OVERRIDES_MAX = 8 };

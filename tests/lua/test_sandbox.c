@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "runner/run_files.h"
-#include "runner/script.h"
-#include "runner/script_state.h"
+#include "runner/base/run_files.h"
+#include "runner/script/script.h"
+#include "runner/script/script_state.h"
 #include "tests/support/run_fixture.h"
 
 /* Small limits, so that each bomb goes off quickly. A sanitizer slows everything down. */

@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
-#include "runner/canonical.h"
-#include "runner/resolve.h"
-#include "runner/run_files.h"
-#include "runner/schema.h"
+#include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
+#include "runner/script/resolve.h"
+#include "runner/script/schema.h"
 
 static const char GOLDEN[] = "tests/lua/golden";
 enum { OVERRIDES_MAX = 8, CASES_MAX = 64 };
@@ -100,7 +100,7 @@ static void look_for_keys(const struct schema *schema, const char *readme, int d
     for (const struct field *f = schema->fields; f->key; f++) {
         char quoted[64];
         snprintf(quoted, sizeof quoted, "`%s`", f->key);
-        if (!strstr(readme, quoted)) fail_msg("runner/README.md does not name %s", quoted);
+        if (!strstr(readme, quoted)) fail_msg("runner/script/README.md does not name %s", quoted);
         if (f->schema) look_for_keys(f->schema, readme, depth + 1);
         for (int i = 0; f->variants && f->variants[i]; i++)
             look_for_keys(f->variants[i], readme, depth + 1);
@@ -111,7 +111,7 @@ static void the_readme_names_every_key(void **state) {
     (void)state;
     char *readme;
     size_t bytes;
-    assert_int_equal(file_read("runner/README.md", 1 << 20, &readme, &bytes, NULL), OK);
+    assert_int_equal(file_read("runner/script/README.md", 1 << 20, &readme, &bytes, NULL), OK);
     look_for_keys(&SCHEMA_EXPERIMENT, readme, 0);
     free(readme);
 }

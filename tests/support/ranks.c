@@ -9,10 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runner/backends.h"
-#include "runner/clock.h"
-#include "runner/rendezvous.h"
-#include "runner/wire.h"
+#include "runner/base/clock.h"
+#include "runner/net/rendezvous.h"
+#include "runner/net/wire.h"
+#include "runner/plan/backends.h"
 
 static int be_rank(const struct meeting *meeting, const char *backend, int rank, int world,
                    int listening, rank_body body, void *user) {

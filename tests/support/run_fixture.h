@@ -2,7 +2,7 @@
 #ifndef FP8LAB_TESTS_RUN_FIXTURE_H
 #define FP8LAB_TESTS_RUN_FIXTURE_H
 
-#include "runner/run_files.h"
+#include "runner/base/run_files.h"
 
 /* In a cmocka test with a `struct err e`: the call must succeed. */
 #define CHECK(call)                                          \

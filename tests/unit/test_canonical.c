@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runner/canonical.h"
+#include "runner/base/canonical.h"
 
 static void expect(json_t *v, const char *expected) {
     char *bytes;

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "runner/environment.h"
-#include "runner/schema_env.h"
+#include "runner/record/environment.h"
+#include "runner/script/schema_env.h"
 
 static bool has_var(const struct environment *environment, const char *var) {
     for (char **at = environment->vars; *at; at++)

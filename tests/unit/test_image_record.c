@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runner/image_record.h"
-#include "runner/run_files.h"
+#include "runner/base/run_files.h"
+#include "runner/record/image_record.h"
 
 /* The record that a file with this text gives; NULL: no file. */
 static json_t *record_of(const char *text) {

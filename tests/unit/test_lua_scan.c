@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "runner/lua_scan.h"
+#include "runner/script/lua_scan.h"
 
 static void out_of_memory(void *unused) {
     (void)unused;

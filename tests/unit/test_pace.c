@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "runner/pace.h"
+#include "runner/job/pace.h"
 
 static json_t *tell(struct pace *p, int64_t rank, int64_t step, int64_t step_us, int64_t comm_us,
                     int64_t exposed_us) {

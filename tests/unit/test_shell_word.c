@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "runner/canonical.h"
-#include "runner/shell_word.h"
+#include "runner/base/canonical.h"
+#include "runner/base/shell_word.h"
 
 static void words_survive_a_shell(void **state) {
     (void)state;

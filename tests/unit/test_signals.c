@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runner/signals.h"
+#include "runner/base/signals.h"
 
 /* Between poll's answer and the read, the other thread may be given the signal: it is then handed
  * over, so that the next poll sees it again. */

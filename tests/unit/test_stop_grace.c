@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/stop_grace.h"
+#include "runner/job/stop_grace.h"
 
 static void test_shares(void **state) {
     (void)state;

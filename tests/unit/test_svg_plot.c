@@ -8,8 +8,8 @@
 #include <cmocka.h>
 // clang-format on
 
-#include "runner/svg_plot.h"
-#include "runner/text_stream.h"
+#include "runner/base/text_stream.h"
+#include "runner/compare/svg_plot.h"
 
 static const struct svg_figure FIGURE = { "Loss <nats>", false };
 

@@ -1,0 +1,16 @@
+/* What this program was built from; the Makefile writes the values. */
+#ifndef FP8LAB_RUNNER_BASE_BUILD_INFO_H
+#define FP8LAB_RUNNER_BASE_BUILD_INFO_H
+
+#include <stdbool.h>
+
+struct build_info {
+    const char *code_sha256; /* of all sources compiled in: equal code, equal hash */
+    const char *commit;      /* "unknown" where git could not say at build time */
+    bool dirty;              /* the tree held changes that the commit does not */
+    const char *compiler;
+};
+
+struct build_info build_info(void);
+
+#endif

@@ -1,0 +1,103 @@
+/* The command line: argv -> struct cli, and how every verb talks to the user.
+ *
+ * Results go to stdout, messages to stderr. Every verb is one file, cmd_<verb>.c, which exports its
+ * row `const struct verb VERB_<NAME>`: flags, help and function side by side; commands.h lists the
+ * rows. Global flags (--json, -q, --no-color, --help) are accepted anywhere on the line. */
+#ifndef FP8LAB_RUNNER_BASE_CLI_H
+#define FP8LAB_RUNNER_BASE_CLI_H
+
+#include "kernels/base.h"
+
+struct cli;
+struct json_t;
+
+enum exit_code {
+    EXIT_OK = 0,
+    EXIT_RUN_FAILED = 1,
+    EXIT_USAGE = 2,    /* command line, script or configuration */
+    EXIT_HARDWARE = 3, /* the machine is not the one the query asks for */
+    EXIT_VERIFY = 4,
+    EXIT_DIFFERS = 5,
+    EXIT_SYSTEM = 6,
+    EXIT_SIGNAL = 128 /* + N: stopped by signal N, with a resumable checkpoint */
+};
+
+struct flag {
+    const char *name;  /* without the dashes: "set" */
+    const char *value; /* what --help calls its value: "KEY=VALUE"; NULL for a switch */
+    const char *help;  /* one line, at most 60 columns */
+    bool repeats;      /* may be given more than once; otherwise a second one is a usage error */
+};
+
+struct verb {
+    const char *name;
+    const char *arguments; /* "FILE.lua [...]", as --help prints it; "" where there are none */
+    const char *about;     /* one line for the verb table, without a full stop */
+    const char *more;      /* further --help text, lines ending in '\n', or NULL */
+    const struct flag *flags;
+    int64_t flag_count, args_min, args_max; /* args_max -1: any number */
+    int (*run)(const struct cli *cli);      /* returns the exit code */
+    bool hidden;                            /* works, but is not listed (worker) */
+};
+
+/* Fills flags and flag_count of a row from an array of flags. */
+#define VERB_FLAGS(array) .flags = (array), .flag_count = (int64_t)(sizeof(array) / sizeof *(array))
+
+struct cli_flag { const char *name, *value; }; /* value NULL for a switch; both borrowed */
+
+/* One parsed command line. Strings are borrowed from argv. */
+struct cli {
+    const struct verb *verb; /* NULL: `fp8lab` alone, `--version`, or `--help` without a verb */
+    const char **args;       /* positional arguments after the verb; owned array */
+    int64_t arg_count;
+    struct cli_flag *flags; /* as given, in order; owned array */
+    int64_t flag_count;
+    const char *const *argv; /* the whole command line as given; NULL-terminated, borrowed */
+    bool json, quiet, help, version;
+    bool color, color_err; /* stdout, stderr: decided for each by itself */
+};
+
+/* Parses argv against the `count` rows of `verbs` ("run" must be among them for the shorthand
+ * `fp8lab X.lua` = `fp8lab run X.lua`). ERR_ARG with a "did you mean" otherwise. On failure *out
+ * is still valid for cli_fail() and cli_free(). */
+NODISCARD enum status cli_parse(int argc, char **argv, const struct verb *const *verbs,
+                                int64_t count, struct cli *out, struct err *e);
+void cli_free(struct cli *cli);
+
+bool cli_has(const struct cli *cli, const char *flag);
+/* The value of the last --flag given, or NULL. Asserts that the verb has such a flag. */
+const char *cli_value(const struct cli *cli, const char *flag);
+/* The values of a flag that repeats: 0 <= i < cli_count(). */
+int64_t cli_count(const struct cli *cli, const char *flag);
+const char *cli_nth(const struct cli *cli, const char *flag, int64_t i);
+/* A whole number in [min, max]; *out keeps its value where the flag is absent. ERR_ARG otherwise,
+ * naming the flag, the range and the value found. */
+NODISCARD enum status cli_int(const struct cli *cli, const char *flag, int64_t min, int64_t max,
+                              int64_t *out, struct err *e);
+
+/* Results: stdout. */
+void cli_out(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Prints one JSON object, canonical (canonical.h), on stdout. `object` is borrowed. */
+void cli_out_json(const struct cli *cli, const struct json_t *object);
+/* Messages: stderr, one line (the newline is added); silent under -q. */
+void cli_note(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Warnings and errors: stderr, one line, printed under -q too. */
+void cli_warn(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
+/* The next useful command: "Next: fp8lab show X" on stderr; silent under -q and --json. The words
+ * after "fp8lab", the last one NULL, are quoted where a shell needs it: the line works as it is. */
+void cli_next(const struct cli *cli, ...) __attribute__((sentinel));
+void cli_next_words(const struct cli *cli, const char *const *words); /* ends with NULL */
+/* Prints the error (stderr; under --json also {"schema":"fp8lab.error/1",...} on stdout) and
+ * returns the exit code for it. */
+int cli_fail(const struct cli *cli, const struct err *e);
+
+/* Escape sequences, or "" where the stream takes no colour. style: "bold", "red", "green",
+ * "yellow", "dim"; NULL resets. */
+const char *cli_style(const struct cli *cli, const char *style);
+const char *cli_style_err(const struct cli *cli, const char *style);
+
+/* What a status means to a shell; OK is 0, ERR_INTERRUPTED is EXIT_RUN_FAILED (the caller that
+ * knows the signal answers 128+N itself). */
+int exit_code_of(enum status status);
+
+#endif

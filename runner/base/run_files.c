@@ -1,0 +1,332 @@
+#include "runner/base/run_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+
+/* ---- paths --------------------------------------------------------------------------------- */
+
+enum status path_join(char out[PATH_CAP], const char *dir, const char *name, struct err *e) {
+    const char *slash = *dir && dir[strlen(dir) - 1] == '/' ? "" : "/";
+    int n = snprintf(out, PATH_CAP, "%s%s%s", dir, slash, name);
+    if (n < 0 || n >= PATH_CAP)
+        return FAIL(e, ERR_ARG, "path of %d bytes is longer than %d: %.200s…", n, PATH_CAP, dir);
+    return OK;
+}
+
+bool path_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool path_is_directory(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static size_t length_without_slashes(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    return n;
+}
+
+void path_base(char out[PATH_CAP], const char *path) {
+    size_t end = length_without_slashes(path), start = end;
+    while (start > 0 && path[start - 1] != '/') start--;
+    snprintf(out, PATH_CAP, "%.*s", (int)(end - start), path + start);
+}
+
+void path_parent(char out[PATH_CAP], const char *path) {
+    size_t n = length_without_slashes(path);
+    while (n > 0 && path[n - 1] != '/') n--;
+    while (n > 1 && path[n - 1] == '/') n--;
+    if (n == 0) snprintf(out, PATH_CAP, ".");
+    else snprintf(out, PATH_CAP, "%.*s", (int)n, path);
+}
+
+int beneath_open(int root, const char *path, int flags, unsigned mode, bool make_parents) {
+    int at = root, next = -1;
+    for (;;) {
+        const char *slash = strchr(path, '/');
+        if (!slash) break;
+        char part[256]; /* NAME_MAX and its NUL */
+        size_t n = (size_t)(slash - path);
+        if (n == 0 || n >= sizeof part) {
+            errno = n ? ENAMETOOLONG : EINVAL;
+            goto failed;
+        }
+        memcpy(part, path, n);
+        part[n] = 0;
+        if (strcmp(part, "..") == 0) {
+            errno = EINVAL;
+            goto failed;
+        }
+        if (make_parents && mkdirat(at, part, 0700) != 0 && errno != EEXIST) goto failed;
+        next = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (next < 0) goto failed;
+        if (at != root) close(at);
+        at = next;
+        path = slash + 1;
+    }
+    next = openat(at, path, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+    int saved = errno;
+    if (at != root) close(at);
+    errno = saved;
+    return next;
+failed:
+    saved = errno;
+    if (at != root) close(at);
+    errno = saved;
+    return -1;
+}
+
+/* ---- whole files --------------------------------------------------------------------------- */
+
+enum status write_all(int fd, const void *bytes, size_t n, const char *name, struct err *e) {
+    const char *at = bytes;
+    while (n > 0) {
+        ssize_t put = write(fd, at, n);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return FAIL(e, ERR_IO, "write %s: %s", name, strerror(errno));
+        at += put;
+        n -= (size_t)put;
+    }
+    return OK;
+}
+
+enum status file_replace(const char *path, const void *bytes, size_t n, struct err *e) {
+    char temporary[PATH_CAP];
+    int length = snprintf(temporary, sizeof temporary, "%s.partial", path);
+    if (length < 0 || length >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", path);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return FAIL(e, ERR_IO, "create %s: %s", temporary, strerror(errno));
+    enum status st = write_all(fd, bytes, n, temporary, e);
+    if (st == OK && fsync(fd) != 0)
+        st = FAIL(e, ERR_IO, "fsync %s: %s", temporary, strerror(errno));
+    if (close(fd) != 0 && st == OK)
+        st = FAIL(e, ERR_IO, "close %s: %s", temporary, strerror(errno));
+    if (st == OK && rename(temporary, path) != 0)
+        st = FAIL(e, ERR_IO, "rename %s to %s: %s", temporary, path, strerror(errno));
+    if (st != OK) unlink(temporary);
+    return st;
+}
+
+enum status file_read(const char *path, int64_t limit, char **out, size_t *n, struct err *e) {
+    enum status st = OK;
+    char *bytes = NULL;
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        st = FAIL(e, ERR_IO, "%s is not a regular file", path);
+        goto done;
+    }
+    if (info.st_size > limit) {
+        st = FAIL(e, ERR_FORMAT, "%s has %lld bytes; at most %lld are read", path,
+                  (long long)info.st_size, (long long)limit);
+        goto done;
+    }
+    size_t size = (size_t)info.st_size, have = 0;
+    bytes = malloc(size + 1);
+    if (!bytes) {
+        st = FAIL(e, ERR_MEMORY, "%zu bytes to read %s", size + 1, path);
+        goto done;
+    }
+    while (have < size) {
+        ssize_t got = read(fd, bytes + have, size - have);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            st = FAIL(e, ERR_IO, "read %s: %s", path, strerror(errno));
+            goto done;
+        }
+        if (got == 0) break;
+        have += (size_t)got;
+    }
+    bytes[have] = 0;
+    *out = bytes;
+    bytes = NULL; /* moved to the caller */
+    *n = have;
+done:
+    free(bytes);
+    close(fd);
+    return st;
+}
+
+static enum status make_one(const char *path, struct err *e) {
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
+    return FAIL(e, ERR_IO, "mkdir %s: %s", path, strerror(errno));
+}
+
+enum status directory_make(const char *path, struct err *e) {
+    char prefix[PATH_CAP];
+    for (size_t i = 1; path[i]; i++) {
+        if (path[i] != '/') continue;
+        snprintf(prefix, sizeof prefix, "%.*s", (int)i, path);
+        TRY(make_one(prefix, e));
+    }
+    return make_one(path, e);
+}
+
+enum status directory_sync(const char *path, struct err *e) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    /* Some network file systems answer EINVAL: they have no such notion, and that is no failure. */
+    int failed = fsync(fd) != 0 && errno != EINVAL;
+    int saved = errno;
+    close(fd);
+    return failed ? FAIL(e, ERR_IO, "fsync %s: %s", path, strerror(saved)) : OK;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+enum status json_file_read(const char *path, json_t **out, struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    TRY(file_read(path, JSON_FILE_LIMIT, &text, &n, e));
+    json_error_t why;
+    json_t *value = NULL;
+    enum status st = json_parse(&value, text, n, JSON_REJECT_DUPLICATES, &why);
+    free(text);
+    if (st != OK) return FAIL(e, st, "%s:%d: %s", path, why.line, why.text);
+    *out = value;
+    return OK;
+}
+
+enum status json_file_write(const char *path, const json_t *value, struct err *e) {
+    char *text = json_dump_text(value, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (!text) return FAIL(e, ERR_MEMORY, "no memory for the text of %s", path);
+    size_t n = strlen(text);
+    text[n] = '\n'; /* takes the place of the NUL: only n + 1 bytes are written */
+    enum status st = file_replace(path, text, n + 1, e);
+    free(text);
+    return st;
+}
+
+const char *json_text(const json_t *object, const char *key, const char *otherwise) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : otherwise;
+}
+
+/* ---- a tree of files ----------------------------------------------------------------------- */
+
+enum { TREE_DEPTH = 64 };
+
+struct walk {
+    const char *root;
+    int64_t limit, capacity;
+    struct tree *out;
+};
+
+static enum status tree_add(struct walk *w, const char *path, int64_t size, struct err *e) {
+    struct tree *t = w->out;
+    if (t->count >= w->limit)
+        return FAIL(e, ERR_FORMAT, "%s holds more than %lld files", w->root, (long long)w->limit);
+    if (t->count == w->capacity) {
+        int64_t capacity = w->capacity ? 2 * w->capacity : 64;
+        struct tree_file *file = realloc(t->file, (size_t)capacity * sizeof *file);
+        if (!file) return FAIL(e, ERR_MEMORY, "%lld file names", (long long)capacity);
+        t->file = file;
+        w->capacity = capacity;
+    }
+    char *copy = strdup(path);
+    if (!copy) return FAIL(e, ERR_MEMORY, "the name %s", path);
+    t->file[t->count++] = (struct tree_file){ .path = copy, .size = size };
+    return OK;
+}
+
+static enum status tree_walk(struct walk *w, int fd, const char *prefix, int depth, struct err *e);
+
+static enum status tree_visit(struct walk *w, int fd, const char *prefix, const char *name,
+                              int depth, struct err *e) {
+    char path[PATH_CAP];
+    struct stat info;
+    if (*prefix) TRY(path_join(path, prefix, name, e));
+    else snprintf(path, sizeof path, "%s", name);
+    if (fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? OK /* a live run's temporary file, renamed since */
+                               : FAIL(e, ERR_IO, "stat %s/%s: %s", w->root, path,
+                                      strerror(errno));
+    if (S_ISREG(info.st_mode)) return tree_add(w, path, info.st_size, e);
+    if (!S_ISDIR(info.st_mode))
+        return FAIL(e, ERR_FORMAT, "%s/%s is %s; a run holds files and directories only", w->root,
+                    path, S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
+    if (depth >= TREE_DEPTH)
+        return FAIL(e, ERR_FORMAT, "%s/%s is nested deeper than %d", w->root, path, TREE_DEPTH);
+    int below = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (below < 0) return FAIL(e, ERR_IO, "open %s/%s: %s", w->root, path, strerror(errno));
+    return tree_walk(w, below, path, depth + 1, e);
+}
+
+/* Takes fd: it is closed in every case. */
+static enum status tree_walk(struct walk *w, int fd, const char *prefix, int depth,
+                             struct err *e) {
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return FAIL(e, ERR_IO, "list %s/%s: %s", w->root, prefix, strerror(errno));
+    }
+    enum status st = OK;
+    const struct dirent *entry;
+    while (st == OK && (entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        st = tree_visit(w, fd, prefix, entry->d_name, depth, e);
+    }
+    closedir(dir);
+    return st;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const struct tree_file *)a)->path, ((const struct tree_file *)b)->path);
+}
+
+enum status tree_list(const char *root, int64_t limit, struct tree *out, struct err *e) {
+    *out = (struct tree){ 0 };
+    int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", root, strerror(errno));
+    struct walk w = { .root = root, .limit = limit, .out = out };
+    enum status st = tree_walk(&w, fd, "", 0, e);
+    if (st != OK) tree_free(out);
+    else if (out->count) qsort(out->file, (size_t)out->count, sizeof *out->file, by_path);
+    return st;
+}
+
+void tree_free(struct tree *t) {
+    for (int64_t i = 0; i < t->count; i++) free(t->file[i].path);
+    free(t->file);
+    *t = (struct tree){ 0 };
+}
+
+static enum status remove_at(int at, const char *name, const char *shown, struct err *e) {
+    if (unlinkat(at, name, 0) == 0 || errno == ENOENT || errno == ENOTDIR) return OK;
+    if (errno != EISDIR && errno != EPERM)
+        return FAIL(e, ERR_IO, "remove %s: %s", shown, strerror(errno));
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0) close(fd);
+        return FAIL(e, ERR_IO, "remove %s: %s", shown, strerror(errno));
+    }
+    enum status st = OK;
+    const struct dirent *entry;
+    while (st == OK && (entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        char below[PATH_CAP];
+        st = path_join(below, shown, entry->d_name, e);
+        if (st == OK) st = remove_at(fd, entry->d_name, below, e);
+    }
+    closedir(dir);
+    if (st == OK && unlinkat(at, name, AT_REMOVEDIR) != 0)
+        st = FAIL(e, ERR_IO, "remove %s: %s", shown, strerror(errno));
+    return st;
+}
+
+enum status tree_remove(const char *path, struct err *e) {
+    return remove_at(AT_FDCWD, path, path, e);
+}

@@ -1,0 +1,60 @@
+#include "runner/base/signals.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const int REQUESTS[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1 };
+enum { REQUEST_COUNT = sizeof REQUESTS / sizeof *REQUESTS };
+
+/* Runs only in a thread that does not block the signal. In the main thread that is a child, forked
+ * and not yet another program, which has put the old mask back: there it has its default effect. */
+static void hand_over(int signo) {
+    int saved = errno;
+    pid_t process = getpid();
+    if (syscall(SYS_gettid) == process) (void)signal(signo, SIG_DFL);
+    (void)syscall(SYS_tgkill, process, process, signo);
+    errno = saved;
+}
+
+/* What the caller ignores (nohup) stays ignored. */
+static void replace_handlers(void (*from)(int), void (*to)(int)) {
+    struct sigaction now, wanted = { .sa_handler = to, .sa_flags = SA_RESTART };
+    for (int i = 0; i < REQUEST_COUNT; i++)
+        if (sigaction(REQUESTS[i], NULL, &now) == 0 && now.sa_handler == from)
+            (void)sigaction(REQUESTS[i], &wanted, NULL);
+}
+
+enum status signals_open(struct signals *out, struct err *e) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < REQUEST_COUNT; i++) sigaddset(&set, REQUESTS[i]);
+    sigaddset(&set, SIGCHLD);
+    out->fd = -1;
+    if (sigprocmask(SIG_BLOCK, &set, &out->old) != 0)
+        return FAIL(e, ERR_IO, "sigprocmask: %s", strerror(errno));
+    (void)signal(SIGPIPE, SIG_IGN);
+    out->fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (out->fd < 0) {
+        (void)sigprocmask(SIG_SETMASK, &out->old, NULL);
+        return FAIL(e, ERR_IO, "signalfd: %s", strerror(errno));
+    }
+    replace_handlers(SIG_DFL, hand_over);
+    return OK;
+}
+
+int signals_take(struct signals *s) {
+    struct signalfd_siginfo info;
+    ssize_t n = s->fd >= 0 ? read(s->fd, &info, sizeof info) : 0;
+    return n == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
+}
+
+void signals_close(struct signals *s) {
+    if (s->fd < 0) return;
+    close(s->fd);
+    s->fd = -1;
+    replace_handlers(hand_over, SIG_DFL);
+    (void)sigprocmask(SIG_SETMASK, &s->old, NULL);
+}

@@ -1,0 +1,19 @@
+/* The kinds of `fp8lab bench`: each measures, and prints or, under --json, fills `report`. */
+#ifndef FP8LAB_RUNNER_BENCH_BENCH_H
+#define FP8LAB_RUNNER_BENCH_BENCH_H
+
+#include "kernels/backend.h"
+#include "runner/base/cli.h"
+
+struct json_t;
+
+NODISCARD enum status bench_gemm(const struct cli *cli, struct backend *b, struct json_t *rows,
+                                 struct err *e);
+NODISCARD enum status bench_attention(const struct cli *cli, struct backend *b, struct json_t *rows,
+                                      struct err *e);
+NODISCARD enum status bench_quantise(const struct cli *cli, struct backend *b, struct json_t *rows,
+                                     struct err *e);
+NODISCARD enum status bench_step(const struct cli *cli, struct backend *b, struct json_t *rows,
+                                 struct err *e);
+
+#endif

@@ -1,0 +1,119 @@
+#include "runner/bench/bench_ceilings.h"
+
+#include <string.h>
+
+enum { SIDE_DEVICE = 8192, SIDE_CPU = 512 };
+
+/* ---- GEMM -------------------------------------------------------------------------------------*/
+
+struct gemm_run { struct backend *b; struct matmul_args args; struct tensor out, left, right; };
+
+static enum status run_gemm(void *context, struct err *e) {
+    struct gemm_run *r = context;
+    return r->b->ops->matmul(r->b, LANE_COMPUTE, &r->args, e);
+}
+
+enum status ceiling_gemm(struct backend *b, const struct gemm_shape *s,
+                         const struct bench_effort *effort, struct bench_time *out,
+                         struct err *e) {
+    struct bench_memory m = { .b = b };
+    struct gemm_run r = { .b = b };
+    r.args = (struct matmul_args){ .out = &r.out, .a = &r.left, .b = &r.right,
+                                   .fast_accumulate = s->fast_accumulate,
+                                   .direction = s->direction };
+    enum status st = bench_operand(&m, &r.left, s->a, s->m, s->k, s->a_scale, s->a_transposed, e);
+    if (st == OK)
+        st = bench_operand(&m, &r.right, s->b, s->n, s->k, s->b_scale, s->b_transposed, e);
+    if (st == OK) st = bench_tensor(&m, &r.out, s->out, s->m, s->n, 1, 1, e);
+    if (st == OK) st = bench_measure(b, effort, run_gemm, &r, out, e);
+    bench_free(&m);
+    return st;
+}
+
+enum status ceiling_large_gemm(struct backend *b, enum dtype t, double *tflops, struct err *e) {
+    static const struct bench_effort EFFORT = { .samples = 7, .sample_us = 3000,
+                                               .pause_us = 10000 };
+    bool fp8 = dtype_is_fp8(t);
+    int64_t n = strcmp(b->ops->name, "cpu") ? SIDE_DEVICE : SIDE_CPU;
+    struct gemm_shape shape = { .m = n, .n = n, .k = n, .a = t, .b = t,
+                                .out = t == DTYPE_F32 ? DTYPE_F32 : DTYPE_BF16,
+                                .a_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
+                                .b_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
+                                .fast_accumulate = true };
+    struct bench_time time = { 0 };
+    *tflops = 0;
+    enum status st = ceiling_gemm(b, &shape, &EFFORT, &time, e);
+    if (st == OK) *tflops = gemm_flop(&shape) / time.best_us * 1e-6;
+    return st == ERR_UNSUPPORTED ? OK : st;
+}
+
+/* ---- attention --------------------------------------------------------------------------------*/
+
+struct attention_run {
+    struct backend *b;
+    const struct attention_shape *shape;
+    struct tensor qkv, d_qkv, o, d_o, lse, delta;
+    struct sink sink;
+};
+
+static enum status run_forward(void *context, struct err *e) {
+    struct attention_run *r = context;
+    return r->b->ops->attention_fwd(r->b, LANE_COMPUTE, &r->sink, &r->lse, &r->qkv,
+                                    r->shape->heads, r->shape->kv_heads, e);
+}
+
+static enum status run_backward(void *context, struct err *e) {
+    struct attention_run *r = context;
+    return r->b->ops->attention_bwd(r->b, LANE_COMPUTE, &r->d_qkv, &r->delta, &r->d_o, &r->o,
+                                    &r->qkv, &r->lse, r->shape->heads, r->shape->kv_heads, e);
+}
+
+static enum status attention_tensors(struct bench_memory *m, struct attention_run *r,
+                                     struct err *e) {
+    const struct attention_shape *s = r->shape;
+    int64_t rows = s->batch * s->seq_len, all = s->heads + 2 * s->kv_heads;
+    TRY(bench_tensor(m, &r->qkv, s->act, s->batch, s->seq_len, all, s->head_dim, e));
+    TRY(bench_tensor(m, &r->o, s->act, rows, s->heads * s->head_dim, 1, 1, e));
+    TRY(bench_tensor(m, &r->lse, DTYPE_F32, s->batch, s->heads, s->seq_len, 1, e));
+    r->sink = sink_value(&r->o, NULL);
+    TRY(run_forward(r, e)); /* backward reads its lse */
+    if (!s->backward) return OK;
+    TRY(bench_tensor(m, &r->d_qkv, s->act, s->batch, s->seq_len, all, s->head_dim, e));
+    TRY(bench_tensor(m, &r->d_o, s->act, rows, s->heads * s->head_dim, 1, 1, e));
+    return bench_tensor(m, &r->delta, DTYPE_F32, s->batch, s->heads, s->seq_len, 1, e);
+}
+
+enum status ceiling_attention(struct backend *b, const struct attention_shape *shape,
+                              const struct bench_effort *effort, struct bench_time *out,
+                              struct err *e) {
+    struct bench_memory m = { .b = b };
+    struct attention_run r = { .b = b, .shape = shape };
+    enum status st = attention_tensors(&m, &r, e);
+    if (st == OK)
+        st = bench_measure(b, effort, shape->backward ? run_backward : run_forward, &r, out, e);
+    bench_free(&m);
+    return st;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------*/
+
+struct copy_run { struct backend *b; struct tensor from, to; };
+
+static enum status run_copy(void *context, struct err *e) {
+    struct copy_run *r = context;
+    return r->b->ops->copy(r->b, LANE_COMPUTE, &r->to, &r->from, e);
+}
+
+enum status ceiling_copy(struct backend *b, int64_t bytes, const struct bench_effort *effort,
+                         double *bytes_per_s, struct err *e) {
+    struct bench_memory m = { .b = b };
+    struct copy_run r = { .b = b };
+    struct bench_time time = { 0 };
+    r.from = r.to = tensor_1d(NULL, DTYPE_BF16, bytes / 2);
+    enum status st = bench_zeros(&m, bytes, &r.from.data, e);
+    if (st == OK) st = bench_zeros(&m, bytes, &r.to.data, e);
+    if (st == OK) st = bench_measure(b, effort, run_copy, &r, &time, e);
+    if (st == OK) *bytes_per_s = 2.0 * (double)bytes / time.best_us * 1e6;
+    bench_free(&m);
+    return st;
+}

@@ -1,0 +1,111 @@
+/* bench gemm: one product through the operator table, so that every backend is measured by the same
+ * few lines. */
+#include <inttypes.h>
+#include <jansson.h>
+
+#include "model/json_safe.h"
+#include "runner/bench/bench.h"
+#include "runner/bench/bench_ceilings.h"
+
+enum { REPEATS = 11, DIM_MAX = 1 << 20 };
+static const double SAMPLE_US = 20000;
+
+/* What --scale and --dtype say. */
+static const struct { const char *name; enum scale_kind a, b; } SCALES[] = {
+    { "tensor", SCALE_TENSOR, SCALE_TENSOR },
+    { "row", SCALE_ROW, SCALE_ROW },
+    { "1x128", SCALE_1X128, SCALE_128X128 },
+    { "1x32", SCALE_1X32, SCALE_1X32 },
+};
+static const struct { const char *name; enum dtype a, b, out; } DTYPES[] = {
+    { "f32", DTYPE_F32, DTYPE_F32, DTYPE_F32 },
+    { "bf16", DTYPE_BF16, DTYPE_BF16, DTYPE_BF16 },
+    { "e4m3", DTYPE_E4M3, DTYPE_E4M3, DTYPE_BF16 },
+    { "e5m2", DTYPE_E5M2, DTYPE_E4M3, DTYPE_BF16 },
+};
+enum { SCALE_KINDS = sizeof SCALES / sizeof *SCALES, DTYPE_KINDS = sizeof DTYPES / sizeof *DTYPES };
+
+struct gemm_row {
+    const char *dtype, *scale; /* as asked for; scale NULL unless FP8 */
+    struct gemm_shape shape;
+    struct bench_effort effort;
+    struct bench_time time;
+    double ceiling_tflops; /* of a large product of this dtype; 0: there is none */
+};
+
+static enum status row_shape(struct gemm_row *row, const char *scale, struct err *e) {
+    int d = 0, s = 0;
+    while (d < DTYPE_KINDS && strcmp(DTYPES[d].name, row->dtype) != 0) d++;
+    while (s < SCALE_KINDS && strcmp(SCALES[s].name, scale) != 0) s++;
+    if (d == DTYPE_KINDS)
+        return FAIL(e, ERR_ARG, "--dtype is f32, bf16, e4m3 or e5m2, not \"%s\"", row->dtype);
+    if (s == SCALE_KINDS)
+        return FAIL(e, ERR_ARG, "--scale is tensor, row, 1x128 or 1x32, not \"%s\"", scale);
+    struct gemm_shape *g = &row->shape;
+    g->a = DTYPES[d].a;
+    g->b = DTYPES[d].b;
+    g->out = DTYPES[d].out;
+    bool fp8 = dtype_is_fp8(g->a);
+    g->a_scale = fp8 ? SCALES[s].a : SCALE_NONE;
+    g->b_scale = fp8 ? SCALES[s].b : SCALE_NONE;
+    row->scale = fp8 ? SCALES[s].name : NULL;
+    return OK;
+}
+
+static double gflops(const struct gemm_row *row, double us) {
+    return gemm_flop(&row->shape) / us * 1e-3;
+}
+
+/* Of what a large product of the same dtype reaches here. */
+static double share(const struct gemm_row *row) {
+    if (row->ceiling_tflops <= 0) return 0;
+    return gflops(row, row->time.median_us) * 1e-3 / row->ceiling_tflops;
+}
+
+static json_t *row_json(const struct gemm_row *row) {
+    const struct gemm_shape *g = &row->shape;
+    return json_pack("{s:I,s:I,s:I,s:s,s:s?,s:b,s:I,s:I,s:f,s:f,s:f,s:f}", "m", (json_int_t)g->m,
+                     "n", (json_int_t)g->n, "k", (json_int_t)g->k, "dtype", row->dtype, "scale",
+                     row->scale, "fast", g->fast_accumulate, "repeats",
+                     (json_int_t)row->effort.samples, "calls", (json_int_t)row->time.calls,
+                     "time_us_median", row->time.median_us, "gflops_median",
+                     gflops(row, row->time.median_us), "gflops_best",
+                     gflops(row, row->time.best_us), "share", share(row));
+}
+
+static void print_row(const struct cli *cli, const struct gemm_row *row) {
+    const struct gemm_shape *g = &row->shape;
+    cli_out(cli, "%-5s %-7s %8" PRId64 " x %" PRId64 " x %" PRId64 "  %10.1f us  %9.1f GFLOP/s"
+            "  (best %.1f), %.1f%% of a large one\n", row->dtype, row->scale ? row->scale : "-",
+            g->m, g->n, g->k, row->time.median_us, gflops(row, row->time.median_us),
+            gflops(row, row->time.best_us), 100 * share(row));
+}
+
+/* One row a dtype: the one asked for, or those that a recipe's GEMMs are made of. */
+enum status bench_gemm(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
+    static const char *const USUAL[] = { "f32", "bf16", "e4m3" };
+    const char *asked = cli_value(cli, "dtype"), *scale = cli_value(cli, "scale");
+    struct gemm_row row = { .shape = { .m = 1024, .n = 1024, .k = 1024, .fast_accumulate = true },
+                            .effort = { .samples = REPEATS, .sample_us = SAMPLE_US } };
+    TRY(cli_int(cli, "m", 1, DIM_MAX, &row.shape.m, e));
+    TRY(cli_int(cli, "n", 1, DIM_MAX, &row.shape.n, e));
+    TRY(cli_int(cli, "k", 1, DIM_MAX, &row.shape.k, e));
+    TRY(cli_int(cli, "repeats", 1, BENCH_SAMPLES_MAX, &row.effort.samples, e));
+    for (size_t i = 0; i < (asked ? 1 : sizeof USUAL / sizeof *USUAL); i++) {
+        row.dtype = asked ? asked : USUAL[i];
+        TRY(row_shape(&row, scale ? scale : "tensor", e));
+        enum status st = ceiling_gemm(b, &row.shape, &row.effort, &row.time, e);
+        if (st == ERR_UNSUPPORTED && !asked) {
+            cli_note(cli, "%s: %s", row.dtype, e->text);
+            continue;
+        }
+        TRY(st);
+        TRY(ceiling_large_gemm(b, row.shape.a == DTYPE_E5M2 ? DTYPE_E4M3 : row.shape.a,
+                               &row.ceiling_tflops, e));
+        bool failed = false;
+        if (!cli->json) print_row(cli, &row);
+        else json_append(rows, row_json(&row), &failed);
+        if (failed) return FAIL(e, ERR_MEMORY, "a row of JSON");
+    }
+    return OK;
+}

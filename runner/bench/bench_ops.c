@@ -1,0 +1,137 @@
+/* bench attention and bench quantise: what stands beside the GEMMs of a step, each against what the
+ * machine reaches: a large GEMM for attention, the bandwidth of a copy for quantisation. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+
+#include "model/json_safe.h"
+#include "runner/bench/bench.h"
+#include "runner/bench/bench_ceilings.h"
+
+enum { REPEATS = 11, DIM_MAX = 1 << 20, COPY_BYTES = 1 << 28, COPY_BYTES_CPU = 1 << 25 };
+static const double SAMPLE_US = 20000;
+
+static enum status read_effort(const struct cli *cli, struct bench_effort *out, struct err *e) {
+    *out = (struct bench_effort){ .samples = REPEATS, .sample_us = SAMPLE_US };
+    return cli_int(cli, "repeats", 1, BENCH_SAMPLES_MAX, &out->samples, e);
+}
+
+static enum status append(json_t *rows, json_t *row, struct err *e) {
+    bool failed = false;
+    json_append(rows, row, &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "a row of JSON") : OK;
+}
+
+/* ---- attention --------------------------------------------------------------------------------*/
+
+static enum status attention_row(const struct cli *cli, struct backend *b,
+                                 const struct attention_shape *s, const struct bench_effort *effort,
+                                 double ceiling, json_t *rows, struct err *e) {
+    struct bench_time time;
+    const char *direction = s->backward ? "backward" : "forward";
+    TRY(ceiling_attention(b, s, effort, &time, e));
+    double tflops = attention_flop(s) / time.median_us * 1e-6;
+    if (!cli->json) {
+        cli_out(cli, "%-8s B%" PRId64 " T%" PRId64 " H%" PRId64 " G%" PRId64 " D%" PRId64
+                "  %10.1f us  %9.3f TFLOP/s  %5.1f%% of a large GEMM\n", direction, s->batch,
+                s->seq_len, s->heads, s->kv_heads, s->head_dim, time.median_us, tflops,
+                100 * tflops / ceiling);
+        return OK;
+    }
+    return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f}", "direction", direction,
+                                  "batch", (json_int_t)s->batch, "seq_len", (json_int_t)s->seq_len,
+                                  "heads", (json_int_t)s->heads, "kv_heads",
+                                  (json_int_t)s->kv_heads, "head_dim", (json_int_t)s->head_dim,
+                                  "time_us_median", time.median_us, "tflops_median", tflops,
+                                  "share", tflops / ceiling), e);
+}
+
+enum status bench_attention(const struct cli *cli, struct backend *b, json_t *rows,
+                            struct err *e) {
+    struct attention_shape s = { .batch = 1, .seq_len = 1024, .heads = 8, .head_dim = 64,
+                                 .act = DTYPE_BF16 };
+    struct bench_effort effort;
+    double ceiling = 0;
+    TRY(read_effort(cli, &effort, e));
+    TRY(cli_int(cli, "batch", 1, DIM_MAX, &s.batch, e));
+    TRY(cli_int(cli, "seq-len", 1, DIM_MAX, &s.seq_len, e));
+    TRY(cli_int(cli, "heads", 1, DIM_MAX, &s.heads, e));
+    TRY(cli_int(cli, "head-dim", 2, DIM_MAX, &s.head_dim, e));
+    s.kv_heads = s.heads;
+    TRY(cli_int(cli, "kv-heads", 1, DIM_MAX, &s.kv_heads, e));
+    if (s.heads % s.kv_heads)
+        return FAIL(e, ERR_ARG, "--heads %" PRId64 " is no multiple of --kv-heads %" PRId64,
+                    s.heads, s.kv_heads);
+    TRY(ceiling_large_gemm(b, DTYPE_BF16, &ceiling, e));
+    TRY(attention_row(cli, b, &s, &effort, ceiling, rows, e));
+    s.backward = true;
+    return attention_row(cli, b, &s, &effort, ceiling, rows, e);
+}
+
+/* ---- quantise ---------------------------------------------------------------------------------*/
+
+struct quantise_run {
+    struct backend *b;
+    struct tensor value, codes, twin, amax;
+    struct sink sink;
+};
+
+static enum status run_quantise(void *context, struct err *e) {
+    struct quantise_run *r = context;
+    TRY(r->b->ops->quantise(r->b, LANE_COMPUTE, &r->sink, &r->value, e));
+    return r->b->ops->quantise_finish(r->b, LANE_COMPUTE, &r->sink, e);
+}
+
+static const struct { const char *name; enum scale_kind kind; } KINDS[] = {
+    { "tensor", SCALE_TENSOR }, { "row", SCALE_ROW }, { "1x128", SCALE_1X128 },
+    { "128x128", SCALE_128X128 }, { "1x32", SCALE_1X32 },
+};
+enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
+
+/* Moves 2 bytes in and 1 out for each element, and 1 more for the transposed copy. */
+static enum status quantise_row(const struct cli *cli, struct backend *b, int kind, bool twin,
+                                const int64_t dim[2], const struct bench_effort *effort,
+                                double copy, json_t *rows, struct err *e) {
+    struct bench_memory m = { .b = b };
+    struct quantise_run r = { .b = b, .amax = tensor_1d(NULL, DTYPE_U32, 1) };
+    struct bench_time time;
+    enum status st = bench_sink(&m, &r.sink, &r.value, &r.codes, twin ? &r.twin : NULL, DTYPE_E4M3,
+                                dim[0], dim[1], KINDS[kind].kind, e);
+    if (st == OK) st = bench_zeros(&m, 4, &r.amax.data, e);
+    r.sink.amax = &r.amax;
+    if (st == OK) st = bench_measure(b, effort, run_quantise, &r, &time, e);
+    bench_free(&m);
+    TRY(st);
+    double rate = (double)dim[0] * (double)dim[1] * (twin ? 4 : 3) / time.median_us * 1e6;
+    if (!cli->json) {
+        cli_out(cli, "%-8s %-16s %8" PRId64 " x %" PRId64 "  %10.1f us  %9.1f GB/s  %5.1f%% of a "
+                "copy\n", KINDS[kind].name, twin ? "and transposed" : "", dim[0], dim[1],
+                time.median_us, rate * 1e-9, 100 * rate / copy);
+        return OK;
+    }
+    return append(rows, json_pack("{s:s,s:b,s:I,s:I,s:f,s:f,s:f}", "scale", KINDS[kind].name,
+                                  "transposed", twin, "m", (json_int_t)dim[0], "k",
+                                  (json_int_t)dim[1], "time_us_median", time.median_us,
+                                  "bytes_per_s", rate, "share", rate / copy), e);
+}
+
+enum status bench_quantise(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
+    const char *asked = cli_value(cli, "scale");
+    int64_t dim[2] = { 1024, 1024 };
+    bool cpu = !strcmp(b->ops->name, "cpu"), known = !asked;
+    struct bench_effort effort;
+    double copy = 0;
+    TRY(read_effort(cli, &effort, e));
+    TRY(cli_int(cli, "m", 1, DIM_MAX, &dim[0], e));
+    TRY(cli_int(cli, "k", 1, DIM_MAX, &dim[1], e));
+    for (int i = 0; i < KIND_COUNT; i++) known = known || !strcmp(asked, KINDS[i].name);
+    if (!known)
+        return FAIL(e, ERR_ARG, "--scale is tensor, row, 1x128, 128x128 or 1x32, not \"%s\"",
+                    asked);
+    TRY(ceiling_copy(b, cpu ? COPY_BYTES_CPU : COPY_BYTES, &effort, &copy, e));
+    for (int i = 0; i < KIND_COUNT; i++)
+        for (int twin = 0; twin < 2; twin++)
+            if (!asked || !strcmp(asked, KINDS[i].name))
+                TRY(quantise_row(cli, b, i, twin != 0, dim, &effort, copy, rows, e));
+    return OK;
+}

@@ -1,0 +1,214 @@
+#include "runner/bench/bench_step.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/bench/bench.h"
+#include "runner/hardware/telemetry.h"
+#include "runner/script/script_flags.h"
+
+enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
+       WARM_STEPS = 4 /* as is, captured, replayed, and one more */,
+       LONG_STEP_US = 500000 /* of these fewer do: what is new in them drowns in what is not */ };
+/* In bursts, as the floor of a step must not lie above what a step reaches. */
+static const struct bench_effort CEILING = { .samples = 7, .sample_us = 3000, .pause_us = 10000 };
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* What the driver says in the middle of the steps: a clock below the highest one is why a step does
+ * not reach what a burst does. */
+static enum status sample_device(const struct telemetry *t, struct step_bench *out, double *clock,
+                                 struct err *e) {
+    json_t *record = json_object();
+    enum status st = telemetry_add(t, 0, record, e);
+    double power = json_number_value(json_object_get(record, "gpu_power_mw")) * 1e-3;
+    *clock = json_number_value(json_object_get(record, "gpu_clock_sm_mhz"));
+    if (power > out->power_w) out->power_w = power;
+    out->throttle |= json_integer_value(json_object_get(record, "gpu_throttle"));
+    json_decref(record);
+    return st;
+}
+
+/* As a run takes them: the next step is queued before the last one is waited for. */
+static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
+                               struct step_bench *out, struct err *e) {
+    double *us = calloc((size_t)o->steps * 2, sizeof *us), *clock = us + o->steps;
+    struct telemetry *telemetry = strcmp(out->backend, "cpu") ? telemetry_open() : NULL;
+    struct step_result result = { 0 };
+    enum status st = us ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps", (long long)o->steps);
+    for (int i = 0; i < WARM_STEPS && st == OK; i++) {
+        if (i >= 2 && result.time_us > LONG_STEP_US) break;
+        st = trainer_step(t, false, &result, e);
+    }
+    if (st == OK) st = trainer_queue(t, false, e);
+    for (int64_t i = 0; i < o->steps && st == OK; i++) {
+        if (i + 1 < o->steps) st = trainer_queue(t, false, e);
+        if (st == OK) st = sample_device(telemetry, out, &clock[i], e);
+        if (st == OK) st = trainer_collect(t, &result, e);
+        us[i] = (double)result.time_us;
+    }
+    if (st == OK) {
+        qsort(us, (size_t)o->steps, sizeof *us, by_value);
+        qsort(clock, (size_t)o->steps, sizeof *clock, by_value);
+        out->step = (struct bench_time){ us[o->steps / 2], us[0], 1 };
+        out->clock_mhz = clock[o->steps / 2];
+        out->tokens = result.tokens;
+        out->loss = result.loss;
+    }
+    out->steps = o->steps;
+    telemetry_close(telemetry);
+    free(us);
+    return st;
+}
+
+/* Steps of single operators. The first one is not counted: marks are made when first set. */
+static enum status parts(struct backend *b, struct trainer *t, const struct step_bench_options *o,
+                         struct step_bench *out, struct err *e) {
+    bool is_long = out->step.median_us > LONG_STEP_US;
+    int64_t steps = is_long ? (o->timed_steps < 2 ? o->timed_steps : 2) : o->timed_steps;
+    struct timed *timed = NULL;
+    struct step_result result;
+    enum status st = OK;
+    for (int64_t round = is_long ? 1 : 0; round < 2 && st == OK; round++) {
+        timed_record_free(&out->record);
+        st = timed_start(b, &timed, e);
+        for (int64_t i = 0; i < (round ? steps : 1) && st == OK; i++) {
+            st = trainer_step(t, false, &result, e);
+            if (st == OK) st = timed_step_done(timed, e);
+        }
+        timed_stop(timed, &out->record);
+        timed = NULL;
+    }
+    return st;
+}
+
+static enum status ceilings(struct backend *b, struct step_bench *s, struct err *e) {
+    struct timed_record *r = &s->record;
+    for (int i = 0; i < r->gemm_count; i++)
+        TRY(ceiling_gemm(b, &r->gemm[i], &CEILING, &s->gemm[i], e));
+    for (int i = 0; i < r->attention_count; i++)
+        TRY(ceiling_attention(b, &r->attention[i], &CEILING, &s->attention[i], e));
+    TRY(ceiling_large_gemm(b, s->mfu.fp8 ? DTYPE_E4M3 : DTYPE_BF16, &s->mfu.ceiling_tflops, e));
+    int64_t bytes = round_up(s->device.memory_free / 16, ARENA_ALIGN);
+    return ceiling_copy(b, bytes < COPY_BYTES_MAX ? bytes : COPY_BYTES_MAX, &CEILING,
+                        &s->copy_bytes_per_s, e);
+}
+
+static enum status train(struct backend *b, const struct run_options *run, const struct data *data,
+                         const struct step_bench_options *o, struct step_bench *out,
+                         struct err *e) {
+    struct trainer *t = NULL;
+    TRY(trainer_create(&t, b, &run->model, &run->recipe, &run->train, data, e));
+    out->memory_bytes = trainer_memory_bytes(t);
+    enum status st = whole_steps(t, o, out, e);
+    if (st == OK) st = parts(b, t, o, out, e);
+    trainer_destroy(t);
+    return st;
+}
+
+enum status step_bench_measure(struct backend *b, struct run_options *run,
+                               const struct step_bench_options *o, struct step_bench *out,
+                               struct err *e) {
+    const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1234 };
+    struct data *data = NULL;
+    out->backend = b->ops->name;
+    out->micro_batch = run->train.micro_batch;
+    out->micro_steps_asked = run->train.global_batch / run->train.micro_batch;
+    out->micro_steps = out->micro_steps_asked < MICRO_STEPS_MAX ? out->micro_steps_asked
+                                                                : MICRO_STEPS_MAX;
+    run->train.global_batch = out->micro_steps * run->train.micro_batch;
+    out->seq_len = run->model.seq_len;
+    TRY(b->ops->info(b, &out->device, e));
+    TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));
+    enum status st = train(b, run, data, o, out, e);
+    data_close(data);
+    TRY(st);
+    char cc[8];
+    int capability = 0; /* "sm_90" -> "9.0"; a CPU has none, and no peak */
+    if (sscanf(out->device.architecture, "sm_%d", &capability) != 1) capability = 0;
+    snprintf(cc, sizeof cc, "%d.%d", capability / 10 % 1000, capability % 10);
+    mfu_of_device(&out->mfu, run, out->device.name, cc, 1);
+    out->model_flop = out->mfu.flop_per_token * (double)out->tokens;
+    b->ops->graph_drop(b); /* they hold addresses of the trainer's memory */
+    return ceilings(b, out, e);
+}
+
+void step_bench_free(struct step_bench *s) { timed_record_free(&s->record); }
+
+double step_call_floor_us(const struct step_bench *s, const struct timed_call *c) {
+    if (c->gemm >= 0) return s->gemm[c->gemm].best_us;
+    if (c->attention >= 0) return s->attention[c->attention].best_us;
+    return s->copy_bytes_per_s > 0 ? c->bytes / s->copy_bytes_per_s * 1e6 : 0;
+}
+
+/* ---- the kind of `bench` ----------------------------------------------------------------------*/
+
+/* One line of what several runs end with. */
+struct bench_line { char name[128]; double step_us, tokens_per_s, floor_us; };
+
+static double floor_us(const struct step_bench *s) {
+    double all = 0;
+    for (int64_t i = 0; i < s->record.call_count; i++)
+        all += step_call_floor_us(s, &s->record.call[i]);
+    return all;
+}
+
+static enum status bench_run(const struct cli *cli, struct backend *b,
+                             const struct resolved_run *run, const struct step_bench_options *o,
+                             struct bench_line *line, json_t *rows, struct err *e) {
+    struct run_options options;
+    struct step_bench s = { .steps = 0 };
+    TRY(options_read(run->config_json, &options, e));
+    snprintf(s.name, sizeof s.name, "%s", run->name);
+    enum status st = step_bench_measure(b, &options, o, &s, e);
+    bool failed = false;
+    if (st == OK && cli->json) json_append(rows, step_bench_json(&s), &failed);
+    else if (st == OK) step_bench_print(cli, &s, cli_has(cli, "detail"));
+    if (failed) st = FAIL(e, ERR_MEMORY, "a row of JSON");
+    *line = (struct bench_line){ .step_us = s.step.median_us, .floor_us = floor_us(&s),
+                                 .tokens_per_s = (double)s.tokens / s.step.median_us * 1e6 };
+    snprintf(line->name, sizeof line->name, "%s", s.name);
+    step_bench_free(&s);
+    options_free(&options);
+    return st;
+}
+
+static void print_together(const struct cli *cli, const struct bench_line *line, int64_t count) {
+    cli_out(cli, "%-42s %10s %12s %9s %9s\n", "run", "step ms", "tokens/s", "to first", "of floor");
+    for (int64_t i = 0; i < count; i++)
+        cli_out(cli, "%-42s %10.3f %12.0f %8.3fx %8.1f%%\n", line[i].name, line[i].step_us / 1e3,
+                line[i].tokens_per_s, line[i].tokens_per_s / line[0].tokens_per_s,
+                100 * line[i].floor_us / line[i].step_us);
+}
+
+static enum status bench_runs(const struct cli *cli, struct backend *b,
+                              const struct resolution *r, const struct step_bench_options *o,
+                              json_t *rows, struct err *e) {
+    struct bench_line *line = calloc((size_t)r->run_count + 1, sizeof *line);
+    enum status st = line ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
+    for (int64_t i = 0; i < r->run_count && st == OK; i++)
+        st = bench_run(cli, b, &r->runs[i], o, &line[i], rows, e);
+    if (st == OK && r->run_count > 1 && !cli->json) print_together(cli, line, r->run_count);
+    free(line);
+    return st;
+}
+
+enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
+    if (cli->arg_count != 2)
+        return FAIL(e, ERR_ARG, "bench step takes an experiment: fp8lab bench step FILE.lua");
+    struct cli script = *cli; /* the same line without the word "step" */
+    script.args++;
+    script.arg_count--;
+    struct step_bench_options o = { .steps = 10, .timed_steps = 5 };
+    TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
+    struct resolution resolution = { 0 };
+    enum status st = script_resolve(&script, &resolution, e);
+    if (st == OK) st = bench_runs(cli, b, &resolution, &o, rows, e);
+    resolution_destroy(&resolution);
+    return st;
+}

@@ -1,0 +1,173 @@
+/* What `bench step` says: the whole step, its parts beside their floors, and on request every
+ * operator and every shape of GEMM. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+
+#include "model/json_safe.h"
+#include "runner/base/cli.h"
+#include "runner/bench/bench_step.h"
+#include "runner/hardware/telemetry.h"
+
+struct sums { double us, floor_us, bytes, flop; int64_t calls; };
+
+static double call_flop(const struct step_bench *s, const struct timed_call *c) {
+    if (c->gemm >= 0) return gemm_flop(&s->record.gemm[c->gemm]);
+    if (c->attention >= 0) return attention_flop(&s->record.attention[c->attention]);
+    return 0;
+}
+
+static void add(struct sums *to, const struct step_bench *s, const struct timed_call *c) {
+    to->us += c->time_us;
+    to->floor_us += step_call_floor_us(s, c);
+    to->bytes += c->bytes;
+    to->flop += call_flop(s, c);
+    to->calls++;
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+static void part_sums(const struct step_bench *s, struct sums part[PART_COUNT], struct sums *all) {
+    for (int64_t i = 0; i < s->record.call_count; i++) {
+        const struct timed_call *c = &s->record.call[i];
+        add(&part[c->part], s, c);
+        add(all, s, c);
+    }
+}
+
+/* ---- text -------------------------------------------------------------------------------------*/
+
+static void print_sums(const struct cli *cli, const char *name, const struct sums *p,
+                       double step_us) {
+    cli_out(cli, "  %-40s %6" PRId64 " %10.3f %6.1f%% %10.3f %6.1f%%", name, p->calls, p->us / 1e3,
+            100 * ratio(p->us, step_us), p->floor_us / 1e3, 100 * ratio(p->floor_us, p->us));
+    if (p->flop > 0) cli_out(cli, " %8.1f TFLOP/s", p->flop / p->us * 1e-6);
+    else if (p->us > 0) cli_out(cli, " %8.1f GB/s", p->bytes / p->us * 1e-3);
+    cli_out(cli, "\n");
+}
+
+static const char *direction_name(enum gemm_direction d) {
+    static const char *const NAMES[] = { "fprop", "dgrad", "wgrad" };
+    return NAMES[d];
+}
+
+static void gemm_name(char *out, size_t size, const struct gemm_shape *s) {
+    snprintf(out, size, "%s %" PRId64 "x%" PRId64 "x%" PRId64 " %s%s%s%s",
+             direction_name(s->direction), s->m, s->n, s->k, dtype_name(s->a),
+             s->a == s->b ? "" : "*",
+             dtype_is_fp8(s->a) && s->fast_accumulate ? " fast" : "",
+             s->beta ? " beta" : s->residual ? " residual" : s->bias ? " bias" : "");
+}
+
+/* One line for each kind of operator, or each shape of GEMM and attention. */
+static void print_detail(const struct cli *cli, const struct step_bench *s) {
+    const struct timed_record *r = &s->record;
+    for (int64_t i = 0; i < r->call_count; i++) {
+        const struct timed_call *first = &r->call[i];
+        struct sums sums = { 0 };
+        bool seen = false;
+        for (int64_t j = 0; j < r->call_count; j++) {
+            const struct timed_call *c = &r->call[j];
+            bool same = c->op == first->op && c->part == first->part && c->gemm == first->gemm &&
+                        c->attention == first->attention;
+            if (same && j < i) seen = true;
+            if (same) add(&sums, s, c);
+        }
+        char name[96], full[128];
+        if (seen) continue;
+        if (first->gemm >= 0) gemm_name(name, sizeof name, &r->gemm[first->gemm]);
+        else snprintf(name, sizeof name, "%s", first->op);
+        snprintf(full, sizeof full, "%.9s: %s", timed_part_name(first->part), name);
+        print_sums(cli, full, &sums, s->step.median_us);
+    }
+}
+
+static void print_mfu(const struct cli *cli, const struct step_bench *s) {
+    double tflops = s->model_flop / s->step.median_us * 1e-6;
+    char basis[512];
+    mfu_text(&s->mfu, basis, sizeof basis);
+    cli_out(cli, "  %.1f TFLOP/s of the model's arithmetic", tflops);
+    if (s->mfu.peak_tflops > 0)
+        cli_out(cli, ", MFU %.1f%% of the peak", 100 * tflops / s->mfu.peak_tflops);
+    if (s->mfu.ceiling_tflops > 0)
+        cli_out(cli, ", %.1f%% of a large GEMM", 100 * tflops / s->mfu.ceiling_tflops);
+    cli_out(cli, "\n  (%s); a copy moves %.0f GB/s\n", basis, s->copy_bytes_per_s * 1e-9);
+}
+
+void step_bench_print(const struct cli *cli, const struct step_bench *s, bool detail) {
+    struct sums part[PART_COUNT] = { { 0 } }, all = { 0 };
+    part_sums(s, part, &all);
+    double step = s->step.median_us;
+    cli_out(cli, "%s%s%s on %s (%s)\n", cli_style(cli, "bold"), s->name, cli_style(cli, NULL),
+            s->device.name, s->device.architecture);
+    cli_out(cli, "  step %.3f ms (best of %" PRId64 ": %.3f), %.0f tokens/s, loss %.4f\n",
+            step / 1e3, s->steps, s->step.best_us / 1e3, (double)s->tokens / step * 1e6,
+            (double)s->loss);
+    cli_out(cli, "  %" PRId64 " tokens: %" PRId64 " micro-step%s of %" PRId64 " x %" PRId64,
+            s->tokens, s->micro_steps, s->micro_steps == 1 ? "" : "s", s->micro_batch, s->seq_len);
+    if (s->micro_steps < s->micro_steps_asked)
+        cli_out(cli, " (the experiment has %" PRId64 " of them)", s->micro_steps_asked);
+    cli_out(cli, "\n");
+    print_mfu(cli, s);
+    if (s->clock_mhz > 0) {
+        char reasons[192];
+        throttle_text(s->throttle, reasons, sizeof reasons);
+        cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", s->clock_mhz, s->power_w,
+                *reasons ? ", held back by: " : "", reasons);
+    }
+    cli_out(cli, "  %-40s %6s %10s %7s %10s %7s\n", "part", "calls", "ms", "of step", "floor ms",
+            "reached");
+    for (int i = 0; i < PART_COUNT; i++)
+        if (part[i].calls) print_sums(cli, timed_part_name(i), &part[i], step);
+    print_sums(cli, "all parts, one operator at a time", &all, step);
+    cli_out(cli, "  %-40s %6s %10.3f %6.1f%%\n", "step less all parts", "", (step - all.us) / 1e3,
+            100 * ratio(step - all.us, step));
+    cli_out(cli, "  floor %.3f ms: the step reaches %.1f%% of it\n", all.floor_us / 1e3,
+            100 * ratio(all.floor_us, step));
+    if (detail) print_detail(cli, s);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------*/
+
+static json_t *sums_json(const char *name, const struct sums *p) {
+    return json_pack("{s:s,s:I,s:f,s:f,s:f,s:f}", "part", name, "calls", (json_int_t)p->calls,
+                     "time_us", p->us, "floor_us", p->floor_us, "bytes", p->bytes, "flop", p->flop);
+}
+
+static json_t *gemm_json(const struct step_bench *s, int index) {
+    const struct gemm_shape *g = &s->record.gemm[index];
+    double us = 0;
+    int64_t calls = 0;
+    for (int64_t i = 0; i < s->record.call_count; i++)
+        if (s->record.call[i].gemm == index) {
+            us += s->record.call[i].time_us;
+            calls++;
+        }
+    return json_pack("{s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:b,s:b,s:b,s:b,s:I,s:f,s:f}", "direction",
+                     direction_name(g->direction), "m", (json_int_t)g->m, "n", (json_int_t)g->n,
+                     "k", (json_int_t)g->k, "a", dtype_name(g->a), "b", dtype_name(g->b), "out",
+                     dtype_name(g->out), "fast", g->fast_accumulate, "beta", g->beta, "bias",
+                     g->bias, "residual", g->residual, "calls", (json_int_t)calls, "time_us", us,
+                     "ceiling_us", s->gemm[index].best_us);
+}
+
+json_t *step_bench_json(const struct step_bench *s) {
+    struct sums part[PART_COUNT] = { { 0 } }, all = { 0 };
+    part_sums(s, part, &all);
+    json_t *parts = json_array(), *gemms = json_array();
+    bool failed = false;
+    for (int i = 0; i < PART_COUNT; i++)
+        if (part[i].calls) json_append(parts, sums_json(timed_part_name(i), &part[i]), &failed);
+    for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
+    json_t *object = json_pack(
+        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o}", "name",
+        s->name, "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss",
+        (double)s->loss,
+        "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
+        (double)s->tokens / s->step.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
+        all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
+        "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
+        (json_int_t)s->memory_bytes, "clock_sm_mhz", s->clock_mhz, "power_w", s->power_w,
+        "throttle", (json_int_t)s->throttle, "parts", parts, "gemms", gemms);
+    return json_whole(object, failed);
+}

@@ -1,0 +1,348 @@
+#include "runner/bundle/bundle_reader.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runner/base/run_files.h"
+#include "runner/bundle/archive.h"
+
+enum { BLOCK = 256 * 1024, FEED = 64 * 1024 };
+
+struct bundle {
+    char *path;       /* owned copy */
+    char folder[256]; /* of the archive, or the base name of the directory */
+    struct bundle_limits limits;
+    struct guard *guard;
+    int64_t unpacked; /* bytes handed out, skipped ones included */
+    /* an archive */
+    struct archive *archive;
+    struct archive_entry *entry; /* ours: libarchive would make its own without a check */
+    char *skip; /* owned, BLOCK bytes: where skipped data go */
+    char *feed; /* owned, FEED bytes of the file */
+    int64_t fed;
+    struct err bomb; /* what the guard said while libarchive was reading */
+    int64_t declared, delivered; /* of the current entry */
+    bool at_entry;
+    /* a directory */
+    int root;
+    int file; /* of the directory, or the archive; descriptors, or -1 */
+    struct tree tree;
+    int64_t next; /* index into tree */
+};
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+/* Checkpoints that were left aside stand beside the bag, and are no part of it. */
+static void drop_aside(struct tree *tree) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < tree->count; i++) {
+        if (strncmp(tree->file[i].path, ARCHIVE_ASIDE "/", sizeof ARCHIVE_ASIDE) != 0)
+            tree->file[kept++] = tree->file[i];
+        else free(tree->file[i].path);
+    }
+    tree->count = kept;
+}
+
+static enum status open_directory(struct bundle *b, struct err *e) {
+    char base[PATH_CAP];
+    path_base(base, b->path);
+    snprintf(b->folder, sizeof b->folder, "%.255s", base);
+    b->root = open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (b->root < 0) return FAIL(e, ERR_IO, "open %s: %s", b->path, strerror(errno));
+    TRY(tree_list(b->path, b->limits.entries, &b->tree, e));
+    drop_aside(&b->tree);
+    archive_sort(&b->tree);
+    return OK;
+}
+
+/* Names what a file is by its first bytes. NULL: a plain tar or zstd, which are ours. */
+static const char *sniff(const unsigned char *head, size_t n) {
+    static const struct {
+        const char *bytes;
+        size_t count;
+        const char *name;
+    } KNOWN[] = {
+        { "\x28\xb5\x2f\xfd", 4, NULL },     { "\x1f\x8b", 2, "a gzip file" },
+        { "PK\x03\x04", 4, "a zip file" },   { "\xfd"
+                                               "7zXZ",
+                                               5, "an xz file" },
+        { "BZh", 3, "a bzip2 file" },        { "7z\xbc\xaf", 4, "a 7-Zip file" },
+        { "\x7f"
+          "ELF",
+          4, "a program" },
+    };
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
+        if (n >= KNOWN[i].count && memcmp(head, KNOWN[i].bytes, KNOWN[i].count) == 0)
+            return KNOWN[i].name;
+    if (n >= 262 && memcmp(head + 257, "ustar", 5) == 0) return NULL;
+    return n == 0 ? "an empty file" : "no archive";
+}
+
+/* Gives libarchive the file. The guard looks on: what no entry holds, such as zeros without end
+ * behind the last one, is unpacked too, and only here can that be stopped. */
+static la_ssize_t feed(struct archive *a, void *context, const void **out) {
+    struct bundle *b = context;
+    if (guard_ratio(b->guard, b->fed, archive_filter_bytes(a, 0), &b->bomb) != OK) {
+        archive_set_error(a, EINVAL, "%s", b->bomb.text);
+        return ARCHIVE_FATAL;
+    }
+    ssize_t n;
+    do n = read(b->file, b->feed, FEED);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        archive_set_error(a, errno, "read: %s", strerror(errno));
+        return ARCHIVE_FATAL;
+    }
+    b->fed += n;
+    *out = b->feed;
+    return n;
+}
+
+static enum status archive_broken(struct bundle *b, struct err *e) {
+    if (b->bomb.code != OK) {
+        if (e) *e = b->bomb;
+        return b->bomb.code;
+    }
+    const char *why = archive_error_string(b->archive);
+    if (!why) why = "unreadable";
+    if (archive_errno(b->archive) == ENOMEM)
+        return FAIL(e, ERR_MEMORY, "no memory to read %s: %s", b->path, why);
+    bool cut = strstr(why, "runcated") || strstr(why, "nexpected end");
+    return FAIL(e, ERR_FORMAT, "%s is %s: %s", b->path, cut ? "truncated" : "damaged", why);
+}
+
+static enum status open_archive(struct bundle *b, struct err *e) {
+    unsigned char head[512];
+    struct stat info;
+    b->file = open(b->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (b->file < 0) return FAIL(e, ERR_IO, "open %s: %s", b->path, strerror(errno));
+    bool regular = fstat(b->file, &info) == 0 && S_ISREG(info.st_mode);
+    ssize_t n = regular ? pread(b->file, head, sizeof head, 0) : -1;
+    if (n < 0) return FAIL(e, ERR_FORMAT, "%s is neither a bundle file nor a directory", b->path);
+    const char *strange = sniff(head, (size_t)n);
+    if (strange)
+        return FAIL(e, ERR_FORMAT, "%s is %s, not a run bundle (.tar.zst or a run directory)",
+                    b->path, strange);
+    b->archive = archive_read_new();
+    b->entry = archive_entry_new();
+    b->skip = malloc(BLOCK);
+    b->feed = malloc(FEED);
+    if (!b->archive || !b->entry || !b->skip || !b->feed)
+        return FAIL(e, ERR_MEMORY, "no memory to read %s", b->path);
+    if (archive_read_support_format_tar(b->archive) != ARCHIVE_OK ||
+        archive_read_support_filter_zstd(b->archive) != ARCHIVE_OK) {
+        bool memory = archive_errno(b->archive) == ENOMEM;
+        return FAIL(e, memory ? ERR_MEMORY : ERR_UNSUPPORTED,
+                    "this libarchive cannot read tar.zst: %s", archive_error_string(b->archive));
+    }
+    /* Read to the end of the file: what stands behind a bundle is not part of it, and is told. */
+    if (archive_read_set_option(b->archive, "tar", "read_concatenated_archives", "1") != ARCHIVE_OK)
+        return archive_broken(b, e);
+    if (archive_read_open(b->archive, b, NULL, feed, NULL) != ARCHIVE_OK)
+        return archive_broken(b, e);
+    return OK;
+}
+
+enum status bundle_open(const char *path, const struct bundle_limits *limits, struct bundle **out,
+                        struct err *e) {
+    struct bundle *b = calloc(1, sizeof *b);
+    if (!b) return FAIL(e, ERR_MEMORY, "no memory to read %s", path);
+    b->root = b->file = -1;
+    b->limits = *limits;
+    b->path = strdup(path);
+    enum status st = b->path ? guard_create(limits, &b->guard, e)
+                             : FAIL(e, ERR_MEMORY, "no memory to read %s", path);
+    if (st == OK && !path_exists(path))
+        st = FAIL(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (st == OK) st = path_is_directory(path) ? open_directory(b, e) : open_archive(b, e);
+    if (st == OK) *out = b;
+    else bundle_close(b);
+    return st;
+}
+
+void bundle_close(struct bundle *b) {
+    if (!b) return;
+    if (b->archive) archive_read_free(b->archive);
+    if (b->entry) archive_entry_free(b->entry);
+    if (b->file >= 0) close(b->file);
+    if (b->root >= 0) close(b->root);
+    tree_free(&b->tree);
+    guard_destroy(b->guard);
+    free(b->skip);
+    free(b->feed);
+    free(b->path);
+    free(b);
+}
+
+const char *bundle_folder(const struct bundle *b) { return b->folder; }
+bool bundle_is_directory(const struct bundle *b) { return !b->archive; }
+
+/* ---- entries of an archive ----------------------------------------------------------------- */
+
+static const char *type_name(unsigned type) {
+    switch (type) {
+    case AE_IFLNK: return "symbolic link";
+    case AE_IFCHR: return "character device";
+    case AE_IFBLK: return "block device";
+    case AE_IFIFO: return "named pipe";
+    case AE_IFSOCK: return "socket";
+    }
+    return "entry of unknown type";
+}
+
+/* Only regular files and directories with a plain name pass; then the guard has its say. */
+static enum status admit(struct bundle *b, struct archive_entry *entry, struct err *e) {
+    char name[PATH_CAP];
+    const char *given = archive_entry_pathname(entry);
+    if (!given) return FAIL(e, ERR_FORMAT, "%s: an entry's name is not plain text", b->path);
+    size_t n = strlen(given);
+    if (n >= sizeof name) return FAIL(e, ERR_FORMAT, "an entry's name has %zu bytes", n);
+    memcpy(name, given, n + 1);
+    unsigned type = archive_entry_filetype(entry);
+    if (type == AE_IFDIR && n > 1 && name[n - 1] == '/') name[n - 1] = 0; /* as tar writes them */
+    TRY(guard_name(name, &b->limits, e));
+    if (archive_entry_hardlink(entry)) return FAIL(e, ERR_FORMAT, "hard link refused: %s", name);
+    if (type != AE_IFREG && type != AE_IFDIR)
+        return FAIL(e, ERR_FORMAT, "%s refused: %s", type_name(type), name);
+    if (archive_entry_sparse_count(entry) > 0)
+        return FAIL(e, ERR_FORMAT, "sparse file refused: %s", name);
+    int64_t size = archive_entry_size_is_set(entry) ? archive_entry_size(entry) : -1;
+    return guard_admit(b->guard, name, type == AE_IFDIR, type == AE_IFDIR ? 0 : size, e);
+}
+
+/* Takes the folder that all entries share off the name. */
+static enum status strip_folder(struct bundle *b, const char **name, struct err *e) {
+    size_t n = strcspn(*name, "/");
+    if ((*name)[n] == 0)
+        return FAIL(e, ERR_FORMAT, "%s: %s stands outside the bundle's folder", b->path, *name);
+    if (b->folder[0] == 0) snprintf(b->folder, sizeof b->folder, "%.*s", (int)n, *name);
+    if (strlen(b->folder) != n || strncmp(b->folder, *name, n) != 0)
+        return FAIL(e, ERR_FORMAT, "%s: %s stands outside the bundle's folder %s", b->path, *name,
+                    b->folder);
+    *name += n + 1;
+    return OK;
+}
+
+static enum status skip_rest(struct bundle *b, struct err *e) {
+    for (size_t got = 1; got > 0;) TRY(bundle_read(b, b->skip, BLOCK, &got, e));
+    return OK;
+}
+
+static enum status next_in_archive(struct bundle *b, struct bundle_entry *out, struct err *e) {
+    if (b->at_entry) TRY(skip_rest(b, e));
+    b->at_entry = false;
+    for (;;) {
+        struct archive_entry *entry = b->entry;
+        int got = archive_read_next_header2(b->archive, entry);
+        if (got == ARCHIVE_EOF) return OK;
+        /* ARCHIVE_WARN is a name that does not convert: the guard has an opinion on it. */
+        if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return archive_broken(b, e);
+        TRY(admit(b, entry, e));
+        if (archive_entry_filetype(entry) == AE_IFDIR) continue;
+        const char *name = archive_entry_pathname(entry);
+        TRY(strip_folder(b, &name, e));
+        b->declared = archive_entry_size(entry);
+        b->delivered = 0;
+        b->at_entry = true;
+        *out = (struct bundle_entry){ .path = name, .size = b->declared };
+        return OK;
+    }
+}
+
+static enum status read_archive(struct bundle *b, void *buffer, size_t n, size_t *got,
+                                struct err *e) {
+    la_ssize_t count = archive_read_data(b->archive, buffer, n);
+    if (count < 0) return archive_broken(b, e);
+    b->delivered += count;
+    b->unpacked += count;
+    if (b->delivered > b->declared || (count == 0 && n > 0 && b->delivered != b->declared))
+        return FAIL(e, ERR_FORMAT, "%s: an entry of %lld bytes delivered %lld", b->path,
+                    (long long)b->declared, (long long)b->delivered);
+    *got = (size_t)count;
+    return guard_ratio(b->guard, archive_filter_bytes(b->archive, -1), b->unpacked, e);
+}
+
+/* ---- entries of a directory ---------------------------------------------------------------- */
+
+static enum status next_in_directory(struct bundle *b, struct bundle_entry *out, struct err *e) {
+    if (b->file >= 0) close(b->file);
+    b->file = -1;
+    while (b->next < b->tree.count) {
+        const struct tree_file *file = &b->tree.file[b->next++];
+        /* The lock belongs to the process that writes the run, never to the run. */
+        if (strcmp(file->path, "lock") == 0) continue;
+        TRY(guard_admit(b->guard, file->path, false, file->size, e));
+        b->file = beneath_open(b->root, file->path, O_RDONLY | O_NONBLOCK, 0, false);
+        if (b->file < 0 && errno == ENOENT) continue; /* a live run's, gone since it was listed */
+        if (b->file < 0)
+            return FAIL(e, ERR_IO, "open %s/%s: %s", b->path, file->path, strerror(errno));
+        *out = (struct bundle_entry){ .path = file->path, .size = file->size };
+        return OK;
+    }
+    return OK;
+}
+
+static enum status read_directory(struct bundle *b, void *buffer, size_t n, size_t *got,
+                                  struct err *e) {
+    ssize_t count;
+    do count = read(b->file, buffer, n);
+    while (count < 0 && errno == EINTR);
+    if (count < 0) return FAIL(e, ERR_IO, "read a file of %s: %s", b->path, strerror(errno));
+    *got = (size_t)count;
+    return OK;
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+enum status bundle_next(struct bundle *b, struct bundle_entry *entry, struct err *e) {
+    *entry = (struct bundle_entry){ 0 };
+    return b->archive ? next_in_archive(b, entry, e) : next_in_directory(b, entry, e);
+}
+
+enum status bundle_read(struct bundle *b, void *buffer, size_t n, size_t *got, struct err *e) {
+    *got = 0;
+    return b->archive ? read_archive(b, buffer, n, got, e) : read_directory(b, buffer, n, got, e);
+}
+
+enum status bundle_read_all(struct bundle *b, int64_t limit, char **out, size_t *n,
+                            struct err *e) {
+    size_t capacity = 64 * 1024, have = 0;
+    int64_t hint = b->archive ? b->declared : b->tree.file[b->next - 1].size;
+    if (hint > limit)
+        return FAIL(e, ERR_FORMAT, "%s: an entry of %lld bytes, where at most %lld are read",
+                    b->path, (long long)hint, (long long)limit);
+    /* Trust the declared size only as far as 64 MiB; beyond that memory grows with real bytes. */
+    if (hint >= 0 && hint <= (64 << 20)) capacity = (size_t)hint + 2;
+    char *bytes = malloc(capacity);
+    enum status st = bytes ? OK : FAIL(e, ERR_MEMORY, "%zu bytes of %s", capacity, b->path);
+    for (size_t got = 1; st == OK && got > 0;) {
+        if (capacity - have < 2) {
+            char *more = realloc(bytes, capacity * 2);
+            if (!more) {
+                st = FAIL(e, ERR_MEMORY, "%zu bytes of %s", capacity * 2, b->path);
+                break;
+            }
+            bytes = more;
+            capacity *= 2;
+        }
+        st = bundle_read(b, bytes + have, capacity - have - 1, &got, e);
+        have += got;
+        if (st == OK && (int64_t)have > limit)
+            st = FAIL(e, ERR_FORMAT, "%s: an entry of more than %lld bytes", b->path,
+                      (long long)limit);
+    }
+    if (st != OK) {
+        free(bytes);
+        return st;
+    }
+    bytes[have] = 0;
+    *out = bytes;
+    *n = have;
+    return OK;
+}

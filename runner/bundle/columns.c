@@ -1,0 +1,190 @@
+#include "runner/bundle/columns.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/run_files.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are read in place");
+
+/* Bounds for hostile headers: far above any real run, far below what overflows int64_t. */
+enum { COLUMNS_MAX = 256, HEADER_LIMIT = 16 << 20 };
+static const int64_t VALUES_MAX = INT64_C(1) << 40;
+static const int64_t FILE_LIMIT = INT64_C(8) << 30;
+
+static const struct {
+    const char *name;
+    int64_t bytes;
+} TYPES[] = {
+    [COLUMN_I64] = { "i64", 8 },
+    [COLUMN_F64] = { "f64", 8 },
+    [COLUMN_U32] = { "u32", 4 },
+    [COLUMN_U64] = { "u64", 8 },
+};
+enum { TYPE_COUNT = sizeof TYPES / sizeof *TYPES };
+
+const char *column_type_name(enum column_type type) { return TYPES[type].name; }
+int64_t column_type_bytes(enum column_type type) { return TYPES[type].bytes; }
+
+static bool type_of_name(const char *name, enum column_type *out) {
+    for (int t = 0; name && t < TYPE_COUNT; t++) {
+        if (strcmp(name, TYPES[t].name) != 0) continue;
+        *out = (enum column_type)t;
+        return true;
+    }
+    return false;
+}
+
+/* One column of the header; *end is where the data read so far end, and moves. Columns stand in
+ * the order of their offsets and leave at most the padding to 8 between them. */
+static enum status parse_column(const json_t *item, int64_t rows, char *data, int64_t data_bytes,
+                                int64_t *end, const char *name, struct column *out,
+                                struct err *e) {
+    const json_t *offset = json_object_get(item, "offset"), *width = json_object_get(item, "width");
+    out->name = json_text(item, "name", NULL);
+    if (!out->name || !type_of_name(json_text(item, "type", NULL), &out->type) ||
+        !json_is_integer(offset) || !json_is_integer(width))
+        return FAIL(e, ERR_FORMAT, "%s: a column lacks name, offset, type or width", name);
+    int64_t at = json_integer_value(offset);
+    out->width = json_integer_value(width);
+    if (out->width < 0 || (out->width > 0 && rows > VALUES_MAX / out->width))
+        return FAIL(e, ERR_FORMAT, "%s: column %.100s: width %lld is not possible", name, out->name,
+                    (long long)out->width);
+    int64_t bytes = rows * out->width * column_type_bytes(out->type);
+    if (at != round_up(*end, 8) || bytes > data_bytes || at > data_bytes - bytes)
+        return FAIL(e, ERR_FORMAT,
+                    "%s: column %.100s: %lld bytes at offset %lld do not fit the %lld bytes of "
+                    "data (truncated?)",
+                    name, out->name, (long long)bytes, (long long)at, (long long)data_bytes);
+    out->data = data + at;
+    *end = at + bytes;
+    return OK;
+}
+
+static enum status parse_columns(struct columns *c, char *data, int64_t data_bytes,
+                                 const char *name, struct err *e) {
+    const json_t *items = json_object_get(c->header, "columns");
+    const json_t *rows = json_object_get(c->header, "rows");
+    const json_t *labels = json_object_get(c->header, "labels");
+    if (strcmp(json_text(c->header, "schema", ""), "fp8lab.columns/1") != 0)
+        return FAIL(e, ERR_FORMAT, "%s: schema \"%.100s\" is not fp8lab.columns/1", name,
+                    json_text(c->header, "schema", ""));
+    if (!json_is_array(items) || json_array_size(items) > COLUMNS_MAX || !json_is_integer(rows) ||
+        json_integer_value(rows) < 0 || json_integer_value(rows) > VALUES_MAX)
+        return FAIL(e, ERR_FORMAT, "%s: the header lacks columns or rows", name);
+    c->rows = json_integer_value(rows);
+    c->count = (int64_t)json_array_size(items);
+    c->labels = json_is_array(labels) ? labels : NULL;
+    c->column = calloc((size_t)c->count + 1, sizeof *c->column);
+    if (!c->column) return FAIL(e, ERR_MEMORY, "%lld columns of %s", (long long)c->count, name);
+    int64_t end = 0;
+    for (int64_t i = 0; i < c->count; i++)
+        TRY(parse_column(json_array_get(items, (size_t)i), c->rows, data, data_bytes, &end, name,
+                         &c->column[i], e));
+    if (round_up(end, 8) != data_bytes)
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes of data, but its columns end at %lld", name,
+                    (long long)data_bytes, (long long)end);
+    return OK;
+}
+
+static void release(void *bytes, size_t mapped) {
+    if (mapped) munmap(bytes, mapped);
+    else free(bytes);
+}
+
+/* bytes are moved in every case; mapped as in struct columns. */
+static enum status parse(void *bytes, size_t n, size_t mapped, const char *name,
+                         struct columns **out, struct err *e) {
+    enum status st = OK;
+    uint64_t header_bytes = 0;
+    json_error_t why;
+    struct columns *c = calloc(1, sizeof *c);
+    if (!c) {
+        release(bytes, mapped);
+        return FAIL(e, ERR_MEMORY, "columns of %s", name);
+    }
+    c->bytes = bytes;
+    c->mapped = mapped;
+    if (n >= 8) memcpy(&header_bytes, bytes, 8);
+    if (n < 8 || header_bytes > HEADER_LIMIT || header_bytes > n - 8 || header_bytes % 8 != 0) {
+        st = FAIL(e, ERR_FORMAT, "%s: %zu bytes do not begin with a column header", name, n);
+        goto done;
+    }
+    st = json_parse(&c->header, (char *)bytes + 8, header_bytes, JSON_REJECT_DUPLICATES, &why);
+    if (st != OK || !json_is_object(c->header)) {
+        st = FAIL(e, st == OK ? ERR_FORMAT : st, "%s: column header: %s", name,
+                  st == OK ? "not an object" : why.text);
+        goto done;
+    }
+    st = parse_columns(c, (char *)bytes + 8 + header_bytes, (int64_t)(n - 8 - header_bytes), name,
+                       e);
+    if (st != OK) goto done;
+    *out = c;
+    c = NULL; /* moved to the caller */
+done:
+    columns_destroy(c);
+    return st;
+}
+
+enum status columns_parse(void *bytes, size_t n, const char *name, struct columns **out,
+                          struct err *e) {
+    return parse(bytes, n, 0, name, out, e);
+}
+
+enum status columns_read(const char *path, struct columns **out, struct err *e) {
+    char *bytes = NULL;
+    size_t n = 0;
+    TRY(file_read(path, FILE_LIMIT, &bytes, &n, e));
+    return columns_parse(bytes, n, path, out, e);
+}
+
+enum status columns_map(const char *path, struct columns **out, struct err *e) {
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    size_t n = fstat(fd, &info) == 0 && info.st_size > 0 ? (size_t)info.st_size : 0;
+    void *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (bytes == MAP_FAILED) return FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
+    return parse(bytes, n, n, path, out, e);
+}
+
+void columns_forget(const struct columns *c) {
+    if (c->mapped) (void)madvise(c->bytes, c->mapped, MADV_DONTNEED);
+}
+
+void columns_destroy(struct columns *c) {
+    if (!c) return;
+    free(c->column);
+    json_decref(c->header);
+    release(c->bytes, c->mapped);
+    free(c);
+}
+
+const struct column *columns_find(const struct columns *c, const char *name) {
+    for (int64_t i = 0; c && i < c->count; i++)
+        if (strcmp(c->column[i].name, name) == 0) return &c->column[i];
+    return NULL;
+}
+
+double column_value(const struct column *c, int64_t at) {
+    switch (c->type) {
+    case COLUMN_I64: return (double)((const int64_t *)c->data)[at];
+    case COLUMN_F64: return ((const double *)c->data)[at];
+    case COLUMN_U32: return (double)((const uint32_t *)c->data)[at];
+    case COLUMN_U64: return (double)((const uint64_t *)c->data)[at];
+    }
+    assert(!"a column of no type");
+    return 0;
+}
+
+const char *columns_label(const struct columns *c, int64_t slot) {
+    return slot < 0 ? NULL : json_string_value(json_array_get(c->labels, (size_t)slot));
+}

@@ -1,0 +1,85 @@
+/* Metrics as columns (.cols): what compare reads, because 100,000 steps must load in milliseconds.
+ *
+ *   u64 N | N bytes of JSON, padded with spaces so that the data begin at a multiple of 8 | data
+ *
+ * The header: {"columns":[{"name","offset","type","width"}...],"labels":[...],"rows":n,"schema":
+ * "fp8lab.columns/1"}. A column is rows*width values of one type, row after row, little-endian,
+ * `offset` bytes (a multiple of 8) after the header; columns do not overlap and fill the file.
+ * `width` is 1, but for the arrays of fp8 and trace records: one value a slot or tensor, whose
+ * names are `labels`. Types:
+ *   i64  whole numbers; booleans as 0 and 1
+ *   f64  numbers; NaN stands for null and for a record without the key
+ *   u32  bits of an f32, written in JSON as 8 hex digits; all ones for a record without the key
+ *   u64  fingerprints, written as 16 hex digits; likewise
+ * Other strings stay in the JSON lines only. */
+#ifndef FP8LAB_RUNNER_BUNDLE_COLUMNS_H
+#define FP8LAB_RUNNER_BUNDLE_COLUMNS_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "kernels/base.h"
+
+enum column_type { COLUMN_I64, COLUMN_F64, COLUMN_U32, COLUMN_U64 };
+
+struct column {
+    const char *name; /* borrowed from the columns' header */
+    enum column_type type;
+    int64_t width;
+    const void *data; /* rows * width values; borrowed from the columns' bytes; 8-byte aligned */
+};
+
+struct columns {
+    int64_t rows, count;
+    struct column *column; /* owned */
+    json_t *header;        /* owned */
+    const json_t *labels;  /* array of strings, or NULL; borrowed from header */
+    void *bytes;           /* owned: the whole file */
+    size_t mapped;         /* bytes of a mapping; 0 when `bytes` came from malloc */
+};
+
+/* "i64" and so on, and bytes a value. */
+const char *column_type_name(enum column_type type);
+int64_t column_type_bytes(enum column_type type);
+
+/* Parses a whole file in memory. `bytes` (from malloc) is moved in every case: it is freed on
+ * failure. ERR_FORMAT says what is wrong; every offset, count and product is checked, so hostile
+ * bytes are safe. `name` is for messages. */
+NODISCARD enum status columns_parse(void *bytes, size_t n, const char *name, struct columns **out,
+                                    struct err *e);
+NODISCARD enum status columns_read(const char *path, struct columns **out, struct err *e);
+
+/* The same without reading it: the file is mapped, so only what is touched takes memory. For files
+ * of our own that nobody truncates (that would be SIGBUS), such as those of the run being
+ * closed. */
+NODISCARD enum status columns_map(const char *path, struct columns **out, struct err *e);
+/* Gives the memory of a mapping back; values stay readable. A no-op for columns_read(). Loops over
+ * long columns call it every COLUMNS_CHUNK values. */
+void columns_forget(const struct columns *c);
+enum { COLUMNS_CHUNK = 1 << 20 };
+
+void columns_destroy(struct columns *c); /* NULL is fine */
+
+/* The column of that name, or NULL. c may be NULL. */
+const struct column *columns_find(const struct columns *c, const char *name);
+
+/* One value as a double; i64 beyond 2^53 rounds. `at` < rows * width. */
+double column_value(const struct column *c, int64_t at);
+
+/* The label of value `slot` of a wide column, or NULL. */
+const char *columns_label(const struct columns *c, int64_t slot);
+
+/* Converts JSON lines (columns_write.c) in two passes and little memory: the first finds the
+ * columns and their types, the second writes. `in` must seek. `labels` is a JSON array of names
+ * for the wide columns, borrowed, or NULL. `fd` is written from its start. *rows (may be NULL)
+ * receives the number of records. ERR_FORMAT, naming the line, where a record is no object or an
+ * array changes its length or kind from one record to the next. */
+NODISCARD enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd,
+                                      int64_t *rows, struct err *e);
+
+/* Converts the file jsonl_path to cols_path, atomically. labels_path: a JSON file with the array
+ * of names, or NULL; a file that is not there is no error. */
+NODISCARD enum status columns_convert_file(const char *jsonl_path, const char *labels_path,
+                                           const char *cols_path, int64_t *rows, struct err *e);
+
+#endif

@@ -1,0 +1,18 @@
+/* RO-Crate 1.1 metadata for a run, by the Process Run Crate profile, version 0.5 (pinned: later
+ * versions move to another RO-Crate). The crate is data/: bag outside, crate inside. */
+#ifndef FP8LAB_RUNNER_BUNDLE_CRATE_H
+#define FP8LAB_RUNNER_BUNDLE_CRATE_H
+
+#include <jansson.h>
+
+#include "kernels/base.h"
+#include "runner/base/run_files.h"
+
+/* Writes <dir>/data/ro-crate-metadata.json from run.json's content and the files of data/. One
+ * CreateAction is the run: fp8lab its instrument, script and resolved configuration its objects,
+ * metrics, logs and checkpoints its results; a run that failed or was killed has
+ * FailedActionStatus and says why in `error`. `files` are the paths of the bag ("data/..."). */
+NODISCARD enum status crate_write(const char *dir, const json_t *run, const struct tree *files,
+                                  struct err *e);
+
+#endif

@@ -1,0 +1,112 @@
+/* Finding runs by what a user wrote: a path, the beginning of an id, or "last". */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "runner/bundle/run_view.h"
+
+static const char SUFFIX[] = ".tar.zst";
+
+static bool has_suffix(const char *name) {
+    size_t n = strlen(name), s = sizeof SUFFIX - 1;
+    return n > s && strcmp(name + n - s, SUFFIX) == 0;
+}
+
+/* A directory is a run if it holds a run.json; a file if its name says so. */
+static bool is_run(const char *runs_dir, const char *name, struct err *e) {
+    char path[PATH_CAP], inner[PATH_CAP];
+    if (name[0] == '.' || path_join(path, runs_dir, name, e) != OK) return false;
+    if (!path_is_directory(path)) return has_suffix(name);
+    return path_join(inner, path, "data/run.json", e) == OK && path_exists(inner);
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const struct tree_file *)a)->path, ((const struct tree_file *)b)->path);
+}
+
+static enum status append(struct tree *out, const char *runs_dir, const char *name,
+                          struct err *e) {
+    char path[PATH_CAP];
+    TRY(path_join(path, runs_dir, name, e));
+    struct tree_file *file = realloc(out->file, (size_t)(out->count + 1) * sizeof *file);
+    if (!file) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)out->count + 1);
+    out->file = file;
+    char *copy = strdup(path);
+    if (!copy) return FAIL(e, ERR_MEMORY, "the name %s", path);
+    out->file[out->count++] = (struct tree_file){ .path = copy };
+    return OK;
+}
+
+/* Drops the bundle file X.tar.zst that stands beside its directory X: they are the same run. A
+ * sorted list has X directly or with other X… between, so each file looks for its directory. */
+static void drop_twins(struct tree *t) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        char *path = t->file[i].path;
+        bool twin = false;
+        if (has_suffix(path)) {
+            path[strlen(path) - (sizeof SUFFIX - 1)] = 0;
+            struct tree_file key = { .path = path };
+            twin = bsearch(&key, t->file, (size_t)kept, sizeof key, by_path) != NULL;
+            path[strlen(path)] = '.';
+        }
+        if (twin) free(path);
+        else t->file[kept++] = t->file[i];
+    }
+    t->count = kept;
+}
+
+enum status run_list(const char *runs_dir, struct tree *out, struct err *e) {
+    *out = (struct tree){ 0 };
+    DIR *dir = opendir(runs_dir);
+    if (!dir) return errno == ENOENT ? OK : FAIL(e, ERR_IO, "%s: %s", runs_dir, strerror(errno));
+    enum status st = OK;
+    const struct dirent *entry;
+    while (st == OK && (entry = readdir(dir)))
+        if (is_run(runs_dir, entry->d_name, e)) st = append(out, runs_dir, entry->d_name, e);
+    closedir(dir);
+    if (st != OK) {
+        tree_free(out);
+        return st;
+    }
+    if (out->count) qsort(out->file, (size_t)out->count, sizeof *out->file, by_path);
+    drop_twins(out);
+    return OK;
+}
+
+enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
+                       struct err *e) {
+    struct tree runs;
+    int64_t found = -1, matches = 0;
+    struct stat info;
+    if (stat(text, &info) == 0) {
+        snprintf(out, PATH_CAP, "%s", text);
+        return OK;
+    }
+    int why = errno;
+    if (lstat(text, &info) == 0)
+        return FAIL(e, ERR_ARG, "%s is a link that leads nowhere: %s", text, strerror(why));
+    if (why != ENOENT) return FAIL(e, ERR_ARG, "%s: %s", text, strerror(why));
+    TRY(run_list(runs_dir, &runs, e));
+    bool last = strcmp(text, "last") == 0;
+    for (int64_t i = 0; i < runs.count; i++) {
+        const char *base = strrchr(runs.file[i].path, '/') + 1;
+        if (!last && (*text == 0 || strncmp(base, text, strlen(text)) != 0)) continue;
+        matches = last ? 1 : matches + 1;
+        found = i;
+    }
+    enum status st = OK;
+    if (matches == 1) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
+    else if (matches > 1)
+        st = FAIL(e, ERR_ARG, "%lld runs begin with %s, the last of them %s", (long long)matches,
+                  text, runs.file[found].path);
+    else if (last) st = FAIL(e, ERR_ARG, "there are no runs in %s", runs_dir);
+    else
+        st = FAIL(e, ERR_ARG, "%s is neither a path nor the beginning of a run in %s", text,
+                  runs_dir);
+    tree_free(&runs);
+    return st;
+}

@@ -1,0 +1,228 @@
+#include "runner/bundle/run_view.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/plain_text.h"
+#include "runner/bundle/archive.h"
+#include "runner/bundle/bag.h"
+#include "runner/bundle/bundle_reader.h"
+#include "runner/bundle/columns.h"
+
+static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
+
+struct loader {
+    struct run_view *view;
+    struct bundle *bundle;        /* owned */
+    struct bag_manifest manifest; /* owned; empty for a live run */
+    json_t *fp8_labels, *trace_labels; /* owned; for JSON lines of a live run */
+    enum run_view_depth depth;
+};
+
+/* Reads the current entry whole and checks it against the manifest. */
+static enum status take(struct loader *l, const char *name, int64_t limit, char **out, size_t *n,
+                        struct err *e) {
+    char hex[SHA256_HEX];
+    TRY(bundle_read_all(l->bundle, limit, out, n, e));
+    if (l->manifest.count == 0) return OK;
+    const struct bag_line *line = bag_manifest_find(&l->manifest, name);
+    enum status st = sha256_bytes(*out, *n, hex, e);
+    if (st == OK && line && strcmp(line->hex, hex) == 0) return OK;
+    free(*out);
+    *out = NULL;
+    if (st != OK) return st;
+    return line ? FAIL(e, ERR_VERIFY, "wrong hash: %s is %.16s…, the manifest says %.16s…", name,
+                       hex, line->hex)
+                : FAIL(e, ERR_VERIFY, "extra file that the manifest does not list: %s", name);
+}
+
+static enum status take_json(struct loader *l, const char *name, json_t **out, struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    json_error_t why;
+    TRY(take(l, name, JSON_FILE_LIMIT, &text, &n, e));
+    json_decref(*out);
+    enum status st = json_parse(out, text, n, JSON_REJECT_DUPLICATES, &why);
+    free(text);
+    return st == OK ? OK : FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
+}
+
+/* JSON lines of a run without columns: converted in memory, through the same code. */
+static enum status take_lines(struct loader *l, const char *name, json_t *labels,
+                              struct columns **out, struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    int fd = -1;
+    FILE *in = NULL;
+    TRY(take(l, name, MEMBER_LIMIT, &text, &n, e));
+    if (n == 0) { /* nothing yet */
+        free(text);
+        return OK;
+    }
+    enum status st = OK;
+    in = fmemopen(text, n, "rb");
+    fd = memfd_create("columns", MFD_CLOEXEC);
+    if (!in || fd < 0) {
+        st = FAIL(e, ERR_IO, "no memory file for %s: %s", name, strerror(errno));
+        goto done;
+    }
+    st = columns_convert(in, name, labels, fd, NULL, e);
+    if (st != OK) goto done;
+    int64_t size = lseek(fd, 0, SEEK_END);
+    char *bytes = malloc((size_t)size);
+    if (!bytes || pread(fd, bytes, (size_t)size, 0) != size) {
+        free(bytes);
+        st = FAIL(e, ERR_MEMORY, "%lld bytes of columns of %s", (long long)size, name);
+        goto done;
+    }
+    st = columns_parse(bytes, (size_t)size, name, out, e);
+done:
+    if (fd >= 0) close(fd);
+    if (in) fclose(in);
+    free(text);
+    return st;
+}
+
+static enum status take_columns(struct loader *l, const char *name, struct columns **out,
+                                struct err *e) {
+    char *bytes = NULL;
+    size_t n = 0;
+    TRY(take(l, name, MEMBER_LIMIT, &bytes, &n, e));
+    columns_destroy(*out);
+    *out = NULL;
+    return columns_parse(bytes, n, name, out, e);
+}
+
+static enum status take_manifest(struct loader *l, struct err *e) {
+    static const char HEAD[] = "data/checkpoints/";
+    char *text = NULL;
+    size_t n = 0;
+    TRY(bundle_read_all(l->bundle, JSON_FILE_LIMIT, &text, &n, e));
+    enum status st = bag_manifest_parse(text, "manifest-sha256.txt", &l->manifest, e);
+    free(text);
+    bool failed = false;
+    for (int64_t i = 0; st == OK && i < l->manifest.count; i++) {
+        const char *path = l->manifest.line[i].path;
+        if (strncmp(path, HEAD, sizeof HEAD - 1) == 0)
+            json_append(l->view->checkpoints, json_string(path + sizeof HEAD - 1), &failed);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "the list of checkpoints") : st;
+}
+
+static enum status take_identity(struct loader *l, struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    TRY(bundle_read_all(l->bundle, JSON_FILE_LIMIT, &text, &n, e));
+    enum status st = sha256_bytes(text, n, l->view->identity, e);
+    free(text);
+    return st;
+}
+
+/* The JSON file that an entry is, or NULL. */
+static json_t **json_slot(struct loader *l, const char *path) {
+    struct run_view *v = l->view;
+    const struct {
+        const char *path;
+        json_t **slot;
+    } SLOTS[] = {
+        { "data/run.json", &v->run },
+        { "data/metrics/summary.json", &v->summary },
+        { "data/experiment/resolved.json", &v->resolved },
+        { "data/experiment/argv.json", &v->argv },
+        { "data/system/facts.json", &v->facts },
+        { "data/system/libraries.json", &v->libraries },
+        { "data/system/environment.json", &v->environment },
+        { "data/system/image.json", &v->image },
+        { "data/source/commit.json", &v->commit },
+        { "data/decisions.json", &v->decisions },
+        { "data/metrics/fp8_slots.json", &l->fp8_labels },
+        { "data/metrics/trace_tensors.json", &l->trace_labels },
+    };
+    for (size_t i = 0; i < sizeof SLOTS / sizeof *SLOTS; i++)
+        if (strcmp(path, SLOTS[i].path) == 0) return SLOTS[i].slot;
+    return NULL;
+}
+
+static enum status take_stream(struct loader *l, const char *path, struct err *e) {
+    struct run_columns *c = &l->view->columns;
+    const struct {
+        const char *columns, *lines;
+        struct columns **slot;
+        json_t *labels;
+    } STREAMS[] = {
+        { "data/metrics/train.cols", "data/metrics/train.jsonl", &c->train, NULL },
+        { "data/metrics/eval.cols", "data/metrics/eval.jsonl", &c->eval, NULL },
+        { "data/metrics/telemetry.cols", "data/metrics/telemetry.jsonl", &c->telemetry, NULL },
+        { "data/metrics/ranks.cols", "data/metrics/ranks.jsonl", &c->ranks, NULL },
+        { "data/fp8/fp8.cols", "data/metrics/fp8.jsonl", &c->fp8, l->fp8_labels },
+        { "data/trace.cols", "data/metrics/trace.jsonl", &c->trace, l->trace_labels },
+    };
+    for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++) {
+        if (strcmp(path, STREAMS[i].columns) == 0) return take_columns(l, path, STREAMS[i].slot, e);
+        if (strcmp(path, STREAMS[i].lines) != 0 || *STREAMS[i].slot) continue;
+        return take_lines(l, path, STREAMS[i].labels, STREAMS[i].slot, e);
+    }
+    return OK;
+}
+
+/* Whether nothing of interest follows: entries come in the bundle's order. */
+static bool enough(const struct loader *l, const char *path) {
+    const struct run_view *v = l->view;
+    if (archive_is_checkpoint(path)) return true;
+    if (l->depth == RUN_VIEW_BRIEF) return v->run && v->summary;
+    bool finished = v->identity[0] && v->columns.train &&
+                    json_array_size(json_object_get(v->summary, "problems")) == 0;
+    size_t n = strlen(path);
+    return finished && n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
+}
+
+static enum status take_entries(struct loader *l, struct err *e) {
+    for (;;) {
+        struct bundle_entry entry;
+        TRY(bundle_next(l->bundle, &entry, e));
+        if (!entry.path || enough(l, entry.path)) return OK;
+        char path[PATH_CAP];
+        snprintf(path, sizeof path, "%s", entry.path);
+        json_t **slot = json_slot(l, path);
+        if (strcmp(path, "manifest-sha256.txt") == 0) TRY(take_manifest(l, e));
+        else if (strcmp(path, "tagmanifest-sha256.txt") == 0) TRY(take_identity(l, e));
+        else if (slot) TRY(take_json(l, path, slot, e));
+        else if (l->depth == RUN_VIEW_FULL || !l->manifest.count) TRY(take_stream(l, path, e));
+    }
+}
+
+enum status run_view_load(const char *path, enum run_view_depth depth, struct run_view *out,
+                          struct err *e) {
+    struct loader l = { .view = out, .depth = depth };
+    *out = (struct run_view){ .directory = path_is_directory(path) };
+    snprintf(out->path, sizeof out->path, "%s", path);
+    out->checkpoints = json_array();
+    enum status st = bundle_open(path, &BUNDLE_LIMITS, &l.bundle, e);
+    if (st == OK) {
+        st = take_entries(&l, e);
+        if (st != OK) err_prefix(e, "%s", path);
+    }
+    if (st == OK && !json_is_object(out->run))
+        st = FAIL(e, ERR_FORMAT, "%s holds no data/run.json: it is not a run", path);
+    if (st == OK && !out->summary) st = summary_make(&out->columns, &out->summary, e);
+    bundle_close(l.bundle);
+    bag_manifest_free(&l.manifest);
+    json_decref(l.fp8_labels);
+    json_decref(l.trace_labels);
+    if (st != OK) run_view_free(out);
+    if (st != OK && e) plain_text(e->text); /* it may quote the bundle */
+    return st;
+}
+
+void run_view_free(struct run_view *v) {
+    json_t *all[] = { v->run, v->summary, v->resolved, v->argv, v->facts, v->libraries,
+                      v->environment, v->image, v->commit, v->decisions, v->checkpoints };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
+    run_columns_free(&v->columns);
+    *v = (struct run_view){ 0 };
+}

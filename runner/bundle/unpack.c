@@ -1,0 +1,208 @@
+#include "runner/bundle/unpack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runner/base/run_files.h"
+#include "runner/bundle/bag.h"
+#include "runner/bundle/bundle_reader.h"
+
+enum { BLOCK = 256 * 1024, TAG_LIMIT = 128 << 20, TAG_FILES = 4 };
+
+/* The tag files come first in a bundle and are kept until the end, when they are compared. */
+static const char *const TAG_NAME[TAG_FILES] = { "bagit.txt", "bag-info.txt",
+                                                 "manifest-sha256.txt", "tagmanifest-sha256.txt" };
+enum { TAG_BAGIT, TAG_INFO, TAG_MANIFEST, TAG_TAGMANIFEST };
+
+struct unpack {
+    const char *path;
+    struct bundle *bundle;    /* owned, as is all that follows */
+    char *block;
+    char *tag[TAG_FILES];     /* texts, or NULL while not seen */
+    char tag_hex[TAG_FILES][SHA256_HEX];
+    struct bag_manifest manifest;
+    int root;                 /* where files are written, or -1 */
+    const char *const *heads; /* of the paths that are written; NULL: all are */
+    struct unpack_report *report;
+};
+
+static int tag_of(const char *path) {
+    for (int i = 0; i < TAG_FILES; i++)
+        if (strcmp(path, TAG_NAME[i]) == 0) return i;
+    return -1;
+}
+
+static bool is_wanted(const struct unpack *u, const char *path) {
+    if (!u->heads) return true;
+    for (const char *const *head = u->heads; *head; head++)
+        if (strncmp(path, *head, strlen(*head)) == 0) return true;
+    return false;
+}
+
+static enum status open_output(struct unpack *u, const char *path, int *fd, struct err *e) {
+    *fd = -1;
+    if (u->root < 0 || !is_wanted(u, path)) return OK;
+    /* O_EXCL: the directory is ours and fresh, so a name that exists came with this bundle. */
+    *fd = beneath_open(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
+    return *fd >= 0 ? OK : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
+}
+
+/* A tag file: kept in memory, hashed, and written too when extracting. */
+static enum status take_tag(struct unpack *u, int tag, struct err *e) {
+    size_t n = 0;
+    int fd = -1;
+    TRY(bundle_read_all(u->bundle, TAG_LIMIT, &u->tag[tag], &n, e));
+    TRY(sha256_bytes(u->tag[tag], n, u->tag_hex[tag], e));
+    if (strlen(u->tag[tag]) != n)
+        return FAIL(e, ERR_FORMAT, "%s holds a NUL byte", TAG_NAME[tag]);
+    TRY(open_output(u, TAG_NAME[tag], &fd, e));
+    if (fd < 0) return OK;
+    enum status st = write_all(fd, u->tag[tag], n, TAG_NAME[tag], e);
+    if (close(fd) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", TAG_NAME[tag],
+                                              strerror(errno));
+    return st;
+}
+
+/* A payload file: streamed through the digest, and to disk when extracting. */
+static enum status take_payload(struct unpack *u, const struct bundle_entry *entry,
+                                struct err *e) {
+    char hex[SHA256_HEX];
+    int fd = -1;
+    struct bag_line *line = bag_manifest_find(&u->manifest, entry->path);
+    if (!line)
+        return FAIL(e, ERR_VERIFY, "%s: extra file that the manifest does not list: %s", u->path,
+                    entry->path);
+    struct sha256 *sha = NULL;
+    TRY(sha256_create(&sha, e));
+    enum status st = open_output(u, entry->path, &fd, e);
+    for (size_t got = 1; st == OK && got > 0;) {
+        st = bundle_read(u->bundle, u->block, BLOCK, &got, e);
+        if (st != OK) break;
+        sha256_add(sha, u->block, got);
+        u->report->bytes += (int64_t)got;
+        if (fd >= 0) st = write_all(fd, u->block, got, entry->path, e);
+    }
+    sha256_finish(sha, hex);
+    sha256_destroy(sha);
+    if (fd >= 0 && close(fd) != 0 && st == OK)
+        st = FAIL(e, ERR_IO, "close %s: %s", entry->path, strerror(errno));
+    if (st == OK && strcmp(hex, line->hex) != 0)
+        st = FAIL(e, ERR_VERIFY, "%s: wrong hash: %s is %.16s…, the manifest says %.16s…", u->path,
+                  entry->path, hex, line->hex);
+    line->seen = true;
+    u->report->files++;
+    return st;
+}
+
+static enum status take_entries(struct unpack *u, struct err *e) {
+    for (;;) {
+        struct bundle_entry entry;
+        TRY(bundle_next(u->bundle, &entry, e));
+        if (!entry.path) return OK;
+        int tag = tag_of(entry.path);
+        if (tag >= 0) {
+            TRY(take_tag(u, tag, e));
+            if (tag == TAG_MANIFEST)
+                TRY(bag_manifest_parse(u->tag[tag], TAG_NAME[tag], &u->manifest, e));
+        } else if (strncmp(entry.path, "data/", 5) != 0) {
+            return FAIL(e, ERR_VERIFY, "%s: extra file that the manifest does not list: %s",
+                        u->path, entry.path);
+        } else if (!u->tag[TAG_MANIFEST]) {
+            return bundle_is_directory(u->bundle)
+                       ? FAIL(e, ERR_STATE,
+                              "%s has no manifest: the run is not finished (fp8lab close %s)",
+                              u->path, u->path)
+                       : FAIL(e, ERR_FORMAT, "%s: %s stands before the manifest", u->path,
+                              entry.path);
+        } else {
+            TRY(take_payload(u, &entry, e));
+        }
+    }
+}
+
+static enum status check_tags(struct unpack *u, struct err *e) {
+    struct bag_manifest tags;
+    for (int i = 0; i < TAG_FILES; i++)
+        if (!u->tag[i]) return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, TAG_NAME[i]);
+    if (strncmp(u->tag[TAG_BAGIT], "BagIt-Version: 1.0\n", 19) != 0)
+        return FAIL(e, ERR_VERIFY, "%s: bagit.txt is not of version 1.0", u->path);
+    TRY(bag_manifest_parse(u->tag[TAG_TAGMANIFEST], TAG_NAME[TAG_TAGMANIFEST], &tags, e));
+    enum status st = OK;
+    for (int i = 0; st == OK && i < TAG_TAGMANIFEST; i++) {
+        const struct bag_line *line = bag_manifest_find(&tags, TAG_NAME[i]);
+        if (!line)
+            st = FAIL(e, ERR_VERIFY, "%s: the tag manifest does not list %s", u->path, TAG_NAME[i]);
+        else if (strcmp(line->hex, u->tag_hex[i]) != 0)
+            st = FAIL(e, ERR_VERIFY, "%s: wrong hash: %s is %.16s…, the tag manifest says %.16s…",
+                      u->path, TAG_NAME[i], u->tag_hex[i], line->hex);
+    }
+    bag_manifest_free(&tags);
+    return st;
+}
+
+static enum status check_complete(struct unpack *u, struct err *e) {
+    int64_t bytes = -1, files = -1;
+    for (int64_t i = 0; i < u->manifest.count; i++)
+        if (!u->manifest.line[i].seen)
+            return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, u->manifest.line[i].path);
+    if (!bag_oxum(u->tag[TAG_INFO], &bytes, &files) || bytes != u->report->bytes ||
+        files != u->report->files)
+        return FAIL(e, ERR_VERIFY, "%s: Payload-Oxum says %lld bytes in %lld files, found %lld in "
+                    "%lld", u->path, (long long)bytes, (long long)files,
+                    (long long)u->report->bytes, (long long)u->report->files);
+    return OK;
+}
+
+static enum status unpack_run(struct unpack *u, const char *path,
+                              const struct bundle_limits *limits, struct err *e) {
+    u->block = malloc(BLOCK);
+    if (!u->block) return FAIL(e, ERR_MEMORY, "%d bytes to read %s", BLOCK, path);
+    TRY(bundle_open(path, limits, &u->bundle, e));
+    TRY(take_entries(u, e));
+    /* The tag manifest vouches for the manifest, and the manifest for all else: in that order, so
+     * that the message names the first thing that cannot be trusted. */
+    TRY(check_tags(u, e));
+    TRY(check_complete(u, e));
+    snprintf(u->report->folder, sizeof u->report->folder, "%s", bundle_folder(u->bundle));
+    memcpy(u->report->identity, u->tag_hex[TAG_TAGMANIFEST], SHA256_HEX);
+    return OK;
+}
+
+enum status bundle_unpack(const char *path, const char *dest, const struct bundle_limits *limits,
+                          struct unpack_report *report, struct err *e) {
+    return bundle_unpack_part(path, dest, NULL, limits, report, e);
+}
+
+enum status bundle_unpack_part(const char *path, const char *dest, const char *const *heads,
+                               const struct bundle_limits *limits, struct unpack_report *report,
+                               struct err *e) {
+    char work[PATH_CAP];
+    struct unpack u = { .path = path, .root = -1, .heads = heads, .report = report };
+    *report = (struct unpack_report){ 0 };
+    if (dest) {
+        int n = snprintf(work, sizeof work, "%s.partial", dest);
+        if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", dest);
+        if (path_exists(dest)) return FAIL(e, ERR_STATE, "%s exists; nothing is overwritten", dest);
+        if (mkdir(work, 0700) != 0)
+            return FAIL(e, ERR_IO, "create %s: %s%s", work, strerror(errno),
+                        errno == EEXIST ? "; an extraction was cut short: remove it" : "");
+        u.root = open(work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (u.root < 0) return FAIL(e, ERR_IO, "open %s: %s", work, strerror(errno));
+    }
+    enum status st = unpack_run(&u, path, limits, e);
+    if (st == OK && dest && rename(work, dest) != 0)
+        st = FAIL(e, ERR_IO, "rename %s to %s: %s", work, dest, strerror(errno));
+    if (u.root >= 0) close(u.root);
+    /* What was extracted from a bundle that failed is not left lying about. */
+    if (st != OK && dest) (void)!tree_remove(work, NULL);
+    for (int i = 0; i < TAG_FILES; i++) free(u.tag[i]);
+    bag_manifest_free(&u.manifest);
+    bundle_close(u.bundle);
+    free(u.block);
+    return st;
+}

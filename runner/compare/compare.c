@@ -1,0 +1,230 @@
+#include "runner/compare/compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/canonical.h"
+
+/* ---- one run's row ------------------------------------------------------------------------- */
+
+/* New reference to a member, null where it is absent. */
+static json_t *member(const json_t *object, const char *key) {
+    json_t *value = json_object_get(object, key);
+    return value ? json_incref(value) : json_null();
+}
+
+/* value of this run / value of the reference; null unless both are known. */
+static json_t *ratio(const json_t *row, const json_t *first, const char *key) {
+    const json_t *a = json_object_get(first, key), *b = json_object_get(row, key);
+    if (!json_is_number(a) || !json_is_number(b) || json_number_value(a) == 0) return json_null();
+    return json_real(json_number_value(b) / json_number_value(a));
+}
+
+static json_t *peak_memory(const json_t *summary) {
+    json_t *device = json_object_get(summary, "device_bytes_peak");
+    return json_is_number(device) ? json_incref(device) : member(summary, "rss_bytes_peak");
+}
+
+static json_t *run_row(const struct run_view *v) {
+    json_t *row = json_object();
+    const json_t *s = v->summary;
+    bool failed = false;
+    json_put(row, "id", member(v->run, "id"), &failed);
+    json_put(row, "path", json_from_text(v->path), &failed);
+    json_put(row, "name", member(v->run, "name"), &failed);
+    json_put(row, "status", member(v->run, "status"), &failed);
+    json_put(row, "recipe", member(json_object_get(v->resolved, "recipe"), "kind"), &failed);
+    json_put(row, "seed", member(v->run, "seed"), &failed);
+    json_put(row, "smoke", member(v->run, "smoke"), &failed);
+    json_put(row, "identity", json_string(v->identity), &failed);
+    json_put(row, "inputs_sha256", member(v->run, "inputs_sha256"), &failed);
+    json_put(row, "results_sha256", member(v->run, "results_sha256"), &failed);
+    static const char *const KEYS[] = { "steps", "loss_final", "eval_loss_final",
+                                        "step_time_us_median", "tokens_per_s_median",
+                                        "steady_from", "steady_to", "model_tflops_median",
+                                        "mfu_peak_median", "mfu_gemm_median",
+                                        "gpu_clock_sm_mhz_median" };
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        json_put(row, KEYS[i], member(s, KEYS[i]), &failed);
+    json_put(row, "memory_bytes_peak", peak_memory(s), &failed);
+    return json_whole(row, failed);
+}
+
+static json_t *run_rows(const struct comparison *c) {
+    json_t *rows = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < c->count; i++) {
+        json_t *row = run_row(&c->run[i]);
+        const json_t *first = i ? json_array_get(rows, 0) : row;
+        json_t *all = json_object();
+        json_put(all, "loss", ratio(row, first, "loss_final"), &failed);
+        json_put(all, "eval_loss", ratio(row, first, "eval_loss_final"), &failed);
+        json_put(all, "step_time", ratio(row, first, "step_time_us_median"), &failed);
+        json_put(all, "tokens_per_s", ratio(row, first, "tokens_per_s_median"), &failed);
+        json_put(all, "memory", ratio(row, first, "memory_bytes_peak"), &failed);
+        json_put(row, "ratio", all, &failed);
+        json_append(rows, row, &failed);
+    }
+    return json_whole(rows, failed);
+}
+
+/* ---- the verdict --------------------------------------------------------------------------- */
+
+static bool same_text(const struct run_view *a, const struct run_view *b, const char *key) {
+    const char *x = json_text(a->run, key, NULL), *y = json_text(b->run, key, NULL);
+    return x && y && strcmp(x, y) == 0;
+}
+
+static json_t *verdict(const struct comparison *c, const json_t *factors) {
+    size_t n = json_array_size(factors);
+    bool inputs = true;
+    for (int64_t i = 1; i < c->count; i++)
+        inputs = inputs && same_text(&c->run[0], &c->run[i], "inputs_sha256");
+    if (n == 0 && inputs) return json_string("same inputs: the results must be equal bit for bit");
+    if (n == 0)
+        return json_string("no factor that is known to change results, but inputs_sha256 differs");
+    char list[512] = "";
+    for (size_t i = 0, at = 0; i < n && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "",
+                               json_string_value(json_array_get(factors, i)));
+    if (n == 1) return json_sprintf("one factor: %s", list);
+    return json_sprintf("many factors (%d): %s: no single cause can be named", (int)n, list);
+}
+
+/* ---- divergence ---------------------------------------------------------------------------- */
+
+static int64_t step_count(const struct run_view *v) {
+    return v->columns.train ? v->columns.train->rows : 0;
+}
+
+static const char *note_of(const struct comparison *c, int64_t b, const struct divergence *d,
+                           bool weights_differ, char text[160]) {
+    const struct run_view *x = &c->run[0], *y = &c->run[b];
+    if (d->found && strcmp(d->stream, "trace") != 0 && d->traced >= 0)
+        snprintf(text, 160, "all traced tensors were still equal at step %lld",
+                 (long long)d->traced);
+    else if (d->found) return "";
+    else if (d->common_steps == 0) snprintf(text, 160, "the runs have no step in common");
+    else if (step_count(x) != step_count(y))
+        snprintf(text, 160, "equal as far as both went; one has %lld steps, the other %lld",
+                 (long long)step_count(x), (long long)step_count(y));
+    else if (weights_differ) snprintf(text, 160, "all records are equal, the final weights differ");
+    else return "";
+    return text;
+}
+
+static json_t *divergence_row(const struct comparison *c, int64_t b, bool *equal) {
+    struct divergence d;
+    char note[160];
+    const struct run_view *x = &c->run[0], *y = &c->run[b];
+    compare_diverge(x, y, &d);
+    const char *wx = json_text(x->run, "final_weights_sha256", ""),
+               *wy = json_text(y->run, "final_weights_sha256", "");
+    bool weights_differ = *wx && *wy && strcmp(wx, wy) != 0;
+    *equal = !d.found && d.common_steps > 0 && !weights_differ && step_count(x) == step_count(y);
+    json_t *row = json_pack("{s:i, s:I, s:b, s:I, s:s}", "a", 0, "b", (json_int_t)b, "equal",
+                            *equal, "common_steps", (json_int_t)d.common_steps, "note",
+                            note_of(c, b, &d, weights_differ, note));
+    bool failed = false;
+    json_put(row, "step", d.found ? json_integer(d.step) : json_null(), &failed);
+    json_put(row, "stream", d.found ? json_string(d.stream) : json_null(), &failed);
+    json_put(row, "tensor", d.found && d.tensor[0] ? json_string(d.tensor) : json_null(), &failed);
+    json_put(row, "a_bits", d.found ? json_string(d.a_bits) : json_null(), &failed);
+    json_put(row, "b_bits", d.found ? json_string(d.b_bits) : json_null(), &failed);
+    return json_whole(row, failed);
+}
+
+static void drop_factor(json_t *factors, const char *name) {
+    for (size_t i = json_array_size(factors); i-- > 0;)
+        if (strcmp(json_string_value(json_array_get(factors, i)), name) == 0)
+            json_array_remove(factors, i);
+}
+
+/* What comes with another factor is no second cause. Each run measures a table of algorithms for
+ * its own GEMMs: between two recipes or models it cannot be the same one, and all that it changes
+ * is the rounding of sums; it is a cause where nothing but the code stands beside it, since
+ * `--choices` could have held it. Where runs repeat others with another seed, the seed is what they
+ * repeat over. */
+static void drop_company(const struct comparison *c, json_t *factors, const json_t *statistics) {
+    size_t groups = json_array_size(json_object_get(statistics, "groups")), others = 0, i;
+    const json_t *factor;
+    json_array_foreach(factors, i, factor) {
+        const char *name = json_string_value(factor);
+        others += strcmp(name, "choices") != 0 && strcmp(name, "code") != 0;
+    }
+    if (others > 0) drop_factor(factors, "choices");
+    if (groups < (size_t)c->count && json_array_size(factors) > 1) drop_factor(factors, "seed");
+}
+
+/* ---- all together -------------------------------------------------------------------------- */
+
+static enum status make_report(struct comparison *c, struct err *e) {
+    json_t *differences = NULL, *factors = NULL, *statistics = NULL, *divergences = json_array();
+    const struct run_view **runs = malloc((size_t)c->count * sizeof *runs);
+    if (!runs) {
+        json_decref(divergences);
+        return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
+    }
+    for (int64_t i = 0; i < c->count; i++) runs[i] = &c->run[i];
+    enum status st = compare_differences(runs, c->count, &differences, &factors, e);
+    free(runs);
+    if (st != OK) {
+        json_decref(divergences);
+        return st;
+    }
+    c->equal = true;
+    bool failed = false;
+    for (int64_t b = 1; b < c->count; b++) {
+        bool equal = false;
+        json_append(divergences, divergence_row(c, b, &equal), &failed);
+        c->equal = c->equal && equal;
+    }
+    st = compare_statistics(c, &statistics, e);
+    if (st == OK) drop_company(c, factors, statistics);
+    if (st == OK)
+        c->report = json_pack("{s:s, s:o, s:O, s:O, s:o, s:O, s:O, s:b}", "schema",
+                              "fp8lab.compare/1", "runs", run_rows(c), "differences", differences,
+                              "factors", factors, "verdict", verdict(c, factors), "divergences",
+                              divergences, "statistics", statistics, "equal", c->equal);
+    c->report = json_whole(c->report, failed);
+    if (st == OK && !c->report) st = FAIL(e, ERR_MEMORY, "no memory for the report");
+    json_decref(differences);
+    json_decref(factors);
+    json_decref(statistics);
+    json_decref(divergences);
+    return st;
+}
+
+enum status compare_runs(const char *const *paths, int64_t count, struct comparison *out,
+                         struct err *e) {
+    enum status st = OK;
+    *out = (struct comparison){ .count = count };
+    out->run = calloc((size_t)count, sizeof *out->run);
+    if (!out->run) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)count);
+    /* Each run is read by one thread; the first failure in the order of the arguments counts. */
+    enum status *each = calloc((size_t)count, sizeof *each);
+    struct err *why = calloc((size_t)count, sizeof *why);
+    if (!each || !why) st = FAIL(e, ERR_MEMORY, "%lld runs", (long long)count);
+#pragma omp parallel for schedule(dynamic, 1) if (st == OK)
+    for (int64_t i = 0; i < (st == OK ? count : 0); i++)
+        each[i] = run_view_load(paths[i], RUN_VIEW_FULL, &out->run[i], &why[i]);
+    for (int64_t i = 0; st == OK && i < count; i++) {
+        st = each[i];
+        if (st != OK && e) *e = why[i];
+    }
+    free(each);
+    free(why);
+    if (st == OK) st = make_report(out, e);
+    if (st != OK) compare_free(out);
+    return st;
+}
+
+void compare_free(struct comparison *c) {
+    for (int64_t i = 0; c->run && i < c->count; i++) run_view_free(&c->run[i]);
+    free(c->run);
+    json_decref(c->report);
+    *c = (struct comparison){ 0 };
+}

@@ -1,0 +1,91 @@
+/* What the text and the page of a comparison call things, and the columns that both show. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/compare/compare.h"
+
+static const struct compare_cell CELLS[COMPARE_CELLS] = {
+    { "loss", "loss_final", "loss", 5, 1, false },
+    { "eval loss", "eval_loss_final", "eval_loss", 5, 1, false },
+    { "step ms", "step_time_us_median", "step_time", 2, 1e-3, false },
+    { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1, false },
+    { "MFU %", "mfu_peak_median", "", 1, 100, true },
+    { "of GEMM %", "mfu_gemm_median", "", 1, 100, true },
+    { "SM MHz", "gpu_clock_sm_mhz_median", "", 0, 1, true },
+    { "memory MiB", "memory_bytes_peak", "memory", 1, 0x1p-20, false },
+};
+
+int64_t compare_cells(const json_t *runs, const struct compare_cell *out[COMPARE_CELLS]) {
+    int64_t count = 0;
+    for (int k = 0; k < COMPARE_CELLS; k++) {
+        bool known = !CELLS[k].optional;
+        size_t i;
+        const json_t *row;
+        json_array_foreach(runs, i, row)
+            known = known || json_is_number(json_object_get(row, CELLS[k].key));
+        if (known) out[count++] = &CELLS[k];
+    }
+    return count;
+}
+
+const char *compare_metric(const char *key) {
+    for (int k = 0; k < COMPARE_CELLS; k++)
+        if (!strcmp(CELLS[k].key, key)) return CELLS[k].title;
+    return key;
+}
+
+const char *compare_letter(int64_t run, char out[8]) {
+    if (run < 26) snprintf(out, 8, "%c", (char)('A' + run));
+    else snprintf(out, 8, "#%d", (int)(run + 1) % 10000);
+    return out;
+}
+
+/* ---- groups -------------------------------------------------------------------------------- */
+
+static const json_t *groups_of(const json_t *report) {
+    return json_object_get(json_object_get(report, "statistics"), "groups");
+}
+
+static int64_t first_run(const json_t *groups, size_t group) {
+    const json_t *runs = json_object_get(json_array_get(groups, group), "runs");
+    return json_integer_value(json_array_get(runs, 0));
+}
+
+int64_t compare_group_of(const json_t *report, int64_t run) {
+    size_t g, k;
+    const json_t *group, *member;
+    json_array_foreach(groups_of(report), g, group)
+        json_array_foreach(json_object_get(group, "runs"), k, member)
+            if (json_integer_value(member) == run) return (int64_t)g;
+    return 0;
+}
+
+static const char *recipe_of(const json_t *report, int64_t run) {
+    return json_text(json_array_get(json_object_get(report, "runs"), (size_t)run), "recipe", "?");
+}
+
+char *compare_group_label(const json_t *report, int64_t group) {
+    const json_t *groups = groups_of(report);
+    int64_t first = first_run(groups, (size_t)group);
+    size_t runs = json_array_size(json_object_get(json_array_get(groups, (size_t)group), "runs"));
+    const char *what = recipe_of(report, first);
+    for (size_t g = 0; g < json_array_size(groups); g++)
+        if ((int64_t)g != group && !strcmp(recipe_of(report, first_run(groups, g)), what)) {
+            what = json_text(json_array_get(json_object_get(report, "runs"), (size_t)first), "name",
+                             what);
+            break;
+        }
+    char letter[8], seeds[48] = "";
+    if (runs > 1)
+        snprintf(seeds, sizeof seeds, ", %lld seeds",
+                 (long long)json_integer_value(json_object_get(
+                     json_array_get(groups, (size_t)group), "seeds")));
+    size_t n = strlen(what) + sizeof letter + sizeof seeds + 8;
+    char *out = malloc(n);
+    if (out)
+        snprintf(out, n, "%s%s %s%s", compare_letter(first, letter), runs > 1 ? "…" : "", what,
+                 seeds);
+    return out;
+}

@@ -1,0 +1,225 @@
+/* What differs between runs, before any number is looked at; and which of it may change results. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/compare/compare.h"
+
+static bool starts(const char *text, const char *head) {
+    return strncmp(text, head, strlen(head)) == 0;
+}
+
+/* ---- factors ------------------------------------------------------------------------------- */
+
+/* Keys of a section that make a factor, by their beginning; NULL: they do not. The first match
+ * counts; a name of NULL in `factor` with `own` set means that the key itself is the name. */
+struct rule {
+    const char *section, *head, *factor;
+    bool own;
+};
+static const struct rule RULES[] = {
+    /* Names say nothing, and observing changes no bit. */
+    { "config", "name", NULL, false },
+    { "config", "about", NULL, false },
+    { "config", "schema", NULL, false },
+    { "config", "hardware.", NULL, false },
+    { "config", "archive", NULL, false },
+    { "config", "trace", NULL, false },
+    { "config", "checkpoint", NULL, false },
+    { "config", "eval", NULL, false },
+    { "config", "train.time_limit_s", NULL, false },
+    { "config", "train.seed", "seed", false },
+    { "config", "recipe", "recipe", true },
+    { "config", "data", "data", false },
+    { "config", "", NULL, true },
+    { "inputs", "code", "code", false },
+    { "inputs", "data", "data", false },
+    { "inputs", "choices", "choices", false },
+    { "machine", "gpu.product_name", "gpu", false },
+    { "machine", "gpu.count", "gpu", false },
+    { "machine", "gpu.cc", "gpu", false },
+    { "machine", "gpu.memory", "gpu", false },
+    { "machine", "cpu.arch", "cpu", false },
+    { "machine", "cpu.model", "cpu", false },
+    { "machine", "cpu.cores", "cpu", false },
+    { "machine", "cuda.driver", "driver", false },
+    { "machine", "gpu.driver", "driver", false },
+    { "machine", "cuda.runtime", "libraries", false },
+    { "machine", "cublaslt.", "libraries", false },
+    { "machine", "cudnn.", "libraries", false },
+    { "machine", "nccl.", "libraries", false },
+    { "decisions", "backend", "backend", false },
+};
+
+static const struct rule *rule_of(const char *section, const char *key) {
+    for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++)
+        if (strcmp(section, RULES[i].section) == 0 && starts(key, RULES[i].head)) return &RULES[i];
+    return NULL;
+}
+
+static void add_factor(json_t *factors, const char *name, bool *failed) {
+    size_t i;
+    const json_t *item;
+    json_array_foreach(factors, i, item) if (strcmp(json_string_value(item), name) == 0) return;
+    json_append(factors, json_string(name), failed);
+}
+
+/* Recipes of different kinds differ in most keys, and are one factor; recipes of one kind are told
+ * apart key by key. */
+static const char *factor_of(const char *section, const char *key, bool kinds) {
+    const struct rule *rule = rule_of(section, key);
+    if (!rule || (!rule->factor && !rule->own)) return NULL;
+    bool whole = rule->factor && !(rule->own && !kinds);
+    return whole ? rule->factor : key;
+}
+
+/* ---- differences --------------------------------------------------------------------------- */
+
+/* Nested objects become "a.b"; arrays stay values. `out` takes references. */
+static void flatten(const char *prefix, json_t *value, json_t *out, bool *failed) {
+    const char *key;
+    json_t *item;
+    json_object_foreach(value, key, item) {
+        char name[512];
+        snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", key);
+        if (json_is_object(item) && json_object_size(item) > 0) flatten(name, item, out, failed);
+        else json_put(out, name, json_incref(item), failed);
+    }
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A key that is absent says no more than one that is null. */
+static bool same_value(const json_t *x, const json_t *y, const char *key) {
+    const json_t *a = json_object_get(x, key), *b = json_object_get(y, key);
+    if (json_is_null(a)) a = NULL;
+    if (json_is_null(b)) b = NULL;
+    return !a == !b && (!a || json_equal(a, b));
+}
+
+static bool all_equal(json_t *const *flat, int64_t count, const char *key) {
+    for (int64_t i = 1; i < count; i++)
+        if (!same_value(flat[0], flat[i], key)) return false;
+    return true;
+}
+
+struct section {
+    const char *name;
+    json_t **flat; /* one object a run, borrowed */
+    int64_t count;
+    json_t *differences, *factors; /* borrowed */
+};
+
+/* Whether a reader can do without the key. Of decisions on single GEMMs there are hundreds, and
+ * `gemm_ways` counts them; of an image, its base stands for its packages. Names stand in the list
+ * of runs; where programs and homes lie changes no result. Recipes of different kinds differ in
+ * most of their keys, which their kinds imply; what runs of one kind do not agree on is news. */
+static bool is_detail(const struct section *s, const char *key) {
+    if (strcmp(s->name, "decisions") == 0) return starts(key, "gemm.") || starts(key, "attention.");
+    if (strcmp(s->name, "machine") == 0) /* of the moment: the runs' own figures say it better */
+        return strcmp(key, "memory.available") == 0 || strcmp(key, "gpu.temperature_c") == 0 ||
+               strcmp(key, "gpu.clock_sm_mhz") == 0 || starts(key, "gpu.gemm_");
+    if (strcmp(s->name, "image") == 0)
+        return strcmp(key, "packages") == 0 || strcmp(key, "libraries") == 0;
+    if (strcmp(s->name, "environment") == 0)
+        return strcmp(key, "HOME") == 0 || strcmp(key, "PATH") == 0;
+    if (strcmp(s->name, "config") != 0) return false;
+    if (strcmp(key, "name") == 0 || strcmp(key, "about") == 0) return true;
+    if (!starts(key, "recipe.") || strcmp(key, "recipe.kind") == 0) return false;
+    for (int64_t i = 0; i < s->count; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (same_value(s->flat[i], s->flat[j], "recipe.kind") &&
+                !same_value(s->flat[i], s->flat[j], key))
+                return false;
+    return true;
+}
+
+static void put_difference(const struct section *s, const char *key, bool kinds, bool *failed) {
+    json_t *values = json_array();
+    for (int64_t i = 0; i < s->count; i++) {
+        json_t *value = json_object_get(s->flat[i], key);
+        json_append(values, value ? json_incref(value) : json_null(), failed);
+    }
+    const char *factor = factor_of(s->name, key, kinds);
+    json_append(s->differences,
+                json_pack("{s:s, s:s, s:s?, s:b, s:o}", "section", s->name, "key", key, "factor",
+                          factor, "detail", is_detail(s, key), "values", values), failed);
+    if (factor) add_factor(s->factors, factor, failed);
+}
+
+static enum status diff_section(const struct section *s, struct err *e) {
+    json_t *keys = json_object(); /* the union */
+    bool failed = !keys;
+    for (int64_t i = 0; i < s->count; i++)
+        failed |= json_object_update_missing(keys, s->flat[i]) != 0;
+    size_t n = json_object_size(keys), at = 0;
+    const char **names = malloc((n + 1) * sizeof *names), *key;
+    json_t *value;
+    if (!names) {
+        json_decref(keys);
+        return FAIL(e, ERR_MEMORY, "%zu keys to compare", n);
+    }
+    json_object_foreach(keys, key, value) names[at++] = key;
+    qsort(names, n, sizeof *names, by_text);
+    bool kinds = !all_equal(s->flat, s->count, "recipe.kind");
+    for (size_t i = 0; i < n; i++)
+        if (!all_equal(s->flat, s->count, names[i])) put_difference(s, names[i], kinds, &failed);
+    free(names);
+    json_decref(keys);
+    return failed ? FAIL(e, ERR_MEMORY, "comparing %s", s->name) : OK;
+}
+
+/* What a section compares of a run; new reference to a flat object, NULL without memory. */
+static json_t *section_of(const char *name, const struct run_view *v) {
+    json_t *flat = json_object();
+    bool failed = false;
+    if (strcmp(name, "config") == 0) flatten("", v->resolved, flat, &failed);
+    if (strcmp(name, "inputs") == 0) {
+        flatten("", json_object_get(v->run, "inputs"), flat, &failed);
+        json_object_del(flat, "config"); /* the section before says it key by key */
+    }
+    if (strcmp(name, "code") == 0) flatten("", v->commit, flat, &failed);
+    if (strcmp(name, "machine") == 0) {
+        flatten("", v->facts, flat, &failed);
+        flatten("", v->libraries, flat, &failed);
+    }
+    if (strcmp(name, "environment") == 0)
+        flatten("", json_object_get(v->environment, "kept"), flat, &failed);
+    if (strcmp(name, "image") == 0) flatten("", v->image, flat, &failed);
+    if (strcmp(name, "decisions") == 0) flatten("", v->decisions, flat, &failed);
+    if (strcmp(name, "run") == 0) {
+        static const char *const KEYS[] = { "status", "version", "smoke", "mismatch", "parent" };
+        for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
+            json_t *value = json_object_get(v->run, KEYS[i]);
+            if (value) json_put(flat, KEYS[i], json_incref(value), &failed);
+        }
+    }
+    return json_whole(flat, failed);
+}
+
+enum status compare_differences(const struct run_view *const *runs, int64_t count,
+                                json_t **differences, json_t **factors, struct err *e) {
+    static const char *const SECTIONS[] = { "config", "inputs", "code", "machine", "environment",
+                                            "image", "decisions", "run" };
+    json_t **flat = calloc((size_t)count, sizeof *flat);
+    if (!flat) return FAIL(e, ERR_MEMORY, "%lld runs to compare", (long long)count);
+    *differences = json_array();
+    *factors = json_array();
+    enum status st = *differences && *factors ? OK : FAIL(e, ERR_MEMORY, "comparing runs");
+    for (size_t s = 0; st == OK && s < sizeof SECTIONS / sizeof *SECTIONS; s++) {
+        for (int64_t i = 0; i < count; i++) flat[i] = section_of(SECTIONS[s], runs[i]);
+        struct section section = { SECTIONS[s], flat, count, *differences, *factors };
+        st = diff_section(&section, e);
+        for (int64_t i = 0; i < count; i++) json_decref(flat[i]);
+    }
+    free(flat);
+    if (st != OK) {
+        json_decref(*differences);
+        json_decref(*factors);
+        *differences = *factors = NULL;
+    }
+    return st;
+}

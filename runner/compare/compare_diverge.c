@@ -1,0 +1,168 @@
+/* Where two runs first part. Columns are compared bit by bit, never after rounding. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/compare/compare.h"
+
+/* One stream of two runs, side by side. */
+struct pair {
+    const char *name;
+    const struct columns *a, *b;
+    const struct column *step_a, *step_b, *value_a, *value_b;
+};
+
+struct place { /* in a stream */
+    bool found;
+    int64_t step, row_a, row_b, slot_a, slot_b;
+    int64_t common, last_equal; /* rows with a common step; the last equal step, or -1 */
+};
+
+static bool open_pair(struct pair *p, const char *name, const struct columns *a,
+                      const struct columns *b, const char *column) {
+    *p = (struct pair){ .name = name, .a = a, .b = b };
+    p->step_a = columns_find(a, "step");
+    p->step_b = columns_find(b, "step");
+    p->value_a = columns_find(a, column);
+    p->value_b = columns_find(b, column);
+    return p->step_a && p->step_b && p->value_a && p->value_b &&
+           p->step_a->type == COLUMN_I64 && p->step_b->type == COLUMN_I64 &&
+           p->step_a->width == 1 && p->step_b->width == 1 && p->value_a->type == p->value_b->type;
+}
+
+/* ---- slots --------------------------------------------------------------------------------- */
+
+struct named {
+    const char *name;
+    int64_t slot;
+};
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+/* For each slot of a the slot of b with the same label, or -1. Runs of one configuration have the
+ * same labels in the same order; others share some. NULL where no memory is left or where there is
+ * nothing in common. */
+static int64_t *match_slots(const struct pair *p) {
+    int64_t n = p->value_a->width, m = p->value_b->width, shared = 0;
+    int64_t *match = malloc((size_t)(n + 1) * sizeof *match);
+    struct named *names = malloc((size_t)(m + 1) * sizeof *names);
+    for (int64_t j = 0; names && j < m; j++) {
+        const char *label = columns_label(p->b, j);
+        names[j] = (struct named){ label ? label : "", j };
+    }
+    if (names) qsort(names, (size_t)m, sizeof *names, by_name);
+    for (int64_t i = 0; match && names && i < n; i++) {
+        struct named key = { columns_label(p->a, i), 0 };
+        const struct named *hit =
+            key.name ? bsearch(&key, names, (size_t)m, sizeof *names, by_name) : NULL;
+        /* Without labels, the place in a record of the same width is the name. */
+        match[i] = hit ? hit->slot : !key.name && n == m ? i : -1;
+        shared += match[i] >= 0;
+    }
+    bool usable = match && names && shared > 0;
+    free(names);
+    if (usable) return match;
+    free(match);
+    return NULL;
+}
+
+static const char *value_at(const struct column *c, int64_t row, int64_t slot) {
+    return (const char *)c->data + (row * c->width + slot) * column_type_bytes(c->type);
+}
+
+/* The first slot that differs in two rows, or -1. */
+static int64_t differing_slot(const struct pair *p, const int64_t *match, bool aligned,
+                              int64_t row_a, int64_t row_b) {
+    size_t bytes = (size_t)column_type_bytes(p->value_a->type);
+    if (aligned && memcmp(value_at(p->value_a, row_a, 0), value_at(p->value_b, row_b, 0),
+                          bytes * (size_t)p->value_a->width) == 0)
+        return -1;
+    for (int64_t i = 0; i < p->value_a->width; i++)
+        if (match[i] >= 0 && memcmp(value_at(p->value_a, row_a, i),
+                                    value_at(p->value_b, row_b, match[i]), bytes) != 0)
+            return i;
+    return -1;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* Walks the steps that both have, in order, up to the first that differs. */
+static struct place search(const struct pair *p) {
+    struct place at = { .last_equal = -1 };
+    const int64_t *steps_a = p->step_a->data, *steps_b = p->step_b->data;
+    int64_t *match = match_slots(p);
+    if (!match) return at;
+    bool aligned = p->value_a->width == p->value_b->width;
+    for (int64_t i = 0; aligned && i < p->value_a->width; i++) aligned = match[i] == i;
+    for (int64_t i = 0, j = 0; i < p->a->rows && j < p->b->rows;) {
+        if (steps_a[i] != steps_b[j]) {
+            if (steps_a[i] < steps_b[j]) i++;
+            else j++;
+            continue;
+        }
+        at.common++;
+        int64_t slot = at.found ? -1 : differing_slot(p, match, aligned, i, j);
+        if (slot >= 0) {
+            at.found = true;
+            at.step = steps_a[i];
+            at.row_a = i;
+            at.row_b = j;
+            at.slot_a = slot;
+            at.slot_b = match[slot];
+        } else if (!at.found) {
+            at.last_equal = steps_a[i];
+        }
+        i++;
+        j++;
+    }
+    free(match);
+    return at;
+}
+
+static void write_bits(const struct column *c, int64_t row, int64_t slot, char out[20]) {
+    uint64_t bits = 0;
+    int64_t bytes = column_type_bytes(c->type);
+    memcpy(&bits, value_at(c, row, slot), (size_t)bytes);
+    snprintf(out, 20, "%0*llx", (int)(2 * bytes), (unsigned long long)bits);
+}
+
+static void take_place(struct divergence *out, const struct pair *p, const struct place *at) {
+    const char *label = columns_label(p->a, at->slot_a);
+    out->found = true;
+    out->step = at->step;
+    out->stream = p->name;
+    out->tensor[0] = 0;
+    if (label) snprintf(out->tensor, sizeof out->tensor, "%s", label);
+    write_bits(p->value_a, at->row_a, at->slot_a, out->a_bits);
+    write_bits(p->value_b, at->row_b, at->slot_b, out->b_bits);
+}
+
+void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out) {
+    const struct run_columns *x = &a->columns, *y = &b->columns;
+    /* Within a step the trace names the culprit best: tensors stand in order of execution. */
+    const struct {
+        const char *name;
+        const struct columns *a, *b;
+        const char *column;
+    } STREAMS[] = {
+        { "trace", x->trace, y->trace, "fingerprints" },
+        { "fp8.scale", x->fp8, y->fp8, "scale" },
+        { "fp8.amax", x->fp8, y->fp8, "amax" },
+        { "train.loss", x->train, y->train, "loss_bits" },
+        { "train.grad_norm", x->train, y->train, "grad_norm_bits" },
+        { "eval.loss", x->eval, y->eval, "loss_bits" },
+    };
+    *out = (struct divergence){ .traced = -1 };
+    for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++) {
+        struct pair pair;
+        if (!open_pair(&pair, STREAMS[i].name, STREAMS[i].a, STREAMS[i].b, STREAMS[i].column))
+            continue;
+        struct place at = search(&pair);
+        if (i == 0) out->traced = at.last_equal;
+        if (STREAMS[i].a == x->train && at.common > out->common_steps)
+            out->common_steps = at.common;
+        if (at.found && (!out->found || at.step < out->step)) take_place(out, &pair, &at);
+    }
+}

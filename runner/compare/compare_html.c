@@ -1,0 +1,322 @@
+/* The comparison as one HTML file: tables and plots, no script, nothing fetched. Everything that
+ * came out of a bundle is escaped: a stranger's run may be called "<script>". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/text_stream.h"
+#include "runner/compare/compare.h"
+#include "runner/compare/svg_plot.h"
+
+static const char HEAD[] =
+    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    "<meta name=\"viewport\" content=\"width=device-width\">"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+    "style-src 'unsafe-inline'\"><title>fp8lab compare</title>\n<style>\n"
+    ":root{color-scheme:light dark;--ink:#1c1c1c;--soft:#5c5c5c;--line:#dcdcdc;--page:#fff;"
+    "--good:#00704a;--bad:#b3261e}\n"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--soft:#a3a3a3;--line:#3b3b3b;"
+    "--page:#161616;--good:#2cc79b;--bad:#ff8a80}}\n"
+    "body{font:15px/1.45 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;"
+    "color:var(--ink);background:var(--page)}h1{font-size:1.5em;line-height:1.25}"
+    "h2{font-size:1.15em;margin:2em 0 .5em}p{margin:.4em 0}small,.soft{color:var(--soft)}\n"
+    ".wide{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.25em 1em .25em 0;"
+    "text-align:left;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}"
+    "th{font-weight:600}.n{text-align:right}.long{white-space:normal;min-width:25em;"
+    "overflow-wrap:anywhere}.v{white-space:normal;overflow-wrap:anywhere;max-width:16em}"
+    "td small{display:block}code{font-size:85%}"
+    ".good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}"
+    "summary{cursor:pointer;color:var(--soft);margin:.6em 0}\n"
+    ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30em,100%),1fr));"
+    "gap:0 2.5em}\n";
+
+/* What finds no memory sets *failed, as in json_safe.h: half a page is none. */
+static void put_json(FILE *out, const json_t *value, bool *failed) {
+    if (json_is_null(value) || !value) {
+        fputs("–", out);
+    } else if (json_is_string(value)) {
+        html_escape(out, json_string_value(value));
+    } else {
+        char *text = json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT |
+                                               JSON_REAL_PRECISION(10));
+        if (text) html_escape(out, text);
+        *failed = *failed || !text;
+        free(text);
+    }
+}
+
+static void open_table(FILE *out, const char *const *titles, size_t count) {
+    fputs("<div class=\"wide\"><table><tr>", out);
+    for (size_t k = 0; k < count; k++) fprintf(out, "<th>%s</th>", titles[k]);
+    fputs("</tr>\n", out);
+}
+
+static void close_table(FILE *out) {
+    fputs("</table></div>\n", out);
+}
+
+/* A run's mark and letter, in the colour that it has in the plots. */
+static void put_run(FILE *out, const json_t *report, int64_t run) {
+    char name[8];
+    svg_key(out, compare_group_of(report, run));
+    fprintf(out, " %s", compare_letter(run, name));
+}
+
+/* ---- what it is about, and the answer -------------------------------------------------------- */
+
+/* The question of the experiment, where all runs ask the same one. */
+static const char *question(const struct comparison *c) {
+    const char *about = json_text(c->run[0].resolved, "about", "");
+    for (int64_t i = 1; i < c->count; i++)
+        if (strcmp(about, json_text(c->run[i].resolved, "about", "")) != 0) return "";
+    return about;
+}
+
+static void put_heading(FILE *out, const struct comparison *c) {
+    const char *about = question(c);
+    const char *note = json_text(json_object_get(c->report, "statistics"), "note", "");
+    fputs("<h1>", out);
+    html_escape(out, *about ? about : "fp8lab compare");
+    fprintf(out, "</h1>\n<p>%lld runs; <strong>", (long long)c->count);
+    html_escape(out, json_text(c->report, "verdict", ""));
+    fputs("</strong>", out);
+    if (*note) {
+        fputs("; ", out);
+        html_escape(out, note);
+    }
+    fputs("</p>\n", out);
+}
+
+static void put_group(FILE *out, const json_t *report, int64_t group, bool *failed) {
+    char *label = compare_group_label(report, group);
+    svg_key(out, group);
+    fputc(' ', out);
+    if (label) html_escape(out, label);
+    *failed = *failed || !label;
+    free(label);
+}
+
+static void put_losses(FILE *out, const json_t *report, bool *failed) {
+    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to A's", "95 %",
+                                          "allowed", "" };
+    size_t i;
+    bool open = false;
+    const json_t *row;
+    const json_t *list = json_object_get(json_object_get(report, "statistics"), "losses");
+    if (json_array_size(list) == 0) return;
+    fputs("<h2>Does the loss hold?</h2>\n", out);
+    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    fputs("<tr><td>", out);
+    put_group(out, report, 0, failed);
+    row = json_array_get(list, 0);
+    fprintf(out, "</td><td></td><td class=\"n\">%.5f</td><td></td><td></td><td></td>"
+            "<td></td></tr>\n",
+            json_number_value(json_object_get(row, "reference_mean")));
+    json_array_foreach(list, i, row) {
+        bool holds = json_is_true(json_object_get(row, "holds"));
+        fputs("<tr><td>", out);
+        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        fprintf(out,
+                "</td><td class=\"%s\">%s</td><td class=\"n\">%.5f</td>"
+                "<td class=\"n\">%+.2f %%</td><td class=\"n\">",
+                holds ? "good" : "bad", holds ? "holds" : "does not hold",
+                json_number_value(json_object_get(row, "mean")),
+                100 * json_number_value(json_object_get(row, "relative")));
+        if (json_is_number(json_object_get(row, "chance")))
+            fprintf(out, "± %.2f %%", 100 * json_number_value(json_object_get(row, "chance")));
+        fprintf(out, "</td><td class=\"n\">%.2f %%</td><td class=\"long\">%s ",
+                100 * json_number_value(json_object_get(row, "tolerance")),
+                holds ? "within" : "outside");
+        open |= compare_loss_open(row);
+        html_escape(out, json_text(row, "by", ""));
+        fputs("</td></tr>\n", out);
+    }
+    close_table(out);
+    if (open) fputs("<p>" COMPARE_LOSS_OPEN "</p>\n", out);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+static void put_number(FILE *out, const json_t *row, const struct compare_cell *cell,
+                       bool first) {
+    const json_t *value = json_object_get(row, cell->key);
+    const json_t *ratio = json_object_get(json_object_get(row, "ratio"), cell->ratio);
+    fputs("<td class=\"n\">", out);
+    if (!json_is_number(value)) fputs("–", out);
+    else fprintf(out, "%.*f", cell->decimals, json_number_value(value) * cell->scale);
+    if (json_is_number(ratio) && !first)
+        fprintf(out, "<small>%.3f×</small>", json_number_value(ratio));
+    fputs("</td>", out);
+}
+
+static void put_identity(FILE *out, const json_t *row) {
+    const char *identity = json_text(row, "identity", "");
+    fputs("<td class=\"long\"><code>", out);
+    html_escape(out, json_text(row, "id", "?"));
+    fputs("</code><small>", out);
+    html_escape(out, json_text(row, "status", "?"));
+    if (json_is_true(json_object_get(row, "smoke"))) fputs(" (smoke: a rehearsal)", out);
+    fprintf(out, ", bundle %.12s</small></td>", *identity ? identity : "none yet");
+}
+
+static void put_numbers(FILE *out, const json_t *report, bool *failed) {
+    static const char *const KEYS[] = { "recipe", "seed", "steps" };
+    const json_t *runs = json_object_get(report, "runs"), *row;
+    const struct compare_cell *cell[COMPARE_CELLS];
+    int64_t cells = compare_cells(runs, cell);
+    size_t i;
+    fputs("<h2>Numbers</h2>\n<div class=\"wide\"><table><tr><th></th><th>recipe</th><th>seed</th>"
+          "<th>steps</th>", out);
+    for (int64_t k = 0; k < cells; k++) fprintf(out, "<th class=\"n\">%s</th>", cell[k]->title);
+    fputs("<th>run</th></tr>\n", out);
+    json_array_foreach(runs, i, row) {
+        fputs("<tr><td>", out);
+        put_run(out, report, (int64_t)i);
+        fputs("</td>", out);
+        for (size_t k = 0; k < sizeof KEYS / sizeof *KEYS; k++) {
+            fputs("<td>", out);
+            put_json(out, json_object_get(row, KEYS[k]), failed);
+            fputs("</td>", out);
+        }
+        for (int64_t k = 0; k < cells; k++) put_number(out, row, cell[k], i == 0);
+        put_identity(out, row);
+        fputs("</tr>\n", out);
+    }
+    close_table(out);
+    fputs("<p class=\"soft\">×: to A. Step time and tokens/s are medians of a steady window, "
+          "losses nats a token.</p>\n", out);
+}
+
+static void put_tests(FILE *out, const json_t *report, bool *failed) {
+    static const char *const TITLES[] = { "", "", "seeds", "median", "A's", "to A's",
+                                          "95 % interval", "Mann-Whitney p", "verdict" };
+    const json_t *list = json_object_get(json_object_get(report, "statistics"), "tests"), *row;
+    size_t i;
+    if (json_array_size(list) == 0) return;
+    fputs("<h2>Repeats</h2>\n", out);
+    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    json_array_foreach(list, i, row) {
+        fputs("<tr><td>", out);
+        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        fprintf(out,
+                "</td><td>%s</td><td>%lld and %lld</td><td class=\"n\">%.6g</td>"
+                "<td class=\"n\">%.6g</td><td class=\"n\">%+.2f %%</td>"
+                "<td>%+.2f to %+.2f %%</td><td class=\"n\">%.3g</td><td>",
+                compare_metric(json_text(row, "metric", "")),
+                (long long)json_integer_value(json_object_get(row, "m")),
+                (long long)json_integer_value(json_object_get(row, "n")),
+                json_number_value(json_object_get(row, "median_b")),
+                json_number_value(json_object_get(row, "median_a")),
+                100 * json_number_value(json_object_get(row, "effect")),
+                100 * json_number_value(json_object_get(row, "effect_low")),
+                100 * json_number_value(json_object_get(row, "effect_high")),
+                json_number_value(json_object_get(row, "p")));
+        html_escape(out, json_text(row, "verdict", ""));
+        fputs("</td></tr>\n", out);
+    }
+    close_table(out);
+}
+
+/* ---- what differs -------------------------------------------------------------------------- */
+
+static void put_difference(FILE *out, const json_t *row, bool *failed) {
+    size_t k;
+    const json_t *value;
+    fputs("<tr><td>", out);
+    html_escape(out, json_text(row, "section", ""));
+    fputs("</td><td><code>", out);
+    html_escape(out, json_text(row, "key", ""));
+    fputs("</code></td>", out);
+    json_array_foreach(json_object_get(row, "values"), k, value) {
+        fputs("<td class=\"v\">", out);
+        put_json(out, value, failed);
+        fputs("</td>", out);
+    }
+    fputs("</tr>\n", out);
+}
+
+/* The rows that a reader can do without (`details`), or the others; how many there are. */
+static int64_t put_differences(FILE *out, const json_t *report, bool details, bool *failed) {
+    size_t i, count = json_array_size(json_object_get(report, "runs"));
+    const json_t *row;
+    int64_t shown = 0;
+    json_array_foreach(json_object_get(report, "differences"), i, row) {
+        if (json_is_true(json_object_get(row, "detail")) != details) continue;
+        if (shown++ == 0) {
+            if (details) fputs("<details><summary>Names, paths, and what a recipe's kind implies"
+                               "</summary>\n", out);
+            fputs("<div class=\"wide\"><table><tr><th></th><th>key</th>", out);
+            for (size_t k = 0; k < count; k++) {
+                fputs("<th>", out);
+                put_run(out, report, (int64_t)k);
+                fputs("</th>", out);
+            }
+            fputs("</tr>\n", out);
+        }
+        put_difference(out, row, failed);
+    }
+    if (shown) close_table(out);
+    if (shown && details) fputs("</details>\n", out);
+    return shown;
+}
+
+/* ---- bits ---------------------------------------------------------------------------------- */
+
+static void put_divergences(FILE *out, const json_t *report, bool *failed) {
+    static const char *const TITLES[] = { "", "first differs at step", "in", "stream", "bits of A",
+                                          "its bits", "" };
+    static const char *const KEYS[] = { "tensor", "stream", "a_bits", "b_bits", "note" };
+    size_t i;
+    const json_t *row;
+    fputs("<h2>Bit by bit, against run A</h2>\n", out);
+    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    json_array_foreach(json_object_get(report, "divergences"), i, row) {
+        bool equal = json_is_true(json_object_get(row, "equal"));
+        fputs("<tr><td>", out);
+        put_run(out, report, json_integer_value(json_object_get(row, "b")));
+        fputs("</td><td class=\"n\">", out);
+        if (equal)
+            fprintf(out, "equal over all %lld steps",
+                    (long long)json_integer_value(json_object_get(row, "common_steps")));
+        else put_json(out, json_object_get(row, "step"), failed);
+        fputs("</td>", out);
+        for (size_t k = 0; k < sizeof KEYS / sizeof *KEYS; k++) {
+            fputs("<td>", out);
+            if (!equal) put_json(out, json_object_get(row, KEYS[k]), failed);
+            fputs("</td>", out);
+        }
+        fputs("</tr>\n", out);
+    }
+    close_table(out);
+}
+
+/* ---- the page ------------------------------------------------------------------------------ */
+
+enum status compare_html(const struct comparison *c, const char *path, struct err *e) {
+    struct text text = { 0 };
+    bool failed = false;
+    FILE *out = text_stream_open(&text);
+    if (!out) return FAIL(e, ERR_MEMORY, "no memory for %s", path);
+    fputs(HEAD, out);
+    fputs(svg_css(), out);
+    fputs("</style></head><body>\n", out);
+    put_heading(out, c);
+    put_losses(out, c->report, &failed);
+    put_numbers(out, c->report, &failed);
+    put_tests(out, c->report, &failed);
+    fputs("<h2>Curves</h2>\n<p class=\"soft\">Runs of one colour differ in their seed alone; "
+          "what is subtracted is the mean of A's colour.</p>\n<div class=\"plots\">\n", out);
+    enum status st = compare_plots(out, c, e);
+    fputs("</div>\n<h2>What differs</h2>\n", out);
+    if (put_differences(out, c->report, false, &failed) +
+            put_differences(out, c->report, true, &failed) == 0)
+        fputs("<p>Nothing that was recorded.</p>\n", out);
+    put_divergences(out, c->report, &failed);
+    fputs("</body></html>\n", out);
+    failed = !text_stream_close(out, &text) || failed;
+    if (failed && st == OK) st = FAIL(e, ERR_MEMORY, "no memory for %s", path);
+    if (st == OK) st = file_replace(path, text.bytes, text.size, e);
+    text_free(&text);
+    return st;
+}

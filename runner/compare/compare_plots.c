@@ -1,0 +1,183 @@
+/* The plots of a comparison's page. Runs that differ in their seed alone share a colour, so that
+ * the spread of seeds is seen beside what is between recipes. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "model/json_safe.h"
+#include "runner/compare/compare.h"
+#include "runner/compare/svg_plot.h"
+
+enum stream { TRAIN, EVAL };
+enum { WINDOW_MAX = 100 };
+
+struct series {
+    double *x, *y; /* owned */
+    int64_t rows;
+};
+
+static void series_free(struct series *series, int64_t count) {
+    for (int64_t i = 0; series && i < count; i++) {
+        free(series[i].x);
+        free(series[i].y);
+    }
+    free(series);
+}
+
+static enum status load(const struct run_view *v, enum stream stream, const char *column,
+                        struct series *out, struct err *e) {
+    const struct columns *t = stream == EVAL ? v->columns.eval : v->columns.train;
+    const struct column *x = columns_find(t, "step"), *y = columns_find(t, column);
+    *out = (struct series){ 0 };
+    if (!x || !y || x->width != 1 || y->width != 1 || t->rows == 0) return OK;
+    out->x = malloc((size_t)t->rows * sizeof *out->x);
+    out->y = malloc((size_t)t->rows * sizeof *out->y);
+    if (!out->x || !out->y)
+        return FAIL(e, ERR_MEMORY, "a plot of %lld steps", (long long)t->rows);
+    out->rows = t->rows;
+    for (int64_t i = 0; i < t->rows; i++) {
+        out->x[i] = column_value(x, i);
+        out->y[i] = column_value(y, i);
+    }
+    return OK;
+}
+
+static enum status load_all(const struct comparison *c, enum stream stream, const char *column,
+                            struct series **out, struct err *e) {
+    struct series *series = calloc((size_t)c->count, sizeof *series);
+    if (!series) return FAIL(e, ERR_MEMORY, "%lld lines of a plot", (long long)c->count);
+    enum status st = OK;
+    for (int64_t i = 0; st == OK && i < c->count; i++)
+        st = load(&c->run[i], stream, column, &series[i], e);
+    if (st == OK) *out = series;
+    else series_free(series, c->count);
+    return st;
+}
+
+/* ---- what lies between a run and the first group --------------------------------------------- */
+
+/* The row of `step` at or after *at, which moves on; -1 where there is none. Steps ascend. */
+static int64_t row_of(const struct series *s, double step, int64_t *at) {
+    while (*at < s->rows && s->x[*at] < step) ++*at;
+    return *at < s->rows && s->x[*at] == step ? *at : -1;
+}
+
+/* The mean of the first group's runs at each step of its first run; NaN where one has no such
+ * step. */
+static enum status make_reference(const struct comparison *c, const struct series *series,
+                                  double **out, struct err *e) {
+    const struct series *first = &series[0];
+    double *mean = malloc((size_t)(first->rows + 1) * sizeof *mean);
+    if (!mean) return FAIL(e, ERR_MEMORY, "the reference of a plot");
+    for (int64_t k = 0; k < first->rows; k++) mean[k] = 0;
+    int64_t runs = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        int64_t at = 0;
+        if (compare_group_of(c->report, i) != 0) continue;
+        for (int64_t k = 0; k < first->rows; k++) {
+            int64_t row = row_of(&series[i], first->x[k], &at);
+            mean[k] += row < 0 ? NAN : series[i].y[row];
+        }
+        runs++;
+    }
+    for (int64_t k = 0; k < first->rows; k++) mean[k] /= (double)runs;
+    *out = mean;
+    return OK;
+}
+
+static enum status subtract_reference(const struct comparison *c, struct series *series,
+                                      struct err *e) {
+    double *mean = NULL;
+    TRY(make_reference(c, series, &mean, e));
+    for (int64_t i = 0; i < c->count; i++) {
+        int64_t at = 0;
+        for (int64_t k = 0; k < series[i].rows; k++) {
+            int64_t row = row_of(&series[0], series[i].x[k], &at);
+            series[i].y[k] = row < 0 ? NAN : series[i].y[k] - mean[row];
+        }
+    }
+    free(mean);
+    return OK;
+}
+
+/* ---- all together -------------------------------------------------------------------------- */
+
+/* The steps over which what jumps from one to the next is averaged: a tenth of the longest run,
+ * and not so many that what happens in a long one is averaged away. */
+static int64_t window_of(const struct comparison *c) {
+    int64_t rows = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct columns *t = c->run[i].columns.train;
+        if (t && t->rows > rows) rows = t->rows;
+    }
+    return rows < 20 ? 1 : rows < 10 * WINDOW_MAX ? rows / 10 : WINDOW_MAX;
+}
+
+/* Replaces y by its mean over the `window` rows that end at each: one batch's luck is no trend. */
+static void smooth(struct series *s, int64_t window) {
+    for (int64_t i = s->rows; i-- > 0;) {
+        double sum = 0;
+        for (int64_t k = i - window + 1; k <= i; k++) sum += k >= 0 ? s->y[k] : NAN;
+        s->y[i] = sum / (double)window;
+    }
+}
+
+static enum status put_plot(FILE *out, const struct comparison *c, const struct svg_figure *figure,
+                            const struct series *series, char *const *labels, struct err *e) {
+    struct svg_line *lines = calloc((size_t)c->count, sizeof *lines);
+    if (!lines) return FAIL(e, ERR_MEMORY, "%lld lines of a plot", (long long)c->count);
+    for (int64_t i = 0; i < c->count; i++) {
+        int64_t group = compare_group_of(c->report, i);
+        lines[i] = (struct svg_line){ labels[group], group, series[i].x, series[i].y,
+                                      series[i].rows };
+    }
+    svg_plot(out, figure, lines, c->count);
+    free(lines);
+    return OK;
+}
+
+static enum status put_plots(FILE *out, const struct comparison *c, char *const *labels,
+                             struct err *e) {
+    static const struct {
+        const char *title, *column;
+        enum stream stream;
+        bool gap, smooth, from_zero;
+    } PLOTS[] = {
+        { "Evaluation loss, nats a token", "loss", EVAL, false, false, false },
+        { "Evaluation loss minus A's, nats a token", "loss", EVAL, true, false, false },
+        { "Training loss, nats a token", "loss", TRAIN, false, false, false },
+        { "Training loss minus A's", "loss", TRAIN, true, true, false },
+        { "Gradient norm", "grad_norm", TRAIN, false, false, true },
+        { "Tokens/s", "tokens_per_s", TRAIN, false, true, true },
+    };
+    for (size_t p = 0; p < sizeof PLOTS / sizeof *PLOTS; p++) {
+        struct series *series = NULL;
+        int64_t window = PLOTS[p].smooth ? window_of(c) : 1;
+        char title[120], mean[40] = "";
+        struct svg_figure figure = { title, PLOTS[p].from_zero };
+        if (window > 1) snprintf(mean, sizeof mean, ", mean of %lld steps", (long long)window);
+        snprintf(title, sizeof title, "%s%s", PLOTS[p].title, mean);
+        TRY(load_all(c, PLOTS[p].stream, PLOTS[p].column, &series, e));
+        enum status st = OK;
+        if (PLOTS[p].gap) st = subtract_reference(c, series, e);
+        for (int64_t i = 0; window > 1 && i < c->count; i++) smooth(&series[i], window);
+        if (st == OK) st = put_plot(out, c, &figure, series, labels, e);
+        series_free(series, c->count);
+        if (st != OK) return st;
+    }
+    return OK;
+}
+
+enum status compare_plots(FILE *out, const struct comparison *c, struct err *e) {
+    const json_t *groups = json_object_get(json_object_get(c->report, "statistics"), "groups");
+    size_t count = json_array_size(groups);
+    char **labels = calloc(count + 1, sizeof *labels);
+    enum status st = labels ? OK : FAIL(e, ERR_MEMORY, "the names of %zu lines", count);
+    for (size_t g = 0; st == OK && g < count; g++) {
+        labels[g] = compare_group_label(c->report, (int64_t)g);
+        if (!labels[g]) st = FAIL(e, ERR_MEMORY, "the names of %zu lines", count);
+    }
+    if (st == OK) st = put_plots(out, c, labels, e);
+    for (size_t g = 0; labels && g < count; g++) free(labels[g]);
+    free(labels);
+    return st;
+}

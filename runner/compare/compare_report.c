@@ -1,0 +1,276 @@
+/* The comparison as a terminal shows it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/plain_text.h"
+#include "runner/base/text_stream.h"
+#include "runner/compare/compare.h"
+
+enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
+
+static int64_t whole(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+static void put_runs(FILE *out, const json_t *runs) {
+    size_t i;
+    const json_t *row;
+    char name[8];
+    json_array_foreach(runs, i, row) {
+        fprintf(out, "%-3s %s  %s%s\n", compare_letter((int64_t)i, name), json_text(row, "id", "?"),
+                json_text(row, "status", "?"),
+                json_is_true(json_object_get(row, "smoke")) ? "  (smoke: a rehearsal)" : "");
+    }
+}
+
+static void put_value(FILE *out, const json_t *value) {
+    char *text = json_is_null(value)     ? strdup("-")
+                 : json_is_string(value) ? strdup(json_string_value(value))
+                                         : json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT |
+                                                                     JSON_REAL_PRECISION(10));
+    if (!text) {
+        fputs("(no memory)", out);
+        return;
+    }
+    size_t n = strlen(text);
+    if (n > VALUE_WIDTH) fprintf(out, "%.*s…", VALUE_WIDTH - 1, text);
+    else fputs(text, out);
+    free(text);
+}
+
+static bool has_value(const json_t *values, size_t run, const json_t *value) {
+    return run < json_array_size(values) && json_equal(json_array_get(values, run), value);
+}
+
+/* The runs from `first` on that have the value: "A,C" and, of three or more in a row, "A-C,E". */
+static void put_holders(FILE *out, const json_t *values, size_t first) {
+    const json_t *value = json_array_get(values, first);
+    char name[8];
+    bool comma = false;
+    for (size_t j = first, last; j < json_array_size(values); j = last + 1) {
+        last = j;
+        if (!has_value(values, j, value)) continue;
+        while (has_value(values, last + 1, value)) last++;
+        if (last == j + 1) last = j;
+        fprintf(out, "%s%s", comma ? "," : "", compare_letter((int64_t)j, name));
+        if (last > j) fprintf(out, "-%s", compare_letter((int64_t)last, name));
+        comma = true;
+    }
+}
+
+/* Every value once, with the runs that have it: "A,B 0 · C 1". */
+static void put_values(FILE *out, const json_t *values) {
+    bool first = true;
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        const json_t *value = json_array_get(values, i);
+        bool earlier = false;
+        for (size_t j = 0; j < i; j++) earlier = earlier || has_value(values, j, value);
+        if (earlier) continue;
+        fputs(first ? "" : " · ", out);
+        first = false;
+        put_holders(out, values, i);
+        fputc(' ', out);
+        put_value(out, value);
+    }
+}
+
+static void put_differences(FILE *out, const json_t *report, bool all) {
+    const json_t *list = json_object_get(report, "differences");
+    size_t n = json_array_size(list), shown = 0, i;
+    const json_t *row;
+    const char *section = "";
+    fprintf(out, "\nWhat differs\n");
+    if (n == 0) fprintf(out, "  nothing that was recorded\n");
+    json_array_foreach(list, i, row) {
+        bool detail = json_is_true(json_object_get(row, "detail"));
+        if (!all && (detail || shown == DIFFERENCES_SHOWN)) continue;
+        shown++;
+        const char *name = json_text(row, "section", ""), *key = json_text(row, "key", "");
+        bool kind = !all && !strcmp(key, "recipe.kind");
+        fprintf(out, "  %-11s %-28s ", strcmp(name, section) ? name : "", kind ? "recipe" : key);
+        section = name;
+        put_values(out, json_object_get(row, "values"));
+        fputc('\n', out);
+    }
+    if (shown < n)
+        fprintf(out, "  (%zu more with --all: names, PATH, what a recipe's kind implies)\n",
+                n - shown);
+    fprintf(out, "  => %s\n", json_text(report, "verdict", ""));
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+static void put_cell(FILE *out, const json_t *value, int decimals, double scale, const char *unit) {
+    char text[64] = "-";
+    if (json_is_number(value))
+        snprintf(text, sizeof text, "%.*f%s", decimals, json_number_value(value) * scale, unit);
+    fprintf(out, " %11s", text);
+}
+
+/* One line of numbers a run, and below it, from the second run on, their ratios to the first's. */
+static void put_numbers(FILE *out, const json_t *runs) {
+    size_t i;
+    const json_t *row;
+    char name[8];
+    const struct compare_cell *cell[COMPARE_CELLS];
+    int64_t cells = compare_cells(runs, cell);
+    fprintf(out, "\n%-3s %-14s %6s %7s", "", "recipe", "seed", "steps");
+    for (int64_t k = 0; k < cells; k++) fprintf(out, " %11s", cell[k]->title);
+    fputc('\n', out);
+    json_array_foreach(runs, i, row) {
+        fprintf(out, "%-3s %-14s %6lld %7lld", compare_letter((int64_t)i, name),
+                json_text(row, "recipe", "-"), (long long)whole(row, "seed"),
+                (long long)whole(row, "steps"));
+        for (int64_t k = 0; k < cells; k++)
+            put_cell(out, json_object_get(row, cell[k]->key), cell[k]->decimals, cell[k]->scale,
+                     "");
+        if (i > 0) fprintf(out, "\n%-33s", "");
+        for (int64_t k = 0; i > 0 && k < cells; k++)
+            if (!*cell[k]->ratio) fprintf(out, " %11s", "");
+            else
+                put_cell(out, json_object_get(json_object_get(row, "ratio"), cell[k]->ratio), 3, 1,
+                         "x");
+        fputc('\n', out);
+    }
+    row = json_array_get(runs, 0);
+    if (json_is_integer(json_object_get(row, "steady_from")))
+        fprintf(out,
+                "    step ms and tokens/s: medians of a steady window (A: steps %lld to %lld); x: "
+                "to A\n",
+                (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
+}
+
+/* ---- statistics ---------------------------------------------------------------------------- */
+
+/* The letter of a group's first run. */
+static const char *group_letter(const json_t *statistics, int64_t group, char out[8]) {
+    const json_t *row = json_array_get(json_object_get(statistics, "groups"), (size_t)group);
+    return compare_letter(json_integer_value(json_array_get(json_object_get(row, "runs"), 0)), out);
+}
+
+static double percent(const json_t *row, const char *key) {
+    return 100 * json_number_value(json_object_get(row, key));
+}
+
+/* "+-0.83 %", or nothing where one run a side says nothing about chance. */
+static const char *chance_text(const json_t *row, char out[16]) {
+    out[0] = '\0';
+    if (json_is_number(json_object_get(row, "chance")))
+        snprintf(out, 16, "+-%.2f %%", percent(row, "chance"));
+    return out;
+}
+
+/* One line a recipe: does it hold the evaluation loss, and what decided it. The first is what it is
+ * held against. */
+static void put_losses(FILE *out, const json_t *report) {
+    size_t i;
+    const json_t *row, *statistics = json_object_get(report, "statistics");
+    const json_t *list = json_object_get(statistics, "losses");
+    bool open = false;
+    char name[8], chance[16];
+    if (json_array_size(list) == 0) return;
+    row = json_array_get(json_object_get(statistics, "groups"), 0);
+    fprintf(out, "\nDoes the loss hold?\n%-4s %-14s %6s %15s %9s %9s %8s\n", "", "recipe", "seeds",
+            "mean eval loss", "from A", "95 %", "allowed");
+    fprintf(out, "%-4s %-14s %6lld %15.5f\n", "A",
+            json_text(json_array_get(json_object_get(report, "runs"), 0), "recipe", "?"),
+            (long long)whole(row, "seeds"),
+            json_number_value(json_object_get(json_array_get(list, 0), "reference_mean")));
+    json_array_foreach(list, i, row) {
+        bool holds = json_is_true(json_object_get(row, "holds"));
+        open |= compare_loss_open(row);
+        fprintf(out, "%-4s %-14s %6lld %15.5f %+7.2f %% %9s %6.2f %%  %s %s\n",
+                group_letter(statistics, whole(row, "group"), name), json_text(row, "recipe", "?"),
+                (long long)whole(row, "seeds"), json_number_value(json_object_get(row, "mean")),
+                percent(row, "relative"), chance_text(row, chance), percent(row, "tolerance"),
+                holds ? "holds: within" : "does not hold: outside", json_text(row, "by", ""));
+    }
+    if (open) fprintf(out, "%s\n", COMPARE_LOSS_OPEN);
+}
+
+static void put_tests(FILE *out, const json_t *statistics) {
+    size_t i;
+    const json_t *row;
+    const json_t *list = json_object_get(statistics, "tests");
+    const char *note = json_text(statistics, "note", "");
+    if (json_array_size(list) > 0) fprintf(out, "\nRepeats\n");
+    json_array_foreach(list, i, row) {
+        char a[8], b[8];
+        fprintf(out, "  %s… to %s…, %s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
+                     "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
+                group_letter(statistics, 0, a),
+                group_letter(statistics, whole(row, "group"), b),
+                compare_metric(json_text(row, "metric", "")), percent(row, "effect"),
+                percent(row, "effect_low"), percent(row, "effect_high"),
+                json_number_value(json_object_get(row, "p")), (long long)whole(row, "n"),
+                (long long)whole(row, "m"), json_text(row, "verdict", ""));
+    }
+    if (*note) fprintf(out, "    %s\n", note);
+}
+
+/* ---- divergence ---------------------------------------------------------------------------- */
+
+/* Whether both parted from the reference at the same step and in the same tensor. */
+static bool same_place(const json_t *x, const json_t *y) {
+    static const char *const KEYS[] = { "a", "step", "stream", "tensor", "note" };
+    if (!json_is_integer(json_object_get(x, "step"))) return false;
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        if (!json_equal(json_object_get(x, KEYS[i]), json_object_get(y, KEYS[i]))) return false;
+    return true;
+}
+
+/* A row and the `more` after it that parted at the same place. */
+static void put_divergence(FILE *out, const json_t *rows, size_t at, size_t more) {
+    const json_t *row = json_array_get(rows, at);
+    char name[8];
+    const char *tensor = json_text(row, "tensor", NULL), *note = json_text(row, "note", "");
+    fprintf(out, "  %s and ", compare_letter(whole(row, "a"), name));
+    for (size_t k = 0; k <= more; k++)
+        fprintf(out, "%s%s", k ? ", " : "",
+                compare_letter(whole(json_array_get(rows, at + k), "b"), name));
+    if (json_is_integer(json_object_get(row, "step"))) {
+        const char *stream = json_text(row, "stream", "?");
+        fprintf(out, ": first differ at step %lld, in %s", (long long)whole(row, "step"),
+                tensor ? tensor : stream);
+        if (!more)
+            fprintf(out, " (%s%s%s, %s)", tensor ? stream : "", tensor ? ": " : "",
+                    json_text(row, "a_bits", ""), json_text(row, "b_bits", ""));
+        else if (tensor) fprintf(out, " (%s)", stream);
+    } else if (json_is_true(json_object_get(row, "equal"))) {
+        fprintf(out, ": equal bit for bit over %lld steps", (long long)whole(row, "common_steps"));
+    } else {
+        fprintf(out, ": not equal");
+    }
+    fprintf(out, "%s%s\n", *note ? "; " : "", note);
+}
+
+static void put_divergences(FILE *out, const json_t *rows) {
+    fprintf(out, "\nBit by bit\n");
+    for (size_t i = 0, more = 0; i < json_array_size(rows); i += more + 1) {
+        const json_t *row = json_array_get(rows, i), *next;
+        more = 0;
+        while ((next = json_array_get(rows, i + more + 1)) && same_place(row, next)) more++;
+        put_divergence(out, rows, i, more);
+    }
+}
+
+enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e) {
+    struct text text = { 0 };
+    const json_t *runs = json_object_get(c->report, "runs");
+    FILE *stream = text_stream_open(&text);
+    if (!stream) return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
+    put_runs(stream, runs);
+    put_differences(stream, c->report, all);
+    put_numbers(stream, runs);
+    put_losses(stream, c->report);
+    put_tests(stream, json_object_get(c->report, "statistics"));
+    put_divergences(stream, json_object_get(c->report, "divergences"));
+    if (!text_stream_close(stream, &text)) {
+        text_free(&text);
+        return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
+    }
+    *out = plain_text(text.bytes);
+    return OK;
+}

@@ -1,0 +1,203 @@
+/* NVIDIA's libraries and our plugin: found where, which version, for which processor, and the
+ * versions that are known not to work (each with what goes wrong). */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/library_file.h"
+#include "runner/doctor/doctor.h"
+
+/* Who misses it when it is not there. */
+enum need { NEED_GPU, NEED_ATTENTION, NEED_RANKS, NEED_PART };
+
+#define PLUGIN "libfp8lab_cuda.so"
+#define CUBLASLT "libcublasLt.so." /* and the major version of CUDA */
+
+static const struct wanted {
+    const char *topic, *file, *symbol;
+    enum version_form form;
+    enum need need;
+} WANTED[] = {
+    { "driver library", "libcuda.so.1", NULL, VERSION_NONE, NEED_GPU },
+    { "nvml", "libnvidia-ml.so.1", NULL, VERSION_NONE, NEED_GPU },
+    { "plugin", PLUGIN, NULL, VERSION_NONE, NEED_GPU },
+    { "cublaslt", CUBLASLT, "cublasLtGetVersion", VERSION_SIZE, NEED_GPU },
+    { "cudnn", "libcudnn.so.9", "cudnnGetVersion", VERSION_SIZE, NEED_ATTENTION },
+    /* cuDNN opens these itself, when attention is planned. */
+    { "cudnn", "libcudnn_graph.so.9", NULL, VERSION_NONE, NEED_PART },
+    { "cudnn", "libcudnn_heuristic.so.9", NULL, VERSION_NONE, NEED_PART },
+    { "cudnn", "libcudnn_engines_precompiled.so.9", NULL, VERSION_NONE, NEED_PART },
+    { "cudnn", "libcudnn_engines_runtime_compiled.so.9", NULL, VERSION_NONE, NEED_PART },
+    { "nccl", "libnccl.so.2", "ncclGetVersion", VERSION_INT_OUT, NEED_RANKS },
+};
+enum { WANTED_COUNT = sizeof WANTED / sizeof *WANTED, CUDA_BUILT_WITH = 13 };
+
+static const char CUDNN_FIX[] = "install libcudnn9-cuda-13 (-12 beside CUDA 12) of 9.18.1 or newer";
+
+static int64_t version_number(const char *version) {
+    int major = 0, minor = 0, patch = 0;
+    (void)sscanf(version, "%d.%d.%d", &major, &minor, &patch);
+    return (int64_t)major * 1000000 + minor * 1000 + patch;
+}
+
+/* ---- known-bad versions. Sources: cudnn-frontend's support checks and release notes, Transformer
+ * Engine's backend choice, cuBLAS release notes ---- */
+
+static void judge_cudnn(struct doctor *d, const char *version, const char *path) {
+    int64_t v = version_number(version);
+    const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
+    int major = cc ? atoi(cc) : 0;
+    if (v < version_number("9.11.0"))
+        doctor_say(d, FINDING_WRONG, "cudnn", CUDNN_FIX, "cuDNN %s is not used: 9.10.0 and 9.10.1 "
+                   "compute attention wrongly, and older ones lack what is asked of them; our own "
+                   "kernels run instead", version);
+    else if (major == 12 && v < version_number("9.18.1"))
+        doctor_say(d, FINDING_WRONG, "cudnn", CUDNN_FIX, "cuDNN %s has no attention for compute "
+                   "capability %s (from 9.18.1 on); our own kernels run instead", version, cc);
+    else if (v < version_number("9.15.1"))
+        doctor_say(d, FINDING_WARNING, "cudnn", CUDNN_FIX, "cuDNN %s is wrong under CUDA graphs "
+                   "for sequences that are no multiple of 128 (fixed in 9.15.1)", version);
+    else
+        doctor_say(d, FINDING_FINE, "cudnn", NULL, "%s, %s", version, path);
+}
+
+static void judge_cublaslt(struct doctor *d, const char *version, const char *path) {
+    const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
+    if (version_number(version) < version_number("12.9.0") && cc && !strcmp(cc, "9.0"))
+        doctor_say(d, FINDING_WARNING, "cublaslt", "install the cuBLAS of CUDA 12.9 or newer",
+                   "cuBLASLt %s has neither row nor block scales on Hopper (from 12.9 on): those "
+                   "recipes run emulated", version);
+    else
+        doctor_say(d, FINDING_FINE, "cublaslt", NULL, "%s, %s", version, path);
+}
+
+/* ---- one library ------------------------------------------------------------------------------*/
+
+static bool has_gpu(const struct doctor *d) {
+    return json_integer_value(json_object_get(d->facts, "gpu.count")) > 0;
+}
+
+static void say_missing(struct doctor *d, const struct wanted *w) {
+    bool several = json_integer_value(json_object_get(d->facts, "gpu.count")) > 1;
+    if (!has_gpu(d)) return; /* nobody misses it */
+    switch (w->need) {
+    case NEED_GPU:
+        doctor_say(d, FINDING_WRONG, w->topic,
+                   !strcmp(w->topic, "plugin")
+                       ? "build where nvcc is: make (fp8lab doctor names one that PATH hides)"
+                       : !strcmp(w->topic, "cublaslt")
+                             ? "install CUDA's libcublas, or set LD_LIBRARY_PATH to where it is"
+                             : "it comes with the driver; a container needs --gpus all and "
+                               "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+                   "%s was not found: nothing runs on the GPU", w->file);
+        break;
+    case NEED_ATTENTION:
+        doctor_say(d, FINDING_WARNING, w->topic, CUDNN_FIX,
+                   "%s was not found: attention runs on our own kernels, which are slower",
+                   w->file);
+        break;
+    case NEED_RANKS:
+        doctor_say(d, several ? FINDING_WRONG : FINDING_NOTE, w->topic, "install libnccl2",
+                   "%s was not found%s", w->file, several ? ": several GPUs cannot work together"
+                                                          : "; only several GPUs need it");
+        break;
+    case NEED_PART:
+        doctor_say(d, FINDING_WARNING, w->topic, CUDNN_FIX,
+                   "%s was not found beside cuDNN: it cannot plan attention", w->file);
+        break;
+    }
+}
+
+static void record(struct doctor *d, const struct wanted *w, const char *path, const char *machine,
+                   const char *version, const char *problem) {
+    json_append(d->libraries,
+                json_pack("{s:s,s:s,s:s?,s:s?,s:s?}", "name", w->file, "path", path, "machine",
+                          machine, "version", *version ? version : NULL, "problem",
+                          *problem ? problem : NULL), &d->no_memory);
+}
+
+/* A file of another processor is one that the loader passes over without a word: where no other
+ * follows, a mix of two architectures shows as a library that is not there. */
+static void say_foreign(struct doctor *d, const struct wanted *w, const char *path,
+                        const char *machine, bool ours_follows) {
+    char fix[128];
+    snprintf(fix, sizeof fix, "install the %s package; images and wheels come per architecture",
+             library_machine_here());
+    doctor_say(d, ours_follows ? FINDING_NOTE : FINDING_WRONG, w->topic, fix,
+               "%s is for %s, this machine is %s%s", path, machine, library_machine_here(),
+               ours_follows ? "; another one follows it" : "");
+    record(d, w, path, machine, "", "for another processor");
+}
+
+/* The file that the loader takes. */
+static bool find_ours(struct doctor *d, const struct wanted *w, const struct library_places *places,
+                      char path[PATH_CAP]) {
+    char text[16], other[PATH_CAP] = "", other_machine[16] = "";
+    bool found = false;
+    int from = 0;
+    while (!found && library_find(places, w->file, &from, path)) {
+        const char *machine = library_machine(path, text);
+        if (!machine) { /* here the loader gives up */
+            doctor_say(d, FINDING_WRONG, w->topic, "remove it, or install it again",
+                       "%s is no library", path);
+            record(d, w, path, NULL, "", "no library");
+            return false;
+        }
+        found = !strcmp(machine, library_machine_here());
+        if (found || *other) continue;
+        snprintf(other, sizeof other, "%s", path);
+        snprintf(other_machine, sizeof other_machine, "%s", machine);
+    }
+    if (*other) say_foreign(d, w, other, other_machine, found);
+    else if (!found) say_missing(d, w);
+    return found;
+}
+
+static void look_at(struct doctor *d, const struct wanted *w, const struct library_places *places,
+                    bool cudnn_is_there) {
+    char path[PATH_CAP], version[32] = "", problem[256] = "";
+    if (w->need == NEED_PART && !cudnn_is_there) return;
+    if (!find_ours(d, w, places, path)) return;
+    library_version(path, w->symbol, w->form, version, problem);
+    record(d, w, path, library_machine_here(), version, problem);
+    if (w->need == NEED_PART) return;
+    if (*problem)
+        doctor_say(d, FINDING_WRONG, w->topic, "install it again, with what it depends on",
+                   "%s does not load: %s", path, problem);
+    else if (!strcmp(w->topic, "cudnn")) judge_cudnn(d, version, path);
+    else if (!strcmp(w->topic, "cublaslt")) judge_cublaslt(d, version, path);
+    else doctor_say(d, FINDING_FINE, w->topic, NULL, "%s%s%s", version, *version ? ", " : "", path);
+}
+
+void doctor_cuda(struct doctor *d) {
+    struct library_places *places = d->here ? malloc(sizeof *places) : NULL;
+    char path[PATH_CAP];
+    int from = 0;
+    d->no_memory |= d->here && !places;
+    if (places) library_places(places);
+    if (places && library_find(places, PLUGIN, &from, path)) d->cuda = library_needs(path, CUBLASLT);
+    if (!d->cuda) d->cuda = CUDA_BUILT_WITH;
+    free(places);
+}
+
+void doctor_libraries(struct doctor *d) {
+    struct library_places *places = malloc(sizeof *places);
+    char path[PATH_CAP], cublaslt[32];
+    int from = 0;
+    if (!d->here || !places) {
+        d->no_memory |= d->here;
+        free(places);
+        return;
+    }
+    library_places(places);
+    bool cudnn = library_find(places, "libcudnn.so.9", &from, path);
+    snprintf(cublaslt, sizeof cublaslt, CUBLASLT "%d", d->cuda);
+    for (int i = 0; i < WANTED_COUNT; i++) {
+        struct wanted w = WANTED[i];
+        if (!strcmp(w.file, CUBLASLT)) w.file = cublaslt;
+        look_at(d, &w, places, cudnn);
+    }
+    free(places);
+}

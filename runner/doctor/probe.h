@@ -1,0 +1,42 @@
+/* What only a CUDA context can tell of this machine: library versions, memory, measured ceilings.
+ * The runner never touches a GPU itself, so a child process (`fp8lab probe`) asks, and is
+ * gone before a run begins. */
+#ifndef FP8LAB_RUNNER_DOCTOR_PROBE_H
+#define FP8LAB_RUNNER_DOCTOR_PROBE_H
+
+#include "kernels/base.h"
+
+struct json_t;
+
+struct probe_options {
+    const char *backend; /* "cpu", "cuda", "auto" */
+    const char *caps;    /* for the checks: as if it were this architecture; NULL: itself */
+    int64_t device;
+    bool ceilings;       /* also measure what a large GEMM reaches */
+    bool checks;         /* also try every recipe out (recipe_check.h) */
+};
+
+/* The child's part: opens the backend and makes the answer, "fp8lab.probe/1":
+ *   backend, device, architecture, memory_bytes, memory_free
+ *   libraries [{name, version, path, problem}]
+ *   ceilings: bf16_tflops, fp8_tflops (ceiling_large_gemm; null: lacks the mode), or null
+ *   checks [{recipe, ...}] of recipe_check_json, or null */
+NODISCARD enum status probe_answer(const struct probe_options *o, struct json_t **out,
+                                   struct err *e);
+
+/* The parent's part: starts the child, waits at most `seconds`. ERR_DEVICE with the child's own
+ * words where it failed; ERR_DEVICE too where it crashed or hung. *out is owned by the caller. */
+NODISCARD enum status probe_ask(const struct probe_options *o, int64_t seconds,
+                                struct json_t **out, struct err *e);
+
+/* Puts what an answer says into facts: cuda.runtime, cublaslt.version, cudnn.version, nccl.version,
+ * gpu.gemm_bf16_tflops, gpu.gemm_fp8_tflops. */
+NODISCARD enum status probe_put_facts(const struct json_t *answer, struct json_t *facts,
+                                      struct err *e);
+
+/* Asks where `facts` have a GPU and the program has a CUDA backend, and puts the answer into them.
+ * A child that fails leaves them as they are and fills `problem`: one sentence, else "". */
+NODISCARD enum status probe_facts(struct json_t *facts, bool measure, char *problem,
+                                  size_t problem_size, struct err *e);
+
+#endif

@@ -1,0 +1,186 @@
+#include "runner/doctor/recipe_check.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "model/train.h"
+#include "runner/base/canonical.h"
+#include "runner/bench/bench_measure.h"
+#include "runner/plan/backends.h"
+
+enum { GEMM_SIDE = 256, LAYERS = 2 };
+
+const char *recipe_kind_name(enum recipe_kind kind) {
+    static const char *const NAMES[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
+                                         "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
+    return NAMES[kind];
+}
+
+/* ---- the GEMM ---------------------------------------------------------------------------------*/
+
+/* Operands as the forward GEMM of a recipe has them. */
+static enum status multiply(struct backend *b, enum recipe_kind kind, uint16_t *product,
+                            uint64_t *print, struct err *e) {
+    static const struct { enum dtype t; enum scale_kind a, b; } MODES[] = {
+        [RECIPE_BF16] = { DTYPE_BF16, SCALE_NONE, SCALE_NONE },
+        [RECIPE_DELAYED] = { DTYPE_E4M3, SCALE_TENSOR, SCALE_TENSOR },
+        [RECIPE_TENSORWISE] = { DTYPE_E4M3, SCALE_TENSOR, SCALE_TENSOR },
+        [RECIPE_ROWWISE] = { DTYPE_E4M3, SCALE_ROW, SCALE_ROW },
+        [RECIPE_BLOCKWISE] = { DTYPE_E4M3, SCALE_1X128, SCALE_128X128 },
+        [RECIPE_MXFP8] = { DTYPE_E4M3, SCALE_1X32, SCALE_1X32 },
+    };
+    const int64_t n = GEMM_SIDE;
+    struct bench_memory m = { .b = b };
+    struct tensor left, right, out, sum = tensor_1d(NULL, DTYPE_U64, 1);
+    struct matmul_args args = { .out = &out, .a = &left, .b = &right };
+    enum dtype t = MODES[kind].t;
+    enum status st = bench_operand(&m, &left, t, n, n, MODES[kind].a, false, e);
+    if (st == OK) st = bench_operand(&m, &right, t, n, n, MODES[kind].b, false, e);
+    if (st == OK) st = bench_tensor(&m, &out, DTYPE_BF16, n, n, 1, 1, e);
+    if (st == OK) st = bench_zeros(&m, 8, &sum.data, e);
+    if (st == OK) st = b->ops->matmul(b, LANE_COMPUTE, &args, e);
+    if (st == OK) st = b->ops->fingerprint(b, LANE_COMPUTE, &sum, &out, e);
+    if (st == OK) st = b->ops->download(b, LANE_COMPUTE, print, sum.data, 8, e);
+    if (st == OK) st = b->ops->download(b, LANE_COMPUTE, product, out.data, n * n * 2, e);
+    bench_free(&m);
+    return st;
+}
+
+static double nmse(const uint16_t *got, const uint16_t *wanted, int64_t n) {
+    double wrong = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double w = (double)bf16_decode(wanted[i]), g = (double)bf16_decode(got[i]);
+        wrong += (g - w) * (g - w);
+        all += w * w;
+    }
+    return wrong / all;
+}
+
+/* The product here, and from the reference where this is not the reference. */
+static enum status check_gemm(struct backend *b, struct recipe_check *c, struct err *e) {
+    const int64_t count = (int64_t)GEMM_SIDE * GEMM_SIDE;
+    uint16_t *here = malloc((size_t)count * 4), *there = here ? here + count : NULL;
+    if (!here) return FAIL(e, ERR_MEMORY, "two products of %d x %d", GEMM_SIDE, GEMM_SIDE);
+    struct backend_handle cpu = { 0 };
+    uint64_t ignored;
+    enum status st = multiply(b, c->kind, here, &c->gemm_print, e);
+    if (st == OK && strcmp(b->ops->name, "cpu") != 0) {
+        st = backend_open("cpu", 0, 0, &cpu, e);
+        if (st == OK) st = multiply(cpu.backend, c->kind, there, &ignored, e);
+        if (st == OK) c->gemm_nmse = nmse(here, there, count);
+        backend_close(&cpu);
+    }
+    free(here);
+    return st;
+}
+
+/* ---- the training -----------------------------------------------------------------------------*/
+
+/* Small, but every GEMM of every recipe is one that a device can run natively: multiples of 128 and
+ * of 16 where blocks and codes want them, heads as attention kernels have them. */
+static const struct model_config MODEL = {
+    .vocab = 256, .seq_len = 64, .layers = LAYERS, .width = 128, .heads = 2, .kv_heads = 1,
+    .head_dim = 64, .ffn = 256, .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU,
+    .positions = POSITION_ROPE, .rope = { .theta = 10000 }, .norm_eps = 1e-5, .init_std = 0.02,
+};
+static const struct train_options TRAIN = {
+    .steps = RECIPE_CHECK_STEPS, .global_batch = 4, .micro_batch = 4, .seed = 1234,
+    .grad_dtype = DTYPE_F32,
+    .optimizer = { .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
+                   .clip = 1, .state = STATE_F32, .master = true },
+    .schedule = { .kind = SCHEDULE_CONSTANT, .warmup = 2, .final = 1 },
+};
+
+/* The defaults of runner/script/schema_recipe.c. */
+static struct recipe_options options_of(enum recipe_kind kind) {
+    struct recipe_options o = { .kind = kind, .format = FORMAT_HYBRID, .constants = QUANT_TE,
+                                .history = 1024, .algo = AMAX_MAX, .roll = ROLL_MICROBATCH,
+                                .fprop_fast = kind != RECIPE_BLOCKWISE };
+    if (kind == RECIPE_ROWWISE) {
+        o.constants = QUANT_TORCHAO;
+        o.dgrad_fast = o.wgrad_fast = true;
+    }
+    o.pow2 = kind == RECIPE_ROWWISE || kind == RECIPE_BLOCKWISE;
+    if (kind == RECIPE_ROWWISE || kind == RECIPE_BLOCKWISE || kind == RECIPE_MXFP8)
+        o.format = FORMAT_E4M3;
+    return o;
+}
+
+static enum status train(struct trainer *t, struct recipe_check *c, struct err *e) {
+    for (int i = 0; i < RECIPE_CHECK_STEPS; i++) {
+        struct step_result r;
+        TRY(trainer_step(t, false, &r, e));
+        c->loss[i] = r.loss;
+    }
+    return trainer_weights_sha256(t, c->weights_sha256, e);
+}
+
+static enum status check_training(struct backend *b, struct recipe_check *c, struct err *e) {
+    struct recipe_options site[LAYERS * GEMM_SITE_COUNT], base = options_of(c->kind);
+    for (int i = 0; i < LAYERS * GEMM_SITE_COUNT; i++) site[i] = base;
+    const struct recipe recipe = { .site = site, .layers = LAYERS,
+                                   .head = { .kind = RECIPE_BF16 } };
+    const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 7 };
+    struct data *data = NULL;
+    struct trainer *t = NULL;
+    TRY(b->ops->comm.init(b, NULL, e));
+    TRY(data_open(&data, &tokens, MODEL.vocab, MODEL.seq_len, TRAIN.seed, e));
+    enum status st = trainer_create(&t, b, &MODEL, &recipe, &TRAIN, data, e);
+    if (st == OK) st = train(t, c, e);
+    trainer_destroy(t);
+    data_close(data);
+    return st;
+}
+
+/* What the backend says of the model's own GEMMs. */
+static void count_ways(struct backend *b, struct recipe_check *c) {
+    struct decision d;
+    for (int64_t i = 0; b->ops->decision(b, i, &d); i++) {
+        if (strcmp(d.section, "gemm") != 0 || !strncmp(d.name, "head", 4)) continue;
+        /* a BF16 GEMM is what a BF16 recipe asks for, and what an FP8 one must not have */
+        c->native += !strcmp(d.way, "native") || (c->kind == RECIPE_BF16 && !strcmp(d.way, "bf16"));
+        c->emulated += !strcmp(d.way, "emulated");
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------*/
+
+void recipe_check_run(enum recipe_kind kind, const char *backend, int64_t device, const char *caps,
+                      struct recipe_check *out) {
+    struct backend_handle h = { 0 };
+    struct err e;
+    *out = (struct recipe_check){ .kind = kind };
+    enum status st = backend_open(backend, 0, device, &h, &e);
+    if (st == OK && caps) st = h.backend->ops->pretend(h.backend, caps, &e);
+    if (st == OK) st = check_gemm(h.backend, out, &e);
+    if (st == OK) st = check_training(h.backend, out, &e);
+    if (st == OK) count_ways(h.backend, out);
+    out->status = st;
+    if (st != OK) snprintf(out->problem, sizeof out->problem, "%.500s", e.text);
+    backend_close(&h);
+}
+
+json_t *recipe_check_json(const struct recipe_check *c) {
+    json_t *losses = json_array(), *bits = json_array();
+    bool failed = false;
+    for (int i = 0; i < RECIPE_CHECK_STEPS; i++) {
+        uint32_t word;
+        memcpy(&word, &c->loss[i], sizeof word);
+        json_append(bits, json_sprintf("%08" PRIx32, word), &failed);
+        json_append(losses, isfinite(c->loss[i]) ? json_real((double)c->loss[i]) : json_null(),
+                    &failed);
+    }
+    json_t *object = json_pack(
+        "{s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o,s:s}", "recipe", recipe_kind_name(c->kind), "status",
+        status_name(c->status), "problem", *c->problem ? json_from_text(c->problem) : json_null(),
+        "native", (json_int_t)c->native, "emulated", (json_int_t)c->emulated, "gemm_nmse",
+        isfinite(c->gemm_nmse) ? c->gemm_nmse : 1.0, "gemm_print",
+        json_sprintf("%016" PRIx64, c->gemm_print), "losses", losses, "loss_bits", bits,
+        "weights_sha256", c->weights_sha256);
+    return json_whole(object, failed);
+}

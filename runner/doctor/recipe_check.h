@@ -1,0 +1,37 @@
+/* A recipe tried out on a device: one FP8 GEMM and ten steps of training of a small model, always
+ * the same one, whose figures the CPU backend defines to the bit. */
+#ifndef FP8LAB_RUNNER_DOCTOR_RECIPE_CHECK_H
+#define FP8LAB_RUNNER_DOCTOR_RECIPE_CHECK_H
+
+#include "kernels/backend.h"
+#include "model/recipe.h"
+
+struct json_t;
+
+enum { RECIPE_CHECK_STEPS = 10, RECIPE_CHECK_GEMMS = 24 /* of the model, in 3 directions */ };
+enum { RECIPE_CHECK_FIRST = RECIPE_BF16, RECIPE_CHECK_LAST = RECIPE_MXFP8 };
+
+struct recipe_check {
+    enum recipe_kind kind;
+    enum status status; /* OK, or why nothing of the rest is valid */
+    char problem[512];
+    int64_t native, emulated; /* GEMMs of the model and directions, by decision (0: it says none) */
+    double gemm_nmse;         /* of the product, from the CPU's; 0 on the CPU */
+    uint64_t gemm_print;      /* fingerprint of the product */
+    float loss[RECIPE_CHECK_STEPS];
+    char weights_sha256[65]; /* after the last step */
+};
+
+/* "fp8.blockwise". */
+const char *recipe_kind_name(enum recipe_kind kind);
+
+/* Tries `kind` on a backend of this name, opened for it alone, as if it were `caps` (NULL: itself).
+ * Never fails: see status. */
+void recipe_check_run(enum recipe_kind kind, const char *backend, int64_t device, const char *caps,
+                      struct recipe_check *out);
+
+/* The result as JSON and back: {recipe, status, problem, native, emulated, gemm_nmse, gemm_print,
+ * losses, loss_bits, weights_sha256}. NULL without memory. */
+struct json_t *recipe_check_json(const struct recipe_check *c);
+
+#endif

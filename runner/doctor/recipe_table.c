@@ -1,0 +1,42 @@
+#include "runner/doctor/recipe_table.h"
+
+const char *recipe_way_name(enum recipe_way way) {
+    static const char *const NAMES[] = { "native", "emulated", "refused" };
+    return NAMES[way];
+}
+
+static struct recipe_row row(enum recipe_way way, const char *because) {
+    return (struct recipe_row){ way, because };
+}
+
+/* One scale a tensor: every chip with FP8 tensor cores. */
+static struct recipe_row tensor_scales(int cc) {
+    if (cc >= 89) return row(WAY_NATIVE, "");
+    return row(WAY_EMULATED, "this chip has no FP8 tensor cores");
+}
+
+/* One a row, or 1x128 by 128x128: cuBLASLt has them for Hopper alone. */
+static struct recipe_row hopper_scales(int cc) {
+    if (cc == 90) return row(WAY_NATIVE, "");
+    if (cc < 89) return row(WAY_EMULATED, "this chip has no FP8 tensor cores");
+    return row(WAY_EMULATED, "cuBLASLt has GEMMs with these scales for Hopper only");
+}
+
+struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
+    if (capability == 0)
+        return row(WAY_EMULATED, kind == RECIPE_F32 ? "it is C, in f32"
+                                                    : "a CPU multiplies in f32; codes are exact");
+    if (capability < 80) return row(WAY_REFUSED, "no machine code below compute capability 8.0");
+    switch (kind) {
+    case RECIPE_F32: return row(WAY_REFUSED, "for tests, on the CPU backend only");
+    case RECIPE_BF16: return row(WAY_NATIVE, "");
+    case RECIPE_DELAYED:
+    case RECIPE_TENSORWISE: return tensor_scales(capability);
+    case RECIPE_ROWWISE:
+    case RECIPE_BLOCKWISE: return hopper_scales(capability);
+    case RECIPE_MXFP8: break;
+    }
+    if (capability < 89) return tensor_scales(capability);
+    return row(WAY_EMULATED, capability < 100 ? "this chip has no 1x32 scales"
+                                              : "its 1x32 GEMMs are not used by this version");
+}

@@ -1,0 +1,20 @@
+/* What becomes of each recipe on each device. Native: the FP8 matmul itself runs on FP8 operands.
+ * Emulated: the same numerics, codes widened before a BF16 matmul (or in C on a CPU). Refused: not
+ * at all. kernels/cuda/README.md has the modes behind it; `doctor` holds it against what a device
+ * did. */
+#ifndef FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
+#define FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
+
+#include "model/recipe.h"
+
+enum recipe_way { WAY_NATIVE, WAY_EMULATED, WAY_REFUSED };
+
+struct recipe_row { enum recipe_way way; const char *because; /* "" for native; static */ };
+
+/* capability: 90 for 9.0; 0: the CPU backend. */
+struct recipe_row recipe_on(enum recipe_kind kind, int capability);
+
+/* "native", "emulated", "refused". */
+const char *recipe_way_name(enum recipe_way way);
+
+#endif

@@ -1,0 +1,64 @@
+#include "runner/hardware/fact_names.h"
+
+#include <string.h>
+
+#include "runner/base/nearest.h"
+
+/* gpu.* describe every GPU where all are alike; see gpu.mixed. */
+const struct fact_name FACT_NAMES[] = {
+    { "gpu.on_bus", FACT_NUMBER, "NVIDIA GPUs on the PCI bus, with or without a driver" },
+    { "gpu.count", FACT_NUMBER, "NVIDIA GPUs, as far as CUDA_VISIBLE_DEVICES shows them" },
+    { "gpu.product_name", FACT_STRING, "the driver's exact product string" },
+    { "gpu.family", FACT_STRING, "turing, ampere, ada, hopper, blackwell" },
+    { "gpu.cc", FACT_VERSION, "CUDA compute capability" },
+    { "gpu.memory", FACT_BYTES, "memory a GPU can use; system memory where it is unified" },
+    { "gpu.nvlink", FACT_BOOL, "at least one NVLink of GPU 0 is up" },
+    { "gpu.mixed", FACT_BOOL, "the GPUs are not all of one product" },
+    { "gpu.driver", FACT_VERSION, "NVIDIA driver" },
+    { "gpu.ecc", FACT_BOOL, "ECC is on" },
+    { "gpu.mig", FACT_BOOL, "multi-instance mode is on" },
+    { "gpu.power_limit_w", FACT_NUMBER, "enforced power limit, watts" },
+    { "gpu.clock_sm_max_mhz", FACT_NUMBER, "highest SM clock, MHz" },
+    { "gpu.clock_mem_max_mhz", FACT_NUMBER, "highest memory clock, MHz" },
+    { "gpu.clock_sm_mhz", FACT_NUMBER, "SM clock at the time of asking, MHz" },
+    { "gpu.temperature_c", FACT_NUMBER, "temperature at the time of asking, degrees Celsius" },
+    { "gpu.processes", FACT_NUMBER, "compute processes on the GPUs at the time of asking" },
+    { "gpu.gemm_bf16_tflops", FACT_NUMBER, "a large BF16 GEMM here, measured before a run" },
+    { "gpu.gemm_fp8_tflops", FACT_NUMBER, "the same in FP8, one scale a tensor" },
+    { "cuda.driver", FACT_VERSION, "newest CUDA the driver supports" },
+    { "cuda.runtime", FACT_VERSION, "CUDA runtime in the cuda backend" },
+    { "cublaslt.version", FACT_VERSION, "cuBLASLt the cuda backend loaded" },
+    { "nccl.version", FACT_VERSION, "NCCL, where it was found" },
+    { "cudnn.version", FACT_VERSION, "cuDNN, where it was found" },
+    { "cpu.arch", FACT_STRING, "x86_64 or aarch64" },
+    { "cpu.model", FACT_STRING, "the CPU's name" },
+    { "cpu.cores", FACT_NUMBER, "CPUs this process may run on" },
+    { "cpu.simd", FACT_STRING, "avx512, avx2, sse2 or neon" },
+    { "memory.total", FACT_BYTES, "system memory, or the container's limit where lower" },
+    { "memory.available", FACT_BYTES, "of it, what new programs could have at the time of asking" },
+    { "memory.unified", FACT_BOOL, "CPU and GPU share one memory (GB10)" },
+    { "memory.shm", FACT_BYTES, "size of /dev/shm, which NCCL uses between processes" },
+    { "limits.memlock", FACT_BYTES, "memory that may be locked; 8589934592 GiB: no limit" },
+    { "limits.stack", FACT_BYTES, "the stack of a process; likewise" },
+    { "os.page_size", FACT_BYTES, "a page of memory" },
+    { "os.id", FACT_STRING, "debian, ubuntu, ..." },
+    { "os.version", FACT_VERSION, "of the distribution" },
+    { "os.kernel", FACT_VERSION, "Linux release" },
+    { "os.libc", FACT_VERSION, "glibc" },
+    { "container.runtime", FACT_STRING,
+      "none, docker, podman, apptainer, enroot, kubernetes, unknown" },
+    { "container.image", FACT_STRING, "the image's name, where the runtime tells" },
+};
+const int64_t FACT_NAME_COUNT = sizeof FACT_NAMES / sizeof *FACT_NAMES;
+
+const struct fact_name *fact_find(const char *name) {
+    for (int64_t i = 0; i < FACT_NAME_COUNT; i++)
+        if (!strcmp(FACT_NAMES[i].name, name)) return &FACT_NAMES[i];
+    return NULL;
+}
+
+const char *fact_nearest(const char *name) {
+    const char *names[sizeof FACT_NAMES / sizeof *FACT_NAMES];
+    for (int64_t i = 0; i < FACT_NAME_COUNT; i++) names[i] = FACT_NAMES[i].name;
+    return nearest_name(name, names, FACT_NAME_COUNT);
+}

@@ -1,0 +1,388 @@
+#include "runner/hardware/facts.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <gnu/libc-version.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "runner/base/run_files.h"
+#include "runner/hardware/fact_names.h"
+#include "runner/hardware/nvml.h"
+
+/* ---- small files ------------------------------------------------------------------------------*/
+
+/* The value of the line "KEY<separator>VALUE" in a file of /proc or /etc, unquoted; false where
+ * there is none. */
+static bool file_value(const char *path, const char *key, char separator, char *out, size_t size) {
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    char line[512];
+    bool found = false;
+    size_t n = strlen(key);
+    while (!found && fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, n)) continue;
+        char *at = line + n;
+        while (*at == ' ' || *at == '\t') at++;
+        if (*at++ != separator) continue;
+        while (*at == ' ' || *at == '\t' || *at == '"') at++;
+        char *end = at + strcspn(at, "\"\n");
+        *end = '\0';
+        snprintf(out, size, "%s", at);
+        found = true;
+    }
+    fclose(f);
+    return found;
+}
+
+static int64_t file_number(const char *path) {
+    FILE *f = fopen(path, "re");
+    int64_t value = -1;
+    if (!f) return -1;
+    if (fscanf(f, "%" SCNd64, &value) != 1) value = -1;
+    fclose(f);
+    return value;
+}
+
+/* A number like 0x10de, or 0. */
+static int64_t file_hex(const char *path) {
+    FILE *f = fopen(path, "re");
+    unsigned value = 0;
+    if (!f) return 0;
+    if (fscanf(f, "%x", &value) != 1) value = 0;
+    fclose(f);
+    return value;
+}
+
+/* ---- cpu, memory, system ----------------------------------------------------------------------*/
+
+/* aarch64 kernels name no CPU, only numbers; these are the ones beside NVIDIA GPUs.
+ * Source: Arm's MIDR part numbers, as in the kernel's arch/arm64/include/asm/cputype.h. */
+static const char *arm_part_name(const char *part) {
+    static const struct { const char *part, *name; } PARTS[] = {
+        { "0xd0c", "Arm Neoverse-N1" }, { "0xd40", "Arm Neoverse-V1" },
+        { "0xd49", "Arm Neoverse-N2" }, { "0xd4f", "Arm Neoverse-V2" },
+        { "0xd85", "Arm Cortex-X925" }, { "0xd87", "Arm Cortex-A725" },
+    };
+    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++)
+        if (!strcmp(PARTS[i].part, part)) return PARTS[i].name;
+    return NULL;
+}
+
+static json_t *cpu_model(void) {
+    char text[256];
+    if (file_value("/proc/cpuinfo", "model name", ':', text, sizeof text)) return json_string(text);
+    if (!file_value("/proc/cpuinfo", "CPU part", ':', text, sizeof text)) return json_null();
+    const char *name = arm_part_name(text);
+    return json_string(name ? name : text);
+}
+
+static const char *cpu_simd(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) return "avx512";
+    if (__builtin_cpu_supports("avx2")) return "avx2";
+    return "sse2";
+#elif defined(__aarch64__)
+    return "neon";
+#else
+    return "none";
+#endif
+}
+
+static int64_t cpu_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    return sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than a cpu_set_t holds */
+}
+
+/* MemTotal, or the control group's limit where that is lower. */
+static json_t *memory_total(void) {
+    char text[64];
+    if (!file_value("/proc/meminfo", "MemTotal", ':', text, sizeof text)) return json_null();
+    int64_t total = strtoll(text, NULL, 10) * 1024;
+    int64_t limit = file_number("/sys/fs/cgroup/memory.max");
+    return json_integer(limit > 0 && limit < total ? limit : total);
+}
+
+/* MemAvailable counts reclaimable page cache, which the driver's own "free" does not. */
+static json_t *memory_available(void) {
+    char text[64];
+    if (!file_value("/proc/meminfo", "MemAvailable", ':', text, sizeof text)) return json_null();
+    int64_t available = strtoll(text, NULL, 10) * 1024;
+    int64_t limit = file_number("/sys/fs/cgroup/memory.max");
+    int64_t used = file_number("/sys/fs/cgroup/memory.current");
+    bool bounded = limit > 0 && used >= 0 && limit - used < available;
+    return json_integer(bounded ? limit - used : available);
+}
+
+static json_t *shm_size(void) {
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0) return json_null();
+    return json_integer((json_int_t)fs.f_blocks * (json_int_t)fs.f_frsize);
+}
+
+static json_t *limit_of(int resource) {
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0) return json_null();
+    bool none = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX;
+    return json_integer(none ? INT64_MAX : (json_int_t)limit.rlim_cur);
+}
+
+/* Display and 3D controllers (class 03) of vendor 10de. Source: sysfs-bus-pci. */
+static json_t *gpus_on_bus(void) {
+    glob_t found;
+    int64_t count = 0;
+    if (glob("/sys/bus/pci/devices/*/vendor", 0, NULL, &found) != 0) return json_integer(0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%.*s/class",
+                 (int)(strlen(found.gl_pathv[i]) - strlen("/vendor")), found.gl_pathv[i]);
+        count += file_hex(found.gl_pathv[i]) == 0x10de && file_hex(path) >> 16 == 0x03;
+    }
+    globfree(&found);
+    return json_integer(count);
+}
+
+static json_t *os_release(const char *key) {
+    char text[128];
+    bool found = file_value("/etc/os-release", key, '=', text, sizeof text);
+    return found ? json_string(text) : json_null();
+}
+
+/* The release without what follows the numbers, so that it compares as a version. */
+static json_t *kernel_release(const struct utsname *name) {
+    size_t n = strspn(name->release, "0123456789.");
+    while (n && name->release[n - 1] == '.') n--;
+    return json_stringn(name->release, n);
+}
+
+/* ---- container --------------------------------------------------------------------------------*/
+
+static bool env_set(const char *name) {
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+static const char *container_runtime(void) {
+    if (env_set("APPTAINER_CONTAINER") || env_set("SINGULARITY_CONTAINER")) return "apptainer";
+    if (env_set("KUBERNETES_SERVICE_HOST")) return "kubernetes";
+    /* Enroot's own two files in every root; /etc/enroot is its configuration on the host. */
+    if (access("/.lock", F_OK) == 0 && access("/etc/rc", F_OK) == 0) return "enroot";
+    if (access("/run/.containerenv", F_OK) == 0) return "podman";
+    if (access("/.dockerenv", F_OK) == 0) return "docker";
+    const char *generic = getenv("container"); /* systemd's convention for container managers */
+    return generic && *generic ? "unknown" : "none";
+}
+
+static json_t *container_image(void) {
+    char text[256];
+    const char *image = getenv("APPTAINER_CONTAINER");
+    if (!image || !*image) image = getenv("SINGULARITY_CONTAINER");
+    if (image && *image) return json_string(image);
+    if (file_value("/run/.containerenv", "image", '=', text, sizeof text) && *text)
+        return json_string(text);
+    return json_null();
+}
+
+/* ---- gpu --------------------------------------------------------------------------------------*/
+
+const char *facts_gpu_family(int64_t major, int64_t minor) {
+    if (major == 7) return minor >= 5 ? "turing" : "volta";
+    if (major == 8) return minor == 9 ? "ada" : "ampere";
+    if (major == 9) return "hopper";
+    if (major >= 10 && major <= 12) return "blackwell";
+    return NULL;
+}
+
+static json_t *number_or_null(int64_t value) {
+    return value == NVML_UNKNOWN ? json_null() : json_integer(value);
+}
+
+static json_t *bool_or_null(int64_t value) {
+    return value == NVML_UNKNOWN ? json_null() : json_boolean(value != 0);
+}
+
+static json_t *version_pair(int64_t major, int64_t minor) {
+    return json_sprintf("%" PRId64 ".%" PRId64, major, minor);
+}
+
+/* The exact product string, or "A + B" for a mixed machine, which equals no single product. */
+static json_t *product_names(const struct nvml_report *report, bool *mixed) {
+    char names[1024];
+    size_t used = 0;
+    *mixed = false;
+    for (int64_t i = 0; i < report->count; i++) {
+        bool seen = false;
+        for (int64_t j = 0; j < i; j++)
+            seen = seen || !strcmp(report->gpus[i].name, report->gpus[j].name);
+        if (seen || used + 128 > sizeof names) continue;
+        *mixed = i > 0;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? " + " : "",
+                                 report->gpus[i].name);
+    }
+    return json_string(names);
+}
+
+static int64_t smallest_memory(const struct nvml_report *report, bool *unified) {
+    int64_t least = report->gpus[0].memory_bytes;
+    for (int64_t i = 0; i < report->count; i++) {
+        int64_t bytes = report->gpus[i].memory_bytes;
+        if (bytes == NVML_UNKNOWN) *unified = true;
+        else if (bytes < least || least == NVML_UNKNOWN) least = bytes;
+    }
+    return least;
+}
+
+static int64_t process_total(const struct nvml_report *report) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < report->count; i++)
+        if (report->gpus[i].processes > 0) total += report->gpus[i].processes;
+    return total;
+}
+
+enum status facts_put_gpus(json_t *facts, const struct nvml_report *report, struct err *e) {
+    bool bad = json_object_set_new(facts, "gpu.count", json_integer(report->count)) != 0;
+    bool unified = false, mixed = false;
+    if (report->count > 0) {
+        const struct nvml_gpu *gpu = &report->gpus[0];
+        const char *family = facts_gpu_family(gpu->cc_major, gpu->cc_minor);
+        int64_t memory = smallest_memory(report, &unified);
+        json_t *shared = json_object_get(facts, "memory.total");
+        int64_t watts = gpu->power_limit_mw == NVML_UNKNOWN ? NVML_UNKNOWN
+                                                           : gpu->power_limit_mw / 1000;
+        json_t *names = product_names(report, &mixed);
+        json_t *gpus = json_pack(
+            "{s:o,s:s?,s:o,s:o,s:o,s:b,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}",
+            "gpu.product_name", names, "gpu.family", family, "gpu.cc",
+            version_pair(gpu->cc_major, gpu->cc_minor), "gpu.memory",
+            unified ? json_incref(shared) : number_or_null(memory), "gpu.nvlink",
+            bool_or_null(gpu->nvlink), "gpu.mixed", mixed, "gpu.driver",
+            *report->driver ? report->driver : NULL, "gpu.ecc", bool_or_null(gpu->ecc), "gpu.mig",
+            bool_or_null(gpu->mig), "gpu.power_limit_w", number_or_null(watts),
+            "gpu.clock_sm_max_mhz", number_or_null(gpu->clock_sm_max_mhz), "gpu.clock_mem_max_mhz",
+            number_or_null(gpu->clock_mem_max_mhz), "gpu.clock_sm_mhz",
+            number_or_null(gpu->clock_sm_mhz), "gpu.temperature_c",
+            number_or_null(gpu->temperature_c), "gpu.processes", (json_int_t)process_total(report));
+        bad = bad || !gpus || json_object_update(facts, gpus) != 0;
+        json_decref(gpus);
+    }
+    if (report->cuda_major)
+        bad = bad || json_object_set_new(facts, "cuda.driver",
+                                         version_pair(report->cuda_major, report->cuda_minor)) != 0;
+    bad = bad || json_object_set_new(facts, "memory.unified", json_boolean(unified)) != 0;
+    return bad ? FAIL(e, ERR_MEMORY, "hardware facts") : OK;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------*/
+
+/* Names that nobody filled in become null, so that every fact stands in every file. */
+static enum status fill_unknown(json_t *facts, struct err *e) {
+    for (int64_t i = 0; i < FACT_NAME_COUNT; i++)
+        if (!json_object_get(facts, FACT_NAMES[i].name) &&
+            json_object_set_new(facts, FACT_NAMES[i].name, json_null()) != 0)
+            return FAIL(e, ERR_MEMORY, "hardware facts");
+    return OK;
+}
+
+static enum status put_system(json_t *facts, struct err *e) {
+    json_t *more = json_pack("{s:o,s:o,s:o,s:o,s:I}", "gpu.on_bus", gpus_on_bus(), "memory.shm",
+                             shm_size(), "limits.memlock", limit_of(RLIMIT_MEMLOCK), "limits.stack",
+                             limit_of(RLIMIT_STACK), "os.page_size",
+                             (json_int_t)sysconf(_SC_PAGESIZE));
+    bool bad = !more || json_object_update(facts, more) != 0;
+    json_decref(more);
+    return bad ? FAIL(e, ERR_MEMORY, "hardware facts") : OK;
+}
+
+enum status facts_gather(json_t **out, char *problem, size_t problem_size, struct err *e) {
+    *out = NULL;
+    struct utsname name;
+    if (uname(&name) != 0) return FAIL(e, ERR_IO, "uname failed");
+    enum status st = OK;
+    struct nvml_report *report = malloc(sizeof *report);
+    json_t *facts = json_pack(
+        "{s:s,s:o,s:I,s:s,s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:o}", "cpu.arch", name.machine, "cpu.model",
+        cpu_model(), "cpu.cores", (json_int_t)cpu_cores(), "cpu.simd", cpu_simd(), "memory.total",
+        memory_total(), "memory.available", memory_available(), "os.id", os_release("ID"),
+        "os.version", os_release("VERSION_ID"), "os.kernel", kernel_release(&name), "os.libc",
+        gnu_get_libc_version(), "container.runtime",
+        container_runtime(), "container.image", container_image());
+    if (!report || !facts) {
+        st = FAIL(e, ERR_MEMORY, "hardware facts");
+        goto done;
+    }
+    st = put_system(facts, e);
+    if (st != OK) goto done;
+    nvml_read(report);
+    nvml_keep_visible(report, getenv("CUDA_VISIBLE_DEVICES"));
+    if (problem) snprintf(problem, problem_size, "%s", report->problem);
+    st = facts_put_gpus(facts, report, e);
+    if (st == OK) st = fill_unknown(facts, e);
+    if (st != OK) goto done;
+    *out = facts;
+    facts = NULL;
+done:
+    json_decref(facts);
+    free(report);
+    return st;
+}
+
+/* ---- fact files -------------------------------------------------------------------------------*/
+
+static bool has_kind(const json_t *value, enum fact_kind kind) {
+    switch (kind) {
+    case FACT_STRING:
+    case FACT_VERSION: return json_is_string(value);
+    case FACT_NUMBER:
+    case FACT_BYTES: return json_is_number(value);
+    case FACT_BOOL: return json_is_boolean(value);
+    }
+    return false;
+}
+
+static enum status check_fact(const char *path, const char *name, const json_t *value,
+                              struct err *e) {
+    static const char *const KINDS[] = { "text", "a number", "a number of bytes",
+                                         "a version in quotes", "true or false" };
+    const struct fact_name *fact = fact_find(name);
+    if (fact && (json_is_null(value) || has_kind(value, fact->kind))) return OK;
+    if (fact)
+        return FAIL(e, ERR_CONFIG, "%s: %s must be %s or null", path, name, KINDS[fact->kind]);
+    const char *near = fact_nearest(name);
+    if (near)
+        return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; did you mean %s?", path, name, near);
+    return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; `fp8lab hw` lists them", path, name);
+}
+
+enum status facts_complete(json_t *facts, const char *path, struct err *e) {
+    if (!json_is_object(facts)) return FAIL(e, ERR_CONFIG, "%s: not a JSON object of facts", path);
+    const char *name;
+    json_t *value;
+    (void)json_object_del(facts, "schema"); /* `hw --json` carries one */
+    json_object_foreach(facts, name, value) TRY(check_fact(path, name, value, e));
+    return fill_unknown(facts, e);
+}
+
+enum status facts_load(const char *path, json_t **out, struct err *e) {
+    *out = NULL;
+    json_t *facts = NULL;
+    struct err why;
+    enum status st = json_file_read(path, &facts, &why);
+    if (st == ERR_MEMORY) return FAIL(e, st, "%s", why.text);
+    if (st != OK) return FAIL(e, ERR_CONFIG, "%s", why.text); /* the user named it */
+    st = facts_complete(facts, path, e);
+    if (st != OK) {
+        json_decref(facts);
+        return st;
+    }
+    *out = facts;
+    return OK;
+}

@@ -1,0 +1,37 @@
+/* What the NVIDIA driver says about its GPUs, through libnvidia-ml.so.1, opened at run time: the
+ * prototypes are our own, no CUDA header is needed; a machine without the library has 0 GPUs. */
+#ifndef FP8LAB_RUNNER_HARDWARE_NVML_H
+#define FP8LAB_RUNNER_HARDWARE_NVML_H
+
+#include "kernels/base.h"
+
+/* -1: the driver does not answer this question for this GPU (GB10 answers no memory query). */
+enum { NVML_UNKNOWN = -1, NVML_GPUS_MAX = 64 };
+
+struct nvml_gpu {
+    char name[96]; /* exact product string */
+    char uuid[96]; /* "GPU-25b4..." */
+    int64_t cc_major, cc_minor;
+    int64_t memory_bytes;
+    int64_t nvlink, ecc, mig; /* 0, 1 or NVML_UNKNOWN */
+    int64_t power_limit_mw, clock_sm_max_mhz, clock_mem_max_mhz, clock_sm_mhz, temperature_c;
+    int64_t processes; /* compute processes on it now */
+};
+
+struct nvml_report {
+    char driver[80];          /* "580.65.06"; "" without a driver */
+    int64_t cuda_major, cuda_minor; /* newest CUDA the driver supports; 0.0 without one */
+    int64_t count;
+    struct nvml_gpu gpus[NVML_GPUS_MAX];
+    char problem[256]; /* the library is there but does not work: why; else "" */
+};
+
+/* Keeps the GPUs that a CUDA program would see under CUDA_VISIBLE_DEVICES = `visible` (indices or
+ * beginnings of UUIDs, separated by commas; as CUDA does, the first entry that names none ends the
+ * list). NULL: not set, nothing changes. Indices count as the driver does, by PCI address. */
+void nvml_keep_visible(struct nvml_report *report, const char *visible);
+
+/* Asks once, takes some milliseconds, leaves nothing open. Cannot fail: see `problem`. */
+void nvml_read(struct nvml_report *out);
+
+#endif

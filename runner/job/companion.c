@@ -1,0 +1,81 @@
+#include "runner/job/companion.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runner/worker/events.h"
+
+enum status companion_open(int fd, int64_t task, const char *host, struct companion *out,
+                           struct err *e) {
+    *out = (struct companion){ .task = task, .fd = fd };
+    snprintf(out->host, sizeof out->host, "%s", host);
+    out->at = calloc(SUPERVISE_RANKS_MAX, sizeof *out->at);
+    enum status st = out->at ? OK : FAIL(e, ERR_MEMORY, "a line to another host");
+    if (st == OK) st = event_reader_create(fd, &out->in, e);
+    if (!out->in) close(fd);
+    if (st != OK) return st;
+    int twin = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (twin < 0) return FAIL(e, ERR_IO, "a line to another host: %s", strerror(errno));
+    st = event_writer_create(twin, &out->out, e);
+    if (st != OK) close(twin);
+    return st;
+}
+
+void companion_close(struct companion *c) {
+    event_reader_destroy(c->in);
+    event_writer_destroy(c->out);
+    free(c->at);
+    json_decref(c->facts);
+    *c = (struct companion){ .lost = true };
+}
+
+static void lose(struct companion *c, const char *why) {
+    if (c->lost) return;
+    c->lost = true;
+    snprintf(c->why_lost, sizeof c->why_lost, "%.255s", why);
+}
+
+enum status companion_say(struct companion *c, json_t *message, struct err *e) {
+    struct err why = { 0 };
+    if (!message) return FAIL(e, ERR_MEMORY, "a message to %s", c->host);
+    enum status st = c->lost ? OK : event_emit(c->out, message, false, &why);
+    json_decref(message);
+    if (st == ERR_MEMORY) {
+        if (e) *e = why;
+        return st;
+    }
+    if (st != OK) lose(c, st == ERR_PEER ? "its end of the connection is closed" : why.text);
+    return OK;
+}
+
+void companion_fill(struct companion *c) {
+    struct err why = { 0 };
+    bool open = true;
+    if (c->lost) return;
+    if (event_fill(c->in, &open, &why) != OK) lose(c, why.text);
+    else if (!open) lose(c, "its end of the connection is closed");
+}
+
+json_t *companion_next(struct companion *c) {
+    struct err why = { 0 };
+    json_t *message = NULL;
+    if (event_next(c->in, &message, &why) != OK) lose(c, why.text);
+    if (message) c->silent_ticks = 0;
+    return message;
+}
+
+enum status companion_address(const struct companion *c, char out[64], struct err *e) {
+    struct sockaddr_storage name;
+    socklen_t size = sizeof name;
+    if (getsockname(c->fd, (struct sockaddr *)&name, &size) == 0 &&
+        getnameinfo((struct sockaddr *)&name, size, out, 64, NULL, 0, NI_NUMERICHOST) == 0)
+        return OK;
+    return FAIL(e, ERR_IO, "the address of this host: %s", strerror(errno));
+}

@@ -1,0 +1,49 @@
+/* The line between two runners of one job: JSON lines both ways over a connection in which both
+ * proved that they know its secret, and signs of life.
+ *
+ * Task 0 leads: it says "attempt" (what to start), "stop", "kill" and "end". The others follow:
+ * they say "rank" (an event of a worker) and "ended" (how their part of the attempt went). Both say
+ * "beat" while an attempt runs, with what their ranks are at. */
+#ifndef FP8LAB_RUNNER_JOB_COMPANION_H
+#define FP8LAB_RUNNER_JOB_COMPANION_H
+
+#include "runner/job/supervise.h"
+#include "runner/net/rendezvous.h"
+
+struct json_t;
+struct event_reader;
+struct event_writer;
+
+struct companion {
+    int64_t task;
+    char host[RENDEZVOUS_HOST_CAP];
+    int fd; /* for getsockname; owned by the reader */
+    struct event_reader *in;
+    struct event_writer *out;
+    /* Of the attempt at hand: its ranks, whether its part is over, what its ranks were last at. */
+    int64_t first_rank, ranks;
+    bool ended;
+    char (*at)[ATTEMPT_OPERATION_CAP]; /* [SUPERVISE_RANKS_MAX], owned */
+    int64_t silent_ticks;
+    bool lost;             /* nothing more will be heard */
+    char why_lost[256];
+    struct json_t *facts;  /* of its machine; owned; NULL for the leader */
+};
+
+/* Takes `fd` over. *out is closed with companion_close whatever the status. */
+NODISCARD enum status companion_open(int fd, int64_t task, const char *host, struct companion *out,
+                                     struct err *e);
+void companion_close(struct companion *c); /* safe on a zeroed struct */
+
+/* Sends and lets go of `message` (NULL: it could not be made). A connection that broke makes *c
+ * lost. ERR_MEMORY only. */
+NODISCARD enum status companion_say(struct companion *c, struct json_t *message, struct err *e);
+/* Reads what has arrived; false when nothing more will. Then companion_next. */
+void companion_fill(struct companion *c);
+/* The next message, the caller's; NULL where none has arrived. */
+struct json_t *companion_next(struct companion *c);
+
+/* This end's address of the connection, which others of the same network can reach. */
+NODISCARD enum status companion_address(const struct companion *c, char out[64], struct err *e);
+
+#endif

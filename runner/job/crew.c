@@ -1,0 +1,173 @@
+#include "runner/job/crew.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/build_info.h"
+#include "runner/base/canonical.h"
+#include "runner/base/clock.h"
+#include "runner/base/run_files.h"
+#include "runner/job/crew_file.h"
+#include "runner/job/formation.h"
+#include "runner/net/wire.h"
+#include "runner/worker/events.h"
+
+enum { STRANGER_MS = 3000, GOODBYE_MS = 2000 };
+
+/* ---- gathering --------------------------------------------------------------------------------*/
+
+static enum status note_host(struct crew *crew, const json_t *hello, struct err *e) {
+    static const char *const KEYS[] = { "task", "host", "facts" };
+    json_t *row = json_object();
+    bool failed = false;
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        json_put(row, KEYS[i], json_incref(json_object_get(hello, KEYS[i])), &failed);
+    row = json_whole(row, failed);
+    if (row && json_array_append_new(crew->hosts, row) == 0) return OK;
+    return FAIL(e, ERR_MEMORY, "the hosts of a job");
+}
+
+/* A caller that proved itself becomes a member; the connection is taken over. */
+static enum status admit(struct crew *crew, int fd, const json_t *hello, struct err *e) {
+    int64_t task = json_integer_value(json_object_get(hello, "task"));
+    int64_t tasks = json_integer_value(json_object_get(hello, "tasks"));
+    const char *host = json_text(hello, "host", ""), *code = json_text(hello, "code", "");
+    enum status st = OK;
+    if (task < 1 || task >= crew->task.count || tasks != crew->task.count)
+        st = FAIL(e, ERR_STATE, "a process on %s is task %" PRId64 " of %" PRId64 "; this is task "
+                  "0 of %" PRId64, host, task, tasks, crew->task.count);
+    else if (strcmp(code, build_info().code_sha256) != 0)
+        st = FAIL(e, ERR_STATE, "task %" PRId64 " on %s is another build (sources %.12s) than task "
+                  "0 (%.12s)", task, host, code, build_info().code_sha256);
+    else if (crew->member[task - 1].in)
+        st = FAIL(e, ERR_STATE, "two processes call themselves task %" PRId64 ": on %s and on %s",
+                  task, crew->member[task - 1].host, host);
+    if (st != OK) {
+        close(fd);
+        return st;
+    }
+    TRY(companion_open(fd, task, host, &crew->member[task - 1], e));
+    crew->member[task - 1].facts = json_incref(json_object_get(hello, "facts"));
+    return note_host(crew, hello, e);
+}
+
+static enum status name_missing(const struct crew *crew, int64_t wait_s, struct err *e) {
+    char missing[300] = "";
+    size_t used = 0;
+    for (int64_t t = 1; t < crew->task.count; t++)
+        if (!crew->member[t - 1].in && used < sizeof missing - 24)
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%" PRId64,
+                                     used ? ", " : "", t);
+    return FAIL(e, ERR_PEER, "task %s of the %" PRId64 " that %s started did not come within %"
+                PRId64 " s: all of them need the same folder of runs (%s) and must reach this host",
+                missing, crew->task.count, crew->task.launcher, wait_s, crew->file);
+}
+
+static enum status take_calls(struct crew *crew, int listening, const char *secret,
+                              int64_t wait_s, struct err *e) {
+    int64_t deadline = clock_ms() + wait_s * 1000;
+    for (int64_t left = crew->task.count - 1; left > 0;) {
+        int fd;
+        json_t *hello = NULL;
+        struct err stranger;
+        TRY(wire_accept(listening, deadline, &fd, e));
+        if (fd < 0) return name_missing(crew, wait_s, e);
+        if (wire_called(fd, secret, &hello, clock_ms() + STRANGER_MS, &stranger) != OK) {
+            close(fd);
+            continue;
+        }
+        enum status st = admit(crew, fd, hello, e);
+        json_decref(hello);
+        TRY(st);
+        left--;
+    }
+    return OK;
+}
+
+/* This task among the hosts. */
+static enum status note_self(struct crew *crew, const json_t *facts, struct err *e) {
+    char host[RENDEZVOUS_HOST_CAP];
+    rendezvous_host(host);
+    json_t *self = json_pack("{s:i,s:o,s:O}", "task", 0, "host", json_from_text(host), "facts",
+                             facts);
+    if (!self) return FAIL(e, ERR_MEMORY, "the hosts of a job");
+    enum status st = note_host(crew, self, e);
+    json_decref(self);
+    return st;
+}
+
+enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
+                        const json_t *facts, struct crew *out, struct err *e) {
+    char secret[SHA256_HEX];
+    int listening = -1, port;
+    *out = (struct crew){ .task = *task };
+    if (task->count == 1) return OK;
+    if (task->count > TASKS_MAX)
+        return FAIL(e, ERR_CONFIG, "%s started %" PRId64 " tasks; at most %d", task->launcher,
+                    task->count, TASKS_MAX);
+    out->member = calloc((size_t)task->count, sizeof *out->member);
+    out->hosts = json_array();
+    if (!out->member || !out->hosts) return FAIL(e, ERR_MEMORY, "%" PRId64 " tasks", task->count);
+    TRY(note_self(out, facts, e));
+    TRY(secret_make(secret, e));
+    TRY(crew_file_path(task, runs, out->file, e));
+    TRY(wire_listen(NULL, 0, &listening, &port, e));
+    enum status st = crew_file_write(out->file, task, secret, port, e);
+    if (st == OK) st = take_calls(out, listening, secret, wait_s, e);
+    close(listening);
+    return st;
+}
+
+void crew_dismiss(struct crew *crew, int exit_code) {
+    struct err ignored; /* who cannot be told any more has left */
+    if (*crew->file) (void)unlink(crew->file);
+    for (int64_t i = 0; crew->member && i < crew->task.count - 1; i++) {
+        struct companion *c = &crew->member[i];
+        if (c->in && !c->lost)
+            (void)!companion_say(c, json_pack("{s:s,s:i}", "event", "end", "code", exit_code),
+                                 &ignored);
+        companion_close(c);
+    }
+    free(crew->member);
+    json_decref(crew->hosts);
+    *crew = (struct crew){ 0 };
+}
+
+/* ---- orders -----------------------------------------------------------------------------------*/
+
+/* The part of task t. */
+static json_t *part_of(const json_t *orders, const struct formation *f, int64_t t,
+                       const struct meeting *meeting) {
+    json_t *part = json_deep_copy(orders), *slots = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < f->ranks[t]; i++)
+        json_append(slots, json_integer(f->slot[t][i]), &failed);
+    json_put(part, "event", json_string("attempt"), &failed);
+    json_put(part, "slots", json_whole(slots, failed), &failed);
+    json_put(part, "each", json_integer(f->each), &failed);
+    json_put(part, "first_rank", json_integer(f->first_rank[t]), &failed);
+    json_put(part, "world", json_integer(f->world), &failed);
+    json_put(part, "port", json_integer(meeting->port), &failed);
+    json_put(part, "secret", json_string(meeting->secret), &failed);
+    json_put(part, "timeout_s", json_integer(meeting->timeout_s), &failed);
+    return json_whole(part, failed);
+}
+
+enum status crew_order(struct crew *crew, const json_t *orders, const struct formation *formation,
+                       const struct meeting *meeting, struct err *e) {
+    for (int64_t t = 1; t < crew->task.count; t++) {
+        struct companion *c = &crew->member[t - 1];
+        c->first_rank = formation->first_rank[t];
+        c->ranks = formation->ranks[t];
+        c->silent_ticks = 0;
+        c->ended = c->ranks == 0;
+        for (int64_t i = 0; i < SUPERVISE_RANKS_MAX; i++) c->at[i][0] = '\0';
+        if (!c->ended) TRY(companion_say(c, part_of(orders, formation, t, meeting), e));
+    }
+    return OK;
+}

@@ -1,0 +1,44 @@
+/* The runners of a job that a launcher started several times, on one host or many. Task 0 leads: it
+ * does what a runner does that is alone, and writes the one bundle; the others follow: they start
+ * workers when they are told to.
+ *
+ * They find one another through a file in the folder of runs, which all hosts must see: it holds
+ * task 0's addresses and the job's secret, for its owner's eyes only. */
+#ifndef FP8LAB_RUNNER_JOB_CREW_H
+#define FP8LAB_RUNNER_JOB_CREW_H
+
+#include "runner/base/cli.h"
+#include "runner/job/companion.h"
+#include "runner/job/task.h"
+
+struct formation;
+struct json_t;
+
+struct crew {
+    struct task task; /* this process */
+    struct companion *member; /* [task.count - 1] of the leader: those that follow; owned */
+    struct json_t *hosts;     /* all tasks, for the bundle: [{task, host, facts}]; owned */
+    char file[512];           /* removed by crew_dismiss */
+};
+
+enum { CREW_WAIT_S = 300 };
+
+/* Leader: waits for all others; `facts` are of this machine. ERR_PEER names the tasks that did not
+ * come. *out is closed with crew_dismiss whatever the status. */
+NODISCARD enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
+                                  const struct json_t *facts, struct crew *out, struct err *e);
+/* Tells the others to leave with `exit_code`, and lets them go. Safe on a zeroed struct. */
+void crew_dismiss(struct crew *crew, int exit_code);
+
+/* Sends each follower its part of an attempt: `orders` (worker_command.h) with what is its own
+ * added. Those that have no part are marked as done with it. */
+NODISCARD enum status crew_order(struct crew *crew, const struct json_t *orders,
+                                 const struct formation *formation, const struct meeting *meeting,
+                                 struct err *e);
+
+/* Follower: finds the leader and does what it says, until it is told to leave. Returns the exit
+ * code. */
+int crew_follow(const struct cli *cli, const struct task *task, const char *runs, int64_t wait_s,
+                const struct json_t *facts);
+
+#endif

@@ -1,0 +1,215 @@
+/* A runner that follows: finds the leader, starts workers when told to, tells what they say. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/build_info.h"
+#include "runner/base/canonical.h"
+#include "runner/base/clock.h"
+#include "runner/base/run_files.h"
+#include "runner/base/signals.h"
+#include "runner/hardware/telemetry.h"
+#include "runner/job/crew_file.h"
+#include "runner/job/watch.h"
+#include "runner/job/worker_command.h"
+#include "runner/net/wire.h"
+#include "runner/record/environment.h"
+#include "runner/worker/events.h"
+
+enum { TRY_MS = 2000, RETRY_MS = 200, ANSWER_MS = 10000 };
+
+struct follower {
+    const struct cli *cli;
+    const struct task *task;
+    const json_t *facts;
+    struct signals signals;
+    struct companion leader;
+    struct meeting meeting; /* address: where the leader is */
+    struct telemetry *telemetry; /* NULL: there is no GPU */
+};
+
+/* ---- finding the leader -----------------------------------------------------------------------*/
+
+static enum status say_hello(struct follower *f, int fd, const char *secret, struct err *e) {
+    json_t *hello = json_pack("{s:I,s:I,s:o,s:s,s:O}", "task", (json_int_t)f->task->index, "tasks",
+                              (json_int_t)f->task->count, "host", json_from_text(f->meeting.host),
+                              "code", build_info().code_sha256, "facts", f->facts);
+    if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
+    enum status st = wire_call(fd, secret, hello, clock_ms() + ANSWER_MS, e);
+    json_decref(hello);
+    return st;
+}
+
+/* Tries each address that the file names. */
+static enum status call_leader(struct follower *f, const json_t *file, struct err *e) {
+    const char *secret = json_text(file, "secret", "");
+    int port = (int)json_integer_value(json_object_get(file, "port"));
+    const json_t *addresses = json_object_get(file, "addresses");
+    enum status st = FAIL(e, ERR_FORMAT, "it names no address");
+    for (size_t i = 0; i < json_array_size(addresses); i++) {
+        const char *address = json_string_value(json_array_get(addresses, i));
+        int fd = -1;
+        if (!address) continue;
+        st = wire_connect(address, port, clock_ms() + TRY_MS, &fd, e);
+        if (st == OK) st = say_hello(f, fd, secret, e);
+        if (st == OK) st = wire_peer(fd, f->meeting.address, e);
+        if (st == OK) return companion_open(fd, 0, address, &f->leader, e);
+        if (fd >= 0) close(fd);
+    }
+    return st;
+}
+
+/* The file may be there before its leader listens, or be left of an earlier one: both pass. */
+static enum status find_leader(struct follower *f, const char *runs, int64_t wait_s,
+                               struct err *e) {
+    char path[512];
+    TRY(crew_file_path(f->task, runs, path, e));
+    int64_t deadline = clock_ms() + wait_s * 1000;
+    for (;;) {
+        json_t *file = NULL;
+        enum status st = crew_file_read(path, &file, e);
+        if (st == OK && !file)
+            st = FAIL(e, ERR_PEER, "there is no such file");
+        else if (st == OK)
+            st = call_leader(f, file, e);
+        json_decref(file);
+        if (st == OK || st == ERR_VERIFY || st == ERR_MEMORY) return st;
+        if (signals_take(&f->signals)) return FAIL(e, ERR_INTERRUPTED, "stopped by a signal");
+        if (clock_ms() >= deadline) {
+            err_prefix(e, "task %" PRId64 " of %" PRId64 " (%s) did not find task 0 within %" PRId64
+                       " s by %s", f->task->index, f->task->count, f->task->launcher, wait_s,
+                       path);
+            return st;
+        }
+        struct timespec nap = { 0, RETRY_MS * 1000000L };
+        (void)nanosleep(&nap, NULL);
+    }
+}
+
+/* ---- one attempt ------------------------------------------------------------------------------*/
+
+/* An event of a rank here; to its figures the driver's of this host are added. */
+static enum status forward(void *user, int64_t rank, const json_t *event, struct err *e) {
+    struct follower *f = user;
+    json_t *body = json_copy((json_t *)event);
+    if (!body) return FAIL(e, ERR_MEMORY, "an event");
+    enum status st = OK;
+    if (!strcmp(json_text(event, "event", ""), "telemetry"))
+        st = telemetry_add(f->telemetry, json_integer_value(json_object_get(event, "device")), body,
+                           e);
+    json_t *message = json_pack("{s:s,s:I,s:o}", "event", "rank", "rank", (json_int_t)rank, "body",
+                                body);
+    if (st == OK) return companion_say(&f->leader, message, e);
+    json_decref(message);
+    return st;
+}
+
+static void tell_user(void *user, const char *what) {
+    const struct follower *f = user;
+    if (what) cli_note(f->cli, "task %" PRId64 ": %s", f->task->index, what);
+}
+
+/* What the leader ordered, as supervise wants it. */
+static enum status run_part(struct follower *f, const json_t *orders, struct attempt *out,
+                            struct err *e) {
+    struct worker_command command;
+    struct environment environment = { 0 };
+    json_t *resolved = NULL;
+    const json_t *slots = json_object_get(orders, "slots");
+    int64_t each = json_integer_value(json_object_get(orders, "each"));
+    int64_t device[SUPERVISE_RANKS_MAX], ranks = (int64_t)json_array_size(slots);
+    if (ranks < 1 || ranks > SUPERVISE_RANKS_MAX)
+        return FAIL(e, ERR_FORMAT, "orders for %" PRId64 " ranks", ranks);
+    for (int64_t i = 0; i < ranks; i++)
+        device[i] = task_device(f->task, getenv("CUDA_VISIBLE_DEVICES"), each,
+                                json_integer_value(json_array_get(slots, (size_t)i)));
+    snprintf(f->meeting.secret, sizeof f->meeting.secret, "%s", json_text(orders, "secret", ""));
+    f->meeting.port = (int)json_integer_value(json_object_get(orders, "port"));
+    f->meeting.timeout_s = (int)json_integer_value(json_object_get(orders, "timeout_s"));
+    TRY(worker_command_make(orders, ranks * f->task->local_count, &command, e));
+    enum status st = json_file_read(command.config, &resolved, e);
+    if (st != OK) {
+        err_prefix(e, "%s does not see the run (the folder of runs must be on a file system that "
+                   "all hosts share)", f->meeting.host);
+        return st;
+    }
+    st = environment_make(json_object_get(resolved, "env"), &environment, e);
+    struct supervise_options options = {
+        .argv = command.argv, .envp = (const char *const *)environment.vars,
+        .run_path = json_text(orders, "run", ""), .signals = &f->signals, .lock_fd = -1,
+        .ranks = ranks, .first_rank = json_integer_value(json_object_get(orders, "first_rank")),
+        .world = json_integer_value(json_object_get(orders, "world")), .device = device,
+        .meeting = &f->meeting, .meeting_fd = -1, .companion = &f->leader, .companions = 1,
+        .hang_s = json_integer_value(json_object_get(orders, "hang_s")),
+        .stop_grace_s = json_integer_value(json_object_get(orders, "grace_s")),
+        .signal_grace_s = json_integer_value(json_object_get(orders, "signal_grace_s")),
+        .on_event = forward, .on_tick = tell_user, .user = f,
+    };
+    if (st == OK) st = supervise(&options, out, e);
+    environment_free(&environment);
+    json_decref(resolved);
+    return st;
+}
+
+/* Whatever became of it, the leader is told. */
+static enum status obey(struct follower *f, const json_t *orders, struct err *e) {
+    struct attempt a = { .end = ATTEMPT_FAILED, .error_step = -1 };
+    f->leader.silent_ticks = 0;
+    if (run_part(f, orders, &a, &a.error) != OK) {
+        a.end = ATTEMPT_FAILED;
+        a.rank = json_integer_value(json_object_get(orders, "first_rank"));
+        snprintf(a.host, sizeof a.host, "%s", f->meeting.host);
+    }
+    return companion_say(&f->leader, verdict_message(&a), e);
+}
+
+/* ---- orders -----------------------------------------------------------------------------------*/
+
+/* Waits for orders and carries them out until there are no more: *code is what to leave with. */
+static enum status serve(struct follower *f, int *code, struct err *e) {
+    for (;;) {
+        struct pollfd fds[2] = { { .fd = event_reader_fd(f->leader.in), .events = POLLIN },
+                                 { .fd = f->signals.fd, .events = POLLIN } };
+        (void)poll(fds, 2, TICK_MS);
+        companion_fill(&f->leader);
+        for (json_t *message; (message = companion_next(&f->leader)) != NULL;) {
+            const char *kind = json_text(message, "event", "");
+            enum status st = OK;
+            bool over = !strcmp(kind, "end");
+            if (over) *code = (int)json_integer_value(json_object_get(message, "code"));
+            if (!strcmp(kind, "attempt")) st = obey(f, message, e);
+            json_decref(message);
+            if (over || st != OK) return st;
+        }
+        if (f->leader.lost)
+            return FAIL(e, ERR_PEER, "task 0 on %s is lost: %s", f->leader.host,
+                        f->leader.why_lost);
+        int signo = signals_take(&f->signals);
+        if (signo && signo != SIGCHLD) {
+            *code = EXIT_SIGNAL + signo;
+            return OK;
+        }
+    }
+}
+
+int crew_follow(const struct cli *cli, const struct task *task, const char *runs, int64_t wait_s,
+                const json_t *facts) {
+    struct follower f = { .cli = cli, .task = task, .facts = facts, .signals = { .fd = -1 } };
+    struct err e = { 0 };
+    int code = EXIT_OK;
+    rendezvous_host(f.meeting.host);
+    enum status st = signals_open(&f.signals, &e);
+    f.telemetry = telemetry_open();
+    if (st == OK) st = find_leader(&f, runs, wait_s, &e);
+    if (st == OK) st = serve(&f, &code, &e);
+    companion_close(&f.leader);
+    telemetry_close(f.telemetry);
+    signals_close(&f.signals);
+    return st == OK ? code : cli_fail(cli, &e);
+}

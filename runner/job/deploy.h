@@ -1,0 +1,26 @@
+/* One attempt on all hosts: the meeting of its ranks is opened, every other host is sent its part,
+ * this one's is supervised. */
+#ifndef FP8LAB_RUNNER_JOB_DEPLOY_H
+#define FP8LAB_RUNNER_JOB_DEPLOY_H
+
+#include "runner/job/formation.h"
+#include "runner/job/run_settings.h"
+#include "runner/job/supervise.h"
+#include "runner/record/run_dir.h"
+
+struct deployment {
+    const struct run_settings *settings;
+    const struct run_dir *dir;
+    const struct formation *formation;
+    const char *const *envp;
+    int64_t stop_after;   /* as --stop-after of a worker; 0: not */
+    int64_t time_limit_s; /* 0: none */
+    enum status (*on_event)(void *user, int64_t rank, const struct json_t *event, struct err *e);
+    void (*on_tick)(void *user, const char *what);
+    void *user;
+};
+
+/* As supervise(). */
+NODISCARD enum status deploy(const struct deployment *d, struct attempt *out, struct err *e);
+
+#endif

@@ -1,0 +1,61 @@
+#include "runner/job/job_match.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "model/json_safe.h"
+#include "runner/base/run_files.h"
+#include "runner/hardware/hardware.h"
+#include "runner/job/crew.h"
+
+/* By how much a host's GPUs are to be multiplied: by tasks where each sees its own only, else by
+ * hosts. */
+static int64_t share_of(const struct task *t, int64_t gpus) {
+    int64_t each = gpus / t->count;
+    bool own = task_device(t, getenv("CUDA_VISIBLE_DEVICES"), each, 0) == 0 && t->local_index > 0;
+    return own || t->local_count < 1 ? t->count : t->count / t->local_count;
+}
+
+/* The facts of a host as they count for the job. */
+static json_t *scaled(const json_t *facts, int64_t share) {
+    json_t *copy = json_copy((json_t *)facts);
+    bool failed = false;
+    int64_t count = json_integer_value(json_object_get(facts, "gpu.count"));
+    json_put(copy, "gpu.count", json_integer((json_int_t)(count * share)), &failed);
+    return json_whole(copy, failed);
+}
+
+/* Puts "HOST: " before the terms of `more`, which is let go of, and adds them. */
+static enum status add_terms(json_t **mismatch, json_t *more, const char *host, struct err *e) {
+    size_t i;
+    json_t *term;
+    bool failed = false;
+    if (!*mismatch) *mismatch = json_array();
+    json_array_foreach(more, i, term) {
+        json_t *named = json_copy(term);
+        json_put(named, "fact", json_sprintf("%s: %s", host, json_text(term, "fact", "?")),
+                 &failed);
+        json_append(*mismatch, json_whole(named, failed), &failed);
+    }
+    json_decref(more);
+    return failed || !*mismatch ? FAIL(e, ERR_MEMORY, "explaining a hardware query") : OK;
+}
+
+enum status job_match(const json_t *config, const json_t *facts, const struct crew *crew,
+                      json_t **mismatch, struct err *e) {
+    if (!crew) return hardware_match(config, facts, mismatch, e);
+    int64_t gpus = json_integer_value(json_object_get(json_object_get(config, "hardware"), "gpus"));
+    int64_t share = share_of(&crew->task, gpus);
+    *mismatch = NULL;
+    for (int64_t t = 0; t < crew->task.count; t++) {
+        json_t *whole = scaled(t ? crew->member[t - 1].facts : facts, share), *more = NULL;
+        if (!whole) return FAIL(e, ERR_MEMORY, "matching hardware");
+        enum status st = hardware_match(config, whole, &more, e);
+        json_decref(whole);
+        TRY(st);
+        if (t == 0) *mismatch = more;
+        else if (more) TRY(add_terms(mismatch, more, crew->member[t - 1].host, e));
+    }
+    return OK;
+}

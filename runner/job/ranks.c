@@ -1,0 +1,120 @@
+#include "runner/job/ranks.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/base/run_files.h"
+#include "runner/base/signals.h"
+#include "runner/job/spawn.h"
+#include "runner/worker/events.h"
+
+/* ---- starting ---------------------------------------------------------------------------------*/
+
+static enum status start_rank(struct ranks *r, int64_t i, struct err *e) {
+    const struct supervise_options *o = r->options;
+    struct rank *rank = &r->rank[i];
+    char log[64];
+    int board = -1, events = -1;
+    int64_t number = o->first_rank + i;
+    snprintf(log, sizeof log, "data/logs/worker-%" PRId64 ".log", number);
+    struct spawn_options spawn = {
+        .argv = o->argv, .envp = o->envp, .rank = number, .world = o->world,
+        .device = o->device ? o->device[i] : i, .meeting_fd = number == 0 ? o->meeting_fd : -1,
+        .keep_fd = o->lock_fd, .old_mask = &o->signals->old,
+    };
+    TRY(path_join(spawn.log_path, o->run_path, log, e));
+    TRY(board_create(&rank->board, &board, e));
+    if (o->meeting) rank->board->meeting = *o->meeting;
+    spawn.board_fd = board;
+    enum status st = spawn_worker(&spawn, &rank->pid, &events, e);
+    close(board);
+    r->started = i + 1;
+    if (st != OK) return st;
+    st = event_reader_create(events, &rank->events, e);
+    if (st != OK) close(events);
+    rank->open = st == OK;
+    return st;
+}
+
+enum status ranks_start(const struct supervise_options *options, struct ranks *out,
+                        struct err *e) {
+    *out = (struct ranks){ .options = options };
+    rendezvous_host(out->host);
+    enum status st = OK;
+    for (int64_t i = 0; i < options->ranks && st == OK; i++) st = start_rank(out, i, e);
+    return st;
+}
+
+void ranks_close(struct ranks *r) {
+    for (int64_t i = 0; i < r->started; i++) {
+        event_reader_destroy(r->rank[i].events);
+        board_close(r->rank[i].board);
+    }
+}
+
+/* ---- all of them ------------------------------------------------------------------------------*/
+
+void ranks_signal(const struct ranks *r, int signo) {
+    for (int64_t i = 0; i < r->started; i++)
+        if (r->rank[i].pid) (void)kill(r->rank[i].pid, signo);
+}
+
+bool ranks_gone(const struct ranks *r) {
+    for (int64_t i = 0; i < r->started; i++)
+        if (r->rank[i].pid) return false;
+    return true;
+}
+
+bool ranks_done(const struct ranks *r) {
+    bool done = r->started == r->options->ranks;
+    for (int64_t i = 0; i < r->started; i++) done = done && r->rank[i].done;
+    return done;
+}
+
+void ranks_look(struct ranks *r) {
+    for (int64_t i = 0; i < r->started; i++) {
+        struct rank *rank = &r->rank[i];
+        int64_t beats = rank->board->beats;
+        bool counts = rank->pid && beats > 0 && beats == rank->beats;
+        rank->silent_ticks = counts ? rank->silent_ticks + 1 : 0;
+        rank->beats = beats;
+    }
+}
+
+int64_t ranks_frozen(const struct ranks *r, int64_t ticks) {
+    for (int64_t i = 0; i < r->started; i++)
+        if (r->rank[i].silent_ticks >= ticks) return i;
+    return -1;
+}
+
+/* ---- telling ----------------------------------------------------------------------------------*/
+
+void ranks_describe(const struct ranks *r, int64_t i, struct attempt *out, char name[128]) {
+    const struct rank *rank = &r->rank[i];
+    int64_t number = r->options->first_rank + i;
+    out->rank = number;
+    snprintf(out->host, sizeof out->host, "%s", r->host);
+    board_words(rank->board, out->operation, sizeof out->operation);
+    if (r->options->world == 1) snprintf(name, 128, "worker %" PRId64, number);
+    else snprintf(name, 128, "rank %" PRId64 " on %s", number, r->host);
+}
+
+void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size) {
+    char name[64], path[PATH_CAP], tail[512] = "";
+    *out = '\0';
+    snprintf(name, sizeof name, "data/logs/worker-%" PRId64 ".log",
+             r->options->first_rank + i);
+    if (path_join(path, r->options->run_path, name, NULL) != OK) return;
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    if (fseek(f, -(long)(sizeof tail - 1), SEEK_END) != 0) rewind(f);
+    size_t n = fread(tail, 1, sizeof tail - 1, f);
+    fclose(f);
+    while (n && (tail[n - 1] == '\n' || tail[n - 1] == ' ')) tail[--n] = '\0';
+    const char *line = strrchr(tail, '\n');
+    snprintf(out, size, "; its last words: %s", line ? line + 1 : tail);
+    if (!*tail) *out = '\0';
+}

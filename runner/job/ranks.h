@@ -1,0 +1,50 @@
+/* The worker processes of an attempt on this host: started with their boards, and described when
+ * one of them failed. */
+#ifndef FP8LAB_RUNNER_JOB_RANKS_H
+#define FP8LAB_RUNNER_JOB_RANKS_H
+
+#include <sys/types.h>
+
+#include "runner/job/supervise.h"
+#include "runner/worker/board.h"
+
+struct event_reader;
+
+struct rank {
+    pid_t pid; /* 0: reaped, or never started */
+    struct event_reader *events;
+    struct board *board;
+    bool open, done, failed; /* done, failed: it said so */
+    int64_t beats, silent_ticks; /* of the board, when the runner last looked */
+};
+
+struct ranks {
+    const struct supervise_options *options;
+    struct rank rank[SUPERVISE_RANKS_MAX];
+    int64_t started;
+    char host[RENDEZVOUS_HOST_CAP];
+};
+
+/* Starts all of them. Whatever the status, those that were started are in *out, and ranks_close
+ * releases it once they are gone. */
+NODISCARD enum status ranks_start(const struct supervise_options *options, struct ranks *out,
+                                  struct err *e);
+void ranks_close(struct ranks *r);
+
+void ranks_signal(const struct ranks *r, int signo); /* to all that are there */
+bool ranks_gone(const struct ranks *r);
+bool ranks_done(const struct ranks *r); /* every one said so */
+
+/* Looks at the boards, once a tick. Ticks that this process itself slept through do not count. */
+void ranks_look(struct ranks *r);
+/* The first rank whose process has shown no sign of life for `ticks` ticks, or -1. */
+int64_t ranks_frozen(const struct ranks *r, int64_t ticks);
+
+/* Fills rank, host and operation of *out for the i-th rank here, and `name` with how messages call
+ * it: "rank 1 on node7", or "worker 0" where there is one only. */
+void ranks_describe(const struct ranks *r, int64_t i, struct attempt *out, char name[128]);
+
+/* "; its last words: ..." from the log of the i-th rank here, or "". */
+void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size);
+
+#endif

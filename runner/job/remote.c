@@ -1,0 +1,114 @@
+/* The part of an attempt that other hosts have: watched through their runners. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/run_files.h"
+#include "runner/job/companion.h"
+#include "runner/job/watch.h"
+
+bool remote_leads(const struct watch *w) { return w->options->first_rank == 0; }
+
+bool remote_over(const struct watch *w) {
+    for (int64_t i = 0; remote_leads(w) && i < w->options->companions; i++)
+        if (!w->options->companion[i].ended) return false;
+    return true;
+}
+
+/* To everyone who has a part in the attempt still; messages are short and must not fail it. */
+static void say_all(struct watch *w, const char *event, int64_t grace_s) {
+    for (int64_t i = 0; i < w->options->companions; i++) {
+        struct companion *c = &w->options->companion[i];
+        struct err e;
+        if (!c->ended && companion_say(c, json_pack("{s:s,s:I}", "event", event, "grace_s",
+                                                    (json_int_t)grace_s), &e) != OK)
+            watch_say(w, e.text);
+    }
+}
+
+void remote_stop(struct watch *w, int64_t grace_s) {
+    if (remote_leads(w)) say_all(w, "stop", grace_s);
+}
+
+void remote_kill(struct watch *w) {
+    if (remote_leads(w)) say_all(w, "kill", 0);
+}
+
+/* ---- what they say ----------------------------------------------------------------------------*/
+
+static void note_operations(struct companion *c, const json_t *at) {
+    for (size_t i = 0; i < json_array_size(at) && i < SUPERVISE_RANKS_MAX; i++)
+        snprintf(c->at[i], sizeof c->at[i], "%s", json_string_value(json_array_get(at, i)));
+}
+
+static void take_message(struct watch *w, struct companion *c, const json_t *message) {
+    const char *kind = json_text(message, "event", "");
+    bool leads = remote_leads(w);
+    if (!strcmp(kind, "beat")) note_operations(c, json_object_get(message, "at"));
+    if (leads && !strcmp(kind, "rank")) {
+        int64_t rank = json_integer_value(json_object_get(message, "rank"));
+        bool theirs = rank >= c->first_rank && rank < c->first_rank + c->ranks;
+        if (theirs) watch_event(w, rank, json_object_get(message, "body"));
+    }
+    if (leads && !strcmp(kind, "ended")) {
+        c->ended = true;
+        verdict_adopt(w, message);
+        if (w->ended) watch_ask_to_stop(w, PEER_GRACE_S);
+    }
+    if (!leads && !strcmp(kind, "stop"))
+        watch_ask_to_stop(w, json_integer_value(json_object_get(message, "grace_s")));
+    if (!leads && !strcmp(kind, "kill")) watch_kill(w);
+}
+
+/* Its ranks cannot be asked any more; those here would wait for them. */
+static void take_loss(struct watch *w, struct companion *c) {
+    if (c->ended) return;
+    c->ended = true;
+    verdict_lost(w, c);
+    if (remote_leads(w)) watch_ask_to_stop(w, PEER_GRACE_S);
+    else watch_kill(w);
+}
+
+void remote_take(struct watch *w) {
+    for (int64_t i = 0; i < w->options->companions; i++) {
+        struct companion *c = &w->options->companion[i];
+        companion_fill(c);
+        for (json_t *message; (message = companion_next(c)) != NULL;) {
+            take_message(w, c, message);
+            json_decref(message);
+        }
+        if (c->lost) take_loss(w, c);
+    }
+}
+
+/* ---- signs of life ----------------------------------------------------------------------------*/
+
+/* What each rank here is at, so that it is known where this host's last word must do. */
+static json_t *operations(const struct watch *w) {
+    json_t *at = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < w->ranks.started; i++) {
+        char words[ATTEMPT_OPERATION_CAP];
+        board_words(w->ranks.rank[i].board, words, sizeof words);
+        json_append(at, json_string(words), &failed);
+    }
+    return json_whole(at, failed);
+}
+
+void remote_tick(struct watch *w) {
+    int64_t limit_s = remote_leads(w) ? SUPERVISE_FROZEN_S : SUPERVISE_LEADER_S;
+    for (int64_t i = 0; i < w->options->companions; i++) {
+        struct companion *c = &w->options->companion[i];
+        struct err e;
+        if (c->lost || c->ended) continue;
+        if (companion_say(c, json_pack("{s:s,s:o}", "event", "beat", "at", operations(w)), &e) !=
+            OK)
+            watch_say(w, e.text);
+        if (++c->silent_ticks < limit_s * 1000 / TICK_MS) continue;
+        c->lost = true;
+        snprintf(c->why_lost, sizeof c->why_lost, "no sign of life for %" PRId64 " s", limit_s);
+        take_loss(w, c);
+    }
+}

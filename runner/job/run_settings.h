@@ -1,0 +1,33 @@
+/* What the flags of `run` and `repro` say, alike for all rows of a suite. */
+#ifndef FP8LAB_RUNNER_JOB_RUN_SETTINGS_H
+#define FP8LAB_RUNNER_JOB_RUN_SETTINGS_H
+
+#include <jansson.h>
+
+#include "runner/base/cli.h"
+#include "runner/base/signals.h"
+
+struct crew;
+
+struct run_settings {
+    const struct cli *cli;
+    struct signals *signals; /* opened by the first run; the caller's to close */
+    const char *runs;    /* the folder of run directories */
+    const char *backend; /* "auto", "cpu", "cuda" */
+    int64_t threads;     /* 0: one per processor */
+    int64_t ranks;       /* worker processes, for a run that goes on; 0: hardware.gpus */
+    bool fewer_gpus;     /* a retry may leave out the GPU or host that failed */
+    struct crew *crew;   /* the other runners of the job; NULL: there are none */
+    int64_t hang_s;      /* 0: automatic */
+    int64_t stop_grace_s; /* stop_grace.h; 0: nobody kills us */
+    int64_t retries;     /* further attempts after a worker that died or hung */
+    const char *caps;    /* "sm_121": use only what such a device has; NULL: all there is */
+    const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
+    const char *data_root; /* paths of data count from here; NULL: from where they stand */
+    bool choose_anew;    /* where the table does not fit this device; otherwise that is an error */
+    bool keep_directory; /* beside the bundle */
+    int *claim;          /* dropped once the run has its directory (sharing.h); NULL: there is none */
+    const json_t *facts; /* of this machine; borrowed */
+};
+
+#endif

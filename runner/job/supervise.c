@@ -1,0 +1,241 @@
+#include "runner/job/supervise.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "runner/base/clock.h"
+#include "runner/base/run_files.h"
+#include "runner/base/signals.h"
+#include "runner/job/companion.h"
+#include "runner/job/watch.h"
+#include "runner/worker/events.h"
+
+enum {
+    HANG_FIRST_S = 3600, /* before the first step: loading, tuning, compiling */
+    HANG_LEAST_S = 600,
+    HANG_GAPS = 20,      /* times the longest silence so far */
+    STILL_TICKS = 4      /* a process that has stood still for so long is why all others wait */
+};
+
+const char *attempt_end_name(enum attempt_end end) {
+    switch (end) {
+    case ATTEMPT_DONE: return "done";
+    case ATTEMPT_TIME_LIMIT: return "time_limit";
+    case ATTEMPT_SIGNAL: return "signal";
+    case ATTEMPT_FAILED: return "failed";
+    case ATTEMPT_CRASHED: return "crashed";
+    case ATTEMPT_HUNG: return "hung";
+    case ATTEMPT_ABANDONED: return "abandoned";
+    }
+    return "unknown";
+}
+
+void watch_say(const struct watch *w, const char *what) {
+    if (w->options->on_tick) w->options->on_tick(w->options->user, what);
+}
+
+/* ---- stopping ---------------------------------------------------------------------------------*/
+
+void watch_ask_to_stop(struct watch *w, int64_t grace_s) {
+    int64_t at = clock_ms() + grace_s * 1000;
+    if (w->kill_at_ms && w->kill_at_ms <= at) return;
+    bool first = !w->kill_at_ms;
+    w->kill_at_ms = at;
+    if (first) ranks_signal(&w->ranks, SIGTERM);
+    remote_stop(w, grace_s);
+}
+
+void watch_kill(struct watch *w) {
+    if (!w->killed) remote_kill(w);
+    w->killed = true;
+    ranks_signal(&w->ranks, SIGKILL);
+    if (!w->kill_at_ms) w->kill_at_ms = clock_ms();
+}
+
+static void take_signals(struct watch *w) {
+    for (int signo; (signo = signals_take(w->options->signals)) != 0;) {
+        if (signo == SIGCHLD) continue;
+        if (w->out->signal) {
+            w->out->end = ATTEMPT_ABANDONED;
+            w->ended = true;
+            watch_say(w, "second signal: leaving at once; steps since the last checkpoint are "
+                         "lost");
+            watch_kill(w);
+            return;
+        }
+        w->out->signal = signo;
+        w->out->signal_ms = clock_ms();
+        verdict_settle(w, ATTEMPT_SIGNAL);
+        watch_say(w, "stopping: checkpoint, bundle, leave (a second signal leaves at once)");
+        watch_ask_to_stop(w, w->options->signal_grace_s);
+    }
+}
+
+static int64_t hang_limit_ms(const struct watch *w) {
+    if (!remote_leads(w)) return INT64_MAX; /* its ranks tell their steps to the leader */
+    if (w->options->hang_s) return w->options->hang_s * 1000;
+    if (!w->out->last_step) return (int64_t)HANG_FIRST_S * 1000;
+    int64_t gaps = HANG_GAPS * w->out->longest_gap_ms, least = (int64_t)HANG_LEAST_S * 1000;
+    return gaps > least ? gaps : least;
+}
+
+/* A process that is stopped, or that its host no longer runs, holds all others up. */
+static void find_frozen(struct watch *w) {
+    int64_t limit_s = w->options->hang_s ? w->options->hang_s : SUPERVISE_FROZEN_S;
+    int64_t i = ranks_frozen(&w->ranks, limit_s * 1000 / TICK_MS);
+    if (i < 0 || w->kill_at_ms) return;
+    verdict_frozen(w, i, limit_s);
+    watch_kill(w);
+}
+
+static void watch_clocks(struct watch *w) {
+    const struct supervise_options *o = w->options;
+    int64_t now = clock_ms(), silent = now - w->last_event_ms;
+    if (now - w->tick_ms >= TICK_MS) {
+        w->tick_ms = now;
+        ranks_look(&w->ranks);
+        find_frozen(w);
+        remote_tick(w);
+    }
+    if (!w->kill_at_ms && o->time_limit_s && now - w->begin_ms >= o->time_limit_s * 1000) {
+        verdict_settle(w, ATTEMPT_TIME_LIMIT);
+        watch_say(w, "time limit reached: checkpoint, bundle, leave");
+        watch_ask_to_stop(w, o->stop_grace_s);
+    } else if (!w->kill_at_ms && silent >= hang_limit_ms(w)) {
+        int64_t still = ranks_frozen(&w->ranks, STILL_TICKS);
+        if (still >= 0) verdict_frozen(w, still, silent / 1000);
+        else verdict_hung(w, silent);
+        watch_kill(w);
+    } else if (w->kill_at_ms && now >= w->kill_at_ms) {
+        for (int64_t i = 0; i < w->ranks.started; i++)
+            if (w->ranks.rank[i].pid && !w->ranks.rank[i].done) w->out->unresponsive = true;
+        watch_kill(w);
+    }
+}
+
+/* ---- events -----------------------------------------------------------------------------------*/
+
+static void deliver(struct watch *w, int64_t rank, const json_t *event) {
+    static const char *const OTHERS[] = { "log", "error", "telemetry", "pace" };
+    const char *kind = json_text(event, "event", "");
+    bool wanted = rank == 0;
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        wanted = wanted || !strcmp(kind, OTHERS[i]);
+    if (!wanted || w->deaf) return;
+    if (w->options->on_event(w->options->user, rank, event, &w->out->error) == OK) return;
+    w->deaf = true;
+    w->out->end = ATTEMPT_FAILED;
+    w->ended = true;
+    w->out->hearsay = false;
+    watch_ask_to_stop(w, w->options->stop_grace_s);
+}
+
+void watch_event(struct watch *w, int64_t rank, const json_t *event) {
+    const char *kind = json_text(event, "event", "");
+    int64_t step = json_integer_value(json_object_get(event, "step"));
+    int64_t now = clock_ms(), gap = now - w->last_event_ms;
+    if (w->out->last_step && gap > w->out->longest_gap_ms) w->out->longest_gap_ms = gap;
+    w->last_event_ms = now;
+    if (rank == 0 && !strcmp(kind, "step")) w->out->last_step = step;
+    if (rank == 0 && !strcmp(kind, "checkpoint")) w->out->checkpoint_step = step;
+    deliver(w, rank, event);
+}
+
+void watch_bad_line(struct watch *w, const struct err *why) {
+    if (!w->ended) w->out->error = *why;
+    verdict_settle(w, ATTEMPT_FAILED);
+    watch_ask_to_stop(w, w->options->stop_grace_s);
+}
+
+static void take_events(struct watch *w, int64_t i) {
+    struct rank *rank = &w->ranks.rank[i];
+    int64_t number = w->options->first_rank + i;
+    struct err why = { 0 };
+    if (rank->open && event_fill(rank->events, &rank->open, &why) != OK) {
+        watch_bad_line(w, &why);
+        rank->open = false;
+    }
+    for (;;) {
+        json_t *event = NULL;
+        if (event_next(rank->events, &event, &why) != OK) {
+            watch_bad_line(w, &why);
+            continue;
+        }
+        if (!event) return;
+        const char *kind = json_text(event, "event", "");
+        if (!strcmp(kind, "error")) verdict_error_event(w, number, event);
+        if (!strcmp(kind, "done")) rank->done = true;
+        if (rank->done && number == 0) verdict_done(w, event);
+        watch_event(w, number, event);
+        json_decref(event);
+    }
+}
+
+static void reap(struct watch *w) {
+    for (int64_t i = 0; i < w->ranks.started; i++) {
+        struct rank *rank = &w->ranks.rank[i];
+        int wait_status = 0;
+        if (!rank->pid || waitpid(rank->pid, &wait_status, WNOHANG) != rank->pid) continue;
+        rank->pid = 0;
+        take_events(w, i); /* what it wrote before it died */
+        rank->open = false;
+        verdict_death(w, i, wait_status);
+        if (!rank->done) watch_ask_to_stop(w, PEER_GRACE_S);
+    }
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------*/
+
+static void wait_for_something(struct watch *w) {
+    struct pollfd fds[2 * SUPERVISE_RANKS_MAX + 1];
+    const struct supervise_options *o = w->options;
+    nfds_t n = 0;
+    fds[n++].fd = o->signals->fd;
+    for (int64_t i = 0; i < w->ranks.started; i++)
+        if (w->ranks.rank[i].open) fds[n++].fd = event_reader_fd(w->ranks.rank[i].events);
+    for (int64_t i = 0; i < o->companions; i++)
+        if (!o->companion[i].lost) fds[n++].fd = event_reader_fd(o->companion[i].in);
+    for (nfds_t i = 0; i < n; i++) fds[i].events = POLLIN;
+    (void)poll(fds, n, TICK_MS);
+}
+
+static void watch_until_gone(struct watch *w) {
+    while (!ranks_gone(&w->ranks) || !remote_over(w)) {
+        wait_for_something(w);
+        take_signals(w);
+        for (int64_t i = 0; i < w->ranks.started; i++)
+            if (w->ranks.rank[i].open) take_events(w, i);
+        reap(w);
+        remote_take(w);
+        watch_clocks(w);
+        watch_say(w, NULL);
+    }
+    if (!w->ended && ranks_done(&w->ranks)) verdict_settle(w, ATTEMPT_DONE);
+}
+
+enum status supervise(const struct supervise_options *options, struct attempt *out, struct err *e) {
+    if (options->ranks < 1 || options->world > SUPERVISE_RANKS_MAX ||
+        options->companions > SUPERVISE_RANKS_MAX)
+        return FAIL(e, ERR_ARG, "%" PRId64 " worker processes, %" PRId64 " in all, on %" PRId64
+                    " hosts: from 1 to %d", options->ranks, options->world,
+                    options->companions + 1, SUPERVISE_RANKS_MAX);
+    *out = (struct attempt){ .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
+    struct watch *w = calloc(1, sizeof *w);
+    if (!w) return FAIL(e, ERR_MEMORY, "process table");
+    w->options = options;
+    w->out = out;
+    w->begin_ms = w->last_event_ms = clock_ms();
+    enum status st = ranks_start(options, &w->ranks, e);
+    if (st != OK) {
+        verdict_settle(w, ATTEMPT_FAILED);
+        watch_kill(w);
+    }
+    watch_until_gone(w);
+    ranks_close(&w->ranks);
+    free(w);
+    return st;
+}

@@ -1,0 +1,116 @@
+#include "runner/job/task.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/net/rendezvous.h"
+
+typedef const char *(*getter)(const char *name);
+
+/* The variables of one launcher; a NULL one does not exist there. */
+struct launcher {
+    const char *name;
+    const char *index, *count;
+    const char *local_index, *local_count;
+    const char *job[2]; /* parts of the job's name */
+    const char *master;
+};
+
+/* In the order in which they count: mpirun inside a Slurm job sets both sets. Only a step of srun
+ * has SLURM_STEP_NUM_TASKS; a batch script itself is one process, whatever SLURM_NTASKS says. */
+static const struct launcher LAUNCHERS[] = {
+    { "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+      { "TORCHELASTIC_RUN_ID", "MASTER_PORT" }, "MASTER_ADDR" },
+    { "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+      "OMPI_COMM_WORLD_LOCAL_SIZE", { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid" }, NULL },
+    { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+      { "PMI_JOBID", "SLURM_JOB_ID" }, NULL },
+    { "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
+      { "SLURM_JOB_ID", "SLURM_STEP_ID" }, NULL },
+};
+enum { LAUNCHER_KINDS = sizeof LAUNCHERS / sizeof *LAUNCHERS };
+
+static enum status number(getter get, const char *name, int64_t least, int64_t otherwise,
+                          int64_t *out, struct err *e) {
+    const char *text = name ? get(name) : NULL;
+    char *end;
+    *out = otherwise;
+    if (!text) return OK;
+    long long value = strtoll(text, &end, 10);
+    *out = value;
+    if (*text && !*end && value >= least && value <= 1 << 20) return OK;
+    return FAIL(e, ERR_CONFIG, "the launcher's %s is \"%.40s\"; a number from %" PRId64
+                " was expected", name, text, least);
+}
+
+/* Tasks on node `node`, of srun's "8(x2),4": counts, each for so many nodes. 0: not said. */
+static int64_t slurm_tasks_on(const char *list, int64_t node) {
+    while (list && *list) {
+        char *at;
+        long long tasks = strtoll(list, &at, 10), nodes = 1;
+        if (at == list) return 0;
+        if (!strncmp(at, "(x", 2)) {
+            nodes = strtoll(at + 2, &at, 10);
+            if (*at++ != ')') return 0;
+        }
+        if (node < nodes) return tasks;
+        node -= nodes;
+        list = *at == ',' ? at + 1 : NULL;
+    }
+    return 0;
+}
+
+/* "kind-part-part", with whatever no file name should have turned into '_'. */
+static void name_job(getter get, const struct launcher *l, char out[128]) {
+    const char *given = get("FP8LAB_JOB"), *part[2] = { NULL, NULL };
+    for (int i = 0; i < 2; i++) part[i] = l->job[i] ? get(l->job[i]) : NULL;
+    if (given && *given) snprintf(out, 128, "%s", given);
+    else snprintf(out, 128, "%s%s%s%s%s", l->name, part[0] ? "-" : "", part[0] ? part[0] : "",
+                  part[1] ? "-" : "", part[1] ? part[1] : "");
+    for (char *c = out; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '-') *c = '_';
+}
+
+static enum status check(const struct launcher *l, const struct task *t, struct err *e) {
+    if (t->index >= t->count)
+        return FAIL(e, ERR_CONFIG, "the launcher says %s=%" PRId64 " and %s=%" PRId64, l->index,
+                    t->index, l->count, t->count);
+    if (t->local_index >= t->local_count || t->local_count > t->count)
+        return FAIL(e, ERR_CONFIG, "the launcher says %s=%" PRId64 " of this host's %" PRId64
+                    " tasks, of %" PRId64 " in all", l->local_index,
+                    t->local_index, t->local_count, t->count);
+    return OK;
+}
+
+enum status task_find(getter get, struct task *out, struct err *e) {
+    *out = (struct task){ .count = 1, .local_count = 1 };
+    const struct launcher *l = NULL;
+    for (int i = 0; i < LAUNCHER_KINDS && !l; i++)
+        if (get(LAUNCHERS[i].index) && get(LAUNCHERS[i].count)) l = &LAUNCHERS[i];
+    if (!l) return OK;
+    TRY(number(get, l->index, 0, 0, &out->index, e));
+    TRY(number(get, l->count, 1, 1, &out->count, e));
+    if (out->count == 1) return OK; /* nobody else: as if started alone */
+    TRY(number(get, l->local_index, 0, 0, &out->local_index, e));
+    TRY(number(get, l->local_count, 1, 0, &out->local_count, e));
+    if (!out->local_count && !strcmp(l->name, "srun")) {
+        int64_t node;
+        TRY(number(get, "SLURM_NODEID", 0, 0, &node, e));
+        out->local_count = slurm_tasks_on(get("SLURM_STEP_TASKS_PER_NODE"), node);
+    }
+    if (!out->local_count) out->local_count = out->local_index + 1; /* at least so many */
+    out->launcher = l->name;
+    const char *master = l->master ? get(l->master) : NULL;
+    snprintf(out->master, sizeof out->master, "%s", master ? master : "");
+    name_job(get, l, out->job);
+    return check(l, out, e);
+}
+
+int64_t task_device(const struct task *t, const char *visible, int64_t ranks, int64_t i) {
+    int64_t listed = visible && *visible ? 1 : 0;
+    for (const char *c = visible; listed && *c; c++) listed += *c == ',';
+    return listed == ranks ? i : t->local_index * ranks + i;
+}

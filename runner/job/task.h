@@ -1,0 +1,26 @@
+/* Which of a job's processes this one is, as its launcher says in the environment: srun, mpirun
+ * (Open MPI, or whatever speaks PMI), torchrun and what works like it. The names are those
+ * launchers' own documentation's. */
+#ifndef FP8LAB_RUNNER_JOB_TASK_H
+#define FP8LAB_RUNNER_JOB_TASK_H
+
+#include "kernels/base.h"
+
+struct task {
+    const char *launcher; /* "srun", "mpirun", "PMI", "torchrun"; NULL: started alone, as 0 of 1 */
+    int64_t index, count;
+    int64_t local_index, local_count; /* among the tasks of this host */
+    char job[128];    /* the same for all tasks, another for any other job; fit for a file name */
+    char master[128]; /* where task 0 is, as far as the launcher says; else "" */
+};
+
+/* `get` is getenv, or a test's stand-in. ERR_CONFIG for numbers that do not fit together, naming
+ * the variables. FP8LAB_JOB, where it is set, names the job. */
+NODISCARD enum status task_find(const char *(*get)(const char *name), struct task *out,
+                                struct err *e);
+
+/* The GPU of this task's i-th rank, of `ranks`: its own where the launcher gave it no others
+ * (CUDA_VISIBLE_DEVICES lists as many), else the next after those of the tasks before it here. */
+int64_t task_device(const struct task *t, const char *visible, int64_t ranks, int64_t i);
+
+#endif

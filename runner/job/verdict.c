@@ -1,0 +1,157 @@
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "model/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/clock.h"
+#include "runner/base/run_files.h"
+#include "runner/job/companion.h"
+#include "runner/job/watch.h"
+
+void verdict_settle(struct watch *w, enum attempt_end end) {
+    if (w->ended) return;
+    w->ended = true;
+    w->out->end = end;
+}
+
+bool verdict_fail(struct watch *w, enum attempt_end end) {
+    if (w->ended && !w->out->hearsay) return false;
+    w->ended = w->out->hearsay = false;
+    w->out->error_step = -1;
+    w->out->worker_signal = 0;
+    verdict_settle(w, end);
+    return true;
+}
+
+static enum status status_of_name(const char *name) {
+    for (int s = ERR_ARG; s <= ERR_STATE; s++)
+        if (!strcmp(status_name((enum status)s), name)) return (enum status)s;
+    return ERR_STATE;
+}
+
+/* ---- this host --------------------------------------------------------------------------------*/
+
+/* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. A stop in
+ * good order that a rank's error spoils is a failure all the same. */
+void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
+    enum status status = status_of_name(json_text(event, "code", "ERR_STATE"));
+    w->ranks.rank[rank - w->options->first_rank].failed = true;
+    bool hearsay = status == ERR_PEER && w->options->world > 1;
+    bool stopping = w->out->end == ATTEMPT_SIGNAL || w->out->end == ATTEMPT_TIME_LIMIT;
+    if (w->out->hearsay && hearsay) return;
+    if (w->ended && stopping) w->ended = false;
+    if (!verdict_fail(w, ATTEMPT_FAILED)) return;
+    char name[128];
+    (void)FAIL(&w->out->error, status, "%s", json_text(event, "text", "no text"));
+    const json_t *step = json_object_get(event, "step");
+    w->out->error_step = step ? json_integer_value(step) : -1;
+    w->out->hearsay = hearsay;
+    ranks_describe(&w->ranks, rank - w->options->first_rank, w->out, name);
+    if (w->options->world > 1) watch_ask_to_stop(w, PEER_GRACE_S);
+}
+
+/* Somebody else may have asked a worker to stop: all is well, but the run is not done. */
+void verdict_done(struct watch *w, const json_t *event) {
+    int signo = (int)json_integer_value(json_object_get(event, "signal"));
+    if (signo <= 0 || signo >= NSIG || w->ended) return;
+    verdict_settle(w, ATTEMPT_SIGNAL);
+    w->out->signal = signo;
+    w->out->signal_ms = clock_ms();
+    (void)FAIL(&w->out->error, ERR_INTERRUPTED, "a worker was stopped by signal %d (%s), which its "
+               "runner did not send, after step %" PRId64, signo, strsignal(signo),
+               (int64_t)json_integer_value(json_object_get(event, "step")));
+}
+
+void verdict_death(struct watch *w, int64_t i, int wait_status) {
+    bool signalled = WIFSIGNALED(wait_status);
+    bool told = w->ranks.rank[i].failed && !signalled; /* it said why, then left */
+    int signo = signalled ? WTERMSIG(wait_status) : 0;
+    bool ours = (signo == SIGKILL && w->killed) || (signo == SIGTERM && w->kill_at_ms);
+    if (w->ranks.rank[i].done || told || ours) return;
+    if (!verdict_fail(w, ATTEMPT_CRASHED)) return;
+    char words[600], name[128];
+    struct attempt *out = w->out;
+    ranks_last_words(&w->ranks, i, words, sizeof words);
+    ranks_describe(&w->ranks, i, out, name);
+    out->worker_signal = signo;
+    if (signalled)
+        (void)FAIL(&out->error, ERR_PEER, "%s was killed by signal %d (%s), last at %s%s", name,
+                   out->worker_signal, strsignal(out->worker_signal), out->operation, words);
+    else
+        (void)FAIL(&out->error, ERR_PEER,
+                   "%s left with exit status %d without saying why, last at %s%s", name,
+                   WEXITSTATUS(wait_status), out->operation, words);
+}
+
+void verdict_hung(struct watch *w, int64_t silent_ms) {
+    if (!verdict_fail(w, ATTEMPT_HUNG)) return;
+    char name[128];
+    if (w->ranks.started) ranks_describe(&w->ranks, 0, w->out, name);
+    (void)FAIL(&w->out->error, ERR_PEER,
+               "the worker hung: no event for %" PRId64 " s after step %" PRId64
+               " (last at %s); it was killed", silent_ms / 1000, w->out->last_step,
+               w->out->operation);
+}
+
+void verdict_frozen(struct watch *w, int64_t i, int64_t limit_s) {
+    if (!verdict_fail(w, ATTEMPT_HUNG)) return;
+    char name[128];
+    ranks_describe(&w->ranks, i, w->out, name);
+    (void)FAIL(&w->out->error, ERR_PEER, "%s stands still: no sign of life for %" PRId64
+               " s (last at %s); it was killed", name, limit_s, w->out->operation);
+}
+
+/* ---- other hosts ------------------------------------------------------------------------------*/
+
+void verdict_lost(struct watch *w, const struct companion *c) {
+    if (!verdict_fail(w, ATTEMPT_CRASHED)) return;
+    struct attempt *out = w->out;
+    out->rank = remote_leads(w) ? c->first_rank : 0;
+    snprintf(out->host, sizeof out->host, "%s", c->host);
+    snprintf(out->operation, sizeof out->operation, "%s", c->at[0]);
+    char ranks[64] = "";
+    if (remote_leads(w))
+        snprintf(ranks, sizeof ranks, c->ranks > 1 ? " with ranks %" PRId64 " to %" PRId64
+                                                   : " with rank %" PRId64,
+                 c->first_rank, c->first_rank + c->ranks - 1);
+    (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s%s is lost: %s%s%s", c->task, c->host,
+               ranks, c->why_lost, *c->at[0] ? "; last at " : "", c->at[0]);
+}
+
+json_t *verdict_message(const struct attempt *a) {
+    return json_pack("{s:s,s:s,s:i,s:i,s:b,s:b,s:s,s:o,s:I,s:I,s:o,s:o}", "event", "ended", "end",
+                     attempt_end_name(a->end), "signal", a->signal, "worker_signal",
+                     a->worker_signal, "unresponsive", a->unresponsive, "hearsay", a->hearsay,
+                     "code", status_name(a->error.code), "text", json_from_text(a->error.text),
+                     "error_step", (json_int_t)a->error_step, "rank", (json_int_t)a->rank, "host",
+                     json_from_text(a->host), "operation", json_from_text(a->operation));
+}
+
+static enum attempt_end end_of_name(const char *name) {
+    for (int end = 0; end < ATTEMPT_ENDS; end++)
+        if (!strcmp(attempt_end_name((enum attempt_end)end), name)) return (enum attempt_end)end;
+    return ATTEMPT_FAILED;
+}
+
+void verdict_adopt(struct watch *w, const json_t *ended) {
+    struct attempt *out = w->out;
+    enum attempt_end end = end_of_name(json_text(ended, "end", ""));
+    bool hearsay = json_is_true(json_object_get(ended, "hearsay"));
+    if (json_is_true(json_object_get(ended, "unresponsive"))) out->unresponsive = true;
+    if (end == ATTEMPT_DONE || (out->hearsay && hearsay)) return;
+    if (!verdict_fail(w, end)) return;
+    out->hearsay = hearsay;
+    out->signal = (int)json_integer_value(json_object_get(ended, "signal"));
+    out->worker_signal = (int)json_integer_value(json_object_get(ended, "worker_signal"));
+    out->error_step = json_integer_value(json_object_get(ended, "error_step"));
+    out->rank = json_integer_value(json_object_get(ended, "rank"));
+    snprintf(out->host, sizeof out->host, "%s", json_text(ended, "host", ""));
+    snprintf(out->operation, sizeof out->operation, "%s", json_text(ended, "operation", ""));
+    const char *text = json_text(ended, "text", "");
+    if (*text)
+        (void)FAIL(&out->error, status_of_name(json_text(ended, "code", "")), "%s", text);
+}

@@ -1,0 +1,59 @@
+/* An attempt under way: what supervise.c (its clock and its loop), verdict.c (why it ends) and
+ * remote.c (its part on other hosts) share. */
+#ifndef FP8LAB_RUNNER_JOB_WATCH_H
+#define FP8LAB_RUNNER_JOB_WATCH_H
+
+#include "runner/job/ranks.h"
+
+enum {
+    TICK_MS = 500,
+    PEER_GRACE_S = 5 /* what the other ranks get when one has died: they wait in a collective */
+};
+
+struct watch {
+    const struct supervise_options *options;
+    struct attempt *out;
+    struct ranks ranks;
+    int64_t begin_ms, tick_ms, last_event_ms;
+    int64_t kill_at_ms; /* 0: not stopping */
+    bool ended;         /* out->end is settled, though a hearsay one may be replaced */
+    bool killed; /* by this process: a death by SIGKILL says nothing then */
+    bool deaf;   /* on_event failed: later events are read and dropped */
+};
+
+/* ---- supervise.c ---- */
+void watch_say(const struct watch *w, const char *what);
+void watch_ask_to_stop(struct watch *w, int64_t grace_s); /* SIGTERM now, SIGKILL then */
+void watch_kill(struct watch *w);
+/* An event of a rank, wherever it runs. */
+void watch_event(struct watch *w, int64_t rank, const struct json_t *event);
+/* A line that is no event. */
+void watch_bad_line(struct watch *w, const struct err *why);
+
+/* ---- verdict.c ---- */
+/* Settles why the attempt ends; the first cause stays. */
+void verdict_settle(struct watch *w, enum attempt_end end);
+/* The same for a failure of its own kind: it replaces hearsay. False where something else is the
+ * cause already; true: fill w->out. */
+bool verdict_fail(struct watch *w, enum attempt_end end);
+void verdict_error_event(struct watch *w, int64_t rank, const struct json_t *event);
+/* Rank 0 has come to its end, in good order. */
+void verdict_done(struct watch *w, const struct json_t *event);
+void verdict_death(struct watch *w, int64_t i, int wait_status); /* of the i-th rank here */
+void verdict_hung(struct watch *w, int64_t silent_ms);
+void verdict_frozen(struct watch *w, int64_t i, int64_t limit_s);
+/* Another runner's part of the attempt has ended so; or it is lost. */
+void verdict_adopt(struct watch *w, const struct json_t *ended);
+void verdict_lost(struct watch *w, const struct companion *c);
+/* An attempt as a message, for the leader. */
+struct json_t *verdict_message(const struct attempt *attempt);
+
+/* ---- remote.c ---- */
+bool remote_leads(const struct watch *w); /* rank 0 is here */
+bool remote_over(const struct watch *w);  /* nobody else has a part in the attempt any more */
+void remote_stop(struct watch *w, int64_t grace_s);
+void remote_kill(struct watch *w);
+void remote_take(struct watch *w); /* what the companions say */
+void remote_tick(struct watch *w); /* signs of life, both ways */
+
+#endif

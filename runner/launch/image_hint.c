@@ -1,0 +1,79 @@
+/* What a user who started the image without flags is told. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/canonical.h"
+#include "runner/base/shell_word.h"
+#include "runner/launch/launch.h"
+#include "runner/record/image_record.h"
+
+static const char *image_name(const json_t *facts) {
+    const char *name = json_text(facts, "container.image", NULL);
+    return name && *name ? name : "fp8lab";
+}
+
+static bool is_podman(const json_t *facts) {
+    return !strcmp(json_text(facts, "container.runtime", ""), "podman");
+}
+
+/* Everything after the program's name, as it was typed. NULL without memory. */
+static char *arguments(const struct cli *cli) {
+    struct text t = { 0 };
+    bool failed = false;
+    for (int64_t i = 1; cli->argv[i]; i++) {
+        char *word = shell_word(cli->argv[i]);
+        failed = failed || !word;
+        text_puts(&t, i > 1 ? " " : "");
+        text_puts(&t, word ? word : "");
+        free(word);
+    }
+    if (!failed && !t.failed) return t.bytes; /* moved to the caller */
+    text_free(&t);
+    return NULL;
+}
+
+/* The files of tokens that the experiment names: what to bring. */
+static void hint_data(const struct cli *cli, const json_t *config) {
+    const json_t *data = json_object_get(config, "data");
+    const char *path = json_text(data, "path", NULL);
+    if (!path) return;
+    bool megatron = !strcmp(json_text(data, "format", ""), "megatron");
+    cli_warn(cli, "Its data are %s%s: ./data of the command above is the folder data/ of the "
+             "experiment. Without them, --set data=synthetic at the end makes tokens up.", path,
+             megatron ? ".bin and .idx" : "");
+}
+
+void image_hint(const struct cli *cli, const json_t *facts, const json_t *config) {
+    if (!image_inside()) return;
+    json_t *record = image_record(IMAGE_RECORD_PATH);
+    char *typed = arguments(cli);
+    bool podman = is_podman(facts);
+    if (typed)
+        cli_warn(cli, "On such a machine this starts it with all that it needs:\n"
+                 "  mkdir -p data runs && %s run --rm %s --ipc=host --ulimit memlock=-1 --ulimit "
+                 "stack=67108864 --stop-timeout %d -e FP8LAB_STOP_GRACE=%d %s -v "
+                 "\"$PWD/data:/data\" -v \"$PWD/runs:/runs\" %s %s", podman ? "podman" : "docker",
+                 podman ? "--device nvidia.com/gpu=all" : "--gpus all", LAUNCH_GRACE_S, LAUNCH_GRACE_S,
+                 podman ? "--userns=keep-id" : "-u \"$(id -u):$(id -g)\"", image_name(facts),
+                 typed);
+    hint_data(cli, config);
+    if (!json_is_string(json_object_get(record, "cuda")))
+        cli_warn(cli, "This image was built without CUDA, for CPUs: `make image` over a base with "
+                 "CUDA builds the one for GPUs.");
+    free(typed);
+    json_decref(record);
+}
+
+void image_welcome(const struct cli *cli) {
+    if (!image_inside()) return;
+    cli_out(cli, "In a container:\n"
+                 "  docker run --rm fp8lab experiments/quickstart.lua\n"
+                 "      needs neither GPU nor network; the runs are gone with the container\n"
+                 "  mkdir -p data runs && docker run --rm --gpus all --ipc=host \\\n"
+                 "      -u \"$(id -u):$(id -g)\" -v \"$PWD/data:/data\" -v \"$PWD/runs:/runs\" \\\n"
+                 "      fp8lab experiments/llama3_small_1gpu.lua\n"
+                 "      on the GPUs; what it finds is in ./runs\n"
+                 "  docker run --rm -v \"$PWD:/mine\" fp8lab check /mine/my.lua\n"
+                 "      an experiment of yours\n\n");
+}

@@ -1,0 +1,203 @@
+#include "runner/net/rendezvous.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/clock.h"
+#include "runner/base/run_files.h"
+#include "runner/net/wire.h"
+
+enum {
+    STRANGER_MS = 3000, /* what a connection gets to prove itself, while others wait */
+    PATIENCE_MS = 5000  /* by which rank 0, who knows who is missing, is the first to give up */
+};
+
+/* Where a rank takes the connections of those above it. */
+struct place { char address[64]; int port; };
+
+struct joining {
+    const struct meeting *meeting;
+    struct mesh *mesh;
+    int64_t deadline_ms;
+    struct place place[RENDEZVOUS_RANKS_MAX];
+};
+
+void rendezvous_host(char out[RENDEZVOUS_HOST_CAP]) {
+    if (gethostname(out, RENDEZVOUS_HOST_CAP) != 0) *out = '\0';
+    out[RENDEZVOUS_HOST_CAP - 1] = '\0';
+}
+
+static void mesh_init(struct mesh *m, int rank, int world) {
+    memset(m, 0, sizeof *m);
+    m->rank = rank;
+    m->world = world;
+    for (int i = 0; i < RENDEZVOUS_RANKS_MAX; i++) {
+        m->link[i] = -1;
+        m->host[i] = m->host_text[i];
+    }
+}
+
+void mesh_close(struct mesh *m) {
+    for (int i = 0; i < m->world; i++)
+        if (i != m->rank && m->link[i] >= 0) close(m->link[i]);
+    m->world = 0;
+}
+
+/* ---- one connection ---------------------------------------------------------------------------*/
+
+static enum status say_hello(struct joining *j, int fd, int port, struct err *e) {
+    json_t *hello = json_pack("{s:i,s:i,s:i,s:o}", "rank", j->mesh->rank, "world", j->mesh->world,
+                              "port", port, "host", json_from_text(j->meeting->host));
+    if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
+    enum status st = wire_call(fd, j->meeting->secret, hello, j->deadline_ms, e);
+    json_decref(hello);
+    return st;
+}
+
+/* Takes a caller that proved itself into the mesh, if it is one that is expected. */
+static enum status admit(struct joining *j, int fd, const json_t *hello, struct err *e) {
+    struct mesh *m = j->mesh;
+    int64_t rank = json_integer_value(json_object_get(hello, "rank"));
+    int64_t world = json_integer_value(json_object_get(hello, "world"));
+    const char *host = json_text(hello, "host", "");
+    if (world != m->world || rank <= m->rank || rank >= m->world)
+        return FAIL(e, ERR_STATE, "a process on %s calls itself rank %" PRId64 " of %" PRId64
+                    "; this is rank %d of %d", host, rank, world, m->rank, m->world);
+    if (m->link[rank] >= 0)
+        return FAIL(e, ERR_STATE, "two processes call themselves rank %" PRId64 ": on %s and on %s",
+                    rank, m->host[rank], host);
+    snprintf(m->host_text[rank], RENDEZVOUS_HOST_CAP, "%s", host);
+    TRY(wire_peer(fd, j->place[rank].address, e));
+    j->place[rank].port = (int)json_integer_value(json_object_get(hello, "port"));
+    m->link[rank] = fd;
+    return OK;
+}
+
+/* Names the ranks above this one that have not called. */
+static enum status name_missing(const struct joining *j, struct err *e) {
+    const struct mesh *m = j->mesh;
+    char missing[256] = "";
+    size_t used = 0;
+    int here = 1;
+    for (int i = m->rank + 1; i < m->world; i++) {
+        if (m->link[i] >= 0) here++;
+        else if (used < sizeof missing - 16)
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
+                                     used ? ", " : "", i);
+    }
+    return FAIL(e, ERR_PEER, "rendezvous: rank %s of %d did not come to rank %d on %s within %d s",
+                missing, m->world, m->rank, j->meeting->host, j->meeting->timeout_s);
+}
+
+/* Waits for every rank above this one. Whoever is not of this job is let go and forgotten. */
+static enum status take_calls(struct joining *j, int listening, struct err *e) {
+    struct mesh *m = j->mesh;
+    for (int left = m->world - 1 - m->rank; left > 0;) {
+        int fd;
+        json_t *hello = NULL;
+        TRY(wire_accept(listening, j->deadline_ms, &fd, e));
+        if (fd < 0) return name_missing(j, e);
+        int64_t soon = clock_ms() + STRANGER_MS;
+        struct err stranger;
+        enum status st = wire_called(fd, j->meeting->secret, &hello,
+                                     soon < j->deadline_ms ? soon : j->deadline_ms, &stranger);
+        if (st == OK) {
+            st = admit(j, fd, hello, e);
+            json_decref(hello);
+            if (st == OK) left--;
+            else close(fd);
+            TRY(st);
+        } else {
+            close(fd);
+        }
+    }
+    return OK;
+}
+
+static enum status call(struct joining *j, int rank, const struct place *place, int port,
+                        struct err *e) {
+    struct mesh *m = j->mesh;
+    enum status st = wire_connect(place->address, place->port, j->deadline_ms, &m->link[rank], e);
+    if (st == OK) st = say_hello(j, m->link[rank], port, e);
+    if (st != OK)
+        err_prefix(e, "rendezvous: rank %d of %d on %s calls rank %d on %s", m->rank, m->world,
+                   j->meeting->host, rank, *m->host[rank] ? m->host[rank] : place->address);
+    return st;
+}
+
+/* ---- everybody's addresses --------------------------------------------------------------------*/
+
+static enum status send_places(struct joining *j, struct err *e) {
+    struct mesh *m = j->mesh;
+    json_t *list = json_array();
+    bool failed = false;
+    for (int i = 0; i < m->world; i++)
+        json_append(list, json_pack("{s:s,s:i,s:o}", "address", j->place[i].address, "port",
+                                    j->place[i].port, "host", json_from_text(m->host[i])), &failed);
+    json_t *line = json_pack("{s:o}", "ranks", json_whole(list, failed));
+    if (!line) return FAIL(e, ERR_MEMORY, "the addresses of %d ranks", m->world);
+    enum status st = OK;
+    for (int i = 1; i < m->world && st == OK; i++)
+        st = wire_put(m->link[i], line, j->deadline_ms, e);
+    json_decref(line);
+    return st;
+}
+
+static enum status take_places(struct joining *j, struct err *e) {
+    struct mesh *m = j->mesh;
+    json_t *line = NULL;
+    enum status st = wire_get(m->link[0], &line, j->deadline_ms, e);
+    if (st != OK) {
+        err_prefix(e, "rendezvous: rank %d of %d waits for rank 0 to have all ranks together",
+                   m->rank, m->world);
+        return st;
+    }
+    const json_t *list = json_object_get(line, "ranks");
+    for (int i = 0; i < m->world; i++) {
+        const json_t *row = json_array_get(list, (size_t)i);
+        snprintf(j->place[i].address, sizeof j->place[i].address, "%s",
+                 json_text(row, "address", ""));
+        snprintf(m->host_text[i], RENDEZVOUS_HOST_CAP, "%s", json_text(row, "host", ""));
+        j->place[i].port = (int)json_integer_value(json_object_get(row, "port"));
+    }
+    json_decref(line);
+    return OK;
+}
+
+/* ---- the meeting ------------------------------------------------------------------------------*/
+
+static enum status host_meeting(struct joining *j, int listening, struct err *e) {
+    snprintf(j->mesh->host_text[0], RENDEZVOUS_HOST_CAP, "%s", j->meeting->host);
+    TRY(take_calls(j, listening, e));
+    return send_places(j, e);
+}
+
+static enum status visit_meeting(struct joining *j, struct err *e) {
+    struct place first = { .port = j->meeting->port };
+    int listening, port;
+    memcpy(first.address, j->meeting->address, sizeof first.address);
+    TRY(wire_listen(NULL, 0, &listening, &port, e));
+    enum status st = call(j, 0, &first, port, e);
+    if (st == OK) st = take_places(j, e);
+    for (int i = 1; i < j->mesh->rank && st == OK; i++) st = call(j, i, &j->place[i], 0, e);
+    if (st == OK) st = take_calls(j, listening, e);
+    close(listening);
+    return st;
+}
+
+enum status rendezvous_join(const struct meeting *meeting, int rank, int world, int listening,
+                            struct mesh *out, struct err *e) {
+    mesh_init(out, rank, 0); /* nothing to close yet */
+    if (world < 1 || world > RENDEZVOUS_RANKS_MAX || rank < 0 || rank >= world)
+        return FAIL(e, ERR_ARG, "rank %d of %d; at most %d ranks", rank, world,
+                    RENDEZVOUS_RANKS_MAX);
+    mesh_init(out, rank, world);
+    struct joining j = { .meeting = meeting, .mesh = out };
+    j.deadline_ms = clock_ms() + (int64_t)meeting->timeout_s * 1000 + (rank ? PATIENCE_MS : 0);
+    return rank == 0 ? host_meeting(&j, listening, e) : visit_meeting(&j, e);
+}

@@ -1,0 +1,284 @@
+#include "runner/net/wire.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/clock.h"
+#include "runner/net/secret.h"
+
+enum { RETRY_MS = 100, BACKLOG = 1024, KEEP_IDLE_S = 5, KEEP_EVERY_S = 5, KEEP_COUNT = 3 };
+
+/* Waits for an event on fd; false where the deadline came first. */
+static bool wait_for(int fd, short events, int64_t deadline_ms) {
+    for (;;) {
+        int64_t left = deadline_ms - clock_ms();
+        struct pollfd p = { .fd = fd, .events = events };
+        if (left <= 0) return false;
+        int n = poll(&p, 1, (int)(left < 60000 ? left : 60000));
+        if (n > 0) return true;
+        if (n < 0 && errno != EINTR) return false;
+    }
+}
+
+/* The kernel notices a peer that the network has lost, whether bytes are under way (the user
+ * time-out, tcp(7)) or not (keep-alive): both within WIRE_LOST_MS. */
+static enum status prepare(int fd, struct err *e) {
+    const struct { int level, name, value; } OPTIONS[] = {
+        { IPPROTO_TCP, TCP_NODELAY, 1 },
+        { SOL_SOCKET, SO_KEEPALIVE, 1 },
+        { IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S },
+        { IPPROTO_TCP, TCP_KEEPINTVL, KEEP_EVERY_S },
+        { IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT },
+        { IPPROTO_TCP, TCP_USER_TIMEOUT, WIRE_LOST_MS },
+    };
+    for (size_t i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++)
+        if (setsockopt(fd, OPTIONS[i].level, OPTIONS[i].name, &OPTIONS[i].value,
+                       sizeof OPTIONS[i].value) != 0)
+            return FAIL(e, ERR_IO, "socket option %d: %s", OPTIONS[i].name, strerror(errno));
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+        return FAIL(e, ERR_IO, "socket: %s", strerror(errno));
+    return OK;
+}
+
+/* ---- listening, connecting --------------------------------------------------------------------*/
+
+/* Where `address` is; freed with freeaddrinfo. */
+static enum status look_up(const char *address, int port, bool passive, struct addrinfo **out,
+                           struct err *e) {
+    char service[16];
+    struct addrinfo want = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
+                             .ai_flags = passive ? AI_PASSIVE : 0 };
+    /* Every address of this host: the IPv4 one, which hosts without IPv6 have too. */
+    if (passive && !address) want.ai_family = AF_INET;
+    snprintf(service, sizeof service, "%d", port);
+    int rc = getaddrinfo(address, service, &want, out);
+    if (rc == 0) return OK;
+    return FAIL(e, ERR_IO, "the address of %s: %s", address ? address : "this host",
+                rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+}
+
+enum status wire_listen(const char *address, int port, int *fd, int *bound, struct err *e) {
+    struct addrinfo *at = NULL;
+    struct sockaddr_storage name;
+    socklen_t size = sizeof name;
+    *fd = -1;
+    TRY(look_up(address, port, true, &at, e));
+    int s = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    bool good = s >= 0 && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                bind(s, at->ai_addr, at->ai_addrlen) == 0 && listen(s, BACKLOG) == 0 &&
+                getsockname(s, (struct sockaddr *)&name, &size) == 0;
+    int why = errno;
+    freeaddrinfo(at);
+    if (!good) {
+        if (s >= 0) close(s);
+        return FAIL(e, ERR_IO, "listen at %s, port %d: %s", address ? address : "this host", port,
+                    strerror(why));
+    }
+    *bound = ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
+                                              : ((struct sockaddr_in *)&name)->sin_port);
+    *fd = s;
+    return OK;
+}
+
+enum status wire_accept(int listening, int64_t deadline_ms, int *fd, struct err *e) {
+    *fd = -1;
+    while (wait_for(listening, POLLIN, deadline_ms)) {
+        *fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+        if (*fd >= 0) {
+            enum status st = prepare(*fd, e);
+            if (st != OK) close(*fd);
+            return st;
+        }
+        bool passing = errno == EINTR || errno == EAGAIN || errno == ECONNABORTED;
+        if (!passing) return FAIL(e, ERR_IO, "accept: %s", strerror(errno));
+    }
+    return OK;
+}
+
+/* One attempt; -1 with errno. */
+static int try_connect(const struct addrinfo *at, int64_t deadline_ms) {
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), why = 0;
+    socklen_t size = sizeof why;
+    if (fd < 0) return -1;
+    if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
+        why = errno;
+        if (why == EINPROGRESS) {
+            if (!wait_for(fd, POLLOUT, deadline_ms)) why = ETIMEDOUT;
+            else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0) why = errno;
+        }
+    }
+    if (!why) return fd;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
+                         struct err *e) {
+    *fd = -1;
+    for (;;) {
+        struct addrinfo *at = NULL;
+        enum status st = look_up(address, port, false, &at, e);
+        if (st == OK) {
+            *fd = try_connect(at, deadline_ms);
+            if (*fd < 0)
+                st = FAIL(e, ERR_PEER, "connect to %s, port %d: %s", address, port,
+                          strerror(errno));
+            freeaddrinfo(at);
+        }
+        if (st == OK) st = prepare(*fd, e);
+        if (st == OK) return OK;
+        if (*fd >= 0) close(*fd);
+        *fd = -1;
+        if (clock_ms() + RETRY_MS >= deadline_ms) return st;
+        struct timespec nap = { 0, RETRY_MS * 1000000L };
+        (void)nanosleep(&nap, NULL);
+    }
+}
+
+enum status wire_peer(int fd, char address[64], struct err *e) {
+    struct sockaddr_storage name;
+    socklen_t size = sizeof name;
+    if (getpeername(fd, (struct sockaddr *)&name, &size) == 0 &&
+        getnameinfo((struct sockaddr *)&name, size, address, 64, NULL, 0, NI_NUMERICHOST) == 0)
+        return OK;
+    return FAIL(e, ERR_PEER, "the address of a peer: %s", strerror(errno));
+}
+
+/* ---- lines ------------------------------------------------------------------------------------*/
+
+enum status wire_put(int fd, const json_t *line, int64_t deadline_ms, struct err *e) {
+    char *text = json_dump_text(line, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text) return FAIL(e, ERR_MEMORY, "a message to a peer");
+    size_t n = strlen(text), done = 0;
+    text[n++] = '\n'; /* the terminating NUL gives way: the length is known */
+    enum status st = OK;
+    while (done < n && st == OK) {
+        ssize_t sent = send(fd, text + done, n - done, MSG_NOSIGNAL);
+        if (sent > 0) done += (size_t)sent;
+        else if (errno != EAGAIN && errno != EINTR)
+            st = FAIL(e, ERR_PEER, "a peer: %s", strerror(errno));
+        else if (!wait_for(fd, POLLOUT, deadline_ms))
+            st = FAIL(e, ERR_PEER, "a peer takes no message");
+    }
+    free(text);
+    return st;
+}
+
+enum status wire_get(int fd, json_t **line, int64_t deadline_ms, struct err *e) {
+    char *text = malloc(WIRE_LINE_MAX);
+    size_t n = 0;
+    json_error_t why;
+    *line = NULL;
+    if (!text) return FAIL(e, ERR_MEMORY, "a message of a peer");
+    enum status st = OK;
+    /* Byte by byte: what follows the line is the next reader's. */
+    while (st == OK && (n == 0 || text[n - 1] != '\n')) {
+        ssize_t got = n < WIRE_LINE_MAX ? recv(fd, text + n, 1, 0) : 1;
+        if (n == WIRE_LINE_MAX) st = FAIL(e, ERR_FORMAT, "a peer's line is too long");
+        else if (got > 0) n++;
+        else if (got == 0) st = FAIL(e, ERR_PEER, "a peer closed its connection");
+        else if (errno != EAGAIN && errno != EINTR)
+            st = FAIL(e, ERR_PEER, "a peer: %s", strerror(errno));
+        else if (!wait_for(fd, POLLIN, deadline_ms))
+            st = FAIL(e, ERR_PEER, "a peer said nothing in time");
+    }
+    if (st == OK && json_parse(line, text, n, JSON_REJECT_DUPLICATES, &why) != OK)
+        st = FAIL(e, ERR_FORMAT, "a peer's line is no JSON: %s", why.text);
+    free(text);
+    return st;
+}
+
+/* ---- handshake --------------------------------------------------------------------------------*/
+
+/* What an end signs: whose turn it is, both challenges and what was said. */
+static enum status sign(const char *secret, const char *turn, const char *theirs, const char *mine,
+                        const json_t *hello, char out[SHA256_HEX], struct err *e) {
+    char *said = json_dump_text(hello, JSON_COMPACT | JSON_SORT_KEYS), *text = NULL;
+    int n = said ? asprintf(&text, "%s %s %s %s", turn, theirs, mine, said) : -1;
+    enum status st = n < 0 ? FAIL(e, ERR_MEMORY, "a signature")
+                           : secret_sign(secret, text, out, e);
+    free(said);
+    if (n >= 0) free(text);
+    return st;
+}
+
+/* Sends and lets go of `line`; NULL is an allocation that failed. */
+static enum status put_new(int fd, json_t *line, int64_t deadline_ms, struct err *e) {
+    if (!line) return FAIL(e, ERR_MEMORY, "a handshake");
+    enum status st = wire_put(fd, line, deadline_ms, e);
+    json_decref(line);
+    return st;
+}
+
+/* A challenge or signature out of a line. */
+static enum status hex_of(const json_t *line, const char *key, char out[SHA256_HEX],
+                          struct err *e) {
+    const char *text = json_string_value(json_object_get(line, key));
+    if (!text || !sha256_is_hex(text))
+        return FAIL(e, ERR_VERIFY, "the other end of a connection is no process of this run");
+    memcpy(out, text, SHA256_HEX);
+    return OK;
+}
+
+static enum status check(const char wanted[SHA256_HEX], const char found[SHA256_HEX],
+                         struct err *e) {
+    if (secret_equal(wanted, found)) return OK;
+    return FAIL(e, ERR_VERIFY, "the other end of a connection does not know this job's secret");
+}
+
+enum status wire_call(int fd, const char *secret, const json_t *hello, int64_t deadline_ms,
+                      struct err *e) {
+    char theirs[SHA256_HEX], mine[SHA256_HEX], wanted[SHA256_HEX], found[SHA256_HEX];
+    json_t *line = NULL;
+    TRY(wire_get(fd, &line, deadline_ms, e));
+    enum status st = hex_of(line, "challenge", theirs, e);
+    json_decref(line);
+    TRY(st);
+    TRY(secret_make(mine, e));
+    TRY(sign(secret, "call", theirs, mine, hello, wanted, e));
+    TRY(put_new(fd, json_pack("{s:s,s:s,s:O}", "challenge", mine, "signature", wanted, "hello",
+                              (json_t *)hello), deadline_ms, e));
+    line = NULL;
+    TRY(wire_get(fd, &line, deadline_ms, e));
+    st = hex_of(line, "signature", found, e);
+    json_decref(line);
+    TRY(st);
+    TRY(sign(secret, "answer", theirs, mine, hello, wanted, e));
+    return check(wanted, found, e);
+}
+
+enum status wire_called(int fd, const char *secret, json_t **hello, int64_t deadline_ms,
+                        struct err *e) {
+    char theirs[SHA256_HEX], mine[SHA256_HEX], wanted[SHA256_HEX], found[SHA256_HEX];
+    json_t *line = NULL;
+    *hello = NULL;
+    TRY(secret_make(mine, e));
+    TRY(put_new(fd, json_pack("{s:s}", "challenge", mine), deadline_ms, e));
+    TRY(wire_get(fd, &line, deadline_ms, e));
+    const json_t *said = json_object_get(line, "hello");
+    enum status st = hex_of(line, "challenge", theirs, e);
+    if (st == OK) st = hex_of(line, "signature", found, e);
+    if (st == OK && !json_is_object(said)) st = FAIL(e, ERR_FORMAT, "a handshake without a hello");
+    if (st == OK) st = sign(secret, "call", mine, theirs, said, wanted, e);
+    if (st == OK) st = check(wanted, found, e);
+    if (st == OK) st = sign(secret, "answer", mine, theirs, said, wanted, e);
+    if (st == OK) st = put_new(fd, json_pack("{s:s}", "signature", wanted), deadline_ms, e);
+    if (st == OK) *hello = json_incref((json_t *)said);
+    json_decref(line);
+    return st;
+}

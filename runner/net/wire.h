@@ -1,0 +1,42 @@
+/* TCP between the processes of a run: listening, connecting, lines of JSON, and the handshake in
+ * which both ends prove that they know the job's secret. Every call ends by its deadline,
+ * a time of clock.h. */
+#ifndef FP8LAB_RUNNER_NET_WIRE_H
+#define FP8LAB_RUNNER_NET_WIRE_H
+
+#include "kernels/base.h"
+
+struct json_t;
+
+enum {
+    WIRE_LINE_MAX = 1 << 16, /* bytes of one line of a handshake */
+    WIRE_LOST_MS = 20000     /* a peer that the network hides for so long is gone */
+};
+
+/* A listening socket at `address` ("127.0.0.1"; NULL: every address of this host), port 0: any.
+ * *port is the port it has. */
+NODISCARD enum status wire_listen(const char *address, int port, int *fd, int *bound,
+                                  struct err *e);
+/* Waits for the next connection; *fd -1 where none came before the deadline. */
+NODISCARD enum status wire_accept(int listening, int64_t deadline_ms, int *fd, struct err *e);
+/* Tries until the deadline, since the other end may not listen yet. The error says what the last
+ * attempt met. */
+NODISCARD enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
+                                   struct err *e);
+
+/* "10.0.0.7": the other end's address. */
+NODISCARD enum status wire_peer(int fd, char address[64], struct err *e);
+
+/* One line each way. A line that is no JSON object, is too long or late is an error. */
+NODISCARD enum status wire_put(int fd, const struct json_t *line, int64_t deadline_ms,
+                               struct err *e);
+NODISCARD enum status wire_get(int fd, struct json_t **line, int64_t deadline_ms, struct err *e);
+
+/* The two sides of the handshake. The caller says `hello` (borrowed); the called returns it to its
+ * caller. ERR_VERIFY: the other end does not know the secret, and neither is told why. */
+NODISCARD enum status wire_call(int fd, const char *secret, const struct json_t *hello,
+                                int64_t deadline_ms, struct err *e);
+NODISCARD enum status wire_called(int fd, const char *secret, struct json_t **hello,
+                                  int64_t deadline_ms, struct err *e);
+
+#endif

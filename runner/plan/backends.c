@@ -1,0 +1,121 @@
+#include "runner/plan/backends.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "interface_hash.h"
+#include "kernels/choices.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "runner/base/run_files.h"
+
+/* The plugin's one symbol, beside cpu_backend_open. */
+typedef enum status (*plugin_open)(struct backend **out, int device, struct err *e);
+
+static const char PLUGIN[] = "libfp8lab_cuda.so", PLUGIN_SYMBOL[] = "cuda_backend_open";
+
+/* The executable's directory; false where /proc is not mounted. */
+static bool executable_directory(char out[PATH_CAP]) {
+    char self[PATH_CAP];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return false;
+    self[n] = '\0';
+    path_parent(out, self);
+    return true;
+}
+
+/* Puts the plugin's path into out; false where it is in neither place. */
+static bool plugin_path(char out[PATH_CAP]) {
+    static const char *const PLACES[] = { "", "../lib/fp8lab/" };
+    char directory[PATH_CAP];
+    if (!executable_directory(directory)) return false;
+    for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", PLACES[i], PLUGIN);
+        if (path_join(out, directory, name, NULL) == OK && access(out, R_OK) == 0) return true;
+    }
+    return false;
+}
+
+/* The name that "auto" stands for here; other names as they are. */
+static const char *choose(const char *name) {
+    char path[PATH_CAP];
+    if (strcmp(name, "auto")) return name;
+    return plugin_path(path) && access("/dev/nvidiactl", F_OK) == 0 ? "cuda" : "cpu";
+}
+
+const char *backend_without_gpu(const char *name) {
+    char path[PATH_CAP];
+    if (strcmp(name, "auto") != 0) return NULL;
+    if (!plugin_path(path)) return "this program was built without CUDA (no libfp8lab_cuda.so)";
+    return access("/dev/nvidiactl", F_OK) == 0 ? NULL : "there is no /dev/nvidiactl";
+}
+
+static enum status require_plugin(char path[PATH_CAP], struct err *e) {
+    if (plugin_path(path)) return OK;
+    return FAIL(e, ERR_UNSUPPORTED, "there is no cuda backend: no %s beside the program nor in "
+                "../lib/fp8lab; --backend cpu runs without one", PLUGIN);
+}
+
+enum status backend_check(const char *name, struct err *e) {
+    char path[PATH_CAP];
+    name = choose(name);
+    if (!strcmp(name, "cpu")) return OK;
+    if (!strcmp(name, "cuda")) return require_plugin(path, e);
+    return FAIL(e, ERR_ARG, "there is no backend '%s': auto, cpu or cuda", name);
+}
+
+enum status backend_check_caps(const char *name, const char *caps, struct err *e) {
+    int cc;
+    if (!strcmp(choose(name), "cpu"))
+        return FAIL(e, ERR_ARG, "caps %s: the cpu backend has no device to pretend to be", caps);
+    return choices_caps(caps, &cc, e);
+}
+
+static enum status check_interface(const char *path, const struct backend_ops *ops, struct err *e) {
+    bool sized = ops->size == (int64_t)sizeof(struct backend_ops);
+    if (sized && !strcmp(ops->interface_hash, FP8LAB_INTERFACE_HASH)) return OK;
+    return FAIL(e, ERR_UNSUPPORTED,
+                "%s is of another build: its interface is %.16s (%" PRId64 " bytes), this "
+                "program's is %.16s (%" PRId64 " bytes); build both from the same sources",
+                path, sized ? ops->interface_hash : "unknown", ops->size, FP8LAB_INTERFACE_HASH,
+                (int64_t)sizeof(struct backend_ops));
+}
+
+static enum status open_plugin(int64_t device, struct backend_handle *out, struct err *e) {
+    char path[PATH_CAP];
+    TRY(require_plugin(path, e));
+    /* It stays loaded: an error that it made points to its file names, and outlives the handle. */
+    out->plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!out->plugin)
+        return FAIL(e, ERR_DEVICE, "%s cannot be loaded: %s; it needs the libraries of the CUDA that it "
+                    "was built with (libcublasLt), beside it or in LD_LIBRARY_PATH", path,
+                    dlerror());
+    void *symbol = dlsym(out->plugin, PLUGIN_SYMBOL);
+    if (!symbol) return FAIL(e, ERR_UNSUPPORTED, "%s has no %s", path, PLUGIN_SYMBOL);
+    plugin_open open_backend;
+    memcpy(&open_backend, &symbol, sizeof symbol);
+    TRY(open_backend(&out->backend, (int)device, e));
+    return check_interface(path, out->backend->ops, e);
+}
+
+enum status backend_open(const char *name, int64_t threads, int64_t device,
+                         struct backend_handle *out, struct err *e) {
+    *out = (struct backend_handle){ 0 };
+    TRY(backend_check(name, e));
+    if (!strcmp(choose(name), "cpu")) return cpu_backend_open(&out->backend, (int)threads, e);
+    enum status st = open_plugin(device, out, e);
+    if (st != OK) backend_close(out);
+    return st;
+}
+
+void backend_close(struct backend_handle *h) {
+    /* Where `size` differs the table is of another build, and so is where it keeps close(). */
+    bool ours = h->backend && h->backend->ops->size == (int64_t)sizeof(struct backend_ops);
+    if (ours) h->backend->ops->close(h->backend);
+    h->backend = NULL;
+    if (h->plugin) dlclose(h->plugin);
+    h->plugin = NULL;
+}

@@ -1,0 +1,107 @@
+#include "runner/plan/fit.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/plan/options.h"
+
+/* Where CPU and GPU share one memory, taking the last of it hangs the host: this much stays. */
+static const int64_t UNIFIED_RESERVE = INT64_C(8) << 30;
+
+static int64_t fact_bytes(const json_t *facts, const char *name) {
+    return (int64_t)json_number_value(json_object_get(facts, name));
+}
+
+/* True where each rank has a memory of its own. */
+static bool find_memory(const json_t *facts, const char *backend, struct fit *out) {
+    bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+    if (strcmp(backend, "auto") != 0) gpu = !strcmp(backend, "cuda");
+    out->where = gpu ? "gpu.memory" : "memory.total";
+    out->memory = fact_bytes(facts, out->where);
+    if (!gpu || !json_is_true(json_object_get(facts, "memory.unified"))) return gpu;
+    int64_t available = fact_bytes(facts, "memory.available");
+    out->where = available ? "memory.available less 8 GiB for the system"
+                           : "memory.total less 8 GiB for the system";
+    int64_t all = available ? available : fact_bytes(facts, "memory.total");
+    out->memory = all > UNIFIED_RESERVE ? all - UNIFIED_RESERVE : all > 0 ? 1 : 0;
+    return gpu;
+}
+
+/* Only what is not chosen already. A smaller head_chunk is another rounding of one gradient. */
+void fit_way_out(const struct train_options *t, int ranks, char *text, size_t size) {
+    bool shards = ranks > 1 && t->shard != SHARD_PARAMETERS;
+    snprintf(text, size, "%s%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
+             t->micro_batch > 1 ? " --set train.micro_batch=1" : "",
+             t->recompute != RECOMPUTE_BLOCK ? " --set train.recompute=block" : "",
+             t->head_chunk > 1024 ? " --set train.head_chunk=1024" : "",
+             t->optimizer.state != STATE_8BIT ? " --set train.optimizer.state=8bit" : "",
+             t->optimizer.master ? " --set train.optimizer.master=none" : "",
+             !t->optimizer.offload ? " --set train.optimizer.offload=true" : "",
+             t->grad_dtype != DTYPE_BF16 ? " --set train.grad_dtype=bf16" : "");
+}
+
+/* The arenas of a rank and, on a GPU (NULL: none), what is beside them. */
+static enum status plan_rank(struct plan *out, const struct run_options *run,
+                             const struct train_options *train, int ranks,
+                             const struct plan_gpu *gpu, struct err *e) {
+    TRY(trainer_plan(out, &run->model, &run->recipe, train, ranks, e));
+    return gpu ? plan_add_gpu(out, &run->model, &run->recipe, train, ranks, gpu, e) : OK;
+}
+
+/* "9.0" as 90; what is not known counts as Hopper, which has most modes. */
+static struct plan_gpu gpu_of(const json_t *facts, int64_t memory) {
+    const char *cc = json_string_value(json_object_get(facts, "gpu.cc"));
+    int major = 9, minor = 0;
+    if (cc && sscanf(cc, "%d.%d", &major, &minor) != 2) major = 9, minor = 0;
+    return (struct plan_gpu){ .cc = major * 10 + minor, .memory_bytes = memory };
+}
+
+/* What a rank would hold with each way of sharding. */
+static enum status plan_shards(const struct run_options *run, const struct plan_gpu *gpu,
+                               struct fit *out, struct err *e) {
+    struct train_options train = run->train;
+    for (int k = SHARD_NONE; out->ranks > 1 && k <= SHARD_PARAMETERS; k++) {
+        struct plan plan;
+        train.shard = (enum shard_kind)k;
+        enum status st = plan_rank(&plan, run, &train, out->ranks, gpu, e);
+        out->sharded[k] = plan.bytes + plan.gpu_bytes;
+        plan_free(&plan);
+        TRY(st);
+    }
+    return OK;
+}
+
+/* What lies on the host beside the GPUs has to fit there. */
+static void check_host(const json_t *facts, struct fit *out) {
+    int64_t host = fact_bytes(facts, "memory.total"), all = out->plan.pinned_bytes * out->ranks;
+    if (host == 0 || all <= host) return;
+    out->fits = false;
+    out->where = "memory.total, with what is offloaded,";
+    out->memory = host;
+}
+
+enum status fit_plan(const json_t *config, const json_t *facts, const char *backend, int ranks,
+                     struct fit *out, struct err *e) {
+    struct run_options run;
+    *out = (struct fit){ 0 };
+    TRY(options_read(config, &run, e));
+    out->ranks = ranks ? ranks : (int)run.gpus;
+    bool on_gpu = find_memory(facts, backend, out);
+    struct plan_gpu gpu = gpu_of(facts, out->memory);
+    enum status st = plan_rank(&out->plan, &run, &run.train, out->ranks, on_gpu ? &gpu : NULL, e);
+    if (st == OK) st = plan_shards(&run, on_gpu ? &gpu : NULL, out, e);
+    if (st == OK) {
+        int64_t each = on_gpu ? 1 : out->ranks;
+        out->bytes = out->plan.bytes + out->plan.gpu_bytes;
+        if (!on_gpu) out->bytes += out->plan.pinned_bytes;
+        out->fits = out->memory == 0 || out->bytes * each <= out->memory;
+        if (on_gpu && out->fits) check_host(facts, out);
+        if (!out->fits)
+            fit_way_out(&run.train, out->ranks, out->way_out, sizeof out->way_out);
+    }
+    options_free(&run);
+    return st;
+}
+
+void fit_free(struct fit *fit) { plan_free(&fit->plan); }

@@ -1,0 +1,41 @@
+/* Model FLOP utilisation: the arithmetic that a step needs, over what the device could have done in
+ * its time. Against the data sheet's dense peak, and against a large GEMM measured here.
+ *
+ * FLOP of a token, forward and backward: 6 for each weight of a GEMM (the padding of the vocabulary
+ * not counted), and 6 * layers * heads * head_dim * seq_len for causal attention, counted once.
+ * Recomputation counts for nothing. A run with any FP8 GEMM is measured against FP8, any other
+ * against BF16; the text says which. */
+#ifndef FP8LAB_RUNNER_PLAN_MFU_H
+#define FP8LAB_RUNNER_PLAN_MFU_H
+
+#include "kernels/base.h"
+
+struct json_t;
+struct run_options;
+
+struct mfu {
+    double flop_per_token;      /* 0: not known, nothing is said */
+    bool fp8;
+    double peak_tflops;         /* of one GPU; 0: a product that is not in the table */
+    double ceiling_tflops;      /* measured; 0: not measured */
+    const char *product, *source; /* of the peak; static or borrowed from the facts */
+    bool derived;
+    int64_t world;
+};
+
+/* config: resolved. facts: of the machine. ERR_FORMAT for a configuration that is not one. */
+NODISCARD enum status mfu_make(struct mfu *out, const struct json_t *config,
+                               const struct json_t *facts, int64_t world, struct err *e);
+/* The same from options, and a device by product and compute capability; nothing measured yet. */
+void mfu_of_device(struct mfu *out, const struct run_options *run, const char *product,
+                   const char *cc, int64_t world);
+
+/* Adds to the record of a step: model_tflops (a GPU's), mfu_peak and mfu_gemm (shares; absent where
+ * there is nothing to compare with). ERR_MEMORY. */
+NODISCARD enum status mfu_add(const struct mfu *m, struct json_t *record, struct err *e);
+
+/* "9.3e+09 FLOP a token; peak 989 TFLOP/s dense BF16 (NVIDIA H200: H200 data sheet, SXM); measured
+ * GEMM 790 TFLOP/s BF16". */
+void mfu_text(const struct mfu *m, char *out, size_t size);
+
+#endif

@@ -1,0 +1,349 @@
+#include "runner/plan/options.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- typed access ------------------------------------------------------------------------------
+ * One section and its first failure: getters after a failure do nothing, so that a section reads as
+ * a list of its keys, and is checked once at its end. */
+struct section {
+    const json_t *object;
+    const char *path; /* "model"; for messages */
+    enum status st;
+    struct err *e;
+};
+
+static void section_fail(struct section *s, const char *key, const char *expected) {
+    if (s->st == OK)
+        s->st = FAIL(s->e, ERR_FORMAT, "resolved configuration: %s%s%s must be %s", s->path,
+                     *s->path ? "." : "", key, expected);
+}
+
+static struct section section_of(const struct section *parent, const char *key, const char *path) {
+    struct section s = { json_object_get(parent->object, key), path, parent->st, parent->e };
+    if (s.st == OK && !json_is_object(s.object)) {
+        s.object = NULL;
+        section_fail(&s, "", "an object");
+    }
+    return s;
+}
+
+static int64_t get_int(struct section *s, const char *key) {
+    const json_t *value = json_object_get(s->object, key);
+    if (!json_is_integer(value)) section_fail(s, key, "a whole number");
+    return json_integer_value(value);
+}
+
+static int64_t get_int_or(struct section *s, const char *key, int64_t otherwise) {
+    const json_t *value = json_object_get(s->object, key);
+    return !value || json_is_null(value) ? otherwise : get_int(s, key);
+}
+
+static double get_number(struct section *s, const char *key) {
+    const json_t *value = json_object_get(s->object, key);
+    if (!json_is_number(value)) section_fail(s, key, "a number");
+    return json_number_value(value);
+}
+
+static bool get_bool(struct section *s, const char *key) {
+    const json_t *value = json_object_get(s->object, key);
+    if (!json_is_boolean(value)) section_fail(s, key, "true or false");
+    return json_is_true(value);
+}
+
+static bool get_bool_or(struct section *s, const char *key, bool otherwise) {
+    return json_object_get(s->object, key) ? get_bool(s, key) : otherwise;
+}
+
+static const char *get_text(struct section *s, const char *key) {
+    const char *text = json_string_value(json_object_get(s->object, key));
+    if (!text) section_fail(s, key, "text");
+    return text ? text : "";
+}
+
+/* The index of a word among `words` (NULL-terminated). */
+static int get_word(struct section *s, const char *key, const char *const *words) {
+    const char *text = get_text(s, key);
+    char expected[256] = "one of";
+    for (int i = 0; words[i]; i++) {
+        if (!strcmp(text, words[i])) return i;
+        size_t used = strlen(expected);
+        snprintf(expected + used, sizeof expected - used, " \"%s\"", words[i]);
+    }
+    section_fail(s, key, expected);
+    return 0;
+}
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static int get_word_or(struct section *s, const char *key, const char *const *words,
+                       int otherwise) {
+    return json_object_get(s->object, key) ? get_word(s, key, words) : otherwise;
+}
+
+static bool is_null(const struct section *s, const char *key) {
+    const json_t *value = json_object_get(s->object, key);
+    return !value || json_is_null(value);
+}
+
+/* ---- model ------------------------------------------------------------------------------------*/
+
+static enum status read_rope(const struct section *model, struct rope_config *out) {
+    struct section s = section_of(model, "rope", "model.rope");
+    out->theta = get_number(&s, "theta");
+    if (s.st != OK || is_null(&s, "scaling")) return s.st;
+    struct section scaling = section_of(&s, "scaling", "model.rope.scaling");
+    out->factor = get_number(&scaling, "factor");
+    out->low_freq_factor = get_number(&scaling, "low_freq_factor");
+    out->high_freq_factor = get_number(&scaling, "high_freq_factor");
+    out->original_seq_len = get_int(&scaling, "original_seq_len");
+    return scaling.st;
+}
+
+static enum status read_model(const struct section *root, struct model_config *out) {
+    struct section s = section_of(root, "model", "model");
+    *out = (struct model_config){
+        .vocab = get_int(&s, "vocab"), .seq_len = get_int(&s, "seq_len"),
+        .layers = get_int(&s, "layers"), .width = get_int(&s, "width"),
+        .heads = get_int(&s, "heads"), .kv_heads = get_int(&s, "kv_heads"),
+        .head_dim = get_int(&s, "head_dim"), .ffn = get_int(&s, "ffn"),
+        .norm_eps = get_number(&s, "norm_eps"), .init_std = get_number(&s, "init_std"),
+        .qk_norm = get_bool(&s, "qk_norm"), .bias = get_bool(&s, "bias"),
+        .tied = get_bool(&s, "tied"),
+    };
+    out->norm = (enum norm_kind)get_word(&s, "norm", WORDS("rmsnorm", "layernorm"));
+    out->activation = (enum activation_kind)get_word(&s, "activation", WORDS("swiglu", "gelu"));
+    out->positions = (enum position_kind)get_word(&s, "positions", WORDS("rope", "learned"));
+    if (s.st == OK && out->positions == POSITION_ROPE) TRY(read_rope(&s, &out->rope));
+    return s.st;
+}
+
+/* ---- recipe -----------------------------------------------------------------------------------*/
+
+/* In the order of enum recipe_kind. */
+static const char *const RECIPE_KINDS[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
+                                            "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8", NULL };
+static const char *const GEMM_SITES[] = { "qkv", "attn_out", "ffn_in", "ffn_out", NULL };
+
+/* Keys that a kind does not have are absent, and stay zero. */
+static struct recipe_options read_recipe_options(struct section *s) {
+    struct recipe_options o = { .kind = (enum recipe_kind)get_word(s, "kind", RECIPE_KINDS) };
+    if (o.kind == RECIPE_F32 || o.kind == RECIPE_BF16) return o;
+    o.format = (enum recipe_format)get_word_or(s, "format", WORDS("hybrid", "e4m3"), FORMAT_HYBRID);
+    o.constants = (enum quant_constants)get_word_or(s, "constants",
+                                                    WORDS("te", "torchao", "deepseek"), QUANT_TE);
+    o.pow2 = get_bool_or(s, "pow2", false);
+    o.margin = (int)get_int_or(s, "margin", 0);
+    o.history = (int)get_int_or(s, "history", 0);
+    o.algo = (enum amax_algo)get_word_or(s, "algo", WORDS("max", "most_recent"), AMAX_MAX);
+    o.roll = (enum roll_kind)get_word_or(s, "roll", WORDS("microbatch", "step"), ROLL_MICROBATCH);
+    o.wgrad_bf16 = get_word_or(s, "wgrad", WORDS("fp8", "bf16"), 0) == 1;
+    o.weight_2d = get_bool_or(s, "weight_2d", false);
+    o.param_gather = get_bool_or(s, "param_gather", false);
+    o.fall_back = !is_null(s, "fallback");
+    if (s->st == OK && !is_null(s, "accumulate")) {
+        struct section a = section_of(s, "accumulate", "recipe.accumulate");
+        o.fprop_fast = get_word(&a, "fprop", WORDS("split", "fast")) == 1;
+        o.dgrad_fast = get_word(&a, "dgrad", WORDS("split", "fast")) == 1;
+        o.wgrad_fast = get_word(&a, "wgrad", WORDS("split", "fast")) == 1;
+        s->st = a.st;
+    }
+    return o;
+}
+
+/* The table of exceptions: [{"layer":0,"gemm":"qkv","recipe":{...}}, ...]. */
+static void read_exceptions(struct section *s, struct recipe *out) {
+    const json_t *list = json_object_get(s->object, "layers");
+    size_t i;
+    json_t *row;
+    json_array_foreach(list, i, row) {
+        struct section r = { row, "recipe.layers[]", s->st, s->e };
+        int64_t layer = get_int(&r, "layer");
+        int site = get_word(&r, "gemm", GEMM_SITES);
+        struct section inner = section_of(&r, "recipe", "recipe.layers[].recipe");
+        struct recipe_options o = read_recipe_options(&inner);
+        s->st = inner.st;
+        if (s->st == OK && (layer < 0 || layer >= out->layers))
+            section_fail(s, "layers[].layer", "a layer of the model, counted from 0");
+        if (s->st != OK) return;
+        out->site[layer * GEMM_SITE_COUNT + site] = o;
+    }
+}
+
+static enum status read_recipe(const struct section *root, int64_t layers, struct recipe *out) {
+    struct section s = section_of(root, "recipe", "recipe");
+    struct recipe_options base = read_recipe_options(&s);
+    int64_t first = get_int_or(&s, "first_bf16", 0), last = get_int_or(&s, "last_bf16", 0);
+    bool head_fp8 = get_word_or(&s, "lm_head", WORDS("bf16", "fp8"), 0) == 1;
+    TRY(s.st);
+    *out = (struct recipe){ .layers = layers, .f32 = base.kind == RECIPE_F32 };
+    out->site = calloc((size_t)(layers * GEMM_SITE_COUNT), sizeof *out->site);
+    if (!out->site) return FAIL(s.e, ERR_MEMORY, "recipe table of %" PRId64 " layers", layers);
+    const struct recipe_options bf16 = { .kind = out->f32 ? RECIPE_F32 : RECIPE_BF16 };
+    out->head = head_fp8 ? base : bf16;
+    for (int64_t l = 0; l < layers; l++)
+        for (int64_t site = 0; site < GEMM_SITE_COUNT; site++)
+            out->site[l * GEMM_SITE_COUNT + site] = l < first || l >= layers - last ? bf16 : base;
+    read_exceptions(&s, out);
+    return s.st;
+}
+
+/* ---- data -------------------------------------------------------------------------------------*/
+
+static enum status read_paths(struct section *s, const json_t *list, struct data_options *out) {
+    size_t n = json_is_array(list) ? json_array_size(list) : 1;
+    const char **paths = calloc(n ? n : 1, sizeof *paths);
+    if (!paths) return FAIL(s->e, ERR_MEMORY, "%zu data paths", n);
+    out->paths = paths;
+    out->path_count = (int64_t)n;
+    for (size_t i = 0; i < n; i++) {
+        paths[i] = json_string_value(json_is_array(list) ? json_array_get(list, i) : list);
+        if (!paths[i]) section_fail(s, json_is_array(list) ? "paths" : "path", "text");
+    }
+    return s->st;
+}
+
+static enum status read_data(const struct section *root, struct data_options *out) {
+    struct section s = section_of(root, "data", "data");
+    *out = (struct data_options){ 0 };
+    int kind = get_word(&s, "kind", WORDS("text", "tokens", "synthetic"));
+    TRY(s.st);
+    if (kind == 2) {
+        out->kind = DATA_SYNTHETIC;
+        out->seed = (uint64_t)get_int(&s, "seed");
+        return s.st;
+    }
+    out->holdout = is_null(&s, "holdout") ? 0 : get_number(&s, "holdout");
+    out->kind = DATA_TEXT;
+    if (kind == 1) {
+        int format = get_word(&s, "format", WORDS("megatron", "llmc"));
+        out->kind = format == 0 ? DATA_MEGATRON : DATA_LLMC;
+        if (!is_null(&s, "eval_path")) out->eval_path = get_text(&s, "eval_path");
+    }
+    TRY(s.st);
+    return read_paths(&s, json_object_get(s.object, kind == 1 ? "path" : "paths"), out);
+}
+
+/* ---- training ---------------------------------------------------------------------------------*/
+
+static enum status read_optimizer(const struct section *train, struct optimizer_options *out) {
+    struct section s = section_of(train, "optimizer", "train.optimizer");
+    (void)get_word(&s, "kind", WORDS("adamw"));
+    const json_t *betas = json_object_get(s.object, "betas");
+    if (json_array_size(betas) != 2) section_fail(&s, "betas", "two numbers");
+    *out = (struct optimizer_options){
+        .lr = get_number(&s, "lr"),
+        .beta1 = json_number_value(json_array_get(betas, 0)),
+        .beta2 = json_number_value(json_array_get(betas, 1)),
+        .eps = get_number(&s, "eps"),
+        .weight_decay = get_number(&s, "weight_decay"),
+        .clip = is_null(&s, "clip") ? 0 : get_number(&s, "clip"),
+        .state = (enum state_kind)get_word(&s, "state", WORDS("f32", "bf16", "8bit")),
+        .master = get_word(&s, "master", WORDS("none", "f32")) == 1,
+        .offload = get_bool_or(&s, "offload", false),
+    };
+    return s.st;
+}
+
+/* In the order of enum schedule_kind. */
+static const char *const SCHEDULES[] = { "cosine", "linear", "wsd", "constant", NULL };
+
+static enum status read_schedule(const struct section *train, struct schedule_options *out) {
+    struct section s = section_of(train, "schedule", "train.schedule");
+    *out = (struct schedule_options){
+        .kind = (enum schedule_kind)get_word(&s, "kind", SCHEDULES),
+        .warmup = get_int_or(&s, "warmup", 0),
+        .decay = get_int_or(&s, "decay", 0),
+        .final = is_null(&s, "final") ? 0 : get_number(&s, "final"),
+    };
+    return s.st;
+}
+
+static enum status read_train(const struct section *root, struct run_options *out) {
+    struct section s = section_of(root, "train", "train");
+    struct train_options *t = &out->train;
+    *t = (struct train_options){
+        .steps = get_int(&s, "steps"),
+        .global_batch = get_int(&s, "global_batch"),
+        .micro_batch = get_int(&s, "micro_batch"),
+        .seed = (uint64_t)get_int(&s, "seed"),
+        .grad_dtype = get_word(&s, "grad_dtype", WORDS("f32", "bf16")) ? DTYPE_BF16 : DTYPE_F32,
+        .recompute = (enum recompute_kind)get_word(&s, "recompute", WORDS("none", "ffn", "block")),
+        .head_chunk = get_int(&s, "head_chunk"),
+        .shard = (enum shard_kind)get_word_or(
+            &s, "shard", WORDS("none", "optimizer", "gradients", "parameters"), SHARD_OPTIMIZER),
+    };
+    out->time_limit_s = get_int_or(&s, "time_limit_s", 0);
+    TRY(s.st);
+    TRY(read_optimizer(&s, &t->optimizer));
+    return read_schedule(&s, &t->schedule);
+}
+
+/* eval, checkpoint, trace, archive, hardware: what the runner does around the steps. */
+static enum status read_around(const struct section *root, struct run_options *out) {
+    if (!is_null(root, "eval")) {
+        struct section s = section_of(root, "eval", "eval");
+        out->eval = (struct eval_options){ get_int(&s, "every"), get_int(&s, "batches") };
+        TRY(s.st);
+    }
+    out->checkpoint.keep = 1;
+    if (!is_null(root, "checkpoint")) {
+        struct section s = section_of(root, "checkpoint", "checkpoint");
+        out->checkpoint = (struct checkpoint_options){ get_int(&s, "every"), get_int(&s, "keep"),
+                                                       !is_null(&s, "best") };
+        TRY(s.st);
+    }
+    struct section trace = section_of(root, "trace", "trace");
+    out->train.trace = (struct trace_options){ get_int(&trace, "first"), get_int(&trace, "every") };
+    TRY(trace.st);
+    struct section hardware = section_of(root, "hardware", "hardware");
+    out->gpus = get_int_or(&hardware, "gpus", 1);
+    TRY(hardware.st);
+    struct section s = *root;
+    out->archive = (enum archive_policy)get_word(&s, "archive", WORDS("none", "weights", "full"));
+    return s.st;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------*/
+
+static struct section root_of(const json_t *resolved, struct err *e) {
+    struct section root = { resolved, "", OK, e };
+    (void)get_word(&root, "schema", WORDS("fp8lab.experiment/1"));
+    return root;
+}
+
+enum status options_read(const json_t *resolved, struct run_options *out, struct err *e) {
+    *out = (struct run_options){ 0 };
+    struct section root = root_of(resolved, e);
+    enum status st = root.st;
+    if (st == OK) st = read_model(&root, &out->model);
+    if (st == OK) st = model_config_check(&out->model, e);
+    if (st == OK) st = read_recipe(&root, out->model.layers, &out->recipe);
+    if (st == OK) st = read_data(&root, &out->data);
+    if (st == OK) st = read_train(&root, out);
+    if (st == OK) st = read_around(&root, out);
+    if (st != OK) options_free(out);
+    return st;
+}
+
+enum status options_read_data(const json_t *resolved, struct data_options *out, struct err *e) {
+    struct section root = root_of(resolved, e);
+    enum status st = root.st;
+    *out = (struct data_options){ 0 };
+    if (st == OK) st = read_data(&root, out);
+    if (st != OK) options_free_data(out);
+    return st;
+}
+
+void options_free_data(struct data_options *o) {
+    free((void *)o->paths);
+    o->paths = NULL;
+}
+
+void options_free(struct run_options *o) {
+    free(o->recipe.site);
+    o->recipe.site = NULL;
+    options_free_data(&o->data);
+}

@@ -1,0 +1,40 @@
+/* The resolved configuration (runner/script/README.md, "Keys") as the option structs that
+ * model/ takes. The script room has checked it against the schema and filled every default; a key
+ * that is missing here means that the file was written by hand or by another version. */
+#ifndef FP8LAB_RUNNER_PLAN_OPTIONS_H
+#define FP8LAB_RUNNER_PLAN_OPTIONS_H
+
+#include "model/train.h"
+
+struct json_t;
+
+enum archive_policy { ARCHIVE_NONE, ARCHIVE_WEIGHTS, ARCHIVE_FULL };
+
+struct eval_options { int64_t every, batches; };      /* every 0: no evaluation */
+struct checkpoint_options {
+    int64_t every, keep; /* every 0: only where a stop asks for one; keep: the newest so many */
+    bool best;           /* keep the one with the lowest eval loss as well */
+};
+
+struct run_options {
+    struct model_config model;
+    struct recipe recipe; /* site owned */
+    struct train_options train;
+    struct data_options data; /* strings borrowed from the JSON; the list of paths owned */
+    struct eval_options eval;
+    struct checkpoint_options checkpoint;
+    enum archive_policy archive;
+    int64_t time_limit_s; /* 0: none */
+    int64_t gpus;         /* ranks that the experiment asks for, at least 1 */
+};
+
+/* `resolved` is borrowed and must outlive *out. ERR_FORMAT names the key. */
+NODISCARD enum status options_read(const struct json_t *resolved, struct run_options *out,
+                                   struct err *e);
+/* Only the data section, for what hashes or exports data. */
+NODISCARD enum status options_read_data(const struct json_t *resolved, struct data_options *out,
+                                        struct err *e);
+void options_free(struct run_options *o);
+void options_free_data(struct data_options *o);
+
+#endif

@@ -1,0 +1,85 @@
+#include "runner/record/choice_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/choices.h"
+#include "model/checkpoint.h"
+
+static const char FILE_NAME[] = "data/choices.txt", NONE[] = "none";
+enum { TABLE_BYTES_MAX = 4 << 20 };
+
+enum status choice_file_read(const char *run_path, char **text, struct err *e) {
+    char path[PATH_CAP];
+    size_t n;
+    *text = NULL;
+    TRY(path_join(path, run_path, FILE_NAME, e));
+    if (path_exists(path)) return file_read(path, TABLE_BYTES_MAX, text, &n, e);
+    *text = calloc(1, 1);
+    return *text ? OK : FAIL(e, ERR_MEMORY, "a choice table");
+}
+
+enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *e) {
+    char path[PATH_CAP], sha256[SHA256_HEX] = "";
+    TRY(path_join(path, dir->path, FILE_NAME, e));
+    if (*text) {
+        TRY(sha256_bytes(text, strlen(text), sha256, e));
+        TRY(file_replace(path, text, strlen(text), e));
+    } else {
+        TRY(tree_remove(path, e));
+    }
+    TRY(inputs_record_choices(dir->run, sha256, e));
+    return run_dir_save(dir, e);
+}
+
+/* The text of a table that a user names: a file, or a checkpoint that carries one. What is none is
+ * said here, before anything runs. */
+static enum status read_source(const char *source, char **text, struct err *e) {
+    struct choices_reader reader;
+    size_t n;
+    *text = NULL;
+    if (!strcmp(source, NONE)) {
+        *text = calloc(1, 1);
+        return *text ? OK : FAIL(e, ERR_MEMORY, "a choice table");
+    }
+    bool checkpoint = path_is_directory(source);
+    if (checkpoint) TRY(checkpoint_choices(source, text, e));
+    else TRY(file_read(source, TABLE_BYTES_MAX, text, &n, e));
+    if (checkpoint && !**text) return OK; /* made where nothing is chosen */
+    enum status st = choices_open(&reader, *text, e);
+    if (st == OK) return OK;
+    err_prefix(e, "%s", source);
+    free(*text);
+    *text = NULL;
+    return st;
+}
+
+enum status choice_file_take(struct run_dir *dir, const char *source, struct err *e) {
+    char *text;
+    TRY(read_source(source, &text, e));
+    enum status st = choice_file_keep(dir, text, e);
+    free(text);
+    return st;
+}
+
+enum status choice_file_check(const struct run_dir *dir, struct err *e) {
+    char *text, sha256[SHA256_HEX] = "";
+    TRY(choice_file_read(dir->path, &text, e));
+    enum status st = *text ? sha256_bytes(text, strlen(text), sha256, e) : OK;
+    free(text);
+    TRY(st);
+    const char *then = json_text(json_object_get(dir->run, "inputs"), "choices", "");
+    if (!strcmp(then, sha256)) return OK;
+    return FAIL(e, ERR_CONFIG, "%s cannot go on as the same run: its choice table %s changed since "
+                "it began (%.12s, now %.12s); --choices none goes on with a new one", dir->id,
+                FILE_NAME, *then ? then : "none", *sha256 ? sha256 : "none");
+}
+
+enum status choice_file_hash(const char *source, struct inputs *in, struct err *e) {
+    char *text, sha256[SHA256_HEX] = "";
+    TRY(read_source(source, &text, e));
+    enum status st = *text ? sha256_bytes(text, strlen(text), sha256, e) : OK;
+    if (st == OK) st = inputs_choose(in, sha256, e);
+    free(text);
+    return st;
+}

@@ -1,0 +1,151 @@
+#include "runner/record/environment.h"
+
+#include <fnmatch.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/script/schema_env.h"
+
+/* What a worker may need from the user's own environment. No name that is likely to carry a secret
+ * matches; LD_LIBRARY_PATH is how CUDA images find their libraries. */
+static const char *const ALLOWED[] = {
+    "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_MODULE_LOADING", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+    "NCCL_DEBUG", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
+    "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE",
+    "NCCL_CUMEM_ENABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE",
+    "SLURM_JOB_ID", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID",
+    "ASAN_OPTIONS", "UBSAN_OPTIONS",
+};
+
+static bool is_allowed(const char *name) {
+    for (size_t i = 0; i < sizeof ALLOWED / sizeof *ALLOWED; i++)
+        if (fnmatch(ALLOWED[i], name, 0) == 0) return true;
+    return false;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_utf8(const char *text) {
+    return utf8_valid_prefix(text, strlen(text)) == strlen(text);
+}
+
+/* Sorts this process's variables into kept and withheld. */
+static bool sort_own(json_t *kept, json_t *withheld) {
+    char **names = NULL;
+    size_t count = 0, withheld_count = 0;
+    while (environ[count]) count++;
+    names = calloc(count + 1, sizeof *names);
+    bool good = names != NULL;
+    for (size_t i = 0; i < count && good; i++) {
+        char *name = strndup(environ[i], strcspn(environ[i], "="));
+        const char *value = strchr(environ[i], '=');
+        good = name != NULL;
+        /* A value that is no UTF-8 cannot be recorded, so it is not passed on either. */
+        if (good && is_allowed(name) && value && is_utf8(value + 1)) {
+            good = json_object_set_new(kept, name, json_string(value + 1)) == 0;
+            free(name);
+        } else if (good) {
+            names[withheld_count++] = name;
+        }
+    }
+    if (names) qsort(names, withheld_count, sizeof *names, by_name);
+    bool failed = false;
+    for (size_t i = 0; i < withheld_count; i++) {
+        json_append(withheld, json_from_text(names[i]), &failed);
+        free(names[i]);
+    }
+    free(names);
+    return good && !failed;
+}
+
+/* The experiment's variables; numbers as the script wrote them. */
+static bool add_experiment(json_t *kept, const json_t *env) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)env, name, value) {
+        char *text = json_is_string(value) ? strdup(json_string_value(value))
+                                           : json_dump_text(value, JSON_ENCODE_ANY);
+        bool good = text && json_object_set_new(kept, name, json_string(text)) == 0;
+        free(text);
+        if (!good) return false;
+    }
+    return true;
+}
+
+/* Unless the user said otherwise:
+ * - Threads that wait sleep instead of spinning: beside any other busy process spinning costs an
+ *   order of magnitude (a 2048x384x128 matmul fell from 357 to 10 GFLOP/s). libgomp reads this
+ *   while it is loaded, so it cannot be set later than here.
+ * - NCCL leaves NVLink multicast alone (kernels/cuda/nccl.cu). */
+static bool add_defaults(json_t *kept, json_t *defaults) {
+    static const char *const DEFAULTS[][2] = {
+        { "NCCL_NVLS_ENABLE", "0" }, { "OMP_WAIT_POLICY", "passive" },
+    };
+    for (size_t i = 0; i < sizeof DEFAULTS / sizeof *DEFAULTS; i++) {
+        const char *name = DEFAULTS[i][0];
+        if (json_object_get(kept, name)) continue;
+        if (json_object_set_new(kept, name, json_string(DEFAULTS[i][1])) != 0 ||
+            json_array_append_new(defaults, json_string(name)) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool to_vector(const json_t *kept, char ***out) {
+    char **vars = calloc(json_object_size(kept) + 1, sizeof *vars);
+    *out = vars;
+    if (!vars) return false;
+    const char *name;
+    json_t *value;
+    size_t n = 0;
+    json_object_foreach((json_t *)kept, name, value) {
+        size_t size = strlen(name) + json_string_length(value) + 2;
+        vars[n] = malloc(size);
+        if (!vars[n]) return false;
+        strcpy(vars[n], name);
+        strcat(vars[n], "=");
+        strcat(vars[n++], json_string_value(value));
+    }
+    qsort(vars, n, sizeof *vars, by_name);
+    return true;
+}
+
+/* A configuration may come from a stranger's run directory, not from a script that was checked. */
+static enum status check_experiment(const json_t *env, struct err *e) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)env, name, value) {
+        const char *why = env_refusal(name);
+        if (why) return FAIL(e, ERR_CONFIG, "the variable %s may not be set: %s", name, why);
+    }
+    return OK;
+}
+
+enum status environment_make(const json_t *env, struct environment *out, struct err *e) {
+    *out = (struct environment){ 0 };
+    TRY(check_experiment(env, e));
+    json_t *kept = json_object(), *withheld = json_array(), *defaults = json_array();
+    bool good = kept && withheld && sort_own(kept, withheld) && add_experiment(kept, env) &&
+                add_defaults(kept, defaults) && to_vector(kept, &out->vars);
+    out->record = json_pack("{s:o,s:o,s:o}", "kept", kept, "defaults", defaults, "withheld",
+                            withheld);
+    if (good && out->record) return OK;
+    environment_free(out);
+    return FAIL(e, ERR_MEMORY, "environment");
+}
+
+void environment_free(struct environment *environment) {
+    for (char **var = environment->vars; var && *var; var++) free(*var);
+    free(environment->vars);
+    json_decref(environment->record);
+    *environment = (struct environment){ 0 };
+}

@@ -1,0 +1,29 @@
+/* What the image that this program runs in says about itself. The image's build writes the record
+ * (containers/rootfs.sh): base and its digest, platform, commit, CUDA libraries, packages. */
+#ifndef FP8LAB_RUNNER_RECORD_IMAGE_RECORD_H
+#define FP8LAB_RUNNER_RECORD_IMAGE_RECORD_H
+
+#include <jansson.h>
+
+#include "kernels/base.h"
+#include "runner/base/cli.h"
+
+/* Where the build puts it. */
+#define IMAGE_RECORD_PATH "/usr/share/fp8lab/image.json"
+
+/* Whether this program runs in an image of ours. */
+bool image_inside(void);
+
+/* The record in `path`, with "inside": true; outside of an image {"inside": false} beside the
+ * schema. One that cannot be read says so ("problem") and is no error: the run it is for is well.
+ * New reference, NULL without memory. */
+json_t *image_record(const char *path);
+
+/* In an image, where the machine is not what the experiment asks for: the command that starts a
+ * container on one that is, complete, and how it comes to its data. Nothing outside of an image. */
+void image_hint(const struct cli *cli, const json_t *facts, const json_t *config);
+
+/* In an image, for `fp8lab` alone: how to start it. */
+void image_welcome(const struct cli *cli);
+
+#endif

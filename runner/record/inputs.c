@@ -1,0 +1,109 @@
+#include "runner/record/inputs.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/build_info.h"
+#include "runner/base/canonical.h"
+#include "runner/plan/options.h"
+
+static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct err *e) {
+    char *bytes = NULL;
+    size_t n = 0;
+    TRY(json_canonical(value, &bytes, &n, e));
+    enum status st = sha256_bytes(bytes, n, hex, e);
+    free(bytes);
+    return st;
+}
+
+/* Else the first evaluation would say so, hours later. */
+static enum status check_held_out(const struct run_options *run, const struct data *data,
+                                  struct err *e) {
+    if (run->eval.every == 0 || data_sequences(data, SPLIT_EVAL) > 0) return OK;
+    return FAIL(e, ERR_CONFIG, "there is nothing to evaluate on: the data hold out less than one "
+                "sequence of %" PRId64 " and its last target; more data, a larger data.holdout, or "
+                "eval = false", run->model.seq_len);
+}
+
+static enum status hash_files(const struct data *data, char hex[SHA256_HEX], json_t **out,
+                              struct err *e) {
+    int64_t n = data_file_count(data);
+    struct data_file *files = calloc((size_t)n + 1, sizeof *files);
+    if (!files) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
+    enum status st = data_sha256(data, files, hex, e);
+    json_t *list = out && st == OK ? json_array() : NULL;
+    bool failed = false;
+    for (int64_t i = 0; list && i < n; i++)
+        json_append(list, json_pack("{s:o,s:I,s:s}", "path", json_from_text(files[i].path),
+                                    "bytes", (json_int_t)files[i].bytes, "sha256",
+                                    files[i].sha256), &failed);
+    free(files);
+    if (st != OK || !out) return st;
+    *out = json_whole(list, failed);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
+}
+
+static enum status hash_data(const json_t *resolved, const char *root, char hex[SHA256_HEX],
+                             json_t **files, struct err *e) {
+    struct run_options run;
+    struct data *data = NULL;
+    TRY(options_read(resolved, &run, e));
+    run.data.root = root;
+    enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
+                               e);
+    if (st == OK) st = check_held_out(&run, data, e);
+    if (st == OK) st = hash_files(data, hex, files, e);
+    data_close(data);
+    options_free(&run);
+    return st;
+}
+
+json_t *inputs_json(const struct inputs *in) {
+    return json_pack("{s:s,s:s,s:s,s:s?}", "config", in->config, "code", in->code, "data", in->data,
+                     "choices", *in->choices ? in->choices : NULL);
+}
+
+enum status inputs_hash(const json_t *resolved, const char *data_root, struct inputs *out,
+                        json_t **files, struct err *e) {
+    *out = (struct inputs){ 0 };
+    if (files) *files = NULL;
+    TRY(hash_json(resolved, out->config, e));
+    snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
+    TRY(hash_data(resolved, data_root, out->data, files, e));
+    return inputs_choose(out, "", e);
+}
+
+enum status inputs_choose(struct inputs *in, const char *sha256, struct err *e) {
+    snprintf(in->choices, sizeof in->choices, "%s", sha256);
+    json_t *all = inputs_json(in);
+    if (!all) return FAIL(e, ERR_MEMORY, "inputs");
+    enum status st = hash_json(all, in->all, e);
+    json_decref(all);
+    return st;
+}
+
+enum status inputs_record_choices(json_t *run, const char *sha256, struct err *e) {
+    char all[SHA256_HEX];
+    json_t *inputs = json_object_get(run, "inputs");
+    if (json_object_set_new(inputs, "choices", *sha256 ? json_string(sha256) : json_null()) != 0)
+        return FAIL(e, ERR_MEMORY, "run record");
+    TRY(hash_json(inputs, all, e));
+    return json_object_set_new(run, "inputs_sha256", json_string(all)) == 0
+               ? OK
+               : FAIL(e, ERR_MEMORY, "run record");
+}
+
+static bool same(const json_t *inputs, const char *key, const char *value) {
+    const char *text = json_string_value(json_object_get(inputs, key));
+    return text && !strcmp(text, value);
+}
+
+bool inputs_asked(const json_t *run, const struct inputs *in) {
+    const json_t *then = json_object_get(run, "inputs");
+    return same(then, "config", in->config) && same(then, "code", in->code) &&
+           same(then, "data", in->data) && (!*in->choices || same(then, "choices", in->choices));
+}

@@ -1,0 +1,46 @@
+/* A run directory: its unique name, its lock, and data/run.json. Files: runner/bundle/README.md.
+ * Exactly one process writes a run directory: the one that holds the lock. */
+#ifndef FP8LAB_RUNNER_RECORD_RUN_DIR_H
+#define FP8LAB_RUNNER_RECORD_RUN_DIR_H
+
+#include <jansson.h>
+
+#include "kernels/base.h"
+#include "runner/base/run_files.h"
+
+struct run_dir {
+    char path[PATH_CAP]; /* runs/<run-id> */
+    char id[160];
+    int lock_fd;
+    json_t *run; /* data/run.json; owned. Change it, then run_dir_save(). */
+};
+
+/* Makes runs/<UTC time>-<name>-<8 hex of inputs_sha256>/ with its folders, locked by this process;
+ * `runs` is made too. The name is unique: a second run of one second gets "-2" after the time. */
+NODISCARD enum status run_dir_create(const char *runs, const char *name, const char *inputs_sha256,
+                                     struct run_dir *out, struct err *e);
+
+/* Takes over an existing directory. ERR_STATE if another process writes it (its id is named). */
+NODISCARD enum status run_dir_open(const char *path, struct run_dir *out, struct err *e);
+
+/* Whether some process holds the lock now. */
+bool run_dir_alive(const char *path);
+
+/* Writes data/run.json, whole or not at all. On a full disk it gives up the space that the lock
+ * file keeps in reserve for this, and tries again. */
+NODISCARD enum status run_dir_save(struct run_dir *dir, struct err *e);
+
+/* Replaces a file of the run (path relative to it) by canonical JSON. */
+NODISCARD enum status run_dir_put(const struct run_dir *dir, const char *file, const json_t *value,
+                                  struct err *e);
+
+/* Removes what a worker that was killed left half made: a checkpoint that has no name yet. */
+NODISCARD enum status run_dir_tidy(const struct run_dir *dir, struct err *e);
+
+/* Removes the lock file and lets go. Safe to call twice, and on a zeroed struct with lock_fd -1. */
+void run_dir_close(struct run_dir *dir);
+
+/* UTC, ISO 8601, to the second: "2026-11-21T02:48:23Z". */
+void run_time_now(char out[32]);
+
+#endif

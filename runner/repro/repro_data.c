@@ -1,0 +1,143 @@
+#include "runner/repro/repro_data.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/sha256.h"
+#include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
+
+struct wanted {
+    const char *path, *sha256; /* borrowed from the bundle's list */
+    int64_t bytes;
+    char *found; /* owned; NULL while it is not */
+};
+
+struct search {
+    struct wanted *file; /* owned */
+    int64_t count;
+};
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+/* A stranger's path becomes a name below our folder: no component may climb out of it. */
+static bool stays_below(const char *path) {
+    for (const char *at = path; *at;) {
+        size_t n = strcspn(at, "/");
+        if (n == 2 && at[0] == '.' && at[1] == '.') return false;
+        at += n + strspn(at + n, "/");
+    }
+    return *path != '\0';
+}
+
+static enum status read_list(const json_t *list, struct search *s, struct err *e) {
+    size_t n = json_array_size(list);
+    s->file = calloc(n + 1, sizeof *s->file);
+    if (!s->file) return FAIL(e, ERR_MEMORY, "%zu files of data", n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(list, i);
+        struct wanted *w = &s->file[s->count++];
+        *w = (struct wanted){ .path = json_text(row, "path", ""),
+                              .sha256 = json_text(row, "sha256", ""),
+                              .bytes = json_integer_value(json_object_get(row, "bytes")) };
+        if (!sha256_is_hex(w->sha256) || !stays_below(w->path) || strlen(w->path) >= PATH_CAP)
+            return FAIL(e, ERR_FORMAT, "data.json: entry %zu is no file below a folder with its "
+                        "SHA-256", i + 1);
+    }
+    return OK;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+/* Takes a file for what it holds. Only the sizes that are looked for are read. */
+static enum status offer(struct search *s, const char *path, int64_t bytes, struct err *e) {
+    char hex[SHA256_HEX] = "", *full = NULL;
+    for (int64_t i = 0; i < s->count; i++) {
+        struct wanted *w = &s->file[i];
+        if (w->found || w->bytes != bytes) continue;
+        if (!*hex && sha256_file(path, hex, NULL, NULL) != OK) return OK; /* unreadable: not it */
+        if (strcmp(hex, w->sha256) != 0) continue;
+        full = realpath(path, NULL); /* the link stands in another folder */
+        if (!full) return FAIL(e, ERR_IO, "%s: %s", path, strerror(errno));
+        w->found = full;
+    }
+    return OK;
+}
+
+static enum status look_in(struct search *s, const char *folder, struct err *e) {
+    char *const roots[] = { (char *)folder, NULL };
+    FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    if (!walk) return FAIL(e, ERR_IO, "open %s: %s", folder, strerror(errno));
+    enum status st = OK;
+    for (FTSENT *entry; st == OK && (entry = fts_read(walk)) != NULL;) {
+        if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
+            st = offer(s, entry->fts_path, entry->fts_statp->st_size, e);
+        else if (entry->fts_level == FTS_ROOTLEVEL && entry->fts_info == FTS_NS)
+            st = FAIL(e, ERR_ARG, "--data %s: %s", folder, strerror(entry->fts_errno));
+    }
+    fts_close(walk);
+    return st;
+}
+
+static enum status look_at_recorded(struct search *s, struct err *e) {
+    for (int64_t i = 0; i < s->count; i++) {
+        struct stat info;
+        if (s->file[i].found || stat(s->file[i].path, &info) != 0 || !S_ISREG(info.st_mode))
+            continue;
+        TRY(offer(s, s->file[i].path, info.st_size, e));
+    }
+    return OK;
+}
+
+/* ---- laying out ------------------------------------------------------------------------------ */
+
+static enum status lay_out(const struct search *s, const char *root, struct err *e) {
+    for (int64_t i = 0; i < s->count; i++) {
+        char at[PATH_CAP], folder[PATH_CAP];
+        TRY(path_join(at, root, s->file[i].path, e));
+        path_parent(folder, at);
+        TRY(directory_make(folder, e));
+        if (symlink(s->file[i].found, at) != 0 && errno != EEXIST)
+            return FAIL(e, ERR_IO, "link %s: %s", at, strerror(errno));
+    }
+    return OK;
+}
+
+static enum status list_missing(const struct search *s, char **out, struct err *e) {
+    struct text t = { 0 };
+    char line[PATH_CAP + 160];
+    for (int64_t i = 0; i < s->count; i++) {
+        if (s->file[i].found) continue;
+        snprintf(line, sizeof line, "  %s  %" PRId64 " bytes, sha256 %s\n", s->file[i].path,
+                 s->file[i].bytes, s->file[i].sha256);
+        text_puts(&t, plain_text(line));
+    }
+    if (t.failed) {
+        text_free(&t);
+        return FAIL(e, ERR_MEMORY, "a list of files");
+    }
+    *out = t.bytes; /* moved; NULL where nothing was written */
+    return OK;
+}
+
+enum status repro_stage_data(const struct repro_source *source, const char *folder,
+                             char root[PATH_CAP], char **missing, struct err *e) {
+    struct search s = { 0 };
+    *missing = NULL;
+    enum status st = read_list(source->data_files, &s, e);
+    if (st == OK && folder) st = look_in(&s, folder, e);
+    if (st == OK) st = look_at_recorded(&s, e);
+    if (st == OK) st = list_missing(&s, missing, e);
+    if (st == OK) st = path_join(root, source->work, "data", e);
+    if (st == OK) st = directory_make(root, e);
+    if (st == OK && !*missing) st = lay_out(&s, root, e);
+    for (int64_t i = 0; i < s.count; i++) free(s.file[i].found);
+    free(s.file);
+    return st;
+}

@@ -1,0 +1,115 @@
+#include "runner/repro/repro_source.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
+#include "runner/bundle/unpack.h"
+
+/* What of a bundle is written to disk. */
+static const char *const TAKEN[] = { "data/experiment/", "data/choices.txt",
+                                     "data/source/dirty.patch", NULL };
+
+static enum status make_work(const char *runs, struct repro_source *s, struct err *e) {
+    char path[PATH_CAP];
+    TRY(directory_make(runs, e));
+    TRY(path_join(path, runs, ".repro-XXXXXX", e)); /* a dot: no list takes it for a run */
+    if (!mkdtemp(path)) return FAIL(e, ERR_IO, "make a folder in %s: %s", runs, strerror(errno));
+    memcpy(s->work, path, sizeof path);
+    return OK;
+}
+
+static enum status unpack(struct repro_source *s, char taken[PATH_CAP], struct err *e) {
+    struct unpack_report report;
+    TRY(path_join(taken, s->work, "bundle", e));
+    TRY(bundle_unpack_part(s->bundle, taken, TAKEN, &BUNDLE_LIMITS, &report, e));
+    memcpy(s->identity, report.identity, sizeof s->identity);
+    TRY(path_join(s->choices, taken, "data/choices.txt", e));
+    if (!path_exists(s->choices)) s->choices[0] = '\0';
+    TRY(path_join(s->patch, taken, "data/source/dirty.patch", e));
+    if (!path_exists(s->patch)) s->patch[0] = '\0';
+    char path[PATH_CAP];
+    TRY(path_join(path, taken, "data/experiment/data.json", e));
+    return path_exists(path) ? json_file_read(path, &s->data_files, e) : OK;
+}
+
+/* ---- the script ------------------------------------------------------------------------------ */
+
+/* The --set texts that the bundle records; an array of owned pointers into its JSON. */
+static enum status read_overrides(struct repro_source *s, const char ***out, struct err *e) {
+    s->overrides = json_object_get(s->view.argv, "overrides");
+    size_t n = json_array_size(s->overrides);
+    const char **texts = calloc(n + 1, sizeof *texts);
+    *out = texts;
+    if (!texts) return FAIL(e, ERR_MEMORY, "%zu overrides", n);
+    for (size_t i = 0; i < n; i++) {
+        texts[i] = json_string_value(json_array_get(s->overrides, i));
+        if (!texts[i]) return FAIL(e, ERR_FORMAT, "argv.json: an override is not a text");
+    }
+    return json_is_array(s->overrides) ? OK : FAIL(e, ERR_FORMAT, "argv.json lists no overrides");
+}
+
+/* The row that the bundle is a run of: the one with its configuration, else the one with its name
+ * in its cell of the matrix. */
+static enum status choose_run(struct repro_source *s, struct err *e) {
+    const struct resolution *r = &s->resolution;
+    const json_t *cell = json_object_get(s->view.argv, "cell");
+    const char *name = json_text(s->view.run, "name", "");
+    for (int64_t i = 0; i < r->run_count; i++)
+        if (json_equal(r->runs[i].config_json, s->view.resolved)) s->run = &r->runs[i];
+    for (int64_t i = 0; i < r->run_count && !s->run; i++)
+        if (!strcmp(r->runs[i].name, name) && json_equal(r->runs[i].cell, cell))
+            s->run = &r->runs[i];
+    if (s->run) return OK;
+    return FAIL(e, ERR_CONFIG, "the bundle's script no longer gives a run of the name '%.80s' in "
+                "its cell", name);
+}
+
+static enum status resolve(struct repro_source *s, const char *taken, struct err *e) {
+    char script[PATH_CAP], lib[PATH_CAP];
+    const char **overrides = NULL;
+    TRY(path_join(script, taken, "data/experiment/main.lua", e));
+    TRY(path_join(lib, taken, "data/experiment/lib", e));
+    enum status st = read_overrides(s, &overrides, e);
+    struct resolve_options options = {
+        .path = script, .overrides = overrides, .lib = lib, /* its presets, never ours */
+        .override_count = (int64_t)json_array_size(s->overrides),
+        .smoke = json_is_true(json_object_get(s->view.run, "smoke")),
+    };
+    if (st == OK) {
+        st = resolve_experiment(&options, &s->resolution, e);
+        if (st == ERR_CONFIG) err_prefix(e, "the bundle's script does not resolve here");
+    }
+    free(overrides);
+    return st;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+enum status repro_open(const char *text, const char *runs, struct repro_source *out,
+                       struct err *e) {
+    char taken[PATH_CAP];
+    *out = (struct repro_source){ 0 };
+    enum status st = run_locate(text, runs, out->bundle, e);
+    if (st == OK) st = make_work(runs, out, e);
+    if (st == OK) st = unpack(out, taken, e);
+    if (st == OK) st = run_view_load(out->bundle, RUN_VIEW_FULL, &out->view, e);
+    if (st == OK && !json_is_object(out->view.resolved))
+        st = FAIL(e, ERR_FORMAT, "%s holds no resolved configuration", out->bundle);
+    if (st == OK) st = resolve(out, taken, e);
+    if (st == OK) st = choose_run(out, e);
+    if (st != OK && e) plain_text(e->text); /* it may quote the bundle */
+    return st;
+}
+
+void repro_close(struct repro_source *s) {
+    struct err ignored; /* what is left lying in a folder of dots harms nobody */
+    if (*s->work) (void)!tree_remove(s->work, &ignored);
+    resolution_destroy(&s->resolution);
+    json_decref(s->data_files);
+    run_view_free(&s->view);
+    *s = (struct repro_source){ 0 };
+}

@@ -1,0 +1,213 @@
+#include "runner/repro/repro_verdict.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/cli.h"
+
+static const char *backend_of(const struct run_view *v) {
+    return json_text(v->decisions, "backend", "unknown");
+}
+
+static int64_t step_count(const struct run_view *v) {
+    return v->columns.train ? v->columns.train->rows : 0;
+}
+
+/* ---- why the bits may differ ----------------------------------------------------------------- */
+
+/* Whether a difference breaks the promise of equal bits (DESIGN: the same inputs, on the same GPU
+ * model with the same library versions). The CPU's results are the same on every CPU. */
+static bool breaks_promise(const struct comparison *c, const json_t *row) {
+    static const char *const MACHINE[] = { "gpu.product_name", "gpu.cc", "cuda.runtime",
+                                           "cublaslt.version", "cudnn.version" };
+    const char *key = json_text(row, "key", "");
+    if (!json_text(row, "factor", NULL)) return false;
+    if (strcmp(json_text(row, "section", ""), "machine") != 0) return true;
+    if (strcmp(backend_of(&c->run[0]), "cuda") != 0) return false;
+    for (size_t i = 0; i < sizeof MACHINE / sizeof *MACHINE; i++)
+        if (!strcmp(key, MACHINE[i])) return true;
+    return false;
+}
+
+/* A value as a sentence has it: hashes short, what is absent said so. New reference to a text. */
+static json_t *value_text(const json_t *value) {
+    if (!value || json_is_null(value)) return json_string("none");
+    const char *text = json_string_value(value);
+    if (text) return json_sprintf("%.*s", sha256_is_hex(text) ? 12 : 120, text);
+    char *dump = json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    json_t *out = dump ? json_sprintf("%.120s", dump) : NULL;
+    free(dump);
+    return out;
+}
+
+static json_t *reason_text(const json_t *row) {
+    const json_t *values = json_object_get(row, "values");
+    json_t *then = value_text(json_array_get(values, 0)),
+           *now = value_text(json_array_get(values, 1));
+    json_t *text = then && now
+                       ? json_sprintf("%s: %s.%s was %s and is %s", json_text(row, "factor", "?"),
+                                      json_text(row, "section", "?"), json_text(row, "key", "?"),
+                                      json_string_value(then), json_string_value(now))
+                       : NULL;
+    json_decref(then);
+    json_decref(now);
+    return text;
+}
+
+static enum status find_reasons(const struct comparison *c, json_t **out, bool *config,
+                                struct err *e) {
+    const json_t *differences = json_object_get(c->report, "differences"), *row;
+    json_t *reasons = json_array();
+    bool failed = false;
+    size_t i;
+    *config = false;
+    json_array_foreach(differences, i, row) {
+        if (!breaks_promise(c, row)) continue;
+        json_append(reasons, reason_text(row), &failed);
+        /* A key that the bundle does not have came with a later version, whose default for it is to
+         * change nothing. */
+        bool known = !json_is_null(json_array_get(json_object_get(row, "values"), 0));
+        *config = *config || (known && !strcmp(json_text(row, "section", ""), "config"));
+    }
+    *out = json_whole(reasons, failed);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "the reasons of a verdict");
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+/* Compares the loss at every step that both have. A loss that is no number is within nothing but
+ * its own bits. */
+static void measure_losses(const struct comparison *c, const struct seed_band *band,
+                           struct repro_verdict *v) {
+    const struct columns *a = c->run[0].columns.train, *b = c->run[1].columns.train;
+    const struct column *step_a = columns_find(a, "step"), *step_b = columns_find(b, "step"),
+                        *loss_a = columns_find(a, "loss"), *loss_b = columns_find(b, "loss");
+    if (!step_a || !step_b || !loss_a || !loss_b) return;
+    double worst_share = -1;
+    for (int64_t i = 0, j = 0; i < a->rows && j < b->rows;) {
+        double sa = column_value(step_a, i), sb = column_value(step_b, j);
+        if (sa != sb) {
+            if (sa < sb) i++;
+            else j++;
+            continue;
+        }
+        double x = column_value(loss_a, i++), y = column_value(loss_b, j++);
+        struct loss_distance d = { .step = (int64_t)sa, .nats = fabs(x - y) };
+        d.relative = d.nats / fabs(x);
+        d.allowed_nats = fmax(REPRO_LOSS_RELATIVE * fabs(x),
+                              REPRO_SEED_BANDS * seed_band_at(band, d.step));
+        double share = d.nats > 0 ? d.nats / d.allowed_nats : 0;
+        bool inside = d.nats <= d.allowed_nats;
+        if (share > worst_share || (!inside && v->first_outside.step == 0)) {
+            v->worst = d;
+            worst_share = share;
+        }
+        if (!inside && v->first_outside.step == 0) v->first_outside = d;
+    }
+}
+
+/* ---- the verdict ----------------------------------------------------------------------------- */
+
+static bool is_done(const struct run_view *v) {
+    return !strcmp(json_text(v->run, "status", ""), "done");
+}
+
+/* Beyond what the streams show: two runs that came to their end must agree in everything that
+ * counts as a result, the final weights too. */
+static bool same_results(const struct comparison *c) {
+    if (!is_done(&c->run[0]) || !is_done(&c->run[1])) return true;
+    return !strcmp(json_text(c->run[0].run, "results_sha256", "?"),
+                   json_text(c->run[1].run, "results_sha256", ""));
+}
+
+static enum repro_kind decide(const struct comparison *c, bool config, struct repro_verdict *v) {
+    int64_t then = step_count(&c->run[0]), now = step_count(&c->run[1]);
+    size_t size = sizeof v->note;
+    if (then == 0) {
+        snprintf(v->note, size, "the bundle holds no step to compare with");
+        return REPRO_INCOMPARABLE;
+    }
+    if (v->steps < then) {
+        snprintf(v->note, size, "the new run has %" PRId64 " of the bundle's %" PRId64 " steps",
+                 v->steps, then);
+        return REPRO_INCOMPARABLE;
+    }
+    if (now > then)
+        snprintf(v->note, size, "compared over the %" PRId64 " steps that the bundle has: it ended "
+                 "as %.40s", then, json_text(c->run[0].run, "status", "?"));
+    if (!v->first.found && same_results(c)) return REPRO_BITWISE;
+    if (!v->first.found)
+        snprintf(v->note, size, "all records are equal, results_sha256 is not: the final weights "
+                 "differ, or what the two programs record");
+    if (config) {
+        snprintf(v->note, size, "the script resolves to another configuration here");
+        return REPRO_INCOMPARABLE;
+    }
+    return v->first_outside.step ? REPRO_DIFFERENT : REPRO_TOLERANCE;
+}
+
+enum status repro_judge(const struct comparison *c, const struct seed_band *band,
+                        struct repro_verdict *out, struct err *e) {
+    bool config;
+    *out = (struct repro_verdict){ .kind = REPRO_INCOMPARABLE };
+    TRY(find_reasons(c, &out->reasons, &config, e));
+    compare_diverge(&c->run[0], &c->run[1], &out->first);
+    out->steps = out->first.common_steps;
+    measure_losses(c, band, out);
+    out->kind = decide(c, config, out);
+    return OK;
+}
+
+void repro_verdict_free(struct repro_verdict *v) {
+    json_decref(v->reasons);
+    v->reasons = NULL;
+}
+
+const char *repro_kind_name(enum repro_kind kind) {
+    switch (kind) {
+    case REPRO_BITWISE: return "bitwise equal";
+    case REPRO_TOLERANCE: return "within tolerance";
+    case REPRO_DIFFERENT: return "different";
+    case REPRO_INCOMPARABLE: break;
+    }
+    return "not comparable";
+}
+
+int repro_exit_code(enum repro_kind kind, bool exact) {
+    switch (kind) {
+    case REPRO_BITWISE: return EXIT_OK;
+    case REPRO_TOLERANCE: return exact ? EXIT_DIFFERS : EXIT_OK;
+    case REPRO_DIFFERENT: return EXIT_DIFFERS;
+    case REPRO_INCOMPARABLE: break;
+    }
+    return EXIT_HARDWARE;
+}
+
+/* ---- as JSON --------------------------------------------------------------------------------- */
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *distance_json(const struct loss_distance *d) {
+    if (d->step == 0) return json_null();
+    return json_pack("{s:I,s:o,s:o,s:o}", "step", (json_int_t)d->step, "nats", number(d->nats),
+                     "relative", number(d->relative), "allowed_nats", number(d->allowed_nats));
+}
+
+static json_t *divergence_json(const struct divergence *d) {
+    if (!d->found) return json_null();
+    return json_pack("{s:I,s:s,s:o,s:s,s:s}", "step", (json_int_t)d->step, "stream", d->stream,
+                     "tensor", *d->tensor ? json_string(d->tensor) : json_null(), "bundle_bits",
+                     d->a_bits, "run_bits", d->b_bits);
+}
+
+json_t *repro_verdict_json(const struct repro_verdict *v) {
+    return json_pack("{s:s,s:I,s:O,s:b,s:o,s:o,s:o,s:s}", "verdict", repro_kind_name(v->kind),
+                     "steps", (json_int_t)v->steps, "reasons", v->reasons, "bits_expected",
+                     json_array_size(v->reasons) == 0, "divergence", divergence_json(&v->first),
+                     "loss_worst", distance_json(&v->worst), "loss_first_outside",
+                     distance_json(&v->first_outside), "note", v->note);
+}

@@ -1,0 +1,323 @@
+#include "runner/run/attempts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/checkpoint.h"
+#include "runner/base/canonical.h"
+#include "runner/base/clock.h"
+#include "runner/hardware/telemetry.h"
+#include "runner/job/crew.h"
+#include "runner/job/deploy.h"
+#include "runner/job/pace.h"
+#include "runner/job/stop_grace.h"
+#include "runner/plan/mfu.h"
+#include "runner/plan/options.h"
+#include "runner/record/choice_file.h"
+#include "runner/record/environment.h"
+#include "runner/record/run_log.h"
+#include "runner/run/progress.h"
+#include "runner/run/records.h"
+
+struct attempts {
+    const struct run_settings *settings;
+    struct run_dir *dir;
+    struct run_options run;
+    struct environment environment;
+    struct progress progress;
+    struct records *records; /* of the attempt at hand */
+    struct telemetry *telemetry; /* NULL: no GPU, or not asked for one */
+    const json_t *resolved;
+    struct mfu mfu;              /* of the GPU that a worker said it uses; zeroed before */
+    int64_t from_step;       /* of the attempt at hand */
+    int64_t used_ms;         /* by earlier attempts, of the time limit */
+    int64_t retries_left;
+    struct formation formation; /* which rank is where */
+    struct pace pace;
+    int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
+};
+
+/* ---- events -----------------------------------------------------------------------------------*/
+
+/* A worker's figures and, beside them, the driver's; another host's runner has added its own. */
+static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t *event,
+                                 struct err *e) {
+    json_t *both = json_copy((json_t *)event);
+    if (!both) return FAIL(e, ERR_MEMORY, "record of telemetry");
+    int64_t device = json_integer_value(json_object_get(event, "device"));
+    enum status st = OK;
+    if (rank < a->formation.ranks[0]) st = telemetry_add(a->telemetry, device, both, e);
+    if (st == OK) st = records_put(a->records, both, e);
+    json_decref(both);
+    return st;
+}
+
+/* A worker has said what it runs on. */
+static enum status learn_device(struct attempts *a, const json_t *event, struct err *e) {
+    if (strcmp(json_text(event, "backend", ""), "cuda") != 0) return OK;
+    if (!a->telemetry) a->telemetry = telemetry_open();
+    int64_t world = json_integer_value(json_object_get(event, "world"));
+    return mfu_make(&a->mfu, a->resolved, a->settings->facts, world > 0 ? world : 1, e);
+}
+
+static enum status put_step(struct attempts *a, const json_t *event, struct err *e) {
+    json_t *more = json_copy((json_t *)event);
+    if (!more) return FAIL(e, ERR_MEMORY, "record of a step");
+    enum status st = mfu_add(&a->mfu, more, e);
+    progress_event(&a->progress, more);
+    if (st == OK) st = records_put(a->records, more, e);
+    json_decref(more);
+    return st;
+}
+
+static enum status put_pace(struct attempts *a, int64_t rank, const json_t *event,
+                            struct err *e) {
+    json_t *record = NULL;
+    TRY(pace_put(&a->pace, rank, event, &record, e));
+    enum status st = record ? records_put(a->records, record, e) : OK;
+    json_decref(record);
+    return st;
+}
+
+static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
+    struct attempts *a = user;
+    const char *kind = json_text(event, "event", "");
+    if (strcmp(kind, "step") != 0) progress_event(&a->progress, event);
+    json_t *weights = json_object_get(event, "final_weights_sha256");
+    if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
+        return FAIL(e, ERR_MEMORY, "the hash of the final weights");
+    if (!strcmp(kind, "checkpoint"))
+        run_log(a->dir, "checkpoint of step %" PRId64 ", sha256 %s",
+                (int64_t)json_integer_value(json_object_get(event, "step")),
+                json_text(event, "sha256", "?"));
+    if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
+    if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
+    if (!strcmp(kind, "step")) return put_step(a, event, e);
+    if (!strcmp(kind, "telemetry")) return put_telemetry(a, rank, event, e);
+    if (!strcmp(kind, "pace")) return put_pace(a, rank, event, e);
+    if (!strcmp(kind, "log"))
+        run_log(a->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
+    return records_put(a->records, event, e);
+}
+
+static void on_tick(void *user, const char *what) {
+    struct attempts *a = user;
+    if (what) {
+        progress_say(&a->progress, what);
+        run_log(a->dir, "%s", what);
+    }
+    progress_tick(&a->progress);
+}
+
+/* ---- one attempt ------------------------------------------------------------------------------*/
+
+/* The step of the newest whole checkpoint, 0 where there is none. */
+static enum status checkpoint_step(const struct run_dir *dir, int64_t *out, struct err *e) {
+    char path[PATH_CAP];
+    struct checkpoint_info info = { .step = -1 };
+    TRY(path_join(path, dir->path, "data/checkpoints", e));
+    if (path_is_directory(path)) TRY(checkpoint_latest(path, &info, e));
+    *out = info.step > 0 ? info.step : 0;
+    return OK;
+}
+
+/* One process for each GPU that the experiment asks for; or, on a machine that does not have them
+ * and was accepted all the same, for each that is there, as far as the batch can be shared. A
+ * launcher has decided how many there are. */
+static int64_t ranks_of(const struct attempts *a) {
+    const struct run_settings *s = a->settings;
+    int64_t ranks = s->ranks ? s->ranks : a->run.gpus;
+    if (s->ranks || s->crew || !json_is_array(json_object_get(a->dir->run, "mismatch")))
+        return ranks;
+    int64_t here = json_integer_value(json_object_get(s->facts, "gpu.count"));
+    const struct train_options *t = &a->run.train;
+    if (ranks > here) ranks = here;
+    while (ranks > 1 && t->global_batch % (t->micro_batch * ranks)) ranks--;
+    return ranks > 1 ? ranks : 1;
+}
+
+static enum status run_workers(struct attempts *a, struct attempt *out, struct err *e) {
+    int64_t limit_s = 0;
+    if (a->run.time_limit_s) {
+        limit_s = a->run.time_limit_s - a->used_ms / 1000;
+        if (limit_s < 1) limit_s = 1;
+    }
+    const struct train_options *t = &a->run.train;
+    TRY(formation_lay(&a->formation, t->global_batch, t->micro_batch, e));
+    pace_begin(&a->pace, a->formation.world);
+    struct deployment d = {
+        .settings = a->settings, .dir = a->dir, .formation = &a->formation,
+        .envp = (const char *const *)a->environment.vars, .stop_after = a->stop_after,
+        .time_limit_s = limit_s, .on_event = on_event, .on_tick = on_tick, .user = a,
+    };
+    return deploy(&d, out, e);
+}
+
+static enum status record_attempt(struct attempts *a, const char *started,
+                                  const struct attempt *attempt, struct err *e) {
+    char ended[32];
+    run_time_now(ended);
+    int64_t to = attempt->last_step > a->from_step ? attempt->last_step : a->from_step;
+    const char *reason = a->stop_after && attempt->end == ATTEMPT_DONE
+                             ? "stopped to rehearse a resume"
+                             : attempt_end_name(attempt->end);
+    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s,s:I}", "started", started, "ended", ended,
+                            "from_step", (json_int_t)a->from_step, "to_step", (json_int_t)to,
+                            "reason", reason, "ranks", (json_int_t)a->formation.world);
+    json_t *list = json_object_get(a->dir->run, "attempts");
+    if (!row || json_array_append_new(list, row) != 0) return FAIL(e, ERR_MEMORY, "attempts");
+    run_log(a->dir, "attempt from step %" PRId64 " to %" PRId64 ": %s%s%s", a->from_step, to,
+            reason, attempt->error.code != OK ? ": " : "", attempt->error.text);
+    return run_dir_save(a->dir, e);
+}
+
+static enum status one_attempt(struct attempts *a, struct attempt *out, struct err *e) {
+    char started[32];
+    run_time_now(started);
+    TRY(checkpoint_step(a->dir, &a->from_step, e));
+    TRY(records_open(a->dir->path, a->from_step, &a->records, e));
+    int64_t begin = clock_ms();
+    enum status st = run_workers(a, out, e);
+    a->used_ms += clock_ms() - begin;
+    records_close(a->records);
+    a->records = NULL;
+    TRY(st);
+    return record_attempt(a, started, out, e);
+}
+
+/* ---- how a run ends ---------------------------------------------------------------------------*/
+
+/* Leaves out what failed: a host that is lost in any case, and with --fewer-gpus the GPU of the
+ * rank that failed. False where a host is lost and nobody allowed to go on without it. */
+static bool regroup(struct attempts *a, const struct attempt *attempt) {
+    struct crew *crew = a->settings->crew;
+    bool lost = false;
+    for (int64_t i = 0; crew && i < crew->task.count - 1; i++) {
+        if (!crew->member[i].lost) continue;
+        formation_drop_task(&a->formation, i + 1);
+        lost = true;
+    }
+    if (a->settings->fewer_gpus && !lost && attempt->rank >= 0)
+        formation_drop_rank(&a->formation, attempt->rank);
+    return !lost || a->settings->fewer_gpus;
+}
+
+/* Whether another attempt is worth it: a worker died or hung, or a device or a link failed; the
+ * arithmetic was not at fault. */
+static bool retry(struct attempts *a, const struct attempt *attempt) {
+    enum status code = attempt->error.code;
+    bool died = attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG ||
+                (attempt->end == ATTEMPT_FAILED && (code == ERR_PEER || code == ERR_DEVICE));
+    if (!died || a->retries_left == 0 || !regroup(a, attempt)) return false;
+    a->retries_left--;
+    char text[1300];
+    snprintf(text, sizeof text, "%s; trying again%s (%" PRId64 " left)", attempt->error.text,
+             a->settings->fewer_gpus ? " without it" : "", a->retries_left);
+    on_tick(a, text);
+    return true;
+}
+
+static const char *status_of(const struct attempt *attempt) {
+    switch (attempt->end) {
+    case ATTEMPT_DONE: return "done";
+    case ATTEMPT_TIME_LIMIT: return "time_limit";
+    case ATTEMPT_SIGNAL:
+    case ATTEMPT_ABANDONED: return "interrupted";
+    case ATTEMPT_CRASHED:
+        return attempt->worker_signal ? "killed" : "failed";
+    case ATTEMPT_FAILED:
+    case ATTEMPT_HUNG: break;
+    }
+    return "failed";
+}
+
+static int exit_code_for(const struct attempt *attempt) {
+    switch (attempt->end) {
+    case ATTEMPT_DONE:
+    case ATTEMPT_TIME_LIMIT: return EXIT_OK;
+    case ATTEMPT_SIGNAL:
+    case ATTEMPT_ABANDONED: return EXIT_SIGNAL + attempt->signal;
+    case ATTEMPT_FAILED: {
+        int code = exit_code_of(attempt->error.code);
+        /* A device that fails once training is under way is the run's failure, not the system's. */
+        if (attempt->error.code == ERR_DEVICE && attempt->last_step > 0) return EXIT_RUN_FAILED;
+        return code == EXIT_VERIFY ? EXIT_RUN_FAILED : code;
+    }
+    case ATTEMPT_CRASHED:
+    case ATTEMPT_HUNG: break;
+    }
+    return EXIT_RUN_FAILED;
+}
+
+/* An error object for run.json: what failed, or what a stop in bad order lost. */
+static json_t *error_of(const struct attempts *a, const struct attempt *attempt) {
+    if (attempt->error.code != OK) {
+        char where[64] = "";
+        if (attempt->error_step >= 0)
+            snprintf(where, sizeof where, "step %" PRId64, attempt->error_step);
+        bool known = attempt->rank >= 0;
+        return json_pack("{s:s,s:s,s:s,s:o,s:o,s:o}", "code", status_name(attempt->error.code),
+                         "text", attempt->error.text, "where", where, "rank",
+                         known ? json_integer(attempt->rank) : json_null(), "host",
+                         known ? json_from_text(attempt->host) : json_null(), "operation",
+                         known ? json_from_text(attempt->operation) : json_null());
+    }
+    if (!attempt->unresponsive && attempt->end != ATTEMPT_ABANDONED) return json_null();
+    char text[400];
+    stop_grace_explain(a->settings->stop_grace_s, attempt, text, sizeof text);
+    return json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
+}
+
+static enum status conclude(struct attempts *a, const struct attempt *attempt, struct err *e) {
+    char ended[32];
+    run_time_now(ended);
+    json_t *run = a->dir->run;
+    int64_t saved = 0;
+    TRY(run_dir_tidy(a->dir, e));
+    TRY(checkpoint_step(a->dir, &saved, e));
+    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved)) != 0 ||
+               json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
+               json_object_set_new(run, "exit_code", json_integer(exit_code_for(attempt))) != 0 ||
+               json_object_set_new(run, "error", error_of(a, attempt)) != 0 ||
+               json_object_set_new(run, "ended", json_string(ended)) != 0;
+    if (bad) return FAIL(e, ERR_MEMORY, "run record");
+    return run_dir_save(a->dir, e);
+}
+
+/* ---- all attempts -----------------------------------------------------------------------------*/
+
+static enum status all_attempts(struct attempts *a, struct attempt *last, struct err *e) {
+    for (;;) {
+        TRY(one_attempt(a, last, e));
+        if (retry(a, last)) continue;
+        if (!a->stop_after || last->end != ATTEMPT_DONE) break;
+        a->stop_after = 0;
+        on_tick(a, "stopped at its checkpoint as a rehearsal; resuming");
+    }
+    progress_end(&a->progress);
+    return conclude(a, last, e);
+}
+
+enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
+                         const json_t *resolved, struct attempt *last, struct err *e) {
+    struct attempts a = { .settings = settings, .dir = dir, .resolved = resolved,
+                          .retries_left = settings->retries };
+    TRY(options_read(resolved, &a.run, e));
+    int64_t tasks = settings->crew ? settings->crew->task.count : 1;
+    enum status st = formation_init(&a.formation, ranks_of(&a), tasks, e);
+    if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
+    if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
+    if (st == OK && settings->crew)
+        st = run_dir_put(dir, "data/system/hosts.json", settings->crew->hosts, e);
+    bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;
+    if (first && json_is_true(json_object_get(dir->run, "smoke")))
+        a.stop_after = a.run.checkpoint.every;
+    const char *name = json_text(dir->run, "name", "run");
+    progress_begin(&a.progress, settings->cli, name, a.run.train.steps);
+    if (st == OK) st = all_attempts(&a, last, e);
+    telemetry_close(a.telemetry);
+    environment_free(&a.environment);
+    options_free(&a.run);
+    return st;
+}

@@ -1,0 +1,15 @@
+/* The attempts of one run: each is a set of worker processes (supervise.h), resumed from the newest
+ * whole checkpoint; how the last one ended is how the run ended. */
+#ifndef FP8LAB_RUNNER_RUN_ATTEMPTS_H
+#define FP8LAB_RUNNER_RUN_ATTEMPTS_H
+
+#include "runner/job/supervise.h"
+#include "runner/run/run_one.h"
+
+/* Runs attempts in `dir` until one ends the run, and puts attempts, status, error, exit_code, ended
+ * and final_weights_sha256 into dir->run (saved). *last is that attempt. An error is what kept
+ * attempts from being made. */
+NODISCARD enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
+                                   const json_t *resolved, struct attempt *last, struct err *e);
+
+#endif

@@ -1,0 +1,248 @@
+#include "runner/run/run_one.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/clock.h"
+#include "runner/base/version.h"
+#include "runner/bundle/bundle.h"
+#include "runner/job/stop_grace.h"
+#include "runner/record/choice_file.h"
+#include "runner/record/provenance.h"
+#include "runner/record/run_log.h"
+#include "runner/run/attempts.h"
+#include "runner/run/reopen.h"
+#include "runner/run/sharing.h"
+
+/* ---- the record -------------------------------------------------------------------------------*/
+
+static int64_t seed_of(const json_t *config) {
+    return json_integer_value(json_object_get(json_object_get(config, "train"), "seed"));
+}
+
+static enum status first_record(struct run_dir *dir, const struct run_request *request,
+                                struct err *e) {
+    const struct resolved_run *run = request->run;
+    char started[32];
+    run_time_now(started);
+    json_t *record = json_pack(
+        "{s:s,s:s,s:s,s:s,s:n,s:n,s:s,s:n,s:I,s:s,s:n,s:o,s:s,s:[],s:s?,s:O?,s:b,s:I}", "schema",
+        "fp8lab.run/1", "id", dir->id, "name", run->name, "status", "running", "exit_code", "error",
+        "started", started, "ended", "seed", (json_int_t)seed_of(run->config_json), "inputs_sha256",
+        request->inputs->all, "results_sha256", "inputs", inputs_json(request->inputs), "version",
+        FP8LAB_VERSION, "attempts", "parent", request->parent, "mismatch", request->mismatch,
+        "smoke", request->resolution->smoke, "checkpoint_step", (json_int_t)0);
+    bool failed = false;
+    json_put(record, "next", json_sprintf("fp8lab show %s", dir->id), &failed);
+    record = json_whole(record, failed);
+    if (!record) return FAIL(e, ERR_MEMORY, "run record");
+    json_decref(dir->run);
+    dir->run = record;
+    return run_dir_save(dir, e);
+}
+
+/* Every Lua file as the script loaded it, below data/experiment/. */
+static enum status write_files(const struct run_dir *dir, const struct resolution *r,
+                               struct err *e) {
+    char path[PATH_CAP];
+    TRY(path_join(path, dir->path, "data/experiment", e));
+    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    enum status st = OK;
+    for (int64_t i = 0; i < r->file_count && st == OK; i++) {
+        const struct resolved_file *file = &r->files[i];
+        int fd = beneath_open(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
+        if (fd < 0) st = FAIL(e, ERR_IO, "create %s/%s: %s", path, file->name, strerror(errno));
+        else st = write_all(fd, file->text, strlen(file->text), file->name, e);
+        if (fd >= 0 && close(fd) != 0 && st == OK)
+            st = FAIL(e, ERR_IO, "close %s/%s: %s", path, file->name, strerror(errno));
+    }
+    close(root);
+    return st;
+}
+
+static json_t *argv_record(const struct cli *cli, const struct run_request *request) {
+    json_t *argv = json_array();
+    bool failed = false;
+    for (int64_t i = 0; cli->argv[i]; i++) json_append(argv, json_from_text(cli->argv[i]), &failed);
+    return json_pack("{s:o,s:O,s:O?}", "argv", json_whole(argv, failed), "overrides",
+                     request->overrides, "cell", request->run->cell);
+}
+
+static enum status write_experiment(const struct run_settings *s, const struct run_dir *dir,
+                                    const struct run_request *request, struct err *e) {
+    char path[PATH_CAP];
+    TRY(write_files(dir, request->resolution, e));
+    TRY(path_join(path, dir->path, "data/experiment/resolved.json", e));
+    TRY(file_replace(path, request->run->config, request->run->config_bytes, e));
+    TRY(run_dir_put(dir, "data/experiment/data.json", request->data_files, e));
+    json_t *argv = argv_record(s->cli, request);
+    enum status st = argv ? run_dir_put(dir, "data/experiment/argv.json", argv, e)
+                          : FAIL(e, ERR_MEMORY, "command line");
+    json_decref(argv);
+    return st;
+}
+
+static enum status write_origin(const struct run_settings *s, const struct run_dir *dir,
+                                struct err *e) {
+    char warning[256];
+    TRY(run_dir_put(dir, "data/system/facts.json", s->facts, e));
+    TRY(provenance_write(dir, warning, sizeof warning, e));
+    if (!*warning) return OK;
+    cli_warn(s->cli, "%s", warning);
+    run_log(dir, "%s", warning);
+    return OK;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------*/
+
+static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
+    snprintf(out->id, sizeof out->id, "%s", dir->id);
+    snprintf(out->name, sizeof out->name, "%s", json_text(dir->run, "name", "?"));
+    snprintf(out->status, sizeof out->status, "%s", json_text(dir->run, "status", "?"));
+    snprintf(out->bundle, sizeof out->bundle, "%s", dir->path);
+    out->exit_code = (int)json_integer_value(json_object_get(dir->run, "exit_code"));
+    out->resumable = strcmp(out->status, "done") != 0 &&
+                     json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
+}
+
+static void say_end(const struct run_settings *s, const struct run_dir *dir) {
+    const json_t *error = json_object_get(dir->run, "error");
+    const char *status = json_text(dir->run, "status", "?");
+    if (json_is_object(error))
+        cli_warn(s->cli, "%s: %s: %s", json_text(dir->run, "name", "run"), status,
+                 json_text(error, "text", ""));
+    run_log(dir, "run ended: %s", status);
+}
+
+static int64_t checkpoint_bytes(const struct run_dir *dir) {
+    char path[PATH_CAP];
+    struct tree files;
+    int64_t bytes = 0;
+    if (path_join(path, dir->path, "data/checkpoints", NULL) != OK ||
+        tree_list(path, INT64_MAX, &files, NULL) != OK)
+        return 0;
+    for (int64_t i = 0; i < files.count; i++) bytes += files.file[i].size;
+    tree_free(&files);
+    return bytes;
+}
+
+/* What the bundle takes of the checkpoints: the policy's share, or none where a stop leaves no time
+ * to pack it. */
+static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
+                                                  const struct run_dir *dir,
+                                                  const json_t *resolved,
+                                                  const struct attempt *last,
+                                                  const struct run_outcome *out) {
+    enum bundle_checkpoints policy = bundle_policy(json_text(resolved, "archive", NULL),
+                                                   out->status);
+    if (last->end != ATTEMPT_SIGNAL) return policy;
+    int64_t bytes = checkpoint_bytes(dir);
+    if (stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes)) return policy;
+    cli_warn(s->cli, "%s: %.1f GiB of checkpoints stay in its directory and out of the bundle, "
+             "which is to be whole %" PRId64 " s after the stop request (FP8LAB_STOP_GRACE); "
+             "`fp8lab close` packs them later", out->name, (double)bytes / 0x1p30,
+             s->stop_grace_s);
+    return BUNDLE_CHECKPOINTS_ASIDE;
+}
+
+/* Packs the bundle. The directory stays where someone may want to go on from its checkpoint. */
+static void bundle_run(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
+                       const struct attempt *last, struct run_outcome *out) {
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct bundle_options options = {
+        .checkpoints = choose_checkpoints(s, dir, resolved, last, out),
+        .keep_directory = s->keep_directory || out->resumable,
+        .threads = 1,
+    };
+    if (bundle_finish(dir->path, &options, &result, &e) == OK) {
+        snprintf(out->bundle, sizeof out->bundle, "%s", result.path);
+        return;
+    }
+    cli_warn(s->cli, "%s: no bundle could be written, the run is whole in %s: %s", dir->id,
+             dir->path, e.text);
+    if (out->exit_code == EXIT_OK) out->exit_code = EXIT_SYSTEM;
+}
+
+/* Attempts, then the end. The directory is closed in any case. */
+static enum status drive(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
+                         struct run_outcome *out, struct err *e) {
+    struct attempt last;
+    enum status st = attempts_run(s, dir, resolved, &last, e);
+    if (st == OK) {
+        fill_outcome(dir, out);
+        say_end(s, dir);
+        if (last.end == ATTEMPT_SIGNAL) {
+            /* A further signal has its usual effect from here on: it leaves at once. */
+            while (signals_take(s->signals)) continue;
+            signals_close(s->signals);
+        }
+        if (last.end != ATTEMPT_ABANDONED) bundle_run(s, dir, resolved, &last, out);
+    }
+    run_dir_close(dir);
+    return st;
+}
+
+/* Stop requests are the run's from here on. Before, while a script is read and data are hashed,
+ * which can take minutes, nothing has begun: they end the program as they end any other. */
+static enum status take_signals_over(const struct run_settings *s, struct err *e) {
+    return s->signals->fd >= 0 ? OK : signals_open(s->signals, e);
+}
+
+enum status run_one(const struct run_settings *s, const struct run_request *request,
+                    struct run_outcome *out, struct err *e) {
+    struct run_dir dir;
+    *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    TRY(take_signals_over(s, e));
+    TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
+    enum status st = first_record(&dir, request, e);
+    claim_drop(s->claim); /* from here on others see it */
+    if (st == OK) st = write_experiment(s, &dir, request, e);
+    if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
+    if (st == OK) st = write_origin(s, &dir, e);
+    if (st != OK) {
+        struct err ignored; /* the first error is the one to tell; the directory says nothing yet */
+        if (tree_remove(dir.path, &ignored) != OK) cli_warn(s->cli, "%s", ignored.text);
+        run_dir_close(&dir);
+        return st;
+    }
+    cli_note(s->cli, "%s", dir.path);
+    return drive(s, &dir, request->run->config_json, out, e);
+}
+
+/* ---- resume -----------------------------------------------------------------------------------*/
+
+enum status run_resume(const struct run_settings *s, const char *path, struct run_outcome *out,
+                       struct err *e) {
+    struct run_dir dir;
+    char file[PATH_CAP];
+    json_t *resolved = NULL;
+    *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    TRY(run_dir_open(path, &dir, e));
+    claim_drop(s->claim);
+    enum status st = OK;
+    if (!strcmp(json_text(dir.run, "status", ""), "done"))
+        st = FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", dir.id);
+    if (st == OK) st = path_join(file, dir.path, "data/experiment/resolved.json", e);
+    if (st == OK) st = json_file_read(file, &resolved, e);
+    if (st == OK) st = reopen_check(&dir, resolved, s->data_root, e);
+    if (st == OK && !s->choices) st = choice_file_check(&dir, e);
+    if (st == OK) st = take_signals_over(s, e);
+    if (st == OK) st = reopen_run(&dir, e);
+    if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
+    if (st == OK) {
+        cli_note(s->cli, "%s: resuming", dir.path);
+        st = drive(s, &dir, resolved, out, e);
+    } else {
+        run_dir_close(&dir);
+    }
+    json_decref(resolved);
+    return st;
+}

@@ -1,0 +1,38 @@
+/* One run from its resolved configuration to its bundle: directory, provenance, attempts, end. */
+#ifndef FP8LAB_RUNNER_RUN_RUN_ONE_H
+#define FP8LAB_RUNNER_RUN_RUN_ONE_H
+
+#include "runner/job/run_settings.h"
+#include "runner/record/inputs.h"
+#include "runner/record/run_dir.h"
+#include "runner/script/resolve.h"
+
+/* What to run. All borrowed. */
+struct run_request {
+    const struct resolution *resolution; /* for the files and whether it is a smoke run */
+    const struct resolved_run *run;
+    const struct inputs *inputs;
+    const json_t *data_files; /* as inputs_hash() lists them */
+    const json_t *overrides;  /* the texts of --set */
+    const json_t *mismatch; /* of the hardware query, with --anywhere; or NULL */
+    const char *parent;     /* identity of the bundle that this run reproduces, or NULL */
+};
+
+struct run_outcome {
+    char id[160], name[96], status[16]; /* as in run.json */
+    char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
+    int exit_code;
+    bool resumable;           /* not done, and a checkpoint is there to go on from */
+};
+
+/* Runs it. Whatever happens to the run is an outcome, and told to the user; an error is only what
+ * kept it from being started or its record from being written. */
+NODISCARD enum status run_one(const struct run_settings *settings,
+                              const struct run_request *request, struct run_outcome *out,
+                              struct err *e);
+
+/* Goes on with an interrupted run in its directory, from its newest whole checkpoint. */
+NODISCARD enum status run_resume(const struct run_settings *settings, const char *path,
+                                 struct run_outcome *out, struct err *e);
+
+#endif

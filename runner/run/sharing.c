@@ -1,0 +1,94 @@
+#include "runner/run/sharing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runner/record/run_dir.h"
+
+/* A claim is held while a directory is made, or a run that was closed is taken apart. */
+enum { CLAIM_WAIT_MS = 60000, CLAIM_NAP_MS = 20 };
+
+static void fill(struct standing *s, enum standing_kind kind, const char *path, const char *id,
+                 const char *status) {
+    char bundle[PATH_CAP + 16];
+    s->kind = kind;
+    snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
+    bool packed = kind == STANDING_ENDED && path_exists(bundle); /* the directory may be going */
+    snprintf(s->path, sizeof s->path, "%.*s", PATH_CAP - 1, packed ? bundle : path);
+    snprintf(s->id, sizeof s->id, "%s", id);
+    snprintf(s->status, sizeof s->status, "%s", status);
+}
+
+void standing_note(struct standing *s, const struct run_view *view) {
+    const char *status = json_text(view->run, "status", ""), *id = json_text(view->run, "id", "?");
+    bool ended = !strcmp(status, "done") || !strcmp(status, "time_limit");
+    bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
+    int64_t checkpoint = json_integer_value(json_object_get(view->run, "checkpoint_step"));
+    if (ended) fill(s, STANDING_ENDED, view->path, id, status);
+    else if (stopped && view->directory && checkpoint > 0 && s->kind == STANDING_NONE)
+        fill(s, STANDING_STOPPED, view->path, id, status);
+}
+
+/* Whether `path`, of a directory or a bundle, is called ...-<8 hex of the inputs>. */
+static bool bears(const char *path, const char *sha256) {
+    static const char SUFFIX[] = ".tar.zst";
+    size_t n = strlen(path), suffix = sizeof SUFFIX - 1;
+    if (n > suffix && !strcmp(path + n - suffix, SUFFIX)) n -= suffix;
+    return n > 9 && path[n - 9] == '-' && !strncmp(path + n - 8, sha256, 8);
+}
+
+enum status standing_look(const char *runs, const struct inputs *in, struct standing *s,
+                          struct err *e) {
+    struct tree all;
+    *s = (struct standing){ .kind = STANDING_NONE };
+    TRY(run_list(runs, &all, e));
+    for (int64_t i = 0; i < all.count; i++) {
+        const char *path = all.file[i].path;
+        struct run_view view;
+        if (!bears(path, in->all)) continue;
+        if (path_is_directory(path) && run_dir_alive(path)) {
+            if (s->kind != STANDING_ENDED) fill(s, STANDING_LIVE, path, "", "");
+            continue;
+        }
+        if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
+        if (inputs_asked(view.run, in)) standing_note(s, &view);
+        run_view_free(&view);
+    }
+    tree_free(&all);
+    return OK;
+}
+
+enum status claim_take(const char *runs, int *claim, struct err *e) {
+    char path[PATH_CAP];
+    *claim = -1;
+    TRY(path_join(path, runs, ".claim", e));
+    if (directory_make(runs, NULL) != OK) return OK;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW); /* another user's */
+    if (fd < 0) return OK;
+    const struct timespec nap = { .tv_nsec = CLAIM_NAP_MS * 1000000L };
+    for (int64_t waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += CLAIM_NAP_MS) {
+        int why = errno;
+        if (why == EWOULDBLOCK && waited < CLAIM_WAIT_MS) {
+            (void)nanosleep(&nap, NULL);
+            continue;
+        }
+        close(fd);
+        if (why != EWOULDBLOCK) return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(why));
+        return FAIL(e, ERR_STATE, "%s: another process has been beginning a run for %d s; see "
+                    "whether it stands still, and stop it", path, CLAIM_WAIT_MS / 1000);
+    }
+    *claim = fd;
+    return OK;
+}
+
+void claim_drop(int *claim) {
+    if (!claim || *claim < 0) return;
+    close(*claim);
+    *claim = -1;
+}

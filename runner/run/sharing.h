@@ -1,0 +1,35 @@
+/* Commands that run one suite in one folder, at once or one after another, share its rows: what a
+ * folder of runs says about a row, and the claim under which a row is looked for and begun. */
+#ifndef FP8LAB_RUNNER_RUN_SHARING_H
+#define FP8LAB_RUNNER_RUN_SHARING_H
+
+#include "runner/bundle/run_view.h"
+#include "runner/record/inputs.h"
+
+enum standing_kind {
+    STANDING_NONE,    /* nobody has run it, or what became of it does not count */
+    STANDING_STOPPED, /* stopped or killed, with a checkpoint to go on from */
+    STANDING_LIVE,    /* another process is running it */
+    STANDING_ENDED    /* came to its end */
+};
+
+/* How a row stands, and the run that says so. */
+struct standing {
+    enum standing_kind kind;
+    char path[PATH_CAP], id[160], status[16];
+};
+
+/* Takes note of an earlier run that was asked for with the row's inputs. */
+void standing_note(struct standing *s, const struct run_view *view);
+
+/* Looks for runs that bear the inputs' hash in their names: those of the same command. */
+NODISCARD enum status standing_look(const char *runs, const struct inputs *in, struct standing *s,
+                                    struct err *e);
+
+/* Between these two no other command looks for a row or begins one in `runs`, which is made where
+ * it is missing. *claim is -1 where nothing can be written there: beginning a run says why.
+ * ERR_STATE where another process keeps the claim for a minute. */
+NODISCARD enum status claim_take(const char *runs, int *claim, struct err *e);
+void claim_drop(int *claim); /* NULL or -1: nothing */
+
+#endif

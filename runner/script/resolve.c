@@ -1,0 +1,245 @@
+#include "runner/script/resolve.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/base/run_files.h"
+#include "runner/script/resolve_script.h"
+#include "runner/script/script.h"
+
+/* ---- where the shared presets are ------------------------------------------------------------ */
+void resolve_find_lib(char out[PATH_CAP]) {
+    static const char *const BESIDE[] = { "../../experiments/lib", "../experiments/lib",
+                                          "experiments/lib", "../share/fp8lab/experiments/lib" };
+    char self[PATH_CAP / 2], folder[PATH_CAP];
+    snprintf(out, PATH_CAP, "experiments/lib");
+    if (path_is_directory(out)) return;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    path_parent(folder, self);
+    for (size_t i = 0; n > 0 && i < sizeof BESIDE / sizeof *BESIDE; i++)
+        if (path_join(out, folder, BESIDE[i], NULL) == OK && path_is_directory(out)) return;
+    out[0] = '\0';
+}
+
+/* ---- reading the child's report -------------------------------------------------------------- */
+static char *copy_text(const json_t *object, const char *key) {
+    return strdup(json_text(object, key, ""));
+}
+
+static enum status read_files(const json_t *files, struct resolution *out, struct err *e) {
+    size_t count = json_array_size(files);
+    out->files = calloc(count ? count : 1, sizeof *out->files);
+    if (!out->files) return FAIL(e, ERR_MEMORY, "%zu source files", count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *f = json_array_get(files, i);
+        struct resolved_file *to = &out->files[out->file_count++];
+        to->name = copy_text(f, "name");
+        to->path = copy_text(f, "path");
+        to->text = copy_text(f, "text");
+        snprintf(to->sha256, sizeof to->sha256, "%s", json_text(f, "sha256", ""));
+        if (!to->name || !to->path || !to->text) return FAIL(e, ERR_MEMORY, "source files");
+    }
+    return OK;
+}
+
+/* Line `line` of a loaded file, without its end; NULL when there is none. */
+static char *source_line(const struct resolution *r, const char *path, int line) {
+    for (int64_t i = 0; i < r->file_count; i++) {
+        if (strcmp(r->files[i].path, path) != 0) continue;
+        const char *at = r->files[i].text;
+        for (int k = 1; at && k < line; k++) {
+            at = strchr(at, '\n');
+            if (at) at++;
+        }
+        return at && *at ? strndup(at, strcspn(at, "\n")) : NULL;
+    }
+    return NULL;
+}
+
+static enum status add_error(struct resolution *out, const char *file, const char *origin,
+                             int line, int column, const char *key, const char *text,
+                             struct err *e) {
+    struct resolved_error *x = &out->errors[out->error_count++];
+    char where[PATH_CAP];
+    if (origin || line == 0)
+        snprintf(where, sizeof where, "%s", origin ? origin : file);
+    else
+        snprintf(where, sizeof where, "%s:%d", file, line);
+    *x = (struct resolved_error){ .where = strdup(where), .key = strdup(key), .text = strdup(text),
+                                  .line = line, .column = column };
+    if (line && !origin) x->source = source_line(out, file, line);
+    if (!x->where || !x->key || !x->text) return FAIL(e, ERR_MEMORY, "the list of errors");
+    return OK;
+}
+
+/* A Lua error reads "file:line: text", or "file: text" of a file as a whole; the place
+ * goes where the other errors have it. */
+static enum status add_lua_error(struct resolution *out, const char *script, const char *text,
+                                 struct err *e) {
+    char file[PATH_CAP];
+    size_t n = strlen(script);
+    if (!strncmp(text, script, n) && !strncmp(text + n, ": ", 2))
+        return add_error(out, script, NULL, 0, 0, "", text + n + 2, e);
+    const char *colon = strchr(text, ':');
+    int line = colon ? atoi(colon + 1) : 0;
+    const char *rest = line > 0 ? strchr(colon + 1, ':') : NULL;
+    if (!rest || rest[1] != ' ' || colon - text >= PATH_CAP)
+        return add_error(out, script, NULL, 0, 0, "", text, e);
+    snprintf(file, sizeof file, "%.*s", (int)(colon - text), text);
+    return add_error(out, file, NULL, line, 0, "", rest + 2, e);
+}
+
+static enum status read_errors(const json_t *report, const char *script, struct resolution *out,
+                               struct err *e) {
+    const json_t *list = json_object_get(report, "diagnostics");
+    const char *lua = json_text(report, "error", NULL);
+    size_t count = json_array_size(list);
+    out->errors = calloc(count + 1, sizeof *out->errors);
+    if (!out->errors) return FAIL(e, ERR_MEMORY, "%zu errors", count);
+    if (lua) TRY(add_lua_error(out, script, lua, e));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *x = json_array_get(list, i);
+        TRY(add_error(out, json_text(x, "file", script), json_text(x, "origin", NULL),
+                      (int)json_integer_value(json_object_get(x, "line")),
+                      (int)json_integer_value(json_object_get(x, "column")),
+                      json_text(x, "path", ""), json_text(x, "text", ""), e));
+    }
+    return OK;
+}
+
+static enum status read_runs(const json_t *result, struct resolution *out, struct err *e) {
+    const json_t *runs = json_object_get(result, "runs");
+    size_t count = json_array_size(runs);
+    out->runs = calloc(count ? count : 1, sizeof *out->runs);
+    if (!out->runs) return FAIL(e, ERR_MEMORY, "%zu runs", count);
+    out->suite = json_is_true(json_object_get(result, "suite"));
+    out->name = copy_text(result, "name");
+    out->about = copy_text(result, "about");
+    if (!out->name || !out->about) return FAIL(e, ERR_MEMORY, "names");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *run = json_array_get(runs, i);
+        struct resolved_run *to = &out->runs[out->run_count++];
+        to->name = copy_text(run, "name");
+        to->config_json = json_incref(json_object_get(run, "config"));
+        to->cell = json_incref(json_object_get(run, "cell"));
+        TRY(json_canonical(to->config_json, &to->config, &to->config_bytes, e));
+        TRY(sha256_bytes(to->config, to->config_bytes, to->config_sha256, e));
+        if (!to->name) return FAIL(e, ERR_MEMORY, "run names");
+    }
+    return OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+enum status resolve_experiment(const struct resolve_options *options, struct resolution *out,
+                               struct err *e) {
+    char lib[PATH_CAP];
+    json_t *report = NULL;
+    *out = (struct resolution){ .smoke = options->smoke };
+    if (!options->lib) resolve_find_lib(lib);
+    struct resolve_options copy = *options;
+    struct script_task task = { .path = options->path,
+                                .lib = options->lib ? options->lib : *lib ? lib : NULL,
+                                .body = resolve_script,
+                                .argument = &copy };
+    enum status st = script_evaluate(&task, &report, e);
+    if (!report) return st;
+    enum status read = read_files(json_object_get(report, "files"), out, e);
+    out->log = copy_text(report, "log");
+    if (read == OK && !out->log) read = FAIL(e, ERR_MEMORY, "what the script printed");
+    if (read == OK && st == ERR_CONFIG) read = read_errors(report, options->path, out, e);
+    if (read == OK && st == OK) read = read_runs(json_object_get(report, "result"), out, e);
+    json_decref(report);
+    if (read != OK) return read;
+    if (st == ERR_CONFIG && out->error_count) {
+        const struct resolved_error *first = &out->errors[0];
+        char more[40] = "";
+        if (out->error_count > 1)
+            snprintf(more, sizeof more, " (and %d more)", (int)out->error_count - 1);
+        return FAIL(e, ERR_CONFIG, "%s: %s%s%s%s", first->where, first->key,
+                    *first->key ? ": " : "", first->text, more);
+    }
+    return st;
+}
+
+static void free_run(struct resolved_run *run) {
+    free(run->name);
+    free(run->config);
+    json_decref(run->config_json);
+    json_decref(run->cell);
+}
+
+enum status resolution_keep(struct resolution *r, const char *const *patterns, int64_t count,
+                            struct err *e) {
+    for (int64_t p = 0; p < count; p++) {
+        bool fits = false;
+        for (int64_t i = 0; i < r->run_count; i++)
+            fits = fits || fnmatch(patterns[p], r->runs[i].name, 0) == 0;
+        if (!fits)
+            return FAIL(e, ERR_ARG, "--only %s: none of the %" PRId64 " runs is called so (the "
+                        "first is %s)", patterns[p], r->run_count, r->runs[0].name);
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < r->run_count; i++) {
+        bool wanted = count == 0;
+        for (int64_t p = 0; p < count; p++)
+            wanted = wanted || fnmatch(patterns[p], r->runs[i].name, 0) == 0;
+        if (wanted) r->runs[kept++] = r->runs[i];
+        else free_run(&r->runs[i]);
+    }
+    r->run_count = kept;
+    return OK;
+}
+
+void resolution_destroy(struct resolution *r) {
+    for (int64_t i = 0; i < r->run_count; i++) free_run(&r->runs[i]);
+    for (int64_t i = 0; i < r->file_count; i++) {
+        free(r->files[i].name);
+        free(r->files[i].path);
+        free(r->files[i].text);
+    }
+    for (int64_t i = 0; i < r->error_count; i++) {
+        free(r->errors[i].where);
+        free(r->errors[i].key);
+        free(r->errors[i].text);
+        free(r->errors[i].source);
+    }
+    free(r->runs);
+    free(r->files);
+    free(r->errors);
+    free(r->name);
+    free(r->about);
+    free(r->log);
+    *r = (struct resolution){ 0 };
+}
+
+char *resolved_error_text(const struct resolved_error *x) {
+    struct text t = { 0 };
+    char line[32];
+    text_puts(&t, x->where);
+    text_puts(&t, ": ");
+    if (*x->key) {
+        text_puts(&t, x->key);
+        text_puts(&t, ": ");
+    }
+    text_puts(&t, x->text);
+    text_puts(&t, "\n");
+    if (x->source) {
+        snprintf(line, sizeof line, "%5d | ", x->line);
+        text_puts(&t, line);
+        text_puts(&t, x->source);
+        text_puts(&t, "\n");
+    }
+    if (x->source && x->column > 0 && (size_t)x->column <= strlen(x->source)) {
+        text_puts(&t, "      | ");
+        for (int i = 1; i < x->column; i++) text_puts(&t, x->source[i - 1] == '\t' ? "\t" : " ");
+        text_puts(&t, "^\n");
+    }
+    if (!t.failed) return t.bytes; /* moved to the caller */
+    text_free(&t);
+    return NULL;
+}

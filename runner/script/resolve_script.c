@@ -1,0 +1,128 @@
+#include "runner/script/resolve_script.h"
+
+#include <lauxlib.h>
+#include <string.h>
+
+#include "runner/script/schema_rules.h"
+#include "runner/script/script_api.h"
+#include "runner/script/smoke.h"
+#include "runner/script/suite.h"
+
+static const char *const GEMMS[] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
+
+/* ---- layers = function(index, gemm, count) --------------------------------------------------- */
+/* What the function says about one GEMM, as a recipe, or NULL for the run's own. */
+static struct value *call_layers(struct script *s, const struct value *function, int64_t index,
+                                 const char *gemm, int64_t count) {
+    lua_State *L = s->L;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, function->function);
+    lua_pushinteger(L, index);
+    lua_pushstring(L, gemm);
+    lua_pushinteger(L, count);
+    lua_call(L, 3, 1);
+    struct value *returned = script_tree(s, -1, function->place);
+    lua_pop(L, 1);
+    if (returned->type == VALUE_NULL) return NULL;
+    const char *path = pool_format(&s->pool, "recipe.layers(%d, \"%s\")", (int)index, gemm);
+    struct value *recipe =
+        schema_apply_variant(&s->diagnostics, SCHEMA_LAYER_RECIPES, returned, path);
+    if (recipe) schema_recipe_rules(&s->diagnostics, recipe, path);
+    return recipe;
+}
+
+/* Replaces the function by the table of what it returns for every layer and GEMM. */
+static void resolve_layers(struct script *s, struct value *experiment) {
+    struct pool *p = &s->pool;
+    struct value *recipe = value_get(experiment, "recipe");
+    const struct value *layers = value_get(recipe, "layers");
+    if (!layers) return; /* f32 has none */
+    int64_t count = value_int_at(value_get(experiment, "model"), "layers");
+    struct value *list = value_new(p, VALUE_TABLE, layers->place);
+    list->list = true;
+    for (int64_t i = 0; layers->type == VALUE_FUNCTION && i < count; i++)
+        for (size_t g = 0; g < sizeof GEMMS / sizeof *GEMMS; g++) {
+            struct value *own = call_layers(s, layers, i, GEMMS[g], count);
+            if (!own) continue;
+            struct value *entry = value_new(p, VALUE_TABLE, layers->place);
+            value_set(p, entry, "layer", value_int(p, i, layers->place), layers->place);
+            value_set(p, entry, "gemm", value_string(p, GEMMS[g], layers->place), layers->place);
+            value_set(p, entry, "recipe", own, layers->place);
+            value_append(p, list, entry);
+        }
+    value_set(p, recipe, "layers", list, layers->place);
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
+/* A script says time_limit = "1h56m"; the configuration says time_limit_s = 6960. */
+static void name_time_limit(struct pool *p, struct value *train) {
+    struct value_member *m = value_member(train, "time_limit");
+    m->key = pool_copy(p, "time_limit_s");
+}
+
+static struct value *resolve_run(struct script *s, const struct suite_run *run, bool smoke) {
+    struct diagnostics *d = &s->diagnostics;
+    struct value *config = schema_apply(d, &SCHEMA_EXPERIMENT, run->tree, "");
+    schema_rules(d, config);
+    if (d->count) return NULL;
+    if (smoke) smoke_shrink(&s->pool, config);
+    resolve_layers(s, config);
+    name_time_limit(&s->pool, value_get(config, "train"));
+    struct place none = { 0 };
+    struct value *schema = value_string(&s->pool, "fp8lab.experiment/1", none);
+    value_set(&s->pool, config, "schema", schema, none);
+    return config;
+}
+
+static void write_run(struct text *out, struct script *s, const struct suite_run *run,
+                      const struct value *config) {
+    text_puts(out, "{\"cell\":");
+    value_write(out, &s->pool, run->cell);
+    text_puts(out, ",\"config\":");
+    value_write(out, &s->pool, config);
+    text_puts(out, ",\"name\":");
+    value_write(out, &s->pool, value_get(config, "name"));
+    text_puts(out, "}");
+}
+
+/* ---- the script ------------------------------------------------------------------------------ */
+static bool made_by_api(struct script *s) {
+    bool ours = false;
+    if (!lua_istable(s->L, 1) || !script_push_origin(s->L, 1)) return false;
+    lua_getfield(s->L, -1, "kind");
+    const char *kind = lua_tostring(s->L, -1);
+    ours = kind && (strcmp(kind, "experiment") == 0 || strcmp(kind, "suite") == 0);
+    lua_pop(s->L, 2);
+    return ours;
+}
+
+void resolve_script(struct script *s, void *argument, struct text *out) {
+    const struct resolve_options *options = argument;
+    struct suite suite;
+    if (!made_by_api(s)) {
+        struct place place = { .file = s->files[0].path };
+        diagnostics_add(&s->diagnostics, place, "",
+                        "the script returned %s; it must end with return experiment { ... } or "
+                        "return suite { ... }",
+                        value_describe(&s->pool, script_tree(s, 1, place)));
+        return;
+    }
+    struct place place = { .file = s->files[0].path };
+    if (lua_gettop(s->L) > 1)
+        diagnostics_add(&s->diagnostics, place, "", "the script returned %d values, and only one "
+                        "counts; several experiments are one suite { experiment { ... }, ... }",
+                        lua_gettop(s->L));
+    suite_expand(&s->diagnostics, script_tree(s, 1, place), options->overrides,
+                 options->override_count, &suite);
+    text_puts(out, suite.is_suite ? "{\"suite\":true,\"runs\":[" : "{\"suite\":false,\"runs\":[");
+    for (int64_t i = 0; i < suite.count; i++) {
+        struct value *config = resolve_run(s, &suite.runs[i], options->smoke);
+        if (!config || s->diagnostics.count) continue;
+        if (i) text_puts(out, ",");
+        write_run(out, s, &suite.runs[i], config);
+    }
+    text_puts(out, "],\"name\":");
+    canonical_add_string(out, suite.name ? suite.name : "", strlen(suite.name ? suite.name : ""));
+    text_puts(out, ",\"about\":");
+    canonical_add_string(out, suite.about, strlen(suite.about));
+    text_puts(out, "}");
+}

@@ -1,0 +1,292 @@
+#include "runner/script/schema_rules.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/config.h"
+#include "runner/hardware/query.h"
+
+/* ---- reading what may be missing ------------------------------------------------------------- */
+static bool get_int(const struct value *table, const char *key, int64_t *out) {
+    const struct value *v = value_get(table, key);
+    if (!v || v->type != VALUE_INT) return false;
+    *out = v->i;
+    return true;
+}
+
+static struct place place_of(const struct value *table, const char *key) {
+    const struct value_member *m = value_member(table, key);
+    return m ? m->place : table->place;
+}
+
+static void set_int(struct diagnostics *d, struct value *table, const char *key, int64_t i) {
+    value_set(d->pool, table, key, value_int(d->pool, i, table->place), table->place);
+}
+
+/* ---- model ----------------------------------------------------------------------------------- */
+static void derive_heads(struct diagnostics *d, struct value *model) {
+    int64_t width, heads, kv_heads, head_dim;
+    if (!get_int(model, "heads", &heads)) return;
+    if (!get_int(model, "kv_heads", &kv_heads)) {
+        kv_heads = heads;
+        set_int(d, model, "kv_heads", heads);
+    }
+    if (heads % kv_heads != 0)
+        diagnostics_add(d, place_of(model, "kv_heads"), "model.kv_heads",
+                        "%" PRId64 " query heads cannot share %" PRId64 " key/value heads evenly; "
+                        "choose a divisor of %" PRId64, heads, kv_heads, heads);
+    if (!get_int(model, "head_dim", &head_dim)) {
+        if (!get_int(model, "width", &width)) return;
+        head_dim = width / heads;
+        if (width % heads != 0) {
+            diagnostics_add(d, place_of(model, "heads"), "model.head_dim",
+                            "width %" PRId64 " is no multiple of %" PRId64 " heads, so head_dim "
+                            "has no default; give head_dim", width, heads);
+            return;
+        }
+        set_int(d, model, "head_dim", head_dim);
+    }
+    if (head_dim % 2 != 0)
+        diagnostics_add(d, place_of(model, "head_dim"), "model.head_dim",
+                        "head_dim %" PRId64 " is odd; RoPE turns pairs, and attention kernels want "
+                        "a multiple of 8", head_dim);
+}
+
+static void derive_positions(struct diagnostics *d, struct value *model) {
+    bool learned = value_is(value_get(model, "positions"), "learned");
+    const struct value *rope = value_get(model, "rope");
+    if (learned && rope && rope->type == VALUE_TABLE) {
+        diagnostics_add(d, place_of(model, "rope"), "model.rope",
+                        "learned positions take no rope table; leave it out, or set positions = "
+                        "\"rope\"");
+    } else if (!learned && rope && rope->type == VALUE_NULL) {
+        const struct field *field =
+            schema_field(schema_field(&SCHEMA_EXPERIMENT, "model")->schema, "rope");
+        struct value *empty = value_new(d->pool, VALUE_TABLE, model->place);
+        value_set(d->pool, model, "rope", schema_apply(d, field->schema, empty, "model.rope"),
+                  model->place);
+    }
+    const struct value *scaling = value_get(value_get(model, "rope"), "scaling");
+    const struct value *low = value_get(scaling, "low_freq_factor");
+    const struct value *high = value_get(scaling, "high_freq_factor");
+    if (low && high && low->f >= high->f)
+        diagnostics_add(d, place_of(scaling, "high_freq_factor"), "model.rope.scaling",
+                        "high_freq_factor %g must be above low_freq_factor %g", high->f, low->f);
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+static void derive_schedule(struct diagnostics *d, struct value *train) {
+    struct value *schedule = value_get(train, "schedule");
+    const struct value *kind = value_get(schedule, "kind");
+    int64_t steps, warmup, decay;
+    if (!kind || !get_int(train, "steps", &steps) || !get_int(schedule, "warmup", &warmup)) return;
+    if (value_is(kind, "constant")) {
+        value_set(d->pool, schedule, "final", value_float(d->pool, 1.0, schedule->place),
+                  schedule->place);
+        set_int(d, schedule, "decay", 0);
+    } else if (!get_int(schedule, "decay", &decay)) {
+        int64_t after = steps > warmup ? steps - warmup : 0;
+        set_int(d, schedule, "decay", value_is(kind, "wsd") ? (after + 4) / 5 : after);
+    } else if (warmup + decay > steps) {
+        diagnostics_add(d, place_of(schedule, "decay"), "train.schedule.decay",
+                        "warmup %" PRId64 " and decay %" PRId64 " do not fit into %" PRId64
+                        " steps", warmup, decay, steps);
+    }
+    if (warmup > steps)
+        diagnostics_add(d, place_of(schedule, "warmup"), "train.schedule.warmup",
+                        "warmup %" PRId64 " is longer than the run, %" PRId64 " steps", warmup,
+                        steps);
+}
+
+/* Chunks of the head are GEMM operands, whose rows FP8 needs in sixteens. */
+enum { HEAD_CHUNK_MULTIPLE = 16 };
+
+static void derive_head_chunk(struct diagnostics *d, struct value *train,
+                              const struct value *model) {
+    int64_t chunk, micro, vocab, length;
+    if (get_int(train, "head_chunk", &chunk) || !get_int(train, "micro_batch", &micro) ||
+        !get_int(model, "vocab", &vocab) || !get_int(model, "seq_len", &length))
+        return;
+    set_int(d, train, "head_chunk", model_head_chunk(vocab, micro * length)); /* at most 2^44 */
+}
+
+static void check_batches(struct diagnostics *d, const struct value *experiment) {
+    const struct value *train = value_get(experiment, "train");
+    int64_t global, micro, gpus, chunk;
+    if (get_int(train, "head_chunk", &chunk) && chunk % HEAD_CHUNK_MULTIPLE != 0)
+        diagnostics_add(d, place_of(train, "head_chunk"), "train.head_chunk",
+                        "must be a multiple of %d rows, found %" PRId64, HEAD_CHUNK_MULTIPLE,
+                        chunk);
+    if (!get_int(train, "global_batch", &global) || !get_int(train, "micro_batch", &micro) ||
+        !get_int(value_get(experiment, "hardware"), "gpus", &gpus))
+        return;
+    if (global % micro != 0)
+        diagnostics_add(d, place_of(train, "micro_batch"), "train.micro_batch",
+                        "global_batch %" PRId64 " is no multiple of micro_batch %" PRId64, global,
+                        micro);
+    else if (global % (micro * gpus) != 0)
+        diagnostics_add(d, place_of(train, "global_batch"), "train.global_batch",
+                        "global_batch %" PRId64 " is no multiple of micro_batch %" PRId64
+                        " x %" PRId64 " GPUs", global, micro, gpus);
+}
+
+static void check_best(struct diagnostics *d, const struct value *experiment) {
+    const struct value *checkpoint = value_get(experiment, "checkpoint");
+    const struct value *eval = value_get(experiment, "eval");
+    if (!value_is(value_get(checkpoint, "best"), "eval.loss")) return;
+    if (eval && eval->type == VALUE_NULL)
+        diagnostics_add(d, place_of(checkpoint, "best"), "checkpoint.best",
+                        "the best checkpoint by eval.loss needs evaluations; add eval = { every = "
+                        "... }");
+}
+
+/* Tokens are evaluated on a file of their own, or on the tail of the one they train on: a
+ * hundredth, as Megatron's usual split 99,1,0 has it. */
+static void derive_holdout(struct diagnostics *d, struct value *data) {
+    const struct value *eval_path = value_get(data, "eval_path");
+    const struct value *holdout = value_get(data, "holdout");
+    if (!value_is(value_get(data, "kind"), "tokens") || !eval_path) return;
+    bool own_file = eval_path->type == VALUE_STRING;
+    if (!holdout)
+        value_set(d->pool, data, "holdout", value_float(d->pool, own_file ? 0 : 0.01, data->place),
+                  data->place);
+    else if (own_file && holdout->f > 0)
+        diagnostics_add(d, place_of(data, "holdout"), "data.holdout",
+                        "eval_path already names what to evaluate on; leave one of the two out");
+}
+
+static void check_data(struct diagnostics *d, const struct value *experiment) {
+    struct value *data = value_get(experiment, "data");
+    int64_t vocab;
+    derive_holdout(d, data);
+    if (!value_is(value_get(data, "kind"), "text") ||
+        !get_int(value_get(experiment, "model"), "vocab", &vocab))
+        return;
+    if (vocab < 256)
+        diagnostics_add(d, place_of(value_get(experiment, "model"), "vocab"), "model.vocab",
+                        "text is read as bytes, which need a vocabulary of at least 256, found "
+                        "%" PRId64, vocab);
+}
+
+/* A query that cannot be read would only be found out on the machine that it asks for. */
+static void check_query(struct diagnostics *d, const struct value *experiment) {
+    const struct value *hardware = value_get(experiment, "hardware");
+    const struct value *query = value_get(hardware, "query");
+    struct query *parsed = NULL;
+    struct err e = { 0 };
+    if (!query || query->type != VALUE_STRING) return;
+    if (query_parse(query->string, &parsed, &e) != OK)
+        diagnostics_add(d, place_of(hardware, "query"), "hardware.query", "%s", e.text);
+    query_free(parsed);
+}
+
+/* ---- recipes --------------------------------------------------------------------------------- */
+/* Which constant sets and formats some project defines for a kind. */
+static const struct {
+    const char *kind, *constants, *why_constants, *formats, *why_format;
+} DEFINED[] = {
+    { "fp8.delayed", "te", "only TransformerEngine defines delayed scaling", "hybrid e4m3", "" },
+    { "fp8.tensorwise", "te torchao",
+      "DeepSeek's constants are per block; fp8.blockwise takes them",
+      "hybrid e4m3", "" },
+    { "fp8.rowwise", "torchao", "torchao alone defines rowwise scaling", "e4m3",
+      "torchao's rowwise recipe uses E4M3 for every operand" },
+    { "fp8.blockwise", "te deepseek",
+      "torchao's constants are for whole tensors and rows; fp8.tensorwise and fp8.rowwise take "
+      "them",
+      "hybrid e4m3", "" },
+    { "fp8.mxfp8", "te", "MXFP8's scales have no other constants than the E8M0 rounding", "e4m3",
+      "MXFP8 is E4M3 forward and backward (E5M2 gradients were found to be worse)" },
+};
+
+/* Whether `word` is one of the words in `list`. */
+static bool has_word(const char *list, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
+    return false;
+}
+
+static void check_defined(struct diagnostics *d, const struct value *recipe, const char *kind,
+                          const char *path) {
+    const struct value *constants = value_get(recipe, "constants");
+    const struct value *format = value_get(recipe, "format");
+    size_t i = 0, count = sizeof DEFINED / sizeof *DEFINED;
+    while (i < count && strcmp(DEFINED[i].kind, kind) != 0) i++;
+    if (i == count) return; /* bf16 and f32 have neither */
+    if (constants && !has_word(DEFINED[i].constants, constants->string))
+        diagnostics_add(d, place_of(recipe, "constants"), schema_path(d->pool, path, "constants"),
+                        "%s has no constants \"%s\": %s", kind, constants->string,
+                        DEFINED[i].why_constants);
+    if (format && !has_word(DEFINED[i].formats, format->string))
+        diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
+                        "%s has no format \"%s\": %s; leave format out", kind, format->string,
+                        DEFINED[i].why_format);
+}
+
+static void check_blockwise(struct diagnostics *d, struct value *recipe, const char *path) {
+    static const char *const GEMMS[] = { "fprop", "dgrad", "wgrad" };
+    bool deepseek = value_is(value_get(recipe, "constants"), "deepseek");
+    if (!value_get(recipe, "pow2")) {
+        struct value *pow2 = value_new(d->pool, VALUE_BOOL, recipe->place);
+        pow2->b = !deepseek;
+        value_set(d->pool, recipe, "pow2", pow2, recipe->place);
+    }
+    if (deepseek && value_is(value_get(recipe, "format"), "hybrid"))
+        diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
+                        "DeepSeek's blockwise recipe is E4M3 for every operand; use format = "
+                        "\"e4m3\", or constants = \"te\" for hybrid");
+    const struct value *accumulate = value_get(recipe, "accumulate");
+    const char *below = schema_path(d->pool, path, "accumulate");
+    for (int i = 0; i < 3; i++)
+        if (value_is(value_get(accumulate, GEMMS[i]), "fast"))
+            diagnostics_add(d, place_of(accumulate, GEMMS[i]),
+                            schema_path(d->pool, below, GEMMS[i]),
+                            "blockwise scaling applies a scale every 128 products, so its "
+                            "accumulation is always \"split\"");
+}
+
+void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char *path) {
+    const struct value *named = value_get(recipe, "kind");
+    const struct value *gather = value_get(recipe, "param_gather");
+    if (!named) return;
+    check_defined(d, recipe, named->string, path);
+    if (value_is(named, "fp8.blockwise")) check_blockwise(d, recipe, path);
+    if (gather && gather->b && value_is(named, "fp8.rowwise"))
+        diagnostics_add(d, place_of(recipe, "param_gather"),
+                        schema_path(d->pool, path, "param_gather"),
+                        "rowwise scaling casts each weight along two axes, so no FP8 weight can be "
+                        "gathered; leave param_gather out, or use fp8.tensorwise");
+}
+
+static void check_excluded_layers(struct diagnostics *d, const struct value *experiment) {
+    const struct value *recipe = value_get(experiment, "recipe");
+    int64_t layers, first, last;
+    if (!get_int(value_get(experiment, "model"), "layers", &layers) ||
+        !get_int(recipe, "first_bf16", &first) || !get_int(recipe, "last_bf16", &last))
+        return;
+    if (first + last >= layers)
+        diagnostics_add(d, place_of(recipe, first ? "first_bf16" : "last_bf16"),
+                        first ? "recipe.first_bf16" : "recipe.last_bf16",
+                        "first_bf16 %" PRId64 " and last_bf16 %" PRId64 " leave none of %" PRId64
+                        " layers in FP8; use bf16 {} for that", first, last, layers);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+void schema_rules(struct diagnostics *d, struct value *experiment) {
+    struct value *model = value_get(experiment, "model"), *train = value_get(experiment, "train");
+    struct value *recipe = value_get(experiment, "recipe");
+    if (model) {
+        derive_heads(d, model);
+        derive_positions(d, model);
+    }
+    if (train) derive_schedule(d, train);
+    if (train) derive_head_chunk(d, train, model);
+    if (recipe) schema_recipe_rules(d, recipe, "recipe");
+    check_batches(d, experiment);
+    check_best(d, experiment);
+    check_data(d, experiment);
+    check_query(d, experiment);
+    check_excluded_layers(d, experiment);
+}

@@ -1,0 +1,185 @@
+/* The rows of everything but the recipes. A default in `initial` is fixed; one that depends on
+ * other keys (kv_heads, head_dim, schedule.decay, ...) is derived in schema_rules.c. Where a range
+ * has no reason of its own it is there so that sizes computed from it stay far inside int64_t. */
+#include <math.h>
+
+#include "runner/script/schema.h"
+
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define INT(key_, min_, max_, ...) \
+    { .key = (key_), .type = FIELD_INT, .min = (min_), .max = (max_), __VA_ARGS__ }
+#define FLOAT(key_, min_, max_, ...) \
+    { .key = (key_), .type = FIELD_FLOAT, .min = (min_), .max = (max_), __VA_ARGS__ }
+#define WORD(key_, words_, ...) \
+    { .key = (key_), .type = FIELD_WORD, .words = (words_), __VA_ARGS__ }
+#define BOOL(key_, initial_) { .key = (key_), .type = FIELD_BOOL, .initial = (initial_) }
+#define STRING(key_, max_, ...) \
+    { .key = (key_), .type = FIELD_STRING, .min = 1, .max = (max_), __VA_ARGS__ }
+#define TABLE(key_, schema_, ...) \
+    { .key = (key_), .type = FIELD_TABLE, .schema = (schema_), __VA_ARGS__ }
+#define VARIANT(key_, variants_, ...) \
+    { .key = (key_), .type = FIELD_VARIANT, .variants = (variants_), __VA_ARGS__ }
+#define REQUIRED .flags = FIELD_REQUIRED
+#define NULLABLE .flags = FIELD_NULLABLE
+#define INITIAL(text_) .initial = (text_)
+
+static const double STEPS_MAX = 1e9, ROWS_MAX = 1 << 20;
+
+/* ---- hardware -------------------------------------------------------------------------------- */
+static const struct field HARDWARE[] = {
+    STRING("query", 4096, NULLABLE),
+    INT("gpus", 1, 1024, INITIAL("1")),
+    { .key = NULL },
+};
+static const struct schema SCHEMA_HARDWARE = { "hardware", HARDWARE, NULL };
+
+/* ---- model ----------------------------------------------------------------------------------- */
+/* Llama 3.1's constants; original_seq_len is what the model was first trained with. */
+static const struct field ROPE_SCALING[] = {
+    FLOAT("factor", 1, 1024, REQUIRED),
+    FLOAT("low_freq_factor", 0, 1024, INITIAL("1"), .flags = FIELD_ABOVE_MIN),
+    FLOAT("high_freq_factor", 0, 1024, INITIAL("4"), .flags = FIELD_ABOVE_MIN),
+    INT("original_seq_len", 1, 1 << 24, INITIAL("8192")),
+    { .key = NULL },
+};
+static const struct schema SCHEMA_ROPE_SCALING = { "rope.scaling", ROPE_SCALING, NULL };
+static const struct field ROPE[] = {
+    FLOAT("theta", 1, 1e9, INITIAL("10000")),
+    TABLE("scaling", &SCHEMA_ROPE_SCALING, NULLABLE),
+    { .key = NULL },
+};
+static const struct schema SCHEMA_ROPE = { "rope", ROPE, NULL };
+
+static const struct field MODEL[] = {
+    INT("vocab", 2, 1 << 24, REQUIRED),
+    INT("seq_len", 1, 1 << 24, REQUIRED),
+    INT("layers", 1, 4096, REQUIRED),
+    INT("width", 8, 1 << 20, REQUIRED),
+    INT("heads", 1, 4096, REQUIRED),
+    INT("kv_heads", 1, 4096), /* heads */
+    INT("head_dim", 2, 4096), /* width / heads */
+    INT("ffn", 8, 1 << 22, REQUIRED),
+    WORD("norm", WORDS("rmsnorm", "layernorm"), INITIAL("rmsnorm")),
+    FLOAT("norm_eps", 0, 1, INITIAL("1e-05"), .flags = FIELD_ABOVE_MIN),
+    WORD("activation", WORDS("swiglu", "gelu"), INITIAL("swiglu")),
+    WORD("positions", WORDS("rope", "learned"), INITIAL("rope")),
+    TABLE("rope", &SCHEMA_ROPE, NULLABLE), /* null with learned positions */
+    BOOL("qk_norm", "false"),
+    BOOL("bias", "false"),
+    BOOL("tied", "false"),
+    FLOAT("init_std", 0, 10, INITIAL("0.02"), .flags = FIELD_ABOVE_MIN),
+    { .key = NULL },
+};
+static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
+
+/* ---- data ------------------------------------------------------------------------------------ */
+static const struct field TEXT_DATA[] = {
+    { .key = "paths", .type = FIELD_STRINGS, .min = 1, .max = 4096, .flags = FIELD_REQUIRED },
+    FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
+    { .key = NULL },
+};
+static const struct field TOKEN_DATA[] = {
+    STRING("path", 4096, REQUIRED),
+    WORD("format", WORDS("megatron", "llmc"), REQUIRED),
+    STRING("eval_path", 4096, NULLABLE),
+    FLOAT("holdout", 0, 1, .flags = FIELD_BELOW_MAX), /* 0.01, or 0 with an eval_path */
+    { .key = NULL },
+};
+static const struct field SYNTHETIC_DATA[] = {
+    INT("seed", 0, 0x1p53, INITIAL("1234")),
+    { .key = NULL },
+};
+static const struct schema SCHEMA_TEXT = { "text", TEXT_DATA, "paths" };
+static const struct schema SCHEMA_TOKENS = { "tokens", TOKEN_DATA, NULL };
+static const struct schema SCHEMA_SYNTHETIC = { "synthetic", SYNTHETIC_DATA, NULL };
+static const struct schema *const DATA_KINDS[] = { &SCHEMA_TEXT, &SCHEMA_TOKENS, &SCHEMA_SYNTHETIC,
+                                                   NULL };
+
+/* ---- training -------------------------------------------------------------------------------- */
+static const struct field ADAMW[] = {
+    FLOAT("lr", 0, 100, INITIAL("3e-4"), .flags = FIELD_ABOVE_MIN),
+    { .key = "betas", .type = FIELD_FLOATS, .min = 0, .max = 1, .length = 2,
+      .flags = FIELD_BELOW_MAX, .initial = "0.9,0.95" },
+    FLOAT("eps", 0, 1, INITIAL("1e-8"), .flags = FIELD_ABOVE_MIN),
+    FLOAT("weight_decay", 0, 10, INITIAL("0.1")),
+    FLOAT("clip", 0, 1e6, INITIAL("1")), /* of the global gradient norm; 0: none */
+    WORD("state", WORDS("f32", "bf16", "8bit"), INITIAL("f32")),
+    WORD("master", WORDS("f32", "none"), INITIAL("f32")), /* none: stochastic rounding to BF16 */
+    BOOL("offload", "false"), /* state and masters in locked memory of the host */
+    { .key = NULL },
+};
+static const struct schema SCHEMA_ADAMW = { "adamw", ADAMW, NULL };
+static const struct schema *const OPTIMIZERS[] = { &SCHEMA_ADAMW, NULL };
+
+/* decay: steps over which the rate falls. final: the last rate as a share of the highest. */
+#define WARMUP INT("warmup", 0, STEPS_MAX, INITIAL("0"))
+static const struct field COSINE[] = {
+    WARMUP, FLOAT("final", 0, 1, INITIAL("0.1")), INT("decay", 1, STEPS_MAX), { .key = NULL } };
+static const struct field LINEAR[] = {
+    WARMUP, FLOAT("final", 0, 1, INITIAL("0")), INT("decay", 1, STEPS_MAX), { .key = NULL } };
+static const struct field WSD[] = {
+    WARMUP, FLOAT("final", 0, 1, INITIAL("0")), INT("decay", 1, STEPS_MAX), { .key = NULL } };
+static const struct field CONSTANT[] = { WARMUP, { .key = NULL } };
+static const struct schema SCHEMA_COSINE = { "cosine", COSINE, NULL };
+static const struct schema SCHEMA_LINEAR = { "linear", LINEAR, NULL };
+static const struct schema SCHEMA_WSD = { "wsd", WSD, NULL };
+static const struct schema SCHEMA_CONSTANT = { "constant", CONSTANT, NULL };
+static const struct schema *const SCHEDULES[] = { &SCHEMA_COSINE, &SCHEMA_LINEAR, &SCHEMA_WSD,
+                                                  &SCHEMA_CONSTANT, NULL };
+
+static const struct field TRAIN[] = {
+    INT("steps", 1, STEPS_MAX, REQUIRED),
+    INT("global_batch", 1, ROWS_MAX, REQUIRED), /* sequences an update */
+    INT("micro_batch", 1, ROWS_MAX, INITIAL("1")), /* sequences a pass and GPU */
+    INT("seed", 0, 0x1p53, INITIAL("1234")),
+    { .key = "time_limit", .type = FIELD_DURATION, .max = 366 * 86400.0, .flags = FIELD_NULLABLE },
+    WORD("grad_dtype", WORDS("f32", "bf16"), INITIAL("f32")),
+    WORD("recompute", WORDS("none", "ffn", "block"), INITIAL("none")),
+    INT("head_chunk", 1, ROWS_MAX), /* token rows of head and loss at a time: model_head_chunk */
+    /* What each of several GPUs holds a share of: each word adds to the one before. */
+    WORD("shard", WORDS("none", "optimizer", "gradients", "parameters"), INITIAL("optimizer")),
+    VARIANT("optimizer", OPTIMIZERS, INITIAL("adamw")),
+    VARIANT("schedule", SCHEDULES, INITIAL("constant")),
+    { .key = NULL },
+};
+static const struct schema SCHEMA_TRAIN = { "train", TRAIN, NULL };
+
+/* ---- watching -------------------------------------------------------------------------------- */
+static const struct field EVAL[] = {
+    INT("every", 1, STEPS_MAX, REQUIRED), /* steps */
+    INT("batches", 1, 1e6, INITIAL("8")), /* micro-batches */
+    { .key = NULL },
+};
+static const struct field CHECKPOINT[] = {
+    INT("every", 1, STEPS_MAX, REQUIRED),
+    INT("keep", 1, 1e6, INITIAL("2")),
+    WORD("best", WORDS("eval.loss"), NULLABLE),
+    { .key = NULL },
+};
+static const struct field TRACE[] = {
+    INT("first", 0, STEPS_MAX, INITIAL("20")),
+    INT("every", 0, STEPS_MAX, INITIAL("0")), /* 0: only at evaluations */
+    { .key = NULL },
+};
+static const struct schema SCHEMA_EVAL = { "eval", EVAL, NULL };
+static const struct schema SCHEMA_CHECKPOINT = { "checkpoint", CHECKPOINT, NULL };
+static const struct schema SCHEMA_TRACE = { "trace", TRACE, NULL };
+
+/* ---- the experiment -------------------------------------------------------------------------- */
+static const struct field EXPERIMENT[] = {
+    { .key = "name", .type = FIELD_NAME, .min = 1, .max = 80, .flags = FIELD_REQUIRED },
+    { .key = "about", .type = FIELD_STRING, .max = 400, .initial = "" },
+    TABLE("hardware", &SCHEMA_HARDWARE),
+    STRING("image", 512, NULLABLE),
+    { .key = "env", .type = FIELD_ENV },
+    TABLE("model", &SCHEMA_MODEL, REQUIRED),
+    VARIANT("recipe", SCHEMA_RECIPES, REQUIRED),
+    VARIANT("data", DATA_KINDS, REQUIRED),
+    TABLE("train", &SCHEMA_TRAIN, REQUIRED),
+    TABLE("eval", &SCHEMA_EVAL, NULLABLE),
+    TABLE("checkpoint", &SCHEMA_CHECKPOINT, NULLABLE),
+    TABLE("trace", &SCHEMA_TRACE),
+    WORD("archive", WORDS("none", "weights", "full"), INITIAL("none")),
+    { .key = NULL },
+};
+const struct schema SCHEMA_EXPERIMENT = { "an experiment", EXPERIMENT, NULL };

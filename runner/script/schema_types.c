@@ -1,0 +1,253 @@
+#include "runner/script/schema_types.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/nearest.h"
+#include "runner/script/schema_env.h"
+
+/* ---- what was expected ----------------------------------------------------------------------- */
+static const char *number_text(struct pool *p, double d, bool integer) {
+    return integer ? pool_format(p, "%" PRId64, (int64_t)d) : pool_format(p, "%g", d);
+}
+
+static const char *range_text(struct pool *p, const struct field *f) {
+    bool integer = f->type == FIELD_INT;
+    const char *low = number_text(p, f->min, integer);
+    if (isinf(f->max))
+        return pool_format(p, "%s %s", f->flags & FIELD_ABOVE_MIN ? "above" : "of at least", low);
+    const char *high = number_text(p, f->max, integer);
+    if (f->flags & FIELD_ABOVE_MIN) return pool_format(p, "above %s, at most %s", low, high);
+    if (f->flags & FIELD_BELOW_MAX) return pool_format(p, "from %s to below %s", low, high);
+    return pool_format(p, "from %s to %s", low, high);
+}
+
+static const char *words_text(struct pool *p, const struct field *f) {
+    struct text t = { 0 };
+    for (int i = 0; f->words[i]; i++) {
+        text_puts(&t, i == 0 ? "\"" : f->words[i + 1] ? "\", \"" : "\" or \"");
+        text_puts(&t, f->words[i]);
+    }
+    text_puts(&t, "\"");
+    const char *out = pool_copy(p, t.bytes ? t.bytes : "");
+    text_free(&t);
+    return out;
+}
+
+const char *schema_expected(struct pool *p, const struct field *f) {
+    switch (f->type) {
+    case FIELD_INT: return pool_format(p, "an integer %s", range_text(p, f));
+    case FIELD_FLOAT: return pool_format(p, "a number %s", range_text(p, f));
+    case FIELD_BOOL: return "true or false";
+    case FIELD_STRING: return pool_format(p, "a string of at most %d bytes", (int)f->max);
+    case FIELD_NAME:
+        return pool_format(p, "a name of at most %d letters, digits, '.', '_' and '-'",
+                           (int)f->max);
+    case FIELD_WORD: return words_text(p, f);
+    case FIELD_DURATION: return "seconds, or a duration such as \"1h56m\"";
+    case FIELD_TABLE: return "a table { ... }";
+    case FIELD_VARIANT: {
+        struct text t = { 0 };
+        for (int i = 0; f->variants[i]; i++) {
+            text_puts(&t, i == 0 ? "" : f->variants[i + 1] ? ", " : " or ");
+            text_puts(&t, f->variants[i]->name);
+            text_puts(&t, " {...}");
+        }
+        const char *out = pool_copy(p, t.bytes ? t.bytes : "");
+        text_free(&t);
+        return out;
+    }
+    case FIELD_FLOATS:
+        return pool_format(p, "a list of %d numbers %s", (int)f->length, range_text(p, f));
+    case FIELD_STRINGS: return "a list of file names";
+    case FIELD_ENV: return "a table of environment variables";
+    case FIELD_FUNCTION: return "a function";
+    }
+    return "";
+}
+
+static struct value *mismatch(struct diagnostics *d, const struct field *f, const struct value *v,
+                              const char *path) {
+    diagnostics_add(d, v->place, path, "expected %s, found %s", schema_expected(d->pool, f),
+                    value_describe(d->pool, v));
+    return NULL;
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+/* Reads VALUE_TEXT as a number; anything else comes back as it is. */
+static const struct value *read_number(struct pool *p, const struct value *v) {
+    if (v->type != VALUE_TEXT) return v;
+    char *end;
+    errno = 0;
+    long long i = strtoll(v->string, &end, 10);
+    if (errno == 0 && end != v->string && !*end) return value_int(p, i, v->place);
+    double d = strtod(v->string, &end);
+    if (end != v->string && !*end) return value_float(p, d, v->place);
+    return v;
+}
+
+static bool in_range(const struct field *f, double x) {
+    if (f->flags & FIELD_ABOVE_MIN ? !(x > f->min) : !(x >= f->min)) return false;
+    return f->flags & FIELD_BELOW_MAX ? x < f->max : x <= f->max;
+}
+
+static struct value *typed_int(struct diagnostics *d, const struct field *f, const struct value *v,
+                               const char *path) {
+    const struct value *number = read_number(d->pool, v);
+    int64_t i = number->i;
+    if (number->type == VALUE_FLOAT && fabs(number->f) < 0x1p53 && floor(number->f) == number->f)
+        i = (int64_t)number->f;
+    else if (number->type != VALUE_INT)
+        return mismatch(d, f, v, path);
+    if ((double)i < f->min || (double)i > f->max) return mismatch(d, f, v, path);
+    return value_int(d->pool, i, v->place);
+}
+
+static struct value *typed_float(struct diagnostics *d, const struct field *f,
+                                 const struct value *v, const char *path) {
+    const struct value *number = read_number(d->pool, v);
+    if (number->type != VALUE_FLOAT && number->type != VALUE_INT) return mismatch(d, f, v, path);
+    double x = number->type == VALUE_INT ? (double)number->i : number->f;
+    if (!isfinite(x) || !in_range(f, x)) return mismatch(d, f, v, path);
+    return value_float(d->pool, x == 0 ? 0.0 : x, v->place); /* -0 is 0 */
+}
+
+/* ---- durations ------------------------------------------------------------------------------- */
+/* "1h56m", "90s", "2d": whole numbers with falling units. -1 when it is none. */
+static int64_t duration_s(const char *text) {
+    static const struct { char unit; int64_t s; } UNITS[] = {
+        { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 }
+    };
+    int64_t total = 0;
+    size_t next = 0;
+    while (*text) {
+        char *end;
+        if (*text < '0' || *text > '9') return -1;
+        errno = 0;
+        long long n = strtoll(text, &end, 10);
+        while (next < 4 && UNITS[next].unit != *end) next++;
+        if (next == 4 || errno || n > 1000000) return -1;
+        total += n * UNITS[next++].s;
+        text = end + 1;
+    }
+    return total;
+}
+
+static struct value *typed_duration(struct diagnostics *d, const struct field *f,
+                                    const struct value *v, const char *path) {
+    const struct value *number = read_number(d->pool, v);
+    int64_t s = -1;
+    if (number->type == VALUE_INT)
+        s = number->i;
+    else if (v->type == VALUE_STRING || v->type == VALUE_TEXT)
+        s = duration_s(v->string);
+    if (s < 1 || (double)s > f->max) return mismatch(d, f, v, path);
+    return value_int(d->pool, s, v->place);
+}
+
+/* ---- strings --------------------------------------------------------------------------------- */
+static bool name_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+}
+
+static struct value *typed_string(struct diagnostics *d, const struct field *f,
+                                  const struct value *v, const char *path) {
+    if (v->type != VALUE_STRING && v->type != VALUE_TEXT) return mismatch(d, f, v, path);
+    size_t n = v->string_bytes;
+    if (utf8_valid_prefix(v->string, n) != n) {
+        diagnostics_add(d, v->place, path, "expected UTF-8 text, found %s",
+                        value_describe(d->pool, v));
+        return NULL;
+    }
+    bool plain = (double)n >= f->min && (double)n <= f->max;
+    for (size_t i = 0; i < n && plain; i++) {
+        unsigned char c = (unsigned char)v->string[i];
+        plain = f->type == FIELD_NAME ? name_char((char)c) && (i || c != '.') : c >= 0x20;
+    }
+    if (!plain) return mismatch(d, f, v, path);
+    return value_string(d->pool, v->string, v->place);
+}
+
+static struct value *typed_word(struct diagnostics *d, const struct field *f,
+                                const struct value *v, const char *path) {
+    int64_t count = 0;
+    bool text = (v->type == VALUE_STRING || v->type == VALUE_TEXT) &&
+                strlen(v->string) == v->string_bytes; /* a NUL ends no word */
+    for (; f->words[count]; count++)
+        if (text && strcmp(f->words[count], v->string) == 0)
+            return value_string(d->pool, v->string, v->place);
+    const char *near = text ? nearest_name(v->string, f->words, count) : NULL;
+    diagnostics_add(d, v->place, path, "expected %s, found %s%s%s%s", schema_expected(d->pool, f),
+                    value_describe(d->pool, v), near ? "; did you mean \"" : "", near ? near : "",
+                    near ? "\"?" : "");
+    return NULL;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+/* "0.9,0.95" as the list it stands for. */
+static const struct value *read_list(struct pool *p, const struct value *v) {
+    if (v->type != VALUE_TEXT) return v;
+    struct value *list = value_new(p, VALUE_TABLE, v->place);
+    for (const char *at = v->string;; at++) {
+        size_t n = strcspn(at, ",");
+        struct value *item = value_new(p, VALUE_TEXT, v->place);
+        item->string = pool_copy_n(p, at, n);
+        item->string_bytes = n;
+        value_append(p, list, item);
+        at += n;
+        if (!*at) return list;
+    }
+}
+
+static struct value *typed_list(struct diagnostics *d, const struct field *f,
+                                const struct value *v, const char *path) {
+    const struct value *list = read_list(d->pool, v);
+    bool floats = f->type == FIELD_FLOATS;
+    if (list->type != VALUE_TABLE || list->member_count || list->kind || list->item_count == 0 ||
+        (floats && list->item_count != f->length))
+        return mismatch(d, f, v, path);
+    struct field each = *f;
+    each.type = floats ? FIELD_FLOAT : FIELD_STRING;
+    struct value *out = value_new(d->pool, VALUE_TABLE, v->place);
+    out->list = true;
+    for (int64_t i = 0; i < list->item_count; i++) {
+        const char *below = pool_format(d->pool, "%s[%" PRId64 "]", path, i + 1);
+        struct value *item = schema_typed(d, &each, list->items[i], below);
+        if (item) value_append(d->pool, out, item);
+    }
+    return out;
+}
+
+/* ---- one value ------------------------------------------------------------------------------- */
+struct value *schema_typed(struct diagnostics *d, const struct field *f, const struct value *v,
+                           const char *path) {
+    switch (f->type) {
+    case FIELD_INT: return typed_int(d, f, v, path);
+    case FIELD_FLOAT: return typed_float(d, f, v, path);
+    case FIELD_DURATION: return typed_duration(d, f, v, path);
+    case FIELD_STRING:
+    case FIELD_NAME: return typed_string(d, f, v, path);
+    case FIELD_WORD: return typed_word(d, f, v, path);
+    case FIELD_FLOATS:
+    case FIELD_STRINGS: return typed_list(d, f, v, path);
+    case FIELD_ENV: return schema_env(d, v, path);
+    case FIELD_FUNCTION:
+        if (v->type == VALUE_FUNCTION) return value_copy(d->pool, v);
+        return mismatch(d, f, v, path);
+    case FIELD_BOOL: {
+        bool yes = v->type == VALUE_TEXT && strcmp(v->string, "true") == 0;
+        bool no = v->type == VALUE_TEXT && strcmp(v->string, "false") == 0;
+        if (v->type != VALUE_BOOL && !yes && !no) return mismatch(d, f, v, path);
+        struct value *b = value_new(d->pool, VALUE_BOOL, v->place);
+        b->b = v->type == VALUE_BOOL ? v->b : yes;
+        return b;
+    }
+    case FIELD_TABLE:
+    case FIELD_VARIANT: break;
+    }
+    return mismatch(d, f, v, path);
+}

@@ -1,0 +1,88 @@
+#include "runner/script/script_flags.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_errors(const struct cli *cli, const struct resolution *r) {
+    for (int64_t i = 0; i < r->error_count; i++) {
+        char *text = resolved_error_text(&r->errors[i]);
+        if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
+        cli_warn(cli, "%s", text ? text : r->errors[i].text);
+        free(text);
+    }
+}
+
+/* Every value of a flag that repeats; the array is owned, its texts are borrowed. */
+static const char **values_of(const struct cli *cli, const char *flag) {
+    int64_t n = cli_count(cli, flag);
+    const char **values = calloc((size_t)n + 1, sizeof *values);
+    for (int64_t i = 0; values && i < n; i++) values[i] = cli_nth(cli, flag, i);
+    return values;
+}
+
+static enum status keep_only(const struct cli *cli, struct resolution *r, struct err *e) {
+    const char **patterns = values_of(cli, "only");
+    if (!patterns) return FAIL(e, ERR_MEMORY, "the names of --only");
+    enum status st = resolution_keep(r, patterns, cli_count(cli, "only"), e);
+    free(patterns);
+    return st;
+}
+
+enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e) {
+    int64_t n = cli_count(cli, "set");
+    const char **overrides = values_of(cli, "set");
+    if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
+    struct resolve_options options = {
+        .path = cli->args[0], .overrides = overrides, .override_count = n,
+        .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"),
+    };
+    enum status st = resolve_experiment(&options, out, e);
+    free(overrides);
+    if (st == OK) return keep_only(cli, out, e);
+    if (out->error_count == 0) return st;
+    print_errors(cli, out);
+    return FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", out->error_count,
+                out->error_count == 1 ? "" : "s", cli->args[0]);
+}
+
+/* Flags that mean for the next command what they meant for this one. */
+static bool is_carried(const char *flag) {
+    static const char *const CARRIED[] = { "set", "only", "lib", "smoke", "anywhere", "backend",
+                                           "threads", "runs", "retries", "hang-after", "keep-dir",
+                                           "data-root" };
+    for (size_t i = 0; i < sizeof CARRIED / sizeof *CARRIED; i++)
+        if (!strcmp(flag, CARRIED[i])) return true;
+    return false;
+}
+
+void script_next(const struct cli *cli, const char *verb, bool rehearse) {
+    size_t flags = (size_t)cli->flag_count;
+    const char **words = calloc(2 * flags + 6, sizeof *words);
+    char(*dashed)[32] = calloc(flags + 1, sizeof *dashed);
+    int64_t n = 0;
+    if (!words || !dashed) goto done;
+    words[n++] = verb;
+    if (rehearse) words[n++] = "--smoke";
+    if (rehearse) words[n++] = "--anywhere";
+    for (size_t i = 0; i < flags; i++) {
+        const struct cli_flag *flag = &cli->flags[i];
+        bool there = rehearse && (!strcmp(flag->name, "smoke") || !strcmp(flag->name, "anywhere"));
+        if (!rehearse && !strcmp(flag->name, "ranks")) { /* what plan was asked, run is told so */
+            snprintf(dashed[i], sizeof dashed[i], "hardware.gpus=%s", flag->value);
+            words[n++] = "--set";
+            words[n++] = dashed[i];
+        }
+        if (there || !is_carried(flag->name)) continue;
+        snprintf(dashed[i], sizeof dashed[i], "--%s", flag->name);
+        words[n++] = dashed[i];
+        if (flag->value) words[n++] = flag->value;
+    }
+    if (cli->args[0][0] == '-') words[n++] = "--";
+    words[n++] = cli->args[0];
+    cli_next_words(cli, words);
+done:
+    free(dashed);
+    free(words);
+}

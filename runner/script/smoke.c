@@ -1,0 +1,116 @@
+#include "runner/script/smoke.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/base.h"
+
+enum {
+    SMOKE_HEADS = 4,
+    SMOKE_HEAD_DIM = 64,
+    SMOKE_WIDTH = SMOKE_HEADS * SMOKE_HEAD_DIM, /* two 128-blocks: block scaling has blocks */
+    SMOKE_SEQ_LEN = 64,
+    SMOKE_VOCAB = 512,
+    SMOKE_STEPS = 6,
+    SMOKE_MICRO = 2,
+    SMOKE_SYNTHETIC_SEED = 1234
+};
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void set_int(struct pool *p, struct value *table, const char *key, int64_t i) {
+    value_set(p, table, key, value_int(p, i, table->place), table->place);
+}
+
+static void shrink_to(struct pool *p, struct value *table, const char *key, int64_t most) {
+    set_int(p, table, key, smaller(value_int_at(table, key), most));
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+static bool readable(struct pool *p, const char *path, const char *suffix) {
+    return access(pool_format(p, "%s%s", path, suffix), R_OK) == 0;
+}
+
+static bool data_is_there(struct pool *p, const struct value *data) {
+    if (value_is(value_get(data, "kind"), "text")) {
+        const struct value *paths = value_get(data, "paths");
+        for (int64_t i = 0; i < paths->item_count; i++)
+            if (!readable(p, paths->items[i]->string, "")) return false;
+        return true;
+    }
+    if (value_is(value_get(data, "kind"), "tokens")) {
+        const char *path = value_string_at(data, "path");
+        const char *eval = value_string_at(data, "eval_path");
+        bool megatron = value_is(value_get(data, "format"), "megatron");
+        if (eval && !readable(p, eval, megatron ? ".bin" : "")) return false;
+        return megatron ? readable(p, path, ".bin") && readable(p, path, ".idx")
+                        : readable(p, path, "");
+    }
+    return true;
+}
+
+static struct value *synthetic(struct pool *p, struct place place) {
+    struct value *data = value_new(p, VALUE_TABLE, place);
+    value_set(p, data, "kind", value_string(p, "synthetic", place), place);
+    set_int(p, data, "seed", SMOKE_SYNTHETIC_SEED);
+    return data;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+static void shrink_model(struct pool *p, struct value *model, const struct value *recipe,
+                         bool real_tokens) {
+    int64_t heads = value_int_at(model, "heads"), sharing = heads / value_int_at(model, "kv_heads");
+    int64_t excluded = 0;
+    if (value_get(recipe, "first_bf16"))
+        excluded = value_int_at(recipe, "first_bf16") + value_int_at(recipe, "last_bf16");
+    double ffn_ratio = (double)value_int_at(model, "ffn") / (double)value_int_at(model, "width");
+    if (ffn_ratio > 4) ffn_ratio = 4;
+    shrink_to(p, model, "layers", 2 + excluded); /* two layers stay in the recipe */
+    if (value_int_at(model, "layers") < 2) set_int(p, model, "layers", 2);
+    set_int(p, model, "heads", SMOKE_HEADS);
+    set_int(p, model, "kv_heads", SMOKE_HEADS % sharing == 0 ? SMOKE_HEADS / sharing : 2);
+    set_int(p, model, "head_dim", SMOKE_HEAD_DIM);
+    set_int(p, model, "width", SMOKE_WIDTH);
+    set_int(p, model, "ffn", round_up((int64_t)(ffn_ratio * SMOKE_WIDTH), 32));
+    shrink_to(p, model, "seq_len", SMOKE_SEQ_LEN);
+    if (!real_tokens) shrink_to(p, model, "vocab", SMOKE_VOCAB); /* real ids need all of it */
+}
+
+static void shrink_train(struct pool *p, struct value *train) {
+    struct value *schedule = value_get(train, "schedule");
+    shrink_to(p, train, "micro_batch", SMOKE_MICRO);
+    set_int(p, train, "global_batch", 2 * value_int_at(train, "micro_batch"));
+    set_int(p, train, "steps", SMOKE_STEPS);
+    shrink_to(p, schedule, "warmup", 2);
+    shrink_to(p, schedule, "decay",
+              value_is(value_get(schedule, "kind"), "wsd")
+                  ? 2
+                  : SMOKE_STEPS - value_int_at(schedule, "warmup"));
+}
+
+static struct value *section(struct pool *p, struct value *experiment, const char *key) {
+    struct value *v = value_get(experiment, key);
+    if (v->type == VALUE_TABLE) return v;
+    v = value_new(p, VALUE_TABLE, experiment->place);
+    value_set(p, experiment, key, v, experiment->place);
+    return v;
+}
+
+void smoke_shrink(struct pool *p, struct value *experiment) {
+    struct value *data = value_get(experiment, "data"), *eval, *checkpoint;
+    bool there = data_is_there(p, data);
+    if (!there) value_set(p, experiment, "data", synthetic(p, data->place), data->place);
+    bool real_tokens = there && value_is(value_get(data, "kind"), "tokens");
+    set_int(p, value_get(experiment, "hardware"), "gpus", 1);
+    shrink_model(p, value_get(experiment, "model"), value_get(experiment, "recipe"), real_tokens);
+    shrink_train(p, value_get(experiment, "train"));
+    eval = section(p, experiment, "eval");
+    set_int(p, eval, "every", SMOKE_STEPS);
+    set_int(p, eval, "batches", 2);
+    checkpoint = section(p, experiment, "checkpoint");
+    set_int(p, checkpoint, "every", SMOKE_STEPS / 2);
+    set_int(p, checkpoint, "keep", 2);
+    if (!value_get(checkpoint, "best"))
+        value_set(p, checkpoint, "best", value_new(p, VALUE_NULL, checkpoint->place),
+                  checkpoint->place);
+}

@@ -1,0 +1,55 @@
+/* The event pipe between a worker and the runner: one JSON object a line, worker -> runner, on a
+ * file descriptor the worker is told. README.md, "Events", lists them.
+ *
+ * A worker never waits for the runner because of telemetry: it drops it (and counts) while the pipe
+ * is full. Everything else is queued in memory; only at EVENT_QUEUE_MAX bytes does it wait. */
+#ifndef FP8LAB_RUNNER_WORKER_EVENTS_H
+#define FP8LAB_RUNNER_WORKER_EVENTS_H
+
+#include "kernels/base.h"
+
+struct json_t;
+
+enum {
+    EVENT_LINE_MAX = 16 << 20,  /* a longer line is no event: ERR_FORMAT */
+    EVENT_QUEUE_MAX = 64 << 20, /* bytes waiting in the worker before it waits for the runner */
+    EVENT_PIPE_BYTES = 1 << 20  /* asked of the kernel; a smaller pipe works too */
+};
+
+/* ---- worker -----------------------------------------------------------------------------------*/
+struct event_writer;
+
+/* Takes over `fd` (closed by destroy) and makes it non-blocking. SIGPIPE must be ignored. */
+NODISCARD enum status event_writer_create(int fd, struct event_writer **out, struct err *e);
+void event_writer_destroy(struct event_writer *w); /* NULL is fine; what is queued is lost */
+
+/* Queues one event and writes as much as the pipe takes. `event` is borrowed. With `may_drop`, the
+ * event is dropped instead where older bytes are still waiting. ERR_PEER: the runner is gone. */
+NODISCARD enum status event_emit(struct event_writer *w, const struct json_t *event, bool may_drop,
+                                 struct err *e);
+/* Waits until all is written. ERR_PEER: the runner is gone. */
+NODISCARD enum status event_flush(struct event_writer *w, struct err *e);
+/* Waits until the runner has taken all of it out of the pipe: no record dies with a runner that is
+ * killed from then on. ERR_PEER: the runner is gone. */
+NODISCARD enum status event_settle(struct event_writer *w, struct err *e);
+/* Events dropped so far. */
+int64_t event_dropped(const struct event_writer *w);
+/* Whether nobody holds the reading end any more. */
+bool event_reader_gone(const struct event_writer *w);
+
+/* ---- runner -----------------------------------------------------------------------------------*/
+struct event_reader;
+
+/* Takes over `fd` (closed by destroy) and makes it non-blocking. */
+NODISCARD enum status event_reader_create(int fd, struct event_reader **out, struct err *e);
+void event_reader_destroy(struct event_reader *r); /* NULL is fine */
+
+/* Reads what is there without waiting. *open becomes false at the end of the stream. */
+NODISCARD enum status event_fill(struct event_reader *r, bool *open, struct err *e);
+/* The next whole event, owned by the caller, or *out NULL where none has arrived. A line that is
+ * not a JSON object with an "event" text is ERR_FORMAT (and is skipped); a torn last line, as a
+ * killed worker leaves it, is never returned. */
+NODISCARD enum status event_next(struct event_reader *r, struct json_t **out, struct err *e);
+int event_reader_fd(const struct event_reader *r);
+
+#endif

@@ -1,0 +1,105 @@
+#include "runner/worker/pulse.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct pulse {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t stopping, free;
+    bool stop;
+    bool aborting; /* without the lock: the first thread may have to help an abort along */
+    struct board *board;
+    struct backend *watched;
+    struct err error; /* code OK while the group holds */
+};
+
+static struct timespec after_ms(int64_t ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += ms * 1000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+/* With the lock held, but while the group is given up: that may take until the first thread, which
+ * learns of the error meanwhile, has dropped what refers to the group. */
+static void look_after_group(struct pulse *p) {
+    struct backend *b = p->watched;
+    if (!b || p->error.code != OK || b->ops->comm.poll(b, &p->error) == OK) return;
+    p->aborting = true;
+    pthread_mutex_unlock(&p->lock);
+    b->ops->comm.abort(b);
+    pthread_mutex_lock(&p->lock);
+    p->aborting = false;
+    pthread_cond_broadcast(&p->free);
+}
+
+static void *beat(void *user) {
+    struct pulse *p = user;
+    pthread_mutex_lock(&p->lock);
+    while (!p->stop) {
+        p->board->beats++;
+        look_after_group(p);
+        struct timespec until = after_ms(PULSE_MS);
+        (void)pthread_cond_timedwait(&p->stopping, &p->lock, &until);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+enum status pulse_start(struct pulse **out, struct board *board, struct err *e) {
+    pthread_condattr_t monotonic;
+    *out = NULL;
+    struct pulse *p = calloc(1, sizeof *p);
+    if (!p) return FAIL(e, ERR_MEMORY, "the pulse of a worker");
+    p->board = board;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&p->stopping, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    (void)pthread_cond_init(&p->free, NULL);
+    (void)pthread_mutex_init(&p->lock, NULL);
+    int why = pthread_create(&p->thread, NULL, beat, p);
+    if (why == 0) {
+        *out = p;
+        return OK;
+    }
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->stopping);
+    pthread_cond_destroy(&p->free);
+    free(p);
+    return FAIL(e, ERR_MEMORY, "the pulse of a worker: %s", strerror(why));
+}
+
+void pulse_stop(struct pulse *p) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_cond_signal(&p->stopping);
+    pthread_mutex_unlock(&p->lock);
+    (void)pthread_join(p->thread, NULL);
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->stopping);
+    pthread_cond_destroy(&p->free);
+    free(p);
+}
+
+void pulse_watch(struct pulse *p, struct backend *b) {
+    pthread_mutex_lock(&p->lock);
+    while (p->aborting) (void)pthread_cond_wait(&p->free, &p->lock);
+    p->watched = b;
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool pulse_error(struct pulse *p, struct err *e) {
+    pthread_mutex_lock(&p->lock);
+    bool broken = p->error.code != OK;
+    if (broken) *e = p->error;
+    pthread_mutex_unlock(&p->lock);
+    return broken;
+}

@@ -1,0 +1,24 @@
+/* Which checkpoints stay on disk: the newest `keep`, and the one with the best evaluation. */
+#ifndef FP8LAB_RUNNER_WORKER_RETENTION_H
+#define FP8LAB_RUNNER_WORKER_RETENTION_H
+
+#include "kernels/base.h"
+
+struct retention {
+    int64_t keep;      /* newest checkpoints to keep, at least 1 */
+    bool keep_best;
+    int64_t best_step; /* 0: no evaluation yet */
+    double best_loss;
+};
+
+/* Takes up where the records of the run at `run_path` end: the best evaluation so far. */
+NODISCARD enum status retention_open(const char *run_path, int64_t keep, bool keep_best,
+                                     struct retention *out, struct err *e);
+
+/* Notes an evaluation; true where it is the best and its checkpoint is wanted. */
+bool retention_evaluated(struct retention *r, int64_t step, double loss);
+
+/* Removes what need not stay from `parent` (data/checkpoints). */
+NODISCARD enum status retention_prune(const struct retention *r, const char *parent, struct err *e);
+
+#endif

@@ -1,0 +1,389 @@
+#include "runner/worker/worker.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "model/checkpoint.h"
+#include "runner/base/run_files.h"
+#include "runner/base/signals.h"
+#include "runner/plan/backends.h"
+#include "runner/plan/fit.h"
+#include "runner/plan/options.h"
+#include "runner/record/choice_file.h"
+#include "runner/record/data_check.h"
+#include "runner/worker/board.h"
+#include "runner/worker/events.h"
+#include "runner/worker/pulse.h"
+#include "runner/worker/retention.h"
+#include "runner/worker/worker_events.h"
+
+enum { TELEMETRY_EVERY_US = 1000000 };
+
+struct worker {
+    const struct worker_options *options;
+    struct event_writer *events;
+    struct signals signals;
+    struct board *board, alone; /* the one shared with the runner, or `alone` */
+    struct pulse *pulse;
+    struct mesh mesh;        /* the other ranks */
+    struct comm_group group; /* the same for the backend */
+    json_t *resolved;
+    struct run_options run;
+    struct backend_handle device;
+    struct data *data;
+    struct trainer *trainer;
+    struct fp8_slot *slots; /* [slot_count] */
+    uint64_t *fingerprints; /* [tensor_count] */
+    int64_t slot_count, tensor_count;
+    struct retention retention;
+    char checkpoints[PATH_CAP];  /* data/checkpoints of the run */
+    int64_t saved_step;          /* of the newest checkpoint, -1: none */
+    int64_t telemetry_us;        /* when it was last said */
+    char *choices;               /* the table that the run has; "": none */
+    bool tuned;                  /* account() was made */
+    bool stop;                   /* a signal, or stop_after */
+    int stop_signal;             /* that asked this rank; 0: none */
+    int64_t stop_step;           /* after which all ranks stop, since one was asked to; 0: none */
+    struct step_result result;   /* of the step last collected, or at hand when an error came */
+};
+
+static int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static bool speaks(const struct worker *w) { return w->options->rank == 0; }
+
+/* ---- building ---------------------------------------------------------------------------------*/
+
+static enum status tell_decisions(struct worker *w, struct err *e) {
+    return say_decisions(w->events, w->device.backend, w->trainer, w->options->world,
+                         model_vocab_padded(&w->run.model), w->options->caps, e);
+}
+
+/* Says the choice table where it has grown: after the first step, which tunes, and after an
+ * evaluation, which may meet shapes of its own. */
+static enum status tell_choices(struct worker *w, struct err *e) {
+    struct backend *b = w->device.backend;
+    char *text = NULL;
+    TRY(b->ops->choices_save(b, &text, e));
+    enum status st = OK;
+    if (strcmp(text, w->choices) != 0) st = say_choices(w->events, text, e);
+    free(w->choices);
+    w->choices = text;
+    return st;
+}
+
+/* The run's own table, or none where it is another device's and that may be. */
+static enum status load_choices(struct worker *w, struct err *e) {
+    struct backend *b = w->device.backend;
+    TRY(choice_file_read(w->options->run_path, &w->choices, e));
+    enum status st = b->ops->choices_load(b, w->choices, e);
+    if (st != ERR_CONFIG || !w->options->choose_anew) return st;
+    if (speaks(w)) TRY(say_log(w->events, e->text, e));
+    w->choices[0] = '\0';
+    TRY(b->ops->choices_load(b, w->choices, e));
+    return speaks(w) ? say_choices(w->events, w->choices, e) : OK;
+}
+
+/* Connects this rank with the others. */
+static enum status meet(struct worker *w, struct err *e) {
+    const struct worker_options *o = w->options;
+    if (o->world == 1) return OK;
+    enum status st = rendezvous_join(&w->board->meeting, (int)o->rank, (int)o->world,
+                                     (int)o->meeting_fd, &w->mesh, e);
+    if (o->meeting_fd >= 0) close((int)o->meeting_fd);
+    w->group = (struct comm_group){ .rank = (int)o->rank, .world = (int)o->world,
+                                    .link = w->mesh.link, .host = w->mesh.host,
+                                    .note = &w->board->note };
+    return st;
+}
+
+static enum status open_device(struct worker *w, struct err *e) {
+    const struct worker_options *o = w->options;
+    TRY(meet(w, e));
+    TRY(backend_open(o->backend, o->threads, o->device, &w->device, e));
+    struct backend *b = w->device.backend;
+    TRY(b->ops->comm.init(b, o->world > 1 ? &w->group : NULL, e));
+    pulse_watch(w->pulse, b);
+    if (o->caps) TRY(b->ops->pretend(b, o->caps, e));
+    TRY(load_choices(w, e));
+    return speaks(w) ? tell_decisions(w, e) : OK;
+}
+
+/* No memory, before the first step: what was planned, arena by arena, and what would need less. */
+static void explain_memory(const struct worker *w, const struct plan *plan, struct err *e) {
+    char arenas[400] = "", less[256];
+    size_t used = 0;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < plan->row_count; i++) {
+        bytes += plan->row[i].bytes;
+        bool last = i + 1 == plan->row_count ||
+                    strcmp(plan->row[i].arena, plan->row[i + 1].arena) != 0;
+        if (!last || used >= sizeof arenas) continue;
+        int n = snprintf(arenas + used, sizeof arenas - used, "%s%s %.1f", used ? ", " : "",
+                         plan->row[i].arena, (double)bytes / 0x1p20);
+        used += n > 0 ? (size_t)n : 0;
+        bytes = 0;
+    }
+    err_prefix(e, "no memory before step 0, for %.1f MiB that are planned (%s)",
+               (double)plan->bytes / 0x1p20, arenas);
+    fit_way_out(&w->run.train, (int)w->options->world, less, sizeof less);
+    size_t n = strlen(e->text);
+    if (*less) snprintf(e->text + n, sizeof e->text - n, "; less memory:%s", less);
+}
+
+static enum status build_trainer(struct worker *w, struct err *e) {
+    struct run_options *r = &w->run;
+    struct plan plan = { 0 };
+    TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
+    enum status st = speaks(w) ? say_plan(w->events, &plan, e) : OK;
+    if (st == OK)
+        st = data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e);
+    if (st == OK) st = data_check(w->options->run_path, w->data, e);
+    if (st == OK)
+        st = trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train,
+                            w->data, e);
+    if (st == ERR_MEMORY) explain_memory(w, &plan, e);
+    if (st == OK && speaks(w)) st = say_fallback(w->events, w->trainer, e);
+    plan_free(&plan);
+    return st;
+}
+
+static enum status name_observations(struct worker *w, struct err *e) {
+    const char *const *slots = trainer_slots(w->trainer, &w->slot_count);
+    const char *const *tensors = trainer_trace_tensors(w->trainer, &w->tensor_count);
+    w->slots = calloc((size_t)w->slot_count + 1, sizeof *w->slots);
+    w->fingerprints = calloc((size_t)w->tensor_count + 1, sizeof *w->fingerprints);
+    if (!w->slots || !w->fingerprints)
+        return FAIL(e, ERR_MEMORY, "%" PRId64 " slots and %" PRId64 " traced tensors",
+                    w->slot_count, w->tensor_count);
+    if (!speaks(w)) return OK;
+    if (w->slot_count) TRY(say_names(w->events, "slots", slots, w->slot_count, e));
+    return say_names(w->events, "tensors", tensors, w->tensor_count, e);
+}
+
+static enum status restore(struct worker *w, struct err *e) {
+    struct checkpoint_info info = { .step = -1 };
+    w->saved_step = -1;
+    TRY(path_join(w->checkpoints, w->options->run_path, "data/checkpoints", e));
+    if (w->options->resume) TRY(checkpoint_resume(w->trainer, w->checkpoints, &info, e));
+    if (info.step >= 0) w->saved_step = info.step;
+    TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
+                       &w->retention, e));
+    return speaks(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
+                                 info.step >= 0 ? info.sha256 : NULL, e)
+                     : OK;
+}
+
+static enum status build(struct worker *w, struct err *e) {
+    TRY(json_file_read(w->options->config, &w->resolved, e));
+    TRY(options_read(w->resolved, &w->run, e));
+    w->run.data.root = w->options->data_root;
+    TRY(open_device(w, e));
+    TRY(build_trainer(w, e));
+    TRY(name_observations(w, e));
+    return restore(w, e);
+}
+
+/* ---- a step -----------------------------------------------------------------------------------*/
+
+static enum status save(struct worker *w, struct err *e) {
+    struct checkpoint_info info;
+    if (w->saved_step == trainer_step_count(w->trainer)) return OK;
+    w->board->phase = BOARD_SAVING;
+    /* A checkpoint that is newer than the records would leave a gap in them when it is resumed. */
+    if (speaks(w)) TRY(event_settle(w->events, e));
+    TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* every rank's share */
+    w->saved_step = info.step;
+    if (!speaks(w)) return OK;
+    TRY(say_checkpoint(w->events, &info, e));
+    return retention_prune(&w->retention, w->checkpoints, e);
+}
+
+static enum status observe(struct worker *w, struct err *e) {
+    if (w->slot_count) {
+        trainer_read_fp8(w->trainer, w->slots);
+        if (speaks(w)) TRY(say_fp8(w->events, w->result.step, w->slots, w->slot_count, e));
+    }
+    if (w->result.traced) {
+        TRY(trainer_trace(w->trainer, w->fingerprints, e));
+        if (speaks(w))
+            TRY(say_trace(w->events, w->result.step, w->fingerprints, w->tensor_count, e));
+    }
+    int64_t now = now_us();
+    if (now - w->telemetry_us < TELEMETRY_EVERY_US) return OK;
+    w->telemetry_us = now;
+    return say_telemetry(w->events, &w->result, w->options->rank, w->options->device,
+                         trainer_memory_bytes(w->trainer), e);
+}
+
+/* After the first step of this process, in which the backend chose and decided. */
+static enum status account(struct worker *w, struct err *e) {
+    struct backend *b = w->device.backend;
+    struct decision first;
+    if (!speaks(w) || w->tuned) return OK;
+    w->tuned = true;
+    TRY(tell_choices(w, e));
+    return b->ops->decision(b, 0, &first) ? tell_decisions(w, e) : OK;
+}
+
+static enum status evaluate(struct worker *w, struct err *e) {
+    struct eval_result result;
+    w->board->phase = BOARD_EVALUATING;
+    TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
+    if (pulse_error(w->pulse, e)) return ERR_PEER;
+    if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
+    if (speaks(w)) TRY(tell_choices(w, e)); /* before a checkpoint that rests on them */
+    bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
+    TRY(trainer_tell(w->trainer, &best, sizeof best, e)); /* other hosts lack what it rests on */
+    return best ? save(w, e) : OK;
+}
+
+static int64_t steps_queued(const struct worker *w) {
+    return trainer_step_count(w->trainer) + trainer_pending(w->trainer);
+}
+
+/* A rank that is asked to stop asks the others, since all must stop after the same step. */
+static void take_stop_requests(struct worker *w) {
+    for (int signo; (signo = signals_take(&w->signals)) != 0;) {
+        if (signo == SIGCHLD) continue;
+        w->stop_signal = signo;
+        if (w->options->world > 1) trainer_ask_stop(w->trainer);
+        else w->stop = true;
+    }
+    if (w->options->stop_after && steps_queued(w) >= w->options->stop_after) w->stop = true;
+}
+
+static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
+
+/* Reads the oldest step that is queued, and says so. */
+static enum status collect(struct worker *w, struct err *e) {
+    TRY(trainer_collect(w->trainer, &w->result, e));
+    if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
+    if (pulse_error(w->pulse, e)) return ERR_PEER; /* what was read came of a group given up */
+    if (speaks(w)) TRY(say_step(w->events, &w->result, e));
+    if (w->options->world > 1) TRY(say_pace(w->events, &w->result, e));
+    TRY(observe(w, e));
+    return account(w, e);
+}
+
+/* Collects what is done, and waits while more than `pending` steps are not. */
+static enum status drain(struct worker *w, int pending, struct err *e) {
+    for (;;) {
+        bool ready = false;
+        TRY(trainer_ready(w->trainer, &ready, e));
+        if (!ready && trainer_pending(w->trainer) <= pending) return OK;
+        TRY(collect(w, e));
+    }
+}
+
+/* A step that cannot be queued leaves those before it whole: they are told first. */
+static enum status queue_step(struct worker *w, int64_t step, bool trace, struct err *e) {
+    enum status st = trainer_queue(w->trainer, trace, e);
+    if (st == OK) return OK;
+    TRY(drain(w, 0, e));
+    w->result = (struct step_result){ .step = step };
+    return st;
+}
+
+/* Queues a step while the one before is under way. Whatever needs the state after a step (an
+ * evaluation, a checkpoint, the end) waits for it; otherwise its result is read a step late. */
+static enum status one_step(struct worker *w, struct err *e) {
+    const struct run_options *r = &w->run;
+    int64_t step = steps_queued(w) + 1;
+    bool last = step == r->train.steps;
+    bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
+    bool wanted = r->checkpoint.every > 0 || r->archive != ARCHIVE_NONE;
+    w->board->step = step;
+    w->board->phase = BOARD_STEPPING;
+    TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
+    take_stop_requests(w);
+    bool saves = w->stop || every(step, r->checkpoint.every) || (last && wanted);
+    TRY(drain(w, evaluates || saves || last ? 0 : 1, e));
+    if (w->stop_step && step >= w->stop_step) { /* known to every rank: step - 1 is collected */
+        w->stop = saves = true;
+        TRY(drain(w, 0, e));
+    }
+    if (evaluates) TRY(evaluate(w, e));
+    return saves ? save(w, e) : OK;
+}
+
+static enum status train(struct worker *w, struct err *e) {
+    take_stop_requests(w);
+    while (!w->stop && steps_queued(w) < w->run.train.steps) {
+        TRY(one_step(w, e));
+        if (event_reader_gone(w->events)) return FAIL(e, ERR_PEER, "the runner is gone");
+    }
+    int64_t step = trainer_step_count(w->trainer);
+    char weights[65];
+    TRY(trainer_weights_sha256(w->trainer, weights, e));
+    w->result.step = -1; /* an error from here on belongs to no step */
+    w->board->phase = BOARD_LEAVING;
+    pulse_watch(w->pulse, NULL); /* the others leave when they are ready */
+    bool stopped = step < w->run.train.steps;
+    int signo = w->stop_signal ? w->stop_signal : w->stop_step ? SIGTERM : 0; /* another rank's */
+    return say_done(w->events, step, weights, stopped, stopped ? signo : 0, e);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------*/
+
+static void tear_down(struct worker *w) {
+    free(w->choices);
+    free(w->fingerprints);
+    free(w->slots);
+    trainer_destroy(w->trainer); /* with its graphs, which an abort of the group waits for */
+    if (w->pulse) pulse_watch(w->pulse, NULL);
+    data_close(w->data);
+    backend_close(&w->device);
+    mesh_close(&w->mesh);
+    options_free(&w->run);
+    json_decref(w->resolved);
+    event_writer_destroy(w->events);
+    signals_close(&w->signals);
+    pulse_stop(w->pulse);
+    if (w->board != &w->alone) board_close(w->board);
+}
+
+static enum status begin(struct worker *w, struct err *e) {
+    const struct worker_options *o = w->options;
+    TRY(signals_open(&w->signals, e));
+    TRY(event_writer_create((int)o->events_fd, &w->events, e));
+    if (o->board_fd >= 0) TRY(board_open((int)o->board_fd, &w->board, e));
+    else w->board = &w->alone;
+    return pulse_start(&w->pulse, w->board, e);
+}
+
+/* Says what failed, unless nobody is there to be told. */
+static void report(struct worker *w, struct err *e) {
+    struct err ignored; /* the first error is the one to return */
+    if (!w->events || event_reader_gone(w->events)) return;
+    if (w->pulse && e->code == ERR_PEER) (void)!pulse_error(w->pulse, e); /* it saw which peer */
+    if (e->code == ERR_DEVICE && w->result.step > 0)
+        err_prefix(e, "step %" PRId64, w->result.step); /* a number that is not finite says so itself */
+    if (say_error(w->events, e, w->result.step, w->result.tensor, &ignored) == OK)
+        (void)!event_flush(w->events, &ignored);
+}
+
+enum status worker_run(const struct worker_options *options, struct err *e) {
+    struct worker w = { .options = options, .signals = { .fd = -1 } };
+    w.result.step = -1;
+    enum status st = begin(&w, e);
+    if (st == OK) st = build(&w, e);
+    if (st == OK) st = train(&w, e);
+    if (st == OK) st = event_flush(w.events, e);
+    else report(&w, e);
+    struct backend *b = w.device.backend;
+    if (st != OK && b) { /* what is queued may wait for ranks that have left */
+        b->ops->graph_drop(b);
+        b->ops->comm.abort(b);
+    }
+    tear_down(&w);
+    return st;
+}

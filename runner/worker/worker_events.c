@@ -1,0 +1,235 @@
+#include "runner/worker/worker_events.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+
+/* Emits and lets go of `event`; NULL is an allocation that failed. */
+static enum status emit(struct event_writer *w, json_t *event, bool may_drop, struct err *e) {
+    if (!event) return FAIL(e, ERR_MEMORY, "event");
+    enum status st = event_emit(w, event, may_drop, e);
+    json_decref(event);
+    return st;
+}
+
+static uint32_t float_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static json_t *hex32(uint32_t bits) { return json_sprintf("%08" PRIx32, bits); }
+
+/* JSON has no NaN: the bits beside it say which it was. */
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static int64_t unix_time(void) { return (int64_t)time(NULL); }
+
+/* Resident memory of this process in bytes, or -1. Source: proc(5), statm. */
+static int64_t resident_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "re");
+    int64_t pages = -1;
+    if (!f) return -1;
+    if (fscanf(f, "%*s %" SCNd64, &pages) != 1) pages = -1;
+    fclose(f);
+    return pages < 0 ? -1 : pages * sysconf(_SC_PAGESIZE);
+}
+
+enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e) {
+    json_t *rows = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < plan->row_count; i++) {
+        const struct plan_row *row = &plan->row[i];
+        json_append(rows, json_pack("{s:s,s:s,s:I,s:I}", "arena", row->arena, "item", row->item,
+                                    "bytes", (json_int_t)row->bytes, "count",
+                                    (json_int_t)row->count), &failed);
+    }
+    return emit(w, json_pack("{s:s,s:I,s:o}", "event", "plan", "bytes", (json_int_t)plan->bytes,
+                             "rows", json_whole(rows, failed)), false, e);
+}
+
+enum status say_names(struct event_writer *w, const char *event, const char *const *names,
+                      int64_t count, struct err *e) {
+    json_t *list = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < count; i++) json_append(list, json_string(names[i]), &failed);
+    return emit(w, json_pack("{s:s,s:o}", "event", event, "names", json_whole(list, failed)), false,
+                e);
+}
+
+enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
+                      const char *checkpoint_sha256, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:I,s:s?}", "event", "start", "step", (json_int_t)step,
+                             "steps", (json_int_t)steps, "checkpoint_sha256", checkpoint_sha256),
+                false, e);
+}
+
+enum status say_step(struct event_writer *w, const struct step_result *r, struct err *e) {
+    double per_s = r->time_us > 0 ? 1e6 * (double)r->tokens / (double)r->time_us : 0;
+    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:o}", "event", "step", "step",
+                             (json_int_t)r->step, "loss", number(r->loss), "loss_bits",
+                             hex32(float_bits(r->loss)), "grad_norm", number(r->grad_norm),
+                             "grad_norm_bits", hex32(float_bits(r->grad_norm)), "lr", number(r->lr),
+                             "tokens", (json_int_t)r->tokens, "step_time_us",
+                             (json_int_t)r->time_us, "tokens_per_s", number(per_s)),
+                false, e);
+}
+
+static double share(int64_t part, int64_t whole) {
+    return whole > 0 ? (double)part / (double)whole : 0;
+}
+
+enum status say_fp8(struct event_writer *w, int64_t step, const struct fp8_slot *slots,
+                    int64_t count, struct err *e) {
+    json_t *amax = json_array(), *scale = json_array(), *saturated = json_array(),
+           *underflow = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < count; i++) {
+        const struct fp8_slot *s = &slots[i];
+        json_append(amax, hex32(s->amax_bits), &failed);
+        json_append(scale, hex32(float_bits(s->scale)), &failed);
+        json_append(saturated, json_real(share(s->saturated, s->elements)), &failed);
+        json_append(underflow, json_real(share(s->underflow, s->elements)), &failed);
+    }
+    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o}", "event", "fp8", "step", (json_int_t)step,
+                             "amax", json_whole(amax, failed), "scale", scale, "saturated",
+                             saturated, "underflow", underflow), false, e);
+}
+
+enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,
+                      int64_t count, struct err *e) {
+    json_t *list = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < count; i++)
+        json_append(list, json_sprintf("%016" PRIx64, fingerprints[i]), &failed);
+    return emit(w, json_pack("{s:s,s:I,s:o}", "event", "trace", "step", (json_int_t)step,
+                             "fingerprints", json_whole(list, failed)), false, e);
+}
+
+enum status say_eval(struct event_writer *w, int64_t step, const struct eval_result *r,
+                     struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:I}", "event", "eval", "step", (json_int_t)step,
+                             "loss", number(r->loss), "loss_bits", hex32(float_bits(r->loss)),
+                             "tokens", (json_int_t)r->tokens), false, e);
+}
+
+enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
+                           struct err *e) {
+    const char *slash = strrchr(info->path, '/'), *name = slash ? slash + 1 : info->path;
+    return emit(w, json_pack("{s:s,s:I,s:s,s:s,s:I,s:b}", "event", "checkpoint", "step",
+                             (json_int_t)info->step, "path", name, "sha256", info->sha256,
+                             "bytes", (json_int_t)info->bytes, "resumable", 1), false, e);
+}
+
+enum status say_choices(struct event_writer *w, const char *text, struct err *e) {
+    return emit(w, json_pack("{s:s,s:s}", "event", "choices", "text", text), false, e);
+}
+
+/* The object under `key`, made where it is missing; NULL: no memory. */
+static json_t *member_object(json_t *object, const char *key) {
+    json_t *found = json_object_get(object, key);
+    if (found || json_object_set_new(object, key, json_object()) != 0) return found;
+    return json_object_get(object, key);
+}
+
+/* {section: {name: {direction: "way: detail"}}} and, for "gemm", how many went which way. */
+static bool put_decision(json_t *event, const struct decision *d) {
+    json_t *section = member_object(event, d->section);
+    json_t *row = section ? member_object(section, d->name) : NULL;
+    if (!row) return false;
+    const char *earlier = json_string_value(json_object_get(row, d->direction));
+    json_t *text = json_sprintf("%s%s%s%s%s", earlier ? earlier : "", earlier ? "; " : "", d->way,
+                                *d->detail ? ": " : "", d->detail);
+    if (json_object_set_new(row, d->direction, text) != 0) return false;
+    if (strcmp(d->section, "gemm") != 0) return true;
+    json_t *ways = member_object(event, "gemm_ways");
+    json_int_t count = json_integer_value(json_object_get(ways, d->way));
+    return json_object_set_new(ways, d->way, json_integer(count + 1)) == 0;
+}
+
+/* ["layers.0.qkv", ...], or null where nothing fell back. */
+static json_t *fallback_names(const struct trainer *t) {
+    char name[64];
+    if (!t || !trainer_fell_back(t, 0, name)) return json_null();
+    json_t *names = json_array();
+    bool failed = false;
+    for (int64_t i = 0; trainer_fell_back(t, i, name); i++)
+        json_append(names, json_string(name), &failed);
+    return json_whole(names, failed);
+}
+
+enum status say_fallback(struct event_writer *w, const struct trainer *t, struct err *e) {
+    char name[64], text[512];
+    int64_t count = 0;
+    while (trainer_fell_back(t, count, name)) count++;
+    if (!count) return OK;
+    int at = snprintf(text, sizeof text, "fallback: %lld linear layers are BF16, since this device "
+                      "has no native FP8 for them:", (long long)count);
+    for (int64_t i = 0; i < count && at < (int)sizeof text - 72; i++) {
+        trainer_fell_back(t, i, name);
+        at += snprintf(text + at, sizeof text - (size_t)at, " %s", name);
+    }
+    return say_log(w, text, e);
+}
+
+enum status say_decisions(struct event_writer *w, struct backend *b, const struct trainer *t,
+                          int64_t world, int64_t vocab_padded, const char *caps, struct err *e) {
+    struct device_info info;
+    struct decision d;
+    TRY(b->ops->info(b, &info, e));
+    json_t *event = json_pack(
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*}", "event", "decisions", "backend", b->ops->name,
+        "device", info.name, "architecture", info.architecture, "memory_bytes",
+        (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
+        (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps);
+    for (int64_t i = 0; event && b->ops->decision(b, i, &d); i++)
+        if (!put_decision(event, &d)) {
+            json_decref(event);
+            event = NULL;
+        }
+    return emit(w, event, false, e);
+}
+
+enum status say_pace(struct event_writer *w, const struct step_result *r, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "pace", "step", (json_int_t)r->step,
+                             "step_time_us", (json_int_t)r->time_us, "comm_us",
+                             (json_int_t)r->comm_us, "exposed_us", (json_int_t)r->exposed_us),
+                false, e);
+}
+
+enum status say_telemetry(struct event_writer *w, const struct step_result *r, int64_t rank,
+                          int64_t device, int64_t device_bytes, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "event", "telemetry", "step",
+                             (json_int_t)r->step, "comm_us", (json_int_t)r->comm_us, "rank",
+                             (json_int_t)rank, "device", (json_int_t)device, "time",
+                             (json_int_t)unix_time(), "rss_bytes", (json_int_t)resident_bytes(),
+                             "device_bytes", (json_int_t)device_bytes, "dropped",
+                             (json_int_t)event_dropped(w)), true, e);
+}
+
+enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256, bool stopped,
+                     int stop_signal, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:s,s:b,s:i}", "event", "done", "step", (json_int_t)step,
+                             "final_weights_sha256", weights_sha256, "stopped", stopped, "signal",
+                             stop_signal), false, e);
+}
+
+enum status say_log(struct event_writer *w, const char *text, struct err *e) {
+    return emit(w, json_pack("{s:s,s:s}", "event", "log", "text", text), false, e);
+}
+
+enum status say_error(struct event_writer *w, const struct err *why, int64_t step,
+                      const char *tensor, struct err *e) {
+    json_t *event = json_pack("{s:s,s:s,s:s,s:s*,s:s*}", "event", "error", "code",
+                              status_name(why->code), "text", why->text, "where", why->file,
+                              "tensor", *tensor ? tensor : NULL);
+    bool failed = false;
+    if (step >= 0) json_put(event, "step", json_integer(step), &failed);
+    return emit(w, json_whole(event, failed), false, e);
+}

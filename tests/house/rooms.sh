@@ -1,0 +1,18 @@
+#!/bin/bash
+# Every room of the runner has its page, which names each of its sources, and none that is not there.
+set -u
+failed=0
+fail() { echo "$1"; failed=1; }
+
+for room in runner/*/; do
+    page=${room}README.md
+    [ -e "$page" ] || { fail "$room has no README.md"; continue; }
+    for source in "$room"*.c; do
+        grep -qF "\`${source##*/}\`" "$page" || fail "$page does not name ${source##*/}"
+    done
+    for named in $(grep -oE '^\| (`[a-z_]+\.[ch]` ?)+' "$page" | grep -oE '[a-z_]+\.[ch]'); do
+        [ -e "$room$named" ] || fail "$page names $named, which is not there"
+    done
+done
+[ "$failed" = 0 ] && echo "every room has its page"
+exit "$failed"
