@@ -8,6 +8,7 @@
 
 static const struct flag FLAGS[] = {
     { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
+    { "force", NULL, "the runner is dead, though it was on another host, which cannot be asked", false },
 };
 
 static int cmd_close(const struct cli *cli) {
@@ -18,7 +19,7 @@ static int cmd_close(const struct cli *cli) {
     if (st == OK && !path_is_directory(path))
         st = FAIL(&e, ERR_ARG, "%s is no directory of a run; its bundle, if it is one, needs no closing",
                   path);
-    if (st == OK) st = close_run(path, bundle, &e);
+    if (st == OK) st = close_run(path, cli_has(cli, "force"), bundle, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
         json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.close/1", "bundle",
@@ -38,7 +39,9 @@ const struct verb VERB_CLOSE = {
     .about = "bundle a run whose runner died",
     .more =
         "RUN is a directory, or the beginning of a run's id. `list` and `run` do this for every\n"
-        "such run they meet. A run with a checkpoint keeps its directory, to be resumed.\n",
+        "such run they meet. A run with a checkpoint keeps its directory, to be resumed.\n"
+        "A run whose runner was on another host is closed with --force only: not every file system\n"
+        "shows from here whether it lives. A lock that is held, here or there, is never broken.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -8,9 +8,21 @@
 #include "runner/base/plain_text.h"
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
+#include "runner/record/run_lock.h"
 #include "runner/run/close.h"
 
-enum { NAME_WIDTH_MAX = 80 };
+enum { NAME_WIDTH_MAX = 80, STATUS_WIDTH = 11 };
+
+/* How a run stands. One that is going on on another host, as far as can be told from here, says on
+ * which: `host` is "" for all others. A stranger's words, to be printed as plain_text(). */
+static void status_text(const struct run_view *v, char host[RENDEZVOUS_HOST_CAP], char out[128]) {
+    struct run_writer writer;
+    const char *status = json_text(v->run, "status", "?");
+    bool other = !strcmp(status, "running") && v->directory &&
+                 run_lock_look(v->path, &writer) != RUN_LIFE_NONE && writer.elsewhere;
+    snprintf(host, RENDEZVOUS_HOST_CAP, "%s", other ? writer.host : "");
+    snprintf(out, 128, "%.32s%s%s", status, *host ? " on " : "", host);
+}
 
 static void number_text(const json_t *value, const char *format, char out[32]) {
     if (json_is_number(value)) snprintf(out, 32, format, json_number_value(value));
@@ -32,23 +44,27 @@ static int name_width(const struct tree *runs) {
 
 static void print_row(const struct cli *cli, const struct run_view *v, int width) {
     char steps[32], loss[32], eval[32], speed[32];
-    char id[128], status[32]; /* a stranger's words, cut and without escape sequences */
-    snprintf(id, sizeof id, "%s", json_text(v->run, "id", "?"));
-    snprintf(status, sizeof status, "%s", json_text(v->run, "status", "?"));
+    char id[128], status[128], host[RENDEZVOUS_HOST_CAP];
+    snprintf(id, sizeof id, "%s", json_text(v->run, "id", "?")); /* a stranger's word, cut */
+    status_text(v, host, status);
     bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
-    bool live = strcmp(status, "running") == 0;
+    bool live = strncmp(status, "running", 7) == 0;
     number_text(json_object_get(v->summary, "step_last"), "%.0f", steps);
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", loss);
     number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", eval);
     number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", speed);
-    cli_out(cli, "%-*s %s%-11s%s %7s %9s %9s %9s\n", width, plain_text(id),
-            cli_style(cli, good ? "green" : live ? "yellow" : "red"), plain_text(status),
+    cli_out(cli, "%-*s %s%-*s%s %7s %9s %9s %9s\n", width, plain_text(id),
+            cli_style(cli, good ? "green" : live ? "yellow" : "red"), STATUS_WIDTH,
+            plain_text(status),
             cli_style(cli, NULL), steps, loss, eval, speed);
 }
 
 static json_t *row_json(const struct run_view *v) {
-    return json_pack("{s:o, s:s, s:O, s:O?}", "path", json_from_text(v->path), "identity",
-                     v->identity, "run", v->run, "summary", v->summary);
+    char status[128], host[RENDEZVOUS_HOST_CAP];
+    status_text(v, host, status);
+    return json_pack("{s:o, s:s, s:o, s:O, s:O?}", "path", json_from_text(v->path), "identity",
+                     v->identity, "host", *host ? json_from_text(host) : json_null(), "run", v->run,
+                     "summary", v->summary);
 }
 
 /* *first and *last become the paths of the outer two that can be read; NULL: none can. */
@@ -59,8 +75,8 @@ static int list_runs(const struct cli *cli, const struct tree *runs, const char 
     int code = EXIT_OK, width = name_width(runs);
     *first = *last = NULL;
     if (!cli->json && runs->count)
-        cli_out(cli, "%-*s %-11s %7s %9s %9s %9s\n", width, "RUN", "STATUS", "STEP", "LOSS",
-                "EVAL", "TOKENS/S");
+        cli_out(cli, "%-*s %-*s %7s %9s %9s %9s\n", width, "RUN", STATUS_WIDTH, "STATUS", "STEP",
+                "LOSS", "EVAL", "TOKENS/S");
     for (int64_t i = 0; i < runs->count; i++) {
         struct run_view view;
         struct err e = { 0 };

@@ -215,6 +215,16 @@ static enum status look_again(struct command *c, struct row *row, struct err *e)
     return OK;
 }
 
+static void note_others(const struct command *c, const char *name, const struct standing *s) {
+    if (s->seen_locked)
+        cli_note(c->cli, "%s: another process is running it, and is waited for at the end: %s", name,
+                 s->path);
+    else
+        cli_note(c->cli, "%s: a process on another host is running it, as far as can be told from "
+                 "here, and is waited for at the end (if it is dead: fp8lab close --force %s)", name,
+                 s->path);
+}
+
 /* Runs a row, unless it has come to its end already, or another process is at it. */
 static enum status run_row(struct command *c, int64_t i, struct err *e) {
     struct row *row = &c->rows[i];
@@ -224,8 +234,7 @@ static enum status run_row(struct command *c, int64_t i, struct err *e) {
     enum status st = look_again(c, row, e);
     if (st == OK && row->standing.kind == STANDING_ENDED) take_earlier(c, i);
     else if (st == OK && row->standing.kind == STANDING_LIVE)
-        cli_note(c->cli, "%s: another process is running it, and is waited for at the end: %s",
-                 request.run->name, row->standing.path);
+        note_others(c, request.run->name, &row->standing);
     else if (st == OK) {
         bool resumes = row->standing.kind == STANDING_STOPPED;
         st = resumes ? run_resume(&c->settings, row->standing.path, &row->outcome, e)
@@ -245,12 +254,21 @@ static int await_others(struct command *c) {
         struct pollfd p = { .fd = c->signals.fd, .events = POLLIN };
         for (int64_t i = 0; i < c->resolution.run_count; i++)
             if (c->rows[i].standing.kind == STANDING_LIVE && !c->rows[i].ended &&
-                !run_dir_alive(c->rows[i].standing.path))
+                !standing_lives(&c->rows[i].standing))
                 return 0;
         (void)poll(&p, 1, 500);
         for (int signo; c->signals.fd >= 0 && (signo = signals_take(&c->signals)) != 0;)
             if (signo != SIGCHLD) return signo;
     }
+}
+
+/* Closes what other processes left. */
+static enum status close_left(struct command *c, struct err *e) {
+    for (int64_t i = 0; i < c->resolution.run_count; i++)
+        if (c->rows[i].standing.kind == STANDING_LIVE && !c->rows[i].ended)
+            TRY(standing_close_dead(&c->rows[i].standing, e));
+    close_dead_runs(c->cli, c->settings.runs);
+    return OK;
 }
 
 /* Runs the rows in order; those that others are at stand back until they are done or left. A row
@@ -262,7 +280,7 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
         for (int64_t i = 0; i < c->resolution.run_count; i++) {
             struct row *row = &c->rows[i];
             bool theirs = row->standing.kind == STANDING_LIVE;
-            if (row->ended || (theirs && run_dir_alive(row->standing.path))) continue;
+            if (row->ended || (theirs && standing_lives(&row->standing))) continue;
             *st = run_row(c, i, e);
             if (*st != OK) return exit_code_of(*st);
             if (!row->ended || row->earlier) continue;
@@ -274,7 +292,8 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
         if (c->ended == c->resolution.run_count) return code;
         int signo = await_others(c);
         if (signo) return EXIT_SIGNAL + signo;
-        close_dead_runs(c->cli, c->settings.runs);
+        *st = close_left(c, e);
+        if (*st != OK) return exit_code_of(*st);
     }
 }
 

@@ -6,13 +6,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-/* What run.json and the last lines need when the disk is full. */
-enum { RESERVE_BYTES = 256 << 10, TRIES_MAX = 1000 };
+#include "runner/record/run_lock.h"
+
+enum { TRIES_MAX = 1000 };
 
 static const char *const FOLDERS[] = {
     "data",         "data/experiment", "data/system", "data/source",
@@ -24,62 +24,6 @@ void run_time_now(char out[32]) {
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
-}
-
-/* ---- lock -------------------------------------------------------------------------------------*/
-
-static enum status lock_path(char out[PATH_CAP], const char *run, struct err *e) {
-    return path_join(out, run, "lock", e);
-}
-
-static pid_t lock_owner(int fd) {
-    char text[32] = "";
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    long pid = 0;
-    if (n > 0) (void)sscanf(text, "%ld", &pid);
-    return (pid_t)pid;
-}
-
-/* Takes the lock or fails. A lock file that its last holder removed while we opened it does not
- * count: another process may hold its successor. */
-static enum status take_lock(const char *run, int *out, struct err *e) {
-    char path[PATH_CAP];
-    TRY(lock_path(path, run, e));
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    struct stat info;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        int why = errno;
-        pid_t owner = lock_owner(fd);
-        close(fd);
-        if (why == EWOULDBLOCK)
-            return FAIL(e, ERR_STATE, "%s: process %ld is writing this run", run, (long)owner);
-        return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(why));
-    }
-    if (fstat(fd, &info) != 0 || info.st_nlink == 0) {
-        close(fd);
-        return FAIL(e, ERR_STATE, "%s: its writer has just closed it", run);
-    }
-    char text[32];
-    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    (void)posix_fallocate(fd, 0, RESERVE_BYTES); /* without a reserve we only fail less politely */
-    enum status st = write_all(fd, text, (size_t)n, path, e);
-    if (st != OK) {
-        close(fd);
-        return st;
-    }
-    *out = fd;
-    return OK;
-}
-
-bool run_dir_alive(const char *path) {
-    char lock[PATH_CAP];
-    if (lock_path(lock, path, NULL) != OK) return false;
-    int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return false;
-    bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    close(fd);
-    return held;
 }
 
 enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
@@ -94,11 +38,7 @@ enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
 }
 
 void run_dir_close(struct run_dir *dir) {
-    char path[PATH_CAP];
-    if (dir->lock_fd >= 0) {
-        if (lock_path(path, dir->path, NULL) == OK) (void)unlink(path);
-        close(dir->lock_fd);
-    }
+    if (dir->lock_fd >= 0) run_lock_drop(dir->path, dir->lock_fd);
     dir->lock_fd = -1;
     json_decref(dir->run);
     dir->run = NULL;
@@ -140,7 +80,7 @@ enum status run_dir_create(const char *runs, const char *name, const char *input
     *out = (struct run_dir){ .lock_fd = -1 };
     TRY(directory_make(runs, e));
     TRY(make_unique(runs, name, inputs_sha256, out, e));
-    TRY(take_lock(out->path, &out->lock_fd, e));
+    TRY(run_lock_take(out->path, false, &out->lock_fd, e));
     char path[PATH_CAP];
     enum status st = OK;
     for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS && st == OK; i++) {
@@ -152,7 +92,8 @@ enum status run_dir_create(const char *runs, const char *name, const char *input
     return st;
 }
 
-enum status run_dir_open(const char *path, struct run_dir *out, struct err *e) {
+enum status run_dir_open(const char *path, bool presumed_dead, struct run_dir *out,
+                         struct err *e) {
     char file[PATH_CAP], base[PATH_CAP];
     struct run_dir dir = { .lock_fd = -1 };
     TRY(path_join(file, path, "data/run.json", e));
@@ -162,7 +103,7 @@ enum status run_dir_open(const char *path, struct run_dir *out, struct err *e) {
     *out = dir;
     if (!path_exists(file))
         return FAIL(e, ERR_ARG, "%s is no run directory: no data/run.json", out->path);
-    TRY(take_lock(out->path, &out->lock_fd, e));
+    TRY(run_lock_take(out->path, presumed_dead, &out->lock_fd, e));
     enum status st = json_file_read(file, &out->run, e);
     if (st == OK && !json_text(out->run, "status", NULL))
         st = FAIL(e, ERR_FORMAT, "%s is no record of a run: it lacks \"status\"", file);
@@ -185,6 +126,6 @@ enum status run_dir_save(struct run_dir *dir, struct err *e) {
     if (!path_is_directory(dir->path))
         return FAIL(e, ERR_IO, "%s is gone: it was removed or renamed while the run wrote to it; "
                     "run it again, or rename it back and `fp8lab close` it", dir->path);
-    if (ftruncate(dir->lock_fd, 32) != 0) return st;
+    if (!run_lock_give_reserve(dir->lock_fd)) return st;
     return run_dir_put(dir, "data/run.json", dir->run, e);
 }

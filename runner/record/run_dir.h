@@ -20,11 +20,10 @@ struct run_dir {
 NODISCARD enum status run_dir_create(const char *runs, const char *name, const char *inputs_sha256,
                                      struct run_dir *out, struct err *e);
 
-/* Takes over an existing directory. ERR_STATE if another process writes it (its id is named). */
-NODISCARD enum status run_dir_open(const char *path, struct run_dir *out, struct err *e);
-
-/* Whether some process holds the lock now. */
-bool run_dir_alive(const char *path);
+/* Takes over an existing directory. ERR_STATE as run_lock_take() says, which `presumed_dead` is
+ * handed to. */
+NODISCARD enum status run_dir_open(const char *path, bool presumed_dead, struct run_dir *out,
+                                   struct err *e);
 
 /* Writes data/run.json, whole or not at all. On a full disk it gives up the space that the lock
  * file keeps in reserve for this, and tries again. */

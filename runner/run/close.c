@@ -11,6 +11,7 @@
 #include "runner/base/jsonl.h"
 #include "runner/bundle/bundle.h"
 #include "runner/record/run_dir.h"
+#include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
 #include "runner/run/reopen.h"
 
@@ -88,9 +89,9 @@ static enum status pack(const struct run_dir *dir, char bundle[PATH_CAP], struct
     return OK;
 }
 
-enum status close_run(const char *path, char bundle[PATH_CAP], struct err *e) {
+enum status close_run(const char *path, bool presumed_dead, char bundle[PATH_CAP], struct err *e) {
     struct run_dir dir;
-    enum status st = run_dir_open(path, &dir, e);
+    enum status st = run_dir_open(path, presumed_dead, &dir, e);
     bool open = st == OK && !strcmp(json_text(dir.run, "status", "running"), "running");
     if (open) st = mark_killed(&dir, e);
     else if (st == OK) st = reopen_unchanged(path, e);
@@ -112,9 +113,11 @@ static bool is_copy(const char *path, const char *record) {
 
 static bool needs_closing(const char *path) {
     char file[PATH_CAP], bundle[PATH_CAP + 16];
+    struct run_writer writer;
     snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
     return path_join(file, path, "data/run.json", NULL) == OK && path_exists(file) &&
-           !path_exists(bundle) && !run_dir_alive(path) && !is_copy(path, file);
+           !path_exists(bundle) && run_lock_look(path, &writer) == RUN_LIFE_NONE &&
+           !is_copy(path, file);
 }
 
 void close_dead_runs(const struct cli *cli, const char *runs) {
@@ -125,7 +128,7 @@ void close_dead_runs(const struct cli *cli, const char *runs) {
         struct err e = { 0 };
         if (entry->d_name[0] == '.' || path_join(path, runs, entry->d_name, &e) != OK) continue;
         if (!path_is_directory(path) || !needs_closing(path)) continue;
-        enum status st = close_run(path, bundle, &e);
+        enum status st = close_run(path, false, bundle, &e);
         if (st == OK) cli_note(cli, "closed %s, which its runner had left open", bundle);
         else if (st != ERR_STATE) /* another process is closing it */
             cli_warn(cli, "%s cannot be closed: %s", path, e.text);

@@ -225,7 +225,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     char file[PATH_CAP];
     json_t *resolved = NULL;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
-    TRY(run_dir_open(path, &dir, e));
+    TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
     enum status st = OK;
     if (!strcmp(json_text(dir.run, "status", ""), "done"))

@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runner/record/run_dir.h"
+#include "runner/record/run_lock.h"
+#include "runner/run/close.h"
 
 /* A claim is held while a directory is made, or a run that was closed is taken apart. */
 enum { CLAIM_WAIT_MS = 60000, CLAIM_NAP_MS = 20 };
@@ -50,9 +51,13 @@ enum status standing_look(const char *runs, const struct inputs *in, struct stan
     for (int64_t i = 0; i < all.count; i++) {
         const char *path = all.file[i].path;
         struct run_view view;
+        struct run_writer writer;
         if (!bears(path, in->all)) continue;
-        if (path_is_directory(path) && run_dir_alive(path)) {
-            if (s->kind != STANDING_ENDED) fill(s, STANDING_LIVE, path, "", "");
+        enum run_life life = path_is_directory(path) ? run_lock_look(path, &writer) : RUN_LIFE_NONE;
+        if (life != RUN_LIFE_NONE) {
+            if (s->kind == STANDING_ENDED) continue;
+            fill(s, STANDING_LIVE, path, "", "");
+            s->seen_locked = life == RUN_LIFE_LOCKED;
             continue;
         }
         if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
@@ -61,6 +66,21 @@ enum status standing_look(const char *runs, const struct inputs *in, struct stan
     }
     tree_free(&all);
     return OK;
+}
+
+bool standing_lives(struct standing *s) {
+    struct run_writer writer;
+    enum run_life life = run_lock_look(s->path, &writer);
+    if (life == RUN_LIFE_LOCKED) s->seen_locked = true;
+    return life == RUN_LIFE_LOCKED || (life == RUN_LIFE_ELSEWHERE && !s->seen_locked);
+}
+
+enum status standing_close_dead(struct standing *s, struct err *e) {
+    char bundle[PATH_CAP];
+    struct run_writer writer;
+    if (!s->seen_locked || run_lock_look(s->path, &writer) != RUN_LIFE_ELSEWHERE) return OK;
+    enum status st = close_run(s->path, true, bundle, e);
+    return st == ERR_STATE ? OK : st; /* another process is closing it */
 }
 
 enum status claim_take(const char *runs, int *claim, struct err *e) {

@@ -16,6 +16,7 @@ enum standing_kind {
 /* How a row stands, and the run that says so. */
 struct standing {
     enum standing_kind kind;
+    bool seen_locked; /* by its process, of STANDING_LIVE: locks reach us from where that is */
     char path[PATH_CAP], id[160], status[16];
 };
 
@@ -25,6 +26,14 @@ void standing_note(struct standing *s, const struct run_view *view);
 /* Looks for runs that bear the inputs' hash in their names: those of the same command. */
 NODISCARD enum status standing_look(const char *runs, const struct inputs *in, struct standing *s,
                                     struct err *e);
+
+/* Whether a process is still at a row that is STANDING_LIVE, as far as can be told: one on another
+ * host is, until its lock, once seen held, is not. */
+bool standing_lives(struct standing *s);
+
+/* Closes the run of a STANDING_LIVE row whose process died on another host, which close_dead_runs()
+ * cannot know. */
+NODISCARD enum status standing_close_dead(struct standing *s, struct err *e);
 
 /* Between these two no other command looks for a row or begins one in `runs`, which is made where
  * it is missing. *claim is -1 where nothing can be written there: beginning a run says why.

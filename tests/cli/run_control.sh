@@ -57,7 +57,7 @@ await_words() {
     fail "nobody said: $1"
 }
 
-runner_of() { tr -d '\0' <"$(ls "$1"/*/lock)"; }
+runner_of() { head -1 "$(ls "$1"/*/lock)"; }
 worker_of() { # RUNS: the runner's only child
     local runner
     runner=$(runner_of "$1") && cat "/proc/$runner/task/$runner/children"
@@ -203,6 +203,41 @@ grep -q "is writing this run" log2 || fail "$(cat log2)"
 expect "exit code of close" 6 $?
 kill -TERM "$(runner_of "twin")"
 wait
+
+# The lock of a run whose runner and worker are gone, as one of another host would have left it
+# where flock does not reach: HOST, and no kernel of ours.
+case_name="a runner on another host"
+run --runs far $endless &
+await_step far $((every * 5 / 4))
+pid=$(runner_of far)
+kill -KILL "$(worker_of far)" "$pid"
+wait
+flock -w 60 far/*/lock true
+printf '%s\nnode17\n00000000-0000-0000-0000-000000000000\n' "$pid" >far.lock
+cp far.lock "$(ls far/*/lock)"
+"$FP8LAB" list far >out 2>log
+expect "list leaves it open" "" "$(bundle_in far)"
+grep -q "running on node17 " out || fail "list says: $(cat out)"
+expect "host in JSON" '"node17"' "$("$FP8LAB" list far --json | grep -o '"node17"')"
+"$FP8LAB" run --resume last --runs far --threads 1 >out 2>log
+expect "exit code of --resume" 6 $?
+"$FP8LAB" close last --runs far >out 2>log
+expect "exit code of close" 6 $?
+grep -q "on host node17.*fp8lab close --force far/" log || fail "close does not say how"
+"$FP8LAB" close last --runs far --force >out 2>log
+expect "exit code of close --force" 0 $?
+expect status killed "$(field "$(bundle_in far)" 'run["status"]')"
+expect "no lock stays" "" "$(ls far/*/lock 2>/dev/null)"
+
+case_name="a runner of this host before it was started again, or of another container of it"
+for lines in "$(hostname)\n00000000-0000-0000-0000-000000000000" \
+    "node17\n$(cat /proc/sys/kernel/random/boot_id)"; do
+    rm far/*.tar.zst far/*/*manifest-sha256.txt
+    sed -i 's/"status":"killed"/"status":"running"/' far/*/data/run.json
+    printf '%s\n'"$lines"'\n' "$pid" >"$(ls -d far/*)/lock"
+    "$FP8LAB" list far >out 2>log
+    expect "status after $lines" killed "$(field "$(bundle_in far)" 'run["status"]')"
+done
 
 case_name="a full disk"
 mkdir -p full

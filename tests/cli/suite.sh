@@ -76,7 +76,7 @@ expect "comparisons" 2 "$(cat out.first out.second | grep -c "one factor: recipe
 
 both taken
 for ((i = 0; i < 6000; i++)); do
-    owner=$(cat taken/*bf16*/lock 2>/dev/null | tr -d '\0')
+    owner=$(head -1 taken/*bf16*/lock 2>/dev/null)
     [ -n "$owner" ] && grep -qs '"step":60,' taken/*bf16*/data/metrics/train.jsonl && break
     sleep 0.02
 done

@@ -19,6 +19,7 @@
 #include "runner/base/signals.h"
 #include "runner/job/supervise.h"
 #include "runner/record/run_dir.h"
+#include "runner/record/run_lock.h"
 #include "runner/run/records.h"
 #include "runner/worker/events.h"
 
@@ -313,15 +314,17 @@ static void a_resumed_attempt_cuts_records_beyond_its_checkpoint(void **state) {
 static void a_locked_directory_is_refused(void **state) {
     struct fixture *f = *state;
     struct run_dir second;
+    struct run_writer writer;
     struct err e = { 0 };
     assert_int_equal(json_object_set_new(f->dir.run, "status", json_string("running")), 0);
     assert_int_equal(run_dir_save(&f->dir, &e), OK);
-    assert_true(run_dir_alive(f->dir.path));
-    assert_int_equal(run_dir_open(f->dir.path, &second, &e), ERR_STATE);
+    assert_int_equal(run_lock_look(f->dir.path, &writer), RUN_LIFE_LOCKED);
+    assert_int_equal(writer.pid, getpid());
+    assert_int_equal(run_dir_open(f->dir.path, true, &second, &e), ERR_STATE);
     assert_non_null(strstr(e.text, "is writing this run"));
     run_dir_close(&f->dir);
-    assert_false(run_dir_alive(f->dir.path));
-    assert_int_equal(run_dir_open(f->dir.path, &f->dir, &e), OK);
+    assert_int_equal(run_lock_look(f->dir.path, &writer), RUN_LIFE_NONE);
+    assert_int_equal(run_dir_open(f->dir.path, false, &f->dir, &e), OK);
 }
 
 static void telemetry_is_dropped_and_losses_are_not(void **state) {

@@ -63,7 +63,7 @@ rank_of() {
         tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -- "--rank $2 " && echo "$pid"
     done
 }
-runner_of() { tr -d '\0' <"$(ls "$1"/*/lock)"; }
+runner_of() { head -1 "$(ls "$1"/*/lock)"; }
 # What a host's ranks are at is told with its signs of life, two a second (TICK_MS): some pass, so
 # that its leader has heard of a step.
 await_beats() { sleep 2; }

@@ -1,0 +1,114 @@
+#include "runner/record/run_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runner/base/run_files.h"
+
+/* TEXT_BYTES: of the three lines at the beginning. RESERVE_BYTES: what run.json and the last lines
+ * need when the disk is full. */
+enum { TEXT_BYTES = 256, RESERVE_BYTES = 256 << 10 };
+
+static enum status lock_path(char out[PATH_CAP], const char *run, struct err *e) {
+    return path_join(out, run, "lock", e);
+}
+
+/* ---- who --------------------------------------------------------------------------------------*/
+
+static void this_process(struct run_writer *out) {
+    *out = (struct run_writer){ .pid = getpid() };
+    rendezvous_host(out->host);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out->boot, sizeof out->boot - 1) : 0;
+    out->boot[n > 0 ? strcspn(out->boot, "\n") : 0] = '\0';
+    if (fd >= 0) close(fd);
+}
+
+/* Another host is one of another kernel and another name: a container has a name of its own on the
+ * same kernel, and a machine that was started again has a new boot id under its old name. */
+static bool is_elsewhere(const struct run_writer *w) {
+    struct run_writer here;
+    this_process(&here);
+    return *w->host && *here.host && strcmp(w->host, here.host) != 0 &&
+           (!*w->boot || strcmp(w->boot, here.boot) != 0);
+}
+
+static void read_writer(int fd, struct run_writer *out) {
+    char text[TEXT_BYTES] = "";
+    *out = (struct run_writer){ 0 };
+    if (pread(fd, text, sizeof text - 1, 0) > 0)
+        (void)sscanf(text, "%" SCNd64 "\n%63s\n%39s", &out->pid, out->host, out->boot);
+    out->elsewhere = is_elsewhere(out);
+}
+
+enum run_life run_lock_look(const char *run, struct run_writer *out) {
+    char path[PATH_CAP];
+    *out = (struct run_writer){ 0 };
+    if (lock_path(path, run, NULL) != OK) return RUN_LIFE_NONE;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return RUN_LIFE_NONE;
+    bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    read_writer(fd, out);
+    close(fd);
+    return held ? RUN_LIFE_LOCKED : out->elsewhere ? RUN_LIFE_ELSEWHERE : RUN_LIFE_NONE;
+}
+
+/* ---- taking it --------------------------------------------------------------------------------*/
+
+/* Whether what stands in the locked file lets us have it. A file that its last holder removed while
+ * we opened it does not count: another process may hold its successor. */
+static enum status may_have(int fd, const char *run, bool presumed_dead, struct err *e) {
+    struct run_writer last;
+    struct stat info;
+    if (fstat(fd, &info) != 0 || info.st_nlink == 0)
+        return FAIL(e, ERR_STATE, "%s: its writer has just closed it", run);
+    read_writer(fd, &last);
+    if (presumed_dead || !last.elsewhere) return OK;
+    return FAIL(e, ERR_STATE, "%s: process %" PRId64 " on host %s is writing this run, as far as can "
+                "be told from here (locks do not reach across every shared file system); if it is "
+                "dead: fp8lab close --force %s", run, last.pid, last.host, run);
+}
+
+static enum status sign(int fd, const char *path, struct err *e) {
+    struct run_writer me;
+    char text[TEXT_BYTES] = "";
+    this_process(&me);
+    snprintf(text, sizeof text, "%" PRId64 "\n%s\n%s\n", me.pid, me.host, me.boot);
+    (void)posix_fallocate(fd, 0, RESERVE_BYTES); /* without a reserve we only fail less politely */
+    return write_all(fd, text, sizeof text, path, e); /* all of it: what stood there may be longer */
+}
+
+enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct err *e) {
+    char path[PATH_CAP];
+    TRY(lock_path(path, run, e));
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int why = errno;
+        struct run_writer owner;
+        read_writer(fd, &owner);
+        close(fd);
+        if (why != EWOULDBLOCK) return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(why));
+        return FAIL(e, ERR_STATE, "%s: process %" PRId64 "%s%s is writing this run", run, owner.pid,
+                    owner.elsewhere ? " on host " : "", owner.elsewhere ? owner.host : "");
+    }
+    enum status st = may_have(fd, run, presumed_dead, e);
+    if (st == OK) st = sign(fd, path, e);
+    if (st != OK) close(fd);
+    else *out = fd;
+    return st;
+}
+
+bool run_lock_give_reserve(int fd) { return ftruncate(fd, TEXT_BYTES) == 0; }
+
+void run_lock_drop(const char *run, int fd) {
+    char path[PATH_CAP];
+    if (lock_path(path, run, NULL) == OK) (void)unlink(path);
+    close(fd);
+}
