@@ -59,7 +59,7 @@ void watch_kill(struct watch *w) {
 static void take_signals(struct watch *w) {
     for (int signo; (signo = signals_take(w->options->signals)) != 0;) {
         if (signo == SIGCHLD) continue;
-        if (w->out->signal) {
+        if (w->out->asked) {
             w->out->end = ATTEMPT_ABANDONED;
             w->ended = true;
             watch_say(w, "second signal: leaving at once; steps since the last checkpoint are "
@@ -67,8 +67,11 @@ static void take_signals(struct watch *w) {
             watch_kill(w);
             return;
         }
-        w->out->signal = signo;
-        w->out->signal_ms = clock_ms();
+        w->out->asked = true;
+        if (!w->out->signal) { /* else a worker was asked before: that is what stopped the run */
+            w->out->signal = signo;
+            w->out->signal_ms = clock_ms();
+        }
         verdict_settle(w, ATTEMPT_SIGNAL);
         watch_say(w, "stopping: checkpoint, bundle, leave (a second signal leaves at once)");
         watch_ask_to_stop(w, w->options->signal_grace_s);

@@ -75,8 +75,9 @@ static int stand_in(const char *behaviour, const char *rank) {
         fprintf(stderr, "first words\nout of paper\n");
         return 7;
     }
-    if (!strcmp(behaviour, "asked")) {
+    if (!strcmp(behaviour, "asked") || !strcmp(behaviour, "asked-twice")) {
         put("{\"event\":\"done\",\"step\":1,\"stopped\":true,\"signal\":2}\n");
+        while (!strcmp(behaviour, "asked-twice") && !signals_take(&s)) nap(10);
         return 0;
     }
     if (!strcmp(behaviour, "kill")) {
@@ -138,7 +139,8 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     f->events++;
     if (f->fail_after && f->events > f->fail_after)
         return FAIL(e, ERR_IO, "write train.jsonl: %s", strerror(ENOSPC));
-    if (f->signals_to_send > f->sent && f->events > 3) {
+    bool done = !strcmp(json_text(event, "event", ""), "done");
+    if (f->signals_to_send > f->sent && (f->events > 3 || done)) {
         f->sent++;
         (void)kill(getpid(), SIGTERM);
     }
@@ -248,6 +250,17 @@ static void a_stranger_s_signal_is_a_stop(void **state) {
     assert_int_equal(a.error.code, ERR_INTERRUPTED);
     assert_non_null(strstr(a.error.text, "signal 2 (Interrupt), which its runner did not send, "
                                          "after step 1"));
+}
+
+/* Who stops a whole unit asks both: the runner's first signal, which comes when the worker has
+ * stopped already, is no second one. */
+static void a_stranger_s_signal_is_not_the_runner_s_first(void **state) {
+    struct fixture *f = *state;
+    f->signals_to_send = 1;
+    struct attempt a = attempt(f, "asked-twice", 1, 0, 0, 60);
+    assert_int_equal(a.end, ATTEMPT_SIGNAL);
+    assert_int_equal(a.signal, SIGINT);
+    assert_true(a.asked);
 }
 
 static void a_second_signal_leaves_at_once(void **state) {
@@ -422,6 +435,7 @@ int main(int argc, char **argv) {
         CASE(the_time_limit_stops_in_good_order),
         CASE(a_signal_stops_in_good_order),
         CASE(a_stranger_s_signal_is_a_stop),
+        CASE(a_stranger_s_signal_is_not_the_runner_s_first),
         CASE(a_second_signal_leaves_at_once),
         CASE(a_worker_deaf_to_stopping_is_killed_after_its_grace),
         CASE(a_full_disk_stops_the_run_and_says_so),
