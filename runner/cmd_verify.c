@@ -1,5 +1,6 @@
 /* fp8lab verify: is a bundle complete, unchanged and well-behaved? Needs no network. */
 #include <jansson.h>
+#include <string.h>
 
 #include "runner/base/canonical.h"
 #include "runner/bundle/run_view.h"
@@ -20,18 +21,32 @@ static void print(const struct cli *cli, const char *path, const struct unpack_r
     json_decref(object);
 }
 
+/* Of several messages each says which run it is about. */
+static int fail(const struct cli *cli, const char *path, const struct err *why) {
+    struct err e = *why;
+    if (*path && !strstr(why->text, path)) (void)FAIL(&e, why->code, "%s: %s", path, why->text);
+    return cli_fail(cli, &e);
+}
+
+/* All are looked at, whatever the others are. One that is not valid counts more than one that is
+ * not there. */
 static int cmd_verify(const struct cli *cli) {
+    int code = EXIT_OK;
     for (int64_t i = 0; i < cli->arg_count; i++) {
-        char path[PATH_CAP];
+        char path[PATH_CAP] = "";
         struct unpack_report report;
         struct err e = { 0 };
         enum status st = run_locate(cli->args[i], "runs", path, &e);
         if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
-        if (st != OK) return cli_fail(cli, &e);
-        print(cli, path, &report);
+        if (st == OK) {
+            print(cli, path, &report);
+            continue;
+        }
+        int now = fail(cli, path, &e);
+        if (code == EXIT_OK || now == EXIT_VERIFY) code = now;
     }
-    cli_next(cli, "show", cli->args[0], NULL);
-    return EXIT_OK;
+    if (code == EXIT_OK) cli_next(cli, "show", cli->args[0], NULL);
+    return code;
 }
 
 const struct verb VERB_VERIFY = {
@@ -41,7 +56,7 @@ const struct verb VERB_VERIFY = {
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
             "Every file is hashed; a file missing, surplus or changed, a damaged archive or a\n"
             "hostile one (links, paths that climb out, bombs...) exits 4 and is named.\n"
-            "With --json one object a bundle, a line each, up to the first that is not valid.\n",
+            "With --json one object a bundle, a line each, fp8lab.error/1 for one that is not valid.\n",
     .args_min = 1,
     .args_max = -1,
     .run = cmd_verify,

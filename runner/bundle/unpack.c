@@ -26,6 +26,7 @@ struct unpack {
     char *tag[TAG_FILES];     /* texts, or NULL while not seen */
     char tag_hex[TAG_FILES][SHA256_HEX];
     struct bag_manifest manifest;
+    bool vouched;             /* by check_tags() */
     int root;                 /* where files are written, or -1 */
     const char *const *heads; /* of the paths that are written; NULL: all are */
     struct unpack_report *report;
@@ -99,12 +100,43 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
     return st;
 }
 
+static enum status check_tags(struct unpack *u, struct err *e) {
+    struct bag_manifest tags;
+    for (int i = 0; i < TAG_FILES; i++)
+        if (!u->tag[i]) return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, TAG_NAME[i]);
+    if (strncmp(u->tag[TAG_BAGIT], "BagIt-Version: 1.0\n", 19) != 0)
+        return FAIL(e, ERR_VERIFY, "%s: bagit.txt is not of version 1.0", u->path);
+    TRY(bag_manifest_parse(u->tag[TAG_TAGMANIFEST], TAG_NAME[TAG_TAGMANIFEST], &tags, e));
+    enum status st = OK;
+    for (int i = 0; st == OK && i < TAG_TAGMANIFEST; i++) {
+        const struct bag_line *line = bag_manifest_find(&tags, TAG_NAME[i]);
+        if (!line)
+            st = FAIL(e, ERR_VERIFY, "%s: the tag manifest does not list %s", u->path, TAG_NAME[i]);
+        else if (strcmp(line->hex, u->tag_hex[i]) != 0)
+            st = FAIL(e, ERR_VERIFY, "%s: wrong hash: %s is %.16s…, the tag manifest says %.16s…",
+                      u->path, TAG_NAME[i], u->tag_hex[i], line->hex);
+    }
+    bag_manifest_free(&tags);
+    u->vouched = st == OK;
+    return st;
+}
+
+/* Whether the tag manifest, and all that it lists, have been read. */
+static bool has_tags(const struct unpack *u) {
+    for (int i = 0; i < TAG_FILES; i++)
+        if (!u->tag[i]) return false;
+    return true;
+}
+
 static enum status take_entries(struct unpack *u, struct err *e) {
     for (;;) {
         struct bundle_entry entry;
         TRY(bundle_next(u->bundle, &entry, e));
         if (!entry.path) return OK;
         int tag = tag_of(entry.path);
+        /* The tag manifest vouches for the manifest, and the manifest for all else: in that order,
+         * so that the message names the first thing that cannot be trusted. */
+        if (tag < 0 && !u->vouched && has_tags(u)) TRY(check_tags(u, e));
         if (tag >= 0) {
             TRY(take_tag(u, tag, e));
             if (tag == TAG_MANIFEST)
@@ -123,26 +155,6 @@ static enum status take_entries(struct unpack *u, struct err *e) {
             TRY(take_payload(u, &entry, e));
         }
     }
-}
-
-static enum status check_tags(struct unpack *u, struct err *e) {
-    struct bag_manifest tags;
-    for (int i = 0; i < TAG_FILES; i++)
-        if (!u->tag[i]) return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, TAG_NAME[i]);
-    if (strncmp(u->tag[TAG_BAGIT], "BagIt-Version: 1.0\n", 19) != 0)
-        return FAIL(e, ERR_VERIFY, "%s: bagit.txt is not of version 1.0", u->path);
-    TRY(bag_manifest_parse(u->tag[TAG_TAGMANIFEST], TAG_NAME[TAG_TAGMANIFEST], &tags, e));
-    enum status st = OK;
-    for (int i = 0; st == OK && i < TAG_TAGMANIFEST; i++) {
-        const struct bag_line *line = bag_manifest_find(&tags, TAG_NAME[i]);
-        if (!line)
-            st = FAIL(e, ERR_VERIFY, "%s: the tag manifest does not list %s", u->path, TAG_NAME[i]);
-        else if (strcmp(line->hex, u->tag_hex[i]) != 0)
-            st = FAIL(e, ERR_VERIFY, "%s: wrong hash: %s is %.16s…, the tag manifest says %.16s…",
-                      u->path, TAG_NAME[i], u->tag_hex[i], line->hex);
-    }
-    bag_manifest_free(&tags);
-    return st;
 }
 
 static enum status check_complete(struct unpack *u, struct err *e) {
@@ -164,9 +176,7 @@ static enum status unpack_run(struct unpack *u, const char *path,
     if (!u->block) return FAIL(e, ERR_MEMORY, "%d bytes to read %s", BLOCK, path);
     TRY(bundle_open(path, limits, &u->bundle, e));
     TRY(take_entries(u, e));
-    /* The tag manifest vouches for the manifest, and the manifest for all else: in that order, so
-     * that the message names the first thing that cannot be trusted. */
-    TRY(check_tags(u, e));
+    if (!u->vouched) TRY(check_tags(u, e)); /* where it stood behind what it vouches for */
     TRY(check_complete(u, e));
     snprintf(u->report->folder, sizeof u->report->folder, "%s", bundle_folder(u->bundle));
     memcpy(u->report->identity, u->tag_hex[TAG_TAGMANIFEST], SHA256_HEX);

@@ -319,11 +319,20 @@ static void changed_directories_are_named(void **state) {
     assert_int_equal(symlink("/etc/passwd", path), 0);
     expect(s, s->dir, ERR_FORMAT, "data/extra is a symbolic link");
     CHECK(tree_remove(path, &e));
+    CHECK(path_join(path, s->dir, "bag-info.txt", &e));
+    char *info = NULL;
+    size_t n = 0;
+    CHECK(file_read(path, 1 << 20, &info, &n, &e));
     put_file(s->dir, "bag-info.txt", "Payload-Oxum: 1.1\n");
     expect(s, s->dir, ERR_VERIFY, "wrong hash: bag-info.txt");
     CHECK(path_join(path, s->dir, "manifest-sha256.txt", &e));
+    put_file(s->dir, "manifest-sha256.txt", "%064d  data/other\n", 0); /* lists nothing that is here */
+    expect(s, s->dir, ERR_VERIFY, "wrong hash: bag-info.txt");
+    put_file(s->dir, "bag-info.txt", "%s", info);
+    expect(s, s->dir, ERR_VERIFY, "wrong hash: manifest-sha256.txt");
     CHECK(tree_remove(path, &e));
     expect(s, s->dir, ERR_STATE, "the run is not finished");
+    free(info);
 }
 
 static void bad_manifests_are_named(void **state) {
