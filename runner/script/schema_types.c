@@ -71,8 +71,10 @@ const char *schema_expected(struct pool *p, const struct field *f) {
 
 static struct value *mismatch(struct diagnostics *d, const struct field *f, const struct value *v,
                               const char *path) {
-    diagnostics_add(d, v->place, path, "expected %s, found %s", schema_expected(d->pool, f),
-                    value_describe(d->pool, v));
+    bool several = v->type == VALUE_TEXT && strpbrk(v->string, ",{[");
+    diagnostics_add(d, v->place, path, "expected %s, found %s%s", schema_expected(d->pool, f),
+                    value_describe(d->pool, v),
+                    several ? "; --set takes one value, several stand in a suite's matrix" : "");
     return NULL;
 }
 
@@ -188,6 +190,20 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
+/* A list of --set as Lua, JSON or a shell would have it: its brackets and quotes would become part
+ * of the values. False, and told, if it is one. */
+static bool plain_list(struct diagnostics *d, const struct value *v, const char *path) {
+    static const char MARKS[] = "[]{}\"' ";
+    if (v->type != VALUE_TEXT || !*v->string || !strchr("[{\"' ", *v->string)) return true;
+    char *plain = pool_copy(d->pool, v->string), *to = plain;
+    for (const char *at = v->string; *at; at++)
+        if (!strchr(MARKS, *at)) *to++ = *at;
+    *to = '\0';
+    diagnostics_add(d, v->place, path, "a list has commas here, no brackets, quotes or spaces: "
+                    "--set %s=%s", path, *plain ? plain : "A,B");
+    return false;
+}
+
 /* "0.9,0.95" as the list it stands for. */
 static const struct value *read_list(struct pool *p, const struct value *v) {
     if (v->type != VALUE_TEXT) return v;
@@ -205,6 +221,7 @@ static const struct value *read_list(struct pool *p, const struct value *v) {
 
 static struct value *typed_list(struct diagnostics *d, const struct field *f,
                                 const struct value *v, const char *path) {
+    if (!plain_list(d, v, path)) return NULL;
     const struct value *list = read_list(d->pool, v);
     bool floats = f->type == FIELD_FLOATS;
     if (list->type != VALUE_TABLE || list->member_count || list->kind || list->item_count == 0 ||

@@ -52,6 +52,22 @@ grep -q '"key": *"model.layers"' "$work/out" || expect "--json names the key" ye
 expect "exit code of a missing script" 2 "$(code check "$work/absent.lua")"
 expect "exit code of a bad override" 2 "$(code check --set train.step=3 experiments/margins.lua)"
 
+# Lists as Lua or JSON would have them, several values for one, a kind as a key: refused with the
+# spelling that works, and that one is taken.
+refused() { # SET WORDS
+    expect "exit code of --set $1" 2 "$(code check --set "$1" experiments/quickstart.lua)"
+    grep -qF -- "$2" "$work/err" || expect "--set $1" "$2" "$(cat "$work/err")"
+}
+for list in '["a.txt", "b.txt"]' '{"a.txt","b.txt"}' '[a.txt,b.txt]' '"a.txt","b.txt"'; do
+    refused "data.paths=$list" ": --set data.paths=a.txt,b.txt"
+done
+refused "train.optimizer.betas={0.9,0.95}" ": --set train.optimizer.betas=0.9,0.95"
+refused "seed={1,2}" "--set takes one value, several stand in a suite's matrix"
+refused "recipe.kind=fp8.tensorwise" "what recipe itself is: --set recipe=fp8.tensorwise"
+expect "errors of recipe.kind" 1 "$(grep -c "unknown key" "$work/err")"
+expect "exit code of a list" 0 "$(code check --resolved --set data.paths=a.txt,b.txt experiments/quickstart.lua)"
+grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes no
+
 # What a script prints goes to stderr, and -q silences it.
 echo 'print("seen") return require "x2"' >"$work/y.lua"
 sed 's/name = "x", model.*/name = "x", model = { vocab = 2, seq_len = 1, layers = 1, width = 8,\
