@@ -8,6 +8,7 @@
 #include "runner/commands.h"
 #include "runner/doctor/doctor.h"
 #include "runner/hardware/facts.h"
+#include "runner/plan/backends.h"
 
 static const char *style_of(const char *level) {
     if (!strcmp(level, "wrong")) return "red";
@@ -53,7 +54,7 @@ static void report(const struct cli *cli, const struct doctor *d) {
 }
 
 /* Whose column of the recipe table counts: the GPU's where there is one and nobody asked for the
- * CPU; --caps names a GPU's too. */
+ * CPU. */
 static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
     const char *backend = cli_value(cli, "backend");
     if (backend && strcmp(backend, "auto") != 0) return !strcmp(backend, "cuda");
@@ -71,6 +72,7 @@ static enum status examine(const struct cli *cli, struct doctor *d, struct err *
     d->here = !file;
     d->gpu = meant_for_gpu(cli, d->facts);
     d->caps = cli_value(cli, "caps");
+    if (d->caps) TRY(backend_check_caps(d->gpu ? "cuda" : "cpu", d->caps, e)); /* as run does */
     if (*problem)
         doctor_say(d, FINDING_WRONG, "driver", "nvidia-smi must work before fp8lab can; a driver "
                    "that was just updated wants a reboot", "%s", problem);

@@ -62,6 +62,10 @@ expect 0 -- --facts tests/facts/gb10.json -- 'CPU and GPU share it, 8 GiB of it 
     'fp8.tensorwise   native' 'fp8.blockwise    emulated: cuBLASLt has GEMMs with these scales for Hopper only'
 expect 0 -- --facts tests/facts/h200.json --caps sm_80 -- \
     'fp8.delayed      emulated: this chip has no FP8 tensor cores' 'bf16             native'
+expect 2 -- --facts tests/facts/h200.json --caps sm_999 -- \
+    'caps sm_999: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121'
+expect 2 -- --facts tests/facts/laptop.json --caps sm_121 -- \
+    'caps sm_121: the cpu backend has no device to pretend to be'
 expect 0 -- --facts tests/facts/laptop.json -- 'no NVIDIA GPU: recipes run emulated' \
     'fp8.rowwise      emulated: a CPU multiplies in f32'
 facts h200 'cuda.driver="12.4"' 'gpu.driver="550.54"'
