@@ -257,8 +257,8 @@ static json_t *error_of(const struct attempts *a, const struct attempt *attempt)
         if (attempt->error_step >= 0)
             snprintf(where, sizeof where, "step %" PRId64, attempt->error_step);
         bool known = attempt->rank >= 0;
-        return json_pack("{s:s,s:s,s:s,s:o,s:o,s:o}", "code", status_name(attempt->error.code),
-                         "text", attempt->error.text, "where", where, "rank",
+        return json_pack("{s:s,s:o,s:s,s:o,s:o,s:o}", "code", status_name(attempt->error.code),
+                         "text", json_from_text(attempt->error.text), "where", where, "rank",
                          known ? json_integer(attempt->rank) : json_null(), "host",
                          known ? json_from_text(attempt->host) : json_null(), "operation",
                          known ? json_from_text(attempt->operation) : json_null());

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/script/script_state.h"
 
@@ -212,8 +213,8 @@ static enum status killed_report(const struct script_task *task, int status, boo
     else
         FAIL(e, ERR_CONFIG, "%s:%d: the evaluation ended without a result (%s %d)", file,
              trail->line, by ? "signal" : "exit status", by ? by : WEXITSTATUS(status));
-    *report = json_pack("{s:s, s:[], s:[], s:s, s:n}", "error", e->text, "diagnostics", "files",
-                        "log", "", "result");
+    *report = json_pack("{s:o, s:[], s:[], s:s, s:n}", "error", json_from_text(e->text),
+                        "diagnostics", "files", "log", "", "result");
     return *report ? ERR_CONFIG : FAIL(e, ERR_MEMORY, "no memory for a report");
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/base/canonical.h"
 
 /* Emits and lets go of `event`; NULL is an allocation that failed. */
 static enum status emit(struct event_writer *w, json_t *event, bool may_drop, struct err *e) {
@@ -221,14 +222,14 @@ enum status say_done(struct event_writer *w, int64_t step, const char *weights_s
 }
 
 enum status say_log(struct event_writer *w, const char *text, struct err *e) {
-    return emit(w, json_pack("{s:s,s:s}", "event", "log", "text", text), false, e);
+    return emit(w, json_pack("{s:s,s:o}", "event", "log", "text", json_from_text(text)), false, e);
 }
 
 enum status say_error(struct event_writer *w, const struct err *why, int64_t step,
                       const char *tensor, struct err *e) {
-    json_t *event = json_pack("{s:s,s:s,s:s,s:s*,s:s*}", "event", "error", "code",
-                              status_name(why->code), "text", why->text, "where", why->file,
-                              "tensor", *tensor ? tensor : NULL);
+    json_t *event = json_pack("{s:s,s:s,s:o,s:s*,s:s*}", "event", "error", "code",
+                              status_name(why->code), "text", json_from_text(why->text), "where",
+                              why->file, "tensor", *tensor ? tensor : NULL);
     bool failed = false;
     if (step >= 0) json_put(event, "step", json_integer(step), &failed);
     return emit(w, json_whole(event, failed), false, e);

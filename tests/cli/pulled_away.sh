@@ -69,15 +69,16 @@ wait $pid
 expect "exit code" 6 $?
 says "is gone: it was removed or renamed while the run wrote to it"
 
-case_name="a file where the checkpoints were"
-begin replaced tiny.lua --set checkpoint.every=500
-checkpoints=$(ls -d replaced/*)/data/checkpoints
+case_name="a file where the checkpoints were, in a folder whose name is no UTF-8"
+odd=$(printf 'repl\377ced')
+begin "$odd" tiny.lua --set checkpoint.every=500
+checkpoints=$(ls -d "$odd"/*)/data/checkpoints
 rm -rf "$checkpoints"
 echo "not a directory" >"$checkpoints"
 wait $pid
 expect "exit code" 6 $?
 says "Not a directory"
-bundle_is_failed replaced
+bundle_is_failed "$odd"
 
 case_name="a directory that was changed since it was closed"
 begin changed tiny.lua --set checkpoint.every=50
