@@ -60,10 +60,10 @@ grep -q "none of the 2 runs is called so (the first is pair-bf16)" log || expect
 
 # Two commands that run one suite in one folder share its rows; of one that is killed the other takes
 # the row over.
-both() { # RUNS: starts the suite twice at once; their process ids in $first and $second
-    "$FP8LAB" run $suite --runs "$1" >out.first 2>log.first &
+both() { # RUNS ARGS...: starts the suite twice at once; their process ids in $first and $second
+    "$FP8LAB" run $suite --runs "$@" >out.first 2>log.first &
     first=$!
-    "$FP8LAB" run $suite --runs "$1" >out.second 2>log &
+    "$FP8LAB" run $suite --runs "$@" >out.second 2>log &
     second=$!
 }
 both shared
@@ -74,7 +74,7 @@ expect "exit code of the second" 0 $?
 expect "runs of two rows" 2 "$(ls shared/*.tar.zst | wc -l)"
 expect "comparisons" 2 "$(cat out.first out.second | grep -c "one factor: recipe")"
 
-both taken
+both taken --set train.steps=1000 # long enough to be killed in
 for ((i = 0; i < 6000; i++)); do
     owner=$(head -1 taken/*bf16*/lock 2>/dev/null)
     [ -n "$owner" ] && grep -qs '"step":60,' taken/*bf16*/data/metrics/train.jsonl && break
