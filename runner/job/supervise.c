@@ -171,8 +171,10 @@ static void take_events(struct watch *w, int64_t i) {
         if (!event) return;
         const char *kind = json_text(event, "event", "");
         if (!strcmp(kind, "error")) verdict_error_event(w, number, event);
-        if (!strcmp(kind, "done")) rank->done = true;
-        if (rank->done && number == 0) verdict_done(w, event);
+        if (!strcmp(kind, "done")) {
+            rank->done = true;
+            if (number == 0) verdict_done(w, event);
+        }
         watch_event(w, number, event);
         json_decref(event);
     }
