@@ -1,7 +1,6 @@
 /* fp8lab bench: how fast this machine does what a training step is made of, and a step itself. */
 #include <jansson.h>
 
-#include "model/json_safe.h"
 #include "runner/bench/bench.h"
 #include "runner/commands.h"
 #include "runner/plan/backends.h"

@@ -4,7 +4,7 @@
 #   tests/run.sh CONFIG:NAME...         from the repository root, after the build
 #
 # NAME is a cmocka program without its suffix (tests/unit/test_cli; build/CONFIG/NAME is run) or a
-# shell test (tests/cli/first_run.sh). A shell test passes with 0, is skipped with 77 (its last line
+# shell test (tests/cli/suite.sh). A shell test passes with 0, is skipped with 77 (its last line
 # says why), and fails with anything else. What a test finds in its environment:
 #   FP8LAB    the program of this configuration          CONFIG   release, debug or asan
 #   BUILD     build/CONFIG                               VENV     python environment, or empty

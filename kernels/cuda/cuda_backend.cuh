@@ -1,4 +1,4 @@
-/* Private to the backend's own files: what cuda_order.cu and cuda_graph.cu put into the table. */
+/* Private to the backend's own files: what several of them put into the table, or share. */
 #ifndef FP8LAB_KERNELS_CUDA_BACKEND_CUH
 #define FP8LAB_KERNELS_CUDA_BACKEND_CUH
 

@@ -1,9 +1,9 @@
 /* What the text and the page of a comparison call things, and the columns that both show. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_safe.h"
 #include "runner/compare/compare.h"
 
 static const struct compare_cell CELLS[COMPARE_CELLS] = {

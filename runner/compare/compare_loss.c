@@ -1,11 +1,11 @@
 /* Does a recipe hold the loss? Its mean against the reference's mean and the spread of the
  * three seeds: what two seeds of BF16 differ by is no fault of FP8. Of more seeds the mean alone
  * counts, since a range only grows with them. */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "model/json_safe.h"
 #include "runner/compare/compare.h"
 #include "runner/compare/stats.h"
 

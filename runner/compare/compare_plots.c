@@ -1,9 +1,9 @@
 /* The plots of a comparison's page. Runs that differ in their seed alone share a colour, so that
  * the spread of seeds is seen beside what is between recipes. */
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "model/json_safe.h"
 #include "runner/compare/compare.h"
 #include "runner/compare/svg_plot.h"
 

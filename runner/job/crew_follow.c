@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
 #include "runner/base/build_info.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"

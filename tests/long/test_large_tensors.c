@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/support/must.h"
 #include "tests/support/ops_support.h"
 
 enum { COLS = 4096 };
