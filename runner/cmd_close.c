@@ -40,8 +40,9 @@ const struct verb VERB_CLOSE = {
     .more =
         "RUN is a directory, or the beginning of a run's id. `list` and `run` do this for every\n"
         "such run they meet. A run with a checkpoint keeps its directory, to be resumed.\n"
-        "A run whose runner was on another host is closed with --force only: not every file system\n"
-        "shows from here whether it lives. A lock that is held, here or there, is never broken.\n",
+        "A run whose runner was on another host, and was heard of in the last 15 minutes, is closed\n"
+        "with --force only: not every file system shows from here whether it lives. A lock that is\n"
+        "held, here or there, is never broken.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

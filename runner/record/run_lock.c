@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runner/base/run_files.h"
@@ -39,12 +40,25 @@ static bool is_elsewhere(const struct run_writer *w) {
            (!*w->boot || strcmp(w->boot, here.boot) != 0);
 }
 
-static void read_writer(int fd, struct run_writer *out) {
+static bool is_recent(const struct stat *info) {
+    return time(NULL) - info->st_mtime < RUN_LOCK_SILENT_S;
+}
+
+static bool heard_of(const char *run, int fd) {
+    char archive[PATH_CAP + 24];
+    struct stat info;
+    snprintf(archive, sizeof archive, "%s.tar.zst.partial", run);
+    return (fstat(fd, &info) == 0 && is_recent(&info)) ||
+           (stat(archive, &info) == 0 && is_recent(&info));
+}
+
+static void read_writer(const char *run, int fd, struct run_writer *out) {
     char text[TEXT_BYTES] = "";
     *out = (struct run_writer){ 0 };
     if (pread(fd, text, sizeof text - 1, 0) > 0)
         (void)sscanf(text, "%" SCNd64 "\n%63s\n%39s", &out->pid, out->host, out->boot);
     out->elsewhere = is_elsewhere(out);
+    out->heard_of = heard_of(run, fd);
 }
 
 enum run_life run_lock_look(const char *run, struct run_writer *out) {
@@ -54,9 +68,10 @@ enum run_life run_lock_look(const char *run, struct run_writer *out) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return RUN_LIFE_NONE;
     bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    read_writer(fd, out);
+    read_writer(run, fd, out);
     close(fd);
-    return held ? RUN_LIFE_LOCKED : out->elsewhere ? RUN_LIFE_ELSEWHERE : RUN_LIFE_NONE;
+    if (held) return RUN_LIFE_LOCKED;
+    return out->elsewhere && out->heard_of ? RUN_LIFE_ELSEWHERE : RUN_LIFE_NONE;
 }
 
 /* ---- taking it --------------------------------------------------------------------------------*/
@@ -68,11 +83,12 @@ static enum status may_have(int fd, const char *run, bool presumed_dead, struct 
     struct stat info;
     if (fstat(fd, &info) != 0 || info.st_nlink == 0)
         return FAIL(e, ERR_STATE, "%s: its writer has just closed it", run);
-    read_writer(fd, &last);
-    if (presumed_dead || !last.elsewhere) return OK;
+    read_writer(run, fd, &last);
+    if (presumed_dead || !last.elsewhere || !last.heard_of) return OK;
     return FAIL(e, ERR_STATE, "%s: process %" PRId64 " on host %s is writing this run, as far as can "
                 "be told from here (locks do not reach across every shared file system); if it is "
-                "dead: fp8lab close --force %s", run, last.pid, last.host, run);
+                "dead, wait until it has been silent for %d minutes, or: fp8lab close --force %s",
+                run, last.pid, last.host, RUN_LOCK_SILENT_S / 60, run);
 }
 
 static enum status sign(int fd, const char *path, struct err *e) {
@@ -92,7 +108,7 @@ enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct 
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int why = errno;
         struct run_writer owner;
-        read_writer(fd, &owner);
+        read_writer(run, fd, &owner);
         close(fd);
         if (why != EWOULDBLOCK) return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(why));
         return FAIL(e, ERR_STATE, "%s: process %" PRId64 "%s%s is writing this run", run, owner.pid,
@@ -104,6 +120,8 @@ enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct 
     else *out = fd;
     return st;
 }
+
+void run_lock_beat(int fd) { (void)futimens(fd, NULL); }
 
 bool run_lock_give_reserve(int fd) { return ftruncate(fd, TEXT_BYTES) == 0; }
 

@@ -16,6 +16,7 @@
 #include "runner/plan/options.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/environment.h"
+#include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
 #include "runner/run/progress.h"
 #include "runner/run/records.h"
@@ -30,6 +31,7 @@ struct attempts {
     struct telemetry *telemetry; /* NULL: no GPU, or not asked for one */
     const json_t *resolved;
     struct mfu mfu;              /* of the GPU that a worker said it uses; zeroed before */
+    int64_t beat_ms;         /* when the lock last got its sign of life */
     int64_t from_step;       /* of the attempt at hand */
     int64_t used_ms;         /* by earlier attempts, of the time limit */
     int64_t retries_left;
@@ -108,6 +110,9 @@ static void on_tick(void *user, const char *what) {
         run_log(a->dir, "%s", what);
     }
     progress_tick(&a->progress);
+    if (clock_ms() - a->beat_ms < RUN_LOCK_BEAT_S * 1000) return;
+    a->beat_ms = clock_ms();
+    run_lock_beat(a->dir->lock_fd);
 }
 
 /* ---- one attempt ------------------------------------------------------------------------------*/

@@ -229,12 +229,14 @@ expect "exit code of close --force" 0 $?
 expect status killed "$(field "$(bundle_in far)" 'run["status"]')"
 expect "no lock stays" "" "$(ls far/*/lock 2>/dev/null)"
 
-case_name="a runner of this host before it was started again, or of another container of it"
+case_name="a runner of this host before it was started again, of another container, long silent"
 for lines in "$(hostname)\n00000000-0000-0000-0000-000000000000" \
-    "node17\n$(cat /proc/sys/kernel/random/boot_id)"; do
+    "node17\n$(cat /proc/sys/kernel/random/boot_id)" \
+    "node17\n00000000-0000-0000-0000-000000000001"; do
     rm far/*.tar.zst far/*/*manifest-sha256.txt
     sed -i 's/"status":"killed"/"status":"running"/' far/*/data/run.json
     printf '%s\n'"$lines"'\n' "$pid" >"$(ls -d far/*)/lock"
+    [[ $lines != *-000000000001 ]] || touch -d '16 minutes ago' far/*/lock
     "$FP8LAB" list far >out 2>log
     expect "status after $lines" killed "$(field "$(bundle_in far)" 'run["status"]')"
 done
