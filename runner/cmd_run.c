@@ -210,6 +210,12 @@ static enum status look_again(struct command *c, struct row *row, struct err *e)
     if (!shares(c) || row->standing.kind == STANDING_ENDED) return OK;
     TRY(claim_take(c->settings.runs, &c->claim, e));
     TRY(standing_look(c->settings.runs, &row->inputs, &now, e));
+    if (now.left_open) { /* without the claim, since packing may take long; then look once more */
+        claim_drop(&c->claim);
+        close_dead_runs(c->cli, c->settings.runs);
+        TRY(claim_take(c->settings.runs, &c->claim, e));
+        TRY(standing_look(c->settings.runs, &row->inputs, &now, e));
+    }
     bool was_live = row->standing.kind == STANDING_LIVE;
     if (now.kind != STANDING_NONE || was_live) row->standing = now;
     return OK;

@@ -61,7 +61,10 @@ enum status standing_look(const char *runs, const struct inputs *in, struct stan
             continue;
         }
         if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
-        if (inputs_asked(view.run, in)) standing_note(s, &view);
+        if (inputs_asked(view.run, in)) {
+            standing_note(s, &view);
+            if (!strcmp(json_text(view.run, "status", ""), "running")) s->left_open = true;
+        }
         run_view_free(&view);
     }
     tree_free(&all);

@@ -17,6 +17,7 @@ enum standing_kind {
 struct standing {
     enum standing_kind kind;
     bool seen_locked; /* by its process, of STANDING_LIVE: locks reach us from where that is */
+    bool left_open;   /* a run of it is nobody's and not closed; close_dead_runs() sees to that */
     char path[PATH_CAP], id[160], status[16];
 };
 

@@ -88,5 +88,25 @@ wait
 expect "runs of two rows" 2 "$(ls taken/*.tar.zst | wc -l)"
 expect "rows that are done" 2 "$("$FP8LAB" list taken | grep -c done)"
 
+# The same where the other came to that row only after its process had died.
+"$FP8LAB" run $suite --runs left --set train.steps=1000 >out 2>log &
+first=$!
+for ((i = 0; i < 6000; i++)); do
+    grep -qs '"step":5,' left/*bf16*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+"$FP8LAB" run $suite --runs left --set train.steps=1000 --only '*.tensorwise' >out.second 2>log.second &
+second=$!
+for ((i = 0; i < 6000; i++)); do
+    grep -qs '"step":60,' left/*tensorwise*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+kill -KILL $second
+wait $first
+expect "exit code of the one left" 0 $?
+wait
+expect "rows gone on with" 1 "$(grep -c "resuming" log)"
+expect "runs of two rows" 2 "$(ls left | wc -l)"
+
 [ $failed = 0 ] && echo "suites resume, and share their rows"
 exit $failed
