@@ -60,7 +60,8 @@ static int refuse(const struct command *c, const char *why) {
 /* Each of these answers OK and fills `why` where the machine cannot do what the bundle says. */
 enum { WHY_CAP = 8192 };
 
-/* What only a CUDA context can tell, such as library versions, which the new bundle is to record. */
+/* What only a CUDA context can tell, such as library versions, which the new
+ * bundle is to record. */
 static enum status ask_device(struct command *c, char why[WHY_CAP], struct err *e) {
     const char *then = json_text(c->source.view.decisions, "backend", "auto");
     const char *asked = cli_value(c->cli, "backend");

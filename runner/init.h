@@ -1,6 +1,6 @@
 /* Process 1 of a container. The kernel gives it no default for signals (SIGTERM would be ignored)
- * and every orphan of the container for a child. So the program that is started as process 1 goes on
- * in a child, and what stays passes signals on and reaps. */
+ * and every orphan of the container for a child. So the program that is started as process 1 goes
+ * on in a child, and what stays passes signals on and reaps. */
 #ifndef FP8LAB_RUNNER_INIT_H
 #define FP8LAB_RUNNER_INIT_H
 

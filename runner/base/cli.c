@@ -147,8 +147,9 @@ static enum status check_arg_count(const struct cli *cli, struct err *e) {
     const struct verb *verb = cli->verb;
     for (int64_t i = 0; i < cli->arg_count; i++)
         if (!*cli->args[i])
-            return FAIL(e, ERR_ARG, "argument %" PRId64 " is empty (an unset variable?): fp8lab %s %s",
-                        i + 1, verb->name, verb->arguments);
+            return FAIL(e, ERR_ARG,
+                        "argument %" PRId64 " is empty (an unset variable?): fp8lab %s %s", i + 1,
+                        verb->name, verb->arguments);
     if (cli->arg_count < verb->args_min)
         return FAIL(e, ERR_ARG, "missing argument: fp8lab %s %s", verb->name, verb->arguments);
     if (verb->args_max >= 0 && cli->arg_count > verb->args_max)

@@ -27,11 +27,11 @@ NODISCARD enum status window_median(const struct columns *t, const char *name, s
 
 /* summary.json ("fp8lab.summary/1"); *out is owned by the caller. Keys that the run has no numbers
  * for are null: steps, step_first, step_last, loss_final(_bits), eval_loss_final(_bits),
- * eval_loss_best, step_time_us_median, tokens_per_s_median, steady_from, steady_to (steps),
- * tokens, rss_bytes_peak, device_bytes_peak, saturated_max, underflow_max; of a GPU
- * model_tflops_median, mfu_peak_median, mfu_gemm_median (mfu.h), gpu_clock_sm_mhz_median,
- * gpu_power_w_median, gpu_temperature_c_max, gpu_processes_other_max, gpu_throttle_reasons; of several
- * ranks wait_share_median and slowest_rank (the one that was it most often; ranks.cols). */
+ * eval_loss_best, step_time_us_median, tokens_per_s_median, steady_from, steady_to (steps), tokens,
+ * rss_bytes_peak, device_bytes_peak, saturated_max, underflow_max; of a GPU model_tflops_median,
+ * mfu_peak_median, mfu_gemm_median (mfu.h), gpu_clock_sm_mhz_median, gpu_power_w_median,
+ * gpu_temperature_c_max, gpu_processes_other_max, gpu_throttle_reasons; of several ranks
+ * wait_share_median and slowest_rank (the one that was it most often; ranks.cols). */
 NODISCARD enum status summary_make(const struct run_columns *c, json_t **out, struct err *e);
 
 /* results_sha256: SHA-256 over "fp8lab.results/1\n" and then, for train (loss_bits,

@@ -177,7 +177,8 @@ void doctor_cuda(struct doctor *d) {
     int from = 0;
     d->no_memory |= d->here && !places;
     if (places) library_places(places);
-    if (places && library_find(places, PLUGIN, &from, path)) d->cuda = library_needs(path, CUBLASLT);
+    if (places && library_find(places, PLUGIN, &from, path))
+        d->cuda = library_needs(path, CUBLASLT);
     if (!d->cuda) d->cuda = CUDA_BUILT_WITH;
     free(places);
 }

@@ -8,8 +8,8 @@
 struct json_t;
 struct telemetry;
 
-/* Opens NVML for the GPUs that a CUDA program sees here. NULL where there is no driver, no GPU or no
- * memory: telemetry is then the workers' alone. */
+/* Opens NVML for the GPUs that a CUDA program sees here. NULL where there is no driver, no GPU or
+ * no memory: telemetry is then the workers' alone. */
 struct telemetry *telemetry_open(void);
 void telemetry_close(struct telemetry *t); /* NULL is fine */
 

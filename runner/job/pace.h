@@ -1,9 +1,9 @@
 /* How evenly the ranks of a run work: who was the slowest in a step, and how long the others
  * waited.
  *
- * A rank says how long it was in collectives, and how long its arithmetic stood still for them. What
- * it stood still longer than the rank that did so least is waiting: that rank came last, and all
- * others waited for it. */
+ * A rank says how long it was in collectives, and how long its arithmetic stood still for them.
+ * What it stood still longer than the rank that did so least is waiting: that rank came last, and
+ * all others waited for it. */
 #ifndef FP8LAB_RUNNER_JOB_PACE_H
 #define FP8LAB_RUNNER_JOB_PACE_H
 

@@ -26,7 +26,7 @@ struct run_settings {
     const char *data_root; /* paths of data count from here; NULL: from where they stand */
     bool choose_anew;    /* where the table does not fit this device; otherwise that is an error */
     bool keep_directory; /* beside the bundle */
-    int *claim;          /* dropped once the run has its directory (run/sharing.h); NULL: there is none */
+    int *claim; /* dropped once the run has its directory (run/sharing.h); NULL: there is none */
     const json_t *facts; /* of this machine; borrowed */
 };
 

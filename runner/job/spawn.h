@@ -9,8 +9,8 @@
 #include "runner/base/run_files.h"
 
 struct spawn_options {
-    const char *const *argv; /* as execve's; --rank, --world, --device (if world > 1), --board-fd and
-                              * --meeting-fd are added */
+    const char *const *argv; /* as execve's; --rank, --world, --device (if world > 1), --board-fd
+                              * and --meeting-fd are added */
     const char *const *envp;
     char log_path[PATH_CAP];               /* appended to: the worker's stdout and stderr */
     int64_t rank, world;

@@ -54,7 +54,8 @@ void image_hint(const struct cli *cli, const json_t *facts, const json_t *config
                  "  mkdir -p data runs && %s run --rm %s --ipc=host --ulimit memlock=-1 --ulimit "
                  "stack=67108864 --stop-timeout %d -e FP8LAB_STOP_GRACE=%d %s -v "
                  "\"$PWD/data:/data\" -v \"$PWD/runs:/runs\" %s %s", podman ? "podman" : "docker",
-                 podman ? "--device nvidia.com/gpu=all" : "--gpus all", LAUNCH_GRACE_S, LAUNCH_GRACE_S,
+                 podman ? "--device nvidia.com/gpu=all" : "--gpus all",
+                 LAUNCH_GRACE_S, LAUNCH_GRACE_S,
                  podman ? "--userns=keep-id" : "-u \"$(id -u):$(id -g)\"", image_name(facts),
                  typed);
     hint_data(cli, config);

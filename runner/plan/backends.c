@@ -90,9 +90,9 @@ static enum status open_plugin(int64_t device, struct backend_handle *out, struc
     /* It stays loaded: an error that it made points to its file names, and outlives the handle. */
     out->plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!out->plugin)
-        return FAIL(e, ERR_DEVICE, "%s cannot be loaded: %s; it needs the libraries of the CUDA that it "
-                    "was built with (libcublasLt), beside it or in LD_LIBRARY_PATH", path,
-                    dlerror());
+        return FAIL(e, ERR_DEVICE, "%s cannot be loaded: %s; it needs the libraries of the CUDA "
+                    "that it was built with (libcublasLt), beside it or in LD_LIBRARY_PATH",
+                    path, dlerror());
     void *symbol = dlsym(out->plugin, PLUGIN_SYMBOL);
     if (!symbol) return FAIL(e, ERR_UNSUPPORTED, "%s has no %s", path, PLUGIN_SYMBOL);
     plugin_open open_backend;

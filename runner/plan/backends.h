@@ -21,7 +21,8 @@ void backend_close(struct backend_handle *h); /* safe on a zeroed struct */
 /* Whether backend_open would find it, without opening it or touching a GPU. Errors as there. */
 NODISCARD enum status backend_check(const char *name, struct err *e);
 
-/* Why "auto" is the CPU here although there may be a GPU; NULL where it is not, or for other names. */
+/* Why "auto" is the CPU here although there may be a GPU; NULL where it is not,
+ * or for other names. */
 const char *backend_without_gpu(const char *name);
 
 /* Whether that backend can pretend to be a GPU of this architecture ("sm_121"): ERR_ARG for the

@@ -5,9 +5,9 @@
 #include "runner/record/run_dir.h"
 
 /* Writes commit.json (commit and code hash of the build), dirty.patch where the program lies in a
- * git tree with changes, libraries.json, and image.json (image_record.h). git that is missing or refuses (a tree of another
- * owner) is no error: *warning (may be NULL; at least 256 bytes) then says what is not recorded,
- * else "". */
+ * git tree with changes, libraries.json, and image.json (image_record.h). git that is missing or
+ * refuses (a tree of another owner) is no error: *warning (may be NULL; at least 256 bytes) then
+ * says what is not recorded, else "". */
 NODISCARD enum status provenance_write(const struct run_dir *dir, char *warning,
                                        size_t warning_size, struct err *e);
 

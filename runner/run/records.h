@@ -15,9 +15,9 @@ NODISCARD enum status records_open(const char *run_path, int64_t last_step, stru
                                    struct err *e);
 void records_close(struct records *r); /* NULL is fine */
 
-/* Files one event: step, eval, fp8, trace, telemetry, ranks go to their .jsonl without the "event" key;
- * slots, tensors and decisions become a .json file. Other events are left to the caller. ERR_IO
- * (a full disk) leaves the file at its last whole record. */
+/* Files one event: step, eval, fp8, trace, telemetry, ranks go to their .jsonl without the "event"
+ * key; slots, tensors and decisions become a .json file. Other events are left to the caller.
+ * ERR_IO (a full disk) leaves the file at its last whole record. */
 NODISCARD enum status records_put(struct records *r, const struct json_t *event, struct err *e);
 
 #endif

@@ -111,7 +111,8 @@ static enum status remove_made(const struct run_dir *dir, struct err *e) {
     static const char *const MADE[] = {
         "bagit.txt", "bag-info.txt", "manifest-sha256.txt", "tagmanifest-sha256.txt",
         "data/ro-crate-metadata.json", "data/metrics/summary.json", "data/metrics/train.cols",
-        "data/metrics/eval.cols", "data/metrics/telemetry.cols", "data/metrics/ranks.cols", "data/fp8", "data/trace.cols",
+        "data/metrics/eval.cols", "data/metrics/telemetry.cols", "data/metrics/ranks.cols",
+        "data/fp8", "data/trace.cols",
     };
     char path[PATH_CAP];
     for (size_t i = 0; i < sizeof MADE / sizeof *MADE; i++) {

@@ -1,4 +1,5 @@
-/* A verb that takes a script: its flags --set, --only, --smoke, --lib resolved, its errors printed. */
+/* A verb that takes a script: its flags --set, --only, --smoke, --lib resolved,
+ * its errors printed. */
 #ifndef FP8LAB_RUNNER_SCRIPT_SCRIPT_FLAGS_H
 #define FP8LAB_RUNNER_SCRIPT_SCRIPT_FLAGS_H
 

@@ -365,8 +365,9 @@ static void report(struct worker *w, struct err *e) {
     struct err ignored; /* the first error is the one to return */
     if (!w->events || event_reader_gone(w->events)) return;
     if (w->pulse && e->code == ERR_PEER) (void)!pulse_error(w->pulse, e); /* it saw which peer */
+    /* A number that is not finite says its step itself. */
     if (e->code == ERR_DEVICE && w->result.step > 0)
-        err_prefix(e, "step %" PRId64, w->result.step); /* a number that is not finite says so itself */
+        err_prefix(e, "step %" PRId64, w->result.step);
     if (say_error(w->events, e, w->result.step, w->result.tensor, &ignored) == OK)
         (void)!event_flush(w->events, &ignored);
 }
