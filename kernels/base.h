@@ -54,8 +54,8 @@ struct err {
 #endif
 
 /* Fills *e (which may be NULL) and returns `code`, so that a failing function reads
- * `return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));`. A text that is too long loses its
- * middle. */
+ * `return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));`. A text that is too
+ * long loses its middle. */
 enum status err_set(struct err *e, enum status code, const char *file, int line, const char *format,
                     ...) PRINTF_LIKE(5, 6);
 #define FAIL(e, code, ...) err_set((e), (code), __FILE__, __LINE__, __VA_ARGS__)

@@ -16,8 +16,8 @@ static inline bool attention_has_wgmma(int cc, int64_t head_dim) {
     return cc == 90 && (head_dim == 64 || head_dim == 128);
 }
 
-/* Their backward's scratch: for each 64 queries of a head an f32 gradient, log-sum-exp and delta, and
- * a counter; and one counter. */
+/* Their backward's scratch: for each 64 queries of a head an f32 gradient, log-sum-exp and delta,
+ * and a counter; and one counter. */
 static inline int64_t attention_query_tiles(const struct attention_size *a) {
     return a->batch * a->heads * ceil_div(a->length, 64);
 }

@@ -40,10 +40,11 @@ NODISCARD enum status checkpoint_save(struct trainer *t, const char *parent,
 NODISCARD enum status checkpoint_verify(const char *path, struct checkpoint_info *info,
                                         struct err *e);
 
-/* Verifies, then restores into a fresh trainer. ERR_CONFIG names the first difference that would
- * give the tensors another meaning: model, recipe, seed, how the optimizer's state is stored. What
- * else a run goes on with (batch, learning rate, data) is for the caller to keep the same. A trainer
- * restored in part refuses to step, evaluate or be saved (ERR_STATE) until a load succeeds. */
+/* Verifies, then restores into a fresh trainer. ERR_CONFIG names the first difference that
+ * would give the tensors another meaning: model, recipe, seed, how the optimizer's state is
+ * stored. What else a run goes on with (batch, learning rate, data) is for the caller to keep
+ * the same. A trainer restored in part refuses to step, evaluate or be saved (ERR_STATE)
+ * until a load succeeds. */
 NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
                                       struct checkpoint_info *info, struct err *e);
 

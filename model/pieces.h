@@ -36,8 +36,8 @@ struct holding holding_of(const struct params *p, const struct param *x, void *d
 /* Bytes at .. at+n-1 into host memory, n <= PIECE_BYTES; `host` NULL on a rank that wants none. */
 NODISCARD enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t at,
                                   int64_t n, void *host, struct err *e);
-/* For who works on one piece while the next one comes: queues the first *part bytes of at .. at+n-1,
- * which lie together, into a read-back slot of the backend, on every rank. */
+/* For who works on one piece while the next one comes: queues the first *part bytes of
+ * at .. at+n-1, which lie together, into a read-back slot of the backend, on every rank. */
 NODISCARD enum status pieces_queue(const struct pieces *p, const struct holding *h, int64_t at,
                                    int64_t n, int slot, int64_t *part, struct err *e);
 /* The other way; `host` is read on rank 0 only. */

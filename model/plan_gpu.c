@@ -12,8 +12,8 @@
  * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
 static const int64_t CONTEXT_BYTES = (int64_t)564 << 20;
 
-/* A communicator of NCCL 2.28.9: buffers, machine code, and more for each peer that terms come from.
- * Two H200 took 1,112 MiB beside all else, four took 2,138 (a rank, over NVLink). */
+/* A communicator of NCCL 2.28.9: buffers, machine code, and more for each peer that terms come
+ * from. Two H200 took 1,112 MiB beside all else, four took 2,138 (a rank, over NVLink). */
 static const int64_t NCCL_BYTES = (int64_t)600 << 20, NCCL_PEER_BYTES = (int64_t)512 << 20;
 
 /* out [m,n] = a [m,k] . b [n,k]^T */

@@ -1,11 +1,12 @@
 /* AdamW: the reference's expressions in the reference's order, so the same bits.
  *
- * A warp takes spans of 256 elements, eight a lane. Spans of many tensors are one sequence, shared out
- * in turn, so that small tensors cost no launch each. Bound by memory: read and write of weight and
- * state, read of the gradient (BF16 throughout: 14 bytes an element), if it takes no more than some 70
- * instructions an element at the clock that a step leaves. Hence one draw for all roundings
- * (rng_round.h), root and quotient by the device's approximations and one correction each, no branch,
- * and one look for what those cannot do and for what is not finite: such spans go the long way. */
+ * A warp takes spans of 256 elements, eight a lane. Spans of many tensors are one sequence,
+ * shared out in turn, so that small tensors cost no launch each. Bound by memory: read and write
+ * of weight and state, read of the gradient (BF16 throughout: 14 bytes an element), if it takes
+ * no more than some 70 instructions an element at the clock that a step leaves. Hence one draw
+ * for all roundings (rng_round.h), root and quotient by the device's approximations and one
+ * correction each, no branch, and one look for what those cannot do and for what is not finite:
+ * such spans go the long way. */
 #include "kernels/rng_round.h"
 #include "kernels/cuda/quantise.cuh"
 
@@ -15,7 +16,7 @@ enum {
     SPAN = EACH * WARP,
     STATE_BLOCK = 128, /* elements of 8-bit state with one scale: half a warp's */
     ADAMW_THREADS = 256,
-    ADAMW_WAVES = 4,   /* more blocks than there is room for: multiprocessors are not equally fast */
+    ADAMW_WAVES = 4, /* more blocks than there is room for: multiprocessors are not equally fast */
     ADAMW_TENSORS = 32 /* of a launch: their table fits into a kernel's parameters of 4 KB */
 };
 
@@ -315,7 +316,8 @@ __device__ static void store_codes(void *codes, float *scale, struct place p, fl
     if (WHOLE) *(uint2 *)to = make_uint2(packed[0], packed[1]);
 }
 
-/* What a span becomes. Of m and v either codes or values are wanted; the compiler drops the rest. */
+/* What a span becomes. Of m and v either codes or values are wanted; the
+ * compiler drops the rest. */
 struct new_span {
     float master[2][HALF], m[2][HALF], v[2][HALF];
     uint2 w_code[2], m_code[2], v_code[2];

@@ -214,7 +214,8 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o
     f.amax = sink_amax(o);
     bool done, wgmma = hopper_attention_serves(cuda_of(b), &f.a);
     TRY(cudnn_attention_fwd(cuda_of(b), lane, &f, &done, e));
-    TRY(attention_decided(cuda_of(b), &f.a, "forward", done ? "cudnn" : wgmma ? "wgmma" : "mma", e));
+    TRY(attention_decided(cuda_of(b), &f.a, "forward", done ? "cudnn" : wgmma ? "wgmma" : "mma",
+                          e));
     if (done) return cuda_sink_emit(b, lane, o, false, e);
     if (f.a.batch == 0 || f.a.length == 0) return cuda_sink_emit(b, lane, o, true, e);
     if (wgmma) {

@@ -175,7 +175,7 @@ static struct plan *plan_of(struct cuda_backend *b, struct cudnn_library *lib,
     return p;
 }
 
-/* ---- the choice table: its sixth integer says backward, 1 in tables from before that was ours -- */
+/* ---- the choice table: its sixth integer says backward, 1 in tables from before it was ours -- */
 
 int64_t cudnn_version(struct cuda_backend *b) {
     struct cudnn_library *lib = library_of(b);
@@ -207,7 +207,8 @@ enum status cudnn_choice_take(struct cuda_backend *b, const struct choice *c, st
     int32_t value[2];
     if (c->keys != 6 || (c->bytes && c->bytes != (int)sizeof value) || !lib ||
         lib->plans == PLANS_MAX)
-        return FAIL(e, ERR_CONFIG, "an attention of the choice table has %d integers and %d bytes%s",
+        return FAIL(e, ERR_CONFIG,
+                    "an attention of the choice table has %d integers and %d bytes%s",
                     c->keys, c->bytes, lib ? "" : ", and there is no cuDNN");
     if (c->key[5] != 0)
         return FAIL(e, ERR_CONFIG, "the choice table names a plan of cuDNN for attention's "
@@ -266,7 +267,8 @@ enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct f
     if (lib && a->length % 128 && lib->f.version() < VERSION_TAILS) return OK;
     struct plan *p = lib ? plan_of(b, lib, a) : NULL;
     if (p && p->given && !p->usable)
-        return FAIL(e, ERR_DEVICE, "attention: the choice table's plan %d with engine %d is not what "
+        return FAIL(e, ERR_DEVICE,
+                    "attention: the choice table's plan %d with engine %d is not what "
                     "this cuDNN offers", p->config, p->engine);
     if (!p || !p->usable) return OK;
     void *workspace;

@@ -17,7 +17,7 @@ static inline bool hopper_attention_serves(const struct cuda_backend *b,
 NODISCARD enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream,
                                            struct err *e);
 /* Gradients of keys, values and queries; f->delta is not used. Queued on the lane. */
-NODISCARD enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct backward *f,
-                                           struct err *e);
+NODISCARD enum status hopper_attention_bwd(struct cuda_backend *b, int lane,
+                                           const struct backward *f, struct err *e);
 
 #endif

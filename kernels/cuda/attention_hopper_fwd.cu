@@ -1,9 +1,10 @@
-/* Causal attention forward on Hopper's warpgroup products: the online softmax of attention.cu, a block
- * of two warpgroups with 64 query rows each, keys 128 at a time, and a warp that asks for them.
+/* Causal attention forward on Hopper's warpgroup products: the online softmax of
+ * attention.cu, a block of two warpgroups with 64 query rows each, keys 128 at a time, and a
+ * warp that asks for them.
  *
  * As in FlashAttention-3 (arXiv:2407.08608) the scores of the next tile are multiplied before the
- * probabilities of this one meet V, so that a warpgroup's exponentials fall into its own products; and
- * the two warpgroups queue their products in turns, so that they fall into each other's. */
+ * probabilities of this one meet V, so that a warpgroup's exponentials fall into its own products;
+ * and the two warpgroups queue their products in turns, so that they fall into each other's. */
 #include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -238,9 +239,11 @@ hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {}
 
 enum status hopper_attention_fwd_open(struct err *e) {
     CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<64>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<64>::BYTES));
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     tiles<64>::BYTES));
     CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<128>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<128>::BYTES));
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     tiles<128>::BYTES));
     return OK;
 }
 

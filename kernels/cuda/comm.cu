@@ -22,7 +22,8 @@ struct cuda_group {
     int rank, world;
     struct event_slot last; /* the end of the last collective, and on which lane that was */
     int last_lane;          /* -1: there was none */
-    /* Device [CLOCKS]: when a lane's last one began, and LANE_COMPUTE last stood still; ns so far. */
+    /* Device [CLOCKS]: when a lane's last one began, and LANE_COMPUTE last
+     * stood still; ns so far. */
     uint64_t *began, *busy;
 };
 

@@ -63,8 +63,8 @@ static enum status device_open(struct cuda_backend *cb, int device, struct err *
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return FAIL(e, ERR_HARDWARE, "no CUDA device is visible (is CUDA_VISIBLE_DEVICES set?)");
     if (status != cudaSuccess)
-        return FAIL(e, ERR_HARDWARE, "the driver (for CUDA %d.%d) does not start: %s", driver / 1000,
-                    driver % 1000 / 10, cudaGetErrorString(status));
+        return FAIL(e, ERR_HARDWARE, "the driver (for CUDA %d.%d) does not start: %s",
+                    driver / 1000, driver % 1000 / 10, cudaGetErrorString(status));
     if (device < 0 || device >= count)
         return FAIL(e, ERR_HARDWARE, "device %d: %d visible, numbered from 0", device, count);
     CUDA_TRY(e, cudaSetDevice(device));

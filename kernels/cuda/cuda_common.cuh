@@ -34,8 +34,8 @@ enum scratch_use {
 struct scratch { void *data; int64_t bytes; };
 
 /* Where an event or read-back was last recorded: outside any graph, or while one was captured, and
- * on which lane. A captured record cannot be waited for from outside: the end of its graph is waited
- * for instead. */
+ * on which lane. A captured record cannot be waited for from outside: the end of its graph is
+ * waited for instead. */
 struct event_slot { cudaEvent_t event; int64_t capture; int lane; };
 
 struct readback_slot {
@@ -69,8 +69,8 @@ struct cuda_backend {
     struct backend_ops ops; /* what base.ops points to */
     int device, cc, sm_count; /* cc: 90 for 9.0 */
     int64_t memory_bytes;     /* of the device */
-    int caps;                 /* whose scale modes and libraries are used: cc, or what pretend() says */
-    int shared_bytes;         /* opt-in shared memory of one block */
+    int caps;         /* whose scale modes and libraries are used: cc, or what pretend() says */
+    int shared_bytes; /* opt-in shared memory of one block */
     cudaStream_t lane[LANE_COUNT];
     struct event_slot event[EVENT_COUNT];
     struct readback_slot readback[READBACK_SLOTS];

@@ -1,6 +1,6 @@
-/* Where the device was when it failed. A fault (an address that is not there, an assertion) ends the
- * context and says nothing of its place, least of all within a graph: so operators leave marks as
- * they end, in host memory, which outlives the context. */
+/* Where the device was when it failed. A fault (an address that is not there, an assertion) ends
+ * the context and says nothing of its place, least of all within a graph: so operators leave marks
+ * as they end, in host memory, which outlives the context. */
 #ifndef FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 #define FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 

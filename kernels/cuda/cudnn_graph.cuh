@@ -1,5 +1,5 @@
-/* cuDNN's C backend as attention needs it: its functions, found at run time, and the operation graph
- * of causal attention's forward over them. Private to attention_cudnn.cu. */
+/* cuDNN's C backend as attention needs it: its functions, found at run time, and the operation
+ * graph of causal attention's forward over them. Private to attention_cudnn.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_CUDNN_GRAPH_CUH
 #define FP8LAB_KERNELS_CUDA_CUDNN_GRAPH_CUH
 

@@ -60,7 +60,8 @@ enum status cuda_gemm_library(struct err *e) {
     enum { VERSION_MIN = CUBLAS_VER_MAJOR >= 13 ? 130000 : 120900 };
     size_t version = cublasLtGetVersion();
     if (version >= VERSION_MIN) return OK;
-    return FAIL(e, ERR_DEVICE, "cuBLASLt %zu.%zu was loaded, this build needs %d.%d or later: another "
+    return FAIL(e, ERR_DEVICE,
+                "cuBLASLt %zu.%zu was loaded, this build needs %d.%d or later: another "
                 "CUDA's library stands before it in LD_LIBRARY_PATH", version / 10000,
                 version / 100 % 100, VERSION_MIN / 10000, VERSION_MIN / 100 % 100);
 }
@@ -139,8 +140,8 @@ int64_t gemm_choices(const struct cuda_backend *b) { return b->gemm->choices; }
 /* Times are left out: they differ in every run, and the text is hashed. */
 void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
     if (b->gemm->choices)
-        fputs("# gemm m n k lda ldb ldd type_a type_b type_d type_bias scale_a scale_b align_a align_b "
-              "align_c align_d transposed_a transposed_b accumulate fast elsewhere : "
+        fputs("# gemm m n k lda ldb ldd type_a type_b type_d type_bias scale_a scale_b align_a "
+              "align_b align_c align_d transposed_a transposed_b accumulate fast elsewhere : "
               "cublasLtMatmulAlgo_t\n",
               out);
     for (int64_t i = 0; i < b->gemm->choices; i++) {
@@ -160,8 +161,8 @@ enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, str
     struct gemm_library *g = b->gemm;
     struct gemm_choice *to = &g->choice[g->choices];
     if (c->keys != KEY_INTEGERS || (c->bytes && c->bytes != (int)sizeof to->algo))
-        return FAIL(e, ERR_CONFIG, "a GEMM of the choice table has %d integers and %d bytes", c->keys,
-                    c->bytes);
+        return FAIL(e, ERR_CONFIG, "a GEMM of the choice table has %d integers and %d bytes",
+                    c->keys, c->bytes);
     if (g->choices == TABLE_MAX)
         return FAIL(e, ERR_CONFIG, "the choice table has more than %d GEMM shapes", TABLE_MAX);
     memset(to, 0, sizeof *to);

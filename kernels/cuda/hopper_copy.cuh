@@ -1,8 +1,8 @@
 /* Tiles into shared memory by Hopper's copy engine (TMA), and the barriers that tell of them. One
  * thread asks for a tile; the barrier that it names opens when all bytes are there.
  *
- * A pipeline is a ring of places with two barriers each: full, opened by the bytes, and empty, opened
- * by the warps that have used them. Both are waited for by the parity of their round. */
+ * A pipeline is a ring of places with two barriers each: full, opened by the bytes, and empty,
+ * opened by the warps that have used them. Both are waited for by the parity of their round. */
 #ifndef FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
 #define FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
 
@@ -10,8 +10,8 @@
 
 #include "kernels/cuda/cuda_common.cuh"
 
-/* A tensor [B, T, heads, D] of BF16 with its rows `row` elements apart, in boxes of `rows` x 64 for one
- * head: 128-byte lines in the 128-byte swizzle (wgmma.cuh). Outside of T a box is zero. */
+/* A tensor [B, T, heads, D] of BF16 with its rows `row` elements apart, in boxes of `rows` x 64 for
+ * one head: 128-byte lines in the 128-byte swizzle (wgmma.cuh). Outside of T a box is zero. */
 NODISCARD enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_t length,
                                  int64_t heads, int64_t head_dim, int64_t row, int rows,
                                  struct err *e);
@@ -59,9 +59,10 @@ __device__ static inline void copy_box(uint32_t to, const CUtensorMap *map, uint
 /* bytes: a multiple of 16, as are both addresses. */
 __device__ static inline void copy_bytes(uint32_t to, const void *from, int bytes,
                                          uint32_t barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-                 "[%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
 }
 
 /* Registers of a warpgroup: those that copy need few, those that multiply many. */

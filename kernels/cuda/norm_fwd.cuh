@@ -1,6 +1,7 @@
-/* Forward of both norms; norm.cuh says what they share. A warp takes a row, read once and held; into
- * codes the row is read once for the statistics (and the amax, where the scale rests on it) and
- * once more for the codes: 6 bytes an element instead of 8 for value, and codes of the value. */
+/* Forward of both norms; norm.cuh says what they share. A warp takes a row, read once and
+ * held; into codes the row is read once for the statistics (and the amax, where the scale
+ * rests on it) and once more for the codes: 6 bytes an element instead of 8 for value, and
+ * codes of the value. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 
@@ -100,7 +101,8 @@ __device__ static inline struct row_stats stats_of(const uint4 (&held)[V], int64
 
 /* A warp a row, and the row that it comes to next on its way while it works. */
 template <bool CENTRED, int V, int BLOCKS>
-__global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS) norm_fwd_warp_kernel(struct norm_fwd a) {
+__global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
+norm_fwd_warp_kernel(struct norm_fwd a) {
     int64_t row = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / WARP;
     int64_t step = (int64_t)gridDim.x * NORM_WARPS;
     uint4 held[V], next[V];

@@ -31,7 +31,7 @@ struct qk {
 /* One thread's share of a row. */
 struct share {
     int64_t row;
-    int part, offset; /* offset of the low eight in a head; the high ones are head_dim / 2 further */
+    int part, offset; /* of the low eight in a head; the high ones are head_dim / 2 further */
     bool active;
 };
 
@@ -321,7 +321,8 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
     auto kernel = gain_q ? qk_bwd_kernel<true> : qk_bwd_kernel<false>;
     kernel<<<blocks, QK_THREADS, 0, stream>>>(a);
     if (gain_q) {
-        struct column_join join = { { grad_of(d_gain_q), grad_of(d_gain_k) }, a.partial, blocks, d };
+        struct column_join join = { { grad_of(d_gain_q), grad_of(d_gain_k) },
+                                    a.partial, blocks, d };
         launch_column_join(join, 2, stream);
     }
     TRY(cuda_launched("qk_bwd", e));

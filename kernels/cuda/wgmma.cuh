@@ -1,13 +1,13 @@
-/* Hopper's warpgroup products (wgmma) for attention: BF16 operands, f32 sums, tiles in shared memory
- * in the 128-byte swizzle. Only machine code for sm_90a has the instructions.
+/* Hopper's warpgroup products (wgmma) for attention: BF16 operands, f32 sums, tiles in shared
+ * memory in the 128-byte swizzle. Only machine code for sm_90a has the instructions.
  *
- * A tile is [ROWS][D] with D a multiple of 64: D/64 panels behind each other, each ROWS lines of 128
- * bytes; the 16-byte chunk c of line r stands at c ^ (r % 8). One tile serves a product in two ways
- * (PTX ISA, matrix descriptor): along D ("rows": D is the inner dimension K), or along its rows
- * ("columns": D is the outer dimension N, which the instruction transposes).
+ * A tile is [ROWS][D] with D a multiple of 64: D/64 panels behind each other, each ROWS lines of
+ * 128 bytes; the 16-byte chunk c of line r stands at c ^ (r % 8). One tile serves a product in two
+ * ways (PTX ISA, matrix descriptor): along D ("rows": D is the inner dimension K), or along its
+ * rows ("columns": D is the outer dimension N, which the instruction transposes).
  *
- * Sums are in the layout of mma.m16n8 (attention.cuh), a warp 16 of the 64 rows: sum[j] holds columns
- * 8j + 2t and 8j + 2t + 1 of rows g and g + 8. */
+ * Sums are in the layout of mma.m16n8 (attention.cuh), a warp 16 of the 64 rows: sum[j] holds
+ * columns 8j + 2t and 8j + 2t + 1 of rows g and g + 8. */
 #ifndef FP8LAB_KERNELS_CUDA_WGMMA_CUH
 #define FP8LAB_KERNELS_CUDA_WGMMA_CUH
 
@@ -19,8 +19,8 @@ enum { LINE_BYTES = 128 };
 
 /* ---- descriptors ---- */
 
-/* Rows of a panel as the outer dimension: 8 of them are 1024 bytes. At 16 elements (32 bytes) a step
- * along D, within a line. */
+/* Rows of a panel as the outer dimension: 8 of them are 1024 bytes. At 16 elements (32 bytes) a
+ * step along D, within a line. */
 __device__ static inline uint64_t rows_of(uint32_t panel) {
     return (uint64_t)(panel >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
@@ -33,7 +33,9 @@ template <int ROWS> __device__ static inline uint64_t columns_of(uint32_t line) 
 
 /* ---- products: queued between wgmma_begin and wgmma_commit ---- */
 
-__device__ static inline void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ static inline void wgmma_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 __device__ static inline void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -70,7 +72,8 @@ __device__ static inline void wgmma_rows(float (&c)[8][4], uint64_t a, uint64_t 
 }
 __device__ static inline void wgmma_rows(float (&c)[16][4], uint64_t a, uint64_t b, int add) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64 "}, %64, %65, p, "
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64
+                 "}, %64, %65, p, "
                  "1, 1, 0, 0;}"
                  : SUM32(c, 0), SUM32(c, 8)
                  : "l"(a), "l"(b), "r"(add));
