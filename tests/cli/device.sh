@@ -1,11 +1,14 @@
 #!/bin/bash
-# Machines that are unfit for the CUDA backend, each with its own sentence and exit code, on a machine
-# without a GPU: its driver and cuBLASLt are stood in for by libraries made here.
+# Machines that are unfit for the CUDA backend, each with its own sentence and exit code, on a
+# machine without a GPU: its driver and cuBLASLt are stood in for by libraries made here.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${BUILD:=$PWD/build/release}" "${FP8LAB:=$BUILD/fp8lab}"
 export NO_COLOR=1
 plugin=$BUILD/libfp8lab_cuda.so
-[ -e "$plugin" ] || { echo "skipped: the CUDA backend was not built (`make` does, where nvcc is)"; exit 77; }
+[ -e "$plugin" ] || {
+    echo 'skipped: the CUDA backend was not built (`make` does, where nvcc is)'
+    exit 77
+}
 tests=$PWD/tests/cli lib=$PWD/experiments/lib stand_ins=$PWD/tests/containers
 cd "$TEST_TMP" || exit 1
 failed=0
@@ -30,11 +33,12 @@ cc -shared -fPIC -w -o driver/libcuda.so.1 "$stand_ins/driver_stand_in.c" || exi
 echo 'int nothing;' >empty.c
 cc -shared -fPIC -o empty/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 empty.c || exit 1
 {
-    nm -D "$plugin" | awk '/ U cublasLt/ { sub(/@.*/, "", $2); print "long " $2 "(void) { return 120805; }" }'
+    nm -D "$plugin" |
+        awk '/ U cublasLt/ { sub(/@.*/, "", $2); print "long " $2 "(void) { return 120805; }" }'
 } >old.c
 echo 'libcublasLt.so.13 { global: *; };' >old.map
-cc -shared -fPIC -o old/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 -Wl,--version-script=old.map \
-    old.c || exit 1
+cc -shared -fPIC -o old/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 \
+    -Wl,--version-script=old.map old.c || exit 1
 
 expect 3 "the driver supports CUDA 12.4, this build needs 13.0 or later: update it" \
     LD_LIBRARY_PATH="$PWD/driver" FAKE_VERSION=12040
@@ -48,7 +52,8 @@ expect 6 "cuBLASLt 12.8 was loaded, this build needs 13.0 or later" LD_LIBRARY_P
 if [ ! -e /dev/nvidiactl ]; then # a run says so too, and leaves its bundle
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs runs --backend cuda >out 2>&1
     [ $? = 3 ] || fail "a run without a driver does not leave with 3"
-    grep -qF "no NVIDIA driver is installed on this machine" out || fail "nobody says that there is no driver"
+    grep -qF "no NVIDIA driver is installed on this machine" out ||
+        fail "nobody says that there is no driver"
     "$FP8LAB" verify runs/*.tar.zst >out 2>&1 || fail "no bundle, or a damaged one"
 fi
 exit $failed
