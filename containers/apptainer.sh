@@ -4,8 +4,9 @@
 #   containers/apptainer.sh [FLAGS OF apptainer build...]       e.g. --fakeroot
 #
 # From the environment, as for image.sh: BASE_IMAGE (containers/versions has the default), ARCHS,
-# SIF (where to: fp8lab.sif); BOOTSTRAP: where the base comes from, docker (a registry, the default),
-# docker-archive (BASE_IMAGE is the file of docker save) or another that apptainer knows. Where `make image` has built the image already, it need only be converted:
+# SIF (where to: fp8lab.sif); BOOTSTRAP: where the base comes from, docker (a registry, the
+# default), docker-archive (BASE_IMAGE is the file of docker save) or another that apptainer knows.
+# Where `make image` has built the image already, it need only be converted:
 # apptainer build fp8lab.sif docker-daemon:fp8lab:latest
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -6,9 +6,9 @@
 #
 # Every Python module below /usr/lib/python3*, every Perl module, program and manual below
 # /usr/share/perl and the architecture's perl folders, each file once, in an order that mixes both
-# kinds (so that a held-out end is like the rest) and depends on the names only. On Debian 12 the packages
-# libpython3.11-stdlib, perl-base, perl-modules-5.36 and perl-doc make some 30 MB. The same packages give
-# the same bytes; a run records their hash. A file that is already there is kept.
+# kinds (so that a held-out end is like the rest) and depends on the names only. On Debian 12 the
+# packages libpython3.11-stdlib, perl-base, perl-modules-5.36 and perl-doc make some 30 MB. The same
+# packages give the same bytes; a run records their hash. A file that is already there is kept.
 set -eu
 
 out=${1:?"usage: export_corpus.sh FILE"}
@@ -23,13 +23,15 @@ trap 'rm -f "$part" "$part.names"' EXIT
 for folder in /usr/lib/python3* /usr/share/perl /usr/lib/*/perl-base /usr/lib/*/perl; do
     [ ! -d "$folder" ] || find "$folder" -type f \
         \( -name '*.py' -o -name '*.pm' -o -name '*.pl' -o -name '*.pod' \) -size +1k
-done | grep -v /dist-packages/ | LC_ALL=C sort | LC_ALL=C sort -R --random-source=/dev/zero >"$part.names"
+done | grep -v /dist-packages/ | LC_ALL=C sort |
+    LC_ALL=C sort -R --random-source=/dev/zero >"$part.names"
 tr '\n' '\0' <"$part.names" | xargs -0 cat >"$part"
 bytes=$(wc -c <"$part")
 if [ "$bytes" -lt "$least" ]; then
-    echo "export_corpus.sh: $bytes bytes of Python and Perl are installed here, $least are needed;" \
-        "install perl-doc and the standard library of Python (libpython3-stdlib)" >&2
+    echo "export_corpus.sh: $bytes bytes of Python and Perl are installed here, $least are" \
+        "needed; install perl-doc and the standard library of Python (libpython3-stdlib)" >&2
     exit 6
 fi
 mv "$part" "$out"
-echo "$out: $(wc -l <"$part.names") files, $bytes bytes, SHA-256 $(sha256sum "$out" | cut -c1-16)" >&2
+echo "$out: $(wc -l <"$part.names") files, $bytes bytes," \
+    "SHA-256 $(sha256sum "$out" | cut -c1-16)" >&2

@@ -83,8 +83,8 @@ root_by() {
 }
 
 # The package lists of a fresh image are empty or old, hence the update; that it fails (one source
-# of several is down) does not yet mean that the packages cannot be had. A mirror may fail once, and a
-# fresh machine may be at its own upgrades.
+# of several is down) does not yet mean that the packages cannot be had. A mirror may fail once, and
+# a fresh machine may be at its own upgrades.
 apt_install() {
     as_root=$(root_by) || return 1
     command -v apt-get >/dev/null 2>&1 || return 1
@@ -98,7 +98,8 @@ apt_install() {
 groups=${*:-build}
 for group in $groups; do
     if ! packages_of "$group" >/dev/null; then
-        echo "install.sh: no group '$group'; there are: build data test cross plugin image slurm" >&2
+        echo "install.sh: no group '$group';" \
+            "there are: build data test cross plugin image slurm" >&2
         exit 2
     fi
 done

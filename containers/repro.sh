@@ -7,8 +7,8 @@
 #   NATIVE=1    do not look for a container tool: build and run here
 #   ARCH        amd64 or arm64: in the image for that one; another than this machine's is emulated,
 #               a hundred times slower
-#   BASE_IMAGE, BUILD_FLAGS...   for the image, as containers/image.sh says; without a GPU it is built
-#               over debian:12, for CPUs
+#   BASE_IMAGE, BUILD_FLAGS...   for the image, as containers/image.sh says; without a GPU it is
+#               built over debian:12, for CPUs
 #   RUN_FLAGS   more flags for the tool's run command
 #   FP8LAB      the program to use, built already (implies NATIVE=1)
 #   ONLY        only the bundles whose name holds this text, e.g. ONLY=fp8.delayed

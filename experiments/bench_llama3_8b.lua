@@ -1,5 +1,5 @@
--- Llama-3-8B whole on one GPU of 141 GB, 4 micro-steps of 8192 tokens. Weights, gradients and moments
--- in BF16 leave room for every activation, so nothing is recomputed.
+-- Llama-3-8B whole on one GPU of 141 GB, 4 micro-steps of 8192 tokens. Weights, gradients and
+-- moments in BF16 leave room for every activation, so nothing is recomputed.
 local llama3, bench = require "models.llama3", require "bench_train"
 
 return suite(bench {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Bundles of a done, a failed and a killed run, shown to tools that are not ours: tar, zstd, the
-# packages bagit and roc-validator. Beside the made-up ones of test_bundle a real run, and a real one
-# whose runner was killed.
+# packages bagit and roc-validator. Beside the made-up ones of test_bundle a real run, and a real
+# one whose runner was killed.
 set -eu
 : "${BUILD:=$PWD/build/release}" "${VENV:=$PWD/build/venv}" "${TEST_TMP:=$(mktemp -d)}"
 : "${FP8LAB:=$BUILD/fp8lab}"
@@ -63,7 +63,8 @@ for status in failed killed shot; do
 done
 # A changed byte must not pass, or the checks above say nothing.
 echo >>"$(ls "$TEST_TMP"/out/*-done-*/data/run.json)"
-if "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*-done-* 2>/dev/null; then
+if "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*-done-* \
+    2>/dev/null; then
     echo "bagit accepted a changed file"
     exit 1
 fi

@@ -29,8 +29,8 @@ rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --thread
 [ "$rows" = 10 ] || fail "bench quantise: wanted 5 granularities, twice, found $rows rows"
 
 # A step: every part is there, the parts add up to their sum, and a floor stands beside each.
-json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json 2>/dev/null) ||
-    fail "bench step: exit code $?"
+json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json \
+    2>/dev/null) || fail "bench step: exit code $?"
 for part in GEMM attention 'norm, activation' 'head, loss' optimizer other; do
     case $json in *"\"part\":\"$part\""*) ;; *) fail "bench step: no part $part in $json" ;; esac
 done
@@ -53,8 +53,8 @@ refused() { # words of the message, then arguments
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
 # Of a suite one row may be meant.
-lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 --backend cpu --json \
-    2>/dev/null) || fail "bench step --only: exit code $?"
+lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 \
+    --backend cpu --json 2>/dev/null) || fail "bench step --only: exit code $?"
 case $lines in *pair-fp8*) fail "bench step --only: measured the other row too" ;; *pair-bf16*) ;;
 *) fail "bench step --only: no row" ;; esac
 

@@ -26,7 +26,9 @@ fail() {
 says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
 field() { # RUNS EXPRESSION over run.json
     "$FP8LAB" show --json "$(ls -d "$1"/*.tar.zst)" |
-        python3 -c 'import json, sys; run = json.load(sys.stdin)["run"]; print(eval(sys.argv[1]))' "$2"
+        python3 -c 'import json, sys
+run = json.load(sys.stdin)["run"]
+print(eval(sys.argv[1]))' "$2"
 }
 is() { [ "$2" = "$3" ] || fail "$1: $3, not $2"; }
 
@@ -48,12 +50,13 @@ run h200 2 --choices h200.txt
 says "NVIDIA H200 (cublaslt 130100, cudnn 91900), and the cpu backend has nothing to choose"
 is "its hash is an input" "$(sha256sum h200.txt | cut -d' ' -f1)" \
     "$(field h200 'run["inputs"]["choices"]')"
-[ "$inputs" != "$(field h200 'run["inputs_sha256"]')" ] || fail "inputs_sha256 is that without a table"
+[ "$inputs" != "$(field h200 'run["inputs_sha256"]')" ] ||
+    fail "inputs_sha256 is that without a table"
 
 # The same table out of a checkpoint that carries it.
 mkdir carried
-printf '{"schema": "fp8lab.checkpoint/1", "step": 1, "cursor": 4, "choices": "%s"}' "$(sed 's/$/\\n/' h200.txt | tr -d '\n')" \
-    >carried/checkpoint.json
+printf '{"schema": "fp8lab.checkpoint/1", "step": 1, "cursor": 4, "choices": "%s"}' \
+    "$(sed 's/$/\\n/' h200.txt | tr -d '\n')" >carried/checkpoint.json
 run carry 2 --choices carried
 is "the table of a checkpoint" "$(field h200 'run["inputs"]["choices"]')" \
     "$(field carry 'run["inputs"]["choices"]')"

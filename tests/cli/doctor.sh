@@ -19,7 +19,8 @@ expect() {
     shift
     "$FP8LAB" doctor "${arguments[@]}" >"$TEST_TMP/out" 2>&1
     got=$?
-    [ "$code" = any ] || [ "$got" = "$code" ] || fail "exit code $got, not $code: doctor ${arguments[*]}"
+    [ "$code" = any ] || [ "$got" = "$code" ] ||
+        fail "exit code $got, not $code: doctor ${arguments[*]}"
     for word in "$@"; do
         grep -qF -- "$word" "$TEST_TMP/out" || fail "doctor ${arguments[*]}: nobody says: $word"
     done
@@ -38,17 +39,20 @@ PY
 f=$TEST_TMP/facts.json
 
 # ---- this machine's CPU: every recipe, to the bit
-"$FP8LAB" doctor --backend cpu --json >"$TEST_TMP/out" 2>&1 || fail "doctor --backend cpu: exit code $?"
+"$FP8LAB" doctor --backend cpu --json >"$TEST_TMP/out" 2>&1 ||
+    fail "doctor --backend cpu: exit code $?"
 python3 - "$TEST_TMP/out" <<'PY' || fail "doctor --json"
 import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["schema"] == "fp8lab.doctor/1" and report["well"] is True
 rows = {r["recipe"]: r for r in report["recipes"]}
-assert list(rows) == ["bf16", "fp8.delayed", "fp8.tensorwise", "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8"]
+assert list(rows) == ["bf16", "fp8.delayed", "fp8.tensorwise", "fp8.rowwise", "fp8.blockwise",
+                      "fp8.mxfp8"]
 for name, row in rows.items():
     assert row["way"] == "emulated" and row["because"], name
     assert row["verdict"] == "agrees", (name, row["verdict"])
-    assert len(row["check"]["losses"]) == 10 and row["check"]["losses"][9] < row["check"]["losses"][0]
+    losses = row["check"]["losses"]
+    assert len(losses) == 10 and losses[9] < losses[0]
 for finding in report["findings"]:
     assert set(finding) == {"topic", "level", "found", "fix"}
     assert finding["level"] not in ("warning", "wrong") or finding["fix"], finding
@@ -58,8 +62,9 @@ PY
 expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \
     'dense 989 TFLOP/s BF16, 1979 FP8' 'fp8.blockwise    native' \
     'fp8.mxfp8        emulated: this chip has no 1x32 scales'
-expect 0 -- --facts tests/facts/gb10.json -- 'CPU and GPU share it, 8 GiB of it are left' '; derived)' \
-    'fp8.tensorwise   native' 'fp8.blockwise    emulated: cuBLASLt has GEMMs with these scales for Hopper only'
+expect 0 -- --facts tests/facts/gb10.json -- 'CPU and GPU share it, 8 GiB of it are left' \
+    '; derived)' 'fp8.tensorwise   native' \
+    'fp8.blockwise    emulated: cuBLASLt has GEMMs with these scales for Hopper only'
 expect 0 -- --facts tests/facts/h200.json --caps sm_80 -- \
     'fp8.delayed      emulated: this chip has no FP8 tensor cores' 'bf16             native'
 expect 2 -- --facts tests/facts/h200.json --caps sm_999 -- \
@@ -72,19 +77,23 @@ facts h200 'cuda.driver="12.4"' 'gpu.driver="550.54"'
 expect 1 -- --facts "$f" -- 'driver 550.54 supports CUDA 12.4, and CUDA 13.0 is needed' \
     'fix: update the driver to R580 or newer' '1 wrong'
 facts laptop gpu.on_bus=1 'container.runtime="docker"'
-expect 1 -- --facts "$f" -- '1 NVIDIA GPU on the bus, and no driver answers for it in this container' \
+expect 1 -- --facts "$f" -- \
+    '1 NVIDIA GPU on the bus, and no driver answers for it in this container' \
     'fix: start the container with --gpus all'
 facts laptop gpu.on_bus=2 'container.runtime="none"'
 expect 1 -- --facts "$f" -- "fix: install NVIDIA's driver R580"
 facts h200 'gpu.cc="7.5"' 'gpu.family="turing"'
 expect 1 -- --facts "$f" -- 'compute capability 7.5 is older than any machine code built here' \
     'fp8.tensorwise   refused: no machine code below compute capability 8.0'
-facts h200x8 memory.shm=67108864 limits.memlock=8388608 gpu.processes=3 gpu.ecc=false gpu.temperature_c=91
-expect 0 -- --facts "$f" -- '/dev/shm has 64 MiB: too little for NCCL' 'fix: --ipc=host, or --shm-size=8g' \
-    'fix: --ulimit memlock=-1' '3 compute processes on the GPUs' 'fix: nvidia-smi -e 1, then reboot' \
+facts h200x8 memory.shm=67108864 limits.memlock=8388608 gpu.processes=3 gpu.ecc=false \
+    gpu.temperature_c=91
+expect 0 -- --facts "$f" -- '/dev/shm has 64 MiB: too little for NCCL' \
+    'fix: --ipc=host, or --shm-size=8g' 'fix: --ulimit memlock=-1' \
+    '3 compute processes on the GPUs' 'fix: nvidia-smi -e 1, then reboot' \
     'fix: cool the machine first' 'nothing is wrong, 5 warnings'
 facts gb10 memory.available=5000000000
-expect 0 -- --facts "$f" -- 'only 4.7 GiB of the shared memory are available' 'fix: close other programs'
+expect 0 -- --facts "$f" -- 'only 4.7 GiB of the shared memory are available' \
+    'fix: close other programs'
 facts h200 'gpu.product_name="NVIDIA H20"'
 expect 0 -- --facts "$f" -- 'no data-sheet peak for NVIDIA H20 in the table'
 
@@ -109,9 +118,11 @@ version good 91900 130100 22809
 version bad 91001 130100 22809
 export FAKE_PROCESSES=0
 export LD_LIBRARY_PATH=$PWD/driver:$PWD/good
-[ -e "$BUILD/libfp8lab_cuda.so" ] && well=0 || well=1 # without the plugin a machine with a GPU is not well
-expect $well -- --quick -- '1 x NVIDIA H200' 'driver           580.159.04, CUDA 13.0' 'cudnn            9.19.0' \
-    'cublaslt         13.1.0' "nccl             2.28.9, $PWD/good/libnccl.so.2" 'no others on the GPUs' \
+# Without the plugin a machine with a GPU is not well.
+[ -e "$BUILD/libfp8lab_cuda.so" ] && well=0 || well=1
+expect $well -- --quick -- '1 x NVIDIA H200' 'driver           580.159.04, CUDA 13.0' \
+    'cudnn            9.19.0' 'cublaslt         13.1.0' \
+    "nccl             2.28.9, $PWD/good/libnccl.so.2" 'no others on the GPUs' \
     'fp8.rowwise      native'
 # A backend built with CUDA 12 wants that one's libraries, and a driver that has it.
 mkdir twelve && cp good/* twelve && mv twelve/libcublasLt.so.13 twelve/libcublasLt.so.12
@@ -127,7 +138,8 @@ export LD_LIBRARY_PATH=$PWD/driver:$PWD/bad
 expect 1 -- --quick -- 'cuDNN 9.10.1 is not used: 9.10.0 and 9.10.1 compute attention wrongly' \
     'fix: install libcudnn9-cuda-13 (-12 beside CUDA 12) of 9.18.1 or newer'
 version bad 91400 130100 22809
-expect $well -- --quick -- 'cuDNN 9.14.0 is wrong under CUDA graphs for sequences that are no multiple of 128'
+expect $well -- --quick -- \
+    'cuDNN 9.14.0 is wrong under CUDA graphs for sequences that are no multiple of 128'
 echo 'no library' >bad/libcudnn.so.9
 expect 1 -- --quick -- "bad/libcudnn.so.9 is no library"
 cp good/libnccl.so.2 bad/libcudnn.so.9
@@ -145,14 +157,16 @@ FAKE_INIT=18 expect 1 -- --quick -- 'NVML does not start: Driver/library version
 FAKE_PROCESSES=2 expect $well -- --quick -- '2 compute processes on the GPUs'
 
 # ---- what the telemetry of a run makes of that driver: itself is not another process
-(cd "$root" && FAKE_PROCESSES=2 "$BUILD/tests/cli/test_hardware") >out 2>&1 || fail "telemetry with a driver"
+(cd "$root" && FAKE_PROCESSES=2 "$BUILD/tests/cli/test_hardware") >out 2>&1 ||
+    fail "telemetry with a driver"
 
 # ---- the compiler that PATH hides; a disk that is not ours; a mistyped flag
 printf '#!/bin/sh\n' >toolkit/bin/nvcc && chmod +x toolkit/bin/nvcc
 unset LD_LIBRARY_PATH CUDACXX CUDA_PATH
 PATH=/usr/bin:/bin CUDA_HOME=$PWD/toolkit expect 0 -- --quick --backend cpu -- \
     "$PWD/toolkit/bin/nvcc is not in PATH" "fix: export PATH=$PWD/toolkit/bin:\$PATH"
-PATH=$PWD/toolkit/bin:$PATH expect 0 -- --quick --backend cpu -- "nvcc             $PWD/toolkit/bin/nvcc"
+PATH=$PWD/toolkit/bin:$PATH expect 0 -- --quick --backend cpu -- \
+    "nvcc             $PWD/toolkit/bin/nvcc"
 if [ "$(id -u)" != 0 ]; then
     mkdir -p theirs && chmod 555 theirs && cd theirs || exit 1
     expect 1 -- --quick --backend cpu -- 'which this user may not' 'fix: run from a folder of yours'

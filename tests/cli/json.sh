@@ -44,7 +44,8 @@ expect 0 check check "$suite"
 expect 2 check check "$suite" --set train.nonsense=1
 expect 0 plan plan "$suite" --backend cpu
 expect 3 run_refused run experiments/h200_bf16.lua --runs "$runs" --set hardware.gpus=128
-expect 0 run_result run experiments/quickstart.lua --smoke --only '*16' --only '*wise' --runs "$runs" --backend cpu
+expect 0 run_result run experiments/quickstart.lua --smoke --only '*16' --only '*wise' \
+    --runs "$runs" --backend cpu
 bundles=("$runs"/*.tar.zst)
 expect 0 list list "$runs"
 expect 0 show show "${bundles[0]}"

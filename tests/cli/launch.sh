@@ -86,7 +86,8 @@ cat >"$TEST_TMP/bin/stand-in" <<'SH'
 #!/bin/bash
 [ "$*" != --help ] || { echo "usage: ${PYXIS-"--container-image=NAME"}"; exit 0; }
 printf '%s\n' "${0##*/}" "$@" >"$RECORD"
-if [ "${CODE:-}" = wait ]; then # as apptainer: what it starts is in its group, and it hands signals on
+# As apptainer: what it starts is in its group, and it hands signals on.
+if [ "${CODE:-}" = wait ]; then
     trap 'sleep 0.5; kill -TERM $!; wait; exit 143' TERM # before anybody can know that it has begun
     (n=0 && trap 'echo stopped >>"$RECORD"; n=1' TERM && echo started >>"$RECORD"
         for ((i = 0; i < 600 && n == 0; i++)); do sleep 0.1; done
@@ -123,7 +124,8 @@ CODE=3 code_of 3 "" docker
 CODE=125 code_of 6 "docker itself failed" docker
 CODE=127 code_of 6 "could not start fp8lab" podman
 CODE=127 code_of 6 "could not start fp8lab" srun
-PYXIS='' code_of 2 "by Pyxis, NVIDIA's plugin for it, which is not installed here; --image none" srun
+PYXIS='' code_of 2 \
+    "by Pyxis, NVIDIA's plugin for it, which is not installed here; --image none" srun
 PYXIS='' code_of 0 "" srun --image none
 [ "$(grep -cx "$(realpath "$FP8LAB")" "$RECORD")" = 1 ] || fail "--image none: not this program"
 CODE=127 code_of 6 "the node could not start" srun --image none

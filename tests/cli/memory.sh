@@ -58,8 +58,8 @@ says "less memory: --set train.micro_batch=1"
 if [ "$CONFIG" != asan ]; then
     mkdir -p worker/data/checkpoints
     "$FP8LAB" check big.lua --lib "$lib" --json |
-        python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' \
-            >worker/config.json
+        python3 -c 'import json, sys
+print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.json
     (ulimit -v 8000000
      "$FP8LAB" worker --config worker/config.json --run worker --backend cpu --threads 1 \
          --events-fd 3 3>worker/events) >log 2>&1

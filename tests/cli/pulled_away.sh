@@ -88,7 +88,8 @@ dir=$(dirname changed/*/data)
 "$FP8LAB" close "$dir" >out 2>log
 expect "exit code of close, unchanged" 0 $?
 hash=$(sha256sum "$dir.tar.zst")
-for file in data/metrics/train.jsonl "$(cd "$dir" && ls data/checkpoints/*/state.safetensors | tail -1)"; do
+state=$(cd "$dir" && ls data/checkpoints/*/state.safetensors | tail -1)
+for file in data/metrics/train.jsonl "$state"; do
     cp "$dir/$file" saved
     truncate -s 500 "$dir/$file"
     for verb in close "run --runs changed --resume"; do
@@ -103,7 +104,8 @@ expect "the bundle" "$hash" "$(sha256sum "$dir.tar.zst")"
 case_name="more text files than a shell lets a program open"
 mkdir many
 for i in $(seq 300); do echo "The text of file $i, of three hundred." >many/$i.txt; done
-{ sed '/data = /,$d' tiny.lua; echo "data = text { paths = { $(printf '"many/%d.txt",' $(seq 300)) } },"
+{ sed '/data = /,$d' tiny.lua
+  echo "data = text { paths = { $(printf '"many/%d.txt",' $(seq 300)) } },"
   sed '1,/data = /d' tiny.lua; } >many.lua
 (ulimit -Sn 100; "$FP8LAB" run -q many.lua --lib "$lib" --runs opened --set eval=false >out 2>log)
 expect "exit code" 0 $?

@@ -24,7 +24,8 @@ one_object() { # SCHEMA EXIT ARGS...
     fp8lab --json "$@" >out 2>err
     code=$?
     expect "exit code of $*" "$wanted" "$code"
-    expect "schema of $*" "$schema" "$(python3 -c 'import json; print(json.load(open("out"))["schema"])' 2>&1 | tail -1)"
+    expect "schema of $*" "$schema" \
+        "$(python3 -c 'import json; print(json.load(open("out"))["schema"])' 2>&1 | tail -1)"
 }
 
 # Types the command behind "Next: ", which must work.
@@ -39,7 +40,10 @@ type_next() { # EXIT ARGS...
 }
 
 # Whatever the caller closed, the run's files hold what belongs there.
-steps_of() { fp8lab show --json "$1"/*.tar.zst | python3 -c 'import json, sys; print(json.load(sys.stdin)["summary"]["step_last"])'; }
+steps_of() {
+    fp8lab show --json "$1"/*.tar.zst |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["summary"]["step_last"])'
+}
 fp8lab run tiny.lua --lib "$lib" --runs closed <&- >&- 2>&-
 expect "exit code without descriptors" 6 $?
 expect "steps of a run without descriptors" 12 "$(steps_of closed)"
@@ -48,7 +52,8 @@ expect "exit code on a full device" 6 $?
 
 # Names that are no UTF-8, and names that a shell would take apart.
 odd=$'no\xffutf8 it\'s "$odd" \n'
-fp8lab run -q tiny.lua --lib "$lib" --runs "$odd" >out 2>err || fail "a folder with an odd name: $(cat err)"
+fp8lab run -q tiny.lua --lib "$lib" --runs "$odd" >out 2>err ||
+    fail "a folder with an odd name: $(cat err)"
 bundle=$(ls "$odd"/*.tar.zst)
 cp tiny.lua "odd $odd.lua"
 one_object fp8lab.show/1 0 show "$bundle"
@@ -82,7 +87,8 @@ type_next 0 bench gemm --m 32 --n 32 --k 32 --repeats 1
 type_next 3 hw
 
 # A copy that somebody unpacked among the runs stays what it is.
-fp8lab extract -q json/*.tar.zst --to json/copy >out 2>err || fail "extract among the runs: $(cat err)"
+fp8lab extract -q json/*.tar.zst --to json/copy >out 2>err ||
+    fail "extract among the runs: $(cat err)"
 fp8lab list json >out 2>err
 [ -d json/copy ] && [ ! -e json/copy.tar.zst ] || fail "list took a copy for a run to be closed"
 
@@ -92,7 +98,8 @@ if [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ] && [ ! -e /dev/nvidiactl ]; t
     expect "exit code of the cuda backend without a driver" 3 $?
 fi
 
-# Data that are no files are refused, not waited for; a stop request while data are hashed is obeyed.
+# Data that are no files are refused, not waited for; a stop request while
+# data are hashed is obeyed.
 mkfifo fifo.txt
 truncate -s 64G hole.txt
 for text in fifo hole; do sed "s/synthetic.*},/text { \"$text.txt\" },/" tiny.lua >$text.lua; done
@@ -113,7 +120,8 @@ grep -q $'\033' err && fail "an escape sequence of a script reaches the terminal
 fp8lab check -q mark.lua --lib "$lib" >out 2>err || fail "byte-order mark: $(cat err)"
 fp8lab check missing.lua 2>&1 | grep -q traceback && fail "a missing file has a traceback"
 cp tiny.lua ./-dash.lua
-fp8lab -q --lib "$lib" --set train.steps=1 -- -dash.lua >out 2>err || fail "-- -dash.lua: $(cat err)"
+fp8lab -q --lib "$lib" --set train.steps=1 -- -dash.lua >out 2>err ||
+    fail "-- -dash.lua: $(cat err)"
 for off in eval=false eval=null checkpoint=false; do
     fp8lab check -q tiny.lua --lib "$lib" --set $off >out 2>err || fail "--set $off: $(cat err)"
 done

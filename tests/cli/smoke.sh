@@ -20,8 +20,9 @@ for name in $experiments; do
 import json, sys
 for row in json.load(sys.stdin)["runs"]:
     run, summary = row["run"], row["summary"]
-    good = (run["smoke"] and run["status"] == "done" and len(run["attempts"]) == 2 and run["mismatch"]
-            and run["attempts"][1]["from_step"] > 0 and summary["eval_loss_final"] is not None)
+    good = (run["smoke"] and run["status"] == "done" and len(run["attempts"]) == 2
+            and run["mismatch"] and run["attempts"][1]["from_step"] > 0
+            and summary["eval_loss_final"] is not None)
     if not good:
         sys.exit("FAILED: %s: %s" % (run["name"], run))' || failed=1
 done

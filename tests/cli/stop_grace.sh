@@ -1,6 +1,6 @@
 #!/bin/bash
-# FP8LAB_STOP_GRACE, the seconds from SIGTERM to SIGKILL that a container runtime leaves: what fits is
-# done in them, and what does not is said, with the time that it would take.
+# FP8LAB_STOP_GRACE, the seconds from SIGTERM to SIGKILL that a container runtime leaves: what fits
+# is done in them, and what does not is said, with the time that it would take.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

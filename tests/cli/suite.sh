@@ -56,10 +56,11 @@ expect "rows not run again" 1 "$(grep -c "already run with these inputs" log)"
 expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
 "$FP8LAB" run $suite --runs parts --only pair-bf61 >out 2>log
 expect "exit code of a row that is not there" 2 $?
-grep -q "none of the 2 runs is called so (the first is pair-bf16)" log || expect "what is said" names "$(cat log)"
+grep -q "none of the 2 runs is called so (the first is pair-bf16)" log ||
+    expect "what is said" names "$(cat log)"
 
-# Two commands that run one suite in one folder share its rows; of one that is killed the other takes
-# the row over.
+# Two commands that run one suite in one folder share its rows; of one that is killed the
+# other takes the row over.
 both() { # RUNS ARGS...: starts the suite twice at once; their process ids in $first and $second
     "$FP8LAB" run $suite --runs "$@" >out.first 2>log.first &
     first=$!

@@ -1,5 +1,5 @@
-/* A step whose operators are timed: the same bits as one that is not, every operator counted, in the
- * part that it belongs to. */
+/* A step whose operators are timed: the same bits as one that is not, every operator counted, in
+ * the part that it belongs to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -173,7 +173,8 @@ echo "from run to the first step: $(cat "$TEST_TMP/first") s"
 "$runner" exec "$name" /bin/sh -c '(sleep 0.2 & sleep 0.2 &) ; exit 0'
 sleep 1 # they have ended
 for ((i = 0; i < 100; i++)); do
-    zombies=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/stat' 2>/dev/null | grep -c ') Z ')
+    zombies=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/stat' 2>/dev/null |
+        grep -c ') Z ')
     [ "$zombies" != 0 ] || break
     sleep 0.1
 done

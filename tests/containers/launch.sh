@@ -26,7 +26,8 @@ for flag in "${run_flags[@]}"; do inside+=("--launch-arg=$flag"); done
 bundle=$(ls runs/*.tar.zst)
 [ -O "$bundle" ] || fail "the bundle is not ours"
 "$FP8LAB" show --json "$bundle" >show
-grep -q '"container.runtime":"'"$runner" show || fail "the bundle does not say that it was in $runner"
+grep -q '"container.runtime":"'"$runner" show ||
+    fail "the bundle does not say that it was in $runner"
 "$FP8LAB" run tiny.lua --lib "$lib" --backend cpu --set image="$base" --runs out-here -q >out 2>log
 "$FP8LAB" compare --assert-equal "$bundle" out-here/*.tar.zst >out 2>log ||
     fail "other bits than outside"

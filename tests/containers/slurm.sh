@@ -80,7 +80,8 @@ timeout 20 srun true >said 2>&1 || skip "Slurm runs nothing here: $(tail -1 said
 cp "$root/tests/cli/tiny.lua" .
 lib=(--lib "$root/experiments/lib" --backend cpu)
 "$FP8LAB" run tiny.lua "${lib[@]}" --launch srun >said 2>&1
-[ $? = 2 ] && grep -q "Pyxis.*is not installed here; --image none" said || fail "Pyxis is not missed"
+[ $? = 2 ] && grep -q "Pyxis.*is not installed here; --image none" said ||
+    fail "Pyxis is not missed"
 "$FP8LAB" run tiny.lua "${lib[@]}" --launch srun --image none >said 2>&1 ||
     fail "run: exit code $?"
 "$FP8LAB" run tiny.lua "${lib[@]}" --runs here >said 2>&1 || fail "outside of Slurm it fails"

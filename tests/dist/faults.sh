@@ -1,6 +1,6 @@
 #!/bin/bash
-# Ranks of one host: the bits that they must have, and what becomes of a run whose ranks are asked to
-# stop, die, or stand still.
+# Ranks of one host: the bits that they must have, and what becomes of a run whose ranks are asked
+# to stop, die, or stand still.
 set -u
 golden=$PWD/tests/dist/golden.txt
 . tests/dist/lib.sh

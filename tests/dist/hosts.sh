@@ -1,11 +1,11 @@
 #!/bin/bash
-# Two hosts: network namespaces with a wire between them and names of their own. The same bits as one
-# host has; and a wire that is cut ends the run on both sides within the time that is promised.
+# Two hosts: network namespaces with a wire between them and names of their own. The same bits as
+# one host has; and a wire that is cut ends the run on both sides within the time that is promised.
 set -u
 . tests/dist/lib.sh
 
 LOST_S=20 # WIRE_LOST_MS and SUPERVISE_FROZEN_S
-ENDED_S=60 # to end a run and bundle it, on a machine with much else to do: far less than a hang's limit
+ENDED_S=60 # to end a run and bundle it, on a busy machine: far less than a hang's limit
 if [ -z "${DIST_INSIDE:-}" ]; then
     if ! unshare -n true 2>/dev/null; then
         as=(--user --map-root-user)
@@ -37,7 +37,10 @@ on_other ip addr add 10.77.0.2/24 dev wire1
 on_other ip link set wire1 up
 on_other ip link set lo up
 on_other hostname otherhost
-on_other hostname | grep -q otherhost || { echo "skipped: a namespace has no name of its own"; exit 77; }
+on_other hostname | grep -q otherhost || {
+    echo "skipped: a namespace has no name of its own"
+    exit 77
+}
 
 task() { # INDEX RUNS ARGS...
     local i=$1 runs=$2 where=

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Llama-3-8B on one H200 and on 2, 4 and 8 of them, in every way of sharding that fits, and with
-# sequences of 32k tokens on 8: what the plan says fits, and each way takes less than the one before.
+# Llama-3-8B on one H200 and on 2, 4 and 8 of them, in every way of sharding that fits,
+# and with sequences of 32k tokens on 8: what the plan says fits, and each way takes
+# less than the one before.
 set -u
 : "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -21,7 +22,10 @@ terms() {
         grep -o '"item":"terms of a sum over ranks"' | head -1
 }
 [ -z "$(terms h200_bf16 --ranks 1)" ] || { echo "FAILED: one rank sums over ranks"; failed=1; }
-[ -n "$(terms h200_bf16 --ranks 4)" ] || { echo "FAILED: the sums of four ranks take nothing"; failed=1; }
+[ -n "$(terms h200_bf16 --ranks 4)" ] || {
+    echo "FAILED: the sums of four ranks take nothing"
+    failed=1
+}
 small="--set train.optimizer.master=none --set train.grad_dtype=bf16"
 for recipe in bf16 delayed tensorwise tensorwise_1f1l blockwise; do
     plan 3 h200_$recipe --ranks 1
@@ -36,7 +40,8 @@ for recipe in bf16 delayed tensorwise tensorwise_1f1l blockwise; do
     plan 0 h200_$recipe --ranks 4 --set train.global_batch=64
     plan 0 h200_$recipe --ranks 8 --set model.seq_len=32768 --set train.recompute=block
 done
-"$FP8LAB" plan -q --json experiments/h200_tensorwise.lua --facts $facts | python3 -c 'import json, sys
+"$FP8LAB" plan -q --json experiments/h200_tensorwise.lua --facts $facts |
+    python3 -c 'import json, sys
 run = json.load(sys.stdin)["runs"][0]
 b = run["bytes_sharded"]
 assert run["ranks"] == 8 and b["none"] > b["optimizer"] > b["gradients"] > b["parameters"] > 0, b

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Worker processes over 2 and 4 ranks: in each recipe, and with gradients added up and reduced in f32
-# or BF16, all ways of sharding give the same results, those of tests/dist/sharding.txt; and a run that was stopped goes on as if it had not been.
+# Worker processes over 2 and 4 ranks: in each recipe, and with gradients added up and reduced in
+# f32 or BF16, all ways of sharding give the same results, those of tests/dist/sharding.txt; and a
+# run that was stopped goes on as if it had not been.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

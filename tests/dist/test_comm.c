@@ -67,7 +67,8 @@ static int dies(struct rank_test *t) {
         (void)raise(SIGKILL);
     }
     struct err e = { 0 };
-    while (t->backend->ops->comm.poll(t->backend, &e) == OK) { /* ranks_run ends what waits too long */
+    /* ranks_run ends what waits too long. */
+    while (t->backend->ops->comm.poll(t->backend, &e) == OK) {
         struct timespec nap = { 0, 10000000 };
         (void)nanosleep(&nap, NULL);
     }

@@ -1,5 +1,6 @@
-/* Short runs, one per recipe: the bits of every loss and gradient norm and a fingerprint of the
- * final weights. Links model and kernels only, so that it runs under an emulator (1.5 GFLOP each). */
+/* Short runs, one per recipe: the bits of every loss and gradient norm and a
+ * fingerprint of the final weights. Links model and kernels only, so that it runs under
+ * an emulator (1.5 GFLOP each). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

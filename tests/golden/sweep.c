@@ -46,8 +46,8 @@ static const struct {
     const char *name;
     float (*f)(float);
 } F32[] = {
-    { "expf", f_exp },       { "logf", f_log },       { "tanhf", f_tanh }, { "sigmoidf", f_sigmoid },
-    { "bf16", f_bf16 },      { "e4m3", f_e4m3 },      { "e5m2", f_e5m2 },  { "e8m0", f_e8m0 },
+    { "expf", f_exp },  { "logf", f_log },  { "tanhf", f_tanh }, { "sigmoidf", f_sigmoid },
+    { "bf16", f_bf16 }, { "e4m3", f_e4m3 }, { "e5m2", f_e5m2 },  { "e8m0", f_e8m0 },
 };
 
 /* Functions of a double within the range that they are defined for. */

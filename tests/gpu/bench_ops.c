@@ -35,8 +35,9 @@ struct bench {
     struct sizes s;
     int64_t rows, in, all; /* batch * time; width of the ffn's input; heads of q, k and v */
     struct tensor x, y, z, residual, gain, mean, rstd, d_gain, d_bias, gate_up, d_gate_up, h;
-    struct tensor codes, twin, scale, qkv, d_qkv, lse, delta, rope, tokens, table, logits, loss, grad_scale;
-    struct tensor amax, stats, weight, m, v, grad, one, flag, step, sum, print, targets, bias;
+    struct tensor codes, twin, scale, qkv, d_qkv, lse, delta, rope, tokens, table, logits, loss;
+    struct tensor grad_scale, amax, stats, weight, m, v, grad, one, flag, step, sum, print;
+    struct tensor targets, bias;
 };
 
 static void need(struct bench *t, enum status st) {

@@ -1,8 +1,10 @@
 #!/bin/bash
-# The device fails in the middle of a run (fault_plugin.c): the run ends with exit code 1, operator and
-# step are named, and its bundle is whole.
+# The device fails in the middle of a run (fault_plugin.c): the run ends with exit code 1, operator
+# and step are named, and its bundle is whole.
 #
-#   tests/gpu/fault.sh [FOLDER] [PROGRAM]     FOLDER: holds both plugins; default build/release/tests/gpu
+#   tests/gpu/fault.sh [FOLDER] [PROGRAM]
+#
+# FOLDER: holds both plugins; default build/release/tests/gpu.
 set -u
 folder=$(cd "${1:-build/release/tests/gpu}" && pwd) program=$(realpath "${2:-build/release/fp8lab}")
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -13,7 +15,8 @@ cp "$program" "$scratch/fp8lab"
 cp "$folder/fault_plugin.so" "$scratch/libfp8lab_cuda.so"
 cp "$folder/libfp8lab_cuda.so" "$scratch/libfp8lab_cuda_real.so"
 export NO_COLOR=1
-"$scratch/fp8lab" run "$script" --lib "$lib" --runs "$scratch/runs" --backend cuda >"$scratch/out" 2>&1
+"$scratch/fp8lab" run "$script" --lib "$lib" --runs "$scratch/runs" --backend cuda \
+    >"$scratch/out" 2>&1
 code=$? failed=0
 fail() {
     echo "FAILED: $*"

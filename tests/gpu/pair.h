@@ -68,8 +68,8 @@ void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s)
     }
 #define S(x) (&(x).side[s])
 
-/* Makes a choice table name no plan for any attention ("attention ... : ab12" becomes "... : -"): our
- * own kernels then serve. */
+/* Makes a choice table name no plan for any attention ("attention ... : ab12" becomes "... : -"):
+ * our own kernels then serve. */
 void choices_without_plans(char *table);
 
 #endif

@@ -2,7 +2,9 @@
 # BF16 steps of ours beside PyTorch, of four seeds of a Llama-like and a GPT-2-like model each; see
 # parity_check.py.
 #
-#   tests/gpu/parity.sh [FOLDER]    FOLDER: holds parity_dump and the plugin; default build/release/tests/gpu
+#   tests/gpu/parity.sh [FOLDER]
+#
+# FOLDER: holds parity_dump and the plugin; default build/release/tests/gpu.
 #
 # Needs a GPU and a python3 with PyTorch for it; without PyTorch it says so and leaves with 77.
 set -u

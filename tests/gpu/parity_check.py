@@ -5,10 +5,10 @@
 
 The same weights and batch go through the model below three times: ours (as dumped), PyTorch in f32
 and PyTorch in BF16 as it is commonly trained (weights, activations and gradients BF16, the loss in
-f32). The distance of a tensor is the Euclidean norm of its difference from f32, over that of f32; of
-several seeds the root of the mean square, since one distance is the outcome of one set of roundings.
-Exit code 0 only if, for the losses of the tokens and for every gradient tensor, our distance is at most
-1.25 x that of PyTorch's own BF16.
+f32). The distance of a tensor is the Euclidean norm of its difference from f32, over that of f32;
+of several seeds the root of the mean square, since one distance is the outcome of one set of
+roundings. Exit code 0 only if, for the losses of the tokens and for every gradient tensor, our
+distance is at most 1.25 x that of PyTorch's own BF16.
 
 The mean loss is one number: BF16 errors of the tokens cancel in it, and how far they do is chance.
 So the losses are compared token by token; the means are printed beside.

@@ -3,9 +3,9 @@
 
     tests/gpu/plan_peak.py FP8LAB FILE.lua[:NAME]... [--set KEY=VALUE]...
 
-On a machine whose GPUs nobody else uses. NAME: only the rows called so (* and ? as in a shell). With
---set hardware.gpus=2 it is two ranks, and the fuller GPU counts. Prints a line a row and exits 1 where
-the plan is off by more than 3 % and 512 MiB."""
+On a machine whose GPUs nobody else uses. NAME: only the rows called so (* and ? as in a shell).
+With --set hardware.gpus=2 it is two ranks, and the fuller GPU counts. Prints a line a row and
+exits 1 where the plan is off by more than 3 % and 512 MiB."""
 import json
 import os
 import subprocess
@@ -31,8 +31,8 @@ def query():
 
 
 def peak_of(command):
-    """The most that nvidia-smi reported of one GPU while the command ran, ten times a second, beyond
-    what was in use before. The GPUs take turns in its output."""
+    """The most that nvidia-smi reported of one GPU while the command ran, ten times a second,
+    beyond what was in use before. The GPUs take turns in its output."""
     before = [int(line) for line in ask(*query()).split()]
     smi = subprocess.Popen(query() + ["-lms", "100"], stdout=subprocess.PIPE, text=True)
     seen = []

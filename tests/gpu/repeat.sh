@@ -1,6 +1,7 @@
 #!/bin/bash
-# The same bits again, in every recipe: two runs from nothing with one table of algorithms; a run stopped
-# and resumed; and a run that begins on one backend and ends on the other, near what it would have been.
+# The same bits again, in every recipe: two runs from nothing with one table of algorithms; a
+# run stopped and resumed; and a run that begins on one backend and ends on the other, near
+# what it would have been.
 #
 #   tests/gpu/repeat.sh [PROGRAM] [RECIPE...]     default build/release/fp8lab, all six
 #
@@ -57,7 +58,8 @@ run_until() { # RUNS STEP ARGS...
 # A run that was stopped and resumed went on where it was stopped, in the middle.
 went_on() { # RUNS WHAT
     local to_from
-    to_from=$(field "$1" '"%d %d" % (run["attempts"][-2]["to_step"], run["attempts"][-1]["from_step"])')
+    to_from=$(field "$1" \
+        '"%d %d" % (run["attempts"][-2]["to_step"], run["attempts"][-1]["from_step"])')
     [ "${to_from% *}" = "${to_from#* }" ] && [ "${to_from% *}" -ge $stop ] ||
         fail "$2: stopped and resumed at steps $to_from"
 }
@@ -71,12 +73,14 @@ same_bits() { # RECIPE
     results=$(field first 'run["results_sha256"]')
     "$program" extract -q first/*.tar.zst --to whole >log 2>&1 || fail "$1: extract"
     run again $script --backend cuda --choices whole/data/choices.txt || fail "$1: the second run"
-    [ "$(field again 'run["results_sha256"]')" = "$results" ] || fail "$1: the second run has other bits"
+    [ "$(field again 'run["results_sha256"]')" = "$results" ] ||
+        fail "$1: the second run has other bits"
     run_until stopped $stop $script --backend cuda --choices whole/data/choices.txt \
         --set checkpoint.every=150 --set checkpoint.keep=1
     run stopped --resume last --backend cuda || fail "$1: the resumed run"
     went_on stopped "$1"
-    [ "$(field stopped 'run["results_sha256"]')" = "$results" ] || fail "$1: the resumed run has other bits"
+    [ "$(field stopped 'run["results_sha256"]')" = "$results" ] ||
+        fail "$1: the resumed run has other bits"
     echo "$1: $(field first 'summary["loss_final_bits"]') after $steps steps, again and resumed" \
         "$([ $failed = 0 ] && echo the same, "${results:0:12}")"
     exit $failed
@@ -84,7 +88,8 @@ same_bits() { # RECIPE
 
 # Begins on the backend $2, goes on with $3: its loss is near that of a run on the CPU alone.
 crosses() { # RECIPE FROM TO
-    local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100" from whole crossed
+    local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100"
+    local from whole crossed
     failed=0
     mkdir "$1.$2.$3"
     cd "$1.$2.$3" || exit 1

@@ -1,8 +1,10 @@
 #!/bin/bash
-# Runs every operator test of the CUDA backend. Builds nothing, so that a folder made elsewhere can be
-# carried to a machine with a GPU:
+# Runs every operator test of the CUDA backend. Builds nothing, so that a folder made elsewhere can
+# be carried to a machine with a GPU:
 #
-#   tests/gpu/run.sh [FOLDER]     FOLDER: holds test_* and libfp8lab_cuda.so; default build/release/tests/gpu
+#   tests/gpu/run.sh [FOLDER]
+#
+# FOLDER: holds test_* and libfp8lab_cuda.so; default build/release/tests/gpu.
 #
 # Libraries in FOLDER/lib are preferred to the machine's. Under compute-sanitizer: sanitize.sh.
 set -u

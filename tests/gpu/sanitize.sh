@@ -1,16 +1,19 @@
 #!/bin/bash
-# The operator tests under compute-sanitizer: memory errors, races in shared memory, and reads of what
-# nobody wrote. Each pair of tool and test is a process of its own, all at the same time.
+# The operator tests under compute-sanitizer: memory errors, races in shared memory, and reads of
+# what nobody wrote. Each pair of tool and test is a process of its own, all at the same time.
 #
-#   tests/gpu/sanitize.sh [FOLDER] [TOOL...]     FOLDER as run.sh's; TOOL: memcheck racecheck initcheck
+#   tests/gpu/sanitize.sh [FOLDER] [TOOL...]
 #
-# TESTS="test_ops ..." takes others than the four below; LIMIT=seconds bounds each process, and what it
-# had checked by then is said. A line a process; exit code 0 only if all are clean and whole. cuDNN is
-# kept away, so that attention is this project's own: racecheck reports hazards in cuDNN's kernels.
+# FOLDER: as run.sh's. TOOL: memcheck, racecheck, initcheck.
 #
-# racecheck has test_attention in its short form and in two processes: every kernel but the backward on
-# wgmma, and that one alone, of which its reports are known as far as they are of the bulk copies of
-# log-sum-exp and delta and the reads of them (kernels/cuda/README.md, "Known traps").
+# TESTS="test_ops ..." takes others than the four below; LIMIT=seconds bounds each process,
+# and what it had checked by then is said. A line a process; exit code 0 only if all are clean
+# and whole. cuDNN is kept away, so that attention is this project's own: racecheck reports
+# hazards in cuDNN's kernels.
+#
+# racecheck has test_attention in its short form and in two processes: every kernel but the backward
+# on wgmma, and that one alone, of which its reports are known as far as they are of the bulk copies
+# of log-sum-exp and delta and the reads of them (kernels/cuda/README.md, "Known traps").
 set -u
 folder=$(cd "${1:-build/release/tests/gpu}" && pwd)
 shift

@@ -237,7 +237,9 @@ static uint8_t *left_by(struct twin_sink *out, int64_t *bytes) {
 /* With an amax of its own, a producer makes the codes, and may compute twice what is not kept: the
  * bits are those of value, amax, then codes. */
 static void test_own_amax(void **state) {
-    static const struct { int64_t rows, cols; } OWN[] = { { 128, 256 }, { 256, 768 }, { 130, 256 } };
+    static const struct { int64_t rows, cols; } OWN[] = {
+        { 128, 256 }, { 256, 768 }, { 130, 256 },
+    };
     struct backend *b = p->b[GPU];
     const struct backend_ops *ops = p->ops[GPU];
     struct err *e = &p->e;

@@ -180,7 +180,8 @@ static void test_cross_entropy_not_finite(void **state) {
         host[2 * n + 7] = 0x7F80;
         host[3 * n + 9] = 0xFF80; /* one -infinity is a probability of 0 */
         struct twin targets = pair_tensor(p, DTYPE_I32, rows, 1, 1, 1);
-        struct twin logits = pair_tensor(p, H, rows, n, 1, 1), loss = pair_tensor(p, F, rows, 1, 1, 1);
+        struct twin logits = pair_tensor(p, H, rows, n, 1, 1);
+        struct twin loss = pair_tensor(p, F, rows, 1, 1, 1);
         struct twin scale = pair_f32(p, 0.25f);
         struct twin_sink d;
         pair_set(p, &targets, target, sizeof target);
@@ -260,7 +261,9 @@ static void test_reductions(void **state) {
         pair_same(p, "add to bf16", &half);
         pair_clear(p);
     }
-    static const struct { int64_t rows, cols; } BIAS[] = { { 1, 1 }, { 700, 77 }, { 513, 2304 }, { 9001, 24 } };
+    static const struct { int64_t rows, cols; } BIAS[] = {
+        { 1, 1 }, { 700, 77 }, { 513, 2304 }, { 9001, 24 },
+    };
     for (int i = 0; i < 8; i++) {
         struct twin dy = filled(H, BIAS[i / 2].rows, BIAS[i / 2].cols, 1, 1);
         struct twin d = filled(i % 2 ? F : H, BIAS[i / 2].cols, 1, 2, 1);
@@ -297,7 +300,9 @@ static struct twin state_tensor(enum dtype t, int64_t n) {
  * finite, and a second moment below nothing among them: whatever a quick way through root and
  * quotient may not assume. */
 static void fill_wide(struct twin *x, uint64_t seed, bool square) {
-    static const float SPECIAL[] = { 0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, 3e38f, -1e-40f };
+    static const float SPECIAL[] = {
+        0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, 3e38f, -1e-40f,
+    };
     const struct tensor *t = &x->side[CPU];
     int64_t n = tensor_count(t);
     uint16_t *half = malloc((size_t)n * 4);
@@ -369,7 +374,8 @@ static void test_adamw_extremes(void **state) {
         enum dtype kept = i & 1 ? F : H, grads = i & 2 ? F : H;
         struct twin_sink w;
         pair_sink(p, &w, n, 1, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
-        struct twin master = pair_tensor(p, F, n, 1, 1, 1), grad = pair_tensor(p, grads, n, 1, 1, 1);
+        struct twin master = pair_tensor(p, F, n, 1, 1, 1);
+        struct twin grad = pair_tensor(p, grads, n, 1, 1, 1);
         struct twin m = pair_tensor(p, kept, n, 1, 1, 1), v = pair_tensor(p, kept, n, 1, 1, 1);
         fill_wide(&w.value, 1, false);
         fill_wide(&master, 2, false);

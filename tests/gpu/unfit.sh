@@ -1,11 +1,12 @@
 #!/bin/bash
-# What a GPU machine can lack, each with its own sentence and exit code: devices hidden, a device without
-# our machine code, libraries missing, memory that does not suffice.
+# What a GPU machine can lack, each with its own sentence and exit code: devices hidden, a device
+# without our machine code, libraries missing, memory that does not suffice.
 #
 #   tests/gpu/unfit.sh [PROGRAM] [FOREIGN]
 #
-# PROGRAM: with its plugin beside it or in ../lib/fp8lab; default build/release/fp8lab. FOREIGN: a plugin
-# made for other devices than this machine's (make ARCHS=sm_80); without it that case is left out.
+# PROGRAM: with its plugin beside it or in ../lib/fp8lab; default build/release/fp8lab.
+# FOREIGN: a plugin made for other devices than this machine's (make ARCHS=sm_80); without it
+# that case is left out.
 set -u
 program=$(realpath "${1:-build/release/fp8lab}") foreign=${2:+$(realpath "$2")}
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -30,7 +31,8 @@ expect() {
     while [ "$1" != -- ]; do setting+=("$1"); shift; done
     shift
     rm -rf runs
-    env "${setting[@]}" "${PROGRAM:-$program}" run --lib "$lib" --runs runs --backend cuda "$@" >out 2>&1
+    env "${setting[@]}" "${PROGRAM:-$program}" run --lib "$lib" --runs runs --backend cuda "$@" \
+        >out 2>&1
     code=$?
     [ $code = "$wanted" ] || fail "$what: exit code $code, not $wanted"
     echo "$what: exit code $code: $(grep -m1 -E 'fp8lab:|needs|done' out | cut -c1-200)"
@@ -68,7 +70,8 @@ for library in cublasLt.so.13 cudnn.so.9; do
 done
 found=${LD_LIBRARY_PATH:-}
 plugin=$(ls "$(dirname "$program")"/{,../lib/fp8lab/}libfp8lab_cuda.so 2>/dev/null | head -1)
-if LD_LIBRARY_PATH="$PWD/without_cublasLt.so.13:$found" ldd "$plugin" | grep -q without_cublasLt; then
+if LD_LIBRARY_PATH="$PWD/without_cublasLt.so.13:$found" ldd "$plugin" |
+    grep -q without_cublasLt; then
     expect "no cuBLASLt" 6 LD_LIBRARY_PATH="$PWD/without_cublasLt.so.13:$found" -- "$tiny"
     says "it needs the libraries of the CUDA"
 else

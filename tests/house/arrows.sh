@@ -91,8 +91,8 @@ done)
 
 # State: a named object in .data, .bss, .tdata, .tbss or COMMON. .data.rel.ro is constant once the
 # program is loaded (tables of pointers). Compilers' own names contain a dot or begin with "__", or
-# are what nvcc registers kernels with (__device_stub__, __cudaFatCubinHandle), or the initialiser of
-# the C++ library's streams (_ZStL8__ioinit) that <iostream> leaves wherever CUB draws it in.
+# are what nvcc registers kernels with (__device_stub__, __cudaFatCubinHandle), or the initialiser
+# of the C++ library's streams (_ZStL8__ioinit) that <iostream> leaves wherever CUB draws it in.
 if [ -z "${1:-}" ]; then
     build=${BUILD:-build/release}
     while IFS= read -r object; do
@@ -102,7 +102,8 @@ if [ -z "${1:-}" ]; then
             awk 'NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ &&
                  $(NF-2) !~ /^\.data\.rel\.ro/ &&
                  $NF !~ /^\./ && $NF !~ /^__/ &&
-                 $NF !~ /__device_stub__|__cudaFatCubinHandle|^_ZStL8__ioinit$/ { print $(NF-2), $NF }')
+                 $NF !~ /__device_stub__|__cudaFatCubinHandle|^_ZStL8__ioinit$/ {
+                     print $(NF-2), $NF }')
     done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' 2>/dev/null)
 fi
 

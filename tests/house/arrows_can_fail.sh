@@ -50,7 +50,9 @@ violation model/train.c '#include <lua.h>' 'model may not include <lua.h>'
 violation model/train.c '#include <archive_entry.h>' 'model may not include <archive_entry.h>'
 violation model/train.c 'void g(void) { abort(); }' 'only runner/main.c ends the process'
 violation runner/base/cli.c '#include "runner/script/resolve.h"' 'runner/base may not include'
-violation runner/script/script.c '#include "kernels/cpu/cpu_backend.h"' 'runner/script may not include'
-violation runner/script/script.c '#include <cuda_runtime.h>' 'runner may not include <cuda_runtime.h>'
+violation runner/script/script.c '#include "kernels/cpu/cpu_backend.h"' \
+    'runner/script may not include'
+violation runner/script/script.c '#include <cuda_runtime.h>' \
+    'runner may not include <cuda_runtime.h>'
 violation runner/script/script.c 'if (x) exit (2);' 'only runner/main.c ends the process'
 exit "$failed"

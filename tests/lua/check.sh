@@ -71,7 +71,8 @@ grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes n
 # What a script prints goes to stderr, and -q silences it.
 echo 'print("seen") return require "x2"' >"$work/y.lua"
 sed 's/name = "x", model.*/name = "x", model = { vocab = 2, seq_len = 1, layers = 1, width = 8,\
-  heads = 1, ffn = 8 }, recipe = bf16, data = synthetic, train = { steps = 1, global_batch = 1 },/' \
+  heads = 1, ffn = 8 }, recipe = bf16, data = synthetic,\
+  train = { steps = 1, global_batch = 1 },/' \
     "$work/x.lua" >"$work/x2.lua"
 expect "exit code of a script that prints" 0 "$(code check "$work/y.lua")"
 grep -q '^seen$' "$work/err" || expect "printed text on stderr" yes no

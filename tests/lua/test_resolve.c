@@ -119,7 +119,8 @@ static void a_configuration_is_complete(void **state) {
         "\"microbatch\"},\"schema\":\"fp8lab.experiment/1\",\"trace\":{\"every\":0,\"first\":20},"
         "\"train\":{\"global_batch\":8,\"grad_dtype\":\"f32\",\"head_chunk\":1024,\"micro_batch\":"
         "1,\"optimizer\":{\"betas\":[0.9,0.95],\"clip\":1.0,\"eps\":1e-08,\"kind\":\"adamw\","
-        "\"lr\":0.0003,\"master\":\"f32\",\"offload\":false,\"state\":\"f32\",\"weight_decay\":0.1},\"recompute\":\"none\","
+        "\"lr\":0.0003,\"master\":\"f32\",\"offload\":false,\"state\":\"f32\","
+        "\"weight_decay\":0.1},\"recompute\":\"none\","
         "\"schedule\":{\"decay\":0,\"final\":1.0,\"kind\":\"constant\",\"warmup\":0},\"seed\":1234,"
         "\"shard\":\"optimizer\",\"steps\":10,\"time_limit_s\":null}}");
     resolution_destroy(&r);

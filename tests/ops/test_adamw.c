@@ -57,8 +57,10 @@ static void make(struct ops *o, struct optimiser *p, enum dtype weight, bool mas
 /* Gradients, some of them 0. */
 static void set_step(struct optimiser *p, int t) {
     ops_fill(&p->grad, 100 + (uint64_t)t, 1);
-    for (int64_t i = 0; i < COUNT; i++)
-        ops_set(&p->grad, i, i % 50 ? ops_get(&p->grad, i) * pow(10, -(double)(i % p->decades)) : 0);
+    for (int64_t i = 0; i < COUNT; i++) {
+        double shrunk = ops_get(&p->grad, i) * pow(10, -(double)(i % p->decades));
+        ops_set(&p->grad, i, i % 50 ? shrunk : 0);
+    }
     *(int32_t *)p->step.data = t;
     *(float *)p->bias1.data = (float)(1 / (1 - pow(BETA1, t)));
     *(float *)p->bias2.data = (float)(1 / (1 - pow(BETA2, t)));

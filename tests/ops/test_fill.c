@@ -146,7 +146,8 @@ static void test_collectives_of_one_rank(void **state) {
     OPS_ERR(o, c->all_reduce(o->b, 0, &x, REDUCE_MAX, &o->e), ERR_ARG, "x is f32");
     OPS_ERR(o, c->all_reduce(o->b, 0, &amax, REDUCE_SUM, &o->e), ERR_ARG, "x is u32");
     OPS_ERR(o, c->all_gather(o->b, 0, &few, &x, &o->e), ERR_ARG, "16 f32 and 8 f32, with 1 ranks");
-    OPS_ERR(o, c->reduce_scatter(o->b, 0, &few, &x, &o->e), ERR_ARG, "8 f32 and 16 f32, with 1 ranks");
+    OPS_ERR(o, c->reduce_scatter(o->b, 0, &few, &x, &o->e), ERR_ARG,
+            "8 f32 and 16 f32, with 1 ranks");
     OPS_ERR(o, c->broadcast(o->b, 0, &x, 1, &o->e), ERR_ARG, "root 1 of 1 ranks");
     ops_close(o);
 }

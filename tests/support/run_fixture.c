@@ -172,9 +172,9 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
              "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
              "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":\"%064llx\","
-             "\"results_sha256\":null,\"inputs\":{\"config\":\"aa\",\"code\":\"bb\",\"data\":\"cc\","
-             "\"choices\":%s%s%s},\"version\":\"0.1.0\",\"attempts\":[],\"parent\":null,"
-             "\"mismatch\":null,\"smoke\":false}",
+             "\"results_sha256\":null,\"inputs\":{\"config\":\"aa\",\"code\":\"bb\","
+             "\"data\":\"cc\",\"choices\":%s%s%s},\"version\":\"0.1.0\",\"attempts\":[],"
+             "\"parent\":null,\"mismatch\":null,\"smoke\":false}",
              f->id, f->status, bad ? 1 : 0,
              bad ? "{\"code\":\"ERR_NUMERIC\",\"text\":\"loss is nan at step 7\",\"where\":\"\"}"
                  : "null",

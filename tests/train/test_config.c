@@ -109,7 +109,8 @@ static void impossible_runs_are_refused(void **state) {
               trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_BF16, 5);
     r.train.optimizer.beta2 = 1;
-    MUST_FAIL(ERR_CONFIG, "betas[2] is 1", trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+    MUST_FAIL(ERR_CONFIG, "betas[2] is 1",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_F32, 5);
     r.site[3].kind = RECIPE_BF16;
     MUST_FAIL(ERR_CONFIG, "layer 0, ffn_out", recipe_check(&r.recipe, &r.model, E));
@@ -172,8 +173,8 @@ static void plans_count_the_last_chunk(void **state) {
     }
 }
 
-/* Llama 3.1's table against its published formula in libm: wavelengths below 8192/4 tokens are kept,
- * those above 8192 are 8 times longer, in between interpolated. */
+/* Llama 3.1's table against its published formula in libm: wavelengths below 8192/4 tokens are
+ * kept, those above 8192 are 8 times longer, in between interpolated. */
 static void rope_table_of_llama_31(void **state) {
     enum { T = 32, D = 16 };
     struct tiny_run r;

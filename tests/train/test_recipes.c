@@ -264,8 +264,8 @@ static void every_gemm_runs_in_its_format(void **state) {
 
 /* ---- gradients ---- */
 
-/* The third step's gradient of one parameter, with a learning rate of 0, so that every run has the same
- * weights and delayed scales have been found. In f32; owned by the caller. */
+/* The third step's gradient of one parameter, with a learning rate of 0, so that every run has the
+ * same weights and delayed scales have been found. In f32; owned by the caller. */
 static float *gradient_of(struct tiny_run *r, const char *name, int64_t *count) {
     const struct param *p = params_find(&r->trainer->params, "%s", name);
     *count = param_count(p);
@@ -289,8 +289,8 @@ static void open_at_rest(struct tiny_run *r, const struct recipe_options *o, boo
     for (int i = 0; i < 3; i++) MUST(trainer_step(r->trainer, false, &s, E));
 }
 
-/* Every gradient points and is as long as in f32, up to the format's precision. AdamW does not notice a
- * wrong scale, so learning proves nothing about it. */
+/* Every gradient points and is as long as in f32, up to the format's precision. AdamW does not
+ * notice a wrong scale, so learning proves nothing about it. */
 static void gradients_have_direction_and_length(void **state) {
     static const struct { const char *name; enum recipe_kind kind;
                           bool wgrad_bf16, param_gather, weight_2d, fp8_head;

@@ -96,7 +96,7 @@ static void test_fp8_saturates_and_keeps_nan(void **state) {
 
 static void test_fp8_encodes_a_sweep_of_floats(void **state) {
     for (int f = 0; f < 2; f++)
-        for (uint64_t u = 0; u <= 0xFFFFFFFFu; u += 104729 * 5) /* a prime stride through all bits */
+        for (uint64_t u = 0; u <= 0xFFFFFFFFu; u += 104729 * 5) /* prime strides through all bits */
             check_encode(FP8[f], f32_from_bits((uint32_t)u));
     check_encode(DTYPE_E4M3, FLT_MIN);
     check_encode(DTYPE_E4M3, -f32_from_bits(1)); /* the smallest subnormal: -0 */

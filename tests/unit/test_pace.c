@@ -29,7 +29,8 @@ static double real(const json_t *record, const char *key) {
     return json_real_value(json_object_get(record, key));
 }
 
-/* Rank 0 waits most on its lane of communication, but behind arithmetic: that makes no rank slow. */
+/* Rank 0 waits most on its lane of communication, but behind arithmetic: that
+ * makes no rank slow. */
 static void the_slowest_stands_still_least(void **state) {
     struct pace p;
     pace_begin(&p, 3);

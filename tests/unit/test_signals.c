@@ -19,7 +19,8 @@ static int await(struct signals *s) {
     return taken;
 }
 
-/* As a driver's thread may be: it blocks nothing, so that it is given what is sent to the process. */
+/* As a driver's thread may be: it blocks nothing, so that it is given what is
+ * sent to the process. */
 static void *careless(void *end) {
     sigset_t none;
     char byte;
@@ -39,7 +40,7 @@ static void test_a_thread_that_blocks_nothing(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, careless, &end[0]), 0);
     static const int REQUESTS[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
     for (int i = 0; i < 4; i++) {
-        usleep(20000); /* the thread has unblocked them by now; if not, the test is the plainer one */
+        usleep(20000); /* the thread has unblocked them by now; if not, the test is plainer */
         assert_int_equal(kill(getpid(), REQUESTS[i]), 0);
         assert_int_equal(await(&s), REQUESTS[i]);
     }
