@@ -8,7 +8,8 @@
 
 static const struct flag FLAGS[] = {
     { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
-    { "force", NULL, "the runner is dead, though it was on another host, which cannot be asked", false },
+    { "force", NULL, "the runner is dead, though it was on another host, which cannot be asked",
+      false },
 };
 
 static int cmd_close(const struct cli *cli) {
@@ -17,8 +18,8 @@ static int cmd_close(const struct cli *cli) {
     struct err e = { 0 };
     enum status st = run_locate(cli->args[0], runs, path, &e);
     if (st == OK && !path_is_directory(path))
-        st = FAIL(&e, ERR_ARG, "%s is no directory of a run; its bundle, if it is one, needs no closing",
-                  path);
+        st = FAIL(&e, ERR_ARG,
+                  "%s is no directory of a run; its bundle, if it is one, needs no closing", path);
     if (st == OK) st = close_run(path, cli_has(cli, "force"), bundle, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
@@ -40,9 +41,9 @@ const struct verb VERB_CLOSE = {
     .more =
         "RUN is a directory, or the beginning of a run's id. `list` and `run` do this for every\n"
         "such run they meet. A run with a checkpoint keeps its directory, to be resumed.\n"
-        "A run whose runner was on another host, and was heard of in the last 15 minutes, is closed\n"
-        "with --force only: not every file system shows from here whether it lives. A lock that is\n"
-        "held, here or there, is never broken.\n",
+        "A run whose runner was on another host, and was heard of in the last 15 minutes, is\n"
+        "closed with --force only: not every file system shows from here whether it lives. A lock\n"
+        "that is held, here or there, is never broken.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -223,12 +223,12 @@ static enum status look_again(struct command *c, struct row *row, struct err *e)
 
 static void note_others(const struct command *c, const char *name, const struct standing *s) {
     if (s->seen_locked)
-        cli_note(c->cli, "%s: another process is running it, and is waited for at the end: %s", name,
-                 s->path);
+        cli_note(c->cli, "%s: another process is running it, and is waited for at the end: %s",
+                 name, s->path);
     else
         cli_note(c->cli, "%s: a process on another host is running it, as far as can be told from "
-                 "here, and is waited for at the end (if it is dead: fp8lab close --force %s)", name,
-                 s->path);
+                 "here, and is waited for at the end (if it is dead: fp8lab close --force %s)",
+                 name, s->path);
 }
 
 /* Runs a row, unless it has come to its end already, or another process is at it. */

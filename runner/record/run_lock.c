@@ -85,9 +85,10 @@ static enum status may_have(int fd, const char *run, bool presumed_dead, struct 
         return FAIL(e, ERR_STATE, "%s: its writer has just closed it", run);
     read_writer(run, fd, &last);
     if (presumed_dead || !last.elsewhere || !last.heard_of) return OK;
-    return FAIL(e, ERR_STATE, "%s: process %" PRId64 " on host %s is writing this run, as far as can "
-                "be told from here (locks do not reach across every shared file system); if it is "
-                "dead, wait until it has been silent for %d minutes, or: fp8lab close --force %s",
+    return FAIL(e, ERR_STATE, "%s: process %" PRId64 " on host %s is writing this run, as far as "
+                "can be told from here (locks do not reach across every shared file system); if it "
+                "is dead, wait until it has been silent for %d minutes, or: fp8lab close --force "
+                "%s",
                 run, last.pid, last.host, RUN_LOCK_SILENT_S / 60, run);
 }
 
@@ -97,7 +98,8 @@ static enum status sign(int fd, const char *path, struct err *e) {
     this_process(&me);
     snprintf(text, sizeof text, "%" PRId64 "\n%s\n%s\n", me.pid, me.host, me.boot);
     (void)posix_fallocate(fd, 0, RESERVE_BYTES); /* without a reserve we only fail less politely */
-    return write_all(fd, text, sizeof text, path, e); /* all of it: what stood there may be longer */
+    /* All of it: what stood there may be longer. */
+    return write_all(fd, text, sizeof text, path, e);
 }
 
 enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct err *e) {

@@ -326,7 +326,8 @@ static void changed_directories_are_named(void **state) {
     put_file(s->dir, "bag-info.txt", "Payload-Oxum: 1.1\n");
     expect(s, s->dir, ERR_VERIFY, "wrong hash: bag-info.txt");
     CHECK(path_join(path, s->dir, "manifest-sha256.txt", &e));
-    put_file(s->dir, "manifest-sha256.txt", "%064d  data/other\n", 0); /* lists nothing that is here */
+    /* It lists nothing that is here. */
+    put_file(s->dir, "manifest-sha256.txt", "%064d  data/other\n", 0);
     expect(s, s->dir, ERR_VERIFY, "wrong hash: bag-info.txt");
     put_file(s->dir, "bag-info.txt", "%s", info);
     expect(s, s->dir, ERR_VERIFY, "wrong hash: manifest-sha256.txt");

@@ -59,7 +59,8 @@ expect 4 "wrong hash: data/run.json" show out
 expect 4 "wrong hash: data/run.json" verify no.tar.zst /nowhere.tar.zst out "$done"
 expect 4 "valid: $done" verify no.tar.zst /nowhere.tar.zst out "$done"
 expect 2 "valid: $done" verify /nowhere.tar.zst "$done"
-lines=$("$FP8LAB" verify --json short.tar.zst "$done" 2>/dev/null | sed 's/.*"schema":"\([^"]*\).*/\1/' | xargs)
+lines=$("$FP8LAB" verify --json short.tar.zst "$done" 2>/dev/null |
+    sed 's/.*"schema":"\([^"]*\).*/\1/' | xargs)
 [ "$lines" = "fp8lab.error/1 fp8lab.verify/1" ] || { echo "verify --json: $lines"; failed=1; }
 [ ! -e never ] || { echo "a bad bundle was extracted"; failed=1; }
 
