@@ -21,7 +21,7 @@ struct step_bench {
     struct bench_time step; /* whole steps, as a run takes them: graphs replayed where there are */
     int64_t steps;          /* that were measured whole */
     double clock_mhz, power_w; /* meanwhile: median SM clock, highest power; 0: nobody says */
-    int64_t throttle;          /* NVML's reasons for low clocks, of all samples (hardware/telemetry.h) */
+    int64_t throttle; /* NVML's reasons for low clocks, of all samples (hardware/telemetry.h) */
     struct timed_record record;
     struct bench_time gemm[SHAPES_MAX], attention[SHAPES_MAX]; /* ceilings, by shape */
     double copy_bytes_per_s;

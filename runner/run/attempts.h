@@ -1,5 +1,5 @@
-/* The attempts of one run: each is a set of worker processes (job/supervise.h), resumed from the newest
- * whole checkpoint; how the last one ended is how the run ended. */
+/* The attempts of one run: each is a set of worker processes (job/supervise.h), resumed from the
+ * newest whole checkpoint; how the last one ended is how the run ended. */
 #ifndef FP8LAB_RUNNER_RUN_ATTEMPTS_H
 #define FP8LAB_RUNNER_RUN_ATTEMPTS_H
 

@@ -62,8 +62,8 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
         diagnostics_add(d, m->place, full, "an experiment is one run; a matrix stands in suite { "
                         "... }");
     else if (variants && m->value->type == VALUE_TEXT && strcmp(m->key, "kind") == 0)
-        diagnostics_add(d, m->place, full, "unknown key 'kind'; the kind is what %s itself is: --set "
-                        "%s=%s", path, path, m->value->string);
+        diagnostics_add(d, m->place, full, "unknown key 'kind'; the kind is what %s itself is: "
+                        "--set %s=%s", path, path, m->value->string);
     else if (other)
         diagnostics_add(d, m->place, full, "%s has no '%s'; %s has", schema->name, m->key, other);
     else if (elsewhere && strcmp(elsewhere, full) != 0 && !near)

@@ -65,7 +65,8 @@ refused "train.optimizer.betas={0.9,0.95}" ": --set train.optimizer.betas=0.9,0.
 refused "seed={1,2}" "--set takes one value, several stand in a suite's matrix"
 refused "recipe.kind=fp8.tensorwise" "what recipe itself is: --set recipe=fp8.tensorwise"
 expect "errors of recipe.kind" 1 "$(grep -c "unknown key" "$work/err")"
-expect "exit code of a list" 0 "$(code check --resolved --set data.paths=a.txt,b.txt experiments/quickstart.lua)"
+expect "exit code of a list" 0 \
+    "$(code check --resolved --set data.paths=a.txt,b.txt experiments/quickstart.lua)"
 grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes no
 
 # What a script prints goes to stderr, and -q silences it.
