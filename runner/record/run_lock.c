@@ -87,8 +87,8 @@ static enum status may_have(int fd, const char *run, bool presumed_dead, struct 
     if (presumed_dead || !last.elsewhere || !last.heard_of) return OK;
     return FAIL(e, ERR_STATE, "%s: process %" PRId64 " on host %s is writing this run, as far as "
                 "can be told from here (locks do not reach across every shared file system); if it "
-                "is dead, wait until it has been silent for %d minutes, or: fp8lab close --force "
-                "%s",
+                "is dead, wait until it has been silent for %d minutes, or: "
+                "fp8lab close --force %s",
                 run, last.pid, last.host, RUN_LOCK_SILENT_S / 60, run);
 }
 

@@ -17,8 +17,9 @@ enum run_life {
                         * let go, and was heard of lately: it lives there, or died there */
 };
 
-/* A writer touches the file while its run goes on; a bundle being written is a sign of life too.
- * Far more than two hosts' clocks lie apart, and than it takes to make the columns of a long run. */
+/* A writer touches the file while its run goes on; a bundle being written is a sign of
+ * life too. Far more than two hosts' clocks lie apart, and than it takes to make the
+ * columns of a long run. */
 enum { RUN_LOCK_BEAT_S = 30, RUN_LOCK_SILENT_S = 900 };
 
 /* Who took the lock last, as its file says; zeroes for what it does not say. */
