@@ -10,10 +10,25 @@ static const char METADATA[] = "ro-crate-metadata.json";
 static const char CRATE_URI[] = "https://w3id.org/ro/crate/1.1";
 static const char PROFILE_URI[] = "https://w3id.org/ro/wfrun/process/0.5";
 
+/* The format of .cols files (columns.h), for who has the bundle and nothing else. */
+static const char COLUMNS_ID[] = "#fp8lab.columns-1";
+static const char COLUMNS_ABOUT[] =
+    "A table of numbers, column by column, little-endian. The file begins with a u64 N and N bytes "
+    "of JSON: {\"schema\":\"fp8lab.columns/1\",\"rows\":ROWS,\"columns\":[{\"name\",\"type\","
+    "\"width\",\"offset\"}...],\"labels\":[...]}. A column is ROWS * width values, row after row, "
+    "from byte 8 + N + offset. Types: i64 (booleans are 0 and 1); f64 (NaN: null, or a record "
+    "without the key); u32, the bits of a float32, and u64, a fingerprint (all ones: a record "
+    "without the key). A column wider than 1 has a value for each of the labels. Where a .jsonl "
+    "file of the same name stands in the bundle, it holds the same records. In Python: "
+    "n, = struct.unpack_from('<Q', b); head = json.loads(b[8:8 + n]); kind = {'i64': 'q', 'f64': "
+    "'d', 'u32': 'I', 'u64': 'Q'}; columns = {c['name']: struct.unpack_from(f\"<{head['rows'] * "
+    "c['width']}{kind[c['type']]}\", b, 8 + n + c['offset']) for c in head['columns']}";
+
 struct crate {
     const json_t *run;
     json_t *graph;                     /* owned by the document */
     json_t *parts, *objects, *results; /* references; owned */
+    bool columns;                      /* some file is of COLUMNS_ID */
     bool failed;                       /* something found no memory */
 };
 
@@ -32,12 +47,24 @@ static const char *media_type(const char *path) {
         { ".jsonl", "application/jsonl" }, { ".json", "application/json" },
         { ".lua", "text/x-lua" },          { ".log", "text/plain" },
         { ".patch", "text/x-diff" },       { ".safetensors", "application/octet-stream" },
-        { ".cols", "application/octet-stream" },
     };
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < sizeof TYPES / sizeof *TYPES; i++)
         if (strcmp(dot, TYPES[i][0]) == 0) return TYPES[i][1];
     return "application/octet-stream";
+}
+
+static bool ends(const char *path, const char *tail) {
+    size_t n = strlen(path), length = strlen(tail);
+    return n > length && strcmp(path + n - length, tail) == 0;
+}
+
+/* Says of a .cols file what its media type does not: encodingFormat may only lead to a web site. */
+static void add_format(struct crate *c, json_t *file) {
+    json_put(file, "conformsTo", reference(COLUMNS_ID), &c->failed);
+    json_put(file, "description", json_sprintf("Numbers as columns; %s says how to read them",
+                                               COLUMNS_ID), &c->failed);
+    c->columns = true;
 }
 
 /* File ids are URI references: what a URI may not hold is percent-encoded. */
@@ -58,14 +85,15 @@ static void add_file(struct crate *c, const struct tree_file *file) {
     if (strcmp(path, METADATA) == 0) return; /* the descriptor is an entity of another kind */
     encode_id(id, path);
     const char *base = strrchr(path, '/');
-    size_t length = strlen(path);
-    bool script = length > 4 && strcmp(path + length - 4, ".lua") == 0;
-    json_t *type = script ? json_pack("[s,s]", "File", "SoftwareSourceCode") : json_string("File");
+    json_t *type = ends(path, ".lua") ? json_pack("[s,s]", "File", "SoftwareSourceCode")
+                                      : json_string("File");
     char size[32]; /* RO-Crate 1.1 wants the number of bytes as text */
     snprintf(size, sizeof size, "%lld", (long long)file->size);
-    add(c, json_pack("{s:s, s:o, s:s, s:s, s:s}", "@id", id, "@type", type, "name",
-                     base ? base + 1 : path, "encodingFormat", media_type(path), "contentSize",
-                     size));
+    json_t *entity = json_pack("{s:s, s:o, s:s, s:s, s:s}", "@id", id, "@type", type, "name",
+                               base ? base + 1 : path, "encodingFormat", media_type(path),
+                               "contentSize", size);
+    if (ends(path, ".cols")) add_format(c, entity);
+    add(c, entity);
     json_append(c->parts, reference(id), &c->failed);
     if (starts(path, "experiment/")) json_append(c->objects, reference(id), &c->failed);
     else if (starts(path, "metrics/") || starts(path, "fp8/") || starts(path, "logs/") ||
@@ -91,6 +119,10 @@ static void add_frame(struct crate *c) {
                      reference("#run")));
     add(c, json_pack("{s:s, s:s, s:s, s:s}", "@id", PROFILE_URI, "@type", "CreativeWork", "name",
                      "Process Run Crate", "version", "0.5"));
+    if (c->columns)
+        add(c, json_pack("{s:s, s:s, s:s, s:s, s:s}", "@id", COLUMNS_ID, "@type", "CreativeWork",
+                         "name", "fp8lab columns, version 1", "version", "1", "description",
+                         COLUMNS_ABOUT));
     add(c, json_pack("{s:s, s:s, s:s, s:s, s:s}", "@id", "#fp8lab", "@type",
                      "SoftwareApplication", "name", "fp8lab", "softwareVersion",
                      json_text(c->run, "version", "unknown"), "description",

@@ -45,6 +45,25 @@ expect 0 "Next: fp8lab compare --html compare.html $done $killed" compare "$done
 rm "runs/$short-twin.tar.zst"
 grep -q '<svg' page.html || { echo "page.html has no plot"; failed=1; }
 
+# What the crate says of the columns is enough to read them.
+python3 - out/data <<'PY' || { echo "the crate does not tell how to read .cols"; failed=1; }
+import json, pathlib, struct, sys
+data = pathlib.Path(sys.argv[1])
+graph = {e["@id"]: e for e in json.loads((data / "ro-crate-metadata.json").read_bytes())["@graph"]}
+files = [e for e in graph.values() if e["@id"].endswith(".cols")]
+assert len(files) >= 3, files
+for file in files:
+    scope = {"b": (data / file["@id"]).read_bytes(), "json": json, "struct": struct}
+    exec(graph[file["conformsTo"]["@id"]]["description"].partition("In Python: ")[2], scope)
+    lines = (data / file["@id"]).with_suffix(".jsonl")
+    if lines.exists():
+        records = [json.loads(line) for line in lines.open()]
+        assert scope["head"]["rows"] == len(records), file
+        if "step" in records[0]:
+            assert list(scope["columns"]["step"]) == [r["step"] for r in records], file
+    assert all(len(c) % scope["head"]["rows"] == 0 for c in scope["columns"].values()), file
+PY
+
 head -c 3000 "$done" >short.tar.zst
 expect 4 "truncated" verify short.tar.zst
 expect 4 "truncated" extract short.tar.zst --to never
