@@ -96,7 +96,8 @@ for ((i = 0; i < 6000; i++)); do
     grep -qs '"step":5,' left/*bf16*/data/metrics/train.jsonl && break
     sleep 0.02
 done
-"$FP8LAB" run $suite --runs left --set train.steps=1000 --only '*.tensorwise' >out.second 2>log.second &
+"$FP8LAB" run $suite --runs left --set train.steps=1000 --only '*.tensorwise' \
+    >out.second 2>log.second &
 second=$!
 for ((i = 0; i < 6000; i++)); do
     grep -qs '"step":60,' left/*tensorwise*/data/metrics/train.jsonl && break
