@@ -1,7 +1,6 @@
 /* Token files of other projects: Megatron's indexed datasets and llm.c's shards. Both are little
  * endian; what a header promises is held against the size of the file before anything is read. */
 #include <stdlib.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "model/data_source.h"

@@ -1,7 +1,6 @@
 #include "model/train.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "model/fallback.h"

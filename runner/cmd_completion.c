@@ -1,6 +1,5 @@
 /* fp8lab completion: what a shell needs to complete verbs, flags, scripts and runs, made from the
  * same rows as --help. */
-#include <stdio.h>
 #include <string.h>
 
 #include "runner/commands.h"

@@ -1,7 +1,6 @@
 /* fp8lab hw: the facts of this machine, or of a fact file; with --query, whether they match. */
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "model/json_safe.h"
 #include "runner/commands.h"

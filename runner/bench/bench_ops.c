@@ -2,7 +2,6 @@
  * machine reaches: a large GEMM for attention, the bandwidth of a copy for quantisation. */
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
 
 #include "model/json_safe.h"
 #include "runner/bench/bench.h"

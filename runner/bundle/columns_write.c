@@ -1,6 +1,5 @@
 /* JSON lines -> columns. Two passes, because a column's place in the file depends on the number of
  * records; memory holds one record and one small buffer a column, however long the run. */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

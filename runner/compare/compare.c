@@ -1,6 +1,5 @@
 #include "runner/compare/compare.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,5 @@
 /* Repeats: runs that differ in nothing but their seed form a group, and groups of at least four
  * seeds can be told apart by a test; fewer cannot, and get no verdict. */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

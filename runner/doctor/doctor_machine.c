@@ -1,5 +1,4 @@
 /* Driver, GPUs, memory and limits, from facts alone: a fact file is as good as the machine. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 #include "runner/hardware/facts.h"
 
-#include <ctype.h>
 #include <glob.h>
 #include <gnu/libc-version.h>
 #include <inttypes.h>

@@ -1,5 +1,4 @@
 /* What a user who started the image without flags is told. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

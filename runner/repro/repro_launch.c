@@ -2,7 +2,6 @@
  * user says so. */
 #include "runner/repro/repro_launch.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* The rows of everything but the recipes. A default in `initial` is fixed; one that depends on
  * other keys (kv_heads, head_dim, schedule.decay, ...) is derived in schema_rules.c. Where a range
  * has no reason of its own it is there so that sizes computed from it stay far inside int64_t. */
-#include <math.h>
 
 #include "runner/script/schema.h"
 

@@ -1,6 +1,5 @@
 #include "runner/script/smoke.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include "kernels/base.h"

@@ -1,6 +1,5 @@
 #include "runner/worker/pulse.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
