@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/support/must.h"
 #include "tests/support/ops_support.h"
 
 enum { COLS = 4096 };
