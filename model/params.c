@@ -140,8 +140,9 @@ enum status params_fill(struct params *p, struct backend *b, const struct model_
     return OK;
 }
 
-enum status param_quantise_dgrad(struct param *p, struct backend *b, struct slots *slots,
-                                 struct err *e) {
+/* The second set of codes of a split weight, from its value; nothing for others. */
+static enum status quantise_dgrad(struct param *p, struct backend *b, struct slots *slots,
+                                  struct err *e) {
     if (!p->spec || !p->spec->split_weight) return OK;
     struct sink sink = operand_sink(&p->dgrad, slots, PASS_TRAIN);
     TRY(b->ops->quantise(b, LANE_COMPUTE, &sink, &p->weight.value, e));
@@ -185,7 +186,7 @@ enum status params_finish(struct params *p, struct backend *b, struct slots *slo
         struct param *x = &p->param[i];
         struct sink sink = param_own_sink(p, x, slots);
         TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e));
-        TRY(divided ? copy_amax(x, b, slots, e) : param_quantise_dgrad(x, b, slots, e));
+        TRY(divided ? copy_amax(x, b, slots, e) : quantise_dgrad(x, b, slots, e));
     }
     return OK;
 }

@@ -86,9 +86,6 @@ NODISCARD enum status params_quantise(struct params *p, struct backend *b, struc
 /* After their producers: the amax of weights over all ranks, then the codes that rest on it. */
 NODISCARD enum status params_finish(struct params *p, struct backend *b, struct slots *slots,
                                     struct err *e);
-/* The second set of codes of a split weight, from its value; nothing for others. */
-NODISCARD enum status param_quantise_dgrad(struct param *p, struct backend *b, struct slots *slots,
-                                           struct err *e);
 void params_destroy(struct params *p);
 
 static inline int64_t param_cols(const struct param *p) { return p->cols ? p->cols : 1; }

@@ -129,7 +129,8 @@ static enum status accumulate(struct trainer *t, struct err *e) {
     return finish_accumulation(t, e);
 }
 
-void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size_t size) {
+/* The name behind a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
+static void flagged_name(const struct trainer *t, int32_t index, char *out, size_t size) {
     if (index < flag_loss(t)) snprintf(out, size, "%s", t->slots.name[index]);
     else if (index < flag_squares(t)) snprintf(out, size, "loss");
     else if (index < flag_norm(t))
@@ -137,12 +138,13 @@ void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size
     else snprintf(out, size, "grad_norm");
 }
 
-void record_check(struct trainer *t, struct record_head *head, char tensor[128]) {
+/* Sets `failure` and fills `tensor` if the record that was read holds a flag; else "". */
+static void record_check(struct trainer *t, struct record_head *head, char tensor[128]) {
     memcpy(head, t->seen, sizeof *head);
     tensor[0] = 0;
     if (head->flag[0] < 0) return;
     t->failure = "a value that is not finite was seen";
-    trainer_tensor_name(t, head->flag[1], tensor, 128);
+    flagged_name(t, head->flag[1], tensor, 128);
 }
 
 enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],

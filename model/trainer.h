@@ -71,15 +71,12 @@ struct trainer {
 };
 
 /* First index of each group in the order in which non-finite tensors are looked for; slots come
- * first. See trainer_tensor_name. */
+ * first. */
 static inline int32_t flag_loss(const struct trainer *t) { return t->slots.count; }
 static inline int32_t flag_squares(const struct trainer *t) { return t->slots.count + 1; }
 static inline int32_t flag_norm(const struct trainer *t) {
     return t->slots.count + 1 + t->params.count;
 }
-
-/* The name behind a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
-void trainer_tensor_name(const struct trainer *t, int32_t index, char *out, size_t size);
 
 /* Runs a step and an evaluation on made-up tokens, twice, where the backend asks for it
  * (backend.h, `rehearses`): so that what it chooses, compiles, captures and allocates on first use
@@ -96,11 +93,10 @@ NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
 
 /* ERR_STATE while a step is pending. */
 NODISCARD enum status trainer_settled(const struct trainer *t, struct err *e);
-/* Waits for what is queued and reads the record as it is now; then as record_check. */
+/* Waits for what is queued and reads the record as it is now. Sets `failure` and fills `tensor` if
+ * it holds a flag; else "". */
 NODISCARD enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
                                    struct err *e);
-/* Sets `failure` and fills `tensor` if the record that was read holds a flag; else "". */
-void record_check(struct trainer *t, struct record_head *head, char tensor[128]);
 
 /* A tensor of the record in the copy on the host. */
 static inline const void *record_of(const struct trainer *t, const struct tensor *x) {

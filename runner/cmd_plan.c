@@ -67,7 +67,8 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
                        const struct planned *p) {
     const struct fit *fit = &p->fit;
     const struct plan *plan = &fit->plan;
-    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), run->name, cli_style(cli, NULL));
+    cli_out(cli, "%s%s%s, %" PRId64 " parameters\n", cli_style(cli, "bold"), run->name,
+            cli_style(cli, NULL), fit->parameters);
     for (int64_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->row[i];
         if (i == 0 || strcmp(row->arena, plan->row[i - 1].arena) != 0) {
@@ -107,12 +108,12 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
     for (int k = 0; k < 4 && p->fit.ranks > 1; k++)
         if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
             failed = true;
-    return json_pack("{s:s,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:b,s:O?}", "name", run->name, "ranks",
-                     p->fit.ranks, "bytes", (json_int_t)p->fit.plan.bytes, "peak_bytes",
-                     (json_int_t)p->fit.bytes, "bytes_sharded",
-                     json_whole(sharded, failed), "rows", json_whole(rows, failed), "memory_fact",
-                     p->fit.where, "memory_bytes", (json_int_t)p->fit.memory, "fits", p->fit.fits,
-                     "mismatch", p->mismatch);
+    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:b,s:O?}", "name", run->name,
+                     "parameters", (json_int_t)p->fit.parameters, "ranks", p->fit.ranks, "bytes",
+                     (json_int_t)p->fit.plan.bytes, "peak_bytes", (json_int_t)p->fit.bytes,
+                     "bytes_sharded", json_whole(sharded, failed), "rows",
+                     json_whole(rows, failed), "memory_fact", p->fit.where, "memory_bytes",
+                     (json_int_t)p->fit.memory, "fits", p->fit.fits, "mismatch", p->mismatch);
 }
 
 /* ---- the verb ------------------------------------------------------------------------------- */

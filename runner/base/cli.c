@@ -263,6 +263,11 @@ static const char *style_sequence(const char *style) {
     return "";
 }
 
+/* cli_style() for stderr. */
+static const char *style_err(const struct cli *cli, const char *style) {
+    return cli->color_err ? style_sequence(style) : "";
+}
+
 void cli_out(const struct cli *cli, const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -301,14 +306,14 @@ void cli_note(const struct cli *cli, const char *format, ...) {
 void cli_warn(const struct cli *cli, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    message(cli_style_err(cli, "yellow"), "fp8lab:", format, args);
+    message(style_err(cli, "yellow"), "fp8lab:", format, args);
     va_end(args);
 }
 
 void cli_next_words(const struct cli *cli, const char *const *words) {
     if (cli->quiet || cli->json) return;
     fflush(stdout);
-    fprintf(stderr, "%sNext:%s fp8lab", cli_style_err(cli, "bold"), cli_style_err(cli, NULL));
+    fprintf(stderr, "%sNext:%s fp8lab", style_err(cli, "bold"), style_err(cli, NULL));
     for (; *words; words++) {
         char *word = shell_word(*words);
         fprintf(stderr, " %s", word ? word : "?");
@@ -330,7 +335,7 @@ void cli_next(const struct cli *cli, ...) {
 static void say_failure(const struct cli *cli, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    message(cli_style_err(cli, "red"), "fp8lab:", format, args);
+    message(style_err(cli, "red"), "fp8lab:", format, args);
     va_end(args);
 }
 
@@ -347,10 +352,6 @@ int cli_fail(const struct cli *cli, const struct err *e) {
 
 const char *cli_style(const struct cli *cli, const char *style) {
     return cli->color ? style_sequence(style) : "";
-}
-
-const char *cli_style_err(const struct cli *cli, const char *style) {
-    return cli->color_err ? style_sequence(style) : "";
 }
 
 int exit_code_of(enum status status) {

@@ -91,10 +91,9 @@ void cli_next_words(const struct cli *cli, const char *const *words); /* ends wi
  * returns the exit code for it. */
 int cli_fail(const struct cli *cli, const struct err *e);
 
-/* Escape sequences, or "" where the stream takes no colour. style: "bold", "red", "green",
+/* Escape sequences for stdout, or "" where it takes no colour. style: "bold", "red", "green",
  * "yellow", "dim"; NULL resets. */
 const char *cli_style(const struct cli *cli, const char *style);
-const char *cli_style_err(const struct cli *cli, const char *style);
 
 /* What a status means to a shell; OK is 0, ERR_INTERRUPTED is EXIT_RUN_FAILED (the caller that
  * knows the signal answers 128+N itself). */

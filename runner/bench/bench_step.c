@@ -34,6 +34,8 @@ static enum status sample_device(const struct telemetry *t, struct step_bench *o
     return st;
 }
 
+struct step_bench_options { int64_t steps, timed_steps; };
+
 /* As a run takes them: the next step is queued before the last one is waited for. */
 static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
                                struct step_bench *out, struct err *e) {
@@ -111,9 +113,11 @@ static enum status train(struct backend *b, const struct run_options *run, const
     return st;
 }
 
-enum status step_bench_measure(struct backend *b, struct run_options *run,
-                               const struct step_bench_options *o, struct step_bench *out,
-                               struct err *e) {
+/* Trains on generated tokens, whatever the data of `run` are, and with at most four micro-steps in
+ * a step: more of them would be more of the same. */
+static enum status measure(struct backend *b, struct run_options *run,
+                           const struct step_bench_options *o, struct step_bench *out,
+                           struct err *e) {
     const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1234 };
     struct data *data = NULL;
     out->backend = b->ops->name;
@@ -137,8 +141,6 @@ enum status step_bench_measure(struct backend *b, struct run_options *run,
     b->ops->graph_drop(b); /* they hold addresses of the trainer's memory */
     return ceilings(b, out, e);
 }
-
-void step_bench_free(struct step_bench *s) { timed_record_free(&s->record); }
 
 double step_call_floor_us(const struct step_bench *s, const struct timed_call *c) {
     if (c->gemm >= 0) return s->gemm[c->gemm].best_us;
@@ -165,7 +167,7 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     struct step_bench s = { .steps = 0 };
     TRY(options_read(run->config_json, &options, e));
     snprintf(s.name, sizeof s.name, "%s", run->name);
-    enum status st = step_bench_measure(b, &options, o, &s, e);
+    enum status st = measure(b, &options, o, &s, e);
     bool failed = false;
     if (st == OK && cli->json) json_append(rows, step_bench_json(&s), &failed);
     else if (st == OK) step_bench_print(cli, &s, cli_has(cli, "detail"));
@@ -173,7 +175,7 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     *line = (struct bench_line){ .step_us = s.step.median_us, .floor_us = floor_us(&s),
                                  .tokens_per_s = (double)s.tokens / s.step.median_us * 1e6 };
     snprintf(line->name, sizeof line->name, "%s", s.name);
-    step_bench_free(&s);
+    timed_record_free(&s.record);
     options_free(&options);
     return st;
 }

@@ -29,15 +29,6 @@ struct step_bench {
     float loss; /* of the last step: a figure that is not finite is no figure */
 };
 
-struct step_bench_options { int64_t steps, timed_steps; };
-
-/* Trains on generated tokens, whatever the data of `run` are, and with at most four micro-steps in
- * a step: more of them would be more of the same. Free with step_bench_free. */
-NODISCARD enum status step_bench_measure(struct backend *b, struct run_options *run,
-                                         const struct step_bench_options *o,
-                                         struct step_bench *out, struct err *e);
-void step_bench_free(struct step_bench *s);
-
 /* The least time that a call could take: its FLOP at the ceiling of its mode and shape, or its
  * bytes at the bandwidth of a copy. */
 double step_call_floor_us(const struct step_bench *s, const struct timed_call *c);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/base/version.h"
 #include "runner/bundle/archive.h"
 #include "runner/bundle/bag.h"
@@ -66,9 +67,10 @@ static enum status convert_stream(struct finish *f, const struct stream *s, stru
         enum status st =
             columns_convert_file(lines, s->labels ? labels : NULL, columns, NULL, &why);
         if (st == ERR_FORMAT) {
+            char text[PATH_CAP + sizeof why.text];
             bool failed = false;
-            json_append(f->problems, json_sprintf("%s stays text: %s", s->lines, why.text),
-                        &failed);
+            snprintf(text, sizeof text, "%s stays text: %s", s->lines, why.text);
+            json_append(f->problems, json_from_text(text), &failed);
             return failed ? FAIL(e, ERR_MEMORY, "no memory to say: %s", why.text) : OK;
         }
         if (st != OK) return FAIL(e, st, "%s", why.text);

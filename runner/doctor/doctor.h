@@ -29,8 +29,6 @@ struct doctor {
 /* Adds one finding. fix: one line, or NULL. */
 void doctor_say(struct doctor *d, enum finding_level level, const char *topic, const char *fix,
                 const char *format, ...) PRINTF_LIKE(5, 6);
-/* "fine", "note", "warning", "wrong". */
-const char *finding_level_name(enum finding_level level);
 /* The worst level among the findings. */
 enum finding_level doctor_worst(const struct doctor *d);
 

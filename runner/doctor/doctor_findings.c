@@ -7,7 +7,7 @@
 #include "runner/base/run_files.h"
 #include "runner/doctor/doctor.h"
 
-const char *finding_level_name(enum finding_level level) {
+static const char *level_name(enum finding_level level) {
     static const char *const NAMES[] = { "fine", "note", "warning", "wrong" };
     return NAMES[level];
 }
@@ -20,7 +20,7 @@ void doctor_say(struct doctor *d, enum finding_level level, const char *topic, c
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     json_append(d->findings,
-                json_pack("{s:s,s:s,s:o,s:s?}", "topic", topic, "level", finding_level_name(level),
+                json_pack("{s:s,s:s,s:o,s:s?}", "topic", topic, "level", level_name(level),
                           "found", json_from_text(text), "fix", fix), &d->no_memory);
 }
 
@@ -30,6 +30,6 @@ enum finding_level doctor_worst(const struct doctor *d) {
     const json_t *row;
     json_array_foreach(d->findings, i, row)
         for (enum finding_level l = FINDING_FINE; l <= FINDING_WRONG; l++)
-            if (!strcmp(json_text(row, "level", ""), finding_level_name(l)) && l > worst) worst = l;
+            if (!strcmp(json_text(row, "level", ""), level_name(l)) && l > worst) worst = l;
     return worst;
 }

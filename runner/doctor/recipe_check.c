@@ -15,7 +15,7 @@
 
 enum { GEMM_SIDE = 256, LAYERS = 2 };
 
-const char *recipe_kind_name(enum recipe_kind kind) {
+static const char *kind_name(enum recipe_kind kind) {
     static const char *const NAMES[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
                                          "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
     return NAMES[kind];
@@ -176,7 +176,7 @@ json_t *recipe_check_json(const struct recipe_check *c) {
                     &failed);
     }
     json_t *object = json_pack(
-        "{s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o,s:s}", "recipe", recipe_kind_name(c->kind), "status",
+        "{s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o,s:s}", "recipe", kind_name(c->kind), "status",
         status_name(c->status), "problem", *c->problem ? json_from_text(c->problem) : json_null(),
         "native", (json_int_t)c->native, "emulated", (json_int_t)c->emulated, "gemm_nmse",
         isfinite(c->gemm_nmse) ? c->gemm_nmse : 1.0, "gemm_print",

@@ -22,9 +22,6 @@ struct recipe_check {
     char weights_sha256[65]; /* after the last step */
 };
 
-/* "fp8.blockwise". */
-const char *recipe_kind_name(enum recipe_kind kind);
-
 /* Tries `kind` on a backend of this name, opened for it alone, as if it were `caps` (NULL: itself).
  * Never fails: see status. */
 void recipe_check_run(enum recipe_kind kind, const char *backend, int64_t device, const char *caps,

@@ -148,7 +148,8 @@ void watch_event(struct watch *w, int64_t rank, const json_t *event) {
     deliver(w, rank, event);
 }
 
-void watch_bad_line(struct watch *w, const struct err *why) {
+/* A line that is no event. */
+static void take_bad_line(struct watch *w, const struct err *why) {
     if (!w->ended) w->out->error = *why;
     verdict_settle(w, ATTEMPT_FAILED);
     watch_ask_to_stop(w, w->options->stop_grace_s);
@@ -159,13 +160,13 @@ static void take_events(struct watch *w, int64_t i) {
     int64_t number = w->options->first_rank + i;
     struct err why = { 0 };
     if (rank->open && event_fill(rank->events, &rank->open, &why) != OK) {
-        watch_bad_line(w, &why);
+        take_bad_line(w, &why);
         rank->open = false;
     }
     for (;;) {
         json_t *event = NULL;
         if (event_next(rank->events, &event, &why) != OK) {
-            watch_bad_line(w, &why);
+            take_bad_line(w, &why);
             continue;
         }
         if (!event) return;

@@ -17,7 +17,9 @@ void verdict_settle(struct watch *w, enum attempt_end end) {
     w->out->end = end;
 }
 
-bool verdict_fail(struct watch *w, enum attempt_end end) {
+/* verdict_settle() for a failure of its own kind: it replaces hearsay. False where something else
+ * is the cause already; true: fill w->out. */
+static bool verdict_fail(struct watch *w, enum attempt_end end) {
     if (w->ended && !w->out->hearsay) return false;
     w->ended = w->out->hearsay = false;
     w->out->error_step = -1;

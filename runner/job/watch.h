@@ -27,15 +27,10 @@ void watch_ask_to_stop(struct watch *w, int64_t grace_s); /* SIGTERM now, SIGKIL
 void watch_kill(struct watch *w);
 /* An event of a rank, wherever it runs. */
 void watch_event(struct watch *w, int64_t rank, const struct json_t *event);
-/* A line that is no event. */
-void watch_bad_line(struct watch *w, const struct err *why);
 
 /* ---- verdict.c ---- */
 /* Settles why the attempt ends; the first cause stays. */
 void verdict_settle(struct watch *w, enum attempt_end end);
-/* The same for a failure of its own kind: it replaces hearsay. False where something else is the
- * cause already; true: fill w->out. */
-bool verdict_fail(struct watch *w, enum attempt_end end);
 void verdict_error_event(struct watch *w, int64_t rank, const struct json_t *event);
 /* Rank 0 has come to its end, in good order. */
 void verdict_done(struct watch *w, const struct json_t *event);

@@ -93,6 +93,7 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     if (st == OK) st = plan_shards(&run, on_gpu ? &gpu : NULL, out, e);
     if (st == OK) {
         int64_t each = on_gpu ? 1 : out->ranks;
+        out->parameters = model_parameter_count(&run.model); /* of sizes that plan_rank checked */
         out->bytes = out->plan.bytes + out->plan.gpu_bytes;
         if (!on_gpu) out->bytes += out->plan.pinned_bytes;
         out->fits = out->memory == 0 || out->bytes * each <= out->memory;

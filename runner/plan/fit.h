@@ -8,6 +8,7 @@ struct json_t;
 
 struct fit {
     struct plan plan;    /* free with fit_free() */
+    int64_t parameters;  /* of the model, tied ones once */
     const char *where;   /* "gpu.memory" or "memory.total"; where CPU and GPU share one memory,
                             what is available of it less a reserve, in words */
     int64_t memory;      /* its bytes; 0: not known, and then it counts as fitting */

@@ -102,13 +102,23 @@ static enum status sign(int fd, const char *path, struct err *e) {
     return write_all(fd, text, sizeof text, path, e);
 }
 
+/* 0, or errno. Who looks whether a run lives (run_lock_look) holds the lock for microseconds. */
+static int lock_now(int fd) {
+    static const struct timespec MOMENT = { .tv_nsec = 2000000 };
+    for (int left = 5; flock(fd, LOCK_EX | LOCK_NB) != 0; left--) {
+        if (errno != EWOULDBLOCK || left == 0) return errno;
+        (void)nanosleep(&MOMENT, NULL);
+    }
+    return 0;
+}
+
 enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct err *e) {
     char path[PATH_CAP];
     TRY(lock_path(path, run, e));
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        int why = errno;
+    int why = lock_now(fd);
+    if (why != 0) {
         struct run_writer owner;
         read_writer(run, fd, &owner);
         close(fd);
