@@ -14,12 +14,17 @@ expect() { # WHAT WANTED FOUND
     failed=1
 }
 
+await_step() { # STEP PATTERN: until a run in a directory of that name, made by then, recorded it
+    for ((i = 0; i < 6000; i++)); do
+        # shellcheck disable=SC2086  # a pattern
+        grep -qs "\"step\":$1," $2/data/metrics/train.jsonl && break
+        sleep 0.02
+    done
+}
+
 "$FP8LAB" run $suite >out 2>log & # stopped in its second row
 pid=$!
-for ((i = 0; i < 6000; i++)); do
-    grep -qs '"step":5,' runs/*tensorwise*/data/metrics/train.jsonl && break
-    sleep 0.02
-done
+await_step 5 'runs/*tensorwise*'
 kill -TERM $pid
 wait $pid
 expect "exit code of the stopped suite" 143 $?
@@ -92,17 +97,11 @@ expect "rows that are done" 2 "$("$FP8LAB" list taken | grep -c done)"
 # The same where the other came to that row only after its process had died.
 "$FP8LAB" run $suite --runs left --set train.steps=1000 >out 2>log &
 first=$!
-for ((i = 0; i < 6000; i++)); do
-    grep -qs '"step":5,' left/*bf16*/data/metrics/train.jsonl && break
-    sleep 0.02
-done
+await_step 5 'left/*bf16*'
 "$FP8LAB" run $suite --runs left --set train.steps=1000 --only '*.tensorwise' \
     >out.second 2>log.second &
 second=$!
-for ((i = 0; i < 6000; i++)); do
-    grep -qs '"step":60,' left/*tensorwise*/data/metrics/train.jsonl && break
-    sleep 0.02
-done
+await_step 60 'left/*tensorwise*'
 kill -KILL $second
 wait $first
 expect "exit code of the one left" 0 $?
