@@ -5,9 +5,10 @@
 #   containers/export_corpus.sh FILE
 #
 # Every Python module below /usr/lib/python3*, every Perl module, program and manual below
-# /usr/share/perl and the architecture's perl folders, each file once, in an order that mixes both
-# kinds (so that a held-out end is like the rest) and depends on the names only. On Debian 12 the
-# packages libpython3.11-stdlib, perl-base, perl-modules-5.36 and perl-doc make some 30 MB. The same
+# /usr/share/perl and the architecture's perl folders, those of the same content once, cut into
+# pieces of 4096 bytes in an order that mixes all files: a held-out end is text like the rest, not
+# the few files that happen to be last. The order depends on names and sizes only. On Debian 12 the
+# packages libpython3.11-stdlib, perl-base, perl-modules-5.36 and perl-doc make some 29 MB. The same
 # packages give the same bytes; a run records their hash. A file that is already there is kept.
 set -eu
 
@@ -18,20 +19,25 @@ if [ -s "$out" ]; then
 fi
 mkdir -p "$(dirname "$out")"
 part=$out.part.$$
-trap 'rm -f "$part" "$part.names"' EXIT
+trap 'rm -rf "$part"' EXIT
+mkdir -p "$part/pieces"
+
+# An order that mixes, the same everywhere.
+mixed() { LC_ALL=C sort | LC_ALL=C sort -R --random-source=/dev/zero; }
 
 for folder in /usr/lib/python3* /usr/share/perl /usr/lib/*/perl-base /usr/lib/*/perl; do
     [ ! -d "$folder" ] || find "$folder" -type f \
         \( -name '*.py' -o -name '*.pm' -o -name '*.pl' -o -name '*.pod' \) -size +1k
-done | grep -v /dist-packages/ | LC_ALL=C sort |
-    LC_ALL=C sort -R --random-source=/dev/zero >"$part.names"
-tr '\n' '\0' <"$part.names" | xargs -0 cat >"$part"
-bytes=$(wc -c <"$part")
+done | grep -v /dist-packages/ | LC_ALL=C sort | tr '\n' '\0' | xargs -0 sha256sum |
+    awk '!seen[$1]++' | cut -c67- >"$part/names"
+tr '\n' '\0' <"$part/names" | xargs -0 cat | split -b 4096 -a 4 - "$part/pieces/"
+(cd "$part/pieces" && find . -type f | mixed | tr '\n' '\0' | xargs -0 cat) >"$part/text"
+bytes=$(wc -c <"$part/text")
 if [ "$bytes" -lt "$least" ]; then
     echo "export_corpus.sh: $bytes bytes of Python and Perl are installed here, $least are" \
         "needed; install perl-doc and the standard library of Python (libpython3-stdlib)" >&2
     exit 6
 fi
-mv "$part" "$out"
-echo "$out: $(wc -l <"$part.names") files, $bytes bytes," \
+mv "$part/text" "$out"
+echo "$out: $(wc -l <"$part/names") files, $bytes bytes," \
     "SHA-256 $(sha256sum "$out" | cut -c1-16)" >&2
