@@ -1,19 +1,92 @@
 #!/usr/bin/env python3
-"""The memory plan beside what nvidia-smi sees: every row of the suites given, six steps each.
+"""The memory plan beside what another process sees: every row of the suites given, six steps each.
 
     tests/gpu/plan_peak.py FP8LAB FILE.lua[:NAME]... [--set KEY=VALUE]...
 
 On a machine whose GPUs nobody else uses. NAME: only the rows called so (* and ? as in a shell).
 With --set hardware.gpus=2 it is two ranks, and the fuller GPU counts. Prints a line a row and
-exits 1 where the plan is off by more than 3 % and 512 MiB."""
+exits 1 where the plan is off by more than 3 % and 512 MiB.
+
+What the GPUs hold is asked of NVML, where nvidia-smi has it from, about once a millisecond: the
+operands of GEMMs that are timed before step 0 are there for less than nvidia-smi's shortest
+interval. How often it was asked, and the longest time that it was not, stand in the output."""
+import ctypes
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 
 MIB = 1 << 20
+PAUSE_S = 0.001
+SETTLE_S = 0.3  # what ended may take a moment to give its memory back
+
+
+class MemoryV1(ctypes.Structure):
+    """nvmlMemory_t; `used` has what the driver reserves in it."""
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class MemoryV2(ctypes.Structure):
+    """nvmlMemory_v2_t; `used` is what nvidia-smi calls memory.used."""
+    _fields_ = [("version", ctypes.c_uint),
+                *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used"))]
+
+
+class Gpus:
+    """Those that this process may use."""
+
+    def __init__(self):
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as error:
+            sys.exit(f"{error}: no NVIDIA driver")
+        self.nvml.nvmlErrorString.restype = ctypes.c_char_p
+        self.call("nvmlInit_v2")
+        self.newer = hasattr(self.nvml, "nvmlDeviceGetMemoryInfo_v2")
+        count = ctypes.c_uint()
+        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        self.handles = [self.handle(i) for i in range(count.value)]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible:
+            self.handles = [self.named(name.strip()) for name in visible.split(",")]
+        if not self.handles:
+            sys.exit("NVML sees no GPU")
+
+    def call(self, function, *arguments):
+        code = getattr(self.nvml, function)(*arguments)
+        if code:
+            sys.exit(f"{function}: {self.nvml.nvmlErrorString(code).decode()}")
+
+    def handle(self, index):
+        device = ctypes.c_void_p()
+        self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
+        return device
+
+    def uuid(self, device):
+        text = ctypes.create_string_buffer(96)
+        self.call("nvmlDeviceGetUUID", device, text, ctypes.c_uint(len(text)))
+        return text.value.decode()
+
+    def named(self, name):
+        """An entry of CUDA_VISIBLE_DEVICES: an index, or the beginning of a UUID."""
+        for index, device in enumerate(self.handles):
+            if name == str(index) or name.startswith("GPU-") and self.uuid(device).startswith(name):
+                return device
+        sys.exit(f"CUDA_VISIBLE_DEVICES: NVML sees no GPU {name!r}")
+
+    def used(self):
+        """Bytes in use, of each GPU."""
+        seen = []
+        for device in self.handles:
+            memory = MemoryV2() if self.newer else MemoryV1()
+            if self.newer:
+                memory.version = ctypes.sizeof(memory) | 2 << 24
+            self.call("nvmlDeviceGetMemoryInfo" + ("_v2" if self.newer else ""), device,
+                      ctypes.byref(memory))
+            seen.append(memory.used)
+        return seen
 
 
 def ask(*command):
@@ -23,31 +96,28 @@ def ask(*command):
     return done.stdout
 
 
-def query():
-    """Memory in use, a line a GPU: of those that this process may use."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits",
-            *(["-i", visible] if visible else [])]
-
-
-def peak_of(command):
-    """The most that nvidia-smi reported of one GPU while the command ran, ten times a second,
-    beyond what was in use before. The GPUs take turns in its output."""
-    before = [int(line) for line in ask(*query()).split()]
-    smi = subprocess.Popen(query() + ["-lms", "100"], stdout=subprocess.PIPE, text=True)
-    seen = []
-    reader = threading.Thread(target=lambda: seen.extend(int(line) for line in smi.stdout))
-    reader.start()
-    done = subprocess.run(command, capture_output=True, text=True)
-    smi.terminate()
-    reader.join()
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip()[-400:]}")
-    return max(mib - before[i % len(before)] for i, mib in enumerate(seen)) * MIB
+def peak_of(gpus, command):
+    """The most that one GPU held while the command ran, beyond what was in use before, how often
+    it was looked at, and the longest time between two looks, in seconds."""
+    time.sleep(SETTLE_S)
+    before = gpus.used()
+    peak, looks, longest = 0, 0, 0.0
+    with tempfile.TemporaryFile("w+") as said, \
+         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as child:
+        last = time.monotonic()
+        while child.poll() is None:
+            peak = max(peak, *(now - then for now, then in zip(gpus.used(), before)))
+            now = time.monotonic()
+            looks, longest, last = looks + 1, max(longest, now - last), now
+            time.sleep(PAUSE_S)
+        if child.returncode:
+            said.seek(0)
+            sys.exit(f"{' '.join(command)}: {said.read().strip()[-400:]}")
+    return peak, looks, longest
 
 
 def main():
-    fp8lab, failed = sys.argv[1], False
+    gpus, fp8lab, failed = Gpus(), sys.argv[1], False
     at = sys.argv.index("--set") if "--set" in sys.argv else len(sys.argv)
     flags = sys.argv[at:] + ["--backend", "cuda"]
     for argument in sys.argv[2:at]:
@@ -55,8 +125,11 @@ def main():
         only = ["--only", name] if name else []
         for plan in json.loads(ask(fp8lab, "plan", "--json", script, *only, *flags))["runs"]:
             with tempfile.TemporaryDirectory() as runs:
-                seen = peak_of([fp8lab, "run", "-q", script, "--only", plan["name"], "--runs", runs,
-                                *flags, "--set", "train.steps=6"])
+                seen, looks, longest = peak_of(
+                    gpus, [fp8lab, "run", "-q", script, "--only", plan["name"], "--runs", runs,
+                           *flags, "--set", "train.steps=6"])
+            if not seen:
+                sys.exit(f"{plan['name']}: NVML saw no memory in use beyond what was before")
             off = plan["peak_bytes"] - seen
             good = abs(off) <= max(0.03 * seen, 512 * MIB)
             failed = failed or not good
@@ -65,7 +138,8 @@ def main():
             print(f"{plan['name']:44} plan {plan['peak_bytes'] / MIB:9.0f} MiB  seen "
                   f"{seen / MIB:9.0f} MiB  {off / MIB:+7.0f} MiB {100 * off / seen:+6.2f} %"
                   f"{'' if good else '  OFF'}\n    beside the arenas: seen "
-                  f"{(seen - plan['bytes']) / MIB:.0f} MiB, planned {beside}", flush=True)
+                  f"{(seen - plan['bytes']) / MIB:.0f} MiB, planned {beside}\n"
+                  f"    looked {looks} times, {1000 * longest:.0f} ms apart at most", flush=True)
     sys.exit(failed)
 
 
