@@ -15,6 +15,8 @@ struct timed {
     int depth;             /* an operator may be made of others: only the outer one counts */
     enum graph_key region; /* what the model is running: tells the optimizer's codes from others */
     enum timed_part last;  /* of the producer before a quantise_finish */
+    const void *codes;     /* that the last quantise made, NULL: none; its call */
+    int64_t quantise_at;
 };
 
 static struct timed *timed_of(struct backend *b) {
@@ -56,12 +58,24 @@ static double code_bytes(const struct sink *s) {
     return bytes_of(s->codes) + bytes_of(s->codes->transposed);
 }
 
-/* What a producer writes: codes too, unless they wait for the amax of all of it. */
+/* Codes that do not wait for the amax of all of the value. */
+static double prompt_code_bytes(const struct sink *s) {
+    return sink_waits(s) ? 0 : code_bytes(s);
+}
+
+/* What a producer writes: codes too, unless they wait. */
 static double sink_bytes(const struct sink *s) {
     if (!s) return 0;
     bool waits = s->codes && sink_waits(s);
     double value = waits || s->keep_value || !s->codes ? bytes_of(s->value) : 0;
-    return value + (waits ? 0 : code_bytes(s));
+    return value + prompt_code_bytes(s);
+}
+
+/* A value that is there already is only read, and not even that where nothing is made of it. */
+static double quantise_bytes(const struct sink *s, const struct tensor *x) {
+    if (s->value->data != x->data) return bytes_of(x) + sink_bytes(s);
+    double codes = prompt_code_bytes(s);
+    return codes > 0 || s->sums || s->amax ? bytes_of(x) + codes : 0;
 }
 
 static double finish_bytes(const struct sink *s) {
@@ -150,6 +164,14 @@ static enum status call_end(struct timed *t, int lane, enum status st, struct er
     return OK;
 }
 
+/* The codes that a GEMM of the head reads are the head's: a step makes them apart from their
+ * producer, chunk by chunk, in the calls just before. */
+static void head_reads(struct timed *t, const void *codes) {
+    if (t->record.steps || !t->codes || t->codes != codes) return;
+    for (int64_t i = t->quantise_at; i < t->at; i++) t->record.call[i].part = PART_HEAD;
+    t->codes = NULL;
+}
+
 static enum status timed_matmul(struct backend *b, int lane, const struct matmul_args *args,
                                 struct err *e) {
     struct timed *t = timed_of(b);
@@ -158,6 +180,7 @@ static enum status timed_matmul(struct backend *b, int lane, const struct matmul
     struct gemm_shape shape = shape_of(args);
     int index = shape_index(&shape, r->gemm, sizeof shape, &r->gemm_count, e);
     if (index < 0) return ERR_ARG;
+    if (head) head_reads(t, args->a->data);
     TRY(call_begin(t, lane, "matmul", head ? PART_HEAD : PART_GEMM, matmul_bytes(args), e));
     r->call[t->at].gemm = index;
     return call_end(t, lane, t->inner->matmul(b, lane, args, e), e);
@@ -205,6 +228,19 @@ static enum status timed_attention_bwd(struct backend *b, int lane, const struct
                                                      kv_heads, e), e);
 }
 
+/* Codes, in a pass of their own; without any it is the sums of a bias's gradient that are wanted. */
+static enum status timed_quantise(struct backend *b, int lane, const struct sink *out,
+                                  const struct tensor *x, struct err *e) {
+    struct timed *t = timed_of(b);
+    enum timed_part part = out->codes ? PART_QUANTISE : PART_NORM;
+    if (t->depth == 0) {
+        t->codes = out->codes ? out->codes->data : NULL;
+        t->quantise_at = t->at;
+    }
+    TRY(call_begin(t, lane, "quantise", part, quantise_bytes(out, x), e));
+    return call_end(t, lane, t->inner->quantise(b, lane, out, x, e), e);
+}
+
 /* Codes that had to wait belong to the head where their producer does. */
 static enum status timed_quantise_finish(struct backend *b, int lane, const struct sink *out,
                                          struct err *e) {
@@ -225,9 +261,6 @@ static enum status timed_quantise_finish(struct backend *b, int lane, const stru
 #define TENSOR const struct tensor *
 #define SINK const struct sink *
 
-/* A step quantises apart from a producer for the head's chunks only (weights: the update's). */
-TIMED(quantise, PART_HEAD, bytes_of(x) + sink_bytes(out),
-      (struct backend *b, int lane, SINK out, TENSOR x, struct err *e), (b, lane, out, x, e))
 TIMED(dequantise, PART_QUANTISE, bytes_of(out) + bytes_of(codes),
       (struct backend *b, int lane, TENSOR out, TENSOR codes, struct err *e),
       (b, lane, out, codes, e))

@@ -16,23 +16,27 @@ static void need(enum status st, const struct err *e) {
 }
 
 /* STEPS losses; with `record`, each step timed. */
-static void train(enum recipe_kind kind, float loss[STEPS], struct timed_record *record) {
-    struct tiny_run run;
+static void train_run(struct tiny_run *run, float loss[STEPS], struct timed_record *record) {
     struct timed *timed = NULL;
     struct step_result result;
     struct err e;
-    tiny_run_init(&run, kind, STEPS);
-    need(tiny_run_open(&run, &e), &e);
-    const struct backend_ops *before = run.backend->ops;
-    if (record) need(timed_start(run.backend, &timed, &e), &e);
+    need(tiny_run_open(run, &e), &e);
+    const struct backend_ops *before = run->backend->ops;
+    if (record) need(timed_start(run->backend, &timed, &e), &e);
     for (int i = 0; i < STEPS; i++) {
-        need(trainer_step(run.trainer, false, &result, &e), &e);
+        need(trainer_step(run->trainer, false, &result, &e), &e);
         if (record) need(timed_step_done(timed, &e), &e);
         loss[i] = result.loss;
     }
     if (record) timed_stop(timed, record);
-    assert_ptr_equal(run.backend->ops, before); /* it is itself again */
-    tiny_run_close(&run);
+    assert_ptr_equal(run->backend->ops, before); /* it is itself again */
+    tiny_run_close(run);
+}
+
+static void train(enum recipe_kind kind, float loss[STEPS], struct timed_record *record) {
+    struct tiny_run run;
+    tiny_run_init(&run, kind, STEPS);
+    train_run(&run, loss, record);
 }
 
 static int64_t calls_of(const struct timed_record *r, enum timed_part part, const char *op) {
@@ -59,6 +63,55 @@ static void timing_changes_no_bit_and_misses_no_operator(void **state) {
         assert_true(calls_of(&r, PART_OPTIMIZER, "adamw") > 0);
         assert_int_equal(calls_of(&r, PART_QUANTISE, "delayed_update") > 0, kind == RECIPE_DELAYED);
         for (int64_t i = 0; i < r.call_count; i++) assert_true(r.call[i].time_us >= 0);
+        timed_record_free(&r);
+    }
+}
+
+/* What a quantise of that part must move; all of them the same. -1: there is none. */
+static double quantise_bytes_of(const struct timed_record *r, enum timed_part part) {
+    double bytes = -1;
+    for (int64_t i = 0; i < r->call_count; i++) {
+        if (r->call[i].part != part || strcmp(r->call[i].op, "quantise")) continue;
+        assert_true(bytes < 0 || bytes == r->call[i].bytes);
+        bytes = r->call[i].bytes;
+    }
+    return bytes;
+}
+
+/* Without rotation (GPT-2) nothing stands between attention's backward and the qkv GEMMs: the
+ * gradients are read once more, for the sums of the bias and for codes. The head's own codes are
+ * made chunk by chunk. 64 rows a micro-batch, 128 outputs of qkv, width 64. */
+static void a_quantise_is_of_what_reads_it(void **state) {
+    static const struct {
+        enum recipe_kind kind;
+        bool fp8_head;
+        int64_t norm, quantise, head; /* calls of a step: 2 layers, 2 micro-batches, 4 chunks */
+        double norm_bytes, quantise_bytes, head_bytes; /* of one call */
+    } CASE[] = {
+        { RECIPE_BF16, false, 4, 0, 0, 64 * 128 * 2, -1, -1 },
+        { RECIPE_DELAYED, false, 0, 4, 0, -1, 64 * 128 * (2 + 2), -1 },
+        { RECIPE_TENSORWISE, true, 0, 4, 8, -1, 64 * 128 * (2 + 2), 16 * 64 * (2 + 2) },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct tiny_run run;
+        struct timed_record r;
+        float loss[STEPS];
+        tiny_run_init(&run, CASE[i].kind, STEPS);
+        run.model.norm = NORM_LAYER;
+        run.model.activation = ACTIVATION_GELU;
+        run.model.positions = POSITION_LEARNED;
+        run.model.bias = true;
+        run.train.head_chunk = 16;
+        if (CASE[i].fp8_head) run.recipe.head = tiny_recipe_options(CASE[i].kind);
+        train_run(&run, loss, &r);
+        assert_int_equal(calls_of(&r, PART_NORM, "quantise"), CASE[i].norm);
+        assert_int_equal(calls_of(&r, PART_QUANTISE, "quantise"), CASE[i].quantise);
+        assert_int_equal(calls_of(&r, PART_HEAD, "quantise"), CASE[i].head);
+        assert_true(quantise_bytes_of(&r, PART_NORM) == CASE[i].norm_bytes);
+        assert_true(quantise_bytes_of(&r, PART_QUANTISE) == CASE[i].quantise_bytes);
+        assert_true(quantise_bytes_of(&r, PART_HEAD) == CASE[i].head_bytes);
+        /* After codes: those of a chunk's input and of its gradient. */
+        assert_int_equal(calls_of(&r, PART_HEAD, "quantise_finish"), CASE[i].head + 2 * 4);
         timed_record_free(&r);
     }
 }
@@ -110,6 +163,7 @@ static void a_step_that_calls_something_else_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timing_changes_no_bit_and_misses_no_operator),
+        cmocka_unit_test(a_quantise_is_of_what_reads_it),
         cmocka_unit_test(shapes_and_their_operations),
         cmocka_unit_test(a_step_that_calls_something_else_is_refused),
     };
