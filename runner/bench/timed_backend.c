@@ -228,7 +228,7 @@ static enum status timed_attention_bwd(struct backend *b, int lane, const struct
                                                      kv_heads, e), e);
 }
 
-/* Codes, in a pass of their own; without any it is the sums of a bias's gradient that are wanted. */
+/* Codes, in a pass of their own; where there are none, the sums of a bias gradient. */
 static enum status timed_quantise(struct backend *b, int lane, const struct sink *out,
                                   const struct tensor *x, struct err *e) {
     struct timed *t = timed_of(b);
