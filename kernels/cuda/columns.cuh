@@ -12,7 +12,9 @@ enum {
     COLUMN_LANES = 32, /* threads along the columns, N columns each */
     ROW_LANES = 8,     /* threads along the rows */
     ROW_DEPTH = 4,     /* rows of a thread on their way at once */
-    COLUMN_ROWS = 256  /* rows of one block */
+    COLUMN_ROWS = 256, /* rows of one block */
+    COLUMN_BLOCKS = 4  /* at least, of a multiprocessor. Not told, the compiler saves registers for
+                          eight and has one row on its way instead of ROW_DEPTH */
 };
 
 /* Adds a row's term; returns the larger of `top` and its |bits|. */
@@ -29,8 +31,8 @@ __device__ static inline uint32_t add_term(float (&sum)[N], const float (&x)[N],
 /* Grid: x over groups of 32 N columns, y over blocks of rows. term(row, col, out[N]), which may
  * also store what it gives: it is asked once for each. amax: as a sink's, of the terms; or NULL. */
 template <int N, class Term>
-__global__ void column_partial_kernel(Term term, float *partial, int64_t rows, int64_t cols,
-                                      uint32_t *amax) {
+__global__ void __launch_bounds__(COLUMN_LANES *ROW_LANES, COLUMN_BLOCKS)
+    column_partial_kernel(Term term, float *partial, int64_t rows, int64_t cols, uint32_t *amax) {
     __shared__ float shared[ROW_LANES][COLUMN_LANES * N];
     int64_t col = ((int64_t)blockIdx.x * COLUMN_LANES + threadIdx.x) * N;
     int64_t row0 = (int64_t)blockIdx.y * COLUMN_ROWS;
