@@ -50,6 +50,33 @@ enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor 
 
 /* ---- backward: (token, row) pairs by token ---- */
 
+/* The bounds are there for the registers that they leave: without, the compiler saves some and has
+ * fewer rows on their way than it is told to. */
+enum {
+    RUN_THREADS = 128, RUN_BLOCKS = 10,          /* of embedding_bwd_kernel */
+    POSITION_THREADS = 256, POSITION_BLOCKS = 4, /* of position_bwd_kernel */
+    DEPTH = 4                                    /* rows of a thread on their way at once */
+};
+
+/* sum += DEPTH rows, one after the other, which are all on their way before the first is added. */
+template <int N>
+__device__ static void add_rows(float (&sum)[N], const bf16_bits *const (&row)[DEPTH]) {
+    float v[DEPTH][N];
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) load_bf16(v[d], row[d]);
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+#pragma unroll
+        for (int j = 0; j < N; j++) sum[j] += v[d][j];
+}
+
+template <int N> __device__ static void add_row(float (&sum)[N], const bf16_bits *row) {
+    float v[N];
+    load_bf16(v, row);
+#pragma unroll
+    for (int j = 0; j < N; j++) sum[j] += v[j];
+}
+
 /* Tokens outside the table become `vocab`, behind all others: their rows are added nowhere. */
 __global__ void sort_keys_kernel(uint32_t *key, uint32_t *row, const int32_t *tokens, int64_t n,
                                  int64_t vocab) {
@@ -85,10 +112,16 @@ static enum status sort_tokens(struct backend *b, int lane, struct sorted *out,
     return OK;
 }
 
-/* Past the last place in sorted key[from, n) that holds `value`. */
+/* Past the last place in sorted key[from, n) that holds `value`, as key[from] does. Most runs are
+ * short, so it is looked for close by first: each load waits for the one before. */
 __device__ static int64_t run_end(const uint32_t *key, int64_t from, int64_t n, uint32_t value) {
-    int64_t low = from, high = n;
-    while (low < high) {
+    int64_t low = from, high = from + 1;
+    for (int64_t step = 1; high < n && key[high] <= value; step *= 2) {
+        low = high;
+        high += step;
+    }
+    if (high > n) high = n;
+    for (low++; low < high;) {
         int64_t middle = low + (high - low) / 2;
         if (key[middle] <= value) low = middle + 1;
         else high = middle;
@@ -98,9 +131,10 @@ __device__ static int64_t run_end(const uint32_t *key, int64_t from, int64_t n, 
 
 /* Grid: x over sorted places, of which the first of each run works; y over columns. */
 template <int N>
-__global__ void embedding_bwd_kernel(struct grad_view d_table, int64_t ld, int64_t vocab,
-                                     const bf16_bits *dx, int64_t ld_dx, const uint32_t *key,
-                                     const uint32_t *row, int64_t n, int64_t cols) {
+__global__ void __launch_bounds__(RUN_THREADS, RUN_BLOCKS)
+    embedding_bwd_kernel(struct grad_view d_table, int64_t ld, int64_t vocab, const bf16_bits *dx,
+                         int64_t ld_dx, const uint32_t *key, const uint32_t *row, int64_t n,
+                         int64_t cols) {
     int64_t place = blockIdx.x, col = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
     uint32_t token = key[place];
     if ((place && key[place - 1] == token) || token >= vocab || col >= cols) return;
@@ -108,27 +142,43 @@ __global__ void embedding_bwd_kernel(struct grad_view d_table, int64_t ld, int64
     float sum[N];
 #pragma unroll
     for (int j = 0; j < N; j++) sum[j] = grad_load(d_table, token * ld + col + j);
-#pragma unroll 4
-    for (int64_t i = place; i < end; i++) {
-        float v[N];
-        load_bf16(v, dx + row[i] * ld_dx + col);
+    int64_t i = place;
+    for (; i + DEPTH <= end; i += DEPTH) {
+        const bf16_bits *from[DEPTH];
 #pragma unroll
-        for (int j = 0; j < N; j++) sum[j] += v[j];
+        for (int d = 0; d < DEPTH; d++) from[d] = dx + row[i + d] * ld_dx + col;
+        add_rows(sum, from);
     }
+    for (; i < end; i++) add_row(sum, dx + row[i] * ld_dx + col);
 #pragma unroll
     for (int j = 0; j < N; j++) grad_store(d_table, token * ld + col + j, sum[j]);
 }
 
 /* d_position[t] += rows t, t + T, ... ascending. */
-__global__ void position_bwd_kernel(struct grad_view d_position, int64_t ld, int64_t length,
-                                    const bf16_bits *dx, int64_t ld_dx, int64_t batch,
-                                    int64_t cols) {
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < length * cols; i += step) {
-        int64_t t = i / cols, col = i % cols;
-        float sum = 0.0f;
-        for (int64_t j = 0; j < batch; j++) sum += bf16_decode(dx[(j * length + t) * ld_dx + col]);
-        grad_store(d_position, t * ld + col, grad_load(d_position, t * ld + col) + sum);
+template <int N>
+__global__ void __launch_bounds__(POSITION_THREADS, POSITION_BLOCKS)
+    position_bwd_kernel(struct grad_view d_position, int64_t ld, int64_t length,
+                        const bf16_bits *dx, int64_t ld_dx, int64_t batch, int64_t cols) {
+    int64_t across = cols / N, step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < length * across;
+         i += step) {
+        int64_t t = i / across, col = i % across * N, next = length * ld_dx, left = batch;
+        const bf16_bits *at = dx + t * ld_dx + col;
+        float sum[N];
+#pragma unroll
+        for (int j = 0; j < N; j++) sum[j] = 0.0f;
+        for (; left >= DEPTH; left -= DEPTH) {
+            const bf16_bits *from[DEPTH];
+#pragma unroll
+            for (int d = 0; d < DEPTH; d++) from[d] = at + d * next;
+            add_rows(sum, from);
+            at += DEPTH * next;
+        }
+        for (; left > 0; left--, at += next) add_row(sum, at);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            grad_store(d_position, t * ld + col + j,
+                       grad_load(d_position, t * ld + col + j) + sum[j]);
     }
 }
 
@@ -140,13 +190,16 @@ enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor 
     TRY(cuda_check(tokens, "embedding_bwd: tokens", IS_I32, rows, 1, e));
     TRY(cuda_check(d_table, "embedding_bwd: d_table", IS_GRAD, -1, cols, e));
     cudaStream_t stream = cuda_lane(b, lane);
+    bool vectors = tensor_is_vectors(dx);
     if (d_position) {
         TRY(cuda_check(d_position, "embedding_bwd: d_position", IS_GRAD, -1, cols, e));
         int64_t length = d_position->dim[0];
         if (length == 0 || rows % length)
             return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows are not whole sequences of %lld",
                         (long long)rows, (long long)length);
-        position_bwd_kernel<<<grid_for(b, length * cols, 256), 256, 0, stream>>>(
+        auto kernel = vectors ? position_bwd_kernel<8> : position_bwd_kernel<1>;
+        int64_t threads = length * cols / (vectors ? 8 : 1);
+        kernel<<<grid_for(b, threads, POSITION_THREADS), POSITION_THREADS, 0, stream>>>(
             grad_of(d_position), d_position->stride[0], length, (const bf16_bits *)dx->data,
             dx->stride[0], rows / length, cols);
     }
@@ -154,11 +207,10 @@ enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor 
     if (rows > INT32_MAX) return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows", (long long)rows);
     struct sorted sorted = {};
     TRY(sort_tokens(b, lane, &sorted, tokens, rows, d_table->dim[0], e));
-    bool vectors = tensor_is_vectors(dx);
     auto kernel = vectors ? embedding_bwd_kernel<8> : embedding_bwd_kernel<1>;
-    dim3 grid((unsigned)rows, (unsigned)ceil_div(cols, vectors ? 1024 : 128));
-    kernel<<<grid, 128, 0, stream>>>(grad_of(d_table), d_table->stride[0], d_table->dim[0],
-                                     (const bf16_bits *)dx->data, dx->stride[0],
-                                     sorted.key, sorted.row, rows, cols);
+    dim3 grid((unsigned)rows, (unsigned)ceil_div(cols, RUN_THREADS * (vectors ? 8 : 1)));
+    kernel<<<grid, RUN_THREADS, 0, stream>>>(grad_of(d_table), d_table->stride[0],
+                                             d_table->dim[0], (const bf16_bits *)dx->data,
+                                             dx->stride[0], sorted.key, sorted.row, rows, cols);
     return cuda_launched("embedding_bwd", e);
 }
