@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/gpu/plan_peak.py without a GPU: a stand-in for the driver and one for the program, whose peak
-# a single look at memory sees. It counts, beyond what was in use before, on the fuller GPU.
+# tests/gpu/plan_peak.py without a GPU: a stand-in for the driver and one for the program, whose
+# peak a single look at memory sees. It counts, beyond what was in use before, on the fuller GPU.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
