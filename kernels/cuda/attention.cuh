@@ -47,10 +47,6 @@ enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };
 
 template <int D> struct padded_tile { static constexpr int STRIDE = D + 8; };
 
-__device__ static inline uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 /* ROWS rows of D from global memory, `stride` apart; rows from `valid` on become zero. */
 template <int D, int ROWS>
 __device__ static inline void copy_tile(bf16_bits *tile, const bf16_bits *from, int64_t stride,

@@ -166,6 +166,10 @@ static inline bool tensor_is_vectors(const struct tensor *x) {
 
 #ifdef __CUDACC__
 
+__device__ static inline uint32_t shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
 /* Two values rounded to BF16 in one word, NaN canonical (0x7FC0). */
 __device__ static inline uint32_t bf16x2_encode(float low, float high) {
     uint32_t packed;

@@ -16,7 +16,7 @@ NODISCARD enum status hopper_map(CUtensorMap *out, const void *data, int64_t bat
                                  int64_t heads, int64_t head_dim, int64_t row, int rows,
                                  struct err *e);
 
-#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
+#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
 __device__ static inline void barrier_init(uint32_t barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -65,7 +65,8 @@ __device__ static inline void copy_bytes(uint32_t to, const void *from, int byte
         : "memory");
 }
 
-/* Registers of a warpgroup: those that copy need few, those that multiply many. */
+/* Registers of a warpgroup: those that copy need few, those that multiply many. Not in code for
+ * every device of compute capability 9 and more, as the rest is: sm_90a has it, sm_90 has not. */
 template <int N> __device__ static inline void registers_down() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }

@@ -49,15 +49,9 @@ __device__ static inline void gradient_of(float (&v)[N], const struct loss_args 
 }
 
 /* The row's loss, from its target's logit. NaN where the target is none of the vocabulary. */
-__device__ static inline void store_loss(const struct loss_args &a, int64_t row, float max,
-                                         float sum, float picked) {
-    bool counts = a.targets[row] >= 0;
+__device__ static inline void store_loss(const struct loss_args &a, int64_t row, bool counts,
+                                         float max, float sum, float picked) {
     a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - picked) : 0.0f;
-}
-__device__ static inline float picked_logit(const struct loss_args &a, int64_t row) {
-    int64_t target = a.targets[row];
-    if (target < 0 || target >= a.vocab) return f32_from_bits(0x7FC00000u);
-    return bf16_decode(a.logits[row * a.ld + target]);
 }
 
 #endif

@@ -1,12 +1,15 @@
 /* Cross-entropy of rows that a cluster of blocks holds in its registers: a row is read once, its
  * maximum and sum are joined through distributed shared memory, and the gradient is made from what
- * was read. 4 bytes an element, from memory alone; two blocks a multiprocessor, so that one waits
- * for its row while the other works.
+ * was read. 4 bytes an element, from memory alone, and two exp, which at their rate take more than
+ * half as long: so a cluster takes one row after the other, and the copy engine brings the next
+ * into shared memory while this one is worked on. Two blocks a multiprocessor: one works while the
+ * other waits for its cluster.
  *
  * Devices of compute capability 9 and 10; others take loss.cu's way. */
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 
+#include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/loss.cuh"
 
 enum {
@@ -14,7 +17,7 @@ enum {
     CLUSTER_WARPS = CLUSTER_THREADS / WARP,
     CLUSTER_VECTORS = 8, /* of a thread: 32 registers */
     CLUSTER_COLUMNS = CLUSTER_THREADS * CLUSTER_VECTORS * 8, /* of a block */
-    CLUSTER_MAX = 8      /* blocks of a portable cluster */
+    CLUSTER_MAX = 8 /* blocks of a portable cluster */
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -74,6 +77,14 @@ __device__ static uint4 keep_logits(uint4 v, int n) {
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
+/* All threads of the cluster meet. What thread 0 of a block wrote before can be read behind it by
+ * all; the others have nothing to tell, and do not wait for their gradients to be stored. */
+__device__ static void cluster_meet() {
+    if (threadIdx.x == 0) asm volatile("fence.acq_rel.cluster;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
 /* Joins the parts of all threads of the cluster; every thread has the same bits. */
 __device__ static struct row_part cluster_join(struct row_part p,
                                                cooperative_groups::cluster_group cluster,
@@ -88,7 +99,7 @@ __device__ static struct row_part cluster_join(struct row_part p,
         p = warp_join(p);
         if (threadIdx.x == 0) *block_part = p;
     }
-    cluster.sync();
+    cluster_meet();
     p = { -INFINITY, 0.0f };
     if (threadIdx.x % WARP < cluster.num_blocks())
         p = *cluster.map_shared_rank(block_part, threadIdx.x % WARP);
@@ -97,39 +108,71 @@ __device__ static struct row_part cluster_join(struct row_part p,
     return p;
 }
 
-/* Grid: a cluster a row, of which each block has `each` vectors, one after another. Columns are
- * counted in vectors of eight, in 32 bits. */
-__global__ void __launch_bounds__(CLUSTER_THREADS, 2)
-    cross_entropy_cluster_kernel(struct loss_args a, int each) {
-    __shared__ struct row_part warp_part[CLUSTER_WARPS], block_part;
-    cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
-    int64_t row = blockIdx.x / cluster.num_blocks();
-    int first = (int)cluster.block_rank() * each, end = min(first + each, (int)(a.width / 8));
-    int vocab = (int)a.vocab, target = a.targets[row];
-    const uint4 *x = (const uint4 *)(a.logits + row * a.ld);
-    uint4 held[CLUSTER_VECTORS];
+/* Vectors of a row that a block has, from `first` on, before `end`: thread t the t-th and every
+ * 512th after it. */
+struct share { int first, end; };
+
+__device__ static int place_of(const struct share &s, int i) {
+    return s.first + (int)threadIdx.x + i * CLUSTER_THREADS;
+}
+
+/* The block's share of a row into shared memory, for whoever waits for the barrier. */
+__device__ static void ask(const struct loss_args &a, int64_t row, const struct share &s,
+                           const uint4 *to, uint32_t full) {
+    int bytes = (s.end - s.first) * (int)sizeof(uint4);
+    barrier_expect(full, bytes);
+    copy_bytes(shared_address(to), a.logits + row * a.ld + (int64_t)s.first * 8, bytes, full);
+}
+
+/* This thread's vectors of those that have arrived. */
+__device__ static void take(uint4 (&held)[CLUSTER_VECTORS], const uint4 *arrived,
+                            const struct share &s, int vocab) {
 #pragma unroll
     for (int i = 0; i < CLUSTER_VECTORS; i++) {
-        int at = first + (int)threadIdx.x + i * CLUSTER_THREADS;
+        int at = place_of(s, i);
         held[i] = make_uint4(NONE, NONE, NONE, NONE);
-        if (at < end) held[i] = x[at];
+        if (at < s.end) held[i] = arrived[at - s.first];
     }
 #pragma unroll
     for (int i = 0; i < CLUSTER_VECTORS; i++) {
-        int at = first + (int)threadIdx.x + i * CLUSTER_THREADS;
+        int at = place_of(s, i);
         if (at >= vocab / 8) held[i] = keep_logits(held[i], vocab - at * 8);
     }
-    float picked = picked_logit(a, row); /* before anything is stored behind the meeting */
-    struct row_part p = cluster_join(thread_part(held), cluster, warp_part, &block_part);
-    cluster.barrier_arrive(); /* block_part has been read: see the end */
-    if (first == 0 && threadIdx.x == 0) store_loss(a, row, p.max, p.sum, picked);
-    float scale = a.d_logits ? *a.grad_scale : 0.0f, factor = scale / p.sum;
+}
+
+/* Decoded again for the gradient: logits that the compiler kept in 32 bits would not fit. */
+__device__ static void forget_decoded(uint4 (&held)[CLUSTER_VECTORS]) {
+#pragma unroll
+    for (int i = 0; i < CLUSTER_VECTORS; i++)
+        asm volatile("" : "+r"(held[i].x), "+r"(held[i].y), "+r"(held[i].z), "+r"(held[i].w));
+}
+
+/* Whether the block tells the row's loss: it has the target's logit; where there is none, the
+ * first block does. */
+__device__ static bool tells(const struct share &s, int target, int vocab) {
+    if (target < 0 || target >= vocab) return s.first == 0;
+    return target / 8 >= s.first && target / 8 < s.end;
+}
+/* The target's logit, of the block that tells the loss. */
+__device__ static float picked_of(const uint4 *arrived, const struct share &s, int target,
+                                  int vocab) {
+    if (target < 0 || target >= vocab) return f32_from_bits(0x7FC00000u);
+    return bf16_decode(((const bf16_bits *)arrived)[target - s.first * 8]);
+}
+
+/* The gradient of this thread's vectors; returns the largest |bits| stored, by halves of a word. */
+__device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row,
+                                          const uint4 (&held)[CLUSTER_VECTORS],
+                                          const struct share &s, struct row_part p, float scale,
+                                          int target) {
+    int vocab = (int)a.vocab;
+    float factor = scale / p.sum;
     uint4 *d = (uint4 *)(a.d_logits + row * a.width);
     uint32_t top = 0;
 #pragma unroll
     for (int i = 0; i < CLUSTER_VECTORS; i++) {
-        int at = first + (int)threadIdx.x + i * CLUSTER_THREADS;
-        if (!a.d_logits || at >= end) continue;
+        int at = place_of(s, i);
+        if (at >= s.end) continue;
         float v[8];
         bf16x8_decode(v, held[i]);
 #pragma unroll
@@ -144,8 +187,56 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
         d[at] = out;
         top = __vmaxu2(top, bf16x8_largest(out));
     }
+    return top;
+}
+
+/* Grid: as many clusters as run at once; of each row that a cluster takes a block has `each`
+ * vectors, one after another. No block has none: a row that takes several has more than half of
+ * what they hold. Columns are counted in vectors of eight, in 32 bits.
+ *
+ * The clerk, a thread of the warp with least to do, asks for rows and tells their loss. It asks for
+ * a row once all threads have taken theirs of the row before. In place that is no hazard: a row is
+ * written by its own cluster alone, after it has arrived.
+ *
+ * A block's part of the sums has two places, for even and odd rounds: before it writes one again it
+ * has met, in the round between, all threads that read it. */
+__global__ void __launch_bounds__(CLUSTER_THREADS, 2)
+    cross_entropy_cluster_kernel(struct loss_args a, int each) {
+    extern __shared__ uint4 arrived[];
+    __shared__ struct row_part warp_part[CLUSTER_WARPS], block_part[2];
+    __shared__ float picked; /* the clerk's, as registers are scarce */
+    __shared__ uint64_t full_barrier;
+    cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    unsigned row = blockIdx.x / cluster.num_blocks(), step = gridDim.x / cluster.num_blocks();
+    int first = (int)cluster.block_rank() * each, vocab = (int)a.vocab, target = a.targets[row];
+    struct share s = { first, min(first + each, (int)(a.width / 8)) };
+    uint32_t full = shared_address(&full_barrier), top = 0;
+    bool clerk = threadIdx.x == CLUSTER_THREADS - WARP, more = true;
+    float scale = a.d_logits ? *a.grad_scale : 0.0f;
+    if (clerk) barrier_init(full, 1);
+    barriers_ready();
+    if (clerk) ask(a, row, s, arrived, full);
+    for (int odd = 0; more; odd ^= 1) {
+        uint4 held[CLUSTER_VECTORS];
+        barrier_wait(full, odd);
+        take(held, arrived, s, vocab);
+        if (clerk && tells(s, target, vocab)) picked = picked_of(arrived, s, target, vocab);
+        __syncthreads();
+        unsigned next = row + step;
+        more = next < (unsigned)a.rows;
+        if (clerk && more) ask(a, next, s, arrived, full);
+        int next_target = more ? a.targets[next] : -1;
+        struct row_part p =
+            cluster_join(thread_part(held), cluster, warp_part, block_part + odd);
+        forget_decoded(held);
+        if (clerk && tells(s, target, vocab))
+            store_loss(a, row, target >= 0, p.max, p.sum, picked);
+        if (a.d_logits) top = __vmaxu2(top, store_gradient(a, row, held, s, p, scale, target));
+        row = next;
+        target = next_target;
+    }
     block_amax_into(a.amax, max(top << 16, top & 0xFFFF0000u));
-    cluster.barrier_wait(); /* no block leaves while another may read its block_part */
+    cluster.sync(); /* no block leaves while another may read its block_part */
 }
 
 #else
@@ -159,21 +250,30 @@ bool loss_clusters_fit(struct backend *b, int64_t width) {
 
 enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args *a,
                              struct err *e) {
+    if (a->rows > INT32_MAX)
+        return FAIL(e, ERR_ARG, "cross_entropy: %lld rows", (long long)a->rows);
     unsigned blocks = 1;
     while ((int64_t)blocks * CLUSTER_COLUMNS < a->width) blocks *= 2;
-    if (a->rows * blocks > INT32_MAX)
-        return FAIL(e, ERR_ARG, "cross_entropy: %lld rows", (long long)a->rows);
+    int each = (int)ceil_div(a->width / 8, blocks), fit = 0;
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = blocks;
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     cudaLaunchConfig_t launch = {};
-    launch.gridDim = dim3((unsigned)a->rows * blocks);
+    launch.gridDim = dim3(blocks);
     launch.blockDim = dim3(CLUSTER_THREADS);
-    launch.stream = cuda_lane(b, lane);
+    launch.dynamicSmemBytes = (size_t)each * sizeof(uint4);
     launch.attrs = &cluster;
     launch.numAttrs = 1;
-    int each = (int)ceil_div(a->width / 8, blocks);
-    CUDA_TRY(e, cudaLaunchKernelEx(&launch, cross_entropy_cluster_kernel, *a, each));
+    auto kernel = cross_entropy_cluster_kernel;
+    CUDA_TRY(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     CLUSTER_COLUMNS * 2));
+    CUDA_TRY(e, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared));
+    CUDA_TRY(e, cudaOccupancyMaxActiveClusters(&fit, kernel, &launch));
+    /* As many as run at once: one more would take its rows when all others are done. */
+    launch.gridDim = dim3(blocks * (unsigned)min_i64(a->rows, fit));
+    launch.stream = cuda_lane(b, lane);
+    CUDA_TRY(e, cudaLaunchKernelEx(&launch, kernel, *a, each));
     return cuda_launched("cross_entropy", e);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/gpu/pair.h"
 
@@ -219,6 +220,77 @@ static void test_cross_entropy(void **state) {
         pair_near(p, "cross_entropy loss", &loss, 1e-11);
         pair_near(p, "cross_entropy loss in evaluation", &eval, 1e-11);
         pair_near(p, "cross_entropy d_logits", &d.value, 2e-6);
+        pair_clear(p);
+    }
+}
+
+static void *downloaded(const struct tensor *x) {
+    int64_t bytes = tensor_count(x) * dtype_bytes(x->dtype);
+    void *host = malloc((size_t)bytes);
+    assert_non_null(host);
+    assert_int_equal(p->ops[GPU]->download(p->b[GPU], LANE_COMPUTE, host, x->data, bytes, &p->e),
+                     OK);
+    return host;
+}
+
+/* On the GPU, for `rows` of the rows at a time; the gradient is maximised into amax. */
+static void loss_by_pieces(const struct tensor *loss, const struct tensor *d,
+                           struct tensor *amax, const struct tensor *logits,
+                           const struct tensor *targets, int64_t vocab,
+                           const struct tensor *scale, int64_t rows) {
+    int64_t width = tensor_cols(logits);
+    for (int64_t at = 0, n; at < tensor_rows(logits); at += n) {
+        n = tensor_rows(logits) - at < rows ? tensor_rows(logits) - at : rows;
+        struct tensor l = tensor_1d((float *)loss->data + at, F, n);
+        struct tensor t = tensor_1d((int32_t *)targets->data + at, DTYPE_I32, n);
+        struct tensor x = tensor_2d((uint16_t *)logits->data + at * width, H, n, width);
+        struct tensor value = tensor_2d((uint16_t *)d->data + at * width, H, n, width);
+        struct sink to = sink_value(&value, amax);
+        if (p->ops[GPU]->cross_entropy(p->b[GPU], LANE_COMPUTE, &l, &to, &x, &t, vocab, scale,
+                                       &p->e) != OK)
+            fail_msg("%s", p->e.text);
+    }
+}
+
+/* More rows than clusters of one, two, four and eight blocks run at once, so that each takes
+ * several: the bits of few rows at a time, elsewhere and in place. */
+static void test_cross_entropy_many_rows(void **state) {
+    static const struct { int64_t rows, width, vocab; } MANY[] = {
+        { 1201, 1000, 990 }, { 301, 32776, 32770 }, { 151, 65560, 65560 }, { 83, 131080, 131077 },
+    };
+    for (size_t i = 0; i < sizeof MANY / sizeof *MANY; i++) {
+        int64_t rows = MANY[i].rows, width = MANY[i].width, vocab = MANY[i].vocab;
+        int32_t target[1201];
+        for (int64_t r = 0; r < rows; r++)
+            target[r] = r % 7 == 6 ? -1 : (int32_t)(r * 7919 % vocab);
+        struct twin targets = pair_tensor(p, DTYPE_I32, rows, 1, 1, 1);
+        pair_set(p, &targets, target, rows * 4);
+        struct twin logits = filled(H, rows, width, 1, 1), loss = pair_tensor(p, F, rows, 1, 1, 1);
+        struct twin scale = pair_f32(p, 0.037f), eval = pair_tensor(p, F, rows, 1, 1, 1);
+        struct twin d = pair_tensor(p, H, rows, width, 1, 1), amax[3];
+        for (int j = 0; j < 3; j++) amax[j] = pair_tensor(p, DTYPE_U32, 1, 1, 1, 1);
+        const struct tensor *x = &logits.side[GPU], *to[3] = { &d.side[GPU], &d.side[GPU], x };
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(eval), NULL, S(logits), S(targets), vocab,
+                                      NULL, e));
+        pair_near(p, "cross_entropy loss of many rows", &eval, 1e-11);
+        float *want = downloaded(&eval.side[GPU]);
+        uint16_t *bits[3];
+        for (int j = 0; j < 3; j++) { /* few at a time, all at once, all in place */
+            loss_by_pieces(&loss.side[GPU], to[j], &amax[j].side[GPU], x, &targets.side[GPU], vocab,
+                           &scale.side[GPU], j ? rows : 20);
+            float *got = downloaded(&loss.side[GPU]);
+            assert_memory_equal(got, want, (size_t)rows * 4);
+            free(got);
+            bits[j] = downloaded(to[j]);
+            uint32_t *top = downloaded(&amax[j].side[GPU]), stored = 0;
+            for (int64_t k = 0; k < rows * width; k++)
+                if ((bits[j][k] & 0x7FFFu) > stored) stored = bits[j][k] & 0x7FFFu;
+            assert_int_equal(*top, stored << 16);
+            free(top);
+            assert_int_equal(memcmp(bits[j], bits[0], (size_t)(rows * width) * 2), 0);
+        }
+        for (int j = 0; j < 3; j++) free(bits[j]);
+        free(want);
         pair_clear(p);
     }
 }
@@ -470,6 +542,7 @@ int main(void) {
         cmocka_unit_test(test_qk), cmocka_unit_test(test_qk_in_place),
         cmocka_unit_test(test_embedding), cmocka_unit_test(test_cross_entropy),
         cmocka_unit_test(test_cross_entropy_not_finite),
+        cmocka_unit_test(test_cross_entropy_many_rows),
         cmocka_unit_test(test_many_squares),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_flag),
         cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_extremes),
