@@ -536,7 +536,9 @@ static void test_adamw_together(void **state) {
     pair_clear(p);
 }
 
-int main(void) {
+/* test_ops [PATTERN]: those of that name. */
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
         cmocka_unit_test(test_qk), cmocka_unit_test(test_qk_in_place),
