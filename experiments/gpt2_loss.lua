@@ -28,10 +28,10 @@ end
 -- takes several seeds. `--only "*-seed[123]"` is a first look.
 local ends = { first_bf16 = 1, last_bf16 = 1 }
 local recipes = {
-  { label = "bf16", recipe = bf16, seeds = 8 },
-  { label = "blockwise", recipe = fp8.blockwise, seeds = 8 },
-  { label = "tensorwise", recipe = fp8.tensorwise, seeds = 8 },
-  { label = "delayed", recipe = fp8.delayed, seeds = 8 },
+  { label = "bf16", recipe = bf16, seeds = 7 },
+  { label = "blockwise", recipe = fp8.blockwise, seeds = 7 },
+  { label = "tensorwise", recipe = fp8.tensorwise, seeds = 7 },
+  { label = "delayed", recipe = fp8.delayed, seeds = 7 },
   { label = "tensorwise-1f1l", recipe = fp8.tensorwise(ends), seeds = 4 },
   { label = "delayed-1f1l", recipe = fp8.delayed(ends), seeds = 4 },
 }
