@@ -19,6 +19,7 @@
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/record/choice_file.h"
+#include "runner/repro/repro_config.h"
 #include "runner/repro/repro_data.h"
 #include "runner/repro/repro_launch.h"
 #include "runner/repro/repro_patch.h"
@@ -159,16 +160,39 @@ static enum status read_band(struct command *c, struct err *e) {
     return seed_band_read(named ? named : path, c->source.identity, &c->band, e);
 }
 
+/* The first keys of a list, as a sentence has them. */
+static void say_keys(const struct cli *cli, const json_t *keys, const char *about) {
+    enum { SHOWN = 6 };
+    struct text list = { 0 };
+    const json_t *key;
+    size_t i;
+    json_array_foreach(keys, i, key) {
+        if (i == SHOWN) text_puts(&list, ", ...");
+        if (i >= SHOWN) break;
+        text_puts(&list, i ? ", " : "");
+        text_puts(&list, json_string_value(key));
+    }
+    if (i && !list.failed) cli_note(cli, "%s: %s", about, plain_text(list.bytes));
+    text_free(&list);
+}
+
 /* What is known to be otherwise before anything runs. */
-static void say_plan(const struct command *c) {
+static enum status say_plan(const struct command *c, struct err *e) {
     const struct repro_source *s = &c->source;
     const char *code = json_text(json_object_get(s->view.run, "inputs"), "code", "?");
     cli_note(c->cli, "again: %s, of bundle %.12s", s->run->name, s->identity);
     if (strcmp(code, build_info().code_sha256) != 0)
         cli_note(c->cli, "other sources: this program's are %.12s, the bundle's run had %.12s",
                  build_info().code_sha256, code);
-    if (!json_equal(s->run->config_json, s->view.resolved))
-        cli_note(c->cli, "the script resolves to another configuration here than in the bundle");
+    struct config_change change;
+    enum status st = config_change_find(s->view.resolved, s->run->config_json, &change, e);
+    if (st == OK) {
+        say_keys(c->cli, change.newer, "keys newer than the bundle, at their defaults");
+        say_keys(c->cli, change.changed, "the script resolves to another configuration here than "
+                 "in the bundle");
+    }
+    config_change_free(&change);
+    return st;
 }
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
@@ -325,8 +349,8 @@ static int cmd_repro(const struct cli *cli) {
     if (st == OK) st = prepare(&c, why, &e);
     if (st == OK && *why) code = refuse(&c, why);
     if (st == OK && !*why) {
-        say_plan(&c);
-        st = run_again(&c, &code, &e);
+        st = say_plan(&c, &e);
+        if (st == OK) st = run_again(&c, &code, &e);
     }
     if (st != OK) code = cli_fail(cli, &e);
     repro_close(&c.source);

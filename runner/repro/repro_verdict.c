@@ -8,6 +8,7 @@
 
 #include "model/json_safe.h"
 #include "runner/base/cli.h"
+#include "runner/repro/repro_config.h"
 
 static const char *backend_of(const struct run_view *v) {
     return json_text(v->decisions, "backend", "unknown");
@@ -44,35 +45,40 @@ static json_t *value_text(const json_t *value) {
     return out;
 }
 
-static json_t *reason_text(const json_t *row) {
+static json_t *reason_text(const json_t *row, bool newer) {
     const json_t *values = json_object_get(row, "values");
+    const char *section = json_text(row, "section", "?"), *key = json_text(row, "key", "?");
     json_t *then = value_text(json_array_get(values, 0)),
-           *now = value_text(json_array_get(values, 1));
-    json_t *text = then && now
-                       ? json_sprintf("%s: %s.%s was %s and is %s", json_text(row, "factor", "?"),
-                                      json_text(row, "section", "?"), json_text(row, "key", "?"),
-                                      json_string_value(then), json_string_value(now))
-                       : NULL;
+           *now = value_text(json_array_get(values, 1)), *text = NULL;
+    if (then && now && newer)
+        text = json_sprintf("%s.%s is newer than the bundle, and %s by default", section, key,
+                            json_string_value(now));
+    else if (then && now)
+        text = json_sprintf("%s: %s.%s was %s and is %s", json_text(row, "factor", "?"), section,
+                            key, json_string_value(then), json_string_value(now));
     json_decref(then);
     json_decref(now);
     return text;
 }
 
+/* *config: whether the two were configured otherwise, in more than keys newer than the bundle. */
 static enum status find_reasons(const struct comparison *c, json_t **out, bool *config,
                                 struct err *e) {
     const json_t *differences = json_object_get(c->report, "differences"), *row;
+    struct config_change change;
     json_t *reasons = json_array();
-    bool failed = false;
+    enum status st = config_change_find(c->run[0].resolved, c->run[1].resolved, &change, e);
+    bool failed = st != OK;
     size_t i;
     *config = false;
     json_array_foreach(differences, i, row) {
         if (!breaks_promise(c, row)) continue;
-        json_append(reasons, reason_text(row), &failed);
-        /* A key that the bundle does not have came with a later version, whose default for it is to
-         * change nothing. */
-        bool known = !json_is_null(json_array_get(json_object_get(row, "values"), 0));
-        *config = *config || (known && !strcmp(json_text(row, "section", ""), "config"));
+        bool of_config = !strcmp(json_text(row, "section", ""), "config");
+        bool newer = of_config && config_change_is_newer(&change, json_text(row, "key", ""));
+        json_append(reasons, reason_text(row, newer), &failed);
+        *config = *config || (of_config && !newer);
     }
+    config_change_free(&change);
     *out = json_whole(reasons, failed);
     return *out ? OK : FAIL(e, ERR_MEMORY, "the reasons of a verdict");
 }

@@ -42,7 +42,8 @@ static void scene_close(struct scene *s) {
  * 1, 0.0021 at step 7, 0.0019 at step 8 and 0.0012 at step 20. */
 static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
     struct run_fixture same = run_fixture_default(), near = same, far = same, bit = same,
-                       fewer = same, cut = same, recipe = same;
+                       fewer = same, cut = same, recipe = same, newer = same, newer_far = same,
+                       older = same, changed = same;
     near.loss_shift = 0.001;
     far.loss_shift = 0.002;
     bit.flip_step = 5;
@@ -52,6 +53,12 @@ static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
     cut.status = "killed";
     recipe.margin = 3;
     recipe.loss_shift = 0.001;
+    newer.train = newer_far.train = ",\"shard\":\"optimizer\",\"more\":{\"a\":1}";
+    newer.loss_shift = 0.001;
+    newer_far.loss_shift = 0.002;
+    older.train = ",\"shard\":null,\"more\":{\"a\":null}"; /* it knew them, and had none */
+    changed = newer;
+    changed.margin = 3;
     const struct {
         struct run_fixture bundle, run;
         double band; /* at every step; 0: none */
@@ -67,6 +74,13 @@ static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
         { same, fewer, 0, REPRO_INCOMPARABLE, 0, 0, EXIT_HARDWARE, EXIT_HARDWARE },
         { cut, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK },
         { same, recipe, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
+        /* Keys that the bundle's version did not have are at their defaults; a key it had with no
+         * value, or one that is gone, is another configuration. */
+        { same, newer, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
+        { same, newer_far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS },
+        { older, newer, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
+        { newer, same, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
+        { same, changed, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct run_fixture two[2] = { CASES[i].bundle, CASES[i].run };
@@ -97,6 +111,7 @@ static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
  * other sources do. */
 static void reasons_are_what_breaks_the_promise(void **state) {
     struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[1].train = ",\"new\":1";
     struct seed_band none = { 0 };
     struct repro_verdict v;
     struct scene s;
@@ -107,8 +122,6 @@ static void reasons_are_what_breaks_the_promise(void **state) {
         "\"values\":[\"a\",\"b\"]}",
         "{\"section\":\"machine\",\"key\":\"gpu.product_name\",\"factor\":\"gpu\","
         "\"values\":[null,\"NVIDIA H200\"]}",
-        "{\"section\":\"config\",\"key\":\"train.new\",\"factor\":\"train.new\","
-        "\"values\":[null,1]}",
         "{\"section\":\"run\",\"key\":\"parent\",\"factor\":null,\"values\":[null,\"x\"]}",
         "{\"section\":\"inputs\",\"key\":\"code\",\"factor\":\"code\",\"values\":[\"bb\",\"cc\"]}",
     };
@@ -118,7 +131,7 @@ static void reasons_are_what_breaks_the_promise(void **state) {
     assert_int_equal(v.kind, REPRO_BITWISE);
     assert_int_equal(json_array_size(v.reasons), 2);
     assert_string_equal(json_string_value(json_array_get(v.reasons, 0)),
-                        "train.new: config.train.new was none and is 1");
+                        "config.train.new is newer than the bundle, and 1 by default");
     assert_string_equal(json_string_value(json_array_get(v.reasons, 1)),
                         "code: inputs.code was bb and is cc");
     repro_verdict_free(&v);

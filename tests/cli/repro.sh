@@ -115,6 +115,13 @@ again 5 "within tolerance" "$b" --exact
 c=$(forge far $train "3s/$loss/\"loss\":9.0,\"loss_bits\":\"41100000/" forge.lua)
 again 5 "different" "$c"
 grep -q "beyond the tolerance from step 3" out || fail "the step beyond the tolerance is not named"
+resolved=data/experiment/resolved.json
+again 0 "keys newer than the bundle, at their defaults: train.shard" \
+    "$(forge older $resolved 's/,"shard":"optimizer"//' forge.lua)" --exact
+grep -q "config.train.shard is newer than the bundle, and optimizer by default" out ||
+    fail "the newer key is no reason"
+again 0 "another configuration here than in the bundle: train.head_chunk" \
+    "$(forge other $resolved 's/"head_chunk":[0-9]*/"head_chunk":7/' forge.lua)"
 
 # The band of a reference widens the tolerance; another bundle's is refused.
 for seed in 1 2 3; do

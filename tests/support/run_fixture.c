@@ -139,8 +139,8 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
     put_file(dir, "data/experiment/lib/models/tiny.lua", "return { width = 64 }\n");
     put_file(dir, "data/experiment/resolved.json",
              "{\"archive\":\"full\",\"name\":\"tiny\",\"recipe\":{\"kind\":\"%s\"%s},"
-             "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld}}",
-             f->recipe, margin, (long long)f->seed, (long long)f->steps);
+             "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}}",
+             f->recipe, margin, (long long)f->seed, (long long)f->steps, f->train ? f->train : "");
     put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
              "\"cell\":{},\"overrides\":[]}");
     put_file(dir, "data/system/facts.json",

@@ -15,6 +15,7 @@ struct run_fixture {
     int64_t steps, seed;
     const char *recipe;      /* "bf16", "fp8.delayed": FP8 ones have amax and scale streams */
     int64_t margin;          /* of an FP8 recipe */
+    const char *train;       /* further keys of train, as JSON (",\"shard\":1"); NULL: none */
     int64_t tensors;         /* traced; 0: no trace */
     int64_t checkpoint_bytes; /* of a (sparse) model.safetensors; 0: none */
     int64_t flip_step;       /* 0, or the step from which one bit of ... */
