@@ -138,6 +138,7 @@ static enum status hash_inputs(struct command *c, struct err *e) {
         const struct resolved_run *run = &c->resolution.runs[i];
         enum status st = inputs_hash(run->config_json, c->settings.data_root, &c->rows[i].inputs,
                                      &c->rows[i].data_files, e);
+        if (st == ERR_IO) image_data_hint(run->config_json, e);
         if (st == OK && c->settings.choices)
             st = choice_file_hash(c->settings.choices, &c->rows[i].inputs, e);
         if (st != OK) {

@@ -174,8 +174,9 @@ static void say_place(struct doctor *d) {
     const char *simd = text_of(d, "cpu.simd");
     doctor_say(d, FINDING_FINE, "cpu", NULL, "%s (%s, %s), %.0f usable", model ? model : "?",
                arch ? arch : "?", simd ? simd : "?", number_of(d, "cpu.cores"));
+    if (runtime && !strcmp(runtime, "unknown")) runtime = "one, of a runtime that leaves no name";
     if (runtime)
-        doctor_say(d, FINDING_FINE, "container", NULL, "inside %s%s%s", runtime, image ? ": " : "",
+        doctor_say(d, FINDING_FINE, "container", NULL, "%s%s%s", runtime, image ? ": " : "",
                    image ? image : "");
 }
 

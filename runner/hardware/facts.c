@@ -178,7 +178,10 @@ static const char *container_runtime(void) {
     if (access("/run/.containerenv", F_OK) == 0) return "podman";
     if (access("/.dockerenv", F_OK) == 0) return "docker";
     const char *generic = getenv("container"); /* systemd's convention for container managers */
-    return generic && *generic ? "unknown" : "none";
+    if (generic && !strcmp(generic, "podman")) return "podman"; /* a read-only root has no file */
+    if (generic && *generic) return "unknown";
+    /* containerd and a bare runtime leave no trace, but the image may be ours. */
+    return access(IMAGE_RECORD_PATH, F_OK) == 0 ? "unknown" : "none";
 }
 
 static json_t *container_image(void) {

@@ -5,6 +5,9 @@
 
 #include "kernels/base.h"
 
+/* What an image of ours says about itself (record/image_record.h); outside of one there is none. */
+#define IMAGE_RECORD_PATH "/usr/share/fp8lab/image.json"
+
 struct json_t;
 struct nvml_report;
 

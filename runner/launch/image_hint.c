@@ -1,8 +1,10 @@
 /* What a user who started the image without flags is told. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
 #include "runner/base/shell_word.h"
 #include "runner/launch/launch.h"
 #include "runner/record/image_record.h"
@@ -32,15 +34,47 @@ static char *arguments(const struct cli *cli) {
     return NULL;
 }
 
-/* The files of tokens that the experiment names: what to bring. */
+/* The files that the experiment reads, as a sentence has them; "" where it reads none. */
+static void name_files(const json_t *data, struct text *out) {
+    const char *path = json_text(data, "path", NULL);
+    const json_t *paths = json_object_get(data, "paths"), *item;
+    size_t i;
+    if (path) text_puts(out, path);
+    if (path && !strcmp(json_text(data, "format", ""), "megatron")) text_puts(out, ".bin and .idx");
+    json_array_foreach(paths, i, item) {
+        text_puts(out, i ? ", " : "");
+        text_puts(out, json_string_value(item));
+    }
+}
+
+/* What to bring, and what to do without. */
 static void hint_data(const struct cli *cli, const json_t *config) {
     const json_t *data = json_object_get(config, "data");
-    const char *path = json_text(data, "path", NULL);
-    if (!path) return;
-    bool megatron = !strcmp(json_text(data, "format", ""), "megatron");
-    cli_warn(cli, "Its data are %s%s: ./data of the command above is the folder data/ of the "
-             "experiment. Without them, --set data=synthetic at the end makes tokens up.", path,
-             megatron ? ".bin and .idx" : "");
+    struct text files = { 0 };
+    name_files(data, &files);
+    if (files.size && !files.failed)
+        cli_warn(cli, "Its data are %s: ./data of the command above is the folder data/ of the "
+                 "experiment. Without them, --set data=synthetic at the end makes tokens up.",
+                 files.bytes);
+    else if (!strcmp(json_text(data, "kind", ""), "synthetic"))
+        cli_warn(cli, "Its data are made up as it runs: none need to be brought.");
+    text_free(&files);
+}
+
+/* The folder below which an image of ours has data of its own. */
+#define IMAGE_DATA_ROOT "/opt/fp8lab"
+
+void image_data_hint(const json_t *config, struct err *e) {
+    const json_t *data = json_object_get(config, "data");
+    const char *text = json_string_value(json_array_get(json_object_get(data, "paths"), 0));
+    char own[PATH_CAP];
+    size_t n = strlen(e->text);
+    bool brought = image_inside() && text && path_join(own, IMAGE_DATA_ROOT, text, NULL) == OK &&
+                   path_exists(own);
+    snprintf(e->text + n, sizeof e->text - n, "; %s",
+             brought ? "this image has its own: --data-root " IMAGE_DATA_ROOT
+                     : "--data-root DIR counts paths from another folder, --set data=synthetic "
+                       "makes data up");
 }
 
 void image_hint(const struct cli *cli, const json_t *facts, const json_t *config) {

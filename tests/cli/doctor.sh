@@ -82,6 +82,8 @@ expect 1 -- --facts "$f" -- \
     'fix: start the container with --gpus all'
 facts laptop gpu.on_bus=2 'container.runtime="none"'
 expect 1 -- --facts "$f" -- "fix: install NVIDIA's driver R580"
+facts laptop 'container.runtime="unknown"'
+expect 0 -- --facts "$f" -- 'container        one, of a runtime that leaves no name'
 facts h200 'gpu.cc="7.5"' 'gpu.family="turing"'
 expect 1 -- --facts "$f" -- 'compute capability 7.5 is older than any machine code built here' \
     'fp8.tensorwise   refused: no machine code below compute capability 8.0'

@@ -72,6 +72,12 @@ run() {
     in_image --read-only "$@" >"$TEST_TMP/said" 2>&1
     code=$?
 }
+run "$tag" doctor
+[ "$code" = 0 ] && grep -q "container  *$runner" "$TEST_TMP/said" || fail "doctor leaves with $code"
+run -e container= "$tag" doctor --quick # what a runtime leaves that says nothing of itself
+[ "$runner" = docker ] || grep -q "container  *one, of a runtime" "$TEST_TMP/said" ||
+    fail "an image of ours is not seen to be in a container"
+
 # ---- no GPU ------------------------------------------------------------------------------------
 run "$tag" experiments/h200_loss.lua
 [ "$code" = 3 ] || fail "h200_loss.lua leaves with $code"
@@ -83,6 +89,13 @@ done
 grep -qE -- '--gpus all|--device nvidia.com/gpu=all' <<<"$command" || fail "it names no GPUs"
 grep -q 'slimpajama_text_document.bin and .idx.*--set data=synthetic' "$TEST_TMP/said" ||
     fail "nobody says where the data come from"
+run "$tag" experiments/h200_blockwise.lua
+[ "$code" = 3 ] && grep -qE "(docker|podman) run --rm .* experiments/h200_blockwise.lua$" \
+    "$TEST_TMP/said" || fail "h200_blockwise.lua leaves with $code"
+grep -q 'data are made up as it runs: none need to be brought' "$TEST_TMP/said" ||
+    fail "nobody says that the data are synthetic"
+run "$tag" experiments/gpt2_loss.lua
+grep -q 'Its data are data/corpus.txt: ' "$TEST_TMP/said" || fail "nobody names the text"
 run "$tag" check experiments/h200_loss.lua --set data=synthetic
 [ "$code" = 0 ] || fail "--set data=synthetic is no valid advice"
 
@@ -139,6 +152,15 @@ assert r["cuda"] is None' || fail "the bundle lacks the record of its image"
 record_of "$(ls "$TEST_TMP"/native/runs/*.tar.zst | head -1)" | python3 -c 'import json, sys
 r = json.load(sys.stdin); assert r == {"schema": "fp8lab.image/1", "inside": False}, r' ||
     fail "a run outside of an image does not say so"
+
+# ---- a folder of data that has not the text ----------------------------------------------------
+mkdir -p "$TEST_TMP/data"
+run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}"
+[ "$code" = 2 ] && grep -q 'this image has its own: --data-root /opt/fp8lab' "$TEST_TMP/said" ||
+    fail "/data is mounted over and nobody says where the text is: exit code $code"
+run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}" --only '*-bf16' \
+    --data-root /opt/fp8lab
+[ "$code" = 0 ] || fail "--data-root /opt/fp8lab is no valid advice: exit code $code"
 
 # ---- a folder of someone else ------------------------------------------------------------------
 chmod 755 "$TEST_TMP/taken"
