@@ -35,6 +35,10 @@ static enum status open_meeting(const struct crew *crew, const struct formation 
     *m = (struct meeting){ .timeout_s = MEETING_S };
     rendezvous_host(m->host);
     TRY(secret_make(m->secret, e));
+    for (int64_t t = 0; t < f->tasks; t++)
+        for (int64_t i = 0; i < f->ranks[t]; i++)
+            snprintf(m->expected[f->first_rank[t] + i], sizeof *m->expected, "%s",
+                     t ? crew->member[t - 1].host : m->host);
     for (int64_t t = 1; t < f->tasks && !*m->address; t++)
         if (f->ranks[t]) TRY(companion_address(&crew->member[t - 1], m->address, e));
     bool alone = !*m->address;

@@ -78,20 +78,34 @@ static enum status admit(struct joining *j, int fd, const json_t *hello, struct 
     return OK;
 }
 
-/* Names the ranks above this one that have not called. */
+/* The next rank above `rank` that has not called, or `world`. */
+static int next_missing(const struct mesh *m, int rank) {
+    do rank++;
+    while (rank < m->world && m->link[rank] >= 0);
+    return rank;
+}
+
+/* Where a rank was started: rank 0 told everybody, once it knew. */
+static const char *host_of(const struct joining *j, int rank) {
+    if (rank >= j->mesh->world) return "";
+    return *j->mesh->host[rank] ? j->mesh->host[rank] : j->meeting->expected[rank];
+}
+
+/* Names the ranks above this one that have not called, and their hosts: "1, 2 on n1, 5 on n2". */
 static enum status name_missing(const struct joining *j, struct err *e) {
     const struct mesh *m = j->mesh;
-    char missing[256] = "";
+    char missing[600] = "";
     size_t used = 0;
-    int here = 1;
-    for (int i = m->rank + 1; i < m->world; i++) {
-        if (m->link[i] >= 0) here++;
-        else if (used < sizeof missing - 16)
-            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
-                                     used ? ", " : "", i);
+    for (int i = next_missing(m, m->rank), next; i < m->world; i = next) {
+        next = next_missing(m, i);
+        const char *host = host_of(j, i);
+        bool said = !*host || !strcmp(host, host_of(j, next)); /* or will be, behind the next */
+        if (used < sizeof missing - RENDEZVOUS_HOST_CAP - 16)
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d%s%s",
+                                     used ? ", " : "", i, said ? "" : " on ", said ? "" : host);
     }
-    return FAIL(e, ERR_PEER, "rendezvous: rank %s of %d did not come to rank %d on %s within %d s",
-                missing, m->world, m->rank, j->meeting->host, j->meeting->timeout_s);
+    return FAIL(e, ERR_PEER, "rendezvous: rank %s did not come to rank %d of %d on %s within %d s",
+                missing, m->rank, m->world, j->meeting->host, j->meeting->timeout_s);
 }
 
 /* Waits for every rank above this one. Whoever is not of this job is let go and forgotten. */

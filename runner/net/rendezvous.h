@@ -15,6 +15,8 @@ struct meeting {
     char secret[SHA256_HEX];
     int timeout_s;
     char host[RENDEZVOUS_HOST_CAP]; /* this process's, for messages */
+    /* For rank 0: where each rank was started, "" where that is not known. */
+    char expected[RENDEZVOUS_RANKS_MAX][RENDEZVOUS_HOST_CAP];
 };
 
 /* The others as a process sees them. */

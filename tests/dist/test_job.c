@@ -191,14 +191,15 @@ static void strangers(void **state) {
 }
 
 static void a_missing_rank_is_named(void **state) {
-    struct meeting meeting = { .timeout_s = 1, .host = "here" };
+    struct meeting meeting = { .timeout_s = 1, .host = "here",
+                               .expected = { "here", "here", "there", "there" } };
     struct err e = { 0 };
     struct mesh mesh;
     int listening;
     assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
-    assert_int_equal(rendezvous_join(&meeting, 0, 3, listening, &mesh, &e), ERR_PEER);
-    assert_string_equal(e.text, "rendezvous: rank 1, 2 of 3 did not come to rank 0 on here within "
-                                "1 s");
+    assert_int_equal(rendezvous_join(&meeting, 0, 5, listening, &mesh, &e), ERR_PEER);
+    assert_string_equal(e.text, "rendezvous: rank 1 on here, 2, 3 on there, 4 did not come to rank "
+                                "0 of 5 on here within 1 s");
     mesh_close(&mesh);
     close(listening);
 }
