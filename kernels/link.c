@@ -105,7 +105,7 @@ static enum status broken(struct links *l, int peer, const char *what, const cha
     bool told = atomic_load(&l->aborted);
     links_abort(l);
     if (told) return FAIL(e, ERR_PEER, "%s: the group was given up", what);
-    return FAIL(e, ERR_PEER, "%s: rank %d on %s %s", what, peer, host_of(l, peer), why);
+    return FAIL(e, ERR_PEER, "%s: rank %d on %s: %s", what, peer, host_of(l, peer), why);
 }
 
 /* One attempt to move bytes. */
@@ -122,7 +122,7 @@ static enum status move(struct links *l, struct link_transfer *t, const char *wh
     if (t->got < t->in_bytes) {
         ssize_t n = recv(fd, (char *)t->in + t->got, (size_t)(t->in_bytes - t->got), 0);
         if (n > 0) t->got += n;
-        else if (n == 0) return broken(l, t->peer, what, "closed its link", e);
+        else if (n == 0) return broken(l, t->peer, what, "its link is closed", e);
         else if (errno != EAGAIN && errno != EINTR)
             return broken(l, t->peer, what, strerror(errno), e);
     }
@@ -200,8 +200,8 @@ enum status links_poll(struct links *l, struct err *e) {
         if (i == l->group->rank) continue;
         ssize_t n = recv(l->group->link[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) continue;
-        return FAIL(e, ERR_PEER, "rank %d on %s %s", i, host_of(l, i),
-                    n == 0 ? "closed its link" : strerror(errno));
+        return FAIL(e, ERR_PEER, "rank %d on %s: %s", i, host_of(l, i),
+                    n == 0 ? "its link is closed" : strerror(errno));
     }
     return OK;
 }
