@@ -1,0 +1,232 @@
+/* What may run beside what in a step of several ranks: reductions beside backward, gathers beside
+ * forward, and nothing before what it needs. A CPU runs everything in the order in which it is
+ * queued; so this looks at what a device is told: which operator is on which lane, and which events
+ * order it, as vector clocks. And at what is on the wire: of which dtype, and how much. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/trainer.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tiny.h"
+
+enum { LAYERS = 4, HEAD = BUCKET_LAYER + LAYERS, BUCKETS = HEAD + 1, SECONDS = 60 };
+
+/* How many operators of each lane are done when one begins: by lanes and events, and where also
+ * collectives take turns at the links, in the order of their calls, whatever their lanes. A device
+ * has them do so, but nothing may rely on it. */
+enum order { BY_EVENTS, BY_TURNS_TOO, ORDERS };
+struct clock { int64_t of[ORDERS][LANE_COUNT]; };
+struct op { int lane; struct clock clock; int64_t count; enum dtype dtype; };
+
+static struct {
+    const struct backend_ops *real;
+    struct backend_ops ops; /* those, but for what is looked at */
+    struct clock lane[LANE_COUNT], event[EVENT_COUNT], turn;
+    struct op forward[LAYERS], backward[LAYERS]; /* attention of each layer */
+    struct op gather[BUCKETS], reduce[BUCKETS];  /* in forward, and in backward */
+    struct op update;
+    int forwards, backwards, gathers, reduces, maxima, updates;
+} seen; /* of one step of one rank, which is a process of its own */
+
+static void merge(struct clock *into, const struct clock *other, enum order from) {
+    for (int o = from; o < ORDERS; o++)
+        for (int i = 0; i < LANE_COUNT; i++)
+            if (other->of[o][i] > into->of[o][i]) into->of[o][i] = other->of[o][i];
+}
+
+static struct op queue(int lane) {
+    for (int o = 0; o < ORDERS; o++) seen.lane[lane].of[o][lane]++;
+    return (struct op){ .lane = lane, .clock = seen.lane[lane] };
+}
+
+static struct op queue_collective(int lane, const struct tensor *x) {
+    merge(&seen.lane[lane], &seen.turn, BY_TURNS_TOO);
+    struct op op = queue(lane);
+    seen.turn = op.clock;
+    op.count = tensor_count(x);
+    op.dtype = x->dtype;
+    return op;
+}
+
+static bool ordered(const struct op *a, const struct op *b, enum order by) {
+    return b->clock.of[by][a->lane] >= a->clock.of[by][a->lane];
+}
+static bool before(const struct op *a, const struct op *b) { return ordered(a, b, BY_EVENTS); }
+static bool beside(const struct op *a, const struct op *b) {
+    return !ordered(a, b, BY_TURNS_TOO) && !ordered(b, a, BY_TURNS_TOO);
+}
+
+/* ---- the operators that are looked at ---------------------------------------------------------*/
+
+static enum status see_signal(struct backend *b, int lane, int event, struct err *e) {
+    seen.event[event] = seen.lane[lane];
+    return seen.real->signal(b, lane, event, e);
+}
+static enum status see_wait(struct backend *b, int lane, int event, struct err *e) {
+    merge(&seen.lane[lane], &seen.event[event], BY_EVENTS);
+    return seen.real->wait(b, lane, event, e);
+}
+static enum status see_sync(struct backend *b, struct err *e) {
+    for (int i = 0; i < LANE_COUNT; i++)
+        for (int k = 0; k < LANE_COUNT; k++) merge(&seen.lane[i], &seen.lane[k], BY_EVENTS);
+    return seen.real->sync(b, e);
+}
+static enum status see_forward(struct backend *b, int lane, const struct sink *o,
+                               const struct tensor *lse, const struct tensor *qkv, int64_t heads,
+                               int64_t kv_heads, struct err *e) {
+    if (seen.forwards < LAYERS) seen.forward[seen.forwards++] = queue(lane);
+    return seen.real->attention_fwd(b, lane, o, lse, qkv, heads, kv_heads, e);
+}
+static enum status see_backward(struct backend *b, int lane, const struct tensor *d_qkv,
+                                const struct tensor *delta, const struct tensor *d_o,
+                                const struct tensor *o, const struct tensor *qkv,
+                                const struct tensor *lse, int64_t heads, int64_t kv_heads,
+                                struct err *e) {
+    if (seen.backwards < LAYERS) seen.backward[LAYERS - ++seen.backwards] = queue(lane);
+    return seen.real->attention_bwd(b, lane, d_qkv, delta, d_o, o, qkv, lse, heads, kv_heads, e);
+}
+static enum status see_update(struct backend *b, int lane, const struct adamw_args *args,
+                              int64_t n, struct err *e) {
+    if (!seen.updates++) seen.update = queue(lane);
+    return seen.real->adamw(b, lane, args, n, e);
+}
+static enum status see_gather(struct backend *b, int lane, const struct tensor *out,
+                              const struct tensor *x, struct err *e) {
+    struct op op = queue_collective(lane, out);
+    if (seen.gathers < BUCKETS) seen.gather[seen.gathers++] = op;
+    return seen.real->comm.all_gather(b, lane, out, x, e);
+}
+static enum status see_reduce(struct backend *b, int lane, const struct tensor *out,
+                              const struct tensor *x, struct err *e) {
+    struct op op = queue_collective(lane, x);
+    if (seen.reduces < BUCKETS) seen.reduce[BUCKETS - ++seen.reduces] = op;
+    return seen.real->comm.reduce_scatter(b, lane, out, x, e);
+}
+static enum status see_sum(struct backend *b, int lane, const struct tensor *x, enum reduce_op op,
+                           struct err *e) {
+    (void)queue_collective(lane, x);
+    seen.maxima += op == REDUCE_MAX && tensor_count(x) > 1;
+    return seen.real->comm.all_reduce(b, lane, x, op, e);
+}
+
+static void look_on(struct backend *b) {
+    seen.real = b->ops;
+    seen.ops = *b->ops;
+    seen.ops.signal = see_signal;
+    seen.ops.wait = see_wait;
+    seen.ops.sync = see_sync;
+    seen.ops.attention_fwd = see_forward;
+    seen.ops.attention_bwd = see_backward;
+    seen.ops.adamw = see_update;
+    seen.ops.comm.all_gather = see_gather;
+    seen.ops.comm.reduce_scatter = see_reduce;
+    seen.ops.comm.all_reduce = see_sum;
+    b->ops = &seen.ops;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+struct way {
+    enum recipe_kind kind;
+    enum shard_kind shard;
+    bool param_gather;
+    enum dtype grad;
+};
+
+static int check_order(struct rank_test *t, const struct way *way) {
+    RANK_CHECK(seen.forwards == LAYERS && seen.backwards == LAYERS);
+    RANK_CHECK(seen.gathers == BUCKETS && seen.reduces == BUCKETS);
+    for (int l = 0; l < LAYERS; l++) {
+        const struct op *weights = &seen.gather[BUCKET_LAYER + l];
+        const struct op *gradients = &seen.reduce[BUCKET_LAYER + l];
+        RANK_CHECK(before(weights, &seen.forward[l]));
+        RANK_CHECK(before(&seen.backward[l], gradients));
+        if (l > 0) RANK_CHECK(beside(weights, &seen.forward[l - 1]));
+        if (l > 0) RANK_CHECK(beside(gradients, &seen.backward[l - 1]));
+        if (l < 2) continue; /* of what passes, every second bucket has the same place */
+        if (way->shard >= SHARD_GRADIENTS) RANK_CHECK(before(gradients, &seen.backward[l - 2]));
+        if (way->shard == SHARD_PARAMETERS) RANK_CHECK(before(&seen.forward[l - 2], weights));
+    }
+    RANK_CHECK(beside(&seen.gather[HEAD], &seen.forward[LAYERS - 1]));
+    RANK_CHECK(beside(&seen.reduce[HEAD], &seen.backward[LAYERS - 1]));
+    for (int k = 0; k < BUCKETS; k++) RANK_CHECK(before(&seen.reduce[k], &seen.update));
+    return 0;
+}
+
+/* Each bucket crosses once each way: gradients as they are kept, weights as BF16, or as a byte an
+ * element where codes are gathered, whose amax are one collective beside that of all slots. */
+static int check_wire(struct rank_test *t, const struct way *way, const struct params *p) {
+    RANK_CHECK(p->bucket_count == BUCKETS);
+    for (int k = 0; k < BUCKETS; k++) {
+        bool codes = way->param_gather && k >= BUCKET_LAYER && k < HEAD;
+        int64_t n = p->bucket[k].shard * t->group.world;
+        RANK_CHECK(seen.gather[k].count == n && seen.reduce[k].count == n);
+        RANK_CHECK(seen.gather[k].dtype == (codes ? DTYPE_E4M3 : DTYPE_BF16));
+        RANK_CHECK(seen.reduce[k].dtype == way->grad);
+    }
+    RANK_CHECK(seen.maxima == 2);
+    return 0;
+}
+
+static int one_step(struct rank_test *t) {
+    const struct way *way = t->user;
+    struct tiny_run r;
+    struct step_result s;
+    tiny_run_init(&r, way->kind, 2);
+    r.model.layers = LAYERS;
+    struct recipe_options o = tiny_recipe_options(way->kind);
+    o.param_gather = way->param_gather;
+    tiny_run_recipe(&r, &o);
+    r.train.shard = way->shard;
+    r.train.grad_dtype = way->grad;
+    r.backend = t->backend;
+    RANK_MUST(data_open(&r.data, &r.data_options, r.model.vocab, r.model.seq_len, r.train.seed,
+                        &must_));
+    RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
+    RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
+    look_on(t->backend); /* at the second: the first one's update comes before */
+    RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
+    t->backend->ops = seen.real;
+    int code = check_order(t, way);
+    if (code == 0) code = check_wire(t, way, &r.trainer->params);
+    trainer_destroy(r.trainer);
+    data_close(r.data);
+    return code;
+}
+
+static void run(struct way way) {
+    int code[2];
+    ranks_run("cpu", 2, one_step, &way, SECONDS, code);
+    assert_int_equal(code[0], 0);
+    assert_int_equal(code[1], 0);
+}
+
+static void weights_and_gradients_move_beside_arithmetic(void **state) {
+    for (int k = SHARD_OPTIMIZER; k <= SHARD_PARAMETERS; k++)
+        run((struct way){ RECIPE_BF16, (enum shard_kind)k, false, DTYPE_F32 });
+}
+
+static void gradients_cross_in_bf16(void **state) {
+    run((struct way){ RECIPE_BF16, SHARD_OPTIMIZER, false, DTYPE_BF16 });
+}
+
+static void codes_cross_as_a_byte_an_element(void **state) {
+    for (int k = SHARD_OPTIMIZER; k <= SHARD_PARAMETERS; k++)
+        run((struct way){ RECIPE_TENSORWISE, (enum shard_kind)k, true, DTYPE_F32 });
+    run((struct way){ RECIPE_DELAYED, SHARD_OPTIMIZER, true, DTYPE_BF16 });
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_and_gradients_move_beside_arithmetic),
+        cmocka_unit_test(gradients_cross_in_bf16),
+        cmocka_unit_test(codes_cross_as_a_byte_an_element),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
