@@ -144,7 +144,8 @@ static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
                                                    out->status);
     if (last->end != ATTEMPT_SIGNAL) return policy;
     int64_t bytes = checkpoint_bytes(dir);
-    if (stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes)) return policy;
+    if (!bytes || stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes))
+        return policy;
     cli_warn(s->cli, "%s: %.1f GiB of checkpoints stay in its directory and out of the bundle, "
              "which is to be whole %" PRId64 " s after the stop request (FP8LAB_STOP_GRACE); "
              "`fp8lab close` packs them later", out->name, (double)bytes / 0x1p30,

@@ -26,7 +26,7 @@ await_line() { # RUNS FILE WORDS: until that file of the run there has them
     fail "$1: no $3 in $2"
 }
 # stop RUNS GRACE STEP ARGS...: SIGTERM after step STEP; exit code in $code, seconds in $took. With
-# $deaf the worker, once that step's checkpoint is there, hears nothing more.
+# $deaf the worker, once that step's checkpoint is there (or `now`), hears nothing more.
 stop() {
     local runs=$1 grace=$2 step=$3 pid begun
     shift 3
@@ -35,7 +35,7 @@ stop() {
     pid=$!
     await_line "$runs" metrics/train.jsonl "\"step\":$step,"
     if [ -n "$deaf" ]; then
-        await_line "$runs" logs/runner.log "checkpoint of step $step,"
+        [ "$deaf" = now ] || await_line "$runs" logs/runner.log "checkpoint of step $step,"
         kill -STOP $(cat "/proc/$pid/task/$pid/children")
     fi
     begun=$(date +%s%N)
@@ -81,4 +81,12 @@ grep -q -- "--stop-timeout [0-9]*0 -e FP8LAB_STOP_GRACE=[0-9]*0" log ||
 [ "$(field slow/*.tar.zst 'run["checkpoint_step"], run["status"]')" = "(1, 'interrupted')" ] ||
     fail "slow: not interrupted with the checkpoint of step 1"
 "$FP8LAB" verify -q slow/*.tar.zst || fail "slow: does not verify"
+
+# Killed before its first checkpoint: there is none to leave aside, nor to speak of.
+deaf=now
+stop none 1 1 --set train.steps=100000 --set checkpoint.every=50000
+[ "$code" = 143 ] || fail "none: exit code $code"
+grep -q "of checkpoints stay in its directory" log && fail "none: speaks of checkpoints"
+[ "$(field none/*.tar.zst 'run["checkpoint_step"], run["status"]')" = "(0, 'interrupted')" ] ||
+    fail "none: not interrupted without a checkpoint"
 exit "$failed"
