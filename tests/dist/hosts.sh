@@ -42,22 +42,25 @@ on_other hostname | grep -q otherhost || {
     exit 77
 }
 
+each=1 # tasks of a host
 task() { # INDEX RUNS ARGS...
-    local i=$1 runs=$2 where=
+    local i=$1 node=$(($1 / each)) runs=$2 where=
     shift 2
-    [ "$i" = 0 ] || where=on_other
+    [ $node = 0 ] || where=on_other
     # shellcheck disable=SC2046
-    $where env SLURM_PROCID="$i" SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID="$i" \
-        SLURM_STEP_TASKS_PER_NODE="1(x2)" SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
+    $where env SLURM_PROCID="$i" SLURM_STEP_NUM_TASKS=$((2 * each)) SLURM_LOCALID=$((i % each)) \
+        SLURM_NODEID=$node SLURM_STEP_TASKS_PER_NODE="$each(x2)" SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
         $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i"
     echo $? >"code$i"
 }
 job() { # RUNS ARGS...
+    local i tasks=()
     rm -f log? out? code?
-    task 0 "$@" &
-    local first=$!
-    task 1 "$@" &
-    wait $first $!
+    for ((i = 0; i < 2 * each; i++)); do
+        task $i "$@" &
+        tasks+=($!)
+    done
+    wait "${tasks[@]}"
 }
 
 case_name="one host"
@@ -68,6 +71,15 @@ case_name="two hosts"
 job both
 expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
 expect results "$reference" "$(field "$(bundle_in both)" 'run["results_sha256"]')"
+
+case_name="two hosts, a task for each rank"
+each=2 job every
+expect "exit codes" "0 0 0 0 " "$(cat code? | tr '\n' ' ')"
+expect results "$reference" "$(field "$(bundle_in every)" 'run["results_sha256"]')"
+expect "hosts" "$(hostname) $(hostname) otherhost otherhost" \
+    "$("$FP8LAB" extract -q "$(bundle_in every)" >/dev/null 2>&1
+    python3 -c 'import json, glob
+print(*(h["host"] for h in json.load(open(glob.glob("*/data/system/hosts.json")[0]))))')"
 
 case_name="rank 2, on the other host, is killed"
 # shellcheck disable=SC2086

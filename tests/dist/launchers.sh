@@ -8,6 +8,10 @@ run 4 --runs alone
 expect "exit code" 0 $code
 reference=$(field "$(bundle_in alone)" 'run["results_sha256"]')
 
+# Other commands than command_of's, for `command=NAME job ...`.
+rows() { echo "$FP8LAB run rows.lua --lib $lib --threads 1 ${*:2}"; }
+again() { echo "$FP8LAB run --resume last --threads 1 ${*:2}"; }
+
 # Starts task $1 of $2 of launcher $3, with RUNS and further arguments behind.
 task() {
     local i=$1 n=$2 launcher=$3 runs=$4
@@ -26,7 +30,7 @@ task() {
     while [ "$1" != -- ]; do vars+=("$1"); shift; done
     shift
     # shellcheck disable=SC2046
-    env "${vars[@]}" $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i" &
+    env "${vars[@]}" $("${command:-command_of}" 4 --runs "$runs" "$@") >"out$i" 2>"log$i" &
     echo $! >"pid$i" # env becomes the program
     wait $!
     echo $? >"code$i"
@@ -56,6 +60,23 @@ case_name="who was there is recorded"
 expect "hosts" "[0, 1]" "$("$FP8LAB" extract -q "$(bundle_in srun2)" >/dev/null 2>&1
     python3 -c 'import json, glob
 print([h["task"] for h in json.load(open(glob.glob("*/data/system/hosts.json")[0]))])')"
+
+case_name="a suite, row by row"
+cat >rows.lua <<'END'
+local tiny = require "models.tiny"
+return suite {
+  name = "rows", model = tiny.llama { layers = 1, seq_len = 32 }, data = synthetic { seed = 7 },
+  recipe = bf16 {}, hardware = { gpus = 4 },
+  train = { steps = 3, global_batch = 4, micro_batch = 1, seed = 1 },
+  matrix = { ["train.shard"] = { "optimizer", "gradients", "parameters" } },
+}
+END
+for _ in first second; do # the second time nothing is left to do
+    command=rows job 2 torchrun suite
+    expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
+    expect "bundles" 3 "$(ls suite/*.tar.zst | wc -l)"
+done
+expect "rows that are equal" 2 "$(grep -c "equal bit for bit over 3 steps" out0)"
 
 case_name="a task that does not come"
 rm -f log? out? code? pid?
@@ -90,7 +111,7 @@ grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "it is 
 
 case_name="SIGTERM to one task stops all"
 # shellcheck disable=SC2086
-job 2 srun stopped $endless &
+job 2 srun stopped $long &
 await_step stopped $((every * 5 / 4))
 kill -TERM "$(cat pid1)"
 wait
@@ -98,6 +119,12 @@ expect status interrupted "$(field "$(bundle_in stopped)" 'run["status"]')"
 expect "nothing is lost" True \
     "$(field "$(bundle_in stopped)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
 expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
+
+case_name="and go on together"
+command=again job 2 srun stopped
+expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
+expect attempts "['signal', 'done']" \
+    "$(field "$(bundle_in stopped)" '[a["reason"] for a in run["attempts"]]')"
 
 case_name="a task's runner is killed"
 # shellcheck disable=SC2086

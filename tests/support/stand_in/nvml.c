@@ -1,13 +1,25 @@
-/* A driver library for machines without a GPU: one H200 as NVML describes it. What a test wants
- * otherwise it says in the environment: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1). */
+/* A driver library for machines without a GPU: H200s as NVML describes them, each with a little
+ * less power and more traffic than the one before. What a test wants otherwise it says in the
+ * environment: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink). */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID = 2, SMALL = 7 };
+enum { SUCCESS = 0, INVALID = 2, UNSUPPORTED = 3, SMALL = 7, GPUS_MAX = 64 };
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
 struct process { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; };
+struct field {
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    int type, status;
+    union { double real; unsigned long long whole; } value;
+};
+
+/* A device's handle is its place in here. */
+static char gpus[GPUS_MAX];
+static unsigned index_of(const void *device) { return (unsigned)((const char *)device - gpus); }
 
 static int number(const char *name, int otherwise) {
     const char *text = getenv(name);
@@ -32,19 +44,20 @@ int nvmlDeviceGetCount_v2(unsigned *out) {
     return SUCCESS;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **out) {
-    static char device[64];
-    *out = &device[i % sizeof device];
+    *out = &gpus[i % GPUS_MAX];
     return SUCCESS;
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
-    return uuid ? nvmlDeviceGetHandleByIndex_v2(0, out) : INVALID;
+    unsigned i;
+    if (!uuid || sscanf(uuid, "GPU-%8u-", &i) != 1) return INVALID;
+    return nvmlDeviceGetHandleByIndex_v2(i, out);
 }
 int nvmlDeviceGetName(void *device, char *out, unsigned size) {
     snprintf(out, size, "NVIDIA H200");
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
-    snprintf(out, size, "GPU-00000000-stand-in");
+    snprintf(out, size, "GPU-%08u-stand-in", device ? index_of(device) : 0);
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
@@ -65,7 +78,7 @@ int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *out) {
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *out) {
-    *out = 512000;
+    *out = 512000 - 1000 * index_of(device);
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetClockInfo(void *device, int which, unsigned *out) {
@@ -85,6 +98,15 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
 }
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out) {
     *out = (struct utilization){ 97, 50 };
+    return device ? SUCCESS : INVALID;
+}
+/* Bytes sent and received by all links, in KiB. */
+int nvmlDeviceGetFieldValues(void *device, int count, struct field *list) {
+    for (int i = 0; i < count; i++) {
+        bool known = list[i].scope == 0xFFFFFFFFu && (list[i].id == 138 || list[i].id == 139);
+        list[i].status = known && number("FAKE_LINKS", 1) ? SUCCESS : UNSUPPORTED;
+        list[i].value.whole = 1000 * (1 + index_of(device)) + list[i].id;
+    }
     return device ? SUCCESS : INVALID;
 }
 /* The caller and process 1. */

@@ -1,0 +1,95 @@
+/* What the driver says of the GPU of each rank, with a stand-in for the driver's library: loaded
+ * beforehand under that library's name, it is the one that is found. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runner/hardware/telemetry.h"
+
+static int load_stand_in(void **state) {
+    const char *folder = getenv("TEST_TMP") ? getenv("TEST_TMP") : "/tmp";
+    char library[512], command[1200];
+    snprintf(library, sizeof library, "%s/libnvidia-ml.so.1", folder);
+    snprintf(command, sizeof command, "cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o '%s' "
+             "tests/support/stand_in/nvml.c", library);
+    if (system(command) != 0) return 1;
+    *state = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+    return *state ? 0 : 1;
+}
+
+static int drop_stand_in(void **state) { return dlclose(*state); }
+
+/* The environment of each test: two GPUs, all of them visible. */
+static int two_gpus(void **state) {
+    return setenv("FAKE_GPUS", "2", 1) || unsetenv("FAKE_LINKS") ||
+           unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+/* The record of a rank at `device`; owned. */
+static json_t *record_of(int64_t device) {
+    struct telemetry *t = telemetry_open();
+    json_t *record = json_object();
+    struct err e = { 0 };
+    assert_non_null(t);
+    if (telemetry_add(t, device, record, &e) != OK) fail_msg("%s", e.text);
+    telemetry_close(t);
+    return record;
+}
+
+static void expect(const json_t *record, const char *key, json_int_t value) {
+    const json_t *found = json_object_get(record, key);
+    if (!found || json_integer_value(found) != value)
+        fail_msg("%s is %lld, not %lld", key, (long long)json_integer_value(found),
+                 (long long)value);
+}
+
+static void each_rank_has_the_figures_of_its_gpu(void **state) {
+    for (int64_t i = 0; i < 2; i++) {
+        json_t *record = record_of(i);
+        expect(record, "gpu_clock_sm_mhz", 1980);
+        expect(record, "gpu_clock_mem_mhz", 3201);
+        expect(record, "gpu_power_mw", 512000 - 1000 * i);
+        expect(record, "gpu_temperature_c", 41);
+        expect(record, "gpu_utilization", 97);
+        expect(record, "gpu_memory_used_bytes", 754820096);
+        expect(record, "gpu_throttle", 4);
+        expect(record, "gpu_processes", 2);
+        expect(record, "gpu_processes_other", 1);
+        expect(record, "gpu_nvlink_tx_kib", 1138 + 1000 * i);
+        expect(record, "gpu_nvlink_rx_kib", 1139 + 1000 * i);
+        json_decref(record);
+    }
+}
+
+static void a_rank_counts_the_gpus_that_it_sees(void **state) {
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "1", 1), 0);
+    json_t *record = record_of(0);
+    expect(record, "gpu_nvlink_tx_kib", 2138);
+    json_decref(record);
+}
+
+static void what_the_driver_does_not_say_is_left_out(void **state) {
+    assert_int_equal(setenv("FAKE_LINKS", "0", 1), 0);
+    json_t *record = record_of(1), *nobody = record_of(2);
+    expect(record, "gpu_power_mw", 511000);
+    assert_null(json_object_get(record, "gpu_nvlink_tx_kib"));
+    assert_null(json_object_get(record, "gpu_nvlink_rx_kib"));
+    assert_int_equal(json_object_size(nobody), 0);
+    json_decref(record);
+    json_decref(nobody);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(each_rank_has_the_figures_of_its_gpu, two_gpus),
+        cmocka_unit_test_setup(a_rank_counts_the_gpus_that_it_sees, two_gpus),
+        cmocka_unit_test_setup(what_the_driver_does_not_say_is_left_out, two_gpus),
+    };
+    return cmocka_run_group_tests(tests, load_stand_in, drop_stand_in);
+}
