@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fp8lab beside PyTorch on one and the same GPU, by turns.
+"""fp8lab beside PyTorch, or another peer, on one and the same GPU, by turns.
 
     beside.py experiments/bench_llama3_small.lua
 
@@ -13,10 +13,11 @@ of PyTorch's turns: of our BF16 to its BF16, of whatever is FP8 to its FP8.
 The folder of --out keeps everything: what each process printed, our bundles, table.txt, and
 results.json.
 
---peer COMMAND puts another program in PyTorch's place. It gets FILE.lua, --recipe, --resident,
---device, --program and the changes to the experiment, prints {"event": "ready", "tokens_per_step":
-N} in one line, and for each line "measure" on its stdin {"event": "measured", "tokens_per_s": X},
-until "quit" or the end.
+--peer COMMAND puts another program in PyTorch's place, as llmc.py. It gets FILE.lua, --recipe,
+--resident, --device, --program and the changes to the experiment, refuses what it cannot train,
+prints {"event": "ready", "name": NAME, "tokens_per_step": N} in one line, and for each line
+"measure" on its stdin {"event": "measured", "tokens_per_s": X}, until "quit" or the end. If it has
+no such recipe it prints {"event": "lacks"} instead of the first; those rows have no ratio.
 
 Exit codes: 0, 1 something failed, 2 usage, 3 not the hardware, 6 the system, 128+N signal N;
 whatever was started has ended by then.
@@ -37,11 +38,12 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # nothing appears in the source tree
-from experiment import (FAILED, HARDWARE, SYSTEM, USAGE, Failure, add_experiment_flags,
-                        common_task, experiment_flags, program_at, rows_of)
+from experiment import (ANOTHER, FAILED, HARDWARE, PYTORCH, SYSTEM, USAGE, Failure,
+                        add_experiment_flags, common_task, experiment_flags, last_words, program_at,
+                        rows_of)
 
 PEER_RECIPES = ("bf16", "fp8.tensorwise")
-LINE_MAX = 65536  # bytes of a line of PyTorch's, ten times what it takes
+LINE_MAX = 65536  # bytes of a line of a peer's, ten times what it takes
 LOOK_S = 0.2  # how often to look whether it lives: others may hold its end of the pipe open
 END_S = 20  # from the request to end until it is enforced: a run writes its bundle in that time
 
@@ -111,16 +113,15 @@ class Children:
             self.end(child)
 
 
-def last_words(path, lines=5):
-    """The end of a log, indented, to stand under a message."""
+def end_of(path):
+    """The last words in a log."""
     with open(path, encoding="utf-8", errors="replace") as file:
-        text = [line.rstrip() for line in file if line.strip()][-lines:]
-    return "".join("\n    " + line for line in text)
+        return last_words(file.read())
 
 
-# ---- PyTorch -------------------------------------------------------------------------------------
+# ---- the peer ------------------------------------------------------------------------------------
 class Peer:
-    """One PyTorch process. peer-RECIPE.jsonl keeps its lines, peer-RECIPE.log its messages."""
+    """One of its processes. peer-RECIPE.jsonl keeps its lines, peer-RECIPE.log its messages."""
 
     def __init__(self, recipe, tokens, args, children):
         self.recipe, self.tokens, self.children = recipe, tokens, children
@@ -128,26 +129,34 @@ class Peer:
         self.limits_s = {"ready": args.ready_limit, "measured": args.measure_limit}
         self.lines, self.log = f"{args.out}/peer-{recipe}.jsonl", f"{args.out}/peer-{recipe}.log"
         self.process, self.rest, self.about = None, b"", None
+        self.name = "the peer" if args.peer else "PyTorch"  # until it says its own
 
     def start(self):
-        """Started and compiled; what it says of itself is in `about`."""
+        """Started and compiled, or ended where it has no such recipe: whether it can measure."""
         with open(self.log, "ab") as log:
             self.process = self.children.start(self.command, stdin=subprocess.PIPE,
                                                stdout=subprocess.PIPE, stderr=log)
         self.rest = b""
-        self.about = self.expect("ready", "tokens_per_step")
+        self.about = self.expect("ready", "tokens_per_step", instead="lacks")
+        self.name = str(self.about.get("name", self.name))
+        if self.about["event"] == "lacks":
+            say(f"{self.name} has no {self.recipe}: its rows stand beside nothing")
+            self.quit()
+            return False
         if self.about["tokens_per_step"] != self.tokens:
-            raise Failure(FAILED, f"PyTorch ({self.recipe}) takes {self.about['tokens_per_step']} "
-                                  f"tokens a step, the experiment {self.tokens}")
-        say(f"PyTorch {self.recipe}: ready on {self.about.get('device')}, "
-            f"PyTorch {self.about.get('torch')}")
+            raise Failure(FAILED, f"{self.name} ({self.recipe}) takes "
+                                  f"{self.about['tokens_per_step']} tokens a step, the experiment "
+                                  f"{self.tokens}")
+        what = [f", {key} {self.about[key]}" for key in ("torch", "flags") if key in self.about]
+        say(f"{self.name} {self.recipe}: ready on {self.about.get('device')}{''.join(what)}")
+        return True
 
     def measure(self):
         """tokens/s now."""
         with contextlib.suppress(BrokenPipeError):  # the end of its output says more
             self.process.stdin.write(b"measure\n")
         speed = self.expect("measured", "tokens_per_s")["tokens_per_s"]
-        say(f"PyTorch {self.recipe}: {speed:,.0f} tokens/s")
+        say(f"{self.name} {self.recipe}: {speed:,.0f} tokens/s")
         return speed
 
     def quit(self):
@@ -159,16 +168,17 @@ class Peer:
         self.children.end(self.process)
         self.process = None
 
-    def expect(self, event, number):
-        """Its next line, which must be this event with a positive number under this name."""
+    def expect(self, event, number, instead=None):
+        """Its next line: this event with a positive number under this name, or the other event."""
         text = self.next_line(event)
         try:
             line = json.loads(text)
-            good = line["event"] == event and 0 < line[number] < math.inf
+            good = (line["event"] == event and 0 < line[number] < math.inf
+                    or instead and line["event"] == instead)
         except (ValueError, KeyError, TypeError):
             good = False
         if not good:
-            raise Failure(FAILED, f"PyTorch ({self.recipe}) printed {text[:200]!r} where "
+            raise Failure(FAILED, f"{self.name} ({self.recipe}) printed {text[:200]!r} where "
                                   f"\"{event}\" with a positive {number} was due; see {self.log}")
         return line
 
@@ -182,7 +192,7 @@ class Peer:
             if not data and (ended or readable):
                 self.died(event)
             if time.monotonic() > deadline:
-                raise Failure(FAILED, f"PyTorch ({self.recipe}) was not \"{event}\" within "
+                raise Failure(FAILED, f"{self.name} ({self.recipe}) was not \"{event}\" within "
                                       f"{limit_s:g} s (--help has the limits); see {self.log}")
             with open(self.lines, "ab") as lines:
                 lines.write(data)
@@ -197,8 +207,8 @@ class Peer:
             code = FAILED
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         raise Failure(code if code in (USAGE, HARDWARE, SYSTEM) else FAILED,
-                      f"PyTorch ({self.recipe}) ended with {how} before it was \"{event}\":"
-                      f"{last_words(self.log)}")
+                      f"{self.name} ({self.recipe}) ended with {how} before it was \"{event}\":"
+                      f"{end_of(self.log)}")
 
 
 def peer_command(args, recipe):
@@ -227,7 +237,7 @@ def run_suite(args, rows, turn, children):
     children.end(child)
     if code:
         raise Failure(code if code in (USAGE, HARDWARE, SYSTEM) else FAILED,
-                      f"fp8lab run ended with {code}:{last_words(log)}")
+                      f"fp8lab run ended with {code}:{end_of(log)}")
     found = dict(speed_of(args.program, f"{runs}/{name}") for name in sorted(os.listdir(runs))
                  if name.endswith(".tar.zst"))
     missing = [row.full_name for row in rows if row.full_name not in found]
@@ -259,16 +269,18 @@ def summarise(turns):
             "spread": (max(turns) - min(turns)) / median}
 
 
-def results_of(rows, peer_turns, suite_turns):
+def results_of(rows, peers, peer_turns, suite_turns):
     """Every line of the table, as results.json has them."""
-    peers = {recipe: summarise(turns) for recipe, turns in peer_turns.items()}
+    theirs = {peer.recipe: {**summarise([turn[peer.recipe] for turn in peer_turns]),
+                            "about": peer.about}
+              for peer in peers if peer.recipe in peer_turns[0]}
     ours = {}
     for row in rows:
-        line = summarise([turn[row.name] for turn in suite_turns])
-        line["beside"] = kind_of(row.kind)
-        line["ratio"] = line["median"] / peers[line["beside"]]["mean"]
-        ours[row.name] = line
-    return {"pytorch": peers, "fp8lab": ours}
+        line = ours[row.name] = summarise([turn[row.name] for turn in suite_turns])
+        if kind_of(row.kind) in theirs:
+            line["beside"] = kind_of(row.kind)
+            line["ratio"] = line["median"] / theirs[line["beside"]]["mean"]
+    return {"peer": peers[0].name, "peers": theirs, "fp8lab": ours}
 
 
 def table_of(results):
@@ -281,34 +293,41 @@ def table_of(results):
         lines.append(f"{name:34} {line['median']:11,.0f} {spread:>8} {ratio:>9}   {turns}")
 
     means = []
-    for recipe, line in results["pytorch"].items():
-        add(f"PyTorch {recipe}", line)
+    for recipe, line in results["peers"].items():
+        add(f"{results['peer']} {recipe}", line)
         means.append(f"{line['mean']:,.0f} ({recipe})")
     for name, line in results["fp8lab"].items():
         add(f"fp8lab {name}", line)
-    return "\n".join([*lines, f"ratio: to the mean of PyTorch's turns, {', '.join(means)}"])
+    lines.append(f"ratio: to the mean of {results['peer']}'s turns, {', '.join(means)}")
+    return "\n".join(lines)
 
 
 # ---- the whole -----------------------------------------------------------------------------------
+def measured(peers, args, last):
+    """tokens/s of every peer now, by recipe; with --apart each lives for this alone."""
+    speeds = {}
+    for peer in peers:
+        if args.apart and not peer.start():
+            continue
+        speeds[peer.recipe] = peer.measure()
+        if args.apart or last:
+            peer.quit()
+    if not speeds:
+        raise Failure(USAGE, "the peer has none of these rows' recipes")
+    return speeds
+
+
 def alternate(args, rows, task, children):
-    """PyTorch before, between and after the suites: every line of the table, and the peers."""
+    """The peer before, between and after the suites: every line of the table."""
     kinds = [recipe for recipe in PEER_RECIPES if any(kind_of(row.kind) == recipe for row in rows)]
     peers = [Peer(recipe, task.tokens, args, children) for recipe in kinds]
-    if not args.apart:
-        for peer in peers:
-            peer.start()
-    peer_turns, suite_turns = {recipe: [] for recipe in kinds}, []
-    for turn in range(args.suites + 1):
-        if turn:
-            suite_turns.append(run_suite(args, rows, turn, children))
-            say(f"fp8lab: suite {turn} of {args.suites} done")
-        for peer in peers:
-            if args.apart:
-                peer.start()
-            peer_turns[peer.recipe].append(peer.measure())
-            if args.apart or turn == args.suites:
-                peer.quit()
-    return {**results_of(rows, peer_turns, suite_turns), "peers": [peer.about for peer in peers]}
+    peers = [peer for peer in peers if args.apart or peer.start()]
+    peer_turns, suite_turns = [measured(peers, args, last=False)], []
+    for turn in range(1, args.suites + 1):
+        suite_turns.append(run_suite(args, rows, turn, children))
+        say(f"fp8lab: suite {turn} of {args.suites} done")
+        peer_turns.append(measured(peers, args, last=turn == args.suites))
+    return results_of(rows, peers, peer_turns, suite_turns)
 
 
 def one_gpu():
@@ -344,7 +363,7 @@ def run(args, children):
     args.program = program_at(args.program)
     suite, rows = rows_of(args.program, args.script, experiment_flags(args))
     rows = chosen(rows, args.only)
-    task = common_task(rows)
+    task = common_task(rows, ANOTHER if args.peer else PYTORCH)
     if task.gpus != 1 or task.masters:
         raise Failure(USAGE, f"{suite} is not for one GPU with BF16 weights: torch_train.py under "
                              "torchrun measures it, in a turn of its own")
@@ -373,8 +392,8 @@ def parse():
                         help="run even where the hardware differs")
     parser.add_argument("--python", default=sys.executable, help="with PyTorch (default: this one)")
     parser.add_argument("--peer", metavar="COMMAND", help="another program in PyTorch's place")
-    parser.add_argument("--apart", action="store_true", help="end PyTorch after each measurement")
-    for name, default, text in (("ready", 900, "for PyTorch to compile"),
+    parser.add_argument("--apart", action="store_true", help="end the peer after each measurement")
+    for name, default, text in (("ready", 900, "for the peer to be ready, PyTorch to compile"),
                                 ("measure", 300, "for one of its measurements"),
                                 ("suite", 1800, "for one run of the experiment")):
         parser.add_argument(f"--{name}-limit", type=float, default=default, metavar="SECONDS",

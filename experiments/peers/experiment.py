@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 # Exit codes, as fp8lab has them.
 FAILED, USAGE, HARDWARE, SYSTEM = 1, 2, 3, 6
@@ -19,7 +20,7 @@ class Failure(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A Llama, its batch and its optimizer. Sizes in elements, batches in sequences."""
+    """A model, its batch and its optimizer. Sizes in elements, batches in sequences."""
 
     layers: int
     width: int
@@ -30,7 +31,7 @@ class Task:
     vocab: int
     seq_len: int
     norm_eps: float
-    rope_theta: float
+    rope_theta: float  # None: learned positions
     init_std: float
     global_batch: int
     micro_batch: int
@@ -57,12 +58,21 @@ class Row:
     config: dict
 
 
-# What the PyTorch programs know how to train, by key of the resolved configuration.
-KNOWN = {
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What a peer can train: the only value it takes, by key of the resolved configuration."""
+
+    peer: str
+    values: dict
+
+
+STEP = {"train.recompute": "none", "train.optimizer.kind": "adamw",
+        "train.optimizer.offload": False}
+PYTORCH = Known("PyTorch's programs", {
     "model.norm": "rmsnorm", "model.activation": "swiglu", "model.positions": "rope",
     "model.rope.scaling": None, "model.bias": False, "model.tied": False, "model.qk_norm": False,
-    "train.recompute": "none", "train.optimizer.kind": "adamw", "train.optimizer.offload": False,
-}
+    **STEP})
+ANOTHER = Known("the peer", {})  # a program that says itself what it cannot train
 PRECISIONS = {  # optimizer.master, optimizer.state, grad_dtype -> f32 masters?
     ("none", "bf16", "bf16"): False,
     ("f32", "f32", "f32"): True,
@@ -75,23 +85,22 @@ def lookup(config, key):
     return config
 
 
-def task_of(config):
-    """The Task of a resolved configuration; Failure if PyTorch's programs do not know how."""
-    for key, wanted in KNOWN.items():
+def task_of(config, known):
+    """The Task of a resolved configuration; Failure if the peer cannot train it."""
+    for key, wanted in known.values.items():
         found = lookup(config, key)
         if found != wanted:
-            raise Failure(USAGE, f"{config['name']}: {key} is {found!r}; the PyTorch programs know "
-                                 f"{wanted!r} only")
+            raise Failure(USAGE, f"{config['name']}: {key} is {found!r}; all that "
+                                 f"{known.peer} can train is {wanted!r}")
     model, train, adamw = config["model"], config["train"], config["train"]["optimizer"]
     precision = (adamw["master"], adamw["state"], train["grad_dtype"])
     if precision not in PRECISIONS:
-        raise Failure(USAGE, "%s: master weights in %s, moments in %s, gradients in %s; the "
-                             "PyTorch programs know none, bf16, bf16 (one GPU) and f32 thrice "
-                             "(torchrun)"
+        raise Failure(USAGE, "%s: master weights in %s, moments in %s, gradients in %s; peers are "
+                             "measured with none, bf16, bf16 (one GPU) and f32 thrice (torchrun)"
                       % (config["name"], *precision))
     sizes = ("layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len",
              "norm_eps", "init_std")
-    return Task(**{key: model[key] for key in sizes}, rope_theta=model["rope"]["theta"],
+    return Task(**{key: model[key] for key in sizes}, rope_theta=lookup(model, "rope.theta"),
                 global_batch=train["global_batch"], micro_batch=train["micro_batch"],
                 gpus=config["hardware"]["gpus"] if config["hardware"] else 1,
                 lr=adamw["lr"], betas=tuple(adamw["betas"]), eps=adamw["eps"],
@@ -125,13 +134,29 @@ def rows_of(program, script, flags):
     return suite, rows
 
 
-def common_task(rows):
+def common_task(rows, known):
     """The one Task that all rows share, whatever their recipes are."""
-    tasks = {task_of(row.config) for row in rows}
+    tasks = {task_of(row.config, known) for row in rows}
     if len(tasks) != 1:
-        raise Failure(USAGE, "the rows differ in more than their recipe, and PyTorch can stand "
+        raise Failure(USAGE, "the rows differ in more than their recipe, and a peer can stand "
                              "beside one model and batch only")
     return tasks.pop()
+
+
+def requests(resident):
+    """One for each line "measure" on stdin, until "quit" or its end; just one if not resident."""
+    for line in sys.stdin if resident else ["measure"]:
+        if line.strip() == "quit":
+            return
+        if line.strip() != "measure":
+            raise Failure(USAGE, f"measure or quit, not {line.strip()!r}")
+        yield
+
+
+def last_words(text, lines=5):
+    """The end of what a program printed, indented, to stand under a message."""
+    kept = [line.rstrip() for line in text.split("\n") if line.strip()][-lines:]
+    return "".join("\n    " + line for line in kept)
 
 
 def add_experiment_flags(parser):

@@ -31,8 +31,9 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # nothing appears in the source tree
-from experiment import (FAILED, HARDWARE, SYSTEM, USAGE, Failure, add_experiment_flags,
-                        common_task, experiment_flags, program_at, rows_of)
+from experiment import (FAILED, HARDWARE, PYTORCH, SYSTEM, USAGE, Failure,
+                        add_experiment_flags, common_task, experiment_flags, program_at, requests,
+                        rows_of)
 
 try:
     import torch
@@ -201,7 +202,7 @@ def measure(trainer, args):
 def run(args, say):
     flags = experiment_flags(args)
     suite, rows = rows_of(program_at(args.program), args.script, flags)
-    task = common_task(rows)
+    task = common_task(rows, PYTORCH)
     place = Place(args.device)
     try:
         check_ranks(task, place)
@@ -218,11 +219,7 @@ def run(args, say):
              "parameters": trainer.parameters, "tokens_per_step": task.tokens,
              "micro_steps": trainer.micro_steps, "loss_first": loss,
              "compile_s": round(time.perf_counter() - begin, 1)})
-        for command in sys.stdin if args.resident else ["measure", "quit"]:
-            if command.strip() == "quit":
-                break
-            if command.strip() != "measure":
-                raise Failure(USAGE, f"measure or quit, not {command.strip()!r}")
+        for _ in requests(args.resident):
             say(measure(trainer, args))
     finally:
         place.close()

@@ -51,10 +51,10 @@ none_left steady
 python3 - "$FP8LAB" <<'PY' || fail "the arithmetic of the table"
 import glob, json, subprocess, sys
 results = json.load(open("table/results.json"))
-assert results["tokens_per_step"] == 128, results
+assert results["tokens_per_step"] == 128 and results["peer"] == "stand-in", results
 turns = {"bf16": [100, 110, 121], "fp8.tensorwise": [1000, 1100, 1210]}
 for recipe, speeds in turns.items():
-    line = results["pytorch"][recipe]
+    line = results["peers"][recipe]
     assert line["tokens_per_s"] == speeds and line["median"] == speeds[1], line
     assert abs(line["mean"] - sum(speeds) / 3) < 1e-9, line
     assert abs(line["spread"] - (speeds[2] - speeds[0]) / speeds[1]) < 1e-12, line
@@ -70,16 +70,24 @@ for row, line in results["fp8lab"].items():
     assert abs(line["median"] - sum(ours) / 2) < 1e-9 * ours[0], line
     assert abs(line["ratio"] - sum(ours) / 2 / (sum(turns[row]) / 3)) < 1e-9 * ours[0], line
     assert f"fp8lab {row} " in table and f"{line['ratio']:.3f} x" in table, table
-assert "110 (bf16), 1,103 (fp8.tensorwise)" in table, table
+assert "mean of stand-in's turns, 110 (bf16), 1,103 (fp8.tensorwise)" in table, table
 PY
 cmp -s out table/table.txt || fail "what is printed is not table.txt"
-turns=$(grep -oE 'PyTorch [a-z0-9.]*: [0-9,]+|suite [0-9]' err | cut -d: -f1 | tr '\n' ' ')
-each="PyTorch bf16 PyTorch fp8.tensorwise "
+turns=$(grep -oE 'stand-in [a-z0-9.]*: [0-9,]+|suite [0-9]' err | cut -d: -f1 | tr '\n' ' ')
+each="stand-in bf16 stand-in fp8.tensorwise "
 [ "$turns" = "${each}suite 1 ${each}suite 2 $each" ] || fail "not by turns: $turns"
 beside steady --out apart --apart --suites 1 || fail "apart: exit code $?"
 [ "$(grep -c ready apart/peer-bf16.jsonl)" = 2 ] || fail "apart: not started for each measurement"
 
+# A recipe that the peer has not: those rows are measured, and stand beside nothing.
+beside lacks --out lacks --suites 1 || fail "lacks: exit code $?"
+none_left lacks
+grep -qF "stand-in bf16 " lacks/table.txt && ! grep -qF "stand-in fp8" lacks/table.txt &&
+    grep -qE "^fp8lab bf16 .* x  " lacks/table.txt && grep -qE "^fp8lab fp8" lacks/table.txt &&
+    ! grep -qE "^fp8lab fp8.* x  " lacks/table.txt || fail "lacks: $(cat lacks/table.txt)"
+
 # ---- failures ------------------------------------------------------------------------------------
+expect 2 "the peer has none of these rows' recipes" nothing
 expect 1 'ended with exit code 9 before it was "measured":' dies
 grep -q "    it broke" err || fail "dies: its last words are not there"
 expect 3 "there is no such GPU" unfit
@@ -91,7 +99,9 @@ expect 1 "was not done within 1 s" steady --set train.steps=1000000 --suite-limi
 expect 2 "--only x: the rows are bench-llama-124m-bf16, " steady --only x
 expect 2 "there is no program /nowhere" steady --program /nowhere
 expect 2 "is no fp8lab" steady --program true
-expect 2 "the PyTorch programs know 'rmsnorm' only" steady --set model.norm=layernorm
+python3 "$peers/beside.py" "$experiments/bench_llama_124m.lua" "${small[@]}" \
+    --set model.norm=layernorm --out failing >out 2>err
+[ $? = 2 ] && grep -qF "PyTorch's programs can train is 'rmsnorm'" err || fail "no RMSNorm"
 expect 2 "is not for one GPU with BF16 weights" steady --set train.optimizer.state=f32 \
     --set train.optimizer.master=f32 --set train.grad_dtype=f32
 expect 6 "cannot start /nowhere" steady --peer /nowhere

@@ -4,13 +4,17 @@
 #   torch_peer.sh MODE FILE.lua --recipe RECIPE...     TOKENS: what it says a step takes
 #
 # MODE: steady (100, 110, 120... in bf16, ten times that in FP8), or what it does instead of
-# measuring: dies, garbage, flood, hangs; or before it is ready: unfit. What it started itself must
-# end with it.
+# measuring: dies, garbage, flood, hangs; or before it is ready: unfit. lacks: it has no FP8;
+# nothing: it has no recipe at all. What it started itself must end with it.
 mode=$1 speed=100
 [[ $* != *"--recipe fp8.tensorwise"* ]] || speed=1000
 sleep 600 &
 [ "$mode" != unfit ] || { echo "there is no such GPU" >&2; exit 3; }
-echo '{"event": "ready", "tokens_per_step": '"$TOKENS"', "device": "none", "torch": "stand-in"}'
+if [ "$mode" = nothing ] || { [ "$mode" = lacks ] && [ $speed = 1000 ]; }; then
+    echo '{"event": "lacks"}'
+    exit 0
+fi
+echo '{"event": "ready", "name": "stand-in", "tokens_per_step": '"$TOKENS"', "device": "none"}'
 while read -r line && [ "$line" = measure ]; do
     case $mode in
     dies) echo "it broke" >&2; exit 9 ;;
