@@ -457,20 +457,22 @@ enum status checkpoint_latest(const char *parent, struct checkpoint_info *info, 
     if (!dir) return FAIL(e, ERR_IO, "open %s: %s", parent, strerror(errno));
     enum status st = OK;
     int64_t step = INT64_MAX;
+    struct err first = { .code = OK }, damage;
     while (st == OK && (step = newest_below(dir, step)) >= 0) {
         char name[64], path[PATH_MAX_BYTES];
-        struct err damage;
         snprintf(name, sizeof name, "step-%06lld", (long long)step);
         st = join(path, parent, name, e);
         if (st != OK) break;
         enum status whole = checkpoint_verify(path, info, &damage);
         if (whole == OK) break;
+        if (first.code == OK) first = damage;
         if (whole == ERR_MEMORY) { /* nobody knows whether it is damaged */
             st = ERR_MEMORY;
             if (e) *e = damage;
         }
     }
     if (step < 0) info->step = -1;
+    snprintf(info->damage, sizeof info->damage, "%.511s", first.code == OK ? "" : first.text);
     closedir(dir);
     return st;
 }

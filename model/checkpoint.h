@@ -23,6 +23,7 @@ struct checkpoint_info {
     int64_t bytes;        /* of the three files */
     char path[4096];      /* the directory */
     char sha256[65];      /* of checkpoint.json, which holds the hashes of the others */
+    char damage[512];     /* checkpoint_latest: of the newest that it passed over; "" none */
 };
 
 /* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume, rank
@@ -54,7 +55,7 @@ NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
 NODISCARD enum status checkpoint_choices(const char *path, char **text, struct err *e);
 
 /* The newest checkpoint in `parent` that verifies, info->step -1 if there is none. Damaged ones are
- * passed over. */
+ * passed over, and info->damage says what is wrong with the newest of them. */
 NODISCARD enum status checkpoint_latest(const char *parent, struct checkpoint_info *info,
                                         struct err *e);
 

@@ -117,13 +117,27 @@ static void on_tick(void *user, const char *what) {
 
 /* ---- one attempt ------------------------------------------------------------------------------*/
 
-/* The step of the newest whole checkpoint, 0 where there is none. */
-static enum status checkpoint_step(const struct run_dir *dir, int64_t *out, struct err *e) {
+/* The newest whole checkpoint, of step 0 where there is none. */
+static enum status find_checkpoint(const struct run_dir *dir, struct checkpoint_info *out,
+                                   struct err *e) {
     char path[PATH_CAP];
-    struct checkpoint_info info = { .step = -1 };
+    *out = (struct checkpoint_info){ .step = -1 };
     TRY(path_join(path, dir->path, "data/checkpoints", e));
-    if (path_is_directory(path)) TRY(checkpoint_latest(path, &info, e));
-    *out = info.step > 0 ? info.step : 0;
+    if (path_is_directory(path)) TRY(checkpoint_latest(path, out, e));
+    if (out->step < 0) out->step = 0;
+    return OK;
+}
+
+/* Where an attempt begins, and why not later. */
+static enum status find_beginning(struct attempts *a, struct err *e) {
+    struct checkpoint_info from;
+    char text[700];
+    TRY(find_checkpoint(a->dir, &from, e));
+    a->from_step = from.step;
+    if (!*from.damage) return OK;
+    snprintf(text, sizeof text, "a damaged checkpoint is passed over: %s; going on from step %"
+             PRId64, from.damage, from.step);
+    on_tick(a, text);
     return OK;
 }
 
@@ -180,7 +194,7 @@ static enum status record_attempt(struct attempts *a, const char *started,
 static enum status one_attempt(struct attempts *a, struct attempt *out, struct err *e) {
     char started[32];
     run_time_now(started);
-    TRY(checkpoint_step(a->dir, &a->from_step, e));
+    TRY(find_beginning(a, e));
     TRY(records_open(a->dir->path, a->from_step, &a->records, e));
     int64_t begin = clock_ms();
     enum status st = run_workers(a, out, e);
@@ -278,10 +292,10 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     char ended[32];
     run_time_now(ended);
     json_t *run = a->dir->run;
-    int64_t saved = 0;
+    struct checkpoint_info saved;
     TRY(run_dir_tidy(a->dir, e));
-    TRY(checkpoint_step(a->dir, &saved, e));
-    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved)) != 0 ||
+    TRY(find_checkpoint(a->dir, &saved, e));
+    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(exit_code_for(attempt))) != 0 ||
                json_object_set_new(run, "error", error_of(a, attempt)) != 0 ||

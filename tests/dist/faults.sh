@@ -59,13 +59,18 @@ expect "the operation" True \
 expect "the text" True "$(field "$bundle" \
     'error["text"].startswith("rank 1 on %s was killed by signal 9" % error["host"])')"
 
-case_name="kill -9 of rank 0, one retry"
+case_name="kill -9 of rank 0, one retry, the newest checkpoint damaged"
 run 2 --runs retry $long --retries 1 &
-await_step retry $((every * 5 / 4))
+await_step retry $((every * 9 / 4))
+newest=$(ls -d retry/*/data/checkpoints/step-* | tail -1)
+truncate -s -1 "$newest/state.safetensors"
 kill -KILL "$(rank_of "$(runner_of retry)" 0)"
 wait
 expect status done "$(field "$(bundle_in retry)" 'run["status"]')"
-expect attempts 2 "$(field "$(bundle_in retry)" 'len(run["attempts"])')"
+expect "attempts from" "[0, $every]" \
+    "$(field "$(bundle_in retry)" '[a["from_step"] for a in run["attempts"]]')"
+grep -q "a damaged checkpoint is passed over: .*/state.safetensors.*; going on from step $every" \
+    log || fail "it is not said"
 expect results "$reference" "$(field "$(bundle_in retry)" 'run["results_sha256"]')"
 
 case_name="a rank that stands still, one retry on fewer"

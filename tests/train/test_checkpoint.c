@@ -182,10 +182,12 @@ static void latest_passes_over_damage(void **state) {
     MUST(checkpoint_save(r.trainer, dir, &info[1], E));
     MUST(checkpoint_latest(dir, &found, E));
     assert_int_equal(found.step, 2);
+    assert_string_equal(found.damage, "");
     file_in(path, info[1].path, "model.safetensors");
     flip_byte(path, 40, SEEK_SET);
     MUST(checkpoint_latest(dir, &found, E));
     assert_int_equal(found.step, 1);
+    assert_non_null(strstr(found.damage, path));
     assert_string_equal(found.path, info[0].path);
     for (int i = 0; i < 2; i++) MUST(checkpoint_remove(info[i].path, E));
     tiny_run_close(&r);
