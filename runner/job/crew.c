@@ -101,6 +101,11 @@ static enum status note_self(struct crew *crew, const json_t *facts, struct err 
     return st;
 }
 
+static void remove_file(struct crew *crew) {
+    if (*crew->file) (void)unlink(crew->file);
+    *crew->file = '\0';
+}
+
 enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
                         const json_t *facts, struct crew *out, struct err *e) {
     char secret[SHA256_HEX];
@@ -120,12 +125,13 @@ enum status crew_gather(const struct task *task, const char *runs, int64_t wait_
     enum status st = crew_file_write(out->file, task, secret, port, e);
     if (st == OK) st = take_calls(out, listening, secret, wait_s, e);
     close(listening);
+    if (st == OK) remove_file(out); /* all are here */
     return st;
 }
 
 void crew_dismiss(struct crew *crew, int exit_code) {
     struct err ignored; /* who cannot be told any more has left */
-    if (*crew->file) (void)unlink(crew->file);
+    remove_file(crew);
     for (int64_t i = 0; crew->member && i < crew->task.count - 1; i++) {
         struct companion *c = &crew->member[i];
         if (c->in && !c->lost)

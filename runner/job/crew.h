@@ -18,7 +18,7 @@ struct crew {
     struct task task; /* this process */
     struct companion *member; /* [task.count - 1] of the leader: those that follow; owned */
     struct json_t *hosts;     /* all tasks, for the bundle: [{task, host, facts}]; owned */
-    char file[512];           /* removed by crew_dismiss */
+    char file[512];           /* while tasks are missing; "" then */
 };
 
 enum { CREW_WAIT_S = 300 };

@@ -113,6 +113,7 @@ case_name="SIGTERM to one task stops all"
 # shellcheck disable=SC2086
 job 2 srun stopped $long &
 await_step stopped $((every * 5 / 4))
+expect "what still tells the secret" "" "$(find stopped -name '.job*')"
 kill -TERM "$(cat pid1)"
 wait
 expect status interrupted "$(field "$(bundle_in stopped)" 'run["status"]')"
