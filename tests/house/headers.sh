@@ -26,7 +26,8 @@ for header in kernels/*.h kernels/cpu/*.h model/*.h runner/*.h runner/*/*.h test
         echo "$header has no include guard: compiled where it is included"
         continue
     fi
-    alone "$header" "$CC" -std=c11 -fopenmp -x c
+    # shellcheck disable=SC2086  # it may have words of its own: ccache gcc
+    alone "$header" $CC -std=c11 -fopenmp -x c
 done
 if command -v "$CXX" >/dev/null 2>&1; then
     for header in kernels/*.h; do
