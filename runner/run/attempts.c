@@ -156,14 +156,18 @@ static int64_t ranks_of(const struct attempts *a) {
     return ranks > 1 ? ranks : 1;
 }
 
+static enum status lay_out(struct attempts *a, struct err *e) {
+    const struct train_options *t = &a->run.train;
+    return formation_lay(&a->formation, t->global_batch, t->micro_batch, e);
+}
+
 static enum status run_workers(struct attempts *a, struct attempt *out, struct err *e) {
     int64_t limit_s = 0;
     if (a->run.time_limit_s) {
         limit_s = a->run.time_limit_s - a->used_ms / 1000;
         if (limit_s < 1) limit_s = 1;
     }
-    const struct train_options *t = &a->run.train;
-    TRY(formation_lay(&a->formation, t->global_batch, t->micro_batch, e));
+    TRY(lay_out(a, e));
     pace_begin(&a->pace, a->formation.world);
     struct deployment d = {
         .settings = a->settings, .dir = a->dir, .formation = &a->formation,
@@ -208,7 +212,8 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
 /* ---- how a run ends ---------------------------------------------------------------------------*/
 
 /* Leaves out what failed: a host that is lost in any case, and with --fewer-gpus the GPU of the
- * rank that failed. False where a host is lost and nobody allowed to go on without it. */
+ * rank that failed. False where a host is lost and nobody allowed to go on without it, or too few
+ * GPUs are left, which is said. */
 static bool regroup(struct attempts *a, const struct attempt *attempt) {
     struct crew *crew = a->settings->crew;
     bool lost = false;
@@ -219,7 +224,11 @@ static bool regroup(struct attempts *a, const struct attempt *attempt) {
     }
     if (a->settings->fewer_gpus && !lost && attempt->rank >= 0)
         formation_drop_rank(&a->formation, attempt->rank);
-    return !lost || a->settings->fewer_gpus;
+    if (lost && !a->settings->fewer_gpus) return false;
+    struct err few = { 0 };
+    if (lay_out(a, &few) == OK) return true;
+    on_tick(a, few.text);
+    return false;
 }
 
 /* Whether another attempt is worth it: a worker died or hung, or a device or a link failed; the

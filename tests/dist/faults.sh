@@ -84,4 +84,14 @@ expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in
 grep -q "rank 2 on $(hostname) stands still: no sign of life for [0-9]* s (last at .*step " log ||
     fail "it was not named"
 
+case_name="no GPU is left to go on with"
+run 1 --runs last $endless --retries 1 --fewer-gpus &
+await_step last $((every * 5 / 4))
+kill -KILL "$(children_of "$(runner_of last)")"
+wait
+bundle=$(bundle_in last)
+expect status killed "$(field "$bundle" 'run["status"]')"
+expect attempts 1 "$(field "$bundle" 'len(run["attempts"])')"
+grep -q "no GPU is left on the host that leads the run" log || fail "it is not said"
+
 exit $failed
