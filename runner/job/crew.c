@@ -21,17 +21,6 @@ enum { STRANGER_MS = 3000, GOODBYE_MS = 2000 };
 
 /* ---- gathering --------------------------------------------------------------------------------*/
 
-static enum status note_host(struct crew *crew, const json_t *hello, struct err *e) {
-    static const char *const KEYS[] = { "task", "host", "facts" };
-    json_t *row = json_object();
-    bool failed = false;
-    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
-        json_put(row, KEYS[i], json_incref(json_object_get(hello, KEYS[i])), &failed);
-    row = json_whole(row, failed);
-    if (row && json_array_append_new(crew->hosts, row) == 0) return OK;
-    return FAIL(e, ERR_MEMORY, "the hosts of a job");
-}
-
 /* A caller that proved itself becomes a member; the connection is taken over. */
 static enum status admit(struct crew *crew, int fd, const json_t *hello, struct err *e) {
     int64_t task = json_integer_value(json_object_get(hello, "task"));
@@ -53,7 +42,7 @@ static enum status admit(struct crew *crew, int fd, const json_t *hello, struct 
     }
     TRY(companion_open(fd, task, host, &crew->member[task - 1], e));
     crew->member[task - 1].facts = json_incref(json_object_get(hello, "facts"));
-    return note_host(crew, hello, e);
+    return OK;
 }
 
 static enum status name_missing(const struct crew *crew, int64_t wait_s, struct err *e) {
@@ -89,16 +78,19 @@ static enum status take_calls(struct crew *crew, int listening, const char *secr
     return OK;
 }
 
-/* This task among the hosts. */
-static enum status note_self(struct crew *crew, const json_t *facts, struct err *e) {
-    char host[RENDEZVOUS_HOST_CAP];
-    rendezvous_host(host);
-    json_t *self = json_pack("{s:i,s:o,s:O}", "task", 0, "host", json_from_text(host), "facts",
-                             facts);
-    if (!self) return FAIL(e, ERR_MEMORY, "the hosts of a job");
-    enum status st = note_host(crew, self, e);
-    json_decref(self);
-    return st;
+/* Who is there, task by task. */
+static enum status note_hosts(struct crew *crew, const json_t *facts, struct err *e) {
+    char self[RENDEZVOUS_HOST_CAP];
+    rendezvous_host(self);
+    for (int64_t t = 0; t < crew->task.count; t++) {
+        const struct companion *c = t ? &crew->member[t - 1] : NULL;
+        json_t *row = json_pack("{s:I,s:o,s:O?}", "task", (json_int_t)t, "host",
+                                json_from_text(c ? c->host : self), "facts",
+                                c ? c->facts : facts);
+        if (!row || json_array_append_new(crew->hosts, row) != 0)
+            return FAIL(e, ERR_MEMORY, "the hosts of a job");
+    }
+    return OK;
 }
 
 static void remove_file(struct crew *crew) {
@@ -118,15 +110,15 @@ enum status crew_gather(const struct task *task, const char *runs, int64_t wait_
     out->member = calloc((size_t)task->count, sizeof *out->member);
     out->hosts = json_array();
     if (!out->member || !out->hosts) return FAIL(e, ERR_MEMORY, "%" PRId64 " tasks", task->count);
-    TRY(note_self(out, facts, e));
     TRY(secret_make(secret, e));
     TRY(crew_file_path(task, runs, out->file, e));
     TRY(wire_listen(NULL, 0, &listening, &port, e));
     enum status st = crew_file_write(out->file, task, secret, port, e);
     if (st == OK) st = take_calls(out, listening, secret, wait_s, e);
     close(listening);
-    if (st == OK) remove_file(out); /* all are here */
-    return st;
+    if (st != OK) return st;
+    remove_file(out); /* all are here */
+    return note_hosts(out, facts, e);
 }
 
 void crew_dismiss(struct crew *crew, int exit_code) {
