@@ -112,7 +112,8 @@ stopped() {
     grep -q "run --resume" said || fail "stopped by $1: nothing to resume from"
 }
 by_signal() { kill -TERM "$1"; }
-by_scancel() { scancel --signal=TERM "$(squeue -h -o %i | head -1)"; }
+# The one before may still be on its way out.
+by_scancel() { scancel --signal=TERM "$(squeue -h -t running -o %i | head -1)"; }
 stopped by_signal
 stopped by_scancel
 
