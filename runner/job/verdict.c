@@ -138,10 +138,14 @@ static enum attempt_end end_of_name(const char *name) {
     return ATTEMPT_FAILED;
 }
 
+/* A runner whose ranks ended because it was told to stop them knows no cause: its word gives way,
+ * like hearsay, and replaces nothing. */
 void verdict_adopt(struct watch *w, const json_t *ended) {
     struct attempt *out = w->out;
     enum attempt_end end = end_of_name(json_text(ended, "end", ""));
-    bool hearsay = json_is_true(json_object_get(ended, "hearsay"));
+    const char *text = json_text(ended, "text", "");
+    bool told = end == ATTEMPT_CRASHED && !*text;
+    bool hearsay = told || json_is_true(json_object_get(ended, "hearsay"));
     if (json_is_true(json_object_get(ended, "unresponsive"))) out->unresponsive = true;
     if (end == ATTEMPT_DONE || (out->hearsay && hearsay)) return;
     if (!verdict_fail(w, end)) return;
@@ -152,7 +156,6 @@ void verdict_adopt(struct watch *w, const json_t *ended) {
     out->rank = json_integer_value(json_object_get(ended, "rank"));
     snprintf(out->host, sizeof out->host, "%s", json_text(ended, "host", ""));
     snprintf(out->operation, sizeof out->operation, "%s", json_text(ended, "operation", ""));
-    const char *text = json_text(ended, "text", "");
     if (*text)
         (void)FAIL(&out->error, status_of_name(json_text(ended, "code", "")), "%s", text);
 }

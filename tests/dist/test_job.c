@@ -1,5 +1,5 @@
-/* What a job is made of before any process runs: tasks by what launchers say, ranks laid out on
- * slots, and the secret that both ends of a connection prove. */
+/* What a job is made of, without its processes: tasks by what launchers say, ranks laid out on
+ * slots, whose word on an end counts, and the secret that both ends of a connection prove. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "runner/base/clock.h"
 #include "runner/job/formation.h"
 #include "runner/job/task.h"
+#include "runner/job/watch.h"
 #include "runner/net/rendezvous.h"
 #include "runner/net/wire.h"
 
@@ -127,6 +129,39 @@ static void layouts(void **state) {
     assert_int_equal(formation_lay(&f, 16, 2, &e), ERR_UNSUPPORTED);
 }
 
+/* ---- why an attempt ended ---------------------------------------------------------------------*/
+
+static void adopt(struct watch *w, const struct attempt *theirs) {
+    json_t *message = verdict_message(theirs);
+    assert_non_null(message);
+    verdict_adopt(w, message);
+    json_decref(message);
+}
+
+/* A rank here has lost a peer. A follower whose ranks were stopped then knows nothing better; one
+ * whose rank died does. */
+static void a_cause_replaces_hearsay(void **state) {
+    struct attempt ours = { .end = ATTEMPT_FAILED, .hearsay = true, .rank = 0, .host = "here" };
+    struct attempt stopped = { .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
+    struct attempt died = { .end = ATTEMPT_CRASHED, .rank = 3, .host = "there",
+                            .operation = "step 7" };
+    struct watch w = { .out = &ours, .ended = true };
+    (void)FAIL(&ours.error, ERR_PEER, "rank 3 does not answer");
+    (void)FAIL(&died.error, ERR_PEER, "rank 3 was killed");
+    adopt(&w, &stopped);
+    assert_int_equal(ours.end, ATTEMPT_FAILED);
+    assert_int_equal(ours.rank, 0);
+    assert_string_equal(ours.host, "here");
+    adopt(&w, &died);
+    assert_int_equal(ours.end, ATTEMPT_CRASHED);
+    assert_int_equal(ours.rank, 3);
+    assert_string_equal(ours.host, "there");
+    assert_string_equal(ours.operation, "step 7");
+    assert_string_equal(ours.error.text, "rank 3 was killed");
+    adopt(&w, &stopped);
+    assert_int_equal(ours.rank, 3);
+}
+
 /* ---- the secret -------------------------------------------------------------------------------*/
 
 /* RFC 4231, test cases 2 and 6 (a key longer than a block). */
@@ -208,6 +243,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(layouts),
+        cmocka_unit_test(a_cause_replaces_hearsay),
         cmocka_unit_test(signatures), cmocka_unit_test(strangers),
         cmocka_unit_test(a_missing_rank_is_named),
     };
