@@ -1,9 +1,9 @@
 -- Losses on real text: every recipe against seven seeds of BF16, 20.5 million bytes each, evaluated
--- on 1.04 million at the end, which no run trains on. What is compared must be at rest: with windows
--- of 1024 bytes, 28 to a step, every run stood at 2.5 nats for 10 million bytes and still fell by
--- 5 % and more in 100 steps at the end, where one seed's recipes lay up to 7 % apart, FP8 below
--- BF16 by chance. With learned positions a short window is learnt sooner, since each position is
--- seen more often: hence 256 bytes, small steps, and a learning rate that ends at 0.
+-- on 1.04 million at the end, which no run trains on. What is compared must be at rest: with
+-- windows of 1024 bytes, 28 to a step, every run stood at 2.5 nats for 10 million bytes and still
+-- fell by 5 % and more in 100 steps at the end, where one seed's recipes lay up to 7 % apart, FP8
+-- below BF16 by chance. With learned positions a short window is learnt sooner, since each position
+-- is seen more often: hence 256 bytes, small steps, and a learning rate that ends at 0.
 -- `containers/export_corpus.sh data/corpus.txt` writes the text.
 local gpt2 = require "models.gpt2"
 
