@@ -87,7 +87,7 @@ static void print_numbers(const struct cli *cli, const json_t *s) {
     number(cli, "tokens/s", s, "tokens_per_s_median", 1, "%.1f (median, steady window)");
     number(cli, "waiting", s, "wait_share_median", 100, "%.1f %% of a step, for the slowest rank");
     number(cli, "exposed", s, "exposed_share_median", 100,
-           "%.2f %% of a step, communication that arithmetic did not hide");
+           "%.2f %% of a step, communication and waiting not hidden");
     number(cli, "slowest rank", s, "slowest_rank", 1, "%.0f (most often)");
     number(cli, "host memory", s, "rss_bytes_peak", 0x1p-20, "%.1f MiB peak");
     number(cli, "device memory", s, "device_bytes_peak", 0x1p-20, "%.1f MiB peak");
