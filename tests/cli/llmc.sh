@@ -89,7 +89,7 @@ nothing_left stop
 LLMC_MODE=hangs python3 "$peers/llmc.py" "$experiments/bench_gpt2_124m.lua" --program "$FP8LAB" \
     --llmc "$stand_in" >out 2>err &
 for ((i = 0; i < 1200; i++)); do
-    grep -qF -- "-e d12" err && [ "$(ours | wc -l)" = 2 ] && break
+    cat $(ours | sed 's/environ$/comm/') /dev/null 2>/dev/null | grep -qx sleep && break
     sleep 0.05
 done
 kill -TERM $!

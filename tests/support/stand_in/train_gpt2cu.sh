@@ -10,6 +10,7 @@ declare -A flag
 while [ $# -gt 0 ]; do flag[$1]=$2; shift 2; done
 [ "${flag[-e]} ${flag[-v]} ${flag[-m]} ${flag[-s]}" = "d12 ${flag[-x]} 0 0" ]
 [ $((flag[-b] * flag[-t])) = "${flag[-d]}" ]
+[ "$LLMC_MODE" != hangs ] || exec sleep 600 # before any child that would outlive it when killed
 
 read -r magic version count <<<"$(od -An -td4 -N12 "${flag[-i]}")"
 [ "$magic $version" = "20240520 1" ] || { echo "Bad magic in the data file"; exit 1; }
@@ -26,7 +27,6 @@ dies | unfused)
         exit 1
     } ;;
 garbage) echo "it works"; exit 0 ;;
-hangs) exec sleep 600 ;;
 esac
 echo "Multi-GPU support is disabled. Using a single GPU."
 printf '| %-21s | %-50s |\n' device "NVIDIA stand-in" precision BF16
