@@ -87,12 +87,16 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
         cli_out(cli, "  %s%s%s %s of %.1f MiB\n", cli_style(cli, fit->fits ? "green" : "red"),
                 fit->fits ? "fits" : "does not fit", cli_style(cli, NULL), fit->where,
                 mib(fit->memory));
-    if (*fit->way_out) cli_out(cli, "  less memory:%s\n", fit->way_out);
+    bool another = p->mismatch && !plan->gpu_bytes; /* a GPU is asked for, perhaps, and none here */
+    if (*fit->way_out && !another) cli_out(cli, "  less memory:%s\n", fit->way_out);
     if (!p->mismatch) return;
     char *text = hardware_mismatch_text(run->config_json, p->mismatch);
     cli_out(cli, "  the machine is not the one that the experiment asks for:\n%s",
             text ? text : "");
     free(text);
+    if (another)
+        cli_out(cli, "  the above is of the CPU backend in this host's memory; --facts FILE plans "
+                     "for another\n  machine: `fp8lab hw --json > FILE` there writes it\n");
 }
 
 static json_t *plan_json(const struct resolved_run *run, const struct planned *p) {
