@@ -26,11 +26,12 @@ fail() {
 state=$(mktemp -d) # a socket's path has room for 107 characters
 finish() {
     local daemon pid
+    timeout 10 scancel --user="$(id -un)" 2>/dev/null
     for daemon in slurmd slurmctld munged; do
         pid=$(cat "$state/$daemon.pid" 2>/dev/null) || continue
         kill "$pid" && for _ in $(seq 100); do kill -0 "$pid" && sleep 0.1; done
     done 2>/dev/null
-    [ "$failed" = 0 ] || tail -5 "$state"/*.log
+    [ "$failed" = 0 ] || tail -n 5 "$state"/*.log
     rm -rf "$state"
 }
 trap finish EXIT
@@ -99,11 +100,14 @@ sed 's/recipe =/hardware = { query = "gpu.count >= 1" }, recipe =/' tiny.lua >qu
 stopped() {
     local pid code
     rm -rf stopped
+    # Emptied here, not by the run's own redirection: that is the child's, which may come after
+    # the first look, and what the run before said has steps in it.
+    : >said
     "$FP8LAB" run tiny.lua "${lib[@]}" --set train.steps=1000000 --runs stopped --launch srun \
-        --image none >said 2>&1 &
+        --image none >>said 2>&1 &
     pid=$!
     for _ in $(seq 1200); do grep -q "step [1-9]" said && break; sleep 0.1; done
-    "$@" "$pid"
+    "$@" "$pid" || { fail "stopped by $1: nothing was stopped"; kill -KILL "$pid"; }
     wait "$pid"
     code=$?
     [ "$code" = 143 ] || fail "stopped by $1: exit code $code, not 143"
@@ -113,7 +117,11 @@ stopped() {
 }
 by_signal() { kill -TERM "$1"; }
 # The one before may still be on its way out.
-by_scancel() { scancel --signal=TERM "$(squeue -h -t running -o %i | head -1)"; }
+by_scancel() {
+    local job
+    job=$(squeue -h -t running -o %i | sort -n | tail -1)
+    [ -n "$job" ] && scancel --signal=TERM "$job"
+}
 stopped by_signal
 stopped by_scancel
 
