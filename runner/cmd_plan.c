@@ -1,6 +1,7 @@
 /* fp8lab plan: what every row of a script would allocate, and whether it fits this machine. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 struct planned {
     struct fit fit;
     json_t *mismatch; /* of the hardware query, or NULL */
+    char *verdict;    /* lines for a terminal: does it fit, and is this the machine? */
 };
 
 static double mib(int64_t bytes) { return (double)bytes / 0x1p20; }
@@ -28,22 +30,53 @@ static void print_size(const struct cli *cli, int64_t bytes) {
             small ? "KiB" : "MiB");
 }
 
+static const char *const SHARD[] = { "none", "optimizer", "gradients", "parameters" };
+
+/* ---- one row -------------------------------------------------------------------------------- */
+
+static enum status make_verdict(const struct cli *cli, const struct resolved_run *run,
+                                struct planned *p, struct err *e) {
+    const struct fit *fit = &p->fit;
+    bool another = p->mismatch && !fit->plan.gpu_bytes; /* a GPU is asked for, and none here */
+    bool less = *fit->way_out && !another;
+    char budget[256];
+    if (fit->memory == 0)
+        snprintf(budget, sizeof budget, "%s is not known here: whether that fits cannot be said",
+                 fit->where);
+    else
+        snprintf(budget, sizeof budget, "%s%s%s %s of %.1f MiB",
+                 cli_style(cli, fit->fits ? "green" : "red"), fit->fits ? "fits" : "does not fit",
+                 cli_style(cli, NULL), fit->where, mib(fit->memory));
+    char *terms = p->mismatch ? hardware_mismatch_text(run->config_json, p->mismatch) : NULL;
+    int n = asprintf(
+        &p->verdict, "  %s\n%s%s%s%s%s%s", budget, less ? "  less memory:" : "",
+        less ? fit->way_out : "", less ? "\n" : "",
+        p->mismatch ? "  the machine is not the one that the experiment asks for:\n" : "",
+        terms ? terms : "",
+        another ? "  the above is of the CPU backend in this host's memory; --facts FILE plans "
+                  "for another\n  machine: `fp8lab hw --json > FILE` there writes it\n"
+                : "");
+    free(terms);
+    if (n >= 0) return OK;
+    p->verdict = NULL;
+    return FAIL(e, ERR_MEMORY, "the plan of %s", run->name);
+}
+
 static enum status plan_run(const struct cli *cli, const struct resolved_run *run,
                             const json_t *facts, struct planned *out, struct err *e) {
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
     int64_t ranks = 0;
-    *out = (struct planned){ 0 };
     TRY(cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, e));
     TRY(fit_plan(run->config_json, facts, backend, (int)ranks, &out->fit, e));
-    return hardware_match(run->config_json, facts, &out->mismatch, e);
+    TRY(hardware_match(run->config_json, facts, &out->mismatch, e));
+    return make_verdict(cli, run, out, e);
 }
 
 static void planned_free(struct planned *p) {
     fit_free(&p->fit);
     json_decref(p->mismatch);
+    free(p->verdict);
 }
-
-/* ---- printing ------------------------------------------------------------------------------- */
 
 static int64_t arena_bytes(const struct plan *plan, int64_t first) {
     int64_t bytes = 0;
@@ -53,8 +86,6 @@ static int64_t arena_bytes(const struct plan *plan, int64_t first) {
     }
     return bytes;
 }
-
-static const char *const SHARD[] = { "none", "optimizer", "gradients", "parameters" };
 
 static void print_shards(const struct cli *cli, const struct fit *fit) {
     if (fit->ranks == 1) return;
@@ -81,22 +112,7 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
     cli_out(cli, "  %-40s %12.1f MiB a rank\n",
             plan->gpu_bytes ? "all, at the peak, as nvidia-smi sees it" : "all", mib(fit->bytes));
     print_shards(cli, fit);
-    if (fit->memory == 0)
-        cli_out(cli, "  %s is not known here: whether that fits cannot be said\n", fit->where);
-    else
-        cli_out(cli, "  %s%s%s %s of %.1f MiB\n", cli_style(cli, fit->fits ? "green" : "red"),
-                fit->fits ? "fits" : "does not fit", cli_style(cli, NULL), fit->where,
-                mib(fit->memory));
-    bool another = p->mismatch && !plan->gpu_bytes; /* a GPU is asked for, perhaps, and none here */
-    if (*fit->way_out && !another) cli_out(cli, "  less memory:%s\n", fit->way_out);
-    if (!p->mismatch) return;
-    char *text = hardware_mismatch_text(run->config_json, p->mismatch);
-    cli_out(cli, "  the machine is not the one that the experiment asks for:\n%s",
-            text ? text : "");
-    free(text);
-    if (another)
-        cli_out(cli, "  the above is of the CPU backend in this host's memory; --facts FILE plans "
-                     "for another\n  machine: `fp8lab hw --json > FILE` there writes it\n");
+    cli_out(cli, "%s", p->verdict);
 }
 
 static json_t *plan_json(const struct resolved_run *run, const struct planned *p) {
@@ -120,29 +136,97 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
                      (json_int_t)p->fit.memory, "fits", p->fit.fits, "mismatch", p->mismatch);
 }
 
+/* ---- a table of rows ------------------------------------------------------------------------ */
+
+/* Of the arenas whose names begin so, "weights" and "weight codes", as far as they lie in the
+ * memory that is judged: beside a GPU what is offloaded does not. */
+static int64_t named_bytes(const struct plan *plan, const char *beginning) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < plan->row_count; i++) {
+        const struct plan_row *row = &plan->row[i];
+        bool elsewhere = plan->gpu_bytes && strstr(row->arena, ", on the host");
+        if (!elsewhere && !strncmp(row->arena, beginning, strlen(beginning))) bytes += row->bytes;
+    }
+    return bytes;
+}
+
+static void print_line(const struct cli *cli, int width, const char *name, const struct fit *fit) {
+    const struct plan *plan = &fit->plan;
+    bool known = fit->memory > 0;
+    cli_out(cli, "%-*s %5d %10.1f %10.1f %10.1f %11.1f %10.1f  %s%s%s\n", width, name, fit->ranks,
+            mib(named_bytes(plan, "weight") + named_bytes(plan, "master")),
+            mib(named_bytes(plan, "gradients")), mib(named_bytes(plan, "optimizer")),
+            mib(named_bytes(plan, "activations")), mib(fit->bytes),
+            known ? cli_style(cli, fit->fits ? "green" : "red") : "",
+            !known ? "not known" : fit->fits ? "fits" : "does not fit",
+            known ? cli_style(cli, NULL) : "");
+}
+
+/* How many rows have the verdict of row `first`, itself included; 0 where one above it has. */
+static int64_t count_alike(const struct planned *planned, int64_t count, int64_t first) {
+    int64_t alike = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (strcmp(planned[i].verdict, planned[first].verdict) != 0) continue;
+        if (i < first) return 0;
+        alike++;
+    }
+    return alike;
+}
+
+/* A line a row, then what is to be said of them: once for all rows of which it is the same. */
+static void print_rows(const struct cli *cli, const struct resolution *r,
+                       const struct planned *planned) {
+    int width = 0;
+    for (int64_t i = 0; i < r->run_count; i++) {
+        int n = (int)strlen(r->runs[i].name);
+        width = n > width ? n : width;
+    }
+    cli_out(cli, "%s: MiB a rank\n%-*s ranks %10s %10s %10s %11s %10s\n", r->name, width, "row",
+            "weights", "gradients", "optimizer", "activations", "peak");
+    for (int64_t i = 0; i < r->run_count; i++)
+        print_line(cli, width, r->runs[i].name, &planned[i].fit);
+    for (int64_t i = 0; i < r->run_count; i++) {
+        int64_t alike = count_alike(planned, r->run_count, i);
+        if (alike == 0) continue;
+        if (alike == r->run_count) cli_out(cli, "all rows:\n");
+        else if (alike == 1) cli_out(cli, "%s:\n", r->runs[i].name);
+        else cli_out(cli, "%s and %" PRId64 " more:\n", r->runs[i].name, alike - 1);
+        cli_out(cli, "%s", planned[i].verdict);
+    }
+}
+
 /* ---- the verb ------------------------------------------------------------------------------- */
+
+static void print_json(const struct cli *cli, const struct resolution *r,
+                       const struct planned *planned) {
+    json_t *list = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < r->run_count; i++)
+        json_append(list, plan_json(&r->runs[i], &planned[i]), &failed);
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.plan/1", "runs",
+                               json_whole(list, failed));
+    cli_out_json(cli, object);
+    json_decref(object);
+}
 
 static enum status plan_all(const struct cli *cli, const struct resolution *r, const json_t *facts,
                             int *code, struct err *e) {
-    json_t *list = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        struct planned planned;
-        enum status st = plan_run(cli, &r->runs[i], facts, &planned, e);
-        if (st == OK && cli->json) json_append(list, plan_json(&r->runs[i], &planned), &failed);
-        else if (st == OK) print_plan(cli, &r->runs[i], &planned);
-        if (st == OK && (!planned.fit.fits || planned.mismatch)) *code = EXIT_HARDWARE;
-        planned_free(&planned);
-        if (st != OK) {
-            json_decref(list);
-            return st;
-        }
+    struct planned *planned = calloc((size_t)r->run_count + 1, sizeof *planned);
+    enum status st = planned ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " plans", r->run_count);
+    for (int64_t i = 0; i < r->run_count && st == OK; i++) {
+        st = plan_run(cli, &r->runs[i], facts, &planned[i], e);
+        if (!planned[i].fit.fits || planned[i].mismatch) *code = EXIT_HARDWARE;
     }
-    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.plan/1", "runs",
-                               json_whole(list, failed));
-    if (cli->json) cli_out_json(cli, object);
-    json_decref(object);
-    return OK;
+    if (st == OK && cli->json)
+        print_json(cli, r, planned);
+    else if (st == OK && r->run_count > 1 && !cli_has(cli, "detail"))
+        print_rows(cli, r, planned);
+    else
+        for (int64_t i = 0; i < r->run_count && st == OK; i++)
+            print_plan(cli, &r->runs[i], &planned[i]);
+    for (int64_t i = 0; i < r->run_count && planned; i++) planned_free(&planned[i]);
+    free(planned);
+    return st;
 }
 
 static int cmd_plan(const struct cli *cli) {
@@ -167,6 +251,7 @@ static int cmd_plan(const struct cli *cli) {
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.micro_batch=2", true },
     { "only", "NAME", "of a suite only rows of this name (* and ?)", true },
+    { "detail", NULL, "the arenas of every row of a suite", false },
     { "ranks", "N", "plan for so many GPUs instead of hardware.gpus", false },
     { "smoke", NULL, "plan the rehearsal instead", false },
     { "facts", "FILE", "plan for the machine that FILE describes (fp8lab hw)", false },
@@ -177,8 +262,11 @@ static const struct flag FLAGS[] = {
 const struct verb VERB_PLAN = {
     .name = "plan",
     .arguments = "FILE.lua",
-    .about = "the memory a script needs, by arena, and whether it fits",
+    .about = "the memory a script needs, and whether it fits",
     .more =
+        "Of a suite a line a row: weights (with FP8 codes and master weights), gradients, the\n"
+        "optimizer's moments, activations, and the peak of it all. One row alone, and every row\n"
+        "under --detail, is listed by arena.\n"
         "Nothing runs and no data is read. Exit 3 where the machine is not the one asked for, or\n"
         "lacks the memory. The arenas are exact: a run allocates them before its first step, and\n"
         "nothing later. What a GPU takes beside them is reckoned from sizes and from what one\n"

@@ -47,6 +47,45 @@ sed "s/\(\"gpu.memory\": *\)[0-9]*/\1$arenas/" "$facts/h200.json" >tight.json
 "$FP8LAB" plan big.lua --lib "$lib" --facts tight.json $small >log 2>&1
 [ $? = 3 ] || fail "plan of arenas that fit alone"
 
+# Of a suite a line a row, and what is true of several rows once. Every arena is behind --detail,
+# and where only one row is left.
+sed "s/\(\"gpu.memory\": *\)[0-9]*/\1110000000000/" "$facts/h200.json" >most.json
+suite=$lib/../h200_recipes.lua
+"$FP8LAB" plan -q "$suite" --facts most.json >log 2>&1
+[ $? = 3 ] || fail "plan of a suite of which one row does not fit"
+sed 's/^ *//' >wanted <<'TEXT'
+    llama3-8b-h200-recipes: MiB a rank
+    row ranks weights gradients optimizer activations peak
+    llama3-8b-h200-bf16 8 N N N N N fits
+    llama3-8b-h200-delayed 8 N N N N N fits
+    llama3-8b-h200-tensorwise 8 N N N N N fits
+    llama3-8b-h200-tensorwise-1f1l 8 N N N N N fits
+    llama3-8b-h200-blockwise 8 N N N N N does not fit
+    llama3-8b-h200-bf16 and 3 more:
+    llama3-8b-h200-blockwise:
+TEXT
+grep -v '^  ' log | sed -E 's/ +/ /g; s/ [0-9]+\.[0-9]/ N/g' | diff wanted - || fail "its table"
+[ "$(grep -c '^  less memory:' log)" = 1 ] || fail "the way out, once"
+"$FP8LAB" plan -q "$suite" --facts most.json --json >json
+python3 - json log <<'PY' || fail "the table and the JSON differ"
+import json, sys
+lines = [line.split() for line in open(sys.argv[2])][2:7]
+for line, run in zip(lines, json.load(open(sys.argv[1]))["runs"]):
+    arenas = {name: sum(row["bytes"] for row in run["rows"] if row["arena"].startswith(name))
+              for name in ("weight", "master", "gradients", "optimizer", "activations")}
+    arenas["weight"] += arenas.pop("master")
+    wanted = ["%.1f" % (b / 2**20) for b in [*arenas.values(), run["peak_bytes"]]]
+    assert line[:7] == [run["name"], "8", *wanted], (line, wanted)
+PY
+"$FP8LAB" plan -q "$suite" --facts most.json --detail >log 2>&1
+[ "$(grep -c '^    softmax statistics' log)" = 5 ] || fail "--detail: the arenas of five rows"
+"$FP8LAB" plan -q "$suite" --facts most.json --only '*bf16' >log 2>&1
+[ "$(grep -c '^    softmax statistics' log)" = 1 ] || fail "--only: the arenas of the row"
+
+# What is offloaded is not in the GPU's memory, and in no column of it.
+"$FP8LAB" plan -q "$suite" --facts most.json --set train.optimizer.offload=true >log 2>&1
+[ "$(grep -cE '^llama3.* 0\.0 +[0-9.]+ +[0-9.]+  fits' log)" = 5 ] || fail "offloaded moments"
+
 # This machine refuses too, and nothing is begun.
 "$FP8LAB" run big.lua --lib "$lib" --backend cpu --runs runs --set train.global_batch=4096 \
     --set train.micro_batch=1024 >log 2>&1
