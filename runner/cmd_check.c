@@ -1,5 +1,6 @@
-/* check: what a script would run, or everything that is wrong with it. Nothing runs. */
+/* fp8lab check: what a script would run, or everything that is wrong with it. Nothing runs. */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,11 +8,14 @@
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/commands.h"
-#include "runner/script/resolve.h"
+#include "runner/plan/fit.h"
+#include "runner/plan/options.h"
+#include "runner/record/image_record.h"
 #include "runner/script/script_flags.h"
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
+    { "only", "NAME", "of a suite only rows of this name (* and ?)", true },
     { "smoke", NULL, "shrink sizes and steps for a rehearsal on a CPU", false },
     { "resolved", NULL, "print the canonical configuration, one line a run", false },
     { "lib", "DIR", "where require finds the shared presets", false },
@@ -100,32 +104,82 @@ static bool asks_for_a_machine(const struct resolution *r) {
     return asks;
 }
 
+/* ---- what a script cannot know --------------------------------------------------------------- */
+
+/* What the trainer would refuse of a row, among the errors of the script; once where several rows
+ * have it in common. */
+static enum status ask_trainer(const char *path, struct resolution *r, struct err *e) {
+    json_t *nowhere = json_object(); /* the facts of no machine */
+    r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
+    enum status st = nowhere && r->errors ? OK : FAIL(e, ERR_MEMORY, "the list of errors");
+    for (int64_t i = 0; i < r->run_count && st == OK; i++) {
+        struct fit fit;
+        struct err bad = { 0 };
+        struct resolved_error *x = &r->errors[r->error_count];
+        enum status refused = fit_plan(r->runs[i].config_json, nowhere, "cpu", 0, &fit, &bad);
+        fit_free(&fit);
+        bool known = refused == OK;
+        for (int64_t k = 0; k < r->error_count; k++)
+            known = known || !strcmp(r->errors[k].text, bad.text);
+        if (refused == ERR_MEMORY) st = FAIL(e, refused, "%s", bad.text);
+        if (known || st != OK) continue;
+        char where[PATH_CAP];
+        snprintf(where, sizeof where, "%s: %s", path, r->runs[i].name);
+        *x = (struct resolved_error){ .where = strdup(where), .key = strdup(""),
+                                      .text = strdup(bad.text) };
+        r->error_count++;
+        if (!x->where || !x->key || !x->text) st = FAIL(e, ERR_MEMORY, "the list of errors");
+    }
+    json_decref(nowhere);
+    if (st == OK && r->error_count) return FAIL(e, ERR_CONFIG, "%s", r->errors[0].text);
+    return st;
+}
+
+/* Data may be brought later, or lie on the machine that runs it: a warning, for rows
+ * that follow each other and lack the same once. */
+static void look_for_data(const struct cli *cli, const struct resolution *r) {
+    char said[sizeof((struct err *)0)->text] = "";
+    for (int64_t i = 0; i < r->run_count; i++) {
+        struct run_options run;
+        struct data *data = NULL;
+        struct err e = { 0 };
+        enum status st = options_read(r->runs[i].config_json, &run, &e);
+        if (st == OK)
+            st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
+                           &e);
+        data_close(data);
+        options_free(&run);
+        if (st == OK || !strcmp(said, e.text)) continue;
+        snprintf(said, sizeof said, "%s", e.text);
+        if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
+        cli_warn(cli, "%s: its data cannot be read here: %s", r->runs[i].name, e.text);
+    }
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
 static int check(const struct cli *cli) {
-    struct resolution r;
+    struct resolution r = { 0 };
     struct err e = { 0 };
-    int64_t count = cli_count(cli, "set");
-    const char **overrides = calloc((size_t)count + 1, sizeof *overrides);
-    if (!overrides) return EXIT_SYSTEM;
-    for (int64_t i = 0; i < count; i++) overrides[i] = cli_nth(cli, "set", i);
-    struct resolve_options options = { .path = cli->args[0], .overrides = overrides,
-                                       .override_count = count, .smoke = cli_has(cli, "smoke"),
-                                       .lib = cli_value(cli, "lib") };
-    enum status st = resolve_experiment(&options, &r, &e);
-    int code = st == OK ? EXIT_OK : st == ERR_CONFIG ? EXIT_USAGE : EXIT_SYSTEM;
+    int code = EXIT_OK;
+    enum status st = script_read(cli, &r, &e);
     print_log(cli, r.log);
-    if (st == ERR_CONFIG && r.error_count)
+    if (st == OK) st = ask_trainer(cli->args[0], &r, &e);
+    if (st == ERR_CONFIG && r.error_count) {
         print_errors(cli, &r);
-    else if (st != OK)
+        code = EXIT_USAGE;
+    } else if (st != OK) {
         code = cli_fail(cli, &e);
-    else if (cli_has(cli, "resolved"))
+    } else if (cli_has(cli, "resolved")) {
         for (int64_t i = 0; i < r.run_count; i++) cli_out(cli, "%s\n", r.runs[i].config);
-    else if (cli->json)
+    } else if (cli->json) {
         print_json(cli, &r);
-    else
+    } else {
         print_table(cli, &r);
+    }
+    if (st == OK) look_for_data(cli, &r);
     if (st == OK) script_next(cli, asks_for_a_machine(&r) ? "plan" : "run", false);
     resolution_destroy(&r);
-    free(overrides);
     return code;
 }
 
@@ -133,6 +187,8 @@ const struct verb VERB_CHECK = {
     .name = "check",
     .arguments = "FILE.lua",
     .about = "what a script would run, or all that is wrong with it",
+    .more = "Nothing runs. Exit 2 with every error of every row; data that are not here are a\n"
+            "warning.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

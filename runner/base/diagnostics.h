@@ -14,6 +14,7 @@ struct diagnostics {
     struct pool *pool; /* borrowed; holds the list and its texts */
     struct diagnostic *list;
     int64_t count, capacity;
+    int64_t said; /* times that diagnostics_add was called, repeats included */
 };
 
 /* Adds one, unless the same was said before (each cell of a matrix would repeat it). */

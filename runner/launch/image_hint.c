@@ -64,16 +64,30 @@ static void hint_data(const struct cli *cli, const json_t *config) {
 /* The folder below which an image of ours has data of its own. */
 #define IMAGE_DATA_ROOT "/opt/fp8lab"
 
+/* What writes the text of one of our experiments; NULL where that is not known, or not here. */
+static const char *writer_of(const char *text) {
+    static const struct { const char *text, *script; } WRITTEN[] = {
+        { "data/quickstart.txt", "containers/export_text.sh" },
+        { "data/corpus.txt", "containers/export_corpus.sh" },
+    };
+    for (size_t i = 0; text && i < sizeof WRITTEN / sizeof *WRITTEN; i++)
+        if (!strcmp(text, WRITTEN[i].text) && path_exists(WRITTEN[i].script))
+            return WRITTEN[i].script;
+    return NULL;
+}
+
 void image_data_hint(const json_t *config, struct err *e) {
     const json_t *data = json_object_get(config, "data");
     const char *text = json_string_value(json_array_get(json_object_get(data, "paths"), 0));
+    const char *script = writer_of(text);
     char own[PATH_CAP];
     size_t n = strlen(e->text);
     bool brought = image_inside() && text && path_join(own, IMAGE_DATA_ROOT, text, NULL) == OK &&
                    path_exists(own);
-    snprintf(e->text + n, sizeof e->text - n, "; %s",
-             brought ? "this image has its own: --data-root " IMAGE_DATA_ROOT
-                     : "--data-root DIR counts paths from another folder, --set data=synthetic "
+    snprintf(e->text + n, sizeof e->text - n, "; %s%s%s%s%s", script ? script : "",
+             script ? " " : "", script ? text : "", script ? " writes it; " : "",
+             brought ? "this image has its own: run --data-root " IMAGE_DATA_ROOT
+                     : "run --data-root DIR counts paths from another folder, --set data=synthetic "
                        "makes data up");
 }
 

@@ -22,7 +22,8 @@ json_t *image_record(const char *path);
  * container on one that is, complete, and how it comes to its data. Nothing outside of an image. */
 void image_hint(const struct cli *cli, const json_t *facts, const json_t *config);
 
-/* `e` says that an experiment's data cannot be opened: adds where else they may be. */
+/* `e` says that an experiment's data cannot be opened: adds what writes them, where we have such a
+ * script here, and where else they may be. */
 void image_data_hint(const json_t *config, struct err *e);
 
 /* In an image, for `fp8lab` alone: how to start it. */

@@ -30,7 +30,7 @@ static enum status keep_only(const struct cli *cli, struct resolution *r, struct
     return st;
 }
 
-enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e) {
+enum status script_read(const struct cli *cli, struct resolution *out, struct err *e) {
     int64_t n = cli_count(cli, "set");
     const char **overrides = values_of(cli, "set");
     if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
@@ -40,7 +40,11 @@ enum status script_resolve(const struct cli *cli, struct resolution *out, struct
     };
     enum status st = resolve_experiment(&options, out, e);
     free(overrides);
-    if (st == OK) return keep_only(cli, out, e);
+    return st == OK ? keep_only(cli, out, e) : st;
+}
+
+enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e) {
+    enum status st = script_read(cli, out, e);
     if (out->error_count == 0) return st;
     print_errors(cli, out);
     return FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", out->error_count,

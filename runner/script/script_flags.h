@@ -6,8 +6,11 @@
 #include "runner/base/cli.h"
 #include "runner/script/resolve.h"
 
-/* Resolves cli->args[0]. Where the script is at fault, every error is printed and `e` counts them.
- * *out is valid for resolution_destroy() in any case. */
+/* Resolves cli->args[0], its errors left in *out (resolve.h), which is valid for
+ * resolution_destroy() in any case. */
+NODISCARD enum status script_read(const struct cli *cli, struct resolution *out, struct err *e);
+
+/* The same, and where the script is at fault every error is printed and `e` counts them. */
 NODISCARD enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e);
 
 /* The next useful command after a script was looked at: to run it with the same flags, or, where

@@ -156,7 +156,7 @@ r = json.load(sys.stdin); assert r == {"schema": "fp8lab.image/1", "inside": Fal
 # ---- a folder of data that has not the text ----------------------------------------------------
 mkdir -p "$TEST_TMP/data"
 run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}"
-[ "$code" = 2 ] && grep -q 'this image has its own: --data-root /opt/fp8lab' "$TEST_TMP/said" ||
+[ "$code" = 2 ] && grep -q 'this image has its own: run --data-root /opt/fp8lab' "$TEST_TMP/said" ||
     fail "/data is mounted over and nobody says where the text is: exit code $code"
 run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}" --only '*-bf16' \
     --data-root /opt/fp8lab
