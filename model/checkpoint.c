@@ -16,7 +16,9 @@
 
 enum { PATH_MAX_BYTES = 4096, INFO_MAX = 64 << 20 };
 
-static const char SCHEMA[] = "fp8lab.checkpoint/1", MODEL_FILE[] = "model.safetensors",
+/* Of the first schema a file's hash is that of its bytes from end to end. */
+static const char SCHEMA[] = "fp8lab.checkpoint/2", FIRST_SCHEMA[] = "fp8lab.checkpoint/1",
+                  MODEL_FILE[] = "model.safetensors",
                   STATE_FILE[] = "state.safetensors", INFO_FILE[] = "checkpoint.json";
 
 static enum status join(char out[PATH_MAX_BYTES], const char *parent, const char *name,
@@ -154,7 +156,7 @@ static enum status write_file(struct trainer *t, const char *dir, const char *na
     if (st == OK) st = list(t, &s, e);
     if (st == OK) st = safetensors_write(&s, &t->pieces, path, &size, sha, e);
     if (st == OK && json_object_set_new(files, name, json_pack("{sIss}", "bytes", (json_int_t)size,
-                                                               "sha256", sha)) != 0)
+                                                               "tree_sha256", sha)) != 0)
         st = FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
     *bytes += size;
     safetensors_free(&s);
@@ -299,7 +301,7 @@ static enum status read_info(const char *path, json_t **root, struct checkpoint_
     free(text);
     if (st != OK) return st;
     const char *schema = json_string_value(json_object_get(*root, "schema"));
-    if (!schema || strcmp(schema, SCHEMA) != 0)
+    if (!schema || (strcmp(schema, SCHEMA) != 0 && strcmp(schema, FIRST_SCHEMA) != 0))
         return FAIL(e, ERR_FORMAT, "%s: schema %s, wanted %s", file,
                     schema ? schema : "none", SCHEMA);
     const json_t *step = json_object_get(*root, "step"), *cursor = json_object_get(*root, "cursor");
@@ -316,18 +318,22 @@ static enum status verify_file(const char *dir, const char *name, const json_t *
     char path[PATH_MAX_BYTES], found[65];
     struct input_file f;
     const json_t *entry = json_object_get(json_object_get(root, "files"), name);
-    const char *wanted = json_string_value(json_object_get(entry, "sha256"));
+    const char *tree = json_string_value(json_object_get(entry, "tree_sha256"));
+    const char *wanted = tree ? tree : json_string_value(json_object_get(entry, "sha256"));
     int64_t wanted_bytes = json_integer_value(json_object_get(entry, "bytes")), bytes = 0;
     TRY(join(path, dir, name, e));
     if (!wanted) return FAIL(e, ERR_FORMAT, "%s/%s does not describe %s", dir, INFO_FILE, name);
     TRY(input_open(&f, path, e));
-    enum status st = f.bytes == wanted_bytes ? sha256_fd(f.fd, path, found, &bytes, e) : OK;
+    enum status st = OK;
+    if (f.bytes == wanted_bytes)
+        st = (tree ? sha256_tree_fd : sha256_fd)(f.fd, path, found, &bytes, e);
     if (f.bytes != wanted_bytes)
         st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld%s", path, (long long)f.bytes,
                   (long long)wanted_bytes, f.bytes < wanted_bytes ? " (truncated?)" : "");
     if (st == OK) st = input_whole(&f, bytes, e);
     if (st == OK && strcmp(found, wanted) != 0)
-        st = FAIL(e, ERR_FORMAT, "%s: SHA-256 is %s, wanted %s", path, found, wanted);
+        st = FAIL(e, ERR_FORMAT, "%s: %s is %s, wanted %s", path,
+                  tree ? "tree SHA-256" : "SHA-256", found, wanted);
     info->bytes += f.bytes;
     input_close(&f);
     return st;

@@ -6,8 +6,9 @@
  *                                          fp8.K.history [H,S]  fp8.K.multiplier [S], K the run of
  *                                          delayed slots, in the order of model/slots.h
  *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes,
- *                                          seed, recipe, optimizer), size and SHA-256 of both
- *                                          files, the backend's choice table (kernels/choices.h)
+ *                                          seed, recipe, optimizer), size and tree hash of both
+ *                                          files (model/sha256.h), the backend's choice table
+ *                                          (kernels/choices.h)
  *
  * What else a step reads follows from these: draws are keyed by seed and step, FP8 weights are
  * quantised again from values and scales, the data cursor is the position in the sampling order.
@@ -26,9 +27,10 @@ struct checkpoint_info {
     char damage[512];     /* checkpoint_latest: of the newest that it passed over; "" none */
 };
 
-/* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume, rank
- * 0 alone touches files, and a checkpoint is the same whatever the number of ranks and the
- * sharding: any number of ranks can go on from it. */
+/* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume. Each
+ * writes its own share of the files (model/safetensors.h), rank 0 alone reads them, and a
+ * checkpoint is the same to the byte whatever the number of ranks and the sharding: any number of
+ * ranks can go on from it. */
 
 /* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite
  * value was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created

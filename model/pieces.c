@@ -20,11 +20,21 @@ struct holding holding_of(const struct params *p, const struct param *x, void *d
                              .offset = x->offset / elements * bytes };
 }
 
+int pieces_holder(const struct holding *h, int64_t at, int64_t n) {
+    if (!h->shard) return HOLDER_ALL;
+    int64_t first = (h->offset + at) / h->shard, last = (h->offset + at + n - 1) / h->shard;
+    return first == last ? (int)first : HOLDER_NONE;
+}
+
+enum status pieces_own(const struct pieces *p, const struct holding *h, int64_t at, int64_t n,
+                       void *host, struct err *e) {
+    return p->b->ops->download(p->b, LANE_COMPUTE, host, h->data + at - h->first, n, e);
+}
+
 enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t at, int64_t n,
                         void *host, struct err *e) {
     const struct backend_ops *ops = p->b->ops;
-    if (!h->shard)
-        return host ? ops->download(p->b, LANE_COMPUTE, host, h->data + at, n, e) : OK;
+    if (!h->shard) return host ? pieces_own(p, h, at, n, host, e) : OK;
     for (int64_t part; n > 0; at += part, n -= part) {
         int owner = (int)((h->offset + at) / h->shard);
         part = min64(n, (owner + 1) * h->shard - h->offset - at);
@@ -71,6 +81,19 @@ enum status pieces_tell(const struct pieces *p, void *host, int64_t n, struct er
     if (p->rank == 0) TRY(ops->upload(p->b, LANE_COMPUTE, p->staging, host, n, e));
     TRY(ops->comm.broadcast(p->b, LANE_COMPUTE, &staged, 0, e));
     return p->rank ? ops->download(p->b, LANE_COMPUTE, host, p->staging, n, e) : OK;
+}
+
+enum status pieces_join(const struct pieces *p, uint32_t *host, int64_t n, struct err *e) {
+    const struct backend_ops *ops = p->b->ops;
+    if (p->world == 1) return OK;
+    for (int64_t part; n > 0; host += part, n -= part) {
+        part = min64(n, PIECE_BYTES / (int64_t)sizeof *host);
+        struct tensor x = tensor_1d(p->staging, DTYPE_U32, part);
+        TRY(ops->upload(p->b, LANE_COMPUTE, p->staging, host, part * 4, e));
+        TRY(ops->comm.all_reduce(p->b, LANE_COMPUTE, &x, REDUCE_MAX, e));
+        TRY(ops->download(p->b, LANE_COMPUTE, host, p->staging, part * 4, e));
+    }
+    return OK;
 }
 
 enum status pieces_agree(const struct pieces *p, enum status mine, const char *what,

@@ -1,11 +1,10 @@
-/* Pieces: the canonical bytes of tensors, on their way between rank 0's files and the ranks that
- * hold them.
+/* Pieces: the canonical bytes of tensors, on their way between files and the ranks that hold them.
  *
- * A tensor is whole on every rank, or cut where its bucket is. A piece of at most PIECE_BYTES goes
- * by broadcast, from its owner when it is saved or hashed, from rank 0 when it is loaded: no rank
- * needs memory for more than a piece, and none but rank 0 needs to see the files. Every rank makes
- * the same calls in the same order; a rank whose own work has failed goes on with them until all
- * agree that it has (pieces_agree). */
+ * A tensor is whole on every rank, or cut where its bucket is. What a rank holds it can write by
+ * itself (pieces_holder, pieces_own); all else goes by broadcast, a piece of at most PIECE_BYTES at
+ * a time, from its owner when it is saved or hashed, from rank 0 when it is loaded: no rank needs
+ * memory for more than a piece. Every rank makes the same collective calls in the same order; a
+ * rank whose own work has failed goes on with them until all agree that it has (pieces_agree). */
 #ifndef FP8LAB_MODEL_PIECES_H
 #define FP8LAB_MODEL_PIECES_H
 
@@ -33,6 +32,13 @@ struct holding holding_whole(void *data, int64_t bytes);
 struct holding holding_of(const struct params *p, const struct param *x, void *data, int64_t bytes,
                           int64_t elements);
 
+/* The one rank that holds bytes at .. at+n-1; HOLDER_ALL: every rank does, HOLDER_NONE: they lie on
+ * several. No communication. */
+enum { HOLDER_ALL = -1, HOLDER_NONE = -2 };
+int pieces_holder(const struct holding *h, int64_t at, int64_t n);
+/* Bytes that this rank holds into host memory. No communication. */
+NODISCARD enum status pieces_own(const struct pieces *p, const struct holding *h, int64_t at,
+                                 int64_t n, void *host, struct err *e);
 /* Bytes at .. at+n-1 into host memory, n <= PIECE_BYTES; `host` NULL on a rank that wants none. */
 NODISCARD enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t at,
                                   int64_t n, void *host, struct err *e);
@@ -45,6 +51,8 @@ NODISCARD enum status pieces_write(const struct pieces *p, const struct holding 
                                    int64_t n, const void *host, struct err *e);
 /* Rank 0's bytes to all, n <= PIECE_BYTES. */
 NODISCARD enum status pieces_tell(const struct pieces *p, void *host, int64_t n, struct err *e);
+/* Each of the n numbers becomes the largest that a rank has in its place. */
+NODISCARD enum status pieces_join(const struct pieces *p, uint32_t *host, int64_t n, struct err *e);
 /* OK only if all ranks bring OK. One that brings another status gets it back; the rest get ERR_PEER
  * and learn `what` failed. */
 NODISCARD enum status pieces_agree(const struct pieces *p, enum status mine, const char *what,

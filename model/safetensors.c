@@ -1,19 +1,16 @@
 #include "model/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "model/input_file.h"
 #include "model/json_safe.h"
 #include "model/sha256.h"
 
-enum { HEADER_ALIGN = 8, HEADER_MAX = 100000000 };
+enum { HEADER_MAX = 100000000 };
 
-static const char *safetensors_dtype(enum dtype t) {
+const char *safetensors_dtype(enum dtype t) {
     switch (t) {
     case DTYPE_F32: return "F32";
     case DTYPE_BF16: return "BF16";
@@ -26,10 +23,6 @@ static const char *safetensors_dtype(enum dtype t) {
     case DTYPE_COUNT: break;
     }
     return "";
-}
-
-static int64_t tensor_bytes(const struct safetensor *t) {
-    return t->shape[0] * (t->rank == 2 ? t->shape[1] : 1) * dtype_bytes(t->dtype);
 }
 
 enum status safetensors_add(struct safetensors *s, enum dtype dtype, int64_t rows, int64_t cols,
@@ -51,129 +44,13 @@ enum status safetensors_add(struct safetensors *s, enum dtype dtype, int64_t row
     t->shape[0] = rows;
     t->shape[1] = cols;
     t->rank = cols ? 2 : 1;
-    t->held = holding_whole(data, tensor_bytes(t));
+    t->held = holding_whole(data, safetensor_bytes(t));
     return OK;
 }
 
 void safetensors_free(struct safetensors *s) {
     free(s->tensor);
     memset(s, 0, sizeof *s);
-}
-
-/* ---- writing ---- */
-
-static int wider_first(const void *a, const void *b) {
-    const struct safetensor *x = a, *y = b;
-    int64_t wide = dtype_bytes(y->dtype) - dtype_bytes(x->dtype);
-    return wide ? (wide > 0 ? 1 : -1) : strcmp(x->name, y->name);
-}
-
-/* The JSON header, padded with spaces; owned by the caller, NULL without memory. */
-static char *make_header(const struct safetensors *s, size_t *length) {
-    int64_t at = 0;
-    json_t *root = json_object();
-    int failed = json_object_set_new(root, "__metadata__", json_pack("{ss}", "format", "pt"));
-    for (int64_t i = 0; i < s->count; i++) {
-        const struct safetensor *t = &s->tensor[i];
-        json_t *shape = t->rank == 2 ? json_pack("[II]", (json_int_t)t->shape[0],
-                                                 (json_int_t)t->shape[1])
-                                     : json_pack("[I]", (json_int_t)t->shape[0]);
-        int64_t end = at + tensor_bytes(t);
-        failed |= json_object_set_new(root, t->name,
-                                      json_pack("{sssos[II]}", "dtype", safetensors_dtype(t->dtype),
-                                                "shape", shape, "data_offsets", (json_int_t)at,
-                                                (json_int_t)end));
-        at = end;
-    }
-    char *text = failed ? NULL : json_dump_text(root, JSON_COMPACT), *padded = NULL;
-    json_decref(root);
-    if (!text) return NULL;
-    size_t n = strlen(text);
-    *length = (n + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
-    padded = malloc(*length);
-    if (padded) {
-        memset(padded, ' ', *length);
-        memcpy(padded, text, n);
-    }
-    free(text);
-    return padded;
-}
-
-struct writer { int fd; const char *path; struct sha256 *sha; int64_t bytes; };
-
-static enum status write_bytes(struct writer *w, const void *data, int64_t count, struct err *e) {
-    const char *p = data;
-    sha256_add(w->sha, data, (size_t)count);
-    w->bytes += count;
-    while (count > 0) {
-        ssize_t n = write(w->fd, p, (size_t)count);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return FAIL(e, ERR_IO, "write %s: %s", w->path, strerror(errno));
-        p += n;
-        count -= n;
-    }
-    return OK;
-}
-
-/* Header and descriptor of rank 0's file; *piece is the caller's. */
-static enum status begin_file(const struct safetensors *s, struct writer *w, char **piece,
-                              struct err *e) {
-    unsigned char size[8];
-    size_t length = 0;
-    char *header = make_header(s, &length);
-    *piece = malloc(PIECE_BYTES);
-    enum status st = header && *piece ? OK : FAIL(e, ERR_MEMORY, "no host memory to write %s",
-                                                  w->path);
-    if (st == OK) st = sha256_create(&w->sha, e);
-    if (st == OK) w->fd = open(w->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (st == OK && w->fd < 0) st = FAIL(e, ERR_IO, "create %s: %s", w->path, strerror(errno));
-    for (int i = 0; i < 8; i++) size[i] = (unsigned char)((uint64_t)length >> 8 * i);
-    if (st == OK) st = write_bytes(w, size, sizeof size, e);
-    if (st == OK) st = write_bytes(w, header, (int64_t)length, e);
-    free(header);
-    return st;
-}
-
-/* Every rank hands over what it holds, also when rank 0 can no longer write (st): the others do not
- * know that yet. */
-static enum status write_tensor(struct writer *w, const struct safetensor *t,
-                                const struct pieces *p, char *piece, enum status st,
-                                struct err *e) {
-    int64_t bytes = tensor_bytes(t);
-    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
-        int64_t n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        char *host = p->rank == 0 && st == OK ? piece : NULL;
-        struct err lost;
-        enum status moved = pieces_read(p, &t->held, at, n, host, st == OK ? e : &lost);
-        if (moved != OK) return st == OK ? moved : st;
-        if (host) st = write_bytes(w, host, n, e);
-    }
-    return st;
-}
-
-static enum status end_file(struct writer *w, enum status st, char sha256[65], struct err *e) {
-    if (st == OK && fsync(w->fd) != 0)
-        st = FAIL(e, ERR_IO, "sync %s: %s", w->path, strerror(errno));
-    if (w->fd >= 0 && close(w->fd) != 0 && st == OK)
-        st = FAIL(e, ERR_IO, "close %s: %s", w->path, strerror(errno));
-    if (st == OK) sha256_finish(w->sha, sha256);
-    sha256_destroy(w->sha);
-    return st;
-}
-
-enum status safetensors_write(struct safetensors *s, const struct pieces *p, const char *path,
-                              int64_t *bytes, char sha256[65], struct err *e) {
-    struct writer w = { .fd = -1, .path = path };
-    char *piece = NULL;
-    enum status st = OK;
-    sha256[0] = 0;
-    if (s->count) qsort(s->tensor, (size_t)s->count, sizeof *s->tensor, wider_first);
-    if (p->rank == 0) st = begin_file(s, &w, &piece, e);
-    for (int64_t i = 0; i < s->count; i++) st = write_tensor(&w, &s->tensor[i], p, piece, st, e);
-    if (p->rank == 0) st = end_file(&w, st, sha256, e);
-    *bytes = w.bytes;
-    free(piece);
-    return pieces_agree(p, st, path, e);
 }
 
 /* ---- reading ---- */
@@ -198,7 +75,7 @@ static enum status check_tensor(const struct safetensor *t, const json_t *header
     const json_t *range = json_object_get(entry, "data_offsets");
     int64_t begin = json_integer_value(json_array_get(range, 0));
     int64_t end = json_integer_value(json_array_get(range, 1));
-    if (begin < 0 || end < begin || end > space || end - begin != tensor_bytes(t))
+    if (begin < 0 || end < begin || end > space || end - begin != safetensor_bytes(t))
         return FAIL(e, ERR_FORMAT, "%s: %s has bytes %lld to %lld of %lld", path, t->name,
                     (long long)begin, (long long)end, (long long)space);
     *at = begin;
@@ -242,7 +119,7 @@ static enum status read_header(const struct safetensors *s, const struct input_f
 static enum status read_tensor(const struct safetensor *t, const struct pieces *p,
                                const struct input_file *f, int64_t from, char *piece,
                                struct err *e) {
-    int64_t bytes = tensor_bytes(t);
+    int64_t bytes = safetensor_bytes(t);
     for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
         int64_t n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
         if (p->rank == 0) TRY(input_read(f, from + at, n, piece, e));

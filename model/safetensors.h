@@ -1,10 +1,11 @@
 /* Safetensors files of device tensors: u64 length, JSON header, then the bytes of every tensor
- * without a hole (https://github.com/huggingface/safetensors). Written and read in pieces of 1
- * MiB. */
+ * without a hole (https://github.com/huggingface/safetensors). Written by all ranks, read by rank
+ * 0, 1 MiB at a time. */
 #ifndef FP8LAB_MODEL_SAFETENSORS_H
 #define FP8LAB_MODEL_SAFETENSORS_H
 
 #include "model/pieces.h"
+#include "model/sha256.h"
 
 struct safetensor {
     char name[96];
@@ -12,7 +13,15 @@ struct safetensor {
     int64_t shape[2];
     int rank;
     struct holding held; /* borrowed device memory of its packed elements */
+    int64_t begin;       /* bytes behind the header, once the file is written */
 };
+
+static inline int64_t safetensor_bytes(const struct safetensor *t) {
+    return t->shape[0] * (t->rank == 2 ? t->shape[1] : 1) * dtype_bytes(t->dtype);
+}
+
+/* The format's name of a dtype. */
+const char *safetensors_dtype(enum dtype t);
 
 struct safetensors {
     struct safetensor *tensor; /* owned */
@@ -26,11 +35,12 @@ NODISCARD enum status safetensors_add(struct safetensors *s, enum dtype dtype, i
                                       ...) PRINTF_LIKE(7, 8);
 void safetensors_free(struct safetensors *s);
 
-/* Writes a new file, wide types first, synced; *bytes and the SHA-256 of the whole file. All ranks
- * call it, rank 0 writes; it fails on all if it fails on one. */
+/* Writes a new file, wide types first, synced: *bytes and its tree hash (model/sha256.h). All ranks
+ * call it, and each writes what it holds if it sees the file that rank 0 makes; it fails on all if
+ * it fails on one. The bytes do not depend on the number of ranks or on how tensors are cut. */
 NODISCARD enum status safetensors_write(struct safetensors *s, const struct pieces *p,
-                                        const char *path, int64_t *bytes, char sha256[65],
-                                        struct err *e);
+                                        const char *path, int64_t *bytes,
+                                        char tree_sha256[SHA256_HEX], struct err *e);
 
 /* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file; ERR_CONFIG,
  * before anything is copied, naming the first tensor that is missing, superfluous or of another

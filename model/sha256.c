@@ -13,7 +13,7 @@
 #undef ERR_STATE
 
 /* Large enough that system calls vanish beside hashing, small enough to stay in the L2 cache. */
-enum { BUFFER = 256 * 1024, DIGEST = 32 };
+enum { BUFFER = 256 * 1024 };
 
 struct sha256 {
     EVP_MD_CTX *context; /* owned */
@@ -44,58 +44,83 @@ void sha256_add(struct sha256 *s, const void *bytes, size_t n) {
 
 static void digest_hex(const unsigned char *digest, char hex[SHA256_HEX]) {
     static const char DIGITS[] = "0123456789abcdef";
-    for (int i = 0; i < DIGEST; i++) {
+    for (int i = 0; i < SHA256_BYTES; i++) {
         hex[2 * i] = DIGITS[digest[i] >> 4];
         hex[2 * i + 1] = DIGITS[digest[i] & 15];
     }
-    hex[2 * DIGEST] = 0;
+    hex[2 * SHA256_BYTES] = 0;
 }
 
 void sha256_finish(struct sha256 *s, char hex[SHA256_HEX]) {
-    unsigned char digest[DIGEST];
+    unsigned char digest[SHA256_BYTES];
     int ok = EVP_DigestFinal_ex(s->context, digest, NULL);
     assert(ok == 1);
     (void)ok;
     digest_hex(digest, hex);
 }
 
+enum status sha256_digest(const void *bytes, size_t n, unsigned char out[SHA256_BYTES],
+                          struct err *e) {
+    if (EVP_Digest(bytes, n, out, NULL, EVP_sha256(), NULL) == 1) return OK;
+    return FAIL(e, ERR_MEMORY, "libcrypto had no memory for a SHA-256");
+}
+
 enum status sha256_bytes(const void *bytes, size_t n, char hex[SHA256_HEX], struct err *e) {
-    unsigned char digest[DIGEST];
-    if (EVP_Digest(bytes, n, digest, NULL, EVP_sha256(), NULL) != 1)
-        return FAIL(e, ERR_MEMORY, "libcrypto had no memory for a SHA-256");
+    unsigned char digest[SHA256_BYTES];
+    TRY(sha256_digest(bytes, n, digest, e));
     digest_hex(digest, hex);
     return OK;
 }
 
-enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
-                      struct err *e) {
-    enum status st = OK;
-    int64_t total = 0;
+/* As many of n bytes as there still are. */
+static enum status read_up_to(int fd, const char *name, char *buffer, size_t n, size_t *got,
+                              struct err *e) {
+    for (*got = 0; *got < n;) {
+        ssize_t more = read(fd, buffer + *got, n - *got);
+        if (more < 0 && errno == EINTR) continue;
+        if (more < 0) return FAIL(e, ERR_IO, "read %s: %s", name, strerror(errno));
+        if (more == 0) break;
+        *got += (size_t)more;
+    }
+    return OK;
+}
+
+/* Adds what is left of fd, n bytes at a time, or with `tree` their digest in their place. */
+static enum status add_fd(struct sha256 *s, int fd, const char *name, char *buffer, size_t n,
+                          bool tree, int64_t *total, struct err *e) {
+    unsigned char digest[SHA256_BYTES];
+    for (size_t got = n; got == n; *total += (int64_t)got) {
+        TRY(read_up_to(fd, name, buffer, n, &got, e));
+        if (tree && got) TRY(sha256_digest(buffer, got, digest, e));
+        if (!tree) sha256_add(s, buffer, got);
+        else if (got) sha256_add(s, digest, sizeof digest);
+    }
+    return OK;
+}
+
+static enum status hash_fd(int fd, const char *name, size_t n, bool tree, char hex[SHA256_HEX],
+                           int64_t *size, struct err *e) {
     struct sha256 *s = NULL;
-    char *buffer = malloc(BUFFER);
-    if (!buffer) {
-        st = FAIL(e, ERR_MEMORY, "%d bytes to hash %s", BUFFER, name);
-        goto done;
-    }
-    st = sha256_create(&s, e);
-    if (st != OK) goto done;
-    for (;;) {
-        ssize_t got = read(fd, buffer, BUFFER);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
-            st = FAIL(e, ERR_IO, "read %s: %s", name, strerror(errno));
-            goto done;
-        }
-        if (got == 0) break;
-        sha256_add(s, buffer, (size_t)got);
-        total += got;
-    }
-    sha256_finish(s, hex);
+    int64_t total = 0;
+    char *buffer = malloc(n);
+    enum status st = buffer ? sha256_create(&s, e)
+                            : FAIL(e, ERR_MEMORY, "%zu bytes to hash %s", n, name);
+    if (st == OK) st = add_fd(s, fd, name, buffer, n, tree, &total, e);
+    if (st == OK) sha256_finish(s, hex);
     if (size) *size = total;
-done:
     sha256_destroy(s);
     free(buffer);
     return st;
+}
+
+enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
+                      struct err *e) {
+    return hash_fd(fd, name, BUFFER, false, hex, size, e);
+}
+
+enum status sha256_tree_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
+                           struct err *e) {
+    return hash_fd(fd, name, SHA256_LEAF_BYTES, true, hex, size, e);
 }
 
 enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size, struct err *e) {
@@ -107,5 +132,5 @@ enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size, s
 }
 
 bool sha256_is_hex(const char *text) {
-    return strlen(text) == 2 * DIGEST && strspn(text, "0123456789abcdef") == 2 * DIGEST;
+    return strlen(text) == 2 * SHA256_BYTES && strspn(text, "0123456789abcdef") == 2 * SHA256_BYTES;
 }

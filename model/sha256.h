@@ -5,7 +5,7 @@
 
 #include "kernels/base.h"
 
-enum { SHA256_HEX = 65 }; /* 64 digits and the terminating NUL */
+enum { SHA256_BYTES = 32, SHA256_HEX = 65 }; /* 64 digits and the terminating NUL */
 
 /* One running digest. Opaque; owned by the caller through create/destroy. */
 struct sha256;
@@ -23,10 +23,23 @@ void sha256_finish(struct sha256 *s, char hex[SHA256_HEX]);
 NODISCARD enum status sha256_bytes(const void *bytes, size_t n, char hex[SHA256_HEX],
                                    struct err *e);
 
+/* The same, not yet written out. */
+NODISCARD enum status sha256_digest(const void *bytes, size_t n, unsigned char out[SHA256_BYTES],
+                                    struct err *e);
+
 /* The digest of everything that can still be read from `fd`; *size (may be NULL) is the number of
  * bytes read. `name` is used in messages only. ERR_IO when reading fails. */
 NODISCARD enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
                                 struct err *e);
+
+/* The tree hash, for files that several processes write: the digest of the digests (32 bytes each)
+ * of the file's leaves, which are its bytes in steps of SHA256_LEAF_BYTES. Without this program:
+ *   split -b 1M --filter='sha256sum | head -c 64' FILE |
+ *       tr a-f A-F | basenc --base16 -d | sha256sum
+ * Otherwise as sha256_fd. */
+enum { SHA256_LEAF_BYTES = 1 << 20 };
+NODISCARD enum status sha256_tree_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
+                                     struct err *e);
 
 /* The digest of a regular file; symbolic links are followed. */
 NODISCARD enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size,

@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
+#include "model/sha256.h"
 #include "model/trainer.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
@@ -82,7 +83,8 @@ static void damage_is_refused(void **state) {
     for (int i = 0; i < 2; i++) {
         file_in(path, info.path, FILES[i]);
         flip_byte(path, -3, SEEK_END);
-        MUST_FAIL(ERR_FORMAT, "SHA-256 is", checkpoint_load(fresh.trainer, info.path, &found, E));
+        MUST_FAIL(ERR_FORMAT, "tree SHA-256 is",
+                  checkpoint_load(fresh.trainer, info.path, &found, E));
         MUST_FAIL(ERR_FORMAT, FILES[i], checkpoint_verify(info.path, &found, E));
         flip_byte(path, -3, SEEK_END);
         struct stat s;
@@ -134,6 +136,36 @@ static void a_position_is_demanded(void **state) {
         MUST(checkpoint_remove(info.path, E));
         tiny_run_close(&r);
     }
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* Of the first schema, whose hashes go over a file from end to end. */
+static void older_ones_are_read(void **state) {
+    static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
+    char dir[64], path[PATH_BYTES], hash[SHA256_HEX];
+    struct tiny_run r;
+    struct checkpoint_info info, found;
+    scratch(dir);
+    save_one(&r, dir, &info);
+    char json[PATH_BYTES];
+    file_in(json, info.path, "checkpoint.json");
+    json_t *root = json_load_file(json, 0, NULL), *files = json_object_get(root, "files");
+    assert_int_equal(json_object_set_new(root, "schema", json_string("fp8lab.checkpoint/1")), 0);
+    for (int i = 0; i < 2; i++) {
+        json_t *entry = json_object_get(files, FILES[i]);
+        file_in(path, info.path, FILES[i]);
+        MUST(sha256_file(path, hash, NULL, E));
+        assert_int_equal(json_object_del(entry, "tree_sha256"), 0);
+        assert_int_equal(json_object_set_new(entry, "sha256", json_string(hash)), 0);
+    }
+    assert_int_equal(json_dump_file(root, json, 0), 0);
+    json_decref(root);
+    MUST(checkpoint_load(r.trainer, info.path, &found, E));
+    assert_int_equal(found.step, 1);
+    flip_byte(path, -3, SEEK_END);
+    MUST_FAIL(ERR_FORMAT, ": SHA-256 is", checkpoint_verify(info.path, &found, E));
+    MUST(checkpoint_remove(info.path, E));
+    tiny_run_close(&r);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -399,6 +431,7 @@ int main(void) {
         cmocka_unit_test(saved_twice_is_equal),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(a_position_is_demanded),
+        cmocka_unit_test(older_ones_are_read),
         cmocka_unit_test(half_a_checkpoint_is_no_start),
         cmocka_unit_test(latest_passes_over_damage),
         cmocka_unit_test(strangers_are_refused),

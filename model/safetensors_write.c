@@ -1,0 +1,229 @@
+/* Writing a safetensors file with all ranks at once. The file is cut into leaves, which are written
+ * and hashed one by one: by the rank that has all of a leaf's bytes, while the others do the same
+ * with theirs; what lies across ranks, a leaf or two for each cut tensor, is put together on rank 0
+ * afterwards. Which rank wrote what cannot be seen in the file. */
+#include <stdlib.h>
+
+#include "model/json_safe.h"
+#include "model/safetensors.h"
+#include "model/shared_file.h"
+
+enum { HEADER_ALIGN = 8, LENGTH_BYTES = 8, LEAF = SHA256_LEAF_BYTES };
+
+/* A piece of a leaf may be all of it. */
+_Static_assert((int)LEAF <= (int)PIECE_BYTES, "a leaf's bytes come in pieces");
+
+/* The file as it will be. */
+struct image {
+    const struct safetensors *s;
+    char *header;         /* owned: its length, then JSON padded with spaces */
+    int64_t header_bytes; /* of both */
+    int64_t bytes, leaves;
+    unsigned char *digest; /* owned: [leaves][SHA256_BYTES], of what this rank wrote; else 0 */
+    char *host;            /* owned: one leaf */
+};
+
+/* ---- what the file holds ---- */
+
+static int wider_first(const void *a, const void *b) {
+    const struct safetensor *x = a, *y = b;
+    int64_t wide = dtype_bytes(y->dtype) - dtype_bytes(x->dtype);
+    return wide ? (wide > 0 ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* Where every tensor begins, and the JSON that says so: the caller's, NULL without memory. */
+static char *describe(struct safetensors *s, int64_t *bytes) {
+    int64_t at = 0;
+    json_t *root = json_object();
+    int failed = json_object_set_new(root, "__metadata__", json_pack("{ss}", "format", "pt"));
+    for (int64_t i = 0; i < s->count; i++) {
+        struct safetensor *t = &s->tensor[i];
+        json_t *shape = t->rank == 2 ? json_pack("[II]", (json_int_t)t->shape[0],
+                                                 (json_int_t)t->shape[1])
+                                     : json_pack("[I]", (json_int_t)t->shape[0]);
+        t->begin = at;
+        at += safetensor_bytes(t);
+        failed |= json_object_set_new(root, t->name,
+                                      json_pack("{sssos[II]}", "dtype", safetensors_dtype(t->dtype),
+                                                "shape", shape, "data_offsets",
+                                                (json_int_t)t->begin, (json_int_t)at));
+    }
+    char *text = failed ? NULL : json_dump_text(root, JSON_COMPACT);
+    json_decref(root);
+    *bytes = at;
+    return text;
+}
+
+static bool make_header(struct image *m, const char *text) {
+    int64_t n = (int64_t)strlen(text), length = ceil_div(n, HEADER_ALIGN) * HEADER_ALIGN;
+    m->header_bytes = LENGTH_BYTES + length;
+    m->header = malloc((size_t)m->header_bytes);
+    if (!m->header) return false;
+    for (int i = 0; i < LENGTH_BYTES; i++) m->header[i] = (char)((uint64_t)length >> 8 * i);
+    memset(m->header + LENGTH_BYTES, ' ', (size_t)length);
+    memcpy(m->header + LENGTH_BYTES, text, (size_t)n);
+    return true;
+}
+
+static enum status image_make(struct image *m, struct safetensors *s, const char *path,
+                              struct err *e) {
+    int64_t bytes = 0;
+    *m = (struct image){ .s = s };
+    if (s->count) qsort(s->tensor, (size_t)s->count, sizeof *s->tensor, wider_first);
+    char *text = describe(s, &bytes);
+    if (text && make_header(m, text)) {
+        m->bytes = m->header_bytes + bytes;
+        m->leaves = ceil_div(m->bytes, LEAF);
+        m->digest = calloc((size_t)m->leaves, SHA256_BYTES);
+        m->host = malloc(LEAF);
+    }
+    free(text);
+    return m->digest && m->host ? OK : FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
+}
+
+static void image_free(struct image *m) {
+    free(m->header);
+    free(m->digest);
+    free(m->host);
+}
+
+/* ---- leaves and what is in them ---- */
+
+struct leaf {
+    int64_t index, at, end; /* bytes of the file */
+    int64_t tensor;         /* the first that has bytes at `at` or later */
+};
+
+/* A stretch of a leaf: of the header, or of one tensor. */
+struct stretch {
+    const char *header;          /* NULL: of a tensor */
+    const struct holding *held;
+    int64_t at, n;               /* bytes, of the tensor */
+};
+
+/* Bytes of the file up to the end of a tensor. */
+static int64_t tensor_end(const struct image *m, int64_t tensor) {
+    const struct safetensor *t = &m->s->tensor[tensor];
+    return m->header_bytes + t->begin + safetensor_bytes(t);
+}
+
+static bool next_leaf(const struct image *m, struct leaf *l) {
+    l->at = ++l->index * LEAF;
+    l->end = l->at + LEAF < m->bytes ? l->at + LEAF : m->bytes;
+    while (l->tensor < m->s->count && tensor_end(m, l->tensor) <= l->at) l->tensor++;
+    return l->index < m->leaves;
+}
+
+/* The stretch at *at, which moves on; false at the leaf's end. */
+static bool next_stretch(const struct image *m, struct leaf *l, int64_t *at, struct stretch *x) {
+    int64_t end = m->header_bytes;
+    if (*at >= l->end) return false;
+    if (*at < end) {
+        *x = (struct stretch){ .header = m->header + *at };
+    } else {
+        while ((end = tensor_end(m, l->tensor)) <= *at) l->tensor++;
+        const struct safetensor *t = &m->s->tensor[l->tensor];
+        *x = (struct stretch){ .held = &t->held, .at = *at - m->header_bytes - t->begin };
+    }
+    x->n = (end < l->end ? end : l->end) - *at;
+    *at += x->n;
+    return true;
+}
+
+static int holder_of(const struct image *m, const struct leaf *leaf) {
+    struct leaf l = *leaf;
+    struct stretch x;
+    int holder = HOLDER_ALL;
+    for (int64_t at = l.at; next_stretch(m, &l, &at, &x);) {
+        int one = x.header ? HOLDER_ALL : pieces_holder(x.held, x.at, x.n);
+        if (holder == HOLDER_ALL) holder = one;
+        else if (one != HOLDER_ALL && one != holder) holder = HOLDER_NONE;
+    }
+    return holder;
+}
+
+enum { TOGETHER = -1 };
+
+/* The rank that writes a leaf by itself, or TOGETHER: rank 0, with what the others send. What every
+ * rank has is divided evenly. */
+static int writer_of(const struct image *m, const struct leaf *l, const struct pieces *p,
+                     const struct shared_file *f) {
+    int holder = holder_of(m, l);
+    if (holder == HOLDER_NONE) return TOGETHER;
+    if (holder != HOLDER_ALL) return f->seen[holder] ? holder : TOGETHER;
+    int turn = (int)(l->index * p->world / m->leaves);
+    return f->seen[turn] ? turn : 0;
+}
+
+/* ---- writing ---- */
+
+static enum status put(const struct image *m, const struct shared_file *f, const struct leaf *l,
+                       struct err *e) {
+    TRY(sha256_digest(m->host, (size_t)(l->end - l->at), m->digest + l->index * SHA256_BYTES, e));
+    return shared_file_write(f, l->at, m->host, l->end - l->at, e);
+}
+
+/* What this rank writes by itself. */
+static enum status write_own(const struct image *m, const struct pieces *p,
+                             const struct shared_file *f, struct err *e) {
+    for (struct leaf l = { .index = -1 }; next_leaf(m, &l);) {
+        struct stretch x;
+        if (writer_of(m, &l, p, f) != p->rank) continue;
+        for (int64_t at = l.at, to = 0; next_stretch(m, &l, &at, &x); to += x.n) {
+            if (x.header) memcpy(m->host + to, x.header, (size_t)x.n);
+            else TRY(pieces_own(p, x.held, x.at, x.n, m->host + to, e));
+        }
+        TRY(put(m, f, &l, e));
+    }
+    return OK;
+}
+
+/* One leaf, put together on rank 0. Every rank hands over what it holds, also when rank 0 can no
+ * longer write (st): the others do not know that yet. */
+static enum status write_leaf(const struct image *m, struct leaf *l, const struct pieces *p,
+                              const struct shared_file *f, enum status st, struct err *e) {
+    struct stretch x;
+    char *host = p->rank == 0 && st == OK ? m->host : NULL;
+    for (int64_t at = l->at; next_stretch(m, l, &at, &x);) {
+        struct err lost;
+        enum status moved = OK;
+        if (x.held) moved = pieces_read(p, x.held, x.at, x.n, host, st == OK ? e : &lost);
+        else if (host) memcpy(host, x.header, (size_t)x.n);
+        if (moved != OK) return st == OK ? moved : st;
+        if (host) host += x.n;
+    }
+    return host ? put(m, f, l, e) : st;
+}
+
+static enum status write_together(const struct image *m, const struct pieces *p,
+                                  const struct shared_file *f, struct err *e) {
+    enum status st = OK;
+    for (struct leaf l = { .index = -1 }; next_leaf(m, &l);)
+        if (writer_of(m, &l, p, f) == TOGETHER) st = write_leaf(m, &l, p, f, st, e);
+    return st;
+}
+
+static enum status write_all(const struct image *m, const struct pieces *p,
+                             const struct shared_file *f, const char *path, struct err *e) {
+    enum status st = write_own(m, p, f, e);
+    TRY(pieces_agree(p, st, path, e));
+    st = write_together(m, p, f, e);
+    if (st == OK && f->fd >= 0) st = shared_file_sync(f, e);
+    TRY(pieces_agree(p, st, path, e));
+    return pieces_join(p, (uint32_t *)(void *)m->digest, m->leaves * (SHA256_BYTES / 4), e);
+}
+
+enum status safetensors_write(struct safetensors *s, const struct pieces *p, const char *path,
+                              int64_t *bytes, char tree_sha256[SHA256_HEX], struct err *e) {
+    struct image m;
+    struct shared_file f = { .fd = -1 };
+    enum status st = image_make(&m, s, path, e);
+    st = pieces_agree(p, st, path, e);
+    if (st == OK) st = shared_file_create(&f, p, path, m.bytes, e);
+    if (st == OK) st = write_all(&m, p, &f, path, e);
+    if (st == OK) st = sha256_bytes(m.digest, (size_t)(m.leaves * SHA256_BYTES), tree_sha256, e);
+    *bytes = m.bytes;
+    shared_file_free(&f);
+    image_free(&m);
+    return pieces_agree(p, st, path, e);
+}

@@ -1,0 +1,225 @@
+/* A checkpoint of several ranks: each writes its own share, the bytes are those of one rank, and
+ * what goes wrong on one rank is an error on all. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "model/checkpoint.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tiny.h"
+
+enum { RANKS_MAX = 4, SECONDS = 120, MIB = 1 << 20, VOCAB = 65536 };
+
+struct job {
+    enum shard_kind shard;
+    const char *load;          /* directories of checkpoints; load NULL: one step instead */
+    const char *save[RANKS_MAX];
+    int tight;                 /* the rank that may write 1 MiB of a file at most; -1: none */
+    struct outcome {
+        enum status status;
+        char text[1024];
+        int64_t written; /* bytes given to write calls while it saved; -1 unknown */
+        struct checkpoint_info info;
+    } rank[RANKS_MAX];
+};
+
+/* Of this process so far; -1 where the kernel does not count them. */
+static int64_t bytes_written(void) {
+    char line[64];
+    int64_t n = -1;
+    FILE *f = fopen("/proc/self/io", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "wchar: %" SCNd64, &n) == 1) break;
+    if (f) fclose(f);
+    return n;
+}
+
+static void allow_a_mebibyte(void) {
+    struct rlimit r;
+    signal(SIGXFSZ, SIG_IGN);
+    if (getrlimit(RLIMIT_FSIZE, &r) != 0) abort();
+    r.rlim_cur = MIB;
+    if (setrlimit(RLIMIT_FSIZE, &r) != 0) abort();
+}
+
+/* The embedding is large enough that of a fourth of it most leaves belong to one rank. */
+static int take_over_and_save(struct rank_test *t) {
+    struct job *job = t->user;
+    int rank = t->group.rank;
+    struct outcome *out = &job->rank[rank];
+    struct tiny_run r;
+    struct step_result s;
+    struct err e = { 0 };
+    tiny_run_init(&r, RECIPE_DELAYED, 2);
+    r.model.vocab = VOCAB;
+    r.model.tied = true;
+    r.train.micro_batch = 1;
+    r.train.shard = job->shard;
+    r.backend = t->backend;
+    RANK_MUST(data_open(&r.data, &r.data_options, r.model.vocab, r.model.seq_len, r.train.seed,
+                        &must_));
+    RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
+    if (job->load) RANK_MUST(checkpoint_resume(r.trainer, job->load, &out->info, &must_));
+    else RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
+    if (rank == job->tight) allow_a_mebibyte();
+    out->written = bytes_written();
+    out->status = checkpoint_save(r.trainer, job->save[rank], &out->info, &e);
+    if (out->written >= 0) out->written = bytes_written() - out->written;
+    if (out->status != OK) snprintf(out->text, sizeof out->text, "%s", e.text);
+    trainer_destroy(r.trainer);
+    data_close(r.data);
+    return 0;
+}
+
+static struct job *run(const struct job *what, int world) {
+    struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                           -1, 0);
+    int code[RANKS_MAX];
+    assert_true(job != MAP_FAILED);
+    *job = *what;
+    ranks_run("cpu", world, take_over_and_save, job, SECONDS, code);
+    for (int r = 0; r < world; r++) assert_int_equal(code[r], 0);
+    return job;
+}
+
+static void drop(struct job *job) { munmap(job, sizeof *job); }
+
+static void shell(const char *format, const char *a, const char *b) {
+    char command[512];
+    snprintf(command, sizeof command, format, a, b);
+    if (system(command) != 0) fail_msg("%s", command);
+}
+
+/* What one rank saves after a step, for others to take over. */
+struct scratch { char dir[64], one[96], all[96], far[96]; };
+
+static int setup(void **state) {
+    struct scratch *s = calloc(1, sizeof *s);
+    strcpy(s->dir, "/tmp/fp8lab-written-XXXXXX");
+    if (!mkdtemp(s->dir)) return -1;
+    snprintf(s->one, sizeof s->one, "%s/one", s->dir);
+    snprintf(s->all, sizeof s->all, "%s/all", s->dir);
+    snprintf(s->far, sizeof s->far, "%s/far", s->dir);
+    struct job job = { .shard = SHARD_OPTIMIZER, .save = { s->one }, .tight = -1 };
+    drop(run(&job, 1));
+    *state = s;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct scratch *s = *state;
+    shell("rm -rf %s%s", s->dir, "");
+    free(s);
+    return 0;
+}
+
+static struct job taken_over(const struct scratch *s, enum shard_kind shard) {
+    return (struct job){ .shard = shard, .load = s->one, .tight = -1,
+                         .save = { s->all, s->all, s->all, s->all } };
+}
+
+/* Rank 0 also writes the leaves in which shards meet, one or two of a large tensor's four. */
+static void assert_shared_out(const struct job *job, int world) {
+    int64_t total = 0, even = job->rank[0].info.bytes / world;
+    for (int r = 0; r < world; r++) {
+        int64_t n = job->rank[r].written;
+        if (n < 0) {
+            print_message("this kernel does not count what a process writes\n");
+            return;
+        }
+        if (n < even / 2 || n > 2 * even)
+            fail_msg("rank %d of %d wrote %" PRId64 " bytes, an even share is %" PRId64, r, world,
+                     n, even);
+        total += n;
+    }
+    assert_in_range(total, job->rank[0].info.bytes, job->rank[0].info.bytes + 4096);
+}
+
+static void each_rank_writes_its_share(void **state) {
+    struct scratch *s = *state;
+    for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k++) {
+        int world = k == SHARD_GRADIENTS ? 2 : 4;
+        struct job job = taken_over(s, (enum shard_kind)k), *done = run(&job, world);
+        for (int r = 0; r < world; r++) assert_string_equal(done->rank[r].text, "");
+        shell("diff -r %s %s", s->one, s->all);
+        assert_shared_out(done, world);
+        assert_string_equal(done->rank[0].info.sha256, done->rank[world - 1].info.sha256);
+        drop(done);
+        shell("rm -r %s%s", s->all, "");
+    }
+}
+
+/* The command that model/sha256.h gives to those without this program. */
+static void coreutils_give_the_tree_hash(void **state) {
+    static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
+    struct scratch *s = *state;
+    char step[128];
+    snprintf(step, sizeof step, "%s/step-000001", s->one);
+    for (int i = 0; i < 2; i++) {
+        char command[512];
+        snprintf(command, sizeof command, "cd %s && grep -q $(split -b 1M --filter='sha256sum | "
+                 "head -c 64' %s | tr a-f A-F | basenc --base16 -d | sha256sum | head -c 64) "
+                 "checkpoint.json", step, FILES[i]);
+        if (system(command) != 0) fail_msg("%s", command);
+    }
+}
+
+/* Ranks to whom the folder is another one, empty or with an old file of the same name in it, hand
+ * their bytes over; the old file stays as it was. */
+static void who_does_not_see_the_file_sends(void **state) {
+    struct scratch *s = *state;
+    shell("mkdir %s%s", s->far, "");
+    shell("cp -r %s/step-000001 %s/.unfinished", s->one, s->far);
+    for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k += SHARD_PARAMETERS) {
+        struct job job = taken_over(s, (enum shard_kind)k);
+        job.save[1] = "/nonexistent/checkpoints";
+        job.save[3] = s->far;
+        struct job *done = run(&job, RANKS_MAX);
+        for (int r = 0; r < RANKS_MAX; r++) assert_string_equal(done->rank[r].text, "");
+        shell("diff -r %s %s", s->one, s->all);
+        assert_int_equal(done->rank[1].written > 0, 0);
+        assert_int_equal(done->rank[3].written > 0, 0);
+        shell("diff -r %s/step-000001 %s/.unfinished", s->one, s->far);
+        drop(done);
+        shell("rm -r %s%s", s->all, "");
+    }
+}
+
+/* A disk that is full to one rank: it says so, the others learn it, nothing is left. */
+static void one_rank_that_cannot_write_fails_all(void **state) {
+    struct scratch *s = *state;
+    for (int tight = 0; tight < RANKS_MAX; tight++) {
+        struct job job = taken_over(s, SHARD_PARAMETERS);
+        job.tight = tight;
+        struct job *done = run(&job, RANKS_MAX);
+        for (int r = 0; r < RANKS_MAX; r++) {
+            const struct outcome *o = &done->rank[r];
+            assert_int_equal(o->status, r == tight ? ERR_IO : ERR_PEER);
+            assert_non_null(strstr(o->text, r == tight ? "File too large" : "on another rank"));
+        }
+        shell("rmdir %s%s", s->all, "");
+        drop(done);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_rank_writes_its_share),
+        cmocka_unit_test(coreutils_give_the_tree_hash),
+        cmocka_unit_test(who_does_not_see_the_file_sends),
+        cmocka_unit_test(one_rank_that_cannot_write_fails_all),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
