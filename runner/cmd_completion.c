@@ -16,6 +16,28 @@ static bool takes(const struct verb *verb, const char *what) {
     return strstr(verb->arguments, what) != NULL;
 }
 
+/* How many bytes of `arguments` are words to choose from, "gemm|attention"; 0: none. */
+static size_t choices_bytes(const struct verb *verb) {
+    size_t n = strspn(verb->arguments, "abcdefghijklmnopqrstuvwxyz|");
+    return memchr(verb->arguments, '|', n) ? n : 0;
+}
+
+static bool has_choices(const struct verb *verb) {
+    return choices_bytes(verb) > 0 || takes(verb, "COMMAND");
+}
+
+static void put_verb_names(const struct cli *cli) {
+    for (size_t v = 0; v < VERB_COUNT; v++)
+        if (!VERBS[v]->hidden) cli_out(cli, "%s%s", v ? " " : "", VERBS[v]->name);
+}
+
+/* The words that a verb's argument is one of. */
+static void put_choices(const struct cli *cli, const struct verb *verb) {
+    if (takes(verb, "COMMAND")) put_verb_names(cli);
+    for (size_t i = 0; i < choices_bytes(verb); i++)
+        cli_out(cli, "%c", verb->arguments[i] == '|' ? ' ' : verb->arguments[i]);
+}
+
 /* Words that a flag's value can be, where they are few; NULL: anything, and files are offered. */
 static const char *values_of(const struct flag *flag) {
     static const struct { const char *name, *values; } KNOWN[] = {
@@ -30,13 +52,10 @@ static const char *values_of(const struct flag *flag) {
 
 /* ---- bash, and zsh through its emulation ------------------------------------------------------*/
 
-static void put_verb_names(const struct cli *cli) {
-    for (size_t v = 0; v < VERB_COUNT; v++)
-        if (!VERBS[v]->hidden) cli_out(cli, "%s%s", v ? " " : "", VERBS[v]->name);
-}
-
 static void put_bash_verb(const struct cli *cli, const struct verb *verb) {
-    cli_out(cli, "    %s)\n        flags='%s", verb->name, GLOBALS);
+    cli_out(cli, "    %s)\n        flags='", verb->name);
+    put_choices(cli, verb);
+    cli_out(cli, "%s%s", has_choices(verb) ? " " : "", GLOBALS);
     for (int64_t i = 0; i < verb->flag_count; i++) cli_out(cli, " --%s", verb->flags[i].name);
     cli_out(cli, "'\n");
     if (takes(verb, ".lua")) cli_out(cli, "        files='*.lua'\n");
@@ -109,6 +128,12 @@ static void print_fish(const struct cli *cli) {
         put_fish_text(cli, verb->about);
         cli_out(cli, "\n");
         for (int64_t i = 0; i < verb->flag_count; i++) put_fish_flag(cli, verb, &verb->flags[i]);
+        if (has_choices(verb)) {
+            cli_out(cli, "complete -c fp8lab -n '__fish_seen_subcommand_from %s' -a '",
+                    verb->name);
+            put_choices(cli, verb);
+            cli_out(cli, "'\n");
+        }
         if (takes(verb, "RUN"))
             cli_out(cli, "complete -c fp8lab -n '__fish_seen_subcommand_from %s' -a "
                          "\"last (string replace -r '.*/(.*)\\.tar\\.zst' '\\$1' runs/*.tar.zst)"
@@ -139,7 +164,7 @@ const struct verb VERB_COMPLETION = {
     .more = "  bash   source <(fp8lab completion bash)\n"
             "  zsh    source <(fp8lab completion zsh)\n"
             "  fish   fp8lab completion fish | source\n"
-            "Verbs, flags, scripts, and the runs in ./runs are completed.\n",
+            "Verbs, flags and their values, scripts, and the runs in ./runs are completed.\n",
     .args_min = 1,
     .args_max = 1,
     .run = cmd_completion,

@@ -21,6 +21,7 @@
     X(VERB_DOCTOR) \
     X(VERB_BENCH) \
     X(VERB_COMPLETION) \
+    X(VERB_HELP) \
     X(VERB_WORKER) \
     X(VERB_PROBE)
 

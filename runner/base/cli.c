@@ -62,24 +62,22 @@ static int verb_index(int argc, char **argv, const struct verb *const *verbs, in
     return argc;
 }
 
-static const struct verb *verb_find(const struct verb *const *verbs, int64_t count,
-                                    const char *name) {
-    for (int64_t v = 0; v < count; v++)
-        if (!strcmp(verbs[v]->name, name)) return verbs[v];
-    return NULL;
-}
-
-static enum status unknown_verb(const struct verb *const *verbs, int64_t count, const char *given,
-                                struct err *e) {
-    const char *names[NAMES_MAX];
+enum status cli_find_verb(const struct verb *const *verbs, int64_t count, const char *word,
+                          const struct verb **out, struct err *e) {
+    const char *names[NAMES_MAX], *name = is_lua_file(word) ? "run" : word;
     int64_t n = 0;
-    for (int64_t v = 0; v < count && n < NAMES_MAX; v++)
-        if (!verbs[v]->hidden) names[n++] = verbs[v]->name;
-    const char *near = nearest_name(given, names, n);
+    for (int64_t v = 0; v < count; v++) {
+        if (!strcmp(verbs[v]->name, name)) {
+            *out = verbs[v];
+            return OK;
+        }
+        if (!verbs[v]->hidden && n < NAMES_MAX) names[n++] = verbs[v]->name;
+    }
+    const char *near = nearest_name(word, names, n);
     if (near)
-        return FAIL(e, ERR_ARG, "'%s' is not a command; did you mean 'fp8lab %s'?", given, near);
+        return FAIL(e, ERR_ARG, "'%s' is not a command; did you mean 'fp8lab %s'?", word, near);
     return FAIL(e, ERR_ARG, "'%s' is neither a command nor a .lua file; `fp8lab --help` lists both",
-                given);
+                word);
 }
 
 static enum status unknown_flag(const struct verb *verb, const char *given, struct err *e) {
@@ -176,16 +174,10 @@ enum status cli_parse(int argc, char **argv, const struct verb *const *verbs, in
     out->flags = calloc((size_t)argc + 1, sizeof *out->flags);
     if (!out->args || !out->flags) return FAIL(e, ERR_MEMORY, "command line of %d words", argc);
 
-    if (argc > 1 && !strcmp(argv[1], "help")) { /* `help run` is `run --help` */
-        out->help = true;
-        argc--;
-        argv++;
-    }
     int at = verb_index(argc, argv, verbs, count);
     bool shorthand = at < argc && is_lua_file(argv[at]);
-    if (at < argc) out->verb = verb_find(verbs, count, shorthand ? "run" : argv[at]);
     enum status first = OK; /* globals after a bad word still count: --json shapes the error */
-    if (at < argc && !out->verb) first = unknown_verb(verbs, count, argv[at], e);
+    if (at < argc) first = cli_find_verb(verbs, count, argv[at], &out->verb, e);
     bool only_args = false;
     for (int i = 1; i < argc; i++) {
         if (i == at && !shorthand) continue;

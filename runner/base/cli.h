@@ -64,6 +64,10 @@ NODISCARD enum status cli_parse(int argc, char **argv, const struct verb *const 
                                 int64_t count, struct cli *out, struct err *e);
 void cli_free(struct cli *cli);
 
+/* The row that a word means: its name, or "run" of a .lua file. ERR_ARG with a "did you mean". */
+NODISCARD enum status cli_find_verb(const struct verb *const *verbs, int64_t count,
+                                    const char *word, const struct verb **out, struct err *e);
+
 bool cli_has(const struct cli *cli, const char *flag);
 /* The value of the last --flag given, or NULL. Asserts that the verb has such a flag. */
 const char *cli_value(const struct cli *cli, const char *flag);

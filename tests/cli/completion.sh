@@ -32,6 +32,16 @@ offers 20261121T010203Z-tiny-0badcafe x.tar.zst fp8lab show 2026
 offers last y fp8lab repro l
 offers cuda x.lua fp8lab run --backend ""
 offers podman docker fp8lab run x.lua --launch p
+offers help worker fp8lab h
+offers repro worker fp8lab help ""
+offers attention docker fp8lab bench ""
+offers fish gemm fp8lab completion f
+# Every flag of every verb, as --help lists them.
+for verb in $("$FP8LAB" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    for flag in $("$FP8LAB" help "$verb" | sed -n 's/^  \(--[a-z-]*\).*/\1/p'); do
+        offers "$flag" --nonsense fp8lab "$verb" --
+    done
+done
 for shell in bash zsh fish; do
     for verb in $("$FP8LAB" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
         "$FP8LAB" completion $shell | grep -qw -- "$verb" || fail "$shell: no $verb"

@@ -15,7 +15,7 @@ done
 
 # Commands in the fenced blocks: "fp8lab VERB ...", and their flags.
 while read -r _ verb rest; do
-    [[ $verb == *.lua || $verb == help ]] && continue
+    [[ $verb == *.lua ]] && continue
     grep -qx "$verb" <<<"$verbs" || { fail "README: no verb '$verb'"; continue; }
     for flag in $(grep -oE -- ' --[a-z-]+' <<<" ${rest%%#*}"); do
         grep -qE -- "$flag\b" "$TEST_TMP/$verb.help" || fail "README: $verb has no flag $flag"

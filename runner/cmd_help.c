@@ -1,0 +1,26 @@
+/* fp8lab help: the verb table, or one verb's --help. */
+#include "runner/commands.h"
+#include "runner/help.h"
+
+#define ROW(name) &name,
+static const struct verb *const VERBS[] = { FP8LAB_VERBS(ROW) };
+enum { VERB_COUNT = sizeof VERBS / sizeof *VERBS };
+
+static int cmd_help(const struct cli *cli) {
+    const struct verb *verb = NULL;
+    struct err e = { 0 };
+    if (cli->arg_count && cli_find_verb(VERBS, VERB_COUNT, cli->args[0], &verb, &e) != OK)
+        return cli_fail(cli, &e);
+    if (verb) help_verb(cli, verb);
+    else help_all(cli, VERBS, VERB_COUNT);
+    return EXIT_OK;
+}
+
+const struct verb VERB_HELP = {
+    .name = "help",
+    .arguments = "[COMMAND]",
+    .about = "these commands, or the flags of one of them",
+    .more = "The same as fp8lab --help and fp8lab COMMAND --help.\n",
+    .args_max = 1,
+    .run = cmd_help,
+};
