@@ -77,7 +77,39 @@ static void print_device(const struct cli *cli, const struct run_view *v) {
                "%.0f other processes on the GPU: its figures are not its own");
 }
 
-static void print_numbers(const struct cli *cli, const json_t *s) {
+/* A share of an FP8 tensor, and where it was first that large. */
+static void print_worst(const struct cli *cli, const char *name, const struct columns *fp8) {
+    const struct column *share = columns_find(fp8, name), *step = columns_find(fp8, "step");
+    int64_t at = column_extreme(fp8, name, 1);
+    if (at < 0) return;
+    double worst = column_value(share, at);
+    int64_t row = at / share->width;
+    char label[128] = "a tensor", when[48] = "";
+    if (columns_label(fp8, at % share->width))
+        snprintf(label, sizeof label, "%s", columns_label(fp8, at % share->width));
+    if (step && step->width == 1)
+        snprintf(when, sizeof when, " in step %.0f", column_value(step, row));
+    if (worst > 0)
+        cli_out(cli, "  %-14s %.3g %% of %s%s, at worst\n", name, 100 * worst, plain_text(label),
+                when);
+    else
+        cli_out(cli, "  %-14s nothing\n", name);
+}
+
+/* What the driver saw, where there was one: all of the device, other processes too. */
+static void print_memory(const struct cli *cli, const struct run_view *v) {
+    const struct column *used = columns_find(v->columns.telemetry, "gpu_memory_used_bytes");
+    int64_t at = column_extreme(v->columns.telemetry, "gpu_memory_used_bytes", 1);
+    number(cli, "host memory", v->summary, "rss_bytes_peak", 0x1p-20, "%.1f MiB peak");
+    number(cli, "arenas", v->summary, "device_bytes_peak", 0x1p-20,
+           "%.1f MiB a rank, allocated before the first step");
+    if (at >= 0)
+        cli_out(cli, "  %-14s %.1f MiB in use at most, by all processes\n", "GPU memory",
+                column_value(used, at) * 0x1p-20);
+}
+
+static void print_numbers(const struct cli *cli, const struct run_view *v) {
+    const json_t *s = v->summary;
     number(cli, "step", s, "step_last", 1, "%.0f");
     number(cli, "tokens", s, "tokens", 1, "%.0f");
     number(cli, "loss", s, "loss_final", 1, "%.6f nats");
@@ -89,10 +121,9 @@ static void print_numbers(const struct cli *cli, const json_t *s) {
     number(cli, "exposed", s, "exposed_share_median", 100,
            "%.2f %% of a step, communication and waiting not hidden");
     number(cli, "slowest rank", s, "slowest_rank", 1, "%.0f (most often)");
-    number(cli, "host memory", s, "rss_bytes_peak", 0x1p-20, "%.1f MiB peak");
-    number(cli, "device memory", s, "device_bytes_peak", 0x1p-20, "%.1f MiB peak");
-    number(cli, "saturated", s, "saturated_max", 100, "%.3f %% of a tensor at worst");
-    number(cli, "underflow", s, "underflow_max", 100, "%.3f %% of a tensor at worst");
+    print_memory(cli, v);
+    print_worst(cli, "saturated", v->columns.fp8);
+    print_worst(cli, "underflow", v->columns.fp8);
 }
 
 static int cmd_show(const struct cli *cli) {
@@ -113,7 +144,7 @@ static int cmd_show(const struct cli *cli) {
         json_decref(object);
     } else {
         print_identity(cli, &view);
-        print_numbers(cli, view.summary);
+        print_numbers(cli, &view);
         print_device(cli, &view);
         size_t i;
         const json_t *item;

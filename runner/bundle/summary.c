@@ -106,15 +106,23 @@ static json_t *last_bits(const struct columns *t, const char *name) {
     return json_string(text);
 }
 
-/* The largest (sign +1) or smallest (sign -1) value of a column, NaN when it has none. */
-static double extreme(const struct columns *t, const char *name, double sign) {
+int64_t column_extreme(const struct columns *t, const char *name, double sign) {
     const struct column *c = columns_find(t, name);
     double best = (double)NAN;
+    int64_t at = -1;
     for (int64_t i = 0; c && i < t->rows * c->width; i++) {
         double v = walk_value(t, c, i);
-        if (!isnan(v) && (isnan(best) || sign * v > sign * best)) best = v;
+        if (isnan(v) || (at >= 0 && sign * v <= sign * best)) continue;
+        best = v;
+        at = i;
     }
-    return best;
+    return at;
+}
+
+/* That value, NaN when there is none. */
+static double extreme(const struct columns *t, const char *name, double sign) {
+    int64_t at = column_extreme(t, name, sign);
+    return at < 0 ? (double)NAN : column_value(columns_find(t, name), at);
 }
 
 static json_t *peak_bytes(const struct columns *t, const char *name) {

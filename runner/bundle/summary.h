@@ -25,6 +25,10 @@ struct window steady_window(int64_t rows);
 NODISCARD enum status window_median(const struct columns *t, const char *name, struct window w,
                                     double *out, struct err *e);
 
+/* Where the largest (sign +1) or smallest (sign -1) value of a column stands first: the index of
+ * column_value(). -1 where t (which may be NULL) has no such column, or it no value. */
+int64_t column_extreme(const struct columns *t, const char *name, double sign);
+
 /* summary.json ("fp8lab.summary/1"); *out is owned by the caller. Keys that the run has no numbers
  * for are null: steps, step_first, step_last, loss_final(_bits), eval_loss_final(_bits),
  * eval_loss_best, step_time_us_median, tokens_per_s_median, steady_from, steady_to (steps), tokens,

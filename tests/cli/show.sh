@@ -1,0 +1,50 @@
+#!/bin/bash
+# show: the tensor and the step behind the worst shares, and the memory that the driver saw, as they
+# stand in a bundle's columns.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+export NO_COLOR=1
+failed=0
+for bundle in experiments/reference/{cpu,h200}/repro-*-fp8.delayed.tar.zst \
+    experiments/reference/cpu/repro-cpu-bf16.tar.zst; do
+    rm -rf "$TEST_TMP/bag"
+    "$FP8LAB" extract -q "$bundle" --to "$TEST_TMP/bag" >"$TEST_TMP/log" 2>&1 &&
+        "$FP8LAB" show -q "$bundle" >"$TEST_TMP/shown" || failed=1
+    python3 - "$TEST_TMP" <<'PY' || { echo "FAILED: $bundle"; failed=1; }
+import glob, json, math, re, struct, sys
+
+def read_cols(path):
+    b = open(path, "rb").read()
+    n, = struct.unpack_from("<Q", b)
+    head = json.loads(b[8:8 + n])
+    kind = {"i64": "q", "f64": "d", "u32": "I", "u64": "Q"}
+    return head, {c["name"]: struct.unpack_from(
+        f"<{head['rows'] * c['width']}{kind[c['type']]}", b, 8 + n + c["offset"])
+        for c in head["columns"]}
+
+def one(name):
+    return glob.glob(f"{sys.argv[1]}/bag/**/{name}", recursive=True)[0]
+
+shown = {}
+for line in open(sys.argv[1] + "/shown"):
+    shown[line[2:16].strip()] = line[17:].strip()
+head, fp8 = read_cols(one("fp8.cols"))
+for share in "saturated", "underflow":
+    values = [-1 if math.isnan(v) else v for v in fp8[share]]
+    at = values.index(max(values))
+    slots = len(head["labels"])
+    wanted = "%.3g %% of %s in step %d, at worst" % (
+        100 * values[at], head["labels"][at % slots], fp8["step"][at // slots])
+    if max(values) <= 0:
+        wanted = "nothing"
+    assert shown[share] == wanted, (shown[share], wanted)
+head, telemetry = read_cols(one("telemetry.cols"))
+used = telemetry.get("gpu_memory_used_bytes")
+assert shown.get("GPU memory") == (used and "%.1f MiB in use at most, by all processes" % (
+    max(used) / 2**20)), shown
+assert re.fullmatch("%.1f MiB a rank, .*" % (max(telemetry["device_bytes"]) / 2**20),
+                    shown["arenas"]), shown
+PY
+done
+exit $failed
