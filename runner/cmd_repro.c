@@ -78,12 +78,16 @@ static enum status check_hardware(struct command *c, char why[WHY_CAP], struct e
     TRY(hardware_match(config, c->facts, &c->mismatch, e));
     if (!c->mismatch) return OK;
     char *text = hardware_mismatch_text(config, c->mismatch);
+    bool likewise = json_array_size(json_object_get(c->source.view.run, "mismatch")) > 0;
     if (cli_has(c->cli, "anywhere"))
         cli_note(c->cli, "not the machine that the experiment asks for; run anyway (--anywhere), "
                  "and recorded\n%s", text ? text : "");
     else
-        snprintf(why, WHY_CAP, "this machine is not the one that the experiment asks for\n%s"
-                 "--anywhere runs it regardless and records the mismatch", text ? text : "");
+        snprintf(why, WHY_CAP, "this machine is not the one that the experiment asks for\n%s%s",
+                 text ? text : "",
+                 likewise ? "nor was that of the bundle's run, which was made with --anywhere: "
+                            "give it here, too"
+                          : "--anywhere runs it regardless and records the mismatch");
     free(text);
     return OK;
 }

@@ -143,6 +143,7 @@ again 0 "within tolerance" "$c" --band wide.json
 # ---- not comparable -----------------------------------------------------------------------------
 q=$(run q forge.lua --set 'hardware.query=gpu.count>=99' --anywhere)
 again 3 "gpu.count" "$q"
+again 3 "nor was that of the bundle's run, which was made with --anywhere: give it here, too" "$q"
 again 3 '"verdict":"not comparable"' "$q" --json
 again 0 "bitwise equal" "$q" --anywhere
 head -c 3000 "$a" >short.tar.zst
@@ -155,6 +156,8 @@ again 2 "neither a path" nothing
 # ---- a stranger's -------------------------------------------------------------------------------
 again 4 "is no file below a folder" \
     "$(forge climb data/experiment/data.json 's|data/numbers.txt|../../numbers.txt|' text/t.lua)"
+again 3 "--anywhere runs it regardless" "$(forge asks data/experiment/main.lua \
+    's/experiment {/experiment { hardware = { query = "gpu.count>=99" },/' forge.lua)"
 again 2 "does not resolve here" \
     "$(forge script data/experiment/main.lua 's/experiment {/io.open {/' forge.lua)"
 again 2 "LD_PRELOAD" "$(forge env data/experiment/main.lua \
