@@ -87,7 +87,8 @@ const struct verb VERB_BENCH = {
     .arguments = "gemm|attention|quantise|step [FILE.lua]",
     .about = "measure what a training step is made of, and a step",
     .more = "gemm: out [m,n] = A [m,k] B^T [n,k], 2 m n k operations. A sample is as many calls\n"
-            "as take 20 ms; the median of the samples and the best one are printed.\n"
+            "as take 20 ms; the median of the samples and the best one are printed, and their\n"
+            "share of the fastest product of this type here: a large square one, or this one.\n"
             "attention: causal, forward and backward, 4 and 10 B H D T^2/2 operations.\n"
             "quantise: BF16 into E4M3 codes, with and without the transposed copy.\n"
             "step: the step of each run of an experiment, on generated tokens, graphs replayed;\n"

@@ -10,7 +10,7 @@
 NODISCARD enum status ceiling_gemm(struct backend *b, const struct gemm_shape *shape,
                                    const struct bench_effort *effort, struct bench_time *out,
                                    struct err *e);
-/* The rate of a large product with equal sides (8192 on a device, 512 on a CPU) in this dtype, FP8
+/* The rate of a large product with equal sides (8192 on a device, 1024 on a CPU) in this dtype, FP8
  * with one scale a tensor and fast accumulation, in TFLOP/s: what MFU is measured against. 0 where
  * the backend lacks the mode. */
 NODISCARD enum status ceiling_large_gemm(struct backend *b, enum dtype t, double *tflops,

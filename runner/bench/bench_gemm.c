@@ -6,6 +6,7 @@
 #include "model/json_safe.h"
 #include "runner/bench/bench.h"
 #include "runner/bench/bench_ceilings.h"
+#include "runner/plan/mfu.h"
 
 enum { REPEATS = 11, DIM_MAX = 1 << 20 };
 static const double SAMPLE_US = 20000;
@@ -30,7 +31,7 @@ struct gemm_row {
     struct gemm_shape shape;
     struct bench_effort effort;
     struct bench_time time;
-    double ceiling_tflops; /* of a large product of this dtype; 0: there is none */
+    double ceiling_tflops; /* of a large square product of this dtype; 0: there is none */
 };
 
 static enum status row_shape(struct gemm_row *row, const char *scale, struct err *e) {
@@ -56,10 +57,12 @@ static double gflops(const struct gemm_row *row, double us) {
     return gemm_flop(&row->shape) / us * 1e-3;
 }
 
-/* Of what a large product of the same dtype reaches here. */
+/* Of what a large product of the same dtype reaches here or, where that is more, this one itself at
+ * its best: another shape than a square may suit the machine better. */
 static double share(const struct gemm_row *row) {
-    if (row->ceiling_tflops <= 0) return 0;
-    return gflops(row, row->time.median_us) * 1e-3 / row->ceiling_tflops;
+    double best = gflops(row, row->time.best_us) * 1e-3;
+    double ceiling = best > row->ceiling_tflops ? best : row->ceiling_tflops;
+    return gflops(row, row->time.median_us) * 1e-3 / ceiling;
 }
 
 static json_t *row_json(const struct gemm_row *row) {
@@ -75,10 +78,12 @@ static json_t *row_json(const struct gemm_row *row) {
 
 static void print_row(const struct cli *cli, const struct gemm_row *row) {
     const struct gemm_shape *g = &row->shape;
-    cli_out(cli, "%-5s %-7s %8" PRId64 " x %" PRId64 " x %" PRId64 "  %10.1f us  %9.1f GFLOP/s"
-            "  (best %.1f), %.1f%% of a large one\n", row->dtype, row->scale ? row->scale : "-",
-            g->m, g->n, g->k, row->time.median_us, gflops(row, row->time.median_us),
-            gflops(row, row->time.best_us), 100 * share(row));
+    struct flop_rate median = flop_rate_of(gflops(row, row->time.median_us) * 1e-3);
+    struct flop_rate best = flop_rate_of(gflops(row, row->time.best_us) * 1e-3);
+    cli_out(cli, "%-5s %-7s %8" PRId64 " x %" PRId64 " x %" PRId64 "  %10.1f us  %9.1f %s"
+            "  (best %.1f %s), %.1f%% of the fastest one\n", row->dtype,
+            row->scale ? row->scale : "-", g->m, g->n, g->k, row->time.median_us, median.value,
+            median.unit, best.value, best.unit, 100 * share(row));
 }
 
 /* One row a dtype: the one asked for, or those that a recipe's GEMMs are made of. */

@@ -6,6 +6,7 @@
 #include "model/json_safe.h"
 #include "runner/bench/bench.h"
 #include "runner/bench/bench_ceilings.h"
+#include "runner/plan/mfu.h"
 
 enum { REPEATS = 11, DIM_MAX = 1 << 20, COPY_BYTES = 1 << 28, COPY_BYTES_CPU = 1 << 25 };
 static const double SAMPLE_US = 20000;
@@ -30,11 +31,12 @@ static enum status attention_row(const struct cli *cli, struct backend *b,
     const char *direction = s->backward ? "backward" : "forward";
     TRY(ceiling_attention(b, s, effort, &time, e));
     double tflops = attention_flop(s) / time.median_us * 1e-6;
+    struct flop_rate rate = flop_rate_of(tflops);
     if (!cli->json) {
         cli_out(cli, "%-8s B%" PRId64 " T%" PRId64 " H%" PRId64 " G%" PRId64 " D%" PRId64
-                "  %10.1f us  %9.3f TFLOP/s  %5.1f%% of a large GEMM\n", direction, s->batch,
-                s->seq_len, s->heads, s->kv_heads, s->head_dim, time.median_us, tflops,
-                100 * tflops / ceiling);
+                "  %10.1f us  %9.1f %s  %5.1f%% of a large GEMM\n", direction, s->batch,
+                s->seq_len, s->heads, s->kv_heads, s->head_dim, time.median_us, rate.value,
+                rate.unit, 100 * tflops / ceiling);
         return OK;
     }
     return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f}", "direction", direction,

@@ -29,8 +29,12 @@ struct step_bench {
     float loss; /* of the last step: a figure that is not finite is no figure */
 };
 
+/* Takes for the ceiling of a shape what a call of it needed in the step, where that is less: then
+ * something else was running while the ceiling was measured. */
+void step_lower_ceilings(struct step_bench *s);
 /* The least time that a call could take: its FLOP at the ceiling of its mode and shape, or its
- * bytes at the bandwidth of a copy. */
+ * bytes at the bandwidth of a copy, but no more than it took: a pure read, or what is in a cache,
+ * is faster than a copy. */
 double step_call_floor_us(const struct step_bench *s, const struct timed_call *c);
 
 /* bench_step_report.c; detail: also each operator and each shape of GEMM. */

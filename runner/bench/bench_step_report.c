@@ -41,7 +41,8 @@ static void print_sums(const struct cli *cli, const char *name, const struct sum
                        double step_us) {
     cli_out(cli, "  %-40s %6" PRId64 " %10.3f %6.1f%% %10.3f %6.1f%%", name, p->calls, p->us / 1e3,
             100 * ratio(p->us, step_us), p->floor_us / 1e3, 100 * ratio(p->floor_us, p->us));
-    if (p->flop > 0) cli_out(cli, " %8.1f TFLOP/s", p->flop / p->us * 1e-6);
+    struct flop_rate rate = flop_rate_of(ratio(p->flop, p->us) * 1e-6);
+    if (p->flop > 0) cli_out(cli, " %8.1f %s", rate.value, rate.unit);
     else if (p->us > 0) cli_out(cli, " %8.1f GB/s", p->bytes / p->us * 1e-3);
     cli_out(cli, "\n");
 }
@@ -86,11 +87,15 @@ static void print_mfu(const struct cli *cli, const struct step_bench *s) {
     double tflops = s->model_flop / s->step.median_us * 1e-6;
     char basis[512];
     mfu_text(&s->mfu, basis, sizeof basis);
-    cli_out(cli, "  %.1f TFLOP/s of the model's arithmetic", tflops);
+    struct flop_rate rate = flop_rate_of(tflops);
+    cli_out(cli, "  %.1f %s of the model's arithmetic", rate.value, rate.unit);
     if (s->mfu.peak_tflops > 0)
         cli_out(cli, ", MFU %.1f%% of the peak", 100 * tflops / s->mfu.peak_tflops);
     if (s->mfu.ceiling_tflops > 0)
-        cli_out(cli, ", %.1f%% of a large GEMM", 100 * tflops / s->mfu.ceiling_tflops);
+        cli_out(cli, ", %.1f%% of a large GEMM%s", 100 * tflops / s->mfu.ceiling_tflops,
+                tflops > s->mfu.ceiling_tflops
+                    ? ", beside which something else was running: measure again"
+                    : "");
     cli_out(cli, "\n  (%s); a copy moves %.0f GB/s\n", basis, s->copy_bytes_per_s * 1e-9);
 }
 

@@ -51,13 +51,19 @@ enum status mfu_add(const struct mfu *m, json_t *record, struct err *e) {
     return failed ? FAIL(e, ERR_MEMORY, "the record of a step") : OK;
 }
 
+struct flop_rate flop_rate_of(double tflops) {
+    return tflops < 1 ? (struct flop_rate){ tflops * 1e3, "GFLOP/s" }
+                      : (struct flop_rate){ tflops, "TFLOP/s" };
+}
+
 void mfu_text(const struct mfu *m, char *out, size_t size) {
     const char *mode = m->fp8 ? "FP8" : "BF16";
+    struct flop_rate ceiling = flop_rate_of(m->ceiling_tflops);
     int n = snprintf(out, size, "%.4g FLOP a token", m->flop_per_token);
     if (n > 0 && (size_t)n < size && m->peak_tflops > 0)
         n += snprintf(out + n, size - (size_t)n, "; peak %.5g TFLOP/s dense %s%s (%s: %s)",
                       m->peak_tflops, mode, m->derived ? ", derived" : "", m->product, m->source);
     if (n > 0 && (size_t)n < size && m->ceiling_tflops > 0)
-        snprintf(out + n, size - (size_t)n, "; measured GEMM %.4g TFLOP/s %s", m->ceiling_tflops,
-                 mode);
+        snprintf(out + n, size - (size_t)n, "; measured GEMM %.4g %s %s", ceiling.value,
+                 ceiling.unit, mode);
 }

@@ -13,6 +13,10 @@
 struct json_t;
 struct run_options;
 
+/* A rate in the unit that people say it in: below 1 TFLOP/s, a CPU's, GFLOP/s. */
+struct flop_rate { double value; const char *unit; };
+struct flop_rate flop_rate_of(double tflops);
+
 struct mfu {
     double flop_per_token;      /* 0: not known, nothing is said */
     bool fp8;

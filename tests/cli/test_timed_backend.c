@@ -1,12 +1,12 @@
 /* A step whose operators are timed: the same bits as one that is not, every operator counted, in
- * the part that it belongs to. */
+ * the part that it belongs to, beside a floor that none has gone below. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "runner/bench/timed_backend.h"
+#include "runner/bench/bench_step.h"
 #include "tests/support/tiny.h"
 
 enum { STEPS = 3 };
@@ -142,6 +142,25 @@ static void shapes_and_their_operations(void **state) {
     timed_record_free(&r);
 }
 
+/* Two products of one shape, an attention, a copy, a pure read: none took less than its floor. */
+static void no_floor_is_above_what_was_seen(void **state) {
+    struct timed_call call[] = {
+        { .gemm = 0, .attention = -1, .time_us = 30 },
+        { .gemm = 0, .attention = -1, .time_us = 8 },
+        { .gemm = -1, .attention = 0, .time_us = 50 },
+        { .gemm = -1, .attention = -1, .bytes = 4e3, .time_us = 9 },
+        { .gemm = -1, .attention = -1, .bytes = 4e3, .time_us = 3 },
+    };
+    struct step_bench s = { .copy_bytes_per_s = 1e9,
+                            .record = { .call = call, .call_count = 5, .gemm_count = 1,
+                                        .attention_count = 1 } };
+    s.gemm[0].best_us = 20; /* measured while something else was running */
+    s.attention[0].best_us = 40;
+    step_lower_ceilings(&s);
+    static const double FLOOR_US[] = { 8, 8, 40, 4, 3 };
+    for (int i = 0; i < 5; i++) assert_true(step_call_floor_us(&s, &call[i]) == FLOOR_US[i]);
+}
+
 static void a_step_that_calls_something_else_is_refused(void **state) {
     struct tiny_run run;
     struct timed *timed = NULL;
@@ -165,6 +184,7 @@ int main(void) {
         cmocka_unit_test(timing_changes_no_bit_and_misses_no_operator),
         cmocka_unit_test(a_quantise_is_of_what_reads_it),
         cmocka_unit_test(shapes_and_their_operations),
+        cmocka_unit_test(no_floor_is_above_what_was_seen),
         cmocka_unit_test(a_step_that_calls_something_else_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
