@@ -13,6 +13,7 @@ interval. How often it was asked, and the longest time that it was not, stand in
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,11 +106,14 @@ def peak_of(gpus, command):
     with tempfile.TemporaryFile("w+") as said, \
          subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as child:
         last = time.monotonic()
-        while child.poll() is None:
-            peak = max(peak, *(now - then for now, then in zip(gpus.used(), before)))
-            now = time.monotonic()
-            looks, longest, last = looks + 1, max(longest, now - last), now
-            time.sleep(PAUSE_S)
+        try:
+            while child.poll() is None:
+                peak = max(peak, *(now - then for now, then in zip(gpus.used(), before)))
+                now = time.monotonic()
+                looks, longest, last = looks + 1, max(longest, now - last), now
+                time.sleep(PAUSE_S)
+        finally:  # also when this program is told to stop: a run left behind would hold its memory
+            child.terminate()
         if child.returncode:
             said.seek(0)
             sys.exit(f"{' '.join(command)}: {said.read().strip()[-400:]}")
@@ -117,6 +121,7 @@ def peak_of(gpus, command):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     gpus, fp8lab, failed = Gpus(), sys.argv[1], False
     at = sys.argv.index("--set") if "--set" in sys.argv else len(sys.argv)
     flags = sys.argv[at:] + ["--backend", "cuda"]
