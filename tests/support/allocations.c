@@ -141,6 +141,18 @@ void allocations_fail(int64_t fail_at, bool from_then_on) {
     begin(fail_at, from_then_on, false);
 }
 
+void allocations_collect(void) {
+    if (watch) {
+        memset(watch->place, 0, sizeof watch->place);
+        watch->candidate_count = 0;
+    }
+    begin(0, false, true);
+}
+
+int64_t allocations_noted(int64_t i) {
+    return i < watch->candidate_count ? watch->candidate[i] : 0;
+}
+
 int64_t allocations_end(void) {
     watch->on = mine = false;
     return watch->count;
@@ -179,12 +191,8 @@ static void attempt_freely(const struct fault_case *c) {
 void fault_every_allocation(const struct fault_case *c) {
     struct err e = { .text = "" };
     attempt_freely(c); /* fills the caches of libraries */
-    if (watch) {
-        memset(watch->place, 0, sizeof watch->place);
-        watch->candidate_count = 0;
-    }
     if (c->before) c->before(c->context);
-    begin(0, false, true);
+    allocations_collect();
     enum status st = c->attempt(c->context, &e);
     int64_t count = allocations_end();
     if (st != OK) fail_msg("%s: %s", c->name, e.text);

@@ -11,6 +11,10 @@
 void allocations_watch(void);
 /* The same; the `fail_at`th fails, and those behind it too if `from_then_on`. */
 void allocations_fail(int64_t fail_at, bool from_then_on);
+/* Counting, and noting which to fail in turn: see fault_every_allocation. */
+void allocations_collect(void);
+/* The number of the ith (from 0) that was noted last; 0: there are no more. */
+int64_t allocations_noted(int64_t i);
 /* Ends it; the number of allocations that were asked for. */
 int64_t allocations_end(void);
 
