@@ -30,6 +30,9 @@ static enum status join(char out[PATH_MAX_BYTES], const char *parent, const char
 
 /* ---- what is saved ---- */
 
+/* Adds the tensors of one file. */
+typedef enum status (*lister)(const struct trainer *t, struct safetensors *s, struct err *e);
+
 /* The one added last: this rank holds `bytes` for each `elements` of what it updates. */
 static void held(struct safetensors *s, const struct trainer *t, const struct param *p, void *data,
                  int64_t bytes, int64_t elements) {
@@ -145,73 +148,86 @@ static enum status write_text(const char *path, const char *text, struct err *e)
     return st;
 }
 
-static enum status write_file(struct trainer *t, const char *dir, const char *name,
-                              enum status (*list)(const struct trainer *, struct safetensors *,
-                                                  struct err *),
-                              json_t *files, int64_t *bytes, struct err *e) {
-    struct safetensors s = { 0 };
-    char path[PATH_MAX_BYTES], sha[65];
-    int64_t size = 0;
+/* What one file is to hold, on all ranks or on none; the caller's path and list. */
+static enum status begin_file(const struct trainer *t, const char *dir, const char *name,
+                              lister list, char path[PATH_MAX_BYTES], struct safetensors *s,
+                              struct err *e) {
     enum status st = join(path, dir, name, e);
-    if (st == OK) st = list(t, &s, e);
-    if (st == OK) st = safetensors_write(&s, &t->pieces, path, &size, sha, e);
-    if (st == OK && json_object_set_new(files, name, json_pack("{sIss}", "bytes", (json_int_t)size,
-                                                               "tree_sha256", sha)) != 0)
-        st = FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
-    *bytes += size;
+    if (st == OK) st = list(t, s, e);
+    return pieces_agree(&t->pieces, st, name, e);
+}
+
+/* As checkpoint.json has it. */
+struct written { int64_t bytes; char tree_sha256[SHA256_HEX]; };
+
+static enum status write_file(const struct trainer *t, const char *dir, const char *name,
+                              lister list, struct written *out, struct err *e) {
+    struct safetensors s = { 0 };
+    char path[PATH_MAX_BYTES];
+    enum status st = begin_file(t, dir, name, list, path, &s, e);
+    if (st == OK) st = safetensors_write(&s, &t->pieces, path, &out->bytes, out->tree_sha256, e);
     safetensors_free(&s);
     return st;
 }
 
-static enum status write_info(struct trainer *t, const char *dir, json_t *files,
-                              struct checkpoint_info *info, struct err *e) {
+/* Owned by the caller; NULL without memory. */
+static json_t *description(const struct trainer *t, const struct written *model,
+                           const struct written *state, const char *choices, const char *recipe) {
+    json_t *root =
+        json_pack("{ss sI sI ss so}", "schema", SCHEMA, "step", (json_int_t)t->step, "cursor",
+                  (json_int_t)t->cursor, "choices", choices, "meaning", meaning(t, recipe));
+    json_t *files =
+        json_pack("{s{sIss} s{sIss}}", MODEL_FILE, "bytes", (json_int_t)model->bytes,
+                  "tree_sha256", model->tree_sha256, STATE_FILE, "bytes",
+                  (json_int_t)state->bytes, "tree_sha256", state->tree_sha256);
+    return json_whole(root, json_object_set_new(root, "files", files) != 0);
+}
+
+/* Rank 0's part: what the tensors mean, and everything on the disk. */
+static enum status describe(const struct trainer *t, const char *dir, const struct written *model,
+                            const struct written *state, struct checkpoint_info *info,
+                            struct err *e) {
     char path[PATH_MAX_BYTES], recipe[65], *choices = NULL;
     TRY(join(path, dir, INFO_FILE, e));
     TRY(recipe_sha256(&t->recipe, recipe, e));
     TRY(t->backend->ops->choices_save(t->backend, &choices, e));
-    json_t *root = json_pack("{ss sI sI ss sO so}", "schema", SCHEMA, "step", (json_int_t)t->step,
-                             "cursor", (json_int_t)t->cursor, "choices", choices, "files", files,
-                             "meaning", meaning(t, recipe));
+    json_t *root = description(t, model, state, choices, recipe);
     free(choices);
     char *text = root ? json_dump_text(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
+    json_decref(root);
     enum status st = text ? write_text(path, text, e)
                           : FAIL(e, ERR_MEMORY, "no host memory for a checkpoint's description");
     if (st == OK) st = sha256_bytes(text, strlen(text), info->sha256, e);
-    if (text) info->bytes += (int64_t)strlen(text);
+    if (text) info->bytes = model->bytes + state->bytes + (int64_t)strlen(text);
     free(text);
-    json_decref(root);
-    return st;
+    return st == OK ? sync_directory(dir, e) : st;
 }
 
-/* Rank 0's part: what the tensors mean, and everything on the disk. */
-static enum status describe(struct trainer *t, const char *dir, json_t *files,
-                            struct checkpoint_info *info, struct err *e) {
-    if (t->rank != 0) return OK;
-    TRY(write_info(t, dir, files, info, e));
-    return sync_directory(dir, e);
-}
-
-static enum status write_checkpoint(struct trainer *t, const char *dir,
+static enum status write_checkpoint(const struct trainer *t, const char *dir,
                                     struct checkpoint_info *info, struct err *e) {
-    json_t *files = json_object();
-    enum status st = write_file(t, dir, MODEL_FILE, list_weights, files, &info->bytes, e);
-    if (st == OK) st = write_file(t, dir, STATE_FILE, list_state, files, &info->bytes, e);
-    if (st == OK) st = describe(t, dir, files, info, e);
-    json_decref(files);
-    return st;
+    struct written model, state;
+    TRY(write_file(t, dir, MODEL_FILE, list_weights, &model, e));
+    TRY(write_file(t, dir, STATE_FILE, list_state, &state, e));
+    return t->rank == 0 ? describe(t, dir, &model, &state, info, e) : OK;
 }
 
-/* Moves dir to its final name; one of the same step steps aside first. */
+static enum status move(const char *from, const char *to, struct err *e) {
+    if (rename(from, to) == 0) return OK;
+    return FAIL(e, ERR_IO, "rename %s to %s: %s", from, to, strerror(errno));
+}
+
+/* Moves dir to its final name; one of the same step steps aside first, and back if that fails. */
 static enum status publish(const char *dir, const char *parent, const char *final, struct err *e) {
     char old[PATH_MAX_BYTES];
+    struct err lost;
     TRY(join(old, parent, ".replaced", e));
     bool replaces = access(final, F_OK) == 0;
-    if (replaces) {
-        TRY(checkpoint_remove(old, e));
-        if (rename(final, old) != 0)
-            return FAIL(e, ERR_IO, "rename %s: %s", final, strerror(errno));
-    }
-    if (rename(dir, final) != 0) return FAIL(e, ERR_IO, "rename %s: %s", dir, strerror(errno));
+    if (replaces) TRY(checkpoint_remove(old, e));
+    if (replaces) TRY(move(final, old, e));
+    enum status st = move(dir, final, e);
+    if (st != OK && replaces && move(old, final, &lost) != OK)
+        err_prefix(e, "the checkpoint of before is now %s", old);
+    TRY(st);
     TRY(sync_directory(parent, e));
     return replaces ? checkpoint_remove(old, e) : OK;
 }
@@ -249,9 +265,9 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
     info->cursor = t->cursor;
     char name[64], dir[PATH_MAX_BYTES];
     snprintf(name, sizeof name, "step-%06lld", (long long)t->step);
-    TRY(join(info->path, parent, name, e));
-    TRY(join(dir, parent, ".unfinished", e));
-    enum status st = begin_directory(t, parent, dir, e);
+    enum status st = join(info->path, parent, name, e);
+    if (st == OK) st = join(dir, parent, ".unfinished", e);
+    if (st == OK) st = begin_directory(t, parent, dir, e);
     TRY(pieces_agree(&t->pieces, st, "creating a checkpoint's directory", e));
     st = write_checkpoint(t, dir, info, e);
     st = end_directory(t, st, parent, dir, info->path, e);
@@ -357,11 +373,12 @@ enum status checkpoint_choices(const char *path, char **text, struct err *e) {
     struct checkpoint_info info;
     json_t *root = NULL;
     *text = NULL;
-    TRY(read_info(path, &root, &info, e));
+    enum status st = read_info(path, &root, &info, e);
     const char *choices = json_string_value(json_object_get(root, "choices"));
-    *text = strdup(choices ? choices : ""); /* an older checkpoint has none */
+    if (st == OK && !(*text = strdup(choices ? choices : ""))) /* an older checkpoint has none */
+        st = FAIL(e, ERR_MEMORY, "no host memory for a choice table");
     json_decref(root);
-    return *text ? OK : FAIL(e, ERR_MEMORY, "no host memory for a choice table");
+    return st;
 }
 
 /* The first key whose value differs is named. */
@@ -389,14 +406,11 @@ static enum status check_meaning(const struct trainer *t, const json_t *root, co
     return st;
 }
 
-static enum status read_file(struct trainer *t, const char *dir, const char *name,
-                             enum status (*list)(const struct trainer *, struct safetensors *,
-                                                 struct err *),
-                             struct err *e) {
+static enum status read_file(const struct trainer *t, const char *dir, const char *name,
+                             lister list, struct err *e) {
     struct safetensors s = { 0 };
     char path[PATH_MAX_BYTES];
-    enum status st = join(path, dir, name, e);
-    if (st == OK) st = list(t, &s, e);
+    enum status st = begin_file(t, dir, name, list, path, &s, e);
     if (st == OK) st = safetensors_read(&s, &t->pieces, path, e);
     safetensors_free(&s);
     return st;

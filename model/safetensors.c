@@ -115,24 +115,28 @@ static enum status read_header(const struct safetensors *s, const struct input_f
     return check_names(s, *header, f->path, e);
 }
 
-/* `from`: the tensor's first byte in the file; `piece` holds PIECE_BYTES. Both on rank 0. */
+/* `from`: the tensor's first byte in the file; `piece` holds PIECE_BYTES. Both on rank 0, which
+ * hands out pieces also when it can no longer read: the others do not know that yet. */
 static enum status read_tensor(const struct safetensor *t, const struct pieces *p,
                                const struct input_file *f, int64_t from, char *piece,
                                struct err *e) {
+    enum status st = OK;
     int64_t bytes = safetensor_bytes(t);
     for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
         int64_t n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        if (p->rank == 0) TRY(input_read(f, from + at, n, piece, e));
-        TRY(pieces_write(p, &t->held, at, n, piece, e));
+        struct err lost;
+        if (p->rank == 0 && st == OK) st = input_read(f, from + at, n, piece, e);
+        enum status moved = pieces_write(p, &t->held, at, n, piece, st == OK ? e : &lost);
+        if (st == OK) st = moved;
     }
-    return OK;
+    return st;
 }
 
 /* Rank 0's part before anything is copied. */
 static enum status begin_reading(const struct safetensors *s, const char *path,
                                  struct input_file *f, char **piece, json_t **header,
                                  int64_t *start, struct err *e) {
-    *piece = malloc(PIECE_BYTES);
+    *piece = calloc(1, PIECE_BYTES);
     if (!*piece) return FAIL(e, ERR_MEMORY, "no host memory to read %s", path);
     TRY(input_open(f, path, e));
     return read_header(s, f, header, start, e);
@@ -151,6 +155,7 @@ enum status safetensors_read(const struct safetensors *s, const struct pieces *p
         int64_t at = 0;
         if (p->rank == 0) st = check_tensor(t, header, f.bytes - start, path, &at, e);
         if (st == OK) st = read_tensor(t, p, &f, start + at, piece, e);
+        st = pieces_agree(p, st, path, e);
     }
     json_decref(header);
     free(piece);

@@ -183,16 +183,15 @@ static enum status write_own(const struct image *m, const struct pieces *p,
 static enum status write_leaf(const struct image *m, struct leaf *l, const struct pieces *p,
                               const struct shared_file *f, enum status st, struct err *e) {
     struct stretch x;
-    char *host = p->rank == 0 && st == OK ? m->host : NULL;
-    for (int64_t at = l->at; next_stretch(m, l, &at, &x);) {
+    for (int64_t at = l->at, to = 0; next_stretch(m, l, &at, &x); to += x.n) {
         struct err lost;
         enum status moved = OK;
+        char *host = p->rank == 0 && st == OK ? m->host + to : NULL;
         if (x.held) moved = pieces_read(p, x.held, x.at, x.n, host, st == OK ? e : &lost);
         else if (host) memcpy(host, x.header, (size_t)x.n);
-        if (moved != OK) return st == OK ? moved : st;
-        if (host) host += x.n;
+        if (st == OK) st = moved;
     }
-    return host ? put(m, f, l, e) : st;
+    return p->rank == 0 && st == OK ? put(m, f, l, e) : st;
 }
 
 static enum status write_together(const struct image *m, const struct pieces *p,

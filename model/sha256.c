@@ -104,7 +104,7 @@ static enum status hash_fd(int fd, const char *name, size_t n, bool tree, char h
     int64_t total = 0;
     char *buffer = malloc(n);
     enum status st = buffer ? sha256_create(&s, e)
-                            : FAIL(e, ERR_MEMORY, "%zu bytes to hash %s", n, name);
+                            : FAIL(e, ERR_MEMORY, "no host memory to hash %s", name);
     if (st == OK) st = add_fd(s, fd, name, buffer, n, tree, &total, e);
     if (st == OK) sha256_finish(s, hex);
     if (size) *size = total;
