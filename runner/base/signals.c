@@ -36,6 +36,7 @@ enum status signals_open(struct signals *out, struct err *e) {
     if (sigprocmask(SIG_BLOCK, &set, &out->old) != 0)
         return FAIL(e, ERR_IO, "sigprocmask: %s", strerror(errno));
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
     out->fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (out->fd < 0) {
         (void)sigprocmask(SIG_SETMASK, &out->old, NULL);

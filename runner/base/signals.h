@@ -15,7 +15,8 @@ struct signals {
     sigset_t old; /* the mask before */
 };
 
-/* Blocks these signals, ignores SIGPIPE, opens the descriptor. Call it and signals_take in the main
+/* Blocks these signals, ignores SIGPIPE and SIGXFSZ (a pipe without a reader and a file beyond its
+ * limit are errors of whoever writes), opens the descriptor. Call it and signals_take in the main
  * thread. */
 NODISCARD enum status signals_open(struct signals *out, struct err *e);
 /* The next pending signal, or 0. Never waits. */

@@ -36,6 +36,11 @@ static enum status status_of_name(const char *name) {
 
 /* ---- this host --------------------------------------------------------------------------------*/
 
+/* Of one machine: it is said whose. What else a rank fails for is no other on the next one. */
+static bool is_local(enum status status) {
+    return status == ERR_IO || status == ERR_MEMORY || status == ERR_DEVICE;
+}
+
 /* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. A stop in
  * good order that a rank's error spoils is a failure all the same. */
 void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
@@ -47,11 +52,12 @@ void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     if (w->ended && stopping) w->ended = false;
     if (!verdict_fail(w, ATTEMPT_FAILED)) return;
     char name[128];
+    ranks_describe(&w->ranks, rank - w->options->first_rank, w->out, name);
     (void)FAIL(&w->out->error, status, "%s", json_text(event, "text", "no text"));
+    if (w->options->world > 1 && is_local(status)) err_prefix(&w->out->error, "%s", name);
     const json_t *step = json_object_get(event, "step");
     w->out->error_step = step ? json_integer_value(step) : -1;
     w->out->hearsay = hearsay;
-    ranks_describe(&w->ranks, rank - w->options->first_rank, w->out, name);
     if (w->options->world > 1) watch_ask_to_stop(w, PEER_GRACE_S);
 }
 

@@ -84,6 +84,21 @@ expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in
 grep -q "rank 2 on $(hostname) stands still: no sign of life for [0-9]* s (last at .*step " log ||
     fail "it was not named"
 
+case_name="a disk that is full to one rank"
+for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to itself
+    run 2 --runs full$rank $endless --set model.vocab=8192 --set checkpoint.every=2 &
+    await_step full$rank 3
+    prlimit --fsize=1048576 --pid "$(rank_of "$(runner_of full$rank)" $rank)"
+    wait
+    bundle=$(bundle_in full$rank)
+    expect status failed "$(field "$bundle" 'run["status"]')"
+    expect rank $rank "$(field "$bundle" 'error["rank"]')"
+    expect "the checkpoint of before" True "$(field "$bundle" 'run["checkpoint_step"] >= 2')"
+    "$FP8LAB" verify -q "$bundle" >/dev/null || fail "the bundle does not verify"
+    grep -q "rank $rank on $(hostname): .*/\(model\|state\)[.]safetensors.*: File too large" log ||
+        fail "rank and file are not named"
+done
+
 case_name="no GPU is left to go on with"
 run 1 --runs last $endless --retries 1 --fewer-gpus &
 await_step last $((every * 5 / 4))
