@@ -444,6 +444,7 @@ enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoi
     TRY(pieces_tell(&t->pieces, info, sizeof *info, e));
     if (t->failure == IN_PART) t->failure = NULL; /* what is tried again may succeed */
     st = restore(t, path, e);
+    st = pieces_agree(&t->pieces, st, path, e);
     if (st != OK) {
         t->failure = IN_PART; /* weights of one run, moments of another */
         return st;

@@ -30,7 +30,7 @@ struct checkpoint_info {
 /* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume. Each
  * writes its own share of the files (model/safetensors.h), rank 0 alone reads them, and a
  * checkpoint is the same to the byte whatever the number of ranks and the sharding: any number of
- * ranks can go on from it. */
+ * ranks can go on from it. What fails on one rank fails on all: the others get ERR_PEER. */
 
 /* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite
  * value was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created

@@ -34,18 +34,17 @@ enum status pieces_own(const struct pieces *p, const struct holding *h, int64_t 
 enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t at, int64_t n,
                         void *host, struct err *e) {
     const struct backend_ops *ops = p->b->ops;
-    enum status st = OK;
     if (!h->shard) return host ? pieces_own(p, h, at, n, host, e) : OK;
     for (int64_t part; n > 0; at += part, n -= part) {
         int owner = (int)((h->offset + at) / h->shard);
         part = min64(n, (owner + 1) * h->shard - h->offset - at);
         struct tensor x = bytes_at(owner == p->rank ? h->data + at - h->first : p->staging, part);
         TRY(ops->comm.broadcast(p->b, LANE_COMPUTE, &x, owner, e));
-        if (!host || st != OK) continue; /* the others hand over the rest in any case */
-        st = ops->download(p->b, LANE_COMPUTE, host, x.data, part, e);
+        if (!host) continue;
+        TRY(ops->download(p->b, LANE_COMPUTE, host, x.data, part, e));
         host = (char *)host + part;
     }
-    return st;
+    return OK;
 }
 
 enum status pieces_queue(const struct pieces *p, const struct holding *h, int64_t at, int64_t n,

@@ -4,7 +4,9 @@
  * itself (pieces_holder, pieces_own); all else goes by broadcast, a piece of at most PIECE_BYTES at
  * a time, from its owner when it is saved or hashed, from rank 0 when it is loaded: no rank needs
  * memory for more than a piece. Every rank makes the same collective calls in the same order; a
- * rank whose own work has failed goes on with them until all agree that it has (pieces_agree). */
+ * rank whose own work has failed goes on with them until all agree that it has (pieces_agree).
+ * Where the device or the group itself fails nothing can be agreed on: that rank leaves, which ends
+ * the calls of the others. */
 #ifndef FP8LAB_MODEL_PIECES_H
 #define FP8LAB_MODEL_PIECES_H
 

@@ -44,7 +44,7 @@ NODISCARD enum status safetensors_write(struct safetensors *s, const struct piec
 
 /* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file; ERR_CONFIG,
  * before anything is copied, naming the first tensor that is missing, superfluous or of another
- * type or shape. All ranks call it, rank 0 reads. */
+ * type or shape. All ranks call it, rank 0 reads; it fails on all if it fails on one. */
 NODISCARD enum status safetensors_read(const struct safetensors *s, const struct pieces *p,
                                        const char *path, struct err *e);
 

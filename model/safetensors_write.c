@@ -1,7 +1,7 @@
 /* Writing a safetensors file with all ranks at once. The file is cut into leaves, which are written
  * and hashed one by one: by the rank that has all of a leaf's bytes, while the others do the same
- * with theirs; what lies across ranks, a leaf or two for each cut tensor, is put together on rank 0
- * afterwards. Which rank wrote what cannot be seen in the file. */
+ * with theirs; what lies across ranks, a leaf where a rank's part of a tensor begins or ends, is put
+ * together on rank 0 afterwards. Which rank wrote what cannot be seen in the file. */
 #include <stdlib.h>
 
 #include "model/json_safe.h"
@@ -145,7 +145,7 @@ static int holder_of(const struct image *m, const struct leaf *leaf) {
 enum { TOGETHER = -1 };
 
 /* The rank that writes a leaf by itself, or TOGETHER: rank 0, with what the others send. What every
- * rank has is divided evenly. */
+ * rank has is divided by its place in the file. */
 static int writer_of(const struct image *m, const struct leaf *l, const struct pieces *p,
                      const struct shared_file *f) {
     int holder = holder_of(m, l);
@@ -183,15 +183,16 @@ static enum status write_own(const struct image *m, const struct pieces *p,
 static enum status write_leaf(const struct image *m, struct leaf *l, const struct pieces *p,
                               const struct shared_file *f, enum status st, struct err *e) {
     struct stretch x;
-    for (int64_t at = l->at, to = 0; next_stretch(m, l, &at, &x); to += x.n) {
+    char *host = p->rank == 0 && st == OK ? m->host : NULL;
+    for (int64_t at = l->at; next_stretch(m, l, &at, &x);) {
         struct err lost;
         enum status moved = OK;
-        char *host = p->rank == 0 && st == OK ? m->host + to : NULL;
         if (x.held) moved = pieces_read(p, x.held, x.at, x.n, host, st == OK ? e : &lost);
         else if (host) memcpy(host, x.header, (size_t)x.n);
-        if (st == OK) st = moved;
+        if (moved != OK) return st == OK ? moved : st;
+        if (host) host += x.n;
     }
-    return p->rank == 0 && st == OK ? put(m, f, l, e) : st;
+    return host ? put(m, f, l, e) : st;
 }
 
 static enum status write_together(const struct image *m, const struct pieces *p,
