@@ -1,7 +1,7 @@
 /* Writing a safetensors file with all ranks at once. The file is cut into leaves, which are written
  * and hashed one by one: by the rank that has all of a leaf's bytes, while the others do the same
- * with theirs; what lies across ranks, a leaf where a rank's part of a tensor begins or ends, is put
- * together on rank 0 afterwards. Which rank wrote what cannot be seen in the file. */
+ * with theirs; what lies across ranks, a leaf wherever a rank's part of a tensor begins or ends, is
+ * put together on rank 0 afterwards. Which rank wrote what cannot be seen in the file. */
 #include <stdlib.h>
 
 #include "model/json_safe.h"
