@@ -84,6 +84,28 @@ expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in
 grep -q "rank 2 on $(hostname) stands still: no sign of life for [0-9]* s (last at .*step " log ||
     fail "it was not named"
 
+case_name="kill -9 of rank 1 while a checkpoint is written, one retry"
+run 2 --runs saving $long --set checkpoint.every=5 --retries 1 &
+await_step saving 10
+pid=$(rank_of "$(runner_of saving)" 1)
+unfinished=$(ls -d saving/*/data/checkpoints)/.unfinished
+while kill -0 "$pid" 2>/dev/null; do
+    [ -d "$unfinished" ] || { sleep 0.002; continue; }
+    kill -STOP "$pid"
+    sleep 0.2
+    [ -d "$unfinished" ] && break # the others cannot end it without this rank
+    kill -CONT "$pid"
+done
+kill -KILL "$pid"
+wait
+bundle=$(bundle_in saving)
+expect status done "$(field "$bundle" 'run["status"]')"
+expect "the second attempt is from a checkpoint" "2 True" \
+    "$(field "$bundle" '"%d %s" % (len(run["attempts"]), run["attempts"][1]["from_step"] >= 5)')"
+expect results "$reference" "$(field "$bundle" 'run["results_sha256"]')"
+grep -q "rank 1 on $(hostname) was killed by signal 9 (Killed), last at checkpoint of step " log ||
+    fail "the checkpoint is not named"
+
 case_name="a disk that is full to one rank"
 for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to itself
     run 2 --runs full$rank $endless --set model.vocab=8192 --set checkpoint.every=2 &
