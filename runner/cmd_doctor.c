@@ -64,9 +64,7 @@ static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
 static enum status examine(const struct cli *cli, struct doctor *d, struct err *e) {
     const char *file = cli_value(cli, "facts"), *backend = cli_value(cli, "backend");
     char problem[256] = "";
-    if (backend && strcmp(backend, "auto") != 0 && strcmp(backend, "cpu") != 0 &&
-        strcmp(backend, "cuda") != 0)
-        return FAIL(e, ERR_ARG, "--backend is auto, cpu or cuda, not '%s'", backend);
+    if (backend) TRY(backend_check_name(backend, e));
     if (file) TRY(facts_load(file, &d->facts, e));
     else TRY(facts_gather(&d->facts, problem, sizeof problem, e));
     d->here = !file;

@@ -11,6 +11,7 @@
 #include "runner/plan/fit.h"
 #include "runner/hardware/hardware.h"
 #include "runner/net/rendezvous.h"
+#include "runner/plan/backends.h"
 #include "runner/doctor/probe.h"
 #include "runner/script/resolve.h"
 #include "runner/script/script_flags.h"
@@ -41,8 +42,8 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
     bool less = *fit->way_out && !another;
     char budget[256];
     if (fit->memory == 0)
-        snprintf(budget, sizeof budget, "%s is not known here: whether that fits cannot be said",
-                 fit->where);
+        snprintf(budget, sizeof budget, "%s is not known: whether that fits cannot be said; "
+                 "--facts FILE plans for a machine that has it", fit->where);
     else
         snprintf(budget, sizeof budget, "%s%s%s %s of %.1f MiB",
                  cli_style(cli, fit->fits ? "green" : "red"), fit->fits ? "fits" : "does not fit",
@@ -66,6 +67,7 @@ static enum status plan_run(const struct cli *cli, const struct resolved_run *ru
                             const json_t *facts, struct planned *out, struct err *e) {
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
     int64_t ranks = 0;
+    TRY(backend_check_name(backend, e));
     TRY(cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, e));
     TRY(fit_plan(run->config_json, facts, backend, (int)ranks, &out->fit, e));
     TRY(hardware_match(run->config_json, facts, &out->mismatch, e));
@@ -128,12 +130,13 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
     for (int k = 0; k < 4 && p->fit.ranks > 1; k++)
         if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
             failed = true;
-    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:b,s:O?}", "name", run->name,
+    json_t *fits = p->fit.memory ? json_boolean(p->fit.fits) : json_null();
+    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:O?}", "name", run->name,
                      "parameters", (json_int_t)p->fit.parameters, "ranks", p->fit.ranks, "bytes",
                      (json_int_t)p->fit.plan.bytes, "peak_bytes", (json_int_t)p->fit.bytes,
                      "bytes_sharded", json_whole(sharded, failed), "rows",
                      json_whole(rows, failed), "memory_fact", p->fit.where, "memory_bytes",
-                     (json_int_t)p->fit.memory, "fits", p->fit.fits, "mismatch", p->mismatch);
+                     (json_int_t)p->fit.memory, "fits", fits, "mismatch", p->mismatch);
 }
 
 /* ---- a table of rows ------------------------------------------------------------------------ */
@@ -213,9 +216,11 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
                             int *code, struct err *e) {
     struct planned *planned = calloc((size_t)r->run_count + 1, sizeof *planned);
     enum status st = planned ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " plans", r->run_count);
+    bool known = true;
     for (int64_t i = 0; i < r->run_count && st == OK; i++) {
         st = plan_run(cli, &r->runs[i], facts, &planned[i], e);
         if (!planned[i].fit.fits || planned[i].mismatch) *code = EXIT_HARDWARE;
+        known = known && planned[i].fit.memory > 0;
     }
     if (st == OK && cli->json)
         print_json(cli, r, planned);
@@ -226,6 +231,8 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
             print_plan(cli, &r->runs[i], &planned[i]);
     for (int64_t i = 0; i < r->run_count && planned; i++) planned_free(&planned[i]);
     free(planned);
+    /* What was planned for another machine is rehearsed on this one. */
+    if (st == OK && known) script_next(cli, "run", *code != EXIT_OK || cli_has(cli, "facts"));
     return st;
 }
 
@@ -243,9 +250,7 @@ static int cmd_plan(const struct cli *cli) {
     if (st == OK) st = plan_all(cli, &resolution, facts, &code, &e);
     resolution_destroy(&resolution);
     json_decref(facts);
-    if (st != OK) return cli_fail(cli, &e);
-    script_next(cli, "run", code != EXIT_OK);
-    return code;
+    return st == OK ? code : cli_fail(cli, &e);
 }
 
 static const struct flag FLAGS[] = {
@@ -254,7 +259,7 @@ static const struct flag FLAGS[] = {
     { "detail", NULL, "the arenas of every row of a suite", false },
     { "ranks", "N", "plan for so many GPUs instead of hardware.gpus", false },
     { "smoke", NULL, "plan the rehearsal instead", false },
-    { "facts", "FILE", "plan for the machine that FILE describes (fp8lab hw)", false },
+    { "facts", "FILE", "plan for the machine that FILE describes (hw --json)", false },
     { "backend", "NAME", "auto (default), cpu or cuda: whose memory counts", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };

@@ -99,10 +99,11 @@ static enum status check_memory(struct command *c, bool *fits, struct err *e) {
     for (int64_t i = 0; i < c->resolution.run_count; i++) {
         struct fit fit;
         TRY(fit_plan(c->resolution.runs[i].config_json, c->facts, c->settings.backend, 0, &fit, e));
-        if (!fit.fits)
-            cli_warn(c->cli, "%s needs %.1f GiB, %s is %.1f GiB%s%s", c->resolution.runs[i].name,
-                     (double)fit.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30,
-                     *fit.way_out ? "; less memory:" : "", fit.way_out);
+        if (!fit.fits) {
+            char text[FIT_TEXT_CAP];
+            fit_refusal(c->resolution.runs[i].name, &fit, text);
+            cli_warn(c->cli, "%s", text);
+        }
         c->rows[i].too_big = !fit.fits;
         *fits = *fits && (fit.fits || anywhere);
         fit_free(&fit);

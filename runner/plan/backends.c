@@ -59,12 +59,17 @@ static enum status require_plugin(char path[PATH_CAP], struct err *e) {
                 "../lib/fp8lab; --backend cpu runs without one", PLUGIN);
 }
 
+enum status backend_check_name(const char *name, struct err *e) {
+    static const char *const NAMES[] = { "auto", "cpu", "cuda" };
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (!strcmp(name, NAMES[i])) return OK;
+    return FAIL(e, ERR_ARG, "there is no backend '%s': auto, cpu or cuda", name);
+}
+
 enum status backend_check(const char *name, struct err *e) {
     char path[PATH_CAP];
-    name = choose(name);
-    if (!strcmp(name, "cpu")) return OK;
-    if (!strcmp(name, "cuda")) return require_plugin(path, e);
-    return FAIL(e, ERR_ARG, "there is no backend '%s': auto, cpu or cuda", name);
+    TRY(backend_check_name(name, e));
+    return strcmp(choose(name), "cuda") ? OK : require_plugin(path, e);
 }
 
 enum status backend_check_caps(const char *name, const char *caps, struct err *e) {

@@ -18,6 +18,9 @@ NODISCARD enum status backend_open(const char *name, int64_t threads, int64_t de
                                    struct backend_handle *out, struct err *e);
 void backend_close(struct backend_handle *h); /* safe on a zeroed struct */
 
+/* ERR_ARG for what is no backend's name; whether it is here is another question. */
+NODISCARD enum status backend_check_name(const char *name, struct err *e);
+
 /* Whether backend_open would find it, without opening it or touching a GPU. Errors as there. */
 NODISCARD enum status backend_check(const char *name, struct err *e);
 

@@ -41,6 +41,12 @@ void fit_way_out(const struct train_options *t, int ranks, char *text, size_t si
              t->grad_dtype != DTYPE_BF16 ? " --set train.grad_dtype=bf16" : "");
 }
 
+void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]) {
+    snprintf(text, FIT_TEXT_CAP, "%.128s needs %.1f GiB, %s is %.1f GiB%s%s", row,
+             (double)fit->bytes / 0x1p30, fit->where, (double)fit->memory / 0x1p30,
+             *fit->way_out ? "; less memory:" : "", fit->way_out);
+}
+
 /* The arenas of a rank and, on a GPU (NULL: none), what is beside them. */
 static enum status plan_rank(struct plan *out, const struct run_options *run,
                              const struct train_options *train, int ranks,

@@ -25,6 +25,10 @@ NODISCARD enum status fit_plan(const struct json_t *config, const struct json_t 
                                const char *backend, int ranks, struct fit *out, struct err *e);
 void fit_free(struct fit *fit);
 
+/* What does not fit, as a sentence: the row, what it needs, what there is, what would need less. */
+enum { FIT_TEXT_CAP = 640 };
+void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]);
+
 /* What would need less memory than `t` on that many ranks, as --set flags, each with a space before
  * it; "" where nothing would. */
 void fit_way_out(const struct train_options *t, int ranks, char *text, size_t size);
