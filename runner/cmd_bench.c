@@ -1,5 +1,7 @@
 /* fp8lab bench: how fast this machine does what a training step is made of, and a step itself. */
 #include <jansson.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "runner/bench/bench.h"
 #include "runner/commands.h"
@@ -8,11 +10,49 @@
 static const struct kind {
     const char *name;
     enum status (*run)(const struct cli *cli, struct backend *b, json_t *rows, struct err *e);
+    const char *flags;   /* that it takes, beside those of every kind */
+    const char *next[4]; /* what to measure then */
 } KINDS[] = {
-    { "gemm", bench_gemm }, { "attention", bench_attention }, { "quantise", bench_quantise },
-    { "step", bench_step },
+    { "gemm", bench_gemm, " m n k dtype scale repeats ", { "attention" } },
+    { "attention", bench_attention, " batch seq-len heads kv-heads head-dim repeats ",
+      { "quantise" } },
+    { "quantise", bench_quantise, " m k scale repeats ",
+      { "step", "experiments/quickstart.lua", "--only", "*bf16" } },
+    { "step", bench_step, " steps detail set only smoke lib ", { "gemm" } },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
+static const char EVERY_KIND[] = " threads backend device json quiet no-color ";
+
+static bool is_listed(const char *list, const char *flag) {
+    char word[40];
+    snprintf(word, sizeof word, " %s ", flag);
+    return strstr(list, word) != NULL;
+}
+
+/* A flag of another kind would change nothing, and its figure would be taken for an answer. */
+static enum status check_flags(const struct cli *cli, const struct kind *kind, struct err *e) {
+    for (int64_t i = 0; i < cli->flag_count; i++) {
+        const char *flag = cli->flags[i].name;
+        if (!is_listed(kind->flags, flag) && !is_listed(EVERY_KIND, flag))
+            return FAIL(e, ERR_ARG, "bench %s takes no --%s; `fp8lab bench --help` says which kind "
+                        "does", kind->name, flag);
+    }
+    return OK;
+}
+
+static enum status find_kind(const struct cli *cli, const struct kind **out, struct err *e) {
+    bool file = cli->arg_count > 1;
+    int i = 0;
+    while (i < KIND_COUNT && strcmp(KINDS[i].name, cli->args[0]) != 0) i++;
+    if (i == KIND_COUNT)
+        return FAIL(e, ERR_ARG, "bench %s: gemm, attention, quantise or step", cli->args[0]);
+    *out = &KINDS[i];
+    if (file && KINDS[i].run != bench_step)
+        return FAIL(e, ERR_ARG, "bench %s takes no file, found %s", cli->args[0], cli->args[1]);
+    if (!file && KINDS[i].run == bench_step)
+        return FAIL(e, ERR_ARG, "bench step takes an experiment: fp8lab bench step FILE.lua");
+    return check_flags(cli, *out, e);
+}
 
 static enum status print_report(const struct cli *cli, const struct kind *kind, struct backend *b,
                                 const struct device_info *info, json_t *rows, struct err *e) {
@@ -25,14 +65,9 @@ static enum status print_report(const struct cli *cli, const struct kind *kind, 
     return OK;
 }
 
-static enum status bench(const struct cli *cli, json_t *rows, struct err *e) {
+static enum status bench(const struct cli *cli, const struct kind *kind, json_t *rows,
+                         struct err *e) {
     int64_t threads = 0, device = 0;
-    int i = 0;
-    while (i < KIND_COUNT && strcmp(KINDS[i].name, cli->args[0]) != 0) i++;
-    if (i == KIND_COUNT)
-        return FAIL(e, ERR_ARG, "bench %s: gemm, attention, quantise or step", cli->args[0]);
-    if (i != KIND_COUNT - 1 && cli->arg_count > 1)
-        return FAIL(e, ERR_ARG, "bench %s takes no file, found %s", cli->args[0], cli->args[1]);
     TRY(cli_int(cli, "threads", 0, 1024, &threads, e));
     TRY(cli_int(cli, "device", 0, 1024, &device, e));
     struct backend_handle h = { 0 };
@@ -43,19 +78,22 @@ static enum status bench(const struct cli *cli, json_t *rows, struct err *e) {
     enum status st = b->ops->comm.init(b, NULL, e);
     if (st == OK) st = b->ops->info(b, &info, e);
     if (st == OK) cli_note(cli, "%s", info.name);
-    if (st == OK) st = KINDS[i].run(cli, b, rows, e);
-    if (st == OK && cli->json) st = print_report(cli, &KINDS[i], b, &info, rows, e);
+    if (st == OK) st = kind->run(cli, b, rows, e);
+    if (st == OK && cli->json) st = print_report(cli, kind, b, &info, rows, e);
     backend_close(&h);
     return st;
 }
 
 static int cmd_bench(const struct cli *cli) {
     struct err e = { 0 };
+    const struct kind *kind = NULL;
     json_t *rows = json_array();
-    enum status st = bench(cli, rows, &e);
+    enum status st = find_kind(cli, &kind, &e);
+    if (st == OK) st = bench(cli, kind, rows, &e);
     json_decref(rows);
     if (st != OK) return cli_fail(cli, &e);
-    cli_next(cli, "bench", "gemm", "--dtype", "e4m3", "--scale", "1x128", NULL);
+    const char *const *next = kind->next;
+    cli_next(cli, "bench", next[0], next[1], next[2], next[3], NULL);
     return EXIT_OK;
 }
 

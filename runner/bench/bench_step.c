@@ -6,7 +6,9 @@
 
 #include "model/json_safe.h"
 #include "runner/bench/bench.h"
+#include "runner/hardware/facts.h"
 #include "runner/hardware/telemetry.h"
+#include "runner/plan/fit.h"
 #include "runner/script/script_flags.h"
 
 enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
@@ -201,21 +203,42 @@ static void print_together(const struct cli *cli, const struct bench_line *line,
                 100 * line[i].floor_us / line[i].step_us);
 }
 
+/* Before anything is measured: what does not fit into a host's memory would take others down with
+ * it, long after it was started. */
+static enum status check_memory(const struct backend *b, const struct resolution *r,
+                                struct err *e) {
+    json_t *facts = NULL;
+    enum status st = facts_gather(&facts, NULL, 0, e);
+    for (int64_t i = 0; i < r->run_count && st == OK; i++) {
+        struct fit fit;
+        char text[FIT_TEXT_CAP];
+        st = fit_plan(r->runs[i].config_json, facts, b->ops->name, 1, &fit, e);
+        if (st == OK && !fit.fits) {
+            fit_refusal(r->runs[i].name, &fit, text);
+            st = FAIL(e, ERR_HARDWARE, "%s", text);
+        }
+        fit_free(&fit);
+    }
+    json_decref(facts);
+    return st;
+}
+
 static enum status bench_runs(const struct cli *cli, struct backend *b,
                               const struct resolution *r, const struct step_bench_options *o,
                               json_t *rows, struct err *e) {
     struct bench_line *line = calloc((size_t)r->run_count + 1, sizeof *line);
     enum status st = line ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
-    for (int64_t i = 0; i < r->run_count && st == OK; i++)
+    if (st == OK) st = check_memory(b, r, e);
+    for (int64_t i = 0; i < r->run_count && st == OK; i++) {
+        cli_note(cli, "%s: measuring whole steps, then each operator alone", r->runs[i].name);
         st = bench_run(cli, b, &r->runs[i], o, &line[i], rows, e);
+    }
     if (st == OK && r->run_count > 1 && !cli->json) print_together(cli, line, r->run_count);
     free(line);
     return st;
 }
 
 enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
-    if (cli->arg_count != 2)
-        return FAIL(e, ERR_ARG, "bench step takes an experiment: fp8lab bench step FILE.lua");
     struct cli script = *cli; /* the same line without the word "step" */
     script.args++;
     script.arg_count--;

@@ -37,6 +37,13 @@ rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --thread
     grep -c 'GB/s .*% of a copy')
 [ "$rows" = 10 ] || fail "bench quantise: wanted 5 granularities, twice, found $rows rows"
 
+# Once it is done, another kind is named, not the one that was measured.
+case $("$FP8LAB" bench gemm $small 2>&1) in
+*"Next: fp8lab bench gemm"*) fail "bench gemm names itself as next" ;;
+*"Next: fp8lab bench "*) ;;
+*) fail "bench gemm: nothing is next" ;;
+esac
+
 # A step: every part is there, the parts add up to their sum, and a floor stands beside each.
 json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json \
     2>/dev/null) || fail "bench step: exit code $?"
@@ -62,6 +69,9 @@ refused() { # words of the message, then arguments
     [ $? = 2 ] || fail "bench $*: exit code is not 2"
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
+"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu 2>&1 >/dev/null |
+    grep -q '^tiny: measuring' || fail "bench step: not a word before its figures"
+
 # Of a suite one row may be meant. One thread of a CPU is no matter of TFLOP/s.
 lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 \
     --backend cpu 2>/dev/null) || fail "bench step --only: exit code $?"
@@ -78,4 +88,7 @@ refused 'takes no file' gemm tests/cli/tiny.lua
 refused 'f32, bf16, e4m3 or e5m2, not "fp4"' gemm --dtype fp4
 refused 'tensor, row, 1x128 or 1x32, not "2x2"' gemm --scale 2x2
 refused '--m' gemm --m 0
+refused 'bench gemm takes no --seq-len' gemm --seq-len 64
+refused 'bench quantise takes no --dtype' quantise --dtype bf16
+refused 'bench step takes no --repeats' step tests/cli/tiny.lua --repeats 3
 exit "$failed"

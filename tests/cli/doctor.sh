@@ -174,6 +174,6 @@ if [ "$(id -u)" != 0 ]; then
     expect 1 -- --quick --backend cpu -- 'which this user may not' 'fix: run from a folder of yours'
     cd ..
 fi
-expect 2 -- --backend tpu -- "--backend is auto, cpu or cuda, not 'tpu'"
+expect 2 -- --backend tpu -- "there is no backend 'tpu': auto, cpu or cuda"
 expect 2 -- --facts nowhere.json -- nowhere.json
 exit $failed

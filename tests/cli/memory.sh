@@ -86,6 +86,23 @@ PY
 "$FP8LAB" plan -q "$suite" --facts most.json --set train.optimizer.offload=true >log 2>&1
 [ "$(grep -cE '^llama3.* 0\.0 +[0-9.]+ +[0-9.]+  fits' log)" = 5 ] || fail "offloaded moments"
 
+# Planned for another machine, it is rehearsed on this one; where the memory is not known, nobody
+# says that it fits, nor what to run.
+next() { sed -n 's/^Next: fp8lab //p' log; }
+bench=$lib/../bench_llama3_8b.lua
+"$FP8LAB" plan "$bench" --facts "$facts/h200.json" >log 2>&1 || fail "plan of what fits an H200"
+[ "$(next)" = "run --smoke --anywhere $bench" ] || fail "next, planned for another: $(next)"
+echo '{}' >nowhere.json
+"$FP8LAB" plan big.lua --lib "$lib" --facts nowhere.json --backend cuda >log 2>&1 ||
+    fail "plan for a memory that is not known"
+says "gpu.memory is not known: whether that fits cannot be said; --facts FILE"
+[ -z "$(next)" ] || fail "next, where it is not known whether it fits: $(next)"
+"$FP8LAB" plan big.lua --lib "$lib" --facts nowhere.json --backend cuda --json >log 2>&1
+says '"fits":null'
+"$FP8LAB" plan big.lua --lib "$lib" --backend gpu >log 2>&1
+[ $? = 2 ] || fail "plan for a backend that there is not"
+says "there is no backend 'gpu': auto, cpu or cuda"
+
 # This machine refuses too, and nothing is begun.
 "$FP8LAB" run big.lua --lib "$lib" --backend cpu --runs runs --set train.global_batch=4096 \
     --set train.micro_batch=1024 >log 2>&1
@@ -108,5 +125,27 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
     says "$less"
     grep -q '"event":"step"' worker/events && fail "a step was made"
     grep -q '"code":"ERR_MEMORY"' worker/events || fail "no error event"
+
+    # So does `bench`, before it takes any.
+    (ulimit -v 8000000
+     "$FP8LAB" bench step big.lua --lib "$lib" --backend cpu --threads 1 \
+         --set train.global_batch=4096 --set train.micro_batch=1024) >log 2>&1
+    [ $? = 3 ] || fail "exit code of a bench without memory"
+    says "; less memory: --set train.micro_batch=1"
+
+    # A run that ended before its first step has nothing to be measured against, and is not run
+    # again for that.
+    (ulimit -v 8000000
+     for batch in 1 2; do
+         "$FP8LAB" run -q big.lua --lib "$lib" --backend cpu --threads 1 --anywhere --runs none \
+             --set train.micro_batch=$batch
+     done) >log 2>&1
+    "$FP8LAB" compare none/*.tar.zst >log 2>&1
+    grep -A2 '^B   bf16' log | grep -q ' - .* - ' || fail "compare shows no row B"
+    grep -qE '^( +-)+$' log && fail "compare shows ratios of nothing"
+    "$FP8LAB" repro "$(ls none/*.tar.zst | head -1)" --runs again >log 2>&1
+    [ $? = 3 ] || fail "exit code of repro of a run without a step"
+    says "holds no step to compare with: its run ended as failed: no memory before step 0"
+    ls again/*.tar.zst >/dev/null 2>&1 && fail "repro ran it"
 fi
 exit $failed
