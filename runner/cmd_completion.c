@@ -38,41 +38,67 @@ static void put_choices(const struct cli *cli, const struct verb *verb) {
         cli_out(cli, "%c", verb->arguments[i] == '|' ? ' ' : verb->arguments[i]);
 }
 
-/* Words that a flag's value can be, where they are few; NULL: anything, and files are offered. */
+/* Words that a flag's value can be, where they are few; NULL: others, or none. */
 static const char *values_of(const struct flag *flag) {
     static const struct { const char *name, *values; } KNOWN[] = {
         { "backend", "auto cpu cuda" },
         { "launch", "docker podman apptainer srun" },
         { "caps", "sm_80 sm_89 sm_90 sm_100 sm_120 sm_121" },
+        { "dtype", "f32 bf16 e4m3 e5m2" },
+        { "scale", "tensor row 1x128 128x128 1x32" },
     };
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         if (!strcmp(flag->name, KNOWN[i].name)) return KNOWN[i].values;
     return NULL;
 }
 
+/* What stands after a flag: a path, a run, one of few words, or what only the user knows. */
+static bool is_path(const char *value) {
+    static const char *const PATHS[] = { "DIR", "FILE", "TREE" };
+    for (size_t i = 0; i < sizeof PATHS / sizeof *PATHS; i++)
+        if (!strcmp(value, PATHS[i])) return true;
+    return false;
+}
+
+static bool takes_paths(const struct verb *verb) {
+    return takes(verb, "RUN") || takes(verb, "FILE") || takes(verb, "DIR");
+}
+
 /* ---- bash, and zsh through its emulation ------------------------------------------------------*/
 
+/* What is offered after a flag that takes a value, instead of the verb's own words. */
+static void put_bash_value(const struct cli *cli, const struct flag *flag) {
+    const char *values = values_of(flag);
+    cli_out(cli, "        --%s) flags='%s'", flag->name, values ? values : "");
+    if (strcmp(flag->value, "RUN") != 0) cli_out(cli, " runs=''");
+    cli_out(cli, " files='%s' ;;\n", is_path(flag->value) ? "*" : "");
+}
+
 static void put_bash_verb(const struct cli *cli, const struct verb *verb) {
+    bool values = false;
     cli_out(cli, "    %s)\n        flags='", verb->name);
     put_choices(cli, verb);
     cli_out(cli, "%s%s", has_choices(verb) ? " " : "", GLOBALS);
     for (int64_t i = 0; i < verb->flag_count; i++) cli_out(cli, " --%s", verb->flags[i].name);
     cli_out(cli, "'\n");
-    if (takes(verb, ".lua")) cli_out(cli, "        files='*.lua'\n");
+    if (takes_paths(verb))
+        cli_out(cli, "        files='%s'\n", takes(verb, ".lua") ? "*.lua" : "*");
     if (takes(verb, "RUN"))
         cli_out(cli, "        runs=\"last $(cd runs 2>/dev/null && printf '%%s\\n' *.tar.zst)\"\n");
-    for (int64_t i = 0; i < verb->flag_count; i++)
-        if (values_of(&verb->flags[i]))
-            cli_out(cli, "        [ \"$before\" != --%s ] || values='%s'\n", verb->flags[i].name,
-                    values_of(&verb->flags[i]));
-    cli_out(cli, "        ;;\n");
+    for (int64_t i = 0; i < verb->flag_count; i++) {
+        if (!verb->flags[i].value) continue;
+        if (!values) cli_out(cli, "        case $before in\n");
+        put_bash_value(cli, &verb->flags[i]);
+        values = true;
+    }
+    cli_out(cli, "%s        ;;\n", values ? "        esac\n" : "");
 }
 
 /* A run is named by the beginning of its id, so its bundle's suffix is left out. */
 static void print_bash(const struct cli *cli) {
     cli_out(cli, "_fp8lab() {\n"
                  "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-                 "    local i verb='' flags='' files='*' runs='' values='' verbs='");
+                 "    local i verb='' flags='' files='' runs='' verbs='");
     put_verb_names(cli);
     cli_out(cli, "'\n"
                  "    for ((i = 1; i < COMP_CWORD && ${#verb} == 0; i++)); do\n"
@@ -88,8 +114,8 @@ static void print_bash(const struct cli *cli) {
         if (!VERBS[v]->hidden) put_bash_verb(cli, VERBS[v]);
     cli_out(cli, "    esac\n"
                  "    runs=${runs//.tar.zst/}\n"
-                 "    COMPREPLY=($(compgen -W \"${values:-$flags ${runs//\\*/}}\" -- \"$word\"))\n"
-                 "    [ -n \"$values\" ] || [[ $word == -* ]] ||\n"
+                 "    COMPREPLY=($(compgen -W \"$flags ${runs//\\*/}\" -- \"$word\"))\n"
+                 "    [ -z \"$files\" ] || [[ $word == -* ]] ||\n"
                  "        COMPREPLY+=($(compgen -f -X \"!$files\" -- \"$word\")"
                  " $(compgen -d -- \"$word\"))\n"
                  "}\n"
@@ -114,7 +140,7 @@ static void put_fish_flag(const struct cli *cli, const struct verb *verb,
                           const struct flag *flag) {
     const char *values = flag->value ? values_of(flag) : NULL;
     cli_out(cli, "complete -c fp8lab -n '__fish_seen_subcommand_from %s' -l %s%s -d ", verb->name,
-            flag->name, values ? " -x" : flag->value ? " -r" : "");
+            flag->name, !flag->value ? "" : is_path(flag->value) ? " -r" : " -x");
     put_fish_text(cli, flag->help);
     if (values) cli_out(cli, " -a '%s'", values);
     cli_out(cli, "\n");
@@ -129,8 +155,8 @@ static void print_fish(const struct cli *cli) {
         cli_out(cli, "\n");
         for (int64_t i = 0; i < verb->flag_count; i++) put_fish_flag(cli, verb, &verb->flags[i]);
         if (has_choices(verb)) {
-            cli_out(cli, "complete -c fp8lab -n '__fish_seen_subcommand_from %s' -a '",
-                    verb->name);
+            cli_out(cli, "complete -c fp8lab -n '__fish_seen_subcommand_from %s'%s -a '",
+                    verb->name, takes_paths(verb) ? "" : " -f");
             put_choices(cli, verb);
             cli_out(cli, "'\n");
         }

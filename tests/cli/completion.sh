@@ -36,6 +36,17 @@ offers help worker fp8lab h
 offers repro worker fp8lab help ""
 offers attention docker fp8lab bench ""
 offers fish gemm fp8lab completion f
+# After a flag what it takes, and nothing else; no files where a verb takes none.
+touch reports replay.tar.zst
+offers e4m3 --m fp8lab bench gemm --dtype ""
+offers 128x128 gemm fp8lab bench quantise --scale ""
+offers y.txt --smoke fp8lab plan --facts ""
+offers 20261121T010203Z-tiny-0badcafe x.lua fp8lab run --resume 2
+offers repro reports fp8lab help r
+offers replay.tar.zst --json fp8lab repro r
+COMP_WORDS=(fp8lab run --only "") COMP_CWORD=3
+_fp8lab
+[ ${#COMPREPLY[*]} = 0 ] || fail "run --only: ${COMPREPLY[*]} is offered"
 # Every flag of every verb, as --help lists them.
 for verb in $("$FP8LAB" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
     for flag in $("$FP8LAB" help "$verb" | sed -n 's/^  \(--[a-z-]*\).*/\1/p'); do
