@@ -39,15 +39,18 @@ struct command {
     struct run_outcome outcome;
 };
 
-/* What keeps this machine from doing what the bundle says: said, and the verdict with it. */
+/* What keeps this machine from doing what the bundle says: said, and the verdict with it; in JSON
+ * with the keys of any other. */
 static int refuse(const struct command *c, const char *why) {
     cli_warn(c->cli, "%s", why);
     if (c->cli->json) {
-        json_t *object = json_pack("{s:s,s:o,s:s,s:s,s:o,s:n,s:i}", "schema", "fp8lab.repro/1",
-                                   "bundle", json_from_text(c->source.bundle), "parent",
-                                   c->source.identity, "verdict",
-                                   repro_kind_name(REPRO_INCOMPARABLE), "note", json_from_text(why),
-                                   "run", "exit_code", EXIT_HARDWARE);
+        json_t *object = json_pack("{s:s,s:o,s:s,s:s,s:o,s:i,s:i,s:b,s:[],s:n,s:n,s:n,s:n}",
+                                   "schema", "fp8lab.repro/1", "bundle",
+                                   json_from_text(c->source.bundle), "parent", c->source.identity,
+                                   "verdict", repro_kind_name(REPRO_INCOMPARABLE), "note",
+                                   json_from_text(why), "exit_code", EXIT_HARDWARE, "steps", 0,
+                                   "bits_expected", 0, "reasons", "divergence", "loss_worst",
+                                   "loss_first_outside", "run");
         cli_out_json(c->cli, object);
         json_decref(object);
     } else {
@@ -60,6 +63,16 @@ static int refuse(const struct command *c, const char *why) {
 
 /* Each of these answers OK and fills `why` where the machine cannot do what the bundle says. */
 enum { WHY_CAP = 8192 };
+
+/* A run that failed before its first step would be trained again for nothing. */
+static enum status check_steps(struct command *c, char why[WHY_CAP], struct err *e) {
+    const struct run_view *view = &c->source.view;
+    const char *error = json_text(json_object_get(view->run, "error"), "text", "");
+    if (!view->columns.train || view->columns.train->rows == 0)
+        snprintf(why, WHY_CAP, "the bundle holds no step to compare with: its run ended as "
+                 "%.40s%s%.400s", json_text(view->run, "status", "?"), *error ? ": " : "", error);
+    return OK;
+}
 
 /* What only a CUDA context can tell, such as library versions, which the new
  * bundle is to record. */
@@ -291,7 +304,7 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
     TRY(repro_open(c->cli->args[0], c->settings.runs, &c->source, e));
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
-        ask_device, check_hardware, choose_backend, check_memory, find_data,
+        check_steps, ask_device, check_hardware, choose_backend, check_memory, find_data,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
     return *why ? OK : take_choices(c, e);

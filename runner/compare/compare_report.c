@@ -109,6 +109,21 @@ static void put_cell(FILE *out, const json_t *value, int decimals, double scale,
     fprintf(out, " %11s", text);
 }
 
+/* Below a run's numbers their ratios to the first's; nothing where there is none, as of a run
+ * without a step. */
+static void put_ratios(FILE *out, const json_t *ratio, const struct compare_cell *const *cell,
+                       int64_t cells) {
+    bool any = false;
+    for (int64_t k = 0; k < cells; k++)
+        any = any || json_is_number(json_object_get(ratio, cell[k]->ratio));
+    if (!any) return;
+    fprintf(out, "%-33s", "");
+    for (int64_t k = 0; k < cells; k++)
+        if (!*cell[k]->ratio) fprintf(out, " %11s", "");
+        else put_cell(out, json_object_get(ratio, cell[k]->ratio), 3, 1, "x");
+    fputc('\n', out);
+}
+
 /* One line of numbers a run, and below it, from the second run on, their ratios to the first's. */
 static void put_numbers(FILE *out, const json_t *runs) {
     size_t i;
@@ -126,13 +141,8 @@ static void put_numbers(FILE *out, const json_t *runs) {
         for (int64_t k = 0; k < cells; k++)
             put_cell(out, json_object_get(row, cell[k]->key), cell[k]->decimals, cell[k]->scale,
                      "");
-        if (i > 0) fprintf(out, "\n%-33s", "");
-        for (int64_t k = 0; i > 0 && k < cells; k++)
-            if (!*cell[k]->ratio) fprintf(out, " %11s", "");
-            else
-                put_cell(out, json_object_get(json_object_get(row, "ratio"), cell[k]->ratio), 3, 1,
-                         "x");
         fputc('\n', out);
+        if (i > 0) put_ratios(out, json_object_get(row, "ratio"), cell, cells);
     }
     row = json_array_get(runs, 0);
     if (json_is_integer(json_object_get(row, "steady_from")))

@@ -33,6 +33,14 @@ for key, value in json.load(open(sys.argv[1])).items():
 }
 fail() { echo "FAILED: $1"; sed 's/^/    /' "$TEST_TMP/err" | tail -3; failed=1; }
 
+# Every documented key of schema $1 is in the last answer.
+complete() {
+    local key
+    for key in $(documented "$1"); do
+        grep -qx "key $key" "$TEST_TMP/keys" || fail "$1: '$key' of runner/README.md is missing"
+    done
+}
+
 suite=tests/cli/suite.lua runs=$TEST_TMP/runs
 expect 2 error nonsense
 expect 0 data data LICENSE
@@ -52,5 +60,11 @@ expect 0 show show "${bundles[0]}"
 expect 0 verify verify "${bundles[0]}"
 expect 0 extract extract "${bundles[0]}" --to "$TEST_TMP/extracted"
 expect 0 compare compare "${bundles[@]}"
+expect 0 repro repro "${bundles[0]}" --runs "$TEST_TMP/again"
+complete repro
+if [ ! -e /dev/nvidiactl ]; then # refused, with the same keys
+    expect 3 repro repro experiments/reference/h200/repro-gpu-bf16.tar.zst --runs "$TEST_TMP/again"
+    complete repro
+fi
 expect 0 launch run "$suite" --launch docker --dry-run --runs "$runs"
 exit "$failed"
