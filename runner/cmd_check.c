@@ -136,8 +136,9 @@ static enum status ask_trainer(const char *path, struct resolution *r, struct er
 }
 
 /* Data may be brought later, or lie on the machine that runs it: a warning, for rows
- * that follow each other and lack the same once. */
-static void look_for_data(const struct cli *cli, const struct resolution *r) {
+ * that follow each other and lack the same once. Whether they are all here. */
+static bool look_for_data(const struct cli *cli, const struct resolution *r) {
+    bool here = true;
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct run_options run;
@@ -149,11 +150,13 @@ static void look_for_data(const struct cli *cli, const struct resolution *r) {
                            &e);
         data_close(data);
         options_free(&run);
+        here = here && st == OK;
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
         cli_warn(cli, "%s: its data cannot be read here: %s", r->runs[i].name, e.text);
     }
+    return here;
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
@@ -177,8 +180,10 @@ static int check(const struct cli *cli) {
     } else {
         print_table(cli, &r);
     }
-    if (st == OK) look_for_data(cli, &r);
-    if (st == OK) script_next(cli, asks_for_a_machine(&r) ? "plan" : "run", false);
+    if (st == OK) { /* `plan` reads no data */
+        bool ready = look_for_data(cli, &r) && !asks_for_a_machine(&r);
+        script_next(cli, ready ? "run" : "plan", false);
+    }
     resolution_destroy(&r);
     return code;
 }

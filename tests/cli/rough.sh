@@ -75,6 +75,8 @@ one_object fp8lab.run_result/1 0 run tiny.lua --lib "$lib" --runs json
 # The next command works when typed, flags included.
 type_next 0 check "odd $odd.lua" --lib "$lib" --set train.steps=2 --set 'about=two words'
 type_next 3 check tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
+sed 's/synthetic.*},/text { "gone.txt" },/' tiny.lua >gone.lua
+type_next 0 check gone.lua --lib "$lib"
 type_next 0 plan tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 type_next 0 run tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 type_next 0 list "$odd"
