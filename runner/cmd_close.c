@@ -8,8 +8,7 @@
 
 static const struct flag FLAGS[] = {
     { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
-    { "force", NULL, "the runner is dead, though it was on another host, which cannot be asked",
-      false },
+    { "force", NULL, "the runner is dead, though another host cannot be asked", false },
 };
 
 static int cmd_close(const struct cli *cli) {

@@ -21,19 +21,12 @@ static void print(const struct cli *cli, const char *path, const struct unpack_r
     json_decref(object);
 }
 
-/* Of several messages each says which run it is about. */
-static int fail(const struct cli *cli, const char *path, const struct err *why) {
-    struct err e = *why;
-    if (*path && !strstr(why->text, path)) (void)FAIL(&e, why->code, "%s: %s", path, why->text);
-    return cli_fail(cli, &e);
-}
-
 /* All are looked at, whatever the others are. One that is not valid counts more than one that is
  * not there. */
 static int cmd_verify(const struct cli *cli) {
     int code = EXIT_OK;
     for (int64_t i = 0; i < cli->arg_count; i++) {
-        char path[PATH_CAP] = "";
+        char path[PATH_CAP];
         struct unpack_report report;
         struct err e = { 0 };
         enum status st = run_locate(cli->args[i], "runs", path, &e);
@@ -42,7 +35,7 @@ static int cmd_verify(const struct cli *cli) {
             print(cli, path, &report);
             continue;
         }
-        int now = fail(cli, path, &e);
+        int now = cli_fail(cli, &e);
         if (code == EXIT_OK || now == EXIT_VERIFY) code = now;
     }
     if (code == EXIT_OK) cli_next(cli, "show", cli->args[0], NULL);

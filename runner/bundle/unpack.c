@@ -197,7 +197,9 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
     if (dest) {
         int n = snprintf(work, sizeof work, "%s.partial", dest);
         if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", dest);
-        if (path_exists(dest)) return FAIL(e, ERR_STATE, "%s exists; nothing is overwritten", dest);
+        if (path_exists(dest))
+            return FAIL(e, ERR_STATE, "%s exists, and nothing is overwritten: --to DIR names "
+                        "another folder", dest);
         if (mkdir(work, 0700) != 0)
             return FAIL(e, ERR_IO, "create %s: %s%s", work, strerror(errno),
                         errno == EEXIST ? "; an extraction was cut short: remove it" : "");
@@ -208,6 +210,7 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
     if (st == OK && dest && rename(work, dest) != 0)
         st = FAIL(e, ERR_IO, "rename %s to %s: %s", work, dest, strerror(errno));
     if (u.root >= 0) close(u.root);
+    if (st != OK && e && !strstr(e->text, path)) err_prefix(e, "%s", path);
     /* What was extracted from a bundle that failed is not left lying about. */
     if (st != OK && dest) (void)!tree_remove(work, NULL);
     for (int i = 0; i < TAG_FILES; i++) free(u.tag[i]);

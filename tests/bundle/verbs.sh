@@ -32,7 +32,12 @@ expect 2 "neither a path nor the beginning of a run" show 1999
 expect 0 "valid: $done" verify "$done"
 expect 0 '"schema":"fp8lab.verify/1"' verify --json runs/*-done-0badcafe
 expect 0 "every one verified" extract "$killed" --to out
-expect 6 "nothing is overwritten" extract "$killed" --to out
+expect 6 "nothing is overwritten: --to DIR" extract "$killed" --to out
+# Whatever is wrong inside, it is said of which bundle.
+cp -r out damaged
+printf '\0' >>damaged/manifest-sha256.txt
+for verb in verify "extract --to no" repro; do expect 4 "fp8lab: ./damaged: " $verb ./damaged; done
+rm -r damaged
 expect 0 "equal bit for bit over 20 steps" compare "$done" "$killed" --assert-equal
 expect 0 "equal bit for bit over 20 steps" compare "$done" out --html page.html
 expect 0 '"equal":true' compare --json "$done" "$killed"
