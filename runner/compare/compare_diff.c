@@ -50,6 +50,7 @@ static const struct rule RULES[] = {
     { "machine", "cudnn.", "libraries", false },
     { "machine", "nccl.", "libraries", false },
     { "decisions", "backend", "backend", false },
+    { "decisions", "world", "ranks", false }, /* each has its share of a batch, and sums it first */
 };
 
 static const struct rule *rule_of(const char *section, const char *key) {

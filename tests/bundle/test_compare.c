@@ -130,6 +130,22 @@ static void differences_and_factors_are_named(void **state) {
     finish(&s);
 }
 
+/* More ranks are another order of the same sums: a cause, and no repeat of a run on fewer. */
+static void a_number_of_ranks_is_a_factor(void **state) {
+    struct scene s;
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[0].world = 1;
+    two[1].world = 4;
+    compare(&s, two, 2);
+    assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: ranks");
+    finish(&s);
+    two[1].seed = 2;
+    compare(&s, two, 2);
+    const json_t *statistics = json_object_get(s.c.report, "statistics");
+    assert_int_equal(json_array_size(json_object_get(statistics, "groups")), 2);
+    finish(&s);
+}
+
 /* On a GPU each run measures a table of its own: that is a cause alone, and company of a recipe. */
 static void a_table_of_algorithms_is_no_second_cause(void **state) {
     static const struct {
@@ -409,6 +425,7 @@ int main(void) {
         cmocka_unit_test(one_flipped_bit_is_found),
         cmocka_unit_test(a_loss_beyond_the_trace_is_found),
         cmocka_unit_test(differences_and_factors_are_named),
+        cmocka_unit_test(a_number_of_ranks_is_a_factor),
         cmocka_unit_test(a_table_of_algorithms_is_no_second_cause),
         cmocka_unit_test(what_a_recipe_implies_is_left_out),
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),

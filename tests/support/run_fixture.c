@@ -148,7 +148,9 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
     put_file(dir, "data/system/environment.json", "{\"kept\":{},\"withheld\":[\"HOME\"]}");
     put_file(dir, "data/source/commit.json",
              "{\"code_sha256\":\"c0de\",\"commit\":\"0123456789abcdef\",\"dirty\":false}");
-    put_file(dir, "data/decisions.json", "{\"backend\":\"cpu\"}");
+    char world[32] = "";
+    if (f->world) snprintf(world, sizeof world, ",\"world\":%lld", (long long)f->world);
+    put_file(dir, "data/decisions.json", "{\"backend\":\"cpu\"%s}", world);
     put_file(dir, "data/logs/runner.log", "started\nended\n");
 }
 

@@ -22,6 +22,7 @@ struct run_fixture {
     int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
     double loss_shift;       /* added to every loss */
     const char *choices;     /* the hash of its table of algorithms; NULL: it has none */
+    int64_t world;           /* ranks, among its decisions; 0: they do not say */
     int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
 };
 
