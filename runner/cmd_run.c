@@ -201,7 +201,7 @@ static void take_earlier(struct command *c, int64_t i) {
     snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", s->path);
     row->earlier = row->ended = true;
     c->ended++;
-    cli_note(c->cli, "%s: already run with these inputs, not run again: %s",
+    cli_note(c->cli, "%s: already run with these inputs, not run again (--again does): %s",
              c->resolution.runs[i].name, s->path);
 }
 

@@ -126,6 +126,13 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     print_worst(cli, "underflow", v->columns.fp8);
 }
 
+/* Stopped or killed, with a checkpoint, and its directory here. */
+static bool can_go_on(const struct run_view *v) {
+    const char *status = json_text(v->run, "status", "");
+    bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
+    return stopped && v->directory && json_array_size(v->checkpoints) > 0;
+}
+
 static int cmd_show(const struct cli *cli) {
     char path[PATH_CAP];
     struct run_view view;
@@ -153,7 +160,8 @@ static int cmd_show(const struct cli *cli) {
         json_array_foreach(json_object_get(view.summary, "problems"), i, item)
             line(cli, "problem", json_string_value(item));
     }
-    if (view.identity[0]) cli_next(cli, "verify", path, NULL);
+    if (can_go_on(&view)) cli_next(cli, "run", "--resume", path, NULL);
+    else if (view.identity[0]) cli_next(cli, "verify", path, NULL);
     run_view_free(&view);
     return EXIT_OK;
 }

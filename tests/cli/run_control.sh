@@ -95,6 +95,8 @@ expect status interrupted "$(field "$(bundle_in term)" 'run["status"]')"
 expect "exit code in run.json" 143 "$(field "$(bundle_in term)" 'run["exit_code"]')"
 expect "checkpoint is of the last step" True \
     "$(field "$(bundle_in term)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
+"$FP8LAB" show "$(find term -mindepth 1 -maxdepth 1 -type d)" >out 2>log
+expect "what show says is next" "run --resume" "$(sed -n 's/^Next: fp8lab \(.*\) term.*/\1/p' log)"
 resumed_equals_undisturbed term
 
 case_name="SIGTERM to the worker alone, from somebody else"
