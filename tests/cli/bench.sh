@@ -87,6 +87,7 @@ refused 'takes an experiment' step
 refused 'takes no file' gemm tests/cli/tiny.lua
 refused 'f32, bf16, e4m3 or e5m2, not "fp4"' gemm --dtype fp4
 refused 'tensor, row, 1x128 or 1x32, not "2x2"' gemm --scale 2x2
+refused '--dtype f32 has none' gemm --dtype f32 --scale row
 refused '--m' gemm --m 0
 refused 'bench gemm takes no --seq-len' gemm --seq-len 64
 refused 'bench quantise takes no --dtype' quantise --dtype bf16
