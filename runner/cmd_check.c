@@ -154,7 +154,8 @@ static bool look_for_data(const struct cli *cli, const struct resolution *r) {
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
-        cli_warn(cli, "%s: its data cannot be read here: %s", r->runs[i].name, e.text);
+        cli_warn(cli, "%s: its data %s: %s", r->runs[i].name,
+                 st == ERR_IO ? "cannot be read here" : "would be refused", e.text);
     }
     return here;
 }

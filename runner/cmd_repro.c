@@ -92,9 +92,10 @@ static enum status check_hardware(struct command *c, char why[WHY_CAP], struct e
     if (!c->mismatch) return OK;
     char *text = hardware_mismatch_text(config, c->mismatch);
     bool likewise = json_array_size(json_object_get(c->source.view.run, "mismatch")) > 0;
-    if (cli_has(c->cli, "anywhere"))
+    if (cli_has(c->cli, "anywhere")) /* cli_note ends the last line */
         cli_note(c->cli, "not the machine that the experiment asks for; run anyway (--anywhere), "
-                 "and recorded\n%s", text ? text : "");
+                 "and recorded\n%.*s", text && *text ? (int)strlen(text) - 1 : 0,
+                 text ? text : "");
     else
         snprintf(why, WHY_CAP, "this machine is not the one that the experiment asks for\n%s%s",
                  text ? text : "",

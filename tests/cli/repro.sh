@@ -146,6 +146,7 @@ again 3 "gpu.count" "$q"
 again 3 "nor was that of the bundle's run, which was made with --anywhere: give it here, too" "$q"
 again 3 '"verdict":"not comparable"' "$q" --json
 again 0 "bitwise equal" "$q" --anywhere
+grep -q "^$" log && fail "an empty line after what the machine lacks"
 head -c 3000 "$a" >short.tar.zst
 again 4 "truncated" short.tar.zst
 "$FP8LAB" run forge.lua --backend cpu --runs live --keep-dir -q >/dev/null 2>log
