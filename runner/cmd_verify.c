@@ -1,6 +1,5 @@
 /* fp8lab verify: is a bundle complete, unchanged and well-behaved? Needs no network. */
 #include <jansson.h>
-#include <string.h>
 
 #include "runner/base/canonical.h"
 #include "runner/bundle/run_view.h"
