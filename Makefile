@@ -106,7 +106,8 @@ NVCC := $(shell containers/find_nvcc.sh 2>/dev/null)
 endif
 ARCHS ?= sm_90a
 CUDA_ARCHS := $(if $(filter all,$(ARCHS)),sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a,$(ARCHS))
-CUDA_VERSION = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+# Not CUDA_VERSION: CUDA images have that in their environment, so make would give it to every command.
+NVCC_RELEASE = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 CUDA_HOME  := $(patsubst %/bin/,%,$(dir $(NVCC)))
 PLUGIN     := $(BUILD)/libfp8lab_cuda.so
 CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
@@ -150,7 +151,7 @@ cuda:
 	@containers/sbsa.sh $(SBSA_HOME) $(NVCC)
 	+@$(AGAIN) CROSS= BUILD=build/$(CROSS) CC=$(CROSS_PREFIX)gcc \
 	    NVCC_TARGET="-ccbin $(CROSS_PREFIX)g++ -I$(SBSA_HOME)/include -I$(SBSA_HOME)/include/cccl" \
-	    LINK_SBSA="containers/link_sbsa.sh $(SBSA_HOME) $(firstword $(subst ., ,$(CUDA_VERSION)))" \
+	    LINK_SBSA="containers/link_sbsa.sh $(SBSA_HOME) $(firstword $(subst ., ,$(NVCC_RELEASE)))" \
 	    build/$(CROSS)/$(notdir $(PLUGIN))
 endif
 

@@ -44,4 +44,10 @@ expect /elsewhere/bin/nvcc CUDACXX="$root/elsewhere/bin/nvcc"
 nvcc /old/bin/nvcc 11.8 # PATH's is too old, so what is newer elsewhere is taken
 expect /usr/local/cuda/bin/nvcc PATH="$root/old/bin:$TEST_TMP/bin"
 expect /old/bin/nvcc NVCC="$root/old/bin/nvcc" # who names one means it
+
+# What CUDA images have in their environment is not taken for the Makefile's own.
+env -u MAKEFLAGS -u MFLAGS CUDA_VERSION=13.0.1 CUDA_HOME="$root/elsewhere" \
+    make -s NVCC= BUILD="$TEST_TMP/build" "$TEST_TMP/build/kernels/base.o" \
+    >"$TEST_TMP/out" 2>"$TEST_TMP/said" || { echo "it does not build"; failed=1; }
+[ ! -s "$TEST_TMP/said" ] || { echo "a CUDA image's environment:"; cat "$TEST_TMP/said"; failed=1; }
 exit "$failed"
