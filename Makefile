@@ -1,9 +1,11 @@
 # fp8lab: `make` builds what it can, `make help` lists the targets.
 CONFIG ?= release
 BUILD  ?= build/$(CONFIG)
-CC     ?= gcc
 Q      ?= @
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+ifeq ($(origin CC),default) # make's own is cc, which ?= would leave
+CC     := gcc
+endif
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
         -Wno-unused-parameter $(WERROR)
@@ -60,7 +62,14 @@ $(BUILD)/found:
 	    "or names them, \`make info\` shows what was found." >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
 
-$(BUILD)/%.o: %.c Makefile | $(BUILD)/found
+# What objects were compiled with (WITH_cc, WITH_nvcc) stands in a file beside them, and all are compiled
+# again where that differs. With ccache or without is the same compiler.
+WITH_cc = $(filter-out %ccache,$(CC)) $(CFLAGS) $(PKG_CFLAGS)
+differs = $(subst x$(strip $(file <$(BUILD)/with.$(1))),,x$(strip $(WITH_$(1))))
+$(BUILD)/with.cc $(BUILD)/with.nvcc: $(BUILD)/with.%:
+	@mkdir -p $(@D) && printf '%s\n' '$(subst ','\'',$(strip $(WITH_$*)))' > $@
+
+$(BUILD)/%.o: %.c Makefile $(BUILD)/with.cc | $(BUILD)/found
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $<))) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
@@ -115,16 +124,18 @@ CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
               $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o)
 NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$(CUDNN_INCLUDE)) \
     $(NVCC_TARGET) -Werror all-warnings \
-    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function \
-    $(foreach a,$(CUDA_ARCHS),-gencode arch=$(a:sm_%=compute_%),code=$(a))
+    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function
+machine_code = $(foreach a,$(1),-gencode arch=$(a:sm_%=compute_%),code=$(a))
+WITH_nvcc = $(NVCC) $(NVCC_FLAGS) $(call machine_code,$(CUDA_ARCHS))
+.PHONY: $(foreach c,cc nvcc,$(if $(call differs,$(c)),$(BUILD)/with.$(c)))
 
-$(BUILD)/kernels/cuda/%.o: kernels/cuda/%.cu
+$(BUILD)/kernels/cuda/%.o: kernels/cuda/%.cu $(BUILD)/with.nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(WITH_nvcc) -MMD -MP -c -o $@ $<
 $(BUILD)/kernels/cuda/cuda_backend.o: $(GEN)/interface_hash.h
 
-$(BUILD)/plugin/%.o: %.c
+$(BUILD)/plugin/%.o: %.c $(BUILD)/with.cc
 	@mkdir -p $(@D)
 	@echo "  CC    $< (for the plugin)"
 	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<

@@ -1,0 +1,48 @@
+#!/bin/bash
+# Objects are compiled again where the compiler, its flags or the devices are no longer those that
+# they were made with, and only there. nvcc is played by a stand-in that leaves an empty object.
+set -u
+failed=0
+build=$TEST_TMP/build c=$TEST_TMP/build/kernels/base.o cuda=$TEST_TMP/build/kernels/cuda/nccl.o
+for nvcc in nvcc other; do
+    printf '#!/bin/sh\nfor last; do [ "$out" = -o ] && : >"$last"; out=$last; done\n' \
+        >"$TEST_TMP/$nvcc"
+    chmod +x "$TEST_TMP/$nvcc"
+done
+# The caller's own settings of make, CI's warnings among them, are not what is tested.
+make_() { # TARGET SETTING...
+    env -u MAKEFLAGS -u MFLAGS -u MAKEOVERRIDES -u CFLAGS -u WERROR -u ARCHS -u CUDNN_INCLUDE \
+        make -s BUILD="$build" CC=gcc NVCC="$TEST_TMP/nvcc" "$@"
+}
+# expect CODE TARGET SETTING...: make -q, which leaves with 0 where nothing is to be done, else 1
+expect() {
+    local wanted=$1 got
+    shift
+    make_ -q "$@"
+    got=$?
+    [ "$got" = "$wanted" ] || { echo "make -q ${*#"$TEST_TMP/"}: $got, not $wanted"; failed=1; }
+}
+expect 1 "$c"
+make_ "$c" "$cuda" || { echo "it does not build"; exit 1; }
+expect 0 "$c" "$cuda"
+expect 0 "$c" CC="ccache gcc" ARCHS=all
+expect 0 "$cuda" WERROR=-Werror
+expect 1 "$c" CC=cc
+expect 1 "$c" WERROR=-Werror
+expect 1 "$c" WERROR="-DIT='1'"
+expect 1 "$cuda" NVCC="$TEST_TMP/other"
+expect 1 "$cuda" CUDNN_INCLUDE=/elsewhere
+expect 1 "$cuda" ARCHS="sm_80 sm_90a"
+
+# What is said once holds for what is made next: all devices, then one again.
+for archs in all sm_90a; do
+    expect 1 "$cuda" ARCHS=$archs
+    make_ "$cuda" ARCHS=$archs || failed=1
+    expect 0 "$cuda" ARCHS=$archs
+done
+make_ "$c" WERROR="-DIT='1'" || failed=1 # a word with quotes is kept as it is
+expect 0 "$c" WERROR="-DIT='1'"
+# Every object of the plugin is in question, and those of C are not.
+again=$(make_ -n ARCHS=all "$build/libfp8lab_cuda.so" | grep -c -- '-gencode .*-o .*\.o ')
+[ "$again" = "$(ls kernels/cuda/*.cu | wc -l)" ] || { echo "ARCHS=all: $again objects"; failed=1; }
+exit "$failed"
