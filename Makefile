@@ -271,7 +271,7 @@ test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc an
 
 .PHONY: ci
 ci: test-setup
-	+@$(AGAIN) test-build
+	+@$(AGAIN) test-build $(if $(NVCC),$(PLUGIN))
 	+@$(AGAIN) CONFIG=asan test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) \
 	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
