@@ -47,7 +47,7 @@ esac
 # A step: every part is there, the parts add up to their sum, and a floor stands beside each.
 json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json \
     2>/dev/null) || fail "bench step: exit code $?"
-for part in GEMM attention 'norm, activation' 'head, loss' optimizer other; do
+for part in GEMM attention 'quantise, transpose' 'norm, activation' 'head, loss' optimizer other; do
     case $json in *"\"part\":\"$part\""*) ;; *) fail "bench step: no part $part in $json" ;; esac
 done
 python3 - "$json" <<'PY' || fail "bench step: the parts do not add up"
