@@ -63,11 +63,11 @@ static enum status load(struct nccl *n, struct err *e) {
      * it in order. */
     (void)setenv("NCCL_NVLS_ENABLE", "0", 0);
     n->so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!n->so) return FAIL(e, ERR_UNSUPPORTED, "several GPUs need NCCL: %s", dlerror());
+    if (!n->so) return FAIL(e, ERR_DEVICE, "several GPUs need NCCL: %s", dlerror());
     if (!find_functions(n) || n->f.version(&n->version) != ncclSuccess)
-        return FAIL(e, ERR_UNSUPPORTED, "several GPUs need NCCL: libnccl.so.2 lacks a function");
+        return FAIL(e, ERR_DEVICE, "several GPUs need NCCL: libnccl.so.2 lacks a function");
     if (n->version >= VERSION_MIN) return OK;
-    return FAIL(e, ERR_UNSUPPORTED, "several GPUs need NCCL 2.18 or later; libnccl.so.2 is %d.%d",
+    return FAIL(e, ERR_DEVICE, "several GPUs need NCCL 2.18 or later; libnccl.so.2 is %d.%d",
                 n->version / 10000, n->version / 100 % 100);
 }
 
