@@ -1,12 +1,12 @@
 #!/bin/bash
 # What a GPU machine can lack, each with its own sentence and exit code: devices hidden, a device
-# without our machine code, libraries missing, memory that does not suffice.
+# without our machine code, libraries missing or too old, memory that does not suffice.
 #
 #   tests/gpu/unfit.sh [PROGRAM] [FOREIGN]
 #
 # PROGRAM: with its plugin beside it or in ../lib/fp8lab; default build/release/fp8lab.
-# FOREIGN: a plugin made for other devices than this machine's (make ARCHS=sm_80); without it
-# that case is left out.
+# FOREIGN: a plugin with machine code for another device than this machine's (`make test-gpu` has it
+# in build/release/foreign); without it that case is left out.
 set -u
 program=$(realpath "${1:-build/release/fp8lab}") foreign=${2:+$(realpath "$2")}
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -60,26 +60,109 @@ if [ -n "$foreign" ]; then
     PROGRAM=$PWD/foreign/fp8lab expect "no machine code" 3 -- "$tiny"
     says "this build has no machine code for it: make ARCHS=sm_"
     left_bundle 0
+else
+    echo "no machine code: left out, no plugin for another device was given"
 fi
 
-# Libraries that are found, and are not what they are called.
-echo 'int nothing;' >empty.c
-for library in cublasLt.so.13 cudnn.so.9; do
-    mkdir "without_$library"
-    cc -shared -fPIC -o "without_$library/lib$library" -Wl,-soname,"lib$library" empty.c || exit 1
-done
-found=${LD_LIBRARY_PATH:-}
+# ---- libraries that are found, and are not what they are called ----------------------------------
 plugin=$(ls "$(dirname "$program")"/{,../lib/fp8lab/}libfp8lab_cuda.so 2>/dev/null | head -1)
-if LD_LIBRARY_PATH="$PWD/without_cublasLt.so.13:$found" ldd "$plugin" |
-    grep -q without_cublasLt; then
-    expect "no cuBLASLt" 6 LD_LIBRARY_PATH="$PWD/without_cublasLt.so.13:$found" -- "$tiny"
+found=${LD_LIBRARY_PATH:-}
+compiler=$(command -v cc || command -v gcc)
+[ -n "$compiler" ] || echo "no compiler here: libraries that are too old are left out," \
+    "those without functions are empty files"
+
+# stand_in FOLDER LIBRARY SOURCE: in FOLDER, what is called LIBRARY and is made of SOURCE.
+stand_in() {
+    mkdir "$1"
+    if [ -z "$compiler" ]; then : >"$1/$2"; return; fi
+    "$compiler" -shared -fPIC -w -o "$1/$2" -Wl,-soname,"$2" -DHERE="\"$PWD\"" "$3" || exit 1
+}
+first() { echo "LD_LIBRARY_PATH=$PWD/$1${found:+:$found}"; }
+# functions PREFIX BUT...: what the plugin looks for in a library; each does nothing, and succeeds.
+functions() {
+    local prefix=$1
+    shift
+    grep -aoE "$prefix[A-Z][A-Za-z]+" "$plugin" | sort -u | grep -vxF "$(printf '%s\n' "$@")" |
+        sed 's/.*/int &(void) { return 0; }/'
+}
+
+echo 'int nothing;' >empty.c
+stand_in no_cublaslt libcublasLt.so.13 empty.c
+if env "$(first no_cublaslt)" ldd "$plugin" 2>&1 | grep -q no_cublaslt; then
+    expect "no cuBLASLt" 6 "$(first no_cublaslt)" -- "$tiny"
     says "it needs the libraries of the CUDA"
 else
     echo "no cuBLASLt: left out, the plugin has a path of its own to it"
 fi
-expect "no cuDNN" 0 LD_LIBRARY_PATH="$PWD/without_cudnn.so.9:$found" -- "$tiny"
-left_bundle 12
 
+# Long enough for cuDNN to be asked for; `took` is the way that attention's forward then went.
+asks_cudnn="--set model.seq_len=256 --set model.heads=2 --set model.kv_heads=1 $tiny"
+took() {
+    way=$("$program" show --json runs/*.tar.zst | grep -oE '"forward": *"[a-z]+' | head -1)
+    way=${way##*\"}
+    echo "    attention by: ${way:-nobody says}"
+    [ -n "$way" ] || fail "the bundle does not say how attention was computed"
+}
+# shellcheck disable=SC2086  # words
+expect "the cuDNN of this machine" 0 -- $asks_cudnn
+took
+stand_in no_cudnn libcudnn.so.9 empty.c
+# shellcheck disable=SC2086
+expect "a cuDNN without functions" 0 "$(first no_cudnn)" -- $asks_cudnn
+left_bundle 12
+took
+[ "$way" != cudnn ] || fail "cuDNN was used"
+if [ -n "$compiler" ]; then # it leaves a mark where it is asked, and where it is used all the same
+    {
+        functions cudnn cudnnGetVersion cudnnCreate
+        cat <<'C'
+#include <stdio.h>
+static int mark(const char *path) { FILE *f = fopen(path, "w"); return f ? fclose(f) : 1; }
+size_t cudnnGetVersion(void) { mark(HERE "/asked"); return 91000; }
+int cudnnCreate(void **handle) { *handle = handle; return mark(HERE "/used"); }
+C
+    } >old_cudnn.c
+    stand_in old_cudnn libcudnn.so.9 old_cudnn.c
+    # shellcheck disable=SC2086
+    expect "cuDNN 9.10, which is too old" 0 "$(first old_cudnn)" -- $asks_cudnn
+    left_bundle 12
+    took
+    [ "$way" != cudnn ] || fail "cuDNN was used"
+    [ -e asked ] || fail "nobody asked this cuDNN for its version"
+    [ ! -e used ] || fail "a cuDNN that is too old was used"
+fi
+
+gpus=$("$program" hw --json | grep -oE '"gpu.count": *[0-9]+' | grep -oE '[0-9]+$')
+if [ "${gpus:-0}" -lt 2 ]; then
+    echo "no NCCL, or one that is too old: left out, since here are not two GPUs"
+else
+    two="--set hardware.gpus=2 $tiny"
+    mkdir no_nccl
+    : >no_nccl/libnccl.so.2
+    # shellcheck disable=SC2086
+    expect "no NCCL" 6 "$(first no_nccl)" -- $two
+    says "several GPUs need NCCL: "
+    says "libnccl.so.2: file too short"
+    left_bundle 0
+    if [ -n "$compiler" ]; then
+        stand_in part_of_nccl libnccl.so.2 empty.c
+        # shellcheck disable=SC2086
+        expect "NCCL without functions" 6 "$(first part_of_nccl)" -- $two
+        says "several GPUs need NCCL: libnccl.so.2 lacks a function"
+        left_bundle 0
+        {
+            functions nccl ncclGetVersion
+            echo 'int ncclGetVersion(int *version) { *version = 21703; return 0; }'
+        } >old_nccl.c
+        stand_in old_nccl libnccl.so.2 old_nccl.c
+        # shellcheck disable=SC2086
+        expect "NCCL 2.17, which is too old" 6 "$(first old_nccl)" -- $two
+        says "several GPUs need NCCL 2.18 or later; libnccl.so.2 is 2.17"
+        left_bundle 0
+    fi
+fi
+
+# ---- memory --------------------------------------------------------------------------------------
 # 8 B parameters with f32 state: refused before anything is begun; and where the user insists, the
 # first memory that is not there ends the run before its first step.
 cat >big.lua <<'LUA'
