@@ -323,9 +323,8 @@ repro: ## run this platform's reference bundles again and compare to the bit; NA
 # ---- the rest ------------------------------------------------------------------------------------
 .PHONY: dist
 dist: $(BUILD)/fp8lab-relocatable ## lay out dist/fp8lab, which runs elsewhere, libraries included
-	@containers/dist.sh $< dist/fp8lab
+	@containers/dist.sh $< dist/fp8lab $(if $(NVCC),$(PLUGIN))
 ifneq ($(NVCC),)
-	@install -D $(PLUGIN) dist/fp8lab/lib/fp8lab/$(notdir $(PLUGIN))
 dist: $(PLUGIN)
 endif
 

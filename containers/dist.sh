@@ -1,8 +1,9 @@
 #!/bin/bash
 # Lays out a folder that runs on another machine of the same architecture with an equal or newer C
-# library: containers/dist.sh PROGRAM OUT
+# library: containers/dist.sh PROGRAM OUT [PLUGIN]
 #
 #   OUT/bin/fp8lab   OUT/lib/*.so*   OUT/experiments/   OUT/licenses/   OUT/README.md
+#   OUT/lib/fp8lab/ with PLUGIN, the CUDA backend, which finds NVIDIA's libraries by itself
 #
 # PROGRAM is fp8lab linked with DT_RPATH (make dist sees to it). Every library that it loads, and
 # those load, comes along with its licence, bar the C library itself.
@@ -29,6 +30,7 @@ ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' |
             cp -L "/usr/share/doc/$package/copyright" "$out/licenses/$package"
         fi
     done
+[ -z "${3:-}" ] || install -D "$3" "$out/lib/fp8lab/$(basename "$3")"
 cp -r experiments "$out/"
 cp README.md "$out/"
 cp LICENSE "$out/licenses/fp8lab"

@@ -1,9 +1,12 @@
 #!/bin/bash
 # The folder of `make dist` runs from another place, with an empty environment and with no library
-# of this machine but the C library.
+# of this machine but the C library; the CUDA backend in it, where it was built, has machine code
+# for what was asked for, and takes NVIDIA's libraries from where the other machine has them.
 set -u
 out=$TEST_TMP/dist
-containers/dist.sh "$BUILD/fp8lab-relocatable" "$out" || exit 1
+plugin=$BUILD/libfp8lab_cuda.so
+[ -e "$plugin" ] || plugin=
+containers/dist.sh "$BUILD/fp8lab-relocatable" "$out" "$plugin" || exit 1
 mv "$out" "$TEST_TMP/moved elsewhere" || exit 1
 out="$TEST_TMP/moved elsewhere"
 failed=0
@@ -22,5 +25,42 @@ for library in "$out"/lib/*; do
 done
 if [ -e "$out/experiments/quickstart.lua" ]; then
     (cd "$TEST_TMP" && env -i "$out/bin/fp8lab" check "$out/experiments/quickstart.lua") || failed=1
+fi
+
+[ -n "$plugin" ] || { echo "without a CUDA backend, since none was built"; exit "$failed"; }
+plugin=$out/lib/fp8lab/libfp8lab_cuda.so
+dynamic=$(readelf -d "$plugin") || failed=1
+needed=$(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic")
+grep -qE '^libcublasLt\.so\.[0-9]+$' <<<"$needed" || { echo "cuBLASLt is not needed"; failed=1; }
+system='lib(stdc\+\+|m|gcc_s|c|dl|pthread|rt)|ld-linux-[a-z0-9_-]+'
+foreign=$(grep -vE "^(libcublasLt|$system)\.so\.[0-9]+$" <<<"$needed")
+[ -z "$foreign" ] || { echo "the CUDA backend needs what no machine has: $foreign"; failed=1; }
+grep -qE 'RUNPATH.*\[\$ORIGIN/\.\.:' <<<"$dynamic" ||
+    { echo "the CUDA backend does not look for libraries in lib/"; failed=1; }
+inside=$(find "$out" -name 'lib*.so*' | grep -E '/lib(cuda|cublas|cudnn|nccl|nvrtc|nvidia)')
+[ -z "$inside" ] || { echo "NVIDIA's own libraries came along: $inside"; failed=1; }
+if [ ! -e /dev/nvidiactl ]; then # it is found and opens; what is missing is a driver
+    said=$(cd / && env -i "$out/bin/fp8lab" bench gemm --backend cuda 2>&1)
+    [[ $? = 3 && $said = *"no NVIDIA driver is installed"* ]] ||
+        { echo "the CUDA backend does not open from its new place: $said"; failed=1; }
+fi
+
+# The words it was compiled with name compiler and devices.
+nvcc=$(cut -d' ' -f1 "$BUILD/with.nvcc")
+cuobjdump=$(command -v "$(dirname "$nvcc")/cuobjdump" || command -v cuobjdump)
+if [ -n "$cuobjdump" ]; then
+    asked=$(grep -oE 'code=sm_[0-9a-z]+' "$BUILD/with.nvcc" | cut -d= -f2)
+    wanted=$(for source in kernels/cuda/*.cu; do
+        for arch in $asked; do echo "$(basename "$source" .cu).$arch.cubin"; done
+    done | sort)
+    # What stands under the library's own name is the CUDA runtime's.
+    have=$("$cuobjdump" --list-elf "$plugin" | sed 's/.*: //' | grep -v 'libfp8lab_cuda\.' | sort)
+    [ "$have" = "$wanted" ] || {
+        echo "machine code is not what was asked for ($asked):"
+        diff <(echo "$wanted") <(echo "$have") | head
+        failed=1
+    }
+else
+    echo "no cuobjdump: for which devices it holds machine code was not looked at"
 fi
 exit "$failed"
