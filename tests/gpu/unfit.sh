@@ -54,10 +54,11 @@ says "no CUDA device is visible"
 left_bundle 0
 
 if [ -n "$foreign" ]; then
-    mkdir foreign
-    cp "$program" foreign/fp8lab
-    cp "$foreign" foreign/libfp8lab_cuda.so
-    PROGRAM=$PWD/foreign/fp8lab expect "no machine code" 3 -- "$tiny"
+    mkdir -p foreign/bin foreign/lib/fp8lab
+    cp "$program" foreign/bin/fp8lab
+    ln -s "$(dirname "$program")"/../lib/*.so* foreign/lib/ # of a relocatable folder
+    cp "$foreign" foreign/lib/fp8lab/libfp8lab_cuda.so
+    PROGRAM=$PWD/foreign/bin/fp8lab expect "no machine code" 3 -- "$tiny"
     says "this build has no machine code for it: make ARCHS=sm_"
     left_bundle 0
 else
