@@ -10,26 +10,28 @@
 
 typedef const char *(*getter)(const char *name);
 
+enum { NAME_PARTS = 3 };
+
 /* The variables of one launcher; a NULL one does not exist there. */
 struct launcher {
     const char *name;
     const char *index, *count;
     const char *local_index, *local_count;
-    const char *job[2]; /* parts of the job's name */
-    const char *master;
+    const char *job[NAME_PARTS]; /* parts of the job's name */
+    const char *master, *nodes;
 };
 
 /* In the order in which they count: mpirun inside a Slurm job sets both sets. Only a step of srun
  * has SLURM_STEP_NUM_TASKS; a batch script itself is one process, whatever SLURM_NTASKS says. */
 static const struct launcher LAUNCHERS[] = {
     { "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-      { "TORCHELASTIC_RUN_ID", "MASTER_PORT" }, "MASTER_ADDR" },
+      { "TORCHELASTIC_RUN_ID", "MASTER_PORT", "MASTER_ADDR" }, "MASTER_ADDR", NULL },
     { "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-      "OMPI_COMM_WORLD_LOCAL_SIZE", { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid" }, NULL },
+      "OMPI_COMM_WORLD_LOCAL_SIZE", { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid" }, NULL, NULL },
     { "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
-      { "PMI_JOBID", "SLURM_JOB_ID" }, NULL },
+      { "PMI_JOBID", "SLURM_JOB_ID" }, NULL, NULL },
     { "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
-      { "SLURM_JOB_ID", "SLURM_STEP_ID" }, NULL },
+      { "SLURM_JOB_ID", "SLURM_STEP_ID" }, NULL, "SLURM_STEP_NODELIST" },
 };
 enum { LAUNCHER_KINDS = sizeof LAUNCHERS / sizeof *LAUNCHERS };
 
@@ -64,12 +66,13 @@ static int64_t slurm_tasks_on(const char *list, int64_t node) {
 }
 
 /* "kind-part-part", with whatever no file name should have turned into '_'. */
-static void name_job(getter get, const struct launcher *l, char out[128]) {
-    const char *given = get("FP8LAB_JOB"), *part[2] = { NULL, NULL };
-    for (int i = 0; i < 2; i++) part[i] = l->job[i] ? get(l->job[i]) : NULL;
-    if (given && *given) snprintf(out, 128, "%s", given);
-    else snprintf(out, 128, "%s%s%s%s%s", l->name, part[0] ? "-" : "", part[0] ? part[0] : "",
-                  part[1] ? "-" : "", part[1] ? part[1] : "");
+static void name_job(getter get, const struct launcher *l, char out[TASK_JOB_CAP]) {
+    const char *given = get("FP8LAB_JOB");
+    size_t used = (size_t)snprintf(out, TASK_JOB_CAP, "%s", given && *given ? given : l->name);
+    for (int i = 0; i < NAME_PARTS && !(given && *given) && used < TASK_JOB_CAP; i++) {
+        const char *part = l->job[i] ? get(l->job[i]) : NULL;
+        if (part) used += (size_t)snprintf(out + used, TASK_JOB_CAP - used, "-%s", part);
+    }
     for (char *c = out; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '-') *c = '_';
 }
@@ -85,11 +88,36 @@ static enum status check(const struct launcher *l, const struct task *t, struct 
     return OK;
 }
 
+static bool equal(getter get, const char *name, const char *other) {
+    const char *a = get(name), *b = get(other);
+    return a && b && !strcmp(a, b);
+}
+
+/* Slurm's pmi2 plugin gives each task of srun a PMI_RANK too, but not its place on its host: then
+ * it is SLURM_LOCALID that tells its GPU. A PMI launcher that itself was started by srun, once a
+ * host, has other numbers than srun. */
+static bool is_srun_speaking_pmi(getter get, const struct launcher *l) {
+    return !strcmp(l->name, "PMI") && !get(l->local_index) &&
+           equal(get, l->index, "SLURM_PROCID") && equal(get, l->count, "SLURM_STEP_NUM_TASKS");
+}
+
+/* The first of the table that is there; NULL: none is. */
+static const struct launcher *launcher_here(getter get) {
+    for (int i = 0; i < LAUNCHER_KINDS; i++) {
+        const struct launcher *l = &LAUNCHERS[i];
+        if (get(l->index) && get(l->count) && !is_srun_speaking_pmi(get, l)) return l;
+    }
+    return NULL;
+}
+
+static void copy_variable(getter get, const char *name, char *out, size_t size) {
+    const char *text = name ? get(name) : NULL;
+    snprintf(out, size, "%s", text ? text : "");
+}
+
 enum status task_find(getter get, struct task *out, struct err *e) {
     *out = (struct task){ .count = 1, .local_count = 1 };
-    const struct launcher *l = NULL;
-    for (int i = 0; i < LAUNCHER_KINDS && !l; i++)
-        if (get(LAUNCHERS[i].index) && get(LAUNCHERS[i].count)) l = &LAUNCHERS[i];
+    const struct launcher *l = launcher_here(get);
     if (!l) return OK;
     TRY(number(get, l->index, 0, 0, &out->index, e));
     TRY(number(get, l->count, 1, 1, &out->count, e));
@@ -103,8 +131,8 @@ enum status task_find(getter get, struct task *out, struct err *e) {
     }
     if (!out->local_count) out->local_count = out->local_index + 1; /* at least so many */
     out->launcher = l->name;
-    const char *master = l->master ? get(l->master) : NULL;
-    snprintf(out->master, sizeof out->master, "%s", master ? master : "");
+    copy_variable(get, l->master, out->master, sizeof out->master);
+    copy_variable(get, l->nodes, out->nodes, sizeof out->nodes);
     name_job(get, l, out->job);
     return check(l, out, e);
 }

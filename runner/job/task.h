@@ -6,12 +6,15 @@
 
 #include "kernels/base.h"
 
+enum { TASK_JOB_CAP = 160 };
+
 struct task {
     const char *launcher; /* "srun", "mpirun", "PMI", "torchrun"; NULL: started alone, as 0 of 1 */
     int64_t index, count;
     int64_t local_index, local_count; /* among the tasks of this host */
-    char job[128];    /* the same for all tasks, another for any other job; fit for a file name */
+    char job[TASK_JOB_CAP]; /* alike for all tasks, another for any other job; fits a file name */
     char master[128]; /* where task 0 is, as far as the launcher says; else "" */
+    char nodes[128];  /* the hosts of the job as the launcher lists them, "n[1-4]"; else "" */
 };
 
 /* `get` is getenv, or a test's stand-in. ERR_CONFIG for numbers that do not fit together, naming

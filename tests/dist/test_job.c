@@ -62,7 +62,7 @@ static void tasks_by_launcher(void **state) {
     expect_task("", NULL, 0, 1, 0, 1, "");
     expect_task("RANK=5 WORLD_SIZE=16 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=n0 "
                 "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=a/b", "torchrun", 5, 16, 1, 4,
-                "torchrun-a_b-29500");
+                "torchrun-a_b-29500-n0");
     expect_task("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "
                 "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-n1-7@1", "mpirun", 3, 4, 1, 2,
                 "mpirun-prterun-n1-7_1");
@@ -74,6 +74,19 @@ static void tasks_by_launcher(void **state) {
     expect_task("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 "
                 "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_JOB_ID=9 SLURM_STEP_ID=1 FP8LAB_JOB=mine",
                 "srun", 1, 2, 0, 1, "mine");
+    /* srun --mpi=pmi2: PMI does not say which of its host's tasks it is, Slurm does. */
+    expect_task("PMI_RANK=3 PMI_SIZE=4 PMI_JOBID=9.0 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 "
+                "SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_JOB_ID=9 "
+                "SLURM_STEP_ID=0", "srun", 3, 4, 1, 2, "srun-9-0");
+    /* mpiexec inside a Slurm job started its proxies with srun, once a host. */
+    expect_task("PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 SLURM_PROCID=1 "
+                "SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_JOB_ID=9",
+                "PMI", 3, 4, 1, 2, "PMI-9");
+    expect_task("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 SLURM_PROCID=1 "
+                "SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=9", "PMI", 1, 2, 1, 2,
+                "PMI-9");
+    expect_task("PMI_RANK=3 PMI_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 "
+                "SLURM_JOB_ID=9", "PMI", 3, 4, 0, 1, "PMI-9");
     /* A batch script is one process, whatever its job will start; mpirun within a job counts. */
     expect_task("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=9", NULL, 0, 1, 0, 1, "");
     expect_task("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_JOB_ID=9 OMPI_COMM_WORLD_RANK=1 "
