@@ -3,11 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runner/worker/events.h"
@@ -69,13 +67,4 @@ json_t *companion_next(struct companion *c) {
     if (event_next(c->in, &message, &why) != OK) lose(c, why.text);
     if (message) c->silent_ticks = 0;
     return message;
-}
-
-enum status companion_address(const struct companion *c, char out[64], struct err *e) {
-    struct sockaddr_storage name;
-    socklen_t size = sizeof name;
-    if (getsockname(c->fd, (struct sockaddr *)&name, &size) == 0 &&
-        getnameinfo((struct sockaddr *)&name, size, out, 64, NULL, 0, NI_NUMERICHOST) == 0)
-        return OK;
-    return FAIL(e, ERR_IO, "the address of this host: %s", strerror(errno));
 }

@@ -43,7 +43,4 @@ void companion_fill(struct companion *c);
 /* The next message, the caller's; NULL where none has arrived. */
 struct json_t *companion_next(struct companion *c);
 
-/* This end's address of the connection, which others of the same network can reach. */
-NODISCARD enum status companion_address(const struct companion *c, char out[64], struct err *e);
-
 #endif

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,35 +46,81 @@ static enum status admit(struct crew *crew, int fd, const json_t *hello, struct 
     return OK;
 }
 
-static enum status name_missing(const struct crew *crew, int64_t wait_s, struct err *e) {
-    char missing[300] = "";
-    size_t used = 0;
-    for (int64_t t = 1; t < crew->task.count; t++)
-        if (!crew->member[t - 1].in && used < sizeof missing - 24)
-            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%" PRId64,
-                                     used ? ", " : "", t);
-    return FAIL(e, ERR_PEER, "task %s of the %" PRId64 " that %s started did not come within %"
-                PRId64 " s: all of them need the same folder of runs (%s) and must reach this host",
-                missing, crew->task.count, crew->task.launcher, wait_s, crew->file);
+/* Appends as much as there is room for. */
+__attribute__((format(printf, 3, 4)))
+static void add(char *out, size_t size, const char *format, ...) {
+    size_t used = strlen(out);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(out + used, size - used, format, args);
+    va_end(args);
 }
 
-static enum status take_calls(struct crew *crew, int listening, const char *secret,
-                              int64_t wait_s, struct err *e) {
+/* The tasks that have come, with their hosts, or those that have not: "1, 2 on n1, 5 on n2". */
+static void list_tasks(const struct crew *crew, bool come, char *out, size_t size) {
+    const char *host = ""; /* of the one before, which is said once for all of a host */
+    *out = '\0';
+    for (int64_t t = 1; t < crew->task.count; t++) {
+        const struct companion *c = &crew->member[t - 1];
+        if ((c->in != NULL) != come) continue;
+        if (*host && strcmp(host, c->host) != 0) add(out, size, " on %s", host);
+        add(out, size, "%s%" PRId64, *out ? ", " : "", t);
+        host = c->host;
+    }
+    if (*host) add(out, size, " on %s", host);
+}
+
+/* Calls of others than tasks of this job. */
+struct strangers {
+    int64_t count;
+    char last[64]; /* its address */
+};
+
+static enum status name_missing(const struct crew *crew, const struct strangers *strangers,
+                                int64_t wait_s, struct err *e) {
+    char missing[200], come[200], others[128] = "", self[RENDEZVOUS_HOST_CAP];
+    const struct task *task = &crew->task;
+    rendezvous_host(self);
+    list_tasks(crew, false, missing, sizeof missing);
+    list_tasks(crew, true, come, sizeof come);
+    if (strangers->count)
+        add(others, sizeof others, "; %" PRId64 " calls did not prove that they know the job's "
+            "secret, the last from %s", strangers->count, strangers->last);
+    return FAIL(e, ERR_PEER, "task %s of the %" PRId64 " that %s started%s%s did not come within %"
+                PRId64 " s to task 0 on %s (there: %s)%s: all of them need the same folder of runs "
+                "(%s) and must reach this host", missing, task->count, task->launcher,
+                *task->nodes ? " on " : "", task->nodes, wait_s, self, *come ? come : "nobody",
+                others, crew->file);
+}
+
+/* Lets a caller go that proved nothing. */
+static void turn_away(struct strangers *strangers, int fd) {
+    struct err unknown;
+    strangers->count++;
+    if (wire_peer(fd, strangers->last, &unknown) != OK)
+        snprintf(strangers->last, sizeof strangers->last, "an address that it took along");
+    close(fd);
+}
+
+static enum status take_calls(struct crew *crew, int listening, int64_t wait_s, struct err *e) {
     int64_t deadline = clock_ms() + wait_s * 1000;
+    struct strangers strangers = { 0 };
     for (int64_t left = crew->task.count - 1; left > 0;) {
         int fd;
         json_t *hello = NULL;
         struct err stranger;
         TRY(wire_accept(listening, deadline, &fd, e));
-        if (fd < 0) return name_missing(crew, wait_s, e);
-        if (wire_called(fd, secret, &hello, clock_ms() + STRANGER_MS, &stranger) != OK) {
-            close(fd);
+        if (fd < 0) return name_missing(crew, &strangers, wait_s, e);
+        if (wire_called(fd, crew->secret, &hello, clock_ms() + STRANGER_MS, &stranger) != OK) {
+            turn_away(&strangers, fd);
             continue;
         }
-        enum status st = admit(crew, fd, hello, e);
+        bool probe = json_is_true(json_object_get(hello, "probe")); /* crew_file_publish's */
+        enum status st = probe ? OK : admit(crew, fd, hello, e);
+        if (probe) close(fd);
         json_decref(hello);
         TRY(st);
-        left--;
+        left -= !probe;
     }
     return OK;
 }
@@ -94,13 +141,12 @@ static enum status note_hosts(struct crew *crew, const json_t *facts, struct err
 }
 
 static void remove_file(struct crew *crew) {
-    if (*crew->file) (void)unlink(crew->file);
+    if (*crew->file) crew_file_remove(crew->file, crew->secret);
     *crew->file = '\0';
 }
 
 enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
                         const json_t *facts, struct crew *out, struct err *e) {
-    char secret[SHA256_HEX];
     int listening = -1, port;
     *out = (struct crew){ .task = *task };
     if (task->count == 1) return OK;
@@ -110,11 +156,11 @@ enum status crew_gather(const struct task *task, const char *runs, int64_t wait_
     out->member = calloc((size_t)task->count, sizeof *out->member);
     out->hosts = json_array();
     if (!out->member || !out->hosts) return FAIL(e, ERR_MEMORY, "%" PRId64 " tasks", task->count);
-    TRY(secret_make(secret, e));
+    TRY(secret_make(out->secret, e));
     TRY(crew_file_path(task, runs, out->file, e));
     TRY(wire_listen(NULL, 0, &listening, &port, e));
-    enum status st = crew_file_write(out->file, task, secret, port, e);
-    if (st == OK) st = take_calls(out, listening, secret, wait_s, e);
+    enum status st = crew_file_publish(out->file, task, out->secret, port, e);
+    if (st == OK) st = take_calls(out, listening, wait_s, e);
     close(listening);
     if (st != OK) return st;
     remove_file(out); /* all are here */

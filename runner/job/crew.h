@@ -19,12 +19,13 @@ struct crew {
     struct companion *member; /* [task.count - 1] of the leader: those that follow; owned */
     struct json_t *hosts;     /* all tasks, for the bundle: [{task, host, facts}]; owned */
     char file[512];           /* while tasks are missing; "" then */
+    char secret[SHA256_HEX];  /* that the file tells */
 };
 
 enum { CREW_WAIT_S = 300 };
 
 /* Leader: waits for all others; `facts` are of this machine. ERR_PEER names the tasks that did not
- * come. *out is closed with crew_dismiss whatever the status. */
+ * come, and where those are that did. *out is closed with crew_dismiss whatever the status. */
 NODISCARD enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
                                   const struct json_t *facts, struct crew *out, struct err *e);
 /* Tells the others to leave with `exit_code`, and lets them go. Safe on a zeroed struct. */

@@ -15,9 +15,16 @@
 
 #include "model/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
+#include "runner/net/wire.h"
 
-enum { FILE_MAX = 1 << 16 };
+enum {
+    FILE_MAX = 1 << 16,
+    CONNECT_MS = 2000,
+    ANSWER_MS = 10000,
+    TRIES = 5
+};
 
 enum status crew_file_path(const struct task *task, const char *runs, char path[512],
                            struct err *e) {
@@ -27,8 +34,17 @@ enum status crew_file_path(const struct task *task, const char *runs, char path[
     return FAIL(e, ERR_ARG, "%s: the path is too long", runs);
 }
 
-/* This host's addresses in the order in which interfaces are listed, loopback last: it serves the
- * other tasks of this host where there is no network at all. */
+/* Whether tasks may find this host at it. A link-local one means another host on each link. */
+static bool is_of_use(const struct ifaddrs *i, bool loopback) {
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & IFF_LOOPBACK) != !loopback)
+        return false;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)i->ifa_addr;
+    return i->ifa_addr->sa_family == AF_INET ||
+           (i->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr));
+}
+
+/* This host's addresses in the order in which interfaces are listed, IPv4 before IPv6, loopback
+ * last: it serves the other tasks of this host where there is no network at all. */
 static json_t *own_addresses(const char *master) {
     json_t *list = json_array();
     struct ifaddrs *all = NULL;
@@ -38,35 +54,95 @@ static json_t *own_addresses(const char *master) {
     for (int loopback = 0; loopback < 2; loopback++)
         for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
             char text[64];
-            if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) ||
-                !(i->ifa_flags & IFF_LOOPBACK) != !loopback)
-                continue;
-            if (getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), text, sizeof text, NULL, 0,
-                            NI_NUMERICHOST) == 0)
+            if (!is_of_use(i, loopback)) continue;
+            socklen_t size = i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                                               : sizeof(struct sockaddr_in6);
+            if (getnameinfo(i->ifa_addr, size, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0)
                 json_append(list, json_string(text), &failed);
         }
     if (all) freeifaddrs(all);
     return json_whole(list, failed);
 }
 
-enum status crew_file_write(const char *path, const struct task *task, const char *secret,
-                            int port, struct err *e) {
-    json_t *content = json_pack("{s:s,s:i,s:o}", "secret", secret, "port", port, "addresses",
-                                own_addresses(task->master));
+/* Whether the file is the one that tells `secret`; "" for what is no such file. */
+static bool tells(const char *path, const char *secret) {
+    struct err unread;
+    json_t *file = NULL;
+    (void)!crew_file_read(path, &file, &unread);
+    bool same = !strcmp(json_text(file, "secret", ""), secret);
+    json_decref(file);
+    return same;
+}
+
+/* Aside first, then a second look: another's may have come into its place after the first. */
+void crew_file_remove(const char *path, const char *secret) {
+    char aside[PATH_CAP];
+    snprintf(aside, sizeof aside, "%s.XXXXXX", path);
+    int fd = tells(path, secret) ? mkostemp(aside, O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    close(fd);
+    if (rename(path, aside) == 0 && !tells(aside, secret)) (void)!link(aside, path);
+    (void)unlink(aside);
+}
+
+/* Removes what a dead leader left. ERR_STATE where it lives: it alone can prove the secret. */
+static enum status replace_dead(const char *path, struct err *e) {
+    json_t *file = NULL, *hello = json_pack("{s:b}", "probe", 1);
+    char address[64];
+    struct err silence;
+    int fd = -1;
+    enum status st = hello ? crew_file_read(path, &file, e) : FAIL(e, ERR_MEMORY, "a handshake");
+    if (st == OK && file && crew_file_call(file, hello, &fd, address, &silence) == OK) {
+        close(fd);
+        st = FAIL(e, ERR_STATE, "another job of this name is waiting for its tasks: its task 0 is "
+                  "on %s (%s), and %s is its; where the launcher gives a job no name of its own, "
+                  "FP8LAB_JOB does", json_text(file, "host", "?"), address, path);
+    } else if (st == OK || st == ERR_FORMAT) {
+        crew_file_remove(path, json_text(file, "secret", ""));
+        st = OK;
+    }
+    json_decref(hello);
+    json_decref(file);
+    return st;
+}
+
+/* Gives what stands at `partial` its name, which nobody else may have then. A reply that a network
+ * lost is no failure: the file has two names. Without hard links the last one to come counts. */
+static enum status take_name(const char *partial, const char *path, struct err *e) {
+    struct stat info;
+    for (int i = 0; i < TRIES; i++) {
+        if (link(partial, path) == 0) return OK;
+        int why = errno;
+        if (lstat(partial, &info) == 0 && info.st_nlink == 2) return OK;
+        if (why == EEXIST) TRY(replace_dead(path, e));
+        else if (rename(partial, path) == 0) return OK;
+        else return FAIL(e, ERR_IO, "rename %s: %s", partial, strerror(errno));
+    }
+    return FAIL(e, ERR_STATE, "%s comes again as often as it is removed", path);
+}
+
+static json_t *make_content(const struct task *task, const char *secret, int port) {
+    char host[RENDEZVOUS_HOST_CAP];
+    rendezvous_host(host);
+    return json_pack("{s:s,s:i,s:o,s:o}", "secret", secret, "port", port, "host",
+                     json_from_text(host), "addresses", own_addresses(task->master));
+}
+
+enum status crew_file_publish(const char *path, const struct task *task, const char *secret,
+                              int port, struct err *e) {
+    json_t *content = make_content(task, secret, port);
     char *text = content ? json_dump_text(content, JSON_COMPACT) : NULL;
-    char partial[600];
+    char partial[PATH_CAP];
     json_decref(content);
     if (!text) return FAIL(e, ERR_MEMORY, "%s", path);
-    snprintf(partial, sizeof partial, "%s.%d", path, (int)getpid());
-    (void)unlink(partial);
-    int fd = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    snprintf(partial, sizeof partial, "%s.XXXXXX", path);
+    int fd = mkostemp(partial, O_CLOEXEC); /* mode 0600 */
     enum status st = fd < 0 ? FAIL(e, ERR_IO, "create %s: %s", partial, strerror(errno))
                             : write_all(fd, text, strlen(text), partial, e);
     if (fd >= 0 && close(fd) != 0 && st == OK)
         st = FAIL(e, ERR_IO, "write %s: %s", partial, strerror(errno));
-    if (st == OK && rename(partial, path) != 0)
-        st = FAIL(e, ERR_IO, "rename %s: %s", partial, strerror(errno));
-    if (st != OK) (void)unlink(partial);
+    if (st == OK) st = take_name(partial, path, e);
+    if (fd >= 0) (void)unlink(partial);
     free(text);
     return st;
 }
@@ -87,4 +163,29 @@ enum status crew_file_read(const char *path, json_t **out, struct err *e) {
     enum status st = json_parse(out, text, n, JSON_REJECT_DUPLICATES, &why);
     free(text);
     return st == OK ? OK : FAIL(e, st, "%s: %s", path, why.text);
+}
+
+enum status crew_file_call(const json_t *file, const json_t *hello, int *fd, char address[64],
+                           struct err *e) {
+    const char *secret = json_text(file, "secret", "");
+    int port = (int)json_integer_value(json_object_get(file, "port"));
+    const json_t *addresses = json_object_get(file, "addresses");
+    enum status st = FAIL(e, ERR_FORMAT, "it names no address");
+    *fd = -1;
+    for (size_t i = 0; i < json_array_size(addresses); i++) {
+        const char *at = json_string_value(json_array_get(addresses, i));
+        if (!at) continue;
+        st = wire_connect_once(at, port, clock_ms() + CONNECT_MS, fd, e);
+        if (st == OK) st = wire_call(*fd, secret, hello, clock_ms() + ANSWER_MS, e);
+        if (st == OK) st = wire_peer(*fd, address, e);
+        if (st == OK) return OK;
+        if (*fd >= 0) {
+            close(*fd);
+            err_prefix(e, "who listens at %s, port %d, is another job's task 0, or the file has "
+                       "changed (all tasks of a job need the same folder of runs, and no other "
+                       "job its name, see FP8LAB_JOB)", at, port);
+        }
+        *fd = -1;
+    }
+    return st;
 }

@@ -7,12 +7,20 @@
 /* Its path, in the folder of runs, which is made where it is not there. */
 NODISCARD enum status crew_file_path(const struct task *task, const char *runs, char path[512],
                                      struct err *e);
-/* Written for its owner only: secret, port, the addresses of this host, and the launcher's word for
- * it first. */
-NODISCARD enum status crew_file_write(const char *path, const struct task *task,
-                                      const char *secret, int port, struct err *e);
-/* {"secret", "port", "addresses"}; *out NULL where there is no such file yet. ERR_VERIFY where it
- * is somebody else's. */
+/* Written for its owner only: secret, port, host and its addresses, the launcher's word for it
+ * first. What a dead leader left is replaced. ERR_STATE: a leader lives that wrote one of this
+ * name, in another job; its file stays. */
+NODISCARD enum status crew_file_publish(const char *path, const struct task *task,
+                                        const char *secret, int port, struct err *e);
+/* Removes the file if it still is the one that tells `secret`. */
+void crew_file_remove(const char *path, const char *secret);
+/* {"secret", "port", "host", "addresses"}; *out NULL where there is no such file yet. ERR_VERIFY
+ * where it is somebody else's. */
 NODISCARD enum status crew_file_read(const char *path, struct json_t **out, struct err *e);
+
+/* Calls the leader that such a file tells of, at each address, until one proves that it knows the
+ * secret. *fd is the caller's; `address` is where it answered. */
+NODISCARD enum status crew_file_call(const struct json_t *file, const struct json_t *hello,
+                                     int *fd, char address[64], struct err *e);
 
 #endif

@@ -17,11 +17,10 @@
 #include "runner/job/crew_file.h"
 #include "runner/job/watch.h"
 #include "runner/job/worker_command.h"
-#include "runner/net/wire.h"
 #include "runner/record/environment.h"
 #include "runner/worker/events.h"
 
-enum { TRY_MS = 2000, RETRY_MS = 200, ANSWER_MS = 10000 };
+enum { RETRY_MS = 200 };
 
 struct follower {
     const struct cli *cli;
@@ -35,33 +34,15 @@ struct follower {
 
 /* ---- finding the leader -----------------------------------------------------------------------*/
 
-static enum status say_hello(struct follower *f, int fd, const char *secret, struct err *e) {
+static enum status call_leader(struct follower *f, const json_t *file, struct err *e) {
     json_t *hello = json_pack("{s:I,s:I,s:o,s:s,s:O}", "task", (json_int_t)f->task->index, "tasks",
                               (json_int_t)f->task->count, "host", json_from_text(f->meeting.host),
                               "code", build_info().code_sha256, "facts", f->facts);
+    int fd;
     if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
-    enum status st = wire_call(fd, secret, hello, clock_ms() + ANSWER_MS, e);
+    enum status st = crew_file_call(file, hello, &fd, f->meeting.address, e);
     json_decref(hello);
-    return st;
-}
-
-/* Tries each address that the file names. */
-static enum status call_leader(struct follower *f, const json_t *file, struct err *e) {
-    const char *secret = json_text(file, "secret", "");
-    int port = (int)json_integer_value(json_object_get(file, "port"));
-    const json_t *addresses = json_object_get(file, "addresses");
-    enum status st = FAIL(e, ERR_FORMAT, "it names no address");
-    for (size_t i = 0; i < json_array_size(addresses); i++) {
-        const char *address = json_string_value(json_array_get(addresses, i));
-        int fd = -1;
-        if (!address) continue;
-        st = wire_connect(address, port, clock_ms() + TRY_MS, &fd, e);
-        if (st == OK) st = say_hello(f, fd, secret, e);
-        if (st == OK) st = wire_peer(fd, f->meeting.address, e);
-        if (st == OK) return companion_open(fd, 0, address, &f->leader, e);
-        if (fd >= 0) close(fd);
-    }
-    return st;
+    return st == OK ? companion_open(fd, 0, f->meeting.address, &f->leader, e) : st;
 }
 
 /* The file may be there before its leader listens, or be left of an earlier one: both pass. */

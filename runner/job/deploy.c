@@ -40,7 +40,7 @@ static enum status open_meeting(const struct crew *crew, const struct formation 
             snprintf(m->expected[f->first_rank[t] + i], sizeof *m->expected, "%s",
                      t ? crew->member[t - 1].host : m->host);
     for (int64_t t = 1; t < f->tasks && !*m->address; t++)
-        if (f->ranks[t]) TRY(companion_address(&crew->member[t - 1], m->address, e));
+        if (f->ranks[t]) TRY(wire_self(crew->member[t - 1].fd, m->address, e));
     bool alone = !*m->address;
     if (alone) snprintf(m->address, sizeof m->address, "127.0.0.1");
     return wire_listen(alone ? m->address : NULL, 0, fd, &m->port, e);

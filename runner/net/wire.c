@@ -57,18 +57,38 @@ static enum status prepare(int fd, struct err *e) {
 /* ---- listening, connecting --------------------------------------------------------------------*/
 
 /* Where `address` is; freed with freeaddrinfo. */
-static enum status look_up(const char *address, int port, bool passive, struct addrinfo **out,
+static enum status look_up(const char *address, int port, int flags, struct addrinfo **out,
                            struct err *e) {
     char service[16];
-    struct addrinfo want = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
-                             .ai_flags = passive ? AI_PASSIVE : 0 };
-    /* Every address of this host: the IPv4 one, which hosts without IPv6 have too. */
-    if (passive && !address) want.ai_family = AF_INET;
+    const struct addrinfo want = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = flags };
     snprintf(service, sizeof service, "%d", port);
     int rc = getaddrinfo(address, service, &want, out);
     if (rc == 0) return OK;
-    return FAIL(e, ERR_IO, "the address of %s: %s", address ? address : "this host",
-                rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+    return FAIL(e, ERR_IO, "the address of %s: %s", address, rc == EAI_SYSTEM ? strerror(errno)
+                                                                             : gai_strerror(rc));
+}
+
+/* A socket that listens there; -1 with errno. */
+static int listen_at(int family, const struct sockaddr *at, socklen_t size) {
+    int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1, off = 0;
+    if (s >= 0 && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        (family != AF_INET6 || setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0) &&
+        bind(s, at, size) == 0 && listen(s, BACKLOG) == 0)
+        return s;
+    int why = errno;
+    if (s >= 0) close(s);
+    errno = why;
+    return -1;
+}
+
+/* Every address of this host: the IPv6 one takes calls over IPv4 as well (ipv6(7)), but there are
+ * hosts without IPv6. */
+static int listen_everywhere(int port) {
+    const struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+    const struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    int s = listen_at(AF_INET6, (const struct sockaddr *)&six, sizeof six);
+    return s >= 0 ? s : listen_at(AF_INET, (const struct sockaddr *)&four, sizeof four);
 }
 
 enum status wire_listen(const char *address, int port, int *fd, int *bound, struct err *e) {
@@ -76,13 +96,11 @@ enum status wire_listen(const char *address, int port, int *fd, int *bound, stru
     struct sockaddr_storage name;
     socklen_t size = sizeof name;
     *fd = -1;
-    TRY(look_up(address, port, true, &at, e));
-    int s = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    bool good = s >= 0 && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-                bind(s, at->ai_addr, at->ai_addrlen) == 0 && listen(s, BACKLOG) == 0 &&
-                getsockname(s, (struct sockaddr *)&name, &size) == 0;
+    if (address) TRY(look_up(address, port, AI_PASSIVE, &at, e));
+    int s = at ? listen_at(at->ai_family, at->ai_addr, at->ai_addrlen) : listen_everywhere(port);
+    bool good = s >= 0 && getsockname(s, (struct sockaddr *)&name, &size) == 0;
     int why = errno;
-    freeaddrinfo(at);
+    if (at) freeaddrinfo(at);
     if (!good) {
         if (s >= 0) close(s);
         return FAIL(e, ERR_IO, "listen at %s, port %d: %s", address ? address : "this host", port,
@@ -127,36 +145,70 @@ static int try_connect(const struct addrinfo *at, int64_t deadline_ms) {
     return -1;
 }
 
+/* A name may have several addresses: each gets its share of the time. */
+static int try_each(const struct addrinfo *list, int64_t deadline_ms) {
+    int fd = -1, left = 0;
+    for (const struct addrinfo *at = list; at; at = at->ai_next) left++;
+    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+        int64_t now = clock_ms();
+        fd = try_connect(at, now + (deadline_ms - now) / left--);
+    }
+    return fd;
+}
+
+enum status wire_connect_once(const char *address, int port, int64_t deadline_ms, int *fd,
+                              struct err *e) {
+    struct addrinfo *list = NULL;
+    *fd = -1;
+    TRY(look_up(address, port, 0, &list, e));
+    int s = try_each(list, deadline_ms), why = errno;
+    freeaddrinfo(list);
+    if (s < 0)
+        return FAIL(e, ERR_PEER, "connect to %s, port %d: %s", address, port, strerror(why));
+    enum status st = prepare(s, e);
+    if (st == OK) *fd = s;
+    else close(s);
+    return st;
+}
+
 enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
                          struct err *e) {
-    *fd = -1;
     for (;;) {
-        struct addrinfo *at = NULL;
-        enum status st = look_up(address, port, false, &at, e);
-        if (st == OK) {
-            *fd = try_connect(at, deadline_ms);
-            if (*fd < 0)
-                st = FAIL(e, ERR_PEER, "connect to %s, port %d: %s", address, port,
-                          strerror(errno));
-            freeaddrinfo(at);
-        }
-        if (st == OK) st = prepare(*fd, e);
-        if (st == OK) return OK;
-        if (*fd >= 0) close(*fd);
-        *fd = -1;
-        if (clock_ms() + RETRY_MS >= deadline_ms) return st;
+        enum status st = wire_connect_once(address, port, deadline_ms, fd, e);
+        if (st == OK || clock_ms() + RETRY_MS >= deadline_ms) return st;
         struct timespec nap = { 0, RETRY_MS * 1000000L };
         (void)nanosleep(&nap, NULL);
     }
 }
 
+/* An IPv4 address that a socket for both shows as "::ffff:10.0.0.7" is one that hosts without IPv6
+ * can call only without its prefix. */
+static enum status address_text(const struct sockaddr_storage *name, socklen_t size, char out[64],
+                                struct err *e) {
+    static const char MAPPED[] = "::ffff:";
+    char text[64];
+    int rc = getnameinfo((const struct sockaddr *)name, size, text, sizeof text, NULL, 0,
+                         NI_NUMERICHOST);
+    if (rc != 0) return FAIL(e, ERR_PEER, "the address of a connection: %s", gai_strerror(rc));
+    bool mapped = !strncmp(text, MAPPED, strlen(MAPPED)) && strchr(text, '.');
+    snprintf(out, 64, "%s", mapped ? text + strlen(MAPPED) : text);
+    return OK;
+}
+
 enum status wire_peer(int fd, char address[64], struct err *e) {
     struct sockaddr_storage name;
     socklen_t size = sizeof name;
-    if (getpeername(fd, (struct sockaddr *)&name, &size) == 0 &&
-        getnameinfo((struct sockaddr *)&name, size, address, 64, NULL, 0, NI_NUMERICHOST) == 0)
-        return OK;
+    if (getpeername(fd, (struct sockaddr *)&name, &size) == 0)
+        return address_text(&name, size, address, e);
     return FAIL(e, ERR_PEER, "the address of a peer: %s", strerror(errno));
+}
+
+enum status wire_self(int fd, char address[64], struct err *e) {
+    struct sockaddr_storage name;
+    socklen_t size = sizeof name;
+    if (getsockname(fd, (struct sockaddr *)&name, &size) == 0)
+        return address_text(&name, size, address, e);
+    return FAIL(e, ERR_IO, "the address of this host: %s", strerror(errno));
 }
 
 /* ---- lines ------------------------------------------------------------------------------------*/
@@ -254,7 +306,11 @@ enum status wire_call(int fd, const char *secret, const json_t *hello, int64_t d
     TRY(put_new(fd, json_pack("{s:s,s:s,s:O}", "challenge", mine, "signature", wanted, "hello",
                               (json_t *)hello), deadline_ms, e));
     line = NULL;
-    TRY(wire_get(fd, &line, deadline_ms, e));
+    st = wire_get(fd, &line, deadline_ms, e);
+    if (st != OK) { /* who does not believe this end is not told why */
+        err_prefix(e, "the other end did not prove that it knows this job's secret");
+        return st;
+    }
     st = hex_of(line, "signature", found, e);
     json_decref(line);
     TRY(st);

@@ -13,19 +13,25 @@ enum {
     WIRE_LOST_MS = 20000     /* a peer that the network hides for so long is gone */
 };
 
-/* A listening socket at `address` ("127.0.0.1"; NULL: every address of this host), port 0: any.
+/* A listening socket at `address` ("127.0.0.1"; NULL: every address of this host, over IPv6 and
+ * IPv4), port 0: any.
  * *port is the port it has. */
 NODISCARD enum status wire_listen(const char *address, int port, int *fd, int *bound,
                                   struct err *e);
 /* Waits for the next connection; *fd -1 where none came before the deadline. */
 NODISCARD enum status wire_accept(int listening, int64_t deadline_ms, int *fd, struct err *e);
+/* Each of the addresses that a name has, once. */
+NODISCARD enum status wire_connect_once(const char *address, int port, int64_t deadline_ms, int *fd,
+                                        struct err *e);
 /* Tries until the deadline, since the other end may not listen yet. The error says what the last
  * attempt met. */
 NODISCARD enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
                                    struct err *e);
 
-/* "10.0.0.7": the other end's address. */
+/* "10.0.0.7" or "fd00::7": the address of the other end, and of this one, which others of the same
+ * network can reach. */
 NODISCARD enum status wire_peer(int fd, char address[64], struct err *e);
+NODISCARD enum status wire_self(int fd, char address[64], struct err *e);
 
 /* One line each way. A line that is no JSON object, is too long or late is an error. */
 NODISCARD enum status wire_put(int fd, const struct json_t *line, int64_t deadline_ms,

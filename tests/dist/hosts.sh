@@ -72,6 +72,19 @@ job both
 expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
 expect results "$reference" "$(field "$(bundle_in both)" 'run["results_sha256"]')"
 
+case_name="two hosts that know IPv6 only"
+if [ -e /proc/net/if_inet6 ]; then
+    ip addr flush dev wire0
+    on_other ip addr flush dev wire1
+    ip addr add fd77::1/64 dev wire0 nodad
+    on_other ip addr add fd77::2/64 dev wire1 nodad
+    job six
+    expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
+    expect results "$reference" "$(field "$(bundle_in six)" 'run["results_sha256"]')"
+    ip addr add 10.77.0.1/24 dev wire0
+    on_other ip addr add 10.77.0.2/24 dev wire1
+fi
+
 case_name="two hosts, a task for each rank"
 each=2 job every
 expect "exit codes" "0 0 0 0 " "$(cat code? | tr '\n' ' ')"

@@ -18,13 +18,14 @@ task() {
     shift 4
     case $launcher in
     torchrun) set -- RANK="$i" WORLD_SIZE="$n" LOCAL_RANK="$i" LOCAL_WORLD_SIZE="$n" \
-        MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 TORCHELASTIC_RUN_ID=none -- "$@" ;;
+        MASTER_ADDR=${master:-127.0.0.1} MASTER_PORT=29511 TORCHELASTIC_RUN_ID=none -- "$@" ;;
     openmpi) set -- OMPI_COMM_WORLD_RANK="$i" OMPI_COMM_WORLD_SIZE="$n" \
         OMPI_COMM_WORLD_LOCAL_RANK="$i" OMPI_COMM_WORLD_LOCAL_SIZE="$n" \
         PMIX_NAMESPACE=prterun-node1-77@1 -- "$@" ;;
     pmi) set -- PMI_RANK="$i" PMI_SIZE="$n" MPI_LOCALRANKID="$i" MPI_LOCALNRANKS="$n" -- "$@" ;;
     srun) set -- SLURM_PROCID="$i" SLURM_STEP_NUM_TASKS="$n" SLURM_LOCALID="$i" SLURM_NODEID=0 \
-        SLURM_STEP_TASKS_PER_NODE="$n" SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_NTASKS=99 -- "$@" ;;
+        SLURM_STEP_TASKS_PER_NODE="$n" SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_NTASKS=99 \
+        SLURM_STEP_NODELIST="n[1-2]" -- "$@" ;;
     esac
     local vars=()
     while [ "$1" != -- ]; do vars+=("$1"); shift; done
@@ -42,6 +43,18 @@ job() { # TASKS LAUNCHER RUNS ARGS...
     rm -f log? out? code? pid?
     for ((i = 0; i < n; i++)); do task "$i" "$n" "$@" & done
     wait
+}
+
+# Waits until $1 leaders have told in the folder $2 where they are; until file $1 is not $2.
+await_files() { await "[ \"\$(ls -A $2 2>/dev/null | grep -cx '\.job-[-_0-9a-z]*')\" = $1 ]"; }
+await_other() { await "[ -f '$1' ] && [ \"\$(cat '$1')\" != '$2' ]"; }
+await() {
+    local i
+    for ((i = 0; i < 3000; i++)); do
+        eval "$1" && return
+        sleep 0.02
+    done
+    fail "it never came to $1"
 }
 
 for launcher in torchrun openmpi pmi srun; do
@@ -82,7 +95,8 @@ case_name="a task that does not come"
 rm -f log? out? code? pid?
 task 0 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code0)"
-grep -q "task 1 of the 2 that srun started did not come within 1 s" log0 || fail "it is not named"
+grep -q "task 1 of the 2 that srun started on n\[1-2\] did not come within 1 s" log0 ||
+    fail "it is not named"
 expect "what is left" "" "$(ls -A missing)"
 
 case_name="a leader that does not come"
@@ -98,6 +112,56 @@ chmod 644 stranger/.job-srun-4711-0
 task 1 2 srun stranger --tasks-within 20
 expect "exit code" 4 "$(cat code1)"
 rm -rf stranger
+
+case_name="a task that does not know the secret"
+rm -f log? out? code? pid?
+mkdir -p other
+task 0 3 srun secret --tasks-within 5 &
+await_files 1 secret
+sed 's/"secret":"/&0/' secret/.job-srun-4711-0 >other/.job-srun-4711-0
+chmod 600 other/.job-srun-4711-0
+task 1 3 srun secret &
+task 2 3 srun other --tasks-within 1
+grep -q "task 2 of 3 (srun) did not find task 0 within 1 s .*is another job's task 0, or the file \
+has changed .*did not prove that it knows this job's secret" log2 || fail "task 2 does not say it"
+wait
+expect "exit codes" "1 1 1 " "$(cat code? | tr '\n' ' ')"
+here=$(hostname)
+grep -q "task 2 of the 3 .* did not come within 5 s to task 0 on $here (there: 1 on $here); [1-9]\
+[0-9]* calls did not prove that they know the job's secret, the last from [0-9:]" log0 ||
+    fail "task 0 does not say who was there"
+rm -rf other
+
+case_name="two jobs with torchrun's defaults, in one folder"
+mkdir -p one two
+each() { (cd "$1" && master=$2 task "$3" 2 torchrun ../both); } # JOB MASTER INDEX
+each one 127.0.0.2 0 &
+await_files 1 both
+each two 127.0.0.3 0 &
+await_files 2 both
+each one 127.0.0.2 1 &
+each two 127.0.0.3 1 &
+wait
+expect "exit codes" "0 0 0 0 " "$(cat one/code? two/code? | tr '\n' ' ')"
+expect "bundles" 2 "$(ls both/*.tar.zst | wc -l)"
+
+case_name="two jobs of one name, the first after one that was killed"
+rm -f log? out? code? pid?
+task 0 2 srun same &
+await_files 1 same
+kill -KILL "$(cat pid0)"
+wait
+killed=$(cat same/.job-srun-4711-0)
+task 0 2 srun same &
+await_other same/.job-srun-4711-0 "$killed"
+(cd two && task 0 2 srun ../same)
+expect "exit code of the second" 6 "$(cat two/code0)"
+grep -q "another job of this name is waiting for its tasks: its task 0 is on $here (" two/log0 ||
+    fail "the second does not say why"
+task 1 2 srun same
+wait
+expect "exit codes of the first" "0 0 " "$(cat code? | tr '\n' ' ')"
+expect "what else is left" "" "$(find same -mindepth 1 ! -name '*.tar.zst')"
 
 case_name="an error of the script reaches every task"
 job 2 srun broken --set no.such.key=1
