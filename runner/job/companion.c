@@ -31,6 +31,7 @@ void companion_close(struct companion *c) {
     event_writer_destroy(c->out);
     free(c->at);
     json_decref(c->facts);
+    json_decref(c->environment);
     *c = (struct companion){ .lost = true };
 }
 

@@ -28,6 +28,7 @@ struct companion {
     bool lost;             /* nothing more will be heard */
     char why_lost[256];
     struct json_t *facts;  /* of its machine; owned; NULL for the leader */
+    struct json_t *environment; /* environment_of_task's there; likewise */
 };
 
 /* Takes `fd` over. *out is closed with companion_close whatever the status. */

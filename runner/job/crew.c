@@ -16,6 +16,7 @@
 #include "runner/job/crew_file.h"
 #include "runner/job/formation.h"
 #include "runner/net/wire.h"
+#include "runner/record/environment.h"
 #include "runner/worker/events.h"
 
 enum { STRANGER_MS = 3000, GOODBYE_MS = 2000 };
@@ -43,6 +44,7 @@ static enum status admit(struct crew *crew, int fd, const json_t *hello, struct 
     }
     TRY(companion_open(fd, task, host, &crew->member[task - 1], e));
     crew->member[task - 1].facts = json_incref(json_object_get(hello, "facts"));
+    crew->member[task - 1].environment = json_incref(json_object_get(hello, "environment"));
     return OK;
 }
 
@@ -131,9 +133,10 @@ static enum status note_hosts(struct crew *crew, const json_t *facts, struct err
     rendezvous_host(self);
     for (int64_t t = 0; t < crew->task.count; t++) {
         const struct companion *c = t ? &crew->member[t - 1] : NULL;
-        json_t *row = json_pack("{s:I,s:o,s:O?}", "task", (json_int_t)t, "host",
+        json_t *row = json_pack("{s:I,s:o,s:O?,s:o?}", "task", (json_int_t)t, "host",
                                 json_from_text(c ? c->host : self), "facts",
-                                c ? c->facts : facts);
+                                c ? c->facts : facts, "environment",
+                                c ? json_incref(c->environment) : environment_of_task());
         if (!row || json_array_append_new(crew->hosts, row) != 0)
             return FAIL(e, ERR_MEMORY, "the hosts of a job");
     }

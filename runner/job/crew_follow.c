@@ -35,9 +35,10 @@ struct follower {
 /* ---- finding the leader -----------------------------------------------------------------------*/
 
 static enum status call_leader(struct follower *f, const json_t *file, struct err *e) {
-    json_t *hello = json_pack("{s:I,s:I,s:o,s:s,s:O}", "task", (json_int_t)f->task->index, "tasks",
-                              (json_int_t)f->task->count, "host", json_from_text(f->meeting.host),
-                              "code", build_info().code_sha256, "facts", f->facts);
+    json_t *hello = json_pack("{s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index,
+                              "tasks", (json_int_t)f->task->count, "host",
+                              json_from_text(f->meeting.host), "code", build_info().code_sha256,
+                              "facts", f->facts, "environment", environment_of_task());
     int fd;
     if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
     enum status st = crew_file_call(file, hello, &fd, f->meeting.address, e);

@@ -10,21 +10,22 @@
 #include "runner/base/canonical.h"
 #include "runner/script/schema_env.h"
 
-/* What a worker may need from the user's own environment. No name that is likely to carry a secret
- * matches; LD_LIBRARY_PATH is how CUDA images find their libraries. */
+/* What a worker may need from the user's own environment beside a site's settings of NCCL. No name
+ * that is likely to carry a secret matches; LD_LIBRARY_PATH is how CUDA images find their
+ * libraries. */
 static const char *const ALLOWED[] = {
     "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_MODULE_LOADING", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
-    "NCCL_DEBUG", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
-    "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE",
-    "NCCL_CUMEM_ENABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE",
     "SLURM_JOB_ID", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID",
     "ASAN_OPTIONS", "UBSAN_OPTIONS",
 };
 
+/* NCCL's are those that an experiment may set. Others of that list (NVIDIA_TF32_OVERRIDE,
+ * CUBLAS_WORKSPACE_CONFIG) may move bits: they come from an experiment only, whose hash has them. */
 static bool is_allowed(const char *name) {
+    if (!strncmp(name, "NCCL_", 5)) return env_is_allowed(name);
     for (size_t i = 0; i < sizeof ALLOWED / sizeof *ALLOWED; i++)
         if (fnmatch(ALLOWED[i], name, 0) == 0) return true;
     return false;
@@ -141,6 +142,22 @@ enum status environment_make(const json_t *env, struct environment *out, struct 
     if (good && out->record) return OK;
     environment_free(out);
     return FAIL(e, ERR_MEMORY, "environment");
+}
+
+json_t *environment_of_task(void) {
+    struct environment own;
+    struct err unmade;
+    if (environment_make(NULL, &own, &unmade) != OK) return NULL;
+    json_t *record = json_incref(own.record);
+    environment_free(&own);
+    static const char *const CUT[] = { "withheld", "kept" };
+    for (size_t i = 0; i < sizeof CUT / sizeof *CUT; i++) {
+        if (json_dumpb(record, NULL, 0, JSON_COMPACT) <= ENVIRONMENT_SENT_MAX) break;
+        if (json_object_set_new(record, CUT[i], json_string("too long to be sent")) == 0) continue;
+        json_decref(record);
+        return NULL;
+    }
+    return record;
 }
 
 void environment_free(struct environment *environment) {

@@ -11,13 +11,21 @@ const char *const ENV_ALLOWED[] = {
     "CUBLASLT_WORKSPACE_SIZE", "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
     "GOMP_CPU_AFFINITY", "MALLOC_ARENA_MAX", "NCCL_ALGO", "NCCL_BUFFSIZE", "NCCL_CROSS_NIC",
-    "NCCL_CUMEM_ENABLE", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_IB_DISABLE",
-    "NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_IB_TIMEOUT", "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_NTHREADS", "NCCL_NVLS_ENABLE",
-    "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_PROTO", "NCCL_SHM_DISABLE", "NCCL_SOCKET_IFNAME",
-    "NVIDIA_TF32_OVERRIDE", "OMP_DYNAMIC", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
-    "OMP_WAIT_POLICY", NULL
+    "NCCL_CUMEM_ENABLE", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_IB_ADDR_FAMILY",
+    "NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_IB_QPS_PER_CONNECTION",
+    "NCCL_IB_RETRY_CNT", "NCCL_IB_ROCE_VERSION_NUM", "NCCL_IB_SL", "NCCL_IB_TC", "NCCL_IB_TIMEOUT",
+    "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS",
+    "NCCL_NET_GDR_LEVEL", "NCCL_NSOCKS_PERTHREAD", "NCCL_NTHREADS", "NCCL_NVLS_ENABLE",
+    "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_PROTO", "NCCL_SHM_DISABLE", "NCCL_SOCKET_FAMILY",
+    "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_NTHREADS", "NVIDIA_TF32_OVERRIDE", "OMP_DYNAMIC",
+    "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_WAIT_POLICY", NULL
 };
+
+bool env_is_allowed(const char *name) {
+    for (int i = 0; ENV_ALLOWED[i]; i++)
+        if (strcmp(name, ENV_ALLOWED[i]) == 0) return true;
+    return false;
+}
 
 /* Said by name, so that the message can tell why; everything else is simply not on the list. */
 static const struct { const char *pattern, *why; } REFUSED[] = {
@@ -34,8 +42,7 @@ static const struct { const char *pattern, *why; } REFUSED[] = {
 };
 
 const char *env_refusal(const char *name) {
-    for (int i = 0; ENV_ALLOWED[i]; i++)
-        if (strcmp(name, ENV_ALLOWED[i]) == 0) return NULL;
+    if (env_is_allowed(name)) return NULL;
     for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++)
         if (fnmatch(REFUSED[i].pattern, name, 0) == 0) return REFUSED[i].why;
     return "it is not on the list of variables that a run may set";

@@ -5,10 +5,12 @@
 
 #include "runner/base/diagnostics.h"
 
+/* Whether the variable is on the list. */
+bool env_is_allowed(const char *name);
 /* NULL when the variable may be set, otherwise why not (static storage). */
 const char *env_refusal(const char *name);
 
-/* The allowed names, NULL-terminated, sorted: also what a bundle may record of the environment. */
+/* The allowed names, NULL-terminated, sorted. */
 extern const char *const ENV_ALLOWED[];
 
 /* A table of variables as strings; what is refused is in `d`. */

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,44 @@ static void what_nobody_set_has_a_default(void **state) {
     environment_free(&environment);
 }
 
+/* What a cluster's own set-up says to NCCL reaches it; what may move bits comes from scripts only. */
+static void a_site_configures_the_network(void **state) {
+    (void)state;
+    struct environment environment;
+    struct err e = { 0 };
+    assert_int_equal(setenv("NCCL_IB_GID_INDEX", "3", 1), 0);
+    assert_int_equal(setenv("NCCL_NET_PLUGIN", "other", 1), 0);
+    assert_int_equal(setenv("NVIDIA_TF32_OVERRIDE", "1", 1), 0);
+    assert_int_equal(environment_make(NULL, &environment, &e), OK);
+    assert_true(has_var(&environment, "NCCL_IB_GID_INDEX=3"));
+    assert_false(has_var(&environment, "NCCL_NET_PLUGIN=other"));
+    assert_false(has_var(&environment, "NVIDIA_TF32_OVERRIDE=1"));
+    environment_free(&environment);
+}
+
+/* Sent in one line of a handshake, however long the variables of a host are. */
+static void a_task_sends_no_more_than_fits(void **state) {
+    (void)state;
+    char name[64], *path = strdup(getenv("PATH")), *large = calloc(1, ENVIRONMENT_SENT_MAX);
+    for (int i = 0; i < ENVIRONMENT_SENT_MAX / 32; i++) {
+        snprintf(name, sizeof name, "UNHEARD_OF_AND_RATHER_LONG_%05d", i);
+        assert_int_equal(setenv(name, "secret", 1), 0);
+    }
+    json_t *record = environment_of_task();
+    assert_true(json_is_string(json_object_get(record, "withheld")));
+    assert_true(json_is_object(json_object_get(record, "kept")));
+    json_decref(record);
+    memset(large, 'x', ENVIRONMENT_SENT_MAX - 1);
+    assert_int_equal(setenv("PATH", large, 1), 0);
+    record = environment_of_task();
+    assert_true(json_is_string(json_object_get(record, "kept")));
+    assert_true(json_dumpb(record, NULL, 0, JSON_COMPACT) < 1000);
+    json_decref(record);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    free(path);
+    free(large);
+}
+
 static void what_loads_code_or_names_a_file_is_refused(void **state) {
     (void)state;
     static const char *const NAMES[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH",
@@ -91,8 +130,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_experiment_sets_what_is_allowed),
         cmocka_unit_test(what_nobody_set_has_a_default),
+        cmocka_unit_test(a_site_configures_the_network),
         cmocka_unit_test(what_loads_code_or_names_a_file_is_refused),
         cmocka_unit_test(the_list_is_sorted_and_allowed),
+        cmocka_unit_test(a_task_sends_no_more_than_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
