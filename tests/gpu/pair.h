@@ -44,6 +44,9 @@ struct twin pair_i32(struct pair *p, int32_t x);
 void pair_fill(struct pair *p, struct twin *x, uint64_t seed, int spread, float scale);
 /* Writes host bytes (packed as the tensor's data) to both sides. */
 void pair_set(struct pair *p, struct twin *x, const void *host, int64_t bytes);
+/* Makes what a producer would write to the sink on the GPU unlike what any would: codes and factors
+ * 0xAA, but those that are known before; amax and stats 0. */
+void pair_spoil_sink(struct pair *p, struct twin_sink *s);
 
 /* Every part of a sink over [rows, k]. kind SCALE_NONE: value and amax alone. */
 void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enum dtype code,
@@ -54,18 +57,21 @@ void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enu
  * environment prints each beside its bound). */
 void pair_same(struct pair *p, const char *what, const struct twin *x);
 void pair_near(struct pair *p, const char *what, const struct twin *x, double nmse_max);
-/* Codes with their scales, amax and stats of a sink, to the bit. */
+/* Codes with their scales, amax and stats of a sink, as far as it wants them, to the bit. */
 void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s);
 
-/* Runs `call`, which uses s for the side, on both; fails the test where one does not answer OK. */
-#define ON_BOTH(p, call)                                                                     \
-    for (int s = 0; s < SIDES; s++) {                                                        \
+/* Runs `call`, which uses s for the side, on both, or on the GPU alone; fails the test where one
+ * does not answer OK. */
+#define ON_SIDES(p, first, call)                                                             \
+    for (int s = (first); s < SIDES; s++) {                                                  \
         struct backend *b = (p)->b[s];                                                       \
         const struct backend_ops *ops = (p)->ops[s];                                         \
         struct err *e = &(p)->e;                                                             \
         if ((call) != OK) fail_msg("%s: %s: %s", s == GPU ? "cuda" : "cpu", #call, e->text); \
         if (ops->sync(b, e) != OK) fail_msg("sync after %s: %s", #call, e->text);            \
     }
+#define ON_BOTH(p, call) ON_SIDES(p, CPU, call)
+#define ON_GPU(p, call) ON_SIDES(p, GPU, call)
 #define S(x) (&(x).side[s])
 
 /* Makes a choice table name no plan for any attention ("attention ... : ab12" becomes "... : -"):

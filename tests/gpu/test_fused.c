@@ -1,5 +1,6 @@
 /* Producers that make FP8 codes themselves. The value is near the reference's; amax, codes and
- * counts are to the bit what the reference makes of the value that the GPU stored. */
+ * counts are to the bit what the reference makes of the value that the GPU stored, and what they
+ * are where it stores none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,6 +34,8 @@ static const struct {
 };
 enum { INTOS = sizeof INTO / sizeof *INTO };
 
+static const double VALUE_NEAR = 2e-6;
+
 /* Whole tiles of 128, and sizes with edges. */
 static const struct { int64_t rows, cols; } SIZE[] = {
     { 1, 13 }, { 33, 77 }, { 130, 256 }, { 200, 1000 }, { 128, 128 }, { 256, 384 }, { 128, 200 },
@@ -65,7 +68,40 @@ static void finish_near(struct twin_sink *out, const char *what, double nmse_max
     ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
     pair_same_sink(p, what, out);
 }
-static void finish(struct twin_sink *out, const char *what) { finish_near(out, what, 2e-6); }
+static void finish(struct twin_sink *out, const char *what) { finish_near(out, what, VALUE_NEAR); }
+
+/* The sinks of a model whose values nobody reads, after one that keeps its own: an amax that is
+ * final when the producer is through; in training codes both ways, and in evaluation no transposed
+ * ones nor counts. */
+enum unkept { IN_TRAINING, IN_EVALUATION, UNKEPT };
+
+static void keep_nothing(struct twin_sink *out, enum unkept which) {
+    for (int s = 0; s < SIDES; s++) {
+        out->side[s].keep_value = false;
+        out->side[s].own_amax = true;
+        if (which == IN_TRAINING) continue;
+        out->side[s].codes->transposed = NULL;
+        out->side[s].stats = NULL;
+    }
+    pair_spoil_sink(p, out);
+}
+
+/* Codes, factors, amax and counts of a value that is kept, as the reference makes them of it; then
+ * the same where it is not. `ready` makes inputs anew that an output stands in. */
+#define PRODUCED(out, what, nmse_max, ready, call)                                          \
+    do {                                                                                    \
+        ON_BOTH(p, call);                                                                   \
+        finish_near(out, what, nmse_max);                                                   \
+        for (int u = 0; (out)->side[CPU].codes && u < UNKEPT; u++) {                        \
+            keep_nothing(out, (enum unkept)u);                                              \
+            ready;                                                                          \
+            ON_GPU(p, call);                                                                \
+            ON_GPU(p, ops->quantise_finish(b, LANE_COMPUTE, S(*(out)), e));                 \
+            pair_same_sink(p, u == IN_TRAINING ? what ", not kept, in training"             \
+                                               : what ", not kept, in evaluation", out);    \
+        }                                                                                   \
+    } while (0)
+#define FRESH (void)0 /* no input is written over */
 
 static void test_activations(void **state) {
     for (int i = 0; i < INTOS * SIZES; i++) {
@@ -74,14 +110,14 @@ static void test_activations(void **state) {
         struct twin x = filled(H, r, c, 3);
         struct twin_sink out[4];
         for (int k = 0; k < 4; k++) sink_into(&out[k], i / SIZES, r, k == 1 ? 2 * c : c);
-        ON_BOTH(p, ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
-        finish(&out[0], "swiglu_fwd");
-        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
-        finish(&out[1], "swiglu_bwd");
-        ON_BOTH(p, ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
-        finish(&out[2], "gelu_fwd");
-        ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
-        finish(&out[3], "gelu_bwd");
+        PRODUCED(&out[0], "swiglu_fwd", VALUE_NEAR, FRESH,
+                 ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
+        PRODUCED(&out[1], "swiglu_bwd", VALUE_NEAR, FRESH,
+                 ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
+        PRODUCED(&out[2], "gelu_fwd", VALUE_NEAR, FRESH,
+                 ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
+        PRODUCED(&out[3], "gelu_bwd", VALUE_NEAR, FRESH,
+                 ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
         pair_clear(p);
     }
 }
@@ -107,9 +143,9 @@ static void test_rope(void **state) {
                 out.side[s].value = S(out.value);
             }
         }
-        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(out), NULL, NULL, S(d_out), S(in), NULL, NULL,
-                               NULL, S(rope), h, g, e));
-        finish(&out, "qk_bwd");
+        PRODUCED(&out, "qk_bwd", VALUE_NEAR, pair_fill(p, &d_out, 1, 2, 1),
+                 ops->qk_bwd(b, LANE_COMPUTE, S(out), NULL, NULL, S(d_out), S(in), NULL, NULL, NULL,
+                             S(rope), h, g, e));
         pair_clear(p);
     }
 }
@@ -129,8 +165,8 @@ static void test_attention(void **state) {
         struct twin_sink out;
         pair_fill(p, &qkv, 1, 2, 0.5f);
         sink_into(&out, i / CASES, n * t, h * d);
-        ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE, S(out), S(lse), S(qkv), h, g, e));
-        finish_near(&out, "attention_fwd", 1e-5);
+        PRODUCED(&out, "attention_fwd", 1e-5, FRESH,
+                 ops->attention_fwd(b, LANE_COMPUTE, S(out), S(lse), S(qkv), h, g, e));
         pair_clear(p);
     }
 }
@@ -144,8 +180,8 @@ static void test_swiglu_in_place(void **state) {
         sink_into(&out, i / 2, r, 2 * c);
         out.value = gate_up;
         for (int s = 0; s < SIDES; s++) out.side[s].value = S(out.value);
-        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out), S(dh), S(out.value), e));
-        finish(&out, "swiglu_bwd in place");
+        PRODUCED(&out, "swiglu_bwd in place", VALUE_NEAR, pair_fill(p, &gate_up, 1, 2, 1),
+                 ops->swiglu_bwd(b, LANE_COMPUTE, S(out), S(dh), S(out.value), e));
         pair_clear(p);
     }
 }
@@ -164,18 +200,18 @@ static void test_norms(void **state) {
         struct twin d_gain = filled(F, c, 1, 6), d_bias = filled(F, c, 1, 7);
         struct twin_sink out[4];
         for (int k = 0; k < 4; k++) sink_into(&out[k], i / NORMS, r, c);
-        ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, S(out[0]), S(rstd), S(x), S(gain), 1e-5f, e));
-        finish(&out[0], "rmsnorm_fwd");
-        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[1]), S(d_gain), S(dy), S(x), S(gain),
+        PRODUCED(&out[0], "rmsnorm_fwd", VALUE_NEAR, FRESH,
+                 ops->rmsnorm_fwd(b, LANE_COMPUTE, S(out[0]), S(rstd), S(x), S(gain), 1e-5f, e));
+        PRODUCED(&out[1], "rmsnorm_bwd", VALUE_NEAR, FRESH,
+                 ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[1]), S(d_gain), S(dy), S(x), S(gain),
+                                  S(rstd), S(residual), e));
+        PRODUCED(&out[2], "layernorm_fwd", VALUE_NEAR, FRESH,
+                 ops->layernorm_fwd(b, LANE_COMPUTE, S(out[2]), S(mean), S(rstd), S(x), S(gain),
+                                    i % 2 ? S(bias) : NULL, 1e-5f, e));
+        PRODUCED(&out[3], "layernorm_bwd", VALUE_NEAR, FRESH,
+                 ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
+                                    i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
                                     S(rstd), S(residual), e));
-        finish(&out[1], "rmsnorm_bwd");
-        ON_BOTH(p, ops->layernorm_fwd(b, LANE_COMPUTE, S(out[2]), S(mean), S(rstd), S(x), S(gain),
-                                      i % 2 ? S(bias) : NULL, 1e-5f, e));
-        finish(&out[2], "layernorm_fwd");
-        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
-                                      i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
-                                      S(rstd), S(residual), e));
-        finish(&out[3], "layernorm_bwd");
         pair_clear(p);
     }
 }
