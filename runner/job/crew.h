@@ -17,7 +17,7 @@ struct json_t;
 struct crew {
     struct task task; /* this process */
     struct companion *member; /* [task.count - 1] of the leader: those that follow; owned */
-    struct json_t *hosts;     /* all tasks, for the bundle: [{task, host, facts, environment}]; owned */
+    struct json_t *hosts; /* for the bundle, of each task {task, host, facts, environment}; owned */
     char file[512];           /* while tasks are missing; "" then */
     char secret[SHA256_HEX];  /* that the file tells */
 };

@@ -23,7 +23,8 @@ static const char *const ALLOWED[] = {
 };
 
 /* NCCL's are those that an experiment may set. Others of that list (NVIDIA_TF32_OVERRIDE,
- * CUBLAS_WORKSPACE_CONFIG) may move bits: they come from an experiment only, whose hash has them. */
+ * CUBLAS_WORKSPACE_CONFIG) may move bits: they come from an experiment only, and its hash has
+ * them. */
 static bool is_allowed(const char *name) {
     if (!strncmp(name, "NCCL_", 5)) return env_is_allowed(name);
     for (size_t i = 0; i < sizeof ALLOWED / sizeof *ALLOWED; i++)

@@ -70,7 +70,8 @@ for launcher in torchrun openmpi pmi srun; do
 done
 
 case_name="who was there is recorded"
-expect "tasks, and SLURM_PROCID of each" "[(0, '0'), (1, '1')]" "$("$FP8LAB" extract -q "$(bundle_in srun2)" >/dev/null 2>&1
+expect "tasks, and SLURM_PROCID of each" "[(0, '0'), (1, '1')]" \
+    "$("$FP8LAB" extract -q "$(bundle_in srun2)" >/dev/null 2>&1
     python3 -c 'import json, glob
 print([(h["task"], h["environment"]["kept"]["SLURM_PROCID"])
        for h in json.load(open(glob.glob("*/data/system/hosts.json")[0]))])')"

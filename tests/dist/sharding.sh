@@ -1,7 +1,8 @@
 #!/bin/bash
 # Worker processes over 2 and 4 ranks: in each recipe, and with gradients added up and reduced in
-# f32 or BF16, all ways of sharding give the same results, those of tests/dist/sharding.txt; and a
-# run that was stopped goes on as if it had not been.
+# f32 or BF16, all ways of sharding give the same results, those of tests/dist/sharding.txt, be the
+# optimizer's state on the device or on the host; and a run that was stopped goes on as if it had
+# not been.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -26,10 +27,14 @@ for ranks in 2 4; do
     "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks --set recipe=bf16 \
         --set train.micro_batch=$((4 / ranks)) --set train.grad_dtype=bf16 >out 2>log ||
         { fail "$ranks ranks, BF16 gradients"; tail -5 log; }
+    [ $ranks = 4 ] || "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks \
+        --set train.micro_batch=$((4 / ranks)) --set train.optimizer.offload=true \
+        --only '*delayed*' >out 2>log || { fail "optimizer state on the host"; tail -5 log; }
     for bundle in "runs$ranks"/*.tar.zst; do results "$bundle"; done
 done | sort | uniq -c >got
 awk '{ print $2, $3, $4, $5, $6 }' got | diff "$golden" - || fail "results of these processes"
-awk '$1 != 4' got | grep . && fail "four ways of sharding, and not one result"
+awk '$1 != ($2 == 2 && $3 == "fp8.delayed" ? 8 : 4)' got | grep . &&
+    fail "four ways of sharding, or eight with the state on the host, and not one result"
 for bundle in runs4/*.tar.zst; do # on a CPU all communication stands in the way
     "$FP8LAB" show --json "$bundle" | python3 -c 'import json, sys
 s = json.load(sys.stdin)["summary"]

@@ -61,7 +61,7 @@ static void what_nobody_set_has_a_default(void **state) {
     environment_free(&environment);
 }
 
-/* What a cluster's own set-up says to NCCL reaches it; what may move bits comes from scripts only. */
+/* What a cluster's own set-up says to NCCL reaches it; what may move bits, scripts alone say. */
 static void a_site_configures_the_network(void **state) {
     (void)state;
     struct environment environment;
