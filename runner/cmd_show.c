@@ -43,6 +43,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "recipe", json_text(json_object_get(v->resolved, "recipe"), "kind", NULL));
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
     line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));
+    line(cli, "GPU links", json_text(v->facts, "gpu.links", NULL));
     line(cli, "commit", json_text(v->commit, "commit", NULL));
     line(cli, "parent", json_text(v->run, "parent", NULL));
     line(cli, "inputs", json_text(v->run, "inputs_sha256", NULL));

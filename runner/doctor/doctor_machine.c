@@ -79,12 +79,14 @@ static void say_driver(struct doctor *d) {
 
 static void say_gpu(struct doctor *d) {
     const char *product = text_of(d, "gpu.product_name"), *cc = text_of(d, "gpu.cc");
+    const char *links = text_of(d, "gpu.links");
     const struct peak *peak = product && cc ? peak_find(product, cc) : NULL;
     double memory = number_of(d, "gpu.memory");
     char size[32] = "memory not known";
     if (memory > 0) snprintf(size, sizeof size, "%.1f GiB", memory / GIB);
     doctor_say(d, FINDING_FINE, "gpu", NULL, "%.0f x %s, compute capability %s, %s",
                number_of(d, "gpu.count"), product ? product : "?", cc ? cc : "?", size);
+    if (links) doctor_say(d, FINDING_FINE, "links", NULL, "%s", links);
     if (capability(d) && capability(d) < CC_LOWEST)
         doctor_say(d, FINDING_WRONG, "gpu", "a GPU of compute capability 8.0 or newer; or "
                    "--backend cpu",

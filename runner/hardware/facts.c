@@ -15,6 +15,7 @@
 
 #include "runner/base/run_files.h"
 #include "runner/hardware/fact_names.h"
+#include "runner/hardware/gpu_links.h"
 #include "runner/hardware/nvml.h"
 
 /* ---- small files ------------------------------------------------------------------------------*/
@@ -262,13 +263,14 @@ enum status facts_put_gpus(json_t *facts, const struct nvml_report *report, stru
                                                            : gpu->power_limit_mw / 1000;
         json_t *names = product_names(report, &mixed);
         json_t *gpus = json_pack(
-            "{s:o,s:s?,s:o,s:o,s:o,s:b,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}",
+            "{s:o,s:s?,s:o,s:o,s:o,s:o,s:b,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}",
             "gpu.product_name", names, "gpu.family", family, "gpu.cc",
             version_pair(gpu->cc_major, gpu->cc_minor), "gpu.memory",
             unified ? json_incref(shared) : number_or_null(memory), "gpu.nvlink",
-            bool_or_null(gpu->nvlink), "gpu.mixed", mixed, "gpu.driver",
-            *report->driver ? report->driver : NULL, "gpu.ecc", bool_or_null(gpu->ecc), "gpu.mig",
-            bool_or_null(gpu->mig), "gpu.power_limit_w", number_or_null(watts),
+            bool_or_null(gpu->nvlink), "gpu.links", gpu_links(report), "gpu.mixed", mixed,
+            "gpu.driver", *report->driver ? report->driver : NULL, "gpu.ecc",
+            bool_or_null(gpu->ecc), "gpu.mig", bool_or_null(gpu->mig), "gpu.power_limit_w",
+            number_or_null(watts),
             "gpu.clock_sm_max_mhz", number_or_null(gpu->clock_sm_max_mhz), "gpu.clock_mem_max_mhz",
             number_or_null(gpu->clock_mem_max_mhz), "gpu.clock_sm_mhz",
             number_or_null(gpu->clock_sm_mhz), "gpu.temperature_c",

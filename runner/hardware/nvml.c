@@ -8,8 +8,14 @@
 /* From the public NVML API reference; only what is asked here. Numbers are the API's. */
 typedef struct nvml_device_opaque *nvml_device;
 struct nvml_memory { unsigned long long total, free, used; };
+struct nvml_pci {
+    char id_legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char id[32];
+};
 enum { NVML_SUCCESS = 0, NVML_ERROR_INSUFFICIENT_SIZE = 7, NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2,
-       NVML_TEMPERATURE_GPU = 0, NVML_LINKS_MAX = 18 };
+       NVML_TEMPERATURE_GPU = 0, NVML_LINKS_MAX = 36, NVML_LINK_TO_SWITCH = 2,
+       NVML_LINK_TO_UNKNOWN = 255 };
 
 /* One slot per function; NULL where this driver lacks it. */
 struct nvml_calls {
@@ -24,7 +30,11 @@ struct nvml_calls {
     int (*uuid)(nvml_device, char *, unsigned);
     int (*capability)(nvml_device, int *, int *);
     int (*memory)(nvml_device, struct nvml_memory *);
+    int (*pci)(nvml_device, struct nvml_pci *);
+    int (*ancestor)(nvml_device, nvml_device, int *);
     int (*link_state)(nvml_device, unsigned, int *);
+    int (*link_pci)(nvml_device, unsigned, struct nvml_pci *);
+    int (*link_kind)(nvml_device, unsigned, int *);
     int (*ecc)(nvml_device, int *, int *);
     int (*mig)(nvml_device, unsigned *, unsigned *);
     int (*power_limit)(nvml_device, unsigned *);
@@ -52,7 +62,11 @@ static void find_all(void *lib, struct nvml_calls *c) {
     find(lib, "nvmlDeviceGetUUID", &c->uuid);
     find(lib, "nvmlDeviceGetCudaComputeCapability", &c->capability);
     find(lib, "nvmlDeviceGetMemoryInfo", &c->memory);
+    find(lib, "nvmlDeviceGetPciInfo_v3", &c->pci);
+    find(lib, "nvmlDeviceGetTopologyCommonAncestor", &c->ancestor);
     find(lib, "nvmlDeviceGetNvLinkState", &c->link_state);
+    find(lib, "nvmlDeviceGetNvLinkRemotePciInfo_v2", &c->link_pci);
+    find(lib, "nvmlDeviceGetNvLinkRemoteDeviceType", &c->link_kind);
     find(lib, "nvmlDeviceGetEccMode", &c->ecc);
     find(lib, "nvmlDeviceGetMigMode", &c->mig);
     find(lib, "nvmlDeviceGetEnforcedPowerLimit", &c->power_limit);
@@ -113,6 +127,64 @@ static void read_gpu(const struct nvml_calls *c, nvml_device device, struct nvml
     out->processes = read_processes(c, device);
 }
 
+/* ---- how GPUs are joined ----------------------------------------------------------------------*/
+
+/* The GPU at the other end of a link, or -1. */
+static int64_t gpu_at(const struct nvml_pci *all, int64_t count, const struct nvml_pci *end) {
+    for (int64_t i = 0; i < count; i++)
+        if (all[i].domain == end->domain && all[i].bus == end->bus && all[i].device == end->device)
+            return i;
+    return -1;
+}
+
+/* Counts the links of GPU i that are up: to each other GPU into its row, to switches returned. */
+static int64_t count_links(const struct nvml_calls *c, nvml_device device, int64_t i,
+                           const struct nvml_pci *all, struct nvml_report *out) {
+    int64_t to_switches = 0;
+    if (!c->link_state || !c->link_pci || !c->link_kind) return 0;
+    for (unsigned link = 0; link < NVML_LINKS_MAX; link++) {
+        int up = 0, kind = NVML_LINK_TO_UNKNOWN;
+        struct nvml_pci end = { 0 };
+        if (c->link_state(device, link, &up) != NVML_SUCCESS || !up) continue;
+        if (c->link_kind(device, link, &kind) != NVML_SUCCESS) kind = NVML_LINK_TO_UNKNOWN;
+        bool told = c->link_pci(device, link, &end) == NVML_SUCCESS;
+        int64_t other = told ? gpu_at(all, out->count, &end) : -1;
+        if (other >= 0) out->gpus[i].link[other].links++;
+        else to_switches += kind == NVML_LINK_TO_SWITCH || kind == NVML_LINK_TO_UNKNOWN;
+    }
+    return to_switches;
+}
+
+static enum nvml_path read_path(const struct nvml_calls *c, nvml_device a, nvml_device b) {
+    static const struct { int level; enum nvml_path path; } LEVELS[] = {
+        { 0, NVML_PATH_BOARD }, { 10, NVML_PATH_PIX }, { 20, NVML_PATH_PXB },
+        { 30, NVML_PATH_PHB }, { 40, NVML_PATH_NODE }, { 50, NVML_PATH_SYS },
+    };
+    int level = -1;
+    if (!c->ancestor || c->ancestor(a, b, &level) != NVML_SUCCESS) return NVML_PATH_UNKNOWN;
+    for (size_t i = 0; i < sizeof LEVELS / sizeof *LEVELS; i++)
+        if (LEVELS[i].level == level) return LEVELS[i].path;
+    return NVML_PATH_UNKNOWN;
+}
+
+static void read_pairs(const struct nvml_calls *c, nvml_device *device, struct nvml_report *out) {
+    struct nvml_pci pci[NVML_GPUS_MAX] = { 0 };
+    int64_t to_switches[NVML_GPUS_MAX];
+    for (int64_t i = 0; i < out->count; i++)
+        if (!c->pci || c->pci(device[i], &pci[i]) != NVML_SUCCESS) return;
+    for (int64_t i = 0; i < out->count; i++)
+        to_switches[i] = count_links(c, device[i], i, pci, out);
+    for (int64_t i = 0; i < out->count; i++)
+        for (int64_t j = 0; j < out->count; j++) {
+            struct nvml_link *link = &out->gpus[i].link[j];
+            int64_t least = to_switches[i] < to_switches[j] ? to_switches[i] : to_switches[j];
+            if (!link->links) link->links = least;
+            link->path = link->links ? NVML_PATH_NVLINK : read_path(c, device[i], device[j]);
+        }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------*/
+
 static void read_system(const struct nvml_calls *c, struct nvml_report *out) {
     if (c->driver_version) (void)c->driver_version(out->driver, sizeof out->driver);
     int cuda = 0; /* 1000 * major + 10 * minor */
@@ -121,11 +193,15 @@ static void read_system(const struct nvml_calls *c, struct nvml_report *out) {
         out->cuda_minor = cuda % 1000 / 10;
     }
     unsigned count = 0;
+    nvml_device device[NVML_GPUS_MAX] = { NULL };
     if (c->count(&count) != NVML_SUCCESS) return;
     for (unsigned i = 0; i < count && out->count < NVML_GPUS_MAX; i++) {
-        nvml_device device = NULL;
-        if (c->handle(i, &device) == NVML_SUCCESS) read_gpu(c, device, &out->gpus[out->count++]);
+        if (c->handle(i, &device[out->count]) != NVML_SUCCESS) continue;
+        struct nvml_gpu *gpu = &out->gpus[out->count];
+        read_gpu(c, device[out->count], gpu);
+        gpu->index = out->count++;
     }
+    if (out->count > 1) read_pairs(c, device, out);
 }
 
 /* The GPU that one entry of CUDA_VISIBLE_DEVICES names, or NULL. */

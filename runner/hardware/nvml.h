@@ -8,7 +8,17 @@
 /* -1: the driver does not answer this question for this GPU (GB10 answers no memory query). */
 enum { NVML_UNKNOWN = -1, NVML_GPUS_MAX = 64 };
 
+/* How two GPUs of a host are joined: by NVLinks, else through the nearest common piece of the
+ * machine, as `nvidia-smi topo` calls it. */
+enum nvml_path { NVML_PATH_UNKNOWN, NVML_PATH_NVLINK, NVML_PATH_BOARD, NVML_PATH_PIX, NVML_PATH_PXB,
+                 NVML_PATH_PHB, NVML_PATH_NODE, NVML_PATH_SYS };
+struct nvml_link {
+    enum nvml_path path;
+    int64_t links; /* of NVLink: to one another, or to switches that both have */
+};
+
 struct nvml_gpu {
+    int64_t index; /* the driver's; that of `link` */
     char name[96]; /* exact product string */
     char uuid[96]; /* "GPU-25b4..." */
     int64_t cc_major, cc_minor;
@@ -16,6 +26,7 @@ struct nvml_gpu {
     int64_t nvlink, ecc, mig; /* 0, 1 or NVML_UNKNOWN */
     int64_t power_limit_mw, clock_sm_max_mhz, clock_mem_max_mhz, clock_sm_mhz, temperature_c;
     int64_t processes; /* compute processes on it now */
+    struct nvml_link link[NVML_GPUS_MAX]; /* to each of the driver's GPUs */
 };
 
 struct nvml_report {

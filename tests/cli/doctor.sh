@@ -73,6 +73,8 @@ expect 2 -- --facts tests/facts/laptop.json --caps sm_121 -- \
     'caps sm_121: the cpu backend has no device to pretend to be'
 expect 0 -- --facts tests/facts/laptop.json -- 'no NVIDIA GPU: recipes run emulated' \
     'fp8.rowwise      emulated: a CPU multiplies in f32'
+facts h200x8 'gpu.links="nvlink x18"'
+expect 0 -- --facts "$f" -- '8 x NVIDIA H200' 'nvlink x18'
 facts h200 'cuda.driver="12.4"' 'gpu.driver="550.54"'
 expect 1 -- --facts "$f" -- 'driver 550.54 supports CUDA 12.4, and CUDA 13.0 is needed' \
     'fix: update the driver to R580 or newer' '1 wrong'

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runner/hardware/facts.h"
 #include "runner/hardware/telemetry.h"
 
 static int load_stand_in(void **state) {
@@ -85,11 +86,40 @@ static void what_the_driver_does_not_say_is_left_out(void **state) {
     json_decref(nobody);
 }
 
+/* Each way between two GPUs, by the numbers that CUDA gives them. */
+static void ways_between_gpus_are_a_fact(void **state) {
+    static const struct { const char *gpus, *links, *visible, *wanted; } CASES[] = {
+        { "1", "1", NULL, NULL },
+        { "2", "1", NULL, "nvlink x18" },
+        { "8", "1", "5,7,0", "nvlink x18" },
+        { "2", "0", NULL, "node" },
+        { "4", "0", NULL, "node: 0-1 2-3; sys: 0-2 0-3 1-2 1-3" },
+        { "4", "4", NULL, "nvlink x4: 0-1 2-3; sys: 0-2 0-3 1-2 1-3" },
+        { "4", "4", "3,0,2", "sys: 0-1 1-2; nvlink x4: 0-2" },
+        { "4", "4", "2", NULL },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *facts = NULL;
+        struct err e = { 0 };
+        assert_int_equal(setenv("FAKE_GPUS", CASES[i].gpus, 1), 0);
+        assert_int_equal(setenv("FAKE_LINKS", CASES[i].links, 1), 0);
+        if (CASES[i].visible)
+            assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", CASES[i].visible, 1), 0);
+        else assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+        if (facts_gather(&facts, NULL, 0, &e) != OK) fail_msg("%s", e.text);
+        const char *found = json_string_value(json_object_get(facts, "gpu.links"));
+        assert_int_equal(found == NULL, CASES[i].wanted == NULL);
+        if (found) assert_string_equal(found, CASES[i].wanted);
+        json_decref(facts);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_rank_has_the_figures_of_its_gpu, two_gpus),
         cmocka_unit_test_setup(a_rank_counts_the_gpus_that_it_sees, two_gpus),
         cmocka_unit_test_setup(what_the_driver_does_not_say_is_left_out, two_gpus),
+        cmocka_unit_test_setup(ways_between_gpus_are_a_fact, two_gpus),
     };
     return cmocka_run_group_tests(tests, load_stand_in, drop_stand_in);
 }

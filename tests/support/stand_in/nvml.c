@@ -1,6 +1,7 @@
 /* A driver library for machines without a GPU: H200s as NVML describes them, each with a little
  * less power and more traffic than the one before. What a test wants otherwise it says in the
- * environment: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink). */
+ * environment: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
+ * through switches; 4: four NVLinks between neighbours; 0: none). Two GPUs have one NUMA node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,34 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out) {
     *out = (struct utilization){ 97, 50 };
     return device ? SUCCESS : INVALID;
+}
+/* The way from one GPU to another. */
+struct pci {
+    char id_legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char id[32];
+};
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci *out) {
+    *out = (struct pci){ .bus = 0x18 + index_of(device) };
+    return SUCCESS;
+}
+int nvmlDeviceGetTopologyCommonAncestor(void *a, void *b, int *out) {
+    *out = index_of(a) / 2 == index_of(b) / 2 ? 40 : 50; /* a node; the system */
+    return SUCCESS;
+}
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, int *up) {
+    int links = number("FAKE_LINKS", 1);
+    *up = (int)link < (links == 1 ? 18 : links);
+    return device && link < 18 ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, int *kind) {
+    *kind = number("FAKE_LINKS", 1) == 1 ? 2 : 0; /* a switch; a GPU */
+    return device && link < 18 ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, struct pci *out) {
+    bool bridge = number("FAKE_LINKS", 1) != 1;
+    *out = (struct pci){ .bus = bridge ? 0x18 + (index_of(device) ^ 1) : 0x80 + link / 4 };
+    return device && link < 18 ? SUCCESS : INVALID;
 }
 /* Bytes sent and received by all links, in KiB. */
 int nvmlDeviceGetFieldValues(void *device, int count, struct field *list) {
