@@ -225,6 +225,10 @@ test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o %.a,$^) $(PKG_LIBS) -lcmocka $(LIBS)
+# The program with a backend that fails when it is told to; see tests/dist/faulty.c.
+$(BUILD)/tests/dist/faulty: $(BUILD)/tests/dist/faulty.o $(BUILD)/runner/main.o $(ROOMS)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) -Wl,--wrap=cpu_backend_open -o $@ $^ $(PKG_LIBS) $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
 
 # The programs whose output is compared to the bit, here and on aarch64: model and kernels only, so
@@ -263,7 +267,7 @@ test-setup:
 	@tests/support/venv.sh build/venv
 
 .PHONY: test-build
-test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(TEST_BIN) $(GOLDEN)
+test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(BUILD)/tests/dist/faulty $(TEST_BIN) $(GOLDEN)
 ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS_PREFIX)gcc)),)
 test-build: golden-aarch64
 endif

@@ -24,11 +24,18 @@ enum reduce_op {
     REDUCE_MAX  /* u32: amax bits, NaN and infinity kept */
 };
 
+enum { COMM_RANKS_MAX = 64 }; /* of a group, so that a set of them is a word: bit r is rank r */
+
 /* What this rank's collectives are at, for whoever watches it: the memory may be shared with
  * another process, which reads it at any time, also after this one was killed. */
 struct comm_note {
     int64_t count; /* collectives called so far; those inside a replayed graph are not counted */
     char what[64]; /* the last one: "reduce_scatter of 1048576 f32" */
+    /* Ranks with whom bytes are exchanged over the links, and not all of theirs have come or ours
+     * gone; 0 between exchanges, and of what other things than links carry. */
+    uint64_t waits_for;
+    bool gave_up;  /* this rank has given up the group, and taken its links down itself; */
+    uint64_t lost; /* these were down by then: of the ranks whom it lost */
 };
 
 /* The processes of a group and how they reach one another. Borrowed until the backend is closed. */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { RANKS_LIMIT = 1024, WAKE_MS = 200 };
+enum { WAKE_MS = 200 };
 
 static const char HEADER_MAGIC[8] = "fp8lab>", BYE_MAGIC[8] = "fp8lab.";
 
@@ -23,6 +23,7 @@ struct header {
 
 struct links {
     const struct comm_group *group;
+    struct comm_note *note, own; /* the group's, or own */
     struct header *mine, *theirs; /* [world] */
     struct link_transfer *transfer; /* [world], for links_agree */
     struct pollfd *fds;           /* [world] */
@@ -38,9 +39,9 @@ static const char *host_of(const struct links *l, int peer) {
 /* ---- life -------------------------------------------------------------------------------------*/
 
 static enum status check_group(const struct comm_group *g, struct err *e) {
-    if (g->world < 1 || g->world > RANKS_LIMIT || g->rank < 0 || g->rank >= g->world)
+    if (g->world < 1 || g->world > COMM_RANKS_MAX || g->rank < 0 || g->rank >= g->world)
         return FAIL(e, ERR_ARG, "a group in which this is rank %d of %d (at most %d)", g->rank,
-                    g->world, RANKS_LIMIT);
+                    g->world, COMM_RANKS_MAX);
     for (int i = 0; i < g->world; i++) {
         if (i == g->rank) continue;
         if (!g->link || g->link[i] < 0)
@@ -68,6 +69,7 @@ enum status links_create(struct links **out, const struct comm_group *group, str
     if (!l) return FAIL(e, ERR_MEMORY, "the links of a group");
     size_t n = (size_t)group->world;
     l->group = group;
+    l->note = group->note ? group->note : &l->own;
     atomic_init(&l->aborted, false);
     l->mine = calloc(n, sizeof *l->mine);
     l->theirs = calloc(n, sizeof *l->theirs);
@@ -92,18 +94,28 @@ void links_destroy(struct links *l) {
     links_free(l);
 }
 
-void links_abort(struct links *l) {
+/* Notes the links that are down before this rank takes down the rest: it is the other ends of the
+ * latter that will see them closed. What has not been read does not hide that (POLLRDHUP). */
+static void give_up(struct links *l, uint64_t lost) {
     if (atomic_exchange(&l->aborted, true)) return;
+    for (int i = 0; i < l->group->world; i++) {
+        struct pollfd link = { .fd = l->group->link[i], .events = POLLRDHUP };
+        if (i != l->group->rank && poll(&link, 1, 0) == 1) lost |= (uint64_t)1 << i;
+    }
+    l->note->lost = lost;
+    l->note->gave_up = true;
     for (int i = 0; i < l->group->world; i++)
         if (i != l->group->rank) (void)shutdown(l->group->link[i], SHUT_RDWR);
 }
+
+void links_abort(struct links *l) { give_up(l, 0); }
 
 /* ---- exchange ---------------------------------------------------------------------------------*/
 
 static enum status broken(struct links *l, int peer, const char *what, const char *why,
                           struct err *e) {
     bool told = atomic_load(&l->aborted);
-    links_abort(l);
+    give_up(l, (uint64_t)1 << peer);
     if (told) return FAIL(e, ERR_PEER, "%s: the group was given up", what);
     return FAIL(e, ERR_PEER, "%s: rank %d on %s: %s", what, peer, host_of(l, peer), why);
 }
@@ -134,15 +146,18 @@ enum status links_exchange(struct links *l, struct link_transfer *transfer, int 
     for (int i = 0; i < count; i++) transfer[i].sent = transfer[i].got = 0;
     for (;;) {
         int waiting = 0;
+        uint64_t waits_for = 0;
         for (int i = 0; i < count; i++) {
             struct link_transfer *t = &transfer[i];
             TRY(move(l, t, what, e));
             short events = (short)((t->sent < t->out_bytes ? POLLOUT : 0) |
                                    (t->got < t->in_bytes ? POLLIN : 0));
-            if (events)
-                l->fds[waiting++] = (struct pollfd){ .fd = l->group->link[t->peer],
-                                                     .events = events };
+            if (!events) continue;
+            waits_for |= (uint64_t)1 << t->peer;
+            l->fds[waiting++] = (struct pollfd){ .fd = l->group->link[t->peer],
+                                                 .events = events };
         }
+        l->note->waits_for = waits_for;
         if (!waiting) return OK;
         if (atomic_load(&l->aborted)) return broken(l, transfer[0].peer, what, "", e);
         (void)poll(l->fds, (nfds_t)waiting, WAKE_MS);

@@ -14,8 +14,8 @@ enum status companion_open(int fd, int64_t task, const char *host, struct compan
                            struct err *e) {
     *out = (struct companion){ .task = task, .fd = fd };
     snprintf(out->host, sizeof out->host, "%s", host);
-    out->at = calloc(SUPERVISE_RANKS_MAX, sizeof *out->at);
-    enum status st = out->at ? OK : FAIL(e, ERR_MEMORY, "a line to another host");
+    out->state = calloc(SUPERVISE_RANKS_MAX, sizeof *out->state);
+    enum status st = out->state ? OK : FAIL(e, ERR_MEMORY, "a line to another host");
     if (st == OK) st = event_reader_create(fd, &out->in, e);
     if (!out->in) close(fd);
     if (st != OK) return st;
@@ -29,7 +29,7 @@ enum status companion_open(int fd, int64_t task, const char *host, struct compan
 void companion_close(struct companion *c) {
     event_reader_destroy(c->in);
     event_writer_destroy(c->out);
-    free(c->at);
+    free(c->state);
     json_decref(c->facts);
     json_decref(c->environment);
     *c = (struct companion){ .lost = true };

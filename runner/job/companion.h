@@ -3,11 +3,11 @@
  *
  * Task 0 leads: it says "attempt" (what to start), "stop", "kill" and "end". The others follow:
  * they say "rank" (an event of a worker) and "ended" (how their part of the attempt went). Both say
- * "beat" while an attempt runs, with what their ranks are at. */
+ * "beat" while an attempt runs, and once at its end, with what is known of their ranks. */
 #ifndef FP8LAB_RUNNER_JOB_COMPANION_H
 #define FP8LAB_RUNNER_JOB_COMPANION_H
 
-#include "runner/job/supervise.h"
+#include "runner/job/blame.h"
 #include "runner/net/rendezvous.h"
 
 struct json_t;
@@ -20,10 +20,10 @@ struct companion {
     int fd; /* for getsockname; owned by the reader */
     struct event_reader *in;
     struct event_writer *out;
-    /* Of the attempt at hand: its ranks, whether its part is over, what its ranks were last at. */
+    /* Of the attempt at hand: its ranks, whether its part is over, what its last beat said. */
     int64_t first_rank, ranks;
     bool ended;
-    char (*at)[ATTEMPT_OPERATION_CAP]; /* [SUPERVISE_RANKS_MAX], owned */
+    struct rank_state *state; /* [SUPERVISE_RANKS_MAX], owned */
     int64_t silent_ticks;
     bool lost;             /* nothing more will be heard */
     char why_lost[256];

@@ -213,7 +213,7 @@ enum status crew_order(struct crew *crew, const json_t *orders, const struct for
         c->ranks = formation->ranks[t];
         c->silent_ticks = 0;
         c->ended = c->ranks == 0;
-        for (int64_t i = 0; i < SUPERVISE_RANKS_MAX; i++) c->at[i][0] = '\0';
+        memset(c->state, 0, SUPERVISE_RANKS_MAX * sizeof *c->state);
         if (!c->ended) TRY(companion_say(c, part_of(orders, formation, t, meeting), e));
     }
     return OK;

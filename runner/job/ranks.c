@@ -90,17 +90,11 @@ int64_t ranks_frozen(const struct ranks *r, int64_t ticks) {
     return -1;
 }
 
-/* ---- telling ----------------------------------------------------------------------------------*/
-
-void ranks_describe(const struct ranks *r, int64_t i, struct attempt *out, char name[128]) {
-    const struct rank *rank = &r->rank[i];
-    int64_t number = r->options->first_rank + i;
-    out->rank = number;
-    snprintf(out->host, sizeof out->host, "%s", r->host);
-    board_words(rank->board, out->operation, sizeof out->operation);
-    if (r->options->world == 1) snprintf(name, 128, "worker %" PRId64, number);
-    else snprintf(name, 128, "rank %" PRId64 " on %s", number, r->host);
+void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out) {
+    rank_state_read(r->rank[i].board, r->rank[i].silent_ticks, out);
 }
+
+/* ---- telling ----------------------------------------------------------------------------------*/
 
 void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size) {
     char name[64], path[PATH_CAP], tail[512] = "";

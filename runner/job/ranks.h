@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "runner/job/supervise.h"
+#include "runner/job/blame.h"
 #include "runner/worker/board.h"
 
 struct event_reader;
@@ -39,10 +39,8 @@ bool ranks_done(const struct ranks *r); /* every one said so */
 void ranks_look(struct ranks *r);
 /* The first rank whose process has shown no sign of life for `ticks` ticks, or -1. */
 int64_t ranks_frozen(const struct ranks *r, int64_t ticks);
-
-/* Fills rank, host and operation of *out for the i-th rank here, and `name` with how messages call
- * it: "rank 1 on node7", or "worker 0" where there is one only. */
-void ranks_describe(const struct ranks *r, int64_t i, struct attempt *out, char name[128]);
+/* What the board of the i-th rank here shows, now or when it ended. */
+void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out);
 
 /* "; its last words: ..." from the log of the i-th rank here, or "". */
 void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size);

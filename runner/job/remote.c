@@ -38,15 +38,15 @@ void remote_kill(struct watch *w) {
 
 /* ---- what they say ----------------------------------------------------------------------------*/
 
-static void note_operations(struct companion *c, const json_t *at) {
-    for (size_t i = 0; i < json_array_size(at) && i < SUPERVISE_RANKS_MAX; i++)
-        snprintf(c->at[i], sizeof c->at[i], "%s", json_string_value(json_array_get(at, i)));
+static void note_states(struct companion *c, const json_t *ranks) {
+    for (size_t i = 0; i < json_array_size(ranks) && i < SUPERVISE_RANKS_MAX; i++)
+        rank_state_unpack(json_array_get(ranks, i), &c->state[i]);
 }
 
 static void take_message(struct watch *w, struct companion *c, const json_t *message) {
     const char *kind = json_text(message, "event", "");
     bool leads = remote_leads(w);
-    if (!strcmp(kind, "beat")) note_operations(c, json_object_get(message, "at"));
+    if (!strcmp(kind, "beat")) note_states(c, json_object_get(message, "ranks"));
     if (leads && !strcmp(kind, "rank")) {
         int64_t rank = json_integer_value(json_object_get(message, "rank"));
         bool theirs = rank >= c->first_rank && rank < c->first_rank + c->ranks;
@@ -85,30 +85,59 @@ void remote_take(struct watch *w) {
 
 /* ---- signs of life ----------------------------------------------------------------------------*/
 
-/* What each rank here is at, so that it is known where this host's last word must do. */
-static json_t *operations(const struct watch *w) {
-    json_t *at = json_array();
+/* What each rank here is at, for comparison with the others, and for where this host's last word
+ * must do. */
+static json_t *pack_states(const struct watch *w) {
+    json_t *ranks = json_array();
     bool failed = false;
     for (int64_t i = 0; i < w->ranks.started; i++) {
-        char words[ATTEMPT_OPERATION_CAP];
-        board_words(w->ranks.rank[i].board, words, sizeof words);
-        json_append(at, json_string(words), &failed);
+        struct rank_state state;
+        ranks_state(&w->ranks, i, &state);
+        json_append(ranks, rank_state_pack(&state), &failed);
     }
-    return json_whole(at, failed);
+    return json_whole(ranks, failed);
+}
+
+static void beat(struct watch *w, struct companion *c) {
+    struct err e;
+    if (companion_say(c, json_pack("{s:s,s:o}", "event", "beat", "ranks", pack_states(w)), &e) !=
+        OK)
+        watch_say(w, e.text);
 }
 
 void remote_tick(struct watch *w) {
     int64_t limit_s = remote_leads(w) ? SUPERVISE_FROZEN_S : SUPERVISE_LEADER_S;
     for (int64_t i = 0; i < w->options->companions; i++) {
         struct companion *c = &w->options->companion[i];
-        struct err e;
         if (c->lost || c->ended) continue;
-        if (companion_say(c, json_pack("{s:s,s:o}", "event", "beat", "at", operations(w)), &e) !=
-            OK)
-            watch_say(w, e.text);
+        beat(w, c);
         if (++c->silent_ticks < limit_s * 1000 / TICK_MS) continue;
         c->lost = true;
         snprintf(c->why_lost, sizeof c->why_lost, "no sign of life for %" PRId64 " s", limit_s);
         take_loss(w, c);
     }
+}
+
+void remote_conclude(struct watch *w) {
+    for (int64_t i = 0; !remote_leads(w) && i < w->options->companions; i++)
+        beat(w, &w->options->companion[i]);
+}
+
+/* ---- all ranks --------------------------------------------------------------------------------*/
+
+const char *remote_rank(const struct watch *w, int64_t rank, struct rank_state *out) {
+    const struct supervise_options *o = w->options;
+    int64_t i = rank - o->first_rank;
+    *out = (struct rank_state){ .known = false };
+    if (i >= 0 && i < w->ranks.started) {
+        ranks_state(&w->ranks, i, out);
+        return w->ranks.host;
+    }
+    for (int64_t k = 0; remote_leads(w) && k < o->companions; k++) {
+        const struct companion *c = &o->companion[k];
+        if (rank < c->first_rank || rank >= c->first_rank + c->ranks) continue;
+        *out = c->state[rank - c->first_rank];
+        return c->host;
+    }
+    return "";
 }

@@ -17,8 +17,7 @@
 enum {
     HANG_FIRST_S = 3600, /* before the first step: loading, tuning, compiling */
     HANG_LEAST_S = 600,
-    HANG_GAPS = 20,      /* times the longest silence so far */
-    STILL_TICKS = 4      /* a process that has stood still for so long is why all others wait */
+    HANG_GAPS = 20       /* times the longest silence so far */
 };
 
 const char *attempt_end_name(enum attempt_end end) {
@@ -109,9 +108,7 @@ static void watch_clocks(struct watch *w) {
         watch_say(w, "time limit reached: checkpoint, bundle, leave");
         watch_ask_to_stop(w, o->stop_grace_s);
     } else if (!w->kill_at_ms && silent >= hang_limit_ms(w)) {
-        int64_t still = ranks_frozen(&w->ranks, STILL_TICKS);
-        if (still >= 0) verdict_frozen(w, still, silent / 1000);
-        else verdict_hung(w, silent);
+        verdict_hung(w, silent);
         watch_kill(w);
     } else if (w->kill_at_ms && now >= w->kill_at_ms) {
         for (int64_t i = 0; i < w->ranks.started; i++)
@@ -241,6 +238,8 @@ enum status supervise(const struct supervise_options *options, struct attempt *o
         watch_kill(w);
     }
     watch_until_gone(w);
+    remote_conclude(w);
+    verdict_conclude(w);
     ranks_close(&w->ranks);
     free(w);
     return st;

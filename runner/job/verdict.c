@@ -11,6 +11,8 @@
 #include "runner/job/companion.h"
 #include "runner/job/watch.h"
 
+enum { STILL_TICKS = 4 }; /* a process that has stood still for so long is why all others wait */
+
 void verdict_settle(struct watch *w, enum attempt_end end) {
     if (w->ended) return;
     w->ended = true;
@@ -26,6 +28,19 @@ static bool verdict_fail(struct watch *w, enum attempt_end end) {
     w->out->worker_signal = 0;
     verdict_settle(w, end);
     return true;
+}
+
+/* Fills rank, host and operation of w->out for a rank, and `name` with how messages call it: "rank
+ * 1 on node7", or "worker 0" where there is one only. */
+static void describe(struct watch *w, int64_t rank, char name[128]) {
+    struct attempt *out = w->out;
+    struct rank_state state;
+    const char *host = remote_rank(w, rank, &state);
+    out->rank = rank;
+    snprintf(out->host, sizeof out->host, "%s", host);
+    snprintf(out->operation, sizeof out->operation, "%s", state.at);
+    if (w->options->world == 1) snprintf(name, 128, "worker %" PRId64, rank);
+    else snprintf(name, 128, "rank %" PRId64 " on %s", rank, host);
 }
 
 static enum status status_of_name(const char *name) {
@@ -52,9 +67,10 @@ void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     if (w->ended && stopping) w->ended = false;
     if (!verdict_fail(w, ATTEMPT_FAILED)) return;
     char name[128];
-    ranks_describe(&w->ranks, rank - w->options->first_rank, w->out, name);
+    describe(w, rank, name);
     (void)FAIL(&w->out->error, status, "%s", json_text(event, "text", "no text"));
-    if (w->options->world > 1 && is_local(status)) err_prefix(&w->out->error, "%s", name);
+    if (w->options->world > 1 && (hearsay || is_local(status)))
+        err_prefix(&w->out->error, "%s", name);
     const json_t *step = json_object_get(event, "step");
     w->out->error_step = step ? json_integer_value(step) : -1;
     w->out->hearsay = hearsay;
@@ -83,7 +99,7 @@ void verdict_death(struct watch *w, int64_t i, int wait_status) {
     char words[600], name[128];
     struct attempt *out = w->out;
     ranks_last_words(&w->ranks, i, words, sizeof words);
-    ranks_describe(&w->ranks, i, out, name);
+    describe(w, w->options->first_rank + i, name);
     out->worker_signal = signo;
     if (signalled)
         (void)FAIL(&out->error, ERR_PEER, "%s was killed by signal %d (%s), last at %s%s", name,
@@ -94,22 +110,87 @@ void verdict_death(struct watch *w, int64_t i, int wait_status) {
                    WEXITSTATUS(wait_status), out->operation, words);
 }
 
+static void say_still(struct watch *w, const char *name, int64_t still_s) {
+    (void)FAIL(&w->out->error, ERR_PEER, "%s stands still: no sign of life for %" PRId64
+               " s (last at %s); it was killed", name, still_s, w->out->operation);
+}
+
+/* What it was at stays: that of the rank that speaks. */
+static void blame_nobody(struct attempt *out) {
+    out->rank = -1;
+    *out->host = '\0';
+}
+
+/* What is known of all ranks into state[w->options->world]. */
+static void survey(const struct watch *w, struct rank_state *state) {
+    for (int64_t r = 0; r < w->options->world; r++) (void)remote_rank(w, r, &state[r]);
+}
+
+/* A process that stands still is why nothing goes on, here or on another host: its runner may not
+ * have found out yet. Where all run, one of them may be behind the others. */
 void verdict_hung(struct watch *w, int64_t silent_ms) {
+    struct rank_state state[SUPERVISE_RANKS_MAX];
+    struct attempt *out = w->out;
+    int64_t world = w->options->world, silent_s = silent_ms / 1000;
+    char name[128] = "";
     if (!verdict_fail(w, ATTEMPT_HUNG)) return;
-    char name[128];
-    if (w->ranks.started) ranks_describe(&w->ranks, 0, w->out, name);
-    (void)FAIL(&w->out->error, ERR_PEER,
-               "the worker hung: no event for %" PRId64 " s after step %" PRId64
-               " (last at %s); it was killed", silent_ms / 1000, w->out->last_step,
-               w->out->operation);
+    survey(w, state);
+    int64_t still = blame_still(state, world, STILL_TICKS), behind = blame_behind(state, world);
+    describe(w, still >= 0 ? still : behind >= 0 ? behind : 0, name);
+    if (still >= 0) {
+        say_still(w, name, silent_s);
+    } else if (behind >= 0 || world == 1) {
+        (void)FAIL(&out->error, ERR_PEER, "%s hung: no event for %" PRId64 " s after step %" PRId64
+                   "%s (last at %s); it was killed", behind >= 0 ? name : "the worker", silent_s,
+                   out->last_step, behind >= 0 ? ", and all others wait for it" : "",
+                   out->operation);
+    } else {
+        (void)FAIL(&out->error, ERR_PEER, "all ranks hung: no event for %" PRId64 " s after step %"
+                   PRId64 " (%s last at %s); they were killed", silent_s, out->last_step, name,
+                   out->operation);
+        blame_nobody(out);
+    }
 }
 
 void verdict_frozen(struct watch *w, int64_t i, int64_t limit_s) {
     if (!verdict_fail(w, ATTEMPT_HUNG)) return;
     char name[128];
-    ranks_describe(&w->ranks, i, w->out, name);
-    (void)FAIL(&w->out->error, ERR_PEER, "%s stands still: no sign of life for %" PRId64
-               " s (last at %s); it was killed", name, limit_s, w->out->operation);
+    describe(w, w->options->first_rank + i, name);
+    say_still(w, name, limit_s);
+}
+
+/* Of one link that broke it is known whose it is, but not at which end. */
+static void blame_both(struct watch *w, const int64_t end[2], const char *said) {
+    struct attempt *out = w->out;
+    char first[128], second[128], host[sizeof out->host];
+    describe(w, end[1], second);
+    snprintf(host, sizeof host, "%s", out->host);
+    describe(w, end[0], first);
+    bool same = !strcmp(host, out->host);
+    blame_nobody(out);
+    if (same) snprintf(out->host, sizeof out->host, "%s", host);
+    (void)FAIL(&out->error, ERR_PEER, "the link between %s and %s broke, at which end is not known,"
+               " last at %s; %s", first, second, out->operation, said);
+}
+
+void verdict_conclude(struct watch *w) {
+    struct rank_state state[SUPERVISE_RANKS_MAX];
+    struct attempt *out = w->out;
+    const struct err said = out->error;
+    int64_t world = w->options->world, end[2];
+    if (!remote_leads(w) || !out->hearsay || said.code != ERR_PEER) return;
+    survey(w, state);
+    int64_t rank = blame_links(state, world);
+    if (rank >= 0) {
+        char name[128];
+        describe(w, rank, name);
+        (void)FAIL(&out->error, ERR_PEER, "%s lost its links, last at %s; %s", name, out->operation,
+                   said.text);
+    } else if (blame_link(state, world, end)) {
+        blame_both(w, end, said.text);
+    } else {
+        blame_nobody(out);
+    }
 }
 
 /* ---- other hosts ------------------------------------------------------------------------------*/
@@ -119,14 +200,14 @@ void verdict_lost(struct watch *w, const struct companion *c) {
     struct attempt *out = w->out;
     out->rank = remote_leads(w) ? c->first_rank : 0;
     snprintf(out->host, sizeof out->host, "%s", c->host);
-    snprintf(out->operation, sizeof out->operation, "%s", c->at[0]);
+    snprintf(out->operation, sizeof out->operation, "%s", c->state[0].at);
     char ranks[64] = "";
     if (remote_leads(w))
         snprintf(ranks, sizeof ranks, c->ranks > 1 ? " with ranks %" PRId64 " to %" PRId64
                                                    : " with rank %" PRId64,
                  c->first_rank, c->first_rank + c->ranks - 1);
     (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s%s is lost: %s%s%s", c->task, c->host,
-               ranks, c->why_lost, *c->at[0] ? "; last at " : "", c->at[0]);
+               ranks, c->why_lost, *out->operation ? "; last at " : "", out->operation);
 }
 
 json_t *verdict_message(const struct attempt *a) {

@@ -35,11 +35,15 @@ void verdict_error_event(struct watch *w, int64_t rank, const struct json_t *eve
 /* Rank 0 has come to its end, in good order. */
 void verdict_done(struct watch *w, const struct json_t *event);
 void verdict_death(struct watch *w, int64_t i, int wait_status); /* of the i-th rank here */
+/* No rank has said anything for so long. */
 void verdict_hung(struct watch *w, int64_t silent_ms);
 void verdict_frozen(struct watch *w, int64_t i, int64_t limit_s);
 /* Another runner's part of the attempt has ended so; or it is lost. */
 void verdict_adopt(struct watch *w, const struct json_t *ended);
 void verdict_lost(struct watch *w, const struct companion *c);
+/* Once no rank is left, of a rank that lost another, which is all that is known: whose fault that
+ * was, by what all of them noted. */
+void verdict_conclude(struct watch *w);
 /* An attempt as a message, for the leader. */
 struct json_t *verdict_message(const struct attempt *attempt);
 
@@ -50,5 +54,8 @@ void remote_stop(struct watch *w, int64_t grace_s);
 void remote_kill(struct watch *w);
 void remote_take(struct watch *w); /* what the companions say */
 void remote_tick(struct watch *w); /* signs of life, both ways */
+void remote_conclude(struct watch *w); /* a follower's last one, when its ranks have ended */
+/* What is known of a rank, wherever it runs; returns its host, or "". */
+const char *remote_rank(const struct watch *w, int64_t rank, struct rank_state *out);
 
 #endif

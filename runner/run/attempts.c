@@ -212,9 +212,9 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
 /* ---- how a run ends ---------------------------------------------------------------------------*/
 
 /* Leaves out what failed: a host that is lost in any case, and with --fewer-gpus the GPU of the
- * rank that failed. False where a host is lost and nobody allowed to go on without it, or too few
- * GPUs are left, which is said. */
-static bool regroup(struct attempts *a, const struct attempt *attempt) {
+ * rank that failed, where it is known which did; *without: something was. False where a host is
+ * lost and nobody allowed to go on without it, or too few GPUs are left, which is said. */
+static bool regroup(struct attempts *a, const struct attempt *attempt, bool *without) {
     struct crew *crew = a->settings->crew;
     bool lost = false;
     for (int64_t i = 0; crew && i < crew->task.count - 1; i++) {
@@ -222,8 +222,9 @@ static bool regroup(struct attempts *a, const struct attempt *attempt) {
         formation_drop_task(&a->formation, i + 1);
         lost = true;
     }
-    if (a->settings->fewer_gpus && !lost && attempt->rank >= 0)
-        formation_drop_rank(&a->formation, attempt->rank);
+    bool drops = a->settings->fewer_gpus && !lost && attempt->rank >= 0;
+    if (drops) formation_drop_rank(&a->formation, attempt->rank);
+    *without = lost || drops;
     if (lost && !a->settings->fewer_gpus) return false;
     struct err few = { 0 };
     if (lay_out(a, &few) == OK) return true;
@@ -232,16 +233,22 @@ static bool regroup(struct attempts *a, const struct attempt *attempt) {
 }
 
 /* Whether another attempt is worth it: a worker died or hung, or a device or a link failed; the
- * arithmetic was not at fault. */
-static bool retry(struct attempts *a, const struct attempt *attempt) {
+ * arithmetic was not at fault. Who asked for a stop meanwhile gets it: it is what ends the run. */
+static bool retry(struct attempts *a, struct attempt *attempt) {
     enum status code = attempt->error.code;
     bool died = attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG ||
                 (attempt->end == ATTEMPT_FAILED && (code == ERR_PEER || code == ERR_DEVICE));
-    if (!died || a->retries_left == 0 || !regroup(a, attempt)) return false;
+    if (!died || a->retries_left == 0) return false;
+    if (attempt->asked) {
+        attempt->end = ATTEMPT_SIGNAL;
+        return false;
+    }
+    bool without = false;
+    if (!regroup(a, attempt, &without)) return false;
     a->retries_left--;
     char text[1300];
     snprintf(text, sizeof text, "%s; trying again%s (%" PRId64 " left)", attempt->error.text,
-             a->settings->fewer_gpus ? " without it" : "", a->retries_left);
+             without ? " without it" : "", a->retries_left);
     on_tick(a, text);
     return true;
 }
@@ -288,8 +295,9 @@ static json_t *error_of(const struct attempts *a, const struct attempt *attempt)
         return json_pack("{s:s,s:o,s:s,s:o,s:o,s:o}", "code", status_name(attempt->error.code),
                          "text", json_from_text(attempt->error.text), "where", where, "rank",
                          known ? json_integer(attempt->rank) : json_null(), "host",
-                         known ? json_from_text(attempt->host) : json_null(), "operation",
-                         known ? json_from_text(attempt->operation) : json_null());
+                         known || *attempt->host ? json_from_text(attempt->host) : json_null(),
+                         "operation", known || *attempt->operation
+                                          ? json_from_text(attempt->operation) : json_null());
     }
     if (!attempt->unresponsive && attempt->end != ATTEMPT_ABANDONED) return json_null();
     char text[400];

@@ -84,6 +84,54 @@ expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in
 grep -q "rank 2 on $(hostname) stands still: no sign of life for [0-9]* s (last at .*step " log ||
     fail "it was not named"
 
+# Ranks that misbehave while their processes live: faulty.c says how.
+faulty() { # KIND RUNS ARGS...: rank 2 of 4 does KIND in the middle of the run
+    mkdir "$2.bin" && cp "$BUILD/tests/dist/faulty" "$2.bin/fp8lab"
+    FP8LAB=$PWD/$2.bin/fp8lab run 4 --runs "$2" "${@:3}" &
+    await_step "$2" $((every * 5 / 4))
+    echo "$1 2" >"$2.bin/fault"
+    wait
+    bundle=$(bundle_in "$2")
+}
+
+case_name="a rank that loses its links, one retry on fewer"
+faulty cut cut $long --retries 1 --fewer-gpus --keep-dir
+expect status done "$(field "$bundle" 'run["status"]')"
+expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in run["attempts"]]')"
+expect "devices of the second attempt" "0 1 " "$(tail -2 cut/*/data/metrics/telemetry.jsonl |
+    sed 's/.*"device":\([0-9]*\),.*/\1/' | sort | tr '\n' ' ')"
+grep -q "rank 2 on $(hostname) lost its links, last at .*; trying again without it" log ||
+    fail "it was not named"
+
+case_name="a rank whose first thread hangs"
+faulty stuck stuck $endless --hang-after 6
+expect "status and rank" "failed 2" \
+    "$(field "$bundle" '"%s %d" % (run["status"], error["rank"])')"
+expect "the text" True "$(field "$bundle" \
+    'error["text"].startswith("rank 2 on %s hung: no event for " % error["host"])')"
+
+case_name="a worker of another runner stands still"
+for task in 0 1; do # as srun starts them, on this host
+    # shellcheck disable=SC2046,SC2086
+    env SLURM_PROCID=$task SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$task SLURM_NODEID=0 \
+        SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
+        $(command_of 4 --runs tasks $endless --hang-after 6) >out$task 2>log$task &
+done
+await_step tasks $((every * 5 / 4))
+kill -STOP "$(pgrep -f -- "fp8lab worker .*$PWD/tasks/.*--rank 3 ")"
+wait
+bundle=$(bundle_in tasks)
+expect "status and rank" "failed 3" \
+    "$(field "$bundle" '"%s %d" % (run["status"], error["rank"])')"
+expect "the text" True "$(field "$bundle" \
+    'error["text"].startswith("rank 3 on %s stands still: " % error["host"])')"
+
+case_name="a slow rank"
+mkdir slow.bin && cp "$BUILD/tests/dist/faulty" slow.bin/fp8lab && echo "slow 2" >slow.bin/fault
+FP8LAB=$PWD/slow.bin/fp8lab run 4 --runs slow
+expect "the slowest, and that others wait for it" "2 True" "$(field "$(bundle_in slow)" \
+    '"%d %s" % (summary["slowest_rank"], summary["wait_share_median"] > 0.3)')"
+
 case_name="kill -9 of rank 1 while a checkpoint is written, one retry"
 run 2 --runs saving $long --set checkpoint.every=5 --retries 1 &
 await_step saving 10
@@ -120,6 +168,22 @@ for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to its
     grep -q "rank $rank on $(hostname): .*/\(model\|state\)[.]safetensors.*: File too large" log ||
         fail "rank and file are not named"
 done
+
+case_name="SIGTERM after a death that would be tried again"
+run 2 --runs asked $endless --retries 1 &
+await_step asked $((every * 5 / 4))
+runner=$(runner_of asked) dies=$(rank_of "$(runner_of asked)" 1)
+kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
+kill -KILL "$dies"
+while kill -0 "$dies" 2>/dev/null; do sleep 0.02; done # its runner has seen it
+kill -TERM "$runner"
+wait
+bundle=$(bundle_in asked)
+expect "status and exit code" "interrupted 143" \
+    "$(field "$bundle" '"%s %d" % (run["status"], run["exit_code"])')"
+expect "attempts" "crashed" "$(field "$bundle" '" ".join(a["reason"] for a in run["attempts"])')"
+expect "what had happened" 1 "$(field "$bundle" 'error["rank"]')"
+"$FP8LAB" verify -q "$bundle" >/dev/null || fail "the bundle does not verify"
 
 case_name="no GPU is left to go on with"
 run 1 --runs last $endless --retries 1 --fewer-gpus &

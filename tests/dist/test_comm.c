@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,6 +87,19 @@ static int is_aborted(struct rank_test *t) {
     return one_sum(t, "");
 }
 
+/* All links of rank 1 break while it lives: it notes both, the others note it at least. */
+static int is_cut_off(struct rank_test *t) {
+    const struct comm_note *note = t->group.note;
+    bool cut = t->group.rank == 1;
+    RANK_CHECK(!note->gave_up && !note->lost);
+    if (cut)
+        for (int i = 0; i < 3; i += 2) (void)shutdown(t->group.link[i], SHUT_RDWR);
+    int code = one_sum(t, "rank ");
+    RANK_CHECK(note->gave_up);
+    RANK_CHECK(cut ? note->lost == 5 : (note->lost & 2) != 0);
+    return code;
+}
+
 static void run_broken(rank_body body, int first, int second) {
     int code[2];
     ranks_run("cpu", 2, body, NULL, SECONDS, code);
@@ -100,13 +114,19 @@ static void test_goodbye(void **state) { run_broken(leaves, 10 + ERR_PEER, 0); }
 static void test_death(void **state) { run_broken(dies, 10 + ERR_PEER, RANK_KILLED); }
 static void test_abort(void **state) { run_broken(is_aborted, 10 + ERR_PEER, 10 + ERR_PEER); }
 
+static void test_cut_off(void **state) {
+    int code[3];
+    ranks_run("cpu", 3, is_cut_off, NULL, SECONDS, code);
+    for (int r = 0; r < 3; r++) assert_int_equal(code[r], 10 + ERR_PEER);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum), cmocka_unit_test(test_max),
         cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
         cmocka_unit_test(test_broadcast), cmocka_unit_test(test_disagreement),
         cmocka_unit_test(test_goodbye), cmocka_unit_test(test_death),
-        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_abort), cmocka_unit_test(test_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

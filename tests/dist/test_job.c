@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "runner/base/clock.h"
+#include "runner/job/companion.h"
 #include "runner/job/formation.h"
 #include "runner/job/task.h"
 #include "runner/job/watch.h"
@@ -175,6 +176,52 @@ static void a_cause_replaces_hearsay(void **state) {
     assert_int_equal(ours.rank, 3);
 }
 
+/* Two ranks here, two there. */
+static void hang(struct rank_state *there, struct board *here, struct attempt *out) {
+    struct companion c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there };
+    const struct supervise_options options = { .ranks = 2, .world = 4, .companion = &c,
+                                               .companions = 1 };
+    static struct watch w;
+    *out = (struct attempt){ .last_step = 7, .rank = -1 };
+    w = (struct watch){ .options = &options, .out = out };
+    w.ranks = (struct ranks){ .options = &options, .started = 2, .host = "here" };
+    for (int i = 0; i < 2; i++) w.ranks.rank[i].board = &here[i];
+    verdict_hung(&w, 6000);
+    assert_int_equal(out->end, ATTEMPT_HUNG);
+}
+
+/* Nothing goes on; who is at fault may be on another host, whose runner has not found out yet. */
+static void a_hang_has_a_rank(void **state) {
+    const struct board nine = { .step = 8, .phase = BOARD_STEPPING,
+                                .note = { .count = 9, .what = "all_gather" } };
+    struct board here[2] = { nine, nine };
+    struct rank_state there[2] = { { .known = true, .step = 8, .count = 9 },
+                                   { .known = true, .step = 8, .count = 9, .silent_ticks = 5,
+                                     .at = "step 8, all_reduce" } };
+    struct attempt a;
+    hang(there, here, &a);
+    assert_int_equal(a.rank, 3);
+    assert_string_equal(a.host, "there");
+    assert_string_equal(a.operation, "step 8, all_reduce");
+    assert_string_equal(a.error.text, "rank 3 on there stands still: no sign of life for 6 s (last "
+                                      "at step 8, all_reduce); it was killed");
+    there[1].silent_ticks = 0;
+    here[1].note.count = 8;
+    hang(there, here, &a);
+    assert_int_equal(a.rank, 1);
+    assert_string_equal(a.host, "here");
+    assert_string_equal(a.error.text, "rank 1 on here hung: no event for 6 s after step 7, and all "
+                                      "others wait for it (last at step 8, all_gather (collective "
+                                      "8)); it was killed");
+    here[1].note.count = 9;
+    hang(there, here, &a);
+    assert_int_equal(a.rank, -1);
+    assert_string_equal(a.host, "");
+    assert_string_equal(a.error.text, "all ranks hung: no event for 6 s after step 7 (rank 0 on "
+                                      "here last at step 8, all_gather (collective 9)); they were "
+                                      "killed");
+}
+
 /* ---- the secret -------------------------------------------------------------------------------*/
 
 /* RFC 4231, test cases 2 and 6 (a key longer than a block). */
@@ -256,7 +303,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(layouts),
-        cmocka_unit_test(a_cause_replaces_hearsay),
+        cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(signatures), cmocka_unit_test(strangers),
         cmocka_unit_test(a_missing_rank_is_named),
     };

@@ -1,0 +1,85 @@
+/* The program with a backend in which one rank misbehaves while its process lives: linked like
+ * fp8lab, but for the reference's opening, which goes through here. What happens is said by a file
+ * "fault" beside the program, as soon as it is there: "cut 2" takes rank 2's links down, "stuck 2"
+ * stops its first thread (the pulse goes on), "slow 2" makes each forward pass of it slower. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/cpu/cpu_backend.h"
+
+enum { SLOW_MS = 60 }; /* many times what a forward pass of the tests' model takes */
+
+/* The table that is seen; the rest lies behind it. */
+struct faulty {
+    struct backend_ops ops;
+    const struct backend_ops *real;
+    const struct comm_group *group;
+    char file[4096];
+    bool cut;
+};
+
+static struct faulty *faulty_of(struct backend *b) { return (struct faulty *)(uintptr_t)b->ops; }
+
+static void cut_links(struct faulty *f) {
+    for (int i = 0; i < f->group->world && !f->cut; i++)
+        if (i != f->group->rank) (void)shutdown(f->group->link[i], SHUT_RDWR);
+    f->cut = true;
+}
+
+static void misbehave(struct faulty *f) {
+    char kind[16] = "";
+    int rank = -1;
+    FILE *file = f->group ? fopen(f->file, "re") : NULL;
+    if (!file) return;
+    bool ours = fscanf(file, "%15s %d", kind, &rank) == 2 && rank == f->group->rank;
+    fclose(file);
+    if (!ours) return;
+    struct timespec slow = { 0, SLOW_MS * 1000000L };
+    if (!strcmp(kind, "slow")) (void)nanosleep(&slow, NULL);
+    if (!strcmp(kind, "cut")) cut_links(f);
+    while (!strcmp(kind, "stuck")) (void)pause();
+}
+
+static enum status faulty_init(struct backend *b, const struct comm_group *group, struct err *e) {
+    struct faulty *f = faulty_of(b);
+    f->group = group;
+    return f->real->comm.init(b, group, e);
+}
+
+static enum status faulty_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
+                                        const struct tensor *tokens, const struct tensor *table,
+                                        const struct tensor *position, struct err *e) {
+    misbehave(faulty_of(b));
+    return faulty_of(b)->real->embedding_fwd(b, lane, x, tokens, table, position, e);
+}
+
+static void faulty_close(struct backend *b) {
+    struct faulty *f = faulty_of(b);
+    b->ops = f->real;
+    b->ops->close(b);
+    free(f);
+}
+
+/* The linker's names (--wrap): the first is called for cpu_backend_open, which the second is. */
+enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct err *e);
+enum status __real_cpu_backend_open(struct backend **out, int threads, struct err *e);
+
+enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct err *e) {
+    TRY(__real_cpu_backend_open(out, threads, e));
+    struct faulty *f = calloc(1, sizeof *f);
+    if (!f) return FAIL(e, ERR_MEMORY, "the faulty backend");
+    ssize_t n = readlink("/proc/self/exe", f->file, sizeof f->file - sizeof "fault");
+    char *slash = n > 0 ? strrchr(f->file, '/') : NULL;
+    strcpy(slash ? slash + 1 : f->file, "fault");
+    f->real = (*out)->ops;
+    f->ops = *f->real;
+    f->ops.comm.init = faulty_init;
+    f->ops.embedding_fwd = faulty_embedding_fwd;
+    f->ops.close = faulty_close;
+    (*out)->ops = &f->ops;
+    return OK;
+}

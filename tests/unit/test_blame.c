@@ -1,0 +1,122 @@
+/* Which rank is blamed, by what all of them noted: for links that broke, and for standing still. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "runner/job/blame.h"
+
+#define ONE(a) ((uint64_t)1 << (a))
+#define TWO(a, b) (ONE(a) | ONE(b))
+#define THREE(a, b, c) (TWO(a, b) | ONE(c))
+
+enum { RANKS = 4 };
+
+/* What each rank had lost when it gave up; NOTHING: it did not. */
+static const uint64_t NOTHING = UINT64_MAX;
+struct links_case { const char *what; uint64_t lost[RANKS]; int64_t blamed; };
+
+static const struct links_case LINKS[] = {
+    { "all links of rank 2 break, and all notice at once",
+      { ONE(2), ONE(2), THREE(0, 1, 3), ONE(2) }, 2 },
+    { "rank 0 notices first, and is gone for 1 and 3 when these do",
+      { ONE(2), TWO(0, 2), THREE(0, 1, 3), TWO(0, 2) }, 2 },
+    { "rank 3 sees the end of everybody",
+      { ONE(2), TWO(0, 2), THREE(0, 1, 3), THREE(0, 1, 2) }, 2 },
+    { "rank 2 notices nothing: no packet comes through to it",
+      { ONE(2), ONE(0), NOTHING, ONE(0) }, 2 },
+    { "two links of rank 2", { ONE(2), ONE(2), TWO(0, 1), TWO(0, 1) }, 2 },
+    { "one link, between 2 and 3", { TWO(2, 3), ONE(3), ONE(3), ONE(2) }, -1 },
+    { "links of two ranks, as many", { ONE(1), ONE(0), ONE(3), ONE(2) }, -1 },
+    { "rank 1 gave up for a reason of its own (NCCL), and all others lose it",
+      { ONE(1), 0, ONE(1), TWO(0, 1) }, -1 },
+    { "nobody lost anybody", { 0, NOTHING, NOTHING, 0 }, -1 },
+};
+
+static void broken_links(void **state) {
+    for (size_t i = 0; i < sizeof LINKS / sizeof *LINKS; i++) {
+        struct rank_state rank[RANKS] = { { .known = true } };
+        for (int r = 0; r < RANKS; r++) {
+            rank[r].gave_up = LINKS[i].lost[r] != NOTHING;
+            rank[r].lost = rank[r].gave_up ? LINKS[i].lost[r] : 0;
+        }
+        int64_t found = blame_links(rank, RANKS);
+        if (found != LINKS[i].blamed) fail_msg("%s: %d is blamed", LINKS[i].what, (int)found);
+    }
+}
+
+/* One link has two ends; rank 0 saw one of them leave for it. */
+static void two_ranks_that_lost_each_other(void **state) {
+    struct rank_state rank[3] = { { .gave_up = true, .lost = ONE(1) },
+                                  { .gave_up = true, .lost = ONE(2) },
+                                  { .gave_up = true, .lost = ONE(1) } };
+    int64_t end[2];
+    assert_int_equal(blame_links(rank, 3), -1);
+    assert_true(blame_link(rank, 3, end) && end[0] == 1 && end[1] == 2);
+    rank[0].lost = 0;
+    rank[1].lost = 0; /* it gave up for a reason of its own */
+    assert_false(blame_link(rank, 3, end));
+}
+
+struct behind_case {
+    const char *what;
+    int64_t step[RANKS], count[RANKS];
+    uint64_t waits_for[RANKS];
+    int64_t blamed;
+};
+
+static const struct behind_case BEHIND[] = {
+    { "rank 2 has not come to the collective in which the others are",
+      { 7, 7, 7, 7 }, { 41, 41, 40, 41 }, { ONE(2), ONE(2), 0, ONE(2) }, 2 },
+    { "rank 2 is stuck within a collective that all are in",
+      { 7, 7, 7, 7 }, { 41, 41, 41, 41 }, { ONE(2), ONE(2), TWO(0, 3), ONE(2) }, 2 },
+    { "rank 0 got what it wanted of rank 2, and is in the next one",
+      { 7, 7, 7, 7 }, { 42, 41, 41, 41 }, { THREE(1, 2, 3), ONE(2), 0, ONE(2) }, 2 },
+    { "waiting is not seen, but that rank 3 queued less",
+      { 8, 8, 8, 7 }, { 41, 41, 41, 40 }, { 0 }, 3 },
+    { "two are behind", { 8, 8, 7, 7 }, { 41, 41, 40, 40 }, { 0 }, -1 },
+    { "all at the same", { 7, 7, 7, 7 }, { 41, 41, 41, 41 }, { 0 }, -1 },
+    { "all wait for all", { 7, 7, 7, 7 }, { 41, 41, 41, 41 },
+      { THREE(1, 2, 3), THREE(0, 2, 3), THREE(0, 1, 3), THREE(0, 1, 2) }, -1 },
+};
+
+static void ranks_behind(void **state) {
+    for (size_t i = 0; i < sizeof BEHIND / sizeof *BEHIND; i++) {
+        const struct behind_case *c = &BEHIND[i];
+        struct rank_state rank[RANKS];
+        for (int r = 0; r < RANKS; r++)
+            rank[r] = (struct rank_state){ .known = true, .step = c->step[r],
+                                           .count = c->count[r], .waits_for = c->waits_for[r] };
+        int64_t found = blame_behind(rank, RANKS);
+        if (found != c->blamed) fail_msg("%s: %d is blamed", c->what, (int)found);
+        rank[1].known = false;
+        assert_int_equal(blame_behind(rank, RANKS), -1); /* it may be any */
+    }
+    const struct rank_state alone = { .known = true };
+    assert_int_equal(blame_behind(&alone, 1), -1);
+}
+
+/* What goes to another host comes back as it was, the highest rank of a set too. */
+static void a_state_as_a_message(void **state) {
+    const struct rank_state all = { .known = true, .step = 7, .count = 41, .silent_ticks = 3,
+                                    .waits_for = TWO(0, 63), .lost = ONE(63), .gave_up = true,
+                                    .at = "step 7" };
+    struct rank_state again;
+    struct json_t *message = rank_state_pack(&all);
+    assert_non_null(message);
+    rank_state_unpack(message, &again);
+    json_decref(message);
+    assert_true(again.known && again.step == 7 && again.count == 41 && again.silent_ticks == 3);
+    assert_true(again.waits_for == all.waits_for && again.lost == all.lost && again.gave_up);
+    assert_string_equal(again.at, "step 7");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broken_links), cmocka_unit_test(two_ranks_that_lost_each_other),
+        cmocka_unit_test(ranks_behind), cmocka_unit_test(a_state_as_a_message),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
