@@ -86,7 +86,8 @@ same_bits() { # RECIPE
     exit $failed
 }
 
-# Begins on the backend $2, goes on with $3: its loss is near that of a run on the CPU alone.
+# Begins on the backend $2, goes on with $3: its loss is near that of a run on the CPU alone. Runs
+# that differ by roundings drift apart: 0.4 % was seen after these steps, a fifth of what may be.
 crosses() { # RECIPE FROM TO
     local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100"
     local from whole crossed

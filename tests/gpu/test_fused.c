@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "tests/gpu/pair.h"
@@ -34,7 +35,12 @@ static const struct {
 };
 enum { INTOS = sizeof INTO / sizeof *INTO };
 
-static const double VALUE_NEAR = 2e-6;
+/* A value that is off by d before it is rounded to BF16 has an NMSE of 2^-7 d (test_ops.c): 4e-8
+ * for the longest sums here, less for the device's exp. One value in n that comes out as its
+ * neighbour has 2^-14 / n if it is twice as large as most. */
+static double value_near(const struct twin_sink *out) {
+    return fmin(2e-6, 1e-7 + 0x1p-14 / (double)tensor_count(&out->value.side[CPU]));
+}
 
 /* Whole tiles of 128, and sizes with edges. */
 static const struct { int64_t rows, cols; } SIZE[] = {
@@ -68,7 +74,9 @@ static void finish_near(struct twin_sink *out, const char *what, double nmse_max
     ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
     pair_same_sink(p, what, out);
 }
-static void finish(struct twin_sink *out, const char *what) { finish_near(out, what, VALUE_NEAR); }
+static void finish(struct twin_sink *out, const char *what) {
+    finish_near(out, what, value_near(out));
+}
 
 /* The sinks of a model whose values nobody reads, after one that keeps its own: an amax that is
  * final when the producer is through; in training codes both ways, and in evaluation no transposed
@@ -110,13 +118,13 @@ static void test_activations(void **state) {
         struct twin x = filled(H, r, c, 3);
         struct twin_sink out[4];
         for (int k = 0; k < 4; k++) sink_into(&out[k], i / SIZES, r, k == 1 ? 2 * c : c);
-        PRODUCED(&out[0], "swiglu_fwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[0], "swiglu_fwd", value_near(&out[0]), FRESH,
                  ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
-        PRODUCED(&out[1], "swiglu_bwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[1], "swiglu_bwd", value_near(&out[1]), FRESH,
                  ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
-        PRODUCED(&out[2], "gelu_fwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[2], "gelu_fwd", value_near(&out[2]), FRESH,
                  ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
-        PRODUCED(&out[3], "gelu_bwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[3], "gelu_bwd", value_near(&out[3]), FRESH,
                  ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
         pair_clear(p);
     }
@@ -143,7 +151,7 @@ static void test_rope(void **state) {
                 out.side[s].value = S(out.value);
             }
         }
-        PRODUCED(&out, "qk_bwd", VALUE_NEAR, pair_fill(p, &d_out, 1, 2, 1),
+        PRODUCED(&out, "qk_bwd", value_near(&out), pair_fill(p, &d_out, 1, 2, 1),
                  ops->qk_bwd(b, LANE_COMPUTE, S(out), NULL, NULL, S(d_out), S(in), NULL, NULL, NULL,
                              S(rope), h, g, e));
         pair_clear(p);
@@ -180,7 +188,7 @@ static void test_swiglu_in_place(void **state) {
         sink_into(&out, i / 2, r, 2 * c);
         out.value = gate_up;
         for (int s = 0; s < SIDES; s++) out.side[s].value = S(out.value);
-        PRODUCED(&out, "swiglu_bwd in place", VALUE_NEAR, pair_fill(p, &gate_up, 1, 2, 1),
+        PRODUCED(&out, "swiglu_bwd in place", value_near(&out), pair_fill(p, &gate_up, 1, 2, 1),
                  ops->swiglu_bwd(b, LANE_COMPUTE, S(out), S(dh), S(out.value), e));
         pair_clear(p);
     }
@@ -200,15 +208,15 @@ static void test_norms(void **state) {
         struct twin d_gain = filled(F, c, 1, 6), d_bias = filled(F, c, 1, 7);
         struct twin_sink out[4];
         for (int k = 0; k < 4; k++) sink_into(&out[k], i / NORMS, r, c);
-        PRODUCED(&out[0], "rmsnorm_fwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[0], "rmsnorm_fwd", value_near(&out[0]), FRESH,
                  ops->rmsnorm_fwd(b, LANE_COMPUTE, S(out[0]), S(rstd), S(x), S(gain), 1e-5f, e));
-        PRODUCED(&out[1], "rmsnorm_bwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[1], "rmsnorm_bwd", value_near(&out[1]), FRESH,
                  ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[1]), S(d_gain), S(dy), S(x), S(gain),
                                   S(rstd), S(residual), e));
-        PRODUCED(&out[2], "layernorm_fwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[2], "layernorm_fwd", value_near(&out[2]), FRESH,
                  ops->layernorm_fwd(b, LANE_COMPUTE, S(out[2]), S(mean), S(rstd), S(x), S(gain),
                                     i % 2 ? S(bias) : NULL, 1e-5f, e));
-        PRODUCED(&out[3], "layernorm_bwd", VALUE_NEAR, FRESH,
+        PRODUCED(&out[3], "layernorm_bwd", value_near(&out[3]), FRESH,
                  ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
                                     i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
                                     S(rstd), S(residual), e));
@@ -245,7 +253,7 @@ static void test_sums(void **state) {
         ON_BOTH(p, ops->quantise(b, LANE_COMPUTE, S(out[4]), S(x), e));
         for (int k = 0; k < 5; k++) {
             finish(&out[k], "sums");
-            pair_near(p, "sums", &sums[k], 1e-9);
+            pair_near(p, "sums", &sums[k], 1e-11); /* (sqrt(384) 2^-24)^2 is 1.4e-12 */
         }
         pair_clear(p);
     }

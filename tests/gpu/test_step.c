@@ -11,24 +11,55 @@
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
-static const enum recipe_kind KIND[] = { RECIPE_BF16, RECIPE_DELAYED, RECIPE_TENSORWISE,
-                                         RECIPE_ROWWISE, RECIPE_BLOCKWISE };
-enum { KINDS = sizeof KIND / sizeof *KIND, STEPS = 8 };
+/* What is trained: a Llama, or a GPT-2 (LayerNorm, GELU, biases, learned positions, tied), and how.
+ * `lean`: 8-bit optimizer state without masters, BF16 gradients over four micro-steps. */
+struct setup {
+    enum recipe_kind kind;
+    bool gpt2, lean, offload;
+    enum recompute_kind recompute;
+};
+
+/* The first RECIPES are one of each recipe. */
+static const struct setup SETUP[] = {
+    { .kind = RECIPE_BF16 }, { .kind = RECIPE_DELAYED }, { .kind = RECIPE_TENSORWISE },
+    { .kind = RECIPE_ROWWISE }, { .kind = RECIPE_BLOCKWISE }, { .kind = RECIPE_MXFP8 },
+    { .kind = RECIPE_BF16, .lean = true }, { .kind = RECIPE_BLOCKWISE, .lean = true },
+    { .kind = RECIPE_DELAYED, .gpt2 = true }, { .kind = RECIPE_ROWWISE, .gpt2 = true },
+    { .kind = RECIPE_BLOCKWISE, .gpt2 = true, .lean = true },
+};
+enum { SETUPS = sizeof SETUP / sizeof *SETUP, RECIPES = 6, STEPS = 8 };
 
 struct gpu_run {
     struct tiny_run run;
     struct backend_handle handle;
 };
 
-static void open_on(struct gpu_run *g, const char *backend, enum recipe_kind kind,
+static void open_on(struct gpu_run *g, const char *backend, const struct setup *how,
                     const char *choices) {
     memset(g, 0, sizeof *g);
-    tiny_run_init(&g->run, kind, STEPS);
-    g->run.model.seq_len = 256;
-    g->run.model.width = 256;
-    g->run.model.head_dim = 64;
-    g->run.model.ffn = 512;
-    g->run.train.head_chunk = 256;
+    tiny_run_init(&g->run, how->kind, STEPS);
+    struct model_config *m = &g->run.model;
+    struct train_options *t = &g->run.train;
+    m->seq_len = 256;
+    m->width = 256;
+    m->head_dim = 64;
+    m->ffn = 512;
+    if (how->gpt2) {
+        m->norm = NORM_LAYER;
+        m->activation = ACTIVATION_GELU;
+        m->positions = POSITION_LEARNED;
+        m->kv_heads = m->heads;
+        m->bias = m->tied = true;
+    }
+    t->head_chunk = 256;
+    t->recompute = how->recompute;
+    t->optimizer.offload = how->offload;
+    if (how->lean) {
+        t->micro_batch = 1;
+        t->grad_dtype = DTYPE_BF16;
+        t->optimizer.state = STATE_8BIT;
+        t->optimizer.master = false;
+    }
     MUST(backend_open(backend, 0, 0, &g->handle, E));
     g->run.backend = g->handle.backend;
     if (choices) MUST(g->run.backend->ops->choices_load(g->run.backend, choices, E));
@@ -72,11 +103,11 @@ static void run_ahead(struct gpu_run *g, uint32_t bits[STEPS][2], char weights[6
 }
 
 static void a_late_record_has_the_same_bits(void **state) {
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < RECIPES; k++) {
         struct gpu_run g;
         uint32_t at_once[STEPS][2], late[STEPS][2];
         char weights[2][65], *choices;
-        open_on(&g, "cuda", KIND[k], NULL);
+        open_on(&g, "cuda", &SETUP[k], NULL);
         for (int i = 0; i < STEPS; i++) {
             struct step_result s;
             step(&g, &s);
@@ -86,7 +117,7 @@ static void a_late_record_has_the_same_bits(void **state) {
         MUST(trainer_weights_sha256(g.run.trainer, weights[0], E));
         choices = choices_of(&g);
         close_run(&g);
-        open_on(&g, "cuda", KIND[k], choices);
+        open_on(&g, "cuda", &SETUP[k], choices);
         run_ahead(&g, late, weights[1]);
         close_run(&g);
         assert_memory_equal(at_once, late, sizeof late);
@@ -102,7 +133,7 @@ static void a_bad_step_changes_nothing(void **state) {
     struct checkpoint_info info;
     char wanted[65], found[65];
     const float nan = NAN;
-    open_on(&g, "cuda", RECIPE_TENSORWISE, NULL);
+    open_on(&g, "cuda", &(struct setup){ .kind = RECIPE_TENSORWISE }, NULL);
     struct trainer *t = g.run.trainer;
     for (int i = 0; i < 5; i++) step(&g, &s);
     MUST(trainer_weights_sha256(t, wanted, E));
@@ -119,16 +150,18 @@ static void a_bad_step_changes_nothing(void **state) {
     close_run(&g);
 }
 
-/* What is loaded is saved again to the byte, and steps go on from it. Returns the loss of the step
- * after. */
-static float go_on(const char *backend, enum recipe_kind kind, const char *from,
-                   const struct checkpoint_info *saved) {
+/* What is loaded is saved again to the byte, and steps go on from it: losses and gradient norms of
+ * two. */
+struct gone_on { float loss[2], norm[2]; };
+static struct gone_on go_on(const char *backend, const struct setup *how, const char *from,
+                            const struct checkpoint_info *saved) {
     struct gpu_run g;
     struct step_result s;
     struct checkpoint_info info, again;
     char dir[64], bytes[2][64 << 10];
     scratch(dir);
-    open_on(&g, backend, kind, NULL);
+    struct gone_on out;
+    open_on(&g, backend, how, NULL);
     MUST(checkpoint_load(g.run.trainer, from, &info, E));
     assert_int_equal(trainer_step_count(g.run.trainer), saved->step);
     MUST(checkpoint_save(g.run.trainer, dir, &again, E));
@@ -149,36 +182,79 @@ static float go_on(const char *backend, enum recipe_kind kind, const char *from,
     }
     MUST(checkpoint_remove(again.path, E));
     assert_int_equal(rmdir(dir), 0);
-    step(&g, &s);
+    for (int i = 0; i < 2; i++) {
+        step(&g, &s);
+        out.loss[i] = s.loss;
+        out.norm[i] = s.grad_norm;
+    }
     close_run(&g);
-    return s.loss;
+    return out;
 }
 
-/* Three steps on one backend, the fourth on either: the same state to the byte, and a loss that
- * differs by how the two round sums (4e-4 of it: BF16 logits have 8 bits). */
+static const char *setup_name(const struct setup *how, char out[64]) {
+    snprintf(out, 64, "%s%s%s", tiny_kind_name(how->kind), how->gpt2 ? ", gpt2" : "",
+             how->lean ? ", lean" : "");
+    return out;
+}
+
+/* Three steps on one backend, the next two on either: the same state to the byte, and losses and
+ * gradient norms that differ by how the two round sums; those of step 5 after an update that each
+ * made of its own gradients. */
 static void checkpoints_cross_over(void **state) {
     static const char *const BACKEND[] = { "cpu", "cuda" };
-    for (int k = 0; k < KINDS; k++)
+    static const float LOSS_NEAR[2] = { 4e-4f, 5e-3f }, NORM_NEAR[2] = { 0.01f, 0.03f };
+    for (int k = 0; k < SETUPS; k++)
         for (int from = 0; from < 2; from++) {
             struct gpu_run g;
             struct step_result s;
             struct checkpoint_info saved;
-            char dir[64];
-            float loss[2];
+            char dir[64], name[64];
+            struct gone_on at[2];
             scratch(dir);
-            open_on(&g, BACKEND[from], KIND[k], NULL);
+            open_on(&g, BACKEND[from], &SETUP[k], NULL);
             for (int i = 0; i < 3; i++) step(&g, &s);
             MUST(checkpoint_save(g.run.trainer, dir, &saved, E));
             close_run(&g);
             for (int to = 0; to < 2; to++)
-                loss[to] = go_on(BACKEND[to], KIND[k], saved.path, &saved);
-            print_message("%-10s from %-4s: step 4 on cpu %.6f, on cuda %.6f\n",
-                          tiny_kind_name(KIND[k]), BACKEND[from], (double)loss[0],
-                          (double)loss[1]);
-            assert_float_equal(loss[0], loss[1], 4e-4f * loss[0]);
+                at[to] = go_on(BACKEND[to], &SETUP[k], saved.path, &saved);
+            for (int i = 0; i < 2; i++) {
+                print_message("%s from %s: step %d on cpu loss %.6f, norm %.5f, on cuda %+.1e, "
+                              "%+.1e of them\n", setup_name(&SETUP[k], name), BACKEND[from], 4 + i,
+                              (double)at[0].loss[i], (double)at[0].norm[i],
+                              (double)(at[1].loss[i] / at[0].loss[i] - 1),
+                              (double)(at[1].norm[i] / at[0].norm[i] - 1));
+                assert_float_equal(at[0].loss[i], at[1].loss[i], LOSS_NEAR[i] * at[0].loss[i]);
+                assert_float_equal(at[0].norm[i], at[1].norm[i], NORM_NEAR[i] * at[0].norm[i]);
+            }
             MUST(checkpoint_remove(saved.path, E));
             assert_int_equal(rmdir(dir), 0);
         }
+}
+
+/* What memory is saved by changes no bit: computing again, and optimizer state on the host. */
+static void saving_memory_changes_no_bit(void **state) {
+    static const struct setup OF[] = {
+        { .kind = RECIPE_BF16 }, { .kind = RECIPE_DELAYED }, { .kind = RECIPE_TENSORWISE },
+        { .kind = RECIPE_BLOCKWISE, .lean = true }, { .kind = RECIPE_TENSORWISE, .gpt2 = true },
+    };
+    enum { WAYS = 4 };
+    for (size_t k = 0; k < sizeof OF / sizeof *OF; k++) {
+        char weights[WAYS][65], *choices = NULL;
+        uint32_t bits[WAYS][STEPS][2];
+        for (int way = 0; way < WAYS; way++) {
+            struct setup how = OF[k];
+            struct gpu_run g;
+            how.offload = way == 1;
+            how.recompute = way == 2 ? RECOMPUTE_FFN : way == 3 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
+            open_on(&g, "cuda", &how, choices);
+            run_ahead(&g, bits[way], weights[way]);
+            if (way == 0) choices = choices_of(&g);
+            close_run(&g);
+            assert_string_equal(weights[way], weights[0]);
+            assert_memory_equal(bits[way], bits[0], sizeof bits[0]);
+        }
+        free(choices);
+    }
 }
 
 static int64_t device_free(struct gpu_run *g) {
@@ -189,11 +265,11 @@ static int64_t device_free(struct gpu_run *g) {
 
 /* From the first step on nothing more is taken, by evaluation either. */
 static void evaluation_takes_no_memory(void **state) {
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < RECIPES; k++) {
         struct gpu_run g;
         struct step_result s;
         struct eval_result eval;
-        open_on(&g, "cuda", KIND[k], NULL);
+        open_on(&g, "cuda", &SETUP[k], NULL);
         for (int i = 0; i < 3; i++) step(&g, &s);
         int64_t before = device_free(&g);
         for (int i = 0; i < 3; i++) MUST(trainer_eval(g.run.trainer, 2, &eval, E));
@@ -212,7 +288,7 @@ static void uploads_may_be_written_over(void **state) {
     void *memory;
     unsigned char *host = malloc(LARGE), *back = malloc(LARGE);
     assert_true(host && back);
-    open_on(&g, "cuda", RECIPE_BF16, NULL);
+    open_on(&g, "cuda", &(struct setup){ .kind = RECIPE_BF16 }, NULL);
     struct backend *b = g.run.backend;
     MUST(b->ops->memory_create(b, "a test", LARGE, &memory, E));
     for (int i = 0; i < LARGE; i++) host[i] = (unsigned char)(i * 7 % 251);
@@ -267,6 +343,7 @@ int main(void) {
         cmocka_unit_test(a_late_record_has_the_same_bits),
         cmocka_unit_test(a_bad_step_changes_nothing),
         cmocka_unit_test(checkpoints_cross_over),
+        cmocka_unit_test(saving_memory_changes_no_bit),
         cmocka_unit_test(evaluation_takes_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
