@@ -199,10 +199,11 @@ static const char *setup_name(const struct setup *how, char out[64]) {
 
 /* Three steps on one backend, the next two on either: the same state to the byte, and losses and
  * gradient norms that differ by how the two round sums; those of step 5 after an update that each
- * made of its own gradients. */
+ * made of its own gradients. Simulated, with noise of nmse_bound's s (test_matmul.c) in each product,
+ * which is its worst, losses were up to 4.2e-4 and 1.2e-3 apart, norms up to 2.4e-3 in both. */
 static void checkpoints_cross_over(void **state) {
     static const char *const BACKEND[] = { "cpu", "cuda" };
-    static const float LOSS_NEAR[2] = { 4e-4f, 5e-3f }, NORM_NEAR[2] = { 0.01f, 0.03f };
+    static const float LOSS_NEAR[2] = { 4e-4f, 3e-3f }, NORM_NEAR = 0.01f;
     for (int k = 0; k < SETUPS; k++)
         for (int from = 0; from < 2; from++) {
             struct gpu_run g;
@@ -224,7 +225,7 @@ static void checkpoints_cross_over(void **state) {
                               (double)(at[1].loss[i] / at[0].loss[i] - 1),
                               (double)(at[1].norm[i] / at[0].norm[i] - 1));
                 assert_float_equal(at[0].loss[i], at[1].loss[i], LOSS_NEAR[i] * at[0].loss[i]);
-                assert_float_equal(at[0].norm[i], at[1].norm[i], NORM_NEAR[i] * at[0].norm[i]);
+                assert_float_equal(at[0].norm[i], at[1].norm[i], NORM_NEAR * at[0].norm[i]);
             }
             MUST(checkpoint_remove(saved.path, E));
             assert_int_equal(rmdir(dir), 0);
