@@ -199,8 +199,8 @@ static const char *setup_name(const struct setup *how, char out[64]) {
 
 /* Three steps on one backend, the next two on either: the same state to the byte, and losses and
  * gradient norms that differ by how the two round sums; those of step 5 after an update that each
- * made of its own gradients. Simulated, with noise of nmse_bound's s (test_matmul.c) in each product,
- * which is its worst, losses were up to 4.2e-4 and 1.2e-3 apart, norms up to 2.4e-3 in both. */
+ * made of its own gradients. Simulated, with noise of nmse_bound's s (test_matmul.c), which is its
+ * worst, in each product, losses were up to 4.2e-4 and 1.2e-3 apart, norms up to 2.4e-3. */
 static void checkpoints_cross_over(void **state) {
     static const char *const BACKEND[] = { "cpu", "cuda" };
     static const float LOSS_NEAR[2] = { 4e-4f, 3e-3f }, NORM_NEAR = 0.01f;
