@@ -103,29 +103,6 @@ expect "devices of the second attempt" "0 1 " "$(tail -2 cut/*/data/metrics/tele
 grep -q "rank 2 on $(hostname) lost its links, last at .*; trying again without it" log ||
     fail "it was not named"
 
-case_name="a rank whose first thread hangs"
-faulty stuck stuck $endless --hang-after 6
-expect "status and rank" "failed 2" \
-    "$(field "$bundle" '"%s %d" % (run["status"], error["rank"])')"
-expect "the text" True "$(field "$bundle" \
-    'error["text"].startswith("rank 2 on %s hung: no event for " % error["host"])')"
-
-case_name="a worker of another runner stands still"
-for task in 0 1; do # as srun starts them, on this host
-    # shellcheck disable=SC2046,SC2086
-    env SLURM_PROCID=$task SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$task SLURM_NODEID=0 \
-        SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
-        $(command_of 4 --runs tasks $endless --hang-after 6) >out$task 2>log$task &
-done
-await_step tasks $((every * 5 / 4))
-kill -STOP "$(pgrep -f -- "fp8lab worker .*$PWD/tasks/.*--rank 3 ")"
-wait
-bundle=$(bundle_in tasks)
-expect "status and rank" "failed 3" \
-    "$(field "$bundle" '"%s %d" % (run["status"], error["rank"])')"
-expect "the text" True "$(field "$bundle" \
-    'error["text"].startswith("rank 3 on %s stands still: " % error["host"])')"
-
 case_name="a slow rank"
 mkdir slow.bin && cp "$BUILD/tests/dist/faulty" slow.bin/fp8lab && echo "slow 2" >slow.bin/fault
 FP8LAB=$PWD/slow.bin/fp8lab run 4 --runs slow
@@ -169,21 +146,56 @@ for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to its
         fail "rank and file are not named"
 done
 
-case_name="SIGTERM after a death that would be tried again"
-run 2 --runs asked $endless --retries 1 &
-await_step asked $((every * 5 / 4))
-runner=$(runner_of asked) dies=$(rank_of "$(runner_of asked)" 1)
-kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
-kill -KILL "$dies"
-while kill -0 "$dies" 2>/dev/null; do sleep 0.02; done # its runner has seen it
-kill -TERM "$runner"
-wait
-bundle=$(bundle_in asked)
-expect "status and exit code" "interrupted 143" \
-    "$(field "$bundle" '"%s %d" % (run["status"], run["exit_code"])')"
-expect "attempts" "crashed" "$(field "$bundle" '" ".join(a["reason"] for a in run["attempts"])')"
-expect "what had happened" 1 "$(field "$bundle" 'error["rank"]')"
-"$FP8LAB" verify -q "$bundle" >/dev/null || fail "the bundle does not verify"
+# What these wait for passes while nothing works: each has a folder of its own, beside the others.
+first_thread_hangs() {
+    case_name="a rank whose first thread hangs"
+    faulty stuck stuck $endless --hang-after 6
+    expect "status and rank" "failed 2" \
+        "$(field "$bundle" '"%s %d" % (run["status"], error["rank"])')"
+    expect "the text" True "$(field "$bundle" \
+        'error["text"].startswith("rank 2 on %s hung: no event for " % error["host"])')"
+}
+other_worker_stands_still() {
+    case_name="a worker of another runner stands still"
+    for task in 0 1; do # as srun starts them, on this host
+        # shellcheck disable=SC2046,SC2086
+        env SLURM_PROCID=$task SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$task SLURM_NODEID=0 \
+            SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
+            $(command_of 4 --runs tasks $endless --hang-after 6) >out$task 2>log$task &
+    done
+    await_step tasks $((every * 5 / 4))
+    kill -STOP "$(pgrep -f -- "fp8lab worker .*$PWD/tasks/.*--rank 3 ")"
+    wait
+    bundle=$(bundle_in tasks)
+    expect "status and rank" "failed 3" \
+        "$(field "$bundle" '"%s %d" % (run["status"], error["rank"])')"
+    expect "the text" True "$(field "$bundle" \
+        'error["text"].startswith("rank 3 on %s stands still: " % error["host"])')"
+}
+asked_while_failing() {
+    case_name="SIGTERM after a death that would be tried again"
+    run 2 --runs asked $endless --retries 1 &
+    await_step asked $((every * 5 / 4))
+    runner=$(runner_of asked) dies=$(rank_of "$(runner_of asked)" 1)
+    kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
+    kill -KILL "$dies"
+    while kill -0 "$dies" 2>/dev/null; do sleep 0.02; done # its runner has seen it
+    kill -TERM "$runner"
+    wait
+    bundle=$(bundle_in asked)
+    expect "status and exit code" "interrupted 143" \
+        "$(field "$bundle" '"%s %d" % (run["status"], run["exit_code"])')"
+    expect attempts "['crashed']" \
+        "$(field "$bundle" '[a["reason"] for a in run["attempts"]]')"
+    expect "what had happened" 1 "$(field "$bundle" 'error["rank"]')"
+    "$FP8LAB" verify -q "$bundle" >/dev/null || fail "the bundle does not verify"
+}
+beside=()
+for each in first_thread_hangs other_worker_stands_still asked_while_failing; do
+    (mkdir $each.d && cd $each.d && $each; exit $failed) &
+    beside+=($!)
+done
+for each in "${beside[@]}"; do wait "$each" || failed=1; done
 
 case_name="no GPU is left to go on with"
 run 1 --runs last $endless --retries 1 --fewer-gpus &
