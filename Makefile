@@ -251,7 +251,7 @@ golden-aarch64:
 golden-build: $(GOLDEN)
 	@:
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -type f -name '*.d' 2>/dev/null)
 
 # Targets that begin with a set-up start make afresh, since what it finds may have changed; in
 # parallel unless the caller has already said how many jobs.

@@ -192,7 +192,7 @@ asked_while_failing() {
 }
 beside=()
 for each in first_thread_hangs other_worker_stands_still asked_while_failing; do
-    (mkdir $each.d && cd $each.d && $each; exit $failed) &
+    (mkdir "$each" && cd "$each" && "$each"; exit $failed) &
     beside+=($!)
 done
 for each in "${beside[@]}"; do wait "$each" || failed=1; done
