@@ -12,20 +12,37 @@ static enum status encoder(decltype(&cuTensorMapEncodeTiled) *out, struct err *e
     return OK;
 }
 
+/* A map of `rank` dimensions, innermost first; strides in bytes from the second on. */
+static enum status encode(CUtensorMap *out, CUtensorMapDataType type, CUtensorMapSwizzle swizzle,
+                          const void *data, unsigned rank, const cuuint64_t *dim,
+                          const cuuint64_t *stride, const cuuint32_t *box, struct err *e) {
+    decltype(&cuTensorMapEncodeTiled) driver = NULL;
+    TRY(encoder(&driver, e));
+    const cuuint32_t step[4] = { 1, 1, 1, 1 };
+    CUresult result = driver(out, type, rank, (void *)data, dim, stride, box, step,
+                             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result == CUDA_SUCCESS) return OK;
+    return FAIL(e, ERR_DEVICE, "a tensor map of [.., %llu, %llu]: driver status %d",
+                (unsigned long long)dim[1], (unsigned long long)dim[0], (int)result);
+}
+
 enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_t length,
                        int64_t heads, int64_t head_dim, int64_t row, int rows, struct err *e) {
-    decltype(&cuTensorMapEncodeTiled) encode = NULL;
-    TRY(encoder(&encode, e));
     const cuuint64_t dim[4] = { (cuuint64_t)head_dim, (cuuint64_t)heads, (cuuint64_t)length,
                                 (cuuint64_t)batch };
     const cuuint64_t stride[3] = { (cuuint64_t)head_dim * 2, (cuuint64_t)row * 2,
                                    (cuuint64_t)(length * row) * 2 };
-    const cuuint32_t box[4] = { 64, 1, (cuuint32_t)rows, 1 }, step[4] = { 1, 1, 1, 1 };
-    CUresult result = encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)data, dim, stride,
-                             box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result == CUDA_SUCCESS) return OK;
-    return FAIL(e, ERR_DEVICE, "a tensor map of [%lld, %lld, %lld, %lld]: driver status %d",
-                (long long)batch, (long long)length, (long long)heads, (long long)head_dim,
-                (int)result);
+    const cuuint32_t box[4] = { 64, 1, (cuuint32_t)rows, 1 };
+    return encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, data, 4, dim,
+                  stride, box, e);
+}
+
+enum status hopper_lines_map(CUtensorMap *out, const float *data, int64_t lines, int floats,
+                             struct err *e) {
+    const cuuint64_t dim[2] = { (cuuint64_t)floats, (cuuint64_t)lines };
+    const cuuint64_t stride[1] = { (cuuint64_t)floats * sizeof(float) };
+    const cuuint32_t box[2] = { (cuuint32_t)floats, 1 };
+    return encode(out, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_SWIZZLE_NONE, data, 2, dim,
+                  stride, box, e);
 }

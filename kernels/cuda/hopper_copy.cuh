@@ -15,6 +15,10 @@
 NODISCARD enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_t length,
                                  int64_t heads, int64_t head_dim, int64_t row, int rows,
                                  struct err *e);
+/* Lines of `floats` F32 (at most 256, a multiple of 4) one behind the other, a box each; as they
+ * are, no swizzle. */
+NODISCARD enum status hopper_lines_map(CUtensorMap *out, const float *data, int64_t lines,
+                                       int floats, struct err *e);
 
 #if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
@@ -54,6 +58,14 @@ __device__ static inline void copy_box(uint32_t to, const CUtensorMap *map, uint
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map), "r"(column), "r"(head),
                  "r"(row), "r"(sequence), "r"(barrier)
+                 : "memory");
+}
+/* One line of the map. What threads read themselves comes this way where the ring is a loop's:
+ * racecheck follows a copy through a map, not copy_bytes, from one turn of a loop to the next. */
+__device__ static inline void copy_line(uint32_t to, const CUtensorMap *map, uint32_t barrier,
+                                        int line) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(0), "r"(line), "r"(barrier)
                  : "memory");
 }
 /* bytes: a multiple of 16, as are both addresses. */
