@@ -36,7 +36,7 @@ struct order {
     int blocks;             /* of a key/value head */
     int half;               /* the first late tile; 0: blocks take one tile each */
     float *sums;            /* of each tile of queries: its gradient, 64 x D */
-    float *rows;            /* of each tile of queries a line: 64 times -lse, 64 times delta */
+    float *rows;            /* of each tile of queries a row: 64 times -lse, 64 times delta */
     uint32_t *turns;        /* of each tile of queries: how many have added */
     uint32_t *tickets;      /* blocks that have begun */
     int64_t turns_count;    /* with the tickets behind them */
@@ -192,7 +192,8 @@ __device__ static void ask(const struct backward &f, const struct order &o, cons
                                       t.sequence);
                 copy_tile_of<D, STEP>(s.coming(stage, 1), &m.d_o, s.full(stage), head, row,
                                       t.sequence);
-                copy_line(s.lse(stage), &m.rows, s.full(stage), (int)query_tile(f, o, t, h, at));
+                copy_piece(s.lse(stage), &m.rows, s.full(stage), 0,
+                           (int)query_tile(f, o, t, h, at));
             }
     }
 }
@@ -632,7 +633,7 @@ enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct 
                    a->width, 64, e));
     TRY(hopper_map(&m.d_o, f->d_o, a->batch, a->length, a->heads, a->head_dim,
                    (int64_t)a->heads * a->head_dim, 64, e));
-    TRY(hopper_lines_map(&m.rows, o.rows, all, 2 * STEP, e));
+    TRY(hopper_rows_map(&m.rows, o.rows, all, STEP * 8, STEP * 8, STEP * 8, e));
     if (a->head_dim == 64) launch<64>(*f, o, m, b->lane[lane]);
     else launch<128>(*f, o, m, b->lane[lane]);
     return cuda_launched("attention_bwd", e);

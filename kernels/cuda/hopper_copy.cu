@@ -38,11 +38,11 @@ enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_
                   stride, box, e);
 }
 
-enum status hopper_lines_map(CUtensorMap *out, const float *data, int64_t lines, int floats,
-                             struct err *e) {
-    const cuuint64_t dim[2] = { (cuuint64_t)floats, (cuuint64_t)lines };
-    const cuuint64_t stride[1] = { (cuuint64_t)floats * sizeof(float) };
-    const cuuint32_t box[2] = { (cuuint32_t)floats, 1 };
-    return encode(out, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_SWIZZLE_NONE, data, 2, dim,
-                  stride, box, e);
+enum status hopper_rows_map(CUtensorMap *out, const void *data, int64_t rows, int64_t bytes,
+                            int64_t stride, int piece, struct err *e) {
+    const cuuint64_t dim[2] = { (cuuint64_t)(bytes / PIECE_WORD), (cuuint64_t)rows };
+    const cuuint64_t apart[1] = { (cuuint64_t)stride };
+    const cuuint32_t box[2] = { (cuuint32_t)(piece / PIECE_WORD), 1 };
+    return encode(out, CU_TENSOR_MAP_DATA_TYPE_INT64, CU_TENSOR_MAP_SWIZZLE_NONE, data, 2, dim,
+                  apart, box, e);
 }

@@ -15,10 +15,12 @@
 NODISCARD enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_t length,
                                  int64_t heads, int64_t head_dim, int64_t row, int rows,
                                  struct err *e);
-/* Lines of `floats` F32 (at most 256, a multiple of 4) one behind the other, a box each; as they
- * are, no swizzle. */
-NODISCARD enum status hopper_lines_map(CUtensorMap *out, const float *data, int64_t lines,
-                                       int floats, struct err *e);
+/* Rows of `bytes` (a multiple of 8), `stride` bytes apart (a multiple of 16), in pieces of `piece`
+ * bytes (a multiple of 16, at most PIECE_MAX), as they are. Behind the end of a row a piece is
+ * zero. */
+enum { PIECE_WORD = 8, PIECE_MAX = 256 * PIECE_WORD };
+NODISCARD enum status hopper_rows_map(CUtensorMap *out, const void *data, int64_t rows,
+                                      int64_t bytes, int64_t stride, int piece, struct err *e);
 
 #if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
@@ -60,21 +62,14 @@ __device__ static inline void copy_box(uint32_t to, const CUtensorMap *map, uint
                  "r"(row), "r"(sequence), "r"(barrier)
                  : "memory");
 }
-/* One line of the map. What threads read themselves comes this way where the ring is a loop's:
- * racecheck follows a copy through a map, not copy_bytes, from one turn of a loop to the next. */
-__device__ static inline void copy_line(uint32_t to, const CUtensorMap *map, uint32_t barrier,
-                                        int line) {
+/* A piece of a row, from 8-byte word `word` on. (cp.async.bulk takes an address instead of a map;
+ * racecheck then loses sight of what the barrier tells, from one turn of a loop to the next.) */
+__device__ static inline void copy_piece(uint32_t to, const CUtensorMap *map, uint32_t barrier,
+                                         int word, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(0), "r"(line), "r"(barrier)
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(word), "r"(row),
+                 "r"(barrier)
                  : "memory");
-}
-/* bytes: a multiple of 16, as are both addresses. */
-__device__ static inline void copy_bytes(uint32_t to, const void *from, int bytes,
-                                         uint32_t barrier) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-        "[%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
-        : "memory");
 }
 
 /* Registers of a warpgroup: those that copy need few, those that multiply many. Not in code for

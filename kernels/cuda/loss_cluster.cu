@@ -116,12 +116,23 @@ __device__ static int place_of(const struct share &s, int i) {
     return s.first + (int)threadIdx.x + i * CLUSTER_THREADS;
 }
 
-/* The block's share of a row into shared memory, for whoever waits for the barrier. */
-__device__ static void ask(const struct loss_args &a, int64_t row, const struct share &s,
+/* The pieces in which a block's share of a row arrives. Behind the last of its vectors they bring
+ * what nobody looks at: the next block's, or zeros behind the row's end. */
+HOST_DEVICE static inline int pieces_of(int vectors) {
+    return (vectors * (int)sizeof(uint4) + PIECE_MAX - 1) / PIECE_MAX;
+}
+
+/* The block's share of a row into shared memory, for whoever waits for the barrier. By the clerk's
+ * warp, whose first lane the clerk is. */
+__device__ static void ask(const CUtensorMap *logits, int row, const struct share &s,
                            const uint4 *to, uint32_t full) {
-    int bytes = (s.end - s.first) * (int)sizeof(uint4);
-    barrier_expect(full, bytes);
-    copy_bytes(shared_address(to), a.logits + row * a.ld + (int64_t)s.first * 8, bytes, full);
+    int pieces = pieces_of(s.end - s.first), word = s.first * (int)sizeof(uint4) / PIECE_WORD;
+    int lane = threadIdx.x % WARP;
+    if (lane == 0) barrier_expect(full, pieces * PIECE_MAX);
+    __syncwarp();
+    for (int i = lane; i < pieces; i += WARP)
+        copy_piece(shared_address(to) + i * PIECE_MAX, logits, full,
+                   word + i * (PIECE_MAX / PIECE_WORD), row);
 }
 
 /* This thread's vectors of those that have arrived. */
@@ -194,15 +205,16 @@ __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row
  * vectors, one after another. No block has none: a row that takes several has more than half of
  * what they hold. Columns are counted in vectors of eight, in 32 bits.
  *
- * The clerk, a thread of the warp with least to do, asks for rows and tells their loss. It asks for
- * a row once all threads have taken theirs of the row before. In place that is no hazard: a row is
+ * The clerk, a thread of the warp with least to do, tells the rows' loss. Its warp asks for rows,
+ * for one once all threads have taken theirs of the row before. In place that is no hazard: a row is
  * written by its own cluster alone, after it has arrived.
  *
  * A block's part of the sums has two places, for even and odd rounds: before it writes one again it
  * has met, in the round between, all threads that read it. */
 __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
-    cross_entropy_cluster_kernel(struct loss_args a, int each) {
-    extern __shared__ uint4 arrived[];
+    cross_entropy_cluster_kernel(struct loss_args a, int each,
+                                 const __grid_constant__ CUtensorMap logits) {
+    extern __shared__ __align__(128) uint4 arrived[];
     __shared__ struct row_part warp_part[CLUSTER_WARPS], block_part[2];
     __shared__ float picked; /* the clerk's, as registers are scarce */
     __shared__ uint64_t full_barrier;
@@ -211,11 +223,12 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
     int first = (int)cluster.block_rank() * each, vocab = (int)a.vocab, target = a.targets[row];
     struct share s = { first, min(first + each, (int)(a.width / 8)) };
     uint32_t full = shared_address(&full_barrier), top = 0;
-    bool clerk = threadIdx.x == CLUSTER_THREADS - WARP, more = true;
+    bool asks = threadIdx.x >= CLUSTER_THREADS - WARP, more = true;
+    bool clerk = threadIdx.x == CLUSTER_THREADS - WARP;
     float scale = a.d_logits ? *a.grad_scale : 0.0f;
     if (clerk) barrier_init(full, 1);
     barriers_ready();
-    if (clerk) ask(a, row, s, arrived, full);
+    if (asks) ask(&logits, (int)row, s, arrived, full);
     for (int odd = 0; more; odd ^= 1) {
         uint4 held[CLUSTER_VECTORS];
         barrier_wait(full, odd);
@@ -224,7 +237,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
         __syncthreads();
         unsigned next = row + step;
         more = next < (unsigned)a.rows;
-        if (clerk && more) ask(a, next, s, arrived, full);
+        if (asks && more) ask(&logits, (int)next, s, arrived, full);
         int next_target = more ? a.targets[next] : -1;
         struct row_part p =
             cluster_join(thread_part(held), cluster, warp_part, block_part + odd);
@@ -240,7 +253,8 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
 }
 
 #else
-__global__ void cross_entropy_cluster_kernel(struct loss_args, int) {}
+__global__ void cross_entropy_cluster_kernel(struct loss_args, int,
+                                             const __grid_constant__ CUtensorMap) {}
 #endif
 
 bool loss_clusters_fit(struct backend *b, int64_t width) {
@@ -255,6 +269,8 @@ enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args
     unsigned blocks = 1;
     while ((int64_t)blocks * CLUSTER_COLUMNS < a->width) blocks *= 2;
     int each = (int)ceil_div(a->width / 8, blocks), fit = 0;
+    CUtensorMap logits;
+    TRY(hopper_rows_map(&logits, a->logits, a->rows, a->width * 2, a->ld * 2, PIECE_MAX, e));
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = blocks;
@@ -262,7 +278,7 @@ enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args
     cudaLaunchConfig_t launch = {};
     launch.gridDim = dim3(blocks);
     launch.blockDim = dim3(CLUSTER_THREADS);
-    launch.dynamicSmemBytes = (size_t)each * sizeof(uint4);
+    launch.dynamicSmemBytes = (size_t)pieces_of(each) * PIECE_MAX;
     launch.attrs = &cluster;
     launch.numAttrs = 1;
     auto kernel = cross_entropy_cluster_kernel;
@@ -274,6 +290,6 @@ enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args
     /* As many as run at once: one more would take its rows when all others are done. */
     launch.gridDim = dim3(blocks * (unsigned)min_i64(a->rows, fit));
     launch.stream = cuda_lane(b, lane);
-    CUDA_TRY(e, cudaLaunchKernelEx(&launch, kernel, *a, each));
+    CUDA_TRY(e, cudaLaunchKernelEx(&launch, kernel, *a, each, logits));
     return cuda_launched("cross_entropy", e);
 }
