@@ -8,8 +8,9 @@ NO_MULTI_GPU=1, NO_USE_MPI=1 and PRECISION=BF16. (With CUDA 13 one call in it, c
 be given a cudaMemLocation.) It has BF16 alone; of other recipes this program says that it lacks
 them.
 
-A measurement is one run of it from random weights (-e d12) over random tokens, without validation,
-samples and checkpoints: the tokens of a step over the median of the times that it prints of its
+A measurement is one run of it from random weights (-e d12) over random tokens, drawn as often as
+words are in text (Zipf's law: of tokens all alike it would sort thrice as many on the host while
+the GPU waits), without validation, samples and checkpoints: the tokens of a step over the median of the times that it prints of its
 steps, without the first --warmup. Those times are of the GPU between two events, so what it does
 between steps is not in them; in ours it is. Weights are BF16 without f32 masters (-w 0), as the
 experiment's; its moments are f32, which it cannot change. Nothing is recomputed (-r 0), and of its
@@ -25,6 +26,7 @@ Exit codes: 0, 1 llm.c failed, 2 usage, 6 it cannot be started, 128+N signal N.
 import argparse
 import array
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -72,8 +74,9 @@ class Run:
 
 
 def write_tokens(path, task, count):
-    """A token file of llm.c's with uniform random tokens, the same every time."""
-    tokens = random.Random(1).choices(range(task.vocab), k=count)
+    """A token file of llm.c's, the same every time: the k-th token as often as 1/k says."""
+    weights = list(itertools.accumulate(1 / (k + 1) for k in range(task.vocab)))
+    tokens = random.Random(1).choices(range(task.vocab), cum_weights=weights, k=count)
     with open(path, "wb") as file:
         array.array("i", [MAGIC, VERSION, count] + [0] * (HEADER - 3)).tofile(file)
         array.array("H", tokens).tofile(file)
