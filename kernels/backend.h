@@ -280,9 +280,9 @@ struct backend_ops {
     enum status (*attention_fwd)(struct backend *b, int lane, const struct sink *o,
                                  const struct tensor *lse, const struct tensor *qkv, int64_t heads,
                                  int64_t kv_heads, struct err *e);
-    /* d_qkv [B,T,H+2G,D] act, packed as qkv. d_o, o [B*T,H*D] act. delta [B,H,T] f32 is scratch.
-     * Key/value gradients are summed over their query heads in head order. */
-    enum status (*attention_bwd)(struct backend *b, int lane, const struct tensor *d_qkv,
+    /* d_qkv: value [B*T,(H+2G)*D] act, packed as qkv. d_o, o [B*T,H*D] act. delta [B,H,T] f32 is
+     * scratch. Key/value gradients are summed over their query heads in head order. */
+    enum status (*attention_bwd)(struct backend *b, int lane, const struct sink *d_qkv,
                                  const struct tensor *delta, const struct tensor *d_o,
                                  const struct tensor *o, const struct tensor *qkv,
                                  const struct tensor *lse, int64_t heads, int64_t kv_heads,
@@ -328,8 +328,7 @@ struct backend_ops {
      * norm, clip [1] f32. */
     enum status (*clip_factor)(struct backend *b, int lane, const struct tensor *norm,
                                const struct tensor *clip, const struct tensor *squares,
- float max_norm,
-                               struct err *e);
+                               float max_norm, struct err *e);
     /* The updates args[i], i < n; args is an array, and no tensor stands in two of them. */
     enum status (*adamw)(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
                          struct err *e);
@@ -344,7 +343,7 @@ struct backend_ops {
      * element_base + i) by Box-Muller in exactmath.h. */
     enum status (*fill_normal)(struct backend *b, int lane, const struct tensor *x, float std,
                                uint64_t seed, uint32_t tensor_id, int64_t element_base,
- struct err *e);
+                               struct err *e);
     /* x (F32 or BF16) = value everywhere. */
     enum status (*fill)(struct backend *b, int lane, const struct tensor *x, float value,
                         struct err *e);

@@ -25,6 +25,11 @@ static inline int64_t attention_sums_bytes(const struct attention_size *a) {
     return attention_query_tiles(a) * (64 * a->head_dim * 4 + 64 * 8 + 4) + 4;
 }
 
+/* Column sums of the gradients for a bias in front of attention: of every 16 rows, f32. */
+static inline int64_t attention_partial_bytes(const struct attention_size *a) {
+    return a->batch * ceil_div(a->length, 64) * 4 * (a->heads + 2 * a->kv_heads) * a->head_dim * 4;
+}
+
 /* Scratch of the backward: on wgmma its sums; none of our kernels for any device. */
 static inline int64_t attention_scratch_bytes(int cc, const struct attention_size *a) {
     return attention_has_wgmma(cc, a->head_dim) ? attention_sums_bytes(a) : 0;

@@ -55,26 +55,19 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct 
     return norm_bwd(t, &layer->norm2, &d_mid, &t->d_normed, &layer->x_mid, &t->d_x, e);
 }
 
-/* Back through queries_and_keys, in place, and into the operand that the qkv GEMMs read. Where
- * forward did nothing (GPT-2) the gradients are there already: they are only looked at, and
- * encoded. */
+/* Back through queries_and_keys, in place, and into the operand that the qkv GEMMs read. */
 static enum status queries_and_keys_bwd(struct transformer *t, struct layer *layer,
                                         const struct sink *d_qkv, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     const struct model_config *c = &t->config;
-    if (!c->qk_norm && !t->rope.data) {
-        TRY(ops->quantise(t->b, LANE_COMPUTE, d_qkv, &t->d_qkv, e));
-        return ops->quantise_finish(t->b, LANE_COMPUTE, d_qkv, e);
-    }
     struct tensor d_heads = heads_view(t, &t->d_qkv);
     struct tensor in = heads_view(t, c->qk_norm ? &layer->qkv_raw : &layer->qkv);
     struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
                                      c->heads + c->kv_heads, 1);
     struct param *q = layer->q_norm, *k = layer->k_norm;
-    TRY(ops->qk_bwd(t->b, LANE_COMPUTE, d_qkv, q ? &q->grad : NULL, k ? &k->grad : NULL, &d_heads,
-                    &in, q ? &q->weight.value : NULL, k ? &k->weight.value : NULL, q ? &rstd : NULL,
-                    t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e));
-    return ops->quantise_finish(t->b, LANE_COMPUTE, d_qkv, e);
+    return ops->qk_bwd(t->b, LANE_COMPUTE, d_qkv, q ? &q->grad : NULL, k ? &k->grad : NULL,
+                       &d_heads, &in, q ? &q->weight.value : NULL, k ? &k->weight.value : NULL,
+                       q ? &rstd : NULL, t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e);
 }
 
 /* d_x: gradient of x_mid in, of the block's input out, through `dx`. */
@@ -86,14 +79,16 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     struct linear *qkv = &layer->linear[GEMM_QKV], *out = &layer->linear[GEMM_ATTN_OUT];
 
     TRY(linear_bwd(t, out, &t->d_o, fresh, e));                                   /* [R,HD] */
-    struct tensor d_heads = heads_view(t, &t->d_qkv), heads = heads_view(t, &layer->qkv);
+    struct tensor heads = heads_view(t, &layer->qkv);
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     struct tensor delta = tensor_make(t->delta.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
+    bool between = c->qk_norm || t->rope.data; /* else, as in GPT-2, the GEMM's operand is made */
+    struct sink d_qkv = dy_sink(t, qkv);                                          /* [R,W] */
+    struct sink d_heads = between ? sink_value(&t->d_qkv, NULL) : d_qkv;
     TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &d_heads, &delta, &t->d_o, &out->x.value, &heads,
                            &lse, c->heads, c->kv_heads, e));
-
-    struct sink d_qkv = dy_sink(t, qkv);                                          /* [R,W] */
-    TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));
+    if (between) TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));
+    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_qkv, e));
     TRY(linear_bwd(t, qkv, &t->d_normed, fresh, e));                              /* [R,C] */
     return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
 }

@@ -128,6 +128,8 @@ enum status plan_add_gpu(struct plan *p, const struct model_config *c, const str
     TRY(add_row(p, "context, modules, graphs", CONTEXT_BYTES, e));
     TRY(add_row(p, "GEMM workspace", GEMM_WORKSPACE_BYTES, e));
     TRY(add_row(p, "attention's backward", scores, e));
+    if (scores > 0 && c->bias && c->positions == POSITION_LEARNED && !c->qk_norm)
+        TRY(add_row(p, "sums of its columns", attention_partial_bytes(&a), e));
     TRY(add_row(p, "operands widened to BF16", need.wide[0] + need.wide[1] + need.result, e));
     TRY(add_row(p, "scales for cuBLASLt", need.factors[0] + need.factors[1], e));
     TRY(add_row(p, "tokens sorted", 32 * rows, e));

@@ -194,7 +194,7 @@ static void backward_group(const struct backward *f, int64_t i, int64_t g, float
     }
 }
 
-enum status cpu_attention_bwd(struct backend *b, int lane, const struct tensor *d_qkv,
+enum status cpu_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
                               const struct tensor *delta, const struct tensor *d_o,
                               const struct tensor *o, const struct tensor *qkv,
                               const struct tensor *lse, int64_t heads, int64_t kv_heads,
@@ -204,7 +204,7 @@ enum status cpu_attention_bwd(struct backend *b, int lane, const struct tensor *
     int64_t batch = f.a.batch, length = f.a.length, rows = batch * length;
     int64_t row = heads * f.a.head_dim;
     int act = 1 << qkv->dtype;
-    TRY(cpu_check_packed(d_qkv, "attention_bwd: d_qkv", act, batch, tensor_cols(qkv), e));
+    TRY(cpu_check_sink(d_qkv, "attention_bwd: d_qkv", rows, f.a.width, e));
     TRY(cpu_check_packed(d_o, "attention_bwd: d_o", act, rows, row, e));
     TRY(cpu_check_packed(o, "attention_bwd: o", act, rows, row, e));
     TRY(cpu_check_packed(lse, "attention_bwd: lse", IS_F32, batch, heads * length, e));
@@ -213,7 +213,7 @@ enum status cpu_attention_bwd(struct backend *b, int lane, const struct tensor *
     if (cut_scratch(&count, &f.a, NULL) > SCRATCH_FLOATS)
         return FAIL(e, ERR_ARG, "attention_bwd: %lld rows of %lld exceed the scratch memory",
                     (long long)length, (long long)f.a.head_dim);
-    f.d_qkv = d_qkv;
+    f.d_qkv = d_qkv->value;
     f.d_o = d_o;
     f.o = o;
     f.lse = lse->data;
@@ -222,5 +222,6 @@ enum status cpu_attention_bwd(struct backend *b, int lane, const struct tensor *
     for (int64_t piece = 0; piece < batch * kv_heads; piece++)
         backward_group(&f, piece / kv_heads, piece % kv_heads,
                        cpu_scratch(b, omp_get_thread_num()));
+    cpu_sink_emit(b, d_qkv);
     return OK;
 }

@@ -32,6 +32,7 @@ struct backward {
     const bf16_bits *d_o, *o; /* [B*T, H*D] */
     const float *lse;         /* [B,H,T] */
     float *delta;             /* [B,H,T] */
+    uint32_t *amax;           /* of d_qkv, or NULL */
 };
 
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,

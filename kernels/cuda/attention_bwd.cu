@@ -192,7 +192,7 @@ enum status cuda_attention_bwd_open(struct cuda_backend *b, struct err *e) {
     return OK;
 }
 
-enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor *d_qkv,
+enum status cuda_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
                                const struct tensor *delta, const struct tensor *d_o,
                                const struct tensor *o, const struct tensor *qkv,
                                const struct tensor *lse, int64_t heads, int64_t kv_heads,
@@ -200,20 +200,26 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor 
     struct backward f = {};
     TRY(attention_setup(&f.a, "attention_bwd: qkv", qkv, heads, kv_heads, e));
     int64_t rows = f.a.batch * f.a.length, row = heads * f.a.head_dim, per = heads * f.a.length;
-    TRY(cuda_check_packed(d_qkv, "attention_bwd: d_qkv", IS_BF16, f.a.batch, tensor_cols(qkv), e));
+    TRY(cuda_check_sink(d_qkv, "attention_bwd: d_qkv", rows, f.a.width, e));
     TRY(cuda_check_packed(d_o, "attention_bwd: d_o", IS_BF16, rows, row, e));
     TRY(cuda_check_packed(o, "attention_bwd: o", IS_BF16, rows, row, e));
     TRY(cuda_check_packed(lse, "attention_bwd: lse", IS_F32, f.a.batch, per, e));
     TRY(cuda_check_packed(delta, "attention_bwd: delta", IS_F32, f.a.batch, per, e));
-    f.d_qkv = (bf16_bits *)d_qkv->data;
+    f.d_qkv = sink_value_of(d_qkv);
     f.d_o = (const bf16_bits *)d_o->data;
     f.o = (const bf16_bits *)o->data;
     f.lse = (const float *)lse->data;
     f.delta = (float *)delta->data;
+    f.amax = sink_amax(d_qkv);
     if (rows == 0) return OK;
     bool wgmma = hopper_attention_serves(cuda_of(b), &f.a);
     TRY(attention_decided(cuda_of(b), &f.a, "backward", wgmma ? "wgmma" : "mma", e));
-    if (wgmma) return hopper_attention_bwd(cuda_of(b), lane, &f, e);
+    if (wgmma) {
+        struct sink rest = *d_qkv;
+        rest.sums = NULL;
+        TRY(hopper_attention_bwd(cuda_of(b), lane, &f, d_qkv->sums, e));
+        return cuda_sink_emit(b, lane, &rest, true, e);
+    }
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);
     unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;
@@ -221,5 +227,6 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor 
     int bytes = shared_bytes(f.a.head_dim);
     k.dkv<<<dim3(tiles, (unsigned)kv_heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
     k.dq<<<dim3(tiles, (unsigned)heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
-    return cuda_launched("attention_bwd", e);
+    TRY(cuda_launched("attention_bwd", e));
+    return cuda_sink_emit(b, lane, d_qkv, false, e);
 }

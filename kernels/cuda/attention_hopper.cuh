@@ -16,8 +16,10 @@ static inline bool hopper_attention_serves(const struct cuda_backend *b,
 /* Outputs and log-sum-exp; maximises f->amax. Queued. */
 NODISCARD enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream,
                                            struct err *e);
-/* Gradients of keys, values and queries; f->delta is not used. Queued on the lane. */
+/* Gradients of keys, values and queries; maximises f->amax; sums, unless NULL, += their column
+ * sums. f->delta is not used. Queued on the lane. */
 NODISCARD enum status hopper_attention_bwd(struct cuda_backend *b, int lane,
-                                           const struct backward *f, struct err *e);
+                                           const struct backward *f, const struct tensor *sums,
+                                           struct err *e);
 
 #endif

@@ -12,6 +12,7 @@
  * which blocks that begin together arrive, so that there is little to wait for. The first stores:
  * no sum need be zero before. */
 #include "kernels/cuda/attention_hopper.cuh"
+#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -39,6 +40,7 @@ struct order {
     float *rows;            /* of each tile of queries a row: 64 times -lse, 64 times delta */
     uint32_t *turns;        /* of each tile of queries: how many have added */
     uint32_t *tickets;      /* blocks that have begun */
+    float *partial;         /* of each 16 rows: their gradients' column sums; or NULL */
     int64_t turns_count;    /* with the tickets behind them */
 };
 
@@ -200,20 +202,61 @@ __device__ static void ask(const struct backward &f, const struct order &o, cons
 
 /* ---- keys and values: a warpgroup's rows are keys, columns queries ---- */
 
-/* Rows of a 64 x D sum into BF16 rows `stride` apart; rows from `valid` on are not there. */
+/* Sums over the eight lanes that have other rows of the same columns. Each keeps half of what it
+ * has and gives the other half away, three times: a lane ends with columns 2 lane, 2 lane + 1. */
+__device__ static float2 join_rows(float (&x)[8][2]) {
+#pragma unroll
+    for (int half = 4; half; half /= 2) {
+        bool upper = threadIdx.x & half * 4;
+#pragma unroll
+        for (int j = 0; j < half; j++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                float keep = upper ? x[j + half][i] : x[j][i];
+                float give = upper ? x[j][i] : x[j + half][i];
+                x[j][i] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, half * 4);
+            }
+    }
+    return { x[0][0], x[0][1] };
+}
+
+/* Where the column sums of this warp's 16 rows of a tile of 64 go, from `column` on. */
+__device__ static float *partial_of(const struct backward &f, const struct order &o, int sequence,
+                                    int tile, int column) {
+    if (!o.partial || tile >= o.query_tiles) return NULL;
+    int64_t rows = ((int64_t)sequence * o.query_tiles + tile) * 4 + threadIdx.x / WARP % 4;
+    return o.partial + rows * f.a.width + column;
+}
+
+/* Rows of a 64 x D sum into BF16 rows `stride` apart; rows from `valid` on are not there. What is
+ * stored is summed by columns into `partial`, unless it is NULL; `top` becomes the largest |bits|
+ * of it, by halves of a word. */
 template <int D>
 __device__ static void store_rows(bf16_bits *to, int64_t stride, const float (&x)[D / 8][4],
-                                  float scale, int64_t valid) {
+                                  float scale, int64_t valid, float *partial, uint32_t &top) {
     int lane = threadIdx.x % WARP, first = threadIdx.x / WARP % 4 * 16 + lane / 4;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int row = first + 8 * h;
-        if (row >= valid) continue;
+    for (int panel = 0; panel < D / 64; panel++) {
+        float sum[8][2] = {};
 #pragma unroll
-        for (int j = 0; j < D / 8; j++)
-            *(uint32_t *)(to + row * stride + j * 8 + lane % 4 * 2) =
-                bf16x2_encode(x[j][2 * h] * scale, x[j][2 * h + 1] * scale);
+        for (int h = 0; h < 2; h++) {
+            int row = first + 8 * h;
+            if (row >= valid) continue;
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float(&v)[4] = x[panel * 8 + j];
+                uint32_t pair = bf16x2_encode(v[2 * h] * scale, v[2 * h + 1] * scale);
+                *(uint32_t *)(to + row * stride + panel * 64 + j * 8 + lane % 4 * 2) = pair;
+                sum[j][0] += bf16_low(pair);
+                sum[j][1] += bf16_high(pair);
+                top = __vmaxu2(top, pair & 0x7FFF7FFFu);
+            }
+        }
+        if (partial) ((float2 *)(partial + panel * 64))[lane] = join_rows(sum);
     }
+}
+__device__ static void top_into(uint32_t *amax, uint32_t top) {
+    warp_amax_into(amax, max(top << 16, top & 0xFFFF0000u));
 }
 
 __device__ static float2 shared_pair(uint32_t at) {
@@ -352,17 +395,21 @@ __device__ static void own_keys(const struct backward &f, const struct order &o,
                                 const struct places<D> &s) {
     int line = __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / WARPGROUP - 1, 0) * 64;
     struct ring r = { 0, 0, 0 };
+    uint32_t top = 0;
     for (int round = 0; round < rounds_of(task_of(f, o, ticket_of(s.ticket()))); round++) {
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
         barrier_wait(s.own_full(), round);
         meet_queries<D>(f, o, s, round, line, r, dk, dv);
         struct keys_task t = keys_of(f, task_of(f, o, ticket_of(s.ticket())), round);
-        int64_t row = t.key0 + line;
-        bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width +
-                        (int64_t)(f.a.heads + t.group) * D;
-        store_rows<D>(to, f.a.width, dk, f.a.scale, f.a.length - row);
-        store_rows<D>(to + (int64_t)f.a.kv_heads * D, f.a.width, dv, 1.0f, f.a.length - row);
+        int row = t.key0 + line, column = (f.a.heads + t.group) * D, values = f.a.kv_heads * D;
+        bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width + column;
+        float *partial = partial_of(f, o, t.sequence, row / STEP, column);
+        int64_t valid = f.a.length - row;
+        store_rows<D>(to, f.a.width, dk, f.a.scale, valid, partial, top);
+        store_rows<D>(to + values, f.a.width, dv, 1.0f, valid, partial ? partial + values : NULL,
+                      top);
     }
+    top_into(f.amax, top);
 }
 
 /* ---- queries: sums in turns ---- */
@@ -464,14 +511,15 @@ __device__ static void add_sums(float (&x)[8][4], const float *from) {
 template <int D>
 __device__ static void finish_queries(const struct backward &f, const struct order &o,
                                       const struct keys_task &t, int head, int at, int panel,
-                                      bool add, float (&dq)[8][4]) {
+                                      bool add, float (&dq)[8][4], uint32_t &top) {
     int64_t row = t.key0 + at * STEP;
+    int column = (t.group * t.share + head) * D + panel * 64;
     if (add)
         add_sums(dq, o.sums + query_tile(f, o, t, head, at) * (STEP * D) + panel * (STEP * 64) +
                          threadIdx.x % WARPGROUP * 4);
-    store_rows<64>(f.d_qkv + (t.sequence * f.a.length + row) * f.a.width +
-                       (int64_t)(t.group * t.share + head) * D + panel * 64,
-                   f.a.width, dq, f.a.scale, f.a.length - row);
+    store_rows<64>(f.d_qkv + (t.sequence * f.a.length + row) * f.a.width + column, f.a.width, dq,
+                   f.a.scale, f.a.length - row,
+                   partial_of(f, o, t.sequence, t.key0 / STEP + at, column), top);
 }
 
 template <int D>
@@ -479,6 +527,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
                                    const struct places<D> &s) {
     struct block_task b = task_of(f, o, ticket_of(s.ticket()));
     int n = 0, lasts = 0, thread = threadIdx.x % WARPGROUP;
+    uint32_t top = 0;
     for (int round = 0; round < rounds_of(b); round++) {
         struct keys_task t = keys_of(f, b, round);
         barrier_wait(s.own_full(), round);
@@ -501,7 +550,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
                     barrier_wait(s.dq_empty(to), used<D>(n) - 1 & 1);
                     if (last) {
                         if (panel == 0) barrier_wait(s.turn(n % 2), lasts >> n % 2 & 1);
-                        finish_queries<D>(f, o, t, head, at, panel, place > 0, dq);
+                        finish_queries<D>(f, o, t, head, at, panel, place > 0, dq, top);
                     } else {
                         put_sums(s.dq(to) + thread * 16, dq);
                     }
@@ -512,6 +561,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
             }
         if (is_first_lane()) barrier_arrive(s.own_empty());
     }
+    top_into(f.amax, top);
 }
 
 /* 64 columns of a tile of queries, rounded. Where blocks do not finish them. */
@@ -520,12 +570,14 @@ __global__ void __launch_bounds__(WARPGROUP) finish_kernel(struct backward f, st
     int64_t tile = blockIdx.x / (D / 64);
     int panel = blockIdx.x % (D / 64), at = (int)(tile % o.query_tiles);
     int head = (int)(tile / o.query_tiles % f.a.heads);
-    int64_t sequence = tile / o.query_tiles / f.a.heads, row = (int64_t)at * STEP;
+    int sequence = (int)(tile / o.query_tiles / f.a.heads), column = head * D + panel * 64;
+    int64_t row = (int64_t)at * STEP;
+    uint32_t top = 0;
     float dq[8][4] = {};
     add_sums(dq, o.sums + tile * (STEP * D) + panel * (STEP * 64) + threadIdx.x * 4);
-    store_rows<64>(f.d_qkv + (sequence * f.a.length + row) * f.a.width + (int64_t)head * D +
-                       panel * 64,
-                   f.a.width, dq, f.a.scale, f.a.length - row);
+    store_rows<64>(f.d_qkv + (sequence * f.a.length + row) * f.a.width + column, f.a.width, dq,
+                   f.a.scale, f.a.length - row, partial_of(f, o, sequence, at, column), top);
+    top_into(f.amax, top);
 }
 
 template <int D>
@@ -611,7 +663,7 @@ static void launch(const struct backward &f, const struct order &o, const struct
 }
 
 enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct backward *f,
-                                 struct err *e) {
+                                 const struct tensor *sums, struct err *e) {
     const struct attention *a = &f->a;
     const struct attention_size size = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
     struct maps m;
@@ -634,7 +686,17 @@ enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct 
     TRY(hopper_map(&m.d_o, f->d_o, a->batch, a->length, a->heads, a->head_dim,
                    (int64_t)a->heads * a->head_dim, 64, e));
     TRY(hopper_rows_map(&m.rows, o.rows, all, STEP * 8, STEP * 8, STEP * 8, e));
+    if (sums) {
+        TRY(cuda_scratch(&b->base, lane, SCRATCH_PARTIAL, attention_partial_bytes(&size), &scratch,
+                         e));
+        o.partial = (float *)scratch;
+    }
     if (a->head_dim == 64) launch<64>(*f, o, m, b->lane[lane]);
     else launch<128>(*f, o, m, b->lane[lane]);
+    if (sums) {
+        int64_t rows = a->batch * o.query_tiles * 4; /* of partial sums, each of 16 */
+        struct column_join join = { { grad_of(sums) }, o.partial, rows, a->width };
+        launch_column_join(join, 1, b->lane[lane]);
+    }
     return cuda_launched("attention_bwd", e);
 }

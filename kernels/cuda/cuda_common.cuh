@@ -412,7 +412,7 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
 enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o,
                                const struct tensor *lse, const struct tensor *qkv, int64_t heads,
                                int64_t kv_heads, struct err *e);
-enum status cuda_attention_bwd(struct backend *b, int lane, const struct tensor *d_qkv,
+enum status cuda_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
                                const struct tensor *delta, const struct tensor *d_o,
                                const struct tensor *o, const struct tensor *qkv,
                                const struct tensor *lse, int64_t heads, int64_t kv_heads,

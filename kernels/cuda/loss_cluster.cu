@@ -206,8 +206,8 @@ __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row
  * what they hold. Columns are counted in vectors of eight, in 32 bits.
  *
  * The clerk, a thread of the warp with least to do, tells the rows' loss. Its warp asks for rows,
- * for one once all threads have taken theirs of the row before. In place that is no hazard: a row is
- * written by its own cluster alone, after it has arrived.
+ * for one once all threads have taken theirs of the row before. In place that is no hazard: a row
+ * is written by its own cluster alone, after it has arrived.
  *
  * A block's part of the sums has two places, for even and odd rounds: before it writes one again it
  * has met, in the round between, all threads that read it. */

@@ -64,8 +64,9 @@ static enum status run_forward(void *context, struct err *e) {
 
 static enum status run_backward(void *context, struct err *e) {
     struct attention_run *r = context;
-    return r->b->ops->attention_bwd(r->b, LANE_COMPUTE, &r->d_qkv, &r->delta, &r->d_o, &r->o,
-                                    &r->qkv, &r->lse, r->shape->heads, r->shape->kv_heads, e);
+    struct sink d_qkv = sink_value(&r->d_qkv, NULL);
+    return r->b->ops->attention_bwd(r->b, LANE_COMPUTE, &d_qkv, &r->delta, &r->d_o, &r->o, &r->qkv,
+                                    &r->lse, r->shape->heads, r->shape->kv_heads, e);
 }
 
 static enum status attention_tensors(struct bench_memory *m, struct attention_run *r,

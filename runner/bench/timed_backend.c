@@ -216,28 +216,27 @@ static enum status timed_attention_fwd(struct backend *b, int lane, const struct
     return call_end(t, lane, t->inner->attention_fwd(b, lane, o, lse, qkv, heads, kv_heads, e), e);
 }
 
-static enum status timed_attention_bwd(struct backend *b, int lane, const struct tensor *d_qkv,
+static enum status timed_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
                                        const struct tensor *delta, const struct tensor *d_o,
                                        const struct tensor *o, const struct tensor *qkv,
                                        const struct tensor *lse, int64_t heads, int64_t kv_heads,
                                        struct err *e) {
     struct timed *t = timed_of(b);
-    double bytes = 2 * bytes_of(qkv) + bytes_of(d_o) + bytes_of(o) + bytes_of(lse);
+    double bytes = bytes_of(qkv) + sink_bytes(d_qkv) + bytes_of(d_o) + bytes_of(o) + bytes_of(lse);
     TRY(attention_begin(t, lane, "attention_bwd", true, qkv, heads, kv_heads, bytes, e));
     return call_end(t, lane, t->inner->attention_bwd(b, lane, d_qkv, delta, d_o, o, qkv, lse, heads,
                                                      kv_heads, e), e);
 }
 
-/* Codes, in a pass of their own; where there are none, the sums of a bias gradient. */
+/* Codes, in a pass of their own. */
 static enum status timed_quantise(struct backend *b, int lane, const struct sink *out,
                                   const struct tensor *x, struct err *e) {
     struct timed *t = timed_of(b);
-    enum timed_part part = out->codes ? PART_QUANTISE : PART_NORM;
     if (t->depth == 0) {
         t->codes = out->codes ? out->codes->data : NULL;
         t->quantise_at = t->at;
     }
-    TRY(call_begin(t, lane, "quantise", part, quantise_bytes(out, x), e));
+    TRY(call_begin(t, lane, "quantise", PART_QUANTISE, quantise_bytes(out, x), e));
     return call_end(t, lane, t->inner->quantise(b, lane, out, x, e), e);
 }
 

@@ -83,7 +83,7 @@ static enum status see_forward(struct backend *b, int lane, const struct sink *o
     if (seen.forwards < LAYERS) seen.forward[seen.forwards++] = queue(lane);
     return seen.real->attention_fwd(b, lane, o, lse, qkv, heads, kv_heads, e);
 }
-static enum status see_backward(struct backend *b, int lane, const struct tensor *d_qkv,
+static enum status see_backward(struct backend *b, int lane, const struct sink *d_qkv,
                                 const struct tensor *delta, const struct tensor *d_o,
                                 const struct tensor *o, const struct tensor *qkv,
                                 const struct tensor *lse, int64_t heads, int64_t kv_heads,

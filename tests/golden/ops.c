@@ -113,7 +113,7 @@ static void attention(struct golden *g, enum dtype t, bool nan) {
     must(g, g->ops->attention_fwd(g->b, 0, &s, &lse, &qkv, H, G, &g->e));
     print(g, "attention o", &o);
     print(g, "attention lse", &lse);
-    must(g, g->ops->attention_bwd(g->b, 0, &d_qkv, &delta, &d_o, &o, &qkv, &lse, H, G, &g->e));
+    must(g, g->ops->attention_bwd(g->b, 0, &dx, &delta, &d_o, &o, &qkv, &lse, H, G, &g->e));
     print(g, "attention d_qkv", &d_qkv);
     must(g, g->ops->qk_bwd(g->b, 0, &dx, &d_gain_q, &d_gain_k, &d_qkv, &in, &gain, &gain, &rstd,
                         &rope, H, G, &g->e));

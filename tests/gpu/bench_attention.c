@@ -72,10 +72,10 @@ static void drop_all(struct bench *t) {
 }
 
 static void call(struct bench *t, bool backward) {
-    struct sink o = sink_value(&t->o, &t->amax);
+    struct sink o = sink_value(&t->o, &t->amax), d_qkv = sink_value(&t->d_qkv, &t->amax);
     int64_t h = t->s.heads, g = t->s.kv_heads;
     if (backward)
-        need(t, t->ops->attention_bwd(t->b, 0, &t->d_qkv, &t->delta, &t->d_o, &t->o, &t->qkv,
+        need(t, t->ops->attention_bwd(t->b, 0, &d_qkv, &t->delta, &t->d_o, &t->o, &t->qkv,
                                       &t->lse, h, g, &t->e));
     else
         need(t, t->ops->attention_fwd(t->b, 0, &o, &t->lse, &t->qkv, h, g, &t->e));

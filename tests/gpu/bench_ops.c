@@ -251,12 +251,18 @@ static void bench_rows(struct bench *t) {
 }
 
 static void bench_attention(struct bench *t) {
-    struct sink o = sink_value(&t->y, &t->amax);
+    struct sink o = sink_value(&t->y, &t->amax), d_qkv = sink_value(&t->d_qkv, &t->amax);
     double flop = 4.0 * (double)(t->s.batch * t->s.heads * t->s.time * t->s.time * t->s.dim) / 2;
     MEASURE(t, "attention_fwd", 0.0, flop,
             t->ops->attention_fwd(b, 0, &o, &t->lse, &t->qkv, t->s.heads, t->s.kv, e));
     MEASURE(t, "attention_bwd", 0.0, 2.5 * flop,
-            t->ops->attention_bwd(b, 0, &t->d_qkv, &t->delta, &t->z, &t->y, &t->qkv, &t->lse,
+            t->ops->attention_bwd(b, 0, &d_qkv, &t->delta, &t->z, &t->y, &t->qkv, &t->lse,
+                                  t->s.heads, t->s.kv, e));
+    if (!t->s.gpt2) return;
+    struct tensor bias = tensor_make(t->bias.data, DTYPE_F32, t->all * t->s.dim, 1, 1, 1);
+    d_qkv.sums = &bias;
+    MEASURE(t, "attention_bwd with sums", 0.0, 2.5 * flop,
+            t->ops->attention_bwd(b, 0, &d_qkv, &t->delta, &t->z, &t->y, &t->qkv, &t->lse,
                                   t->s.heads, t->s.kv, e));
 }
 

@@ -26,7 +26,7 @@ CALL(layernorm_bwd, layernorm_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t
 CALL(qk_fwd, qk_fwd(b, 0, t[0], t[1], t[2], t[3], t[4], t[5], HEADS, KV, 1e-5f, e))
 CALL(qk_bwd, qk_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], HEADS, KV, e))
 CALL(attention_fwd, attention_fwd(b, 0, SINK(0), t[1], t[2], HEADS, KV, e))
-CALL(attention_bwd, attention_bwd(b, 0, t[0], t[1], t[2], t[3], t[4], t[5], HEADS, KV, e))
+CALL(attention_bwd, attention_bwd(b, 0, SINK(0), t[1], t[2], t[3], t[4], t[5], HEADS, KV, e))
 CALL(swiglu_fwd, swiglu_fwd(b, 0, SINK(0), t[1], e))
 CALL(swiglu_bwd, swiglu_bwd(b, 0, SINK(0), t[1], t[2], e))
 CALL(gelu_fwd, gelu_fwd(b, 0, SINK(0), t[1], e))

@@ -340,9 +340,9 @@ static void attention(void **state) {
             d_qkv[s] = allocate(s, H, heads_of);
             lse[s] = allocate(s, F, rows);
             delta[s] = allocate(s, F, rows);
-            struct sink out = sink_value(&o[s], NULL);
+            struct sink out = sink_value(&o[s], NULL), into = sink_value(&d_qkv[s], NULL);
             if (p->ops[s]->attention_fwd(p->b[s], 0, &out, &lse[s], &qkv[s], h, g, &p->e) != OK ||
-                p->ops[s]->attention_bwd(p->b[s], 0, &d_qkv[s], &delta[s], &d_o[s], &o[s], &qkv[s],
+                p->ops[s]->attention_bwd(p->b[s], 0, &into, &delta[s], &d_o[s], &o[s], &qkv[s],
                                          &lse[s], h, g, &p->e) != OK ||
                 p->ops[s]->sync(p->b[s], &p->e) != OK)
                 fail_msg("%s", p->e.text);

@@ -85,8 +85,9 @@ static void forward(struct ops *ops, struct run *r, struct sizes z) {
 }
 
 static void backward(struct ops *ops, struct run *r, struct sizes z) {
-    OPS_OK(ops, ops->table->attention_bwd(ops->b, LANE_COMPUTE, &r->d_qkv, &r->delta, &r->d_o,
-                                          &r->o, &r->qkv, &r->lse, z.heads, z.kv_heads, &ops->e));
+    struct sink d_qkv = sink_value(&r->d_qkv, NULL);
+    OPS_OK(ops, ops->table->attention_bwd(ops->b, LANE_COMPUTE, &d_qkv, &r->delta, &r->d_o, &r->o,
+                                          &r->qkv, &r->lse, z.heads, z.kv_heads, &ops->e));
 }
 
 static struct reference reference_of(struct ops *ops, const struct run *r, struct sizes z) {
@@ -226,11 +227,13 @@ static void test_arguments(void **state) {
     OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 6, 2, e), ERR_ARG,
             "8 heads in the");
     OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &small, &r.qkv, 4, 2, e), ERR_ARG, "lse");
-    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &r.d_qkv, &r.delta, &r.d_o, &r.o, &r.qkv, &small, 4,
-                                  2, e),
+    struct sink d_qkv = sink_value(&r.d_qkv, NULL), of_i32 = sink_value(&i32, NULL);
+    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &d_qkv, &r.delta, &r.d_o, &r.o, &r.qkv, &small, 4, 2,
+                                  e),
             ERR_ARG, "lse");
-    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &i32, &r.delta, &r.d_o, &r.o, &r.qkv, &r.lse, 4, 2, e),
-            ERR_ARG, "d_qkv is i32");
+    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &of_i32, &r.delta, &r.d_o, &r.o, &r.qkv, &r.lse, 4, 2,
+                                  e),
+            ERR_ARG, "d_qkv: value is i32");
     ops_close(ops);
 }
 
