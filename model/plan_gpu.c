@@ -91,6 +91,8 @@ static void count_layer(struct need *need, const struct model_config *c, const s
         count_linear(need, &spec, o->micro_batch * c->seq_len, in[s], out[s],
                      dtype_bytes(o->grad_dtype), late, again);
     }
+    /* A residual is added to rows that are no whole 16 bytes by our kernel, from f32. */
+    if (c->width % 8) most(&need->result, 4 * o->micro_batch * c->seq_len * c->width);
 }
 
 static void count_head(struct need *need, const struct model_config *c, const struct recipe *r,

@@ -143,10 +143,12 @@ static void set_out(struct gemm_problem *p, const struct tensor *out) {
     p->type = out->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-/* Can the library do the whole epilogue: one addend, of the layout of out? */
+/* Can the library do the whole epilogue: one addend, of the layout of out? Not where rows of BF16
+ * are no whole 16 bytes: its kernels for those round the product before they add. */
 static bool epilogue_fits(const struct matmul_args *t) {
-    if (t->residual && t->beta != 0.0f) return false;
-    return !t->residual || t->residual->stride[0] == t->out->stride[0];
+    if (!t->residual) return true;
+    if (t->beta != 0.0f || t->residual->stride[0] != t->out->stride[0]) return false;
+    return t->out->dtype == DTYPE_F32 || t->out->stride[0] % 8 == 0;
 }
 
 /* The product and its epilogue: wholly by the library, or by it into f32 and then by our kernel.
