@@ -1,10 +1,11 @@
 /* The choice table of GEMM algorithms.
  *
  * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
- * timed once, on operands of our own (the caller's may be half written). Split-K is among them
- * where its partial sums are f32 in the workspace, added in a fixed order, and no bias or residual
- * follows (some kernels round the sum before); schemes that add in place or in the output's type
- * are not.
+ * timed once, on operands of our own (the caller's may be half written). Where a bias or a residual
+ * follows, those that it names for the product alone are among them, as far as they can do the
+ * rest. Where none does, split-K is, if its partial sums are f32 in the workspace, added in a fixed
+ * order (before a bias or a residual some kernels round the sum); schemes that add in place or in
+ * the output's type are not.
  * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
  * only what ran is kept. */
 #include "kernels/cuda/gemm.cuh"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 enum {
-    CANDIDATES = 16,  /* half of them without split-K: 13.1 never names more than 8 at a time */
+    CANDIDATES = 16,  /* of two queries: 13.1 never names more than 8 at a time */
     ROUNDS = 4,       /* each candidate is timed so often; its best time counts */
     RUNS = 3,         /* products of one timing */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
@@ -332,10 +333,11 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
 #define PREFER(name, value) \
     cublasLtMatmulPreferenceSetAttribute(&preference, name, &(value), sizeof(value))
 
-/* Adds the library's first algorithms under these reduction schemes to the list. */
-static enum status query(struct cuda_backend *b, struct descriptors *d, const struct gemm_key *key,
-                         uint32_t schemes, cublasLtMatmulHeuristicResult_t *list, int *count,
-                         struct err *e) {
+/* Adds the library's first algorithms for d under these reduction schemes to the list, as far as
+ * they can do `whole`. */
+static enum status query(struct cuda_backend *b, struct descriptors *d, struct descriptors *whole,
+                         const struct gemm_key *key, uint32_t schemes,
+                         cublasLtMatmulHeuristicResult_t *list, int *count, struct err *e) {
     cublasLtMatmulPreferenceOpaque_t preference;
     LT_TRY(e, cublasLtMatmulPreferenceInit(&preference));
     uint64_t bytes = (uint64_t)GEMM_WORKSPACE_BYTES;
@@ -361,6 +363,12 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, const st
         bool fresh = more[i].state == CUBLAS_STATUS_SUCCESS; /* else it is none */
         for (int j = 0; j < *count; j++)
             fresh = fresh && memcmp(&list[j].algo, &more[i].algo, sizeof more[i].algo) != 0;
+        cublasLtMatmulHeuristicResult_t checked = more[i];
+        if (fresh && d != whole)
+            fresh = cublasLtMatmulAlgoCheck(b->gemm->handle, &whole->product, &whole->a, &whole->b,
+                                            &whole->d, &whole->d, &more[i].algo,
+                                            &checked) == CUBLAS_STATUS_SUCCESS &&
+                    checked.workspaceSize <= (size_t)GEMM_WORKSPACE_BYTES;
         if (fresh) list[(*count)++] = more[i];
     }
     return OK;
@@ -368,13 +376,22 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, const st
 
 static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
                           struct gemm_choice *choice, struct err *e) {
-    struct descriptors d;
+    struct descriptors d, product;
     cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    const uint32_t whole = CUBLASLT_REDUCTION_SCHEME_NONE;
+    const uint32_t split = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int count = 0;
     TRY(describe(&d, p, e));
-    TRY(query(b, &d, &choice->key, CUBLASLT_REDUCTION_SCHEME_NONE, list, &count, e));
-    if (!p->bias && !choice->key.elsewhere)
-        TRY(query(b, &d, &choice->key, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, list, &count, e));
+    TRY(query(b, &d, &d, &choice->key, whole, list, &count, e));
+    if (p->bias || choice->key.elsewhere) {
+        struct gemm_problem alone = *p;
+        alone.bias = NULL;
+        alone.beta = 0.0f;
+        TRY(describe(&product, &alone, e));
+        TRY(query(b, &product, &d, &choice->key, whole, list, &count, e));
+    } else {
+        TRY(query(b, &d, &d, &choice->key, split, list, &count, e));
+    }
     return count ? measure(b, p, list, count, workspace, choice, e) : OK;
 }
 

@@ -58,6 +58,12 @@ static const struct matmul_case CASES[] = {
     { 127, 255, 190, H, H, H, 0, 0, false, false, 0, H, false, false, "bf16" },
     { 33, 17, 5, H, H, F, 0, 0, true, true, 1, -1, true, false, "bf16" },
     { 1, 1, 1, H, H, H, 0, 0, false, false, 0, -1, false, false, "bf16" },
+    /* a model's: algorithms that are named for the product alone add to it, too */
+    { 1024, 3072, 768, H, H, H, 0, 0, false, false, 0, H, false, false, "bf16" },
+    { 1024, 768, 768, H, H, H, 0, 0, false, false, 0, H, true, false, "bf16" },
+    { 1024, 768, 2048, H, H, H, 0, 0, false, false, 0, -1, true, false, "bf16" },
+    { 1024, 768, 2048, E, E, H, T, T, false, false, 0, -1, true, true, "native" },
+    { 1024, 3072, 768, E, E, H, T, T, false, false, 0, H, false, true, "native" },
     /* few outputs, long sums: split-K */
     { 64, 96, 40000, H, H, H, 0, 0, false, true, 0, -1, false, false, "bf16" },
     { 96, 64, 40000, H, H, F, 0, 0, true, true, 1, -1, false, false, "bf16" },
