@@ -7,7 +7,7 @@
  * order (before a bias or a residual some kernels round the sum); schemes that add in place or in
  * the output's type are not.
  * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
- * only what ran is kept. */
+ * only what ran is kept; where there is no memory to try, it is the library's first. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <float.h>
