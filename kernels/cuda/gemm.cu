@@ -378,17 +378,17 @@ static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, 
                           struct gemm_choice *choice, struct err *e) {
     struct descriptors d, product;
     cublasLtMatmulHeuristicResult_t list[CANDIDATES];
-    const uint32_t whole = CUBLASLT_REDUCTION_SCHEME_NONE;
+    const uint32_t unsplit = CUBLASLT_REDUCTION_SCHEME_NONE;
     const uint32_t split = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int count = 0;
     TRY(describe(&d, p, e));
-    TRY(query(b, &d, &d, &choice->key, whole, list, &count, e));
+    TRY(query(b, &d, &d, &choice->key, unsplit, list, &count, e));
     if (p->bias || choice->key.elsewhere) {
         struct gemm_problem alone = *p;
         alone.bias = NULL;
         alone.beta = 0.0f;
         TRY(describe(&product, &alone, e));
-        TRY(query(b, &product, &d, &choice->key, whole, list, &count, e));
+        TRY(query(b, &product, &d, &choice->key, unsplit, list, &count, e));
     } else {
         TRY(query(b, &d, &d, &choice->key, split, list, &count, e));
     }

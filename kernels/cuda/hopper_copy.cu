@@ -23,8 +23,10 @@ static enum status encode(CUtensorMap *out, CUtensorMapDataType type, CUtensorMa
                              CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result == CUDA_SUCCESS) return OK;
-    return FAIL(e, ERR_DEVICE, "a tensor map of [.., %llu, %llu]: driver status %d",
-                (unsigned long long)dim[1], (unsigned long long)dim[0], (int)result);
+    unsigned long long size[4] = { 1, 1, 1, 1 };
+    for (unsigned i = 0; i < rank; i++) size[i] = dim[i];
+    return FAIL(e, ERR_DEVICE, "a tensor map of [%llu, %llu, %llu, %llu]: driver status %d",
+                size[3], size[2], size[1], size[0], (int)result);
 }
 
 enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_t length,

@@ -17,7 +17,7 @@ NODISCARD enum status hopper_map(CUtensorMap *out, const void *data, int64_t bat
                                  struct err *e);
 /* Rows of `bytes` (a multiple of 8), `stride` bytes apart (a multiple of 16), in pieces of `piece`
  * bytes (a multiple of 16, at most PIECE_MAX), as they are. Behind the end of a row a piece is
- * zero. */
+ * zero. Both maps keep the address of data, which 16 divides; ERR_DEVICE if the driver refuses. */
 enum { PIECE_WORD = 8, PIECE_MAX = 256 * PIECE_WORD };
 NODISCARD enum status hopper_rows_map(CUtensorMap *out, const void *data, int64_t rows,
                                       int64_t bytes, int64_t stride, int piece, struct err *e);
@@ -62,8 +62,9 @@ __device__ static inline void copy_box(uint32_t to, const CUtensorMap *map, uint
                  "r"(row), "r"(sequence), "r"(barrier)
                  : "memory");
 }
-/* A piece of a row, from 8-byte word `word` on. (cp.async.bulk takes an address instead of a map;
- * racecheck then loses sight of what the barrier tells, from one turn of a loop to the next.) */
+/* A piece of a row, from 8-byte word `word` on, to where 128 divides the address.
+ * (cp.async.bulk takes an address instead of a map; racecheck then loses sight of what the barrier
+ * tells, from one turn of a loop to the next.) */
 __device__ static inline void copy_piece(uint32_t to, const CUtensorMap *map, uint32_t barrier,
                                          int word, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "

@@ -159,7 +159,8 @@ static void test_rope(void **state) {
 }
 
 /* Attention's outputs into codes: by cuDNN where it is, which leaves the amax to another pass, by
- * wgmma and by mma, which take it themselves. The bound is test_attention.c's. */
+ * wgmma and by mma, which take it themselves; and its gradients, whose amax comes with them on
+ * wgmma alone. The bounds are test_attention.c's. */
 static void test_attention(void **state) {
     static const struct { int64_t batch, time, heads, kv, dim; } CASE[] = {
         { 1, 256, 2, 1, 128 }, { 2, 128, 2, 1, 64 }, { 2, 200, 4, 2, 128 }, { 1, 130, 4, 2, 32 },
@@ -175,6 +176,16 @@ static void test_attention(void **state) {
         sink_into(&out, i / CASES, n * t, h * d);
         PRODUCED(&out, "attention_fwd", 1e-5, FRESH,
                  ops->attention_fwd(b, LANE_COMPUTE, S(out), S(lse), S(qkv), h, g, e));
+        struct twin o = pair_tensor(p, H, n * t, h * d, 1, 1), d_o = filled(H, n * t, h * d, 2);
+        struct twin delta = pair_tensor(p, F, n, h, t, 1);
+        struct twin_sink d_qkv;
+        sink_into(&d_qkv, i / CASES, n * t, (h + 2 * g) * d);
+        ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE,
+                                      &(struct sink){ .value = S(o), .keep_value = true }, S(lse),
+                                      S(qkv), h, g, e));
+        PRODUCED(&d_qkv, "attention_bwd", 1e-4, FRESH,
+                 ops->attention_bwd(b, LANE_COMPUTE, S(d_qkv), S(delta), S(d_o), S(o), S(qkv),
+                                    S(lse), h, g, e));
         pair_clear(p);
     }
 }

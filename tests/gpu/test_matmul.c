@@ -4,9 +4,10 @@
  *
  * How far a device may be from the reference follows from where it rounds; nmse_bound says it for
  * each row before anything runs. That cuBLASLt adds bias, residual and C to the f32 product and
- * rounds once was measured: every output of every algorithm equal to that, for products that f32
- * holds exactly. The exception is C in place (beta 1) in BF16: there the product is rounded before
- * it is added. */
+ * rounds once was measured of those that it names for the call: every output of every algorithm
+ * equal to that, for products that f32 holds exactly; of those that it names for the product alone
+ * the rows here are all that is known. The exceptions are C in place (beta 1) in BF16, where the
+ * product is rounded before it is added, and C on rows of no whole 16 bytes, which we add. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
