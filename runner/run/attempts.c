@@ -35,6 +35,7 @@ struct attempts {
     int64_t from_step;       /* of the attempt at hand */
     int64_t used_ms;         /* by earlier attempts, of the time limit */
     int64_t retries_left;
+    bool stepped;            /* an attempt has trained: devices and libraries were all there */
     struct formation formation; /* which rank is where */
     struct pace pace;
     int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
@@ -203,6 +204,7 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
     int64_t begin = clock_ms();
     enum status st = run_workers(a, out, e);
     a->used_ms += clock_ms() - begin;
+    if (out->last_step > 0) a->stepped = true;
     records_close(a->records);
     a->records = NULL;
     TRY(st);
@@ -232,13 +234,20 @@ static bool regroup(struct attempts *a, const struct attempt *attempt, bool *wit
     return false;
 }
 
-/* Whether another attempt is worth it: a worker died or hung, or a device or a link failed; the
- * arithmetic was not at fault. Who asked for a stop meanwhile gets it: it is what ends the run. */
-static bool retry(struct attempts *a, struct attempt *attempt) {
+/* Whether another attempt may end otherwise: a worker died or hung, or a link failed, or a device
+ * with which the run had trained. What no step was made with may not be there at all, like a
+ * library, and is not on the next attempt either; nor is the arithmetic another one. */
+static bool is_worth_another(const struct attempts *a, const struct attempt *attempt) {
     enum status code = attempt->error.code;
-    bool died = attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG ||
-                (attempt->end == ATTEMPT_FAILED && (code == ERR_PEER || code == ERR_DEVICE));
-    if (!died || a->retries_left == 0) return false;
+    if (attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG) return true;
+    return attempt->end == ATTEMPT_FAILED &&
+           (code == ERR_PEER || (code == ERR_DEVICE && a->stepped));
+}
+
+/* Prepares another attempt; false: there is none. Who asked for a stop meanwhile gets it: it is
+ * what ends the run. */
+static bool retry(struct attempts *a, struct attempt *attempt) {
+    if (!is_worth_another(a, attempt) || a->retries_left == 0) return false;
     if (attempt->asked) {
         attempt->end = ATTEMPT_SIGNAL;
         return false;
@@ -267,7 +276,7 @@ static const char *status_of(const struct attempt *attempt) {
     return "failed";
 }
 
-static int exit_code_for(const struct attempt *attempt) {
+static int exit_code_for(const struct attempts *a, const struct attempt *attempt) {
     switch (attempt->end) {
     case ATTEMPT_DONE:
     case ATTEMPT_TIME_LIMIT: return EXIT_OK;
@@ -276,7 +285,7 @@ static int exit_code_for(const struct attempt *attempt) {
     case ATTEMPT_FAILED: {
         int code = exit_code_of(attempt->error.code);
         /* A device that fails once training is under way is the run's failure, not the system's. */
-        if (attempt->error.code == ERR_DEVICE && attempt->last_step > 0) return EXIT_RUN_FAILED;
+        if (attempt->error.code == ERR_DEVICE && a->stepped) return EXIT_RUN_FAILED;
         return code == EXIT_VERIFY ? EXIT_RUN_FAILED : code;
     }
     case ATTEMPT_CRASHED:
@@ -310,11 +319,12 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     run_time_now(ended);
     json_t *run = a->dir->run;
     struct checkpoint_info saved;
+    int code = exit_code_for(a, attempt);
     TRY(run_dir_tidy(a->dir, e));
     TRY(find_checkpoint(a->dir, &saved, e));
     bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
-               json_object_set_new(run, "exit_code", json_integer(exit_code_for(attempt))) != 0 ||
+               json_object_set_new(run, "exit_code", json_integer(code)) != 0 ||
                json_object_set_new(run, "error", error_of(a, attempt)) != 0 ||
                json_object_set_new(run, "ended", json_string(ended)) != 0;
     if (bad) return FAIL(e, ERR_MEMORY, "run record");

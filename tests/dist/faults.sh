@@ -103,6 +103,20 @@ expect "devices of the second attempt" "0 1 " "$(tail -2 cut/*/data/metrics/tele
 grep -q "rank 2 on $(hostname) lost its links, last at .*; trying again without it" log ||
     fail "it was not named"
 
+case_name="a device that never worked: another attempt is no use"
+mkdir missing.bin && cp "$BUILD/tests/dist/faulty" missing.bin/fp8lab &&
+    echo "broken 2" >missing.bin/fault
+FP8LAB=$PWD/missing.bin/fp8lab run 4 --runs missing --retries 1 --fewer-gpus
+expect "exit code, rank and attempts" "6 2 ['failed']" "$code $(field "$(bundle_in missing)" \
+    '"%d %s" % (error["rank"], [a["reason"] for a in run["attempts"]])')"
+
+case_name="a device that fails in the middle, and then before an attempt's first step"
+faulty broken broken $endless --retries 2
+expect "exit code and attempts" "1 3" \
+    "$(field "$bundle" '"%d %d" % (run["exit_code"], len(run["attempts"]))')"
+expect "the later ones are from a checkpoint" True \
+    "$(field "$bundle" 'all(a["from_step"] >= '$every' for a in run["attempts"][1:])')"
+
 case_name="a slow rank"
 mkdir slow.bin && cp "$BUILD/tests/dist/faulty" slow.bin/fp8lab && echo "slow 2" >slow.bin/fault
 FP8LAB=$PWD/slow.bin/fp8lab run 4 --runs slow

@@ -1,7 +1,8 @@
 /* The program with a backend in which one rank misbehaves while its process lives: linked like
  * fp8lab, but for the reference's opening, which goes through here. What happens is said by a file
  * "fault" beside the program, as soon as it is there: "cut 2" takes rank 2's links down, "stuck 2"
- * stops its first thread (the pulse goes on), "slow 2" makes each forward pass of it slower. */
+ * stops its first thread (the pulse goes on), "slow 2" makes each forward pass of it slower, and
+ * "broken 2" fails as a device does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,18 +31,19 @@ static void cut_links(struct faulty *f) {
     f->cut = true;
 }
 
-static void misbehave(struct faulty *f) {
+static enum status misbehave(struct faulty *f, struct err *e) {
     char kind[16] = "";
     int rank = -1;
     FILE *file = f->group ? fopen(f->file, "re") : NULL;
-    if (!file) return;
+    if (!file) return OK;
     bool ours = fscanf(file, "%15s %d", kind, &rank) == 2 && rank == f->group->rank;
     fclose(file);
-    if (!ours) return;
+    if (!ours) return OK;
     struct timespec slow = { 0, SLOW_MS * 1000000L };
     if (!strcmp(kind, "slow")) (void)nanosleep(&slow, NULL);
     if (!strcmp(kind, "cut")) cut_links(f);
     while (!strcmp(kind, "stuck")) (void)pause();
+    return strcmp(kind, "broken") ? OK : FAIL(e, ERR_DEVICE, "broken on purpose");
 }
 
 static enum status faulty_init(struct backend *b, const struct comm_group *group, struct err *e) {
@@ -53,7 +55,7 @@ static enum status faulty_init(struct backend *b, const struct comm_group *group
 static enum status faulty_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
                                         const struct tensor *tokens, const struct tensor *table,
                                         const struct tensor *position, struct err *e) {
-    misbehave(faulty_of(b));
+    TRY(misbehave(faulty_of(b), e));
     return faulty_of(b)->real->embedding_fwd(b, lane, x, tokens, table, position, e);
 }
 
