@@ -95,13 +95,20 @@ static enum status name_missing(const struct crew *crew, const struct strangers 
                 others, crew->file);
 }
 
-/* Lets a caller go that proved nothing. */
-static void turn_away(struct strangers *strangers, int fd) {
+/* Lets a caller go, and says where it was. */
+static void turn_away(int fd, char address[64]) {
     struct err unknown;
-    strangers->count++;
-    if (wire_peer(fd, strangers->last, &unknown) != OK)
-        snprintf(strangers->last, sizeof strangers->last, "an address that it took along");
+    if (wire_peer(fd, address, &unknown) != OK)
+        snprintf(address, 64, "an address that it took along");
     close(fd);
+}
+
+/* A probe comes from a leader that met this one's file (crew_file_publish), never from a task of
+ * this job: there is another job of this name, whose tasks would be taken for this one's. */
+static enum status give_up(const struct crew *crew, int fd, const json_t *hello, struct err *e) {
+    char address[64];
+    turn_away(fd, address);
+    return crew_file_contested(crew->file, json_text(hello, "host", "?"), address, e);
 }
 
 static enum status take_calls(struct crew *crew, int listening, int64_t wait_s, struct err *e) {
@@ -114,15 +121,15 @@ static enum status take_calls(struct crew *crew, int listening, int64_t wait_s, 
         TRY(wire_accept(listening, deadline, &fd, e));
         if (fd < 0) return name_missing(crew, &strangers, wait_s, e);
         if (wire_called(fd, crew->secret, &hello, clock_ms() + STRANGER_MS, &stranger) != OK) {
-            turn_away(&strangers, fd);
+            turn_away(fd, strangers.last);
+            strangers.count++;
             continue;
         }
-        bool probe = json_is_true(json_object_get(hello, "probe")); /* crew_file_publish's */
-        enum status st = probe ? OK : admit(crew, fd, hello, e);
-        if (probe) close(fd);
+        bool probe = json_is_true(json_object_get(hello, "probe"));
+        enum status st = probe ? give_up(crew, fd, hello, e) : admit(crew, fd, hello, e);
         json_decref(hello);
         TRY(st);
-        left -= !probe;
+        left--;
     }
     return OK;
 }

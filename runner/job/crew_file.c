@@ -74,7 +74,9 @@ static bool tells(const char *path, const char *secret) {
     return same;
 }
 
-/* Aside first, then a second look: another's may have come into its place after the first. */
+/* Aside first, then a second look: another's may have come into its place after the first, and goes
+ * back, unless a third's has taken the name: then the tasks of the second do not find it, and its
+ * leader names them as missing. */
 void crew_file_remove(const char *path, const char *secret) {
     char aside[PATH_CAP];
     snprintf(aside, sizeof aside, "%s.XXXXXX", path);
@@ -85,18 +87,25 @@ void crew_file_remove(const char *path, const char *secret) {
     (void)unlink(aside);
 }
 
+enum status crew_file_contested(const char *path, const char *host, const char *address,
+                                struct err *e) {
+    return FAIL(e, ERR_STATE, "another job of this name is waiting for its tasks: its task 0 is on "
+                "%s (%s), and tasks of both would meet by %s; where the launcher gives a job no "
+                "name of its own, FP8LAB_JOB does", host, address, path);
+}
+
 /* Removes what a dead leader left. ERR_STATE where it lives: it alone can prove the secret. */
 static enum status replace_dead(const char *path, struct err *e) {
-    json_t *file = NULL, *hello = json_pack("{s:b}", "probe", 1);
-    char address[64];
+    char address[64], self[RENDEZVOUS_HOST_CAP];
     struct err silence;
     int fd = -1;
+    rendezvous_host(self);
+    json_t *file = NULL;
+    json_t *hello = json_pack("{s:b,s:o}", "probe", 1, "host", json_from_text(self));
     enum status st = hello ? crew_file_read(path, &file, e) : FAIL(e, ERR_MEMORY, "a handshake");
     if (st == OK && file && crew_file_call(file, hello, &fd, address, &silence) == OK) {
         close(fd);
-        st = FAIL(e, ERR_STATE, "another job of this name is waiting for its tasks: its task 0 is "
-                  "on %s (%s), and %s is its; where the launcher gives a job no name of its own, "
-                  "FP8LAB_JOB does", json_text(file, "host", "?"), address, path);
+        st = crew_file_contested(path, json_text(file, "host", "?"), address, e);
     } else if (st == OK || st == ERR_FORMAT) {
         crew_file_remove(path, json_text(file, "secret", ""));
         st = OK;
@@ -107,7 +116,8 @@ static enum status replace_dead(const char *path, struct err *e) {
 }
 
 /* Gives what stands at `partial` its name, which nobody else may have then. A reply that a network
- * lost is no failure: the file has two names. Without hard links the last one to come counts. */
+ * lost is no failure: the file has two names. Without hard links the last of those counts that come
+ * at once. */
 static enum status take_name(const char *partial, const char *path, struct err *e) {
     struct stat info;
     for (int i = 0; i < TRIES; i++) {
@@ -165,6 +175,17 @@ enum status crew_file_read(const char *path, json_t **out, struct err *e) {
     return st == OK ? OK : FAIL(e, st, "%s: %s", path, why.text);
 }
 
+/* An end that does not prove itself may be another's that has the port by now. */
+static enum status call_at(int fd, const char *secret, const json_t *hello, const char *address,
+                           int port, struct err *e) {
+    enum status st = wire_call(fd, secret, hello, clock_ms() + ANSWER_MS, e);
+    if (st != OK && st != ERR_MEMORY)
+        err_prefix(e, "who listens at %s, port %d, may be another job's task 0, or the file may "
+                   "have changed (all tasks of a job need the same folder of runs, and no other "
+                   "job its name, see FP8LAB_JOB)", address, port);
+    return st;
+}
+
 enum status crew_file_call(const json_t *file, const json_t *hello, int *fd, char address[64],
                            struct err *e) {
     const char *secret = json_text(file, "secret", "");
@@ -176,15 +197,10 @@ enum status crew_file_call(const json_t *file, const json_t *hello, int *fd, cha
         const char *at = json_string_value(json_array_get(addresses, i));
         if (!at) continue;
         st = wire_connect_once(at, port, clock_ms() + CONNECT_MS, fd, e);
-        if (st == OK) st = wire_call(*fd, secret, hello, clock_ms() + ANSWER_MS, e);
+        if (st == OK) st = call_at(*fd, secret, hello, at, port, e);
         if (st == OK) st = wire_peer(*fd, address, e);
         if (st == OK) return OK;
-        if (*fd >= 0) {
-            close(*fd);
-            err_prefix(e, "who listens at %s, port %d, is another job's task 0, or the file has "
-                       "changed (all tasks of a job need the same folder of runs, and no other "
-                       "job its name, see FP8LAB_JOB)", at, port);
-        }
+        if (*fd >= 0) close(*fd);
         *fd = -1;
     }
     return st;

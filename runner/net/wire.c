@@ -307,10 +307,9 @@ enum status wire_call(int fd, const char *secret, const json_t *hello, int64_t d
                               (json_t *)hello), deadline_ms, e));
     line = NULL;
     st = wire_get(fd, &line, deadline_ms, e);
-    if (st != OK) { /* who does not believe this end is not told why */
+    if (st != OK && st != ERR_MEMORY) /* who does not believe this end is not told why */
         err_prefix(e, "the other end did not prove that it knows this job's secret");
-        return st;
-    }
+    TRY(st);
     st = hex_of(line, "signature", found, e);
     json_decref(line);
     TRY(st);

@@ -14,13 +14,14 @@ enum {
 };
 
 /* A listening socket at `address` ("127.0.0.1"; NULL: every address of this host, over IPv6 and
- * IPv4), port 0: any.
- * *port is the port it has. */
+ * IPv4), port 0: any; *bound is the port that it has. */
 NODISCARD enum status wire_listen(const char *address, int port, int *fd, int *bound,
                                   struct err *e);
 /* Waits for the next connection; *fd -1 where none came before the deadline. */
 NODISCARD enum status wire_accept(int listening, int64_t deadline_ms, int *fd, struct err *e);
-/* Each of the addresses that a name has, once. */
+/* Tries each of the addresses that a name has, once, until one takes the call; they share the time
+ * that is left. *fd is the caller's to close, -1 on any error. ERR_IO: the name has no address, or
+ * the socket cannot be set up; ERR_PEER: nobody takes the call, and why the last one did not. */
 NODISCARD enum status wire_connect_once(const char *address, int port, int64_t deadline_ms, int *fd,
                                         struct err *e);
 /* Tries until the deadline, since the other end may not listen yet. The error says what the last
