@@ -13,7 +13,7 @@ const struct fact_name FACT_NAMES[] = {
     { "gpu.cc", FACT_VERSION, "CUDA compute capability" },
     { "gpu.memory", FACT_BYTES, "memory a GPU can use; system memory where it is unified" },
     { "gpu.nvlink", FACT_BOOL, "at least one NVLink of GPU 0 is up" },
-    { "gpu.links", FACT_STRING, "between two GPUs: nvlink xN, pix, pxb, phb, node or sys" },
+    { "gpu.links", FACT_STRING, "between two: nvlink xN, board, pix, pxb, phb, node, sys or ?" },
     { "gpu.mixed", FACT_BOOL, "the GPUs are not all of one product" },
     { "gpu.driver", FACT_VERSION, "NVIDIA driver" },
     { "gpu.ecc", FACT_BOOL, "ECC is on" },

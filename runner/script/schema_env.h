@@ -5,7 +5,7 @@
 
 #include "runner/base/diagnostics.h"
 
-/* Whether the variable is on the list. */
+/* Whether the variable is one of ENV_ALLOWED. */
 bool env_is_allowed(const char *name);
 /* NULL when the variable may be set, otherwise why not (static storage). */
 const char *env_refusal(const char *name);
