@@ -46,10 +46,16 @@ void rank_state_unpack(const json_t *message, struct rank_state *out) {
 
 static bool holds(uint64_t set, int64_t rank) { return set >> rank & 1; }
 
-int64_t blame_still(const struct rank_state *state, int64_t ranks, int64_t ticks) {
-    for (int64_t r = 0; r < ranks; r++)
-        if (state[r].silent_ticks >= ticks) return r;
-    return -1;
+int64_t blame_still(const struct rank_state *state, int64_t ranks, int64_t ticks,
+                    int64_t *longest) {
+    int64_t still = 0;
+    *longest = -1;
+    for (int64_t r = 0; r < ranks; r++) {
+        if (state[r].silent_ticks < ticks) continue;
+        if (*longest < 0 || state[r].silent_ticks > state[*longest].silent_ticks) *longest = r;
+        still++;
+    }
+    return still;
 }
 
 static bool all_wait_for(const struct rank_state *state, int64_t ranks, int64_t rank) {

@@ -20,12 +20,14 @@ struct rank_state {
 };
 
 void rank_state_read(const struct board *board, int64_t silent_ticks, struct rank_state *out);
-/* The same as a message holds it. NULL: no memory. */
+/* The same as a message holds it: new reference, NULL without memory. */
 struct json_t *rank_state_pack(const struct rank_state *state);
 void rank_state_unpack(const struct json_t *message, struct rank_state *out);
 
-/* The first rank without a sign of life for `ticks` ticks, or -1. */
-int64_t blame_still(const struct rank_state *state, int64_t ranks, int64_t ticks);
+/* How many ranks have shown no sign of life for `ticks` ticks; *longest: the one that has not for
+ * the longest time, or -1. It is to blame where it is the only one. */
+int64_t blame_still(const struct rank_state *state, int64_t ranks, int64_t ticks,
+                    int64_t *longest);
 
 /* All live, and nothing goes on: the rank that all others are waiting for, or, where what they wait
  * for is not seen (NCCL), the one that is behind all others; -1 where it is not one. */

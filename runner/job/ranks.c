@@ -84,12 +84,6 @@ void ranks_look(struct ranks *r) {
     }
 }
 
-int64_t ranks_frozen(const struct ranks *r, int64_t ticks) {
-    for (int64_t i = 0; i < r->started; i++)
-        if (r->rank[i].silent_ticks >= ticks) return i;
-    return -1;
-}
-
 void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out) {
     rank_state_read(r->rank[i].board, r->rank[i].silent_ticks, out);
 }

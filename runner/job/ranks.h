@@ -37,8 +37,6 @@ bool ranks_done(const struct ranks *r); /* every one said so */
 
 /* Looks at the boards, once a tick. Ticks that this process itself slept through do not count. */
 void ranks_look(struct ranks *r);
-/* The first rank whose process has shown no sign of life for `ticks` ticks, or -1. */
-int64_t ranks_frozen(const struct ranks *r, int64_t ticks);
 /* What the board of the i-th rank here shows, now or when it ended. */
 void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out);
 

@@ -88,10 +88,7 @@ static int64_t hang_limit_ms(const struct watch *w) {
 /* A process that is stopped, or that its host no longer runs, holds all others up. */
 static void find_frozen(struct watch *w) {
     int64_t limit_s = w->options->hang_s ? w->options->hang_s : SUPERVISE_FROZEN_S;
-    int64_t i = ranks_frozen(&w->ranks, limit_s * 1000 / TICK_MS);
-    if (i < 0 || w->kill_at_ms) return;
-    verdict_frozen(w, i, limit_s);
-    watch_kill(w);
+    if (!w->kill_at_ms && verdict_frozen(w, limit_s * 1000 / TICK_MS)) watch_kill(w);
 }
 
 static void watch_clocks(struct watch *w) {

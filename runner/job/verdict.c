@@ -110,11 +110,6 @@ void verdict_death(struct watch *w, int64_t i, int wait_status) {
                    WEXITSTATUS(wait_status), out->operation, words);
 }
 
-static void say_still(struct watch *w, const char *name, int64_t still_s) {
-    (void)FAIL(&w->out->error, ERR_PEER, "%s stands still: no sign of life for %" PRId64
-               " s (last at %s); it was killed", name, still_s, w->out->operation);
-}
-
 /* What it was at stays: that of the rank that speaks. */
 static void blame_nobody(struct attempt *out) {
     out->rank = -1;
@@ -126,6 +121,27 @@ static void survey(const struct watch *w, struct rank_state *state) {
     for (int64_t r = 0; r < w->options->world; r++) (void)remote_rank(w, r, &state[r]);
 }
 
+/* Says which rank has stood still for so long; where several have, that, and no rank is blamed.
+ * False where none has. */
+static bool say_still(struct watch *w, const struct rank_state *state, int64_t ticks) {
+    struct attempt *out = w->out;
+    int64_t rank, still = blame_still(state, w->options->world, ticks, &rank);
+    if (!still) return false;
+    int64_t still_s = state[rank].silent_ticks * TICK_MS / 1000;
+    char name[128];
+    describe(w, rank, name);
+    if (still == 1) {
+        (void)FAIL(&out->error, ERR_PEER, "%s stands still: no sign of life for %" PRId64
+                   " s (last at %s); it was killed", name, still_s, out->operation);
+    } else {
+        (void)FAIL(&out->error, ERR_PEER, "%" PRId64 " ranks stand still: no sign of life of %s for"
+                   " %" PRId64 " s (last at %s), nor of the others; they were killed", still, name,
+                   still_s, out->operation);
+        blame_nobody(out);
+    }
+    return true;
+}
+
 /* A process that stands still is why nothing goes on, here or on another host: its runner may not
  * have found out yet. Where all run, one of them may be behind the others. */
 void verdict_hung(struct watch *w, int64_t silent_ms) {
@@ -135,11 +151,10 @@ void verdict_hung(struct watch *w, int64_t silent_ms) {
     char name[128] = "";
     if (!verdict_fail(w, ATTEMPT_HUNG)) return;
     survey(w, state);
-    int64_t still = blame_still(state, world, STILL_TICKS), behind = blame_behind(state, world);
-    describe(w, still >= 0 ? still : behind >= 0 ? behind : 0, name);
-    if (still >= 0) {
-        say_still(w, name, silent_s);
-    } else if (behind >= 0 || world == 1) {
+    if (say_still(w, state, STILL_TICKS)) return;
+    int64_t behind = blame_behind(state, world);
+    describe(w, behind >= 0 ? behind : 0, name);
+    if (behind >= 0 || world == 1) {
         (void)FAIL(&out->error, ERR_PEER, "%s hung: no event for %" PRId64 " s after step %" PRId64
                    "%s (last at %s); it was killed", behind >= 0 ? name : "the worker", silent_s,
                    out->last_step, behind >= 0 ? ", and all others wait for it" : "",
@@ -152,11 +167,16 @@ void verdict_hung(struct watch *w, int64_t silent_ms) {
     }
 }
 
-void verdict_frozen(struct watch *w, int64_t i, int64_t limit_s) {
-    if (!verdict_fail(w, ATTEMPT_HUNG)) return;
-    char name[128];
-    describe(w, w->options->first_rank + i, name);
-    say_still(w, name, limit_s);
+/* What stops a host stops its ranks a moment apart: one that has stood still for half as long as
+ * another counts as well. */
+bool verdict_frozen(struct watch *w, int64_t ticks) {
+    struct rank_state state[SUPERVISE_RANKS_MAX];
+    int64_t longest;
+    survey(w, state);
+    if (!blame_still(state + w->options->first_rank, w->ranks.started, ticks, &longest))
+        return false;
+    if (verdict_fail(w, ATTEMPT_HUNG)) (void)say_still(w, state, ticks / 2);
+    return true;
 }
 
 /* Of one link that broke it is known whose it is, but not at which end. */

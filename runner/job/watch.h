@@ -37,14 +37,15 @@ void verdict_done(struct watch *w, const struct json_t *event);
 void verdict_death(struct watch *w, int64_t i, int wait_status); /* of the i-th rank here */
 /* No rank has said anything for so long. */
 void verdict_hung(struct watch *w, int64_t silent_ms);
-void verdict_frozen(struct watch *w, int64_t i, int64_t limit_s);
+/* Whether a rank here has stood still for so long, which ends the attempt. */
+bool verdict_frozen(struct watch *w, int64_t ticks);
 /* Another runner's part of the attempt has ended so; or it is lost. */
 void verdict_adopt(struct watch *w, const struct json_t *ended);
 void verdict_lost(struct watch *w, const struct companion *c);
 /* Once no rank is left, of a rank that lost another, which is all that is known: whose fault that
  * was, by what all of them noted. */
 void verdict_conclude(struct watch *w);
-/* An attempt as a message, for the leader. */
+/* An attempt as a message, for the leader: new reference, NULL without memory. */
 struct json_t *verdict_message(const struct attempt *attempt);
 
 /* ---- remote.c ---- */

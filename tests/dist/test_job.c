@@ -203,9 +203,15 @@ static void a_hang_has_a_rank(void **state) {
     assert_int_equal(a.rank, 3);
     assert_string_equal(a.host, "there");
     assert_string_equal(a.operation, "step 8, all_reduce");
-    assert_string_equal(a.error.text, "rank 3 on there stands still: no sign of life for 6 s (last "
+    assert_string_equal(a.error.text, "rank 3 on there stands still: no sign of life for 2 s (last "
                                       "at step 8, all_reduce); it was killed");
-    there[1].silent_ticks = 0;
+    there[0].silent_ticks = 9; /* which of the two held the other up is not known */
+    hang(there, here, &a);
+    assert_int_equal(a.rank, -1);
+    assert_string_equal(a.host, "");
+    assert_string_equal(a.error.text, "2 ranks stand still: no sign of life of rank 2 on there for "
+                                      "4 s (last at ), nor of the others; they were killed");
+    there[0].silent_ticks = there[1].silent_ticks = 0;
     here[1].note.count = 8;
     hang(there, here, &a);
     assert_int_equal(a.rank, 1);
@@ -220,6 +226,33 @@ static void a_hang_has_a_rank(void **state) {
     assert_string_equal(a.error.text, "all ranks hung: no event for 6 s after step 7 (rank 0 on "
                                       "here last at step 8, all_gather (collective 9)); they were "
                                       "killed");
+}
+
+/* Both ranks are here, and have been still for so many ticks; whether that is too long. */
+static bool frozen(int64_t first, int64_t second, struct attempt *out) {
+    const struct supervise_options options = { .ranks = 2, .world = 2 };
+    static struct watch w;
+    struct board board = { .step = 8 };
+    *out = (struct attempt){ .rank = -1 };
+    w = (struct watch){ .options = &options, .out = out };
+    w.ranks = (struct ranks){ .options = &options, .started = 2, .host = "here" };
+    w.ranks.rank[0] = (struct rank){ .board = &board, .silent_ticks = first };
+    w.ranks.rank[1] = (struct rank){ .board = &board, .silent_ticks = second };
+    return verdict_frozen(&w, 40);
+}
+
+/* A rank that stands still is left out of the next attempt; two may both have been held up. */
+static void one_that_stands_still_is_blamed(void **state) {
+    struct attempt a;
+    assert_false(frozen(39, 39, &a));
+    assert_int_equal(a.error.code, OK);
+    assert_true(frozen(19, 40, &a));
+    assert_int_equal(a.end, ATTEMPT_HUNG);
+    assert_int_equal(a.rank, 1);
+    assert_non_null(strstr(a.error.text, "rank 1 on here stands still: no sign of life for 20 s"));
+    assert_true(frozen(38, 40, &a));
+    assert_int_equal(a.rank, -1);
+    assert_non_null(strstr(a.error.text, "2 ranks stand still: no sign of life of rank 1 on here"));
 }
 
 /* ---- the secret -------------------------------------------------------------------------------*/
@@ -304,6 +337,7 @@ int main(void) {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
+        cmocka_unit_test(one_that_stands_still_is_blamed),
         cmocka_unit_test(signatures), cmocka_unit_test(strangers),
         cmocka_unit_test(a_missing_rank_is_named),
     };

@@ -98,6 +98,18 @@ static void ranks_behind(void **state) {
     assert_int_equal(blame_behind(&alone, 1), -1);
 }
 
+static void ranks_that_stand_still(void **state) {
+    struct rank_state rank[RANKS] = { { .silent_ticks = 3 }, { .silent_ticks = 4 } };
+    int64_t longest;
+    assert_int_equal(blame_still(rank, RANKS, 5, &longest), 0);
+    assert_int_equal(longest, -1);
+    assert_int_equal(blame_still(rank, RANKS, 4, &longest), 1);
+    assert_int_equal(longest, 1);
+    rank[3].silent_ticks = 9;
+    assert_int_equal(blame_still(rank, RANKS, 3, &longest), 3);
+    assert_int_equal(longest, 3);
+}
+
 /* What goes to another host comes back as it was, the highest rank of a set too. */
 static void a_state_as_a_message(void **state) {
     const struct rank_state all = { .known = true, .step = 7, .count = 41, .silent_ticks = 3,
@@ -116,7 +128,8 @@ static void a_state_as_a_message(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_links), cmocka_unit_test(two_ranks_that_lost_each_other),
-        cmocka_unit_test(ranks_behind), cmocka_unit_test(a_state_as_a_message),
+        cmocka_unit_test(ranks_behind), cmocka_unit_test(ranks_that_stand_still),
+        cmocka_unit_test(a_state_as_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
