@@ -32,7 +32,7 @@ struct comm_note {
     int64_t count; /* collectives called so far; those inside a replayed graph are not counted */
     char what[64]; /* the last one: "reduce_scatter of 1048576 f32" */
     /* Ranks with whom bytes are exchanged over the links, and not all of theirs have come or ours
-     * gone; 0 between exchanges, and of what other things than links carry. */
+     * gone; 0 after an exchange that succeeded, and of what other things than links carry. */
     uint64_t waits_for;
     bool gave_up;  /* this rank has given up the group, and taken its links down itself; */
     uint64_t lost; /* these were down by then: of the ranks whom it lost */
