@@ -257,7 +257,7 @@ void verdict_adopt(struct watch *w, const json_t *ended) {
     if (end == ATTEMPT_DONE || (out->hearsay && hearsay)) return;
     if (!verdict_fail(w, end)) return;
     out->hearsay = hearsay;
-    out->signal = (int)json_integer_value(json_object_get(ended, "signal"));
+    if (!out->asked) out->signal = (int)json_integer_value(json_object_get(ended, "signal"));
     out->worker_signal = (int)json_integer_value(json_object_get(ended, "worker_signal"));
     out->error_step = json_integer_value(json_object_get(ended, "error_step"));
     out->rank = json_integer_value(json_object_get(ended, "rank"));

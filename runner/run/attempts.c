@@ -244,14 +244,12 @@ static bool is_worth_another(const struct attempts *a, const struct attempt *att
            (code == ERR_PEER || (code == ERR_DEVICE && a->stepped));
 }
 
-/* Prepares another attempt; false: there is none. Who asked for a stop meanwhile gets it: it is
- * what ends the run. */
+/* Prepares another attempt; false: there is none. Who asked for a stop meanwhile gets it, whether or
+ * not another attempt would have been left. */
 static bool retry(struct attempts *a, struct attempt *attempt) {
-    if (!is_worth_another(a, attempt) || a->retries_left == 0) return false;
-    if (attempt->asked) {
-        attempt->end = ATTEMPT_SIGNAL;
-        return false;
-    }
+    if (!is_worth_another(a, attempt)) return false;
+    if (attempt->asked) attempt->end = ATTEMPT_SIGNAL;
+    if (attempt->asked || a->retries_left == 0) return false;
     bool without = false;
     if (!regroup(a, attempt, &without)) return false;
     a->retries_left--;

@@ -1,6 +1,7 @@
 /* What a job is made of, without its processes: tasks by what launchers say, ranks laid out on
  * slots, whose word on an end counts, and the secret that both ends of a connection prove. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -155,7 +156,8 @@ static void adopt(struct watch *w, const struct attempt *theirs) {
 /* A rank here has lost a peer. A follower whose ranks were stopped then knows nothing better; one
  * whose rank died does. */
 static void a_cause_replaces_hearsay(void **state) {
-    struct attempt ours = { .end = ATTEMPT_FAILED, .hearsay = true, .rank = 0, .host = "here" };
+    struct attempt ours = { .end = ATTEMPT_FAILED, .hearsay = true, .rank = 0, .host = "here",
+                            .asked = true, .signal = SIGTERM };
     struct attempt stopped = { .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
     struct attempt died = { .end = ATTEMPT_CRASHED, .rank = 3, .host = "there",
                             .operation = "step 7" };
@@ -172,6 +174,7 @@ static void a_cause_replaces_hearsay(void **state) {
     assert_string_equal(ours.host, "there");
     assert_string_equal(ours.operation, "step 7");
     assert_string_equal(ours.error.text, "rank 3 was killed");
+    assert_int_equal(ours.signal, SIGTERM); /* ours, whatever stopped theirs */
     adopt(&w, &stopped);
     assert_int_equal(ours.rank, 3);
 }
