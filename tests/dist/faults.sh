@@ -186,9 +186,9 @@ other_worker_stands_still() {
     expect "the text" True "$(field "$bundle" \
         'error["text"].startswith("rank 3 on %s stands still: " % error["host"])')"
 }
-asked_while_failing() {
-    case_name="SIGTERM after a death that would be tried again"
-    run 2 --runs asked $endless --retries 1 &
+asked_while_failing() { # RETRIES
+    case_name="SIGTERM after a death, retries: $1"
+    run 2 --runs asked $endless --retries "$1" &
     await_step asked $((every * 5 / 4))
     runner=$(runner_of asked) dies=$(rank_of "$(runner_of asked)" 1)
     kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
@@ -205,8 +205,10 @@ asked_while_failing() {
     "$FP8LAB" verify -q "$bundle" >/dev/null || fail "the bundle does not verify"
 }
 beside=()
-for each in first_thread_hangs other_worker_stands_still asked_while_failing; do
-    (mkdir "$each" && cd "$each" && "$each"; exit $failed) &
+for each in first_thread_hangs other_worker_stands_still "asked_while_failing 0" \
+    "asked_while_failing 1"; do
+    folder=${each// /-}
+    (mkdir "$folder" || exit 1; cd "$folder" || exit 1; $each; exit $failed) &
     beside+=($!)
 done
 for each in "${beside[@]}"; do wait "$each" || failed=1; done

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "runner/base/clock.h"
 
-enum { SLOW_MS = 60 }; /* many times what a forward pass of the tests' model takes */
+/* A slow rank sleeps for so many times what the rest of a step takes, on whatever machine. */
+enum { SLOWER = 6, SLOW_LEAST_MS = 60 };
 
 /* The table that is seen; the rest lies behind it. */
 struct faulty {
@@ -21,6 +23,7 @@ struct faulty {
     const struct comm_group *group;
     char file[4096];
     bool cut;
+    int64_t slept_ms; /* when a slow rank last slept (clock.h); 0: not yet */
 };
 
 static struct faulty *faulty_of(struct backend *b) { return (struct faulty *)(uintptr_t)b->ops; }
@@ -31,6 +34,14 @@ static void cut_links(struct faulty *f) {
     f->cut = true;
 }
 
+static void be_slow(struct faulty *f) {
+    int64_t now = clock_ms(), ms = f->slept_ms ? SLOWER * (now - f->slept_ms) : 0;
+    if (ms < SLOW_LEAST_MS) ms = SLOW_LEAST_MS;
+    struct timespec slow = { ms / 1000, ms % 1000 * 1000000L };
+    (void)nanosleep(&slow, NULL);
+    f->slept_ms = clock_ms();
+}
+
 static enum status misbehave(struct faulty *f, struct err *e) {
     char kind[16] = "";
     int rank = -1;
@@ -39,8 +50,7 @@ static enum status misbehave(struct faulty *f, struct err *e) {
     bool ours = fscanf(file, "%15s %d", kind, &rank) == 2 && rank == f->group->rank;
     fclose(file);
     if (!ours) return OK;
-    struct timespec slow = { 0, SLOW_MS * 1000000L };
-    if (!strcmp(kind, "slow")) (void)nanosleep(&slow, NULL);
+    if (!strcmp(kind, "slow")) be_slow(f);
     if (!strcmp(kind, "cut")) cut_links(f);
     while (!strcmp(kind, "stuck")) (void)pause();
     return strcmp(kind, "broken") ? OK : FAIL(e, ERR_DEVICE, "broken on purpose");
