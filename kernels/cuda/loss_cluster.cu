@@ -20,6 +20,12 @@ enum {
     CLUSTER_MAX = 8 /* blocks of a portable cluster */
 };
 
+/* The pieces in which a block's share of a row arrives. Behind the last of its vectors they bring
+ * what nobody looks at: the next block's, or zeros behind the row's end. */
+HOST_DEVICE static inline int pieces_of(int vectors) {
+    return (vectors * (int)sizeof(uint4) + PIECE_MAX - 1) / PIECE_MAX;
+}
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 static const uint32_t NONE = 0xFF80FF80u; /* two logits of -infinity */
@@ -114,12 +120,6 @@ struct share { int first, end; };
 
 __device__ static int place_of(const struct share &s, int i) {
     return s.first + (int)threadIdx.x + i * CLUSTER_THREADS;
-}
-
-/* The pieces in which a block's share of a row arrives. Behind the last of its vectors they bring
- * what nobody looks at: the next block's, or zeros behind the row's end. */
-HOST_DEVICE static inline int pieces_of(int vectors) {
-    return (vectors * (int)sizeof(uint4) + PIECE_MAX - 1) / PIECE_MAX;
 }
 
 /* The block's share of a row into shared memory, for whoever waits for the barrier. By the clerk's

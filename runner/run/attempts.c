@@ -244,8 +244,8 @@ static bool is_worth_another(const struct attempts *a, const struct attempt *att
            (code == ERR_PEER || (code == ERR_DEVICE && a->stepped));
 }
 
-/* Prepares another attempt; false: there is none. Who asked for a stop meanwhile gets it, whether or
- * not another attempt would have been left. */
+/* Prepares another attempt; false: there is none. Who asked for a stop meanwhile gets it, be there
+ * another attempt left or not. */
 static bool retry(struct attempts *a, struct attempt *attempt) {
     if (!is_worth_another(a, attempt)) return false;
     if (attempt->asked) attempt->end = ATTEMPT_SIGNAL;
