@@ -9,13 +9,13 @@ be given a cudaMemLocation.) It has BF16 alone; of other recipes this program sa
 them.
 
 A measurement is one run of it from random weights (-e d12) over random tokens, drawn as often as
-words are in text (Zipf's law: it sorts a step's tokens on the host, which with tokens drawn
-uniformly took longer than the GPU did), without validation, samples and checkpoints: the tokens of
-a step over the median of the times that it prints of its steps, without the first --warmup. Those
-times are of the GPU between two events, so what it does between steps is not in them; in ours it
-is. Weights are BF16 without f32 masters (-w 0), as the experiment's; its moments are f32, which it
-cannot change. Nothing is recomputed (-r 0), and of its ways to fuse GELU (-ge) that one is taken
-which a short run of each found fastest.
+words are in text (Zipf's law: with tokens drawn uniformly its step was longer; it sorts a step's
+tokens on the host), without validation, samples and checkpoints: the tokens of a step over the
+median of the times that it prints of its steps, without the first --warmup. Those times are of the
+GPU between two events, so what it does between steps is not in them; in ours it is. Weights are
+BF16 without f32 masters (-w 0), as the experiment's; its moments are f32, which it cannot change.
+Nothing is recomputed (-r 0), and of its ways to fuse GELU (-ge) that one is taken which a short run
+of each found fastest.
 
 Prints JSON lines and nothing else on stdout, as torch_train.py: "ready" after the short runs, with
 the flags chosen, then "measured" for each measurement, one or, with --resident, one for each line
