@@ -282,6 +282,7 @@ test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc an
 	+@$(AGAIN) test-gpu-build
 	@tests/gpu/run.sh $(BUILD)/tests/gpu
 	@tests/gpu/fault.sh $(BUILD)/tests/gpu $(BUILD)/fp8lab
+	@tests/gpu/hang.sh $(BUILD)/tests/gpu $(BUILD)/fp8lab
 	@tests/gpu/unfit.sh $(BUILD)/fp8lab $(FOREIGN)
 	@tests/gpu/repeat.sh $(BUILD)/fp8lab
 	@tests/gpu/parity.sh $(BUILD)/tests/gpu || [ $$? = 77 ]

@@ -29,8 +29,8 @@ enum { COMM_RANKS_MAX = 64 }; /* of a group, so that a set of them is a word: bi
 /* What this rank's collectives are at, for whoever watches it: the memory may be shared with
  * another process, which reads it at any time, also after this one was killed. */
 struct comm_note {
-    int64_t count; /* collectives called so far; those inside a replayed graph are not counted */
-    char what[64]; /* the last one: "reduce_scatter of 1048576 f32" */
+    int64_t count; /* collectives that it has come to so far: on a device, where that has run to, */
+    char what[64]; /* as of the last poll(); the last: "reduce_scatter of 1048576 f32" */
     /* Ranks with whom bytes are exchanged over the links, and not all of theirs have come or ours
      * gone; 0 after an exchange that succeeded, and of what other things than links carry. */
     uint64_t waits_for;

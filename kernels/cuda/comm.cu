@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/comm_place.cuh"
 #include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/nccl.cuh"
 
@@ -18,6 +19,7 @@ enum {
 struct cuda_group {
     struct links *links;
     struct nccl *nccl;
+    struct comm_place *place;
     struct comm_note *note, own; /* the caller's, or own */
     int rank, world;
     struct event_slot last; /* the end of the last collective, and on which lane that was */
@@ -29,11 +31,6 @@ struct cuda_group {
 
 /* ---- time ---- */
 
-__device__ static uint64_t clock_ns() {
-    uint64_t t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
 __global__ static void begin_kernel(uint64_t *began) { *began = clock_ns(); }
 __global__ static void end_kernel(const uint64_t *began, uint64_t *busy) {
     *busy += clock_ns() - *began;
@@ -61,12 +58,6 @@ enum status cuda_await_collective(struct cuda_backend *cb, cudaEvent_t event, st
     return stop_clock(cb, LANE_COMPUTE, STALLED, e);
 }
 
-static void note_call(struct cuda_group *g, const char *name, const struct tensor *x) {
-    g->note->count++;
-    snprintf(g->note->what, sizeof g->note->what, "%s of %lld %s", name,
-             (long long)tensor_count(x), dtype_name(x->dtype));
-}
-
 /* Collectives run one at a time, in the order in which they are called, whatever lanes they are on:
  * a communicator has one set of buffers, and all ranks must take turns at it alike. */
 static enum status take_turn(struct cuda_backend *cb, int lane, struct err *e) {
@@ -79,10 +70,10 @@ static enum status take_turn(struct cuda_backend *cb, int lane, struct err *e) {
 static enum status begin(struct backend *b, int lane, const char *name, const struct tensor *x,
                          struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
-    note_call(cb->group, name, x);
+    struct cuda_group *g = cb->group;
     if (lane == LANE_COMPUTE) TRY(start_clock(cb, lane, STALLED, e));
     TRY(take_turn(cb, lane, e));
-    return start_clock(cb, lane, lane, e);
+    return comm_place_arrive(g->place, name, x, g->began + lane, cb->lane[lane], e);
 }
 static enum status end(struct backend *b, int lane, struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
@@ -101,6 +92,7 @@ void cuda_group_close(struct cuda_backend *cb) {
     if (!g) return;
     nccl_close(g->nccl);
     links_destroy(g->links);
+    comm_place_close(g->place);
     cudaFree(g->began);
     if (g->last.event) cudaEventDestroy(g->last.event);
     free(g);
@@ -130,6 +122,7 @@ static enum status comm_init(struct backend *b, const struct comm_group *group, 
     g->note = group->note ? group->note : &g->own;
     enum status st = links_create(&g->links, group, e);
     if (st == OK) st = open_clocks(g, e);
+    if (st == OK) st = comm_place_open(&g->place, e);
     if (st == OK) st = nccl_open(&g->nccl, g->links, g->rank, g->world, e);
     if (st != OK) cuda_group_close(cb);
     return st;
@@ -144,6 +137,7 @@ static int comm_world(const struct backend *b) { return group_of(b) ? group_of(b
 static enum status comm_poll(struct backend *b, struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
     if (!g) return OK;
+    comm_place_read(g->place, g->note);
     TRY(links_poll(g->links, e));
     return nccl_poll(g->nccl, e);
 }

@@ -65,7 +65,7 @@ static bool all_wait_for(const struct rank_state *state, int64_t ranks, int64_t 
 }
 
 static bool is_behind(const struct rank_state *a, const struct rank_state *b) {
-    return a->step < b->step || (a->step == b->step && a->count < b->count);
+    return a->count < b->count || (a->count == b->count && a->step < b->step);
 }
 
 static bool is_behind_all(const struct rank_state *state, int64_t ranks, int64_t rank) {

@@ -12,7 +12,7 @@ struct json_t;
 /* What is known of one rank. */
 struct rank_state {
     bool known;            /* anything; the rest is zero otherwise */
-    int64_t step, count;   /* queued last; of collectives (comm.h) */
+    int64_t step, count;   /* queued last; collectives come to (comm.h) */
     int64_t silent_ticks;  /* since its process last showed a sign of life */
     uint64_t waits_for, lost; /* sets of ranks, as in comm.h */
     bool gave_up;
@@ -30,7 +30,9 @@ int64_t blame_still(const struct rank_state *state, int64_t ranks, int64_t ticks
                     int64_t *longest);
 
 /* All live, and nothing goes on: the rank that all others are waiting for, or, where what they wait
- * for is not seen (NCCL), the one that is behind all others; -1 where it is not one. */
+ * for is not seen (NCCL), the one that has come to fewer collectives than all others (its device
+ * hangs in what comes before the next), or to as many and is steps behind; -1 where it is not one.
+ * Steps alone say little: a host queues a device's work ahead. */
 int64_t blame_behind(const struct rank_state *state, int64_t ranks);
 
 /* Ranks lost one another: the one that most of the broken links belong to, or -1 where that is not

@@ -1,7 +1,8 @@
 /* A plugin that stands in for the CUDA backend's and makes the device fail in the middle of a run:
  * it opens the real one, named libfp8lab_cuda_real.so beside it, and takes the activations' memory
- * away after some steps, while graphs still hold its address. For fault.sh; nothing of this is in
- * the product. */
+ * away after some steps, while graphs still hold its address. Or, where a file "hang" beside it
+ * names this rank, a kernel that does not end takes all of the device, and nothing fails. For
+ * fault.sh and hang.sh; nothing of this is in the product. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #include "kernels/backend.h"
 
-enum { LAST_REPLAY = 5 };
+enum { LAST_REPLAY = 5, NOT_ASKED = -2 };
 static const int64_t ROOM = 64 << 20; /* so much is given back to the device when it is freed */
 
 /* The table that is seen; the rest lies behind it. */
@@ -18,6 +19,7 @@ struct fault {
     const struct backend_ops *real;
     void *activations;
     int replays;
+    int rank, hangs; /* who this is; who hangs (-1: nobody), or NOT_ASKED */
 };
 
 static struct fault *fault_of(struct backend *b) { return (struct fault *)(uintptr_t)b->ops; }
@@ -31,11 +33,74 @@ static enum status fault_memory_create(struct backend *b, const char *what, int6
     return OK;
 }
 
+static enum status fault_init(struct backend *b, const struct comm_group *group, struct err *e) {
+    struct fault *f = fault_of(b);
+    f->rank = group ? group->rank : 0;
+    return f->real->comm.init(b, group, e);
+}
+
+/* ---- a device that hangs ---- */
+
+/* For a minute, should the process outlive its killing. */
+static const char HANG_PTX[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n"
+    ".visible .entry hang() {\n"
+    "  .reg .u64 %begin, %now; .reg .pred %more;\n"
+    "  mov.u64 %begin, %globaltimer;\n"
+    "again:\n"
+    "  mov.u64 %now, %globaltimer;\n"
+    "  sub.u64 %now, %now, %begin;\n"
+    "  setp.lt.u64 %more, %now, 60000000000;\n"
+    "  @%more bra again;\n"
+    "  ret;\n}\n";
+
+/* Functions of the driver, whose handles are pointers and whose success is 0; cuda.h is not here
+ * where a compiler alone is. */
+struct driver {
+    int (*load)(void **module, const void *image);
+    int (*find)(void **function, void *module, const char *name);
+    int (*attribute)(int *value, int attribute, int device);
+    int (*device)(int *device);
+    int (*stream)(void **stream, unsigned flags);
+    int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                  void *stream, void **arguments, void **extra);
+};
+
+static bool find_driver(struct driver *d) {
+    static const char *const NAME[] = { "cuModuleLoadData", "cuModuleGetFunction",
+                                        "cuDeviceGetAttribute", "cuCtxGetDevice",
+                                        "cuStreamCreate", "cuLaunchKernel" };
+    void *so = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *found[6];
+    for (int i = 0; i < 6; i++)
+        if (!so || !(found[i] = dlsym(so, NAME[i]))) return false;
+    _Static_assert(sizeof found == sizeof *d, "one address for each function");
+    memcpy(d, found, sizeof found);
+    return true;
+}
+
+/* Every multiprocessor has all the threads that it can have: nothing else begins. */
+static enum status hang(struct backend *b, struct err *e) {
+    enum { MULTIPROCESSORS = 16, NON_BLOCKING = 1, BLOCK = 1024, BLOCKS = 2 };
+    struct driver d;
+    void *module, *function, *stream;
+    int device, count;
+    TRY(fault_of(b)->real->sync(b, e));
+    if (!find_driver(&d) || d.load(&module, HANG_PTX) || d.find(&function, module, "hang") ||
+        d.device(&device) || d.attribute(&count, MULTIPROCESSORS, device) ||
+        d.stream(&stream, NON_BLOCKING) ||
+        d.launch(function, (unsigned)(BLOCKS * count), 1, 1, BLOCK, 1, 1, 0, stream, NULL, NULL))
+        return FAIL(e, ERR_STATE, "the fault plugin: the device does not hang");
+    return OK;
+}
+
 static enum status fault_graph_replay(struct backend *b, enum graph_key key, bool *replayed,
                                       struct err *e) {
     struct fault *f = fault_of(b);
-    if (key == GRAPH_FIRST_MICRO && f->replays++ == LAST_REPLAY)
-        f->real->memory_destroy(b, f->activations);
+    if (key == GRAPH_FIRST_MICRO && f->replays++ == LAST_REPLAY) {
+        if (f->hangs == NOT_ASKED) f->real->memory_destroy(b, f->activations);
+        else if (f->hangs == f->rank) TRY(hang(b, e));
+    }
     return f->real->graph_replay(b, key, replayed, e);
 }
 
@@ -46,16 +111,31 @@ static void fault_close(struct backend *b) {
     free(f);
 }
 
-/* Beside this file. */
-static void *open_real(void) {
+/* The path of a file beside this one. */
+static void beside(char *path, size_t size, const char *name) {
     Dl_info here;
-    char path[4096];
-    if (!dladdr((void *)(uintptr_t)open_real, &here)) return NULL;
+    *path = '\0';
+    if (!dladdr((void *)(uintptr_t)beside, &here)) return;
     const char *slash = strrchr(here.dli_fname, '/');
     int folder = slash ? (int)(slash - here.dli_fname) : 1;
-    snprintf(path, sizeof path, "%.*s/libfp8lab_cuda_real.so", folder,
-             slash ? here.dli_fname : ".");
+    snprintf(path, size, "%.*s/%s", folder, slash ? here.dli_fname : ".", name);
+}
+
+static void *open_real(void) {
+    char path[4096];
+    beside(path, sizeof path, "libfp8lab_cuda_real.so");
     return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+}
+
+static int who_hangs(void) {
+    char path[4096];
+    int rank = NOT_ASKED;
+    beside(path, sizeof path, "hang");
+    FILE *file = fopen(path, "re");
+    if (!file) return rank;
+    if (fscanf(file, "%d", &rank) != 1) rank = NOT_ASKED;
+    fclose(file);
+    return rank;
 }
 
 enum status cuda_backend_open(struct backend **out, int device, struct err *e);
@@ -72,10 +152,12 @@ enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
     struct fault *f = calloc(1, sizeof *f);
     if (!f) return FAIL(e, ERR_MEMORY, "the fault plugin");
     f->real = (*out)->ops;
+    f->hangs = who_hangs();
     f->ops = *f->real;
     f->ops.close = fault_close;
     f->ops.memory_create = fault_memory_create;
     f->ops.graph_replay = fault_graph_replay;
+    f->ops.comm.init = fault_init;
     (*out)->ops = &f->ops;
     return OK;
 }
