@@ -287,6 +287,76 @@ static void bench_ends(struct bench *t) {
     MEASURE(t, "fingerprint bf16", w * 2, 0.0, ops->fingerprint(b, 0, &t->print, &t->weight, e));
 }
 
+/* ---- the optimizer ---- */
+
+enum { LAYERS = 3, WEIGHTS = 4 * LAYERS }; /* of one call, as a step has them in turn */
+
+struct weight {
+    struct tensor value, m, v, grad, codes, twin;
+    struct sink sink;
+};
+
+static void make_weight(struct bench *t, struct weight *w, int64_t rows, int64_t k) {
+    struct tensor *half[] = { &w->value, &w->m, &w->v, &w->grad };
+    for (int i = 0; i < 4; i++) *half[i] = make(t, DTYPE_BF16, rows, k, 1, 1);
+    need(t, t->ops->fill(t->b, 0, &w->v, 1.0f, &t->e));
+    w->codes = tensor_fp8(make(t, DTYPE_U32, rows, k / 4, 1, 1).data, DTYPE_E4M3, rows, k);
+    w->twin = tensor_fp8(make(t, DTYPE_U32, k, rows / 4, 1, 1).data, DTYPE_E4M3, k, rows);
+    w->codes.transposed = &w->twin;
+    w->codes.scale.data = make(t, DTYPE_F32, rows, ceil_div(k, 128), 1, 1).data;
+    w->twin.scale.data = make(t, DTYPE_F32, k, ceil_div(rows, 128), 1, 1).data;
+}
+
+/* NULL: values alone. */
+static struct sink weight_into(struct bench *t, struct weight *w, const struct into *into) {
+    struct sink s = sink_value(&w->value, &t->amax);
+    if (!into) return s;
+    int64_t rows = w->value.dim[0], k = w->value.dim[1];
+    w->codes.scale = scale_make(w->codes.scale.data, into->kind, rows, k);
+    w->twin.scale = scale_make(w->twin.scale.data, into->kind, k, rows);
+    s.codes = &w->codes;
+    s.source = into->source;
+    s.multiplier = &t->one;
+    s.stats = &t->stats;
+    s.rule = (struct quant_rule){ QUANT_TE, 0, into->kind != SCALE_TENSOR };
+    return s;
+}
+
+static enum status adamw(struct bench *t, const struct adamw_args *args) {
+    TRY(t->ops->adamw(t->b, LANE_COMPUTE, args, WEIGHTS, &t->e));
+    for (int i = 0; i < WEIGHTS; i++)
+        TRY(t->ops->quantise_finish(t->b, LANE_COMPUTE, args[i].weight, &t->e));
+    return OK;
+}
+
+/* The weights of a few layers, quantise_finish included. */
+static void bench_adamw(struct bench *t) {
+    int64_t c = t->s.width, o = t->s.heads * t->s.dim;
+    const int64_t rows[4] = { t->all * t->s.dim, c, t->in, c }, cols[4] = { c, o, c, t->s.ffn };
+    struct weight w[WEIGHTS];
+    struct adamw_args args[WEIGHTS];
+    struct tensor rate = make(t, DTYPE_F32, 1, 1, 1, 1); /* small: weights keep their size */
+    need(t, t->ops->fill(t->b, 0, &rate, 1e-4f, &t->e));
+    double n = 0;
+    for (int i = 0; i < WEIGHTS; i++) {
+        make_weight(t, &w[i], rows[i % 4], cols[i % 4]);
+        n += (double)tensor_count(&w[i].value);
+        args[i] = (struct adamw_args){
+            .weight = &w[i].sink, .m = &w[i].m, .v = &w[i].v, .grad = &w[i].grad, .lr = &rate,
+            .clip = &t->one, .bias1 = &t->one, .bias2 = &t->one, .step = &t->step,
+            .flag = &t->flag, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+            .tensor_id = (uint32_t)i,
+        };
+    }
+    for (int k = -1; k < INTOS; k++) {
+        char name[64] = "adamw, layers";
+        if (k >= 0) snprintf(name, sizeof name, "adamw, layers into %s", INTO[k].name);
+        for (int i = 0; i < WEIGHTS; i++)
+            w[i].sink = weight_into(t, &w[i], k < 0 ? NULL : &INTO[k]);
+        MEASURE(t, name, n * (k < 0 ? 14 : 16), 0.0, adamw(t, args));
+    }
+}
+
 /* ---- operands ---- */
 
 static void make_activations(struct bench *t) {
@@ -364,6 +434,7 @@ int main(int argc, char **argv) {
     bench_rows(&t);
     bench_attention(&t);
     bench_ends(&t);
+    bench_adamw(&t);
     backend_close(&handle);
     return 0;
 }

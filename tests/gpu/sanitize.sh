@@ -6,7 +6,7 @@
 #
 # FOLDER: as run.sh's. TOOL: memcheck, racecheck, initcheck.
 #
-# TESTS="test_ops ..." takes others than the five below; LIMIT=seconds bounds each process,
+# TESTS="test_ops ..." takes others than the six below; LIMIT=seconds bounds each process,
 # and what it had checked by then is said. A line a process; exit code 0 only if all are clean
 # and whole.
 #
@@ -16,7 +16,7 @@ set -u
 folder=$(cd "${1:-build/release/tests/gpu}" && pwd)
 shift
 tools=${*:-memcheck racecheck initcheck}
-tests=${TESTS:-test_ops test_quantise test_fused test_attention test_matmul}
+tests=${TESTS:-test_ops test_adamw test_quantise test_fused test_attention test_matmul}
 command -v compute-sanitizer >/dev/null || { echo "skipped: no compute-sanitizer"; exit 77; }
 scratch=${LOGS:-$(mktemp -d)}
 [ -n "${LOGS:-}" ] || trap 'rm -rf "$scratch"' EXIT

@@ -17,7 +17,6 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tests/gpu/pair.h"
 
@@ -388,119 +387,6 @@ static void test_flag(void **state) {
     pair_clear(p);
 }
 
-static struct twin state_tensor(enum dtype t, int64_t n) {
-    struct twin x = pair_tensor(p, t, n, 1, 1, 1);
-    if (t != DTYPE_E4M3) return x;
-    struct twin codes = pair_codes(p, t, 1, n, SCALE_1X128);
-    for (int s = 0; s < SIDES; s++) x.side[s].scale = codes.side[s].scale;
-    return x;
-}
-
-/* State and gradients over 200 binary orders of magnitude, with zeros of both signs, what is not
- * finite, and a second moment below nothing among them: whatever a quick way through root and
- * quotient may not assume. */
-static void fill_wide(struct twin *x, uint64_t seed, bool square) {
-    static const float SPECIAL[] = {
-        0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, 3e38f, -1e-40f,
-    };
-    const struct tensor *t = &x->side[CPU];
-    int64_t n = tensor_count(t);
-    uint16_t *half = malloc((size_t)n * 4);
-    float *wide = (float *)half;
-    assert_non_null(half);
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t bits = rng_bits(seed, (uint64_t)i);
-        float v = ldexpf(1.0f + rng_uniform(bits), (int)(bits % 201) - 150);
-        if (!square && bits & 256) v = -v;
-        if (bits >> 9 & 1) v = ldexpf(v, 50); /* most of them nearer to 1 */
-        if (bits % 97 == 0) v = SPECIAL[bits / 97 % 8];
-        if (t->dtype == F) wide[i] = v;
-        else half[i] = bf16_encode(v);
-    }
-    pair_set(p, x, half, n * dtype_bytes(t->dtype));
-    free(half);
-}
-
-/* Three steps, since the first has empty state; a bad step writes nothing. To the bit: the draws
- * and the expressions are the same. */
-static void test_adamw(void **state) {
-    static const struct {
-        enum dtype state, grad;
-        bool master;
-        enum scale_kind kind;
-        enum scale_source source;
-    } ADAM[] = {
-        { F, F, true, SCALE_NONE, SCALE_SOURCE_NONE },
-        { H, H, false, SCALE_NONE, SCALE_SOURCE_NONE },
-        { DTYPE_E4M3, F, false, SCALE_TENSOR, SCALE_SOURCE_AMAX },
-        { DTYPE_E4M3, H, true, SCALE_128X128, SCALE_SOURCE_BLOCK },
-        { H, F, true, SCALE_TENSOR, SCALE_SOURCE_KNOWN },
-    };
-    for (size_t i = 0; i < 2 * sizeof ADAM / sizeof *ADAM; i++) {
-        size_t c = i / 2;
-        int64_t rows = i % 2 ? 37 : 256, cols = i % 2 ? 21 : 384, n = rows * cols;
-        struct twin_sink w;
-        pair_sink(p, &w, rows, cols, DTYPE_E4M3, ADAM[c].kind, ADAM[c].source, TE, true);
-        struct twin master = filled(F, n, 1, 1, 0.02f), grad = filled(ADAM[c].grad, n, 1, 2, 0.1f);
-        struct twin m = state_tensor(ADAM[c].state, n), v = state_tensor(ADAM[c].state, n);
-        struct twin lr = pair_f32(p, 1e-3f), clip = pair_f32(p, 0.7f), b1 = pair_f32(p, 1.9f);
-        struct twin b2 = pair_f32(p, 2.3f), flag = pair_tensor(p, DTYPE_I32, 2, 1, 1, 1);
-        pair_fill(p, &w.value, 1, 2, 0.02f);
-        for (int32_t t = 1; t <= 4; t++) {
-            struct twin step = pair_i32(p, t);
-            int32_t state_of_flag[2] = { t == 4 ? 3 : -1, -1 };
-            pair_set(p, &flag, state_of_flag, sizeof state_of_flag);
-            ON_BOTH(p, ops->adamw(b, LANE_COMPUTE, &(struct adamw_args){
-                .weight = S(w), .master = ADAM[c].master ? S(master) : NULL, .m = S(m), .v = S(v),
-                .grad = S(grad), .lr = S(lr), .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2),
-                .step = S(step), .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                .weight_decay = 0.1f, .seed = 5, .tensor_id = 3, .element_base = 17 }, 1, e));
-            if (t == 3)
-                ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(w), e));
-        }
-        pair_same(p, "adamw weight", &w.value);
-        pair_same(p, "adamw master", &master);
-        pair_same(p, "adamw m", &m);
-        pair_same(p, "adamw v", &v);
-        pair_same_sink(p, "adamw", &w);
-        pair_clear(p);
-    }
-}
-
-static void test_adamw_extremes(void **state) {
-    static const float EPS[] = { 1e-8f, 1e-8f, 0.0f, 1e-15f };
-    for (int i = 0; i < 16; i++) {
-        int64_t n = 100003;
-        enum dtype kept = i & 1 ? F : H, grads = i & 2 ? F : H;
-        struct twin_sink w;
-        pair_sink(p, &w, n, 1, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
-        struct twin master = pair_tensor(p, F, n, 1, 1, 1);
-        struct twin grad = pair_tensor(p, grads, n, 1, 1, 1);
-        struct twin m = pair_tensor(p, kept, n, 1, 1, 1), v = pair_tensor(p, kept, n, 1, 1, 1);
-        fill_wide(&w.value, 1, false);
-        fill_wide(&master, 2, false);
-        fill_wide(&grad, 3, false);
-        fill_wide(&m, 4, false);
-        fill_wide(&v, 5, true);
-        struct twin lr = pair_f32(p, 1e-3f), clip = pair_f32(p, 0.7f), b1 = pair_f32(p, 1.9f);
-        struct twin b2 = pair_f32(p, 2.3f), flag = pair_tensor(p, DTYPE_I32, 2, 1, 1, 1);
-        struct twin step = pair_i32(p, 9);
-        int32_t none[2] = { -1, -1 };
-        pair_set(p, &flag, none, sizeof none);
-        ON_BOTH(p, ops->adamw(b, LANE_COMPUTE, &(struct adamw_args){
-            .weight = S(w), .master = i & 4 ? S(master) : NULL, .m = S(m), .v = S(v),
-            .grad = S(grad), .lr = S(lr), .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2),
-            .step = S(step), .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = EPS[i / 4],
-            .weight_decay = i & 8 ? 0.1f : 0.0f, .seed = 5, .tensor_id = 3 }, 1, e));
-        pair_same(p, "adamw weight", &w.value);
-        pair_same(p, "adamw master", &master);
-        pair_same(p, "adamw m", &m);
-        pair_same(p, "adamw v", &v);
-        pair_same(p, "adamw amax", &w.amax);
-        pair_clear(p);
-    }
-}
-
 /* The clock of the device: what is queued between two marks takes time; a capture takes no mark. */
 static void test_timer(void **state) {
     struct backend *b = p->b[GPU];
@@ -523,47 +409,6 @@ static void test_timer(void **state) {
     pair_clear(p);
 }
 
-/* Many tensors in one call, of all sizes: what each call alone gives. */
-static void test_adamw_together(void **state) {
-    enum { TENSORS = 70 };
-    struct twin value[TENSORS], m[TENSORS], v[TENSORS], grad[TENSORS], amax[TENSORS];
-    struct twin lr = pair_f32(p, 1e-3f), clip = pair_f32(p, 0.7f), b1 = pair_f32(p, 1.9f);
-    struct twin b2 = pair_f32(p, 2.3f), step = pair_i32(p, 9);
-    struct twin flag = pair_tensor(p, DTYPE_I32, 2, 1, 1, 1);
-    int32_t none[2] = { -1, -1 };
-    pair_set(p, &flag, none, sizeof none);
-    for (int i = 0; i < TENSORS; i++) {
-        int64_t n = i == 40 ? 3000001 : i % 5 == 4 ? 128 * i : 1 + i * i;
-        value[i] = filled(H, n, 1, 10 + (uint64_t)i, 0.02f);
-        grad[i] = filled(i < 60 ? H : F, n, 1, 100 + (uint64_t)i, 0.1f);
-        m[i] = filled(H, n, 1, 200 + (uint64_t)i, 0.01f);
-        v[i] = pair_tensor(p, H, n, 1, 1, 1);
-        amax[i] = pair_tensor(p, DTYPE_U32, 1, 1, 1, 1);
-    }
-    struct adamw_args args[TENSORS];
-    struct sink sink[TENSORS];
-    for (int s = 0; s < SIDES; s++) {
-        for (int i = 0; i < TENSORS; i++) {
-            sink[i] = sink_value(S(value[i]), S(amax[i]));
-            args[i] = (struct adamw_args){
-                .weight = &sink[i], .m = S(m[i]), .v = S(v[i]), .grad = S(grad[i]), .lr = S(lr),
-                .clip = S(clip), .bias1 = S(b1), .bias2 = S(b2), .step = S(step),
-                .flag = S(flag), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                .weight_decay = i % 2 ? 0.1f : 0.0f, .seed = 5, .tensor_id = (uint32_t)(3 * i),
-                .element_base = i % 7,
-            };
-        }
-        assert_int_equal(p->ops[s]->adamw(p->b[s], LANE_COMPUTE, args, TENSORS, &p->e), OK);
-    }
-    for (int i = 0; i < TENSORS; i++) {
-        pair_same(p, "adamw weight", &value[i]);
-        pair_same(p, "adamw m", &m[i]);
-        pair_same(p, "adamw v", &v[i]);
-        pair_same(p, "adamw amax", &amax[i]);
-    }
-    pair_clear(p);
-}
-
 /* test_ops [PATTERN]: those of that name. */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
@@ -576,9 +421,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_many_squares),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_clip),
         cmocka_unit_test(test_flag),
-        cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_extremes),
         cmocka_unit_test(test_timer),
-        cmocka_unit_test(test_adamw_together),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
