@@ -10,14 +10,13 @@
  * only what ran is kept; where there is no memory to try, it is the library's first. */
 #include "kernels/cuda/gemm.cuh"
 
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/trial.cuh"
+
 enum {
     CANDIDATES = 16,  /* of two queries: 13.1 never names more than 8 at a time */
-    ROUNDS = 4,       /* each candidate is timed so often; its best time counts */
-    RUNS = 3,         /* products of one timing */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
 };
 
@@ -42,8 +41,7 @@ struct gemm_choice {
 
 struct gemm_library {
     cublasLtHandle_t handle;
-    cudaStream_t stream; /* of measurements */
-    cudaEvent_t start, stop;
+    struct trial trial;
     int64_t choices;
     struct gemm_choice choice[TABLE_MAX];
 };
@@ -71,17 +69,12 @@ enum status cuda_gemm_open(struct cuda_backend *b, struct err *e) {
     b->gemm = (struct gemm_library *)calloc(1, sizeof *b->gemm);
     if (!b->gemm) return FAIL(e, ERR_MEMORY, "the GEMM choice table: %zu bytes", sizeof *b->gemm);
     LT_TRY(e, cublasLtCreate(&b->gemm->handle));
-    CUDA_TRY(e, cudaStreamCreateWithFlags(&b->gemm->stream, cudaStreamNonBlocking));
-    CUDA_TRY(e, cudaEventCreate(&b->gemm->start));
-    CUDA_TRY(e, cudaEventCreate(&b->gemm->stop));
-    return OK;
+    return trial_open(&b->gemm->trial, e);
 }
 
 void cuda_gemm_close(struct cuda_backend *b) {
     if (!b->gemm) return;
-    if (b->gemm->start) cudaEventDestroy(b->gemm->start);
-    if (b->gemm->stop) cudaEventDestroy(b->gemm->stop);
-    if (b->gemm->stream) cudaStreamDestroy(b->gemm->stream);
+    trial_close(&b->gemm->trial);
     if (b->gemm->handle) cublasLtDestroy(b->gemm->handle);
     free(b->gemm);
     b->gemm = NULL;
@@ -227,68 +220,52 @@ static cublasStatus_t multiply(struct gemm_library *g, struct descriptors *d,
 
 /* ---- measuring ---- */
 
-/* Codes and BF16 values of moderate size: zeros would run faster than data do. */
-__global__ void noise_kernel(uint32_t *x, int64_t words, uint32_t keep, uint32_t set) {
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < words; i += step)
-        x[i] = ((uint32_t)rng_mix((uint64_t)i) & keep) | set;
-}
-
 static int64_t type_bytes(cudaDataType_t type) {
     return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 1;
 }
 
-/* A stand-in for one operand and its scale (factors of 1): one allocation. */
-static cudaError_t stand_in(struct gemm_operand *x, int64_t outer, int64_t k, void **owned,
-                            cudaStream_t stream) {
+/* A stand-in for one operand, of codes or BF16 values of moderate size, and its scale (factors of
+ * 1): one allocation. */
+static cudaError_t stand_in(const struct trial *t, struct gemm_operand *x, int64_t outer, int64_t k,
+                            void **owned) {
     int64_t rows = x->transposed ? outer : k, cols = x->transposed ? k : outer;
     int64_t bytes = round_up(max_i64((rows - 1) * x->ld + cols, 1) * type_bytes(x->type), 256);
     int64_t factors = x->scale ? (ceil_div(outer, 128) * 128) * (ceil_div(k, 128) + 4) : 0;
     cudaError_t status = cudaMalloc(owned, (size_t)(bytes + factors * 4));
     if (status != cudaSuccess) return status;
     bool narrow = type_bytes(x->type) == 1;
-    noise_kernel<<<1024, 256, 0, stream>>>((uint32_t *)*owned, bytes / 4,
-                                           narrow ? 0x8F8F8F8Fu : 0x807F807Fu,
-                                           narrow ? 0x30303030u : 0x3F003F00u);
+    status = trial_noise(t, *owned, bytes, narrow ? 0x8F8F8F8Fu : NOISE_BF16_KEEP,
+                         narrow ? 0x30303030u : NOISE_BF16_SET);
     float *factor = (float *)((char *)*owned + bytes);
-    if (factors) noise_kernel<<<64, 256, 0, stream>>>((uint32_t *)factor, factors, 0, 0x3F800000u);
+    if (factors && status == cudaSuccess)
+        status = trial_noise(t, factor, factors * 4, 0, 0x3F800000u);
     x->data = *owned;
     if (x->scale) x->scale = factor;
-    return cudaGetLastError();
+    return status;
 }
 
-/* Best time of RUNS products in microseconds; a negative value if it failed. */
-static float time_candidate(struct gemm_library *g, struct descriptors *d,
-                            const struct gemm_problem *p, const cublasLtMatmulAlgo_t *algo,
-                            void *workspace) {
-    float ms = -1.0f;
-    if (cudaEventRecord(g->start, g->stream) != cudaSuccess) return -1.0f;
-    for (int i = 0; i < RUNS; i++)
-        if (multiply(g, d, p, algo, workspace, g->stream) != CUBLAS_STATUS_SUCCESS) return -1.0f;
-    if (cudaEventRecord(g->stop, g->stream) != cudaSuccess ||
-        cudaEventSynchronize(g->stop) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, g->start, g->stop) != cudaSuccess)
-        return -1.0f;
-    return ms * 1000.0f / RUNS;
+/* What is timed: the products of one problem by each of a list. */
+struct candidates {
+    struct gemm_library *g;
+    struct descriptors *d;
+    const struct gemm_problem *p;
+    const cublasLtMatmulHeuristicResult_t *list;
+    void *workspace;
+};
+
+static bool queue_candidate(void *context, int i, cudaStream_t stream) {
+    struct candidates *c = (struct candidates *)context;
+    return multiply(c->g, c->d, c->p, &c->list[i].algo, c->workspace, stream) ==
+           CUBLAS_STATUS_SUCCESS;
 }
 
-static void time_candidates(struct gemm_library *g, struct descriptors *d,
-                            const struct gemm_problem *p,
-                            const cublasLtMatmulHeuristicResult_t *list, int count,
-                            void *workspace, struct gemm_choice *choice) {
+static void time_candidates(struct candidates *c, int count, struct gemm_choice *choice) {
     float best[CANDIDATES];
-    for (int i = 0; i < count; i++) best[i] = FLT_MAX;
-    for (int round = -1; round < ROUNDS; round++) /* the first warms up */
-        for (int i = 0; i < count; i++) {
-            if (best[i] < 0.0f) continue;
-            float t = time_candidate(g, d, p, &list[i].algo, workspace);
-            if (t < 0.0f) best[i] = t;
-            else if (round >= 0 && t < best[i]) best[i] = t;
-        }
+    trial_run(&c->g->trial, queue_candidate, c, count, best);
     for (int i = 0; i < count; i++) {
         if (best[i] < 0.0f || (choice->usable && best[i] >= choice->time_us)) continue;
         choice->usable = true;
-        choice->algo = list[i].algo;
+        choice->algo = c->list[i].algo;
         choice->time_us = best[i];
     }
 }
@@ -303,22 +280,23 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
     struct descriptors d;
     enum status st = OK;
     int64_t out_bytes = p.ld * p.n * type_bytes(p.type);
-    cudaError_t status = stand_in(&p.a, p.m, p.k, &owned[0], g->stream);
-    if (status == cudaSuccess) status = stand_in(&p.b, p.n, p.k, &owned[1], g->stream);
+    cudaError_t status = stand_in(&g->trial, &p.a, p.m, p.k, &owned[0]);
+    if (status == cudaSuccess) status = stand_in(&g->trial, &p.b, p.n, p.k, &owned[1]);
     const int64_t zeroed[3] = { out_bytes, p.bias ? p.m * 4 : 0,
                                 choice->key.elsewhere ? out_bytes : 0 };
     for (int i = 0; i < 3 && status == cudaSuccess; i++) {
         if (!zeroed[i]) continue;
         status = cudaMalloc(&owned[2 + i], (size_t)zeroed[i]);
         if (status == cudaSuccess)
-            status = cudaMemsetAsync(owned[2 + i], 0, (size_t)zeroed[i], g->stream);
+            status = cudaMemsetAsync(owned[2 + i], 0, (size_t)zeroed[i], g->trial.stream);
     }
     if (status == cudaSuccess) {
         p.d = owned[2];
         p.c = choice->key.elsewhere ? owned[4] : owned[2];
         if (p.bias) p.bias = owned[3];
         st = describe(&d, &p, e);
-        if (st == OK) time_candidates(g, &d, &p, list, count, workspace, choice);
+        struct candidates c = { g, &d, &p, list, workspace };
+        if (st == OK) time_candidates(&c, count, choice);
     } else if (status == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         choice->algo = list[0].algo; /* no room to measure: the library's own first choice */

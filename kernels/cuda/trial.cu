@@ -1,0 +1,71 @@
+/* Candidates by turns, each timed by events around several runs in a row. */
+#include "kernels/cuda/trial.cuh"
+
+#include <float.h>
+
+#include "kernels/rng.h"
+
+enum {
+    ROUNDS = 4,        /* each candidate is timed so often; its best time counts */
+    RUNS = 3,          /* of one timing */
+    HOLD_NS = 200000,  /* within which the host queues RUNS of anything */
+};
+
+enum status trial_open(struct trial *t, struct err *e) {
+    CUDA_TRY(e, cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking));
+    CUDA_TRY(e, cudaEventCreate(&t->start));
+    CUDA_TRY(e, cudaEventCreate(&t->stop));
+    return OK;
+}
+
+void trial_close(struct trial *t) {
+    if (t->start) cudaEventDestroy(t->start);
+    if (t->stop) cudaEventDestroy(t->stop);
+    if (t->stream) cudaStreamDestroy(t->stream);
+    t->start = t->stop = NULL;
+    t->stream = NULL;
+}
+
+__global__ static void hold_kernel(uint64_t ns) {
+    uint64_t start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - start < ns);
+}
+
+/* Microseconds of one of RUNS in a row; negative if it failed. */
+static float time_once(const struct trial *t, trial_queue queue, void *context, int i) {
+    float ms = -1.0f;
+    if (t->held) hold_kernel<<<1, 1, 0, t->stream>>>(HOLD_NS);
+    if (cudaEventRecord(t->start, t->stream) != cudaSuccess) return -1.0f;
+    for (int run = 0; run < RUNS; run++)
+        if (!queue(context, i, t->stream)) return -1.0f;
+    if (cudaEventRecord(t->stop, t->stream) != cudaSuccess ||
+        cudaEventSynchronize(t->stop) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, t->start, t->stop) != cudaSuccess)
+        return -1.0f;
+    return ms * 1000.0f / RUNS;
+}
+
+void trial_run(const struct trial *t, trial_queue queue, void *context, int count, float *us) {
+    for (int i = 0; i < count; i++) us[i] = FLT_MAX;
+    for (int round = -1; round < ROUNDS; round++) /* the first warms up */
+        for (int i = 0; i < count; i++) {
+            if (us[i] < 0.0f) continue;
+            float time = time_once(t, queue, context, i);
+            if (time < 0.0f) us[i] = time;
+            else if (round >= 0 && time < us[i]) us[i] = time;
+        }
+}
+
+__global__ static void noise_kernel(uint32_t *x, int64_t words, uint32_t keep, uint32_t set) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < words; i += step)
+        x[i] = ((uint32_t)rng_mix((uint64_t)i) & keep) | set;
+}
+
+cudaError_t trial_noise(const struct trial *t, void *data, int64_t bytes, uint32_t keep,
+                        uint32_t set) {
+    noise_kernel<<<1024, 256, 0, t->stream>>>((uint32_t *)data, bytes / 4, keep, set);
+    return cudaGetLastError();
+}
