@@ -122,8 +122,9 @@ struct decision {
     char section[16];   /* "gemm", "attention" */
     char name[96];      /* the weight's; the shape of an attention */
     char direction[16]; /* "fprop", "dgrad", "wgrad"; "forward", "backward" */
-    char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; "cudnn", "own" */
-    char detail[64];    /* what the library was given: "e4m3 1x128 x e4m3 128x128", "engine 8" */
+    char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; "cudnn", "mma" */
+    char detail[64];    /* what the library was given: "e4m3 1x128 x e4m3 128x128"; why it was this
+                           way: "cudnn 302.1 us, wgmma 310.4 us" */
     int64_t calls;      /* queued or captured; replays are not counted */
 };
 

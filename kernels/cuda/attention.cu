@@ -7,7 +7,7 @@
  * cores. */
 #include <stdio.h>
 
-#include "kernels/cuda/attention_cudnn.cuh"
+#include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/attention_hopper.cuh"
 
 enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
@@ -169,13 +169,15 @@ enum status attention_setup(struct attention *a, const char *what, const struct 
 }
 
 enum status attention_decided(struct cuda_backend *b, const struct attention *a,
-                              const char *direction, const char *way, struct err *e) {
+                              const char *direction, const char *way, const char *why,
+                              struct err *e) {
     struct decision d = {};
     snprintf(d.section, sizeof d.section, "attention");
     snprintf(d.name, sizeof d.name, "%lldx%lld, heads %d/%d of %d", (long long)a->batch,
              (long long)a->length, a->heads, a->kv_heads, a->head_dim);
     snprintf(d.direction, sizeof d.direction, "%s", direction);
     snprintf(d.way, sizeof d.way, "%s", way);
+    snprintf(d.detail, sizeof d.detail, "%s", why);
     return cuda_decided(b, &d, e);
 }
 
@@ -202,9 +204,24 @@ enum status cuda_attention_open(struct cuda_backend *b, struct err *e) {
     return cuda_attention_bwd_open(b, e);
 }
 
+const char *attention_own_name(const struct cuda_backend *b, const struct attention *a) {
+    return hopper_attention_serves(b, a) ? "wgmma" : "mma";
+}
+
+enum status attention_own_fwd(struct cuda_backend *b, const struct forward *f, cudaStream_t stream,
+                              struct err *e) {
+    const struct attention *a = &f->a;
+    dim3 grid((unsigned)ceil_div(a->length, QUERY_ROWS), (unsigned)a->heads, (unsigned)a->batch);
+    if (hopper_attention_serves(b, a)) TRY(hopper_attention_fwd(f, stream, e));
+    else
+        kernel_for(a->head_dim)<<<grid, ATTENTION_THREADS, shared_bytes(a->head_dim), stream>>>(*f);
+    return cuda_launched("attention_fwd", e);
+}
+
 enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o,
                                const struct tensor *lse, const struct tensor *qkv, int64_t heads,
                                int64_t kv_heads, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
     struct forward f = {};
     TRY(attention_setup(&f.a, "attention_fwd: qkv", qkv, heads, kv_heads, e));
     TRY(cuda_check_sink(o, "attention_fwd: o", f.a.batch * f.a.length, heads * f.a.head_dim, e));
@@ -212,20 +229,18 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o
     f.o = sink_value_of(o);
     f.lse = (float *)lse->data;
     f.amax = sink_amax(o);
-    bool done, wgmma = hopper_attention_serves(cuda_of(b), &f.a);
-    TRY(cudnn_attention_fwd(cuda_of(b), lane, &f, &done, e));
-    TRY(attention_decided(cuda_of(b), &f.a, "forward", done ? "cudnn" : wgmma ? "wgmma" : "mma",
-                          e));
-    if (done) return cuda_sink_emit(b, lane, o, false, e);
+    struct attention_way way;
+    TRY(attention_choose(cb, &f, &way, e));
+    TRY(attention_decided(cb, &f.a, "forward", way.plan ? "cudnn" : attention_own_name(cb, &f.a),
+                          way.why, e));
     if (f.a.batch == 0 || f.a.length == 0) return cuda_sink_emit(b, lane, o, true, e);
-    if (wgmma) {
-        TRY(hopper_attention_fwd(&f, cuda_lane(b, lane), e));
-        TRY(cuda_launched("attention_fwd", e));
-        return cuda_sink_emit(b, lane, o, true, e);
+    if (way.plan) {
+        void *workspace;
+        TRY(cuda_scratch(b, lane, SCRATCH_ATTENTION, max_i64(way.plan->workspace_bytes, 1),
+                         &workspace, e));
+        TRY(cudnn_plan_run(cb, way.plan, &f, workspace, cb->lane[lane], e));
+    } else {
+        TRY(attention_own_fwd(cb, &f, cb->lane[lane], e));
     }
-    dim3 grid((unsigned)ceil_div(f.a.length, QUERY_ROWS), (unsigned)heads, (unsigned)f.a.batch);
-    kernel_for(f.a.head_dim)<<<grid, ATTENTION_THREADS, shared_bytes(f.a.head_dim),
-                               cuda_lane(b, lane)>>>(f);
-    TRY(cuda_launched("attention_fwd", e));
-    return cuda_sink_emit(b, lane, o, true, e);
+    return cuda_sink_emit(b, lane, o, !way.plan, e);
 }

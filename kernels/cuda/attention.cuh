@@ -38,9 +38,17 @@ struct backward {
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
                             int64_t heads, int64_t kv_heads, struct err *e);
 
-/* Notes which kernel served a call: "cudnn", "wgmma" (ours on Hopper) or "mma" (ours elsewhere). */
+/* Notes which kernel served a call: "cudnn", "wgmma" (ours on Hopper) or "mma" (ours elsewhere);
+ * and why that one, "" where there is no other. */
 NODISCARD enum status attention_decided(struct cuda_backend *b, const struct attention *a,
-                                        const char *direction, const char *way, struct err *e);
+                                        const char *direction, const char *way, const char *why,
+                                        struct err *e);
+
+/* The forward by our own kernel for this device, which also maximises f->amax; and its name.
+ * Queued. */
+NODISCARD enum status attention_own_fwd(struct cuda_backend *b, const struct forward *f,
+                                        cudaStream_t stream, struct err *e);
+const char *attention_own_name(const struct cuda_backend *b, const struct attention *a);
 
 #ifdef __CUDACC__
 

@@ -213,7 +213,8 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct sink *d
     f.amax = sink_amax(d_qkv);
     if (rows == 0) return OK;
     bool wgmma = hopper_attention_serves(cuda_of(b), &f.a);
-    TRY(attention_decided(cuda_of(b), &f.a, "backward", wgmma ? "wgmma" : "mma", e));
+    TRY(attention_decided(cuda_of(b), &f.a, "backward", wgmma ? "wgmma" : "mma", "",
+                          e));
     if (wgmma) {
         struct sink rest = *d_qkv;
         rest.sums = NULL;

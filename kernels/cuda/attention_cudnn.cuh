@@ -5,19 +5,35 @@
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CUDNN_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_CUDNN_CUH
 
-#include "kernels/choices.h"
 #include "kernels/cuda/attention.cuh"
 
-/* Queues the call, or sets *done false where cuDNN is missing or has no deterministic plan for the
- * shape. A shape's first call builds its plan, which takes up to seconds. */
-NODISCARD enum status cudnn_attention_fwd(struct cuda_backend *b, int lane, const struct forward *f,
-                                          bool *done, struct err *e);
+/* Which plan of a shape: its place in the heuristic's list, its engine's global index. */
+struct cudnn_plan_name { int32_t place, engine; };
+static inline bool cudnn_same_plan(struct cudnn_plan_name x, struct cudnn_plan_name y) {
+    return x.place == y.place && x.engine == y.engine;
+}
 
-/* cuDNN's version, 0 where it is missing: opens it. Its plans, for choices.cu: how many, all as
- * text, one of them back. */
-int64_t cudnn_version(struct cuda_backend *b);
-int64_t cudnn_choices(const struct cuda_backend *b);
-void cudnn_choices_write(const struct cuda_backend *b, FILE *out);
-NODISCARD enum status cudnn_choice_take(struct cuda_backend *b, const struct choice *c,
-                                        struct err *e);
+/* A finalised plan and everything it was made of, which must outlive it. */
+struct cudnn_nodes;
+struct cudnn_plan {
+    struct cudnn_plan_name name;
+    int64_t workspace_bytes;
+    void *execution;           /* among owned */
+    struct cudnn_nodes *owned;
+};
+
+/* A deterministic plan for the shape: the one of that name, or for NULL the first that can be
+ * built. NULL where cuDNN is missing, is too old, or has none. Takes up to seconds. */
+struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a,
+                                     const struct cudnn_plan_name *name);
+void cudnn_plan_destroy(struct cuda_backend *b, struct cudnn_plan *p);
+
+/* Outputs and log-sum-exp; the maximum is left to another pass. Queued. */
+NODISCARD enum status cudnn_plan_run(struct cuda_backend *b, const struct cudnn_plan *p,
+                                     const struct forward *f, void *workspace, cudaStream_t stream,
+                                     struct err *e);
+
+int64_t cudnn_version(struct cuda_backend *b); /* 91900; 0 where it is missing or too old */
+void cudnn_close(struct cuda_backend *b);      /* after all of its plans */
+
 #endif

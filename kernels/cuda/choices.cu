@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/attention_cudnn.cuh"
+#include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/gemm.cuh"
 
@@ -23,7 +23,7 @@ static enum status identity_of(struct cuda_backend *cb, struct identity *out, st
 }
 
 static bool nothing_chosen(const struct cuda_backend *cb) {
-    return gemm_choices(cb) == 0 && cudnn_choices(cb) == 0;
+    return gemm_choices(cb) == 0 && attention_choices(cb) == 0;
 }
 
 enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
@@ -37,7 +37,7 @@ enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
     if (!nothing_chosen(cb)) {
         choices_begin(out, me.device, me.libraries);
         gemm_choices_write(cb, out);
-        cudnn_choices_write(cb, out);
+        attention_choices_write(cb, out);
     }
     bool failed = ferror(out) != 0;
     if (fclose(out) == 0 && !failed && *text) return OK;
@@ -62,7 +62,7 @@ enum status cuda_choices_load(struct backend *b, const char *text, struct err *e
         TRY(choices_next(&r, &c, &more, e));
         if (!more) return OK;
         if (!strcmp(c.kind, "gemm")) TRY(gemm_choice_take(cb, &c, e));
-        else if (!strcmp(c.kind, "attention")) TRY(cudnn_choice_take(cb, &c, e));
+        else if (!strcmp(c.kind, "attention")) TRY(attention_choice_take(cb, &c, e));
         else return FAIL(e, ERR_CONFIG, "choice table, line %d: a choice of '%s'", r.line, c.kind);
     }
 }

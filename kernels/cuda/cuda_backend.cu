@@ -12,7 +12,7 @@ static void cuda_close(struct backend *b) {
     cudaDeviceSynchronize();
     cuda_graph_drop(b); /* NCCL does not let go of a communicator that a graph refers to */
     cuda_group_close(cb);
-    cudnn_attention_close(cb);
+    cuda_attention_close(cb);
     cuda_gemm_close(cb);
     cuda_timer_close(cb);
     cuda_order_close(cb);

@@ -58,11 +58,12 @@ struct graph_slot {
     bool warm;            /* the operators ran once outside a capture */
 };
 
-struct gemm_library;  /* gemm.cu */
-struct cudnn_library; /* attention_cudnn.cu */
-struct decision_log;  /* choices.cu */
-struct cuda_progress; /* cuda_progress.cu */
-struct cuda_group;    /* comm.cu */
+struct gemm_library;    /* gemm.cu */
+struct attention_table; /* attention_choice.cu */
+struct cudnn_library;   /* attention_cudnn.cu */
+struct decision_log;    /* choices.cu */
+struct cuda_progress;   /* cuda_progress.cu */
+struct cuda_group;      /* comm.cu */
 
 struct cuda_backend {
     struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
@@ -83,7 +84,8 @@ struct cuda_backend {
     int64_t capture;    /* number of the capture under way, 0 outside */
     int64_t captures;   /* begun so far */
     struct gemm_library *gemm;
-    struct cudnn_library *cudnn; /* NULL until attention wants it */
+    struct attention_table *attention; /* NULL until attention has a choice */
+    struct cudnn_library *cudnn;       /* NULL until attention wants it */
     struct decision_log *decisions; /* NULL until the first */
     struct cuda_progress *progress;
     struct cuda_group *group;       /* NULL with one rank */
@@ -361,7 +363,7 @@ enum status cuda_gemm_library(struct err *e); /* ERR_DEVICE if cuBLASLt is too o
 enum status cuda_gemm_open(struct cuda_backend *b, struct err *e);
 void cuda_gemm_close(struct cuda_backend *b);
 enum status cuda_attention_open(struct cuda_backend *b, struct err *e);
-void cudnn_attention_close(struct cuda_backend *b);
+void cuda_attention_close(struct cuda_backend *b);
 
 enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,

@@ -24,27 +24,40 @@ static enum status append(json_t *rows, json_t *row, struct err *e) {
 
 /* ---- attention --------------------------------------------------------------------------------*/
 
+/* What served this direction of the one shape, by the backend's decisions; way is "" where it
+ * decides nothing. */
+static struct decision attention_served(struct backend *b, const char *direction) {
+    struct decision d, found = { .way = "" };
+    for (int64_t i = 0; b->ops->decision(b, i, &d); i++)
+        if (!strcmp(d.section, "attention") && !strcmp(d.direction, direction)) found = d;
+    return found;
+}
+
 static enum status attention_row(const struct cli *cli, struct backend *b,
                                  const struct attention_shape *s, const struct bench_effort *effort,
                                  double ceiling, json_t *rows, struct err *e) {
     struct bench_time time;
     const char *direction = s->backward ? "backward" : "forward";
     TRY(ceiling_attention(b, s, effort, &time, e));
+    struct decision d = attention_served(b, direction);
     double tflops = attention_flop(s) / time.median_us * 1e-6;
     struct flop_rate rate = flop_rate_of(tflops);
     if (!cli->json) {
         cli_out(cli, "%-8s B%" PRId64 " T%" PRId64 " H%" PRId64 " G%" PRId64 " D%" PRId64
-                "  %10.1f us  %9.1f %s  %5.1f%% of a large GEMM\n", direction, s->batch,
-                s->seq_len, s->heads, s->kv_heads, s->head_dim, time.median_us, rate.value,
-                rate.unit, 100 * tflops / ceiling);
+                "  %10.1f us  %9.1f %s  %5.1f%% of a large GEMM%s%s%s%s%s\n", direction,
+                s->batch, s->seq_len, s->heads, s->kv_heads, s->head_dim, time.median_us,
+                rate.value, rate.unit, 100 * tflops / ceiling, *d.way ? "  by " : "", d.way,
+                *d.detail ? " (" : "", d.detail, *d.detail ? ")" : "");
         return OK;
     }
-    return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f}", "direction", direction,
-                                  "batch", (json_int_t)s->batch, "seq_len", (json_int_t)s->seq_len,
+    return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:s*,s:s*}", "direction",
+                                  direction, "batch", (json_int_t)s->batch, "seq_len",
+                                  (json_int_t)s->seq_len,
                                   "heads", (json_int_t)s->heads, "kv_heads",
                                   (json_int_t)s->kv_heads, "head_dim", (json_int_t)s->head_dim,
                                   "time_us_median", time.median_us, "tflops_median", tflops,
-                                  "share", tflops / ceiling), e);
+                                  "share", tflops / ceiling, "way", *d.way ? d.way : NULL, "why",
+                                  *d.detail ? d.detail : NULL), e);
 }
 
 enum status bench_attention(const struct cli *cli, struct backend *b, json_t *rows,

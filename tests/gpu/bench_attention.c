@@ -4,7 +4,7 @@
  *   bench_attention [WAY..]    chosen, wgmma or mma limits it to these
  *
  * For "wgmma" cuDNN's plans are left out of the choice table; for "mma" another device is
- * pretended. Each line says what served. */
+ * pretended. Each line says what served, and why that where there was a choice. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +105,7 @@ static const char *served_by(struct bench *t, bool backward, struct decision *d)
         if (!strcmp(d->name, name) && !strcmp(d->direction, backward ? "backward" : "forward"))
             return d->way;
     }
+    *d->detail = '\0';
     return "?";
 }
 
@@ -119,10 +120,10 @@ static void measure(struct bench *t, bool backward) {
     qsort(us, SAMPLES, sizeof *us, ascending);
     struct decision d;
     printf("%2lld x %5lld, %2lld/%2lld heads of %3lld  %-8s  %-5s  %9.1f us (%.1f to %.1f)  %4.0f "
-           "TFLOP/s\n", (long long)s->batch, (long long)s->length, (long long)s->heads,
+           "TFLOP/s  %s\n", (long long)s->batch, (long long)s->length, (long long)s->heads,
            (long long)s->kv_heads, (long long)s->dim, backward ? "backward" : "forward",
            served_by(t, backward, &d), us[SAMPLES / 2], us[0], us[SAMPLES - 1],
-           flop / us[SAMPLES / 2] * 1e-6);
+           flop / us[SAMPLES / 2] * 1e-6, d.detail);
     fflush(stdout);
 }
 
@@ -153,8 +154,10 @@ int main(int argc, char **argv) {
             drop_all(&t);
         }
         if (w == 0) {
-            need(&t, t.ops->choices_save(t.b, &table, &t.e));
-            choices_without_plans(table);
+            char *chosen = NULL;
+            need(&t, t.ops->choices_save(t.b, &chosen, &t.e));
+            table = choices_with_plan(chosen, "-");
+            free(chosen);
         }
         backend_close(&t.handle);
     }

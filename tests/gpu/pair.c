@@ -270,18 +270,19 @@ void pair_near(struct pair *p, const char *what, const struct twin *x, double nm
     free(got);
 }
 
-void choices_without_plans(char *table) {
-    char *to = table;
+char *choices_with_plan(const char *table, const char *plan) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) fail_msg("no memory for a choice table");
     for (const char *line = table; *line;) {
-        size_t length = strcspn(line, "\n"), keep = length;
-        const char *next = line + length + (line[length] == '\n');
-        bool attention = !strncmp(line, "attention ", 10);
-        if (attention) keep = (size_t)(strstr(line, " : ") + 3 - line);
-        memmove(to, line, keep);
-        to += keep;
-        if (attention) *to++ = '-';
-        if (next != line + length) *to++ = '\n';
-        line = next;
+        size_t length = strcspn(line, "\n"), next = length + (line[length] == '\n');
+        const char *value = strstr(line, " : ");
+        if (!strncmp(line, "attention ", 10) && value)
+            fprintf(out, "%.*s%s\n", (int)(value + 3 - line), line, plan);
+        else fwrite(line, 1, next, out);
+        line += next;
     }
-    *to = '\0';
+    if (fclose(out) != 0) fail_msg("no memory for a choice table");
+    return text;
 }

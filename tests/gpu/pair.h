@@ -74,8 +74,8 @@ void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s)
 #define ON_GPU(p, call) ON_SIDES(p, GPU, call)
 #define S(x) (&(x).side[s])
 
-/* Makes a choice table name no plan for any attention ("attention ... : ab12" becomes "... : -"):
- * our own kernels then serve. */
-void choices_without_plans(char *table);
+/* The choice table with `plan` for every attention ("attention ... : ab12" becomes "... : plan"):
+ * cuDNN's of that name, or our own kernels for "-". The caller's to free. */
+char *choices_with_plan(const char *table, const char *plan);
 
 #endif

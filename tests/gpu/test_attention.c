@@ -66,6 +66,23 @@ static void rows_near(const char *what, const struct twin *x, int64_t dim) {
     test_free(got);
 }
 
+/* The largest of the GPU's values, which cuDNN leaves to another pass, is in its slot. */
+static void assert_amax(const char *what, const struct twin_sink *s) {
+    int64_t n = tensor_count(&s->value.side[GPU]);
+    uint16_t *value = test_malloc((size_t)n * 2);
+    uint32_t amax = 0, largest = 0;
+    struct backend *b = p->b[GPU];
+    if (b->ops->download(b, LANE_COMPUTE, value, s->value.side[GPU].data, n * 2, &p->e) != OK ||
+        b->ops->download(b, LANE_COMPUTE, &amax, s->amax.side[GPU].data, 4, &p->e) != OK)
+        fail_msg("%s: %s", what, p->e.text);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)(value[i] & 0x7FFF) << 16;
+        if (bits > largest) largest = bits;
+    }
+    if (amax != largest) fail_msg("%s: amax %08x of %08x", what, amax, largest);
+    test_free(value);
+}
+
 /* Downloads both and fails unless they are equal. */
 static void equal_on_gpu(const struct tensor *x, const struct tensor *y) {
     int64_t bytes = tensor_count(x) * dtype_bytes(x->dtype);
@@ -81,22 +98,23 @@ static void equal_on_gpu(const struct tensor *x, const struct tensor *y) {
     test_free(host[1]);
 }
 
-/* How a call was served, by the log of decisions: the last of this direction that is new. */
-static void assert_way(int64_t before, const char *way) {
+/* How a case was served in one direction, by the log of decisions: in one way, and `way` unless
+ * that is NULL. */
+static void assert_way(size_t i, const char *direction, const char *way) {
     struct decision d;
-    int64_t count = before;
-    for (; p->ops[GPU]->decision(p->b[GPU], count, &d); count++) {
+    int found = 0;
+    char name[sizeof d.name];
+    snprintf(name, sizeof name, "%lldx%lld, heads %lld/%lld of %lld", (long long)CASES[i].batch,
+             (long long)CASES[i].length, (long long)CASES[i].heads, (long long)CASES[i].kv_heads,
+             (long long)CASES[i].dim);
+    for (int64_t at = 0; p->ops[GPU]->decision(p->b[GPU], at, &d); at++) {
+        if (strcmp(d.name, name) != 0 || strcmp(d.direction, direction) != 0) continue;
+        found++;
         if (way && strcmp(d.way, way) != 0)
-            fail_msg("%s %s was served by %s, not %s", d.name, d.direction, d.way, way);
+            fail_msg("%s %s was served by %s, not %s", name, direction, d.way, way);
+        if (way && !strcmp(way, "cudnn")) assert_string_equal(d.detail, "by the choice table");
     }
-    assert_int_equal(count, before + 2); /* forward and backward */
-}
-
-static int64_t decisions(void) {
-    struct decision d;
-    int64_t count = 0;
-    while (p->ops[GPU]->decision(p->b[GPU], count, &d)) count++;
-    return count;
+    assert_int_equal(found, 1);
 }
 
 /* Gradients of one round, and what a bias and a scale want of them. */
@@ -132,9 +150,12 @@ static void assert_observed(const char *what, struct gradients *g) {
     pair_near(p, what, &sums, 4e-12);
 }
 
-static void one_case(size_t i, const char *way) {
+/* One case served forward and backward as told, NULL: in any way. False: a plan of cuDNN that the
+ * choice table names is not offered. */
+static bool one_case(size_t i, const char *forward, const char *backward) {
     int64_t n = CASES[i].batch, t = CASES[i].length, h = CASES[i].heads, g = CASES[i].kv_heads;
-    int64_t d = CASES[i].dim, all = h + 2 * g, before = decisions();
+    int64_t d = CASES[i].dim, all = h + 2 * g;
+    const char *way = forward ? forward : "any";
     struct twin qkv = pair_tensor(p, DTYPE_BF16, n, t, all, d);
     struct gradients d_qkv[ROUNDS];
     struct twin d_o = pair_tensor(p, DTYPE_BF16, n * t, h * d, 1, 1);
@@ -145,6 +166,12 @@ static void one_case(size_t i, const char *way) {
               (struct quant_rule){ QUANT_TE, 0, false }, false);
     pair_fill(p, &qkv, 31 + i, 2, 0.5f);
     pair_fill(p, &d_o, 32 + i, 2, 0.5f);
+    if (p->ops[GPU]->attention_fwd(p->b[GPU], LANE_COMPUTE, &o.side[GPU], &lse.side[GPU],
+                                   &qkv.side[GPU], h, g, &p->e) == ERR_DEVICE &&
+        strstr(p->e.text, "is not what this cuDNN offers")) {
+        pair_clear(p);
+        return false;
+    }
     ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE, S(o), S(lse), S(qkv), h, g, e));
     int rounds = only_short ? 2 : ROUNDS;
     for (int round = 0; round < rounds; round++) {
@@ -159,11 +186,12 @@ static void one_case(size_t i, const char *way) {
         }
     }
     char what[96];
-    snprintf(what, sizeof what, "attention row %zu by %s: o", i, way ? way : "any");
+    snprintf(what, sizeof what, "attention row %zu by %s: o", i, way);
     pair_near(p, what, &o.value, 1e-5);
     rows_near(what, &o.value, d);
+    assert_amax(what, &o);
     pair_near(p, "attention lse", &lse, 1e-9);
-    snprintf(what, sizeof what, "attention row %zu by %s: d_qkv", i, way ? way : "any");
+    snprintf(what, sizeof what, "attention row %zu by %s: d_qkv", i, way);
     pair_near(p, what, &d_qkv[0].value, 1e-4);
     rows_near(what, &d_qkv[0].value, d);
     assert_observed(what, &d_qkv[0]);
@@ -171,8 +199,10 @@ static void one_case(size_t i, const char *way) {
         equal_on_gpu(&d_qkv[0].value.side[GPU], &d_qkv[round].value.side[GPU]);
         equal_on_gpu(&d_qkv[0].sums.side[GPU], &d_qkv[round].sums.side[GPU]);
     }
-    assert_way(before, way);
+    assert_way(i, "forward", forward);
+    assert_way(i, "backward", backward);
     pair_clear(p);
+    return true;
 }
 
 static bool is_wanted(size_t i) { return CASES[i].is_short || !only_short; }
@@ -181,7 +211,7 @@ static bool is_wanted(size_t i) { return CASES[i].is_short || !only_short; }
 static void as_chosen(void **state) {
     p = pair_open();
     for (size_t i = 0; i < CASES_COUNT; i++)
-        if (is_wanted(i)) one_case(i, NULL);
+        if (is_wanted(i)) assert_true(one_case(i, NULL, NULL));
     if (p->ops[GPU]->choices_save(p->b[GPU], &table, &p->e) != OK) fail_msg("%s", p->e.text);
 }
 
@@ -190,7 +220,15 @@ static void on_mma(void **state) {
     p = pair_open();
     if (p->ops[GPU]->pretend(p->b[GPU], "sm_121", &p->e) != OK) fail_msg("%s", p->e.text);
     for (size_t i = 0; i < CASES_COUNT; i++)
-        if (is_wanted(i)) one_case(i, "mma");
+        if (is_wanted(i)) assert_true(one_case(i, "mma", "mma"));
+}
+
+/* Loads the first test's table with this plan for every attention; it is the caller's to free. */
+static char *load_with_plan(const char *plan) {
+    assert_non_null(table);
+    char *text = choices_with_plan(table, plan);
+    if (p->ops[GPU]->choices_load(p->b[GPU], text, &p->e) != OK) fail_msg("%s", p->e.text);
+    return text;
 }
 
 /* Hopper's kernels wherever they can serve, also where cuDNN would. */
@@ -199,11 +237,59 @@ static void on_wgmma(void **state) {
     p = pair_open();
     if (p->ops[GPU]->info(p->b[GPU], &info, &p->e) != OK) fail_msg("%s", p->e.text);
     if (strcmp(info.architecture, "sm_90") != 0) skip();
-    assert_non_null(table);
-    choices_without_plans(table);
-    if (p->ops[GPU]->choices_load(p->b[GPU], table, &p->e) != OK) fail_msg("%s", p->e.text);
+    free(load_with_plan("-"));
     for (size_t i = 0; i < CASES_COUNT; i++)
-        if (is_wanted(i) && CASES[i].dim >= 64) one_case(i, "wgmma");
+        if (is_wanted(i) && CASES[i].dim >= 64) assert_true(one_case(i, "wgmma", "wgmma"));
+}
+
+/* Whether cuDNN can serve: the head of the first test's table has its version, 0 for none. */
+static bool has_cudnn(void) {
+    struct device_info info;
+    if (p->ops[GPU]->info(p->b[GPU], &info, &p->e) != OK) fail_msg("%s", p->e.text);
+    bool known = !strcmp(info.architecture, "sm_90") || !strcmp(info.architecture, "sm_100");
+    return known && !strstr(table, ", cudnn 0\n");
+}
+
+static bool may_have_plan(size_t i) {
+    return is_wanted(i) && CASES[i].dim >= 64 && CASES[i].length >= 256;
+}
+
+/* Cases that the plan of this name served, of those that are not `done`. The table stays as it is:
+ * nothing is chosen, what it names serves or is refused. */
+static int serve_by(int place, int engine, bool done[CASES_COUNT]) {
+    char plan[32], *loaded, *saved = NULL;
+    int served = 0;
+    p = pair_open();
+    snprintf(plan, sizeof plan, "%02x000000%02x000000", (unsigned)place, (unsigned)engine);
+    loaded = load_with_plan(plan);
+    for (size_t i = 0; i < CASES_COUNT; i++) {
+        if (!may_have_plan(i) || done[i] || !one_case(i, "cudnn", NULL)) continue;
+        done[i] = true;
+        served++;
+    }
+    if (p->ops[GPU]->choices_save(p->b[GPU], &saved, &p->e) != OK) fail_msg("%s", p->e.text);
+    assert_string_equal(saved, loaded);
+    free(saved);
+    free(loaded);
+    close_pair(NULL);
+    return served;
+}
+
+/* cuDNN wherever it has a plan, also where ours would serve. Which are its plans is found by naming
+ * some. */
+static void on_cudnn(void **state) {
+    enum { PLACES = 2, ENGINES = 16 };
+    bool done[CASES_COUNT] = { false };
+    int left = 0, served = 0;
+    p = pair_open();
+    bool there = has_cudnn();
+    close_pair(NULL);
+    if (!there) skip();
+    for (size_t i = 0; i < CASES_COUNT; i++) left += may_have_plan(i);
+    for (int at = 0; at < PLACES * ENGINES && served < left; at++)
+        served += serve_by(at / ENGINES, at % ENGINES, done);
+    print_message("    cuDNN served %d of %d cases\n", served, left);
+    assert_true(served > 0);
 }
 
 /* One sequence and key/value head with more tiles of keys than an H200 has multiprocessors: a block
@@ -214,13 +300,17 @@ enum { LONGS = sizeof LONG / sizeof *LONG };
 
 static int64_t long_count(const struct long_case *c) { return c->length * (c->heads + 2) * c->dim; }
 
-/* Its gradients on a backend of its own, downloaded; the caller's to free. */
-static uint16_t *long_gradients(const struct long_case *c, const char *caps, const char *way) {
+/* Its gradients on a backend of its own, downloaded; by the choices in *chosen, left there where it
+ * is NULL. All is the caller's to free. */
+static uint16_t *long_gradients(const struct long_case *c, const char *caps, const char *way,
+                                char **chosen) {
     int64_t t = c->length, h = c->heads, dim = c->dim, bytes = long_count(c) * 2;
     uint16_t *host = test_malloc((size_t)bytes);
     struct decision d;
     p = pair_open();
     if (caps && p->ops[GPU]->pretend(p->b[GPU], caps, &p->e) != OK) fail_msg("%s", p->e.text);
+    if (*chosen && p->ops[GPU]->choices_load(p->b[GPU], *chosen, &p->e) != OK)
+        fail_msg("%s", p->e.text);
     struct twin qkv = pair_tensor(p, DTYPE_BF16, 1, t, h + 2, dim);
     struct twin d_qkv = pair_tensor(p, DTYPE_BF16, 1, t, h + 2, dim);
     struct twin d_o = pair_tensor(p, DTYPE_BF16, t, h * dim, 1, 1);
@@ -234,7 +324,8 @@ static uint16_t *long_gradients(const struct long_case *c, const char *caps, con
     if (b->ops->attention_fwd(b, 0, &to, &lse.side[GPU], &qkv.side[GPU], h, 1, &p->e) != OK ||
         b->ops->attention_bwd(b, 0, &into, &delta.side[GPU], &d_o.side[GPU], &o.side[GPU],
                               &qkv.side[GPU], &lse.side[GPU], h, 1, &p->e) != OK ||
-        b->ops->download(b, 0, host, d_qkv.side[GPU].data, bytes, &p->e) != OK)
+        b->ops->download(b, 0, host, d_qkv.side[GPU].data, bytes, &p->e) != OK ||
+        (!*chosen && b->ops->choices_save(b, chosen, &p->e) != OK))
         fail_msg("%s", p->e.text);
     for (int64_t i = 0; b->ops->decision(b, i, &d); i++)
         if (way && !strcmp(d.direction, "backward")) assert_string_equal(d.way, way);
@@ -245,8 +336,10 @@ static uint16_t *long_gradients(const struct long_case *c, const char *caps, con
 static void long_sequences(void **state) {
     for (int k = 0; k < (only_short ? 1 : LONGS); k++) {
         const struct long_case *c = &LONG[k];
-        uint16_t *x = long_gradients(c, NULL, NULL), *again = long_gradients(c, NULL, NULL);
-        uint16_t *y = long_gradients(c, "sm_121", "mma");
+        char *chosen = NULL, *none = NULL;
+        uint16_t *x = long_gradients(c, NULL, NULL, &chosen);
+        uint16_t *again = long_gradients(c, NULL, NULL, &chosen);
+        uint16_t *y = long_gradients(c, "sm_121", "mma", &none);
         double apart = 0.0, size = 0.0;
         assert_memory_equal(x, again, (size_t)long_count(c) * 2);
         for (int64_t i = 0; i < long_count(c); i++) {
@@ -259,6 +352,8 @@ static void long_sequences(void **state) {
         test_free(x);
         test_free(again);
         test_free(y);
+        free(chosen);
+        free(none);
     }
 }
 
@@ -268,6 +363,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_teardown(as_chosen, close_pair),
         cmocka_unit_test_teardown(on_mma, close_pair),
         cmocka_unit_test_teardown(on_wgmma, close_pair),
+        cmocka_unit_test_teardown(on_cudnn, close_pair),
         cmocka_unit_test_teardown(long_sequences, close_pair),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* What the backend chose, on a model small enough to train in a blink: native means FP8 operands in
  * every GEMM that the recipe does not leave out; another device's column is emulated; the choice
- * table of one backend gives another the same algorithms and bits. */
+ * table of one backend gives another the same algorithms, attention and bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/plan/backends.h"
+#include "tests/gpu/pair.h"
 #include "tests/support/tiny.h"
 
 static const enum recipe_kind FP8[] = { RECIPE_DELAYED, RECIPE_TENSORWISE, RECIPE_ROWWISE,
@@ -256,6 +256,51 @@ static void a_loaded_table_gives_the_same_bits(void **state) {
     }
 }
 
+/* How attention's forward went: in one way, whatever its layer. */
+static struct decision attention_of(const struct trained *t) {
+    struct backend *b = t->run.backend;
+    struct decision d, found = { .calls = 0 };
+    for (int64_t i = 0; b->ops->decision(b, i, &d); i++) {
+        if (strcmp(d.section, "attention") != 0 || strcmp(d.direction, "forward") != 0) continue;
+        if (found.calls) fail_msg("attention %s: %s and %s", d.name, found.way, d.way);
+        found = d;
+    }
+    assert_true(found.calls > 0);
+    return found;
+}
+
+/* What is chosen for attention stands in the table; with a table nothing is chosen, and what it
+ * says is done: the same again, or our own kernel where it names no plan. */
+static void attention_goes_by_the_table(void **state) {
+    struct trained first, again, own, own_again;
+    train(&first, RECIPE_BF16, (struct how){ 0 });
+    struct decision d = attention_of(&first);
+    const char *line = strstr(first.table, "\nattention ");
+    assert_non_null(line);
+    bool has_plan = strncmp(strstr(line, " : "), " : -", 4) != 0;
+    assert_int_equal(!strcmp(d.way, "cudnn"), has_plan);
+    if (getenv("DISTANCES")) print_message("    attention by %s: %s\n", d.way, d.detail);
+
+    train(&again, RECIPE_BF16, (struct how){ .table = first.table });
+    assert_string_equal(attention_of(&again).way, d.way);
+    assert_string_equal(attention_of(&again).detail, "by the choice table");
+    assert_string_equal(again.table, first.table);
+    assert_string_equal(again.weights, first.weights);
+
+    char *without = choices_with_plan(first.table, "-");
+    train(&own, RECIPE_BF16, (struct how){ .table = without });
+    train(&own_again, RECIPE_BF16, (struct how){ .table = own.table });
+    assert_string_equal(attention_of(&own).way, "wgmma");
+    assert_string_equal(attention_of(&own_again).way, "wgmma");
+    assert_string_equal(own.table, without);
+    assert_string_equal(own.weights, own_again.weights);
+    free(without);
+    done(&first);
+    done(&again);
+    done(&own);
+    done(&own_again);
+}
+
 static void another_table_is_refused(void **state) {
     struct trained first, other = { .loss = 0 };
     struct err e = { 0 };
@@ -283,6 +328,7 @@ int main(void) {
         cmocka_unit_test(what_sm_121_lacks_falls_back),
         cmocka_unit_test(what_the_library_lacks_is_refused),
         cmocka_unit_test(a_loaded_table_gives_the_same_bits),
+        cmocka_unit_test(attention_goes_by_the_table),
         cmocka_unit_test(another_table_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

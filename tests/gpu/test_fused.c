@@ -158,9 +158,9 @@ static void test_rope(void **state) {
     }
 }
 
-/* Attention's outputs into codes: by cuDNN where it is, which leaves the amax to another pass, by
- * wgmma and by mma, which take it themselves; and its gradients, whose amax comes with them on
- * wgmma alone. The bounds are test_attention.c's. */
+/* Attention's outputs into codes: by cuDNN where it is the faster, which leaves the amax to another
+ * pass, by wgmma and by mma, which take it themselves; and its gradients, whose amax comes with
+ * them on wgmma alone. The bounds are test_attention.c's. */
 static void test_attention(void **state) {
     static const struct { int64_t batch, time, heads, kv, dim; } CASE[] = {
         { 1, 256, 2, 1, 128 }, { 2, 128, 2, 1, 64 }, { 2, 200, 4, 2, 128 }, { 1, 130, 4, 2, 32 },

@@ -1,0 +1,248 @@
+/* The choice table of attention's forward. Where cuDNN has a deterministic plan for a shape, it is
+ * timed once beside our own kernel, and what was faster serves that shape from then on.
+ *
+ * The kernels alone are timed: that ours take the maximum of what they write, and cuDNN's leaves it
+ * to another pass, is not counted, since one choice stands for every use of a shape: a forward that
+ * is computed again for its backward must have the same bits. The backward is always our own. */
+#include "kernels/cuda/attention_choice.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/trial.cuh"
+
+enum {
+    TABLE_MAX = 64,   /* shapes; a model has one for its steps and one for evaluations */
+    LENGTH_MIN = 256, /* shorter ones take microseconds, and to build a plan takes up to seconds */
+};
+/* Ours serves where it takes less than this share of cuDNN's time. Nearer, noise would decide, and
+ * runs without a common table would differ. */
+static const float DISPLACES = 0.98f;
+
+struct attention_choice {
+    struct attention_size shape;
+    bool by_cudnn;
+    struct cudnn_plan_name name; /* where by_cudnn */
+    struct cudnn_plan *plan;     /* of that name, once it was used; owned */
+    char why[64];
+};
+
+struct attention_table {
+    struct trial trial;
+    struct attention_choice choice[TABLE_MAX];
+    int count;
+};
+
+static enum status table_of(struct cuda_backend *b, struct attention_table **out, struct err *e) {
+    *out = b->attention;
+    if (*out) return OK;
+    struct attention_table *t = (struct attention_table *)calloc(1, sizeof *t);
+    if (!t) return FAIL(e, ERR_MEMORY, "attention's choice table: %zu bytes", sizeof *t);
+    *out = b->attention = t; /* the backend's to close, also where it did not open */
+    t->trial.held = true;
+    return trial_open(&t->trial, e);
+}
+
+void cuda_attention_close(struct cuda_backend *b) {
+    struct attention_table *t = b->attention;
+    for (int i = 0; t && i < t->count; i++) cudnn_plan_destroy(b, t->choice[i].plan);
+    cudnn_close(b); /* it knows the trial's stream */
+    if (t) trial_close(&t->trial);
+    free(t);
+    b->attention = NULL;
+}
+
+/* ---- as text: the sixth integer says backward, 1 in tables from before that was ours ---- */
+
+int64_t attention_choices(const struct cuda_backend *b) {
+    return b->attention ? b->attention->count : 0;
+}
+
+/* Times are left out: they differ in every run, and the text is hashed. */
+void attention_choices_write(const struct cuda_backend *b, FILE *out) {
+    if (attention_choices(b))
+        fputs("# attention batch length heads kv_heads head_dim backward : place and engine of "
+              "cuDNN's plan, i32 each\n", out);
+    for (int64_t i = 0; i < attention_choices(b); i++) {
+        const struct attention_choice *from = &b->attention->choice[i];
+        const struct attention_size *s = &from->shape;
+        struct choice c = {};
+        snprintf(c.kind, sizeof c.kind, "attention");
+        const int64_t key[] = { s->batch, s->length, s->heads, s->kv_heads, s->head_dim, 0 };
+        c.keys = sizeof key / sizeof *key;
+        memcpy(c.key, key, sizeof key);
+        const int32_t value[2] = { from->name.place, from->name.engine };
+        c.bytes = from->by_cudnn ? (int)sizeof value : 0;
+        memcpy(c.value, value, (size_t)c.bytes);
+        choices_put(out, &c);
+    }
+}
+
+enum status attention_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
+    struct attention_table *t;
+    int32_t value[2] = { 0, 0 };
+    TRY(table_of(b, &t, e));
+    if (c->keys != 6 || (c->bytes && c->bytes != (int)sizeof value))
+        return FAIL(e, ERR_CONFIG, "an attention of the choice table has %d integers and %d bytes",
+                    c->keys, c->bytes);
+    if (c->key[5] != 0)
+        return FAIL(e, ERR_CONFIG, "the choice table names a plan of cuDNN for attention's "
+                    "backward, which is always our own: measure anew, without this table");
+    if (c->bytes && !cudnn_version(b))
+        return FAIL(e, ERR_CONFIG,
+                    "the choice table has an attention of cuDNN, which is not there");
+    if (t->count == TABLE_MAX)
+        return FAIL(e, ERR_CONFIG, "the choice table has more than %d attention shapes", TABLE_MAX);
+    memcpy(value, c->value, (size_t)c->bytes);
+    struct attention_choice *to = &t->choice[t->count++];
+    memset(to, 0, sizeof *to);
+    to->shape = { c->key[0], c->key[1], c->key[2], c->key[3], c->key[4] };
+    to->by_cudnn = c->bytes > 0;
+    to->name = { value[0], value[1] };
+    snprintf(to->why, sizeof to->why, "by the choice table");
+    return OK;
+}
+
+/* ---- measuring ---- */
+
+enum { CUDNN, OWN, CANDIDATES };
+
+struct candidates {
+    struct cuda_backend *b;
+    const struct cudnn_plan *plan;
+    struct forward f;
+    void *workspace;
+};
+
+static bool queue_candidate(void *context, int i, cudaStream_t stream) {
+    const struct candidates *c = (const struct candidates *)context;
+    struct err e = {};
+    if (i == OWN) return attention_own_fwd(c->b, &c->f, stream, &e) == OK;
+    return cudnn_plan_run(c->b, c->plan, &c->f, c->workspace, stream, &e) == OK;
+}
+
+/* us [CANDIDATES] <- times on noise in the place of qkv: a rehearsal's rows are all alike. What the
+ * call writes is written, its maximum is left alone. The memory is less than the stand-ins of the
+ * GEMM before it took, whose output qkv is; *timed false: there is none. */
+static enum status time_both(struct cuda_backend *b, const struct forward *f,
+                             const struct cudnn_plan *plan, float us[CANDIDATES], bool *timed,
+                             struct err *e) {
+    int64_t bytes = round_up(f->a.batch * f->a.length * f->a.width * 2, 256);
+    char *memory = NULL;
+    cudaError_t status = cudaMalloc(&memory, (size_t)(bytes + plan->workspace_bytes));
+    *timed = status != cudaErrorMemoryAllocation;
+    if (!*timed) {
+        (void)cudaGetLastError(); /* handled here; the next launch must not see it */
+        return OK;
+    }
+    CUDA_TRY(e, status);
+    struct candidates c = { b, plan, *f, memory + bytes };
+    c.f.a.qkv = (const bf16_bits *)memory;
+    c.f.amax = NULL;
+    const struct trial *trial = &b->attention->trial;
+    status = trial_noise(trial, memory, bytes, NOISE_BF16_KEEP, NOISE_BF16_SET);
+    if (status == cudaSuccess) trial_run(trial, queue_candidate, &c, CANDIDATES, us);
+    cudaFree(memory);
+    CUDA_TRY(e, status);
+    return OK;
+}
+
+static void say_times(struct attention_choice *c, const char *own, const float us[CANDIDATES]) {
+    char text[CANDIDATES][24];
+    for (int i = 0; i < CANDIDATES; i++)
+        if (us[i] < 0.0f) snprintf(text[i], sizeof text[i], "failed");
+        else snprintf(text[i], sizeof text[i], "%.1f us", (double)us[i]);
+    snprintf(c->why, sizeof c->why, "cudnn %s, %s %s", text[CUDNN], own, text[OWN]);
+}
+
+static enum status measure(struct cuda_backend *b, const struct forward *f,
+                           struct attention_choice *c, struct err *e) {
+    float us[CANDIDATES];
+    bool timed;
+    TRY(cuda_sync(&b->base, e)); /* o and lse may be in use by what is queued */
+    TRY(time_both(b, f, c->plan, us, &timed, e));
+    c->name = c->plan->name;
+    c->by_cudnn = !timed || us[OWN] < 0.0f ||
+                  (us[CUDNN] >= 0.0f && us[OWN] >= DISPLACES * us[CUDNN]);
+    if (timed) say_times(c, attention_own_name(b, &f->a), us);
+    else snprintf(c->why, sizeof c->why, "not timed: no memory for it");
+    return OK;
+}
+
+/* ---- choosing ---- */
+
+/* Brings c->plan in line with what c says: none where our own serves, else the one that it names
+ * and no other. */
+static enum status settle(struct cuda_backend *b, const struct attention *a,
+                          struct attention_choice *c, struct err *e) {
+    if (c->by_cudnn && c->plan && cudnn_same_plan(c->plan->name, c->name)) return OK;
+    cudnn_plan_destroy(b, c->plan);
+    c->plan = c->by_cudnn ? cudnn_plan_create(b, a, &c->name) : NULL;
+    if (c->plan || !c->by_cudnn) return OK;
+    return FAIL(e, ERR_DEVICE,
+                "attention: plan %d with engine %d, which the choice table or rank 0 names, is not "
+                "what this cuDNN offers", c->name.place, c->name.engine);
+}
+
+/* Ranks measure alike but not the same; rank 0's choice stands for all of them. */
+static enum status agree(struct cuda_backend *b, struct attention_choice *c, struct err *e) {
+    const struct attention_size *s = &c->shape;
+    const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads, s->head_dim };
+    int32_t agreed[3] = { c->by_cudnn, c->name.place, c->name.engine };
+    TRY(cuda_agree(b, "choosing a kernel for attention", about, agreed, sizeof agreed, e));
+    c->by_cudnn = agreed[0] != 0;
+    c->name = { agreed[1], agreed[2] };
+    return OK;
+}
+
+static enum status choose(struct cuda_backend *b, const struct forward *f,
+                          struct attention_choice *c, struct err *e) {
+    c->plan = cudnn_plan_create(b, &f->a, NULL);
+    if (c->plan) TRY(measure(b, f, c, e));
+    else snprintf(c->why, sizeof c->why, "cuDNN has no plan for it");
+    TRY(agree(b, c, e));
+    return settle(b, &f->a, c, e);
+}
+
+/* What does not depend on the cuDNN that is installed: all ranks of a group answer alike. */
+static bool may_have_plan(const struct cuda_backend *b, const struct attention *a) {
+    return (b->caps == 90 || b->caps == 100) && a->head_dim >= 64 && a->length >= LENGTH_MIN &&
+           a->batch > 0;
+}
+
+/* The shape's entry, made on its first use. */
+static enum status choice_of(struct cuda_backend *b, const struct forward *f,
+                             struct attention_choice **out, struct err *e) {
+    const struct attention *a = &f->a;
+    const struct attention_size shape = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
+    struct attention_table *t;
+    TRY(table_of(b, &t, e));
+    int i = 0;
+    while (i < t->count && memcmp(&t->choice[i].shape, &shape, sizeof shape) != 0) i++;
+    if (i == TABLE_MAX)
+        return FAIL(e, ERR_UNSUPPORTED, "more than %d attention shapes in one run", TABLE_MAX);
+    struct attention_choice *c = *out = &t->choice[i];
+    bool fresh = i == t->count;
+    if (!fresh && (c->plan || !c->by_cudnn)) return OK;
+    if (b->capture)
+        return FAIL(e, ERR_STATE, "attention of %lld x %lld, %d heads of %d, was not seen in the "
+                    "warm-up pass", (long long)a->batch, (long long)a->length, a->heads,
+                    a->head_dim);
+    if (!fresh) return settle(b, a, c, e);
+    memset(c, 0, sizeof *c);
+    c->shape = shape;
+    enum status st = choose(b, f, c, e);
+    if (st == OK) t->count++;
+    else cudnn_plan_destroy(b, c->plan);
+    return st;
+}
+
+enum status attention_choose(struct cuda_backend *b, const struct forward *f,
+                             struct attention_way *way, struct err *e) {
+    struct attention_choice *c = NULL;
+    *way = { NULL, "" };
+    if (!may_have_plan(b, &f->a)) return OK;
+    TRY(choice_of(b, f, &c, e));
+    *way = { c->plan, c->why };
+    return OK;
+}

@@ -1,0 +1,24 @@
+/* Which kernel serves attention's forward: private to attention.cu and choices.cu. */
+#ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CHOICE_CUH
+#define FP8LAB_KERNELS_CUDA_ATTENTION_CHOICE_CUH
+
+#include "kernels/choices.h"
+#include "kernels/cuda/attention_cudnn.cuh"
+
+struct attention_way {
+    const struct cudnn_plan *plan; /* NULL: our own kernel */
+    const char *why;               /* "cudnn 302.1 us, wgmma 310.4 us"; "": there is no choice */
+};
+
+/* What the choice table says of the shape, chosen now if it says nothing: that builds a plan, which
+ * takes up to seconds, times it beside our own on noise, writing f->o and f->lse, and waits for the
+ * device. *way is valid until the backend is closed. */
+NODISCARD enum status attention_choose(struct cuda_backend *b, const struct forward *f,
+                                       struct attention_way *way, struct err *e);
+
+/* The table, for choices.cu: how many, all of them as text, one of them back. */
+int64_t attention_choices(const struct cuda_backend *b);
+void attention_choices_write(const struct cuda_backend *b, FILE *out);
+NODISCARD enum status attention_choice_take(struct cuda_backend *b, const struct choice *c,
+                                            struct err *e);
+#endif
