@@ -366,6 +366,11 @@ struct backend_ops {
     bool (*library)(struct backend *b, int64_t i, struct library *out);
     /* The i-th decision, in order of first use; false after the last. The CPU decides nothing. */
     bool (*decision)(struct backend *b, int64_t i, struct decision *out);
+    /* The operators that the device may be in, as far as it has told: "qk_fwd, attention_fwd or
+     * matmul layers.0.qkv fprop" into out [size], true; false: none, or that is not known. Asks the
+     * device nothing, so it answers while that hangs. Not queued; from any one thread. The CPU runs
+     * where it is called, and says nothing. */
+    bool (*under_way)(struct backend *b, char *out, size_t size);
     /* From here on only what a device of `architecture` ("sm_121") can do is used, the rest is
      * emulated. Before anything is chosen. ERR_UNSUPPORTED names what can be asked for. */
     enum status (*pretend)(struct backend *b, const char *architecture, struct err *e);

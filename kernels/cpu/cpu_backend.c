@@ -232,7 +232,7 @@ static const struct backend_ops CPU_OPS = {
     .adamw = cpu_adamw, .flag_nonfinite = cpu_flag_nonfinite, .fill_normal = cpu_fill_normal,
     .fill = cpu_fill, .fingerprint = cpu_fingerprint, .choices_save = cpu_choices_save,
     .choices_load = cpu_choices_load, .library = cpu_library, .decision = cpu_decision,
-    .pretend = cpu_pretend,
+    .under_way = cpu_under_way, .pretend = cpu_pretend,
 };
 
 /* The scratch memory of a backend: planned here, so that a step allocates nothing. */

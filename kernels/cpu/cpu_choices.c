@@ -22,6 +22,8 @@ bool cpu_library(struct backend *b, int64_t i, struct library *out) { return fal
 
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out) { return false; }
 
+bool cpu_under_way(struct backend *b, char *out, size_t size) { return false; }
+
 enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e) {
     return FAIL(e, ERR_UNSUPPORTED, "caps %s: the cpu backend has no device to pretend to be",
                 architecture);

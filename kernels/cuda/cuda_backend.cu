@@ -42,6 +42,7 @@ static void fill_table(struct backend_ops *t) {
     t->choices_load = cuda_choices_load;
     t->library = cuda_library;
     t->decision = cuda_decision;
+    t->under_way = cuda_under_way;
     t->pretend = cuda_pretend;
     cuda_progress_wrap(t); /* the operators, and what else may meet a fault */
 }

@@ -19,11 +19,16 @@ enum {
     SECTIONS = GRAPH_COUNT + 1
 };
 
-/* The operators of one graph, or the latest outside of graphs, in the order of their queueing. */
+/* The operators of one graph, or the latest outside of graphs, in the order of their queueing. The
+ * thread that queues them writes; another may read (cuda_under_way): a name is there before it
+ * counts, and stays for MARKS_MAX * GROUP more. */
 struct section {
     char (*name)[NAME_BYTES]; /* [MARKS_MAX * GROUP] */
     int64_t operators, marks;
 };
+
+static int64_t seen(const int64_t *count) { return __atomic_load_n(count, __ATOMIC_ACQUIRE); }
+static void show(int64_t *count, int64_t now) { __atomic_store_n(count, now, __ATOMIC_RELEASE); }
 
 struct cuda_progress {
     cudaStream_t side;
@@ -79,7 +84,7 @@ static enum status set_mark(struct cuda_backend *b, cudaStream_t lane, struct er
     CUDA_TRY(e, cudaStreamWaitEvent(p->side, p->done, 0));
     CUDA_TRY(e, cudaMemsetAsync(byte_of(p, p->current, s->marks), value_of(p->current, s->marks), 1,
                                 p->side));
-    s->marks++;
+    show(&s->marks, s->marks + 1);
     return OK;
 }
 
@@ -88,15 +93,21 @@ static enum status note(struct backend *b, int lane, const char *name, const cha
     struct cuda_progress *p = cuda_of(b)->progress;
     struct section *s = &p->section[p->current];
     if (p->current != DIRECT && s->operators == (int64_t)MARKS_MAX * GROUP) return OK;
-    snprintf(s->name[s->operators++ % (MARKS_MAX * GROUP)], NAME_BYTES, "%s%s%s", name,
+    snprintf(s->name[s->operators % (MARKS_MAX * GROUP)], NAME_BYTES, "%s%s%s", name,
              *detail ? " " : "", detail);
+    show(&s->operators, s->operators + 1);
     return s->operators % GROUP ? OK : set_mark(cuda_of(b), cuda_lane(b, lane), e);
+}
+
+static void forget(struct section *s) {
+    show(&s->marks, 0);
+    show(&s->operators, 0);
 }
 
 enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key, struct err *e) {
     struct cuda_progress *p = b->progress;
     struct section *s = &p->section[key];
-    s->operators = s->marks = 0;
+    forget(s);
     p->current = key;
     memset(byte_of(p, key, 0), 1, MARKS_MAX); /* nothing of it is under way */
     CUDA_TRY(e, cudaEventRecord(p->done, b->lane[LANE_COMPUTE]));
@@ -118,7 +129,7 @@ enum status cuda_progress_end(struct cuda_backend *b, struct err *e) {
 
 void cuda_progress_give_up(struct cuda_backend *b) {
     struct cuda_progress *p = b->progress;
-    if (p->current != DIRECT) p->section[p->current].operators = p->section[p->current].marks = 0;
+    if (p->current != DIRECT) forget(&p->section[p->current]);
     p->current = DIRECT;
 }
 
@@ -126,16 +137,16 @@ void cuda_progress_give_up(struct cuda_backend *b) {
 
 /* The first mark that is not set, of those that may be looked at; -1: all are. */
 static int64_t first_open(const struct cuda_progress *p, int section) {
-    const struct section *s = &p->section[section];
-    int64_t from = section == DIRECT ? max_i64(s->marks - MARKS_MAX, 0) : 0;
-    for (int64_t i = from; i < s->marks; i++)
-        if (*byte_of(p, section, i) != value_of(section, i)) return i;
+    int64_t marks = seen(&p->section[section].marks);
+    int64_t from = section == DIRECT ? max_i64(marks - MARKS_MAX, 0) : 0;
+    for (int64_t i = from; i < marks; i++)
+        if (*(volatile unsigned char *)byte_of(p, section, i) != value_of(section, i)) return i;
     return -1;
 }
 
 /* "qk_fwd, attention_fwd or matmul ...": the operators of one group. */
 static void list_group(const struct section *s, int64_t mark, char *out, size_t size) {
-    int64_t first = mark * GROUP, end = min_i64(first + GROUP, s->operators);
+    int64_t first = mark * GROUP, end = min_i64(first + GROUP, seen(&s->operators));
     size_t at = 0;
     out[0] = 0;
     for (int64_t i = first; i < end && at < size; i++)
@@ -144,8 +155,26 @@ static void list_group(const struct section *s, int64_t mark, char *out, size_t 
                                s->name[i % (MARKS_MAX * GROUP)]);
 }
 
-/* Adds what was under way to the error of a device that has failed for good; a graph first, since
- * what was queued behind it is open too. */
+/* The first group that has not ended, of a graph first, since what was queued behind it is open
+ * too. `rest`: where all marks are set, what has none yet counts as under way. */
+static bool name_open(const struct cuda_progress *p, bool rest, char *out, size_t size) {
+    for (int i = 0; i < SECTIONS; i++) {
+        const struct section *s = &p->section[i];
+        int64_t mark = first_open(p, i);
+        if (rest && i == DIRECT && mark < 0 && s->operators % GROUP) mark = s->marks;
+        if (mark < 0) continue;
+        list_group(s, mark, out, size);
+        return true;
+    }
+    return false;
+}
+
+bool cuda_under_way(struct backend *b, char *out, size_t size) {
+    const struct cuda_progress *p = cuda_of(b)->progress;
+    return p && name_open(p, false, out, size);
+}
+
+/* Adds what was under way to the error of a device that has failed for good. */
 static void explain(struct backend *b, struct err *e) {
     struct cuda_progress *p = cuda_of(b)->progress;
     if (!p || !e) return;
@@ -155,15 +184,7 @@ static void explain(struct backend *b, struct err *e) {
     if (state == cudaErrorStreamCaptureUnsupported || state == cudaErrorStreamCaptureInvalidated)
         return;
     char names[GROUP * (NAME_BYTES + 4)];
-    for (int i = 0; i < SECTIONS; i++) {
-        const struct section *s = &p->section[i];
-        int64_t mark = first_open(p, i);
-        if (i == DIRECT && mark < 0 && s->operators % GROUP) mark = s->marks;
-        if (mark < 0) continue;
-        list_group(s, mark, names, sizeof names);
-        err_prefix(e, "the device failed in %s", names);
-        return;
-    }
+    if (name_open(p, true, names, sizeof names)) err_prefix(e, "the device failed in %s", names);
 }
 
 /* ---- the wrapped table ---- */

@@ -1,6 +1,7 @@
-/* Where the device was when it failed. A fault (an address that is not there, an assertion) ends
- * the context and says nothing of its place, least of all within a graph: so operators leave marks
- * as they end, in host memory, which outlives the context. */
+/* Where the device is, and was when it failed. A fault (an address that is not there, an assertion)
+ * ends the context and says nothing of its place, least of all within a graph, and a kernel that
+ * hangs says nothing at all: so operators leave marks as they end, in host memory, which outlives
+ * the context. */
 #ifndef FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 #define FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 
@@ -11,6 +12,9 @@ void cuda_progress_close(struct cuda_backend *b);
 
 /* Puts operators in the table that note themselves, and read errors that say what was under way. */
 void cuda_progress_wrap(struct backend_ops *t);
+
+/* under_way of the table. */
+bool cuda_under_way(struct backend *b, char *out, size_t size);
 
 /* Around a capture of `key`: after the lanes have joined it, before they meet at its end. */
 NODISCARD enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key,

@@ -19,7 +19,7 @@ enum {
     SUPERVISE_MEETING_FD = 5, /* rank 0's, if there are several: where the others call */
     SUPERVISE_FROZEN_S = 20,  /* a process without a sign of life for so long stands still */
     SUPERVISE_LEADER_S = 120, /* the same of the runner that leads, which also writes files */
-    ATTEMPT_OPERATION_CAP = 192
+    ATTEMPT_OPERATION_CAP = 384
 };
 
 /* Why the attempt ended. */

@@ -45,12 +45,17 @@ void board_close(struct board *b) {
 void board_words(const struct board *b, char *out, size_t size) {
     static const char *const PHASES[] = { "the start", "step", "evaluation after step",
                                           "checkpoint of step", "leaving after step" };
-    char collective[128] = "", what[sizeof b->note.what];
+    char collective[128] = "", device[BOARD_DEVICE_CAP + 32] = "";
+    char what[sizeof b->note.what], device_in[sizeof b->device_in];
     memcpy(what, b->note.what, sizeof what);
     what[sizeof what - 1] = '\0';
+    memcpy(device_in, b->device_in, sizeof device_in);
+    device_in[sizeof device_in - 1] = '\0';
+    if (*device_in) snprintf(device, sizeof device, ", the device in %s", device_in);
     if (b->note.count)
         snprintf(collective, sizeof collective, ", %s (collective %" PRId64 ")", what,
                  b->note.count);
-    if (b->phase == BOARD_STARTING) snprintf(out, size, "%s%s", PHASES[b->phase], collective);
-    else snprintf(out, size, "%s %" PRId64 "%s", PHASES[b->phase], b->step, collective);
+    if (b->phase == BOARD_STARTING)
+        snprintf(out, size, "%s%s%s", PHASES[b->phase], collective, device);
+    else snprintf(out, size, "%s %" PRId64 "%s%s", PHASES[b->phase], b->step, collective, device);
 }

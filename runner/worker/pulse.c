@@ -25,6 +25,12 @@ static struct timespec after_ms(int64_t ms) {
     return t;
 }
 
+static void note_device(struct pulse *p) {
+    struct backend *b = p->watched;
+    char *in = p->board->device_in;
+    if (!b || !b->ops->under_way(b, in, sizeof p->board->device_in)) *in = '\0';
+}
+
 /* With the lock held, but while the group is given up: that may take until the first thread, which
  * learns of the error meanwhile, has dropped what refers to the group. */
 static void look_after_group(struct pulse *p) {
@@ -43,6 +49,7 @@ static void *beat(void *user) {
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
         p->board->beats++;
+        note_device(p);
         look_after_group(p);
         struct timespec until = after_ms(PULSE_MS);
         (void)pthread_cond_timedwait(&p->stopping, &p->lock, &until);

@@ -12,8 +12,9 @@ struct pulse;
 NODISCARD enum status pulse_start(struct pulse **out, struct board *board, struct err *e);
 void pulse_stop(struct pulse *p); /* NULL is fine; ends the thread */
 
-/* From now on the group of `b` is polled as well: when it is broken, it is aborted, which ends what
- * the first thread waits for. NULL: not any more; on return the backend is in no other thread. */
+/* From now on the board says what the device of `b` is in, and its group is polled as well: when it
+ * is broken, it is aborted, which ends what the first thread waits for. NULL: not any more; on
+ * return the backend is in no other thread. */
 void pulse_watch(struct pulse *p, struct backend *b);
 
 /* Why the group was aborted; false while it was not. */

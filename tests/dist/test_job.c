@@ -216,12 +216,13 @@ static void a_hang_has_a_rank(void **state) {
                                       "4 s (last at ), nor of the others; they were killed");
     there[0].silent_ticks = there[1].silent_ticks = 0;
     here[1].note.count = 8;
+    snprintf(here[1].device_in, sizeof here[1].device_in, "swiglu_bwd or matmul");
     hang(there, here, &a);
     assert_int_equal(a.rank, 1);
     assert_string_equal(a.host, "here");
     assert_string_equal(a.error.text, "rank 1 on here hung: no event for 6 s after step 7, and all "
                                       "others wait for it (last at step 8, all_gather (collective "
-                                      "8)); it was killed");
+                                      "8), the device in swiglu_bwd or matmul); it was killed");
     here[1].note.count = 9;
     hang(there, here, &a);
     assert_int_equal(a.rank, -1);

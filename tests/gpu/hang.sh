@@ -1,6 +1,6 @@
 #!/bin/bash
 # Two GPUs, and one of them holds the other up while nothing has failed: its device hangs in the
-# middle of a graph (fault_plugin.c), its process is stopped, or killed. Each time rank 1 is named,
+# middle of a run (fault_plugin.c), its process is stopped, or killed. Each time rank 1 is named,
 # by NCCL's ranks as by the CPU's (tests/dist/faults.sh), and the run can go on without it.
 #
 #   tests/gpu/hang.sh [FOLDER] [PROGRAM]

@@ -1,6 +1,6 @@
 /* Bad input at the operator interface: what the CPU backend refuses, the CUDA backend refuses with
- * the same status, names the operator and queues nothing; a capture that fails is no trap; and a
- * fault of the device is named.
+ * the same status, names the operator and queues nothing; a capture that fails is no trap; what the
+ * device is in is known, and a fault of it is named.
  *
  * Rows are operators with a good set of arguments; every argument in turn is missing, of another
  * dtype, one row longer, one column longer, and full of gaps. */
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/gpu/pair.h"
@@ -210,6 +211,59 @@ static void a_failed_capture_is_given_up(void **state) {
     pair_clear(p);
 }
 
+/* Whether the device says soon that it is in nothing: marks are set behind the operators. */
+static bool is_idle(struct backend *b) {
+    char in[160];
+    for (int i = 0; i < 1000; i++) {
+        const struct timespec nap = { 0, 1000000 };
+        if (!b->ops->under_way(b, in, sizeof in)) return true;
+        (void)nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+/* Asked while a second of work is queued, outside graphs and in one; then when it is done. */
+static void what_the_device_is_in_is_known(void **state) {
+    enum { TIMES = 400 };
+    struct backend *b = p->b[GPU];
+    const struct backend_ops *ops = b->ops;
+    const int64_t n = (int64_t)1 << 29;
+    struct err e = { 0 };
+    void *memory;
+    char in[160] = "";
+    assert_int_equal(ops->memory_create(b, "x", n * 4, &memory, &e), OK);
+    struct tensor x = tensor_1d(memory, F, n);
+    ops->graph_drop(b);
+    assert_int_equal(ops->sync(b, &e), OK);
+    assert_true(is_idle(b));
+    for (int i = 0; i < TIMES; i++) assert_int_equal(ops->fill(b, LANE_COMPUTE, &x, 1, &e), OK);
+    assert_true(ops->under_way(b, in, sizeof in));
+    assert_string_equal(in, "fill, fill, fill or fill");
+    assert_true(ops->under_way(b, in, 7));
+    assert_string_equal(in, "fill, ");
+    assert_int_equal(ops->sync(b, &e), OK);
+    assert_true(is_idle(b));
+    for (int round = 0; round < 3; round++) { /* as it is, captured, replayed */
+        bool replayed;
+        assert_int_equal(ops->graph_replay(b, GRAPH_UPDATE, &replayed, &e), OK);
+        assert_int_equal(replayed, round == 2);
+        if (!replayed) {
+            assert_int_equal(ops->graph_begin(b, GRAPH_UPDATE, &e), OK);
+            for (int i = 0; i < TIMES; i++)
+                assert_int_equal(ops->zero(b, LANE_COMPUTE, &x, &e), OK);
+            assert_int_equal(ops->graph_end(b, GRAPH_UPDATE, &e), OK);
+        }
+        /* A graph says nothing before it has begun. */
+        for (int i = 0; i < 100000 && !ops->under_way(b, in, sizeof in); i++) continue;
+        assert_string_equal(in, "zero, zero, zero or zero");
+        assert_int_equal(ops->sync(b, &e), OK);
+        assert_true(is_idle(b));
+    }
+    assert_false(p->ops[CPU]->under_way(p->b[CPU], in, sizeof in));
+    ops->graph_drop(b);
+    ops->memory_destroy(b, memory);
+}
+
 /* ---- faults: each in a process of its own, since the device's context dies with them ---- */
 
 static struct tensor block(struct backend *b, int64_t n) {
@@ -290,6 +344,7 @@ int main(void) {
         cmocka_unit_test(bad_arguments_are_refused_alike),
         cmocka_unit_test(too_much_memory_is_an_error),
         cmocka_unit_test(a_failed_capture_is_given_up),
+        cmocka_unit_test(what_the_device_is_in_is_known),
     };
     /* Faults first: a process that has opened a device cannot fork one that does. */
     int failed = cmocka_run_group_tests(faults, NULL, NULL);
