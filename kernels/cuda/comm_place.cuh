@@ -9,13 +9,6 @@
 
 struct comm_place; /* comm_place.cu */
 
-/* The device's clock. */
-__device__ static inline uint64_t clock_ns() {
-    uint64_t t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
-
 NODISCARD enum status comm_place_open(struct comm_place **out, struct err *e);
 void comm_place_close(struct comm_place *p); /* NULL is fine */
 

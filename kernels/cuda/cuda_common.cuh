@@ -168,6 +168,13 @@ static inline bool tensor_is_vectors(const struct tensor *x) {
 
 #ifdef __CUDACC__
 
+/* The device's clock. */
+__device__ static inline uint64_t clock_ns() {
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
 __device__ static inline uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }

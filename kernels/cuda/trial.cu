@@ -27,10 +27,8 @@ void trial_close(struct trial *t) {
 }
 
 __global__ static void hold_kernel(uint64_t ns) {
-    uint64_t start, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    while (now - start < ns);
+    uint64_t start = clock_ns();
+    while (clock_ns() - start < ns) continue;
 }
 
 /* Microseconds of one of RUNS in a row; negative if it failed. */
