@@ -96,17 +96,19 @@ else
     echo "no cuBLASLt: left out, the plugin has a path of its own to it"
 fi
 
-# Long enough for cuDNN to be asked for; `took` is the way that attention's forward then went.
+# Long enough for cuDNN to be asked for; `took` finds the way that attention's forward then went,
+# and why.
 asks_cudnn="--set model.seq_len=256 --set model.heads=2 --set model.kv_heads=1 $tiny"
 took() {
-    way=$("$program" show --json runs/*.tar.zst | grep -oE '"forward": *"[a-z]+' | head -1)
-    way=${way##*\"}
-    echo "    attention by: ${way:-nobody says}"
+    why=$("$program" show --json runs/*.tar.zst | grep -oE '"forward": *"[^"]+' | head -1)
+    why=${why##*\"} way=${why%%:*}
+    echo "    attention by ${why:-nobody says}"
     [ -n "$way" ] || fail "the bundle does not say how attention was computed"
 }
 # shellcheck disable=SC2086  # words
 expect "the cuDNN of this machine" 0 -- $asks_cudnn
 took
+[[ $why == *"cudnn "*" us"* ]] || fail "cuDNN was not timed"
 stand_in no_cudnn libcudnn.so.9 empty.c
 # shellcheck disable=SC2086
 expect "a cuDNN without functions" 0 "$(first no_cudnn)" -- $asks_cudnn
