@@ -74,21 +74,22 @@ $(BUILD)/%.o: %.c Makefile $(BUILD)/with.cc | $(BUILD)/found
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $<))) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
 
-# Two builds of a backend fit together only if they saw the same interface headers: their hash
-# stands in the operator table (kernels/backend.h).
+# A program and its plugin fit together only if both are of the same kernels, the device's included:
+# their hash stands in the operator table (kernels/backend.h).
 GEN := $(BUILD)/gen
-$(GEN)/interface_hash.h: $(sort $(wildcard kernels/*.h))
+KERNELS := $(sort $(foreach x,c h cu cuh,$(wildcard kernels/*.$(x) kernels/*/*.$(x))))
+$(GEN)/kernels_hash.h: $(KERNELS)
 	@mkdir -p $(@D)
-	$(Q)printf '#define FP8LAB_INTERFACE_HASH "%s"\n' "$$(cat $^ | sha256sum | cut -d' ' -f1)" > $@
+	$(Q)printf '#define FP8LAB_KERNELS_SHA256 "%s"\n' \
+	    "$$(sha256sum $^ | sha256sum | cut -d' ' -f1)" > $@
 FLAGS_cpu_backend := -I$(GEN)
 FLAGS_backends := -I$(GEN)
-$(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/interface_hash.h
+$(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kernels_hash.h
 
-# What a run records about the program: the hash of all sources compiled in, which is one of a run's
-# inputs, and the commit they came from, where git knows it (a mounted tree may have another owner);
+# What a run records about the program: the hash of all sources, the plugin's included, which is one of a
+# run's inputs, and the commit they came from, where git knows it (a mounted tree may have another owner);
 # an image is built without git's folder, and is told (COMMIT, DIRTY).
-SOURCES := $(sort $(wildcard kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/*.[ch] \
-                             runner/*/*.[ch]))
+SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] runner/*.[ch] runner/*/*.[ch]))
 GIT     := git --no-optional-locks -c safe.directory='*'
 $(GEN)/sources.h: $(SOURCES)
 	@mkdir -p $(@D)
@@ -134,7 +135,7 @@ $(BUILD)/kernels/cuda/%.o: kernels/cuda/%.cu $(BUILD)/with.nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
 	$(Q)$(WITH_nvcc) -MMD -MP -c -o $@ $<
-$(BUILD)/kernels/cuda/cuda_backend.o: $(GEN)/interface_hash.h
+$(BUILD)/kernels/cuda/cuda_backend.o: $(GEN)/kernels_hash.h
 
 $(BUILD)/plugin/%.o: %.c $(BUILD)/with.cc
 	@mkdir -p $(@D)
@@ -157,7 +158,7 @@ endif
 # device is compiled for GB10 alone, and on a GB10 for its neighbour alone.
 FOREIGN_ARCH = $(if $(filter 12.1,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
                                     2>/dev/null)),sm_120a,sm_121a)
-$(BUILD)/foreign/cuda_backend.o: kernels/cuda/cuda_backend.cu $(GEN)/interface_hash.h \
+$(BUILD)/foreign/cuda_backend.o: kernels/cuda/cuda_backend.cu $(GEN)/kernels_hash.h \
                                  $(BUILD)/with.nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC  $< (for another device)"

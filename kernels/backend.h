@@ -130,7 +130,7 @@ struct decision {
 
 struct backend_ops {
     int64_t size;               /* sizeof(struct backend_ops): checked first */
-    const char *interface_hash; /* SHA-256 of the interface headers; another build is refused */
+    const char *kernels_sha256; /* of the sources of kernels/: a plugin of others is refused */
     const char *name;           /* "cpu", "cuda" */
     bool rehearses; /* first uses choose, compile and allocate: they belong before step 0 */
     struct comm_ops comm;

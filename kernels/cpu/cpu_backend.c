@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "interface_hash.h"
+#include "kernels_hash.h"
 #include "kernels/cpu/cpu.h"
 
 enum { THREADS_MAX = 1024 };
@@ -207,7 +207,7 @@ static void cpu_close(struct backend *b) {
 
 static const struct backend_ops CPU_OPS = {
     .size = sizeof(struct backend_ops),
-    .interface_hash = FP8LAB_INTERFACE_HASH,
+    .kernels_sha256 = FP8LAB_KERNELS_SHA256,
     .name = "cpu",
     /* .comm: cpu_backend_open copies CPU_COMM in, since C has no constant of another file */
     .close = cpu_close,

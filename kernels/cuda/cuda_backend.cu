@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "interface_hash.h"
+#include "kernels_hash.h"
 
 static void cuda_close(struct backend *b) {
     if (!b) return;
@@ -25,7 +25,7 @@ static void cuda_close(struct backend *b) {
 
 static void fill_table(struct backend_ops *t) {
     t->size = sizeof *t;
-    t->interface_hash = FP8LAB_INTERFACE_HASH;
+    t->kernels_sha256 = FP8LAB_KERNELS_SHA256;
     t->name = "cuda";
     t->rehearses = true;
     cuda_fill_comm(&t->comm);

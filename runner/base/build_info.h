@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 struct build_info {
-    const char *code_sha256; /* of all sources compiled in: equal code, equal hash */
+    const char *code_sha256; /* of all sources, the plugin's too: equal code, equal hash */
     const char *commit;      /* "unknown" where git could not say at build time */
     bool dirty;              /* the tree held changes that the commit does not */
     const char *compiler;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "interface_hash.h"
+#include "kernels_hash.h"
 #include "kernels/choices.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "runner/base/run_files.h"
@@ -79,13 +79,14 @@ enum status backend_check_caps(const char *name, const char *caps, struct err *e
     return choices_caps(caps, &cc, e);
 }
 
-static enum status check_interface(const char *path, const struct backend_ops *ops, struct err *e) {
+/* Other kernels compute something else than what a run records as its code. */
+static enum status check_build(const char *path, const struct backend_ops *ops, struct err *e) {
     bool sized = ops->size == (int64_t)sizeof(struct backend_ops);
-    if (sized && !strcmp(ops->interface_hash, FP8LAB_INTERFACE_HASH)) return OK;
+    if (sized && !strcmp(ops->kernels_sha256, FP8LAB_KERNELS_SHA256)) return OK;
     return FAIL(e, ERR_UNSUPPORTED,
-                "%s is of another build: its interface is %.16s (%" PRId64 " bytes), this "
-                "program's is %.16s (%" PRId64 " bytes); build both from the same sources",
-                path, sized ? ops->interface_hash : "unknown", ops->size, FP8LAB_INTERFACE_HASH,
+                "%s is of another build: its kernels are %.16s (a table of %" PRId64 " bytes), "
+                "this program's are %.16s (%" PRId64 " bytes); build both from the same sources",
+                path, sized ? ops->kernels_sha256 : "unknown", ops->size, FP8LAB_KERNELS_SHA256,
                 (int64_t)sizeof(struct backend_ops));
 }
 
@@ -103,7 +104,7 @@ static enum status open_plugin(int64_t device, struct backend_handle *out, struc
     plugin_open open_backend;
     memcpy(&open_backend, &symbol, sizeof symbol);
     TRY(open_backend(&out->backend, (int)device, e));
-    return check_interface(path, out->backend->ops, e);
+    return check_build(path, out->backend->ops, e);
 }
 
 enum status backend_open(const char *name, int64_t threads, int64_t device,

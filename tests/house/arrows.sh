@@ -40,9 +40,9 @@ room() {
 iface='kernels/[a-z0-9_]+\.h'
 room "the kernel interface" kernels/*.[ch] -- "$iface"
 room "kernels/cpu" kernels/cpu/*.[ch] -- \
-    "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|interface_hash\.h)"
+    "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|kernels_hash\.h)"
 room "kernels/cuda" kernels/cuda/*.{c,h,cu,cuh} -- \
-    "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|interface_hash\.h)"
+    "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|kernels_hash\.h)"
 room "model" model/*.[ch] -- "(model/[a-z0-9_]+\.h|$iface)"
 shopt -s extglob nullglob
 
@@ -55,7 +55,7 @@ for part in base hardware script plan net record bundle worker job run compare b
         "(runner/($below)/[a-z0-9_]+\.h|(model|kernels)/[a-z0-9_]+\.h|sources\.h)"
 done
 room "runner/plan/backends.c" runner/plan/backends.c -- \
-    "((runner/base|runner/plan|model|kernels|kernels/cpu)/[a-z0-9_]+\.h|interface_hash\.h)"
+    "((runner/base|runner/plan|model|kernels|kernels/cpu)/[a-z0-9_]+\.h|kernels_hash\.h)"
 room "the verbs" runner/*.[ch] -- "(runner|runner/($below)|model|kernels)/[a-z0-9_]+\.h"
 for folder in runner/*/; do
     [[ $folder =~ ^runner/($below)/$ ]] || fail "$folder has no place among the rooms above"

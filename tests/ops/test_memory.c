@@ -18,7 +18,7 @@ static void test_open(void **state) {
     assert_int_equal(cpu_backend_open(&b, 1000000, &e), ERR_ARG);
     assert_int_equal(cpu_backend_open(&b, 3, &e), OK);
     assert_int_equal(b->ops->size, sizeof(struct backend_ops));
-    assert_int_equal(strlen(b->ops->interface_hash), 64);
+    assert_int_equal(strlen(b->ops->kernels_sha256), 64);
     assert_string_equal(b->ops->name, "cpu");
     assert_int_equal(b->ops->info(b, &info, &e), OK);
     assert_non_null(strstr(info.name, "3 threads"));

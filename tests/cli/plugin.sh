@@ -1,0 +1,62 @@
+#!/bin/bash
+# A plugin that is not of this program's sources is refused, whatever it would compute: the run has
+# recorded other code. What is no plugin, or none that can be opened, is named as well.
+set -u
+root=$PWD
+. tests/dist/lib.sh
+cp "$FP8LAB" fp8lab
+FP8LAB=./fp8lab
+
+refused() { # CODE WORDS...: the run ends with this exit code, and the words are said
+    local wanted=$1 code words
+    shift
+    rm -rf runs
+    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs runs --backend cuda >out 2>log
+    code=$?
+    expect "exit code" "$wanted" $code
+    for words in "$@"; do grep -qF -- "$words" log || fail "nobody says: $words"; done
+}
+
+stand_in() { # C source on standard input: the plugin
+    "${CC:-cc}" -shared -fPIC -I"$root" -x c -o libfp8lab_cuda.so - || exit 1
+}
+
+case_name="other kernels"
+stand_in <<'C'
+#include "kernels/backend.h"
+static void leave(struct backend *b) {}
+static const struct backend_ops OPS = {
+    .size = sizeof OPS, .name = "cuda", .close = leave,
+    .kernels_sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+};
+static struct backend backend = { .ops = &OPS };
+enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
+    *out = &backend;
+    return OK;
+}
+C
+refused 2 "libfp8lab_cuda.so is of another build: its kernels are 0123456789abcdef" \
+    "build both from the same sources"
+
+case_name="another table"
+stand_in <<'C'
+#include "kernels/backend.h"
+static const struct { int64_t size; } OPS = { 8 };
+static struct backend backend = { .ops = (const struct backend_ops *)&OPS };
+enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
+    *out = &backend;
+    return OK;
+}
+C
+refused 2 "is of another build: its kernels are unknown (a table of 8 bytes)"
+
+case_name="another library"
+stand_in <<<'int nothing;'
+refused 2 "libfp8lab_cuda.so has no cuda_backend_open"
+case_name="no library"
+echo "no library" >libfp8lab_cuda.so
+refused 6 "libfp8lab_cuda.so cannot be loaded"
+case_name="nothing there"
+rm libfp8lab_cuda.so
+refused 2 "there is no cuda backend: no libfp8lab_cuda.so"
+exit $failed
