@@ -11,13 +11,16 @@ struct adamw_spans {
     struct adamw_step step;
 };
 
-/* A tensor's end: its last span's lanes have eight elements, fewer or none. */
-template <int STATE, bool MASTER, int GRAD>
-__device__ static uint4 update_end(const struct adamw_tensor &t, const struct scalars &s,
-                                   uint64_t key, int64_t at) {
-    struct place p = { at, (int)max((int64_t)0, min(t.n - at, (int64_t)EACH)) };
-    return update_slowly<false, STATE, MASTER, GRAD>(t, s, key, p);
-}
+struct by_span {
+    __device__ static int64_t at(int64_t span) {
+        return span * SPAN + threadIdx.x % WARP * EACH;
+    }
+    /* The largest |bits|, as an amax slot has it. */
+    __device__ static uint32_t answer(uint4 weights) {
+        uint32_t top = bf16x8_largest(weights);
+        return max(top << 16, top & 0xFFFF0000u);
+    }
+};
 
 /* The state's dtype, whether the weight has a master, the gradient's dtype: of all tensors. */
 template <int STATE, bool MASTER, int GRAD>
@@ -29,21 +32,18 @@ __global__ void __launch_bounds__(ADAMW_THREADS, adamw_blocks(STATE, MASTER))
     adamw_begin(s, key, a.step, a.tensor, a.count);
     int64_t span = (blockIdx.x * (int64_t)ADAMW_THREADS + threadIdx.x) / WARP;
     int64_t step = (int64_t)gridDim.x * (ADAMW_THREADS / WARP);
-    int mine = threadIdx.x % WARP * EACH;
     for (int i = 0; i < a.count; i++) { /* span counts from the beginning of tensor i */
         const struct adamw_tensor &t = a.tensor[i];
         int64_t whole = t.n / SPAN, spans = (t.n + SPAN - 1) / SPAN;
-        uint32_t top = 0; /* of two weights, in either half */
+        uint32_t top = 0;
         bool any = span < spans;
         for (; span < whole; span += step)
-            top = __vmaxu2(top, bf16x8_largest(update<STATE, MASTER, GRAD>(t, s, key[i],
-                                                                           span * SPAN + mine)));
+            top = max(top, update<by_span, STATE, MASTER, GRAD>(t, s, key[i], span));
         if (span < spans) {
-            top = __vmaxu2(top, bf16x8_largest(update_end<STATE, MASTER, GRAD>(
-                                    t, s, key[i], span * SPAN + mine)));
+            top = max(top, update_slowly<by_span, false, STATE, MASTER, GRAD>(t, s, key[i], span));
             span += step;
         }
-        if (any) warp_amax_into(t.amax, max(top << 16, top & 0xFFFF0000u));
+        if (any) warp_amax_into(t.amax, top);
         span -= spans;
     }
 }

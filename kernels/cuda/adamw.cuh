@@ -382,32 +382,39 @@ __device__ static uint4 store(const struct adamw_tensor &t, struct place p,
     return store_bf16<WHOLE>(t.value, p, x.w_code);
 }
 
-/* The long way: of what has an element that needs it, and of a tensor's end. */
-template <bool WHOLE, int STATE, bool MASTER, int GRAD>
-__device__ static __noinline__ uint4 update_slowly(const struct adamw_tensor &t,
-                                                   const struct scalars &s, uint64_t key,
-                                                   struct place p) {
+/* A kernel's way through a weight, Way: `at`, where a lane's eight elements are, and `answer`, what
+ * it wants to know of their new weights. With either outside of update() the compiler draws after
+ * the loads have come instead of meanwhile: spans took 1 % longer alone, 5 % in a step (H200). */
+
+/* The long way: of what has an element that needs it, and of a tensor's end, whose lanes have eight
+ * elements, fewer or none. */
+template <class Way, bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static __noinline__ auto update_slowly(const struct adamw_tensor &t,
+                                                  const struct scalars &s, uint64_t key,
+                                                  int64_t where) {
     struct raw_values<STATE, MASTER, GRAD> raw;
     struct new_values to;
+    struct place p = { Way::at(where), EACH };
+    int64_t left = t.n - p.at;
+    if (left < EACH) p.count = left > 0 ? (int)left : 0;
     load<WHOLE>(raw, t, p);
     renew<false>(to, t, s, key, p, raw);
-    return store<WHOLE, STATE, MASTER, GRAD>(t, p, to);
+    return Way::answer(store<WHOLE, STATE, MASTER, GRAD>(t, p, to));
 }
 
-/* Eight elements of every lane of a warp, from `at` on: their new weights. Half warps have 128 in a
- * row, of which the first is a multiple of 128. Nothing is stored before it is known that all lanes
- * are fine. */
-template <int STATE, bool MASTER, int GRAD>
-__device__ static uint4 update(const struct adamw_tensor &t, const struct scalars &s, uint64_t key,
-                               int64_t at) {
+/* Eight elements of every lane of a warp. Half warps have 128 in a row, of which the first is a
+ * multiple of 128. Nothing is stored before it is known that all lanes are fine. */
+template <class Way, int STATE, bool MASTER, int GRAD>
+__device__ static auto update(const struct adamw_tensor &t, const struct scalars &s, uint64_t key,
+                              int64_t where) {
     struct raw_values<STATE, MASTER, GRAD> raw;
     struct new_values to;
-    struct place p = { at, EACH };
+    struct place p = { Way::at(where), EACH };
     load<true>(raw, t, p);
     __syncwarp(); /* all four loads are under way before the first of them is waited for */
     if (__all_sync(0xFFFFFFFFu, renew<true>(to, t, s, key, p, raw)))
-        return store<true, STATE, MASTER, GRAD>(t, p, to);
-    return update_slowly<true, STATE, MASTER, GRAD>(t, s, key, p);
+        return Way::answer(store<true, STATE, MASTER, GRAD>(t, p, to));
+    return update_slowly<Way, true, STATE, MASTER, GRAD>(t, s, key, where);
 }
 
 /* ---- launching ---- */

@@ -28,6 +28,11 @@ struct tile_memory {
     uint32_t top[TILE_WARPS]; /* SCALE_128X128: the largest |bits| of a warp's rows */
 };
 
+struct by_tile {
+    __device__ static int64_t at(int64_t element) { return element; }
+    __device__ static uint4 answer(uint4 weights) { return weights; }
+};
+
 /* Updates one tile. Returns this thread's largest |bits|, of two weights in either half. */
 template <int STATE, bool MASTER, int GRAD>
 __device__ static uint32_t update_tile(const struct adamw_tensor &t, const struct scalars &s,
@@ -37,7 +42,7 @@ __device__ static uint32_t update_tile(const struct adamw_tensor &t, const struc
     uint32_t top = 0;
 #pragma unroll 1
     for (int j = 0; j < PATCH; j++, first += cols) {
-        uint4 weight = update<STATE, MASTER, GRAD>(t, s, key, first);
+        uint4 weight = update<by_tile, STATE, MASTER, GRAD>(t, s, key, first);
         memory.weight[patch_row() + j][patch_col() / PATCH] = weight;
         top = __vmaxu2(top, bf16x8_largest(weight));
     }
