@@ -7,6 +7,6 @@ there=$(find kernels model runner -type f \( -name '*.c' -o -name '*.h' -o -name
     -o -name '*.cuh' -o -name '*.inc' \) | sort)
 diff <(echo "$hashed") <(echo "$there") || { echo "FAILED: not all sources are hashed"; exit 1; }
 generated="^(kernels_hash|sources)\.h$"
-others=$(grep -rhoE '^ *# *include "[^"]+"' kernels model runner | sed 's/.*"\(.*\)"/\1/' | sort -u |
-    grep -vE "$generated" | grep -vxF "$there")
+included() { grep -rhoE '^ *# *include "[^"]+"' kernels model runner | sed 's/.*"\(.*\)"/\1/'; }
+others=$(included | sort -u | grep -vE "$generated" | grep -vxF "$there")
 [ -z "$others" ] || { echo "FAILED: included, and not hashed: $others"; exit 1; }
