@@ -37,6 +37,7 @@ class Task:
     micro_batch: int
     gpus: int
     lr: float
+    lr_warmup: int  # steps until it is reached
     betas: tuple
     eps: float
     weight_decay: float
@@ -103,7 +104,8 @@ def task_of(config, known):
     return Task(**{key: model[key] for key in sizes}, rope_theta=lookup(model, "rope.theta"),
                 global_batch=train["global_batch"], micro_batch=train["micro_batch"],
                 gpus=config["hardware"]["gpus"] if config["hardware"] else 1,
-                lr=adamw["lr"], betas=tuple(adamw["betas"]), eps=adamw["eps"],
+                lr=adamw["lr"], lr_warmup=lookup(train, "schedule.warmup") or 0,
+                betas=tuple(adamw["betas"]), eps=adamw["eps"],
                 weight_decay=adamw["weight_decay"], masters=PRECISIONS[precision])
 
 
