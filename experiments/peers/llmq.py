@@ -20,8 +20,8 @@ Sizes, batch, micro-steps and AdamW are the experiment's; weights, gradients and
 without f32 masters, nothing is recomputed or offloaded. Positions are the sequence's: its own
 llama-3-8b has 4096.
 
-After its steps llmq evaluates and saves the model, which no flag leaves out. So it is ended once its
-last step is in its log, while it evaluates, on all of the training tokens.
+After its steps llmq evaluates and saves the model, which no flag leaves out. So it is ended once
+its last step is in its log, while it evaluates, on all of the training tokens.
 
 What it prints and how it exits: peer_program.py.
 """
