@@ -2,78 +2,37 @@
 # experiments/peers/llmq.py: the speed that it reads out of llmq's log, what it refuses to train,
 # each way in which llmq can fail, and that nothing is left behind. A stand-in writes its log.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
-export NO_COLOR=1 LLMQ_MODE=steady MARK="llmq-test-$$"
-peers=$PWD/experiments/peers experiment=$PWD/experiments/bench_llama3_8b.lua
-stand_in=$PWD/tests/support/stand_in/llmq_train.sh
-cd "$TEST_TMP" || exit 1
-mkdir tmp
-export TMPDIR=$PWD/tmp
-failed=0
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/    /' err | tail -6
-    failed=1
-}
-small=(--set model.layers=1 --set model.width=64 --set model.heads=2 --set model.kv_heads=2
+peer=llmq public=llmq stand_in=llmq_train.sh experiment=bench_llama3_8b.lua
+. tests/support/peer.sh
+whole=("${peer_command[@]}")
+peer_command+=(--set model.layers=1 --set model.width=64 --set model.heads=2 --set model.kv_heads=2
     --set model.ffn=96 --set model.vocab=256 --set model.seq_len=32
     --set train.global_batch=4 --set train.micro_batch=2)
-
-whole() { # ARGS...: with the stand-in as llmq
-    python3 "$peers/llmq.py" "$experiment" --program "$FP8LAB" --llmq "$stand_in" "$@" >out 2>err
-}
-llmq() { # ARGS...: on a small model
-    whole "${small[@]}" "$@"
-}
-ours() { # every process that we started has MARK in its environment
-    env -u MARK grep -lsaF "MARK=$MARK" /proc/[0-9]*/environ
-}
-nothing_left() {
-    [ -z "$(ls tmp)" ] || fail "$1: left in the temporary folder: $(ls tmp)"
-    [ -z "$(ours)" ] || fail "$1: still there: $(ours)"
-}
-expect() { # CODE WORDS ARGS...
-    local code=$1 words=$2 got
-    shift 2
-    llmq "$@"
-    got=$?
-    [ $got = "$code" ] || fail "$LLMQ_MODE $*: exit code $got, not $code"
-    grep -qF -- "$words" err || fail "$LLMQ_MODE $*: nobody says: $words"
-    ! grep -q Traceback err || fail "$LLMQ_MODE $*: a traceback"
-    nothing_left "$LLMQ_MODE $*"
-}
-lines() { # WHAT: out is the JSON lines for which this Python expression holds
-    python3 -c '
-import json, sys
-lines = [json.loads(line) for line in open("out")]
-assert eval(sys.argv[1]), lines' "$1" 2>>err || fail "not so: $1"
-}
 
 # ---- the speed -----------------------------------------------------------------------------------
 # Of its twelve steps ten count: 90, 60, 50 ms and so on. It is ended, or it would evaluate.
 ready='lines[0]["event"] == "ready" and lines[0]["name"] == "llmq"
     and lines[0]["device"] == "NVIDIA stand-in" and lines[0]["tokens_per_step"] == 128'
 bf16="--model-dtype=bf16 --opt-m-dtype=bf16 --opt-v-dtype=bf16"
-printf 'measure\nmeasure\nquit\nmeasure\n' | llmq --resident || fail "resident: exit code $?"
+printf 'measure\nmeasure\nquit\nmeasure\n' | measure --resident || fail "resident: exit code $?"
 lines "($ready) and len(lines) == 3 and lines[1] == lines[2]"
 lines "lines[0]['flags'] == '$bf16'"
 lines '{**lines[1], **{key: round(value, 6) for key, value in lines[1].items() if "_" in key}} == {
     "event": "measured", "recipe": "bf16", "tokens_per_s": round(128 / 0.06, 6),
     "step_ms_median": 60, "step_ms_min": 50, "step_ms_max": 90, "loss": 12.553829}'
 nothing_left resident
-llmq --recipe fp8.tensorwise --steps 14 || fail "tensorwise: exit code $?"
+measure --recipe fp8.tensorwise --steps 14 || fail "tensorwise: exit code $?"
 lines "($ready) and lines[0]['flags'] == '$bf16 --matmul-dtype=e4m3 --gradient-dtype=e5m2'"
 lines 'lines[1]["recipe"] == "fp8.tensorwise" and round(lines[1]["step_ms_median"], 6) == 50'
-llmq --warmup 0 || fail "the first step counts: exit code $?"
+measure --warmup 0 || fail "the first step counts: exit code $?"
 lines 'lines[1]["step_ms_max"] == 500 and round(lines[1]["step_ms_median"], 6) == 60'
-for LLMQ_MODE in ends unsaved; do
-    llmq || fail "$LLMQ_MODE: exit code $?"
+for PEER_MODE in ends unsaved; do
+    measure || fail "$PEER_MODE: exit code $?"
     lines "($ready) and len(lines) == 2"
 done
-LLMQ_MODE=steady
+PEER_MODE=steady
 for recipe in fp8.delayed fp8.blockwise; do
-    llmq --recipe $recipe || fail "$recipe: exit code $?"
+    measure --recipe $recipe || fail "$recipe: exit code $?"
     lines "lines == [{'event': 'lacks', 'name': 'llmq', 'recipe': '$recipe'}]"
 done
 
@@ -86,7 +45,7 @@ said " --batch-size=2 --seq-len=32 --grad-accumulation=2 --steps=12 "
 expect 0 " --learning-rate=0.002 --warmup=7 --beta-1=0.8 --beta-2=0.99 --adam-epsilon=1e-06 " \
     --set train.optimizer.lr=0.002 --set train.schedule.warmup=7 --set train.steps=30 \
     --set train.optimizer.betas=0.8,0.99 --set train.optimizer.eps=1e-6
-whole --steps 3 || fail "the whole model: exit code $?"
+"${whole[@]}" --steps 3 >out 2>err || fail "the whole model: exit code $?"
 said '"hidden_size": 4096, "intermediate_size": 14336, "vocab_size": 128256, '
 said '"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32, '
 said " --batch-size=1 --seq-len=8192 --grad-accumulation=4 "
@@ -103,28 +62,12 @@ expect 2 "no --device cpu" --device cpu
 expect 2 "--warmup is at least 0, and less than" --warmup 3
 
 # ---- failures of llmq ----------------------------------------------------------------------------
-expect 2 "there is no program '/nowhere': --llmq or LLMQ" --llmq /nowhere
-LLMQ='' expect 2 "there is no program ''" --llmq ''
-echo "no program" >text && chmod +x text
-expect 6 "cannot start $PWD/text: Exec format error" --llmq ./text
-LLMQ_MODE=dies expect 1 "    ERROR: Cuda error in global_norm.cu:61" # its last words
-for LLMQ_MODE in garbage nan short cut; do
+no_program LLMQ
+PEER_MODE=dies expect 1 "    ERROR: Cuda error in global_norm.cu:61" # its last words
+for PEER_MODE in garbage nan short cut; do
     expect 1 "not 3 steps, each with a loss and a time"
 done
-LLMQ_MODE=other expect 1 "steps of 64 tokens are in its log, the experiment's have 128"
-LLMQ_MODE=hangs expect 1 "not done within 0.3 s (--run-limit)" --run-limit 0.3
-
-# A signal ends llmq and clears its files away.
-LLMQ_MODE=hangs python3 "$peers/llmq.py" "$experiment" --program "$FP8LAB" --llmq "$stand_in" \
-    "${small[@]}" >out 2>err &
-for ((i = 0; i < 1200; i++)); do
-    cat $(ours | sed 's/environ$/comm/') /dev/null 2>/dev/null | grep -qx sleep && break
-    sleep 0.05
-done
-kill -TERM $!
-wait $!
-code=$?
-[ $code = 143 ] || fail "SIGTERM: exit code $code, not 143"
-[ $i -lt 1200 ] || fail "SIGTERM: llmq was never started"
-nothing_left SIGTERM
+PEER_MODE=other expect 1 "steps of 64 tokens are in its log, the experiment's have 128"
+PEER_MODE=hangs expect 1 "not done within 0.3 s (--run-limit)" --run-limit 0.3
+ends_by_signal
 exit $failed

@@ -2,7 +2,7 @@
 # Stands in for llmq's train: takes its flags, looks at the token file, prints the model, and writes
 # its log line by line.
 #
-# LLMQ_MODE: steady (steps of 500 ms by its own figure, which end 60, 50, 90 ms after each other in
+# PEER_MODE: steady (steps of 500 ms by its own figure, which end 60, 50, 90 ms after each other in
 # turn; 10 ms earlier in FP8; then it evaluates for ten minutes), ends (it does not), unsaved (it
 # fails after its steps), or what it does instead: dies, garbage, nan, short (without the last
 # step), other (of half as many tokens), cut (its last line is half written), hangs.
@@ -26,7 +26,7 @@ dtypes="${flag[--model-dtype]} ${flag[--opt-m-dtype]} ${flag[--opt-v-dtype]}"
 fp8="${flag[--matmul-dtype]:-} ${flag[--gradient-dtype]:-}"
 [ "$fp8" = " " ] || [ "$fp8" = "e4m3 e5m2" ]
 [ ! -e "${flag[--log-file]}" ] || { echo "the log of another run is there" && exit 1; }
-[ "$LLMQ_MODE" != hangs ] || exec sleep 600 # before any child that would outlive it when killed
+[ "$PEER_MODE" != hangs ] || exec sleep 600 # before any child that would outlive it when killed
 
 # ---- the model and its tokens --------------------------------------------------------------------
 model=$(<"${flag[--model]}/config.json") tokens=${flag[--train-file]}
@@ -46,7 +46,7 @@ largest=$(od -An -v -w4 -td4 -j1024 -N40000 "$tokens" | sort -n | tail -1)
     { echo "these are no tokens"; exit 1; }
 
 # ---- the steps -----------------------------------------------------------------------------------
-case $LLMQ_MODE in
+case $PEER_MODE in
 dies) echo "ERROR: Cuda error in global_norm.cu:61: invalid configuration argument"; exit 1 ;;
 garbage) echo "it works"; echo "no log" >"${flag[--log-file]}"; exit 0 ;;
 esac
@@ -55,9 +55,9 @@ entry() { # KIND FIELDS, at "now"
         "$1" $((now / 1000)) $((now % 1000)) "$2"
 }
 steps=${flag[--steps]} loss=12.553829 now=100 faster=0
-[ "$LLMQ_MODE" != nan ] || loss=nan
-[ "$LLMQ_MODE" != short ] || steps=$((steps - 1))
-[ "$LLMQ_MODE" != other ] || step_tokens=$((step_tokens / 2))
+[ "$PEER_MODE" != nan ] || loss=nan
+[ "$PEER_MODE" != short ] || steps=$((steps - 1))
+[ "$PEER_MODE" != other ] || step_tokens=$((step_tokens / 2))
 [ "$fp8" = " " ] || faster=10
 exec 3>"${flag[--log-file]}"
 printf '[\n  {"log": "cmd", "cmd": ["train"]\n%s' \
@@ -67,12 +67,12 @@ for ((step = 0; step < steps; step++)); do
     now=$((now + ms - faster))
     line=$(entry step "\"step\": $step, \"step_tokens\": $step_tokens, \"duration_ms\": 500, \
 \"norm\": 30.008226, \"loss\": $loss, \"lr\": 6.0000002e-05, \"loss_1k\": 12.583845")
-    [ "$LLMQ_MODE $((step + 1))" != "cut $steps" ] || line=${line:0:120}
+    [ "$PEER_MODE $((step + 1))" != "cut $steps" ] || line=${line:0:120}
     printf ',\n%s' "$line" >&3
     echo "[T] step $(printf %5d $step) | time:   500 ms | loss $loss"
 done
 printf '\n]\n' >&3
-case $LLMQ_MODE in
+case $PEER_MODE in
 steady) exec sleep 600 ;;
 unsaved) echo "ERROR: No space left on device"; exit 1 ;;
 esac

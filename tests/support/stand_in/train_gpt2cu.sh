@@ -1,7 +1,7 @@
 #!/bin/bash
 # Stands in for llm.c's train_gpt2cu: takes its flags, looks at the token file, prints its lines.
 #
-# LLMC_MODE: steady (ten steps of 500 ms, then 60, 50, 90 ms in turn; 1 ms less with -ge 1), or what
+# PEER_MODE: steady (ten steps of 500 ms, then 60, 50, 90 ms in turn; 1 ms less with -ge 1), or what
 # it does instead: dies, unfused (dies with -ge 1), garbage, nan, short (without the last step),
 # hangs.
 set -eu
@@ -10,7 +10,7 @@ declare -A flag
 while [ $# -gt 0 ]; do flag[$1]=$2; shift 2; done
 [ "${flag[-e]} ${flag[-v]} ${flag[-m]} ${flag[-s]}" = "d12 ${flag[-x]} 0 0" ]
 [ $((flag[-b] * flag[-t])) = "${flag[-d]}" ]
-[ "$LLMC_MODE" != hangs ] || exec sleep 600 # before any child that would outlive it when killed
+[ "$PEER_MODE" != hangs ] || exec sleep 600 # before any child that would outlive it when killed
 
 read -r magic version count <<<"$(od -An -td4 -N12 "${flag[-i]}")"
 [ "$magic $version" = "20240520 1" ] || { echo "Bad magic in the data file"; exit 1; }
@@ -19,9 +19,9 @@ read -r magic version count <<<"$(od -An -td4 -N12 "${flag[-i]}")"
 largest=$(od -An -v -w2 -tu2 -j1024 -N20000 "${flag[-i]}" | sort -n | tail -1)
 [ "$largest" -lt 50257 ] && [ "$largest" -gt 40000 ] || { echo "these are no tokens"; exit 1; }
 
-case $LLMC_MODE in
+case $PEER_MODE in
 dies | unfused)
-    [ "$LLMC_MODE" = unfused ] && [ "${flag[-ge]}" != 1 ] || {
+    [ "$PEER_MODE" = unfused ] && [ "${flag[-ge]}" != 1 ] || {
         echo "[CUDA ERROR] at file llmc/zero.cuh:459:"
         echo "CUDA driver version is insufficient for CUDA runtime version"
         exit 1
@@ -32,8 +32,8 @@ echo "Multi-GPU support is disabled. Using a single GPU."
 printf '| %-21s | %-50s |\n' device "NVIDIA stand-in" precision BF16
 echo "val loss -nan"
 steps=${flag[-x]} loss=10.987654
-[ "$LLMC_MODE" != nan ] || loss=nan
-[ "$LLMC_MODE" != short ] || steps=$((steps - 1))
+[ "$PEER_MODE" != nan ] || loss=nan
+[ "$PEER_MODE" != short ] || steps=$((steps - 1))
 for ((step = 1; step <= steps; step++)); do
     case $((step % 3)) in 0) ms=60 ;; 1) ms=50 ;; *) ms=90 ;; esac
     [ $step -gt 10 ] || ms=500
