@@ -1,7 +1,7 @@
 #!/bin/bash
 # Two GPUs, and one of them holds the other up while nothing has failed: its device hangs in the
-# middle of a run (fault_plugin.c), or its process is stopped. Rank 1 is named, by NCCL's ranks as by
-# the CPU's (tests/dist/faults.sh), and the run can go on without it. Where its process is killed
+# middle of a run (fault_plugin.c), or its process is stopped. Rank 1 is named, by NCCL's ranks as
+# by the CPU's (tests/dist/faults.sh), and the run can go on without it. Where its process is killed
 # the run goes on with both, to the bits of a run that nobody disturbed.
 #
 #   tests/gpu/hang.sh [FOLDER] [PROGRAM]
