@@ -17,7 +17,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are read in p
 /* Bounds for hostile headers: far above any real run, far below what overflows int64_t. */
 enum { COLUMNS_MAX = 256, HEADER_LIMIT = 16 << 20 };
 static const int64_t VALUES_MAX = INT64_C(1) << 40;
-static const int64_t FILE_LIMIT = INT64_C(8) << 30;
 
 static const struct {
     const char *name;
@@ -138,22 +137,17 @@ enum status columns_parse(void *bytes, size_t n, const char *name, struct column
     return parse(bytes, n, 0, name, out, e);
 }
 
-enum status columns_read(const char *path, struct columns **out, struct err *e) {
-    char *bytes = NULL;
-    size_t n = 0;
-    TRY(file_read(path, FILE_LIMIT, &bytes, &n, e));
-    return columns_parse(bytes, n, path, out, e);
-}
-
 enum status columns_map(const char *path, struct columns **out, struct err *e) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    size_t n = fstat(fd, &info) == 0 && info.st_size > 0 ? (size_t)info.st_size : 0;
-    void *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    bool sized = fstat(fd, &info) == 0;
+    size_t n = sized ? (size_t)info.st_size : 0;
+    void *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : NULL; /* none are not mapped */
+    enum status st = OK;
+    if (!sized || bytes == MAP_FAILED) st = FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
     close(fd);
-    if (bytes == MAP_FAILED) return FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
-    return parse(bytes, n, n, path, out, e);
+    return st == OK ? parse(bytes, n, n, path, out, e) : st;
 }
 
 void columns_forget(const struct columns *c) {

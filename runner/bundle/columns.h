@@ -47,13 +47,12 @@ int64_t column_type_bytes(enum column_type type);
  * bytes are safe. `name` is for messages. */
 NODISCARD enum status columns_parse(void *bytes, size_t n, const char *name, struct columns **out,
                                     struct err *e);
-NODISCARD enum status columns_read(const char *path, struct columns **out, struct err *e);
 
-/* The same without reading it: the file is mapped, so only what is touched takes memory. For files
- * of our own that nobody truncates (that would be SIGBUS), such as those of the run being
- * closed. */
+/* The same of a file without reading it: it is mapped, so only what is touched takes memory. For
+ * files of our own that nobody truncates (that would be SIGBUS), such as those of the run being
+ * closed. Also ERR_IO. */
 NODISCARD enum status columns_map(const char *path, struct columns **out, struct err *e);
-/* Gives the memory of a mapping back; values stay readable. A no-op for columns_read(). Loops over
+/* Gives the memory of a mapping back; values stay readable. A no-op for parsed ones. Loops over
  * long columns call it every COLUMNS_CHUNK values. */
 void columns_forget(const struct columns *c);
 enum { COLUMNS_CHUNK = 1 << 20 };

@@ -26,7 +26,7 @@ static struct columns *convert(const char *text, const char *labels, struct err 
     CHECK(path_join(in, dir, "in.jsonl", &e));
     CHECK(path_join(names, dir, "labels.json", &e));
     CHECK(path_join(out, dir, "out.cols", &e));
-    if (columns_convert_file(in, names, out, NULL, why) == OK) CHECK(columns_read(out, &c, &e));
+    if (columns_convert_file(in, names, out, NULL, why) == OK) CHECK(columns_map(out, &c, &e));
     CHECK(tree_remove(dir, &e));
     return c;
 }
@@ -162,6 +162,19 @@ static void damaged_headers_are_refused(void **state) {
     }
 }
 
+/* A crash may leave a file that has a name and no bytes yet. */
+static void a_file_without_bytes_is_named(void **state) {
+    char dir[PATH_CAP], path[PATH_CAP];
+    struct columns *c = NULL;
+    struct err e = { 0 };
+    scratch_directory(dir);
+    put_file(dir, "train.cols", "%s", "");
+    CHECK(path_join(path, dir, "train.cols", &e));
+    assert_int_equal(columns_map(path, &c, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "train.cols: 0 bytes do not begin with a column header"));
+    CHECK(tree_remove(dir, &e));
+}
+
 static void steady_windows_and_medians(void **state) {
     static const struct {
         int64_t rows, first;
@@ -197,6 +210,7 @@ int main(void) {
         cmocka_unit_test(a_torn_last_line_is_dropped_and_others_are_not),
         cmocka_unit_test(long_lines_and_nul_bytes),
         cmocka_unit_test(damaged_headers_are_refused),
+        cmocka_unit_test(a_file_without_bytes_is_named),
         cmocka_unit_test(steady_windows_and_medians),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

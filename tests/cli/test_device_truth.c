@@ -138,7 +138,7 @@ static struct columns *columns_of(const char *name, const char *lines) {
     FILE *f = fopen(jsonl, "w");
     assert_true(f && fputs(lines, f) >= 0 && fclose(f) == 0);
     enum status st = columns_convert_file(jsonl, NULL, cols, NULL, &e);
-    if (st != OK || columns_read(cols, &out, &e) != OK) fail_msg("%s", e.text);
+    if (st != OK || columns_map(cols, &out, &e) != OK) fail_msg("%s", e.text);
     return out;
 }
 
