@@ -101,6 +101,17 @@ static bool is_srun_speaking_pmi(getter get, const struct launcher *l) {
            equal(get, l->index, "SLURM_PROCID") && equal(get, l->count, "SLURM_STEP_NUM_TASKS");
 }
 
+/* Of torchrun's two numbers one alone: whoever set it meant several tasks, and each would now train
+ * all by itself. (Of Slurm's, a batch script has one too.) */
+static enum status check_half(getter get, struct err *e) {
+    const struct launcher *l = &LAUNCHERS[0];
+    bool index = get(l->index) != NULL;
+    if (index == (get(l->count) != NULL)) return OK;
+    const char *set = index ? l->index : l->count, *unset = index ? l->count : l->index;
+    return FAIL(e, ERR_CONFIG, "%s=%.40s is set, as %s does, and %s is not: set both, or, for a run "
+                "of one task, neither", set, get(set), l->name, unset);
+}
+
 /* The first of the table that is there; NULL: none is. */
 static const struct launcher *launcher_here(getter get) {
     for (int i = 0; i < LAUNCHER_KINDS; i++) {
@@ -118,7 +129,7 @@ static void copy_variable(getter get, const char *name, char *out, size_t size) 
 enum status task_find(getter get, struct task *out, struct err *e) {
     *out = (struct task){ .count = 1, .local_count = 1 };
     const struct launcher *l = launcher_here(get);
-    if (!l) return OK;
+    if (!l) return check_half(get, e);
     TRY(number(get, l->index, 0, 0, &out->index, e));
     TRY(number(get, l->count, 1, 1, &out->count, e));
     if (out->count == 1) return OK; /* nobody else: as if started alone */

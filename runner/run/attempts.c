@@ -145,16 +145,36 @@ static enum status find_beginning(struct attempts *a, struct err *e) {
 /* One process for each GPU that the experiment asks for; or, on a machine that does not have them
  * and was accepted all the same, for each that is there, as far as the batch can be shared. A
  * launcher has decided how many there are. */
-static int64_t ranks_of(const struct attempts *a) {
-    const struct run_settings *s = a->settings;
-    int64_t ranks = s->ranks ? s->ranks : a->run.gpus;
-    if (s->ranks || s->crew || !json_is_array(json_object_get(a->dir->run, "mismatch")))
-        return ranks;
+static int64_t ranks_of(const struct run_settings *s, const struct run_options *run,
+                        const json_t *mismatch) {
+    int64_t ranks = s->ranks ? s->ranks : run->gpus;
+    if (s->ranks || s->crew || !json_is_array(mismatch)) return ranks;
     int64_t here = json_integer_value(json_object_get(s->facts, "gpu.count"));
-    const struct train_options *t = &a->run.train;
+    const struct train_options *t = &run->train;
     if (ranks > here) ranks = here;
     while (ranks > 1 && t->global_batch % (t->micro_batch * ranks)) ranks--;
     return ranks > 1 ? ranks : 1;
+}
+
+/* The ranks on the hosts of the job. Of hardware.gpus the schema says that they share the batch. */
+static enum status form(const struct run_settings *s, const struct run_options *run,
+                        const json_t *mismatch, struct formation *out, struct err *e) {
+    const struct train_options *t = &run->train;
+    if (s->ranks && t->global_batch % (t->micro_batch * s->ranks))
+        return FAIL(e, ERR_CONFIG, "--ranks %" PRId64 ": train.global_batch is %" PRId64 ", which "
+                    "is no multiple of micro_batch %" PRId64 " times so many", s->ranks,
+                    t->global_batch, t->micro_batch);
+    return formation_init(out, ranks_of(s, run, mismatch), s->crew ? s->crew->task.count : 1, e);
+}
+
+enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
+                           const json_t *mismatch, struct err *e) {
+    struct run_options run;
+    struct formation formation;
+    TRY(options_read(resolved, &run, e));
+    enum status st = form(settings, &run, mismatch, &formation, e);
+    options_free(&run);
+    return st;
 }
 
 static enum status lay_out(struct attempts *a, struct err *e) {
@@ -348,8 +368,8 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     struct attempts a = { .settings = settings, .dir = dir, .resolved = resolved,
                           .retries_left = settings->retries };
     TRY(options_read(resolved, &a.run, e));
-    int64_t tasks = settings->crew ? settings->crew->task.count : 1;
-    enum status st = formation_init(&a.formation, ranks_of(&a), tasks, e);
+    const json_t *mismatch = json_object_get(dir->run, "mismatch");
+    enum status st = form(settings, &a.run, mismatch, &a.formation, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
     if (st == OK && settings->crew)

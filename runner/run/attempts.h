@@ -6,6 +6,12 @@
 #include "runner/job/supervise.h"
 #include "runner/run/run_one.h"
 
+/* Whether the ranks that the flags and the launcher ask for can share the run's batch and be shared
+ * among the hosts: to be asked before anything of a run is made, or taken apart to go on with it.
+ * mismatch: of the hardware query, or NULL. */
+NODISCARD enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
+                                     const json_t *mismatch, struct err *e);
+
 /* Runs attempts in `dir` until one ends the run, and puts attempts, status, error, exit_code, ended
  * and final_weights_sha256 into dir->run (saved). *last is that attempt. An error is what kept
  * attempts from being made. */

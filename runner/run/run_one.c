@@ -201,6 +201,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
                     struct run_outcome *out, struct err *e) {
     struct run_dir dir;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    TRY(attempts_check(s, request->run->config_json, request->mismatch, e));
     TRY(take_signals_over(s, e));
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
     enum status st = first_record(&dir, request, e);
@@ -235,6 +236,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     if (st == OK) st = json_file_read(file, &resolved, e);
     if (st == OK) st = reopen_check(&dir, resolved, s->data_root, e);
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
+    if (st == OK) st = attempts_check(s, resolved, json_object_get(dir.run, "mismatch"), e);
     if (st == OK) st = take_signals_over(s, e);
     if (st == OK) st = reopen_run(&dir, e);
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);

@@ -38,6 +38,12 @@ run 2 --runs other $long &
 await_step other $((every * 3 / 2))
 kill -TERM "$(runner_of other)"
 wait
+kept=$(sha256sum other/*.tar.zst)
+"$FP8LAB" run --resume last --runs other --threads 1 --ranks 3 >out 2>log
+expect "exit code with 3" 2 $?
+grep -q -- "--ranks 3: train.global_batch is 8, which is no multiple of micro_batch 2 times so many" \
+    log || fail "it is not explained"
+expect "the bundle after it" "$kept" "$(sha256sum other/*.tar.zst)"
 "$FP8LAB" run --resume last --runs other --threads 1 --ranks 1 >out 2>log
 expect "exit code of --resume" 0 $?
 expect "ranks of the attempts" "[2, 1]" \

@@ -174,7 +174,8 @@ for log in log0 two/log0; do
     grep -q "another job of this name is waiting for its tasks: its task 0 is on $here ([0-9:]" \
         $log || fail "$log does not say why"
 done
-grep -q "did not find task 0 within 1 s .*there is no such file" two/log1 ||
+grep -q "did not find task 0 within 1 s .*there is no such file; task 0 makes it: all tasks of a \
+job need the same folder of runs and the same name of the job" two/log1 ||
     fail "the second's task 1 found the first"
 expect "what else is left" "" "$(find same -mindepth 1 ! -name '*.tar.zst')"
 
@@ -187,6 +188,7 @@ rm -f log? out? code? pid?
 job 3 srun uneven
 expect "exit codes" "2 2 2 " "$(cat code? | tr '\n' ' ')"
 grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "it is not explained"
+expect "what is left" "" "$(ls -A uneven)"
 
 case_name="SIGTERM to one task stops all"
 # shellcheck disable=SC2086
@@ -199,6 +201,12 @@ expect status interrupted "$(field "$(bundle_in stopped)" 'run["status"]')"
 expect "nothing is lost" True \
     "$(field "$(bundle_in stopped)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
 expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
+
+case_name="GPUs that cannot be shared out to go on: the run stays as it was"
+kept=$(sha256sum stopped/*.tar.zst)
+command=again job 3 srun stopped
+expect "exit codes" "2 2 2 " "$(cat code? | tr '\n' ' ')"
+expect "its bundle" "$kept" "$(sha256sum stopped/*.tar.zst)"
 
 case_name="and go on together"
 command=again job 2 srun stopped

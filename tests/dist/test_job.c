@@ -95,6 +95,10 @@ static void tasks_by_launcher(void **state) {
                 "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
                 "mpirun", 1, 2, 1, 2, "mpirun");
     expect_task("RANK=0 WORLD_SIZE=1 MASTER_ADDR=x", NULL, 0, 1, 0, 1, "");
+    /* A script that derives one of torchrun's from srun's is srun's. */
+    expect_task("WORLD_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_NODEID=0 "
+                "SLURM_STEP_TASKS_PER_NODE=4 SLURM_JOB_ID=9 SLURM_STEP_ID=0", "srun", 1, 4, 1, 4,
+                "srun-9-0");
 }
 
 static void tasks_that_do_not_fit_together(void **state) {
@@ -103,6 +107,9 @@ static void tasks_that_do_not_fit_together(void **state) {
         { "RANK=x WORLD_SIZE=4", "RANK is \"x\"" },
         { "RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\"" },
         { "RANK=1 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=2", "LOCAL_RANK=3 of this host's 2" },
+        { "RANK=1 LOCAL_RANK=1 MASTER_ADDR=n0", "RANK=1 is set, as torchrun does, and WORLD_SIZE is "
+          "not" },
+        { "WORLD_SIZE=2 MASTER_ADDR=n0", "WORLD_SIZE=2 is set, as torchrun does, and RANK is not" },
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct task t;
