@@ -56,8 +56,9 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
         json_t *file = NULL;
         enum status st = crew_file_read(path, &file, e);
         if (st == OK && !file)
-            st = FAIL(e, ERR_PEER, "there is no such file; task 0 makes it: all tasks of a job need "
-                      "the same folder of runs and the same name of the job (FP8LAB_JOB gives one)");
+            st = FAIL(e, ERR_PEER, "there is no such file; task 0 makes it: all tasks of a job "
+                      "need the same folder of runs and the same name of the job (FP8LAB_JOB gives "
+                      "one)");
         else if (st == OK)
             st = call_leader(f, file, e);
         json_decref(file);

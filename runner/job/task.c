@@ -108,8 +108,8 @@ static enum status check_half(getter get, struct err *e) {
     bool index = get(l->index) != NULL;
     if (index == (get(l->count) != NULL)) return OK;
     const char *set = index ? l->index : l->count, *unset = index ? l->count : l->index;
-    return FAIL(e, ERR_CONFIG, "%s=%.40s is set, as %s does, and %s is not: set both, or, for a run "
-                "of one task, neither", set, get(set), l->name, unset);
+    return FAIL(e, ERR_CONFIG, "%s=%.40s is set, as %s does, and %s is not: set both, or, for a "
+                "run of one task, neither", set, get(set), l->name, unset);
 }
 
 /* The first of the table that is there; NULL: none is. */

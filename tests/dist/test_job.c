@@ -107,8 +107,8 @@ static void tasks_that_do_not_fit_together(void **state) {
         { "RANK=x WORLD_SIZE=4", "RANK is \"x\"" },
         { "RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\"" },
         { "RANK=1 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=2", "LOCAL_RANK=3 of this host's 2" },
-        { "RANK=1 LOCAL_RANK=1 MASTER_ADDR=n0", "RANK=1 is set, as torchrun does, and WORLD_SIZE is "
-          "not" },
+        { "RANK=1 LOCAL_RANK=1 MASTER_ADDR=n0", "RANK=1 is set, as torchrun does, and WORLD_SIZE "
+          "is not" },
         { "WORLD_SIZE=2 MASTER_ADDR=n0", "WORLD_SIZE=2 is set, as torchrun does, and RANK is not" },
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
