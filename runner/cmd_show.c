@@ -27,6 +27,20 @@ static void number(const struct cli *cli, const char *name, const json_t *object
     cli_out(cli, "\n");
 }
 
+/* How the GEMMs of a step were made: "native 84, emulated 24, bf16 3". */
+static void print_gemms(const struct cli *cli, const struct run_view *v) {
+    static const char *const WAYS[] = { "native", "emulated", "bf16", "refused" };
+    const json_t *ways = json_object_get(v->decisions, "gemm_ways");
+    char text[128] = "";
+    for (size_t i = 0, used = 0; i < sizeof WAYS / sizeof *WAYS; i++) {
+        json_int_t count = json_integer_value(json_object_get(ways, WAYS[i]));
+        if (count > 0)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %" JSON_INTEGER_FORMAT,
+                                     used ? ", " : "", WAYS[i], count);
+    }
+    line(cli, "GEMMs", text);
+}
+
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
     char id[256], status[32];
@@ -42,6 +56,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "ended", json_text(v->run, "ended", NULL));
     line(cli, "recipe", json_text(json_object_get(v->resolved, "recipe"), "kind", NULL));
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
+    print_gemms(cli, v);
     line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));
     line(cli, "GPU links", json_text(v->facts, "gpu.links", NULL));
     line(cli, "commit", json_text(v->commit, "commit", NULL));

@@ -231,7 +231,9 @@ static enum status account(struct worker *w, struct err *e) {
     if (!speaks(w) || w->tuned) return OK;
     w->tuned = true;
     TRY(tell_choices(w, e));
-    return b->ops->decision(b, 0, &first) ? tell_decisions(w, e) : OK;
+    if (!b->ops->decision(b, 0, &first)) return OK;
+    TRY(tell_decisions(w, e));
+    return say_emulated(w->events, b, e);
 }
 
 static enum status evaluate(struct worker *w, struct err *e) {

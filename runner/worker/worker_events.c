@@ -179,6 +179,23 @@ enum status say_fallback(struct event_writer *w, const struct trainer *t, struct
     return say_log(w, text, e);
 }
 
+enum status say_emulated(struct event_writer *w, struct backend *b, struct err *e) {
+    struct decision d;
+    char text[320], first[sizeof d.name + sizeof d.direction + 2] = "";
+    int64_t gemms = 0, emulated = 0;
+    for (int64_t i = 0; b->ops->decision(b, i, &d); i++) {
+        if (strcmp(d.section, "gemm") != 0) continue;
+        gemms++;
+        if (strcmp(d.way, "emulated") != 0) continue;
+        if (!emulated++) snprintf(first, sizeof first, "%s, %s", d.name, d.direction);
+    }
+    if (!emulated) return OK;
+    snprintf(text, sizeof text, "emulated: %" PRId64 " of %" PRId64 " GEMMs (the first: %s), since "
+             "this device or its library lacks their FP8 modes: codes are widened to BF16",
+             emulated, gemms, first);
+    return say_log(w, text, e);
+}
+
 enum status say_decisions(struct event_writer *w, struct backend *b, const struct trainer *t,
                           int64_t world, int64_t vocab_padded, const char *caps, struct err *e) {
     struct device_info info;

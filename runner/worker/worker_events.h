@@ -31,6 +31,8 @@ NODISCARD enum status say_decisions(struct event_writer *w, struct backend *b,
 /* A log line that names what fell back; nothing where nothing did. */
 NODISCARD enum status say_fallback(struct event_writer *w, const struct trainer *t,
                                    struct err *e);
+/* A log line on how many GEMMs the backend emulated; nothing where it emulated none. */
+NODISCARD enum status say_emulated(struct event_writer *w, struct backend *b, struct err *e);
 /* Of each of several ranks: how long the step took here, and how much of it collectives did. */
 NODISCARD enum status say_pace(struct event_writer *w, const struct step_result *result,
                                struct err *e);

@@ -129,6 +129,14 @@ FP8LAB=$PWD/slow.bin/fp8lab run 4 --runs slow
 expect "the slowest, and that others wait for it" "2 True" "$(field "$(bundle_in slow)" \
     '"%d %s" % (summary["slowest_rank"], summary["wait_share_median"] > 0.3)')"
 
+case_name="what a backend emulates is in the log and in the bundle"
+mkdir ways.bin && cp "$BUILD/tests/dist/faulty" ways.bin/fp8lab && echo "emulates 0" >ways.bin/fault
+FP8LAB=$PWD/ways.bin/fp8lab run 2 --runs ways --keep-dir
+expect "the log" 1 "$(grep -c "emulated: 1 of 2 GEMMs (the first: layers.0.qkv.weight, dgrad)" \
+    ways/*/data/logs/runner.log)"
+"$FP8LAB" show "$(bundle_in ways)" 2>/dev/null | grep -q "^  GEMMs  *native 1, emulated 1$" ||
+    fail "the bundle does not say so"
+
 case_name="kill -9 of rank 1 while a checkpoint is written, one retry"
 run 2 --runs saving $long --set checkpoint.every=5 --retries 1 &
 await_step saving 10

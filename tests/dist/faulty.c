@@ -2,7 +2,7 @@
  * fp8lab, but for the reference's opening, which goes through here. What happens is said by a file
  * "fault" beside the program, as soon as it is there: "cut 2" takes rank 2's links down, "stuck 2"
  * stops its first thread (the pulse goes on), "slow 2" makes each forward pass of it slower, and
- * "broken 2" fails as a device does. */
+ * "broken 2" fails as a device does, "emulates 0" says of two GEMMs that it emulated one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,14 +42,19 @@ static void be_slow(struct faulty *f) {
     f->slept_ms = clock_ms();
 }
 
-static enum status misbehave(struct faulty *f, struct err *e) {
-    char kind[16] = "";
+/* What this rank is to do now; false: nothing. */
+static bool is_told(const struct faulty *f, char kind[16]) {
     int rank = -1;
     FILE *file = f->group ? fopen(f->file, "re") : NULL;
-    if (!file) return OK;
+    if (!file) return false;
     bool ours = fscanf(file, "%15s %d", kind, &rank) == 2 && rank == f->group->rank;
     fclose(file);
-    if (!ours) return OK;
+    return ours;
+}
+
+static enum status misbehave(struct faulty *f, struct err *e) {
+    char kind[16] = "";
+    if (!is_told(f, kind)) return OK;
     if (!strcmp(kind, "slow")) be_slow(f);
     if (!strcmp(kind, "cut")) cut_links(f);
     while (!strcmp(kind, "stuck")) (void)pause();
@@ -67,6 +72,20 @@ static enum status faulty_embedding_fwd(struct backend *b, int lane, const struc
                                         const struct tensor *position, struct err *e) {
     TRY(misbehave(faulty_of(b), e));
     return faulty_of(b)->real->embedding_fwd(b, lane, x, tokens, table, position, e);
+}
+
+static bool faulty_decision(struct backend *b, int64_t i, struct decision *out) {
+    static const struct decision MADE[] = {
+        { .section = "gemm", .name = "layers.0.qkv.weight", .direction = "fprop",
+          .way = "native", .detail = "e4m3 tensor x e4m3 tensor" },
+        { .section = "gemm", .name = "layers.0.qkv.weight", .direction = "dgrad",
+          .way = "emulated", .detail = "bf16 tensor x bf16 tensor" },
+    };
+    char kind[16] = "";
+    bool emulates = is_told(faulty_of(b), kind) && !strcmp(kind, "emulates");
+    if (!emulates || i >= (int64_t)(sizeof MADE / sizeof *MADE)) return false;
+    *out = MADE[i];
+    return true;
 }
 
 static void faulty_close(struct backend *b) {
@@ -91,6 +110,7 @@ enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct er
     f->ops = *f->real;
     f->ops.comm.init = faulty_init;
     f->ops.embedding_fwd = faulty_embedding_fwd;
+    f->ops.decision = faulty_decision;
     f->ops.close = faulty_close;
     (*out)->ops = &f->ops;
     return OK;
