@@ -12,8 +12,7 @@
 /* By how much a host's GPUs are to be multiplied: by tasks where each sees its own only, else by
  * hosts. */
 static int64_t share_of(const struct task *t, int64_t gpus) {
-    int64_t each = gpus / t->count;
-    bool own = task_device(t, getenv("CUDA_VISIBLE_DEVICES"), each, 0) == 0 && t->local_index > 0;
+    bool own = task_sees_its_own(getenv("CUDA_VISIBLE_DEVICES"), gpus / t->count);
     return own || t->local_count < 1 ? t->count : t->count / t->local_count;
 }
 

@@ -148,8 +148,12 @@ enum status task_find(getter get, struct task *out, struct err *e) {
     return check(l, out, e);
 }
 
-int64_t task_device(const struct task *t, const char *visible, int64_t ranks, int64_t i) {
+bool task_sees_its_own(const char *visible, int64_t ranks) {
     int64_t listed = visible && *visible ? 1 : 0;
     for (const char *c = visible; listed && *c; c++) listed += *c == ',';
-    return listed == ranks ? i : t->local_index * ranks + i;
+    return listed == ranks;
+}
+
+int64_t task_device(const struct task *t, const char *visible, int64_t ranks, int64_t i) {
+    return task_sees_its_own(visible, ranks) ? i : t->local_index * ranks + i;
 }

@@ -22,8 +22,12 @@ struct task {
 NODISCARD enum status task_find(const char *(*get)(const char *name), struct task *out,
                                 struct err *e);
 
-/* The GPU of this task's i-th rank, of `ranks`: its own where the launcher gave it no others
- * (CUDA_VISIBLE_DEVICES lists as many), else the next after those of the tasks before it here. */
+/* Whether the launcher showed a task of `ranks` ranks its own GPUs and no others:
+ * CUDA_VISIBLE_DEVICES (`visible`, or NULL) lists as many. */
+bool task_sees_its_own(const char *visible, int64_t ranks);
+
+/* The GPU of this task's i-th rank, of `ranks`: of its own where it sees no others, else the next
+ * after those of the tasks before it here. */
 int64_t task_device(const struct task *t, const char *visible, int64_t ranks, int64_t i);
 
 #endif

@@ -15,7 +15,9 @@
 
 #include "runner/base/clock.h"
 #include "runner/job/companion.h"
+#include "runner/job/crew.h"
 #include "runner/job/formation.h"
+#include "runner/job/job_match.h"
 #include "runner/job/task.h"
 #include "runner/job/watch.h"
 #include "runner/net/rendezvous.h"
@@ -127,6 +129,42 @@ static void devices_of_tasks(void **state) {
     assert_int_equal(task_device(&t, "0,1,2,3,4,5,6,7", 2, 1), 5);
     assert_int_equal(task_device(&t, "4,5", 2, 1), 1); /* the launcher gave it its own */
     assert_int_equal(task_device(&t, "GPU-1", 1, 0), 0);
+}
+
+/* A launcher may show each task all GPUs of its host or its own: both are as many for the job. A
+ * task that is not alone on its host is asked as the first of it, as task 0 is. */
+static void gpus_of_all_hosts(void **state) {
+    static const struct {
+        int64_t tasks, local_count;
+        const char *visible; /* CUDA_VISIBLE_DEVICES of a task, or NULL */
+        int64_t seen, wanted; /* GPUs that a task sees, that the experiment asks for */
+        bool matches;
+    } CASES[] = {
+        { 2, 1, NULL, 8, 16, true },              { 2, 1, NULL, 4, 16, false },
+        { 16, 8, NULL, 8, 16, true },             { 16, 8, "0", 1, 16, true },
+        { 8, 8, "0", 1, 8, true },                { 4, 4, "0,1", 2, 8, true },
+        { 2, 1, "0,1,2,3,4,5,6,7", 8, 16, true }, { 8, 8, "0,1,2,3", 4, 8, false },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct companion member[15] = { 0 };
+        struct crew crew = { .task = { .count = CASES[i].tasks,
+                                       .local_count = CASES[i].local_count }, .member = member };
+        struct err e = { 0 };
+        json_t *facts = json_pack("{s:I}", "gpu.count", (json_int_t)CASES[i].seen), *mismatch;
+        json_t *config = json_pack("{s:{s:s,s:I}}", "hardware", "query", "gpu.count >= 1", "gpus",
+                                   (json_int_t)CASES[i].wanted);
+        for (int64_t t = 1; t < CASES[i].tasks; t++) {
+            member[t - 1].facts = facts;
+            snprintf(member[t - 1].host, sizeof member[t - 1].host, "there");
+        }
+        if (CASES[i].visible) (void)setenv("CUDA_VISIBLE_DEVICES", CASES[i].visible, 1);
+        assert_int_equal(job_match(config, facts, &crew, &mismatch, &e), OK);
+        if ((mismatch == NULL) != CASES[i].matches) fail_msg("case %zu", i);
+        (void)unsetenv("CUDA_VISIBLE_DEVICES");
+        json_decref(mismatch);
+        json_decref(config);
+        json_decref(facts);
+    }
 }
 
 /* ---- ranks on slots ---------------------------------------------------------------------------*/
@@ -346,7 +384,8 @@ static void a_missing_rank_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
-        cmocka_unit_test(devices_of_tasks), cmocka_unit_test(layouts),
+        cmocka_unit_test(devices_of_tasks), cmocka_unit_test(gpus_of_all_hosts),
+        cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
         cmocka_unit_test(signatures), cmocka_unit_test(strangers),
