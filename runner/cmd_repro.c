@@ -15,6 +15,7 @@
 #include "runner/hardware/facts.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/stop_grace.h"
+#include "runner/job/task.h"
 #include "runner/launch/launch.h"
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
@@ -354,12 +355,23 @@ static enum status check_flags(const struct cli *cli, struct err *e) {
     return launch_check_flags(cli, e);
 }
 
+static const char *variable(const char *name) { return getenv(name); }
+
+/* Each task of a launcher would do the whole of it, on the same GPUs as the others. */
+static enum status check_alone(struct err *e) {
+    struct task task;
+    TRY(task_find(variable, &task, e));
+    if (task.count == 1) return OK;
+    return FAIL(e, ERR_CONFIG, "%s started %" PRId64 " tasks; repro is one process, which starts "
+                "all ranks on its host: start it once", task.launcher, task.count);
+}
+
 static int cmd_repro(const struct cli *cli) {
     struct command c = { .cli = cli, .signals = { .fd = -1 } };
     struct err e = { 0 };
     char problem[256] = "", why[WHY_CAP] = "";
     int code = EXIT_OK;
-    if (check_flags(cli, &e) != OK) return cli_fail(cli, &e);
+    if (check_flags(cli, &e) != OK || check_alone(&e) != OK) return cli_fail(cli, &e);
     if (cli_has(cli, "launch") || cli_has(cli, "patch")) return let_another(cli);
     enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
     if (st == OK && *problem) cli_warn(cli, "%s", problem);

@@ -190,6 +190,7 @@ p=$(PATCH=changes.patch forge patched data/source/commit.json "$commit" forge.lu
 again 5 "of the patch: repro --threads=1 --exact $p" "$p" --patch tree --exact
 again 2 "checking out the bundle's commit" "$a" --patch tree
 again 2 "one of them" "$p" --patch tree --launch docker
+RANK=1 WORLD_SIZE=2 again 2 "torchrun started 2 tasks; repro is one process" "$a"
 again 2 "the bundle names no image" "$a" --launch docker --image --dry-run
 again 2 "may hold no fp8lab" "$i" --launch docker --image --dry-run
 again 0 "--mount=type=bind,source=$TEST_TMP/a/" "$a" --launch podman --dry-run
