@@ -14,11 +14,13 @@
 struct formation;
 struct json_t;
 
+enum { CREW_FILE_CAP = 1024 };
+
 struct crew {
     struct task task; /* this process */
     struct companion *member; /* [task.count - 1] of the leader: those that follow; owned */
     struct json_t *hosts; /* for the bundle, of each task {task, host, facts, environment}; owned */
-    char file[512];           /* while tasks are missing; "" then */
+    char file[CREW_FILE_CAP]; /* while tasks are missing; "" then */
     char secret[SHA256_HEX];  /* that the file tells */
 };
 

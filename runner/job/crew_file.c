@@ -26,12 +26,14 @@ enum {
     TRIES = 5
 };
 
-enum status crew_file_path(const struct task *task, const char *runs, char path[512],
+enum status crew_file_path(const struct task *task, const char *runs, char path[CREW_FILE_CAP],
                            struct err *e) {
     if (mkdir(runs, 0777) != 0 && errno != EEXIST)
         return FAIL(e, ERR_IO, "create %s: %s", runs, strerror(errno));
-    if (snprintf(path, 512, "%s/.job-%s", runs, task->job) < 512) return OK;
-    return FAIL(e, ERR_ARG, "%s: the path is too long", runs);
+    char *whole = realpath(runs, NULL); /* relative ones look alike and need not be the same */
+    int n = snprintf(path, CREW_FILE_CAP, "%s/.job-%s", whole ? whole : runs, task->job);
+    free(whole);
+    return n < CREW_FILE_CAP ? OK : FAIL(e, ERR_ARG, "%s: the path is too long", runs);
 }
 
 /* Whether tasks may find this host at it. A link-local one means another host on each link. */

@@ -4,9 +4,9 @@
 
 #include "runner/job/crew.h"
 
-/* Its path, in the folder of runs, which is made where it is not there. */
-NODISCARD enum status crew_file_path(const struct task *task, const char *runs, char path[512],
-                                     struct err *e);
+/* Its whole path, in the folder of runs, which is made where it is not there. */
+NODISCARD enum status crew_file_path(const struct task *task, const char *runs,
+                                     char path[CREW_FILE_CAP], struct err *e);
 /* Written for its owner only: secret, port, host and its addresses, the launcher's word for it
  * first. What a dead leader left is replaced. ERR_STATE: a leader lives that wrote one of this
  * name, in another job; it is told, and gives up, too (crew_file_contested). Without hard links,

@@ -49,7 +49,7 @@ static enum status call_leader(struct follower *f, const json_t *file, struct er
 /* The file may be there before its leader listens, or be left of an earlier one: both pass. */
 static enum status find_leader(struct follower *f, const char *runs, int64_t wait_s,
                                struct err *e) {
-    char path[512];
+    char path[CREW_FILE_CAP];
     TRY(crew_file_path(f->task, runs, path, e));
     int64_t deadline = clock_ms() + wait_s * 1000;
     for (;;) {

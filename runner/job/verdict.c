@@ -51,9 +51,11 @@ static enum status status_of_name(const char *name) {
 
 /* ---- this host --------------------------------------------------------------------------------*/
 
-/* Of one machine: it is said whose. What else a rank fails for is no other on the next one. */
+/* Of one machine, be it its data, which ERR_CONFIG is about once a run has begun: it is said whose.
+ * What else a rank fails for is no other on the next one. */
 static bool is_local(enum status status) {
-    return status == ERR_IO || status == ERR_MEMORY || status == ERR_DEVICE;
+    return status == ERR_IO || status == ERR_MEMORY || status == ERR_DEVICE ||
+           status == ERR_CONFIG;
 }
 
 /* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. A stop in

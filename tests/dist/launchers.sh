@@ -105,7 +105,29 @@ case_name="a leader that does not come"
 rm -f log? out? code? pid?
 task 1 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code1)"
-grep -q "task 1 of 2 (srun) did not find task 0 within 1 s" log1 || fail "it does not say so"
+grep -q "task 1 of 2 (srun) did not find task 0 within 1 s by $PWD/missing/.job-srun-4711-0: there \
+is no such file" log1 || fail "it does not say so, with the whole path"
+
+case_name="data that are not the same on all hosts"
+mkdir -p here there
+seq 9000 >here/data.txt
+seq 8000 >there/data.txt
+cat >text.lua <<'END'
+local tiny = require "models.tiny"
+return experiment {
+  name = "text", model = tiny.llama { layers = 1, seq_len = 32 }, recipe = bf16 {},
+  data = text { "data.txt" }, hardware = { gpus = 4 },
+  train = { steps = 3, global_batch = 4, micro_batch = 1, seed = 1 },
+}
+END
+texts() { echo "$FP8LAB run ../text.lua --lib $lib --threads 1 ${*:2}"; }
+(cd here && command=texts task 0 2 srun ../texts) &
+(cd there && command=texts task 1 2 srun ../texts)
+wait
+expect "exit codes" "2 2 " "$(cat here/code0 there/code1 | tr '\n' ' ')"
+grep -q "rank [23] on $(hostname): data.txt: 38893 bytes, and 43893 when the run began" here/log0 ||
+    fail "rank, host and file are not named"
+rm -rf here there
 
 case_name="a file that others can read is not believed"
 mkdir -p stranger
