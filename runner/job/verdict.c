@@ -86,8 +86,9 @@ void verdict_done(struct watch *w, const json_t *event) {
     verdict_settle(w, ATTEMPT_SIGNAL);
     w->out->signal = signo;
     w->out->signal_ms = clock_ms();
-    (void)FAIL(&w->out->error, ERR_INTERRUPTED, "a worker was stopped by signal %d (%s), which its "
-               "runner did not send, after step %" PRId64, signo, strsignal(signo),
+    (void)FAIL(&w->out->error, ERR_INTERRUPTED, "a worker was stopped by signal %d (%s), which %s "
+               "did not send, after step %" PRId64, signo, strsignal(signo),
+               w->options->companions ? "task 0" : "its runner",
                (int64_t)json_integer_value(json_object_get(event, "step")));
 }
 

@@ -220,6 +220,8 @@ expect "what still tells the secret" "" "$(find stopped -name '.job*')"
 kill -TERM "$(cat pid1)"
 wait
 expect status interrupted "$(field "$(bundle_in stopped)" 'run["status"]')"
+expect "who stopped it" True "$(field "$(bundle_in stopped)" \
+    '"stopped by signal 15 (Terminated), which task 0 did not send, after" in error["text"]')"
 expect "nothing is lost" True \
     "$(field "$(bundle_in stopped)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
 expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
