@@ -95,10 +95,13 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
 /* Refuses, before anything runs, what this machine has no memory for; --anywhere tries it. */
 static enum status check_memory(struct command *c, bool *fits, struct err *e) {
     bool anywhere = cli_has(c->cli, "anywhere");
+    json_t *facts = NULL;
+    enum status st = job_memory(c->facts, c->settings.crew, &facts, e);
     *fits = true;
-    for (int64_t i = 0; i < c->resolution.run_count; i++) {
+    for (int64_t i = 0; i < c->resolution.run_count && st == OK; i++) {
         struct fit fit;
-        TRY(fit_plan(c->resolution.runs[i].config_json, c->facts, c->settings.backend, 0, &fit, e));
+        st = fit_plan(c->resolution.runs[i].config_json, facts, c->settings.backend, 0, &fit, e);
+        if (st != OK) break;
         if (!fit.fits) {
             char text[FIT_TEXT_CAP];
             fit_refusal(c->resolution.runs[i].name, &fit, text);
@@ -108,7 +111,8 @@ static enum status check_memory(struct command *c, bool *fits, struct err *e) {
         *fits = *fits && (fit.fits || anywhere);
         fit_free(&fit);
     }
-    return OK;
+    json_decref(facts);
+    return st;
 }
 
 /* Nothing runs: this is not the machine. Under --json the rows and what each of them misses. */

@@ -25,6 +25,20 @@ static json_t *scaled(const json_t *facts, int64_t share) {
     return json_whole(copy, failed);
 }
 
+enum status job_memory(const json_t *facts, const struct crew *crew, json_t **out, struct err *e) {
+    const struct task *t = crew ? &crew->task : NULL;
+    int64_t hosts = t && t->local_count > 0 ? t->count / t->local_count : 1;
+    const json_t *total = json_object_get(facts, "memory.total");
+    bool failed = false, unified = json_is_true(json_object_get(facts, "memory.unified"));
+    *out = json_incref((json_t *)facts);
+    if (hosts <= 1 || unified || !json_is_number(total)) return OK;
+    json_decref(*out);
+    *out = json_copy((json_t *)facts);
+    json_put(*out, "memory.total", json_integer(json_integer_value(total) * hosts), &failed);
+    *out = json_whole(*out, failed);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "the memory of a job");
+}
+
 /* Puts "HOST: " before the terms of `more`, which is let go of, and adds them. */
 static enum status add_terms(json_t **mismatch, json_t *more, const char *host, struct err *e) {
     size_t i;

@@ -167,6 +167,29 @@ static void gpus_of_all_hosts(void **state) {
     }
 }
 
+/* What offloaded state takes is of all ranks, and so is the memory that it is compared with. */
+static void memory_of_all_hosts(void **state) {
+    static const struct { int64_t tasks, local_count, unified, hosts; } CASES[] = {
+        { 2, 1, 0, 2 }, { 16, 8, 0, 2 }, { 8, 8, 0, 1 }, { 2, 1, 1, 1 },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const struct crew crew = { .task = { .count = CASES[i].tasks,
+                                             .local_count = CASES[i].local_count } };
+        struct err e = { 0 };
+        json_t *found = NULL, *facts = json_pack("{s:I,s:b}", "memory.total", (json_int_t)64,
+                                                 "memory.unified", (int)CASES[i].unified);
+        assert_int_equal(job_memory(facts, &crew, &found, &e), OK);
+        assert_int_equal(json_integer_value(json_object_get(found, "memory.total")),
+                         64 * CASES[i].hosts);
+        assert_int_equal(json_integer_value(json_object_get(facts, "memory.total")), 64);
+        json_decref(found);
+        assert_int_equal(job_memory(facts, NULL, &found, &e), OK);
+        assert_ptr_equal(found, facts);
+        json_decref(found);
+        json_decref(facts);
+    }
+}
+
 /* ---- ranks on slots ---------------------------------------------------------------------------*/
 
 static void layouts(void **state) {
@@ -385,7 +408,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(gpus_of_all_hosts),
-        cmocka_unit_test(layouts),
+        cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
         cmocka_unit_test(signatures), cmocka_unit_test(strangers),
