@@ -262,9 +262,10 @@ AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS))
 setup: ## install the libraries the build needs, or name them and stop
 	@containers/install.sh build
 
-.PHONY: test-setup
-test-setup:
+.PHONY: test-packages test-venv
+test-packages:
 	@containers/install.sh build data test
+test-venv: # mostly waits for a network: beside the build
 	@tests/support/venv.sh build/venv
 
 .PHONY: test-build
@@ -274,8 +275,8 @@ test-build: golden-aarch64
 endif
 
 .PHONY: test
-test: test-setup ## set up, build and run the tests (CONFIG=asan: under the sanitizers)
-	+@$(AGAIN) test-build
+test: test-packages ## set up, build and run the tests (CONFIG=asan: under the sanitizers)
+	+@$(AGAIN) test-venv test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
 
 .PHONY: test-gpu
@@ -289,8 +290,8 @@ test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc an
 	@tests/gpu/parity.sh $(BUILD)/tests/gpu || [ $$? = 77 ]
 
 .PHONY: ci
-ci: test-setup
-	+@$(AGAIN) test-build $(if $(NVCC),$(PLUGIN))
+ci: test-packages
+	+@$(AGAIN) test-venv test-build $(if $(NVCC),$(PLUGIN))
 	+@$(AGAIN) CONFIG=asan test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) \
 	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
@@ -298,8 +299,8 @@ ci: test-setup
 .PHONY: test-long-build
 test-long-build: $(patsubst %.c,$(BUILD)/%,$(LONG_SRC))
 .PHONY: test-long
-test-long: test-setup ## run what takes minutes and up to 14 GB of memory: large tensors, long runs
-	+@$(AGAIN) test-long-build
+test-long: test-packages ## run what takes minutes and up to 14 GB of memory: large tensors, long runs
+	+@$(AGAIN) test-venv test-long-build
 	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC))
 
 .PHONY: arrows

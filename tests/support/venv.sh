@@ -19,5 +19,5 @@ echo "Setting up $venv" >&2
 rm -rf "$venv"
 python3 -m venv "$venv" >&2 || skip "python3 -m venv failed"
 pip="$venv/bin/python -m pip --quiet --disable-pip-version-check --no-cache-dir"
-$pip install -r "$here/requirements.txt" >&2 || skip "pip could not install them"
+$pip install --no-compile -r "$here/requirements.txt" >&2 || skip "pip could not install them"
 cp "$here/requirements.txt" "$venv/requirements.txt"
