@@ -1,5 +1,6 @@
 #!/bin/bash
-# Runs tests, two at a time, and closes with one line: "N passed, N failed, N skipped".
+# Runs tests, two at a time, the longest first, and closes with one line: "N passed, N failed, N
+# skipped".
 #
 #   tests/run.sh CONFIG:NAME...         from the repository root, after the build
 #
@@ -12,6 +13,11 @@
 # all of them absolute paths. A line "# timeout: SECONDS" in it is its own limit. Logs:
 # build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one program: it ends what hangs, and is
 # no measure of what is slow) may be set by the caller.
+#
+# A line "# long: SECONDS" (in C: "/* long: SECONDS */") says about how long a test takes as release.
+# It puts them in order and does nothing else: none is to be left to run by itself at the end.
+# "# long: SECONDS, waits" is one that leaves the cores idle for most of its time: JOBS of those run
+# beside the JOBS that work. What a test took, and of the cores, stands behind its verdict.
 set -u
 : "${JOBS:=2}" "${TEST_TIMEOUT:=600}"
 root=$PWD
@@ -35,7 +41,7 @@ count_cmocka() {
 
 run_one() {
     local config=${1%%:*} name=${1#*:}
-    local build=$root/build/$config slug log rc counts start seconds limit=
+    local build=$root/build/$config slug log rc counts start seconds cores limit=
     slug=${name#tests/} slug=${slug//\//-}
     log=build/$config/test-log/$slug.log
     export XDG_CACHE_HOME=$build/test-tmp/$slug/cache
@@ -74,8 +80,10 @@ run_one() {
     fi
     seconds=$(awk -v ns="$(($(date +%s%N) - start))" 'BEGIN { printf "%.1f", ns / 1e9 }')
     echo "$counts" >"$log.count"
+    times >"$log.times" # the second line is of what it waited for: "0m1.234s 0m0.567s"
+    cores=$(awk -F '[ms ]+' 'NR == 2 { printf "%.1f", 60 * ($1 + $3) + $2 + $4 }' "$log.times")
     # shellcheck disable=SC2086  # three numbers
-    report "$1" "$log" "$rc" "$limit" "$seconds" $counts
+    report "$1" "$log" "$rc" "$limit" "$seconds" "$cores" $counts
 }
 
 # What ended a program that failed: timeout(1) leaves with 124 where it did, with 137 where the
@@ -99,13 +107,13 @@ unfinished() {
 # One line a program; of a failure also the lines that say why.
 report() {
     local verdict=ok detail
-    local item=$1 log=$2 rc=$3 limit=$4 seconds=$5 passed=$6 failed=$7 skipped=$8
+    local item=$1 log=$2 rc=$3 limit=$4 seconds=$5 cores=$6 passed=$7 failed=$8 skipped=$9
     detail="$passed passed"
     [ "$skipped" = 0 ] || { verdict=skip detail+=", $skipped skipped"; }
     [ "$passed" = 0 ] || [ "$failed" != 0 ] || verdict=ok
     [ "$failed" = 0 ] || { verdict=FAIL detail+=", $failed failed"; }
     {
-        printf '%-5s %-52s %s (%s s)\n' "$verdict" "$item" "$detail" "$seconds"
+        printf '%-5s %-52s %s (%s s, cores %s s)\n' "$verdict" "$item" "$detail" "$seconds" "$cores"
         if [ "$failed" != 0 ]; then
             echo "      $(ending "$rc" "$limit" "$seconds")$(unfinished "$log"); log $log:"
             grep -v -E '^\[( RUN |       OK |=+\]|-+\]|  PASSED )' "$log" | tail -40 |
@@ -115,6 +123,25 @@ report() {
         fi
     } >"$log.report"
     cat "$log.report"
+}
+
+# The tests in the order in which they start: "SECONDS works|waits TEST".
+in_order() {
+    local test name long kind
+    for test; do
+        name=${test#*:}
+        [ "${name%.sh}" != "$name" ] || name+=.c
+        read -r long kind < <(
+            sed -n -E '1,15s!^(#|/\*) long: ([0-9]+)(, (waits))?( \*/)?$!\2 \4!p' "$name")
+        # What computes takes four to five times as long under the sanitizers.
+        [ "$test" = "${test#asan:}" ] || [ -n "$kind" ] || long=$((4 * ${long:-0}))
+        echo "${long:-0} ${kind:-works} $test"
+    done | sort -s -k1,1nr
+}
+
+# Those of the order that KIND matches, JOBS at a time.
+run_all() { # KIND JOBS
+    awk -v kind="$1" '$2 ~ kind { print $3 }' <<<"$order" | xargs -r -n 1 -P "$2" "$0" --one
 }
 
 if [ "${1:-}" = --one ]; then
@@ -133,7 +160,16 @@ for config in release debug asan; do
     rm -rf "build/$config/test-log"
 done
 started=$(date +%s)
-if ! printf '%s\0' "$@" | xargs -0 -n 1 -P "$JOBS" "$0" --one; then
+order=$(in_order "$@")
+broken=
+if [ "$JOBS" -gt 1 ]; then
+    run_all waits "$JOBS" &
+    run_all works "$JOBS" || broken=1
+    wait $! || broken=1
+else
+    run_all . 1 || broken=1
+fi
+if [ -n "$broken" ]; then
     echo "tests/run.sh: the harness itself failed" >&2
     exit 2
 fi

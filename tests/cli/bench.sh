@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 15
 # bench: a figure for every dtype, a step in parts that add up, one JSON object, and refusals that
 # name what there is.
 set -u

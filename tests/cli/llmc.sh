@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 15
 # experiments/peers/llmc.py: the speed that it reads out of llm.c's lines, what it refuses to train,
 # each way in which llm.c can fail, and that nothing is left behind. A stand-in prints its lines.
 set -u

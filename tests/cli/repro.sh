@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 15
 # repro: the same bits again, from a bundle's own script, overrides, rehearsal and data wherever
 # they lie; what is within tolerance, different and not comparable, with their exit codes; what of a
 # stranger's bundle is not followed; and one reference bundle, as `make repro` runs it.

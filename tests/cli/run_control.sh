@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 40, waits
 # A run that is stopped, killed, limited or crowded: what is left says so, and going on gives the
 # bits of a run that nobody disturbed.
 set -u

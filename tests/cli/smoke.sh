@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 12
 # Experiments for machines that are not here can be rehearsed: each trains, evaluates, saves, stops,
 # resumes, and is bundled as a rehearsal on another machine.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 8, waits
 # FP8LAB_STOP_GRACE, the seconds from SIGTERM to SIGKILL that a container runtime leaves: what fits
 # is done in them, and what does not is said, with the time that it would take.
 set -u

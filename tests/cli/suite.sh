@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 25
 # A suite resumes: rows that are done are named and not run again, one that was stopped goes on, the
 # end is the comparison of all rows, and two commands at once run each row once.
 set -u

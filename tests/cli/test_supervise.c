@@ -1,5 +1,6 @@
 /* The supervisor against a scripted stand-in worker: this program itself, called as
  * `test_supervise worker BEHAVIOUR...`, speaks the event protocol and misbehaves as told. */
+/* long: 11, waits */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 120
 # timeout: 1800
 # The image, built for this machine's architecture over a minimal Debian, without a network once its
 # packages are there; and then what users do with it: as anyone, read-only, without network, GPU or

@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 100
 # timeout: 1800
 # The CUDA backend for aarch64 servers compiles and links here, with NVIDIA's runtime for them
 # where a network brings it and stubs where not, and what comes out is what an aarch64 machine

@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 15, waits
 # --launch srun, the batch script and ranks under srun on a real Slurm: one node, started here and
 # ended with the test. It has no Pyxis, which is said; what follows runs on the node itself.
 set -u

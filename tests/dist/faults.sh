@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 90
 # Ranks of one host: the bits that they must have, and what becomes of a run whose ranks are asked
 # to stop, die, or stand still.
 set -u

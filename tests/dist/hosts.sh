@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 60, waits
 # Two hosts: network namespaces with a wire between them and names of their own. The same bits as
 # one host has; and a wire that is cut ends the run on both sides within the time that is promised.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 45, waits
 # The tasks of a job as launchers start them, by what those put into the environment: one task a
 # host or one a rank gives one bundle with the bits of a run that one runner made.
 set -u

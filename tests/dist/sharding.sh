@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 35
 # Worker processes over 2 and 4 ranks: in each recipe, and with gradients added up and reduced in
 # f32 or BF16, all ways of sharding give the same results, those of tests/dist/sharding.txt, be the
 # optimizer's state on the device or on the host; and a run that was stopped goes on as if it had

@@ -1,5 +1,6 @@
 /* Sharding over 2 and 4 ranks: every mode gives the same bits, and they are those of one rank but
  * for the order of sums. */
+/* long: 20 */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

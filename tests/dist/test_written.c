@@ -1,5 +1,6 @@
 /* A checkpoint of several ranks: each writes its own share, the bytes are those of one rank, and
  * what goes wrong on one rank is an error on all. */
+/* long: 11 */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <setjmp.h>

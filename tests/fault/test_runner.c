@@ -1,6 +1,7 @@
 /* Every allocation of the runner's library calls that can fail, failing: closing a run, reading
  * bundles, resolving scripts, parsing queries. An error value each time, and nothing lost: what
  * answers OK must answer what it always does. */
+/* long: 8 */
 #include <stdio.h>
 #include <stdlib.h>
 

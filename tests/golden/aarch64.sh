@@ -1,4 +1,5 @@
 #!/bin/bash
+# long: 40
 # The golden programs, compiled for aarch64 and run under an emulator, print the same bits as here.
 set -u
 failed=0

@@ -1,5 +1,6 @@
 /* What a run promises: it learns in every recipe, resumes to the bit, is not changed by being
  * looked at, and allocates nothing in a step. */
+/* long: 13 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
