@@ -40,14 +40,15 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
     const struct fit *fit = &p->fit;
     bool another = p->mismatch && !fit->plan.gpu_bytes; /* a GPU is asked for, and none here */
     bool less = *fit->way_out && !another;
-    char budget[256];
+    char budget[256], shared[48] = "";
+    if (fit->shared) snprintf(shared, sizeof shared, ", which its %d ranks share", fit->ranks);
     if (fit->memory == 0)
         snprintf(budget, sizeof budget, "%s is not known: whether that fits cannot be said; "
                  "--facts FILE plans for a machine that has it", fit->where);
     else
-        snprintf(budget, sizeof budget, "%s%s%s %s of %.1f MiB",
+        snprintf(budget, sizeof budget, "%s%s%s %s of %.1f MiB%s",
                  cli_style(cli, fit->fits ? "green" : "red"), fit->fits ? "fits" : "does not fit",
-                 cli_style(cli, NULL), fit->where, mib(fit->memory));
+                 cli_style(cli, NULL), fit->where, mib(fit->memory), shared);
     char *terms = p->mismatch ? hardware_mismatch_text(run->config_json, p->mismatch) : NULL;
     int n = asprintf(
         &p->verdict, "  %s\n%s%s%s%s%s%s", budget, less ? "  less memory:" : "",

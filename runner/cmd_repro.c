@@ -153,9 +153,11 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
 static enum status check_memory(struct command *c, char why[WHY_CAP], struct err *e) {
     struct fit fit;
     TRY(fit_plan(c->source.run->config_json, c->facts, c->settings.backend, 0, &fit, e));
+    char text[FIT_TEXT_CAP];
+    *fit.way_out = '\0'; /* it would be another run */
+    fit_refusal("the run", &fit, text);
     if (!fit.fits && !cli_has(c->cli, "anywhere"))
-        snprintf(why, WHY_CAP, "the run needs %.1f GiB, %s is %.1f GiB; --anywhere tries it",
-                 (double)fit.bytes / 0x1p30, fit.where, (double)fit.memory / 0x1p30);
+        snprintf(why, WHY_CAP, "%s; --anywhere tries it", text);
     fit_free(&fit);
     return OK;
 }

@@ -13,9 +13,9 @@ struct json_t;
 NODISCARD enum status job_match(const struct json_t *config, const struct json_t *facts,
                                 const struct crew *crew, struct json_t **mismatch, struct err *e);
 
-/* The facts of this machine as what all ranks take is compared with them (plan/fit.h): where CPU and
- * GPU do not share it, memory.total is that of all hosts together, taken to be alike. Without a
- * crew, or of one host, *out is `facts`. A new reference. */
+/* The facts of this machine as what all ranks take is compared with them (plan/fit.h): where CPU
+ * and GPU do not share it, memory.total is that of all hosts together, taken to be alike. Without
+ * a crew, or of one host, *out is `facts`. A new reference. */
 NODISCARD enum status job_memory(const struct json_t *facts, const struct crew *crew,
                                  struct json_t **out, struct err *e);
 

@@ -42,8 +42,10 @@ void fit_way_out(const struct train_options *t, int ranks, char *text, size_t si
 }
 
 void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]) {
-    snprintf(text, FIT_TEXT_CAP, "%.128s needs %.1f GiB, %s is %.1f GiB%s%s", row,
-             (double)fit->bytes / 0x1p30, fit->where, (double)fit->memory / 0x1p30,
+    char ranks[32] = "";
+    if (fit->shared) snprintf(ranks, sizeof ranks, " for %d ranks", fit->ranks);
+    snprintf(text, FIT_TEXT_CAP, "%.128s needs %.1f GiB%s, %s is %.1f GiB%s%s", row,
+             (double)fit->wanted / 0x1p30, ranks, fit->where, (double)fit->memory / 0x1p30,
              *fit->way_out ? "; less memory:" : "", fit->way_out);
 }
 
@@ -83,8 +85,10 @@ static void check_host(const json_t *facts, struct fit *out) {
     int64_t host = fact_bytes(facts, "memory.total"), all = out->plan.pinned_bytes * out->ranks;
     if (host == 0 || all <= host) return;
     out->fits = false;
-    out->where = "memory.total, with what is offloaded,";
+    out->where = "memory.total (for what is offloaded)";
     out->memory = host;
+    out->wanted = all;
+    out->shared = out->ranks > 1;
 }
 
 enum status fit_plan(const json_t *config, const json_t *facts, const char *backend, int ranks,
@@ -98,11 +102,12 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     enum status st = plan_rank(&out->plan, &run, &run.train, out->ranks, on_gpu ? &gpu : NULL, e);
     if (st == OK) st = plan_shards(&run, on_gpu ? &gpu : NULL, out, e);
     if (st == OK) {
-        int64_t each = on_gpu ? 1 : out->ranks;
         out->parameters = model_parameter_count(&run.model); /* of sizes that plan_rank checked */
         out->bytes = out->plan.bytes + out->plan.gpu_bytes;
         if (!on_gpu) out->bytes += out->plan.pinned_bytes;
-        out->fits = out->memory == 0 || out->bytes * each <= out->memory;
+        out->shared = !on_gpu && out->ranks > 1;
+        out->wanted = out->bytes * (out->shared ? out->ranks : 1);
+        out->fits = out->memory == 0 || out->wanted <= out->memory;
         if (on_gpu && out->fits) check_host(facts, out);
         if (!out->fits)
             fit_way_out(&run.train, out->ranks, out->way_out, sizeof out->way_out);

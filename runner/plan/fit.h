@@ -14,6 +14,8 @@ struct fit {
     int64_t memory;      /* its bytes; 0: not known, and then it counts as fitting */
     int ranks;           /* that the plan is for: it is of one of them */
     int64_t bytes;       /* of a rank at its peak: arenas, and beside them on a GPU */
+    int64_t wanted;      /* of `memory`, by all ranks where they share it */
+    bool shared;         /* they do, and there are several */
     int64_t sharded[4];  /* the same with each train.shard; 0 with one rank */
     bool fits;
     char way_out[320]; /* what would need less, as --set flags; "" where it fits or nothing would */

@@ -86,6 +86,24 @@ PY
 "$FP8LAB" plan -q "$suite" --facts most.json --set train.optimizer.offload=true >log 2>&1
 [ "$(grep -cE '^llama3.* 0\.0 +[0-9.]+ +[0-9.]+  fits' log)" = 5 ] || fail "offloaded moments"
 
+# What ranks share is compared with what they take together: a host's memory by CPU ranks, and, by
+# the ranks of its GPUs, for what is offloaded.
+eight="--set hardware.gpus=8 --set train.global_batch=16"
+echo '{"memory.total":68719476736}' >host.json
+"$FP8LAB" plan -q big.lua --lib "$lib" --facts host.json $eight >log 2>&1
+[ $? = 3 ] || fail "plan of eight ranks in the memory of one"
+says "does not fit memory.total of 65536.0 MiB, which its 8 ranks share"
+sed 's/\("memory.total": *\)[0-9]*/\168719476736/' "$facts/h200x8.json" >host.json
+"$FP8LAB" plan -q "$suite" --only '*bf16' --facts host.json --set train.optimizer.offload=true \
+    >log 2>&1
+[ $? = 3 ] || fail "plan of more than can be offloaded"
+says "does not fit memory.total (for what is offloaded) of 65536.0 MiB, which its 8 ranks share"
+"$FP8LAB" run big.lua --lib "$lib" --backend cpu --set hardware.gpus=64 \
+    --set train.global_batch=128 >log 2>&1
+[ $? = 3 ] || fail "a run of 64 ranks that no host has memory for"
+grep -qE "big needs [0-9]{4}\.[0-9] GiB for 64 ranks, memory.total is " log ||
+    fail "what they need together is not said"
+
 # Planned for another machine, it is rehearsed on this one; where the memory is not known, nobody
 # says that it fits, nor what to run.
 next() { sed -n 's/^Next: fp8lab //p' log; }
