@@ -14,7 +14,7 @@
 # build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one program: it ends what hangs, and is
 # no measure of what is slow) may be set by the caller.
 #
-# A line "# long: SECONDS" (in C: "/* long: SECONDS */") says about how long a test takes as release.
+# A line "# long: SECONDS" (in C: "/* long: SECONDS */") says about how long a test takes.
 # It puts them in order and does nothing else: none is to be left to run by itself at the end.
 # "# long: SECONDS, waits" is one that leaves the cores idle for most of its time: JOBS of those run
 # beside the JOBS that work. What a test took, and of the cores, stands behind its verdict.
