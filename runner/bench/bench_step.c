@@ -1,5 +1,6 @@
 #include "runner/bench/bench_step.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,6 +224,18 @@ static enum status check_memory(const struct backend *b, const struct resolution
     return st;
 }
 
+/* Of an experiment of several GPUs one is measured, and takes the batch of all. */
+static void note_alone(const struct cli *cli, const struct resolved_run *run) {
+    const json_t *train = json_object_get(run->config_json, "train");
+    int64_t batch = json_integer_value(json_object_get(train, "global_batch"));
+    int64_t gpus = json_integer_value(
+        json_object_get(json_object_get(run->config_json, "hardware"), "gpus"));
+    if (gpus > 1)
+        cli_note(cli, "%s: one device is measured, with the whole batch of %" PRId64 "; the share "
+                 "of one of %" PRId64 ": --set hardware.gpus=1 --set train.global_batch=%" PRId64,
+                 run->name, batch, gpus, batch / gpus);
+}
+
 static enum status bench_runs(const struct cli *cli, struct backend *b,
                               const struct resolution *r, const struct step_bench_options *o,
                               json_t *rows, struct err *e) {
@@ -230,6 +243,7 @@ static enum status bench_runs(const struct cli *cli, struct backend *b,
     enum status st = line ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
     if (st == OK) st = check_memory(b, r, e);
     for (int64_t i = 0; i < r->run_count && st == OK; i++) {
+        note_alone(cli, &r->runs[i]);
         cli_note(cli, "%s: measuring whole steps, then each operator alone", r->runs[i].name);
         st = bench_run(cli, b, &r->runs[i], o, &line[i], rows, e);
     }

@@ -72,6 +72,9 @@ refused() { # words of the message, then arguments
 }
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu 2>&1 >/dev/null |
     grep -q '^tiny: measuring' || fail "bench step: not a word before its figures"
+"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --set hardware.gpus=2 \
+    2>&1 >/dev/null | grep -q '^tiny: one device is measured, with the whole batch of 4;' ||
+    fail "bench step: of two GPUs one is measured, and nobody says so"
 
 # Of a suite one row may be meant. One thread of a CPU is no matter of TFLOP/s.
 lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 \
