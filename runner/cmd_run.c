@@ -493,6 +493,8 @@ static int lead(struct command *c, const struct task *task, const char *runs, in
     struct err e = { 0 };
     enum status st = crew_gather(task, runs, wait_s, c->facts, &c->crew, &e);
     if (st == OK) st = read_settings(c, &e);
+    if (st == OK && strcmp(c->settings.backend, "cpu") != 0)
+        st = job_places(c->facts, c->settings.crew, &e);
     int code = EXIT_OK;
     if (st != OK) {
         code = cli_fail(c->cli, &e);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/json_safe.h"
 #include "runner/base/run_files.h"
@@ -23,6 +24,23 @@ static json_t *scaled(const json_t *facts, int64_t share) {
     int64_t count = json_integer_value(json_object_get(facts, "gpu.count"));
     json_put(copy, "gpu.count", json_integer((json_int_t)(count * share)), &failed);
     return json_whole(copy, failed);
+}
+
+static const char *host_of(const struct crew *crew, int64_t task) {
+    return json_text(json_array_get(crew->hosts, (size_t)task), "host", "");
+}
+
+enum status job_places(const json_t *facts, const struct crew *crew, struct err *e) {
+    bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+    if (!crew || !crew->task.unsaid || !gpu || getenv("CUDA_VISIBLE_DEVICES")) return OK;
+    for (int64_t a = 0; a < crew->task.count; a++)
+        for (int64_t b = a + 1; b < crew->task.count; b++)
+            if (!strcmp(host_of(crew, a), host_of(crew, b)))
+                return FAIL(e, ERR_CONFIG, "tasks %" PRId64 " and %" PRId64 " are both on %s, and "
+                            "would take the same GPU: %s does not set %s, which tells a task its "
+                            "place on its host (or CUDA_VISIBLE_DEVICES: its GPU)", a, b,
+                            host_of(crew, a), crew->task.launcher, crew->task.unsaid);
+    return OK;
 }
 
 enum status job_memory(const json_t *facts, const struct crew *crew, json_t **out, struct err *e) {

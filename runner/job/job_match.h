@@ -13,6 +13,11 @@ struct json_t;
 NODISCARD enum status job_match(const struct json_t *config, const struct json_t *facts,
                                 const struct crew *crew, struct json_t **mismatch, struct err *e);
 
+/* ERR_CONFIG where two tasks of one host would take the same GPU, since the launcher tells no task
+ * its place there, nor shows it GPUs of its own. */
+NODISCARD enum status job_places(const struct json_t *facts, const struct crew *crew,
+                                 struct err *e);
+
 /* The facts of this machine as what all ranks take is compared with them (plan/fit.h): where CPU
  * and GPU do not share it, memory.total is that of all hosts together, taken to be alike. Without
  * a crew, or of one host, *out is `facts`. A new reference. */

@@ -141,6 +141,7 @@ enum status task_find(getter get, struct task *out, struct err *e) {
         out->local_count = slurm_tasks_on(get("SLURM_STEP_TASKS_PER_NODE"), node);
     }
     if (!out->local_count) out->local_count = out->local_index + 1; /* at least so many */
+    if (!get(l->local_index)) out->unsaid = l->local_index;
     out->launcher = l->name;
     copy_variable(get, l->master, out->master, sizeof out->master);
     copy_variable(get, l->nodes, out->nodes, sizeof out->nodes);

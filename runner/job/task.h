@@ -12,6 +12,7 @@ struct task {
     const char *launcher; /* "srun", "mpirun", "PMI", "torchrun"; NULL: started alone, as 0 of 1 */
     int64_t index, count;
     int64_t local_index, local_count; /* among the tasks of this host */
+    const char *unsaid; /* the variable that would have told local_index, 0 without it; or NULL */
     char job[TASK_JOB_CAP]; /* alike for all tasks, another for any other job; fits a file name */
     char master[128]; /* where task 0 is, as far as the launcher says; else "" */
     char nodes[128];  /* the hosts of the job as the launcher lists them, "n[1-4]"; else "" */

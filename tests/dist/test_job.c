@@ -167,6 +167,32 @@ static void gpus_of_all_hosts(void **state) {
     }
 }
 
+/* RANK and WORLD_SIZE once a GPU, and nothing else: nobody could tell whose is which. */
+static void tasks_of_a_host_need_a_place(void **state) {
+    struct crew crew = { 0 };
+    struct err e = { 0 };
+    json_t *facts = json_pack("{s:i}", "gpu.count", 8);
+    environment("RANK=0 WORLD_SIZE=3 MASTER_ADDR=n0");
+    assert_int_equal(task_find(variable, &crew.task, &e), OK);
+    crew.hosts = json_pack("[{s:s},{s:s},{s:s}]", "host", "n0", "host", "n1", "host", "n1");
+    assert_int_equal(job_places(facts, &crew, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "tasks 1 and 2 are both on n1, and would take the same GPU: "
+                                   "torchrun does not set LOCAL_RANK"));
+    (void)setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    assert_int_equal(job_places(facts, &crew, &e), OK);
+    (void)unsetenv("CUDA_VISIBLE_DEVICES");
+    json_object_set_new(json_array_get(crew.hosts, 2), "host", json_string("n2"));
+    assert_int_equal(job_places(facts, &crew, &e), OK); /* once a host */
+    json_object_set_new(json_array_get(crew.hosts, 2), "host", json_string("n1"));
+    environment("RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=n0");
+    assert_int_equal(task_find(variable, &crew.task, &e), OK);
+    assert_int_equal(job_places(facts, &crew, &e), OK);
+    assert_int_equal(job_places(facts, NULL, &e), OK);
+    environment("");
+    json_decref(crew.hosts);
+    json_decref(facts);
+}
+
 /* What offloaded state takes is of all ranks, and so is the memory that it is compared with. */
 static void memory_of_all_hosts(void **state) {
     static const struct { int64_t tasks, local_count, unified, hosts; } CASES[] = {
@@ -408,6 +434,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(gpus_of_all_hosts),
+        cmocka_unit_test(tasks_of_a_host_need_a_place),
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
