@@ -18,7 +18,7 @@ refused() { # CODE WORDS...: the run ends with this exit code, and the words are
 }
 
 stand_in() { # C source on standard input: the plugin
-    "${CC:-cc}" -shared -fPIC -I"$root" -x c -o libfp8lab_cuda.so - || exit 1
+    ${CC:-cc} -shared -fPIC -I"$root" -x c -o libfp8lab_cuda.so - || exit 1
 }
 
 case_name="other kernels"
