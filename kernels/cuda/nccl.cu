@@ -74,7 +74,7 @@ static enum status load(struct nccl *n, struct err *e) {
 static enum status failed(const struct nccl *n, const char *what, ncclResult_t result,
                           struct err *e) {
     enum status code = result == ncclRemoteError || n->aborted ? ERR_PEER : ERR_DEVICE;
-    const char *detail = n->comm && !n->aborted ? n->f.last_error(n->comm) : NULL;
+    const char *detail = n->aborted ? NULL : n->f.last_error(n->comm); /* of none, too: joining */
     bool said = detail && *detail;
     return FAIL(e, code, "%s: NCCL: %s%s%.300s", what, n->f.error_string(result), said ? ": " : "",
                 said ? detail : "");
