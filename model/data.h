@@ -60,9 +60,16 @@ struct data_file {
     const char *path; /* as it was configured, without the root; borrowed from the data */
     int64_t bytes;
     char sha256[65];
+    char sample_sha256[65]; /* as data_sample_sha256() has it */
 };
 int64_t data_file_count(const struct data *d);
-struct data_file data_file_at(const struct data *d, int64_t at); /* its sha256 is "" */
+struct data_file data_file_at(const struct data *d, int64_t at); /* its digests are "" */
+
+/* What a process can see in milliseconds of whether a file is the one that another hashed whole: in
+ * hex, SHA-256 over 64 pieces of 4 KiB, evenly from its first byte to its last, or over all of a
+ * smaller one. ERR_IO for a file that cannot be read, or has shrunk. */
+NODISCARD enum status data_sample_sha256(const struct data *d, int64_t at, char hex[65],
+                                         struct err *e);
 
 /* What identifies the data among a run's inputs, in hex: SHA-256 over every file's size and digest
  * in order, or over the generator's name and seed. Reads all of them. `files`, which may be NULL,

@@ -66,6 +66,28 @@ struct data_file data_file_at(const struct data *d, int64_t at) {
                                .bytes = f->bytes };
 }
 
+enum { SAMPLES = 64, SAMPLE_BYTES = 4096 };
+
+enum status data_sample_sha256(const struct data *d, int64_t at, char hex[65], struct err *e) {
+    const struct input_file *f = &d->file[at];
+    bool all = f->bytes <= (int64_t)SAMPLES * SAMPLE_BYTES;
+    int64_t last = f->bytes - SAMPLE_BYTES; /* where the last piece begins */
+    unsigned char piece[SAMPLE_BYTES];
+    struct sha256 *sha = NULL;
+    enum status st = sha256_create(&sha, e);
+    for (int64_t i = 0; st == OK && i < SAMPLES; i++) {
+        int64_t from = all ? i * SAMPLE_BYTES : last / (SAMPLES - 1) * i;
+        if (!all && i == SAMPLES - 1) from = last;
+        int64_t n = f->bytes - from < SAMPLE_BYTES ? f->bytes - from : SAMPLE_BYTES;
+        if (n <= 0) break;
+        st = input_read(f, from, n, piece, e);
+        if (st == OK) sha256_add(sha, piece, (size_t)n);
+    }
+    if (st == OK) sha256_finish(sha, hex);
+    sha256_destroy(sha);
+    return st;
+}
+
 static enum status hash_file(const struct data *d, int64_t at, struct data_file *out,
                              struct err *e) {
     const struct input_file *f = &d->file[at];
@@ -74,7 +96,8 @@ static enum status hash_file(const struct data *d, int64_t at, struct data_file 
     if (lseek(f->fd, 0, SEEK_SET) != 0)
         return FAIL(e, ERR_IO, "seek %s: %s", f->path, strerror(errno));
     TRY(sha256_fd(f->fd, f->path, out->sha256, &bytes, e));
-    return input_whole(f, bytes, e);
+    TRY(input_whole(f, bytes, e));
+    return data_sample_sha256(d, at, out->sample_sha256, e);
 }
 
 enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],

@@ -1,11 +1,28 @@
 #include "runner/record/data_check.h"
 
 #include <inttypes.h>
+#include <string.h>
 
+#include "model/sha256.h"
 #include "runner/base/run_files.h"
 
-/* Hashing again would take minutes a rank. A file that somebody appends to, or writes anew, has
- * another size than what was hashed. */
+static const char CHANGED[] = "it was changed since, or is another one on this host, and the run "
+                              "would not be what it says; restore it, or begin anew";
+
+/* Hashing all of it again would take minutes a rank. A file that somebody appends to has another
+ * size than what was hashed; one that was made anew, as on a host of its own, other bytes in most
+ * places. Lists of before samples have none. */
+static enum status check_sample(const json_t *then, const struct data *data, int64_t at,
+                                struct err *e) {
+    const char *sample = json_text(then, "sample_sha256", NULL);
+    char hex[SHA256_HEX];
+    if (!sample) return OK;
+    TRY(data_sample_sha256(data, at, hex, e));
+    if (strcmp(sample, hex) == 0) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: other bytes, as many as when the run began: %s",
+                data_file_at(data, at).path, CHANGED);
+}
+
 static enum status check_files(const json_t *list, const struct data *data, struct err *e) {
     int64_t count = data_file_count(data);
     if ((int64_t)json_array_size(list) != count)
@@ -13,12 +30,12 @@ static enum status check_files(const json_t *list, const struct data *data, stru
                     json_array_size(list));
     for (int64_t i = 0; i < count; i++) {
         struct data_file file = data_file_at(data, i);
-        const json_t *then = json_object_get(json_array_get(list, (size_t)i), "bytes");
-        if (json_integer_value(then) == file.bytes) continue;
-        return FAIL(e, ERR_CONFIG, "%s: %" PRId64 " bytes, and %" JSON_INTEGER_FORMAT
-                    " when the run began: it was changed since, and the run would not be what it "
-                    "says; restore it, or begin anew", file.path, file.bytes,
-                    json_integer_value(then));
+        const json_t *then = json_array_get(list, (size_t)i);
+        json_int_t bytes = json_integer_value(json_object_get(then, "bytes"));
+        if (bytes != file.bytes)
+            return FAIL(e, ERR_CONFIG, "%s: %" PRId64 " bytes, and %" JSON_INTEGER_FORMAT
+                        " when the run began: %s", file.path, file.bytes, bytes, CHANGED);
+        TRY(check_sample(then, data, i, e));
     }
     return OK;
 }

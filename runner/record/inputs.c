@@ -38,9 +38,10 @@ static enum status hash_files(const struct data *data, char hex[SHA256_HEX], jso
     json_t *list = out && st == OK ? json_array() : NULL;
     bool failed = false;
     for (int64_t i = 0; list && i < n; i++)
-        json_append(list, json_pack("{s:o,s:I,s:s}", "path", json_from_text(files[i].path),
+        json_append(list, json_pack("{s:o,s:I,s:s,s:s}", "path", json_from_text(files[i].path),
                                     "bytes", (json_int_t)files[i].bytes, "sha256",
-                                    files[i].sha256), &failed);
+                                    files[i].sha256, "sample_sha256",
+                                    files[i].sample_sha256), &failed);
     free(files);
     if (st != OK || !out) return st;
     *out = json_whole(list, failed);

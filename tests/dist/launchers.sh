@@ -128,6 +128,13 @@ wait
 expect "exit codes" "2 2 " "$(cat here/code0 there/code1 | tr '\n' ' ')"
 grep -q "rank [23] on $(hostname): data.txt: 38893 bytes, and 43893 when the run began" here/log0 ||
     fail "rank, host and file are not named"
+seq 9000 | tr 1 2 >there/data.txt
+(cd here && command=texts task 0 2 srun ../texts2) &
+(cd there && command=texts task 1 2 srun ../texts2)
+wait
+expect "exit codes with as many other bytes" "2 2 " "$(cat here/code0 there/code1 | tr '\n' ' ')"
+grep -q "rank [23] on $(hostname): data.txt: other bytes, as many as when" here/log0 ||
+    fail "rank, host and file are not named where the sizes are alike"
 rm -rf here there
 
 case_name="a file that others can read is not believed"

@@ -291,8 +291,41 @@ static void data_has_an_identity(void **state) {
     drop("t.txt");
 }
 
+static void sample(const char *bytes, size_t n, char hex[65]) {
+    char copy[128];
+    struct data *d;
+    put("s.txt", bytes, n);
+    const char *path = strcpy(copy, path_of("s.txt"));
+    struct data_options o = options(DATA_TEXT, &path);
+    MUST(data_open(&d, &o, 256, 4, 1, E));
+    MUST(data_sample_sha256(d, 0, hex, E));
+    data_close(d);
+}
+
+/* A small file is seen whole, a large one at both ends and in between, and its length not at all. */
+static void a_sample_sees_other_bytes(void **state) {
+    enum { LARGE = 300001, SMALL = 5000 };
+    static const struct { int bytes, at; bool seen; } CASES[] = {
+        { SMALL, 0, true },         { SMALL, 4096, true },  { SMALL, SMALL - 1, true },
+        { LARGE, 0, true },         { LARGE, 4095, true },  { LARGE, 4696, true },
+        { LARGE, LARGE - 1, true }, { LARGE, 4096, false }, { LARGE, LARGE - 4097, false },
+    };
+    char *bytes = calloc(1, LARGE), before[65], after[65];
+    assert_non_null(bytes);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        sample(bytes, (size_t)CASES[i].bytes, before);
+        bytes[CASES[i].at] = 1;
+        sample(bytes, (size_t)CASES[i].bytes, after);
+        bytes[CASES[i].at] = 0;
+        if ((strcmp(before, after) != 0) != CASES[i].seen) fail_msg("case %zu", i);
+    }
+    free(bytes);
+    drop("s.txt");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sample_sees_other_bytes),
         cmocka_unit_test(text_windows),
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(ids_beyond_the_vocabulary),
