@@ -1,5 +1,5 @@
 #!/bin/bash
-# long: 60
+# long: 25
 # timeout: 1800
 # `make repro` builds its image with the tool that works here, runs the CPU's reference in it, and
 # ends bitwise equal.
