@@ -302,7 +302,7 @@ static void sample(const char *bytes, size_t n, char hex[65]) {
     data_close(d);
 }
 
-/* A small file is seen whole, a large one at both ends and in between, and its length not at all. */
+/* A small file is seen whole, a large one at both ends and in between. */
 static void a_sample_sees_other_bytes(void **state) {
     enum { LARGE = 300001, SMALL = 5000 };
     static const struct { int bytes, at; bool seen; } CASES[] = {
