@@ -122,19 +122,17 @@ return experiment {
 }
 END
 texts() { echo "$FP8LAB run ../text.lua --lib $lib --threads 1 ${*:2}"; }
-(cd here && command=texts task 0 2 srun ../texts) &
-(cd there && command=texts task 1 2 srun ../texts)
-wait
-expect "exit codes" "2 2 " "$(cat here/code0 there/code1 | tr '\n' ' ')"
-grep -q "rank [23] on $(hostname): data.txt: 38893 bytes, and 43893 when the run began" here/log0 ||
-    fail "rank, host and file are not named"
+refused() { # RUNS WORDS: by task 1, whose rank, host and file are named
+    (cd here && command=texts task 0 2 srun "../$1") &
+    (cd there && command=texts task 1 2 srun "../$1")
+    wait
+    expect "exit codes of $1" "2 2 " "$(cat here/code0 there/code1 | tr '\n' ' ')"
+    grep -q "rank [23] on $(hostname): data.txt: $2 when the run began" here/log0 ||
+        fail "$1: rank, host and file are not named"
+}
+refused longer "38893 bytes, and 43893"
 seq 9000 | tr 1 2 >there/data.txt
-(cd here && command=texts task 0 2 srun ../texts2) &
-(cd there && command=texts task 1 2 srun ../texts2)
-wait
-expect "exit codes with as many other bytes" "2 2 " "$(cat here/code0 there/code1 | tr '\n' ' ')"
-grep -q "rank [23] on $(hostname): data.txt: other bytes, as many as when" here/log0 ||
-    fail "rank, host and file are not named where the sizes are alike"
+refused other "other bytes, as many as"
 rm -rf here there
 
 case_name="a file that others can read is not believed"
