@@ -160,13 +160,15 @@ static enum status ask_scheduler(struct launch *l, bool *matches, struct err *e)
     *matches = true;
     if (l->plan.launcher != LAUNCH_SRUN)
         return cli_has(r->cli, "slurm") ? FAIL(e, ERR_ARG, "--slurm is for --launch srun") : OK;
-    TRY(launch_slurm_read(cli_value(r->cli, "slurm"), r->configs, r->count, &l->slurm, &why, e));
+    TRY(launch_slurm_read(cli_value(r->cli, "slurm"), r->configs, r->count,
+                          l->plan.gpu ? l->plan.gpus : 0, &l->slurm, &why, e));
     *matches = why == NULL;
     if (why)
         cli_warn(r->cli, "no kind of node in slurm.json is what the experiment asks for\n%.*s",
                  (int)strlen(why) - 1, why); /* cli_warn ends the line */
     free(why);
     l->plan.constraint = l->slurm.constraint;
+    l->plan.nodes = l->slurm.nodes;
     words_add_all(&l->extra, &l->slurm.flags);
     return OK;
 }
@@ -177,7 +179,7 @@ static enum status make_plan(struct launch *l, bool *matches, struct err *e) {
     TRY(launcher_find(cli_value(r->cli, "launch"), &p->launcher, e));
     *p = (struct launch_plan){
         .launcher = p->launcher, .name = r->name, .local = !r->image && !r->bare, .gpus = 1,
-        .grace_s = LAUNCH_GRACE_S,
+        .nodes = 1, .grace_s = LAUNCH_GRACE_S,
         .image = r->image ? r->image : r->bare ? NULL : OWN_IMAGE[p->launcher],
         .extra = &l->extra, .cwd = r->cwd,
         .uid = geteuid(), .gid = getegid(), .mounts = r->mounts, .environment = &l->environment,

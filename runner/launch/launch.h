@@ -52,7 +52,7 @@ struct launch_plan {
     bool local;             /* the image was built here: a registry's of that name is not meant */
     const char *program;    /* the executable to run, mounted; NULL: the image's own */
     bool gpu;               /* give it the GPUs */
-    int64_t gpus;           /* how many a scheduler is asked for */
+    int64_t gpus, nodes;    /* how many a scheduler is asked for; as many GPUs of each node */
     int64_t grace_s;        /* from SIGTERM to SIGKILL */
     int64_t time_limit_s;   /* of the whole command, for a scheduler; 0: its default */
     const char *constraint; /* for a scheduler: features of nodes; NULL: any */
@@ -71,15 +71,18 @@ NODISCARD enum status launch_command(const struct launch_plan *p, struct words *
 
 /* ---- Slurm (launch_slurm.c) ------------------------------------------------------------------ */
 /* The scheduler's side of the hardware query: slurm.json (containers/README.md) lists the kinds of
- * nodes by their facts; those that every configuration's query matches become the constraint. */
+ * nodes by their facts; of those that every configuration's query matches the ones of which the
+ * fewest nodes hold `gpus` GPUs become the constraint. */
 struct launch_slurm {
-    char *constraint;   /* owned; NULL: no file, or no query */
+    char *constraint;   /* owned; NULL: no file, or nothing to choose by */
+    int64_t nodes;      /* of the kinds in the constraint; 1 where there is none */
     struct words flags; /* of the file, for every job */
 };
-/* `file` NULL: the user's own, ~/.config/fp8lab/slurm.json, if it is there. *explanation (owned by
- * the caller, or NULL) says why no kind of node will do; that is no error. */
+/* `file` NULL: the user's own, ~/.config/fp8lab/slurm.json, if it is there. `gpus`: of the
+ * configuration that wants most, 0 where none are asked for. *explanation (owned by the caller,
+ * or NULL) says why no kind of node will do; that is no error. */
 NODISCARD enum status launch_slurm_read(const char *file, const json_t *const *configs,
-                                        int64_t count, struct launch_slurm *out,
+                                        int64_t count, int64_t gpus, struct launch_slurm *out,
                                         char **explanation, struct err *e);
 void launch_slurm_free(struct launch_slurm *s);
 

@@ -172,14 +172,15 @@ static void add_pyxis(struct words *w, const struct launch_plan *p) {
     words_add(w, "--no-container-entrypoint");
 }
 
-/* One task on one node: fp8lab starts the ranks itself. The signal goes to the step, that is to
+/* One task a node: fp8lab starts the node's ranks itself. The signal goes to the step, that is to
  * fp8lab, so early that its checkpoint and bundle are done when the limit strikes; Slurm rounds
  * to a minute (srun(1), --signal), so the limit is in minutes too. */
 static void srun(struct words *w, const struct launch_plan *p) {
     words_addf(w, "--job-name=fp8lab-%s", p->name);
-    words_add(w, "--nodes=1");
-    words_add(w, "--ntasks=1");
-    if (p->gpu) words_addf(w, "--gpus-per-node=%" PRId64, p->gpus);
+    words_addf(w, "--nodes=%" PRId64, p->nodes);
+    words_addf(w, "--ntasks=%" PRId64, p->nodes);
+    if (p->nodes > 1) words_add(w, "--ntasks-per-node=1");
+    if (p->gpu) words_addf(w, "--gpus-per-node=%" PRId64, p->gpus / p->nodes);
     if (p->constraint) words_addf(w, "--constraint=%s", p->constraint);
     int64_t minutes = ceil_div(p->time_limit_s + p->grace_s + LAUNCH_START_S, 60);
     if (p->time_limit_s)

@@ -1,5 +1,6 @@
 /* slurm.json: which kinds of nodes a cluster has, so that an experiment's hardware query becomes
  * the scheduler's constraint. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ static const char SCHEMA[] = "fp8lab.slurm/1";
 struct asked {
     const json_t *const *configs;
     int64_t count;
+    int64_t gpus; /* of the one that wants most; 0: the scheduler is asked for none */
 };
 
 /* The user's own file; false where there is none. */
@@ -100,8 +102,10 @@ static enum status node_matches(const json_t *facts, const char *feature,
     return OK;
 }
 
+/* Of the kinds in the file those that every query matches: { "feature", "gpus" } each, with -1
+ * where the file does not say how many GPUs such a node has. */
 static enum status read_nodes(const json_t *file, const char *path, const struct asked *asked,
-                              struct text *features, struct text *why, struct err *e) {
+                              json_t *kinds, struct text *why, struct err *e) {
     const json_t *nodes = json_object_get(file, "nodes"), *node;
     size_t i;
     if (nodes && !json_is_array(nodes)) return FAIL(e, ERR_CONFIG, "%s: nodes is no list", path);
@@ -114,13 +118,79 @@ static enum status read_nodes(const json_t *file, const char *path, const struct
                         "(letters, digits, _ . - and &)", path, i + 1);
         TRY(node_facts(node, path, i, &facts, e));
         enum status st = node_matches(facts, feature, asked, &matches, why, e);
+        const json_t *count = json_object_get(facts, "gpu.count");
+        json_int_t gpus = json_is_integer(count) ? json_integer_value(count) : -1;
         json_decref(facts);
         TRY(st);
-        if (!matches) continue;
-        text_puts(features, features->size ? "|" : "");
-        text_puts(features, feature);
+        if (matches && json_array_append_new(kinds, json_pack("{s:s, s:I}", "feature", feature,
+                                                              "gpus", gpus)) != 0)
+            return FAIL(e, ERR_MEMORY, "%s", path);
     }
-    return features->failed || why->failed ? FAIL(e, ERR_MEMORY, "%s", path) : OK;
+    return why->failed ? FAIL(e, ERR_MEMORY, "%s", path) : OK;
+}
+
+/* Whether a node of this kind holds so many ranks. */
+static bool holds(const json_t *kind, int64_t gpus) {
+    int64_t has = json_integer_value(json_object_get(kind, "gpus"));
+    return has < 0 || has >= gpus;
+}
+
+/* The fewest nodes of this kind among which the GPUs of every configuration can be shared out
+ * alike; 0: there is no such number. */
+static int64_t nodes_needed(const json_t *kind, const struct asked *asked) {
+    for (int64_t n = 1; n == 1 || n <= asked->gpus; n++) {
+        bool fits = holds(kind, ceil_div(asked->gpus, n));
+        for (int64_t i = 0; fits && n > 1 && i < asked->count; i++) {
+            const json_t *hardware = json_object_get(asked->configs[i], "hardware");
+            fits = json_integer_value(json_object_get(hardware, "gpus")) % n == 0;
+        }
+        if (fits) return n;
+    }
+    return 0;
+}
+
+static void add_too_small(struct text *why, const json_t *kind, const struct asked *asked) {
+    char line[400];
+    snprintf(line, sizeof line, "  %.200s:\n    gpu.count is %" JSON_INTEGER_FORMAT ", and %" PRId64
+             " GPUs cannot be shared out alike among such nodes%s\n",
+             json_text(kind, "feature", ""), json_integer_value(json_object_get(kind, "gpus")),
+             asked->gpus, asked->count > 1 ? ", in every row (--only leaves rows out)" : "");
+    text_puts(why, line);
+}
+
+/* The constraint: those kinds of which the fewest nodes do. A job's nodes are all of one kind
+ * (sbatch(1), --constraint, "Matching OR"). */
+static enum status choose_nodes(const json_t *kinds, const struct asked *asked,
+                                struct launch_slurm *out, struct text *why, struct err *e) {
+    struct text features = { 0 };
+    const json_t *kind;
+    int64_t fewest = 0, alike = 0;
+    size_t i;
+    json_array_foreach(kinds, i, kind) {
+        int64_t n = nodes_needed(kind, asked);
+        if (n && (!fewest || n < fewest)) fewest = n, alike = 0;
+        alike += n && n == fewest;
+        if (!n) add_too_small(why, kind, asked);
+    }
+    bool choice = fewest > 1 && alike > 1;
+    text_puts(&features, choice ? "[" : "");
+    json_array_foreach(kinds, i, kind) {
+        if (!fewest || nodes_needed(kind, asked) != fewest) continue;
+        text_puts(&features, json_text(kind, "feature", ""));
+        if (--alike) text_puts(&features, "|");
+    }
+    text_puts(&features, choice ? "]" : "");
+    if (features.failed || why->failed) {
+        text_free(&features);
+        return FAIL(e, ERR_MEMORY, "a constraint");
+    }
+    if (!fewest) {
+        text_free(&features);
+        return OK;
+    }
+    out->constraint = features.bytes; /* moved */
+    out->nodes = fewest;
+    return OK;
 }
 
 static bool any_query(const struct asked *asked) {
@@ -130,31 +200,33 @@ static bool any_query(const struct asked *asked) {
 }
 
 enum status launch_slurm_read(const char *file, const json_t *const *configs, int64_t count,
-                              struct launch_slurm *out, char **explanation, struct err *e) {
-    struct asked asked = { configs, count };
+                              int64_t gpus, struct launch_slurm *out, char **explanation,
+                              struct err *e) {
+    struct asked asked = { configs, count, gpus };
     char found[PATH_CAP];
     const char *path = file ? file : found;
-    json_t *json = NULL;
-    struct text features = { 0 }, why = { 0 };
-    *out = (struct launch_slurm){ 0 };
+    json_t *json = NULL, *kinds = json_array();
+    struct text why = { 0 };
+    *out = (struct launch_slurm){ .nodes = 1 };
     *explanation = NULL;
-    if (!file && !default_file(found)) return OK;
-    TRY(json_file_read(path, &json, e));
-    enum status st = OK;
-    if (strcmp(json_text(json, "schema", ""), SCHEMA) != 0)
+    if (!file && !default_file(found)) {
+        json_decref(kinds);
+        return OK;
+    }
+    enum status st = json_file_read(path, &json, e);
+    if (st == OK && strcmp(json_text(json, "schema", ""), SCHEMA) != 0)
         st = FAIL(e, ERR_CONFIG, "%s: \"schema\" is not \"%s\"", path, SCHEMA);
     if (st == OK) st = read_flags(json, path, &out->flags, e);
-    bool choose = any_query(&asked) && json_array_size(json_object_get(json, "nodes")) > 0;
-    if (st == OK && choose) st = read_nodes(json, path, &asked, &features, &why, e);
+    bool choose = (any_query(&asked) || gpus > 1) &&
+                  json_array_size(json_object_get(json, "nodes")) > 0;
+    if (st == OK && choose) st = read_nodes(json, path, &asked, kinds, &why, e);
+    if (st == OK && choose) st = choose_nodes(kinds, &asked, out, &why, e);
     json_decref(json);
-    if (st == OK && features.bytes) {
-        out->constraint = features.bytes; /* moved */
-        features.bytes = NULL;
-    } else if (st == OK && choose) {
+    json_decref(kinds);
+    if (st == OK && choose && !out->constraint) {
         *explanation = why.bytes; /* moved */
         why.bytes = NULL;
     }
-    text_free(&features);
     text_free(&why);
     if (st != OK) launch_slurm_free(out);
     return st;

@@ -36,8 +36,19 @@ cat >slurm.json <<'JSON'
 { "schema": "fp8lab.slurm/1", "flags": ["--account=lab", "--partition=gpu"],
   "nodes": [
     { "constraint": "h200", "facts": { "gpu.product_name": "NVIDIA H200", "gpu.count": 8 } },
-    { "constraint": "gh200", "facts": { "gpu.product_name": "NVIDIA GH200 480GB" } } ] }
+    { "constraint": "gh200",
+      "facts": { "gpu.product_name": "NVIDIA GH200 480GB", "gpu.count": 1 } },
+    { "constraint": "b200", "facts": { "gpu.product_name": "NVIDIA B200", "gpu.count": 8 } } ] }
 JSON
+# Rows of 9 and of 16 GPUs cannot be on as many nodes. 9 alone are three on each of three nodes of
+# eight, 16 eight on each of two, of either kind that has eight.
+cat >rows.lua <<'LUA'
+local tiny = require "models.tiny"
+return suite {
+  name = "rows", model = tiny.llama, recipe = bf16, data = synthetic {},
+  train = { steps = 10, global_batch = 144 }, matrix = { ["hardware.gpus"] = { 9, 16 } },
+}
+LUA
 # A command and what it prints: words with "--" on lines of their own, no paths of this machine.
 show() {
     echo "\$ fp8lab $*"
@@ -59,6 +70,13 @@ show() {
         --launch-arg=--exclusive
     show run big.lua --launch srun --dry-run --image ubuntu:24.04 --backend cpu
     show run big.lua --launch srun --dry-run --image none --program ../dist --slurm slurm.json
+    show run big.lua --set hardware.gpus=16 --set train.global_batch=16 --launch srun --dry-run \
+        --image none --program ../dist --slurm slurm.json
+    show run rows.lua --launch srun --dry-run --image none --program ../dist --slurm slurm.json
+    for row in 9 16; do
+        show run rows.lua --only rows-gpus-$row --launch srun --dry-run --image none \
+            --program ../dist --slurm slurm.json
+    done
     show run tiny.lua --launch podman --dry-run --image none
     show run big.lua --launch docker --dry-run
     show run big.lua --launch srun --dry-run --image x@sha256:0123

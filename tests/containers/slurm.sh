@@ -1,7 +1,8 @@
 #!/bin/bash
-# long: 15, waits
-# --launch srun, the batch script and ranks under srun on a real Slurm: one node, started here and
-# ended with the test. It has no Pyxis, which is said; what follows runs on the node itself.
+# long: 24, waits
+# --launch srun, the batch script and ranks under srun on a real Slurm: two nodes, which are both
+# this machine, started here and ended with the test. It has no Pyxis, which is said; what follows
+# runs on the nodes themselves.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1 OMP_WAIT_POLICY=passive
@@ -23,12 +24,12 @@ fail() {
     failed=1
 }
 
-# ---- a cluster of one node ---------------------------------------------------------------------
+# ---- a cluster of two nodes --------------------------------------------------------------------
 state=$(mktemp -d) # a socket's path has room for 107 characters
 finish() {
     local daemon pid
     timeout 10 scancel --user="$(id -un)" 2>/dev/null
-    for daemon in slurmd slurmctld munged; do
+    for daemon in slurmd-n1 slurmd-n2 slurmctld munged; do
         pid=$(cat "$state/$daemon.pid" 2>/dev/null) || continue
         kill "$pid" && for _ in $(seq 100); do kill -0 "$pid" && sleep 0.1; done
     done 2>/dev/null
@@ -44,7 +45,6 @@ cat >"$SLURM_CONF" <<END
 ClusterName=test
 SlurmctldHost=$(hostname -s)(127.0.0.1)
 SlurmctldPort=$port
-SlurmdPort=$((port + 1))
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/munge
@@ -56,27 +56,32 @@ JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmctldPidFile=$state/slurmctld.pid
-SlurmdPidFile=$state/slurmd.pid
+SlurmdPidFile=$state/slurmd-%n.pid
 SlurmctldLogFile=$state/slurmctld.log
-SlurmdLogFile=$state/slurmd.log
+SlurmdLogFile=$state/slurmd-%n.log
 StateSaveLocation=$state
-SlurmdSpoolDir=$state/spool
+SlurmdSpoolDir=$state/spool-%n
 PlugStackConfig=/dev/null
 ReturnToService=2
-NodeName=$(hostname -s) NodeAddr=127.0.0.1 CPUs=$(nproc) Features=cpu State=UNKNOWN
+GresTypes=gpu
+NodeName=DEFAULT CPUs=$(nproc) Gres=gpu:2 Features=cpu
+NodeName=n1 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$((port + 1))
+NodeName=n2 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$((port + 2))
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 END
+touch "$state"/gpu{0,1} # as far as the scheduler can tell
+echo "Name=gpu File=$state/gpu[0-1]" >"$state/gres.conf"
 # From 23.02 on a slurmd without control groups wants that in writing.
 slurmd -V | grep -qE ' (1|20|21|22)\.' || echo CgroupPlugin=disabled >"$state/cgroup.conf"
 munged --force --key-file="$state/key" --socket="$state/munge" --pid-file="$state/munged.pid" \
     --seed-file="$state/seed" --log-file="$state/munged.log" >said 2>&1 &&
-    slurmctld >>said 2>&1 && slurmd >>said 2>&1 ||
-    skip "Slurm does not start here: $(tail -1 said "$state"/*.log | tail -1)"
+    slurmctld >>said 2>&1 && slurmd -N n1 >>said 2>&1 && slurmd -N n2 >>said 2>&1 ||
+    skip "Slurm does not start here: $(tail -q -n 1 "$state"/*.log said | tail -n 1)"
 for ((SECONDS = 0; SECONDS < 20; )); do
-    timeout 5 sinfo -h -o %T 2>/dev/null | grep -q idle && break
+    [ "$(timeout 5 sinfo -h -t idle -o %D 2>/dev/null)" = 2 ] && break
     sleep 0.1
 done
-timeout 20 srun true >said 2>&1 || skip "Slurm runs nothing here: $(tail -1 said)"
+timeout 20 srun --nodes=2 true >said 2>&1 || skip "Slurm runs nothing here: $(tail -1 said)"
 
 # ---- launching ---------------------------------------------------------------------------------
 cp "$root/tests/cli/tiny.lua" .
@@ -97,24 +102,26 @@ sed 's/recipe =/hardware = { query = "gpu.count >= 1" }, recipe =/' tiny.lua >qu
 "$FP8LAB" run query.lua "${lib[@]}" --anywhere --launch srun --image none --slurm slurm.json \
     >said 2>&1 || fail "a constraint: exit code $?"
 
-# stopped HOW: a run without an end, stopped by HOW once it steps, leaves with 143 and a checkpoint
+# stopped HOW ARGS...: a run without an end, stopped by HOW once it steps, leaves with 143 and a
+# checkpoint
 stopped() {
-    local pid code
+    local how=$1 pid code
+    shift
     rm -rf stopped
     # Emptied here, not by the run's own redirection: that is the child's, which may come after
     # the first look, and what the run before said has steps in it.
     : >said
-    "$FP8LAB" run tiny.lua "${lib[@]}" --set train.steps=1000000 --runs stopped --launch srun \
-        --image none >>said 2>&1 &
+    "$FP8LAB" run "$@" --set train.steps=1000000 --runs stopped --launch srun --image none \
+        >>said 2>&1 &
     pid=$!
     for _ in $(seq 1200); do grep -q "step [1-9]" said && break; sleep 0.1; done
-    "$@" "$pid" || { fail "stopped by $1: nothing was stopped"; kill -KILL "$pid"; }
+    "$how" "$pid" || { fail "stopped $how: nothing was stopped"; kill -KILL "$pid"; }
     wait "$pid"
     code=$?
-    [ "$code" = 143 ] || fail "stopped by $1: exit code $code, not 143"
+    [ "$code" = 143 ] || fail "stopped $how: exit code $code, not 143"
     "$FP8LAB" show --json stopped/*.tar.zst 2>/dev/null | grep -q '"status":"interrupted"' ||
-        fail "stopped by $1: no bundle"
-    grep -q "run --resume" said || fail "stopped by $1: nothing to resume from"
+        fail "stopped $how: no bundle"
+    grep -q "run --resume" said || fail "stopped $how: nothing to resume from"
 }
 by_signal() { kill -TERM "$1"; }
 # The one before may still be on its way out.
@@ -123,8 +130,28 @@ by_scancel() {
     job=$(squeue -h -t running -o %i | sort -n | tail -1)
     [ -n "$job" ] && scancel --signal=TERM "$job"
 }
-stopped by_signal
-stopped by_scancel
+stopped by_signal tiny.lua "${lib[@]}"
+stopped by_scancel tiny.lua "${lib[@]}"
+
+# ---- two nodes, for more GPUs than one has -------------------------------------------------------
+# No --backend: it asks for GPUs, which Slurm gives, and goes on with the CPU, finding none.
+sed 's/recipe =/hardware = { gpus = 4 }, recipe =/; s/batch = 4, m.*2/batch = 8, micro_batch = 2/' \
+    tiny.lua >four.lua
+sed -i 's/{ "gpu.product_name.*1 }/{ "gpu.count": 2 }/' slurm.json
+four=(four.lua --lib "$root/experiments/lib" --threads 1)
+"$FP8LAB" run "${four[@]}" --runs four --launch srun --image none --slurm slurm.json >said 2>&1 ||
+    fail "four ranks on two nodes: exit code $?"
+"$FP8LAB" run "${four[@]}" --runs here4 >said 2>&1 || fail "four ranks without Slurm"
+"$FP8LAB" compare --assert-equal four/*.tar.zst here4/*.tar.zst >said 2>&1 ||
+    fail "four ranks on two nodes: other bits than outside of Slurm"
+"$FP8LAB" extract -q four/*.tar.zst >said 2>&1
+python3 - ./*-tiny-*/data/system/hosts.json >said 2>&1 <<'END' || fail "they were not on two nodes"
+import json, sys
+kept = [host["environment"]["kept"] for host in json.load(open(sys.argv[1]))]
+found = [[task["SLURM_" + name] for name in ("NNODES", "PROCID", "LOCALID")] for task in kept]
+assert found == [["2", "0", "0"], ["2", "1", "0"]], found
+END
+stopped by_signal "${four[@]}" --slurm slurm.json
 
 # ---- the batch script, and two ranks -----------------------------------------------------------
 PATH=$(dirname "$FP8LAB"):$PATH IMAGE=none sbatch --wait --gpus-per-node=0 --time=5 --output=said \
