@@ -9,10 +9,11 @@
 #     plugin  what nvcc needs beside itself
 #     image   what builds and runs images
 #     slurm   a scheduler of one node, for the tests of launching
+#     mpi     the launchers of Open MPI and MPICH, for the same tests
 #
 # Asks dpkg first and touches nothing, network included, when all is there. Installs as root, or
 # through `sudo -n`. Where it may do neither it says which packages are missing and stops with 6;
-# of the optional groups (data, cross, image, slurm) it only says so.
+# of the optional groups (data, cross, image, slurm, mpi) it only says so.
 set -eu
 
 packages_of() {
@@ -26,6 +27,7 @@ packages_of() {
     plugin) echo gcc g++ libc6-dev make ;;
     image) echo buildah podman runc mmdebstrap ;;
     slurm) echo slurmctld slurmd slurm-client munge ;;
+    mpi) echo openmpi-bin mpich ;;
     *) return 1 ;;
     esac
 }
@@ -53,6 +55,8 @@ works_without_package() {
     libc6-dev-arm64-cross) test -e /usr/aarch64-linux-gnu/lib/libc.a ;;
     qemu-user-static) command -v qemu-aarch64-static || command -v qemu-aarch64 ;;
     buildah | podman | runc | mmdebstrap | slurmctld | slurmd) command -v "$1" ;;
+    openmpi-bin) mpirun --version | grep 'Open MPI' ;;
+    mpich) command -v mpiexec.hydra ;;
     *) false ;;
     esac >/dev/null 2>&1
 }
@@ -85,11 +89,13 @@ root_by() {
 # The package lists of a fresh image are empty or old, hence the update; that it fails (one source
 # of several is down) does not yet mean that the packages cannot be had. A mirror may fail once, and
 # a fresh machine may be at its own upgrades.
+updated=
 apt_install() {
     as_root=$(root_by) || return 1
     command -v apt-get >/dev/null 2>&1 || return 1
     echo "Installing: $*" >&2
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >&2 || true
+    [ -n "$updated" ] ||
+        { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >&2 && updated=1; } || true
     $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get -q -y -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 --no-install-recommends \
         install "$@" >&2
@@ -99,7 +105,7 @@ groups=${*:-build}
 for group in $groups; do
     if ! packages_of "$group" >/dev/null; then
         echo "install.sh: no group '$group';" \
-            "there are: build data test cross plugin image slurm" >&2
+            "there are: build data test cross plugin image slurm mpi" >&2
         exit 2
     fi
 done
@@ -114,7 +120,7 @@ for group in $groups; do
     fi
     missing=$(missing_of "$group")
     case $group in
-    data | cross | image | slurm)
+    data | cross | image | slurm | mpi)
         echo "Not installed (optional, $group): ${missing% }" >&2
         ;;
     *)

@@ -157,12 +157,13 @@ static enum status check_arg_count(const struct cli *cli, struct err *e) {
     return OK;
 }
 
-/* NO_COLOR counts when it is not empty (no-color.org); FORCE_COLOR wins over "not a terminal". */
+/* NO_COLOR counts when it is not empty (no-color.org); FORCE_COLOR wins over "not a terminal". The
+ * stdout of a task of Open MPI's mpirun always is one, wherever mpirun writes what comes there. */
 static bool wants_color(int fd) {
     const char *no = getenv("NO_COLOR"), *force = getenv("FORCE_COLOR"), *term = getenv("TERM");
     if (no && *no) return false;
     if (force && *force) return true;
-    return isatty(fd) && !(term && !strcmp(term, "dumb"));
+    return isatty(fd) && !(term && !strcmp(term, "dumb")) && !getenv("OMPI_COMM_WORLD_RANK");
 }
 
 enum status cli_parse(int argc, char **argv, const struct verb *const *verbs, int64_t count,

@@ -57,6 +57,13 @@ machine 0 "${all[@]:1}"
 expect 0 "*Installing: gcc*" build
 called "install gcc$"
 
+machine 0 "${all[@]:1}"
+expect 0 "*Installing: gcc*Installing: openmpi-bin mpich" build mpi
+if [ "$(grep -c " update$" "$TEST_TMP/calls")" != 1 ]; then
+    echo "the package lists were not updated once for two groups"
+    failed=1
+fi
+
 machine 0 "${all[@]}"
 touch "$TEST_TMP/broken"
 expect 0 "*Not installed (optional, data): bible-kjv*" build data
