@@ -498,6 +498,7 @@ static int lead(struct command *c, const struct task *task, const char *runs, in
     int code = EXIT_OK;
     if (st != OK) {
         code = cli_fail(c->cli, &e);
+        if (c->crew.stopped_by) code = EXIT_SIGNAL + c->crew.stopped_by;
     } else {
         close_dead_runs(c->cli, c->settings.runs);
         code = cli_has(c->cli, "resume") ? resume(c) : run_script(c);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
+#include "runner/base/signals.h"
 #include "runner/job/crew_file.h"
 #include "runner/job/formation.h"
 #include "runner/net/wire.h"
@@ -111,13 +113,33 @@ static enum status give_up(const struct crew *crew, int fd, const json_t *hello,
     return crew_file_contested(crew->file, json_text(hello, "host", "?"), address, e);
 }
 
-static enum status take_calls(struct crew *crew, int listening, int64_t wait_s, struct err *e) {
+/* Until somebody calls, or it is too late. */
+static enum status await_call(struct crew *crew, int listening, struct signals *signals,
+                              int64_t deadline_ms, struct err *e) {
+    struct pollfd wait[] = { { .fd = listening, .events = POLLIN },
+                             { .fd = signals->fd, .events = POLLIN } };
+    for (int64_t left; (left = deadline_ms - clock_ms()) > 0;) {
+        int n = poll(wait, 2, (int)(left < 60000 ? left : 60000));
+        int signo = signals_take(signals);
+        if (signo && signo != SIGCHLD) {
+            crew->stopped_by = signo;
+            return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had come",
+                        signo, strsignal(signo));
+        }
+        if (n > 0 && wait[0].revents) break;
+    }
+    return OK;
+}
+
+static enum status take_calls(struct crew *crew, int listening, struct signals *signals,
+                              int64_t wait_s, struct err *e) {
     int64_t deadline = clock_ms() + wait_s * 1000;
     struct strangers strangers = { 0 };
     for (int64_t left = crew->task.count - 1; left > 0;) {
         int fd;
         json_t *hello = NULL;
         struct err stranger;
+        TRY(await_call(crew, listening, signals, deadline, e));
         TRY(wire_accept(listening, deadline, &fd, e));
         if (fd < 0) return name_missing(crew, &strangers, wait_s, e);
         if (wire_called(fd, crew->secret, &hello, clock_ms() + STRANGER_MS, &stranger) != OK) {
@@ -158,6 +180,7 @@ static void remove_file(struct crew *crew) {
 enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
                         const json_t *facts, struct crew *out, struct err *e) {
     int listening = -1, port;
+    struct signals signals;
     *out = (struct crew){ .task = *task };
     if (task->count == 1) return OK;
     if (task->count > TASKS_MAX)
@@ -169,12 +192,13 @@ enum status crew_gather(const struct task *task, const char *runs, int64_t wait_
     TRY(secret_make(out->secret, e));
     TRY(crew_file_path(task, runs, out->file, e));
     TRY(wire_listen(NULL, 0, &listening, &port, e));
-    enum status st = crew_file_publish(out->file, task, out->secret, port, e);
-    if (st == OK) st = take_calls(out, listening, wait_s, e);
+    enum status st = signals_open(&signals, e); /* the file does not outlive a stop request */
+    if (st == OK) st = crew_file_publish(out->file, task, out->secret, port, e);
+    if (st == OK) st = take_calls(out, listening, &signals, wait_s, e);
     close(listening);
-    if (st != OK) return st;
-    remove_file(out); /* all are here */
-    return note_hosts(out, facts, e);
+    remove_file(out); /* all are here, or nobody is waited for */
+    signals_close(&signals);
+    return st == OK ? note_hosts(out, facts, e) : st;
 }
 
 void crew_dismiss(struct crew *crew, int exit_code) {

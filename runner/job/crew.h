@@ -22,12 +22,14 @@ struct crew {
     struct json_t *hosts; /* for the bundle, of each task {task, host, facts, environment}; owned */
     char file[CREW_FILE_CAP]; /* while tasks are missing; "" then */
     char secret[SHA256_HEX];  /* that the file tells */
+    int stopped_by;           /* the signal that ended the wait for tasks; 0: none */
 };
 
 enum { CREW_WAIT_S = 300 };
 
 /* Leader: waits for all others; `facts` are of this machine. ERR_PEER names the tasks that did not
- * come, and where those are that did. *out is closed with crew_dismiss whatever the status. */
+ * come, and where those are that did; ERR_INTERRUPTED: a stop request came first. *out is closed
+ * with crew_dismiss whatever the status. */
 NODISCARD enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
                                   const struct json_t *facts, struct crew *out, struct err *e);
 /* Tells the others to leave with `exit_code`, and lets them go. Safe on a zeroed struct. */

@@ -27,6 +27,7 @@ struct follower {
     const struct task *task;
     const json_t *facts;
     struct signals signals;
+    int stopped_by; /* the signal that ended the search for the leader; 0: none */
     struct companion leader;
     struct meeting meeting; /* address: where the leader is */
     struct telemetry *telemetry; /* NULL: there is no GPU */
@@ -63,7 +64,10 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
             st = call_leader(f, file, e);
         json_decref(file);
         if (st == OK || st == ERR_VERIFY || st == ERR_MEMORY) return st;
-        if (signals_take(&f->signals)) return FAIL(e, ERR_INTERRUPTED, "stopped by a signal");
+        f->stopped_by = signals_take(&f->signals);
+        if (f->stopped_by)
+            return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before it found task 0",
+                        f->stopped_by, strsignal(f->stopped_by));
         if (clock_ms() >= deadline) {
             err_prefix(e, "task %" PRId64 " of %" PRId64 " (%s) did not find task 0 within %" PRId64
                        " s by %s", f->task->index, f->task->count, f->task->launcher, wait_s,
@@ -194,5 +198,6 @@ int crew_follow(const struct cli *cli, const struct task *task, const char *runs
     companion_close(&f.leader);
     telemetry_close(f.telemetry);
     signals_close(&f.signals);
-    return st == OK ? code : cli_fail(cli, &e);
+    if (st != OK) code = cli_fail(cli, &e);
+    return f.stopped_by ? EXIT_SIGNAL + f.stopped_by : code;
 }

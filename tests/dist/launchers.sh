@@ -109,6 +109,19 @@ expect "exit code" 1 "$(cat code1)"
 grep -q "task 1 of 2 (srun) did not find task 0 within 1 s by $PWD/missing/.job-srun-4711-0: there \
 is no such file" log1 || fail "it does not say so, with the whole path"
 
+case_name="stopped while a task is missing"
+for i in 0 1; do # 0 waits for 1, then 1 for 0
+    rm -f log? out? code? pid?
+    task $i 2 srun waits &
+    [ $i = 1 ] || await_files 1 waits
+    await "grep -qs '^SigBlk:.*14203$' /proc/\$(cat pid$i)/status" # it takes stop requests itself
+    kill -TERM "$(cat pid$i)"
+    wait
+    expect "exit code of task $i" 143 "$(cat code$i)"
+    expect "what is left" "" "$(ls -A waits)"
+done
+grep -q "stopped by signal 15 (Terminated) before it found task 0" log1 || fail "it does not say so"
+
 case_name="data that are not the same on all hosts"
 mkdir -p here there
 seq 9000 >here/data.txt
