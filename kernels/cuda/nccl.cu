@@ -131,8 +131,6 @@ void nccl_close(struct nccl *n) {
     free(n); /* the library stays loaded: errors point into it, and its threads may still end */
 }
 
-int nccl_version(const struct nccl *n) { return n->version; }
-
 enum status nccl_poll(struct nccl *n, struct err *e) {
     ncclResult_t state = ncclSuccess;
     if (n->aborted) return FAIL(e, ERR_PEER, "the group was given up");
@@ -216,7 +214,6 @@ enum status nccl_open(struct nccl **out, struct links *links, int rank, int worl
                 "backend was built");
 }
 void nccl_close(struct nccl *n) {}
-int nccl_version(const struct nccl *n) { return 0; }
 enum status nccl_poll(struct nccl *n, struct err *e) { return OK; }
 void nccl_abort(struct nccl *n) {}
 enum status nccl_all_gather(struct nccl *n, void *out, const void *x, int64_t bytes,

@@ -10,17 +10,16 @@
 struct nccl; /* nccl.cu */
 
 /* Opens the library and joins the communicator; all ranks call it, and their links carry what they
- * need to find one another. ERR_UNSUPPORTED where there is no NCCL, or none when this was built. */
+ * need to find one another. ERR_DEVICE where there is no NCCL that will do, ERR_UNSUPPORTED where
+ * there was none when this was built. */
 NODISCARD enum status nccl_open(struct nccl **out, struct links *links, int rank, int world,
                                 struct err *e);
 void nccl_close(struct nccl *n); /* NULL is fine */
 
-/* The version, as ncclGetVersion counts: 22809. */
-int nccl_version(const struct nccl *n);
-
 /* ERR_PEER with NCCL's words if the communicator failed by itself. From any thread. */
 NODISCARD enum status nccl_poll(struct nccl *n, struct err *e);
-/* Ends what is under way on the device; nothing is queued any more. From any thread. */
+/* Ends what is under way on the device; nothing is queued any more. From any thread, but not while
+ * another one polls: the communicator is freed. */
 void nccl_abort(struct nccl *n);
 
 /* ---- queued on `stream`; sizes in bytes ---- */

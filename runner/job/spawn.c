@@ -85,7 +85,8 @@ static enum status await_exec(const struct spawn_options *o, int report, pid_t p
     while (n < 0 && errno == EINTR);
     if (n <= 0) return OK;
     (void)waitpid(pid, NULL, 0);
-    return FAIL(e, ERR_IO, "start worker %s: %s", o->argv[0], strerror(why));
+    return FAIL(e, ERR_IO, "start worker %s: %s%s", o->argv[0], strerror(why),
+                why == EINVAL ? ": too few open files are allowed (ulimit -n)" : "");
 }
 
 enum status spawn_worker(const struct spawn_options *o, pid_t *pid, int *events, struct err *e) {

@@ -123,11 +123,10 @@ static void deliver(struct watch *w, int64_t rank, const json_t *event) {
     for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
         wanted = wanted || !strcmp(kind, OTHERS[i]);
     if (!wanted || w->deaf) return;
-    if (w->options->on_event(w->options->user, rank, event, &w->out->error) == OK) return;
+    struct err why = { 0 };
+    if (w->options->on_event(w->options->user, rank, event, &why) == OK) return;
     w->deaf = true;
-    w->out->end = ATTEMPT_FAILED;
-    w->ended = true;
-    w->out->hearsay = false;
+    verdict_unrecorded(w, &why);
     watch_ask_to_stop(w, w->options->stop_grace_s);
 }
 
@@ -153,6 +152,7 @@ static void take_events(struct watch *w, int64_t i) {
     struct rank *rank = &w->ranks.rank[i];
     int64_t number = w->options->first_rank + i;
     struct err why = { 0 };
+    if (!rank->events) return; /* it was started, and nothing could be made to read it */
     if (rank->open && event_fill(rank->events, &rank->open, &why) != OK) {
         take_bad_line(w, &why);
         rank->open = false;

@@ -58,15 +58,18 @@ static bool is_local(enum status status) {
            status == ERR_CONFIG;
 }
 
-/* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. A stop in
- * good order that a rank's error spoils is a failure all the same. */
+/* A stop in good order that an error spoils is a failure all the same. */
+static void spoil_stop(struct watch *w) {
+    if (w->out->end == ATTEMPT_SIGNAL || w->out->end == ATTEMPT_TIME_LIMIT) w->ended = false;
+}
+
+/* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. */
 void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     enum status status = status_of_name(json_text(event, "code", "ERR_STATE"));
     w->ranks.rank[rank - w->options->first_rank].failed = true;
     bool hearsay = status == ERR_PEER && w->options->world > 1;
-    bool stopping = w->out->end == ATTEMPT_SIGNAL || w->out->end == ATTEMPT_TIME_LIMIT;
     if (w->out->hearsay && hearsay) return;
-    if (w->ended && stopping) w->ended = false;
+    spoil_stop(w);
     if (!verdict_fail(w, ATTEMPT_FAILED)) return;
     char name[128];
     describe(w, rank, name);
@@ -77,6 +80,20 @@ void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     w->out->error_step = step ? json_integer_value(step) : -1;
     w->out->hearsay = hearsay;
     if (w->options->world > 1) watch_ask_to_stop(w, PEER_GRACE_S);
+}
+
+/* What it was at stays: that of the rank that speaks. */
+static void blame_nobody(struct attempt *out) {
+    out->rank = -1;
+    *out->host = '\0';
+}
+
+void verdict_unrecorded(struct watch *w, const struct err *why) {
+    spoil_stop(w);
+    if (!verdict_fail(w, ATTEMPT_FAILED)) return;
+    blame_nobody(w->out);
+    *w->out->operation = '\0';
+    w->out->error = *why;
 }
 
 /* Somebody else may have asked a worker to stop: all is well, but the run is not done. */
@@ -111,12 +128,6 @@ void verdict_death(struct watch *w, int64_t i, int wait_status) {
         (void)FAIL(&out->error, ERR_PEER,
                    "%s left with exit status %d without saying why, last at %s%s", name,
                    WEXITSTATUS(wait_status), out->operation, words);
-}
-
-/* What it was at stays: that of the rank that speaks. */
-static void blame_nobody(struct attempt *out) {
-    out->rank = -1;
-    *out->host = '\0';
 }
 
 /* What is known of all ranks into state[w->options->world]. */

@@ -32,6 +32,8 @@ void watch_event(struct watch *w, int64_t rank, const struct json_t *event);
 /* Settles why the attempt ends; the first cause stays. */
 void verdict_settle(struct watch *w, enum attempt_end end);
 void verdict_error_event(struct watch *w, int64_t rank, const struct json_t *event);
+/* What a rank says cannot be kept here (a full disk): no rank is to blame. */
+void verdict_unrecorded(struct watch *w, const struct err *why);
 /* Rank 0 has come to its end, in good order. */
 void verdict_done(struct watch *w, const struct json_t *event);
 void verdict_death(struct watch *w, int64_t i, int wait_status); /* of the i-th rank here */

@@ -216,9 +216,7 @@ static enum status record_attempt(struct attempts *a, const char *started,
     return run_dir_save(a->dir, e);
 }
 
-static enum status one_attempt(struct attempts *a, struct attempt *out, struct err *e) {
-    char started[32];
-    run_time_now(started);
+static enum status make_attempt(struct attempts *a, struct attempt *out, struct err *e) {
     TRY(find_beginning(a, e));
     TRY(records_open(a->dir->path, a->from_step, &a->records, e));
     int64_t begin = clock_ms();
@@ -227,7 +225,20 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
     if (out->last_step > 0) a->stepped = true;
     records_close(a->records);
     a->records = NULL;
-    TRY(st);
+    return st;
+}
+
+/* An attempt that cannot be made, for want of a process, a file or memory, has failed like any
+ * other, so that its run is concluded and bundled. */
+static enum status one_attempt(struct attempts *a, struct attempt *out, struct err *e) {
+    char started[32];
+    struct err why = { 0 };
+    run_time_now(started);
+    *out = (struct attempt){ .end = ATTEMPT_FAILED, .error_step = -1, .rank = -1 };
+    if (make_attempt(a, out, &why) != OK) {
+        *out = (struct attempt){ .end = ATTEMPT_FAILED, .error_step = -1, .rank = -1,
+                                 .last_step = out->last_step, .error = why };
+    }
     return record_attempt(a, started, out, e);
 }
 

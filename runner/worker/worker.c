@@ -328,6 +328,7 @@ static enum status train(struct worker *w, struct err *e) {
     TRY(trainer_weights_sha256(w->trainer, weights, e));
     w->result.step = -1; /* an error from here on belongs to no step */
     w->board->phase = BOARD_LEAVING;
+    w->device.backend->ops->graph_drop(w->device.backend); /* an abort under way waits for them */
     pulse_watch(w->pulse, NULL); /* the others leave when they are ready */
     bool stopped = step < w->run.train.steps;
     int signo = w->stop_signal ? w->stop_signal : w->stop_step ? SIGTERM : 0; /* another rank's */
@@ -385,6 +386,7 @@ enum status worker_run(const struct worker_options *options, struct err *e) {
     struct backend *b = w.device.backend;
     if (st != OK && b) { /* what is queued may wait for ranks that have left */
         b->ops->graph_drop(b);
+        if (w.pulse) pulse_watch(w.pulse, NULL); /* it may be asking the group that ends here */
         b->ops->comm.abort(b);
     }
     tear_down(&w);

@@ -65,7 +65,10 @@ static int train_until_stopped(struct signals *s, int64_t step_ms) {
 static int stand_in(const char *behaviour, const char *rank) {
     struct signals s;
     if (signals_open(&s, NULL) != OK) return 2;
-    if (!strcmp(behaviour, "train")) return train_until_stopped(&s, 20);
+    bool dies = !strcmp(behaviour, "rank1-dies-others-train") && !strcmp(rank, "1");
+    if (dies) return 3;
+    if (!strcmp(behaviour, "train") || strstr(behaviour, "others-train"))
+        return train_until_stopped(&s, 20);
     put("{\"event\":\"start\"}\n");
     for (int64_t step = 1; !strcmp(behaviour, "stubborn"); step++) { /* SIGTERM is blocked */
         put_step(step);
@@ -109,6 +112,7 @@ struct fixture {
     struct signals signals;
     struct records *records;
     int64_t events, fail_after, signals_to_send, sent;
+    const char *fail_at; /* a kind of event */
 };
 
 static int setup(void **state) {
@@ -138,7 +142,8 @@ static int teardown(void **state) {
 static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct fixture *f = user;
     f->events++;
-    if (f->fail_after && f->events > f->fail_after)
+    bool fails = f->fail_at && !strcmp(json_text(event, "event", ""), f->fail_at);
+    if (fails || (f->fail_after && f->events > f->fail_after))
         return FAIL(e, ERR_IO, "write train.jsonl: %s", strerror(ENOSPC));
     bool done = !strcmp(json_text(event, "event", ""), "done");
     if (f->signals_to_send > f->sent && (f->events > 3 || done)) {
@@ -296,6 +301,25 @@ static void one_dead_rank_ends_all(void **state) {
     assert_true(*a.host != 0);
 }
 
+static void a_full_disk_does_not_hide_why_the_attempt_ends(void **state) {
+    struct fixture *f = *state;
+    f->fail_at = "checkpoint"; /* rank 0's, when rank 1 has died and it is asked to stop */
+    struct attempt a = attempt(f, "rank1-dies-others-train", 2, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_CRASHED);
+    assert_non_null(strstr(a.error.text, " left with exit status 3 without saying why"));
+    assert_int_equal(a.rank, 1);
+}
+
+static void a_full_disk_is_no_rank_s_fault(void **state) {
+    struct fixture *f = *state;
+    f->fail_at = "checkpoint";
+    f->signals_to_send = 1; /* a stop in good order, which it spoils */
+    struct attempt a = attempt(f, "train", 2, 0, 0, 5);
+    assert_int_equal(a.end, ATTEMPT_FAILED);
+    assert_int_equal(a.error.code, ERR_IO);
+    assert_int_equal(a.rank, -1);
+}
+
 static void a_program_that_cannot_start_is_an_error(void **state) {
     struct fixture *f = *state;
     snprintf(f->self, sizeof f->self, "/nonexistent/fp8lab");
@@ -440,6 +464,8 @@ int main(int argc, char **argv) {
         CASE(a_second_signal_leaves_at_once),
         CASE(a_worker_deaf_to_stopping_is_killed_after_its_grace),
         CASE(a_full_disk_stops_the_run_and_says_so),
+        CASE(a_full_disk_does_not_hide_why_the_attempt_ends),
+        CASE(a_full_disk_is_no_rank_s_fault),
         CASE(one_dead_rank_ends_all),
         CASE(a_program_that_cannot_start_is_an_error),
         CASE(a_resumed_attempt_cuts_records_beyond_its_checkpoint),

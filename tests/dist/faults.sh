@@ -50,6 +50,15 @@ expect "exit code of --resume" 0 $?
 expect "ranks of the attempts" "[2, 1]" \
     "$(field "$(bundle_in other)" '[a["ranks"] for a in run["attempts"]]')"
 
+case_name="a worker that cannot be started leaves a bundle all the same"
+(ulimit -n 64 && run 2 --runs unstarted && exit $code)
+expect "exit code" 6 $?
+bundle=$(bundle_in unstarted)
+expect "status, rank and attempts" "('failed', None, [('failed', 0)])" "$(field "$bundle" \
+    '(run["status"], error["rank"], [(a["reason"], a["to_step"]) for a in run["attempts"]])')"
+expect "the text" True "$(field "$bundle" '"(ulimit -n)" in error["text"]')"
+expect "what else is left" "" "$(find unstarted -mindepth 1 ! -name '*.tar.zst')"
+
 case_name="kill -9 of rank 1"
 run 2 --runs kill $endless &
 await_step kill $((every * 5 / 4))
