@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runner/net/wire.h"
 #include "runner/worker/events.h"
 
 enum status companion_open(int fd, int64_t task, const char *host, struct companion *out,
@@ -16,6 +17,7 @@ enum status companion_open(int fd, int64_t task, const char *host, struct compan
     snprintf(out->host, sizeof out->host, "%s", host);
     out->state = calloc(SUPERVISE_RANKS_MAX, sizeof *out->state);
     enum status st = out->state ? OK : FAIL(e, ERR_MEMORY, "a line to another host");
+    if (st == OK && task == 0) st = wire_be_patient(fd, SUPERVISE_LEADER_S * 1000, e);
     if (st == OK) st = event_reader_create(fd, &out->in, e);
     if (!out->in) close(fd);
     if (st != OK) return st;
@@ -60,6 +62,7 @@ void companion_fill(struct companion *c) {
     if (c->lost) return;
     if (event_fill(c->in, &open, &why) != OK) lose(c, why.text);
     else if (!open) lose(c, "its end of the connection is closed");
+    else if (wire_unanswered(c->fd)) lose(c, "its host does not answer");
 }
 
 json_t *companion_next(struct companion *c) {

@@ -31,7 +31,9 @@ struct companion {
     struct json_t *environment; /* environment_of_task's there; likewise */
 };
 
-/* Takes `fd` over. *out is closed with companion_close whatever the status. */
+/* Takes `fd` over. The line to task 0 waits for it as long as its follower does
+ * (SUPERVISE_LEADER_S), though its buffers are full: it may be writing files. *out is closed with
+ * companion_close whatever the status. */
 NODISCARD enum status companion_open(int fd, int64_t task, const char *host, struct companion *out,
                                      struct err *e);
 void companion_close(struct companion *c); /* safe on a zeroed struct */

@@ -34,7 +34,8 @@ static bool wait_for(int fd, short events, int64_t deadline_ms) {
 }
 
 /* The kernel notices a peer that the network has lost, whether bytes are under way (the user
- * time-out, tcp(7)) or not (keep-alive): both within WIRE_LOST_MS. */
+ * time-out, tcp(7)) or not (keep-alive): both within WIRE_LOST_MS. The user time-out also counts a
+ * peer's time that is there and reads nothing, once its buffers are full: see wire_be_patient. */
 static enum status prepare(int fd, struct err *e) {
     const struct { int level, name, value; } OPTIONS[] = {
         { IPPROTO_TCP, TCP_NODELAY, 1 },
@@ -52,6 +53,21 @@ static enum status prepare(int fd, struct err *e) {
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
         return FAIL(e, ERR_IO, "socket: %s", strerror(errno));
     return OK;
+}
+
+enum status wire_be_patient(int fd, int ms, struct err *e) {
+    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) == 0) return OK;
+    return FAIL(e, ERR_IO, "socket option %d: %s", TCP_USER_TIMEOUT, strerror(errno));
+}
+
+/* Bytes that the other end has no room for are not under way: probes ask after room, ever more
+ * seldom, and an answer to one, as to a keep-alive, sets their count to 0. */
+bool wire_unanswered(int fd) {
+    struct tcp_info info = { 0 };
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+    return info.tcpi_last_ack_recv >= WIRE_LOST_MS && info.tcpi_last_data_recv >= WIRE_LOST_MS &&
+           (info.tcpi_unacked > 0 || info.tcpi_probes >= KEEP_COUNT);
 }
 
 /* ---- listening, connecting --------------------------------------------------------------------*/

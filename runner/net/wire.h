@@ -10,7 +10,8 @@ struct json_t;
 
 enum {
     WIRE_LINE_MAX = 1 << 16, /* bytes of one line of a handshake */
-    WIRE_LOST_MS = 20000     /* a peer that the network hides for so long is gone */
+    WIRE_LOST_MS = 20000     /* a peer that the network hides for so long is gone; and so is one
+                              * that has read nothing for so long, if bytes wait for it */
 };
 
 /* A listening socket at `address` ("127.0.0.1"; NULL: every address of this host, over IPv6 and
@@ -28,6 +29,13 @@ NODISCARD enum status wire_connect_once(const char *address, int port, int64_t d
  * attempt met. */
 NODISCARD enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
                                    struct err *e);
+
+/* Another time than WIRE_LOST_MS for this connection: where the other end may stand still for
+ * longer and be well. The kernel then gives a network that is lost as long, too; who wants to know
+ * sooner asks wire_unanswered: whether the other end's kernel, which answers for a process that
+ * stands still as well, has left what was sent unanswered for WIRE_LOST_MS. */
+NODISCARD enum status wire_be_patient(int fd, int ms, struct err *e);
+bool wire_unanswered(int fd);
 
 /* "10.0.0.7" or "fd00::7": the address of the other end, and of this one, which others of the same
  * network can reach. */

@@ -1,5 +1,9 @@
 /* What a job is made of, without its processes: tasks by what launchers say, ranks laid out on
  * slots, whose word on an end counts, and the secret that both ends of a connection prove. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -7,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -353,6 +358,49 @@ static void one_that_stands_still_is_blamed(void **state) {
     assert_non_null(strstr(a.error.text, "2 ranks stand still: no sign of life of rank 1 on here"));
 }
 
+/* ---- a peer that stands still ----------------------------------------------------------------*/
+
+/* A connection to `port`, and what nobody reads written into it until no more fits. */
+static int fill_line(int port, int *user_ms, int patience_ms) {
+    struct err e = { 0 };
+    socklen_t size = sizeof *user_ms;
+    char bytes[4096] = { 0 };
+    int fd;
+    assert_int_equal(wire_connect("127.0.0.1", port, clock_ms() + 60000, &fd, &e), OK);
+    if (patience_ms) assert_int_equal(wire_be_patient(fd, patience_ms, &e), OK);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_ms, &size), 0);
+    while (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) continue;
+    assert_int_equal(errno, EAGAIN);
+    return fd;
+}
+
+/* The kernel gives a peer up that lives and reads nothing: not the leader within its time. */
+static void a_leader_may_stand_still(void **state) {
+    struct err e = { 0 };
+    struct companion leader, other;
+    int listening, port, user_ms;
+    socklen_t size = sizeof user_ms;
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &port, &e), OK);
+    int hasty = fill_line(port, &user_ms, 1000), patient = fill_line(port, &user_ms, 0);
+    assert_int_equal(user_ms, WIRE_LOST_MS);
+    assert_int_equal(companion_open(patient, 0, "there", &leader, &e), OK);
+    assert_int_equal(getsockopt(patient, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, &size), 0);
+    assert_true(user_ms >= SUPERVISE_LEADER_S * 1000);
+    struct pollfd lost = { .fd = hasty };
+    assert_int_equal(poll(&lost, 1, 60000), 1);
+    assert_true(lost.revents & POLLERR);
+    companion_fill(&leader);
+    assert_false(leader.lost);
+    int follower = fill_line(port, &user_ms, 0); /* a leader's line to one of its own */
+    assert_int_equal(companion_open(follower, 1, "there", &other, &e), OK);
+    assert_int_equal(getsockopt(follower, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, &size), 0);
+    assert_int_equal(user_ms, WIRE_LOST_MS);
+    companion_close(&other);
+    companion_close(&leader);
+    close(hasty);
+    close(listening);
+}
+
 /* ---- the secret -------------------------------------------------------------------------------*/
 
 /* RFC 4231, test cases 2 and 6 (a key longer than a block). */
@@ -438,7 +486,7 @@ int main(void) {
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
-        cmocka_unit_test(signatures), cmocka_unit_test(strangers),
+        cmocka_unit_test(a_leader_may_stand_still), cmocka_unit_test(signatures), cmocka_unit_test(strangers),
         cmocka_unit_test(a_missing_rank_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
