@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "model/json_safe.h"
@@ -14,6 +15,7 @@
 
 enum {
     STRANGER_MS = 3000, /* what a connection gets to prove itself, while others wait */
+    RECALL_MS = 200,    /* between two calls */
     PATIENCE_MS = 5000  /* by which rank 0, who knows who is missing, is the first to give up */
 };
 
@@ -24,6 +26,8 @@ struct joining {
     const struct meeting *meeting;
     struct mesh *mesh;
     int64_t deadline_ms;
+    char self[SHA256_HEX];                         /* tells this process from others of its rank */
+    char caller[RENDEZVOUS_RANKS_MAX][SHA256_HEX]; /* of those that have called */
     struct place place[RENDEZVOUS_RANKS_MAX];
 };
 
@@ -51,28 +55,32 @@ void mesh_close(struct mesh *m) {
 /* ---- one connection ---------------------------------------------------------------------------*/
 
 static enum status say_hello(struct joining *j, int fd, int port, struct err *e) {
-    json_t *hello = json_pack("{s:i,s:i,s:i,s:o}", "rank", j->mesh->rank, "world", j->mesh->world,
-                              "port", port, "host", json_from_text(j->meeting->host));
+    json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:o}", "rank", j->mesh->rank, "world",
+                              j->mesh->world, "port", port, "caller", j->self, "host",
+                              json_from_text(j->meeting->host));
     if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
     enum status st = wire_call(fd, j->meeting->secret, hello, j->deadline_ms, e);
     json_decref(hello);
     return st;
 }
 
-/* Takes a caller that proved itself into the mesh, if it is one that is expected. */
+/* Takes a caller that proved itself into the mesh, if it is one that is expected; in place of its
+ * earlier call, whose answer it cannot have got if it comes again. */
 static enum status admit(struct joining *j, int fd, const json_t *hello, struct err *e) {
     struct mesh *m = j->mesh;
     int64_t rank = json_integer_value(json_object_get(hello, "rank"));
     int64_t world = json_integer_value(json_object_get(hello, "world"));
-    const char *host = json_text(hello, "host", "");
+    const char *host = json_text(hello, "host", ""), *caller = json_text(hello, "caller", "");
     if (world != m->world || rank <= m->rank || rank >= m->world)
         return FAIL(e, ERR_STATE, "a process on %s calls itself rank %" PRId64 " of %" PRId64
                     "; this is rank %d of %d", host, rank, world, m->rank, m->world);
-    if (m->link[rank] >= 0)
+    if (m->link[rank] >= 0 && strcmp(caller, j->caller[rank]) != 0)
         return FAIL(e, ERR_STATE, "two processes call themselves rank %" PRId64 ": on %s and on %s",
                     rank, m->host[rank], host);
-    snprintf(m->host_text[rank], RENDEZVOUS_HOST_CAP, "%s", host);
     TRY(wire_peer(fd, j->place[rank].address, e));
+    if (m->link[rank] >= 0) close(m->link[rank]);
+    snprintf(m->host_text[rank], RENDEZVOUS_HOST_CAP, "%s", host);
+    snprintf(j->caller[rank], SHA256_HEX, "%s", caller);
     j->place[rank].port = (int)json_integer_value(json_object_get(hello, "port"));
     m->link[rank] = fd;
     return OK;
@@ -108,10 +116,11 @@ static enum status name_missing(const struct joining *j, struct err *e) {
                 missing, m->rank, m->world, j->meeting->host, j->meeting->timeout_s);
 }
 
-/* Waits for every rank above this one. Whoever is not of this job is let go and forgotten. */
+/* Waits for every rank above this one. Whoever is not of this job is let go and forgotten; and so
+ * is one of it that takes too long, which calls again. */
 static enum status take_calls(struct joining *j, int listening, struct err *e) {
     struct mesh *m = j->mesh;
-    for (int left = m->world - 1 - m->rank; left > 0;) {
+    while (next_missing(m, m->rank) < m->world) {
         int fd;
         json_t *hello = NULL;
         TRY(wire_accept(listening, j->deadline_ms, &fd, e));
@@ -123,8 +132,7 @@ static enum status take_calls(struct joining *j, int listening, struct err *e) {
         if (st == OK) {
             st = admit(j, fd, hello, e);
             json_decref(hello);
-            if (st == OK) left--;
-            else close(fd);
+            if (st != OK) close(fd);
             TRY(st);
         } else {
             close(fd);
@@ -133,11 +141,38 @@ static enum status take_calls(struct joining *j, int listening, struct err *e) {
     return OK;
 }
 
+/* One call. *late: it took so long that the other end may have let go of it for nothing else. The
+ * other end's time begins later, on a clock of its own: half of it is well below. */
+static enum status call_once(struct joining *j, int rank, const struct place *place, int port,
+                             bool *late, struct err *e) {
+    int *link = &j->mesh->link[rank];
+    int64_t begin = clock_ms();
+    enum status st = wire_connect(place->address, place->port, j->deadline_ms, link, e);
+    if (st == OK) st = say_hello(j, *link, port, e);
+    *late = clock_ms() - begin >= STRANGER_MS / 2;
+    if (st != OK && *link >= 0) {
+        close(*link);
+        *link = -1;
+    }
+    return st;
+}
+
+/* Calls until the other end knows this one, which may be held up within a call, or wait behind
+ * strangers. Who is let go of at once was not believed, and will not be. */
 static enum status call(struct joining *j, int rank, const struct place *place, int port,
                         struct err *e) {
     struct mesh *m = j->mesh;
-    enum status st = wire_connect(place->address, place->port, j->deadline_ms, &m->link[rank], e);
-    if (st == OK) st = say_hello(j, m->link[rank], port, e);
+    const struct timespec nap = { 0, RECALL_MS * 1000000L };
+    bool late;
+    int calls = 1;
+    enum status st = call_once(j, rank, place, port, &late, e);
+    for (; st == ERR_PEER && late && clock_ms() + RECALL_MS < j->deadline_ms; calls++) {
+        (void)nanosleep(&nap, NULL);
+        st = call_once(j, rank, place, port, &late, e);
+    }
+    if (st != OK && calls > 1)
+        err_prefix(e, "%d calls failed (one whose hello takes over %d s is let go of, too); the "
+                   "last", calls, STRANGER_MS / 1000);
     if (st != OK)
         err_prefix(e, "rendezvous: rank %d of %d on %s calls rank %d on %s", m->rank, m->world,
                    j->meeting->host, rank, *m->host[rank] ? m->host[rank] : place->address);
@@ -212,6 +247,7 @@ enum status rendezvous_join(const struct meeting *meeting, int rank, int world, 
                     RENDEZVOUS_RANKS_MAX);
     mesh_init(out, rank, world);
     struct joining j = { .meeting = meeting, .mesh = out };
+    TRY(secret_make(j.self, e));
     j.deadline_ms = clock_ms() + (int64_t)meeting->timeout_s * 1000 + (rank ? PATIENCE_MS : 0);
     return rank == 0 ? host_meeting(&j, listening, e) : visit_meeting(&j, e);
 }

@@ -464,6 +464,68 @@ static void strangers(void **state) {
     close(listening);
 }
 
+/* Rank 1 is stopped between its call and its hello, until the called has let go of it. */
+static void a_rank_that_is_held_up_calls_again(void **state) {
+    struct meeting meeting = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
+    struct err e = { 0 }, late;
+    struct mesh mesh;
+    json_t *hello;
+    int listening, fd, status = 0;
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
+    assert_int_equal(secret_make(meeting.secret, &e), OK);
+    pid_t other = fork();
+    if (other == 0) _exit(join_as_one(&meeting));
+    assert_int_equal(wire_accept(listening, clock_ms() + 60000, &fd, &e), OK);
+    assert_int_equal(kill(other, SIGSTOP), 0);
+    int64_t soon = clock_ms() + 3000;
+    assert_int_equal(wire_called(fd, meeting.secret, &hello, soon, &late), ERR_PEER);
+    close(fd);
+    assert_int_equal(kill(other, SIGCONT), 0);
+    if (rendezvous_join(&meeting, 0, 2, listening, &mesh, &e) != OK) fail_msg("%s", e.text);
+    assert_int_equal(waitpid(other, &status, 0), other);
+    assert_int_equal(status, 0);
+    mesh_close(&mesh);
+    close(listening);
+}
+
+/* A rank's call, by hand: whether it was believed. */
+static bool say_hello(const struct meeting *meeting, int rank, const char *caller, int *fd) {
+    int64_t late = clock_ms() + 60000;
+    json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:s}", "rank", rank, "world", 3, "port", 0,
+                              "caller", caller, "host", "there");
+    bool good = wire_connect("127.0.0.1", meeting->port, late, fd, NULL) == OK &&
+                wire_call(*fd, meeting->secret, hello, late, NULL) == OK;
+    json_decref(hello);
+    return good;
+}
+
+/* Rank 1 calls as `first` and then as `second`, and rank 2 once; what rank 0 makes of it. */
+static enum status call_twice(const char *first, const char *second, struct err *e) {
+    struct meeting meeting = { .timeout_s = 60, .host = "here" };
+    struct mesh mesh;
+    int listening, fd[3], status = 0;
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, e), OK);
+    assert_int_equal(secret_make(meeting.secret, e), OK);
+    pid_t others = fork();
+    if (others == 0)
+        _exit(say_hello(&meeting, 1, first, &fd[0]) && say_hello(&meeting, 1, second, &fd[1]) &&
+              say_hello(&meeting, 2, first, &fd[2]) ? 0 : 1);
+    enum status st = rendezvous_join(&meeting, 0, 3, listening, &mesh, e);
+    close(listening);
+    mesh_close(&mesh);
+    if (st != OK) (void)kill(others, SIGKILL); /* its next call would wait for an answer */
+    assert_int_equal(waitpid(others, &status, 0), others);
+    if (st == OK) assert_int_equal(status, 0);
+    return st;
+}
+
+static void a_rank_may_call_twice_but_not_two(void **state) {
+    struct err e = { 0 };
+    if (call_twice("a", "a", &e) != OK) fail_msg("%s", e.text);
+    assert_int_equal(call_twice("a", "b", &e), ERR_STATE);
+    assert_string_equal(e.text, "two processes call themselves rank 1: on there and on there");
+}
+
 static void a_missing_rank_is_named(void **state) {
     struct meeting meeting = { .timeout_s = 1, .host = "here",
                                .expected = { "here", "here", "there", "there" } };
@@ -486,7 +548,10 @@ int main(void) {
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
-        cmocka_unit_test(a_leader_may_stand_still), cmocka_unit_test(signatures), cmocka_unit_test(strangers),
+        cmocka_unit_test(a_leader_may_stand_still), cmocka_unit_test(signatures),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(a_rank_that_is_held_up_calls_again),
+        cmocka_unit_test(a_rank_may_call_twice_but_not_two),
         cmocka_unit_test(a_missing_rank_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
