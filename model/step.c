@@ -296,12 +296,15 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_loss, e));
     int64_t sequences = data_sequences(t->data, SPLIT_EVAL);
     int64_t mine = t->options.micro_batch, all = mine * t->world;
-    for (int64_t first = 0; first < batches * all && first < sequences; first += all) {
-        TRY(upload_batch(t, SPLIT_EVAL, first + t->rank * mine, e));
+    int64_t wanted = batches * mine < sequences ? batches * mine : sequences;
+    /* Where ranks are left over they take part with what does not count: nothing is behind the last
+     * sequence. */
+    for (int64_t first = 0; first < wanted; first += all) {
+        int64_t at = first + t->rank * mine;
+        TRY(upload_batch(t, SPLIT_EVAL, at < wanted ? at : sequences, e));
         TRY(run_eval_batch(t, e));
-        int64_t left = sequences - first;
-        result->tokens += (left < all ? left : all) * t->model.seq_len;
     }
+    result->tokens = wanted * t->model.seq_len;
     if (result->tokens == 0)
         return FAIL(e, ERR_CONFIG, "there is no held-out sequence to evaluate");
     TRY(b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.eval_loss, REDUCE_SUM, e));

@@ -141,8 +141,9 @@ struct eval_result {
     int64_t tokens; /* evaluated: fewer than asked for when the held-out part is short */
 };
 
-/* Loss over the first `batches` micro-batches of the held-out sequences, in the training
- * buffers. Nothing may be pending (ERR_STATE), here as in checkpoint_save. */
+/* Loss over the first `batches` micro-batches of the held-out sequences, which the ranks share: the
+ * same ones for any number of ranks. In the training buffers; nothing may be pending (ERR_STATE),
+ * here as in checkpoint_save. */
 NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                                    struct err *e);
 

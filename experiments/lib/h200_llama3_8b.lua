@@ -14,6 +14,6 @@ return preset {
     optimizer = adamw { lr = 3e-4, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip = 1.0 },
     schedule  = cosine { warmup = 4, final = 0.1 },
   },
-  eval  = { every = 4, batches = 2 },
+  eval  = { every = 4, batches = 8 },
   trace = { first = 0, every = 0 },
 }
