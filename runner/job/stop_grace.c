@@ -54,6 +54,10 @@ static int64_t needed_s(int64_t grace_s, const struct attempt *attempt) {
 }
 
 void stop_grace_explain(int64_t grace_s, const struct attempt *attempt, char *out, size_t size) {
+    if (!attempt->last_step) {
+        snprintf(out, size, "the worker was killed before its first step; nothing is lost");
+        return;
+    }
     int n = snprintf(out, size, "the worker was killed before it had stopped at step %" PRId64
                      "; steps after checkpoint_step are lost", attempt->last_step);
     if (attempt->end != ATTEMPT_SIGNAL || n < 0 || (size_t)n >= size) return;

@@ -55,6 +55,14 @@ void watch_kill(struct watch *w) {
     if (!w->kill_at_ms) w->kill_at_ms = clock_ms();
 }
 
+/* Whether the workers still load, tune or wait for one another: there is nothing to save, and they
+ * look for no stop request before their first step. */
+static bool starting(const struct watch *w) {
+    for (int64_t i = 0; i < w->ranks.started; i++)
+        if (w->ranks.rank[i].board->phase != BOARD_STARTING) return false;
+    return w->out->last_step == 0;
+}
+
 static void take_signals(struct watch *w) {
     for (int signo; (signo = signals_take(w->options->signals)) != 0;) {
         if (signo == SIGCHLD) continue;
@@ -73,7 +81,7 @@ static void take_signals(struct watch *w) {
         }
         verdict_settle(w, ATTEMPT_SIGNAL);
         watch_say(w, "stopping: checkpoint, bundle, leave (a second signal leaves at once)");
-        watch_ask_to_stop(w, w->options->signal_grace_s);
+        watch_ask_to_stop(w, starting(w) ? PEER_GRACE_S : w->options->signal_grace_s);
     }
 }
 

@@ -6,6 +6,7 @@
 #define FP8LAB_RUNNER_JOB_SUPERVISE_H
 
 #include "kernels/base.h"
+#include "runner/net/rendezvous.h"
 
 struct companion;
 struct json_t;
@@ -77,7 +78,7 @@ struct attempt {
     struct err error;  /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */
     int64_t rank;           /* whose error it is, or -1 */
-    char host[64];          /* where that rank was; "" where it is not known */
+    char host[RENDEZVOUS_HOST_CAP]; /* where that rank was; "" where it is not known */
     char operation[ATTEMPT_OPERATION_CAP]; /* what it was at; "" if nobody knows */
 };
 

@@ -7,7 +7,8 @@
 
 enum {
     TICK_MS = 500,
-    PEER_GRACE_S = 5 /* what the other ranks get when one has died: they wait in a collective */
+    PEER_GRACE_S = 5 /* what ranks get that have nothing to save: another has died, and they wait in
+                      * a collective; or they have made no step yet */
 };
 
 struct watch {

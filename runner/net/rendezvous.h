@@ -5,7 +5,7 @@
 
 #include "runner/net/secret.h"
 
-enum { RENDEZVOUS_RANKS_MAX = 64, RENDEZVOUS_HOST_CAP = 64 };
+enum { RENDEZVOUS_RANKS_MAX = 64, RENDEZVOUS_HOST_CAP = 65 /* HOST_NAME_MAX, and its end */ };
 
 /* Where and how to meet: what a runner hands to a worker. Plain bytes, so that it can stand in
  * memory that the two share. */

@@ -258,7 +258,10 @@ static bool regroup(struct attempts *a, const struct attempt *attempt, bool *wit
     bool drops = a->settings->fewer_gpus && !lost && attempt->rank >= 0;
     if (drops) formation_drop_rank(&a->formation, attempt->rank);
     *without = lost || drops;
-    if (lost && !a->settings->fewer_gpus) return false;
+    if (lost && !a->settings->fewer_gpus) {
+        on_tick(a, "no retry: a host is lost, and going on without it takes --fewer-gpus");
+        return false;
+    }
     struct err few = { 0 };
     if (lay_out(a, &few) == OK) return true;
     on_tick(a, few.text);

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "runner/base/signals.h"
+#include "runner/job/stop_grace.h"
 #include "runner/job/supervise.h"
 #include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
@@ -70,6 +71,10 @@ static int stand_in(const char *behaviour, const char *rank) {
     if (!strcmp(behaviour, "train") || strstr(behaviour, "others-train"))
         return train_until_stopped(&s, 20);
     put("{\"event\":\"start\"}\n");
+    if (!strcmp(behaviour, "loading")) {
+        (void)kill(getppid(), SIGTERM);
+        nap(60000);
+    }
     for (int64_t step = 1; !strcmp(behaviour, "stubborn"); step++) { /* SIGTERM is blocked */
         put_step(step);
         nap(20);
@@ -282,6 +287,16 @@ static void a_worker_deaf_to_stopping_is_killed_after_its_grace(void **state) {
     assert_true(a.unresponsive);
 }
 
+static void before_the_first_step_nothing_is_waited_for(void **state) {
+    struct attempt a = attempt(*state, "loading", 2, 0, 0, 3600);
+    assert_int_equal(a.end, ATTEMPT_SIGNAL);
+    assert_int_equal(a.signal, SIGTERM);
+    assert_true(a.unresponsive);
+    char text[400];
+    stop_grace_explain(0, &a, text, sizeof text);
+    assert_string_equal(text, "the worker was killed before its first step; nothing is lost");
+}
+
 static void a_full_disk_stops_the_run_and_says_so(void **state) {
     struct fixture *f = *state;
     f->fail_after = 4;
@@ -463,6 +478,7 @@ int main(int argc, char **argv) {
         CASE(a_stranger_s_signal_is_not_the_runner_s_first),
         CASE(a_second_signal_leaves_at_once),
         CASE(a_worker_deaf_to_stopping_is_killed_after_its_grace),
+        CASE(before_the_first_step_nothing_is_waited_for),
         CASE(a_full_disk_stops_the_run_and_says_so),
         CASE(a_full_disk_does_not_hide_why_the_attempt_ends),
         CASE(a_full_disk_is_no_rank_s_fault),
