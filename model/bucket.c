@@ -132,6 +132,7 @@ static void layout_weight(struct params *p, struct param *x, struct memory *m,
     struct operand_use use = { .value = true, .codes = true, .twin = !split };
     int slot = slots_add(slots, SLOT_WEIGHT, fp8 ? &spec->w : NULL, fp8 ? spec->options : NULL,
                          b->by_codes ? x->own.count : rows * cols, "%s", x->name);
+    if (b->by_codes) slots->slot[slot].divided = rows * cols;
     operand_layout(&x->weight, m, fp8 ? &spec->w : NULL, use, place, act, rows, cols, NULL, slot);
     advance(b, &x->weight);
     if (!x->cols) /* a vector [n], not a matrix of one column */

@@ -11,21 +11,34 @@ const char *const *trainer_slots(const struct trainer *t, int64_t *count) {
     return t->slots.name;
 }
 
+/* Of all ranks, or of this one where the others' do not come (struct slots). A weight that each
+ * rank quantises whole counts once a rank. */
+static void count(const struct trainer *t, int i, struct fp8_slot *out) {
+    const struct slots *s = &t->slots;
+    const struct slot *slot = &s->slot[i];
+    const uint64_t *own = record_of(t, &s->stats);
+    int ranks = s->tells_counts ? t->world : 1;
+    for (int r = 0; r < ranks; r++) {
+        const uint64_t *of = s->tells_counts ? told_by(t, r) + 2 : own;
+        out->saturated += (int64_t)of[2 * i];
+        out->underflow += (int64_t)of[2 * i + 1];
+    }
+    out->elements = slot->elements * ranks * (slot->region == SLOT_WEIGHT ? 1 : t->accumulation);
+    if (slot->divided && s->tells_counts) out->elements = slot->divided;
+}
+
 static struct fp8_slot figures_of(const struct trainer *t, int i) {
     const struct slots *s = &t->slots;
     const struct slot *slot = &s->slot[i];
     bool weight = slot->region == SLOT_WEIGHT;
     const uint32_t *amax = record_of(t, weight ? &s->amax : &s->seen_amax);
     const float *multiplier = record_of(t, weight ? &s->multiplier : &s->seen_multiplier);
-    const uint64_t *stats = record_of(t, &s->stats);
     struct fp8_slot out = { .amax_bits = amax[i], .scale = 1.0f };
     if (!dtype_is_fp8(slot->code)) return out;
     float stored;
     if (slot->delayed) out.scale = multiplier[i];
     else out.scale = quant_multiplier(&slot->rule, slot->code, f32_from_bits(amax[i]), &stored);
-    out.saturated = (int64_t)stats[2 * i];
-    out.underflow = (int64_t)stats[2 * i + 1];
-    out.elements = slot->elements * (weight ? 1 : t->accumulation);
+    count(t, i, &out);
     return out;
 }
 

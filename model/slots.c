@@ -95,12 +95,23 @@ enum status slots_layout(struct slots *s, struct memory *m, int record, struct e
         int64_t n = s->count + (array[i].t == &s->amax); /* the loss stands behind it */
         memory_append(m, record, 4 * n, &array[i].t->data);
     }
-    s->stats = tensor_2d(NULL, DTYPE_U64, s->count, 2);
-    memory_append(m, record, 16 * (int64_t)s->count, &s->stats.data);
     s->amax_eval = tensor_1d(NULL, DTYPE_U32, s->count);
     memory_reserve(m, MEMORY_STATE, "amax", 4 * (int64_t)s->count, &s->amax_eval.data);
     memory_reserve(m, MEMORY_STATE, "scales", 4 * FACTOR_STRIDE * (int64_t)s->count, &s->factor);
     return OK;
+}
+
+enum { TOLD_ROW = 16 }; /* bytes */
+
+void slots_layout_told(struct slots *s, struct memory *m, int record, int world, int64_t room) {
+    int64_t counts = TOLD_ROW * (int64_t)s->count;
+    s->tells_counts = (TOLD_ROW + counts) * world <= room;
+    s->told_rows = s->tells_counts ? 1 + s->count : 1;
+    s->stats = tensor_2d(NULL, DTYPE_U64, s->count, 2);
+    s->told = tensor_2d(NULL, DTYPE_U64, s->told_rows * world, 2);
+    s->told_own = tensor_2d(NULL, DTYPE_U64, s->told_rows, 2);
+    memory_append(m, record, TOLD_ROW * s->told.dim[0], &s->told.data);
+    if (!s->tells_counts) memory_append(m, record, counts, &s->stats.data);
 }
 
 /* Elements first .. first+count-1 of a device array over the slots. */
@@ -115,6 +126,8 @@ enum status slots_start(struct slots *s, struct backend *b, struct err *e) {
     struct tensor factor = tensor_1d(s->factor, DTYPE_F32, s->count);
     factor.stride[0] = FACTOR_STRIDE;
     s->loss = tensor_1d((char *)s->amax.data + 4 * (int64_t)s->count, DTYPE_F32, 1);
+    s->told_own.data = (char *)s->told.data + TOLD_ROW * s->told_rows * b->ops->comm.rank(b);
+    if (s->tells_counts) s->stats.data = (char *)s->told_own.data + TOLD_ROW;
     for (int i = 0; i < s->count; i++) {
         struct slot *slot = &s->slot[i];
         slot->amax = span_of(&s->amax, i, 1);
@@ -205,6 +218,12 @@ enum status slots_share(struct slots *s, struct backend *b, const struct tensor 
 enum status slots_share_weights(struct slots *s, struct backend *b, struct err *e) {
     struct tensor weights = span_of(&s->amax, 0, s->first[SLOT_FORWARD]);
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &weights, REDUCE_MAX, e);
+}
+
+enum status slots_tell(struct slots *s, struct backend *b, bool stop, struct err *e) {
+    const uint64_t asks = stop;
+    TRY(b->ops->upload(b, LANE_COMPUTE, s->told_own.data, &asks, sizeof asks, e));
+    return b->ops->comm.all_gather(b, LANE_COMPUTE, &s->told, &s->told_own, e);
 }
 
 enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,

@@ -27,7 +27,9 @@ struct slot {
     const struct recipe_options *delayed; /* its options if its scale is delayed, else NULL */
     enum dtype code;                      /* FP8 format; the act dtype where it is not FP8 */
     struct quant_rule rule;
-    int64_t elements; /* that this rank quantises; 0 where it is not FP8 */
+    int64_t elements; /* that this rank quantises at a time; 0 where it is not FP8 */
+    int64_t divided;  /* elements of all ranks' parts of a weight of which each quantises its own;
+                         else 0 */
     struct tensor amax, amax_eval; /* [1] u32 */
     struct tensor stats;           /* [2] u64 */
     struct tensor multiplier;      /* [1] f32 */
@@ -54,6 +56,12 @@ struct slots {
      * but amax_eval belong to a step's record. */
     struct tensor amax, amax_eval, multiplier, stats, seen_amax, seen_multiplier;
     struct tensor loss; /* [1] f32 behind amax: see slots_share */
+    /* What each rank tells all after a step (slots_tell): [ranks * told_rows, 2] u64, in the
+     * record. A rank's first row is {asks to stop, 0}; behind it, if tells_counts, are its counts.
+     * told_own are this rank's rows, and its `stats` then a part of them. */
+    struct tensor told, told_own;
+    int64_t told_rows;
+    bool tells_counts;
     void *factor;
 };
 
@@ -67,6 +75,9 @@ int slots_add(struct slots *s, enum slot_region region, const struct operand_spe
 /* Finds the runs and plans the arrays, those of the record within the shared region `record`. Call
  * when all slots are added. */
 NODISCARD enum status slots_layout(struct slots *s, struct memory *m, int record, struct err *e);
+/* Plans the counts and what ranks tell one another of them, at most `room` more bytes of the record
+ * if that can be: where it cannot, they do not. */
+void slots_layout_told(struct slots *s, struct memory *m, int record, int world, int64_t room);
 /* After allocation: views into the arrays, and the state of a new run (multiplier and factor 1). */
 NODISCARD enum status slots_start(struct slots *s, struct backend *b, struct err *e);
 /* Back to a new run's state: no amax, count or history, multiplier and factor 1. */
@@ -91,6 +102,9 @@ NODISCARD enum status slots_share_weights(struct slots *s, struct backend *b, st
 NODISCARD enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e);
 /* After the last micro-batch: rolls what rolls per step. */
 NODISCARD enum status slots_end_step(struct slots *s, struct backend *b, struct err *e);
+/* After a step: every rank's counts, and whether it asks to stop, come to all. Counts are summed
+ * where they are read, since no collective adds integers. */
+NODISCARD enum status slots_tell(struct slots *s, struct backend *b, bool stop, struct err *e);
 /* Zeroes the counts of some slots. */
 NODISCARD enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,
                                          struct err *e);

@@ -157,14 +157,6 @@ enum status trainer_look(struct trainer *t, struct record_head *head, char tenso
 
 static int mark_of_end(int64_t step) { return MARK_END + (int)(step % END_MARKS); }
 
-/* One rank that was asked to stop asks all. */
-static enum status share_stop(struct trainer *t, struct err *e) {
-    struct backend *b = t->backend;
-    const uint32_t mine = t->asks_stop;
-    TRY(b->ops->upload(b, LANE_COMPUTE, t->scalars.stop.data, &mine, sizeof mine, e));
-    return b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.stop, REDUCE_MAX, e);
-}
-
 /* Everything of a step that changes state, and the copy of its record. */
 static enum status queue_step(struct trainer *t, int64_t step, struct in_flight *f,
                               struct err *e) {
@@ -175,7 +167,6 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
         TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm_begin, e));
     }
     TRY(upload_scalars(t, step, &f->lr, e));
-    TRY(share_stop(t, e));
     if (f->traced) TRY(trace_weights(t, e));
     TRY(accumulate(t, e));
     if (f->traced) {
@@ -184,6 +175,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     }
     TRY(run_update(t, e));
     t->exchange.pending = true;
+    TRY(slots_tell(&t->slots, t->backend, t->asks_stop, e));
     TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm, e));
     TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
                       t->record_bytes, e));
@@ -224,6 +216,13 @@ static enum status fetch_record(struct trainer *t, int64_t step, bool marked, in
     return OK;
 }
 
+/* One rank that was asked to stop asks all. */
+static bool asked_to_stop(const struct trainer *t) {
+    for (int r = 0; r < t->world; r++)
+        if (told_by(t, r)[0]) return true;
+    return false;
+}
+
 enum status trainer_collect(struct trainer *t, struct step_result *result, struct err *e) {
     memset(result, 0, sizeof *result);
     if (t->pending == 0) return FAIL(e, ERR_STATE, "no step is queued");
@@ -241,7 +240,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     record_check(t, &head, result->tensor);
     result->loss = head.loss;
     result->grad_norm = head.norm;
-    result->stop = head.stop != 0;
+    result->stop = asked_to_stop(t);
     const uint64_t *begin = f->marked ? head.comm_begin_ns : t->comm_ns;
     result->comm_us = (int64_t)((head.comm_ns[0] - begin[0]) / 1000);
     result->exposed_us = (int64_t)((head.comm_ns[1] - begin[1]) / 1000);

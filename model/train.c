@@ -67,6 +67,8 @@ static enum status layout_record(struct trainer *t, struct err *e) {
     TRY(slots_layout(&t->slots, m, record, e));
     t->prints = tensor_1d(NULL, DTYPE_U64, t->traced_count);
     memory_append(m, record, 8 * (int64_t)t->traced_count, &t->prints.data);
+    int64_t room = READBACK_BYTES - round_up(memory_shared_bytes(m, record), 16);
+    slots_layout_told(&t->slots, m, record, t->world, room);
     t->record_bytes = memory_shared_bytes(m, record);
     if (t->record_bytes <= READBACK_BYTES) return OK;
     return FAIL(e, ERR_CONFIG,
@@ -177,7 +179,6 @@ static void bind_scalars(struct scalars *s, void *record) {
     s->comm = tensor_1d((char *)record + offsetof(struct record_head, comm_ns), DTYPE_U64, 2);
     s->comm_begin = tensor_1d((char *)record + offsetof(struct record_head, comm_begin_ns),
                               DTYPE_U64, 2);
-    s->stop = tensor_1d((char *)record + offsetof(struct record_head, stop), DTYPE_U32, 1);
 }
 
 /* Values that stay, and those that the first step reads. */

@@ -157,7 +157,19 @@ bool trainer_fell_back(const struct trainer *t, int64_t i, char name[64]);
  * "layers.0.qkv.weight", "layers.0.qkv.x", "head.dy". Borrowed until trainer_destroy. */
 const char *const *trainer_slots(const struct trainer *t, int64_t *count);
 
-/* One slot's figures in the step last collected. */
+/* One slot's figures in the step last collected, of all ranks together: each gets the same.
+ *
+ * With several ranks amax is the largest of theirs. Where the scale is current, a rank quantised
+ * its own x with its own amax, and `scale` is that of the rank which had the largest: those of the
+ * others were no smaller. A delayed scale, and a weight's, is the same on all. Counts and elements
+ * are summed over ranks, and so a weight that each rank quantises whole is counted once a rank:
+ * shares, count / elements, can be compared between numbers of ranks. (Where a record,
+ * READBACK_BYTES, has no room for the counts of all, as for 1100 slots on 64 ranks, they are this
+ * rank's own.)
+ *
+ * A weight of which a rank updates a share (train.shard), without param_gather, is quantised when
+ * the next step gathers it: its counts are of the codes that the step's forward read, made by the
+ * update before, while amax and scale are of those to come. */
 struct fp8_slot {
     uint32_t amax_bits; /* f32 bits of the largest |x| of the last micro-batch (of all with
                            roll = "step"); for weights, of the codes that the step's update made */

@@ -12,7 +12,7 @@ struct scalars {
     struct tensor lr, bias1, bias2, step; /* uploaded before a step; step i32 */
     struct tensor clip, eval_loss;        /* computed on the device */
     /* The head of a step's record. */
-    struct tensor loss, norm, flag, stop, comm, comm_begin;
+    struct tensor loss, norm, flag, comm, comm_begin;
     void *uploaded; /* address of the first group */
 };
 
@@ -23,7 +23,6 @@ struct record_head {
     /* In collectives since the group was made, and what of it compute stood still for: after the
      * step, and before it where something else came in between. */
     uint64_t comm_ns[2], comm_begin_ns[2];
-    uint32_t stop;   /* 1 if a rank had been asked to stop; uploaded, then the maximum of all */
 };
 
 /* Scalars are uploaded together, each on a 16-byte boundary. */
@@ -101,6 +100,12 @@ NODISCARD enum status trainer_look(struct trainer *t, struct record_head *head, 
 /* A tensor of the record in the copy on the host. */
 static inline const void *record_of(const struct trainer *t, const struct tensor *x) {
     return t->seen + ((const char *)x->data - (const char *)t->record);
+}
+
+/* What a rank told of the step in that copy: see struct slots. */
+static inline const uint64_t *told_by(const struct trainer *t, int rank) {
+    const uint64_t *told = record_of(t, &t->slots.told);
+    return told + 2 * t->slots.told_rows * rank;
 }
 
 /* Fingerprints for a traced step, each group at its own time. Queued. */

@@ -83,6 +83,7 @@ enum status trainer_requantise(struct trainer *t, struct err *e) {
     t->exchange.pending = true;
     TRY(params_quantise(&t->params, t->backend, &t->slots, e));
     TRY(flag_weights(t, e));
+    TRY(slots_tell(&t->slots, t->backend, t->asks_stop, e));
     struct record_head head;
     char tensor[128];
     TRY(trainer_look(t, &head, tensor, e));

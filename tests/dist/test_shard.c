@@ -36,6 +36,7 @@ struct record {
     char weights[65];
     uint64_t prints[STEPS][TRACED_MAX];
     struct fp8_slot slot[SLOTS_MAX];
+    int forward, slots; /* the first slot of a forward operand; all */
 };
 
 struct job {
@@ -97,6 +98,8 @@ static enum status run_steps(struct tiny_run *r, int steps, struct record *out, 
         out->eval = eval.loss;
     }
     if (steps) trainer_read_fp8(r->trainer, out->slot);
+    out->forward = r->trainer->slots.first[SLOT_FORWARD];
+    out->slots = r->trainer->slots.count;
     return trainer_weights_sha256(r->trainer, out->weights, e);
 }
 
@@ -250,6 +253,123 @@ static void the_loss_does_not_depend_on_the_number_of_ranks(void **state) {
     }
 }
 
+/* ---- what saturates ---- */
+
+static void assert_same_counts(const struct job *want, const struct job *got, int world, int from,
+                               int to) {
+    for (int r = 0; r < world; r++)
+        for (int k = from; k < to; k++) {
+            const struct fp8_slot *a = &want->rank[0].slot[k], *b = &got->rank[r].slot[k];
+            if (a->saturated != b->saturated || a->underflow != b->underflow ||
+                a->elements != b->elements)
+                fail_msg("%s, rank %d of %d, slot %d: %lld and %lld of %lld; with one rank %lld "
+                         "and %lld of %lld", want->way->name, r, world, k, (long long)b->saturated,
+                         (long long)b->underflow, (long long)b->elements, (long long)a->saturated,
+                         (long long)a->underflow, (long long)a->elements);
+        }
+}
+
+/* A step's counts are those of one rank that takes the same micro-batches one after another: in the
+ * first step each has the same weights, and a scale of its own (or a known one). */
+static void counts_are_of_all_ranks(void **state) {
+    static const struct way WAY[] = {
+        { .name = "delayed per step", .kind = RECIPE_DELAYED, .per_step = true, .fp8_head = true },
+        { .name = "tensorwise", .kind = RECIPE_TENSORWISE, .param_gather = true, .fp8_head = true },
+        { .name = "blockwise", .kind = RECIPE_BLOCKWISE },
+        { .name = "rowwise", .kind = RECIPE_ROWWISE },
+    };
+    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w++) {
+        struct job what = { .way = &WAY[w], .global_batch = 12, .micro_batch = 1, .steps = 1 };
+        struct job *one = run_job(&what, 1);
+        int64_t lost = 0;
+        for (int k = one->rank[0].forward; k < one->rank[0].slots; k++)
+            lost += one->rank[0].slot[k].saturated + one->rank[0].slot[k].underflow;
+        assert_true(lost > 100);
+        for (int world = 2; world <= 4; world++) {
+            what.shard = (enum shard_kind)(world - 1);
+            struct job *job = run_job(&what, world);
+            assert_same_counts(one, job, world, one->rank[0].forward, one->rank[0].slots);
+            drop(job);
+        }
+        drop(one);
+    }
+}
+
+/* The share of a weight whose codes are gathered is of all its parts, and so that of one rank's
+ * codes of the whole, wherever it lies. */
+static void parts_of_weights_are_counted_together(void **state) {
+    static const struct way WAY[] = {
+        { .name = "delayed", .kind = RECIPE_DELAYED, .param_gather = true, .fp8_head = true },
+        { .name = "tensorwise", .kind = RECIPE_TENSORWISE, .param_gather = true, .fp8_head = true },
+    };
+    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w++) {
+        struct job *whole = run(&WAY[w], SHARD_NONE, 4, 4, 1);
+        struct job *parts = run(&WAY[w], SHARD_PARAMETERS, 4, 4, 1);
+        int64_t lost = 0, gathered = 0;
+        for (int k = 0; k < whole->rank[0].forward; k++) {
+            struct fp8_slot *a = &whole->rank[0].slot[k], *b = &parts->rank[0].slot[k];
+            if (a->elements == 0) continue;
+            assert_int_equal(a->elements, 4 * b->elements);
+            assert_int_equal(a->saturated, 4 * b->saturated);
+            assert_int_equal(a->underflow, 4 * b->underflow);
+            lost += b->saturated + b->underflow;
+            gathered++;
+        }
+        assert_int_equal(gathered, 3 * GEMM_SITE_COUNT + 1);
+        assert_true(lost > 0);
+        assert_same_counts(parts, parts, 4, 0, parts->rank[0].slots);
+        drop(whole);
+        drop(parts);
+    }
+}
+
+/* What slots_tell brings, with counts and, where a record has no room for them, without. */
+static int one_rank_tells(struct rank_test *t) {
+    const struct backend_ops *ops = t->backend->ops;
+    enum { SLOTS = 5 };
+    int world = t->group.world, rank = t->group.rank, rows = 1 + SLOTS;
+    for (int pass = 0; pass < 2; pass++) {
+        int64_t room = 16 * rows * world - pass;
+        struct slots s;
+        struct memory m;
+        uint64_t own[2 * SLOTS], all[2 * RANKS_MAX * (1 + SLOTS)];
+        memory_init(&m);
+        RANK_MUST(slots_init(&s, SLOTS, &must_));
+        for (int i = 0; i < SLOTS; i++) slots_add(&s, SLOT_FORWARD, NULL, NULL, 0, "slot %d", i);
+        int record = memory_share_open(&m, MEMORY_STATE, "record of a step");
+        RANK_MUST(slots_layout(&s, &m, record, &must_));
+        slots_layout_told(&s, &m, record, world, room);
+        RANK_MUST(memory_finish(&m, &must_));
+        RANK_MUST(memory_allocate(&m, t->backend, &must_));
+        RANK_MUST(slots_start(&s, t->backend, &must_));
+        RANK_CHECK(s.tells_counts == (pass == 0) && s.told_rows == (pass == 0 ? rows : 1));
+        for (int i = 0; i < 2 * SLOTS; i++) own[i] = ((uint64_t)rank << 40) + (uint64_t)i;
+        RANK_MUST(ops->upload(t->backend, LANE_COMPUTE, s.stats.data, own, sizeof own, &must_));
+        for (int asks = 1; asks >= 0; asks--) { /* and no longer */
+            RANK_MUST(slots_tell(&s, t->backend, asks && rank == 1, &must_));
+            RANK_MUST(ops->download(t->backend, LANE_COMPUTE, all, s.told.data,
+                                    16 * s.told_rows * world, &must_));
+            for (int r = 0; r < world; r++) {
+                const uint64_t *of = all + 2 * s.told_rows * r;
+                RANK_CHECK(of[0] == (asks && r == 1));
+                for (int i = 0; pass == 0 && i < 2 * SLOTS; i++)
+                    RANK_CHECK(of[2 + i] == ((uint64_t)r << 40) + (uint64_t)i);
+            }
+        }
+        RANK_MUST(ops->download(t->backend, LANE_COMPUTE, all, s.stats.data, sizeof own, &must_));
+        RANK_CHECK(memcmp(all, own, sizeof own) == 0); /* a step may go on counting */
+        memory_destroy(&m);
+        slots_destroy(&s);
+    }
+    return 0;
+}
+
+static void ranks_tell_what_a_record_has_room_for(void **state) {
+    int code[RANKS_MAX];
+    ranks_run("cpu", 3, one_rank_tells, NULL, SECONDS, code);
+    for (int r = 0; r < 3; r++) assert_int_equal(code[r], 0);
+}
+
 /* ---- what is not finite ---- */
 
 static int one_rank_breaks(struct rank_test *t) {
@@ -344,6 +464,9 @@ int main(void) {
         cmocka_unit_test(every_mode_gives_the_same_bits),
         cmocka_unit_test(four_ranks_and_three),
         cmocka_unit_test(the_loss_does_not_depend_on_the_number_of_ranks),
+        cmocka_unit_test(counts_are_of_all_ranks),
+        cmocka_unit_test(parts_of_weights_are_counted_together),
+        cmocka_unit_test(ranks_tell_what_a_record_has_room_for),
         cmocka_unit_test(one_bad_rank_stops_all),
         cmocka_unit_test(checkpoints_fit_any_number_of_ranks),
     };
