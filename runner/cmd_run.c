@@ -335,7 +335,7 @@ static void print_json(const struct command *c) {
 }
 
 static void suggest(const struct cli *cli, const struct run_outcome *o) {
-    if (o->resumable && strcmp(o->status, "failed") != 0)
+    if (o->resumable && !o->fails_again)
         cli_next(cli, "run", "--resume", o->bundle, NULL);
     else cli_next(cli, path_is_directory(o->bundle) ? "close" : "show", o->bundle, NULL);
 }

@@ -41,9 +41,11 @@ static enum status open_meeting(const struct crew *crew, const struct formation 
                      t ? crew->member[t - 1].host : m->host);
     for (int64_t t = 1; t < f->tasks && !*m->address; t++)
         if (f->ranks[t]) TRY(wire_self(crew->member[t - 1].fd, m->address, e));
-    bool alone = !*m->address;
-    if (alone) snprintf(m->address, sizeof m->address, "127.0.0.1");
-    return wire_listen(alone ? m->address : NULL, 0, fd, &m->port, e);
+    if (*m->address) return wire_listen(NULL, 0, fd, &m->port, e);
+    snprintf(m->address, sizeof m->address, "127.0.0.1");
+    if (wire_listen(m->address, 0, fd, &m->port, e) == OK) return OK;
+    snprintf(m->address, sizeof m->address, "::1"); /* this host has IPv6 alone */
+    return wire_listen(m->address, 0, fd, &m->port, e);
 }
 
 static enum status supervise_part(const struct deployment *d, const json_t *orders,

@@ -85,6 +85,13 @@ if [ -e /proc/net/if_inet6 ]; then
     expect results "$reference" "$(field "$(bundle_in six)" 'run["results_sha256"]')"
     ip addr add 10.77.0.1/24 dev wire0
     on_other ip addr add 10.77.0.2/24 dev wire1
+
+    case_name="one host that has IPv6 alone"
+    # shellcheck disable=SC2046
+    unshare --net sh -c 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"' sh \
+        $(command_of 4 --runs v6) >out 2>log
+    expect "exit code" 0 $?
+    expect results "$reference" "$(field "$(bundle_in v6)" 'run["results_sha256"]')"
 fi
 
 case_name="two hosts, a task for each rank"
@@ -123,6 +130,9 @@ expect "the text" True "$(field "$bundle" \
     'error["text"].startswith("task 1 on '"$name"' with ranks 2 to 3 is lost: ")')"
 expect "the operation" True "$(field "$bundle" '"step " in error["operation"]')"
 grep -q "task 0 on 10.77.0.1 is lost" log1 || fail "the other host does not say so"
+grep -q "no retry: a host is lost, and going on without it takes --fewer-gpus" log0 ||
+    fail "nobody says why it was not tried again"
+grep -q "Next: fp8lab run --resume cut/" log0 || fail "nobody says how to go on"
 expect "workers are left" "" "$(pgrep -f -- 'fp8lab worker')"
 
 case_name="the wire is cut, and the run may go on without the other host"
