@@ -137,6 +137,9 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     number(cli, "exposed", s, "exposed_share_median", 100,
            "%.2f %% of a step, communication and waiting not hidden");
     number(cli, "slowest rank", s, "slowest_rank", 1, "%.0f (most often)");
+    if (json_integer_value(json_object_get(s, "ranks_steps_missing")) > 0)
+        number(cli, "ranks unheard", s, "ranks_steps_missing", 1,
+               "%.0f steps, which are not in the three above");
     print_memory(cli, v);
     print_worst(cli, "saturated", v->columns.fp8);
     print_worst(cli, "underflow", v->columns.fp8);

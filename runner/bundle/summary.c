@@ -174,8 +174,9 @@ static enum status put_utilisation(json_t *s, const struct columns *t, struct wi
     return OK;
 }
 
-/* Who was the slowest most often, and how long the others waited for whoever was. */
-static enum status put_ranks(json_t *s, const struct columns *t, struct err *e) {
+/* Who was the slowest most often, and how long the others waited for whoever was; and of how many
+ * of the run's `steps` that is not known (pace.h). */
+static enum status put_ranks(json_t *s, const struct columns *t, int64_t steps, struct err *e) {
     enum { RANKS = 64 };
     struct window w = steady_window(t ? t->rows : 0);
     const struct column *slowest = columns_find(t, "slowest_rank");
@@ -192,6 +193,8 @@ static enum status put_ranks(json_t *s, const struct columns *t, struct err *e) 
     int failed = json_object_set_new(s, "wait_share_median", number(share));
     failed |= json_object_set_new(s, "exposed_share_median", number(exposed));
     failed |= json_object_set_new(s, "slowest_rank", most < 0 ? json_null() : json_integer(most));
+    failed |= json_object_set_new(s, "ranks_steps_missing",
+                                  t ? json_integer(steps - t->rows) : json_null());
     return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
 }
 
@@ -234,7 +237,7 @@ enum status summary_make(const struct run_columns *c, json_t **out, struct err *
     enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
     if (st == OK) st = put_utilisation(s, c->train, w, e);
     if (st == OK) st = put_device(s, c->telemetry, e);
-    if (st == OK) st = put_ranks(s, c->ranks, e);
+    if (st == OK) st = put_ranks(s, c->ranks, rows, e);
     if (st != OK) {
         json_decref(s);
         return st;

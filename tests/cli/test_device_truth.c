@@ -156,11 +156,13 @@ static void a_summary_has_what_the_device_did(void **state) {
                                 "{\"step\":2,\"gpu_clock_sm_mhz\":1500,\"gpu_power_mw\":700000,"
                                 "\"gpu_temperature_c\":66,\"gpu_throttle\":36,"
                                 "\"gpu_processes_other\":2}\n"),
+        .ranks = columns_of("ranks", "{\"step\":1,\"slowest_rank\":1}\n"
+                                     "{\"step\":3,\"slowest_rank\":1}\n"),
     };
     static const struct { const char *key; double value; } WANTED[] = {
         { "mfu_peak_median", 0.6 }, { "mfu_gemm_median", 0.7 }, { "gpu_clock_sm_mhz_median", 1740 },
         { "gpu_power_w_median", 600 }, { "gpu_temperature_c_max", 66 },
-        { "gpu_processes_other_max", 2 },
+        { "gpu_processes_other_max", 2 }, { "slowest_rank", 1 }, { "ranks_steps_missing", 1 },
     };
     json_t *summary = NULL;
     struct err e;

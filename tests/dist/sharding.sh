@@ -40,6 +40,7 @@ for bundle in runs4/*.tar.zst; do # on a CPU all communication stands in the way
     "$FP8LAB" show --json "$bundle" | python3 -c 'import json, sys
 s = json.load(sys.stdin)["summary"]
 assert 0 <= s["wait_share_median"] < s["exposed_share_median"] <= 1, s
+assert s["ranks_steps_missing"] == 0, s
 ' || fail "shares of communication in $bundle"
 done
 

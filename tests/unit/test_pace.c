@@ -32,7 +32,7 @@ static double real(const json_t *record, const char *key) {
 /* Rank 0 waits most on its lane of communication, but behind arithmetic: that
  * makes no rank slow. */
 static void the_slowest_stands_still_least(void **state) {
-    struct pace p;
+    static struct pace p;
     pace_begin(&p, 3);
     assert_null(tell(&p, 0, 1, 1000, 400, 40));
     assert_null(tell(&p, 2, 1, 1010, 100, 70));
@@ -48,28 +48,56 @@ static void the_slowest_stands_still_least(void **state) {
     json_decref(r);
 }
 
-/* Ranks are a step apart at times; a rank that tells of a step long past is not heard. */
+/* Of two that stood still equally long it is the first, whoever tells first. */
+static void equals_have_an_order(void **state) {
+    static struct pace p;
+    pace_begin(&p, 3);
+    assert_null(tell(&p, 2, 1, 100, 30, 5));
+    assert_null(tell(&p, 1, 1, 100, 20, 5));
+    json_t *r = tell(&p, 0, 1, 100, 10, 6);
+    assert_int_equal(whole(r, "slowest_rank"), 1);
+    assert_int_equal(whole(r, "comm_us_least"), 20);
+    json_decref(r);
+}
+
+/* A runner that was held up reads all that one rank has told before it hears the other. */
 static void steps_overlap(void **state) {
-    struct pace p;
+    enum { APART = 16384 };
+    static struct pace p;
     pace_begin(&p, 2);
-    assert_null(tell(&p, 0, 1, 100, 5, 5));
-    assert_null(tell(&p, 0, 2, 100, 7, 7));
-    json_t *first = tell(&p, 1, 1, 100, 1, 1), *second = tell(&p, 1, 2, 100, 9, 9);
-    assert_int_equal(whole(first, "step"), 1);
-    assert_int_equal(whole(first, "slowest_rank"), 1);
-    assert_int_equal(whole(second, "step"), 2);
-    assert_int_equal(whole(second, "slowest_rank"), 0);
-    json_decref(first);
-    json_decref(second);
-    assert_null(tell(&p, 0, 1 + PACE_STEPS, 100, 5, 5));
-    assert_null(tell(&p, 1, 1, 100, 5, 5));
-    assert_null(tell(&p, 2, 1 + PACE_STEPS, 100, 5, 5)); /* no such rank */
+    for (int64_t step = 1; step <= APART; step++)
+        assert_null(tell(&p, 0, step, 100, 5, step % 2 ? 5 : 7));
+    for (int64_t step = 1; step <= APART; step++) {
+        json_t *record = tell(&p, 1, step, 100, 6, 6);
+        assert_int_equal(whole(record, "step"), step);
+        assert_int_equal(whole(record, "slowest_rank"), step % 2 ? 0 : 1);
+        json_decref(record);
+    }
+    assert_int_equal(p.lost, 0);
+    assert_true(sizeof p <= (1 << 20) + 64);
+}
+
+/* Steps that newer ones drive out are counted; the others stay whole. */
+static void steps_too_far_apart(void **state) {
+    static struct pace p;
+    pace_begin(&p, 2);
+    for (int64_t step = 1; step <= PACE_STEPS + 3; step++)
+        assert_null(tell(&p, 0, step, 100, 5, 5));
+    assert_int_equal(p.lost, 3);
+    for (int64_t step = 1; step <= 3; step++) assert_null(tell(&p, 1, step, 100, 6, 6));
+    json_t *record = tell(&p, 1, 4, 100, 6, 6);
+    assert_int_equal(whole(record, "step"), 4);
+    json_decref(record);
+    assert_int_equal(p.lost, 3);
+    assert_null(tell(&p, 2, 5, 100, 5, 5)); /* no such rank */
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slowest_stands_still_least),
+        cmocka_unit_test(equals_have_an_order),
         cmocka_unit_test(steps_overlap),
+        cmocka_unit_test(steps_too_far_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
