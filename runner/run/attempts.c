@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/checkpoint.h"
@@ -37,7 +38,7 @@ struct attempts {
     int64_t retries_left;
     bool stepped;            /* an attempt has trained: devices and libraries were all there */
     struct formation formation; /* which rank is where */
-    struct pace pace;
+    struct pace *pace; /* owned */
     int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
 };
 
@@ -77,7 +78,7 @@ static enum status put_step(struct attempts *a, const json_t *event, struct err 
 static enum status put_pace(struct attempts *a, int64_t rank, const json_t *event,
                             struct err *e) {
     json_t *record = NULL;
-    TRY(pace_put(&a->pace, rank, event, &record, e));
+    TRY(pace_put(a->pace, rank, event, &record, e));
     enum status st = record ? records_put(a->records, record, e) : OK;
     json_decref(record);
     return st;
@@ -189,13 +190,17 @@ static enum status run_workers(struct attempts *a, struct attempt *out, struct e
         if (limit_s < 1) limit_s = 1;
     }
     TRY(lay_out(a, e));
-    pace_begin(&a->pace, a->formation.world);
+    pace_begin(a->pace, a->formation.world);
     struct deployment d = {
         .settings = a->settings, .dir = a->dir, .formation = &a->formation,
         .envp = (const char *const *)a->environment.vars, .stop_after = a->stop_after,
         .time_limit_s = limit_s, .on_event = on_event, .on_tick = on_tick, .user = a,
     };
-    return deploy(&d, out, e);
+    enum status st = deploy(&d, out, e);
+    if (a->pace->lost)
+        run_log(a->dir, "%" PRId64 " steps have no row in ranks.jsonl: this runner was held up, "
+                "and the ranks were over %d steps apart by then", a->pace->lost, PACE_STEPS);
+    return st;
 }
 
 static enum status record_attempt(struct attempts *a, const char *started,
@@ -383,7 +388,9 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
                           .retries_left = settings->retries };
     TRY(options_read(resolved, &a.run, e));
     const json_t *mismatch = json_object_get(dir->run, "mismatch");
-    enum status st = form(settings, &a.run, mismatch, &a.formation, e);
+    a.pace = calloc(1, sizeof *a.pace);
+    enum status st = a.pace ? OK : FAIL(e, ERR_MEMORY, "the pace of ranks");
+    if (st == OK) st = form(settings, &a.run, mismatch, &a.formation, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
     if (st == OK && settings->crew)
@@ -396,6 +403,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     if (st == OK) st = all_attempts(&a, last, e);
     telemetry_close(a.telemetry);
     environment_free(&a.environment);
+    free(a.pace);
     options_free(&a.run);
     return st;
 }
