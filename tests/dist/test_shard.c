@@ -185,6 +185,13 @@ static const struct way WAYS[] = {
       .fp8_head = true },
     { .name = "mxfp8", .kind = RECIPE_MXFP8 },
 };
+/* Bits are compared without sanitizers, which take six times as long: under them each way is seen
+ * once, and every third one's checkpoints, for what they do to memory. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = 1, EVERY = 3 };
+#else
+enum { SANITIZED = 0, EVERY = 1 };
+#endif
 enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
 
 static const char *const NAME[] = { "none", "optimizer", "gradients", "parameters" };
@@ -208,9 +215,10 @@ static void assert_modes_agree(const struct way *way, int world, int64_t global,
  * and those that sum over micro-batches first. */
 static void every_mode_gives_the_same_bits(void **state) {
     for (int i = 0; i < WAY_COUNT; i++) {
-        assert_modes_agree(&WAYS[i], 2, 4, SHARD_NONE, SHARD_PARAMETERS);
-        assert_modes_agree(&WAYS[i], 2, 12, SHARD_NONE, SHARD_OPTIMIZER);
         assert_modes_agree(&WAYS[i], 2, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
+        if (SANITIZED) continue;
+        assert_modes_agree(&WAYS[i], 2, 12, SHARD_NONE, SHARD_OPTIMIZER);
+        assert_modes_agree(&WAYS[i], 2, 4, SHARD_NONE, SHARD_PARAMETERS);
     }
 }
 
@@ -429,7 +437,7 @@ static void remove_all(const char *dir) {
 /* Two steps, saved; taken over by other numbers of ranks in other modes, which save the same bytes
  * again; gone on with, as if there had been no interruption. */
 static void checkpoints_fit_any_number_of_ranks(void **state) {
-    for (int i = 0; i < WAY_COUNT; i++) {
+    for (int i = 0; i < WAY_COUNT; i += EVERY) {
         char dir[] = "/tmp/fp8lab-shard-XXXXXX", first[64], again[64];
         assert_non_null(mkdtemp(dir));
         snprintf(first, sizeof first, "%s/first", dir);
