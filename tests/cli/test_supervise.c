@@ -72,7 +72,7 @@ static int stand_in(const char *behaviour, const char *rank) {
         return train_until_stopped(&s, 20);
     put("{\"event\":\"start\"}\n");
     if (!strcmp(behaviour, "loading")) {
-        if (!strcmp(rank, "0")) (void)kill(getppid(), SIGTERM); /* once: the second leaves at once */
+        if (!strcmp(rank, "0")) (void)kill(getppid(), SIGTERM); /* one rank: once */
         nap(60000);
     }
     for (int64_t step = 1; !strcmp(behaviour, "stubborn"); step++) { /* SIGTERM is blocked */
