@@ -202,7 +202,8 @@ static enum status make_command(void *context, struct err *e) {
     struct words none = { 0 }, command = { 0 }, argv = { 0 };
     struct launch_plan plan = {
         .launcher = *(enum launcher *)context, .name = "tiny", .image = "nvcr.io/nvidia/cuda:13",
-        .gpu = true, .gpus = 8, .nodes = 2, .time_limit_s = 60, .constraint = "h200", .cwd = "/home/me",
+        .gpu = true, .gpus = 8, .nodes = 2, .time_limit_s = 60, .constraint = "h200",
+        .cwd = "/home/me",
         .program = "/opt/x/bin/fp8lab", .grace_s = LAUNCH_GRACE_S, .extra = &none,
         .environment = &none, .command = &command, .mounts = &mounts,
     };
