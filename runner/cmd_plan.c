@@ -67,10 +67,8 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
 static enum status plan_run(const struct cli *cli, const struct resolved_run *run,
                             const json_t *facts, struct planned *out, struct err *e) {
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
-    int64_t ranks = 0;
     TRY(backend_check_name(backend, e));
-    TRY(cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, e));
-    TRY(fit_plan(run->config_json, facts, backend, (int)ranks, &out->fit, e));
+    TRY(fit_plan(run->config_json, facts, backend, 0, &out->fit, e));
     TRY(hardware_match(run->config_json, facts, &out->mismatch, e));
     return make_verdict(cli, run, out, e);
 }
@@ -244,7 +242,9 @@ static int cmd_plan(const struct cli *cli) {
     const char *file = cli_value(cli, "facts");
     char problem[256] = "";
     int code = EXIT_OK;
-    enum status st = script_resolve(cli, &resolution, &e);
+    int64_t ranks = 0;
+    enum status st = cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, &e);
+    if (st == OK) st = script_resolve(cli, &resolution, &e);
     if (st == OK) st = file ? facts_load(file, &facts, &e) : facts_gather(&facts, NULL, 0, &e);
     if (st == OK && !file) st = probe_facts(facts, false, problem, sizeof problem, &e);
     if (*problem) cli_warn(cli, "%s", problem);

@@ -34,6 +34,11 @@ enum status script_read(const struct cli *cli, struct resolution *out, struct er
     int64_t n = cli_count(cli, "set");
     const char **overrides = values_of(cli, "set");
     if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
+    char gpus[32];
+    if (cli_has(cli, "ranks")) { /* of plan: as if the experiment asked for so many */
+        snprintf(gpus, sizeof gpus, "hardware.gpus=%s", cli_value(cli, "ranks"));
+        overrides[n++] = gpus;
+    }
     struct resolve_options options = {
         .path = cli->args[0], .overrides = overrides, .override_count = n,
         .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"),

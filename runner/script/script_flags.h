@@ -1,4 +1,4 @@
-/* A verb that takes a script: its flags --set, --only, --smoke, --lib resolved,
+/* A verb that takes a script: its flags --set, --ranks (plan's), --only, --smoke, --lib resolved,
  * its errors printed. */
 #ifndef FP8LAB_RUNNER_SCRIPT_SCRIPT_FLAGS_H
 #define FP8LAB_RUNNER_SCRIPT_SCRIPT_FLAGS_H

@@ -26,6 +26,10 @@ terms() {
     echo "FAILED: the sums of four ranks take nothing"
     failed=1
 }
+# Asking for so many is asking for that experiment: a batch that they cannot share is refused, as
+# run refuses it, and a machine of so many is the one that is asked for.
+plan 2 h200_bf16 --ranks 3
+plan 0 h200_bf16 --ranks 8 --set hardware.gpus=4
 small="--set train.optimizer.master=none --set train.grad_dtype=bf16"
 for recipe in bf16 delayed tensorwise tensorwise_1f1l blockwise; do
     plan 3 h200_$recipe --ranks 1
