@@ -14,7 +14,7 @@
 #include "model/sha256.h"
 #include "model/trainer.h"
 
-enum { PATH_MAX_BYTES = 4096, INFO_MAX = 64 << 20 };
+enum { PATH_MAX_BYTES = CHECKPOINT_PATH_CAP, INFO_MAX = 64 << 20 };
 
 /* Of the first schema a file's hash is that of its bytes from end to end. */
 static const char SCHEMA[] = "fp8lab.checkpoint/2", FIRST_SCHEMA[] = "fp8lab.checkpoint/1",
@@ -26,6 +26,13 @@ static enum status join(char out[PATH_MAX_BYTES], const char *parent, const char
     int n = snprintf(out, PATH_MAX_BYTES, "%s/%s", parent, name);
     if (n > 0 && n < PATH_MAX_BYTES) return OK;
     return FAIL(e, ERR_IO, "the path of %s is too long", name);
+}
+
+enum status checkpoint_path(char out[PATH_MAX_BYTES], const char *parent, int64_t step,
+                            struct err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "step-%06lld", (long long)step);
+    return join(out, parent, name, e);
 }
 
 /* ---- what is saved ---- */
@@ -263,9 +270,8 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
     TRY(trainer_settled(t, e));
     info->step = t->step;
     info->cursor = t->cursor;
-    char name[64], dir[PATH_MAX_BYTES];
-    snprintf(name, sizeof name, "step-%06lld", (long long)t->step);
-    enum status st = join(info->path, parent, name, e);
+    char dir[PATH_MAX_BYTES];
+    enum status st = checkpoint_path(info->path, parent, t->step, e);
     if (st == OK) st = join(dir, parent, ".unfinished", e);
     if (st == OK) st = begin_directory(t, parent, dir, e);
     TRY(pieces_agree(&t->pieces, st, "creating a checkpoint's directory", e));
@@ -470,44 +476,49 @@ static int64_t newest_below(DIR *dir, int64_t below) {
     return newest;
 }
 
-enum status checkpoint_latest(const char *parent, struct checkpoint_info *info, struct err *e) {
-    memset(info, 0, sizeof *info);
-    info->step = -1;
-    DIR *dir = opendir(parent);
-    if (!dir && errno == ENOENT) return OK;
-    if (!dir) return FAIL(e, ERR_IO, "open %s: %s", parent, strerror(errno));
-    enum status st = OK;
-    int64_t step = INT64_MAX;
-    struct err first = { .code = OK }, damage;
-    while (st == OK && (step = newest_below(dir, step)) >= 0) {
-        char name[64], path[PATH_MAX_BYTES];
-        snprintf(name, sizeof name, "step-%06lld", (long long)step);
-        st = join(path, parent, name, e);
-        if (st != OK) break;
-        enum status whole = checkpoint_verify(path, info, &damage);
-        if (whole == OK) break;
-        if (first.code == OK) first = damage;
-        if (whole == ERR_MEMORY) { /* nobody knows whether it is damaged */
-            st = ERR_MEMORY;
-            if (e) *e = damage;
-        }
-    }
-    if (step < 0) info->step = -1;
-    snprintf(info->damage, sizeof info->damage, "%.511s", first.code == OK ? "" : first.text);
-    closedir(dir);
-    return st;
+/* A file is not there: removing a checkpoint was cut short, or somebody took it. */
+static bool misses_a_file(const char *path) {
+    static const char *const FILES[] = { INFO_FILE, MODEL_FILE, STATE_FILE };
+    char file[PATH_MAX_BYTES];
+    struct err ignored;
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++)
+        if (join(file, path, FILES[i], &ignored) == OK && access(file, F_OK) != 0 &&
+            (errno == ENOENT || errno == ENOTDIR))
+            return true;
+    return false;
 }
 
-enum status checkpoint_resume(struct trainer *t, const char *parent, struct checkpoint_info *info,
-                              struct err *e) {
-    TRY(trainer_settled(t, e));
-    enum status st = t->rank == 0 ? checkpoint_latest(parent, info, e) : OK;
-    TRY(pieces_agree(&t->pieces, st, "looking for a checkpoint", e));
-    TRY(pieces_tell(&t->pieces, info, sizeof *info, e));
-    if (info->step < 0) return OK;
+/* Verifies the checkpoint of `step`. ERR_FORMAT: damaged, as *e says. Of one that cannot be read
+ * nobody knows: ERR_MEMORY, ERR_IO. */
+static enum status examine_step(const char *parent, int64_t step, struct checkpoint_info *info,
+                                struct err *e) {
     char path[PATH_MAX_BYTES];
-    memcpy(path, info->path, sizeof path);
-    return checkpoint_load(t, path, info, e);
+    TRY(checkpoint_path(path, parent, step, e));
+    enum status st = checkpoint_verify(path, info, e);
+    if (st != ERR_IO) return st;
+    if (misses_a_file(path)) return e->code = ERR_FORMAT;
+    err_prefix(e, "a checkpoint cannot be read, and may be whole; try again, or remove %s to go on "
+               "from the one before", path);
+    return ERR_IO;
+}
+
+enum status checkpoint_latest(const char *parent, struct checkpoint_info *info, struct err *e) {
+    memset(info, 0, sizeof *info);
+    DIR *dir = opendir(parent);
+    if (!dir && errno != ENOENT) return FAIL(e, ERR_IO, "open %s: %s", parent, strerror(errno));
+    struct err first = { .code = OK }, why;
+    enum status st = ERR_FORMAT;
+    int64_t step = INT64_MAX;
+    while (dir && st == ERR_FORMAT && (step = newest_below(dir, step)) >= 0) {
+        st = examine_step(parent, step, info, &why);
+        if (st == ERR_FORMAT && first.code == OK) first = why;
+    }
+    if (dir) closedir(dir);
+    if (st == ERR_FORMAT) info->step = -1; /* there is none that is whole */
+    snprintf(info->damage, sizeof info->damage, "%.511s", first.text);
+    if (st == OK || st == ERR_FORMAT) return OK;
+    if (e) *e = why;
+    return st;
 }
 
 enum status checkpoint_remove(const char *path, struct err *e) {

@@ -19,18 +19,20 @@
 
 #include "model/train.h"
 
+enum { CHECKPOINT_PATH_CAP = 4096 };
+
 struct checkpoint_info {
     int64_t step, cursor; /* steps done; sequences drawn by the whole run */
     int64_t bytes;        /* of the three files */
-    char path[4096];      /* the directory */
+    char path[CHECKPOINT_PATH_CAP]; /* the directory */
     char sha256[65];      /* of checkpoint.json, which holds the hashes of the others */
     char damage[512];     /* checkpoint_latest: of the newest that it passed over; "" none */
 };
 
-/* With several ranks all of them call checkpoint_save, checkpoint_load and checkpoint_resume. Each
- * writes its own share of the files (model/safetensors.h), rank 0 alone reads them, and a
- * checkpoint is the same to the byte whatever the number of ranks and the sharding: any number of
- * ranks can go on from it. What fails on one rank fails on all: the others get ERR_PEER. */
+/* With several ranks all of them call checkpoint_save and checkpoint_load. Each writes its own
+ * share of the files (model/safetensors.h), rank 0 alone reads them, and a checkpoint is the same
+ * to the byte whatever the number of ranks and the sharding: any number of ranks can go on from
+ * it. What fails on one rank fails on all: the others get ERR_PEER. */
 
 /* Saves after the last step. Replaces a checkpoint of the same step. ERR_STATE when a non-finite
  * value was seen; ERR_IO (disk full included) leaves no partial checkpoint. `parent` is created
@@ -57,13 +59,14 @@ NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
 NODISCARD enum status checkpoint_choices(const char *path, char **text, struct err *e);
 
 /* The newest checkpoint in `parent` that verifies, info->step -1 if there is none. Damaged ones are
- * passed over, and info->damage says what is wrong with the newest of them. */
+ * passed over, and info->damage says what is wrong with the newest of them. One that cannot be read
+ * is no damaged one: ERR_IO, ERR_MEMORY. */
 NODISCARD enum status checkpoint_latest(const char *parent, struct checkpoint_info *info,
                                         struct err *e);
 
-/* Loads the newest checkpoint in `parent`, if there is one; info->step is -1 otherwise. */
-NODISCARD enum status checkpoint_resume(struct trainer *t, const char *parent,
-                                        struct checkpoint_info *info, struct err *e);
+/* Where the checkpoint of a step is. ERR_IO: the path is too long. */
+NODISCARD enum status checkpoint_path(char out[CHECKPOINT_PATH_CAP], const char *parent,
+                                      int64_t step, struct err *e);
 
 /* Removes one checkpoint directory; removing what is absent is fine. */
 NODISCARD enum status checkpoint_remove(const char *path, struct err *e);

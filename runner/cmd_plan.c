@@ -244,7 +244,7 @@ static int cmd_plan(const struct cli *cli) {
     int code = EXIT_OK;
     int64_t ranks = 0;
     enum status st = cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, &e);
-    if (st == OK) st = script_resolve(cli, &resolution, &e);
+    if (st == OK) st = script_resolve(cli, cli_value(cli, "ranks"), &resolution, &e);
     if (st == OK) st = file ? facts_load(file, &facts, &e) : facts_gather(&facts, NULL, 0, &e);
     if (st == OK && !file) st = probe_facts(facts, false, problem, sizeof problem, &e);
     if (*problem) cli_warn(cli, "%s", problem);

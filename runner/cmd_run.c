@@ -55,7 +55,7 @@ struct command {
 /* ---- before anything runs ---------------------------------------------------------------------*/
 
 static enum status resolve(struct command *c, struct err *e) {
-    TRY(script_resolve(c->cli, &c->resolution, e));
+    TRY(script_resolve(c->cli, NULL, &c->resolution, e));
     c->rows = calloc((size_t)c->resolution.run_count + 1, sizeof *c->rows);
     c->overrides = json_array();
     bool failed = !c->rows;

@@ -12,7 +12,7 @@ static int cmd_worker(const struct cli *cli) {
         .data_root = cli_value(cli, "data-root"),
         .choose_anew = cli_has(cli, "choose-anew"),
         .world = 1,
-        .resume = cli_has(cli, "resume"),
+        .choices = cli_value(cli, "choices"),
     };
     struct err e = { 0 };
     enum status st = OK;
@@ -25,6 +25,7 @@ static int cmd_worker(const struct cli *cli) {
     if (st == OK) st = cli_int(cli, "device", 0, 4095, &options.device, &e);
     if (st == OK) st = cli_int(cli, "board-fd", 3, 1023, &options.board_fd, &e);
     if (st == OK) st = cli_int(cli, "meeting-fd", 3, 1023, &options.meeting_fd, &e);
+    if (st == OK) st = cli_int(cli, "from", 0, INT64_MAX, &options.from, &e);
     if (st == OK) st = cli_int(cli, "stop-after", 1, INT64_MAX, &options.stop_after, &e);
     if (st == OK) st = worker_run(&options, &e);
     return st == OK ? EXIT_OK : cli_fail(cli, &e);
@@ -44,7 +45,8 @@ static const struct flag FLAGS[] = {
     { "device", "N", "the GPU of this rank on its host", false },
     { "board-fd", "N", "descriptor of the memory shared with the runner", false },
     { "meeting-fd", "N", "rank 0: descriptor at which the others call", false },
-    { "resume", NULL, "go on from the newest whole checkpoint", false },
+    { "from", "STEP", "go on from the checkpoint of this step", false },
+    { "choices", "SHA256", "of the run's choice table", false },
     { "stop-after", "STEP", "checkpoint and stop after this step", false },
 };
 

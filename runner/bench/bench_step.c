@@ -259,7 +259,7 @@ enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, s
     struct step_bench_options o = { .steps = 10, .timed_steps = 5 };
     TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
     struct resolution resolution = { 0 };
-    enum status st = script_resolve(&script, &resolution, e);
+    enum status st = script_resolve(&script, NULL, &resolution, e);
     if (st == OK) st = bench_runs(cli, b, &resolution, &o, rows, e);
     resolution_destroy(&resolution);
     return st;

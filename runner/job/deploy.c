@@ -16,13 +16,15 @@ enum { MEETING_S = 300 };
 static json_t *make_orders(const struct deployment *d) {
     const struct run_settings *s = d->settings;
     char *path = realpath(d->dir->path, NULL); /* other tasks may have another working directory */
+    const char *choices = json_text(json_object_get(d->dir->run, "inputs"), "choices", NULL);
     json_t *orders = json_pack(
-        "{s:o,s:s,s:I,s:s?,s:o,s:b,s:I,s:I,s:I,s:I}", "run",
+        "{s:o,s:s,s:I,s:s?,s:o,s:b,s:I,s:s?,s:I,s:I,s:I,s:I}", "run",
         json_string_nocheck(path ? path : d->dir->path), "backend", s->backend, "threads",
         (json_int_t)s->threads, "caps", s->caps, "data_root",
         s->data_root ? json_string_nocheck(s->data_root) : json_null(), "choose_anew",
-        s->choose_anew, "stop_after", (json_int_t)d->stop_after, "hang_s", (json_int_t)s->hang_s,
-        "grace_s", (json_int_t)STOP_GRACE_WORKER_S, "signal_grace_s",
+        s->choose_anew, "from", (json_int_t)d->from_step, "choices", choices, "stop_after",
+        (json_int_t)d->stop_after, "hang_s", (json_int_t)s->hang_s, "grace_s",
+        (json_int_t)STOP_GRACE_WORKER_S, "signal_grace_s",
         (json_int_t)stop_grace_worker_s(s->stop_grace_s));
     free(path);
     return orders;

@@ -13,6 +13,7 @@ struct deployment {
     const struct run_dir *dir;
     const struct formation *formation;
     const char *const *envp;
+    int64_t from_step;    /* go on from the checkpoint of this step; 0: from the beginning */
     int64_t stop_after;   /* as --stop-after of a worker; 0: not */
     int64_t time_limit_s; /* 0: none */
     enum status (*on_event)(void *user, int64_t rank, const struct json_t *event, struct err *e);

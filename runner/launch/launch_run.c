@@ -32,7 +32,7 @@ static const char *runs_of(const struct cli *cli) {
 static enum status read_script(struct subject *s, struct err *e) {
     if (s->cli->arg_count == 0)
         return FAIL(e, ERR_ARG, "missing argument: fp8lab run FILE.lua --launch NAME");
-    TRY(script_resolve(s->cli, &s->resolution, e));
+    TRY(script_resolve(s->cli, NULL, &s->resolution, e));
     s->count = s->resolution.run_count;
     s->configs = calloc((size_t)s->count + 1, sizeof *s->configs);
     if (!s->configs) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)s->count);

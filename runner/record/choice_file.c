@@ -9,21 +9,43 @@
 static const char FILE_NAME[] = "data/choices.txt", NONE[] = "none";
 enum { TABLE_BYTES_MAX = 4 << 20 };
 
-enum status choice_file_read(const char *run_path, char **text, struct err *e) {
+/* "" of no table, as run.json's inputs have it. */
+static enum status hash_table(const char *text, char sha256[SHA256_HEX], struct err *e) {
+    *sha256 = '\0';
+    return *text ? sha256_bytes(text, strlen(text), sha256, e) : OK;
+}
+
+/* The run's table as it is found, and its hash; *text is the caller's also where that fails. */
+static enum status read_table(const char *run_path, char **text, char sha256[SHA256_HEX],
+                              struct err *e) {
     char path[PATH_CAP];
     size_t n;
     *text = NULL;
     TRY(path_join(path, run_path, FILE_NAME, e));
-    if (path_exists(path)) return file_read(path, TABLE_BYTES_MAX, text, &n, e);
-    *text = calloc(1, 1);
-    return *text ? OK : FAIL(e, ERR_MEMORY, "a choice table");
+    if (path_exists(path)) TRY(file_read(path, TABLE_BYTES_MAX, text, &n, e));
+    else if (!(*text = calloc(1, 1))) return FAIL(e, ERR_MEMORY, "a choice table");
+    return hash_table(*text, sha256, e);
+}
+
+enum status choice_file_read(const char *run_path, const char *wanted, char **text,
+                             struct err *e) {
+    char sha256[SHA256_HEX];
+    enum status st = read_table(run_path, text, sha256, e);
+    if (st == OK && strcmp(sha256, wanted) != 0)
+        st = FAIL(e, ERR_IO, "%s/%s as this host sees it is not the run's (%.12s, wanted %.12s): "
+                  "where hosts share a file system it may be late; resume", run_path, FILE_NAME,
+                  *sha256 ? sha256 : "none", *wanted ? wanted : "none");
+    if (st == OK) return OK;
+    free(*text);
+    *text = NULL;
+    return st;
 }
 
 enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *e) {
-    char path[PATH_CAP], sha256[SHA256_HEX] = "";
+    char path[PATH_CAP], sha256[SHA256_HEX];
     TRY(path_join(path, dir->path, FILE_NAME, e));
+    TRY(hash_table(text, sha256, e));
     if (*text) {
-        TRY(sha256_bytes(text, strlen(text), sha256, e));
         TRY(file_replace(path, text, strlen(text), e));
     } else {
         TRY(tree_remove(path, e));
@@ -63,9 +85,8 @@ enum status choice_file_take(struct run_dir *dir, const char *source, struct err
 }
 
 enum status choice_file_check(const struct run_dir *dir, struct err *e) {
-    char *text, sha256[SHA256_HEX] = "";
-    TRY(choice_file_read(dir->path, &text, e));
-    enum status st = *text ? sha256_bytes(text, strlen(text), sha256, e) : OK;
+    char *text, sha256[SHA256_HEX];
+    enum status st = read_table(dir->path, &text, sha256, e);
     free(text);
     TRY(st);
     const char *then = json_text(json_object_get(dir->run, "inputs"), "choices", "");
@@ -76,9 +97,9 @@ enum status choice_file_check(const struct run_dir *dir, struct err *e) {
 }
 
 enum status choice_file_hash(const char *source, struct inputs *in, struct err *e) {
-    char *text, sha256[SHA256_HEX] = "";
+    char *text, sha256[SHA256_HEX];
     TRY(read_source(source, &text, e));
-    enum status st = *text ? sha256_bytes(text, strlen(text), sha256, e) : OK;
+    enum status st = hash_table(text, sha256, e);
     if (st == OK) st = inputs_choose(in, sha256, e);
     free(text);
     return st;

@@ -7,8 +7,11 @@
 #include "runner/record/inputs.h"
 #include "runner/record/run_dir.h"
 
-/* The table of the run at run_path, "" where it has none; *text is the caller's: free(). */
-NODISCARD enum status choice_file_read(const char *run_path, char **text, struct err *e);
+/* The table of the run at run_path, whose SHA-256 is `wanted` ("": the run has none); *text is the
+ * caller's: free(). ERR_IO: what this host finds there is another, as it may on a shared file
+ * system for some seconds after the table was written. */
+NODISCARD enum status choice_file_read(const char *run_path, const char *wanted, char **text,
+                                       struct err *e);
 
 /* Stores `text` as the run's table and puts its hash into run.json's inputs (saved). */
 NODISCARD enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *e);

@@ -193,7 +193,8 @@ static enum status run_workers(struct attempts *a, struct attempt *out, struct e
     pace_begin(a->pace, a->formation.world);
     struct deployment d = {
         .settings = a->settings, .dir = a->dir, .formation = &a->formation,
-        .envp = (const char *const *)a->environment.vars, .stop_after = a->stop_after,
+        .envp = (const char *const *)a->environment.vars, .from_step = a->from_step,
+        .stop_after = a->stop_after,
         .time_limit_s = limit_s, .on_event = on_event, .on_tick = on_tick, .user = a,
     };
     enum status st = deploy(&d, out, e);

@@ -30,15 +30,15 @@ static enum status keep_only(const struct cli *cli, struct resolution *r, struct
     return st;
 }
 
-enum status script_read(const struct cli *cli, struct resolution *out, struct err *e) {
+/* gpus: in the place of hardware.gpus; NULL: not. */
+static enum status read_script(const struct cli *cli, const char *gpus, struct resolution *out,
+                               struct err *e) {
     int64_t n = cli_count(cli, "set");
     const char **overrides = values_of(cli, "set");
     if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
-    char gpus[32];
-    if (cli_has(cli, "ranks")) { /* of plan: as if the experiment asked for so many */
-        snprintf(gpus, sizeof gpus, "hardware.gpus=%s", cli_value(cli, "ranks"));
-        overrides[n++] = gpus;
-    }
+    char asked[32];
+    snprintf(asked, sizeof asked, "hardware.gpus=%s", gpus ? gpus : "");
+    if (gpus) overrides[n++] = asked;
     struct resolve_options options = {
         .path = cli->args[0], .overrides = overrides, .override_count = n,
         .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"),
@@ -48,8 +48,13 @@ enum status script_read(const struct cli *cli, struct resolution *out, struct er
     return st == OK ? keep_only(cli, out, e) : st;
 }
 
-enum status script_resolve(const struct cli *cli, struct resolution *out, struct err *e) {
-    enum status st = script_read(cli, out, e);
+enum status script_read(const struct cli *cli, struct resolution *out, struct err *e) {
+    return read_script(cli, NULL, out, e);
+}
+
+enum status script_resolve(const struct cli *cli, const char *gpus, struct resolution *out,
+                           struct err *e) {
+    enum status st = read_script(cli, gpus, out, e);
     if (out->error_count == 0) return st;
     print_errors(cli, out);
     return FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", out->error_count,

@@ -49,7 +49,7 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The steps of the whole checkpoints in `parent`, ascending. */
+/* The steps that have a checkpoint in `parent`, ascending. */
 static enum status list_steps(const char *parent, int64_t *steps, int64_t *count, struct err *e) {
     *count = 0;
     DIR *d = opendir(parent);
@@ -65,15 +65,17 @@ static enum status list_steps(const char *parent, int64_t *steps, int64_t *count
     return OK;
 }
 
-enum status retention_prune(const struct retention *r, const char *parent, struct err *e) {
-    int64_t count = 0, *steps = calloc(CHECKPOINTS_MAX, sizeof *steps);
+enum status retention_prune(const struct retention *r, const char *parent, int64_t saved,
+                            struct err *e) {
+    int64_t count = 0, ours, *steps = calloc(CHECKPOINTS_MAX, sizeof *steps);
     if (!steps) return FAIL(e, ERR_MEMORY, "list of checkpoints");
     enum status st = list_steps(parent, steps, &count, e);
-    for (int64_t i = 0; i + r->keep < count && st == OK; i++) {
-        char name[64], path[PATH_CAP];
-        if (r->keep_best && steps[i] == r->best_step) continue;
-        snprintf(name, sizeof name, "step-%06" PRId64, steps[i]);
-        st = path_join(path, parent, name, e);
+    for (ours = count; ours && steps[ours - 1] > saved;) ours--;
+    for (int64_t i = 0; i < count && st == OK; i++) {
+        char path[CHECKPOINT_PATH_CAP];
+        bool newest = i < ours && i + r->keep >= ours;
+        if (newest || (r->keep_best && steps[i] == r->best_step)) continue;
+        st = checkpoint_path(path, parent, steps[i], e);
         if (st == OK) st = checkpoint_remove(path, e);
     }
     free(steps);

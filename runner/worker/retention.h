@@ -18,7 +18,10 @@ NODISCARD enum status retention_open(const char *run_path, int64_t keep, bool ke
 /* Notes an evaluation; true where it is the best and its checkpoint is wanted. */
 bool retention_evaluated(struct retention *r, int64_t step, double loss);
 
-/* Removes what need not stay from `parent` (data/checkpoints). */
-NODISCARD enum status retention_prune(const struct retention *r, const char *parent, struct err *e);
+/* Removes what need not stay from `parent` (data/checkpoints), the one of step `saved` being the
+ * last that was saved. One of a later step was passed over when the run went on from before it:
+ * it is not the run's any more. */
+NODISCARD enum status retention_prune(const struct retention *r, const char *parent, int64_t saved,
+                                      struct err *e);
 
 #endif

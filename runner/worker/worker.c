@@ -83,7 +83,8 @@ static enum status tell_choices(struct worker *w, struct err *e) {
 /* The run's own table, or none where it is another device's and that may be. */
 static enum status load_choices(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
-    TRY(choice_file_read(w->options->run_path, &w->choices, e));
+    const char *wanted = w->options->choices ? w->options->choices : "";
+    TRY(choice_file_read(w->options->run_path, wanted, &w->choices, e));
     enum status st = b->ops->choices_load(b, w->choices, e);
     if (st != ERR_CONFIG || !w->options->choose_anew) return st;
     if (speaks(w)) TRY(say_log(w->events, e->text, e));
@@ -171,14 +172,16 @@ static enum status name_observations(struct worker *w, struct err *e) {
 
 static enum status restore(struct worker *w, struct err *e) {
     struct checkpoint_info info = { .step = -1 };
-    w->saved_step = -1;
+    char path[CHECKPOINT_PATH_CAP];
+    int64_t from = w->options->from;
+    w->saved_step = from ? from : -1;
     TRY(path_join(w->checkpoints, w->options->run_path, "data/checkpoints", e));
-    if (w->options->resume) TRY(checkpoint_resume(w->trainer, w->checkpoints, &info, e));
-    if (info.step >= 0) w->saved_step = info.step;
+    if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
+    if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
     TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
                        &w->retention, e));
     return speaks(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
-                                 info.step >= 0 ? info.sha256 : NULL, e)
+                                 from ? info.sha256 : NULL, e)
                      : OK;
 }
 
@@ -204,7 +207,7 @@ static enum status save(struct worker *w, struct err *e) {
     w->saved_step = info.step;
     if (!speaks(w)) return OK;
     TRY(say_checkpoint(w->events, &info, e));
-    return retention_prune(&w->retention, w->checkpoints, e);
+    return retention_prune(&w->retention, w->checkpoints, info.step, e);
 }
 
 static enum status observe(struct worker *w, struct err *e) {

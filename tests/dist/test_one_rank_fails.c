@@ -92,8 +92,10 @@ static int64_t number_of(const struct job *job, int64_t i, int64_t counted) {
 
 static enum status attempt(const struct job *job, struct trainer *t, struct checkpoint_info *info,
                            struct err *e) {
-    return job->loads ? checkpoint_resume(t, job->dir, info, e)
-                      : checkpoint_save(t, job->dir, info, e);
+    if (!job->loads) return checkpoint_save(t, job->dir, info, e);
+    char path[CHECKPOINT_PATH_CAP];
+    TRY(checkpoint_path(path, job->dir, 1, e));
+    return checkpoint_load(t, path, info, e);
 }
 
 /* The largest that a rank brings, which also shows that the ranks are in step. */

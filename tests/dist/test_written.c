@@ -62,6 +62,7 @@ static int take_over_and_save(struct rank_test *t) {
     struct outcome *out = &job->rank[rank];
     struct tiny_run r;
     struct step_result s;
+    struct checkpoint_info newest;
     struct err e = { 0 };
     tiny_run_init(&r, RECIPE_DELAYED, 2);
     r.model.vocab = VOCAB;
@@ -72,8 +73,12 @@ static int take_over_and_save(struct rank_test *t) {
     RANK_MUST(data_open(&r.data, &r.data_options, r.model.vocab, r.model.seq_len, r.train.seed,
                         &must_));
     RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
-    if (job->load) RANK_MUST(checkpoint_resume(r.trainer, job->load, &out->info, &must_));
-    else RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
+    if (job->load) {
+        RANK_MUST(checkpoint_latest(job->load, &newest, &must_));
+        RANK_MUST(checkpoint_load(r.trainer, newest.path, &out->info, &must_));
+    } else {
+        RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
+    }
     if (rank == job->tight) allow_a_mebibyte();
     out->written = bytes_written();
     out->status = checkpoint_save(r.trainer, job->save[rank], &out->info, &e);

@@ -228,6 +228,31 @@ static void latest_passes_over_damage(void **state) {
     assert_int_equal(found.step, -1);
 }
 
+/* Nobody knows whether a file is damaged that cannot be read: it is not passed over. One that is
+ * gone is. */
+static void latest_stops_at_the_unreadable(void **state) {
+    char dir[64], path[PATH_BYTES];
+    struct tiny_run r;
+    struct step_result s;
+    struct checkpoint_info info[2], found;
+    scratch(dir);
+    save_one(&r, dir, &info[0]);
+    MUST(trainer_step(r.trainer, false, &s, E));
+    MUST(checkpoint_save(r.trainer, dir, &info[1], E));
+    file_in(path, info[1].path, "state.safetensors");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(path, path), 0); /* to itself: ELOOP, for root too */
+    MUST_FAIL(ERR_IO, "may be whole; try again, or remove", checkpoint_latest(dir, &found, E));
+    MUST_FAIL(ERR_IO, path, checkpoint_latest(dir, &found, E));
+    assert_int_equal(unlink(path), 0);
+    MUST(checkpoint_latest(dir, &found, E));
+    assert_int_equal(found.step, 1);
+    assert_non_null(strstr(found.damage, path));
+    for (int i = 0; i < 2; i++) MUST(checkpoint_remove(info[i].path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* What another run left is refused by the first thing that differs. */
 static void strangers_are_refused(void **state) {
     char dir[64];
@@ -434,6 +459,7 @@ int main(void) {
         cmocka_unit_test(older_ones_are_read),
         cmocka_unit_test(half_a_checkpoint_is_no_start),
         cmocka_unit_test(latest_passes_over_damage),
+        cmocka_unit_test(latest_stops_at_the_unreadable),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(unfinished_is_no_checkpoint),
         cmocka_unit_test(disk_full_leaves_nothing),

@@ -1,0 +1,55 @@
+#!/bin/bash
+# A worker goes on from the step that its runner says, with the table of algorithms that its runner
+# knows of: where it finds anything else it ends, and makes no step. Checkpoints of later steps,
+# which the run was told to pass over, do not outlive the next one that it saves.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+tiny=$PWD/tests/cli/tiny.lua lib=$PWD/experiments/lib
+cd "$TEST_TMP" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' log | tail -5
+    failed=1
+}
+mkdir -p run/data/checkpoints run/data/metrics
+"$FP8LAB" check "$tiny" --lib "$lib" --json --set checkpoint.every=3 --set checkpoint.keep=1 |
+    python3 -c 'import json, sys
+print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >config.json
+
+work() { # WANTED ARGS...: the exit code that it must have
+    local wanted=$1 code
+    shift
+    "$FP8LAB" worker --config config.json --run run --backend cpu --threads 1 --events-fd 3 "$@" \
+        3>events >log 2>&1
+    code=$?
+    [ $code = "$wanted" ] || fail "worker $*: exit code $code, not $wanted"
+}
+no_step() { # WORDS
+    grep -qF -- "$1" log || fail "nobody says: $1"
+    grep -q '"event":"step"' events && fail "a step was made"
+}
+stand() { # FOLDER...
+    local found
+    found=$(ls run/data/checkpoints | tr '\n' ' ')
+    [ "$found" = "$* " ] || fail "checkpoints: $found, not $*"
+}
+
+work 0 --stop-after 6
+stand step-000006
+cp -r run/data/checkpoints/step-000006 kept
+work 6 --from 3
+no_step "open run/data/checkpoints/step-000003/checkpoint.json: No such file or directory"
+work 6 --from 6 --choices 0123456789abcdef
+no_step "run/data/choices.txt as this host sees it is not the run's (none, wanted 0123456789ab)"
+truncate -s -1 run/data/checkpoints/step-000006/model.safetensors
+work 4 --from 6
+no_step "(truncated?)"
+
+rm -r run/data/checkpoints/step-000006
+mv kept run/data/checkpoints/step-000006
+mkdir run/data/checkpoints/step-00001{0,1}
+work 0 --from 6 --stop-after 9
+stand step-000009
+exit $failed

@@ -1,0 +1,60 @@
+/* Which checkpoints stay when one was saved. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/checkpoint.h"
+#include "runner/worker/retention.h"
+#include "tests/support/must.h"
+
+enum { STEPS_MAX = 8 };
+
+/* Of folders of the steps in `before` (0 ends it) those of `after` are left once `saved` was saved. */
+static void leaves(const struct retention *r, const int64_t before[STEPS_MAX], int64_t saved,
+                   const int64_t after[STEPS_MAX]) {
+    char parent[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
+    int left = 0;
+    assert_non_null(mkdtemp(parent));
+    for (int i = 0; before[i]; i++) {
+        MUST(checkpoint_path(path, parent, before[i], E));
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    MUST(retention_prune(r, parent, saved, E));
+    for (; after[left]; left++) {
+        MUST(checkpoint_path(path, parent, after[left], E));
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(rmdir(parent), 0); /* nothing else */
+}
+
+static void newest_stay(void **state) {
+    const struct retention two = { .keep = 2 };
+    leaves(&two, (int64_t[STEPS_MAX]){ 10, 20, 30 }, 30, (int64_t[STEPS_MAX]){ 20, 30 });
+    leaves(&two, (int64_t[STEPS_MAX]){ 30 }, 30, (int64_t[STEPS_MAX]){ 30 });
+    leaves(&two, (int64_t[STEPS_MAX]){ 90, 1000000, 100 }, 1000000,
+           (int64_t[STEPS_MAX]){ 100, 1000000 });
+}
+
+static void best_stays_too(void **state) {
+    const struct retention one = { .keep = 1, .keep_best = true, .best_step = 10 };
+    leaves(&one, (int64_t[STEPS_MAX]){ 10, 20, 30 }, 30, (int64_t[STEPS_MAX]){ 10, 30 });
+}
+
+/* Damaged ones of 200 and 204 were passed over: what is saved from then on is not what goes. */
+static void passed_over_go(void **state) {
+    const struct retention two = { .keep = 2 };
+    leaves(&two, (int64_t[STEPS_MAX]){ 50, 200, 204 }, 50, (int64_t[STEPS_MAX]){ 50 });
+    leaves(&two, (int64_t[STEPS_MAX]){ 100, 150, 200, 204 }, 150,
+           (int64_t[STEPS_MAX]){ 100, 150 });
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(newest_stay),
+        cmocka_unit_test(best_stays_too),
+        cmocka_unit_test(passed_over_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
