@@ -11,7 +11,8 @@
 
 enum { STEPS_MAX = 8 };
 
-/* Of folders of the steps in `before` (0 ends it) those of `after` are left once `saved` was saved. */
+/* Of folders of the steps in `before` (0 ends it) those of `after` are left once `saved` was
+ * saved. */
 static void leaves(const struct retention *r, const int64_t before[STEPS_MAX], int64_t saved,
                    const int64_t after[STEPS_MAX]) {
     char parent[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
