@@ -19,7 +19,8 @@ enum {
     PATIENCE_MS = 5000  /* by which rank 0, who knows who is missing, is the first to give up */
 };
 
-/* Where a rank takes the connections of those above it. */
+/* Where a rank takes the connections of those above it; "": at rank 0's host, which each rank knows
+ * by the address that it reached rank 0 by. */
 struct place { char address[64]; int port; };
 
 struct joining {
@@ -64,6 +65,20 @@ static enum status say_hello(struct joining *j, int fd, int port, struct err *e)
     return st;
 }
 
+static bool is_loopback(const char *address) {
+    return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
+}
+
+/* Where a caller takes connections. One on this host may have come by an address that means nothing
+ * elsewhere, as loopback, which its name often is here: no other is told. */
+static enum status place_of(int fd, char address[64], struct err *e) {
+    char self[64];
+    TRY(wire_peer(fd, address, e));
+    TRY(wire_self(fd, self, e));
+    if (!strcmp(address, self) || is_loopback(address)) *address = '\0';
+    return OK;
+}
+
 /* Takes a caller that proved itself into the mesh, if it is one that is expected; in place of its
  * earlier call, whose answer it cannot have got if it comes again. */
 static enum status admit(struct joining *j, int fd, const json_t *hello, struct err *e) {
@@ -77,7 +92,7 @@ static enum status admit(struct joining *j, int fd, const json_t *hello, struct 
     if (m->link[rank] >= 0 && strcmp(caller, j->caller[rank]) != 0)
         return FAIL(e, ERR_STATE, "two processes call themselves rank %" PRId64 ": on %s and on %s",
                     rank, m->host[rank], host);
-    TRY(wire_peer(fd, j->place[rank].address, e));
+    TRY(place_of(fd, j->place[rank].address, e));
     if (m->link[rank] >= 0) close(m->link[rank]);
     snprintf(m->host_text[rank], RENDEZVOUS_HOST_CAP, "%s", host);
     snprintf(j->caller[rank], SHA256_HEX, "%s", caller);
@@ -209,8 +224,9 @@ static enum status take_places(struct joining *j, struct err *e) {
     const json_t *list = json_object_get(line, "ranks");
     for (int i = 0; i < m->world; i++) {
         const json_t *row = json_array_get(list, (size_t)i);
+        const char *address = json_text(row, "address", "");
         snprintf(j->place[i].address, sizeof j->place[i].address, "%s",
-                 json_text(row, "address", ""));
+                 *address ? address : j->meeting->address);
         snprintf(m->host_text[i], RENDEZVOUS_HOST_CAP, "%s", json_text(row, "host", ""));
         j->place[i].port = (int)json_integer_value(json_object_get(row, "port"));
     }

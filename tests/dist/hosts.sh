@@ -45,14 +45,17 @@ on_other hostname | grep -qx "$name" || {
 }
 
 each=1 # tasks of a host
+master= # torchrun's word for task 0's host; empty: srun alone starts the tasks
 task() { # INDEX RUNS ARGS...
-    local i=$1 node=$(($1 / each)) runs=$2 where=
+    local i=$1 node=$(($1 / each)) runs=$2 where='' torchrun=()
     shift 2
     [ $node = 0 ] || where=on_other
+    [ -z "$master" ] || torchrun=(RANK="$i" WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((i % each))
+        LOCAL_WORLD_SIZE=$each MASTER_ADDR="$master" MASTER_PORT=29511)
     # shellcheck disable=SC2046
     $where env SLURM_PROCID="$i" SLURM_STEP_NUM_TASKS=$((2 * each)) SLURM_LOCALID=$((i % each)) \
         SLURM_NODEID=$node SLURM_STEP_TASKS_PER_NODE="$each(x2)" SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
-        $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i"
+        "${torchrun[@]}" $(command_of 4 --runs "$runs" "$@") >"out$i" 2>"log$i"
     echo $? >"code$i"
 }
 job() { # RUNS ARGS...
@@ -102,6 +105,16 @@ expect "hosts" "$(hostname) $(hostname) $name $name" \
     "$("$FP8LAB" extract -q "$(bundle_in every)" >/dev/null 2>&1
     python3 -c 'import json, glob
 print(*(h["host"] for h in json.load(open(glob.glob("*/data/system/hosts.json")[0]))))')"
+
+# As Debian's /etc/hosts has it of the own name; and an address that no other host has a way to.
+ip addr add 192.0.2.1/32 dev lo
+for master in 127.0.1.1 192.0.2.1; do
+    case_name="a task for each rank, and task 0's host calls itself $master"
+    each=2 master=$master job "own-$master"
+    expect "exit codes" "0 0 0 0 " "$(cat code? | tr '\n' ' ')"
+    expect results "$reference" "$(field "$(bundle_in "own-$master")" 'run["results_sha256"]')"
+done
+master=
 
 case_name="rank 2, on the other host, is killed"
 # shellcheck disable=SC2086
