@@ -36,6 +36,14 @@ enum attempt_end {
 };
 enum { ATTEMPT_ENDS = ATTEMPT_ABANDONED + 1 };
 
+/* What the word of a rank that misses a peer is worth, where no peer failed by itself; it gives way
+ * to more. */
+enum hearsay {
+    HEARSAY_NONE,   /* it is none: a cause */
+    HEARSAY_LINK,   /* a link was lost */
+    HEARSAY_MEETING /* ranks did not come together: those that had then lost their links */
+};
+
 struct supervise_options {
     const char *const *argv; /* argv[0] is the program's path; NULL-terminated */
     const char *const *envp; /* the whole environment of a worker; NULL-terminated */
@@ -74,7 +82,7 @@ struct attempt {
     int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */
     int worker_signal;       /* that killed the worker, for ATTEMPT_CRASHED; 0: it left by itself */
     bool unresponsive; /* asked to stop, did not, was killed: steps since the checkpoint are lost */
-    bool hearsay;      /* the error is that a rank lost a peer, and no peer failed by itself */
+    enum hearsay hearsay; /* whether the error is no more than that */
     struct err error;  /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */
     int64_t rank;           /* whose error it is, or -1 */

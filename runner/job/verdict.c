@@ -23,7 +23,8 @@ void verdict_settle(struct watch *w, enum attempt_end end) {
  * is the cause already; true: fill w->out. */
 static bool verdict_fail(struct watch *w, enum attempt_end end) {
     if (w->ended && !w->out->hearsay) return false;
-    w->ended = w->out->hearsay = false;
+    w->ended = false;
+    w->out->hearsay = HEARSAY_NONE;
     w->out->error_step = -1;
     w->out->worker_signal = 0;
     verdict_settle(w, end);
@@ -64,11 +65,17 @@ static void spoil_stop(struct watch *w) {
 }
 
 /* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. */
+static enum hearsay hearsay_of(const struct watch *w, const struct rank *rank, enum status status) {
+    if (status != ERR_PEER || w->options->world == 1) return HEARSAY_NONE;
+    return rank->board->met ? HEARSAY_LINK : HEARSAY_MEETING;
+}
+
 void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     enum status status = status_of_name(json_text(event, "code", "ERR_STATE"));
-    w->ranks.rank[rank - w->options->first_rank].failed = true;
-    bool hearsay = status == ERR_PEER && w->options->world > 1;
-    if (w->out->hearsay && hearsay) return;
+    struct rank *here = &w->ranks.rank[rank - w->options->first_rank];
+    enum hearsay hearsay = hearsay_of(w, here, status);
+    here->failed = true;
+    if (hearsay && hearsay <= w->out->hearsay) return;
     spoil_stop(w);
     if (!verdict_fail(w, ATTEMPT_FAILED)) return;
     char name[128];
@@ -213,6 +220,10 @@ void verdict_conclude(struct watch *w) {
     const struct err said = out->error;
     int64_t world = w->options->world, end[2];
     if (!remote_leads(w) || !out->hearsay || said.code != ERR_PEER) return;
+    if (out->hearsay == HEARSAY_MEETING) { /* what broke afterwards says nothing */
+        blame_nobody(out);
+        return;
+    }
     survey(w, state);
     int64_t rank = blame_links(state, world);
     if (rank >= 0) {
@@ -245,7 +256,7 @@ void verdict_lost(struct watch *w, const struct companion *c) {
 }
 
 json_t *verdict_message(const struct attempt *a) {
-    return json_pack("{s:s,s:s,s:i,s:i,s:b,s:b,s:s,s:o,s:I,s:I,s:o,s:o}", "event", "ended", "end",
+    return json_pack("{s:s,s:s,s:i,s:i,s:b,s:i,s:s,s:o,s:I,s:I,s:o,s:o}", "event", "ended", "end",
                      attempt_end_name(a->end), "signal", a->signal, "worker_signal",
                      a->worker_signal, "unresponsive", a->unresponsive, "hearsay", a->hearsay,
                      "code", status_name(a->error.code), "text", json_from_text(a->error.text),
@@ -266,9 +277,10 @@ void verdict_adopt(struct watch *w, const json_t *ended) {
     enum attempt_end end = end_of_name(json_text(ended, "end", ""));
     const char *text = json_text(ended, "text", "");
     bool told = end == ATTEMPT_CRASHED && !*text;
-    bool hearsay = told || json_is_true(json_object_get(ended, "hearsay"));
+    json_int_t word = json_integer_value(json_object_get(ended, "hearsay"));
+    enum hearsay hearsay = told ? HEARSAY_LINK : (enum hearsay)word;
     if (json_is_true(json_object_get(ended, "unresponsive"))) out->unresponsive = true;
-    if (end == ATTEMPT_DONE || (out->hearsay && hearsay)) return;
+    if (end == ATTEMPT_DONE || (hearsay && hearsay <= out->hearsay)) return;
     if (!verdict_fail(w, end)) return;
     out->hearsay = hearsay;
     if (!out->asked) out->signal = (int)json_integer_value(json_object_get(ended, "signal"));

@@ -102,6 +102,8 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (!strcmp(kind, "pace")) return put_pace(a, rank, event, e);
     if (!strcmp(kind, "log"))
         run_log(a->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
+    if (!strcmp(kind, "error")) /* of several, the run's error is one */
+        run_log(a->dir, "worker %" PRId64 " failed: %s", rank, json_text(event, "text", ""));
     return records_put(a->records, event, e);
 }
 

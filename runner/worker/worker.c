@@ -100,6 +100,7 @@ static enum status meet(struct worker *w, struct err *e) {
     enum status st = rendezvous_join(&w->board->meeting, (int)o->rank, (int)o->world,
                                      (int)o->meeting_fd, &w->mesh, e);
     if (o->meeting_fd >= 0) close((int)o->meeting_fd);
+    w->board->met = st == OK;
     w->group = (struct comm_group){ .rank = (int)o->rank, .world = (int)o->world,
                                     .link = w->mesh.link, .host = w->mesh.host,
                                     .note = &w->board->note };

@@ -120,6 +120,8 @@ expect "devices of the second attempt" "0 1 " "$(tail -2 cut/*/data/metrics/tele
     sed 's/.*"device":\([0-9]*\),.*/\1/' | sort | tr '\n' ' ')"
 grep -q "rank 2 on $(hostname) lost its links, last at .*; trying again without it" log ||
     fail "it was not named"
+[ "$(grep -c "worker [0-3] failed: " cut/*/data/logs/runner.log)" -gt 1 ] ||
+    fail "what the other ranks said is lost"
 
 case_name="a device that never worked: another attempt is no use"
 mkdir missing.bin && cp "$BUILD/tests/dist/faulty" missing.bin/fp8lab &&

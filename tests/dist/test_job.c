@@ -255,8 +255,8 @@ static void adopt(struct watch *w, const struct attempt *theirs) {
 /* A rank here has lost a peer. A follower whose ranks were stopped then knows nothing better; one
  * whose rank died does. */
 static void a_cause_replaces_hearsay(void **state) {
-    struct attempt ours = { .end = ATTEMPT_FAILED, .hearsay = true, .rank = 0, .host = "here",
-                            .asked = true, .signal = SIGTERM };
+    struct attempt ours = { .end = ATTEMPT_FAILED, .hearsay = HEARSAY_LINK, .rank = 0,
+                            .host = "here", .asked = true, .signal = SIGTERM };
     struct attempt stopped = { .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
     struct attempt died = { .end = ATTEMPT_CRASHED, .rank = 3, .host = "there",
                             .operation = "step 7" };
@@ -276,6 +276,42 @@ static void a_cause_replaces_hearsay(void **state) {
     assert_int_equal(ours.signal, SIGTERM); /* ours, whatever stopped theirs */
     adopt(&w, &stopped);
     assert_int_equal(ours.rank, 3);
+}
+
+/* Rank 2, there, cannot call rank 1, and leaves: rank 0, which had met all, loses its link and says
+ * so first, with notes that blame rank 2; rank 1 was still waiting for it. */
+static void who_did_not_meet_did_not_lose_a_link(void **state) {
+    struct attempt ours = { .rank = -1 };
+    struct attempt theirs = { .end = ATTEMPT_FAILED, .hearsay = HEARSAY_MEETING, .rank = 2,
+                              .host = "there" };
+    struct attempt lost = { .end = ATTEMPT_FAILED, .hearsay = HEARSAY_LINK, .rank = 3 };
+    struct rank_state there[2] = { { .known = true }, { .known = true } };
+    struct companion c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there,
+                           .ended = true };
+    const struct supervise_options options = { .ranks = 2, .world = 4, .companion = &c,
+                                               .companions = 1 };
+    struct board met = { .met = true, .note = { .lost = 1 << 2 } }, alone = { .met = false };
+    static struct watch w;
+    w = (struct watch){ .options = &options, .out = &ours, .kill_at_ms = 1 };
+    w.ranks = (struct ranks){ .options = &options, .started = 2, .host = "here" };
+    w.ranks.rank[0].board = &met;
+    w.ranks.rank[1].board = &alone;
+    json_t *reset = json_pack("{s:s,s:s}", "code", "ERR_PEER", "text", "Connection reset by peer");
+    verdict_error_event(&w, 0, reset);
+    assert_int_equal(ours.hearsay, HEARSAY_LINK);
+    (void)FAIL(&theirs.error, ERR_PEER, "rank 2 on there: rank 2 calls rank 1: no route to it");
+    adopt(&w, &theirs);
+    adopt(&w, &lost);
+    verdict_error_event(&w, 1, reset); /* hearsay of the same kind, and later */
+    verdict_conclude(&w);
+    assert_int_equal(ours.hearsay, HEARSAY_MEETING);
+    assert_string_equal(ours.error.text, theirs.error.text);
+    assert_int_equal(ours.rank, -1); /* a call has two ends */
+    ours.hearsay = HEARSAY_NONE;
+    w.ended = false;
+    verdict_error_event(&w, 1, reset);
+    assert_int_equal(ours.hearsay, HEARSAY_MEETING);
+    json_decref(reset);
 }
 
 /* Two ranks here, two there. */
@@ -546,7 +582,8 @@ int main(void) {
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(gpus_of_all_hosts),
         cmocka_unit_test(tasks_of_a_host_need_a_place),
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
-        cmocka_unit_test(a_cause_replaces_hearsay), cmocka_unit_test(a_hang_has_a_rank),
+        cmocka_unit_test(a_cause_replaces_hearsay),
+        cmocka_unit_test(who_did_not_meet_did_not_lose_a_link), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
         cmocka_unit_test(a_leader_may_stand_still), cmocka_unit_test(signatures),
         cmocka_unit_test(strangers),
