@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +16,10 @@
 #include "runner/base/signals.h"
 #include "runner/job/crew_file.h"
 #include "runner/job/formation.h"
+#include "runner/net/door.h"
 #include "runner/net/wire.h"
 #include "runner/record/environment.h"
 #include "runner/worker/events.h"
-
-enum { STRANGER_MS = 3000, GOODBYE_MS = 2000 };
 
 /* ---- gathering --------------------------------------------------------------------------------*/
 
@@ -74,22 +72,16 @@ static void list_tasks(const struct crew *crew, bool come, char *out, size_t siz
     if (*host) add(out, size, " on %s", host);
 }
 
-/* Calls of others than tasks of this job. */
-struct strangers {
-    int64_t count;
-    char last[64]; /* its address */
-};
-
-static enum status name_missing(const struct crew *crew, const struct strangers *strangers,
-                                int64_t wait_s, struct err *e) {
+static enum status name_missing(const struct crew *crew, const struct door *door, int64_t wait_s,
+                                struct err *e) {
     char missing[200], come[200], others[128] = "", self[RENDEZVOUS_HOST_CAP];
     const struct task *task = &crew->task;
     rendezvous_host(self);
     list_tasks(crew, false, missing, sizeof missing);
     list_tasks(crew, true, come, sizeof come);
-    if (strangers->count)
+    if (door->turned_away)
         add(others, sizeof others, "; %" PRId64 " calls did not prove that they know the job's "
-            "secret, the last from %s", strangers->count, strangers->last);
+            "secret, the last from %s", door->turned_away, door->last);
     return FAIL(e, ERR_PEER, "task %s of the %" PRId64 " that %s started%s%s did not come within %"
                 PRId64 " s to task 0 on %s (there: %s)%s: all of them need the same folder of runs "
                 "(%s) and must reach this host", missing, task->count, task->launcher,
@@ -97,63 +89,52 @@ static enum status name_missing(const struct crew *crew, const struct strangers 
                 others, crew->file);
 }
 
-/* Lets a caller go, and says where it was. */
-static void turn_away(int fd, char address[64]) {
-    struct err unknown;
-    if (wire_peer(fd, address, &unknown) != OK)
-        snprintf(address, 64, "an address that it took along");
-    close(fd);
-}
-
 /* A probe comes from a leader that met this one's file (crew_file_publish), never from a task of
  * this job: there is another job of this name, whose tasks would be taken for this one's. */
 static enum status give_up(const struct crew *crew, int fd, const json_t *hello, struct err *e) {
     char address[64];
-    turn_away(fd, address);
+    enum status st = wire_peer(fd, address, e);
+    close(fd);
+    TRY(st);
     return crew_file_contested(crew->file, json_text(hello, "host", "?"), address, e);
 }
 
-/* Until somebody calls, or it is too late. */
-static enum status await_call(struct crew *crew, int listening, struct signals *signals,
-                              int64_t deadline_ms, struct err *e) {
-    struct pollfd wait[] = { { .fd = listening, .events = POLLIN },
-                             { .fd = signals->fd, .events = POLLIN } };
-    for (int64_t left; (left = deadline_ms - clock_ms()) > 0;) {
-        int n = poll(wait, 2, (int)(left < 60000 ? left : 60000));
+/* The next process that knows the secret; *fd -1 where none came in time. */
+static enum status await_call(struct crew *crew, struct door *door, struct signals *signals,
+                              int64_t deadline_ms, int *fd, json_t **hello, struct err *e) {
+    for (*fd = -1; *fd < 0 && clock_ms() < deadline_ms;) {
         int signo = signals_take(signals);
         if (signo && signo != SIGCHLD) {
             crew->stopped_by = signo;
             return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had come",
                         signo, strsignal(signo));
         }
-        if (n > 0 && wait[0].revents) break;
+        TRY(door_next(door, deadline_ms, signals->fd, fd, hello, e));
     }
     return OK;
+}
+
+static enum status take_call(struct crew *crew, int fd, const json_t *hello, struct err *e) {
+    bool probe = json_is_true(json_object_get(hello, "probe"));
+    return probe ? give_up(crew, fd, hello, e) : admit(crew, fd, hello, e);
 }
 
 static enum status take_calls(struct crew *crew, int listening, struct signals *signals,
                               int64_t wait_s, struct err *e) {
     int64_t deadline = clock_ms() + wait_s * 1000;
-    struct strangers strangers = { 0 };
-    for (int64_t left = crew->task.count - 1; left > 0;) {
+    struct door door;
+    enum status st = OK;
+    door_open(listening, crew->secret, &door);
+    for (int64_t left = crew->task.count - 1; left > 0 && st == OK; left--) {
         int fd;
         json_t *hello = NULL;
-        struct err stranger;
-        TRY(await_call(crew, listening, signals, deadline, e));
-        TRY(wire_accept(listening, deadline, &fd, e));
-        if (fd < 0) return name_missing(crew, &strangers, wait_s, e);
-        if (wire_called(fd, crew->secret, &hello, clock_ms() + STRANGER_MS, &stranger) != OK) {
-            turn_away(fd, strangers.last);
-            strangers.count++;
-            continue;
-        }
-        bool probe = json_is_true(json_object_get(hello, "probe"));
-        enum status st = probe ? give_up(crew, fd, hello, e) : admit(crew, fd, hello, e);
+        st = await_call(crew, &door, signals, deadline, &fd, &hello, e);
+        if (st == OK)
+            st = fd < 0 ? name_missing(crew, &door, wait_s, e) : take_call(crew, fd, hello, e);
         json_decref(hello);
-        TRY(st);
-        left--;
     }
-    return OK;
+    door_close(&door);
+    return st;
 }
 
 /* Who is there, task by task. */

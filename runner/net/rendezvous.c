@@ -11,10 +11,10 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
+#include "runner/net/door.h"
 #include "runner/net/wire.h"
 
 enum {
-    STRANGER_MS = 3000, /* what a connection gets to prove itself, while others wait */
     RECALL_MS = 200,    /* between two calls */
     PATIENCE_MS = 5000  /* by which rank 0, who knows who is missing, is the first to give up */
 };
@@ -135,36 +135,30 @@ static enum status name_missing(const struct joining *j, struct err *e) {
  * is one of it that takes too long, which calls again. */
 static enum status take_calls(struct joining *j, int listening, struct err *e) {
     struct mesh *m = j->mesh;
-    while (next_missing(m, m->rank) < m->world) {
+    struct door door;
+    enum status st = OK;
+    door_open(listening, j->meeting->secret, &door);
+    while (st == OK && next_missing(m, m->rank) < m->world) {
         int fd;
-        json_t *hello = NULL;
-        TRY(wire_accept(listening, j->deadline_ms, &fd, e));
-        if (fd < 0) return name_missing(j, e);
-        int64_t soon = clock_ms() + STRANGER_MS;
-        struct err stranger;
-        enum status st = wire_called(fd, j->meeting->secret, &hello,
-                                     soon < j->deadline_ms ? soon : j->deadline_ms, &stranger);
-        if (st == OK) {
-            st = admit(j, fd, hello, e);
-            json_decref(hello);
-            if (st != OK) close(fd);
-            TRY(st);
-        } else {
-            close(fd);
-        }
+        json_t *hello;
+        st = door_next(&door, j->deadline_ms, -1, &fd, &hello, e);
+        if (st == OK) st = fd < 0 ? name_missing(j, e) : admit(j, fd, hello, e);
+        if (st != OK && fd >= 0) close(fd);
+        json_decref(hello);
     }
-    return OK;
+    door_close(&door);
+    return st;
 }
 
-/* One call. *late: it took so long that the other end may have let go of it for nothing else. The
- * other end's time begins later, on a clock of its own: half of it is well below. */
+/* One call. *late: it took so long that the other end may have let go of it for nothing else: after
+ * half its patience where many call, on a clock of its own; a third is well below. */
 static enum status call_once(struct joining *j, int rank, const struct place *place, int port,
                              bool *late, struct err *e) {
     int *link = &j->mesh->link[rank];
     int64_t begin = clock_ms();
     enum status st = wire_connect(place->address, place->port, j->deadline_ms, link, e);
     if (st == OK) st = say_hello(j, *link, port, e);
-    *late = clock_ms() - begin >= STRANGER_MS / 2;
+    *late = clock_ms() - begin >= DOOR_PATIENCE_MS / 3;
     if (st != OK && *link >= 0) {
         close(*link);
         *link = -1;
@@ -187,7 +181,7 @@ static enum status call(struct joining *j, int rank, const struct place *place, 
     }
     if (st != OK && calls > 1)
         err_prefix(e, "%d calls failed (one whose hello takes over %d s is let go of, too); the "
-                   "last", calls, STRANGER_MS / 1000);
+                   "last", calls, DOOR_PATIENCE_MS / 1000);
     if (st != OK)
         err_prefix(e, "rendezvous: rank %d of %d on %s calls rank %d on %s", m->rank, m->world,
                    j->meeting->host, rank, *m->host[rank] ? m->host[rank] : place->address);

@@ -87,7 +87,7 @@ static enum status look_up(const char *address, int port, int flags, struct addr
 
 /* A socket that listens there; -1 with errno. */
 static int listen_at(int family, const struct sockaddr *at, socklen_t size) {
-    int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1, off = 0;
+    int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
     if (s >= 0 && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         (family != AF_INET6 || setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0) &&
         bind(s, at, size) == 0 && listen(s, BACKLOG) == 0)
@@ -128,19 +128,15 @@ enum status wire_listen(const char *address, int port, int *fd, int *bound, stru
     return OK;
 }
 
-enum status wire_accept(int listening, int64_t deadline_ms, int *fd, struct err *e) {
-    *fd = -1;
-    while (wait_for(listening, POLLIN, deadline_ms)) {
-        *fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-        if (*fd >= 0) {
-            enum status st = prepare(*fd, e);
-            if (st != OK) close(*fd);
-            return st;
-        }
-        bool passing = errno == EINTR || errno == EAGAIN || errno == ECONNABORTED;
-        if (!passing) return FAIL(e, ERR_IO, "accept: %s", strerror(errno));
+enum status wire_accept(int listening, int *fd, struct err *e) {
+    *fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+    if (*fd >= 0) {
+        enum status st = prepare(*fd, e);
+        if (st != OK) close(*fd);
+        return st;
     }
-    return OK;
+    bool passing = errno == EINTR || errno == EAGAIN || errno == ECONNABORTED;
+    return passing ? OK : FAIL(e, ERR_IO, "accept: %s", strerror(errno));
 }
 
 /* One attempt; -1 with errno. */
@@ -333,23 +329,24 @@ enum status wire_call(int fd, const char *secret, const json_t *hello, int64_t d
     return check(wanted, found, e);
 }
 
-enum status wire_called(int fd, const char *secret, json_t **hello, int64_t deadline_ms,
-                        struct err *e) {
-    char theirs[SHA256_HEX], mine[SHA256_HEX], wanted[SHA256_HEX], found[SHA256_HEX];
-    json_t *line = NULL;
+enum status wire_challenge(int fd, char challenge[SHA256_HEX], int64_t deadline_ms,
+                           struct err *e) {
+    TRY(secret_make(challenge, e));
+    return put_new(fd, json_pack("{s:s}", "challenge", challenge), deadline_ms, e);
+}
+
+enum status wire_answer(int fd, const char *secret, const char *challenge, const json_t *line,
+                        int64_t deadline_ms, json_t **hello, struct err *e) {
+    char theirs[SHA256_HEX], wanted[SHA256_HEX], found[SHA256_HEX];
     *hello = NULL;
-    TRY(secret_make(mine, e));
-    TRY(put_new(fd, json_pack("{s:s}", "challenge", mine), deadline_ms, e));
-    TRY(wire_get(fd, &line, deadline_ms, e));
     const json_t *said = json_object_get(line, "hello");
     enum status st = hex_of(line, "challenge", theirs, e);
     if (st == OK) st = hex_of(line, "signature", found, e);
     if (st == OK && !json_is_object(said)) st = FAIL(e, ERR_FORMAT, "a handshake without a hello");
-    if (st == OK) st = sign(secret, "call", mine, theirs, said, wanted, e);
+    if (st == OK) st = sign(secret, "call", challenge, theirs, said, wanted, e);
     if (st == OK) st = check(wanted, found, e);
-    if (st == OK) st = sign(secret, "answer", mine, theirs, said, wanted, e);
+    if (st == OK) st = sign(secret, "answer", challenge, theirs, said, wanted, e);
     if (st == OK) st = put_new(fd, json_pack("{s:s}", "signature", wanted), deadline_ms, e);
     if (st == OK) *hello = json_incref((json_t *)said);
-    json_decref(line);
     return st;
 }

@@ -5,6 +5,7 @@
 #define FP8LAB_RUNNER_NET_WIRE_H
 
 #include "kernels/base.h"
+#include "model/sha256.h"
 
 struct json_t;
 
@@ -14,12 +15,12 @@ enum {
                               * that has read nothing for so long, if bytes wait for it */
 };
 
-/* A listening socket at `address` ("127.0.0.1"; NULL: every address of this host, over IPv6 and
- * IPv4), port 0: any; *bound is the port that it has. */
+/* A listening socket, for door.h, at `address` ("127.0.0.1"; NULL: every address of this host,
+ * over IPv6 and IPv4), port 0: any; *bound is the port that it has. */
 NODISCARD enum status wire_listen(const char *address, int port, int *fd, int *bound,
                                   struct err *e);
-/* Waits for the next connection; *fd -1 where none came before the deadline. */
-NODISCARD enum status wire_accept(int listening, int64_t deadline_ms, int *fd, struct err *e);
+/* Takes a connection that waits there; *fd -1 where none does. */
+NODISCARD enum status wire_accept(int listening, int *fd, struct err *e);
 /* Tries each of the addresses that a name has, once, until one takes the call; they share the time
  * that is left. *fd is the caller's to close, -1 on any error. ERR_IO: the name has no address, or
  * the socket cannot be set up; ERR_PEER: nobody takes the call, and why the last one did not. */
@@ -47,11 +48,15 @@ NODISCARD enum status wire_put(int fd, const struct json_t *line, int64_t deadli
                                struct err *e);
 NODISCARD enum status wire_get(int fd, struct json_t **line, int64_t deadline_ms, struct err *e);
 
-/* The two sides of the handshake. The caller says `hello` (borrowed); the called returns it to its
- * caller. ERR_VERIFY: the other end does not know the secret, and neither is told why. */
+/* The two sides of the handshake. The caller says `hello` (borrowed). The called, who may have
+ * several at a time (door.h), sends a challenge, and answers the line that comes for it; *hello is
+ * its caller's. ERR_VERIFY: the other end does not know the secret, and neither is told why. */
 NODISCARD enum status wire_call(int fd, const char *secret, const struct json_t *hello,
                                 int64_t deadline_ms, struct err *e);
-NODISCARD enum status wire_called(int fd, const char *secret, struct json_t **hello,
-                                  int64_t deadline_ms, struct err *e);
+NODISCARD enum status wire_challenge(int fd, char challenge[SHA256_HEX], int64_t deadline_ms,
+                                     struct err *e);
+NODISCARD enum status wire_answer(int fd, const char *secret, const char *challenge,
+                                  const struct json_t *line, int64_t deadline_ms,
+                                  struct json_t **hello, struct err *e);
 
 #endif
