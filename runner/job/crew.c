@@ -201,7 +201,7 @@ void crew_dismiss(struct crew *crew, int exit_code) {
 
 /* The part of task t. */
 static json_t *part_of(const json_t *orders, const struct formation *f, int64_t t,
-                       const struct meeting *meeting) {
+                       const struct meeting *meeting, const char *nonce) {
     json_t *part = json_deep_copy(orders), *slots = json_array();
     bool failed = false;
     for (int64_t i = 0; i < f->ranks[t]; i++)
@@ -212,13 +212,16 @@ static json_t *part_of(const json_t *orders, const struct formation *f, int64_t 
     json_put(part, "first_rank", json_integer(f->first_rank[t]), &failed);
     json_put(part, "world", json_integer(f->world), &failed);
     json_put(part, "port", json_integer(meeting->port), &failed);
-    json_put(part, "secret", json_string(meeting->secret), &failed);
+    json_put(part, "nonce", json_string(nonce), &failed);
     json_put(part, "timeout_s", json_integer(meeting->timeout_s), &failed);
     return json_whole(part, failed);
 }
 
 enum status crew_order(struct crew *crew, const json_t *orders, const struct formation *formation,
-                       const struct meeting *meeting, struct err *e) {
+                       struct meeting *meeting, struct err *e) {
+    char nonce[SHA256_HEX];
+    TRY(secret_make(nonce, e));
+    TRY(secret_of_meeting(crew->secret, nonce, meeting->secret, e));
     for (int64_t t = 1; t < crew->task.count; t++) {
         struct companion *c = &crew->member[t - 1];
         c->first_rank = formation->first_rank[t];
@@ -226,7 +229,7 @@ enum status crew_order(struct crew *crew, const json_t *orders, const struct for
         c->silent_ticks = 0;
         c->ended = c->ranks == 0;
         memset(c->state, 0, SUPERVISE_RANKS_MAX * sizeof *c->state);
-        if (!c->ended) TRY(companion_say(c, part_of(orders, formation, t, meeting), e));
+        if (!c->ended) TRY(companion_say(c, part_of(orders, formation, t, meeting, nonce), e));
     }
     return OK;
 }

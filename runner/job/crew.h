@@ -21,7 +21,7 @@ struct crew {
     struct companion *member; /* [task.count - 1] of the leader: those that follow; owned */
     struct json_t *hosts; /* for the bundle, of each task {task, host, facts, environment}; owned */
     char file[CREW_FILE_CAP]; /* while tasks are missing; "" then */
-    char secret[SHA256_HEX];  /* that the file tells */
+    char secret[SHA256_HEX];  /* of the job, that the file tells */
     int stopped_by;           /* the signal that ended the wait for tasks; 0: none */
 };
 
@@ -36,9 +36,10 @@ NODISCARD enum status crew_gather(const struct task *task, const char *runs, int
 void crew_dismiss(struct crew *crew, int exit_code);
 
 /* Sends each follower its part of an attempt: `orders` (worker_command.h) with what is its own
- * added. Those that have no part are marked as done with it. */
+ * added, and makes meeting->secret, which does not travel. Those that have no part are marked as
+ * done with it. */
 NODISCARD enum status crew_order(struct crew *crew, const struct json_t *orders,
-                                 const struct formation *formation, const struct meeting *meeting,
+                                 const struct formation *formation, struct meeting *meeting,
                                  struct err *e);
 
 /* Follower: finds the leader and does what it says, until it is told to leave. Returns the exit

@@ -30,6 +30,7 @@ struct follower {
     int stopped_by; /* the signal that ended the search for the leader; 0: none */
     struct companion leader;
     struct meeting meeting; /* address: where the leader is */
+    char secret[SHA256_HEX]; /* the job's */
     struct telemetry *telemetry; /* NULL: there is no GPU */
 };
 
@@ -62,6 +63,7 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
                       "one)");
         else if (st == OK)
             st = call_leader(f, file, e);
+        snprintf(f->secret, sizeof f->secret, "%s", json_text(file, "secret", ""));
         json_decref(file);
         if (st == OK || st == ERR_VERIFY || st == ERR_MEMORY) return st;
         f->stopped_by = signals_take(&f->signals);
@@ -116,7 +118,7 @@ static enum status run_part(struct follower *f, const json_t *orders, struct att
     for (int64_t i = 0; i < ranks; i++)
         device[i] = task_device(f->task, getenv("CUDA_VISIBLE_DEVICES"), each,
                                 json_integer_value(json_array_get(slots, (size_t)i)));
-    snprintf(f->meeting.secret, sizeof f->meeting.secret, "%s", json_text(orders, "secret", ""));
+    TRY(secret_of_meeting(f->secret, json_text(orders, "nonce", ""), f->meeting.secret, e));
     f->meeting.port = (int)json_integer_value(json_object_get(orders, "port"));
     f->meeting.timeout_s = (int)json_integer_value(json_object_get(orders, "timeout_s"));
     TRY(worker_command_make(orders, ranks * f->task->local_count, &command, e));

@@ -36,7 +36,7 @@ static enum status open_meeting(const struct crew *crew, const struct formation 
                                 struct meeting *m, int *fd, struct err *e) {
     *m = (struct meeting){ .timeout_s = MEETING_S };
     rendezvous_host(m->host);
-    TRY(secret_make(m->secret, e));
+    if (!crew) TRY(secret_make(m->secret, e)); /* else it is made with the orders */
     for (int64_t t = 0; t < f->tasks; t++)
         for (int64_t i = 0; i < f->ranks[t]; i++)
             snprintf(m->expected[f->first_rank[t] + i], sizeof *m->expected, "%s",

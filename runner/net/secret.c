@@ -56,6 +56,14 @@ enum status secret_sign(const char *secret, const char *text, char out[SHA256_HE
     return padded(key, 0x5c, inner, sizeof inner, out, e);
 }
 
+/* What a handshake signs begins with another word (wire.c). */
+enum status secret_of_meeting(const char *secret, const char *nonce, char out[SHA256_HEX],
+                              struct err *e) {
+    char text[128];
+    snprintf(text, sizeof text, "meeting %s", nonce);
+    return secret_sign(secret, text, out, e);
+}
+
 bool secret_equal(const char a[SHA256_HEX], const char b[SHA256_HEX]) {
     unsigned different = 0;
     for (int i = 0; i < SHA256_HEX; i++) different |= (unsigned char)a[i] ^ (unsigned char)b[i];

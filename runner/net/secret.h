@@ -14,6 +14,11 @@ NODISCARD enum status secret_make(char out[SHA256_HEX], struct err *e);
 NODISCARD enum status secret_sign(const char *secret, const char *text, char out[SHA256_HEX],
                                   struct err *e);
 
+/* The secret of one meeting of ranks, which whoever knows the job's makes of `nonce`: that alone
+ * travels, and may be overheard. */
+NODISCARD enum status secret_of_meeting(const char *secret, const char *nonce,
+                                        char out[SHA256_HEX], struct err *e);
+
 /* Whether two signatures are equal, in a time that does not depend on where they differ. */
 bool secret_equal(const char a[SHA256_HEX], const char b[SHA256_HEX]);
 

@@ -458,6 +458,41 @@ static void signatures(void **state) {
     assert_true(sha256_is_hex(out));
 }
 
+/* What followers are told lets them make the secret by which ranks meet, and nobody else. */
+static void the_secret_of_a_meeting_does_not_travel(void **state) {
+    struct err e = { 0 };
+    struct companion member, other;
+    struct crew crew = { .task = { .count = 2 }, .member = &member };
+    struct meeting meeting = { .port = 7 };
+    const struct formation f = { .tasks = 2, .world = 2, .each = 1, .ranks = { 1, 1 },
+                                 .first_rank = { 0, 1 } };
+    char wanted[SHA256_HEX];
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    assert_int_equal(companion_open(ends[0], 1, "there", &member, &e), OK);
+    assert_int_equal(companion_open(ends[1], 2, "here", &other, &e), OK);
+    assert_int_equal(secret_make(crew.secret, &e), OK);
+    json_t *orders = json_object(), *part = NULL;
+    assert_int_equal(crew_order(&crew, orders, &f, &meeting, &e), OK);
+    while (!part) {
+        companion_fill(&other);
+        assert_false(other.lost);
+        part = companion_next(&other);
+    }
+    char *text = json_dumps(part, 0);
+    assert_null(strstr(text, meeting.secret));
+    assert_null(strstr(text, crew.secret));
+    const char *nonce = json_string_value(json_object_get(part, "nonce"));
+    assert_non_null(nonce);
+    assert_int_equal(secret_of_meeting(crew.secret, nonce, wanted, &e), OK);
+    assert_string_equal(meeting.secret, wanted);
+    free(text);
+    json_decref(part);
+    json_decref(orders);
+    companion_close(&member);
+    companion_close(&other);
+}
+
 /* Rank 1, in a process of its own; what it gives is the exit status, a code. */
 static int join_as_one(const struct meeting *meeting) {
     struct mesh mesh;
@@ -593,7 +628,7 @@ int main(void) {
         cmocka_unit_test(who_did_not_meet_did_not_lose_a_link), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
         cmocka_unit_test(a_leader_may_stand_still), cmocka_unit_test(signatures),
-        cmocka_unit_test(strangers),
+        cmocka_unit_test(the_secret_of_a_meeting_does_not_travel), cmocka_unit_test(strangers),
         cmocka_unit_test(a_rank_that_is_held_up_calls_again),
         cmocka_unit_test(a_rank_may_call_twice_but_not_two),
         cmocka_unit_test(a_missing_rank_is_named),
