@@ -260,7 +260,7 @@ static enum status run_row(struct command *c, int64_t i, struct err *e) {
 }
 
 /* Waits until one of the rows that other processes run is let go of; a signal that comes instead,
- * or 0. Before a run of our own, signals have their usual effect. */
+ * to whichever task, or 0. Before a run of our own, signals have their usual effect. */
 static int await_others(struct command *c) {
     for (;;) {
         struct pollfd p = { .fd = c->signals.fd, .events = POLLIN };
@@ -269,6 +269,8 @@ static int await_others(struct command *c) {
                 !standing_lives(&c->rows[i].standing))
                 return 0;
         (void)poll(&p, 1, 500);
+        int asked = crew_asked(&c->crew);
+        if (asked) return asked;
         for (int signo; c->signals.fd >= 0 && (signo = signals_take(&c->signals)) != 0;)
             if (signo != SIGCHLD) return signo;
     }

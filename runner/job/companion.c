@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "runner/base/run_files.h"
 #include "runner/net/wire.h"
 #include "runner/worker/events.h"
 
@@ -71,4 +73,14 @@ json_t *companion_next(struct companion *c) {
     if (event_next(c->in, &message, &why) != OK) lose(c, why.text);
     if (message) c->silent_ticks = 0;
     return message;
+}
+
+enum status companion_ask(struct companion *leader, int signo, struct err *e) {
+    return companion_say(leader, json_pack("{s:s,s:i}", "event", "asked", "signal", signo), e);
+}
+
+int companion_asked(const json_t *message) {
+    json_int_t signo = json_integer_value(json_object_get(message, "signal"));
+    bool asked = !strcmp(json_text(message, "event", ""), "asked") && signo > 0 && signo < NSIG;
+    return asked ? (int)signo : 0;
 }

@@ -2,8 +2,9 @@
  * proved that they know its secret, and signs of life.
  *
  * Task 0 leads: it says "attempt" (what to start), "stop", "kill" and "end". The others follow:
- * they say "rank" (an event of a worker) and "ended" (how their part of the attempt went). Both say
- * "beat" while an attempt runs, and once at its end, with what is known of their ranks. */
+ * they say "rank" (an event of a worker), "ended" (how their part of the attempt went), and at any
+ * time "asked" (a stop request came to this task). Both say "beat" while an attempt runs, and once
+ * at its end, with what is known of their ranks. */
 #ifndef FP8LAB_RUNNER_JOB_COMPANION_H
 #define FP8LAB_RUNNER_JOB_COMPANION_H
 
@@ -45,5 +46,10 @@ NODISCARD enum status companion_say(struct companion *c, struct json_t *message,
 void companion_fill(struct companion *c);
 /* The next message, the caller's; NULL where none has arrived. */
 struct json_t *companion_next(struct companion *c);
+
+/* Follower: tells the leader of a stop request by signal `signo`. ERR_MEMORY only. */
+NODISCARD enum status companion_ask(struct companion *leader, int signo, struct err *e);
+/* Leader: the signal that such a message tells of; 0 for any other. */
+int companion_asked(const struct json_t *message);
 
 #endif

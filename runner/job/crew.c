@@ -16,6 +16,7 @@
 #include "runner/base/signals.h"
 #include "runner/job/crew_file.h"
 #include "runner/job/formation.h"
+#include "runner/job/watch.h"
 #include "runner/net/door.h"
 #include "runner/net/wire.h"
 #include "runner/record/environment.h"
@@ -99,17 +100,43 @@ static enum status give_up(const struct crew *crew, int fd, const json_t *hello,
     return crew_file_contested(crew->file, json_text(hello, "host", "?"), address, e);
 }
 
+int crew_asked(struct crew *crew) {
+    int signo = 0;
+    for (int64_t i = 0; crew->member && i < crew->task.count - 1; i++) {
+        struct companion *c = &crew->member[i];
+        if (!c->in) continue;
+        companion_fill(c);
+        for (json_t *message; (message = companion_next(c)) != NULL; json_decref(message))
+            if (!signo) signo = companion_asked(message);
+    }
+    return signo;
+}
+
+/* Whether all that have come are still there. */
+static enum status check_members(const struct crew *crew, struct err *e) {
+    for (int64_t i = 0; i < crew->task.count - 1; i++) {
+        const struct companion *c = &crew->member[i];
+        if (c->in && c->lost)
+            return FAIL(e, ERR_PEER, "task %" PRId64 " on %s was lost before all tasks had come: "
+                        "%s", c->task, c->host, c->why_lost);
+    }
+    return OK;
+}
+
 /* The next process that knows the secret; *fd -1 where none came in time. */
 static enum status await_call(struct crew *crew, struct door *door, struct signals *signals,
                               int64_t deadline_ms, int *fd, json_t **hello, struct err *e) {
     for (*fd = -1; *fd < 0 && clock_ms() < deadline_ms;) {
         int signo = signals_take(signals);
-        if (signo && signo != SIGCHLD) {
+        if (!signo || signo == SIGCHLD) signo = crew_asked(crew);
+        if (signo) {
             crew->stopped_by = signo;
             return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had come",
                         signo, strsignal(signo));
         }
-        TRY(door_next(door, deadline_ms, signals->fd, fd, hello, e));
+        TRY(check_members(crew, e));
+        int64_t soon = clock_ms() + TICK_MS; /* members, too, are to be heard */
+        TRY(door_next(door, soon < deadline_ms ? soon : deadline_ms, signals->fd, fd, hello, e));
     }
     return OK;
 }

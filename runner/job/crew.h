@@ -22,7 +22,7 @@ struct crew {
     struct json_t *hosts; /* for the bundle, of each task {task, host, facts, environment}; owned */
     char file[CREW_FILE_CAP]; /* while tasks are missing; "" then */
     char secret[SHA256_HEX];  /* of the job, that the file tells */
-    int stopped_by;           /* the signal that ended the wait for tasks; 0: none */
+    int stopped_by; /* the signal, to whichever task, that ended the wait for tasks; 0: none */
 };
 
 enum { CREW_WAIT_S = 300 };
@@ -32,6 +32,9 @@ enum { CREW_WAIT_S = 300 };
  * with crew_dismiss whatever the status. */
 NODISCARD enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
                                   const struct json_t *facts, struct crew *out, struct err *e);
+/* The signal by which a follower was asked to stop, where one has told so since the last attempt;
+ * 0: none has. (While an attempt runs, supervise() hears it.) */
+int crew_asked(struct crew *crew);
 /* Tells the others to leave with `exit_code`, and lets them go. Safe on a zeroed struct. */
 void crew_dismiss(struct crew *crew, int exit_code);
 

@@ -27,7 +27,7 @@ struct follower {
     const struct task *task;
     const json_t *facts;
     struct signals signals;
-    int stopped_by; /* the signal that ended the search for the leader; 0: none */
+    int stopped_by; /* the signal that asked this task to stop; 0: none */
     struct companion leader;
     struct meeting meeting; /* address: where the leader is */
     char secret[SHA256_HEX]; /* the job's */
@@ -155,10 +155,22 @@ static enum status obey(struct follower *f, const json_t *orders, struct err *e)
         a.rank = json_integer_value(json_object_get(orders, "first_rank"));
         snprintf(a.host, sizeof a.host, "%s", f->meeting.host);
     }
+    if (a.signalled) f->stopped_by = a.signal;
     return companion_say(&f->leader, verdict_message(&a), e);
 }
 
 /* ---- orders -----------------------------------------------------------------------------------*/
+
+/* A stop request between attempts: all tasks stop, when the leader says so. True: it is a further
+ * one, which leaves at once. */
+static bool take_stop_request(struct follower *f, int signo) {
+    struct err e;
+    if (f->stopped_by) return true;
+    f->stopped_by = signo;
+    tell_user(f, companion_ask(&f->leader, signo, &e) == OK
+                     ? "asking task 0 to stop (a second signal leaves at once)" : e.text);
+    return false;
+}
 
 /* Waits for orders and carries them out until there are no more: *code is what to leave with. */
 static enum status serve(struct follower *f, int *code, struct err *e) {
@@ -180,7 +192,7 @@ static enum status serve(struct follower *f, int *code, struct err *e) {
             return FAIL(e, ERR_PEER, "task 0 on %s is lost: %s", f->leader.host,
                         f->leader.why_lost);
         int signo = signals_take(&f->signals);
-        if (signo && signo != SIGCHLD) {
+        if (signo && signo != SIGCHLD && take_stop_request(f, signo)) {
             *code = EXIT_SIGNAL + signo;
             return OK;
         }
@@ -201,5 +213,5 @@ int crew_follow(const struct cli *cli, const struct task *task, const char *runs
     telemetry_close(f.telemetry);
     signals_close(&f.signals);
     if (st != OK) code = cli_fail(cli, &e);
-    return f.stopped_by ? EXIT_SIGNAL + f.stopped_by : code;
+    return st != OK && f.stopped_by ? EXIT_SIGNAL + f.stopped_by : code;
 }

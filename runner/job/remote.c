@@ -36,6 +36,12 @@ void remote_kill(struct watch *w) {
     if (remote_leads(w)) say_all(w, "kill", 0);
 }
 
+void remote_ask(struct watch *w, int signo) {
+    struct err e;
+    for (int64_t i = 0; !remote_leads(w) && i < w->options->companions; i++)
+        if (companion_ask(&w->options->companion[i], signo, &e) != OK) watch_say(w, e.text);
+}
+
 /* ---- what they say ----------------------------------------------------------------------------*/
 
 static void note_states(struct companion *c, const json_t *ranks) {
@@ -43,9 +49,21 @@ static void note_states(struct companion *c, const json_t *ranks) {
         rank_state_unpack(json_array_get(ranks, i), &c->state[i]);
 }
 
+static void take_stop_request(struct watch *w, const struct companion *c, int signo) {
+    char text[160];
+    if (w->out->asked) return;
+    snprintf(text, sizeof text, "task %" PRId64 " on %s was asked to stop (signal %d, %s): all do",
+             c->task, c->host, signo, strsignal(signo));
+    watch_say(w, text);
+    w->asked_by = c;
+    watch_asked(w, signo);
+}
+
 static void take_message(struct watch *w, struct companion *c, const json_t *message) {
     const char *kind = json_text(message, "event", "");
     bool leads = remote_leads(w);
+    int asked = companion_asked(message);
+    if (leads && asked) take_stop_request(w, c, asked);
     if (!strcmp(kind, "beat")) note_states(c, json_object_get(message, "ranks"));
     if (leads && !strcmp(kind, "rank")) {
         int64_t rank = json_integer_value(json_object_get(message, "rank"));

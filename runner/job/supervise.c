@@ -63,10 +63,23 @@ static bool starting(const struct watch *w) {
     return w->out->last_step == 0;
 }
 
+/* A launcher signals all tasks of a job, so that what this process gets and what others tell of is
+ * one request. */
+void watch_asked(struct watch *w, int signo) {
+    if (w->out->asked) return;
+    w->out->asked = true;
+    if (!w->out->signal) { /* else a worker was asked before: that is what stopped the run */
+        w->out->signal = signo;
+        w->out->signal_ms = clock_ms();
+    }
+    verdict_settle(w, ATTEMPT_SIGNAL);
+    watch_ask_to_stop(w, starting(w) ? PEER_GRACE_S : w->options->signal_grace_s);
+}
+
 static void take_signals(struct watch *w) {
     for (int signo; (signo = signals_take(w->options->signals)) != 0;) {
         if (signo == SIGCHLD) continue;
-        if (w->out->asked) {
+        if (w->out->signalled) {
             w->out->end = ATTEMPT_ABANDONED;
             w->ended = true;
             watch_say(w, "second signal: leaving at once; steps since the last checkpoint are "
@@ -74,14 +87,10 @@ static void take_signals(struct watch *w) {
             watch_kill(w);
             return;
         }
-        w->out->asked = true;
-        if (!w->out->signal) { /* else a worker was asked before: that is what stopped the run */
-            w->out->signal = signo;
-            w->out->signal_ms = clock_ms();
-        }
-        verdict_settle(w, ATTEMPT_SIGNAL);
+        w->out->signalled = true;
         watch_say(w, "stopping: checkpoint, bundle, leave (a second signal leaves at once)");
-        watch_ask_to_stop(w, starting(w) ? PEER_GRACE_S : w->options->signal_grace_s);
+        remote_ask(w, signo);
+        watch_asked(w, signo);
     }
 }
 

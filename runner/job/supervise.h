@@ -76,7 +76,8 @@ struct attempt {
     enum attempt_end end;
     int signal;             /* the signal that stopped it, for ATTEMPT_SIGNAL and ABANDONED */
     int64_t signal_ms;      /* when it came (clock.h) */
-    bool asked;             /* a stop request came to this process, and not to a worker alone */
+    bool asked;             /* a stop request came to a runner, and not to a worker alone */
+    bool signalled;         /* and that to this process */
     int64_t longest_gap_ms; /* the longest silence between two events, after the first step */
     int64_t last_step;      /* of the last "step" event */
     int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */

@@ -106,13 +106,20 @@ void verdict_unrecorded(struct watch *w, const struct err *why) {
 /* Somebody else may have asked a worker to stop: all is well, but the run is not done. */
 void verdict_done(struct watch *w, const json_t *event) {
     int signo = (int)json_integer_value(json_object_get(event, "signal"));
-    if (signo <= 0 || signo >= NSIG || w->ended) return;
-    verdict_settle(w, ATTEMPT_SIGNAL);
-    w->out->signal = signo;
-    w->out->signal_ms = clock_ms();
-    (void)FAIL(&w->out->error, ERR_INTERRUPTED, "a worker was stopped by signal %d (%s), which %s "
-               "did not send, after step %" PRId64, signo, strsignal(signo),
-               w->options->companions ? "task 0" : "its runner",
+    const struct companion *by = w->asked_by;
+    char name[128] = "a worker";
+    bool told = by && w->out->end == ATTEMPT_SIGNAL; /* by that task's runner */
+    if (signo <= 0 || signo >= NSIG || (w->ended && !told)) return;
+    if (!told) {
+        verdict_settle(w, ATTEMPT_SIGNAL);
+        w->out->signal = signo;
+        w->out->signal_ms = clock_ms();
+    } else {
+        snprintf(name, sizeof name, "task %" PRId64 " on %s", by->task, by->host);
+    }
+    (void)FAIL(&w->out->error, ERR_INTERRUPTED, "%s was stopped by signal %d (%s), which %s "
+               "did not send, after step %" PRId64, name, w->out->signal,
+               strsignal(w->out->signal), w->options->companions ? "task 0" : "its runner",
                (int64_t)json_integer_value(json_object_get(event, "step")));
 }
 

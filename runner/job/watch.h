@@ -17,6 +17,7 @@ struct watch {
     struct ranks ranks;
     int64_t begin_ms, tick_ms, last_event_ms;
     int64_t kill_at_ms; /* 0: not stopping */
+    const struct companion *asked_by; /* the one whose task was, and not this process; or NULL */
     bool ended;         /* out->end is settled, though a hearsay one may be replaced */
     bool killed; /* by this process: a death by SIGKILL says nothing then */
     bool deaf;   /* on_event failed: later events are read and dropped */
@@ -26,6 +27,7 @@ struct watch {
 void watch_say(const struct watch *w, const char *what);
 void watch_ask_to_stop(struct watch *w, int64_t grace_s); /* SIGTERM now, SIGKILL then */
 void watch_kill(struct watch *w);
+void watch_asked(struct watch *w, int signo); /* a stop request came, to whichever task */
 /* An event of a rank, wherever it runs. */
 void watch_event(struct watch *w, int64_t rank, const struct json_t *event);
 
@@ -56,6 +58,7 @@ bool remote_leads(const struct watch *w); /* rank 0 is here */
 bool remote_over(const struct watch *w);  /* nobody else has a part in the attempt any more */
 void remote_stop(struct watch *w, int64_t grace_s);
 void remote_kill(struct watch *w);
+void remote_ask(struct watch *w, int signo); /* a follower tells its leader of a stop request */
 void remote_take(struct watch *w); /* what the companions say */
 void remote_tick(struct watch *w); /* signs of life, both ways */
 void remote_conclude(struct watch *w); /* a follower's last one, when its ranks have ended */

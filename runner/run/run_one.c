@@ -182,7 +182,7 @@ static enum status drive(const struct run_settings *s, struct run_dir *dir, cons
     if (st == OK) {
         fill_outcome(dir, out);
         say_end(s, dir);
-        if (last.end == ATTEMPT_SIGNAL && last.asked) {
+        if (last.end == ATTEMPT_SIGNAL && last.signalled) {
             /* A further signal has its usual effect from here on: it leaves at once. */
             while (signals_take(s->signals)) continue;
             signals_close(s->signals);

@@ -197,15 +197,19 @@ first_thread_hangs() {
     expect "the text" True "$(field "$bundle" \
         'error["text"].startswith("rank 2 on %s hung: no event for " % error["host"])')"
 }
-other_worker_stands_still() {
-    case_name="a worker of another runner stands still"
-    for task in 0 1; do # as srun starts them, on this host
+two_tasks() { # ARGS...: in the middle of a run of two tasks, as srun starts them, on this host
+    for task in 0 1; do
         # shellcheck disable=SC2046,SC2086
         env SLURM_PROCID=$task SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$task SLURM_NODEID=0 \
             SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
-            $(command_of 4 --runs tasks $endless --hang-after 6) >out$task 2>log$task &
+            $(command_of 4 --runs tasks $endless "$@") >out$task 2>log$task &
     done
+    other=$! # env becomes the program
     await_step tasks $((every * 5 / 4))
+}
+other_worker_stands_still() {
+    case_name="a worker of another runner stands still"
+    two_tasks --hang-after 6
     kill -STOP "$(pgrep -f -- "fp8lab worker .*$PWD/tasks/.*--rank 3 ")"
     wait
     bundle=$(bundle_in tasks)
@@ -232,9 +236,22 @@ asked_while_failing() { # RETRIES
     expect "what had happened" 1 "$(field "$bundle" 'error["rank"]')"
     "$FP8LAB" verify -q "$bundle" >/dev/null || fail "the bundle does not verify"
 }
+other_asked_while_failing() {
+    case_name="SIGTERM to another runner after a death, one retry"
+    two_tasks --retries 1
+    runner=$(runner_of tasks) dies=$(rank_of "$(runner_of tasks)" 1)
+    kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
+    kill -KILL "$dies"
+    while kill -0 "$dies" 2>/dev/null; do sleep 0.02; done
+    kill -TERM $other
+    wait
+    bundle=$(bundle_in tasks)
+    expect "status, exit code and attempts" "interrupted 143 ['crashed']" "$(field "$bundle" \
+        '"%s %d %s" % (run["status"], run["exit_code"], [a["reason"] for a in run["attempts"]])')"
+}
 beside=()
 for each in first_thread_hangs other_worker_stands_still "asked_while_failing 0" \
-    "asked_while_failing 1"; do
+    "asked_while_failing 1" other_asked_while_failing; do
     folder=${each// /-}
     (mkdir "$folder" || exit 1; cd "$folder" || exit 1; $each; exit $failed) &
     beside+=($!)

@@ -48,6 +48,7 @@ job() { # TASKS LAUNCHER RUNS ARGS...
 
 # Waits until $1 leaders have told in the folder $2 where they are; until file $1 is not $2.
 await_files() { await "[ \"\$(ls -A $2 2>/dev/null | grep -cx '\.job-[-_0-9a-z]*')\" = $1 ]"; }
+await_signals() { await "grep -qs '^SigBlk:.*14203$' /proc/\$(cat pid$1)/status"; } # of task $1
 await_other() { await "[ -f '$1' ] && [ \"\$(cat '$1')\" != '$2' ]"; }
 await() {
     local i
@@ -114,13 +115,29 @@ for i in 0 1; do # 0 waits for 1, then 1 for 0
     rm -f log? out? code? pid?
     task $i 2 srun waits &
     [ $i = 1 ] || await_files 1 waits
-    await "grep -qs '^SigBlk:.*14203$' /proc/\$(cat pid$i)/status" # it takes stop requests itself
+    await_signals $i
     kill -TERM "$(cat pid$i)"
     wait
     expect "exit code of task $i" 143 "$(cat code$i)"
     expect "what is left" "" "$(ls -A waits)"
 done
 grep -q "stopped by signal 15 (Terminated) before it found task 0" log1 || fail "it does not say so"
+
+case_name="a task that has come is stopped, or dies, while another is missing"
+for signal in TERM KILL; do
+    rm -f log? out? code? pid?
+    task 0 4 srun waits &
+    await_files 1 waits
+    task 1 4 srun waits &
+    await_signals 1
+    [ $signal = TERM ] || await "[ \"\$(ls -l /proc/\$(cat pid0)/fd | grep -c socket)\" -gt 1 ]"
+    kill -$signal "$(cat pid1)"
+    wait
+    expect "exit codes" "$([ $signal = TERM ] && echo "143 143" || echo "1 137") " \
+        "$(cat code? | tr '\n' ' ')"
+    expect "what is left" "" "$(ls -A waits)"
+done
+grep -q "task 1 on $(hostname) was lost before all tasks had come" log0 || fail "it is not named"
 
 case_name="data that are not the same on all hosts"
 mkdir -p here there
@@ -244,6 +261,46 @@ expect "who stopped it" True "$(field "$(bundle_in stopped)" \
 expect "nothing is lost" True \
     "$(field "$(bundle_in stopped)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
 expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
+
+# Its followers are idle while a leader waits to begin a row: the test holds what it waits for.
+begins() { await "ls -l /proc/\$(cat pid0 2>/dev/null)/fd 2>/dev/null | grep -q '[.]claim$'"; }
+for rows in 0 1; do # that have come to their end by then
+    case_name="SIGTERM to one task between attempts, after $rows"
+    runs=between$rows
+    mkdir $runs && exec 7>$runs/.claim && flock 7
+    command=rows job 2 srun $runs --set train.steps=$((2 * every)) 7>&- &
+    begins
+    if [ $rows = 1 ]; then
+        flock -u 7
+        await_step $runs 1
+        flock 7
+        await "[ -n \"\$(bundle_in $runs)\" ]"
+        begins
+    fi
+    kill -TERM "$(cat pid1)"
+    await "grep -qs 'task 1: asking task 0 to stop' log1"
+    exec 7>&-
+    wait
+    expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
+    expect "how the rows ended" "$(yes done | head -$rows | tr '\n' ' ')interrupted " \
+        "$(for bundle in $runs/*.tar.zst; do field "$bundle" 'run["status"]'; done | tr '\n' ' ')"
+    grep -q "task 1 on $(hostname) was asked to stop (signal 15, Terminated): all do" log0 ||
+        fail "task 0 does not say who was asked"
+done
+
+case_name="SIGTERM to one task while another process is at the rows"
+"$FP8LAB" run rows.lua --lib "$lib" --threads 1 --runs theirs --only "*parameters*" \
+    --set train.steps=1000000 >out 2>log &
+theirs=$!
+await_step theirs 1
+command=rows job 2 srun theirs --only "*parameters*" --set train.steps=1000000 &
+ours=$!
+await "grep -qs 'another process is running it, and is waited for at the end' log0"
+kill -TERM "$(cat pid1)"
+wait $ours
+expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
+kill -TERM $theirs
+wait
 
 case_name="GPUs that cannot be shared out to go on: the run stays as it was"
 kept=$(sha256sum stopped/*.tar.zst)
