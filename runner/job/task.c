@@ -77,10 +77,7 @@ static void name_job(getter get, const struct launcher *l, char out[TASK_JOB_CAP
         if (!isalnum((unsigned char)*c) && *c != '-') *c = '_';
 }
 
-static enum status check(const struct launcher *l, const struct task *t, struct err *e) {
-    if (t->index >= t->count)
-        return FAIL(e, ERR_CONFIG, "the launcher says %s=%" PRId64 " and %s=%" PRId64, l->index,
-                    t->index, l->count, t->count);
+static enum status check_local(const struct launcher *l, const struct task *t, struct err *e) {
     if (t->local_index >= t->local_count || t->local_count > t->count)
         return FAIL(e, ERR_CONFIG, "the launcher says %s=%" PRId64 " of this host's %" PRId64
                     " tasks, of %" PRId64 " in all", l->local_index,
@@ -132,6 +129,9 @@ enum status task_find(getter get, struct task *out, struct err *e) {
     if (!l) return check_half(get, e);
     TRY(number(get, l->index, 0, 0, &out->index, e));
     TRY(number(get, l->count, 1, 1, &out->count, e));
+    if (out->index >= out->count)
+        return FAIL(e, ERR_CONFIG, "the launcher says %s=%" PRId64 " and %s=%" PRId64, l->index,
+                    out->index, l->count, out->count);
     if (out->count == 1) return OK; /* nobody else: as if started alone */
     TRY(number(get, l->local_index, 0, 0, &out->local_index, e));
     TRY(number(get, l->local_count, 1, 0, &out->local_count, e));
@@ -146,7 +146,7 @@ enum status task_find(getter get, struct task *out, struct err *e) {
     copy_variable(get, l->master, out->master, sizeof out->master);
     copy_variable(get, l->nodes, out->nodes, sizeof out->nodes);
     name_job(get, l, out->job);
-    return check(l, out, e);
+    return check_local(l, out, e);
 }
 
 bool task_sees_its_own(const char *visible, int64_t ranks) {

@@ -112,6 +112,9 @@ static void tasks_by_launcher(void **state) {
 static void tasks_that_do_not_fit_together(void **state) {
     static const char *const CASES[][2] = {
         { "RANK=4 WORLD_SIZE=4", "RANK=4 and WORLD_SIZE=4" },
+        { "RANK=5 WORLD_SIZE=1", "RANK=5 and WORLD_SIZE=1" },
+        { "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=1 SLURM_JOB_ID=9",
+          "SLURM_PROCID=1 and SLURM_STEP_NUM_TASKS=1" },
         { "RANK=x WORLD_SIZE=4", "RANK is \"x\"" },
         { "RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\"" },
         { "RANK=1 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=2", "LOCAL_RANK=3 of this host's 2" },
