@@ -118,12 +118,11 @@ enum status file_replace(const char *path, const void *bytes, size_t n, struct e
     return st;
 }
 
-enum status file_read(const char *path, int64_t limit, char **out, size_t *n, struct err *e) {
+enum status file_read_open(int fd, const char *path, int64_t limit, char **out, size_t *n,
+                           struct err *e) {
     enum status st = OK;
     char *bytes = NULL;
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         st = FAIL(e, ERR_IO, "%s is not a regular file", path);
         goto done;
@@ -155,6 +154,13 @@ enum status file_read(const char *path, int64_t limit, char **out, size_t *n, st
     *n = have;
 done:
     free(bytes);
+    return st;
+}
+
+enum status file_read(const char *path, int64_t limit, char **out, size_t *n, struct err *e) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    enum status st = file_read_open(fd, path, limit, out, n, e);
     close(fd);
     return st;
 }

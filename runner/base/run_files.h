@@ -39,6 +39,9 @@ NODISCARD enum status file_replace(const char *path, const void *bytes, size_t n
 /* The whole file, NUL-terminated beyond *n, owned by the caller. ERR_FORMAT above `limit` bytes. */
 NODISCARD enum status file_read(const char *path, int64_t limit, char **out, size_t *n,
                                 struct err *e);
+/* The same of a regular file that is open, at its beginning; `path` is its name in messages. */
+NODISCARD enum status file_read_open(int fd, const char *path, int64_t limit, char **out, size_t *n,
+                                     struct err *e);
 
 /* Makes the directory and those it lies in, as far as they are not there. */
 NODISCARD enum status directory_make(const char *path, struct err *e);

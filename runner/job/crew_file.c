@@ -159,19 +159,30 @@ enum status crew_file_publish(const char *path, const struct task *task, const c
     return st;
 }
 
-enum status crew_file_read(const char *path, json_t **out, struct err *e) {
+/* *text is NULL where there is no such file. Whoever may write in its folder may put another in its
+ * place at any time: what is judged is what is read. */
+static enum status read_ours(const char *path, char **text, size_t *n, struct err *e) {
     struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) return OK;
+    if (fd < 0 && errno != ELOOP && errno != EACCES)
+        return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    bool ours = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                info.st_uid == geteuid() && !(info.st_mode & 0077);
+    enum status st = ours ? file_read_open(fd, path, FILE_MAX, text, n, e)
+                          : FAIL(e, ERR_VERIFY, "%s is not this user's alone: whoever wrote it "
+                                 "could start programs here", path);
+    if (fd >= 0) close(fd);
+    return st;
+}
+
+enum status crew_file_read(const char *path, json_t **out, struct err *e) {
     char *text = NULL;
     size_t n = 0;
     json_error_t why;
     *out = NULL;
-    if (lstat(path, &info) != 0)
-        return errno == ENOENT ? OK : FAIL(e, ERR_IO, "%s: %s", path, strerror(errno));
-    bool ours = S_ISREG(info.st_mode) && info.st_uid == geteuid() && !(info.st_mode & 0077);
-    if (!ours)
-        return FAIL(e, ERR_VERIFY, "%s is not this user's alone: whoever wrote it could start "
-                    "programs here", path);
-    TRY(file_read(path, FILE_MAX, &text, &n, e));
+    TRY(read_ours(path, &text, &n, e));
+    if (!text) return OK;
     enum status st = json_parse(out, text, n, JSON_REJECT_DUPLICATES, &why);
     free(text);
     return st == OK ? OK : FAIL(e, st, "%s: %s", path, why.text);

@@ -1,6 +1,7 @@
 /* What a job is made of, without its processes: tasks by what launchers say, ranks laid out on
  * slots, whose word on an end counts, and the secret that both ends of a connection prove. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,8 +21,10 @@
 #include <jansson.h>
 
 #include "runner/base/clock.h"
+#include "runner/base/run_files.h"
 #include "runner/job/companion.h"
 #include "runner/job/crew.h"
+#include "runner/job/crew_file.h"
 #include "runner/job/formation.h"
 #include "runner/job/job_match.h"
 #include "runner/job/task.h"
@@ -174,6 +178,49 @@ static void gpus_of_all_hosts(void **state) {
         json_decref(config);
         json_decref(facts);
     }
+}
+
+static void put_file(const char *path, mode_t mode, const char *text) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(close(fd), 0);
+}
+
+/* Whoever may write in the folder of runs may put a file of his own in the place of a leader's
+ * while a task looks at it. */
+static void a_file_is_judged_by_what_is_read(void **state) {
+    char folder[] = "/tmp/fp8lab-job-XXXXXX", ours[64], theirs[64];
+    struct err e = { 0 };
+    json_t *file = NULL;
+    assert_non_null(mkdtemp(folder));
+    snprintf(ours, sizeof ours, "%s/ours", folder);
+    snprintf(theirs, sizeof theirs, "%s/theirs", folder);
+    put_file(ours, 0600, "{\"secret\":\"ours\"}");
+    put_file(theirs, 0644, "{\"secret\":\"theirs\"}");
+    pid_t parent = getpid(), child = fork();
+    assert_true(child >= 0);
+    while (child == 0) {
+        (void)renameat2(AT_FDCWD, ours, AT_FDCWD, theirs, RENAME_EXCHANGE);
+        if (getppid() != parent) _exit(0);
+    }
+    for (int i = 0, read = 0; read < 20000 && i < 10000000; i++) {
+        enum status st = crew_file_read(ours, &file, &e);
+        if (st == OK) assert_string_equal(json_text(file, "secret", ""), "ours");
+        else assert_int_equal(st, ERR_VERIFY);
+        read += st == OK;
+        json_decref(file);
+        file = NULL;
+    }
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(unlink(theirs), 0);
+    assert_int_equal(unlink(ours), 0);
+    assert_int_equal(symlink("theirs", ours), 0);
+    assert_int_equal(crew_file_read(ours, &file, &e), ERR_VERIFY);
+    assert_int_equal(unlink(ours), 0);
+    assert_int_equal(crew_file_read(ours, &file, &e), OK);
+    assert_null(file);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 /* RANK and WORLD_SIZE once a GPU, and nothing else: nobody could tell whose is which. */
@@ -625,6 +672,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(gpus_of_all_hosts),
+        cmocka_unit_test(a_file_is_judged_by_what_is_read),
         cmocka_unit_test(tasks_of_a_host_need_a_place),
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay),
