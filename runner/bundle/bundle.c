@@ -115,7 +115,7 @@ static enum status conclude(struct finish *f, struct err *e) {
     if (failed) return FAIL(e, ERR_MEMORY, "no memory for results_sha256");
     TRY(path_join(path, f->dir, "data/run.json", e));
     TRY(json_file_write(path, f->run, e));
-    TRY(summary_make(&f->columns, &summary, e));
+    TRY(summary_make(&f->columns, json_object_get(f->run, "attempts"), &summary, e));
     json_put(summary, "problems", json_incref(f->problems), &failed);
     enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
     if (st == OK) st = path_join(path, f->dir, "data/metrics/summary.json", e);

@@ -209,7 +209,8 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     }
     if (st == OK && !json_is_object(out->run))
         st = FAIL(e, ERR_FORMAT, "%s holds no data/run.json: it is not a run", path);
-    if (st == OK && !out->summary) st = summary_make(&out->columns, &out->summary, e);
+    if (st == OK && !out->summary)
+        st = summary_make(&out->columns, json_object_get(out->run, "attempts"), &out->summary, e);
     bundle_close(l.bundle);
     bag_manifest_free(&l.manifest);
     json_decref(l.fp8_labels);

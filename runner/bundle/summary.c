@@ -174,8 +174,25 @@ static enum status put_utilisation(json_t *s, const struct columns *t, struct wi
     return OK;
 }
 
+/* How many steps of the run several ranks made. Each is the last attempt's that began before it:
+ * what an earlier one had made beyond that beginning was cut off. */
+static int64_t steps_of_several(const struct columns *train, const json_t *attempts) {
+    const struct column *step = columns_find(train, "step");
+    int64_t rows = step ? train->rows : 0, n = rows;
+    int64_t first = rows ? (int64_t)walk_value(train, step, 0) : 0, end = first + rows;
+    for (size_t i = json_array_size(attempts); i-- > 0;) {
+        const json_t *attempt = json_array_get(attempts, i);
+        int64_t begin = json_integer_value(json_object_get(attempt, "from_step")) + 1;
+        if (begin < first) begin = first;
+        if (begin >= end) continue;
+        if (json_integer_value(json_object_get(attempt, "ranks")) == 1) n -= end - begin;
+        end = begin;
+    }
+    return n;
+}
+
 /* Who was the slowest most often, and how long the others waited for whoever was; and of how many
- * of the run's `steps` that is not known (pace.h). */
+ * of the `steps` that several ranks made that is not known (pace.h). */
 static enum status put_ranks(json_t *s, const struct columns *t, int64_t steps, struct err *e) {
     enum { RANKS = 64 };
     struct window w = steady_window(t ? t->rows : 0);
@@ -205,7 +222,8 @@ static double column_sum(const struct columns *t, const char *name) {
     return sum;
 }
 
-enum status summary_make(const struct run_columns *c, json_t **out, struct err *e) {
+enum status summary_make(const struct run_columns *c, const json_t *attempts, json_t **out,
+                         struct err *e) {
     int64_t rows = c->train ? c->train->rows : 0;
     struct window w = steady_window(rows);
     double step_time = (double)NAN, tokens_per_s = (double)NAN;
@@ -237,7 +255,7 @@ enum status summary_make(const struct run_columns *c, json_t **out, struct err *
     enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
     if (st == OK) st = put_utilisation(s, c->train, w, e);
     if (st == OK) st = put_device(s, c->telemetry, e);
-    if (st == OK) st = put_ranks(s, c->ranks, rows, e);
+    if (st == OK) st = put_ranks(s, c->ranks, steps_of_several(c->train, attempts), e);
     if (st != OK) {
         json_decref(s);
         return st;

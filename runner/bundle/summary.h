@@ -36,8 +36,10 @@ int64_t column_extreme(const struct columns *t, const char *name, double sign);
  * mfu_peak_median, mfu_gemm_median (mfu.h), gpu_clock_sm_mhz_median, gpu_power_w_median,
  * gpu_temperature_c_max, gpu_processes_other_max, gpu_throttle_reasons; of several ranks
  * wait_share_median, exposed_share_median, slowest_rank (the one that was it most often) and
- * ranks_steps_missing (steps of which not all ranks were heard; ranks.cols). */
-NODISCARD enum status summary_make(const struct run_columns *c, json_t **out, struct err *e);
+ * ranks_steps_missing (steps of which not all ranks were heard; ranks.cols). `attempts`: of
+ * run.json; what one rank made alone is not missing. NULL: several made all. */
+NODISCARD enum status summary_make(const struct run_columns *c, const json_t *attempts,
+                                   json_t **out, struct err *e);
 
 /* results_sha256: SHA-256 over "fp8lab.results/1\n" and then, for train (loss_bits,
  * grad_norm_bits), eval (loss_bits), fp8 (amax, scale) and trace (fingerprints), as far as the run

@@ -166,7 +166,7 @@ static void a_summary_has_what_the_device_did(void **state) {
     };
     json_t *summary = NULL;
     struct err e;
-    assert_int_equal(summary_make(&c, &summary, &e), OK);
+    assert_int_equal(summary_make(&c, NULL, &summary, &e), OK);
     for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++) {
         double got = json_number_value(json_object_get(summary, WANTED[i].key));
         if (fabs(got - WANTED[i].value) > 1e-9) fail_msg("%s is %g", WANTED[i].key, got);
@@ -174,6 +174,24 @@ static void a_summary_has_what_the_device_did(void **state) {
     const json_t *reasons = json_object_get(summary, "gpu_throttle_reasons");
     assert_string_equal(json_string_value(reasons), "power cap, thermal (software)");
     assert_true(json_is_null(json_object_get(summary, "model_tflops_median")));
+    json_decref(summary);
+    run_columns_free(&c);
+}
+
+/* Attempts of 4 ranks, of one that was cut off, and of one that went on from the step before. */
+static void what_one_rank_made_is_not_missing(void **state) {
+    struct run_columns c = {
+        .train = columns_of("train", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n"),
+        .ranks = columns_of("ranks", "{\"step\":1,\"slowest_rank\":1}\n"),
+    };
+    json_t *attempts = json_pack("[{s:i,s:i},{s:i,s:i},{s:i,s:i}]", "from_step", 0, "ranks", 4,
+                                 "from_step", 3, "ranks", 1, "from_step", 2, "ranks", 1);
+    json_t *summary = NULL;
+    struct err e;
+    assert_int_equal(summary_make(&c, attempts, &summary, &e), OK);
+    const json_t *missing = json_object_get(summary, "ranks_steps_missing");
+    assert_int_equal(json_integer_value(missing), 1);
+    json_decref(attempts);
     json_decref(summary);
     run_columns_free(&c);
 }
@@ -203,6 +221,7 @@ int main(void) {
         cmocka_unit_test(one_memory_keeps_a_reserve),
         cmocka_unit_test(a_probe_fills_what_it_knows),
         cmocka_unit_test(a_summary_has_what_the_device_did),
+        cmocka_unit_test(what_one_rank_made_is_not_missing),
         cmocka_unit_test(the_recipe_table_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
