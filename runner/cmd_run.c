@@ -154,8 +154,9 @@ static enum status hash_inputs(struct command *c, struct err *e) {
     return OK;
 }
 
-/* A suite resumes: a row that came to its end is not run again, one that was stopped or killed goes
- * on where it has a checkpoint, one that another process is running is waited for. */
+/* A suite resumes: a row that came to its end is not run again, one that was stopped, killed, or
+ * failed for a lost peer goes on where it has a checkpoint, one that another process is running is
+ * waited for. */
 static bool shares(const struct command *c) {
     return c->resolution.suite && !cli_has(c->cli, "again");
 }

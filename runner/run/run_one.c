@@ -110,8 +110,7 @@ static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
     out->exit_code = (int)json_integer_value(json_object_get(dir->run, "exit_code"));
     out->resumable = strcmp(out->status, "done") != 0 &&
                      json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
-    const char *error = json_text(json_object_get(dir->run, "error"), "code", "");
-    out->fails_again = !strcmp(out->status, "failed") && strcmp(error, "ERR_PEER") != 0;
+    out->fails_again = run_fails_again(dir->run);
 }
 
 static void say_end(const struct run_settings *s, const struct run_dir *dir) {

@@ -23,7 +23,7 @@ struct run_outcome {
     char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
     int exit_code;
     bool resumable;           /* not done, and a checkpoint is there to go on from */
-    bool fails_again;         /* as far as one can tell: it failed, and not for a lost peer */
+    bool fails_again;         /* run_fails_again(), sharing.h */
 };
 
 /* Runs it. Whatever happens to the run is an outcome, and told to the user; an error is only what

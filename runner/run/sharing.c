@@ -25,10 +25,16 @@ static void fill(struct standing *s, enum standing_kind kind, const char *path, 
     snprintf(s->status, sizeof s->status, "%s", status);
 }
 
+bool run_fails_again(const json_t *run) {
+    const char *error = json_text(json_object_get(run, "error"), "code", "");
+    return !strcmp(json_text(run, "status", ""), "failed") && strcmp(error, "ERR_PEER") != 0;
+}
+
 void standing_note(struct standing *s, const struct run_view *view) {
     const char *status = json_text(view->run, "status", ""), *id = json_text(view->run, "id", "?");
     bool ended = !strcmp(status, "done") || !strcmp(status, "time_limit");
-    bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
+    bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed") ||
+                   (!strcmp(status, "failed") && !run_fails_again(view->run));
     int64_t checkpoint = json_integer_value(json_object_get(view->run, "checkpoint_step"));
     if (ended) fill(s, STANDING_ENDED, view->path, id, status);
     else if (stopped && view->directory && checkpoint > 0 && s->kind == STANDING_NONE)

@@ -8,7 +8,8 @@
 
 enum standing_kind {
     STANDING_NONE,    /* nobody has run it, or what became of it does not count */
-    STANDING_STOPPED, /* stopped or killed, with a checkpoint to go on from */
+    STANDING_STOPPED, /* stopped, killed, or failed for a lost peer, with a checkpoint to go on
+                       * from */
     STANDING_LIVE,    /* another process is running it */
     STANDING_ENDED    /* came to its end */
 };
@@ -20,6 +21,10 @@ struct standing {
     bool left_open;   /* a run of it is nobody's and not closed; close_dead_runs() sees to that */
     char path[PATH_CAP], id[160], status[16];
 };
+
+/* Whether a run that ended as this run.json says would end so again, as far as one can tell: it
+ * failed, and not for a lost peer. */
+bool run_fails_again(const json_t *run);
 
 /* Takes note of an earlier run that was asked for with the row's inputs. */
 void standing_note(struct standing *s, const struct run_view *view);
