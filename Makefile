@@ -229,7 +229,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(ROOMS)
 # The program with a backend that fails when it is told to; see tests/dist/faulty.c.
 $(BUILD)/tests/dist/faulty: $(BUILD)/tests/dist/faulty.o $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -Wl,--wrap=cpu_backend_open -o $@ $^ $(PKG_LIBS) $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -Wl,--wrap=cpu_backend_open,--wrap=waitpid -o $@ $^ $(PKG_LIBS) $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
 
 # The programs whose output is compared to the bit, here and on aarch64: model and kernels only, so

@@ -47,6 +47,7 @@ void formation_drop_rank(struct formation *f, int64_t rank) {
             if (f->first_rank[t] + i == rank) f->unusable[t][f->slot[t][i]] = true;
 }
 
-void formation_drop_task(struct formation *f, int64_t task) {
+bool formation_drop_task(struct formation *f, int64_t task) {
     for (int64_t s = 0; s < f->each; s++) f->unusable[task][s] = true;
+    return f->ranks[task] > 0;
 }

@@ -25,8 +25,9 @@ NODISCARD enum status formation_init(struct formation *f, int64_t gpus, int64_t 
 NODISCARD enum status formation_lay(struct formation *f, int64_t batch, int64_t micro,
                                     struct err *e);
 
-/* The task and slot of a rank of the present layout are not used any more; nor is a whole task. */
+/* The task and slot of a rank of the present layout are not used any more. */
 void formation_drop_rank(struct formation *f, int64_t rank);
-void formation_drop_task(struct formation *f, int64_t task);
+/* Nor is a whole task; whether it has ranks of the present layout. */
+bool formation_drop_task(struct formation *f, int64_t task);
 
 #endif

@@ -15,6 +15,7 @@ struct rank {
     struct event_reader *events;
     struct board *board;
     bool open, done, failed; /* done, failed: it said so */
+    bool undying; /* SIGKILL does not end it: nobody waits for it */
     int64_t beats, silent_ticks; /* of the board, when the runner last looked */
 };
 
@@ -32,7 +33,7 @@ NODISCARD enum status ranks_start(const struct supervise_options *options, struc
 void ranks_close(struct ranks *r);
 
 void ranks_signal(const struct ranks *r, int signo); /* to all that are there */
-bool ranks_gone(const struct ranks *r);
+bool ranks_gone(const struct ranks *r); /* none is there that can be waited for */
 bool ranks_done(const struct ranks *r); /* every one said so */
 
 /* Looks at the boards, once a tick. Ticks that this process itself slept through do not count. */

@@ -49,10 +49,28 @@ void watch_ask_to_stop(struct watch *w, int64_t grace_s) {
 }
 
 void watch_kill(struct watch *w) {
-    if (!w->killed) remote_kill(w);
-    w->killed = true;
+    if (!w->killed_ms) {
+        remote_kill(w);
+        w->killed_ms = clock_ms();
+    }
     ranks_signal(&w->ranks, SIGKILL);
-    if (!w->kill_at_ms) w->kill_at_ms = clock_ms();
+    if (!w->kill_at_ms) w->kill_at_ms = w->killed_ms;
+}
+
+/* A process in the kernel that waits for what never comes, a dead disk or a hung driver, outlives
+ * SIGKILL, and whoever waits for it. */
+static void leave_undying(struct watch *w) {
+    for (int64_t i = 0; i < w->ranks.started; i++) {
+        struct rank *rank = &w->ranks.rank[i];
+        char text[ATTEMPT_UNDYING_CAP];
+        if (!rank->pid || rank->undying) continue;
+        rank->undying = true;
+        snprintf(text, sizeof text, "rank %" PRId64 " on %s (process %d) does not die, %d s after "
+                 "SIGKILL: it is left behind, with its GPU", w->options->first_rank + i,
+                 w->ranks.host, (int)rank->pid, SUPERVISE_UNDYING_S);
+        watch_say(w, text);
+        if (!*w->out->undying) snprintf(w->out->undying, sizeof w->out->undying, "%s", text);
+    }
 }
 
 /* Whether the workers still load, tune or wait for one another: there is nothing to save, and they
@@ -129,6 +147,7 @@ static void watch_clocks(struct watch *w) {
             if (w->ranks.rank[i].pid && !w->ranks.rank[i].done) w->out->unresponsive = true;
         watch_kill(w);
     }
+    if (w->killed_ms && now - w->killed_ms >= SUPERVISE_UNDYING_S * 1000) leave_undying(w);
 }
 
 /* ---- events -----------------------------------------------------------------------------------*/

@@ -19,8 +19,10 @@ enum {
     SUPERVISE_BOARD_FD = 4,   /* memory that it shares with the runner (board.h) */
     SUPERVISE_MEETING_FD = 5, /* rank 0's, if there are several: where the others call */
     SUPERVISE_FROZEN_S = 20,  /* a process without a sign of life for so long stands still */
+    SUPERVISE_UNDYING_S = 10, /* one that SIGKILL has not ended for so long is left behind */
     SUPERVISE_LEADER_S = 120, /* the same of the runner that leads, which also writes files */
-    ATTEMPT_OPERATION_CAP = 384
+    ATTEMPT_OPERATION_CAP = 384,
+    ATTEMPT_UNDYING_CAP = 256
 };
 
 /* Why the attempt ended. */
@@ -83,6 +85,7 @@ struct attempt {
     int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */
     int worker_signal;       /* that killed the worker, for ATTEMPT_CRASHED; 0: it left by itself */
     bool unresponsive; /* asked to stop, did not, was killed: steps since the checkpoint are lost */
+    char undying[ATTEMPT_UNDYING_CAP]; /* which process SIGKILL did not end, in words; "": none */
     enum hearsay hearsay; /* whether the error is no more than that */
     struct err error;  /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */
@@ -92,9 +95,11 @@ struct attempt {
 };
 
 /* Runs one attempt to its end. The first stop request (signals.h) asks the workers to stop (they
- * checkpoint and say done); a second one kills them. A worker gets its events descriptor as number
- * SUPERVISE_EVENTS_FD, its output goes to data/logs/worker-<rank>.log, and it dies with the runner.
- * OK whatever the workers did; an error only where nothing could be started. */
+ * checkpoint and say done); a second one kills them. One that the kill does not end (it waits in
+ * the kernel, for a dead disk or a hung driver) is left behind after SUPERVISE_UNDYING_S. A worker
+ * gets its events descriptor as number SUPERVISE_EVENTS_FD, its output goes to
+ * data/logs/worker-<rank>.log, and it dies with the runner. OK whatever the workers did; an error
+ * only where nothing could be started. */
 NODISCARD enum status supervise(const struct supervise_options *options, struct attempt *out,
                                 struct err *e);
 

@@ -127,7 +127,7 @@ void verdict_death(struct watch *w, int64_t i, int wait_status) {
     bool signalled = WIFSIGNALED(wait_status);
     bool told = w->ranks.rank[i].failed && !signalled; /* it said why, then left */
     int signo = signalled ? WTERMSIG(wait_status) : 0;
-    bool ours = (signo == SIGKILL && w->killed) || (signo == SIGTERM && w->kill_at_ms);
+    bool ours = (signo == SIGKILL && w->killed_ms) || (signo == SIGTERM && w->kill_at_ms);
     if (w->ranks.rank[i].done || told || ours) return;
     if (!verdict_fail(w, ATTEMPT_CRASHED)) return;
     char words[600], name[128];
@@ -263,12 +263,13 @@ void verdict_lost(struct watch *w, const struct companion *c) {
 }
 
 json_t *verdict_message(const struct attempt *a) {
-    return json_pack("{s:s,s:s,s:i,s:i,s:b,s:i,s:s,s:o,s:I,s:I,s:o,s:o}", "event", "ended", "end",
-                     attempt_end_name(a->end), "signal", a->signal, "worker_signal",
+    return json_pack("{s:s,s:s,s:i,s:i,s:b,s:i,s:s,s:o,s:I,s:I,s:o,s:o,s:o}", "event", "ended",
+                     "end", attempt_end_name(a->end), "signal", a->signal, "worker_signal",
                      a->worker_signal, "unresponsive", a->unresponsive, "hearsay", a->hearsay,
                      "code", status_name(a->error.code), "text", json_from_text(a->error.text),
                      "error_step", (json_int_t)a->error_step, "rank", (json_int_t)a->rank, "host",
-                     json_from_text(a->host), "operation", json_from_text(a->operation));
+                     json_from_text(a->host), "operation", json_from_text(a->operation),
+                     "undying", json_from_text(a->undying));
 }
 
 static enum attempt_end end_of_name(const char *name) {
@@ -287,6 +288,8 @@ void verdict_adopt(struct watch *w, const json_t *ended) {
     json_int_t word = json_integer_value(json_object_get(ended, "hearsay"));
     enum hearsay hearsay = told ? HEARSAY_LINK : (enum hearsay)word;
     if (json_is_true(json_object_get(ended, "unresponsive"))) out->unresponsive = true;
+    if (!*out->undying)
+        snprintf(out->undying, sizeof out->undying, "%s", json_text(ended, "undying", ""));
     if (end == ATTEMPT_DONE || (hearsay && hearsay <= out->hearsay)) return;
     if (!verdict_fail(w, end)) return;
     out->hearsay = hearsay;

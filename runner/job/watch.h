@@ -18,8 +18,8 @@ struct watch {
     int64_t begin_ms, tick_ms, last_event_ms;
     int64_t kill_at_ms; /* 0: not stopping */
     const struct companion *asked_by; /* the one whose task was, and not this process; or NULL */
+    int64_t killed_ms;  /* since when this process kills: a death by SIGKILL says nothing then; 0 */
     bool ended;         /* out->end is settled, though a hearsay one may be replaced */
-    bool killed; /* by this process: a death by SIGKILL says nothing then */
     bool deaf;   /* on_event failed: later events are read and dropped */
 };
 

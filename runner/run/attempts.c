@@ -159,6 +159,22 @@ static int64_t ranks_of(const struct run_settings *s, const struct run_options *
     return ranks > 1 ? ranks : 1;
 }
 
+/* A host that is lost stays so, for the rows of a suite that follow too: *lost where ranks were on
+ * one, as they are laid out. ERR_PEER where nobody allowed to go on without it. */
+static enum status leave_lost(const struct run_settings *s, struct formation *f, bool *lost,
+                              struct err *e) {
+    for (int64_t i = 0; s->crew && i < s->crew->task.count - 1; i++) {
+        struct companion *c = &s->crew->member[i];
+        companion_fill(c); /* it may have gone since the last attempt */
+        if (!c->lost) continue;
+        if (!s->fewer_gpus)
+            return FAIL(e, ERR_PEER, "task %" PRId64 " on %s is lost: %s; going on without it "
+                        "takes --fewer-gpus", c->task, c->host, c->why_lost);
+        if (formation_drop_task(f, i + 1)) *lost = true;
+    }
+    return OK;
+}
+
 /* The ranks on the hosts of the job. Of hardware.gpus the schema says that they share the batch. */
 static enum status form(const struct run_settings *s, const struct run_options *run,
                         const json_t *mismatch, struct formation *out, struct err *e) {
@@ -167,7 +183,9 @@ static enum status form(const struct run_settings *s, const struct run_options *
         return FAIL(e, ERR_CONFIG, "--ranks %" PRId64 ": train.global_batch is %" PRId64 ", which "
                     "is no multiple of micro_batch %" PRId64 " times so many", s->ranks,
                     t->global_batch, t->micro_batch);
-    return formation_init(out, ranks_of(s, run, mismatch), s->crew ? s->crew->task.count : 1, e);
+    TRY(formation_init(out, ranks_of(s, run, mismatch), s->crew ? s->crew->task.count : 1, e));
+    bool lost = false;
+    return leave_lost(s, out, &lost, e);
 }
 
 enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
@@ -252,27 +270,22 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
 
 /* ---- how a run ends ---------------------------------------------------------------------------*/
 
-/* Leaves out what failed: a host that is lost in any case, and with --fewer-gpus the GPU of the
- * rank that failed, where it is known which did; *without: something was. False where a host is
- * lost and nobody allowed to go on without it, or too few GPUs are left, which is said. */
+/* Leaves out what failed, with --fewer-gpus: a host that this attempt lost, or the GPU of the rank
+ * that failed, where it is known which did; *without: something was. False where a host is lost and
+ * nobody allowed to go on without it, too few GPUs are left, or a process that does not die still
+ * has one of them, which is said. */
 static bool regroup(struct attempts *a, const struct attempt *attempt, bool *without) {
-    struct crew *crew = a->settings->crew;
+    struct err why = { 0 };
     bool lost = false;
-    for (int64_t i = 0; crew && i < crew->task.count - 1; i++) {
-        if (!crew->member[i].lost) continue;
-        formation_drop_task(&a->formation, i + 1);
-        lost = true;
-    }
+    enum status st = leave_lost(a->settings, &a->formation, &lost, &why);
     bool drops = a->settings->fewer_gpus && !lost && attempt->rank >= 0;
     if (drops) formation_drop_rank(&a->formation, attempt->rank);
     *without = lost || drops;
-    if (lost && !a->settings->fewer_gpus) {
-        on_tick(a, "no retry: a host is lost, and going on without it takes --fewer-gpus");
-        return false;
-    }
-    struct err few = { 0 };
-    if (lay_out(a, &few) == OK) return true;
-    on_tick(a, few.text);
+    if (st == OK) st = lay_out(a, &why);
+    if (st == OK && *attempt->undying) st = FAIL(&why, ERR_STATE, "%s", attempt->undying);
+    if (st == OK) return true;
+    err_prefix(&why, "no retry");
+    on_tick(a, why.text);
     return false;
 }
 
@@ -316,7 +329,10 @@ static const char *status_of(const struct attempt *attempt) {
     return "failed";
 }
 
+/* A machine with a process that does not die is not fit for the next row of a suite either. */
 static int exit_code_for(const struct attempts *a, const struct attempt *attempt) {
+    bool stopped = attempt->end == ATTEMPT_SIGNAL || attempt->end == ATTEMPT_ABANDONED;
+    if (*attempt->undying && !stopped) return EXIT_SYSTEM;
     switch (attempt->end) {
     case ATTEMPT_DONE:
     case ATTEMPT_TIME_LIMIT: return EXIT_OK;
@@ -334,24 +350,30 @@ static int exit_code_for(const struct attempts *a, const struct attempt *attempt
     return EXIT_RUN_FAILED;
 }
 
-/* An error object for run.json: what failed, or what a stop in bad order lost. */
+/* An error object for run.json: what failed, or what a stop in bad order lost, and who did not
+ * die. */
 static json_t *error_of(const struct attempts *a, const struct attempt *attempt) {
+    bool lost = attempt->unresponsive || attempt->end == ATTEMPT_ABANDONED;
+    char what[sizeof attempt->error.text] = "", text[sizeof what + ATTEMPT_UNDYING_CAP + 2];
+    if (attempt->error.code != OK) snprintf(what, sizeof what, "%s", attempt->error.text);
+    else if (lost) stop_grace_explain(a->settings->stop_grace_s, attempt, what, sizeof what);
+    snprintf(text, sizeof text, "%s%s%s", what, *what && *attempt->undying ? "; " : "",
+             attempt->undying);
     if (attempt->error.code != OK) {
         char where[64] = "";
         if (attempt->error_step >= 0)
             snprintf(where, sizeof where, "step %" PRId64, attempt->error_step);
         bool known = attempt->rank >= 0;
         return json_pack("{s:s,s:o,s:s,s:o,s:o,s:o}", "code", status_name(attempt->error.code),
-                         "text", json_from_text(attempt->error.text), "where", where, "rank",
+                         "text", json_from_text(text), "where", where, "rank",
                          known ? json_integer(attempt->rank) : json_null(), "host",
                          known || *attempt->host ? json_from_text(attempt->host) : json_null(),
                          "operation", known || *attempt->operation
                                           ? json_from_text(attempt->operation) : json_null());
     }
-    if (!attempt->unresponsive && attempt->end != ATTEMPT_ABANDONED) return json_null();
-    char text[400];
-    stop_grace_explain(a->settings->stop_grace_s, attempt, text, sizeof text);
-    return json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
+    if (!*text) return json_null();
+    return json_pack("{s:s,s:o,s:s}", "code", "ERR_INTERRUPTED", "text", json_from_text(text),
+                     "where", "");
 }
 
 static enum status conclude(struct attempts *a, const struct attempt *attempt, struct err *e) {

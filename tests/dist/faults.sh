@@ -197,19 +197,23 @@ first_thread_hangs() {
     expect "the text" True "$(field "$bundle" \
         'error["text"].startswith("rank 2 on %s hung: no event for " % error["host"])')"
 }
-two_tasks() { # ARGS...: in the middle of a run of two tasks, as srun starts them, on this host
+two_tasks() { # COMMAND...: as srun starts it, on this host; the processes are in $leader, $follower
+    local task
     for task in 0 1; do
-        # shellcheck disable=SC2046,SC2086
         env SLURM_PROCID=$task SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$task SLURM_NODEID=0 \
             SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=12 SLURM_STEP_ID=3 \
-            $(command_of 4 --runs tasks $endless "$@") >out$task 2>log$task &
+            "$@" >out$task 2>log$task &
+        [ $task = 0 ] && leader=$! || follower=$!
     done
-    other=$! # env becomes the program
+}
+tasks_in_the_middle() { # ARGS...: of a run
+    # shellcheck disable=SC2046,SC2086
+    two_tasks $(command_of 4 --runs tasks $endless "$@")
     await_step tasks $((every * 5 / 4))
 }
 other_worker_stands_still() {
     case_name="a worker of another runner stands still"
-    two_tasks --hang-after 6
+    tasks_in_the_middle --hang-after 6
     kill -STOP "$(pgrep -f -- "fp8lab worker .*$PWD/tasks/.*--rank 3 ")"
     wait
     bundle=$(bundle_in tasks)
@@ -238,20 +242,90 @@ asked_while_failing() { # RETRIES
 }
 other_asked_while_failing() {
     case_name="SIGTERM to another runner after a death, one retry"
-    two_tasks --retries 1
+    tasks_in_the_middle --retries 1
     runner=$(runner_of tasks) dies=$(rank_of "$(runner_of tasks)" 1)
     kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
     kill -KILL "$dies"
     while kill -0 "$dies" 2>/dev/null; do sleep 0.02; done
-    kill -TERM $other
+    kill -TERM "$follower"
     wait
     bundle=$(bundle_in tasks)
     expect "status, exit code and attempts" "interrupted 143 ['crashed']" "$(field "$bundle" \
         '"%s %d %s" % (run["status"], run["exit_code"], [a["reason"] for a in run["attempts"]])')"
 }
+worker_does_not_die() {
+    case_name="a worker that SIGKILL does not end"
+    mkdir bin && cp "$BUILD/tests/dist/faulty" bin/fp8lab
+    # shellcheck disable=SC2046,SC2086
+    FP8LAB=$PWD/bin/fp8lab two_tasks $(FP8LAB=$PWD/bin/fp8lab command_of 2 --runs undying \
+        $endless --retries 1 --fewer-gpus)
+    await_step undying $((every * 5 / 4))
+    echo "undying 1" >bin/fault
+    worker=$(children_of "$follower")
+    worker=${worker% }
+    kill -KILL "$worker"
+    wait "$leader"
+    expect "exit code" 6 $?
+    wait
+    bundle=$(bundle_in undying)
+    expect "status and attempts" "failed 1" \
+        "$(field "$bundle" '"%s %d" % (run["status"], len(run["attempts"]))')"
+    expect "the text" True "$(field "$bundle" "error['text'].endswith('; rank 1 on $(hostname) \
+(process $worker) does not die, 10 s after SIGKILL: it is left behind, with its GPU')")"
+    grep -q "no retry: rank 1 on $(hostname) (process $worker) does not die" log0 ||
+        fail "it is not said"
+}
+cat >rows.lua <<END
+local tiny = require "models.tiny"
+return suite {
+  name = "rows", model = tiny.llama { layers = 1, seq_len = 32 }, data = synthetic { seed = 7 },
+  hardware = { gpus = 4 }, checkpoint = { every = $every },
+  train = { steps = $((4 * every)), global_batch = 4, micro_batch = 1 }, recipe = bf16 {},
+  matrix = { ["train.seed"] = { 1, 2 } },
+}
+END
+suite="$FP8LAB run $PWD/rows.lua --lib $lib --threads 1"
+suite_on_what_is_left() {
+    case_name="a suite that loses a task, then a GPU: further rows are without the task"
+    # shellcheck disable=SC2086
+    two_tasks $suite --runs left --retries 2 --fewer-gpus
+    await_step left $((every * 5 / 4))
+    kill -KILL "$follower"
+    await_step left $((every * 9 / 4)) # by those that are left
+    kill -KILL "$(rank_of "$leader" 1)"
+    wait "$leader"
+    expect "exit code" 0 $?
+    wait
+    # shellcheck disable=SC2046
+    set -- $(ls left/*.tar.zst)
+    expect "ranks of the first row's attempts" "[4, 2, 1]" \
+        "$(field "$1" '[a["ranks"] for a in run["attempts"]]')"
+    expect "of the second's" "[2]" "$(field "$2" '[a["ranks"] for a in run["attempts"]]')"
+    expect "the steps of one rank are not missing" True \
+        "$(field "$1" "0 <= summary['ranks_steps_missing'] < $every")"
+}
+suite_without_a_task() {
+    case_name="a suite that loses a task and may not go on without"
+    # shellcheck disable=SC2086
+    two_tasks $suite --runs all
+    await_step all $((every * 5 / 4))
+    kill -KILL "$follower"
+    wait "$leader"
+    expect "exit code" 1 $?
+    wait
+    expect "bundles" 1 "$(ls all/*.tar.zst | wc -l)"
+    grep -q "task 1 on .* is lost: .*; going on without it takes --fewer-gpus" log0 ||
+        fail "it is not said why the suite stops"
+    $suite --runs all --only '*1' >out 2>log
+    expect "exit code of its row again" 0 $?
+    expect "bundles then" 1 "$(ls all/*.tar.zst | wc -l)"
+    expect "it goes on" "[0, $every]" \
+        "$(field "$(bundle_in all)" '[a["from_step"] for a in run["attempts"]]')"
+}
 beside=()
 for each in first_thread_hangs other_worker_stands_still "asked_while_failing 0" \
-    "asked_while_failing 1" other_asked_while_failing; do
+    "asked_while_failing 1" other_asked_while_failing worker_does_not_die \
+    suite_on_what_is_left suite_without_a_task; do
     folder=${each// /-}
     (mkdir "$folder" || exit 1; cd "$folder" || exit 1; $each; exit $failed) &
     beside+=($!)

@@ -1,12 +1,15 @@
 /* The program with a backend in which one rank misbehaves while its process lives: linked like
- * fp8lab, but for the reference's opening, which goes through here. What happens is said by a file
- * "fault" beside the program, as soon as it is there: "cut 2" takes rank 2's links down, "stuck 2"
- * stops its first thread (the pulse goes on), "slow 2" makes each forward pass of it slower, and
- * "broken 2" fails as a device does, "emulates 0" says of two GEMMs that it emulated one. */
+ * fp8lab, but for the reference's opening and a runner's wait, which go through here. What happens
+ * is said by a file "fault" beside the program, as soon as it is there: "cut 2" takes rank 2's
+ * links down, "stuck 2" stops its first thread (the pulse goes on), "slow 2" makes each forward
+ * pass of it slower, and "broken 2" fails as a device does, "emulates 0" says of two GEMMs that it
+ * emulated one. With "undying 1" in it, no process that SIGKILL ended seems gone to its runner. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,7 +24,6 @@ struct faulty {
     struct backend_ops ops;
     const struct backend_ops *real;
     const struct comm_group *group;
-    char file[4096];
     bool cut;
     int64_t slept_ms; /* when a slow rank last slept (clock.h); 0: not yet */
 };
@@ -42,14 +44,23 @@ static void be_slow(struct faulty *f) {
     f->slept_ms = clock_ms();
 }
 
+/* What the file says now; false: nothing. */
+static bool read_fault(char kind[16], int *rank) {
+    char path[4096] = "";
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - sizeof "fault");
+    char *slash = n > 0 ? strrchr(path, '/') : NULL;
+    strcpy(slash ? slash + 1 : path, "fault");
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    bool whole = fscanf(file, "%15s %d", kind, rank) == 2;
+    fclose(file);
+    return whole;
+}
+
 /* What this rank is to do now; false: nothing. */
 static bool is_told(const struct faulty *f, char kind[16]) {
-    int rank = -1;
-    FILE *file = f->group ? fopen(f->file, "re") : NULL;
-    if (!file) return false;
-    bool ours = fscanf(file, "%15s %d", kind, &rank) == 2 && rank == f->group->rank;
-    fclose(file);
-    return ours;
+    int rank;
+    return f->group && read_fault(kind, &rank) && rank == f->group->rank;
 }
 
 static enum status misbehave(struct faulty *f, struct err *e) {
@@ -95,7 +106,7 @@ static void faulty_close(struct backend *b) {
     free(f);
 }
 
-/* The linker's names (--wrap): the first is called for cpu_backend_open, which the second is. */
+/* The linker's names (--wrap): __wrap_X is called for X, which __real_X is. */
 enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct err *e);
 enum status __real_cpu_backend_open(struct backend **out, int threads, struct err *e);
 
@@ -103,9 +114,6 @@ enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct er
     TRY(__real_cpu_backend_open(out, threads, e));
     struct faulty *f = calloc(1, sizeof *f);
     if (!f) return FAIL(e, ERR_MEMORY, "the faulty backend");
-    ssize_t n = readlink("/proc/self/exe", f->file, sizeof f->file - sizeof "fault");
-    char *slash = n > 0 ? strrchr(f->file, '/') : NULL;
-    strcpy(slash ? slash + 1 : f->file, "fault");
     f->real = (*out)->ops;
     f->ops = *f->real;
     f->ops.comm.init = faulty_init;
@@ -114,4 +122,18 @@ enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct er
     f->ops.close = faulty_close;
     (*out)->ops = &f->ops;
     return OK;
+}
+
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+
+pid_t __wrap_waitpid(pid_t pid, int *status, int options) {
+    char kind[16];
+    int rank;
+    siginfo_t gone = { .si_code = 0 };
+    if (read_fault(kind, &rank) && !strcmp(kind, "undying") &&
+        waitid(P_PID, (id_t)pid, &gone, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        gone.si_code == CLD_KILLED && gone.si_status == SIGKILL)
+        return 0;
+    return __real_waitpid(pid, status, options);
 }
