@@ -28,6 +28,7 @@ struct companion {
     int64_t silent_ticks;
     bool lost;             /* nothing more will be heard */
     char why_lost[256];
+    int64_t local_count;   /* tasks of its host, as far as it knows; 0 of the leader */
     struct json_t *facts;  /* of its machine; owned; NULL for the leader */
     struct json_t *environment; /* environment_of_task's there; likewise */
 };

@@ -44,6 +44,8 @@ static enum status admit(struct crew *crew, int fd, const json_t *hello, struct 
         return st;
     }
     TRY(companion_open(fd, task, host, &crew->member[task - 1], e));
+    json_int_t local = json_integer_value(json_object_get(hello, "local_tasks"));
+    crew->member[task - 1].local_count = local;
     crew->member[task - 1].facts = json_incref(json_object_get(hello, "facts"));
     crew->member[task - 1].environment = json_incref(json_object_get(hello, "environment"));
     return OK;

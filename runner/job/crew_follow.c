@@ -37,8 +37,9 @@ struct follower {
 /* ---- finding the leader -----------------------------------------------------------------------*/
 
 static enum status call_leader(struct follower *f, const json_t *file, struct err *e) {
-    json_t *hello = json_pack("{s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index,
-                              "tasks", (json_int_t)f->task->count, "host",
+    json_t *hello = json_pack("{s:I,s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index,
+                              "tasks", (json_int_t)f->task->count, "local_tasks",
+                              (json_int_t)f->task->local_count, "host",
                               json_from_text(f->meeting.host), "code", build_info().code_sha256,
                               "facts", f->facts, "environment", environment_of_task());
     int fd;

@@ -10,19 +10,25 @@
 #include "runner/hardware/hardware.h"
 #include "runner/job/crew.h"
 
-/* By how much a host's GPUs are to be multiplied: by tasks where each sees its own only, else by
- * hosts. */
-static int64_t share_of(const struct task *t, int64_t gpus) {
-    bool own = task_sees_its_own(getenv("CUDA_VISIBLE_DEVICES"), gpus / t->count);
-    return own || t->local_count < 1 ? t->count : t->count / t->local_count;
+/* What `tasks` of the job's tasks share, as it is for all of them if it is as much for each. */
+static int64_t of_all(int64_t amount, int64_t tasks, const struct task *t) {
+    return tasks > 1 ? amount * t->count / tasks : amount * t->count;
 }
 
-/* The facts of a host as they count for the job. */
-static json_t *scaled(const json_t *facts, int64_t share) {
+/* How many tasks share the GPUs that task `i` sees: it alone, or all of its host. */
+static int64_t sharing(const struct crew *crew, int64_t i, int64_t gpus) {
+    const struct task *t = &crew->task;
+    if (task_sees_its_own(getenv("CUDA_VISIBLE_DEVICES"), gpus / t->count)) return 1;
+    int64_t said = i ? crew->member[i - 1].local_count : 0;
+    return said ? said : t->local_count;
+}
+
+/* The facts of a host with so many tasks, as they count for the job. */
+static json_t *scaled(const json_t *facts, int64_t tasks, const struct task *t) {
     json_t *copy = json_copy((json_t *)facts);
     bool failed = false;
     int64_t count = json_integer_value(json_object_get(facts, "gpu.count"));
-    json_put(copy, "gpu.count", json_integer((json_int_t)(count * share)), &failed);
+    json_put(copy, "gpu.count", json_integer(of_all(count, tasks, t)), &failed);
     return json_whole(copy, failed);
 }
 
@@ -45,14 +51,14 @@ enum status job_places(const json_t *facts, const struct crew *crew, struct err 
 
 enum status job_memory(const json_t *facts, const struct crew *crew, json_t **out, struct err *e) {
     const struct task *t = crew ? &crew->task : NULL;
-    int64_t hosts = t && t->local_count > 0 ? t->count / t->local_count : 1;
     const json_t *total = json_object_get(facts, "memory.total");
     bool failed = false, unified = json_is_true(json_object_get(facts, "memory.unified"));
     *out = json_incref((json_t *)facts);
-    if (hosts <= 1 || unified || !json_is_number(total)) return OK;
+    if (!t || t->local_count < 1 || unified || !json_is_number(total)) return OK;
     json_decref(*out);
     *out = json_copy((json_t *)facts);
-    json_put(*out, "memory.total", json_integer(json_integer_value(total) * hosts), &failed);
+    json_put(*out, "memory.total",
+             json_integer(of_all(json_integer_value(total), t->local_count, t)), &failed);
     *out = json_whole(*out, failed);
     return *out ? OK : FAIL(e, ERR_MEMORY, "the memory of a job");
 }
@@ -77,10 +83,10 @@ enum status job_match(const json_t *config, const json_t *facts, const struct cr
                       json_t **mismatch, struct err *e) {
     if (!crew) return hardware_match(config, facts, mismatch, e);
     int64_t gpus = json_integer_value(json_object_get(json_object_get(config, "hardware"), "gpus"));
-    int64_t share = share_of(&crew->task, gpus);
     *mismatch = NULL;
     for (int64_t t = 0; t < crew->task.count; t++) {
-        json_t *whole = scaled(t ? crew->member[t - 1].facts : facts, share), *more = NULL;
+        json_t *more = NULL, *whole = scaled(t ? crew->member[t - 1].facts : facts,
+                                             sharing(crew, t, gpus), &crew->task);
         if (!whole) return FAIL(e, ERR_MEMORY, "matching hardware");
         enum status st = hardware_match(config, whole, &more, e);
         json_decref(whole);

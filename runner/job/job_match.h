@@ -9,7 +9,7 @@ struct json_t;
 
 /* hardware_match of this machine's facts, and, where `crew` is not NULL, of those of every other
  * host, whose terms begin with its name. gpu.count is that of all hosts together, taken to have as
- * many as the one that is asked. */
+ * many for each of their tasks as the one that is asked. */
 NODISCARD enum status job_match(const struct json_t *config, const struct json_t *facts,
                                 const struct crew *crew, struct json_t **mismatch, struct err *e);
 
@@ -19,8 +19,8 @@ NODISCARD enum status job_places(const struct json_t *facts, const struct crew *
                                  struct err *e);
 
 /* The facts of this machine as what all ranks take is compared with them (plan/fit.h): where CPU
- * and GPU do not share it, memory.total is that of all hosts together, taken to be alike. Without
- * a crew, or of one host, *out is `facts`. A new reference. */
+ * and GPU do not share it, memory.total is that of all hosts together, taken to have as much for
+ * each of their tasks. Without a crew *out is `facts`. A new reference. */
 NODISCARD enum status job_memory(const struct json_t *facts, const struct crew *crew,
                                  struct json_t **out, struct err *e);
 

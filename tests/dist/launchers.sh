@@ -48,8 +48,10 @@ job() { # TASKS LAUNCHER RUNS ARGS...
 
 # Waits until $1 leaders have told in the folder $2 where they are; until file $1 is not $2.
 await_files() { await "[ \"\$(ls -A $2 2>/dev/null | grep -cx '\.job-[-_0-9a-z]*')\" = $1 ]"; }
-await_signals() { await "grep -qs '^SigBlk:.*14203$' /proc/\$(cat pid$1)/status"; } # of task $1
 await_other() { await "[ -f '$1' ] && [ \"\$(cat '$1')\" != '$2' ]"; }
+await_signals() { # of task $1: it takes stop requests itself
+    await "grep -qs '^SigBlk:.*14203$' /proc/\$(cat pid$1 2>/dev/null)/status"
+}
 await() {
     local i
     for ((i = 0; i < 3000; i++)); do

@@ -223,6 +223,38 @@ static void a_file_is_judged_by_what_is_read(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* Three tasks of one GPU each: hosts need as many GPUs as they have tasks. */
+static void hosts_with_other_numbers_of_tasks(void **state) {
+    static const struct {
+        int64_t local_count[3], seen[3];
+        bool matches;
+    } CASES[] = {
+        { { 2, 2, 1 }, { 2, 2, 2 }, true }, { { 2, 2, 1 }, { 2, 2, 1 }, true },
+        { { 1, 2, 2 }, { 1, 2, 2 }, true }, { { 2, 2, 1 }, { 1, 1, 1 }, false },
+        { { 1, 2, 2 }, { 2, 1, 1 }, false },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct companion member[2] = { 0 };
+        struct crew crew = { .task = { .count = 3, .local_count = CASES[i].local_count[0] },
+                             .member = member };
+        struct err e = { 0 };
+        json_t *facts[3], *mismatch;
+        json_t *config = json_pack("{s:{s:s,s:i}}", "hardware", "query", "gpu.count >= 1", "gpus",
+                                   3);
+        for (int t = 0; t < 3; t++) {
+            facts[t] = json_pack("{s:I}", "gpu.count", (json_int_t)CASES[i].seen[t]);
+            if (!t) continue;
+            member[t - 1].facts = facts[t];
+            member[t - 1].local_count = CASES[i].local_count[t];
+        }
+        assert_int_equal(job_match(config, facts[0], &crew, &mismatch, &e), OK);
+        if ((mismatch == NULL) != CASES[i].matches) fail_msg("case %zu", i);
+        json_decref(mismatch);
+        json_decref(config);
+        for (int t = 0; t < 3; t++) json_decref(facts[t]);
+    }
+}
+
 /* RANK and WORLD_SIZE once a GPU, and nothing else: nobody could tell whose is which. */
 static void tasks_of_a_host_need_a_place(void **state) {
     struct crew crew = { 0 };
@@ -251,8 +283,9 @@ static void tasks_of_a_host_need_a_place(void **state) {
 
 /* What offloaded state takes is of all ranks, and so is the memory that it is compared with. */
 static void memory_of_all_hosts(void **state) {
-    static const struct { int64_t tasks, local_count, unified, hosts; } CASES[] = {
-        { 2, 1, 0, 2 }, { 16, 8, 0, 2 }, { 8, 8, 0, 1 }, { 2, 1, 1, 1 },
+    static const struct { int64_t tasks, local_count, unified, wanted; } CASES[] = {
+        { 2, 1, 0, 128 }, { 16, 8, 0, 128 }, { 8, 8, 0, 64 }, { 2, 1, 1, 64 },
+        { 3, 2, 0, 96 }, /* as of one and a half hosts */
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         const struct crew crew = { .task = { .count = CASES[i].tasks,
@@ -262,7 +295,7 @@ static void memory_of_all_hosts(void **state) {
                                                  "memory.unified", (int)CASES[i].unified);
         assert_int_equal(job_memory(facts, &crew, &found, &e), OK);
         assert_int_equal(json_integer_value(json_object_get(found, "memory.total")),
-                         64 * CASES[i].hosts);
+                         CASES[i].wanted);
         assert_int_equal(json_integer_value(json_object_get(facts, "memory.total")), 64);
         json_decref(found);
         assert_int_equal(job_memory(facts, NULL, &found, &e), OK);
@@ -674,6 +707,7 @@ int main(void) {
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(gpus_of_all_hosts),
         cmocka_unit_test(a_file_is_judged_by_what_is_read),
         cmocka_unit_test(tasks_of_a_host_need_a_place),
+        cmocka_unit_test(hosts_with_other_numbers_of_tasks),
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
         cmocka_unit_test(a_cause_replaces_hearsay),
         cmocka_unit_test(who_did_not_meet_did_not_lose_a_link), cmocka_unit_test(a_hang_has_a_rank),
