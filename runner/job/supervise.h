@@ -19,7 +19,9 @@ enum {
     SUPERVISE_BOARD_FD = 4,   /* memory that it shares with the runner (board.h) */
     SUPERVISE_MEETING_FD = 5, /* rank 0's, if there are several: where the others call */
     SUPERVISE_FROZEN_S = 20,  /* a process without a sign of life for so long stands still */
-    SUPERVISE_UNDYING_S = 10, /* one that SIGKILL has not ended for so long is left behind */
+    /* One that SIGKILL has not ended for so long is left behind; to give back a hundred GiB of
+     * locked memory takes one some seconds. */
+    SUPERVISE_UNDYING_S = 30,
     SUPERVISE_LEADER_S = 120, /* the same of the runner that leads, which also writes files */
     ATTEMPT_OPERATION_CAP = 384,
     ATTEMPT_UNDYING_CAP = 256
