@@ -111,6 +111,7 @@ $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-m
 # A plugin, built where nvcc is; without it everything else is as it was. ARCHS: machine code for which
 # devices, "all" for every one that is supported. No contraction, as for the reference: the operators
 # that promise the reference's bits are written in its expressions, the others call fma themselves.
+# NVCC_QUICK: what a build that never runs does without (tests/containers/sbsa.sh).
 ifeq ($(origin NVCC),undefined)
 NVCC := $(shell containers/find_nvcc.sh 2>/dev/null)
 endif
@@ -125,7 +126,7 @@ CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
 CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
               $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o)
 NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$(CUDNN_INCLUDE)) \
-    $(NVCC_TARGET) -Werror all-warnings \
+    $(NVCC_TARGET) $(NVCC_QUICK) -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function
 machine_code = $(foreach a,$(1),-gencode arch=$(a:sm_%=compute_%),code=$(a))
 WITH_nvcc = $(NVCC) $(NVCC_FLAGS) $(call machine_code,$(CUDA_ARCHS))

@@ -1,5 +1,5 @@
 #!/bin/bash
-# long: 90
+# long: 150
 # Ranks of one host: the bits that they must have, and what becomes of a run whose ranks are asked
 # to stop, die, or stand still.
 set -u
@@ -271,7 +271,7 @@ worker_does_not_die() {
     expect "status and attempts" "failed 1" \
         "$(field "$bundle" '"%s %d" % (run["status"], len(run["attempts"]))')"
     expect "the text" True "$(field "$bundle" "error['text'].endswith('; rank 1 on $(hostname) \
-(process $worker) does not die, 10 s after SIGKILL: it is left behind, with its GPU')")"
+(process $worker) does not die, 30 s after SIGKILL: it is left behind, with its GPU')")"
     grep -q "no retry: rank 1 on $(hostname) (process $worker) does not die" log0 ||
         fail "it is not said"
 }

@@ -6,8 +6,9 @@ lib=$PWD/experiments/lib
 cd "$TEST_TMP" || exit 1
 failed=0
 case_name=
-every=100 # steps between checkpoints of a run that is to be disturbed
-[ "${CONFIG:-release}" = asan ] && every=20
+# Steps between checkpoints of a run that is to be disturbed.
+[ "${CONFIG:-release}" = asan ] && : "${every:=20}"
+: "${every:=50}"
 
 fail() {
     echo "FAILED: $case_name: $*"

@@ -21,6 +21,7 @@ cp "$program" "$FP8LAB"
 cp "$folder/fault_plugin.so" "$TEST_TMP/libfp8lab_cuda.so"
 cp "$folder/libfp8lab_cuda.so" "$TEST_TMP/libfp8lab_cuda_real.so"
 cd "$(dirname "$0")/../.." || exit 1
+every=100 # a GPU makes more of them in the time that it takes to disturb it
 . tests/dist/lib.sh
 
 cuda="--backend cuda --hang-after 15"
