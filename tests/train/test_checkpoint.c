@@ -42,6 +42,14 @@ static void save_one(struct tiny_run *r, const char *dir, struct checkpoint_info
     MUST(checkpoint_save(r->trainer, dir, info, E));
 }
 
+/* After the first step and after the second. */
+static void save_two(struct tiny_run *r, const char *dir, struct checkpoint_info info[2]) {
+    struct step_result s;
+    save_one(r, dir, &info[0]);
+    MUST(trainer_step(r->trainer, false, &s, E));
+    MUST(checkpoint_save(r->trainer, dir, &info[1], E));
+}
+
 static void flip_byte(const char *path, long offset, int whence) {
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
@@ -206,12 +214,9 @@ static void half_a_checkpoint_is_no_start(void **state) {
 static void latest_passes_over_damage(void **state) {
     char dir[64], path[PATH_BYTES];
     struct tiny_run r;
-    struct step_result s;
     struct checkpoint_info info[2], found;
     scratch(dir);
-    save_one(&r, dir, &info[0]);
-    MUST(trainer_step(r.trainer, false, &s, E));
-    MUST(checkpoint_save(r.trainer, dir, &info[1], E));
+    save_two(&r, dir, info);
     MUST(checkpoint_latest(dir, &found, E));
     assert_int_equal(found.step, 2);
     assert_string_equal(found.damage, "");
@@ -233,12 +238,9 @@ static void latest_passes_over_damage(void **state) {
 static void latest_stops_at_the_unreadable(void **state) {
     char dir[64], path[PATH_BYTES];
     struct tiny_run r;
-    struct step_result s;
     struct checkpoint_info info[2], found;
     scratch(dir);
-    save_one(&r, dir, &info[0]);
-    MUST(trainer_step(r.trainer, false, &s, E));
-    MUST(checkpoint_save(r.trainer, dir, &info[1], E));
+    save_two(&r, dir, info);
     file_in(path, info[1].path, "state.safetensors");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(path, path), 0); /* to itself: ELOOP, for root too */
