@@ -209,11 +209,19 @@ test-gpu-build: $(PLUGIN) $(FOREIGN) $(GPU_TEST_BIN) $(BUILD)/tests/gpu/fault_pl
 
 # ---- tests ---------------------------------------------------------------------------------------
 # One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
-TEST_SRC  := $(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c))
-LONG_SRC  := $(wildcard tests/long/test_*.c)
-TEST_SH   := $(filter-out tests/support/% tests/gpu/% %/lib.sh,$(sort $(wildcard tests/*/*.sh)))
+# T: only the tests whose path contains one of these words, for example T="ops/ cli/suite".
+T ?=
+chosen = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t))),$(1))
+TEST_SRC  := $(call chosen,$(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c)))
+LONG_SRC  := $(call chosen,$(wildcard tests/long/test_*.c))
+TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% %/lib.sh,$(sort $(wildcard tests/*/*.sh))))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
+# A test that includes nothing of the runner is linked without it, and is not linked again when the
+# runner changes.
+ON_RUNNER := $(shell grep -lE '"(runner/|tests/support/(ranks|run_fixture)\.h)' tests/support/*.c $(TEST_SRC) /dev/null)
+ON_RUNNER_BIN  := $(patsubst %.c,$(BUILD)/%,$(filter $(ON_RUNNER),$(TEST_SRC)))
+MODEL_TEST_HELP := $(filter-out $(call objs,$(ON_RUNNER)),$(TEST_HELP))
 # Its malloc must leave no frame on the stack: the leak checker forgives what the dynamic loader keeps,
 # and knows the loader by who called malloc.
 FLAGS_allocations := -foptimize-sibling-calls
@@ -224,9 +232,11 @@ endif
 # Shell tests first: the longest are among them, and nothing should wait for one at the end.
 test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.c,$(1))))
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(ROOMS)
+$(ON_RUNNER_BIN) $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)): %: %.o $(TEST_HELP) $(ROOMS)
+$(filter-out $(ON_RUNNER_BIN),$(TEST_BIN)): %: %.o $(MODEL_TEST_HELP) $(MODEL_LIB) $(KERNELS_LIB)
+$(TEST_BIN) $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)):
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o %.a,$^) $(PKG_LIBS) -lcmocka $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
 # The program with a backend that fails when it is told to; see tests/dist/faulty.c.
 $(BUILD)/tests/dist/faulty: $(BUILD)/tests/dist/faulty.o $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
@@ -269,6 +279,11 @@ test-packages:
 test-venv: # mostly waits for a network: beside the build
 	@tests/support/venv.sh build/venv
 
+.PHONY: test-chosen
+test-chosen:
+	@test -n "$(TEST_SRC)$(TEST_SH)" || { \
+	    echo "T=$(T): no test's path contains this; the tests are tests/*/test_*.c and tests/*/*.sh" >&2; exit 2; }
+
 .PHONY: test-build
 test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(BUILD)/tests/dist/faulty $(TEST_BIN) $(GOLDEN)
 ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS_PREFIX)gcc)),)
@@ -276,9 +291,20 @@ test-build: golden-aarch64
 endif
 
 .PHONY: test
-test: test-packages ## set up, build and run the tests (CONFIG=asan: under the sanitizers)
+test: test-chosen test-packages ## set up, build and run the tests (CONFIG=asan: under the sanitizers; T="ops/ cli/suite": only these)
 	+@$(AGAIN) test-venv test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
+
+# What finds most mistakes in a minute: the tests that take less than ten seconds and need only what
+# the build needs.
+CHECK_SRC := $(shell grep -LE '^/\* long: ' $(filter-out tests/dist/% tests/fuzz/%,$(TEST_SRC)) /dev/null)
+CHECK_SH  := $(filter tests/golden/same_bits.sh tests/house/arrows.sh tests/house/headers.sh \
+                      tests/cli/transcripts.sh tests/lua/%,$(TEST_SH))
+.PHONY: check check-build
+check-build: $(BUILD)/fp8lab $(patsubst %.c,$(BUILD)/%,$(filter-out /dev/null,$(CHECK_SRC))) $(GOLDEN)
+check: ## build and run the quick tests, in under a minute
+	+@$(AGAIN) check-build
+	@tests/run.sh $(call test_names,$(filter-out /dev/null,$(CHECK_SRC)) $(CHECK_SH))
 
 .PHONY: test-gpu
 test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc and a GPU
