@@ -86,14 +86,19 @@ FLAGS_cpu_backend := -I$(GEN)
 FLAGS_backends := -I$(GEN)
 $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kernels_hash.h
 
-# What a run records about the program: the hash of all sources, the plugin's included, which is one of a
-# run's inputs, and the commit they came from, where git knows it (a mounted tree may have another owner);
-# an image is built without git's folder, and is told (COMMIT, DIRTY).
+# What a run records about the program. `code`, one of a run's inputs, is the hash of the sources that
+# determine its results: kernels, model, the process that trains, and what turns a script into a
+# configuration. `build` is the hash of all sources: the tasks of one job must agree in it. The commit is
+# known where git is; an image is built without git's folder, and is told (COMMIT, DIRTY).
 SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] runner/*.[ch] runner/*/*.[ch]))
+RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/worker/% runner/plan/options.% \
+                           runner/plan/backends.% runner/base/canonical.% runner/base/value.%,$(SOURCES))
 GIT     := git --no-optional-locks -c safe.directory='*'
+hash_of = $$(sha256sum $(1) | sha256sum | cut -d' ' -f1)
 $(GEN)/sources.h: $(SOURCES)
 	@mkdir -p $(@D)
-	$(Q){ printf '#define FP8LAB_CODE_SHA256 "%s"\n' "$$(sha256sum $^ | sha256sum | cut -d' ' -f1)"; \
+	$(Q){ printf '#define FP8LAB_CODE_SHA256 "%s"\n' "$(call hash_of,$(RESULT_SOURCES))"; \
+	  printf '#define FP8LAB_BUILD_SHA256 "%s"\n' "$(call hash_of,$(SOURCES))"; \
 	  printf '#define FP8LAB_COMMIT "%s"\n' "$(or $(COMMIT),$$($(GIT) rev-parse HEAD 2>/dev/null || echo unknown))"; \
 	  printf '#define FP8LAB_DIRTY %d\n' \
 	    "$(or $(DIRTY),$$($(GIT) status --porcelain 2>/dev/null | grep -c . || true))"; } > $@

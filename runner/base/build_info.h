@@ -5,8 +5,9 @@
 #include <stdbool.h>
 
 struct build_info {
-    const char *code_sha256; /* of all sources, the plugin's too: equal code, equal hash */
-    const char *commit;      /* "unknown" where git could not say at build time */
+    const char *code_sha256;  /* of the sources that determine a run's results, the plugin's too */
+    const char *build_sha256; /* of all sources: the tasks of one job must agree in it */
+    const char *commit;       /* "unknown" where git could not say at build time */
     bool dirty;              /* the tree held changes that the commit does not */
     const char *compiler;
 };

@@ -28,14 +28,14 @@
 static enum status admit(struct crew *crew, int fd, const json_t *hello, struct err *e) {
     int64_t task = json_integer_value(json_object_get(hello, "task"));
     int64_t tasks = json_integer_value(json_object_get(hello, "tasks"));
-    const char *host = json_text(hello, "host", ""), *code = json_text(hello, "code", "");
+    const char *host = json_text(hello, "host", ""), *build = json_text(hello, "build", "");
     enum status st = OK;
     if (task < 1 || task >= crew->task.count || tasks != crew->task.count)
         st = FAIL(e, ERR_STATE, "a process on %s is task %" PRId64 " of %" PRId64 "; this is task "
                   "0 of %" PRId64, host, task, tasks, crew->task.count);
-    else if (strcmp(code, build_info().code_sha256) != 0)
+    else if (strcmp(build, build_info().build_sha256) != 0)
         st = FAIL(e, ERR_STATE, "task %" PRId64 " on %s is another build (sources %.12s) than task "
-                  "0 (%.12s)", task, host, code, build_info().code_sha256);
+                  "0 (%.12s)", task, host, build, build_info().build_sha256);
     else if (crew->member[task - 1].in)
         st = FAIL(e, ERR_STATE, "two processes call themselves task %" PRId64 ": on %s and on %s",
                   task, crew->member[task - 1].host, host);

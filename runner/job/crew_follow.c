@@ -40,7 +40,7 @@ static enum status call_leader(struct follower *f, const json_t *file, struct er
     json_t *hello = json_pack("{s:I,s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index,
                               "tasks", (json_int_t)f->task->count, "local_tasks",
                               (json_int_t)f->task->local_count, "host",
-                              json_from_text(f->meeting.host), "code", build_info().code_sha256,
+                              json_from_text(f->meeting.host), "build", build_info().build_sha256,
                               "facts", f->facts, "environment", environment_of_task());
     int fd;
     if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");

@@ -76,8 +76,8 @@ enum status provenance_write(const struct run_dir *dir, char *warning, size_t wa
     struct build_info build = build_info();
     bool recorded = true;
     TRY(put(dir, "data/source/commit.json",
-            json_pack("{s:s,s:b,s:s}", "commit", build.commit, "dirty", build.dirty, "code_sha256",
-                      build.code_sha256), e));
+            json_pack("{s:s,s:b,s:s,s:s}", "commit", build.commit, "dirty", build.dirty,
+                      "code_sha256", build.code_sha256, "build_sha256", build.build_sha256), e));
     TRY(write_patch(dir, &recorded, e));
     TRY(put(dir, "data/system/libraries.json", libraries(), e));
     TRY(put(dir, "data/system/image.json", image_record(IMAGE_RECORD_PATH), e));
@@ -86,7 +86,7 @@ enum status provenance_write(const struct run_dir *dir, char *warning, size_t wa
     if (!strcmp(build.commit, "unknown"))
         snprintf(warning, warning_size, "the source commit is not known: git could not say it when "
                  "this program was built; the bundle records the hash of the sources (%.12s)",
-                 build.code_sha256);
+                 build.build_sha256);
     else if (!recorded)
         snprintf(warning, warning_size, "git is missing or refuses: uncommitted changes of the "
                  "sources are not recorded as a patch, only as a hash");

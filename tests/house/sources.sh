@@ -1,8 +1,11 @@
 #!/bin/bash
-# The hash of the code that a run records is of every source: of the device's kernels as well, and
-# of whatever else a source includes by quotes, unless the build writes it.
+# The two hashes that a run records of the program. `build` covers every source. `code` covers the
+# sources that determine a run's results: a change elsewhere, in a comment of compare/ for example,
+# must not refuse a resume.
 set -u
-hashed=$(make -s --no-print-directory --eval 'hashed: ; @printf "%s\n" $(SOURCES)' hashed | sort)
+variable() { make -s --no-print-directory --eval "$1: ; @printf '%s\n' \$($2)" "$1" | sort; }
+hashed=$(variable hashed SOURCES)
+results=$(variable results RESULT_SOURCES)
 there=$(find kernels model runner -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' \
     -o -name '*.cuh' -o -name '*.inc' \) | sort)
 diff <(echo "$hashed") <(echo "$there") || { echo "FAILED: not all sources are hashed"; exit 1; }
@@ -10,3 +13,8 @@ generated="^(kernels_hash|sources)\.h$"
 included() { grep -rhoE '^ *# *include "[^"]+"' kernels model runner | sed 's/.*"\(.*\)"/\1/'; }
 others=$(included | sort -u | grep -vE "$generated" | grep -vxF "$there")
 [ -z "$others" ] || { echo "FAILED: included, and not hashed: $others"; exit 1; }
+
+missing=$(grep -E '^(kernels|model|runner/(script|worker))/' <<<"$there" | grep -vxF "$results")
+[ -z "$missing" ] || { echo "FAILED: not part of the code hash: $missing"; exit 1; }
+extra=$(grep -E '^runner/(compare|bundle|bench|doctor|launch|repro|job|run|net)/|^runner/cmd_' <<<"$results")
+[ -z "$extra" ] || { echo "FAILED: part of the code hash without a say in results: $extra"; exit 1; }
