@@ -95,10 +95,11 @@ void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *o) {
     out->w = out->w_dgrad = spec_of(o, w, false);
     out->dy = spec_of(o, x, true);
     if (o->kind == RECIPE_DELAYED) {
+        /* Weights too, with param_gather as without: TransformerEngine casts FP8 primary weights
+         * with the lagged scale, and their amax enters the history
+         * (pytorch/tensor/utils.py, _cast_master_weights_to_fp8_delayed_scaling). */
         out->x.source = out->dy.source = SCALE_SOURCE_KNOWN;
-        /* FP8 primary weights are cast in the optimizer step, which knows their amax. */
-        out->w.source = o->param_gather ? SCALE_SOURCE_AMAX : SCALE_SOURCE_KNOWN;
-        out->w_dgrad = out->w;
+        out->w.source = out->w_dgrad.source = SCALE_SOURCE_KNOWN;
     }
     if (o->wgrad_bf16) { /* torchao's rowwise_with_gw_hp */
         out->split_weight = true;

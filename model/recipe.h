@@ -35,7 +35,7 @@ struct recipe_options {
     bool weight_2d;    /* mxfp8: 32x32 weight scales */
     bool fall_back;    /* in BF16 where the device has no native FP8 for it, rather than emulated */
     bool fell_back;    /* and so it is: set by recipe_fall_back, kind is RECIPE_BF16 then */
-    bool param_gather; /* FP8 primary weights: delayed weights then use their current amax */
+    bool param_gather; /* ranks gather FP8 codes of weights, not values: the same bits */
 };
 
 enum gemm_site { GEMM_QKV, GEMM_ATTN_OUT, GEMM_FFN_IN, GEMM_FFN_OUT, GEMM_SITE_COUNT };

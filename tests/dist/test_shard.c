@@ -229,6 +229,25 @@ static void four_ranks_and_three(void **state) {
     assert_modes_agree(&WAYS[8], 3, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
 }
 
+/* param_gather says what ranks send one another, codes or values. Delayed scaling's codes have the
+ * lagged scale either way. */
+static void gathered_codes_change_no_bit(void **state) {
+    static const enum recipe_kind KIND[] = { RECIPE_DELAYED, RECIPE_TENSORWISE };
+    for (size_t i = 0; i < sizeof KIND / sizeof *KIND; i++) {
+        struct way values = { .name = "values gathered", .kind = KIND[i], .fp8_head = true };
+        struct way codes = values;
+        codes.name = "codes gathered";
+        codes.param_gather = true;
+        struct job *whole = run(&values, SHARD_NONE, 2, 4, 2);
+        for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k++) {
+            struct job *job = run(&codes, (enum shard_kind)k, 2, 4, 2);
+            for (int r = 0; r < 2; r++) assert_same(&whole->rank[0], &job->rank[r], NAME[k]);
+            drop(job);
+        }
+        drop(whole);
+    }
+}
+
 /* The same sequences in micro-batches of the same size: only the order of sums differs. Measured:
  * at most 5e-7, and 4e-5 in FP8, where a sum that rounds the other way may move a code; gradient
  * norms within 1.2e-7 of themselves, and 7e-4. Delayed
@@ -472,6 +491,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
         cmocka_unit_test(four_ranks_and_three),
+        cmocka_unit_test(gathered_codes_change_no_bit),
         cmocka_unit_test(the_loss_does_not_depend_on_the_number_of_ranks),
         cmocka_unit_test(counts_are_of_all_ranks),
         cmocka_unit_test(parts_of_weights_are_counted_together),

@@ -75,30 +75,37 @@ static void delayed_scales_by_hand(void **state) {
 }
 
 /* A weight's codes lag one quantisation too: the first ones, made at creation, and those of the
- * first update have multipliers 1 and 448/amax at creation. With FP8 primary weights nothing
- * lags. */
+ * first update have multipliers 1 and 448/amax at creation. FP8 primary weights (param_gather) lag
+ * alike, as in TransformerEngine, and give the same weights. */
 static void delayed_weights(void **state) {
-    struct tiny_run r;
-    struct fp8_slot before[SLOTS_MAX], after[SLOTS_MAX];
-    open_delayed(&r, 0, 16, AMAX_MAX, ROLL_MICROBATCH, 2);
-    int slot = slot_named(&r, "layers.1.ffn_in.weight");
-    trainer_read_fp8(r.trainer, before);
-    step(&r, after);
-    assert_true(before[slot].scale == 1.0f);
-    assert_true(after[slot].scale == 448.0f / f32_from_bits(before[slot].amax_bits));
-    assert_int_equal(after[slot].elements, 320 * 64);
-    int x = slot_named(&r, "layers.1.ffn_in.x"); /* [64, 64], in two micro-batches */
-    assert_int_equal(after[x].elements, 2 * 64 * 64);
-    tiny_run_close(&r);
-
-    tiny_run_init(&r, RECIPE_DELAYED, 5);
-    struct recipe_options o = tiny_recipe_options(RECIPE_DELAYED);
-    o.param_gather = true;
-    tiny_run_recipe(&r, &o);
-    MUST(tiny_run_open(&r, E));
-    step(&r, after);
-    assert_true(after[slot].scale == 448.0f / f32_from_bits(after[slot].amax_bits));
-    tiny_run_close(&r);
+    char weights[2][65];
+    for (int gather = 0; gather < 2; gather++) {
+        struct tiny_run r;
+        struct fp8_slot seen[STEPS][SLOTS_MAX];
+        tiny_run_init(&r, RECIPE_DELAYED, STEPS);
+        struct recipe_options o = tiny_recipe_options(RECIPE_DELAYED);
+        o.history = 3; /* two older rows and the newest */
+        o.param_gather = gather;
+        tiny_run_recipe(&r, &o);
+        MUST(tiny_run_open(&r, E));
+        int slot = slot_named(&r, "layers.1.ffn_in.weight");
+        int x = slot_named(&r, "layers.1.ffn_in.x"); /* [64, 64], in two micro-batches */
+        trainer_read_fp8(r.trainer, seen[0]);
+        assert_true(seen[0][slot].scale == 1.0f);
+        for (int i = 1; i < STEPS; i++) {
+            float amax = 0;
+            step(&r, seen[i]);
+            for (int j = i - 1; j >= 0 && j >= i - 3; j--)
+                amax = fmaxf(amax, f32_from_bits(seen[j][slot].amax_bits));
+            assert_true(seen[i][slot].amax_bits != seen[i - 1][slot].amax_bits);
+            assert_true(seen[i][slot].scale == 448.0f / amax);
+        }
+        assert_int_equal(seen[1][slot].elements, 320 * 64);
+        assert_int_equal(seen[1][x].elements, 2 * 64 * 64);
+        MUST(trainer_weights_sha256(r.trainer, weights[gather], E));
+        tiny_run_close(&r);
+    }
+    assert_string_equal(weights[0], weights[1]);
 }
 
 /* roll = "step": in the first step every scale is 1 and every amax that of the whole batch, in
