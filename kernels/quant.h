@@ -20,8 +20,8 @@ enum quant_constants {
     /* torchao float8: amax raised to amax_min (1e-12); m = f32(max / f64(amax)); pow2 rounds m down
      * to 2^floor(log2 m); s = 1/m in f32. A zero tensor has m = max/1e-12. */
     QUANT_TORCHAO,
-    /* DeepSeek-V3 / DeepGEMM: amax raised to amax_min (1e-4); s = amax/448 in f32 (pow2 rounds s
-     * *up*); m = 1/s in f32. */
+    /* DeepSeek-V3 / DeepGEMM: amax raised to amax_min (1e-4; a gradient's: 448 * 2^-126); s =
+     * amax/448 in f32 (pow2 rounds s *up*); m = 1/s in f32. */
     QUANT_DEEPSEEK,
     /* MXFP8 as TransformerEngine: s = e8m0_encode_up(amax * (1/448)), m = 2^-(s-127). */
     QUANT_MX,

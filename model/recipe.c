@@ -60,6 +60,11 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
     return check_site(&r->head, r->f32, "recipe of the head", e);
 }
 
+/* DeepSeek's floor under amax is for activations and weights. A gradient is divided by the tokens of
+ * the global batch, so a floor of 1e-4 would lose more of it the larger the batch is. A gradient's
+ * floor only keeps the factor of a zero block, amax/448, a normal number. */
+static const float DEEPSEEK_AMAX_MIN = 1e-4f, DEEPSEEK_GRADIENT_AMAX_MIN = 448 * 0x1p-126f;
+
 /* One operand: its format, the granularity of its scales, and the rule from amax to scale. */
 static struct operand_spec spec_of(const struct recipe_options *o, enum scale_kind kind,
                                    bool gradient) {
@@ -71,9 +76,9 @@ static struct operand_spec spec_of(const struct recipe_options *o, enum scale_ki
     s.rule.constants = o->constants;
     if (o->kind == RECIPE_MXFP8) s.rule.constants = QUANT_MX;
     if (o->kind == RECIPE_BLOCKWISE && o->constants == QUANT_TE) s.rule.constants = QUANT_TE_BLOCK;
-    s.rule.amax_min = o->constants == QUANT_TORCHAO    ? 1e-12f
-                      : o->constants == QUANT_DEEPSEEK ? 1e-4f
-                                                       : 0.0f;
+    if (o->constants == QUANT_TORCHAO) s.rule.amax_min = 1e-12f;
+    if (o->constants == QUANT_DEEPSEEK)
+        s.rule.amax_min = gradient ? DEEPSEEK_GRADIENT_AMAX_MIN : DEEPSEEK_AMAX_MIN;
     s.rule.pow2 = o->pow2;
     return s;
 }

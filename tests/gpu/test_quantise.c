@@ -22,6 +22,7 @@ static int teardown(void **state) { pair_close(p); return 0; }
 #define TE_BLOCK { QUANT_TE_BLOCK, 0, true }
 #define TE_BLOCK_F32 { QUANT_TE_BLOCK, 0, false }
 #define DEEPSEEK { QUANT_DEEPSEEK, 1e-4f, true }
+#define DEEPSEEK_GRADIENT { QUANT_DEEPSEEK, 448 * 0x1p-126f, false }
 #define MX { QUANT_MX, 0, false }
 #define E DTYPE_E4M3
 #define G DTYPE_E5M2
@@ -51,6 +52,7 @@ static const struct {
     { 150, 300, E, SCALE_1X128, BLOCK, TE_POW2, true, true, false },
     { 150, 300, G, SCALE_1X128, BLOCK, TE_POW2, false, true, true },
     { 150, 300, E, SCALE_1X128, BLOCK, DEEPSEEK, true, false, true },
+    { 384, 512, E, SCALE_1X128, BLOCK, DEEPSEEK_GRADIENT, true, true, true },
     { 384, 512, E, SCALE_1X128, BLOCK, TE, true, true, false },
     { 300, 300, E, SCALE_1X128, BLOCK, TE_BLOCK, true, true, true },
     { 384, 512, G, SCALE_1X128, BLOCK, TE_BLOCK_F32, true, true, true },

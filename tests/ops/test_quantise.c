@@ -25,6 +25,7 @@ struct quantise_case {
 #define TE_POW2 { QUANT_TE, 0, true }
 #define TORCHAO { QUANT_TORCHAO, 1e-12f, true }
 #define DEEPSEEK { QUANT_DEEPSEEK, 1e-4f, true }
+#define DEEPSEEK_GRADIENT { QUANT_DEEPSEEK, 448 * 0x1p-126f, false }
 #define MX { QUANT_MX, 0, false }
 #define H DTYPE_BF16
 #define E DTYPE_E4M3
@@ -47,6 +48,7 @@ static const struct quantise_case CASES[] = {
     { 150, 300, H, E, SCALE_1X128, BLOCK, TE_POW2, BOTH, false },
     { 150, 300, H, G, SCALE_1X128, BLOCK, TE_POW2, TWIN, true },
     { 150, 300, H, E, SCALE_1X128, BLOCK, DEEPSEEK, CODES, true },
+    { 150, 300, H, E, SCALE_1X128, BLOCK, DEEPSEEK_GRADIENT, BOTH, true },
     { 128, 128, H, E, SCALE_1X128, BLOCK, TE, BOTH, false },
     { 300, 150, H, E, SCALE_128X128, BLOCK, TE_POW2, BOTH, true },
     { 300, 150, H, E, SCALE_128X128, BLOCK, DEEPSEEK, TWIN, false },

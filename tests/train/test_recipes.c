@@ -221,6 +221,46 @@ static void saturation_is_counted(void **state) {
     tiny_run_close(&r);
 }
 
+/* The share of the gradients at GEMMs that become zero in FP8, in the first micro-batch of a step of
+ * `sequences` sequences. Gradients are divided by the number of tokens in a step. */
+static double gradients_lost(const struct recipe_options *o, int64_t sequences) {
+    struct tiny_run r;
+    struct fp8_slot slots[SLOTS_MAX];
+    int64_t count, lost = 0, elements = 0;
+    tiny_run_init(&r, o->kind, 5);
+    tiny_run_recipe(&r, o);
+    r.train.global_batch = sequences;
+    MUST(tiny_run_open(&r, E));
+    r.trainer->accumulation = 1; /* one micro-batch of many */
+    step(&r, slots);
+    const char *const *names = trainer_slots(r.trainer, &count);
+    for (int64_t i = 0; i < count; i++)
+        if (strstr(names[i], ".dy") && slots[i].elements) {
+            lost += slots[i].underflow;
+            elements += slots[i].elements;
+        }
+    assert_true(elements > 10000);
+    tiny_run_close(&r);
+    return (double)lost / (double)elements;
+}
+
+/* How much of a gradient blockwise FP8 keeps does not depend on the number of tokens in a step. All
+ * three numbers of tokens are powers of two, so the codes are the same. */
+static void large_batches_lose_no_gradients(void **state) {
+    static const int64_t SEQUENCES[] = { 4, 1 << 15, 1 << 25 }; /* 2^7, 2^20, 2^30 tokens */
+    static const enum quant_constants CONSTANTS[] = { QUANT_TE, QUANT_DEEPSEEK };
+    for (size_t c = 0; c < sizeof CONSTANTS / sizeof *CONSTANTS; c++) {
+        struct recipe_options o = tiny_recipe_options(RECIPE_BLOCKWISE);
+        o.constants = CONSTANTS[c];
+        for (int pow2 = 0; pow2 < 2; pow2++) {
+            o.pow2 = pow2;
+            double few = gradients_lost(&o, SEQUENCES[0]);
+            assert_true(few < 0.001);
+            for (int i = 1; i < 3; i++) assert_true(gradients_lost(&o, SEQUENCES[i]) == few);
+        }
+    }
+}
+
 /* ---- which operands the GEMMs really read ---- */
 
 static struct {
@@ -532,6 +572,7 @@ int main(void) {
         cmocka_unit_test(each_gemm_keeps_its_own_history),
         cmocka_unit_test(first_and_last_in_bf16),
         cmocka_unit_test(saturation_is_counted),
+        cmocka_unit_test(large_batches_lose_no_gradients),
         cmocka_unit_test(every_gemm_runs_in_its_format),
         cmocka_unit_test(gradients_have_direction_and_length),
         cmocka_unit_test(nan_in_a_weight_is_named),

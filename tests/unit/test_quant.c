@@ -65,6 +65,10 @@ static const struct quant_case CASES[] = {
     { QUANT_DEEPSEEK, 1e-4f, true, DTYPE_E4M3, 0x43E00000u, 0x3F800000u, 0x3F800000u }, /* 448 */
     { QUANT_DEEPSEEK, 1e-4f, false, DTYPE_E4M3, 0, 0x4A88B800u, 0x346FACADu },
     { QUANT_DEEPSEEK, 1e-4f, true, DTYPE_E4M3, 0, 0x4A800000u, 0x34800000u },
+    /* the floor of gradients: s is the smallest normal number */
+    { QUANT_DEEPSEEK, 448 * 0x1p-126f, false, DTYPE_E4M3, 0, 0x7E800000u, 0x00800000u },
+    { QUANT_DEEPSEEK, 448 * 0x1p-126f, true, DTYPE_E4M3, 0, 0x7E800000u, 0x00800000u },
+    { QUANT_DEEPSEEK, 448 * 0x1p-126f, true, DTYPE_E4M3, 0x2EDBE6FFu, 0x54800000u, 0x2A800000u },
     { QUANT_DEEPSEEK, 1e-4f, false, DTYPE_E4M3, INF, 0, INF },
     { QUANT_DEEPSEEK, 1e-4f, true, DTYPE_E4M3, INF, 0, INF },
     { QUANT_DEEPSEEK, 1e-4f, true, DTYPE_E4M3, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER },
