@@ -51,7 +51,8 @@ enum scale_source {
  *
  * Definition, the same for a fused kernel and for its composition: the operator computes in f32,
  * rounds once to `value`'s dtype (BF16; F32 in the f32 recipe), and everything below reads that
- * rounded value: amax, codes, transposed codes, stats.
+ * rounded value: amax, codes, transposed codes, stats. TransformerEngine's fused norms and
+ * activations differ: with delayed scaling and MXFP8 they quantise the f32 result.
  *   value   [rows, K]. In the f32 and bf16 recipes it is the result. With FP8 codes it is the
  *           result too if keep_value, else scratch whose contents are undefined afterwards
  *           (the CPU stages through it; a fused kernel need not touch it). Never NULL.

@@ -8,8 +8,9 @@
  * Timing. Within a micro-batch nobody reads a forward scale between the end of forward and the
  * next forward, nor a weight's between its quantisation and the next one. So updating forward
  * and backward slots together when backward is done, and weight slots right before they are
- * requantised, gives TransformerEngine's numbers, and the scales that a GEMM or a recomputation
- * reads are still those that the codes were made with. */
+ * requantised, gives the scales of TransformerEngine's rule, and the scales that a GEMM or a
+ * recomputation reads are still those that the codes were made with. Codes are made from BF16
+ * values, TransformerEngine's partly from f32: kernels/README.md, "Recipes". */
 #ifndef FP8LAB_MODEL_SLOTS_H
 #define FP8LAB_MODEL_SLOTS_H
 
