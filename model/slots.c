@@ -209,8 +209,10 @@ static enum status zero_span(const struct tensor *x, int64_t first, int64_t coun
 enum status slots_share(struct slots *s, struct backend *b, const struct tensor *loss,
                         struct err *e) {
     if (b->ops->comm.world(b) == 1) return OK;
-    /* A loss is positive (but for rounding): its bits are ordered as an amax is. */
-    TRY(b->ops->copy(b, LANE_COMPUTE, &s->loss, loss, e));
+    /* 0 + 0 * loss is +0, or NaN where the loss is not finite: rounding may leave a loss below 0,
+     * and as unsigned bits any negative number is above infinity and NaN. */
+    TRY(b->ops->zero(b, LANE_COMPUTE, &s->loss, e));
+    TRY(b->ops->sum(b, LANE_COMPUTE, &s->loss, loss, 0.0f, 1.0f, e));
     struct tensor all = span_of(&s->amax, 0, (int64_t)s->count + 1);
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &all, REDUCE_MAX, e);
 }

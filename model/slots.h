@@ -56,7 +56,7 @@ struct slots {
     /* Device arrays over all slots; `seen_*` hold the last micro-batch's for trainer_read_fp8. All
      * but amax_eval belong to a step's record. */
     struct tensor amax, amax_eval, multiplier, stats, seen_amax, seen_multiplier;
-    struct tensor loss; /* [1] f32 behind amax: see slots_share */
+    struct tensor loss; /* [1] f32 behind amax: 0 or NaN, see slots_share */
     /* What each rank tells all after a step (slots_tell): [ranks * told_rows, 2] u64, in the
      * record. A rank's first row is {asks to stop, 0}; behind it, if tells_counts, are its counts.
      * told_own are this rank's rows, and its `stats` then a part of them. */
@@ -92,7 +92,7 @@ void slots_destroy(struct slots *s);
 NODISCARD enum status slots_begin_micro(struct slots *s, struct backend *b, bool first,
                                         struct err *e);
 /* With several ranks, after backward: every amax becomes the largest of all ranks, and s->loss is
- * not finite if any rank's `loss` is not. Delayed scaling so has the same scales everywhere, and
+ * NaN if any rank's `loss` is not finite, else 0. Delayed scaling so has the same scales everywhere, and
  * every rank finds the same tensor when one is not finite. A current scale is older than this and
  * rests on the rank's own amax, as TransformerEngine's does. */
 NODISCARD enum status slots_share(struct slots *s, struct backend *b, const struct tensor *loss,

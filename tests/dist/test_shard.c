@@ -351,6 +351,20 @@ static void parts_of_weights_are_counted_together(void **state) {
     }
 }
 
+/* Slots without codes and all that they need. */
+static enum status open_slots(struct slots *s, struct memory *m, int count, int64_t room,
+                              struct backend *b, struct err *e) {
+    memory_init(m);
+    TRY(slots_init(s, count, e));
+    for (int i = 0; i < count; i++) slots_add(s, SLOT_FORWARD, NULL, NULL, 0, "slot %d", i);
+    int record = memory_share_open(m, MEMORY_STATE, "record of a step");
+    TRY(slots_layout(s, m, record, e));
+    slots_layout_told(s, m, record, b->ops->comm.world(b), room);
+    TRY(memory_finish(m, e));
+    TRY(memory_allocate(m, b, e));
+    return slots_start(s, b, e);
+}
+
 /* What slots_tell brings, with counts and, where a record has no room for them, without. */
 static int one_rank_tells(struct rank_test *t) {
     const struct backend_ops *ops = t->backend->ops;
@@ -361,15 +375,7 @@ static int one_rank_tells(struct rank_test *t) {
         struct slots s;
         struct memory m;
         uint64_t own[2 * SLOTS], all[2 * RANKS_MAX * (1 + SLOTS)];
-        memory_init(&m);
-        RANK_MUST(slots_init(&s, SLOTS, &must_));
-        for (int i = 0; i < SLOTS; i++) slots_add(&s, SLOT_FORWARD, NULL, NULL, 0, "slot %d", i);
-        int record = memory_share_open(&m, MEMORY_STATE, "record of a step");
-        RANK_MUST(slots_layout(&s, &m, record, &must_));
-        slots_layout_told(&s, &m, record, world, room);
-        RANK_MUST(memory_finish(&m, &must_));
-        RANK_MUST(memory_allocate(&m, t->backend, &must_));
-        RANK_MUST(slots_start(&s, t->backend, &must_));
+        RANK_MUST(open_slots(&s, &m, SLOTS, room, t->backend, &must_));
         RANK_CHECK(s.tells_counts == (pass == 0) && s.told_rows == (pass == 0 ? rows : 1));
         for (int i = 0; i < 2 * SLOTS; i++) own[i] = ((uint64_t)rank << 40) + (uint64_t)i;
         RANK_MUST(ops->upload(t->backend, LANE_COMPUTE, s.stats.data, own, sizeof own, &must_));
@@ -399,6 +405,39 @@ static void ranks_tell_what_a_record_has_room_for(void **state) {
 }
 
 /* ---- what is not finite ---- */
+
+/* A loss may be a little below 0 by rounding. The sign does not hide another rank's infinity. */
+static int one_rank_shares_its_loss(struct rank_test *t) {
+    static const struct { float of[2]; bool finite; } CASE[] = {
+        { { -1e-7f, INFINITY }, false }, { { NAN, -0.0f }, false }, { { -1e-7f, 2.5f }, true },
+        { { -INFINITY, 1.0f }, false },  { { -0.0f, -3e38f }, true },
+    };
+    const struct backend_ops *ops = t->backend->ops;
+    struct slots s;
+    struct memory m;
+    void *memory;
+    RANK_MUST(open_slots(&s, &m, 3, 1 << 10, t->backend, &must_));
+    RANK_MUST(ops->memory_create(t->backend, "a loss", 4, &memory, &must_));
+    struct tensor loss = tensor_1d(memory, DTYPE_F32, 1);
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        float shared;
+        RANK_MUST(ops->upload(t->backend, LANE_COMPUTE, memory, &CASE[i].of[t->group.rank], 4,
+                              &must_));
+        RANK_MUST(slots_share(&s, t->backend, &loss, &must_));
+        RANK_MUST(ops->download(t->backend, LANE_COMPUTE, &shared, s.loss.data, 4, &must_));
+        RANK_CHECK((isfinite(shared) != 0) == CASE[i].finite);
+    }
+    ops->memory_destroy(t->backend, memory);
+    memory_destroy(&m);
+    slots_destroy(&s);
+    return 0;
+}
+
+static void no_sign_hides_a_loss_that_is_not_finite(void **state) {
+    int code[RANKS_MAX];
+    ranks_run("cpu", 2, one_rank_shares_its_loss, NULL, SECONDS, code);
+    for (int r = 0; r < 2; r++) assert_int_equal(code[r], 0);
+}
 
 static int one_rank_breaks(struct rank_test *t) {
     struct job *job = t->user;
@@ -496,6 +535,7 @@ int main(void) {
         cmocka_unit_test(counts_are_of_all_ranks),
         cmocka_unit_test(parts_of_weights_are_counted_together),
         cmocka_unit_test(ranks_tell_what_a_record_has_room_for),
+        cmocka_unit_test(no_sign_hides_a_loss_that_is_not_finite),
         cmocka_unit_test(one_bad_rank_stops_all),
         cmocka_unit_test(checkpoints_fit_any_number_of_ranks),
     };
