@@ -46,39 +46,58 @@ static const struct token_run *find_run(const struct token_stream *s, int64_t at
     return &s->run[low];
 }
 
-/* `count` tokens of a file from byte `offset` on, each checked against the vocabulary; out may be
- * NULL. */
-static enum status read_run(const struct data *d, const struct input_file *f, int64_t offset,
-                            int64_t count, int bytes, int32_t *out, struct err *e) {
-    unsigned char piece[READ_BYTES];
+/* Neighbouring tokens of one file. */
+struct piece { const struct input_file *file; int64_t offset, count; };
+
+/* The tokens at .. at+count-1 of a stream, as far as one file has them; count > 0. */
+static struct piece piece_at(const struct data *d, const struct token_stream *s, int64_t at,
+                             int64_t count) {
+    const struct token_run *run = find_run(s, at);
+    int64_t left = run->first + run->count - at;
+    return (struct piece){ .file = &d->file[run->file],
+                           .offset = run->offset + (at - run->first) * s->token_bytes,
+                           .count = left < count ? left : count };
+}
+
+/* Where a sequence of `length` tokens and the token behind it go: every token but the last one is an
+ * input, every token but the first one is the target of the one before. */
+struct window { int32_t *tokens, *targets; int64_t length, taken; };
+
+static void take(struct window *w, int32_t id) {
+    if (w->taken < w->length) w->tokens[w->taken] = id;
+    if (w->taken > 0) w->targets[w->taken - 1] = id;
+    w->taken++;
+}
+
+/* The tokens of a piece, each checked against the vocabulary; `out` may be NULL. */
+static enum status read_piece(const struct data *d, const struct piece *p, int bytes,
+                              struct window *out, struct err *e) {
+    unsigned char buffer[READ_BYTES];
+    int64_t offset = p->offset, count = p->count;
     while (count > 0) {
         int64_t n = count < READ_BYTES / bytes ? count : READ_BYTES / bytes;
-        TRY(input_read(f, offset, n * bytes, piece, e));
+        TRY(input_read(p->file, offset, n * bytes, buffer, e));
         for (int64_t i = 0; i < n; i++, offset += bytes) {
-            uint64_t id = load_le(piece + i * bytes, bytes);
+            uint64_t id = load_le(buffer + i * bytes, bytes);
             if (id >= (uint64_t)d->vocab)
                 return FAIL(e, ERR_FORMAT, "%s: token id %llu at byte %lld is beyond the "
-                            "vocabulary of %lld", f->path, (unsigned long long)id,
+                            "vocabulary of %lld", p->file->path, (unsigned long long)id,
                             (long long)offset, (long long)d->vocab);
-            if (out) *out++ = (int32_t)id;
+            if (out) take(out, (int32_t)id);
         }
         count -= n;
     }
     return OK;
 }
 
-/* Tokens at .. at+count-1 of a stream, as read_run. */
+/* Tokens at .. at+count-1 of a stream, as read_piece. */
 static enum status read_tokens(const struct data *d, const struct token_stream *s, int64_t at,
-                               int64_t count, int32_t *out, struct err *e) {
+                               int64_t count, struct window *out, struct err *e) {
     while (count > 0) {
-        const struct token_run *run = find_run(s, at);
-        int64_t offset = run->offset + (at - run->first) * s->token_bytes;
-        int64_t n = run->first + run->count - at;
-        if (n > count) n = count;
-        TRY(read_run(d, &d->file[run->file], offset, n, s->token_bytes, out, e));
-        if (out) out += n;
-        at += n;
-        count -= n;
+        struct piece p = piece_at(d, s, at, count);
+        TRY(read_piece(d, &p, s->token_bytes, out, e));
+        at += p.count;
+        count -= p.count;
     }
     return OK;
 }
@@ -192,16 +211,19 @@ static int64_t training_sequence(const struct data *d, int64_t position) {
     return permute(rng_key(d->seed, RNG_DATA_ORDER, 0, (uint64_t)epoch), n, position % n);
 }
 
+static const struct token_stream *stream_of(const struct data *d, enum data_split which) {
+    return which == SPLIT_EVAL && d->eval.run ? &d->eval : &d->train;
+}
+
 static enum status draw_one(const struct data *d, enum data_split which, int64_t index,
                             int32_t *tokens, int32_t *targets, struct err *e) {
     if (d->kind == DATA_SYNTHETIC) {
         synthetic_sequence(d, which, index, tokens, targets);
         return OK;
     }
-    const struct token_stream *s = which == SPLIT_EVAL && d->eval.run ? &d->eval : &d->train;
+    struct window w = { .tokens = tokens, .targets = targets, .length = d->seq_len };
     int64_t at = d->first[which] + index * d->seq_len;
-    TRY(read_tokens(d, s, at, d->seq_len, tokens, e));
-    return read_tokens(d, s, at + 1, d->seq_len, targets, e);
+    return read_tokens(d, stream_of(d, which), at, d->seq_len + 1, &w, e);
 }
 
 enum status data_batch(const struct data *d, enum data_split which, int64_t position, int64_t count,
@@ -216,4 +238,17 @@ enum status data_batch(const struct data *d, enum data_split which, int64_t posi
         for (int64_t k = 0; filler && k < T; k++) targets[k] = -1;
     }
     return OK;
+}
+
+void data_expect(const struct data *d, int64_t position, int64_t count) {
+    if (d->kind == DATA_SYNTHETIC) return;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = d->first[SPLIT_TRAIN] + training_sequence(d, position + i) * d->seq_len;
+        for (int64_t left = d->seq_len + 1; left > 0;) {
+            struct piece p = piece_at(d, &d->train, at, left);
+            input_expect(p.file, p.offset, p.count * d->train.token_bytes);
+            at += p.count;
+            left -= p.count;
+        }
+    }
 }

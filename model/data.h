@@ -55,6 +55,10 @@ NODISCARD enum status data_batch(const struct data *d, enum data_split split, in
                                  int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);
 
+/* Says which training sequences are drawn next, so that the host reads their files ahead while the
+ * device works. Only a hint: it changes nothing and cannot fail. */
+void data_expect(const struct data *d, int64_t position, int64_t count);
+
 /* A file of the stream, so that another machine can find it by what is in it. */
 struct data_file {
     const char *path; /* as it was configured, without the root; borrowed from the data */

@@ -20,6 +20,9 @@ void input_close(struct input_file *f); /* one that is all zero is fine */
 NODISCARD enum status input_read(const struct input_file *f, int64_t at, int64_t n, void *out,
                                  struct err *e);
 
+/* Says that these bytes are read soon: the host fetches them ahead, if it likes. Does not wait. */
+void input_expect(const struct input_file *f, int64_t at, int64_t n);
+
 /* ERR_IO unless `bytes`, all that could be read of it, is what it had when it was opened. */
 NODISCARD enum status input_whole(const struct input_file *f, int64_t bytes, struct err *e);
 

@@ -117,13 +117,14 @@ static enum status finish_accumulation(struct trainer *t, struct err *e) {
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.loss, REDUCE_SUM, e);
 }
 
-/* Every micro-batch of this rank, then the sums over ranks. */
+/* Every micro-batch of this rank, then the sums over ranks. A global batch is accumulation * stride
+ * sequences, so micro-batch i+1 of the last i is the next step's first. */
 static enum status accumulate(struct trainer *t, struct err *e) {
-    int64_t stride = t->options.micro_batch * t->world;
-    int64_t cursor = t->cursor + t->pending * t->options.global_batch;
+    int64_t mine = t->options.micro_batch, stride = mine * t->world;
+    int64_t cursor = t->cursor + t->pending * t->options.global_batch + t->rank * mine;
     for (int64_t i = 0; i < t->accumulation; i++) {
-        int64_t position = cursor + i * stride + t->rank * t->options.micro_batch;
-        TRY(upload_batch(t, SPLIT_TRAIN, position, e));
+        TRY(upload_batch(t, SPLIT_TRAIN, cursor + i * stride, e));
+        data_expect(t->data, cursor + (i + 1) * stride, mine);
         TRY(run_micro_batch(t, i, e));
     }
     return finish_accumulation(t, e);

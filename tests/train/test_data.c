@@ -1,10 +1,13 @@
 /* Token files: what is read, in which order, and what a damaged file is told. */
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "model/data.h"
+#include "model/trainer.h"
 #include "tests/support/must.h"
+#include "tests/support/tiny.h"
 
 static char DIR[64]; /* of this test program only */
 
@@ -71,6 +74,86 @@ static void text_windows(void **state) {
 }
 
 /* Each epoch visits every sequence once, in another order, whatever the position asked for. */
+/* ---- what is asked of files ---- */
+
+/* Bytes of files that were read, and that were said to be read soon, in order. */
+static struct touched {
+    bool on;
+    struct { off_t at; size_t n; } read[64], expected[64];
+    int reads, expectations;
+} touched; /* of this test program only */
+
+/* In place of the C library's. */
+ssize_t pread(int fd, void *out, size_t n, off_t at) {
+    ssize_t (*real)(int, void *, size_t, off_t);
+    *(void **)&real = dlsym(RTLD_NEXT, "pread");
+    if (touched.on && touched.reads < 64) {
+        touched.read[touched.reads].at = at;
+        touched.read[touched.reads++].n = n;
+    }
+    return real(fd, out, n, at);
+}
+
+int posix_fadvise(int fd, off_t at, off_t n, int advice) {
+    if (touched.on && advice == POSIX_FADV_WILLNEED && touched.expectations < 64) {
+        touched.expected[touched.expectations].at = at;
+        touched.expected[touched.expectations++].n = (size_t)n;
+    }
+    return 0;
+}
+
+static void a_sequence_is_read_once(void **state) {
+    enum { T = 100, BATCH = 3 };
+    unsigned char text[1001];
+    for (int i = 0; i < 1001; i++) text[i] = (unsigned char)(i * 7);
+    put("t.txt", text, sizeof text);
+    const char *path = path_of("t.txt");
+    struct data_options o = options(DATA_TEXT, &path);
+    struct data *d;
+    int32_t tokens[BATCH * T], targets[BATCH * T];
+    MUST(data_open(&d, &o, 256, T, 1, E));
+    touched = (struct touched){ .on = true };
+    data_expect(d, 4, BATCH);
+    MUST(data_batch(d, SPLIT_TRAIN, 4, BATCH, tokens, targets, E));
+    touched.on = false;
+    assert_int_equal(touched.reads, BATCH);
+    assert_int_equal(touched.expectations, BATCH);
+    assert_memory_equal(touched.read, touched.expected, BATCH * sizeof *touched.read);
+    for (int i = 0; i < BATCH; i++) {
+        assert_int_equal(touched.read[i].n, T + 1);
+        const unsigned char *at = text + touched.read[i].at;
+        for (int k = 0; k < T; k++) {
+            assert_int_equal(tokens[i * T + k], at[k]);
+            assert_int_equal(targets[i * T + k], at[k + 1]);
+        }
+    }
+    data_close(d);
+    drop("t.txt");
+}
+
+/* A step asks for the sequences of the next micro-batch, its own or the next step's, before the
+ * device is given work: all but the first ones were expected. */
+static void steps_expect_what_they_read(void **state) {
+    unsigned char text[33 * 32 + 1] = { 0 };
+    put("t.txt", text, sizeof text);
+    const char *path = path_of("t.txt");
+    struct tiny_run r;
+    struct step_result s;
+    tiny_run_init(&r, RECIPE_BF16, 3); /* two micro-batches of two sequences a step */
+    r.data_options = options(DATA_TEXT, &path);
+    MUST(tiny_run_open(&r, E));
+    touched = (struct touched){ .on = true };
+    for (int i = 0; i < 3; i++) MUST(trainer_step(r.trainer, false, &s, E));
+    touched.on = false;
+    assert_int_equal(touched.reads, 12);
+    assert_int_equal(touched.expectations, 12);
+    assert_memory_equal(touched.read + 2, touched.expected, 10 * sizeof *touched.read);
+    tiny_run_close(&r);
+    drop("t.txt");
+}
+
+/* ---- order ---- */
+
 static void epochs_are_permutations(void **state) {
     unsigned char text[201];
     for (int i = 0; i < 201; i++) text[i] = (unsigned char)i;
@@ -327,6 +410,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sample_sees_other_bytes),
         cmocka_unit_test(text_windows),
+        cmocka_unit_test(a_sequence_is_read_once),
+        cmocka_unit_test(steps_expect_what_they_read),
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(ids_beyond_the_vocabulary),
         cmocka_unit_test(a_file_that_shrinks),
