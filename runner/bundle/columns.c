@@ -53,7 +53,8 @@ static enum status parse_column(const json_t *item, int64_t rows, char *data, in
         return FAIL(e, ERR_FORMAT, "%s: a column lacks name, offset, type or width", name);
     int64_t at = json_integer_value(offset);
     out->width = json_integer_value(width);
-    if (out->width < 0 || (out->width > 0 && rows > VALUES_MAX / out->width))
+    /* A width of 0 would let any number of rows fit into no bytes. */
+    if (out->width < 1 || rows > VALUES_MAX / out->width)
         return FAIL(e, ERR_FORMAT, "%s: column %.100s: width %lld is not possible", name, out->name,
                     (long long)out->width);
     int64_t bytes = rows * out->width * column_type_bytes(out->type);
@@ -64,6 +65,15 @@ static enum status parse_column(const json_t *item, int64_t rows, char *data, in
                     name, out->name, (long long)bytes, (long long)at, (long long)data_bytes);
     out->data = data + at;
     *end = at + bytes;
+    return OK;
+}
+
+/* Of two columns with one name, readers would take different ones. */
+static enum status check_names(const struct columns *c, const char *name, struct err *e) {
+    for (int64_t i = 0; i < c->count; i++)
+        if (columns_find(c, c->column[i].name) != &c->column[i])
+            return FAIL(e, ERR_FORMAT, "%s: two columns are called %.100s", name,
+                        c->column[i].name);
     return OK;
 }
 
@@ -90,7 +100,10 @@ static enum status parse_columns(struct columns *c, char *data, int64_t data_byt
     if (round_up(end, 8) != data_bytes)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes of data, but its columns end at %lld", name,
                     (long long)data_bytes, (long long)end);
-    return OK;
+    if (c->rows > 0 && c->count == 0)
+        return FAIL(e, ERR_FORMAT, "%s: %lld rows, and no column that holds them", name,
+                    (long long)c->rows);
+    return check_names(c, name, e);
 }
 
 static void release(void *bytes, size_t mapped) {

@@ -6,7 +6,8 @@
  * "fp8lab.columns/1"}. A column is rows*width values of one type, row after row, little-endian,
  * `offset` bytes (a multiple of 8) after the header; columns do not overlap and fill the file.
  * `width` is 1, but for the arrays of fp8 and trace records: one value a slot or tensor, whose
- * names are `labels`. Types:
+ * names are `labels`. No width is below 1, no name occurs twice, and without a column there are no
+ * rows: the size of the file bounds every count. Types:
  *   i64  whole numbers; booleans as 0 and 1
  *   f64  numbers; NaN stands for null and for a record without the key
  *   u32  bits of an f32, written in JSON as 8 hex digits; all ones for a record without the key

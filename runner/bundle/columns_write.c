@@ -161,7 +161,7 @@ static enum status write_at(struct conversion *c, const void *bytes, size_t n, i
 
 static enum status write_header(struct conversion *c, json_t *labels, struct err *e) {
     json_t *header = json_pack("{s:s, s:I, s:[]}", "schema", "fp8lab.columns/1", "rows",
-                               (json_int_t)c->rows, "columns");
+                               (json_int_t)(c->count ? c->rows : 0), "columns");
     int64_t end = 0;
     bool failed = false;
     for (int64_t i = 0; i < c->count; i++) {

@@ -148,6 +148,13 @@ static void damaged_headers_are_refused(void **state) {
         "\"width\":1,\"offset\":0}]}",
         "{\"schema\":\"fp8lab.columns/1\",\"rows\":1,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
         "\"width\":1,\"offset\":0}]}",
+        /* a column of width 0 has as many rows as it likes, and no bytes; so has no column */
+        "{\"schema\":\"fp8lab.columns/1\",\"rows\":2,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
+        "\"width\":1,\"offset\":0},{\"name\":\"loss\",\"type\":\"f64\",\"width\":0,\"offset\":16}]}",
+        "{\"schema\":\"fp8lab.columns/1\",\"rows\":2,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
+        "\"width\":1,\"offset\":0},{\"name\":\"b\",\"type\":\"i64\",\"width\":-1,\"offset\":16}]}",
+        "{\"schema\":\"fp8lab.columns/1\",\"rows\":1,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
+        "\"width\":1,\"offset\":0},{\"name\":\"a\",\"type\":\"i64\",\"width\":1,\"offset\":8}]}",
     };
     for (size_t i = 0; i < sizeof HEADERS / sizeof *HEADERS; i++) {
         struct columns *c = NULL;
@@ -160,6 +167,22 @@ static void damaged_headers_are_refused(void **state) {
         if (columns_parse(bytes, 8 + padded + 16, "test", &c, &e) != ERR_FORMAT)
             fail_msg("header %zu was taken", i);
     }
+}
+
+static void rows_without_a_column_are_none(void **state) {
+    char bytes[] = "\0\0\0\0\0\0\0\0{\"schema\":\"fp8lab.columns/1\",\"rows\":1099511627776,"
+                   "\"columns\":[]}       ";
+    struct columns *c = NULL;
+    struct err e = { 0 };
+    bytes[0] = (char)((sizeof bytes - 1 - 8) / 8 * 8);
+    char *copy = malloc(sizeof bytes);
+    memcpy(copy, bytes, sizeof bytes);
+    assert_int_equal(columns_parse(copy, 8 + (size_t)bytes[0], "test", &c, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "1099511627776 rows, and no column that holds them"));
+    c = convert("{\"note\":\"text\"}\n{\"note\":\"more\"}\n", NULL, &e); /* all of it stays text */
+    assert_non_null(c);
+    assert_int_equal(c->rows, 0);
+    columns_destroy(c);
 }
 
 /* A crash may leave a file that has a name and no bytes yet. */
@@ -210,6 +233,7 @@ int main(void) {
         cmocka_unit_test(a_torn_last_line_is_dropped_and_others_are_not),
         cmocka_unit_test(long_lines_and_nul_bytes),
         cmocka_unit_test(damaged_headers_are_refused),
+        cmocka_unit_test(rows_without_a_column_are_none),
         cmocka_unit_test(a_file_without_bytes_is_named),
         cmocka_unit_test(steady_windows_and_medians),
     };
