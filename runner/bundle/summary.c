@@ -88,14 +88,19 @@ enum status window_median(const struct columns *t, const char *name, struct wind
 
 static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
+/* Whether v, rounded towards zero, is an int64_t; a stranger's column may hold any double. */
+static bool is_whole(double v) { return v >= -0x1p63 && v < 0x1p63; }
+
+static json_t *integer(double v) { return is_whole(v) ? json_integer((json_int_t)v) : json_null(); }
+
 static json_t *whole(const struct column *c, int64_t at) {
-    return c && at >= 0 ? json_integer((json_int_t)column_value(c, at)) : json_null();
+    return c && c->width == 1 && at >= 0 ? integer(column_value(c, at)) : json_null();
 }
 
 /* The last value of a column, null when there is none or it is not finite. */
 static json_t *last_value(const struct columns *t, const char *name) {
     const struct column *c = columns_find(t, name);
-    return c && t->rows > 0 ? number(column_value(c, t->rows - 1)) : json_null();
+    return c && c->width == 1 && t->rows > 0 ? number(column_value(c, t->rows - 1)) : json_null();
 }
 
 static json_t *last_bits(const struct columns *t, const char *name) {
@@ -126,8 +131,7 @@ static double extreme(const struct columns *t, const char *name, double sign) {
 }
 
 static json_t *peak_bytes(const struct columns *t, const char *name) {
-    double v = extreme(t, name, 1);
-    return isnan(v) ? json_null() : json_integer((json_int_t)v);
+    return integer(extreme(t, name, 1));
 }
 
 /* Of all samples together. */
@@ -135,8 +139,10 @@ static json_t *throttle_reasons(const struct columns *t) {
     const struct column *c = columns_find(t, "gpu_throttle");
     char text[192];
     int64_t seen = 0;
-    for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++)
-        seen |= (int64_t)walk_value(t, c, i);
+    for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++) {
+        double v = walk_value(t, c, i);
+        if (is_whole(v)) seen |= (int64_t)v;
+    }
     throttle_text(seen, text, sizeof text);
     return c ? json_string(text) : json_null();
 }
@@ -178,13 +184,15 @@ static enum status put_utilisation(json_t *s, const struct columns *t, struct wi
  * what an earlier one had made beyond that beginning was cut off. */
 static int64_t steps_of_several(const struct columns *train, const json_t *attempts) {
     const struct column *step = columns_find(train, "step");
-    int64_t rows = step ? train->rows : 0, n = rows;
-    int64_t first = rows ? (int64_t)walk_value(train, step, 0) : 0, end = first + rows;
+    int64_t rows = step && step->width == 1 ? train->rows : 0, n = rows;
+    double one = rows ? walk_value(train, step, 0) : 0;
+    if (!(fabs(one) < 0x1p62)) return n; /* no step of a run; sums with it would overflow */
+    int64_t first = (int64_t)one, end = first + rows;
     for (size_t i = json_array_size(attempts); i-- > 0;) {
         const json_t *attempt = json_array_get(attempts, i);
-        int64_t begin = json_integer_value(json_object_get(attempt, "from_step")) + 1;
-        if (begin < first) begin = first;
-        if (begin >= end) continue;
+        int64_t from = json_integer_value(json_object_get(attempt, "from_step"));
+        if (from >= end - 1) continue;
+        int64_t begin = from + 1 < first ? first : from + 1;
         if (json_integer_value(json_object_get(attempt, "ranks")) == 1) n -= end - begin;
         end = begin;
     }
@@ -245,9 +253,7 @@ enum status summary_make(const struct run_columns *c, const json_t *attempts, js
     failed |= json_object_set_new(s, "tokens_per_s_median", number(tokens_per_s));
     failed |= json_object_set_new(s, "steady_from", whole(step, w.first < w.last ? w.first : -1));
     failed |= json_object_set_new(s, "steady_to", whole(step, w.first < w.last ? rows - 1 : -1));
-    double tokens = column_sum(c->train, "tokens");
-    failed |= json_object_set_new(s, "tokens",
-                                  isnan(tokens) ? json_null() : json_integer((json_int_t)tokens));
+    failed |= json_object_set_new(s, "tokens", integer(column_sum(c->train, "tokens")));
     failed |= json_object_set_new(s, "rss_bytes_peak", peak_bytes(c->telemetry, "rss_bytes"));
     failed |= json_object_set_new(s, "device_bytes_peak", peak_bytes(c->telemetry, "device_bytes"));
     failed |= json_object_set_new(s, "saturated_max", number(extreme(c->fp8, "saturated", 1)));

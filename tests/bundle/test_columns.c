@@ -226,6 +226,33 @@ static void steady_windows_and_medians(void **state) {
     columns_destroy(c);
 }
 
+/* No step, size or mask that a stranger's columns may hold becomes an integer that it is not. */
+static void numbers_beyond_integers_are_null(void **state) {
+    static const char *const KEYS[] = { "step_first", "step_last", "steady_from", "tokens",
+                                        "rss_bytes_peak", "device_bytes_peak" };
+    struct err e = { 0 };
+    json_t *summary = NULL;
+    json_t *attempts = json_loads("[{\"from_step\":9223372036854775807,\"ranks\":1}]", 0, NULL);
+    struct run_columns c = {
+        .train = convert("{\"step\":1e300,\"tokens\":1e300}\n{\"step\":-1e300,\"tokens\":0}\n"
+                         "{\"step\":9.3e18,\"tokens\":0}\n", NULL, &e),
+        .telemetry = convert("{\"rss_bytes\":1e19,\"device_bytes\":-1e19,\"gpu_throttle\":1e30}\n"
+                             "{\"rss_bytes\":0,\"device_bytes\":-1e19,\"gpu_throttle\":null}\n",
+                             NULL, &e),
+        .ranks = convert("{\"step\":1,\"slowest_rank\":1e300}\n", NULL, &e),
+    };
+    assert_true(c.train && c.telemetry && c.ranks && attempts);
+    CHECK(summary_make(&c, attempts, &summary, &e));
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        if (!json_is_null(json_object_get(summary, KEYS[i])))
+            fail_msg("%s is %lld", KEYS[i],
+                     (long long)json_integer_value(json_object_get(summary, KEYS[i])));
+    assert_string_equal(json_text(summary, "gpu_throttle_reasons", "?"), "");
+    json_decref(summary);
+    json_decref(attempts);
+    run_columns_free(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_keep_their_bits),
@@ -236,6 +263,7 @@ int main(void) {
         cmocka_unit_test(rows_without_a_column_are_none),
         cmocka_unit_test(a_file_without_bytes_is_named),
         cmocka_unit_test(steady_windows_and_medians),
+        cmocka_unit_test(numbers_beyond_integers_are_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
