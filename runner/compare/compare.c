@@ -1,5 +1,6 @@
 #include "runner/compare/compare.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +16,12 @@ static json_t *member(const json_t *object, const char *key) {
     return value ? json_incref(value) : json_null();
 }
 
-/* value of this run / value of the reference; null unless both are known. */
+/* value of this run / value of the reference; null unless both are known and it is a number. */
 static json_t *ratio(const json_t *row, const json_t *first, const char *key) {
     const json_t *a = json_object_get(first, key), *b = json_object_get(row, key);
-    if (!json_is_number(a) || !json_is_number(b) || json_number_value(a) == 0) return json_null();
-    return json_real(json_number_value(b) / json_number_value(a));
+    if (!json_is_number(a) || !json_is_number(b)) return json_null();
+    double x = json_number_value(b) / json_number_value(a);
+    return isfinite(x) ? json_real(x) : json_null();
 }
 
 static json_t *peak_memory(const json_t *summary) {

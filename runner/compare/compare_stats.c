@@ -1,5 +1,6 @@
 /* Repeats: runs that differ in nothing but their seed form a group, and groups of at least four
  * seeds can be told apart by a test; fewer cannot, and get no verdict. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,7 @@ static enum status test_pair(struct sample *x, struct sample *y, const char *met
     TRY(stats_bootstrap_ratio(x->value, x->count, y->value, y->count, &low, &high, e));
     double a = stats_median(x->value, x->count), b = stats_median(y->value, y->count);
     bool failed = false;
+    if (!isfinite(b / a) || !isfinite(low) || !isfinite(high)) return OK; /* no ratio to 0 */
     json_append(
         tests, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",
                          metric, "group", (json_int_t)group, "n", (json_int_t)x->count, "m",
@@ -148,7 +150,8 @@ static enum status judge_loss(const struct comparison *c, const struct groups *g
     bool failed = false;
     enum status st = take_sample(c, g, 0, "eval_loss_final", &x, e);
     if (st == OK) st = take_sample(c, g, group, "eval_loss_final", &y, e);
-    if (st == OK && x.count >= LOSS_SEEDS_MIN && y.count > 0)
+    if (st == OK && x.count >= LOSS_SEEDS_MIN && y.count > 0 &&
+        isfinite(stats_mean(y.value, y.count) / stats_mean(x.value, x.count)))
         json_append(losses, compare_loss_row(group, kind, x.value, x.count, y.value, y.count),
                     &failed);
     free(x.value);

@@ -10,6 +10,7 @@
 #include "runner/base/run_files.h"
 
 static const char SCHEMA[] = "fp8lab.seed_band/1";
+static const double LOSS_MAX = 1e100; /* beyond any float; its square is a double */
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
@@ -108,6 +109,10 @@ enum status seed_band_make(const struct comparison *c, json_t **out, struct err 
         if (!loss[i] || n != steps || n == 0)
             st = FAIL(e, ERR_CONFIG, "no seed band: %s has %" PRId64 " steps, the first run %"
                       PRId64, c->run[i].path, n, steps);
+        for (int64_t k = 0; st == OK && k < n; k++)
+            if (!(fabs(column_value(loss[i], k)) < LOSS_MAX))
+                st = FAIL(e, ERR_CONFIG, "no seed band: %s has no loss at step %" PRId64 " that a "
+                          "spread could be made of", c->run[i].path, k + 1);
     }
     if (st == OK) {
         *out = describe(c, pooled(loss, c->count, steps));

@@ -12,6 +12,7 @@
 
 #include "runner/bundle/bundle.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/seed_band.h"
 #include "runner/compare/stats.h"
 #include "tests/support/run_fixture.h"
 
@@ -106,6 +107,44 @@ static void a_loss_beyond_the_trace_is_found(void **state) {
     assert_true(json_is_null(json_object_get(row, "step")));
     assert_non_null(strstr(json_text(row, "note", ""), "one has 20 steps, the other 15"));
     finish(&s);
+}
+
+/* A reference loss so small that no ratio to it is a double: the runs are compared, without it. */
+static void a_ratio_beyond_doubles_is_null(void **state) {
+    char parent[PATH_CAP], dir[8][PATH_CAP], line[200], *text = NULL;
+    const char *paths[8];
+    struct comparison c = { 0 };
+    struct err e = { 0 };
+    json_t *band = NULL;
+    scratch_directory(parent);
+    for (int64_t i = 0; i < 8; i++) {
+        struct run_fixture f = run_fixture_default();
+        snprintf(line, sizeof line, "20261121T02482%dZ-tiny-0badcafe", (int)i);
+        f.id = line;
+        f.seed = i % 4 + 1;
+        f.recipe = i < 4 ? "bf16" : "fp8.delayed";
+        run_fixture_write(parent, &f, dir[i]);
+        paths[i] = dir[i];
+        put_file(dir[i], "data/metrics/train.jsonl",
+                 "{\"step\":1,\"loss\":%s,\"loss_bits\":\"00000000\"}\n",
+                 i < 4 ? "5e-324" : "1e308");
+        put_file(dir[i], "data/metrics/eval.jsonl",
+                 "{\"step\":1,\"loss\":%s,\"loss_bits\":\"00000000\"}\n",
+                 i < 4 ? "5e-324" : "1e308");
+    }
+    CHECK(compare_runs(paths, 8, &c, &e));
+    const json_t *ratio = json_object_get(json_array_get(json_object_get(c.report, "runs"), 7),
+                                          "ratio");
+    assert_true(json_is_null(json_object_get(ratio, "loss")));
+    assert_true(json_is_null(json_object_get(ratio, "eval_loss")));
+    CHECK(compare_text(&c, false, &text, &e));
+    free(text);
+    compare_free(&c);
+    CHECK(compare_runs(paths + 4, 4, &c, &e));
+    assert_int_equal(seed_band_make(&c, &band, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "has no loss at step 1 that a spread could be made of"));
+    compare_free(&c);
+    CHECK(tree_remove(parent, &e));
 }
 
 static void differences_and_factors_are_named(void **state) {
@@ -424,6 +463,7 @@ int main(void) {
         cmocka_unit_test(equal_runs_are_equal),
         cmocka_unit_test(one_flipped_bit_is_found),
         cmocka_unit_test(a_loss_beyond_the_trace_is_found),
+        cmocka_unit_test(a_ratio_beyond_doubles_is_null),
         cmocka_unit_test(differences_and_factors_are_named),
         cmocka_unit_test(a_number_of_ranks_is_a_factor),
         cmocka_unit_test(a_table_of_algorithms_is_no_second_cause),
