@@ -4,7 +4,8 @@
 #   containers/install.sh [GROUP...]          default: build
 #     build   compiler, make, and the libraries the program links
 #     data    the King James text, which the quick start trains on (does without: licence texts)
-#     test    cmocka, and what reads bundles independently of us: zstd, Python packages in a venv
+#     test    cmocka; what reads bundles independently of us: zstd, Python packages in a venv; the
+#             shells whose completion is tested
 #     cross   aarch64 compilers and emulator, for the golden values of the other architecture
 #     plugin  what nvcc needs beside itself
 #     image   what builds and runs images
@@ -21,7 +22,7 @@ packages_of() {
     build) echo gcc libc6-dev make pkg-config liblua5.4-dev libarchive-dev libjansson-dev \
         libssl-dev libpcre2-dev ;;
     data) echo bible-kjv ;;
-    test) echo libcmocka-dev python3-venv zstd ;;
+    test) echo libcmocka-dev python3-venv zstd bash-completion zsh fish ;;
     cross) echo gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross \
         qemu-user-static ;;
     plugin) echo gcc g++ libc6-dev make ;;
@@ -49,7 +50,8 @@ works_without_package() {
     libcmocka-dev) pkg-config --exists cmocka ;;
     python3-venv) python3 -c 'import ensurepip, venv' ;;
     bible-kjv) command -v bible ;;
-    zstd) command -v zstd ;;
+    zstd | zsh | fish) command -v "$1" ;;
+    bash-completion) test -e /usr/share/bash-completion/bash_completion ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
     libc6-dev-arm64-cross) test -e /usr/aarch64-linux-gnu/lib/libc.a ;;

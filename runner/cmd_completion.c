@@ -64,17 +64,26 @@ static bool takes_paths(const struct verb *verb) {
     return takes(verb, "RUN") || takes(verb, "FILE") || takes(verb, "DIR");
 }
 
-/* ---- bash, and zsh through its emulation ------------------------------------------------------*/
+/* The characters of a run's id. A bundle of any other name is offered as a file only: bash quotes no
+ * `$` in a candidate that is not the name of a file. */
+#define ID_CHARACTERS "A-Za-z0-9._-"
+
+/* ---- bash and zsh: the verbs, in words that both shells read -----------------------------------*/
+
+/* File names are foreign text, so no shell may expand a candidate. bash's `compgen -W` expands, and
+ * zsh's emulation of bash inserts candidates without quotes. So this part only sets `flags` (words
+ * of ours), `files` (a pattern, or nothing) and `runs` (not empty: runs are offered). Each shell's
+ * own part compares whole names and lets the shell quote. */
 
 /* What is offered after a flag that takes a value, instead of the verb's own words. */
-static void put_bash_value(const struct cli *cli, const struct flag *flag) {
+static void put_shell_value(const struct cli *cli, const struct flag *flag) {
     const char *values = values_of(flag);
     cli_out(cli, "        --%s) flags='%s'", flag->name, values ? values : "");
     if (strcmp(flag->value, "RUN") != 0) cli_out(cli, " runs=''");
     cli_out(cli, " files='%s' ;;\n", is_path(flag->value) ? "*" : "");
 }
 
-static void put_bash_verb(const struct cli *cli, const struct verb *verb) {
+static void put_shell_verb(const struct cli *cli, const struct verb *verb) {
     bool values = false;
     cli_out(cli, "    %s)\n        flags='", verb->name);
     put_choices(cli, verb);
@@ -83,48 +92,73 @@ static void put_bash_verb(const struct cli *cli, const struct verb *verb) {
     cli_out(cli, "'\n");
     if (takes_paths(verb))
         cli_out(cli, "        files='%s'\n", takes(verb, ".lua") ? "*.lua" : "*");
-    if (takes(verb, "RUN"))
-        cli_out(cli, "        runs=\"last $(cd runs 2>/dev/null && printf '%%s\\n' *.tar.zst)\"\n");
+    if (takes(verb, "RUN")) cli_out(cli, "        runs=yes\n");
     for (int64_t i = 0; i < verb->flag_count; i++) {
         if (!verb->flags[i].value) continue;
         if (!values) cli_out(cli, "        case $before in\n");
-        put_bash_value(cli, &verb->flags[i]);
+        put_shell_value(cli, &verb->flags[i]);
         values = true;
     }
     cli_out(cli, "%s        ;;\n", values ? "        esac\n" : "");
 }
 
-/* A run is named by the beginning of its id, so its bundle's suffix is left out. */
-static void print_bash(const struct cli *cli) {
-    cli_out(cli, "_fp8lab() {\n"
-                 "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-                 "    local i verb='' flags='' files='' runs='' verbs='");
-    put_verb_names(cli);
-    cli_out(cli, "'\n"
-                 "    for ((i = 1; i < COMP_CWORD && ${#verb} == 0; i++)); do\n"
-                 "        case ${COMP_WORDS[i]} in\n"
-                 "        -*) ;;\n"
+/* `given` holds the words between "fp8lab" and the one that is completed, `before` the last. */
+static void put_shell_verbs(const struct cli *cli) {
+    cli_out(cli, "    local item verb='' flags='' files='' runs=''\n"
+                 "    for item in \"${given[@]}\"; do\n"
+                 "        case $item in\n"
+                 "        -*) continue ;;\n"
                  "        *.lua) verb=run ;;\n"
-                 "        *) verb=${COMP_WORDS[i]} ;;\n"
+                 "        *) verb=$item ;;\n"
                  "        esac\n"
+                 "        break\n"
                  "    done\n"
                  "    case $verb in\n"
-                 "    '')\n        files='*.lua' flags=\"$verbs %s\"\n        ;;\n", GLOBALS);
+                 "    '')\n        files='*.lua' flags='");
+    put_verb_names(cli);
+    cli_out(cli, " %s'\n        ;;\n", GLOBALS);
     for (size_t v = 0; v < VERB_COUNT; v++)
-        if (!VERBS[v]->hidden) put_bash_verb(cli, VERBS[v]);
-    cli_out(cli, "    esac\n"
-                 "    runs=${runs//.tar.zst/}\n"
-                 "    COMPREPLY=($(compgen -W \"$flags ${runs//\\*/}\" -- \"$word\"))\n"
-                 "    [ -z \"$files\" ] || [[ $word == -* ]] ||\n"
-                 "        COMPREPLY+=($(compgen -f -X \"!$files\" -- \"$word\")"
-                 " $(compgen -d -- \"$word\"))\n"
+        if (!VERBS[v]->hidden) put_shell_verb(cli, VERBS[v]);
+    cli_out(cli, "    esac\n");
+}
+
+/* A run is named by the beginning of its id, so the bundle's suffix is left out. `read` without -r
+ * removes the backslashes that an earlier TAB inserted. */
+static void print_bash(const struct cli *cli) {
+    cli_out(cli, "_fp8lab() {\n"
+                 "    local word before=${COMP_WORDS[COMP_CWORD-1]}\n"
+                 "    local given=(\"${COMP_WORDS[@]:1:COMP_CWORD-1}\")\n");
+    put_shell_verbs(cli);
+    cli_out(cli, "    COMPREPLY=()\n"
+                 "    # shellcheck disable=SC2162\n"
+                 "    IFS= read word <<<\"$2\"\n"
+                 "    for item in $flags ${runs:+last}; do\n"
+                 "        [[ $item != \"$word\"* ]] || COMPREPLY+=(\"$item\")\n"
+                 "    done\n"
+                 "    while [[ $runs ]] && IFS= read -r item; do\n"
+                 "        item=${item#runs/} item=${item%%.tar.zst}\n"
+                 "        [[ $item != \"$word\"* || $item == *[!%s]* ]] || COMPREPLY+=(\"$item\")\n"
+                 "    done < <(compgen -f -X '!*.tar.zst' -- runs/)\n"
+                 "    [[ $files && $word != -* ]] || return 0\n"
+                 "    while IFS= read -r item; do\n"
+                 "        COMPREPLY+=(\"$item\")\n"
+                 "    done < <(compgen -f -X \"!$files\" -- \"$2\"; compgen -d -- \"$2\")\n"
                  "}\n"
-                 "complete -o filenames -F _fp8lab fp8lab\n");
+                 "complete -o filenames -F _fp8lab fp8lab\n", ID_CHARACTERS);
 }
 
 static void print_zsh(const struct cli *cli) {
-    cli_out(cli, "autoload -U +X bashcompinit && bashcompinit\n");
-    print_bash(cli);
+    cli_out(cli, "_fp8lab() {\n"
+                 "    local before=${words[CURRENT-1]} none=1\n"
+                 "    local -a given=(\"${(@)words[2,CURRENT-1]}\")\n");
+    put_shell_verbs(cli);
+    cli_out(cli, "    compadd -- ${=flags} && none=0\n"
+                 "    [[ -n $runs ]] && compadd -- last runs/[%s]##.tar.zst(N:t:r:r) && none=0\n"
+                 "    [[ -n $files && $PREFIX != -* ]] && _files -g $files && none=0\n"
+                 "    return none\n"
+                 "}\n"
+                 "(( $+functions[compdef] )) || { autoload -U compinit && compinit -i; }\n"
+                 "compdef _fp8lab fp8lab\n", ID_CHARACTERS);
 }
 
 /* ---- fish -------------------------------------------------------------------------------------*/
@@ -143,10 +177,17 @@ static void put_fish_flag(const struct cli *cli, const struct verb *verb,
             flag->name, !flag->value ? "" : is_path(flag->value) ? " -r" : " -x");
     put_fish_text(cli, flag->help);
     if (values) cli_out(cli, " -a '%s'", values);
+    if (flag->value && !strcmp(flag->value, "RUN")) cli_out(cli, " -a '(__fp8lab_runs)'");
     cli_out(cli, "\n");
 }
 
+/* fish expands nothing that a command substitution printed, and quotes what it inserts. */
 static void print_fish(const struct cli *cli) {
+    cli_out(cli, "function __fp8lab_runs\n"
+                 "    for bundle in runs/*.tar.zst\n"
+                 "        string replace -rf '^runs/([%s]+)\\.tar\\.zst$' '$1' -- $bundle\n"
+                 "    end\n"
+                 "end\n", ID_CHARACTERS);
     for (size_t v = 0; v < VERB_COUNT; v++) {
         const struct verb *verb = VERBS[v];
         if (verb->hidden) continue;
@@ -162,8 +203,7 @@ static void print_fish(const struct cli *cli) {
         }
         if (takes(verb, "RUN"))
             cli_out(cli, "complete -c fp8lab -n '__fish_seen_subcommand_from %s' -a "
-                         "\"last (string replace -r '.*/(.*)\\.tar\\.zst' '\\$1' runs/*.tar.zst)"
-                         "\"\n", verb->name);
+                         "'last (__fp8lab_runs)'\n", verb->name);
     }
 }
 

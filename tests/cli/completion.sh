@@ -1,7 +1,9 @@
 #!/bin/bash
-# completion: what bash offers for words of a command line; each shell's text names every verb.
+# completion: what bash offers for words of a command line; each shell's text names every verb; no
+# shell runs the name of a file on TAB.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+tests=$PWD/tests/cli
 cd "$TEST_TMP" || exit 1
 mkdir -p runs sub
 touch x.lua y.txt runs/20261121T010203Z-tiny-0badcafe.tar.zst
@@ -18,7 +20,7 @@ offers() { # WANTED UNWANTED WORDS...: for the last of the words
     shift 2
     COMP_WORDS=("$@")
     COMP_CWORD=$(($# - 1))
-    _fp8lab
+    _fp8lab fp8lab "${!#}"
     [[ " ${COMPREPLY[*]} " == *" $wanted "* ]] || fail "$*: no $wanted in: ${COMPREPLY[*]}"
     [[ " ${COMPREPLY[*]} " != *" $unwanted "* ]] || fail "$*: $unwanted is offered"
 }
@@ -45,7 +47,7 @@ offers 20261121T010203Z-tiny-0badcafe x.lua fp8lab run --resume 2
 offers repro reports fp8lab help r
 offers replay.tar.zst --json fp8lab repro r
 COMP_WORDS=(fp8lab run --only "") COMP_CWORD=3
-_fp8lab
+_fp8lab fp8lab ""
 [ ${#COMPREPLY[*]} = 0 ] || fail "run --only: ${COMPREPLY[*]} is offered"
 # Every flag of every verb, as --help lists them.
 for verb in $("$FP8LAB" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
@@ -63,6 +65,17 @@ for shell in zsh fish; do
     "$FP8LAB" completion $shell >script
     $shell -n script || fail "$shell does not take it"
 done
+# In interactive shells, with names that a shell would run.
+bash_completion=/usr/share/bash-completion/bash_completion
+for shell in bash bash-completion zsh fish; do
+    if [ $shell = bash-completion ] && [ -e $bash_completion ] || command -v $shell >/dev/null; then
+        python3 "$tests/completion_tabs.py" "$FP8LAB" $shell "$TEST_TMP/$shell" ||
+            fail "TAB in $shell"
+    else
+        missing="${missing-} $shell"
+    fi
+done
 "$FP8LAB" completion tcsh >out 2>&1
 [ $? = 2 ] || fail "completion tcsh: exit code"
-exit $failed
+[ $failed = 0 ] || exit 1
+[ -z "${missing-}" ] || { echo "SKIP: not here:$missing (containers/install.sh test)" && exit 77; }
