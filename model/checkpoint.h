@@ -8,7 +8,8 @@
  *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes,
  *                                          seed, recipe, optimizer), size and tree hash of both
  *                                          files (model/sha256.h), the backend's choice table
- *                                          (kernels/choices.h)
+ *                                          (kernels/choices.h), and "sha256": of this file itself,
+ *                                          with 64 zeros in place of these digits
  *
  * What else a step reads follows from these: draws are keyed by seed and step, FP8 weights are
  * quantised again from values and scales, the data cursor is the position in the sampling order.
@@ -40,8 +41,9 @@ struct checkpoint_info {
 NODISCARD enum status checkpoint_save(struct trainer *t, const char *parent,
                                       struct checkpoint_info *info, struct err *e);
 
-/* Reads checkpoint.json and verifies sizes and hashes. ERR_FORMAT for damage, naming file and
- * what. */
+/* Reads checkpoint.json and verifies its own hash, and sizes and hashes of the others. ERR_FORMAT
+ * for damage of any byte, naming file and what. Schemas 1 and 2 (up to 2026-11-22) are read too;
+ * their checkpoint.json has no hash of its own, so that only a checkpoint_log tells its damage. */
 NODISCARD enum status checkpoint_verify(const char *path, struct checkpoint_info *info,
                                         struct err *e);
 
@@ -58,11 +60,19 @@ NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
  * a checkpoint may go on elsewhere: it is for the run that is to have the same bits from here. */
 NODISCARD enum status checkpoint_choices(const char *path, char **text, struct err *e);
 
-/* The newest checkpoint in `parent` that verifies, info->step -1 if there is none. Damaged ones are
- * passed over, and info->damage says what is wrong with the newest of them. One that cannot be read
- * is no damaged one: ERR_IO, ERR_MEMORY. */
-NODISCARD enum status checkpoint_latest(const char *parent, struct checkpoint_info *info,
-                                        struct err *e);
+/* What a run noted of the checkpoints that it saved. look_up fills sha256 with that of the step's
+ * checkpoint.json, or leaves it "" where nothing was noted. */
+struct checkpoint_log {
+    void (*look_up)(void *user, int64_t step, char sha256[65]);
+    void *user;
+};
+
+/* The newest checkpoint in `parent` that verifies and is the one that `log` (NULL: there is none)
+ * has for its step; info->step -1 if there is none. Others are passed over, and info->damage says
+ * what is wrong with the newest of them. One that cannot be read is no damaged one: ERR_IO,
+ * ERR_MEMORY. */
+NODISCARD enum status checkpoint_latest(const char *parent, const struct checkpoint_log *log,
+                                        struct checkpoint_info *info, struct err *e);
 
 /* Where the checkpoint of a step is. ERR_IO: the path is too long. */
 NODISCARD enum status checkpoint_path(char out[CHECKPOINT_PATH_CAP], const char *parent,

@@ -5,7 +5,7 @@
 
 void run_log(const struct run_dir *dir, const char *format, ...) {
     char path[PATH_CAP], when[32];
-    if (path_join(path, dir->path, "data/logs/runner.log", NULL) != OK) return;
+    if (path_join(path, dir->path, RUN_LOG_FILE, NULL) != OK) return;
     FILE *f = fopen(path, "ae");
     if (!f) return;
     run_time_now(when);

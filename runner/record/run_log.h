@@ -4,6 +4,8 @@
 
 #include "runner/record/run_dir.h"
 
+#define RUN_LOG_FILE "data/logs/runner.log"
+
 /* Appends "2026-11-21T02:48:23Z text". A log that cannot be written stops nothing. */
 void run_log(const struct run_dir *dir, const char *format, ...) PRINTF_LIKE(2, 3);
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/checkpoint.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/hardware/telemetry.h"
@@ -17,6 +16,7 @@
 #include "runner/plan/options.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/environment.h"
+#include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
 #include "runner/run/progress.h"
@@ -92,9 +92,8 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
     if (!strcmp(kind, "checkpoint"))
-        run_log(a->dir, "checkpoint of step %" PRId64 ", sha256 %s",
-                (int64_t)json_integer_value(json_object_get(event, "step")),
-                json_text(event, "sha256", "?"));
+        run_checkpoint_note(a->dir, json_integer_value(json_object_get(event, "step")),
+                            json_text(event, "sha256", "?"));
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
     if (!strcmp(kind, "step")) return put_step(a, event, e);
@@ -121,22 +120,11 @@ static void on_tick(void *user, const char *what) {
 
 /* ---- one attempt ------------------------------------------------------------------------------*/
 
-/* The newest whole checkpoint, of step 0 where there is none. */
-static enum status find_checkpoint(const struct run_dir *dir, struct checkpoint_info *out,
-                                   struct err *e) {
-    char path[PATH_CAP];
-    *out = (struct checkpoint_info){ .step = -1 };
-    TRY(path_join(path, dir->path, "data/checkpoints", e));
-    if (path_is_directory(path)) TRY(checkpoint_latest(path, out, e));
-    if (out->step < 0) out->step = 0;
-    return OK;
-}
-
 /* Where an attempt begins, and why not later. */
 static enum status find_beginning(struct attempts *a, struct err *e) {
     struct checkpoint_info from;
     char text[700];
-    TRY(find_checkpoint(a->dir, &from, e));
+    TRY(run_checkpoint_latest(a->dir, &from, e));
     a->from_step = from.step;
     if (!*from.damage) return OK;
     snprintf(text, sizeof text, "a damaged checkpoint is passed over: %s; going on from step %"
@@ -383,7 +371,7 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     struct checkpoint_info saved;
     int code = exit_code_for(a, attempt);
     TRY(run_dir_tidy(a->dir, e));
-    TRY(find_checkpoint(a->dir, &saved, e));
+    TRY(run_checkpoint_latest(a->dir, &saved, e));
     bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(code)) != 0 ||

@@ -7,10 +7,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "model/checkpoint.h"
 #include "runner/base/jsonl.h"
 #include "runner/bundle/bundle.h"
-#include "runner/record/run_dir.h"
+#include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
 #include "runner/run/reopen.h"
@@ -47,22 +46,20 @@ static int64_t last_recorded_step(const struct run_dir *dir) {
 }
 
 static enum status mark_killed(struct run_dir *dir, struct err *e) {
-    char ended[32], checkpoints[PATH_CAP], text[200];
-    struct checkpoint_info info = { .step = -1 };
+    char ended[32], text[200];
+    struct checkpoint_info info;
     TRY(run_dir_tidy(dir, e));
-    TRY(path_join(checkpoints, dir->path, "data/checkpoints", e));
-    if (path_is_directory(checkpoints)) TRY(checkpoint_latest(checkpoints, &info, e));
-    int64_t saved = info.step > 0 ? info.step : 0;
+    TRY(run_checkpoint_latest(dir, &info, e));
     last_sign_of_life(dir, ended);
     snprintf(text, sizeof text, "the runner died; the last recorded step is %" PRId64
-             ", the newest checkpoint of step %" PRId64, last_recorded_step(dir), saved);
+             ", the newest checkpoint of step %" PRId64, last_recorded_step(dir), info.step);
     json_t *error =
         json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
     bool bad = !error || json_object_set_new(dir->run, "error", error) != 0 ||
                json_object_set_new(dir->run, "status", json_string("killed")) != 0 ||
                json_object_set_new(dir->run, "exit_code", json_null()) != 0 ||
                json_object_set_new(dir->run, "ended", json_string(ended)) != 0 ||
-               json_object_set_new(dir->run, "checkpoint_step", json_integer(saved)) != 0;
+               json_object_set_new(dir->run, "checkpoint_step", json_integer(info.step)) != 0;
     if (bad) return FAIL(e, ERR_MEMORY, "run record");
     run_log(dir, "closed as killed: %s", text);
     return run_dir_save(dir, e);

@@ -136,7 +136,7 @@ static int stands(struct rank_test *t, const struct checkpoint_info *whole) {
     struct checkpoint_info info;
     char left[128];
     if (t->group.rank != 0 || job->loads) return 0;
-    RANK_MUST(checkpoint_latest(job->dir, &info, &must_));
+    RANK_MUST(checkpoint_latest(job->dir, NULL, &info, &must_));
     RANK_CHECK(info.step == whole->step && strcmp(info.sha256, whole->sha256) == 0);
     snprintf(left, sizeof left, "%s/.unfinished", job->dir);
     RANK_CHECK(access(left, F_OK) != 0);

@@ -112,7 +112,7 @@ static int one_rank(struct rank_test *t) {
                         &must_));
     RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
     struct checkpoint_info info = { .step = 0 }, newest;
-    if (job->load) RANK_MUST(checkpoint_latest(job->load, &newest, &must_));
+    if (job->load) RANK_MUST(checkpoint_latest(job->load, NULL, &newest, &must_));
     if (job->load) RANK_MUST(checkpoint_load(r.trainer, newest.path, &info, &must_));
     RANK_CHECK(info.step == trainer_step_count(r.trainer));
     RANK_MUST(run_steps(&r, job->steps, &job->rank[t->group.rank], &must_));

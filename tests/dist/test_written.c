@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "model/checkpoint.h"
+#include "tests/support/must.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny.h"
 
@@ -74,7 +75,7 @@ static int take_over_and_save(struct rank_test *t) {
                         &must_));
     RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
     if (job->load) {
-        RANK_MUST(checkpoint_latest(job->load, &newest, &must_));
+        RANK_MUST(checkpoint_latest(job->load, NULL, &newest, &must_));
         RANK_MUST(checkpoint_load(r.trainer, newest.path, &out->info, &must_));
     } else {
         RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
@@ -167,6 +168,42 @@ static void each_rank_writes_its_share(void **state) {
     }
 }
 
+static void flip(const char *path, int64_t at) {
+    unsigned char byte;
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= (unsigned char)(1 << at % 8);
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+/* Whoever wrote a byte: its damage is noticed. */
+static void damage_of_any_share_is_noticed(void **state) {
+    static const char *const FILES[] = { "checkpoint.json", "model.safetensors",
+                                         "state.safetensors" };
+    struct scratch *s = *state;
+    struct job job = taken_over(s, SHARD_PARAMETERS), *done = run(&job, RANKS_MAX);
+    struct checkpoint_info found;
+    assert_string_equal(done->rank[0].text, "");
+    drop(done);
+    for (int i = 0; i < 3; i++) {
+        char path[160];
+        struct stat info;
+        snprintf(path, sizeof path, "%s/step-000001/%s", s->all, FILES[i]);
+        assert_int_equal(stat(path, &info), 0);
+        for (int64_t at = 0; at < info.st_size; at += info.st_size / 17 + 1) {
+            flip(path, at);
+            MUST(checkpoint_latest(s->all, NULL, &found, E));
+            flip(path, at);
+            assert_int_equal(found.step, -1);
+            assert_non_null(strstr(found.damage, FILES[i]));
+        }
+    }
+    MUST(checkpoint_latest(s->all, NULL, &found, E));
+    assert_int_equal(found.step, 1);
+    shell("rm -r %s%s", s->all, "");
+}
+
 /* The command that model/sha256.h gives to those without this program. */
 static void coreutils_give_the_tree_hash(void **state) {
     static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
@@ -223,6 +260,7 @@ static void one_rank_that_cannot_write_fails_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rank_writes_its_share),
+        cmocka_unit_test(damage_of_any_share_is_noticed),
         cmocka_unit_test(coreutils_give_the_tree_hash),
         cmocka_unit_test(who_does_not_see_the_file_sends),
         cmocka_unit_test(one_rank_that_cannot_write_fails_all),

@@ -138,7 +138,7 @@ static enum status is_whole(void *context, enum status st, struct err *e) {
     struct checkpoint_case *c = context;
     struct checkpoint_info info;
     struct tree tree = { 0 };
-    TRY(checkpoint_latest(c->parent, &info, e));
+    TRY(checkpoint_latest(c->parent, NULL, &info, e));
     if (info.step != 1 || strcmp(info.sha256, c->whole.sha256) != 0)
         return FAIL(e, ERR_VERIFY, "the checkpoint of step 1 is not what it was");
     TRY(tree_list(c->parent, 100, &tree, e));
@@ -173,7 +173,7 @@ static enum status verify(void *context, struct err *e) {
 static enum status latest(void *context, struct err *e) {
     struct checkpoint_case *c = context;
     struct checkpoint_info info = { .step = 0 };
-    enum status st = checkpoint_latest(c->parent, &info, e);
+    enum status st = checkpoint_latest(c->parent, NULL, &info, e);
     if (st == OK) assert_int_equal(info.step, 1);
     return st;
 }

@@ -108,7 +108,7 @@ static void damage_is_refused(void **state) {
     file_in(path, info.path, "state.safetensors");
     assert_int_equal(unlink(path), 0);
     MUST_FAIL(ERR_IO, "state.safetensors", checkpoint_verify(info.path, &found, E));
-    MUST(checkpoint_latest(dir, &found, E));
+    MUST(checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(found.step, -1);
     MUST(checkpoint_remove(info.path, E));
     tiny_run_close(&r);
@@ -116,8 +116,18 @@ static void damage_is_refused(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* Of checkpoint.json, which nothing hashes but what names the checkpoint: without a position in the
- * data nobody may go on from step 0, or from before it. */
+/* The checkpoint as an older program wrote it, whose checkpoint.json has no hash of its own. */
+static void make_older(const char *checkpoint, const char *schema) {
+    char path[PATH_BYTES];
+    file_in(path, checkpoint, "checkpoint.json");
+    json_t *root = json_load_file(path, 0, NULL);
+    (void)json_object_del(root, "sha256");
+    assert_int_equal(json_object_set_new(root, "schema", json_string(schema)), 0);
+    assert_int_equal(json_dump_file(root, path, JSON_INDENT(1)), 0);
+    json_decref(root);
+}
+
+/* Without a position in the data nobody may go on from step 0, or from before it. */
 static void a_position_is_demanded(void **state) {
     static const struct { const char *find, *put; } CASE[] = {
         { "\"step\": 1", "\"stop\": 1" }, { "\"cursor\": 4", "\"cursor\": -4" },
@@ -129,6 +139,7 @@ static void a_position_is_demanded(void **state) {
     scratch(dir);
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         save_one(&r, dir, &info);
+        make_older(info.path, "fp8lab.checkpoint/2");
         file_in(path, info.path, "checkpoint.json");
         FILE *f = fopen(path, "r+b");
         assert_non_null(f);
@@ -139,7 +150,7 @@ static void a_position_is_demanded(void **state) {
         assert_true(fprintf(f, "%.*s%s%s", (int)(at - text), text, CASE[i].put, at + cut) > 0);
         assert_int_equal(fclose(f), 0);
         MUST_FAIL(ERR_FORMAT, "wanted: both", checkpoint_load(r.trainer, info.path, &found, E));
-        MUST(checkpoint_latest(dir, &found, E));
+        MUST(checkpoint_latest(dir, NULL, &found, E));
         assert_int_equal(found.step, -1);
         MUST(checkpoint_remove(info.path, E));
         tiny_run_close(&r);
@@ -147,7 +158,7 @@ static void a_position_is_demanded(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* Of the first schema, whose hashes go over a file from end to end. */
+/* Of the first two schemas: the hashes of the first go over a file from end to end. */
 static void older_ones_are_read(void **state) {
     static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
     char dir[64], path[PATH_BYTES], hash[SHA256_HEX];
@@ -156,9 +167,13 @@ static void older_ones_are_read(void **state) {
     scratch(dir);
     save_one(&r, dir, &info);
     char json[PATH_BYTES];
+    make_older(info.path, "fp8lab.checkpoint/3");
+    MUST_FAIL(ERR_FORMAT, "no SHA-256 of its own", checkpoint_verify(info.path, &found, E));
+    make_older(info.path, "fp8lab.checkpoint/2");
+    MUST(checkpoint_load(r.trainer, info.path, &found, E));
+    make_older(info.path, "fp8lab.checkpoint/1");
     file_in(json, info.path, "checkpoint.json");
     json_t *root = json_load_file(json, 0, NULL), *files = json_object_get(root, "files");
-    assert_int_equal(json_object_set_new(root, "schema", json_string("fp8lab.checkpoint/1")), 0);
     for (int i = 0; i < 2; i++) {
         json_t *entry = json_object_get(files, FILES[i]);
         file_in(path, info.path, FILES[i]);
@@ -190,6 +205,7 @@ static void half_a_checkpoint_is_no_start(void **state) {
     file_in(model, info.path, "model.safetensors");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(link(model, path), 0);
+    make_older(info.path, "fp8lab.checkpoint/2");
     file_in(path, info.path, "checkpoint.json");
     json_t *root = json_load_file(path, 0, NULL), *files = json_object_get(root, "files");
     json_t *copy = json_object_get(files, "model.safetensors");
@@ -217,19 +233,19 @@ static void latest_passes_over_damage(void **state) {
     struct checkpoint_info info[2], found;
     scratch(dir);
     save_two(&r, dir, info);
-    MUST(checkpoint_latest(dir, &found, E));
+    MUST(checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(found.step, 2);
     assert_string_equal(found.damage, "");
     file_in(path, info[1].path, "model.safetensors");
     flip_byte(path, 40, SEEK_SET);
-    MUST(checkpoint_latest(dir, &found, E));
+    MUST(checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(found.step, 1);
     assert_non_null(strstr(found.damage, path));
     assert_string_equal(found.path, info[0].path);
     for (int i = 0; i < 2; i++) MUST(checkpoint_remove(info[i].path, E));
     tiny_run_close(&r);
     assert_int_equal(rmdir(dir), 0);
-    MUST(checkpoint_latest(dir, &found, E)); /* no directory: no checkpoint */
+    MUST(checkpoint_latest(dir, NULL, &found, E)); /* no directory: no checkpoint */
     assert_int_equal(found.step, -1);
 }
 
@@ -244,10 +260,10 @@ static void latest_stops_at_the_unreadable(void **state) {
     file_in(path, info[1].path, "state.safetensors");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(path, path), 0); /* to itself: ELOOP, for root too */
-    MUST_FAIL(ERR_IO, "may be whole; try again, or remove", checkpoint_latest(dir, &found, E));
-    MUST_FAIL(ERR_IO, path, checkpoint_latest(dir, &found, E));
+    MUST_FAIL(ERR_IO, "may be whole; try again, or remove", checkpoint_latest(dir, NULL, &found, E));
+    MUST_FAIL(ERR_IO, path, checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(unlink(path), 0);
-    MUST(checkpoint_latest(dir, &found, E));
+    MUST(checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(found.step, 1);
     assert_non_null(strstr(found.damage, path));
     for (int i = 0; i < 2; i++) MUST(checkpoint_remove(info[i].path, E));
@@ -299,7 +315,7 @@ static void unfinished_is_no_checkpoint(void **state) {
     assert_int_equal(mkdir(path, 0777), 0);
     file_in(path, dir, ".unfinished/model.safetensors");
     assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0666)), 0);
-    MUST(checkpoint_latest(dir, &found, E));
+    MUST(checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(found.step, -1);
     save_one(&r, dir, &info);
     assert_int_equal(access(path, F_OK), -1);
@@ -326,7 +342,7 @@ static void disk_full_leaves_nothing(void **state) {
     MUST_FAIL(ERR_IO, "File too large", checkpoint_save(r.trainer, dir, &info, E));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
-    MUST(checkpoint_latest(dir, &info, E));
+    MUST(checkpoint_latest(dir, NULL, &info, E));
     assert_int_equal(info.step, 1);
     MUST(checkpoint_remove(old.path, E));
     tiny_run_close(&r);

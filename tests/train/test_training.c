@@ -167,7 +167,7 @@ static void run_interrupted(const struct variant *v, struct record *out) {
         MUST(tiny_run_open(&r, E));
         if (part > 0) {
             struct checkpoint_info loaded;
-            MUST(checkpoint_latest(dir, &info, E));
+            MUST(checkpoint_latest(dir, NULL, &info, E));
             assert_int_equal(info.step, 2 * part);
             MUST(checkpoint_load(r.trainer, info.path, &loaded, E));
             assert_string_equal(info.sha256, loaded.sha256);

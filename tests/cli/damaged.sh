@@ -1,0 +1,87 @@
+#!/bin/bash
+# long: 20
+# A run that goes on from a damaged checkpoint, or from one that is not its own: the older one is
+# taken, that is said, and the bits are those of a run that nobody disturbed.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+tests=$PWD/tests/cli
+lib=$PWD/experiments/lib
+cd "$TEST_TMP" || exit 1
+failed=0
+case_name=
+
+fail() {
+    echo "FAILED: $case_name: $*"
+    [ -f log ] && sed 's/^/    /' log | tail -8
+    failed=1
+}
+expect() { # WHAT WANTED FOUND
+    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
+}
+every=40
+[ "${CONFIG:-release}" = asan ] && every=10 # some twenty times slower
+run() { # RUNS ARGS...
+    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint.every=$every \
+        --set checkpoint.keep=3 --set train.steps=$((every * 10)) --runs "$@" >out 2>log
+}
+results() { "$FP8LAB" show --json "$1"/*.tar.zst | grep -o '"results_sha256":"[0-9a-f]*"' | head -1; }
+stop() { # RUNS ARGS...: interrupted after its third checkpoint; only the directory stays
+    local i
+    run "$@" &
+    for ((i = 0; i < 3000; i++)); do
+        grep -qs "checkpoint of step $((every * 3))," "$1"/*/data/logs/runner.log && break
+        sleep 0.02
+    done
+    kill -TERM "$(head -1 "$1"/*/lock)"
+    wait
+    rm "$1"/*.tar.zst || fail "$1 was done before it was stopped"
+}
+again() { # CASE: a copy of the run; its newest checkpoint is $newest
+    case_name=$1
+    cp -r stopped "$1"
+    checkpoints=$(echo "$1"/*/data/checkpoints)
+    newest=$(ls -d "$checkpoints"/step-* | tail -1)
+}
+goes_on() { # WORDS
+    "$FP8LAB" run --resume last --runs "$case_name" --threads 1 >out 2>log
+    expect "exit code" 0 $?
+    grep -qF "$1" log || fail "nobody says: $1"
+    expect results "$reference" "$(results "$case_name")"
+}
+
+case_name=undisturbed
+run whole || fail "exit code $?"
+reference=$(results whole)
+stop stopped
+stop other --set train.seed=2
+
+again whole-checkpoint
+goes_on resuming
+! grep -q "passed over" log || fail "a whole checkpoint is passed over"
+
+again cursor
+sed -i 's/\("cursor": [0-9]*\)[0-9],/\19,/' "$newest/checkpoint.json" # four sequences a step: never 9
+goes_on "a damaged checkpoint is passed over: $newest/checkpoint.json: its own SHA-256 is"
+again meaning
+sed -i 's/"vocab": 256/"vocab": 257/' "$newest/checkpoint.json"
+goes_on "$newest/checkpoint.json: its own SHA-256 is"
+again step
+sed -i 's/^ "step": /&1/' "$newest/checkpoint.json"
+goes_on "$newest/checkpoint.json: its own SHA-256 is"
+again state
+printf '\377' | dd of="$newest/state.safetensors" bs=1 seek=3000 conv=notrunc 2>/dev/null
+goes_on "$newest/state.safetensors: tree SHA-256 is"
+
+# Whole, and of a run with another seed: its own hash is right, and this run's log has another.
+again another-run
+while [ "$(basename "$newest")" != "step-$(printf %06d $((every * 3)))" ]; do
+    rm -r "$newest"
+    newest=$(ls -d "$checkpoints"/step-* | tail -1)
+done
+rm -r "$newest"
+cp -r other/*/data/checkpoints/"$(basename "$newest")" "$newest"
+goes_on "$newest/checkpoint.json: SHA-256 is"
+
+[ $failed = 0 ] && echo "damaged checkpoints are passed over"
+exit $failed
