@@ -154,12 +154,10 @@ static enum status hash_inputs(struct command *c, struct err *e) {
     return OK;
 }
 
-/* A suite resumes: a row that came to its end is not run again, one that was stopped, killed, or
- * failed for a lost peer goes on where it has a checkpoint, one that another process is running is
- * waited for. */
-static bool shares(const struct command *c) {
-    return c->resolution.suite && !cli_has(c->cli, "again");
-}
+/* Runs with the same inputs count as this one: one that came to its end is not run again, one that
+ * was stopped, killed, or failed for a lost peer goes on from its checkpoint. A row of a suite that
+ * another process is running is waited for, an experiment alone is refused. */
+static bool shares(const struct command *c) { return !cli_has(c->cli, "again"); }
 
 static enum status find_earlier(struct command *c, struct err *e) {
     struct tree runs;
@@ -208,6 +206,7 @@ static void take_earlier(struct command *c, int64_t i) {
     c->ended++;
     cli_note(c->cli, "%s: already run with these inputs, not run again (--again does): %s",
              c->resolution.runs[i].name, s->path);
+    if (!c->resolution.suite) print_outcome(c->cli, &row->outcome); /* there is no comparison */
 }
 
 /* How a row stands now. Since the folder was last looked at, another process may have begun the
@@ -228,6 +227,44 @@ static enum status look_again(struct command *c, struct row *row, struct err *e)
     return OK;
 }
 
+/* An experiment alone is not run a second time beside itself. */
+static enum status refuse_live(const char *name, const struct standing *s, struct err *e) {
+    char where[RENDEZVOUS_HOST_CAP + 16] = "", dead[PATH_CAP + 48] = "";
+    if (s->writer.elsewhere) {
+        snprintf(where, sizeof where, " on host %s", s->writer.host);
+        snprintf(dead, sizeof dead, " (if it is dead: fp8lab close --force %s)", s->path);
+    }
+    return FAIL(e, ERR_STATE, "%s: process %" PRId64 "%s is already running it in %.256s; wait for "
+                "it or stop it%.300s; --again starts a second run", name, s->writer.pid, where,
+                s->path, dead);
+}
+
+/* The directory of a run to go on with: where only its bundle is left, that is unpacked beside it. */
+static enum status find_directory(const struct cli *cli, char path[PATH_CAP], struct err *e) {
+    struct unpack_report report;
+    struct run_view view;
+    if (path_is_directory(path)) return OK;
+    TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
+    bool done = !strcmp(json_text(view.run, "status", ""), "done");
+    run_view_free(&view);
+    if (done) return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", path);
+    char bundle[PATH_CAP], folder[PATH_CAP];
+    snprintf(bundle, sizeof bundle, "%s", path);
+    TRY(bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, e));
+    path_parent(folder, bundle);
+    TRY(path_join(path, folder, report.folder, e));
+    if (path_is_directory(path)) return OK;
+    cli_note(cli, "unpacking %s", bundle);
+    return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
+}
+
+/* What became of an earlier run, where a new one begins all the same. */
+static void note_anew(const struct command *c, const char *name, const struct standing *s) {
+    if (!*s->path) return;
+    cli_note(c->cli, "%s: an earlier run with these inputs ended as %s, so a new run begins at step "
+             "0; the earlier one: %s", name, s->status, s->path);
+}
+
 static void note_others(const struct command *c, const char *name, const struct standing *s) {
     if (s->seen_locked)
         cli_note(c->cli, "%s: another process is running it, and is waited for at the end: %s",
@@ -246,12 +283,17 @@ static enum status run_row(struct command *c, int64_t i, struct err *e) {
                                    .overrides = c->overrides, .mismatch = row->mismatch };
     enum status st = look_again(c, row, e);
     if (st == OK && row->standing.kind == STANDING_ENDED) take_earlier(c, i);
+    else if (st == OK && row->standing.kind == STANDING_LIVE && !c->resolution.suite)
+        st = refuse_live(request.run->name, &row->standing, e);
     else if (st == OK && row->standing.kind == STANDING_LIVE)
         note_others(c, request.run->name, &row->standing);
     else if (st == OK) {
         bool resumes = row->standing.kind == STANDING_STOPPED;
-        st = resumes ? run_resume(&c->settings, row->standing.path, &row->outcome, e)
-                     : run_one(&c->settings, &request, &row->outcome, e);
+        if (resumes) st = find_directory(c->cli, row->standing.path, e);
+        else note_anew(c, request.run->name, &row->standing);
+        if (st == OK)
+            st = resumes ? run_resume(&c->settings, row->standing.path, &row->outcome, e)
+                         : run_one(&c->settings, &request, &row->outcome, e);
         row->ended = st == OK;
         c->ended += row->ended;
         if (row->ended) print_outcome(c->cli, &row->outcome);
@@ -382,26 +424,6 @@ static int finish(const struct command *c, int code) {
 
 /* ---- resume -----------------------------------------------------------------------------------*/
 
-/* The directory of the run to resume: where only its bundle is left, that is unpacked beside it. */
-static enum status locate_directory(const struct command *c, char path[PATH_CAP], struct err *e) {
-    TRY(run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, e));
-    if (path_is_directory(path)) return OK;
-    struct unpack_report report;
-    struct run_view view;
-    TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
-    bool done = !strcmp(json_text(view.run, "status", ""), "done");
-    run_view_free(&view);
-    if (done) return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", path);
-    char bundle[PATH_CAP], folder[PATH_CAP];
-    snprintf(bundle, sizeof bundle, "%s", path);
-    TRY(bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, e));
-    path_parent(folder, bundle);
-    TRY(path_join(path, folder, report.folder, e));
-    if (path_is_directory(path)) return OK;
-    cli_note(c->cli, "unpacking %s", bundle);
-    return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
-}
-
 /* What only an open device tells, and what it reaches: from a child that is gone before the run. */
 static enum status ask_device(struct command *c, struct err *e) {
     char problem[256] = "";
@@ -418,7 +440,8 @@ static int resume(struct command *c) {
     enum status st = OK;
     if (c->cli->arg_count || cli_has(c->cli, "set") || cli_has(c->cli, "smoke"))
         st = FAIL(&e, ERR_ARG, "--resume goes on with a run as it is: no script, --set or --smoke");
-    if (st == OK) st = locate_directory(c, path, &e);
+    if (st == OK) st = run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, &e);
+    if (st == OK) st = find_directory(c->cli, path, &e);
     if (st == OK) st = ask_device(c, &e);
     if (st == OK) st = run_resume(&c->settings, path, &outcome, &e);
     if (st != OK) return cli_fail(c->cli, &e);
@@ -550,7 +573,7 @@ static const struct flag FLAGS[] = {
     { "ranks", "N", "with --resume: go on with so many, not hardware.gpus", false },
     { "retries", "N", "new attempts after a worker died or hung (default: 0)", false },
     { "hang-after", "SECONDS", "silence that counts as a hang (default: see above)", false },
-    { "again", NULL, "run rows of a suite again that are done already", false },
+    { "again", NULL, "run it again, though a run with these inputs is there", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
     { "image", "IMAGE", "with --launch: this image, not the experiment's; none: srun", false },
@@ -562,8 +585,9 @@ const struct verb VERB_RUN = {
     .arguments = "FILE.lua | --resume RUN",
     .about = "run an experiment and bundle what it did",
     .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst however it ends.\n"
-            "A suite runs row by row, leaves out rows that are done already, shares them with the\n"
-            "same command started elsewhere, and ends with their comparison. SIGTERM and Ctrl-C:\n"
+            "The same command again goes on with a run that was stopped, and names one that is done.\n"
+            "A suite runs row by row, shares its rows with the same command started elsewhere, and\n"
+            "ends with their comparison. SIGTERM and Ctrl-C:\n"
             "checkpoint, bundle, exit 128+N; a second one leaves at once. A worker counts as\n"
             "hung after 10 minutes, or 20 times its longest silence, without an event; after an\n"
             "hour before its first step.\n"

@@ -37,8 +37,9 @@ void standing_note(struct standing *s, const struct run_view *view) {
                    (!strcmp(status, "failed") && !run_fails_again(view->run));
     int64_t checkpoint = json_integer_value(json_object_get(view->run, "checkpoint_step"));
     if (ended) fill(s, STANDING_ENDED, view->path, id, status);
-    else if (stopped && view->directory && checkpoint > 0 && s->kind == STANDING_NONE)
-        fill(s, STANDING_STOPPED, view->path, id, status);
+    else if (s->kind == STANDING_NONE && strcmp(status, "running") != 0)
+        fill(s, stopped && checkpoint > 0 ? STANDING_STOPPED : STANDING_NONE, view->path, id,
+             status);
 }
 
 /* Whether `path`, of a directory or a bundle, is called ...-<8 hex of the inputs>. */
@@ -57,13 +58,14 @@ enum status standing_look(const char *runs, const struct inputs *in, struct stan
     for (int64_t i = 0; i < all.count; i++) {
         const char *path = all.file[i].path;
         struct run_view view;
-        struct run_writer writer;
+        struct run_writer writer = { 0 };
         if (!bears(path, in->all)) continue;
         enum run_life life = path_is_directory(path) ? run_lock_look(path, &writer) : RUN_LIFE_NONE;
         if (life != RUN_LIFE_NONE) {
             if (s->kind == STANDING_ENDED) continue;
             fill(s, STANDING_LIVE, path, "", "");
             s->seen_locked = life == RUN_LIFE_LOCKED;
+            s->writer = writer;
             continue;
         }
         if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;

@@ -1,15 +1,18 @@
-/* Commands that run one suite in one folder, at once or one after another, share its rows: what a
- * folder of runs says about a row, and the claim under which a row is looked for and begun. */
+/* Commands that run one suite or experiment in one folder, at once or one after another, share its
+ * rows: what a folder of runs says about a row, and the claim under which a row is looked for and
+ * begun. */
 #ifndef FP8LAB_RUNNER_RUN_SHARING_H
 #define FP8LAB_RUNNER_RUN_SHARING_H
 
 #include "runner/bundle/run_view.h"
 #include "runner/record/inputs.h"
+#include "runner/record/run_lock.h"
 
 enum standing_kind {
-    STANDING_NONE,    /* nobody has run it, or what became of it does not count */
-    STANDING_STOPPED, /* stopped, killed, or failed for a lost peer, with a checkpoint to go on
-                       * from */
+    STANDING_NONE,    /* nobody has run it (path ""), or the run at `path` failed, or stopped before
+                       * its first checkpoint: a new run begins */
+    STANDING_STOPPED, /* stopped, killed, or failed for a lost peer, with a checkpoint to go on from
+                       * in the directory or, where that is gone, in the bundle */
     STANDING_LIVE,    /* another process is running it */
     STANDING_ENDED    /* came to its end */
 };
@@ -19,6 +22,7 @@ struct standing {
     enum standing_kind kind;
     bool seen_locked; /* by its process, of STANDING_LIVE: locks reach us from where that is */
     bool left_open;   /* a run of it is nobody's and not closed; close_dead_runs() sees to that */
+    struct run_writer writer; /* of STANDING_LIVE */
     char path[PATH_CAP], id[160], status[16];
 };
 

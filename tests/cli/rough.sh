@@ -84,6 +84,7 @@ type_next 0 plan tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 type_next 0 run tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 type_next 0 list "$odd"
 type_next 0 run tiny.lua --lib "$lib" --runs "$odd"
+fp8lab run -q --again tiny.lua --lib "$lib" --runs "$odd" >out 2>err || fail "a second run"
 type_next 0 list "$odd"
 type_next 0 compare "$odd"/*.tar.zst
 type_next 0 show "$bundle"
