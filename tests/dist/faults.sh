@@ -59,7 +59,7 @@ bundle=$(bundle_in unstarted)
 expect "status, rank and attempts" "('failed', None, [('failed', 0)])" "$(field "$bundle" \
     '(run["status"], error["rank"], [(a["reason"], a["to_step"]) for a in run["attempts"]])')"
 expect "the text" True "$(field "$bundle" '"(ulimit -n)" in error["text"]')"
-expect "what else is left" "" "$(find unstarted -mindepth 1 ! -name '*.tar.zst')"
+expect "what else is left" "" "$(left_in unstarted)"
 
 case_name="kill -9 of rank 1"
 run 2 --runs kill $endless &

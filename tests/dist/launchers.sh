@@ -69,7 +69,7 @@ for launcher in torchrun openmpi pmi srun; do
         expect "exit codes" "$(yes 0 | head -$tasks | tr '\n' ' ')" "$(cat code? | tr '\n' ' ')"
         expect "bundles" 1 "$(ls "$runs"/*.tar.zst | wc -l)"
         expect "results" "$reference" "$(field "$(bundle_in "$runs")" 'run["results_sha256"]')"
-        expect "what else is left" "" "$(find "$runs" -mindepth 1 ! -name '*.tar.zst')"
+        expect "what else is left" "" "$(left_in "$runs")"
     done
 done
 
@@ -220,7 +220,7 @@ await_other same/.job-srun-4711-0 "$killed"
 task 1 2 srun same
 wait
 expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
-expect "what else is left" "" "$(find same -mindepth 1 ! -name '*.tar.zst')"
+expect "what else is left" "" "$(left_in same)"
 
 case_name="two jobs of one name: neither takes the other's tasks"
 rm -f {.,one,two}/{log,out,code,pid}?
@@ -237,7 +237,7 @@ done
 grep -q "did not find task 0 within 1 s .*there is no such file; task 0 makes it: all tasks of a \
 job need the same folder of runs and the same name of the job" two/log1 ||
     fail "the second's task 1 found the first"
-expect "what else is left" "" "$(find same -mindepth 1 ! -name '*.tar.zst')"
+expect "what else is left" "" "$(left_in same)"
 
 case_name="an error of the script reaches every task"
 job 2 srun broken --set no.such.key=1

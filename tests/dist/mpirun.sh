@@ -119,7 +119,7 @@ for mpi in openmpi hydra; do
         expect "exit code" 0 $code
         expect "bundles" 1 "$(ls "$runs"/*.tar.zst | wc -l)"
         expect "results" "$reference" "$(field "$(bundle_in "$runs")" 'run["results_sha256"]')"
-        expect "what else is left" "" "$(find "$runs" -mindepth 1 ! -name '*.tar.zst')"
+        expect "what else is left" "" "$(left_in "$runs")"
         expect "lines of who says the result" 1 "$(grep -c "done.*$runs/" out)"
         expect "colour in a file" 0 "$(cat out log | grep -c $'\033')"
     done
