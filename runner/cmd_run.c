@@ -245,9 +245,9 @@ static enum status find_directory(const struct cli *cli, char path[PATH_CAP], st
     struct run_view view;
     if (path_is_directory(path)) return OK;
     TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
-    bool done = !strcmp(json_text(view.run, "status", ""), "done");
+    enum status st = run_may_go_on(view.run, e);
     run_view_free(&view);
-    if (done) return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", path);
+    if (st != OK) return st;
     char bundle[PATH_CAP], folder[PATH_CAP];
     snprintf(bundle, sizeof bundle, "%s", path);
     TRY(bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, e));

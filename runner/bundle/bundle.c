@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model/json_safe.h"
@@ -18,6 +17,7 @@
 #include "runner/bundle/crate.h"
 #include "runner/bundle/summary.h"
 #include "runner/bundle/unpack.h"
+#include "runner/record/run_dir.h"
 
 /* Level 3 keeps pace with a disk; weights hardly shrink at any level. */
 enum { ZSTD_LEVEL = 3 };
@@ -172,17 +172,6 @@ static enum status prune(struct finish *f, struct err *e) {
     return st;
 }
 
-/* "2026-11-21T02:48:23Z" to seconds since 1970; 0 where there is no such time. */
-static int64_t parse_time(const char *text) {
-    struct tm t = { 0 };
-    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
-               &t.tm_min, &t.tm_sec) != 6)
-        return 0;
-    t.tm_year -= 1900;
-    t.tm_mon -= 1;
-    return (int64_t)timegm(&t);
-}
-
 static const char *end_time(const json_t *run) {
     return json_text(run, "ended", json_text(run, "started", "1970-01-01T00:00:00Z"));
 }
@@ -203,7 +192,7 @@ static enum status seal(struct finish *f, struct err *e) {
 static enum status pack(struct finish *f, struct err *e) {
     char folder[PATH_CAP];
     struct unpack_report report;
-    struct archive_options options = { .time = parse_time(end_time(f->run)),
+    struct archive_options options = { .time = run_time_parse(end_time(f->run)),
                                        .threads = f->options->threads, .level = ZSTD_LEVEL };
     path_base(folder, f->dir);
     size_t length = strlen(f->dir);

@@ -25,6 +25,16 @@ void run_time_now(char out[32]) {
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
+int64_t run_time_parse(const char *text) {
+    struct tm t = { 0 };
+    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
+               &t.tm_min, &t.tm_sec) != 6)
+        return 0;
+    t.tm_year -= 1900;
+    t.tm_mon -= 1;
+    return (int64_t)timegm(&t);
+}
+
 enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
     static const char *const HALF_MADE[] = { "data/checkpoints/.unfinished",
                                              "data/checkpoints/.replaced" };

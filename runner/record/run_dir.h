@@ -41,5 +41,7 @@ void run_dir_close(struct run_dir *dir);
 
 /* UTC, ISO 8601, to the second: "2026-11-21T02:48:23Z". */
 void run_time_now(char out[32]);
+/* Such a time in seconds since 1970; 0 where `text` is none. */
+int64_t run_time_parse(const char *text);
 
 #endif

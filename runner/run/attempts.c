@@ -34,7 +34,7 @@ struct attempts {
     struct mfu mfu;              /* of the GPU that a worker said it uses; zeroed before */
     int64_t beat_ms;         /* when the lock last got its sign of life */
     int64_t from_step;       /* of the attempt at hand */
-    int64_t used_ms;         /* by earlier attempts, of the time limit */
+    int64_t begin_ms;        /* of the attempt at hand (clock.h) */
     int64_t retries_left;
     bool stepped;            /* an attempt has trained: devices and libraries were all there */
     struct formation formation; /* which rank is where */
@@ -191,13 +191,22 @@ static enum status lay_out(struct attempts *a, struct err *e) {
     return formation_lay(&a->formation, t->global_batch, t->micro_batch, e);
 }
 
+/* By the attempts so far, of train.time_limit. */
+static int64_t seconds_taken(const json_t *run) {
+    double seconds = 0;
+    size_t i;
+    const json_t *row;
+    json_array_foreach(json_object_get(run, "attempts"), i, row)
+        seconds += json_number_value(json_object_get(row, "seconds"));
+    return (int64_t)seconds;
+}
+
 static enum status run_workers(struct attempts *a, struct attempt *out, struct err *e) {
     int64_t limit_s = 0;
     if (a->run.time_limit_s) {
-        limit_s = a->run.time_limit_s - a->used_ms / 1000;
+        limit_s = a->run.time_limit_s - seconds_taken(a->dir->run);
         if (limit_s < 1) limit_s = 1;
     }
-    TRY(lay_out(a, e));
     pace_begin(a->pace, a->formation.world);
     struct deployment d = {
         .settings = a->settings, .dir = a->dir, .formation = &a->formation,
@@ -212,30 +221,55 @@ static enum status run_workers(struct attempts *a, struct attempt *out, struct e
     return st;
 }
 
-static enum status record_attempt(struct attempts *a, const char *started,
-                                  const struct attempt *attempt, struct err *e) {
+/* The record of an attempt that begins; a runner that is killed leaves it there. */
+static enum status record_begin(struct attempts *a, struct err *e) {
+    char started[32];
+    run_time_now(started);
+    json_t *row = json_pack("{s:s,s:I,s:I}", "started", started, "from_step",
+                            (json_int_t)a->from_step, "ranks", (json_int_t)a->formation.world);
+    return row && json_object_set_new(a->dir->run, "attempt", row) == 0
+               ? OK
+               : FAIL(e, ERR_MEMORY, "attempts");
+}
+
+/* Moves the attempt that began to those that ended. Takes over `more`. */
+static enum status file_attempt(json_t *run, json_t *more, struct err *e) {
+    json_t *row = json_object_get(run, "attempt");
+    bool good = more && json_object_update(row, more) == 0 &&
+                json_array_append(json_object_get(run, "attempts"), row) == 0 &&
+                json_object_del(run, "attempt") == 0;
+    json_decref(more);
+    return good ? OK : FAIL(e, ERR_MEMORY, "attempts");
+}
+
+enum status attempts_end_dead(json_t *run, const char *ended, int64_t to_step, struct err *e) {
+    const json_t *row = json_object_get(run, "attempt");
+    if (!row) return OK;
+    int64_t seconds = run_time_parse(ended) - run_time_parse(json_text(row, "started", ""));
+    return file_attempt(run, json_pack("{s:s,s:I,s:s,s:f}", "ended", ended, "to_step",
+                                       (json_int_t)to_step, "reason", "runner died", "seconds",
+                                       (double)(seconds > 0 ? seconds : 0)), e);
+}
+
+static enum status record_attempt(struct attempts *a, const struct attempt *attempt,
+                                  struct err *e) {
     char ended[32];
     run_time_now(ended);
     int64_t to = attempt->last_step > a->from_step ? attempt->last_step : a->from_step;
     const char *reason = a->stop_after && attempt->end == ATTEMPT_DONE
                              ? "stopped to rehearse a resume"
                              : attempt_end_name(attempt->end);
-    json_t *row = json_pack("{s:s,s:s,s:I,s:I,s:s,s:I}", "started", started, "ended", ended,
-                            "from_step", (json_int_t)a->from_step, "to_step", (json_int_t)to,
-                            "reason", reason, "ranks", (json_int_t)a->formation.world);
-    json_t *list = json_object_get(a->dir->run, "attempts");
-    if (!row || json_array_append_new(list, row) != 0) return FAIL(e, ERR_MEMORY, "attempts");
+    TRY(file_attempt(a->dir->run, json_pack("{s:s,s:I,s:s,s:f}", "ended", ended, "to_step",
+                                            (json_int_t)to, "reason", reason, "seconds",
+                                            (double)(clock_ms() - a->begin_ms) / 1000), e));
     run_log(a->dir, "attempt from step %" PRId64 " to %" PRId64 ": %s%s%s", a->from_step, to,
             reason, attempt->error.code != OK ? ": " : "", attempt->error.text);
     return run_dir_save(a->dir, e);
 }
 
 static enum status make_attempt(struct attempts *a, struct attempt *out, struct err *e) {
-    TRY(find_beginning(a, e));
     TRY(records_open(a->dir->path, a->from_step, &a->records, e));
-    int64_t begin = clock_ms();
     enum status st = run_workers(a, out, e);
-    a->used_ms += clock_ms() - begin;
     if (out->last_step > 0) a->stepped = true;
     records_close(a->records);
     a->records = NULL;
@@ -245,15 +279,18 @@ static enum status make_attempt(struct attempts *a, struct attempt *out, struct 
 /* An attempt that cannot be made, for want of a process, a file or memory, has failed like any
  * other, so that its run is concluded and bundled. */
 static enum status one_attempt(struct attempts *a, struct attempt *out, struct err *e) {
-    char started[32];
     struct err why = { 0 };
-    run_time_now(started);
     *out = (struct attempt){ .end = ATTEMPT_FAILED, .error_step = -1, .rank = -1 };
-    if (make_attempt(a, out, &why) != OK) {
+    a->begin_ms = clock_ms();
+    enum status st = find_beginning(a, &why);
+    if (st == OK) st = lay_out(a, &why);
+    TRY(record_begin(a, e));
+    if (st == OK) st = run_dir_save(a->dir, &why);
+    if (st == OK) st = make_attempt(a, out, &why);
+    if (st != OK)
         *out = (struct attempt){ .end = ATTEMPT_FAILED, .error_step = -1, .rank = -1,
                                  .last_step = out->last_step, .error = why };
-    }
-    return record_attempt(a, started, out, e);
+    return record_attempt(a, out, e);
 }
 
 /* ---- how a run ends ---------------------------------------------------------------------------*/

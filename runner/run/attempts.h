@@ -12,6 +12,11 @@
 NODISCARD enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
                                      const json_t *mismatch, struct err *e);
 
+/* The attempt that a runner was making when it died becomes one of the record's attempts, with
+ * `ended` as its end and `to_step` as its last step. Nothing where none was under way. */
+NODISCARD enum status attempts_end_dead(json_t *run, const char *ended, int64_t to_step,
+                                        struct err *e);
+
 /* Runs attempts in `dir` until one ends the run, and puts attempts, status, error, exit_code, ended
  * and final_weights_sha256 into dir->run (saved). *last is that attempt. An error is what kept
  * attempts from being made. */

@@ -12,7 +12,9 @@
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
+#include "runner/run/attempts.h"
 #include "runner/run/reopen.h"
+#include "runner/run/run_one.h"
 
 /* When the run last wrote a record; now, where it wrote none. */
 static void last_sign_of_life(const struct run_dir *dir, char out[32]) {
@@ -51,6 +53,7 @@ static enum status mark_killed(struct run_dir *dir, struct err *e) {
     TRY(run_dir_tidy(dir, e));
     TRY(run_checkpoint_latest(dir, &info, e));
     last_sign_of_life(dir, ended);
+    TRY(attempts_end_dead(dir->run, ended, last_recorded_step(dir), e));
     snprintf(text, sizeof text, "the runner died; the last recorded step is %" PRId64
              ", the newest checkpoint of step %" PRId64, last_recorded_step(dir), info.step);
     json_t *error =
@@ -77,7 +80,7 @@ static enum status pack(const struct run_dir *dir, char bundle[PATH_CAP], struct
     struct bundle_options options = {
         .checkpoints =
             bundle_policy(resolved ? json_text(resolved, "archive", NULL) : NULL, status),
-        .keep_directory = resumable && strcmp(status, "done") != 0,
+        .keep_directory = resumable && run_may_go_on(dir->run, NULL) == OK,
         .threads = 1,
     };
     json_decref(resolved);

@@ -108,7 +108,7 @@ static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
     snprintf(out->status, sizeof out->status, "%s", json_text(dir->run, "status", "?"));
     snprintf(out->bundle, sizeof out->bundle, "%s", dir->path);
     out->exit_code = (int)json_integer_value(json_object_get(dir->run, "exit_code"));
-    out->resumable = strcmp(out->status, "done") != 0 &&
+    out->resumable = run_may_go_on(dir->run, NULL) == OK &&
                      json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
     out->fails_again = run_fails_again(dir->run);
 }
@@ -222,6 +222,16 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
 
 /* ---- resume -----------------------------------------------------------------------------------*/
 
+enum status run_may_go_on(const json_t *run, struct err *e) {
+    const char *status = json_text(run, "status", ""), *id = json_text(run, "id", "this run");
+    if (!strcmp(status, "done"))
+        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", id);
+    if (!strcmp(status, "time_limit"))
+        return FAIL(e, ERR_ARG, "%s has used up train.time_limit, which counts over all attempts: "
+                    "there is nothing to resume", id);
+    return OK;
+}
+
 enum status run_resume(const struct run_settings *s, const char *path, struct run_outcome *out,
                        struct err *e) {
     struct run_dir dir;
@@ -230,9 +240,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
-    enum status st = OK;
-    if (!strcmp(json_text(dir.run, "status", ""), "done"))
-        st = FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", dir.id);
+    enum status st = run_may_go_on(dir.run, e);
     if (st == OK) st = path_join(file, dir.path, "data/experiment/resolved.json", e);
     if (st == OK) st = json_file_read(file, &resolved, e);
     if (st == OK) st = reopen_check(&dir, resolved, s->data_root, e);

@@ -22,7 +22,7 @@ struct run_outcome {
     char id[160], name[96], status[16]; /* as in run.json */
     char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
     int exit_code;
-    bool resumable;           /* not done, and a checkpoint is there to go on from */
+    bool resumable;           /* not ended by itself, and a checkpoint is there to go on from */
     bool fails_again;         /* run_fails_again(), sharing.h */
 };
 
@@ -31,6 +31,9 @@ struct run_outcome {
 NODISCARD enum status run_one(const struct run_settings *settings,
                               const struct run_request *request, struct run_outcome *out,
                               struct err *e);
+
+/* ERR_ARG where the run of this record came to its end: it is done, or its time limit is used up. */
+NODISCARD enum status run_may_go_on(const json_t *run, struct err *e);
 
 /* Goes on with an interrupted run in its directory, from its newest whole checkpoint. */
 NODISCARD enum status run_resume(const struct run_settings *settings, const char *path,

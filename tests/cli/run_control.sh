@@ -140,6 +140,22 @@ expect status time_limit "$(field "$(bundle_in limit)" 'run["status"]')"
 expect "nothing is lost" True \
     "$(field "$(bundle_in limit)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
 
+case_name="a time limit counts over all attempts"
+run --runs budget $endless --set train.time_limit=1h &
+await_step budget $((every * 5 / 4))
+kill -TERM "$(runner_of budget)"
+wait
+expect "seconds of the first attempt" True "$(field budget/*.zst 'run["attempts"][0]["seconds"] > 0')"
+rm budget/*.tar.zst budget/*/*manifest-sha256.txt
+sed -i 's/"seconds": *[0-9.]*/"seconds": 3600.0/' budget/*/data/run.json
+timeout 300 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log # not for another hour
+expect "exit code" 0 $?
+expect status time_limit "$(field "$(bundle_in budget)" 'run["status"]')"
+expect attempts 2 "$(field "$(bundle_in budget)" 'len(run["attempts"])')"
+"$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log
+expect "exit code of another --resume" 2 $?
+grep -q "has used up train.time_limit" log || fail "nobody says that the time is used up"
+
 for moment in 0.15 0.$((RANDOM % 800 + 100)); do
     case_name="kill -9 of the worker after $moment s"
     run --runs "worker$moment" $long &
@@ -173,6 +189,8 @@ for moment in 0.2 0.$((RANDOM % 800 + 100)); do
     expect status killed "$(field "$bundle" 'run["status"]')"
     expect "at most the steps since the checkpoint are lost" True \
         "$(field "$bundle" '0 <= summary["step_last"] - run["checkpoint_step"] <= '$((every + 1)))"
+    expect "the attempt that died is recorded" "['runner died'] True" "$(field "$bundle" \
+        'str([a["reason"] for a in run["attempts"]]) + " " + str(run["attempts"][0]["seconds"] >= 0)')"
     "$FP8LAB" verify -q "$bundle" >/dev/null || fail "$bundle does not verify"
     if [ -d "${bundle%.tar.zst}" ]; then resumed_equals_undisturbed "runner$moment"; fi
 done
