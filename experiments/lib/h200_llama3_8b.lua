@@ -6,7 +6,6 @@ local llama3 = require "models.llama3"
 
 return preset {
   hardware = { query = 'gpu.product_name="NVIDIA H200"', gpus = 8 },
-  image    = "nvcr.io/nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04",
   model    = llama3["8b"] { seq_len = 8192 },
   data     = synthetic { seed = 1 },
   train    = {

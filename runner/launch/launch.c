@@ -10,12 +10,6 @@
 #include "runner/base/foreground.h"
 #include "runner/hardware/facts.h"
 
-/* What `make image` and containers/README.md build, where an experiment names no image. */
-static const char *const OWN_IMAGE[LAUNCHER_COUNT] = {
-    [LAUNCH_DOCKER] = "fp8lab", [LAUNCH_PODMAN] = "localhost/fp8lab",
-    [LAUNCH_APPTAINER] = "./fp8lab.sif", [LAUNCH_SRUN] = "./fp8lab.sqsh",
-};
-
 enum { HELP_MAX = 1 << 20 }; /* bytes of `srun --help` that are read */
 
 struct launch {
@@ -23,6 +17,7 @@ struct launch {
     struct words environment, extra;
     struct launch_slurm slurm;
     char program[PATH_CAP]; /* the executable, where the image's own is not meant */
+    char own_image[LAUNCH_IMAGE_CAP]; /* as this launcher calls it */
     struct launch_plan plan;
 };
 
@@ -178,13 +173,16 @@ static enum status make_plan(struct launch *l, bool *matches, struct err *e) {
     struct launch_plan *p = &l->plan;
     TRY(launcher_find(cli_value(r->cli, "launch"), &p->launcher, e));
     *p = (struct launch_plan){
-        .launcher = p->launcher, .name = r->name, .local = !r->image && !r->bare, .gpus = 1,
-        .nodes = 1, .grace_s = LAUNCH_GRACE_S,
-        .image = r->image ? r->image : r->bare ? NULL : OWN_IMAGE[p->launcher],
+        .launcher = p->launcher, .name = r->name, .image = r->image, .gpus = 1, .nodes = 1,
+        .local = r->image ? launch_image_is_own(r->image) : !r->bare, .grace_s = LAUNCH_GRACE_S,
         .extra = &l->extra, .cwd = r->cwd,
         .uid = geteuid(), .gid = getegid(), .mounts = r->mounts, .environment = &l->environment,
         .command = r->command,
     };
+    if (p->local) {
+        TRY(launch_image_own(p->launcher, r->image, l->own_image, e));
+        p->image = l->own_image;
+    }
     TRY(cli_int(r->cli, "grace", 1, LAUNCH_GRACE_MAX_S, &p->grace_s, e));
     TRY(choose_program(l, e));
     TRY(add_environment(l, e));
@@ -239,8 +237,8 @@ static enum status require_launcher(const struct launch_plan *p, struct err *e) 
                     other ? "; there is: --launch " : "", other ? other : "");
     if (p->launcher == LAUNCH_SRUN && p->image) TRY(require_pyxis(e));
     if (p->launcher != LAUNCH_APPTAINER || !p->local || path_exists(p->image)) return OK;
-    return FAIL(e, ERR_CONFIG, "there is no %s here: `make sif` builds it, --image names another",
-                p->image);
+    return FAIL(e, ERR_CONFIG, "there is no %s here: `make sif` builds it, --image names another; "
+                "--image docker-daemon:fp8lab:latest takes the image that docker has", p->image);
 }
 
 /* docker-run(1), podman-run(1), "Exit status". */

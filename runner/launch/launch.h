@@ -44,6 +44,18 @@ NODISCARD enum status mounts_add_data(struct launch_mounts *m, const json_t *con
 NODISCARD enum status mounts_add_parent(struct launch_mounts *m, const char *file, struct err *e);
 void mounts_free(struct launch_mounts *m);
 
+/* ---- our own image (launch_image.c) ---------------------------------------------------------- */
+enum { LAUNCH_IMAGE_CAP = 256 };
+
+/* Whether `image` is one that `make image` builds: fp8lab or fp8lab:TAG, also with localhost/
+ * before it, as podman writes it. */
+bool launch_image_is_own(const char *image);
+/* What `launcher` is given for `image`, which is our own; NULL: fp8lab. docker and podman get its
+ * name, the others a file in the working directory: fp8lab.sif, fp8lab.sqsh; of fp8lab:TAG
+ * fp8lab_TAG.sif, fp8lab+TAG.sqsh. ERR_ARG: the name is too long. */
+NODISCARD enum status launch_image_own(enum launcher launcher, const char *image,
+                                       char out[LAUNCH_IMAGE_CAP], struct err *e);
+
 /* ---- command lines (launch_command.c) -------------------------------------------------------- */
 struct launch_plan {
     enum launcher launcher;

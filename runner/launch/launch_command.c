@@ -30,7 +30,7 @@ static bool is_path(const char *image) { return image[0] == '/' || !strncmp(imag
  * that a launcher could take for a flag. */
 static enum status check_image(const char *image, struct err *e) {
     static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyz" "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789", MARKS[] = "._/:@-";
+                                  "0123456789", MARKS[] = "._/:@+-";
     char all[sizeof LETTERS + sizeof MARKS];
     snprintf(all, sizeof all, "%s%s", LETTERS, MARKS);
     bool begins = is_path(image) || (*image && strchr(LETTERS, *image));
@@ -54,8 +54,10 @@ static void add_pyxis_image(struct words *w, const char *image) {
     else words_addf(w, "--container-image=%s", image);
 }
 
+/* docker-daemon:NAME:TAG is an image that docker has on this machine. */
 static void add_apptainer_image(struct words *w, const char *image) {
-    words_addf(w, "%s%s", is_path(image) ? "" : "docker://", image);
+    bool whole = is_path(image) || !strncmp(image, "docker-daemon:", strlen("docker-daemon:"));
+    words_addf(w, "%s%s", whole ? "" : "docker://", image);
 }
 
 /* ---- parts that launchers share -------------------------------------------------------------- */

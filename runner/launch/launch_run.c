@@ -128,8 +128,8 @@ int launch_run(const struct cli *cli) {
         .cli = cli, .configs = s.configs, .count = s.count, .image = s.image, .cwd = s.cwd,
         .name = s.resumed.run ? json_text(s.resumed.run, "name", "run") : s.resolution.name,
         /* Whoever names an image on the command line knows what is in it. */
-        .holds_fp8lab = s.asked || !s.image, .bare = s.bare, .mounts = &s.mounts,
-        .command = &s.command,
+        .holds_fp8lab = s.asked || !s.image || launch_image_is_own(s.image),
+        .bare = s.bare, .mounts = &s.mounts, .command = &s.command,
     };
     int code = st == OK ? launch(&request) : cli_fail(cli, &e);
     words_free(&s.command);

@@ -77,6 +77,14 @@ show() {
         show run rows.lua --only rows-gpus-$row --launch srun --dry-run --image none \
             --program ../dist --slurm slurm.json
     done
+    for launcher in docker podman apptainer srun; do
+        show run big.lua --launch $launcher --dry-run --image fp8lab
+    done
+    for launcher in podman apptainer srun; do
+        show run tiny.lua --backend cpu --launch $launcher --dry-run --image localhost/fp8lab:old
+    done
+    show run tiny.lua --backend cpu --launch apptainer --dry-run \
+        --image docker-daemon:fp8lab:latest
     show run tiny.lua --launch podman --dry-run --image none
     show run big.lua --launch docker --dry-run
     show run big.lua --launch srun --dry-run --image x@sha256:0123
@@ -91,12 +99,42 @@ show() {
     cd ..
 } >"$TEST_TMP/got"
 golden=$tests/launch.txt
-if [ -n "$UPDATE" ]; then
-    cp "$TEST_TMP/got" "$golden"
-elif ! diff -u "$golden" "$TEST_TMP/got"; then
-    fail "the commands are not those of tests/cli/launch.txt (UPDATE=1 writes it anew)"
-fi
+compare() { # FILE GOLDEN
+    if [ -n "$UPDATE" ]; then
+        cp "$1" "$2"
+    elif ! diff -u "$2" "$1"; then
+        fail "the commands are not those of tests/cli/${2##*/} (UPDATE=1 writes it anew)"
+    fi
+}
+compare "$TEST_TMP/got" "$golden"
 [ ! -e "$TEST_TMP/elsewhere/runs" ] || fail "--dry-run made a folder"
+
+# ---- every shipped experiment, by every launcher -------------------------------------------------
+# Each distinct command once, with the experiments that it starts. On a machine with GPUs, NVML is
+# hidden: an experiment that names no GPU takes what the machine has.
+mkdir "$TEST_TMP/shipped" "$TEST_TMP/no-nvml"
+: >"$TEST_TMP/no-nvml/libnvidia-ml.so.1"
+cp -r "${lib%/lib}" "$TEST_TMP/shipped/experiments"
+cd "$TEST_TMP/shipped" || exit 1
+for launcher in docker podman apptainer srun; do
+    for script in experiments/*.lua; do
+        if ! LD_LIBRARY_PATH=$TEST_TMP/no-nvml "$FP8LAB" run "$script" --launch $launcher \
+            --dry-run >"$TEST_TMP/command" 2>&1; then
+            fail "$script, $launcher: $(cat "$TEST_TMP/command")" >&2
+        fi
+        name=${script##*/}
+        sed -e "s|$TEST_TMP|/T|g" -e "s|$script|EXPERIMENT|" -e 's|--user=[0-9:]*|--user=UID:GID|' \
+            -e 's|--userns=keep-id|--user=UID:GID|' \
+            -e 's|--job-name=fp8lab-[^ ]*|--job-name=NAME|' -e "s|^|${name%.lua} |" \
+            "$TEST_TMP/command"
+    done
+done >"$TEST_TMP/commands"
+awk '{ name = $1; sub(/^[^ ]* /, ""); if (!($0 in who)) order[++n] = $0
+              who[$0] = who[$0] " " name }
+     END { for (i = 1; i <= n; i++) print order[i] "\n   " who[order[i]] "\n" }' \
+    "$TEST_TMP/commands" | sed -e 's/ \(.\?\)--/\n    \1--/g' >"$TEST_TMP/got"
+cd "$here" || exit 1
+compare "$TEST_TMP/got" "$tests/launch_shipped.txt"
 
 # ---- stand-ins ----------------------------------------------------------------------------------
 mkdir "$TEST_TMP/bin"
