@@ -114,14 +114,31 @@ $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-m
 
 # ---- the CUDA backend ------------------------------------------------------------------------------
 # A plugin, built where nvcc is; without it everything else is as it was. ARCHS: machine code for which
-# devices, "all" for every one that is supported. No contraction, as for the reference: the operators
+# devices, "all" for every one that is supported; compute_* is their PTX, for tests. No contraction, as for the reference: the operators
 # that promise the reference's bits are written in its expressions, the others call fma themselves.
 # NVCC_QUICK: what a build that never runs does without (tests/containers/sbsa.sh).
-ifeq ($(origin NVCC),undefined)
-NVCC := $(shell containers/find_nvcc.sh 2>/dev/null)
-endif
+# `make NVCC=` builds without. A setting that cannot be meant stops make, unless nothing is built.
 ARCHS ?= sm_90a
-CUDA_ARCHS := $(if $(filter all,$(ARCHS)),sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a,$(ARCHS))
+CUDA_SUPPORTED := sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a
+ifneq ($(if $(MAKECMDGOALS),$(filter-out help info clean setup,$(MAKECMDGOALS)),all),)
+ifneq ($(or $(filter undefined,$(origin NVCC)),$(NVCC)),)
+find_nvcc := NVCC='$(NVCC)' CUDACXX='$(CUDACXX)' CUDA_HOME='$(CUDA_HOME)' CUDA_PATH='$(CUDA_PATH)' \
+    containers/find_nvcc.sh
+override NVCC := $(shell $(find_nvcc) 2>/dev/null)
+ifneq ($(.SHELLSTATUS),0)
+$(error $(shell $(find_nvcc) 2>&1))
+endif
+endif
+bad_archs := $(filter-out all $(CUDA_SUPPORTED) $(CUDA_SUPPORTED:sm_%=compute_%),$(ARCHS))
+# 90, 9.0, sm_90 and sm_90f mean sm_90a; machine code of sm_80 runs on each 8.x.
+digits = $(subst a,,$(subst f,,$(subst .,,$(1:sm_%=%))))
+meant = $(or $(filter sm_$(digits) sm_$(digits)a,$(CUDA_SUPPORTED)),$(if $(filter 86 87 88,$(digits)),sm_80))
+ifneq ($(bad_archs)$(if $(strip $(ARCHS)),,empty),)
+$(error ARCHS=$(ARCHS): each word must be one of $(CUDA_SUPPORTED), or all$(foreach a,$(bad_archs),$(if \
+    $(call meant,$(a)),; for $(a) write $(call meant,$(a)))))
+endif
+endif
+CUDA_ARCHS := $(if $(filter all,$(ARCHS)),$(CUDA_SUPPORTED),$(ARCHS))
 # Not CUDA_VERSION: CUDA images have that in their environment, so make would give it to every command.
 NVCC_RELEASE = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 CUDA_HOME  := $(patsubst %/bin/,%,$(dir $(NVCC)))

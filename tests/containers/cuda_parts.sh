@@ -122,6 +122,9 @@ parts
     "$TEST_TMP/said" || fail "a toolkit that is too old: exit code $code"
 parts CUDA=none
 [ "$code" = 0 ] || fail "CUDA=none: exit code $code"
+parts CUDA_HOME="$root/gone"
+[ "$code" = 6 ] && grep -q "CUDA_HOME=$root/gone: there is no bin/nvcc.*CUDA=none" \
+    "$TEST_TMP/said" || fail "a wrong CUDA_HOME: exit code $code"
 
 # 25.04: CUDA 12.9, not in PATH, cuDNN 9.9 where the system's libraries are, packages pinned.
 toolkit /usr/local/cuda-12.9 12.9

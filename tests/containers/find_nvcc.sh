@@ -45,6 +45,28 @@ nvcc /old/bin/nvcc 11.8 # PATH's is too old, so what is newer elsewhere is taken
 expect /usr/local/cuda/bin/nvcc PATH="$root/old/bin:$TEST_TMP/bin"
 expect /old/bin/nvcc NVCC="$root/old/bin/nvcc" # who names one means it
 
+# A setting that names no compiler, or a toolkit that is too old, is refused with the fix: the good
+# compiler in the usual place is not taken instead.
+refused() { # VARIABLE VALUE WHY
+    expect "" "$1=$2"
+    [[ $said == *"$1=$2: $3; correct $1 or unset it"* ]] || { echo "$1=$2: $said"; failed=1; }
+    # make stops at it, be it in the environment or on the command line, and builds without CUDA.
+    local make=(env -u MAKEFLAGS -u MFLAGS -u NVCC -u CUDACXX -u CUDA_HOME -u CUDA_PATH -u ARCHS)
+    for words in "$1=$2 make" "make $1=$2"; do
+        # shellcheck disable=SC2086  # two words
+        said=$("${make[@]}" $words -n all 2>&1) && { echo "$words: exit code 0"; failed=1; }
+        [[ $said == *"$1=$2: $3"* ]] || { echo "$words: $said"; failed=1; }
+    done
+    [ $1 = NVCC ] || "${make[@]}" $1="$2" make -n NVCC= all >/dev/null ||
+        { echo "$1=$2 make NVCC= fails"; failed=1; }
+    "${make[@]}" $1="$2" make -n help >/dev/null || { echo "$1=$2 make help fails"; failed=1; }
+}
+refused NVCC /nosuch "there is no such program"
+refused CUDACXX /nosuch/nvcc "there is no such program"
+refused CUDA_HOME "$root/nosuch" "there is no bin/nvcc in that folder"
+refused CUDA_PATH "$root/nosuch" "there is no bin/nvcc in that folder"
+refused CUDA_HOME "$root/usr/local/cuda-12.4" "it is CUDA 12.4, and 12.9 is needed"
+
 # What CUDA images have in their environment is not taken for the Makefile's own.
 env -u MAKEFLAGS -u MFLAGS CUDA_VERSION=13.0.1 CUDA_HOME="$root/elsewhere" \
     make -s NVCC= BUILD="$TEST_TMP/build" "$TEST_TMP/build/kernels/base.o" \

@@ -45,4 +45,19 @@ expect 0 "$c" WERROR="-DIT='1'"
 # Every object of the plugin is in question, and those of C are not.
 again=$(make_ -n ARCHS=all "$build/libfp8lab_cuda.so" | grep -c -- '-gencode .*-o .*\.o ')
 [ "$again" = "$(ls kernels/cuda/*.cu | wc -l)" ] || { echo "ARCHS=all: $again objects"; failed=1; }
+
+# ARCHS: what is no device of the list stops make before nvcc sees it, with the word that is meant.
+archs() { # ARCHS WORDS...
+    local said
+    said=$(make_ -n "$cuda" ARCHS="$1" 2>&1) && { echo "ARCHS=$1: exit code 0"; failed=1; }
+    [[ $said == *"ARCHS=$1: each word must be one of sm_80 sm_89 sm_90a"*"$2"* ]] ||
+        { echo "ARCHS=$1: $said"; failed=1; }
+}
+archs 90 "for 90 write sm_90a"
+archs "sm_80 9.0" "for 9.0 write sm_90a"
+archs sm_121 "for sm_121 write sm_121a"
+archs sm_86 "for sm_86 write sm_80"
+archs sm_75 "or all."
+archs "" "or all."
+make_ -n "$cuda" ARCHS=compute_90a >/dev/null || { echo "PTX alone is refused"; failed=1; }
 exit "$failed"
