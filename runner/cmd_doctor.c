@@ -79,6 +79,7 @@ static enum status examine(const struct cli *cli, struct doctor *d, struct err *
     doctor_libraries(d);
     doctor_toolkit(d);
     doctor_disk(d);
+    doctor_launcher(d);
     return doctor_recipes(d, !cli_has(cli, "quick"), e);
 }
 

@@ -365,7 +365,8 @@ static enum status check_alone(struct err *e) {
     TRY(task_find(variable, &task, e));
     if (task.count == 1) return OK;
     return FAIL(e, ERR_CONFIG, "%s started %" PRId64 " tasks; repro is one process, which starts "
-                "all ranks on its host: start it once", task.launcher, task.count);
+                "all ranks on its host: start it once, or, where no launcher did, unset %s and %s",
+                task.launcher, task.count, task.index_name, task.count_name);
 }
 
 static int cmd_repro(const struct cli *cli) {

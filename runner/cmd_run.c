@@ -517,7 +517,7 @@ static void tear_down(struct command *c) {
 /* What a runner does that leads, be it alone. */
 static int lead(struct command *c, const struct task *task, const char *runs, int64_t wait_s) {
     struct err e = { 0 };
-    enum status st = crew_gather(task, runs, wait_s, c->facts, &c->crew, &e);
+    enum status st = crew_gather(c->cli, task, runs, wait_s, c->facts, &c->crew, &e);
     if (st == OK) st = read_settings(c, &e);
     if (st == OK && strcmp(c->settings.backend, "cpu") != 0)
         st = job_places(c->facts, c->settings.crew, &e);

@@ -43,6 +43,8 @@ void doctor_libraries(struct doctor *d);
 /* nvcc and where it hides; what builds and runs need of the disk. */
 void doctor_toolkit(struct doctor *d);
 void doctor_disk(struct doctor *d);
+/* Variables of a launcher that make a run here one task of several. */
+void doctor_launcher(struct doctor *d);
 /* Each recipe on this device: native, emulated or refused; with `train`, also a GEMM and ten steps
  * of training against the reference. */
 NODISCARD enum status doctor_recipes(struct doctor *d, bool train, struct err *e);

@@ -87,9 +87,19 @@ static enum status name_missing(const struct crew *crew, const struct door *door
             "secret, the last from %s", door->turned_away, door->last);
     return FAIL(e, ERR_PEER, "task %s of the %" PRId64 " that %s started%s%s did not come within %"
                 PRId64 " s to task 0 on %s (there: %s)%s: all of them need the same folder of runs "
-                "(%s) and must reach this host", missing, task->count, task->launcher,
-                *task->nodes ? " on " : "", task->nodes, wait_s, self, *come ? come : "nobody",
-                others, crew->file);
+                "(%s) and must reach this host; for a run of one task unset %s and %s", missing,
+                task->count, task->launcher, *task->nodes ? " on " : "", task->nodes, wait_s, self,
+                *come ? come : "nobody", others, crew->file, task->index_name, task->count_name);
+}
+
+/* Variables of a launcher may be left in a shell, where nobody else will come. */
+static void remind(struct crew *crew) {
+    char missing[200], explained[TASK_EXPLAIN_CAP];
+    if (!crew->remind_ms || clock_ms() < crew->remind_ms) return;
+    crew->remind_ms = 0;
+    list_tasks(crew, false, missing, sizeof missing);
+    task_explain(&crew->task, explained, sizeof explained);
+    cli_warn(crew->cli, "after %d s task %s has not come: %s", TASK_REMIND_S, missing, explained);
 }
 
 /* A probe comes from a leader that met this one's file (crew_file_publish), never from a task of
@@ -137,6 +147,7 @@ static enum status await_call(struct crew *crew, struct door *door, struct signa
                         signo, strsignal(signo));
         }
         TRY(check_members(crew, e));
+        remind(crew);
         int64_t soon = clock_ms() + TICK_MS; /* members, too, are to be heard */
         TRY(door_next(door, soon < deadline_ms ? soon : deadline_ms, signals->fd, fd, hello, e));
     }
@@ -153,6 +164,10 @@ static enum status take_calls(struct crew *crew, int listening, struct signals *
     int64_t deadline = clock_ms() + wait_s * 1000;
     struct door door;
     enum status st = OK;
+    char explained[TASK_EXPLAIN_CAP];
+    task_explain(&crew->task, explained, sizeof explained);
+    cli_note(crew->cli, "waiting up to %" PRId64 " s for other tasks: %s", wait_s, explained);
+    crew->remind_ms = clock_ms() + TASK_REMIND_S * 1000;
     door_open(listening, crew->secret, &door);
     for (int64_t left = crew->task.count - 1; left > 0 && st == OK; left--) {
         int fd;
@@ -187,11 +202,11 @@ static void remove_file(struct crew *crew) {
     *crew->file = '\0';
 }
 
-enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
-                        const json_t *facts, struct crew *out, struct err *e) {
+enum status crew_gather(const struct cli *cli, const struct task *task, const char *runs,
+                        int64_t wait_s, const json_t *facts, struct crew *out, struct err *e) {
     int listening = -1, port;
     struct signals signals;
-    *out = (struct crew){ .task = *task };
+    *out = (struct crew){ .task = *task, .cli = cli };
     if (task->count == 1) return OK;
     if (task->count > TASKS_MAX)
         return FAIL(e, ERR_CONFIG, "%s started %" PRId64 " tasks; at most %d", task->launcher,

@@ -22,16 +22,20 @@ struct crew {
     struct json_t *hosts; /* for the bundle, of each task {task, host, facts, environment}; owned */
     char file[CREW_FILE_CAP]; /* while tasks are missing; "" then */
     char secret[SHA256_HEX];  /* of the job, that the file tells */
+    const struct cli *cli; /* for messages while tasks are missing; borrowed */
+    int64_t remind_ms;     /* by clock.h: when to say again who is missing; 0: it is said */
     int stopped_by; /* the signal, to whichever task, that ended the wait for tasks; 0: none */
 };
 
 enum { CREW_WAIT_S = 300 };
 
-/* Leader: waits for all others; `facts` are of this machine. ERR_PEER names the tasks that did not
+/* Leader: waits for all others, and says so at once and after TASK_REMIND_S; `facts` are of this
+ * machine. ERR_PEER names the tasks that did not
  * come, and where those are that did; ERR_INTERRUPTED: a stop request came first. *out is closed
  * with crew_dismiss whatever the status. */
-NODISCARD enum status crew_gather(const struct task *task, const char *runs, int64_t wait_s,
-                                  const struct json_t *facts, struct crew *out, struct err *e);
+NODISCARD enum status crew_gather(const struct cli *cli, const struct task *task,
+                                  const char *runs, int64_t wait_s, const struct json_t *facts,
+                                  struct crew *out, struct err *e);
 /* The signal by which a follower was asked to stop, where one has told so since the last attempt;
  * 0: none has. (While an attempt runs, supervise() hears it.) */
 int crew_asked(struct crew *crew);

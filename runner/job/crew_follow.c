@@ -49,13 +49,25 @@ static enum status call_leader(struct follower *f, const json_t *file, struct er
     return st == OK ? companion_open(fd, 0, f->meeting.address, &f->leader, e) : st;
 }
 
+/* Says once, when a first look found no task 0, and once more later, why this task waits: variables
+ * of a launcher may be left in a shell. *said counts how often. */
+static void explain_wait(const struct follower *f, int64_t since_ms, int64_t wait_s, int *said) {
+    char explained[TASK_EXPLAIN_CAP];
+    if (*said == 2 || (*said == 1 && clock_ms() < since_ms + TASK_REMIND_S * 1000)) return;
+    task_explain(f->task, explained, sizeof explained);
+    if (++*said == 1)
+        cli_note(f->cli, "waiting up to %" PRId64 " s for task 0: %s", wait_s, explained);
+    else
+        cli_warn(f->cli, "after %d s task 0 has not come: %s", TASK_REMIND_S, explained);
+}
+
 /* The file may be there before its leader listens, or be left of an earlier one: both pass. */
 static enum status find_leader(struct follower *f, const char *runs, int64_t wait_s,
                                struct err *e) {
     char path[CREW_FILE_CAP];
     TRY(crew_file_path(f->task, runs, path, e));
-    int64_t deadline = clock_ms() + wait_s * 1000;
-    for (;;) {
+    int64_t begin = clock_ms(), deadline = begin + wait_s * 1000;
+    for (int said = 0;;) {
         json_t *file = NULL;
         enum status st = crew_file_read(path, &file, e);
         if (st == OK && !file)
@@ -73,10 +85,12 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
                         f->stopped_by, strsignal(f->stopped_by));
         if (clock_ms() >= deadline) {
             err_prefix(e, "task %" PRId64 " of %" PRId64 " (%s) did not find task 0 within %" PRId64
-                       " s by %s", f->task->index, f->task->count, f->task->launcher, wait_s,
-                       path);
+                       " s by %s (for a run of one task unset %s and %s)", f->task->index,
+                       f->task->count, f->task->launcher, wait_s, path, f->task->index_name,
+                       f->task->count_name);
             return st;
         }
+        explain_wait(f, begin, wait_s, &said);
         struct timespec nap = { 0, RETRY_MS * 1000000L };
         (void)nanosleep(&nap, NULL);
     }

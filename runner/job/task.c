@@ -143,10 +143,20 @@ enum status task_find(getter get, struct task *out, struct err *e) {
     if (!out->local_count) out->local_count = out->local_index + 1; /* at least so many */
     if (!get(l->local_index)) out->unsaid = l->local_index;
     out->launcher = l->name;
+    out->index_name = l->index;
+    out->count_name = l->count;
     copy_variable(get, l->master, out->master, sizeof out->master);
     copy_variable(get, l->nodes, out->nodes, sizeof out->nodes);
     name_job(get, l, out->job);
     return check_local(l, out, e);
+}
+
+void task_explain(const struct task *t, char *out, size_t size) {
+    const char *others = t->index ? "task 0" : t->count > 2 ? "the other tasks" : "the other task";
+    snprintf(out, size, "%s=%" PRId64 " and %s=%" PRId64 " are set, as by %s: this is task %" PRId64
+             " of %" PRId64 "; for a run of one task unset %s and %s, for %" PRId64 " tasks start "
+             "%s", t->index_name, t->index, t->count_name, t->count, t->launcher, t->index,
+             t->count, t->index_name, t->count_name, t->count, others);
 }
 
 bool task_sees_its_own(const char *visible, int64_t ranks) {

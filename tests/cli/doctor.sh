@@ -164,6 +164,13 @@ FAKE_PROCESSES=2 expect $well -- --quick -- '2 compute processes on the GPUs'
 (cd "$root" && FAKE_PROCESSES=2 "$BUILD/tests/cli/test_hardware") >out 2>&1 ||
     fail "telemetry with a driver"
 
+# ---- variables of a launcher that were left in a shell
+RANK=0 WORLD_SIZE=2 expect 0 -- --quick --backend cpu -- 'warning  launcher' \
+    'RANK=0 and WORLD_SIZE=2 are set, as by torchrun: `fp8lab run` is task 0 of 2 here' \
+    'fix: unset RANK WORLD_SIZE'
+WORLD_SIZE=2 expect 1 -- --quick --backend cpu -- 'wrong    launcher' \
+    'WORLD_SIZE=2 is set, as torchrun does, and RANK is not'
+
 # ---- the compiler that PATH hides; a disk that is not ours; a mistyped flag
 printf '#!/bin/sh\n' >toolkit/bin/nvcc && chmod +x toolkit/bin/nvcc
 unset LD_LIBRARY_PATH CUDACXX CUDA_PATH

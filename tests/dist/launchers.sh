@@ -61,6 +61,13 @@ await() {
     fail "it never came to $1"
 }
 
+# Variables that were left in a shell: each task waits for another that nobody started, says so at
+# once, and 10 s later again. What they said is looked at in the end. (No `wait` here is for them.)
+for i in 0 1; do
+    (RANK=$i WORLD_SIZE=2 "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs left$i \
+        >/dev/null 2>left.$i & echo $! >left.pid$i)
+done
+
 for launcher in torchrun openmpi pmi srun; do
     for tasks in 2 4; do
         case_name="$launcher, $tasks tasks"
@@ -109,8 +116,9 @@ case_name="a leader that does not come"
 rm -f log? out? code? pid?
 task 1 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code1)"
-grep -q "task 1 of 2 (srun) did not find task 0 within 1 s by $PWD/missing/.job-srun-4711-0: there \
-is no such file" log1 || fail "it does not say so, with the whole path"
+grep -q "task 1 of 2 (srun) did not find task 0 within 1 s by $PWD/missing/.job-srun-4711-0 (for a \
+run of one task unset SLURM_PROCID and SLURM_STEP_NUM_TASKS): there is no such file" log1 ||
+    fail "it does not say so, with the whole path"
 
 case_name="stopped while a task is missing"
 for i in 0 1; do # 0 waits for 1, then 1 for 0
@@ -329,5 +337,16 @@ expect "the text" True "$(field "$bundle" \
     'error["text"].startswith("task 1 on ") and " with ranks 2 to 3 is lost: " in error["text"]')"
 expect "its rank" 2 "$(field "$bundle" 'error["rank"]')"
 expect "its operation" True "$(field "$bundle" '"step " in error["operation"]')"
+
+for i in 0 1; do
+    case_name="RANK=$i and WORLD_SIZE=2, left in a shell"
+    await "grep -q 'after 10 s' left.$i"
+    kill -TERM "$(cat left.pid$i)"
+    expect "lines that say what to do" 2 "$(grep -c "RANK=$i and WORLD_SIZE=2 are set, .* for a \
+run of one task unset RANK and WORLD_SIZE, for 2 tasks start " left.$i)"
+    others=$([ $i = 0 ] && echo "other tasks" || echo "task 0")
+    head -1 left.$i | grep -q "^waiting up to 300 s for $others: RANK" || fail "not said at once"
+    sed -n 2p left.$i | grep -q "after 10 s task $((1 - i)) has not come: RANK" || fail "not named"
+done
 
 exit $failed
