@@ -39,7 +39,7 @@ static const char *const ORDER[] = {
     "data/logs/",
     "data/tensorboard/",
 };
-enum { ORDER_COUNT = sizeof ORDER / sizeof *ORDER };
+enum { ORDER_COUNT = sizeof ORDER / sizeof *ORDER, BAG_FILES = 4, STAGES = 3 };
 
 bool archive_is_checkpoint(const char *path) {
     return strncmp(path, "data/checkpoints/", strlen("data/checkpoints/")) == 0;
@@ -59,6 +59,12 @@ static int rank_of(const char *path) {
     for (int i = 0; i < ORDER_COUNT; i++)
         if (matches(ORDER[i], path)) return i;
     return ORDER_COUNT;
+}
+
+int archive_stage(const char *path) {
+    int rank = rank_of(path);
+    if (rank < BAG_FILES) return 0;
+    return rank - BAG_FILES + 1 < STAGES ? rank - BAG_FILES + 1 : STAGES;
 }
 
 static int by_rank(const void *a, const void *b) {

@@ -28,6 +28,10 @@ NODISCARD enum status archive_pack(const char *dir, const struct tree *list, con
  * never reads 100 GB. */
 void archive_sort(struct tree *list);
 
+/* How far into a bundle an entry stands, as every reader counts on: 0 the bag's own files, 1
+ * data/run.json, 2 data/metrics/summary.json, 3 all else. */
+int archive_stage(const char *path);
+
 /* Where a run directory keeps checkpoints that its bag does not hold (bundle.h). */
 #define ARCHIVE_ASIDE "checkpoints"
 

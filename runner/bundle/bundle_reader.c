@@ -11,8 +11,12 @@
 
 #include "runner/base/run_files.h"
 #include "runner/bundle/archive.h"
+#include "runner/bundle/zstd_frames.h"
 
-enum { BLOCK = 256 * 1024, FEED = 64 * 1024 };
+/* SLICE: bytes of a zstd file that are unpacked before the guard looks again. Zstd makes at most
+ * 128 KiB of 4 bytes, so no slice becomes more than 128 MiB. HEADERS_MAX: of tar, for one entry; a
+ * name of 512 bytes takes two headers of one block and two blocks of text. */
+enum { BLOCK = 256 * 1024, FEED = 64 * 1024, SLICE = 4096, HEADERS_MAX = 4096 };
 
 struct bundle {
     char *path;       /* owned copy */
@@ -25,8 +29,12 @@ struct bundle {
     struct archive_entry *entry; /* ours: libarchive would make its own without a check */
     char *skip; /* owned, BLOCK bytes: where skipped data go */
     char *feed; /* owned, FEED bytes of the file */
+    size_t feed_at, feed_end;  /* of it: what libarchive has not had yet */
     int64_t fed;
-    struct err bomb; /* what the guard said while libarchive was reading */
+    bool zstd;
+    struct zstd_frames frames;
+    struct err refusal; /* why libarchive was not given more */
+    int stage;          /* archive_stage() of the last file */
     int64_t declared, delivered; /* of the current entry */
     bool at_entry;
     /* a directory */
@@ -61,6 +69,8 @@ static enum status open_directory(struct bundle *b, struct err *e) {
     return OK;
 }
 
+#define ZSTD_HEAD "\x28\xb5\x2f\xfd"
+
 /* Names what a file is by its first bytes. NULL: a plain tar or zstd, which are ours. */
 static const char *sniff(const unsigned char *head, size_t n) {
     static const struct {
@@ -68,7 +78,7 @@ static const char *sniff(const unsigned char *head, size_t n) {
         size_t count;
         const char *name;
     } KNOWN[] = {
-        { "\x28\xb5\x2f\xfd", 4, NULL },     { "\x1f\x8b", 2, "a gzip file" },
+        { ZSTD_HEAD, 4, NULL },              { "\x1f\x8b", 2, "a gzip file" },
         { "PK\x03\x04", 4, "a zip file" },   { "\xfd"
                                                "7zXZ",
                                                5, "an xz file" },
@@ -84,33 +94,49 @@ static const char *sniff(const unsigned char *head, size_t n) {
     return n == 0 ? "an empty file" : "no archive";
 }
 
+/* The next bytes of the file, where all before have been taken. */
+static enum status refill(struct bundle *b, struct err *e) {
+    ssize_t n;
+    if (b->feed_at < b->feed_end) return OK;
+    do n = read(b->file, b->feed, FEED);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return FAIL(e, ERR_IO, "read %s: %s", b->path, strerror(errno));
+    b->feed_at = 0;
+    b->feed_end = (size_t)n;
+    if (!b->zstd) return OK;
+    if (n == 0 && !zstd_frames_whole(&b->frames))
+        return FAIL(e, ERR_FORMAT, "%s is truncated: its last zstd frame does not end", b->path);
+    return zstd_frames_pass(&b->frames, b->feed, (size_t)n, e);
+}
+
 /* Gives libarchive the file. The guard looks on: what no entry holds, such as zeros without end
  * behind the last one, is unpacked too, and only here can that be stopped. */
 static la_ssize_t feed(struct archive *a, void *context, const void **out) {
     struct bundle *b = context;
-    if (guard_ratio(b->guard, b->fed, archive_filter_bytes(a, 0), &b->bomb) != OK) {
-        archive_set_error(a, EINVAL, "%s", b->bomb.text);
+    enum status st = guard_ratio(b->guard, b->fed, archive_filter_bytes(a, 0), &b->refusal);
+    if (st == OK) st = refill(b, &b->refusal);
+    if (st != OK) {
+        archive_set_error(a, EINVAL, "%s", b->refusal.text);
         return ARCHIVE_FATAL;
     }
-    ssize_t n;
-    do n = read(b->file, b->feed, FEED);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) {
-        archive_set_error(a, errno, "read: %s", strerror(errno));
-        return ARCHIVE_FATAL;
-    }
-    b->fed += n;
-    *out = b->feed;
-    return n;
+    size_t n = b->feed_end - b->feed_at;
+    if (b->zstd && n > SLICE) n = SLICE;
+    *out = b->feed + b->feed_at;
+    b->feed_at += n;
+    b->fed += (int64_t)n;
+    return (la_ssize_t)n;
 }
 
 static enum status archive_broken(struct bundle *b, struct err *e) {
-    if (b->bomb.code != OK) {
-        if (e) *e = b->bomb;
-        return b->bomb.code;
+    if (b->refusal.code != OK) {
+        if (e) *e = b->refusal;
+        return b->refusal.code;
     }
     const char *why = archive_error_string(b->archive);
     if (!why) why = "unreadable";
+    if (strstr(why, "nrecognized archive format"))
+        return FAIL(e, ERR_FORMAT, "%s holds no tar archive%s", b->path,
+                    b->zstd ? " in its one layer of zstd; further layers are not unpacked" : "");
     if (archive_errno(b->archive) == ENOMEM)
         return FAIL(e, ERR_MEMORY, "no memory to read %s: %s", b->path, why);
     bool cut = strstr(why, "runcated") || strstr(why, "nexpected end");
@@ -135,8 +161,10 @@ static enum status open_archive(struct bundle *b, struct err *e) {
     b->feed = malloc(FEED);
     if (!b->archive || !b->entry || !b->skip || !b->feed)
         return FAIL(e, ERR_MEMORY, "no memory to read %s", b->path);
+    /* Filters are appended, not looked for: libarchive would unpack zstd within zstd, 25 deep. */
+    b->zstd = n >= 4 && memcmp(head, ZSTD_HEAD, 4) == 0;
     if (archive_read_support_format_tar(b->archive) != ARCHIVE_OK ||
-        archive_read_support_filter_zstd(b->archive) != ARCHIVE_OK) {
+        (b->zstd && archive_read_append_filter(b->archive, ARCHIVE_FILTER_ZSTD) != ARCHIVE_OK)) {
         bool memory = archive_errno(b->archive) == ENOMEM;
         return FAIL(e, memory ? ERR_MEMORY : ERR_UNSUPPORTED,
                     "this libarchive cannot read tar.zst: %s", archive_error_string(b->archive));
@@ -213,6 +241,14 @@ static enum status admit(struct bundle *b, struct archive_entry *entry, struct e
     if (archive_entry_sparse_count(entry) > 0)
         return FAIL(e, ERR_FORMAT, "sparse file refused: %s", name);
     int64_t size = archive_entry_size_is_set(entry) ? archive_entry_size(entry) : -1;
+    if (type == AE_IFDIR && size > 0) /* such as GNU tar's lists of names, type D */
+        return FAIL(e, ERR_FORMAT, "directory with %lld bytes of content refused: %s",
+                    (long long)size, name);
+    int64_t headers = archive_filter_bytes(b->archive, 0) -
+                      archive_read_header_position(b->archive);
+    if (headers > HEADERS_MAX)
+        return FAIL(e, ERR_FORMAT, "%lld bytes of tar headers before %s refused, at most %d",
+                    (long long)headers, name, HEADERS_MAX);
     return guard_admit(b->guard, name, type == AE_IFDIR, type == AE_IFDIR ? 0 : size, e);
 }
 
@@ -226,6 +262,16 @@ static enum status strip_folder(struct bundle *b, const char **name, struct err 
         return FAIL(e, ERR_FORMAT, "%s: %s stands outside the bundle's folder %s", b->path, *name,
                     b->folder);
     *name += n + 1;
+    return OK;
+}
+
+/* A reader takes what it needs from the front, and trusts the manifests for all behind them. */
+static enum status check_order(struct bundle *b, const char *name, struct err *e) {
+    int stage = archive_stage(name);
+    if (stage < b->stage)
+        return FAIL(e, ERR_FORMAT, "%s: %s stands behind files that it should precede: manifests, "
+                    "run.json and summary.json come first in a bundle", b->path, name);
+    b->stage = stage;
     return OK;
 }
 
@@ -247,6 +293,7 @@ static enum status next_in_archive(struct bundle *b, struct bundle_entry *out, s
         if (archive_entry_filetype(entry) == AE_IFDIR) continue;
         const char *name = archive_entry_pathname(entry);
         TRY(strip_folder(b, &name, e));
+        TRY(check_order(b, name, e));
         b->declared = archive_entry_size(entry);
         b->delivered = 0;
         b->at_entry = true;

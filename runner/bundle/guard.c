@@ -7,7 +7,9 @@
 
 const struct bundle_limits BUNDLE_LIMITS = {
     .entries = 20 * 1000,
+    .names = 40 * 1000,
     .path_bytes = 512,
+    .depth = 64,
     .file_bytes = INT64_C(1) << 40,
     .total_bytes = INT64_C(4) << 40,
     .ratio = 1000,
@@ -16,7 +18,7 @@ const struct bundle_limits BUNDLE_LIMITS = {
 struct guard {
     struct bundle_limits limits;
     void *names; /* tsearch tree of struct node: balanced, so no choice of names makes it slow */
-    int64_t entries, total;
+    int64_t entries, count, total; /* count: of names */
 };
 
 struct node {
@@ -71,8 +73,12 @@ enum status guard_name(const char *path, const struct bundle_limits *limits, str
         if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7e || strchr("\\%:*?\"<>|", *c))
             return FAIL(e, ERR_FORMAT, "byte 0x%02x in a name refused: %s", (unsigned char)*c,
                         shown(path, safe));
+    int64_t depth = 0;
     for (const char *part = path; part; part = strchr(part, '/'), part = part ? part + 1 : NULL) {
         size_t n = strcspn(part, "/");
+        if (++depth > limits->depth)
+            return FAIL(e, ERR_FORMAT, "name of more than %lld components refused: %s…",
+                        (long long)limits->depth, shown(path, safe));
         if (n == 2 && part[0] == '.' && part[1] == '.')
             return FAIL(e, ERR_FORMAT, "path that climbs out with '..' refused: %s",
                         shown(path, safe));
@@ -111,7 +117,9 @@ static enum status enter(struct guard *g, const char *path, size_t n, bool direc
     struct node *known = *slot;
     if (known == node) {
         node->explicit = explicit;
-        return OK;
+        if (++g->count <= g->limits.names) return OK;
+        return FAIL(e, ERR_FORMAT, "more than %lld files and directories refused",
+                    (long long)g->limits.names);
     }
     enum status st = OK;
     if (strcmp(known->text, node->text) != 0)

@@ -12,13 +12,15 @@
 
 struct bundle_limits {
     int64_t entries;     /* files and directories */
+    int64_t names;       /* the same, with the directories that names imply */
     int64_t path_bytes;  /* of one name */
+    int64_t depth;       /* components of one name */
     int64_t file_bytes;  /* of one file */
     int64_t total_bytes; /* of all files */
     int64_t ratio;       /* unpacked to packed bytes, once more than RATIO_FREE came out */
 };
 
-/* 20,000 entries, 512 bytes, 1 TiB, 4 TiB, 1000:1. */
+/* 20,000 entries, 40,000 names, 512 bytes, 64 components, 1 TiB, 4 TiB, 1000:1. */
 extern const struct bundle_limits BUNDLE_LIMITS;
 enum { RATIO_FREE = 64 << 20 };
 

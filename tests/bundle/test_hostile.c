@@ -189,6 +189,171 @@ static void a_bomb_is_refused_early(void **state) {
     expect(s, s->hostile, ERR_FORMAT, "decompression bomb refused");
 }
 
+/* A name below F that implies `depth` directories, which no other number's does. */
+static void deep_name(char name[512], int number, int depth) {
+    int at = sprintf(name, F "data/%d", number);
+    for (int i = 0; i < depth; i++) at += sprintf(name + at, "/d");
+}
+
+static void names_are_counted_with_the_directories_they_imply(void **state) {
+    struct scene *s = *state;
+    char name[512];
+    struct archive *out = begin(s, 5);
+    for (int i = 0; i < 700; i++) {
+        deep_name(name, i, 59);
+        add(out, &(struct hostile_entry){ name, AE_IFDIR, NULL, NULL, 0 });
+    }
+    end(out);
+    expect(s, s->hostile, ERR_FORMAT, "more than 40000 files and directories refused");
+    out = begin(s, 5);
+    deep_name(name, 1, 62);
+    add(out, &(struct hostile_entry){ name, AE_IFDIR, NULL, NULL, 0 });
+    end(out);
+    expect(s, s->hostile, ERR_FORMAT, "name of more than 64 components refused");
+}
+
+/* ---- archives made byte by byte ------------------------------------------------------------ */
+
+struct raw {
+    char *bytes; /* owned */
+    size_t n;
+};
+
+static struct raw raw_file(const char *path) {
+    struct raw r = { 0 };
+    struct err e = { 0 };
+    CHECK(file_read(path, 1 << 30, &r.bytes, &r.n, &e));
+    return r;
+}
+
+/* Puts bytes in at a place. */
+static void raw_insert(struct raw *r, size_t at, const void *bytes, size_t n) {
+    r->bytes = realloc(r->bytes, r->n + n);
+    assert_non_null(r->bytes);
+    memmove(r->bytes + at + n, r->bytes + at, r->n - at);
+    memcpy(r->bytes + at, bytes, n);
+    r->n += n;
+}
+
+static void raw_write(const struct scene *s, const struct raw *r) {
+    struct err e = { 0 };
+    CHECK(file_replace(s->hostile, r->bytes, r->n, &e));
+}
+
+/* A ustar header of that type in front of `size` bytes. POSIX.1-1988, with a checksum. */
+static void tar_header(char block[512], const char *name, char type, size_t size) {
+    unsigned sum = 0;
+    memset(block, 0, 512);
+    snprintf(block, 100, "%s", name);
+    memcpy(block + 100, "0000644\0" "0000000\0" "0000000\0", 24);
+    snprintf(block + 124, 12, "%011zo", size);
+    memcpy(block + 136, "00000000000\0" "        ", 20);
+    block[156] = type;
+    memcpy(block + 257, "ustar\0" "00", 8);
+    for (int i = 0; i < 512; i++) sum += (unsigned char)block[i];
+    snprintf(block + 148, 8, "%06o", sum);
+}
+
+/* What no file of the bundle holds, and tar's readers pass over. */
+static void tar_hides_nothing(void **state) {
+    static const struct {
+        const char *name;
+        char type;
+        size_t bytes;
+        const char *text, *sentence;
+    } CASES[] = {
+        { F "data/", 'D', 512, "Yhidden", "directory with 512 bytes of content refused: " F "data" },
+        { F "data/", '5', 512, "hidden", "" }, /* libarchive reads no content of it */
+        { F "x", 'x', 8192, "8192 comment=hidden", "bytes of tar headers before " F "bagit.txt" },
+        { F "g", 'g', 8192, "8192 comment=hidden", "bytes of tar headers before " F "bagit.txt" },
+    };
+    struct scene *s = *state;
+    struct raw good;
+    struct unpack_report report;
+    struct err e = { 0 };
+    bundle_as_tar(s->bundle, &good.bytes, &good.n);
+    raw_write(s, &good);
+    CHECK(bundle_unpack(s->hostile, NULL, &BUNDLE_LIMITS, &report, &e));
+    free(good.bytes);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct raw r;
+        char block[512], *data = malloc(CASES[i].bytes);
+        bundle_as_tar(s->bundle, &r.bytes, &r.n);
+        tar_header(block, CASES[i].name, CASES[i].type, CASES[i].bytes);
+        memset(data, 'a', CASES[i].bytes);
+        memcpy(data, CASES[i].text, strlen(CASES[i].text));
+        data[CASES[i].bytes - 1] = '\n';
+        raw_insert(&r, 0, block, sizeof block);
+        raw_insert(&r, sizeof block, data, CASES[i].bytes);
+        raw_write(s, &r);
+        expect(s, s->hostile, ERR_FORMAT, CASES[i].sentence);
+        free(data);
+        free(r.bytes);
+    }
+}
+
+static void skippable_frames_are_refused(void **state) {
+    static const char FRAME[] = "\x5a\x2a\x4d\x18\x06\0\0\0hidden";
+    struct scene *s = *state;
+    struct raw r = raw_file(s->bundle);
+    char sentence[80];
+    snprintf(sentence, sizeof sentence, "skippable zstd frame refused: byte %zu of the file", r.n);
+    raw_insert(&r, r.n, FRAME, sizeof FRAME - 1);
+    raw_write(s, &r);
+    expect(s, s->hostile, ERR_FORMAT, sentence);
+    free(r.bytes);
+    r = raw_file(s->bundle);
+    raw_insert(&r, r.n, "hidden", 6);
+    raw_write(s, &r);
+    expect(s, s->hostile, ERR_FORMAT, "data that are no zstd frame refused");
+    free(r.bytes);
+    r = raw_file(s->bundle);
+    raw_insert(&r, 0, FRAME, sizeof FRAME - 1);
+    raw_write(s, &r);
+    expect(s, s->hostile, ERR_FORMAT, "is no archive, not a run bundle");
+    free(r.bytes);
+}
+
+/* Packs the file at `path` once more into s->hostile. */
+static void pack_again(const struct scene *s, const char *path) {
+    struct raw r = raw_file(path);
+    struct archive *out = archive_write_new();
+    struct archive_entry *entry = archive_entry_new();
+    archive_write_set_format_raw(out);
+    archive_write_add_filter_zstd(out);
+    assert_int_equal(archive_write_open_filename(out, s->hostile), ARCHIVE_OK);
+    archive_entry_set_pathname(entry, "inner");
+    archive_entry_set_filetype(entry, AE_IFREG);
+    assert_int_equal(archive_write_header(out, entry), ARCHIVE_OK);
+    assert_int_equal(archive_write_data(out, r.bytes, r.n), (la_ssize_t)r.n);
+    archive_entry_free(entry);
+    end(out);
+    free(r.bytes);
+}
+
+static void zstd_within_zstd_is_not_unpacked(void **state) {
+    struct scene *s = *state;
+    pack_again(s, s->bundle);
+    expect(s, s->hostile, ERR_FORMAT, "holds no tar archive in its one layer of zstd");
+}
+
+/* Frames of repeated bytes (RFC 8878): 16,384 blocks of 4 bytes and 128 KiB each, 2 GiB in one
+ * block of the file that is read. */
+static void a_frame_of_repeated_bytes_is_a_bomb(void **state) {
+    static const char HEAD[] = "\x28\xb5\x2f\xfd\x00\x38", BLOCK[] = "\x02\x00\x10\x00";
+    struct scene *s = *state;
+    struct raw r = { 0 };
+    raw_insert(&r, 0, HEAD, 6);
+    for (int i = 0; i < 16384; i++) raw_insert(&r, r.n, BLOCK, 4);
+    r.bytes[r.n - 4] |= 1; /* the last of the frame */
+    struct raw good = raw_file(s->bundle);
+    raw_insert(&r, 0, good.bytes, good.n);
+    raw_write(s, &r);
+    expect(s, s->hostile, ERR_FORMAT, "decompression bomb refused");
+    free(good.bytes);
+    free(r.bytes);
+}
+
 /* ---- archives that were good --------------------------------------------------------------- */
 
 static void truncation_is_named(void **state) {
@@ -356,6 +521,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(refused_entries, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_bomb_is_refused_early, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(names_are_counted_with_the_directories_they_imply, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(tar_hides_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(skippable_frames_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(zstd_within_zstd_is_not_unpacked, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_frame_of_repeated_bytes_is_a_bomb, set_up, tear_down),
         cmocka_unit_test_setup_teardown(truncation_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_stands_behind_the_end_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(zeros_behind_the_end_are_a_bomb, set_up, tear_down),

@@ -1,5 +1,7 @@
 #include "tests/support/run_fixture.h"
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <assert.h>
 #include <math.h>
 #include <stdarg.h>
@@ -191,4 +193,21 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
              "{\"time\":1,\"rss_bytes\":1000000}\n{\"time\":2,\"rss_bytes\":3000000}\n");
     write_checkpoint(dir, f);
     put_file(dir, "lock", "held by nobody\n");
+}
+
+void bundle_as_tar(const char *path, char **out, size_t *n) {
+    enum { ROOM = 1 << 24 }; /* far more than any fixture has */
+    struct archive *in = archive_read_new();
+    struct archive_entry *entry;
+    *out = malloc(ROOM);
+    *n = 0;
+    assert(in && *out);
+    archive_read_support_format_raw(in);
+    archive_read_support_filter_zstd(in);
+    if (archive_read_open_filename(in, path, 65536) == ARCHIVE_OK &&
+        archive_read_next_header(in, &entry) == ARCHIVE_OK)
+        for (la_ssize_t got; (got = archive_read_data(in, *out + *n, ROOM - *n)) > 0;)
+            *n += (size_t)got;
+    archive_read_free(in);
+    assert(*n > 0 && *n < ROOM);
 }

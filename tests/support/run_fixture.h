@@ -32,6 +32,9 @@ struct run_fixture run_fixture_default(void);
 /* Writes parent/<id>/ and puts its path into dir. Asserts that all goes well. */
 void run_fixture_write(const char *parent, const struct run_fixture *f, char dir[PATH_CAP]);
 
+/* The tar in a bundle file, without its zstd: a bundle too. *out is owned by the caller (free). */
+void bundle_as_tar(const char *path, char **out, size_t *n);
+
 /* A fresh directory below build/ or /tmp for one test; remove it with tree_remove. */
 void scratch_directory(char dir[PATH_CAP]);
 
