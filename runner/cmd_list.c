@@ -53,17 +53,18 @@ static void print_row(const struct cli *cli, const struct run_view *v, int width
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", loss);
     number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", eval);
     number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", speed);
-    cli_out(cli, "%-*s %s%-*s%s %7s %9s %9s %9s\n", width, plain_text(id),
+    cli_out(cli, "%-*s %s%-*s%s %7s %9s %9s %9s%s\n", width, plain_text(id),
             cli_style(cli, good ? "green" : live ? "yellow" : "red"), STATUS_WIDTH,
             plain_text(status),
-            cli_style(cli, NULL), steps, loss, eval, speed);
+            cli_style(cli, NULL), steps, loss, eval, speed,
+            v->verified ? "" : "  " RUN_NOT_VERIFIED);
 }
 
 static json_t *row_json(const struct run_view *v) {
     char status[128], host[RENDEZVOUS_HOST_CAP];
     status_text(v, host, status);
-    return json_pack("{s:o, s:s, s:o, s:O, s:O?}", "path", json_from_text(v->path), "identity",
-                     v->identity, "host", *host ? json_from_text(host) : json_null(), "run", v->run,
+    return json_pack("{s:o, s:s, s:b, s:o, s:O, s:O?}", "path", json_from_text(v->path), "identity",
+                     v->identity, "verified", v->verified, "host", *host ? json_from_text(host) : json_null(), "run", v->run,
                      "summary", v->summary);
 }
 

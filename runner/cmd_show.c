@@ -47,9 +47,9 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     snprintf(id, sizeof id, "%s", json_text(v->run, "id", v->path));
     snprintf(status, sizeof status, "%s", json_text(v->run, "status", "?"));
     bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
-    cli_out(cli, "%s%s%s  %s%s%s\n", cli_style(cli, "bold"), plain_text(id),
+    cli_out(cli, "%s%s%s  %s%s%s%s\n", cli_style(cli, "bold"), plain_text(id),
             cli_style(cli, NULL), cli_style(cli, good ? "green" : "red"), plain_text(status),
-            cli_style(cli, NULL));
+            cli_style(cli, NULL), v->verified ? "" : "  (" RUN_NOT_VERIFIED ")");
     line(cli, "about", json_text(v->resolved, "about", NULL));
     line(cli, "error", json_text(error, "text", NULL));
     line(cli, "started", json_text(v->run, "started", NULL));
@@ -161,9 +161,9 @@ static int cmd_show(const struct cli *cli) {
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
         json_t *object =
-            json_pack("{s:s, s:o, s:s, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}", "schema",
+            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}", "schema",
                       "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
-                      "run", view.run, "summary", view.summary, "resolved", view.resolved,
+                      "verified", view.verified, "run", view.run, "summary", view.summary, "resolved", view.resolved,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
                       "checkpoints", view.checkpoints);
         cli_out_json(cli, object);

@@ -10,7 +10,7 @@
 #include "model/json_safe.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/archive.h"
-#include "runner/bundle/bag.h"
+#include "runner/bundle/bag_tags.h"
 #include "runner/bundle/bundle_reader.h"
 #include "runner/bundle/columns.h"
 
@@ -19,19 +19,22 @@ static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or 
 struct loader {
     struct run_view *view;
     struct bundle *bundle;        /* owned */
-    struct bag_manifest manifest; /* owned; empty for a live run */
+    struct bag_tags tags;         /* owned; none of a live run */
     json_t *fp8_labels, *trace_labels; /* owned; for JSON lines of a live run */
     enum run_view_depth depth;
 };
+
+static bool has_manifest(const struct loader *l) { return l->tags.text[BAG_MANIFEST] != NULL; }
 
 /* Reads the current entry whole and checks it against the manifest. */
 static enum status take(struct loader *l, const char *name, int64_t limit, char **out, size_t *n,
                         struct err *e) {
     char hex[SHA256_HEX];
     TRY(bundle_read_all(l->bundle, limit, out, n, e));
-    if (l->manifest.count == 0) return OK;
-    const struct bag_line *line = bag_manifest_find(&l->manifest, name);
+    if (!has_manifest(l)) return OK;
+    struct bag_line *line = bag_manifest_find(&l->tags.manifest, name);
     enum status st = sha256_bytes(*out, *n, hex, e);
+    if (line) line->seen = true;
     if (st == OK && line && strcmp(line->hex, hex) == 0) return OK;
     free(*out);
     *out = NULL;
@@ -98,29 +101,30 @@ static enum status take_columns(struct loader *l, const char *name, struct colum
     return columns_parse(bytes, n, name, out, e);
 }
 
-static enum status take_manifest(struct loader *l, struct err *e) {
+/* The names of the checkpoints that a finished run has; the files themselves are not read. */
+static enum status list_checkpoints(struct loader *l, struct err *e) {
     static const char HEAD[] = "data/checkpoints/";
-    char *text = NULL;
-    size_t n = 0;
-    TRY(bundle_read_all(l->bundle, JSON_FILE_LIMIT, &text, &n, e));
-    enum status st = bag_manifest_parse(text, "manifest-sha256.txt", &l->manifest, e);
-    free(text);
     bool failed = false;
-    for (int64_t i = 0; st == OK && i < l->manifest.count; i++) {
-        const char *path = l->manifest.line[i].path;
+    for (int64_t i = 0; i < l->tags.manifest.count; i++) {
+        const char *path = l->tags.manifest.line[i].path;
         if (strncmp(path, HEAD, sizeof HEAD - 1) == 0)
             json_append(l->view->checkpoints, json_string(path + sizeof HEAD - 1), &failed);
     }
-    return failed ? FAIL(e, ERR_MEMORY, "the list of checkpoints") : st;
+    return failed ? FAIL(e, ERR_MEMORY, "the list of checkpoints") : OK;
 }
 
-static enum status take_identity(struct loader *l, struct err *e) {
-    char *text = NULL;
-    size_t n = 0;
-    TRY(bundle_read_all(l->bundle, JSON_FILE_LIMIT, &text, &n, e));
-    enum status st = sha256_bytes(text, n, l->view->identity, e);
-    free(text);
-    return st;
+/* Before the first file of the run: an archive must have shown its manifests. A directory may be
+ * live, or on its way into a bundle, and is then not verified. */
+static enum status check_tags(struct loader *l, const char *name, struct err *e) {
+    bool archive = !bundle_is_directory(l->bundle);
+    if (archive && !has_manifest(l))
+        return FAIL(e, ERR_FORMAT, "%s stands before the manifest", name);
+    if (archive || (has_manifest(l) && l->tags.text[BAG_TAGMANIFEST]))
+        TRY(bag_tags_check(&l->tags, e));
+    l->view->verified = l->tags.vouched;
+    if (l->tags.vouched)
+        memcpy(l->view->identity, l->tags.hex[BAG_TAGMANIFEST], sizeof l->view->identity);
+    return list_checkpoints(l, e);
 }
 
 /* The JSON file that an entry is, or NULL. */
@@ -151,22 +155,22 @@ static json_t **json_slot(struct loader *l, const char *path) {
 static enum status take_stream(struct loader *l, const char *path, struct err *e) {
     struct run_columns *c = &l->view->columns;
     const struct {
-        const char *columns, *lines;
+        const char *lines;
         struct columns **slot;
         json_t *labels;
     } STREAMS[] = {
-        { "data/metrics/train.cols", "data/metrics/train.jsonl", &c->train, NULL },
-        { "data/metrics/eval.cols", "data/metrics/eval.jsonl", &c->eval, NULL },
-        { "data/metrics/telemetry.cols", "data/metrics/telemetry.jsonl", &c->telemetry, NULL },
-        { "data/metrics/ranks.cols", "data/metrics/ranks.jsonl", &c->ranks, NULL },
-        { "data/fp8/fp8.cols", "data/metrics/fp8.jsonl", &c->fp8, l->fp8_labels },
-        { "data/trace.cols", "data/metrics/trace.jsonl", &c->trace, l->trace_labels },
+        { "data/metrics/train.jsonl", &c->train, NULL },
+        { "data/metrics/eval.jsonl", &c->eval, NULL },
+        { "data/metrics/telemetry.jsonl", &c->telemetry, NULL },
+        { "data/metrics/ranks.jsonl", &c->ranks, NULL },
+        { "data/metrics/fp8.jsonl", &c->fp8, l->fp8_labels },
+        { "data/metrics/trace.jsonl", &c->trace, l->trace_labels },
     };
-    for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++) {
-        if (strcmp(path, STREAMS[i].columns) == 0) return take_columns(l, path, STREAMS[i].slot, e);
-        if (strcmp(path, STREAMS[i].lines) != 0 || *STREAMS[i].slot) continue;
-        return take_lines(l, path, STREAMS[i].labels, STREAMS[i].slot, e);
-    }
+    struct columns **slot = run_columns_slot(c, path);
+    if (slot) return take_columns(l, path, slot, e);
+    for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++)
+        if (strcmp(path, STREAMS[i].lines) == 0 && !*STREAMS[i].slot)
+            return take_lines(l, path, STREAMS[i].labels, STREAMS[i].slot, e);
     return OK;
 }
 
@@ -174,26 +178,51 @@ static enum status take_stream(struct loader *l, const char *path, struct err *e
 static bool enough(const struct loader *l, const char *path) {
     const struct run_view *v = l->view;
     if (archive_is_checkpoint(path)) return true;
-    if (l->depth == RUN_VIEW_BRIEF) return v->run && v->summary;
+    if (l->depth == RUN_VIEW_BRIEF && has_manifest(l)) return archive_stage(path) == 3;
     bool finished = v->identity[0] && v->columns.train &&
                     json_array_size(json_object_get(v->summary, "problems")) == 0;
     size_t n = strlen(path);
     return finished && n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
 }
 
+static enum status take_entry(struct loader *l, const char *path, struct err *e) {
+    json_t **slot = json_slot(l, path);
+    /* What no manifest vouches for is made from the records, whatever stands there. */
+    if (slot == &l->view->summary && !has_manifest(l)) return OK;
+    return slot ? take_json(l, path, slot, e) : take_stream(l, path, e);
+}
+
 static enum status take_entries(struct loader *l, struct err *e) {
-    for (;;) {
+    for (bool first = true;;) {
         struct bundle_entry entry;
         TRY(bundle_next(l->bundle, &entry, e));
-        if (!entry.path || enough(l, entry.path)) return OK;
+        if (!entry.path) return OK;
         char path[PATH_CAP];
         snprintf(path, sizeof path, "%s", entry.path);
-        json_t **slot = json_slot(l, path);
-        if (strcmp(path, "manifest-sha256.txt") == 0) TRY(take_manifest(l, e));
-        else if (strcmp(path, "tagmanifest-sha256.txt") == 0) TRY(take_identity(l, e));
-        else if (slot) TRY(take_json(l, path, slot, e));
-        else if (l->depth == RUN_VIEW_FULL || !l->manifest.count) TRY(take_stream(l, path, e));
+        int tag = bag_tag_of(path);
+        if (tag >= 0) {
+            TRY(bag_tags_take(&l->tags, tag, l->bundle, e));
+            continue;
+        }
+        if (first) TRY(check_tags(l, path, e));
+        first = false;
+        if (enough(l, path)) return OK;
+        TRY(take_entry(l, path, e));
     }
+}
+
+/* A file that the manifest lists, and that would have been read, must not have been left out. */
+static enum status check_complete(struct loader *l, struct err *e) {
+    for (int64_t i = 0; i < l->tags.manifest.count; i++) {
+        const struct bag_line *line = &l->tags.manifest.line[i];
+        bool asked = l->depth == RUN_VIEW_BRIEF
+                         ? archive_stage(line->path) < 3
+                         : json_slot(l, line->path) ||
+                               run_columns_slot(&l->view->columns, line->path);
+        if (asked && !line->seen) return FAIL(e, ERR_VERIFY, "missing file %s", line->path);
+    }
+    return has_manifest(l) && !l->view->summary
+               ? FAIL(e, ERR_VERIFY, "missing file data/metrics/summary.json") : OK;
 }
 
 enum status run_view_load(const char *path, enum run_view_depth depth, struct run_view *out,
@@ -205,6 +234,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     enum status st = bundle_open(path, &BUNDLE_LIMITS, &l.bundle, e);
     if (st == OK) {
         st = take_entries(&l, e);
+        if (st == OK) st = check_complete(&l, e);
         if (st != OK) err_prefix(e, "%s", path);
     }
     if (st == OK && !json_is_object(out->run))
@@ -212,7 +242,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     if (st == OK && !out->summary)
         st = summary_make(&out->columns, json_object_get(out->run, "attempts"), &out->summary, e);
     bundle_close(l.bundle);
-    bag_manifest_free(&l.manifest);
+    bag_tags_free(&l.tags);
     json_decref(l.fp8_labels);
     json_decref(l.trace_labels);
     if (st != OK) run_view_free(out);

@@ -17,6 +17,23 @@ void run_columns_free(struct run_columns *c) {
     *c = (struct run_columns){ 0 };
 }
 
+struct columns **run_columns_slot(struct run_columns *c, const char *path) {
+    const struct {
+        const char *path;
+        struct columns **slot;
+    } SLOTS[] = {
+        { "data/metrics/train.cols", &c->train },
+        { "data/metrics/eval.cols", &c->eval },
+        { "data/metrics/telemetry.cols", &c->telemetry },
+        { "data/metrics/ranks.cols", &c->ranks },
+        { "data/fp8/fp8.cols", &c->fp8 },
+        { "data/trace.cols", &c->trace },
+    };
+    for (size_t i = 0; i < sizeof SLOTS / sizeof *SLOTS; i++)
+        if (strcmp(path, SLOTS[i].path) == 0) return SLOTS[i].slot;
+    return NULL;
+}
+
 struct window steady_window(int64_t rows) {
     int64_t skip = rows / 5;
     if (skip < 1) skip = 1;

@@ -13,6 +13,9 @@ struct run_columns {
 };
 void run_columns_free(struct run_columns *c);
 
+/* Where the columns of that file of a bundle go ("data/trace.cols"); NULL: it holds none. */
+struct columns **run_columns_slot(struct run_columns *c, const char *path);
+
 /* The rows over which speed is measured: the first fifth of the run is left out (at least 1 step,
  * at most 50: allocation, tuning and caches warm up there), the rest counts. [first, last), may be
  * empty. */

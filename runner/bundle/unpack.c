@@ -9,34 +9,20 @@
 #include <unistd.h>
 
 #include "runner/base/run_files.h"
-#include "runner/bundle/bag.h"
+#include "runner/bundle/bag_tags.h"
 #include "runner/bundle/bundle_reader.h"
 
-enum { BLOCK = 256 * 1024, TAG_LIMIT = 128 << 20, TAG_FILES = 4 };
-
-/* The tag files come first in a bundle and are kept until the end, when they are compared. */
-static const char *const TAG_NAME[TAG_FILES] = { "bagit.txt", "bag-info.txt",
-                                                 "manifest-sha256.txt", "tagmanifest-sha256.txt" };
-enum { TAG_BAGIT, TAG_INFO, TAG_MANIFEST, TAG_TAGMANIFEST };
+enum { BLOCK = 256 * 1024 };
 
 struct unpack {
     const char *path;
     struct bundle *bundle;    /* owned, as is all that follows */
     char *block;
-    char *tag[TAG_FILES];     /* texts, or NULL while not seen */
-    char tag_hex[TAG_FILES][SHA256_HEX];
-    struct bag_manifest manifest;
-    bool vouched;             /* by check_tags() */
+    struct bag_tags tags;
     int root;                 /* where files are written, or -1 */
     const char *const *heads; /* of the paths that are written; NULL: all are */
     struct unpack_report *report;
 };
-
-static int tag_of(const char *path) {
-    for (int i = 0; i < TAG_FILES; i++)
-        if (strcmp(path, TAG_NAME[i]) == 0) return i;
-    return -1;
-}
 
 static bool is_wanted(const struct unpack *u, const char *path) {
     if (!u->heads) return true;
@@ -53,19 +39,15 @@ static enum status open_output(struct unpack *u, const char *path, int *fd, stru
     return *fd >= 0 ? OK : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
 }
 
-/* A tag file: kept in memory, hashed, and written too when extracting. */
+/* A tag file: kept in memory, and written too when extracting. */
 static enum status take_tag(struct unpack *u, int tag, struct err *e) {
-    size_t n = 0;
+    const char *name = bag_tag_name(tag);
     int fd = -1;
-    TRY(bundle_read_all(u->bundle, TAG_LIMIT, &u->tag[tag], &n, e));
-    TRY(sha256_bytes(u->tag[tag], n, u->tag_hex[tag], e));
-    if (strlen(u->tag[tag]) != n)
-        return FAIL(e, ERR_FORMAT, "%s holds a NUL byte", TAG_NAME[tag]);
-    TRY(open_output(u, TAG_NAME[tag], &fd, e));
+    TRY(bag_tags_take(&u->tags, tag, u->bundle, e));
+    TRY(open_output(u, name, &fd, e));
     if (fd < 0) return OK;
-    enum status st = write_all(fd, u->tag[tag], n, TAG_NAME[tag], e);
-    if (close(fd) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", TAG_NAME[tag],
-                                              strerror(errno));
+    enum status st = write_all(fd, u->tags.text[tag], strlen(u->tags.text[tag]), name, e);
+    if (close(fd) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", name, strerror(errno));
     return st;
 }
 
@@ -74,7 +56,7 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
                                 struct err *e) {
     char hex[SHA256_HEX];
     int fd = -1;
-    struct bag_line *line = bag_manifest_find(&u->manifest, entry->path);
+    struct bag_line *line = bag_manifest_find(&u->tags.manifest, entry->path);
     if (!line)
         return FAIL(e, ERR_VERIFY, "%s: extra file that the manifest does not list: %s", u->path,
                     entry->path);
@@ -100,32 +82,19 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
     return st;
 }
 
-static enum status check_tags(struct unpack *u, struct err *e) {
-    struct bag_manifest tags;
-    for (int i = 0; i < TAG_FILES; i++)
-        if (!u->tag[i]) return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, TAG_NAME[i]);
-    if (strncmp(u->tag[TAG_BAGIT], "BagIt-Version: 1.0\n", 19) != 0)
-        return FAIL(e, ERR_VERIFY, "%s: bagit.txt is not of version 1.0", u->path);
-    TRY(bag_manifest_parse(u->tag[TAG_TAGMANIFEST], TAG_NAME[TAG_TAGMANIFEST], &tags, e));
-    enum status st = OK;
-    for (int i = 0; st == OK && i < TAG_TAGMANIFEST; i++) {
-        const struct bag_line *line = bag_manifest_find(&tags, TAG_NAME[i]);
-        if (!line)
-            st = FAIL(e, ERR_VERIFY, "%s: the tag manifest does not list %s", u->path, TAG_NAME[i]);
-        else if (strcmp(line->hex, u->tag_hex[i]) != 0)
-            st = FAIL(e, ERR_VERIFY, "%s: wrong hash: %s is %.16s…, the tag manifest says %.16s…",
-                      u->path, TAG_NAME[i], u->tag_hex[i], line->hex);
-    }
-    bag_manifest_free(&tags);
-    u->vouched = st == OK;
-    return st;
-}
-
-/* Whether the tag manifest, and all that it lists, have been read. */
-static bool has_tags(const struct unpack *u) {
-    for (int i = 0; i < TAG_FILES; i++)
-        if (!u->tag[i]) return false;
-    return true;
+/* The tag manifest vouches for the manifest, and the manifest for all else: in that order, so that
+ * the message names the first thing that cannot be trusted. */
+static enum status check_payload_may_come(struct unpack *u, const char *name, struct err *e) {
+    bool directory = bundle_is_directory(u->bundle);
+    if (strncmp(name, "data/", 5) != 0)
+        return FAIL(e, ERR_VERIFY, "%s: extra file that the manifest does not list: %s", u->path,
+                    name);
+    if (!u->tags.text[BAG_MANIFEST] && directory)
+        return FAIL(e, ERR_STATE, "%s has no manifest: the run is not finished (fp8lab close %s)",
+                    u->path, u->path);
+    if (!u->tags.text[BAG_MANIFEST])
+        return FAIL(e, ERR_FORMAT, "%s: %s stands before the manifest", u->path, name);
+    return u->tags.vouched ? OK : bag_tags_check(&u->tags, e);
 }
 
 static enum status take_entries(struct unpack *u, struct err *e) {
@@ -133,36 +102,22 @@ static enum status take_entries(struct unpack *u, struct err *e) {
         struct bundle_entry entry;
         TRY(bundle_next(u->bundle, &entry, e));
         if (!entry.path) return OK;
-        int tag = tag_of(entry.path);
-        /* The tag manifest vouches for the manifest, and the manifest for all else: in that order,
-         * so that the message names the first thing that cannot be trusted. */
-        if (tag < 0 && !u->vouched && has_tags(u)) TRY(check_tags(u, e));
+        int tag = bag_tag_of(entry.path);
         if (tag >= 0) {
             TRY(take_tag(u, tag, e));
-            if (tag == TAG_MANIFEST)
-                TRY(bag_manifest_parse(u->tag[tag], TAG_NAME[tag], &u->manifest, e));
-        } else if (strncmp(entry.path, "data/", 5) != 0) {
-            return FAIL(e, ERR_VERIFY, "%s: extra file that the manifest does not list: %s",
-                        u->path, entry.path);
-        } else if (!u->tag[TAG_MANIFEST]) {
-            return bundle_is_directory(u->bundle)
-                       ? FAIL(e, ERR_STATE,
-                              "%s has no manifest: the run is not finished (fp8lab close %s)",
-                              u->path, u->path)
-                       : FAIL(e, ERR_FORMAT, "%s: %s stands before the manifest", u->path,
-                              entry.path);
-        } else {
-            TRY(take_payload(u, &entry, e));
+            continue;
         }
+        TRY(check_payload_may_come(u, entry.path, e));
+        TRY(take_payload(u, &entry, e));
     }
 }
 
 static enum status check_complete(struct unpack *u, struct err *e) {
     int64_t bytes = -1, files = -1;
-    for (int64_t i = 0; i < u->manifest.count; i++)
-        if (!u->manifest.line[i].seen)
-            return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, u->manifest.line[i].path);
-    if (!bag_oxum(u->tag[TAG_INFO], &bytes, &files) || bytes != u->report->bytes ||
+    for (int64_t i = 0; i < u->tags.manifest.count; i++)
+        if (!u->tags.manifest.line[i].seen)
+            return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, u->tags.manifest.line[i].path);
+    if (!bag_oxum(u->tags.text[BAG_INFO], &bytes, &files) || bytes != u->report->bytes ||
         files != u->report->files)
         return FAIL(e, ERR_VERIFY, "%s: Payload-Oxum says %lld bytes in %lld files, found %lld in "
                     "%lld", u->path, (long long)bytes, (long long)files,
@@ -176,10 +131,10 @@ static enum status unpack_run(struct unpack *u, const char *path,
     if (!u->block) return FAIL(e, ERR_MEMORY, "%d bytes to read %s", BLOCK, path);
     TRY(bundle_open(path, limits, &u->bundle, e));
     TRY(take_entries(u, e));
-    if (!u->vouched) TRY(check_tags(u, e)); /* where it stood behind what it vouches for */
+    if (!u->tags.vouched) TRY(bag_tags_check(&u->tags, e)); /* there was no payload */
     TRY(check_complete(u, e));
     snprintf(u->report->folder, sizeof u->report->folder, "%s", bundle_folder(u->bundle));
-    memcpy(u->report->identity, u->tag_hex[TAG_TAGMANIFEST], SHA256_HEX);
+    memcpy(u->report->identity, u->tags.hex[BAG_TAGMANIFEST], SHA256_HEX);
     return OK;
 }
 
@@ -213,8 +168,7 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
     if (st != OK && e && !strstr(e->text, path)) err_prefix(e, "%s", path);
     /* What was extracted from a bundle that failed is not left lying about. */
     if (st != OK && dest) (void)!tree_remove(work, NULL);
-    for (int i = 0; i < TAG_FILES; i++) free(u.tag[i]);
-    bag_manifest_free(&u.manifest);
+    bag_tags_free(&u.tags);
     bundle_close(u.bundle);
     free(u.block);
     return st;

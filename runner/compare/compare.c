@@ -41,6 +41,7 @@ static json_t *run_row(const struct run_view *v) {
     json_put(row, "seed", member(v->run, "seed"), &failed);
     json_put(row, "smoke", member(v->run, "smoke"), &failed);
     json_put(row, "identity", json_string(v->identity), &failed);
+    json_put(row, "verified", json_boolean(v->verified), &failed);
     json_put(row, "inputs_sha256", member(v->run, "inputs_sha256"), &failed);
     json_put(row, "results_sha256", member(v->run, "results_sha256"), &failed);
     static const char *const KEYS[] = { "steps", "loss_final", "eval_loss_final",

@@ -2,7 +2,8 @@
  *
  * Everything found is one JSON object ("fp8lab.compare/1"); the text and the HTML page are drawn
  * from it. Run 0 is the reference of ratios and divergences:
- *   runs         [{id, path, name, status, recipe, seed, identity, inputs_sha256, results_sha256,
+ *   runs         [{id, path, name, status, recipe, seed, identity, verified, inputs_sha256,
+ *                  results_sha256,
  *                  steps, loss_final, eval_loss_final, step_time_us_median, tokens_per_s_median,
  *                  memory_bytes_peak, ratio: {loss, eval_loss, step_time, tokens_per_s, memory}}]
  *   differences  [{section, key, factor: name or null, values: [one a run, null where absent]}]

@@ -157,7 +157,9 @@ static void put_identity(FILE *out, const json_t *row) {
     fputs("</code><small>", out);
     html_escape(out, json_text(row, "status", "?"));
     if (json_is_true(json_object_get(row, "smoke"))) fputs(" (smoke: a rehearsal)", out);
-    fprintf(out, ", bundle %.12s</small></td>", *identity ? identity : "none yet");
+    if (json_is_true(json_object_get(row, "verified"))) fprintf(out, ", bundle %.12s", identity);
+    else fputs(", " RUN_NOT_VERIFIED, out);
+    fputs("</small></td>", out);
 }
 
 static void put_numbers(FILE *out, const json_t *report, bool *failed) {

@@ -19,9 +19,10 @@ static void put_runs(FILE *out, const json_t *runs) {
     const json_t *row;
     char name[8];
     json_array_foreach(runs, i, row) {
-        fprintf(out, "%-3s %s  %s%s\n", compare_letter((int64_t)i, name), json_text(row, "id", "?"),
-                json_text(row, "status", "?"),
-                json_is_true(json_object_get(row, "smoke")) ? "  (smoke: a rehearsal)" : "");
+        fprintf(out, "%-3s %s  %s%s%s\n", compare_letter((int64_t)i, name),
+                json_text(row, "id", "?"), json_text(row, "status", "?"),
+                json_is_true(json_object_get(row, "smoke")) ? "  (smoke: a rehearsal)" : "",
+                json_is_true(json_object_get(row, "verified")) ? "" : "  (" RUN_NOT_VERIFIED ")");
     }
 }
 

@@ -4,6 +4,7 @@ set -u
 : "${BUILD:=$PWD/build/release}" "${TEST_TMP:=$(mktemp -d)}"
 : "${FP8LAB:=$BUILD/fp8lab}"
 failed=0
+root=$PWD
 cd "$TEST_TMP" || exit 1
 mkdir runs
 "$BUILD/tests/bundle/test_bundle" runs >list || exit 1
@@ -94,10 +95,33 @@ rm "$live"/*.txt "$live"/data/metrics/*.cols "$live"/data/*/fp8.cols "$live"/dat
 sed -i '7s/"loss_bits":"......../"loss_bits":"00000000/' "$live/data/metrics/train.jsonl"
 expect 5 "first differ at step 7, in train.loss" compare "$done" "$live" --assert-equal
 expect 0 "first differ at step 7, in train.loss" compare "$done" "$live"
+# Nothing vouches for a directory without manifests: so it is said beside its name.
+expect 0 '"verified":false' show --json "$live"
+expect 0 "done  (not verified: no manifest)" show "$live"
+expect 0 "  not verified: no manifest" list other
+expect 0 '"verified":false' list --json other
+expect 0 '"verified":true' show --json "$done"
+expect 0 '"verified":true' compare --json "$done" "$killed"
+for words in "$("$FP8LAB" show "$done")" "$("$FP8LAB" list runs)"; do
+    grep -q "not verified" <<<"$words" && { echo "a bundle is not verified: $words"; failed=1; }
+done
 expect 6 "the run is not finished" verify "$live"
 # A run's words must not reach a terminal as escape sequences.
 sed -i 's/"status": *"done"/"status":"\\u001b[31mdone"/' "$live/data/run.json"
 expect 0 "?[31mdone" show "$live"
 expect 0 "?[31mdone" list other
 expect 0 "?[31mdone" compare "$done" "$live"
+
+# What earlier versions packed is a bundle still.
+count=0
+for folder in "$root"/experiments/reference/*/; do
+    bundles=("$folder"*.tar.zst)
+    [ -e "${bundles[0]}" ] || continue
+    count=$((count + ${#bundles[@]}))
+    expect 0 "valid: " verify "${bundles[@]}"
+    rows=$("$FP8LAB" list --json "$folder" | grep -o '"verified":true' | wc -l)
+    [ "$rows" -eq ${#bundles[@]} ] || { echo "list $folder: $rows verified"; failed=1; }
+    [ ${#bundles[@]} -eq 1 ] || expect 0 '"verified":true' compare --json "${bundles[@]}"
+done
+[ "$count" -gt 5 ] || { echo "experiments/reference holds $count bundles"; failed=1; }
 exit $failed

@@ -1,0 +1,270 @@
+/* What is shown of a bundle is what its manifests vouch for: archives that
+ * a careful forger made, of a good run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/bundle/archive.h"
+#include "runner/bundle/bag.h"
+#include "runner/bundle/bundle.h"
+#include "runner/bundle/run_view.h"
+#include "runner/bundle/unpack.h"
+#include "runner/compare/compare.h"
+#include "tests/support/must.h"
+#include "tests/support/run_fixture.h"
+
+static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
+                                            .keep_directory = true, .threads = 1 };
+static const struct archive_options PACKING = { .threads = 1, .level = 3 };
+
+#define ID "20261121T024823Z-tiny-0badcafe"
+
+/* A run that was closed, and the archive that the forger makes of its directory. */
+struct scene {
+    char parent[PATH_CAP], dir[PATH_CAP], bundle[PATH_CAP], forged[PATH_CAP];
+};
+
+static int set_up(void **state) {
+    struct scene *s = calloc(1, sizeof *s);
+    struct bundle_result result;
+    struct run_fixture f = run_fixture_default();
+    scratch_directory(s->parent);
+    run_fixture_write(s->parent, &f, s->dir);
+    MUST(bundle_finish(s->dir, &KEEP, &result, E));
+    snprintf(s->bundle, PATH_CAP, "%s", result.path);
+    MUST(path_join(s->forged, s->parent, "forged.tar.zst", E));
+    *state = s;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct scene *s = *state;
+    MUST(tree_remove(s->parent, E));
+    free(s);
+    return 0;
+}
+
+static char *text_of(const struct scene *s, const char *name, size_t *n) {
+    char path[PATH_CAP], *text = NULL;
+    MUST(path_join(path, s->dir, name, E));
+    MUST(file_read(path, 1 << 24, &text, n, E));
+    return text;
+}
+
+/* Replaces the one place where `old` stands in the file by `new`. */
+static void edit(const struct scene *s, const char *name, const char *old, const char *new) {
+    size_t n;
+    char *text = text_of(s, name, &n), *at = strstr(text, old);
+    if (!at) fail_msg("%s holds no %s", name, old);
+    *at = 0;
+    put_file(s->dir, name, "%s%s%s", text, new, at + strlen(old));
+    free(text);
+}
+
+/* Packs the directory as it stands, in the order of a bundle, without the files that begin so. */
+static void pack_without(const struct scene *s, const char *head) {
+    struct tree list, kept = { 0 };
+    MUST(tree_list(s->dir, 1000, &list, E));
+    kept.file = calloc((size_t)list.count, sizeof *kept.file);
+    archive_sort(&list);
+    for (int64_t i = 0; i < list.count; i++)
+        if (strcmp(list.file[i].path, "lock") != 0 &&
+            (!head || strncmp(list.file[i].path, head, strlen(head)) != 0))
+            kept.file[kept.count++] = list.file[i];
+    MUST(archive_pack(s->dir, &kept, ID, s->forged, &PACKING, NULL, E));
+    free(kept.file);
+    tree_free(&list);
+}
+
+/* The same with manifests that are right: what a forger does who has read RFC 8493. */
+static void sign_and_pack(const struct scene *s) {
+    static const struct bag_info INFO = { ID, "a run", "2026-11-21", "a forger" };
+    struct tree list;
+    char identity[SHA256_HEX];
+    int64_t bytes;
+    MUST(bag_write(s->dir, &INFO, &list, identity, &bytes, E));
+    MUST(archive_pack(s->dir, &list, ID, s->forged, &PACKING, NULL, E));
+    tree_free(&list);
+}
+
+/* Every way to look at it must refuse it; a list looks at no numbers but the summary's. */
+static void expect(const char *path, enum status status, const char *words, bool listed) {
+    struct unpack_report report;
+    struct run_view view;
+    struct comparison c;
+    const char *both[2] = { path, path };
+    MUST_FAIL(status, words, bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, E));
+    MUST_FAIL(status, words, run_view_load(path, RUN_VIEW_FULL, &view, E));
+    MUST_FAIL(status, words, compare_runs(both, 2, &c, E));
+    if (!listed) MUST_FAIL(status, words, run_view_load(path, RUN_VIEW_BRIEF, &view, E));
+    else {
+        MUST(run_view_load(path, RUN_VIEW_BRIEF, &view, E));
+        run_view_free(&view);
+    }
+}
+
+/* ---- manifests ------------------------------------------------------------------------------- */
+
+static void a_good_bundle_is_verified(void **state) {
+    struct scene *s = *state;
+    const char *paths[2] = { s->bundle, s->dir };
+    for (int i = 0; i < 4; i++) {
+        struct run_view v;
+        MUST(run_view_load(paths[i / 2], i % 2 ? RUN_VIEW_FULL : RUN_VIEW_BRIEF, &v, E));
+        assert_true(v.verified);
+        assert_int_equal(strlen(v.identity), SHA256_HEX - 1);
+        run_view_free(&v);
+    }
+}
+
+static void a_kept_tag_manifest_vouches_for_no_other_manifest(void **state) {
+    struct scene *s = *state;
+    size_t n;
+    char *tags = text_of(s, "tagmanifest-sha256.txt", &n);
+    edit(s, "data/run.json", "\"name\": \"tiny\"", "\"name\": \"best\"");
+    sign_and_pack(s);
+    put_file(s->dir, "tagmanifest-sha256.txt", "%s", tags);
+    free(tags);
+    pack_without(s, NULL);
+    expect(s->forged, ERR_VERIFY, "the tag manifest says", false);
+    expect(s->dir, ERR_VERIFY, "the tag manifest says", false);
+}
+
+static void an_empty_manifest_vouches_for_nothing(void **state) {
+    struct scene *s = *state;
+    char path[PATH_CAP], hex[SHA256_HEX], old[SHA256_HEX];
+    MUST(path_join(path, s->dir, "manifest-sha256.txt", E));
+    MUST(sha256_file(path, old, NULL, E));
+    put_file(s->dir, "manifest-sha256.txt", "%s", "");
+    MUST(sha256_file(path, hex, NULL, E));
+    edit(s, "tagmanifest-sha256.txt", old, hex);
+    pack_without(s, NULL);
+    expect(s->forged, ERR_VERIFY, "extra file that the manifest does not list: data/run.json",
+           false);
+    expect(s->dir, ERR_VERIFY, "extra file that the manifest does not list: data/run.json", false);
+}
+
+static void an_archive_without_manifests_is_refused(void **state) {
+    struct scene *s = *state;
+    pack_without(s, "manifest");
+    expect(s->forged, ERR_FORMAT, "data/run.json stands before the manifest", false);
+    pack_without(s, "tagmanifest");
+    expect(s->forged, ERR_VERIFY, "missing file tagmanifest-sha256.txt", false);
+}
+
+/* Packs a bundle whose file `name` stands last. */
+static void pack_last(const struct scene *s, const char *name) {
+    struct tree list, order = { 0 };
+    MUST(tree_list(s->dir, 1000, &list, E));
+    order.file = calloc((size_t)list.count, sizeof *order.file);
+    archive_sort(&list);
+    for (int last = 0; last < 2; last++)
+        for (int64_t i = 0; i < list.count; i++)
+            if (strcmp(list.file[i].path, "lock") != 0 &&
+                (strcmp(list.file[i].path, name) == 0) == last)
+                order.file[order.count++] = list.file[i];
+    MUST(archive_pack(s->dir, &order, ID, s->forged, &PACKING, NULL, E));
+    free(order.file);
+    tree_free(&list);
+}
+
+static void what_comes_first_must_not_come_last(void **state) {
+    struct scene *s = *state;
+    struct unpack_report report;
+    struct run_view v;
+    pack_last(s, "tagmanifest-sha256.txt");
+    expect(s->forged, ERR_VERIFY, "missing file tagmanifest-sha256.txt", false);
+    pack_last(s, "manifest-sha256.txt");
+    expect(s->forged, ERR_FORMAT, "data/run.json stands before the manifest", false);
+    pack_last(s, "data/metrics/summary.json");
+    MUST_FAIL(ERR_FORMAT, "summary.json stands behind files that it should precede",
+              bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
+    MUST_FAIL(ERR_VERIFY, "missing file data/metrics/summary.json",
+              run_view_load(s->forged, RUN_VIEW_BRIEF, &v, E));
+}
+
+/* The rest of the file may be anything: a bomb, or cut off. */
+static void a_list_reads_no_further_than_the_summary(void **state) {
+    struct scene *s = *state;
+    struct run_view v;
+    char path[PATH_CAP];
+    MUST(path_join(path, s->dir, "data/system/zeros", E));
+    put_file(s->dir, "data/system/zeros", "0");
+    FILE *out = fopen(path, "r+");
+    assert_true(out && fseek(out, 300 << 20, SEEK_SET) == 0 && putc(0, out) == 0);
+    assert_int_equal(fclose(out), 0);
+    sign_and_pack(s);
+    MUST(run_view_load(s->forged, RUN_VIEW_BRIEF, &v, E));
+    run_view_free(&v);
+    MUST_FAIL(ERR_FORMAT, "decompression bomb refused",
+              run_view_load(s->forged, RUN_VIEW_FULL, &v, E));
+    pack_without(s, "data/metrics/summary.json"); /* without which all was unpacked */
+    MUST_FAIL(ERR_VERIFY, "missing file data/metrics/summary.json",
+              run_view_load(s->forged, RUN_VIEW_BRIEF, &v, E));
+}
+
+static void a_file_left_out_is_missed(void **state) {
+    struct scene *s = *state;
+    pack_without(s, "data/fp8/");
+    expect(s->forged, ERR_VERIFY, "missing file data/fp8/fp8.cols", true);
+}
+
+/* A directory without manifests may be a live run. It has no identity, and says so. */
+static void a_directory_without_manifests_is_not_verified(void **state) {
+    static const char *const GONE[] = { "tagmanifest-sha256.txt", "manifest-sha256.txt" };
+    struct scene *s = *state;
+    for (int i = 0; i < 2; i++) {
+        struct run_view v;
+        struct comparison c;
+        char path[PATH_CAP], *text = NULL;
+        const char *both[2] = { s->bundle, s->dir };
+        MUST(path_join(path, s->dir, GONE[i], E));
+        MUST(tree_remove(path, E));
+        for (int depth = RUN_VIEW_BRIEF; depth <= RUN_VIEW_FULL; depth++) {
+            MUST(run_view_load(s->dir, (enum run_view_depth)depth, &v, E));
+            assert_false(v.verified);
+            assert_string_equal(v.identity, "");
+            run_view_free(&v);
+        }
+        MUST(compare_runs(both, 2, &c, E));
+        MUST(compare_text(&c, false, &text, E));
+        const char *a = strstr(text, "A   " ID "  done\n"),
+                   *b = strstr(text, "B   " ID "  done  (not verified: no manifest)\n");
+        if (!a || !b) fail_msg("%s", text);
+        free(text);
+        MUST(path_join(path, s->parent, "page.html", E));
+        MUST(compare_html(&c, path, E));
+        MUST(file_read(path, 1 << 24, &text, &(size_t){ 0 }, E));
+        assert_non_null(strstr(text, "done, not verified: no manifest<"));
+        free(text);
+        compare_free(&c);
+    }
+    /* A summary that nobody vouches for is not looked at. */
+    edit(s, "data/metrics/summary.json", "\"steps\": 20", "\"steps\": 99");
+    struct run_view v;
+    MUST(run_view_load(s->dir, RUN_VIEW_BRIEF, &v, E));
+    assert_int_equal(json_integer_value(json_object_get(v.summary, "steps")), 20);
+    run_view_free(&v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_good_bundle_is_verified, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_kept_tag_manifest_vouches_for_no_other_manifest, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_empty_manifest_vouches_for_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_archive_without_manifests_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_comes_first_must_not_come_last, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_list_reads_no_further_than_the_summary, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_file_left_out_is_missed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_directory_without_manifests_is_not_verified, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
