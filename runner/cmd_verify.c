@@ -47,7 +47,8 @@ const struct verb VERB_VERIFY = {
     .about = "check that bundles are complete and unchanged",
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
             "Every file is hashed; a file missing, surplus or changed, a damaged archive or a\n"
-            "hostile one (links, paths that climb out, bombs...) exits 4 and is named.\n"
+            "hostile one (links, paths that climb out, bombs...) exits 4 and is named. So does a\n"
+            "summary that its own columns contradict.\n"
             "With --json one object a bundle, a line each; fp8lab.error/1 for one that is not\n"
             "valid.\n",
     .args_min = 1,

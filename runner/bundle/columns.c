@@ -150,17 +150,23 @@ enum status columns_parse(void *bytes, size_t n, const char *name, struct column
     return parse(bytes, n, 0, name, out, e);
 }
 
+enum status columns_map_part(int fd, int64_t offset, int64_t n, const char *name,
+                             struct columns **out, struct err *e) {
+    size_t size = (size_t)n;
+    void *bytes = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, offset) : NULL;
+    if (bytes == MAP_FAILED) return FAIL(e, ERR_IO, "map %s: %s", name, strerror(errno));
+    return parse(bytes, size, size, name, out, e);
+}
+
 enum status columns_map(const char *path, struct columns **out, struct err *e) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    bool sized = fstat(fd, &info) == 0;
-    size_t n = sized ? (size_t)info.st_size : 0;
-    void *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : NULL; /* none are not mapped */
-    enum status st = OK;
-    if (!sized || bytes == MAP_FAILED) st = FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
+    enum status st = fstat(fd, &info) == 0
+                         ? columns_map_part(fd, 0, info.st_size, path, out, e)
+                         : FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
     close(fd);
-    return st == OK ? parse(bytes, n, n, path, out, e) : st;
+    return st;
 }
 
 void columns_forget(const struct columns *c) {

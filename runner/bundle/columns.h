@@ -53,6 +53,10 @@ NODISCARD enum status columns_parse(void *bytes, size_t n, const char *name, str
  * files of our own that nobody truncates (that would be SIGBUS), such as those of the run being
  * closed. Also ERR_IO. */
 NODISCARD enum status columns_map(const char *path, struct columns **out, struct err *e);
+/* The same of `n` bytes of an open file, from `offset` on, a multiple of the page size. */
+NODISCARD enum status columns_map_part(int fd, int64_t offset, int64_t n, const char *name,
+                                       struct columns **out, struct err *e);
+
 /* Gives the memory of a mapping back; values stay readable. A no-op for parsed ones. Loops over
  * long columns call it every COLUMNS_CHUNK values. */
 void columns_forget(const struct columns *c);

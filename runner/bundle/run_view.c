@@ -13,6 +13,7 @@
 #include "runner/bundle/bag_tags.h"
 #include "runner/bundle/bundle_reader.h"
 #include "runner/bundle/columns.h"
+#include "runner/bundle/recheck.h"
 
 static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
 
@@ -241,6 +242,10 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
         st = FAIL(e, ERR_FORMAT, "%s holds no data/run.json: it is not a run", path);
     if (st == OK && !out->summary)
         st = summary_make(&out->columns, json_object_get(out->run, "attempts"), &out->summary, e);
+    else if (st == OK && depth == RUN_VIEW_FULL) {
+        st = recheck_numbers(&out->columns, out->run, out->summary, e);
+        if (st != OK) err_prefix(e, "%s", path);
+    }
     bundle_close(l.bundle);
     bag_tags_free(&l.tags);
     json_decref(l.fp8_labels);

@@ -11,6 +11,7 @@
 #include "runner/base/run_files.h"
 #include "runner/bundle/bag_tags.h"
 #include "runner/bundle/bundle_reader.h"
+#include "runner/bundle/recheck.h"
 
 enum { BLOCK = 256 * 1024 };
 
@@ -19,6 +20,7 @@ struct unpack {
     struct bundle *bundle;    /* owned, as is all that follows */
     char *block;
     struct bag_tags tags;
+    struct recheck *recheck;
     int root;                 /* where files are written, or -1 */
     const char *const *heads; /* of the paths that are written; NULL: all are */
     struct unpack_report *report;
@@ -63,12 +65,14 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
     struct sha256 *sha = NULL;
     TRY(sha256_create(&sha, e));
     enum status st = open_output(u, entry->path, &fd, e);
+    if (st == OK) st = recheck_begin(u->recheck, entry->path, e);
     for (size_t got = 1; st == OK && got > 0;) {
         st = bundle_read(u->bundle, u->block, BLOCK, &got, e);
         if (st != OK) break;
         sha256_add(sha, u->block, got);
         u->report->bytes += (int64_t)got;
-        if (fd >= 0) st = write_all(fd, u->block, got, entry->path, e);
+        st = recheck_add(u->recheck, u->block, got, e);
+        if (st == OK && fd >= 0) st = write_all(fd, u->block, got, entry->path, e);
     }
     sha256_finish(sha, hex);
     sha256_destroy(sha);
@@ -130,9 +134,11 @@ static enum status unpack_run(struct unpack *u, const char *path,
     u->block = malloc(BLOCK);
     if (!u->block) return FAIL(e, ERR_MEMORY, "%d bytes to read %s", BLOCK, path);
     TRY(bundle_open(path, limits, &u->bundle, e));
+    TRY(recheck_create(&u->recheck, e));
     TRY(take_entries(u, e));
     if (!u->tags.vouched) TRY(bag_tags_check(&u->tags, e)); /* there was no payload */
     TRY(check_complete(u, e));
+    TRY(recheck_finish(u->recheck, e));
     snprintf(u->report->folder, sizeof u->report->folder, "%s", bundle_folder(u->bundle));
     memcpy(u->report->identity, u->tags.hex[BAG_TAGMANIFEST], SHA256_HEX);
     return OK;
@@ -169,6 +175,7 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
     /* What was extracted from a bundle that failed is not left lying about. */
     if (st != OK && dest) (void)!tree_remove(work, NULL);
     bag_tags_free(&u.tags);
+    recheck_destroy(u.recheck);
     bundle_close(u.bundle);
     free(u.block);
     return st;

@@ -102,6 +102,20 @@ static int64_t step_count(const struct run_view *v) {
     return v->columns.train ? v->columns.train->rows : 0;
 }
 
+/* A result that the comparison prints for both, with two values: what is called equal must not
+ * stand beside it. It happens where a number is not what its bits are, which only verified runs are
+ * asked for, and where the last evaluations are of different steps. */
+static const char *printed_apart(const struct run_view *x, const struct run_view *y) {
+    static const char *const KEYS[] = { "steps", "loss_final", "eval_loss_final" };
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
+        const json_t *a = json_object_get(x->summary, KEYS[i]),
+                     *b = json_object_get(y->summary, KEYS[i]);
+        if (json_is_number(a) && json_is_number(b) && json_number_value(a) != json_number_value(b))
+            return KEYS[i];
+    }
+    return NULL;
+}
+
 static const char *note_of(const struct comparison *c, int64_t b, const struct divergence *d,
                            bool weights_differ, char text[160]) {
     const struct run_view *x = &c->run[0], *y = &c->run[b];
@@ -114,6 +128,9 @@ static const char *note_of(const struct comparison *c, int64_t b, const struct d
         snprintf(text, 160, "equal as far as both went; one has %lld steps, the other %lld",
                  (long long)step_count(x), (long long)step_count(y));
     else if (weights_differ) snprintf(text, 160, "all records are equal, the final weights differ");
+    else if (printed_apart(x, y))
+        snprintf(text, 160, "the bits of all common steps are equal, but the last %s is not",
+                 compare_metric(printed_apart(x, y)));
     else return "";
     return text;
 }
@@ -126,7 +143,8 @@ static json_t *divergence_row(const struct comparison *c, int64_t b, bool *equal
     const char *wx = json_text(x->run, "final_weights_sha256", ""),
                *wy = json_text(y->run, "final_weights_sha256", "");
     bool weights_differ = *wx && *wy && strcmp(wx, wy) != 0;
-    *equal = !d.found && d.common_steps > 0 && !weights_differ && step_count(x) == step_count(y);
+    *equal = !d.found && d.common_steps > 0 && !weights_differ && step_count(x) == step_count(y) &&
+             !printed_apart(x, y);
     json_t *row = json_pack("{s:i, s:I, s:b, s:I, s:s}", "a", 0, "b", (json_int_t)b, "equal",
                             *equal, "common_steps", (json_int_t)d.common_steps, "note",
                             note_of(c, b, &d, weights_differ, note));

@@ -12,7 +12,7 @@
  *   statistics   {groups: [{runs, seeds}], tests: [...], losses: [{group, recipe, reference_mean,
  *                  mean, relative, chance, holds, by}], note}; losses where group 0 is 3 seeds of
  *                  BF16 or more
- *   equal        no pair diverges, and all have the same steps and final weights */
+ *   equal        no pair diverges, and all have the same steps, final losses and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_COMPARE_H
 #define FP8LAB_RUNNER_COMPARE_COMPARE_H
 

@@ -1,5 +1,5 @@
-/* What is shown of a bundle is what its manifests vouch for: archives that
- * a careful forger made, of a good run. */
+/* What is shown of a bundle is what its manifests vouch for, and its numbers are those of its
+ * columns: archives that a careful forger made, of a good run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "runner/bundle/archive.h"
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
+#include "runner/bundle/columns.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/compare/compare.h"
@@ -252,6 +253,96 @@ static void a_directory_without_manifests_is_not_verified(void **state) {
     run_view_free(&v);
 }
 
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* The text of a number in summary.json, as it stands there: "\"loss_final\": 1.02". */
+static void summary_line(const struct scene *s, const char *key, char out[128]) {
+    size_t n;
+    char *text = text_of(s, "data/metrics/summary.json", &n), *at = strstr(text, key);
+    assert_non_null(at);
+    snprintf(out, 128, "%.*s", (int)strcspn(at, ",\n"), at);
+    free(text);
+}
+
+static void a_signed_summary_is_made_again(void **state) {
+    struct scene *s = *state;
+    char line[128];
+    summary_line(s, "\"eval_loss_final\":", line);
+    edit(s, "data/metrics/summary.json", line, "\"eval_loss_final\": 0.0001");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "summary.json says eval_loss_final is 0.0001, its columns say 1.",
+           true);
+    expect(s->dir, ERR_VERIFY, "summary.json says eval_loss_final is 0.0001", true);
+    edit(s, "data/metrics/summary.json", "\"eval_loss_final\": 0.0001", line);
+    sign_and_pack(s);
+    struct unpack_report report;
+    MUST(bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
+}
+
+static void a_signed_results_hash_is_made_again(void **state) {
+    struct scene *s = *state;
+    char old[128];
+    size_t n;
+    char *text = text_of(s, "data/run.json", &n), *at = strstr(text, "\"results_sha256\": \"");
+    snprintf(old, sizeof old, "%.*s", 27, at);
+    free(text);
+    edit(s, "data/run.json", old, "\"results_sha256\": \"01234567");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is 01234567", true);
+}
+
+/* Columns and summary agree, and both are forged: the bits are not. */
+static void a_loss_must_be_what_its_bits_are(void **state) {
+    struct scene *s = *state;
+    char path[PATH_CAP], line[128], *bytes = NULL;
+    struct columns *c = NULL;
+    size_t n;
+    MUST(path_join(path, s->dir, "data/metrics/train.cols", E));
+    MUST(columns_map(path, &c, E));
+    size_t at = (size_t)((const char *)columns_find(c, "loss")->data - (const char *)c->bytes);
+    columns_destroy(c);
+    MUST(file_read(path, 1 << 24, &bytes, &n, E));
+    memcpy(bytes + at + 19 * sizeof(double), &(double){ 0.0001 }, sizeof(double));
+    MUST(file_replace(path, bytes, n, E));
+    free(bytes);
+    summary_line(s, "\"loss_final\":", line);
+    edit(s, "data/metrics/summary.json", line, "\"loss_final\": 0.0001");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "train.cols, row 20: loss is 0.0001, which is not what its bits",
+           true);
+}
+
+/* Nobody vouches for a directory that is not closed; what is printed of it is compared none the
+ * less. */
+static void what_is_printed_is_compared(void **state) {
+    struct scene *s = *state;
+    struct run_fixture f = run_fixture_default();
+    struct comparison c;
+    char dir[PATH_CAP], path[PATH_CAP], *text = NULL, *last;
+    size_t n;
+    f.id = "20261121T024824Z-live-0badcafe";
+    run_fixture_write(s->parent, &f, dir);
+    const char *both[2] = { s->bundle, dir };
+    MUST(compare_runs(both, 2, &c, E));
+    assert_true(c.equal);
+    compare_free(&c);
+    MUST(path_join(path, dir, "data/metrics/train.jsonl", E));
+    MUST(file_read(path, 1 << 24, &text, &n, E));
+    last = strstr(text, "{\"step\":20,\"loss\":");
+    assert_non_null(last);
+    last += strlen("{\"step\":20,\"loss\":");
+    memset(last, '0', strcspn(last, ","));
+    last[1] = '.';
+    MUST(file_replace(path, text, n, E));
+    free(text);
+    MUST(compare_runs(both, 2, &c, E));
+    assert_false(c.equal);
+    assert_string_equal(json_text(json_array_get(json_object_get(c.report, "divergences"), 0),
+                                  "note", ""),
+                        "the bits of all common steps are equal, but the last loss is not");
+    compare_free(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_good_bundle_is_verified, set_up, tear_down),
@@ -265,6 +356,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_file_left_out_is_missed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_directory_without_manifests_is_not_verified, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_signed_summary_is_made_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_signed_results_hash_is_made_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_loss_must_be_what_its_bits_are, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_printed_is_compared, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

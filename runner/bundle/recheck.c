@@ -1,0 +1,199 @@
+#include "runner/bundle/recheck.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/run_files.h"
+
+/* ---- the numbers --------------------------------------------------------------------------- */
+
+/* Whether the number is the one that the bits of an f32 are. JSON has no number that is not
+ * finite, and digits enough for an f32 at least. */
+static bool same_number(double value, uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return isfinite(f) ? fabs(value) < 0x1p128 && (float)value == f : !isfinite(value);
+}
+
+static enum status check_bits(const struct columns *t, const char *stream, const char *name,
+                              struct err *e) {
+    char bits_name[64];
+    snprintf(bits_name, sizeof bits_name, "%s_bits", name);
+    const struct column *value = columns_find(t, name), *bits = columns_find(t, bits_name);
+    if (!value || !bits || value->width != 1 || bits->width != 1 || bits->type != COLUMN_U32)
+        return OK;
+    for (int64_t i = 0; i < t->rows; i++) {
+        uint32_t b = ((const uint32_t *)bits->data)[i];
+        if (i % COLUMNS_CHUNK == 0) columns_forget(t);
+        if (!same_number(column_value(value, i), b))
+            return FAIL(e, ERR_VERIFY, "%s.cols, row %lld: %s is %.9g, which is not what its bits "
+                        "are, %08x", stream, (long long)i + 1, name, column_value(value, i), b);
+    }
+    return OK;
+}
+
+static bool same_value(const json_t *a, const json_t *b) {
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+/* "0.0001", or "?" without memory. Owned by the caller. */
+static char *value_text(const json_t *value) {
+    char *text = json_dump_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    return text ? text : strdup("?");
+}
+
+/* Keys that only one of the two has belong to another version of this program. */
+static enum status check_summary(const json_t *stated, json_t *made, struct err *e) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(made, key, value) {
+        const json_t *other = json_object_get(stated, key);
+        if (!other || same_value(other, value)) continue;
+        char *says = value_text(other), *is = value_text(value);
+        (void)!FAIL(e, ERR_VERIFY, "summary.json says %s is %.100s, its columns say %.100s", key,
+                    says ? says : "?", is ? is : "?");
+        free(says);
+        free(is);
+        return ERR_VERIFY;
+    }
+    return OK;
+}
+
+enum status recheck_numbers(const struct run_columns *c, const json_t *run, const json_t *summary,
+                            struct err *e) {
+    json_t *made = NULL;
+    char hex[SHA256_HEX];
+    TRY(check_bits(c->train, "train", "loss", e));
+    TRY(check_bits(c->train, "train", "grad_norm", e));
+    TRY(check_bits(c->eval, "eval", "loss", e));
+    TRY(summary_make(c, json_object_get(run, "attempts"), &made, e));
+    enum status st = check_summary(summary, made, e);
+    json_decref(made);
+    if (st != OK) return st;
+    const char *stated = json_text(run, "results_sha256", NULL);
+    if (!stated) return OK;
+    TRY(results_hash(c, json_text(run, "final_weights_sha256", NULL), hex, e));
+    if (strcmp(stated, hex) == 0) return OK;
+    return FAIL(e, ERR_VERIFY, "run.json says results_sha256 is %.16s…, its columns say %.16s…",
+                stated, hex);
+}
+
+/* ---- of a bundle that streams by ----------------------------------------------------------- */
+
+enum { KEPT_MAX = 8 }; /* run.json, summary.json and six files of columns */
+
+struct kept {
+    char path[64];
+    int64_t offset, bytes;
+};
+
+struct recheck {
+    int fd;
+    struct kept kept[KEPT_MAX];
+    int64_t count, end; /* end: of the temporary file */
+    bool keeping;       /* the file that comes is the last of kept */
+};
+
+enum status recheck_create(struct recheck **out, struct err *e) {
+    const char *folder = getenv("TMPDIR");
+    struct recheck *r = calloc(1, sizeof *r);
+    if (!r) return FAIL(e, ERR_MEMORY, "a bundle's numbers");
+    r->fd = open(folder && *folder ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (r->fd < 0) r->fd = memfd_create("columns", MFD_CLOEXEC);
+    if (r->fd >= 0) {
+        *out = r;
+        return OK;
+    }
+    free(r);
+    return FAIL(e, ERR_IO, "no temporary file for a bundle's columns: %s", strerror(errno));
+}
+
+void recheck_destroy(struct recheck *r) {
+    if (!r) return;
+    close(r->fd);
+    free(r);
+}
+
+static bool is_needed(const char *path) {
+    struct run_columns none = { 0 };
+    return run_columns_slot(&none, path) || strcmp(path, "data/run.json") == 0 ||
+           strcmp(path, "data/metrics/summary.json") == 0;
+}
+
+enum status recheck_begin(struct recheck *r, const char *path, struct err *e) {
+    r->keeping = is_needed(path) && r->count < KEPT_MAX;
+    if (!r->keeping) return OK;
+    int64_t page = sysconf(_SC_PAGESIZE); /* each is mapped by itself */
+    struct kept *k = &r->kept[r->count++];
+    r->end = round_up(r->end, page);
+    *k = (struct kept){ .offset = r->end };
+    snprintf(k->path, sizeof k->path, "%s", path);
+    return lseek(r->fd, r->end, SEEK_SET) == r->end
+               ? OK : FAIL(e, ERR_IO, "a temporary file for %s: %s", path, strerror(errno));
+}
+
+enum status recheck_add(struct recheck *r, const void *bytes, size_t n, struct err *e) {
+    if (!r->keeping) return OK;
+    struct kept *k = &r->kept[r->count - 1];
+    k->bytes += (int64_t)n;
+    r->end += (int64_t)n;
+    enum status st = write_all(r->fd, bytes, n, "a temporary file (TMPDIR names its folder)", e);
+    if (st != OK) err_prefix(e, "keep %s, to check the numbers", k->path);
+    return st;
+}
+
+static const struct kept *find_kept(const struct recheck *r, const char *path) {
+    for (int64_t i = 0; i < r->count; i++)
+        if (strcmp(r->kept[i].path, path) == 0) return &r->kept[i];
+    return NULL;
+}
+
+static enum status load_json(const struct recheck *r, const char *path, json_t **out,
+                             struct err *e) {
+    const struct kept *k = find_kept(r, path);
+    json_error_t why;
+    if (!k) return FAIL(e, ERR_VERIFY, "missing file %s", path);
+    if (k->bytes > JSON_FILE_LIMIT)
+        return FAIL(e, ERR_FORMAT, "%s has %lld bytes, at most %d are read", path,
+                    (long long)k->bytes, JSON_FILE_LIMIT);
+    char *text = malloc((size_t)k->bytes + 1);
+    if (!text) return FAIL(e, ERR_MEMORY, "%lld bytes of %s", (long long)k->bytes, path);
+    enum status st = OK;
+    if (pread(r->fd, text, (size_t)k->bytes, k->offset) != k->bytes)
+        st = FAIL(e, ERR_IO, "read %s back: %s", path, strerror(errno));
+    if (st == OK) st = json_parse(out, text, (size_t)k->bytes, JSON_REJECT_DUPLICATES, &why);
+    if (st != OK && st != ERR_IO) st = FAIL(e, st, "%s:%d: %s", path, why.line, why.text);
+    free(text);
+    return st;
+}
+
+static enum status load_columns(const struct recheck *r, struct run_columns *out, struct err *e) {
+    for (int64_t i = 0; i < r->count; i++) {
+        const struct kept *k = &r->kept[i];
+        struct columns **slot = run_columns_slot(out, k->path);
+        if (slot) TRY(columns_map_part(r->fd, k->offset, k->bytes, k->path, slot, e));
+    }
+    return OK;
+}
+
+enum status recheck_finish(struct recheck *r, struct err *e) {
+    json_t *run = NULL, *summary = NULL;
+    struct run_columns columns = { 0 };
+    enum status st = load_json(r, "data/run.json", &run, e);
+    if (st == OK) st = load_json(r, "data/metrics/summary.json", &summary, e);
+    if (st == OK) st = load_columns(r, &columns, e);
+    if (st == OK) st = recheck_numbers(&columns, run, summary, e);
+    run_columns_free(&columns);
+    json_decref(summary);
+    json_decref(run);
+    return st;
+}
