@@ -121,15 +121,19 @@ static enum status choose_backend(struct command *c, char why[WHY_CAP], struct e
     return OK;
 }
 
-/* Finds the data by their content and hashes the inputs. Without a list of files in the bundle,
- * they must lie where its run found them. */
+/* Finds the data by their content and hashes the inputs. What the bundle does not list with size
+ * and hash is not read: a stranger's script may name any file of this machine. */
 static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e) {
     const struct repro_source *s = &c->source;
     char *missing = NULL;
-    if (json_array_size(s->data_files) > 0) {
-        TRY(repro_stage_data(s, cli_value(c->cli, "data"), c->data_root, &missing, e));
-        c->settings.data_root = c->data_root;
+    const char *kind = json_text(json_object_get(s->run->config_json, "data"), "kind", "");
+    if (json_array_size(s->data_files) == 0 && strcmp(kind, "synthetic") != 0) {
+        snprintf(why, WHY_CAP, "the bundle lists no file of its data (data/experiment/data.json), "
+                 "so that nothing here can be known for them");
+        return OK;
     }
+    TRY(repro_stage_data(s, cli_value(c->cli, "data"), c->data_root, &missing, e));
+    c->settings.data_root = c->data_root;
     if (missing) {
         snprintf(why, WHY_CAP, "the bundle's data are not here; --data DIR looks for them in a "
                  "folder, whatever they are called:\n%.7000s", missing);

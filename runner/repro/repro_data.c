@@ -19,9 +19,15 @@ struct wanted {
     char *found; /* owned; NULL while it is not */
 };
 
+/* A configuration names at most 4,096 files of data and one to evaluate on, each perhaps with an
+ * index beside it. */
+enum { FILES_MAX = 2 * (4096 + 1) };
+
 struct search {
     struct wanted *file; /* owned */
     int64_t count;
+    struct { dev_t device; ino_t inode; } *read; /* owned: files whose bytes were hashed */
+    int64_t read_count;
 };
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -38,6 +44,8 @@ static bool stays_below(const char *path) {
 
 static enum status read_list(const json_t *list, struct search *s, struct err *e) {
     size_t n = json_array_size(list);
+    if (n > FILES_MAX)
+        return FAIL(e, ERR_FORMAT, "data.json lists %zu files; a run has at most %d", n, FILES_MAX);
     s->file = calloc(n + 1, sizeof *s->file);
     if (!s->file) return FAIL(e, ERR_MEMORY, "%zu files of data", n);
     for (size_t i = 0; i < n; i++) {
@@ -55,12 +63,32 @@ static enum status read_list(const json_t *list, struct search *s, struct err *e
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* Takes a file for what it holds. Only the sizes that are looked for are read. */
-static enum status offer(struct search *s, const char *path, int64_t bytes, struct err *e) {
+/* Whether the bytes of the file were hashed before, under this name or another; notes that they
+ * will be. *known is false for a new one. */
+static enum status note_read(struct search *s, const struct stat *info, bool *known,
+                             struct err *e) {
+    *known = false;
+    for (int64_t i = 0; i < s->read_count && !*known; i++)
+        *known = s->read[i].device == info->st_dev && s->read[i].inode == info->st_ino;
+    if (*known) return OK;
+    void *more = realloc(s->read, (size_t)(s->read_count + 1) * sizeof *s->read);
+    if (!more) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", s->read_count + 1);
+    s->read = more;
+    s->read[s->read_count].device = info->st_dev;
+    s->read[s->read_count++].inode = info->st_ino;
+    return OK;
+}
+
+/* Takes a file for what it holds. Only files of a size that is looked for are read, each once. */
+static enum status offer(struct search *s, const char *path, const struct stat *info,
+                         struct err *e) {
     char hex[SHA256_HEX] = "", *full = NULL;
     for (int64_t i = 0; i < s->count; i++) {
         struct wanted *w = &s->file[i];
-        if (w->found || w->bytes != bytes) continue;
+        bool known = false;
+        if (w->found || w->bytes != info->st_size) continue;
+        if (!*hex) TRY(note_read(s, info, &known, e));
+        if (known) return OK;
         if (!*hex && sha256_file(path, hex, NULL, NULL) != OK) return OK; /* unreadable: not it */
         if (strcmp(hex, w->sha256) != 0) continue;
         full = realpath(path, NULL); /* the link stands in another folder */
@@ -77,7 +105,7 @@ static enum status look_in(struct search *s, const char *folder, struct err *e) 
     enum status st = OK;
     for (FTSENT *entry; st == OK && (entry = fts_read(walk)) != NULL;) {
         if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
-            st = offer(s, entry->fts_path, entry->fts_statp->st_size, e);
+            st = offer(s, entry->fts_path, entry->fts_statp, e);
         else if (entry->fts_level == FTS_ROOTLEVEL && entry->fts_info == FTS_NS)
             st = FAIL(e, ERR_ARG, "--data %s: %s", folder, strerror(entry->fts_errno));
     }
@@ -90,7 +118,7 @@ static enum status look_at_recorded(struct search *s, struct err *e) {
         struct stat info;
         if (s->file[i].found || stat(s->file[i].path, &info) != 0 || !S_ISREG(info.st_mode))
             continue;
-        TRY(offer(s, s->file[i].path, info.st_size, e));
+        TRY(offer(s, s->file[i].path, &info, e));
     }
     return OK;
 }
@@ -126,11 +154,26 @@ static enum status list_missing(const struct search *s, char **out, struct err *
     return OK;
 }
 
+/* What the configuration names must lie below the root too, where only the listed files are. */
+static enum status check_named(const json_t *data, struct err *e) {
+    const json_t *paths = json_object_get(data, "paths"), *item;
+    const char *const one[] = { json_text(data, "path", NULL), json_text(data, "eval_path", NULL) };
+    const char *climbs = NULL;
+    size_t i;
+    json_array_foreach(paths, i, item)
+        if (!stays_below(json_string_value(item))) climbs = json_string_value(item);
+    for (i = 0; i < 2; i++)
+        if (one[i] && !stays_below(one[i])) climbs = one[i];
+    return climbs ? FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are no file "
+                         "below a folder: %.200s", climbs) : OK;
+}
+
 enum status repro_stage_data(const struct repro_source *source, const char *folder,
                              char root[PATH_CAP], char **missing, struct err *e) {
     struct search s = { 0 };
     *missing = NULL;
-    enum status st = read_list(source->data_files, &s, e);
+    enum status st = check_named(json_object_get(source->run->config_json, "data"), e);
+    if (st == OK) st = read_list(source->data_files, &s, e);
     if (st == OK && folder) st = look_in(&s, folder, e);
     if (st == OK) st = look_at_recorded(&s, e);
     if (st == OK) st = list_missing(&s, missing, e);
@@ -139,5 +182,6 @@ enum status repro_stage_data(const struct repro_source *source, const char *fold
     if (st == OK && !*missing) st = lay_out(&s, root, e);
     for (int64_t i = 0; i < s.count; i++) free(s.file[i].found);
     free(s.file);
+    free(s.read);
     return st;
 }

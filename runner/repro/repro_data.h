@@ -8,7 +8,9 @@
 /* Looks for each file of the bundle's data in `folder` (and all below it) by its content, else at
  * the path that the bundle records, and lays links to them out below `root`, for --data-root. Not
  * found is no error: *missing, owned by the caller, lists the files ("path, bytes, sha256" lines),
- * NULL where there is none. ERR_FORMAT where the bundle's list is malformed or its paths climb. */
+ * NULL where there is none. A file is read only if its size is one that the bundle lists, and once.
+ * ERR_FORMAT where the bundle's list is malformed, or a path of it or of the configuration climbs.
+ * Where the bundle lists no file, root is empty. */
 NODISCARD enum status repro_stage_data(const struct repro_source *s, const char *folder,
                                        char root[PATH_CAP], char **missing, struct err *e);
 

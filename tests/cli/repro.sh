@@ -109,7 +109,12 @@ train=data/metrics/train.jsonl
 cp -r suite/lib lib
 sed 's/steps = 12/steps = 4/; s/checkpoint = .*//' "$root/tests/cli/tiny.lua" >forge.lua
 loss='"loss":\([0-9]\.[0-9]\{3\}\)[0-9]*,"loss_bits":"........'
-b=$(forge near $train "2s/$loss/\"loss\":\\10001,\"loss_bits\":\"40b00001/" forge.lua)
+# A loss a little off, and its bits: a bundle whose numbers are not their bits cannot be closed.
+nearby=$(tar --zstd -xOf "$(run plain forge.lua)" --wildcards '*/train.jsonl' | python3 -c '
+import json, struct, sys
+bits = struct.pack(">f", 1.0001 * json.loads(sys.stdin.readlines()[1])["loss"])
+print("\"loss\":%.17g,\"loss_bits\":\"%s" % (*struct.unpack(">f", bits), bits.hex()))')
+b=$(forge near $train "2s/$loss/$nearby/" forge.lua)
 again 0 "within tolerance" "$b"
 grep -q "first bit  step 2, train.loss" out || fail "the first divergent step is not named"
 again 5 "within tolerance" "$b" --exact
@@ -158,6 +163,13 @@ again 2 "neither a path" nothing
 # ---- a stranger's -------------------------------------------------------------------------------
 again 4 "is no file below a folder" \
     "$(forge climb data/experiment/data.json 's|data/numbers.txt|../../numbers.txt|' text/t.lua)"
+# Its script names a file that it does not list: 16 GiB of nothing, and no byte of it is read.
+unlisted=$(forge unlisted data/experiment/data.json '1s/.*/[]/;2,$d' text/t.lua)
+truncate -s 16G data/numbers.txt
+again 3 "the bundle lists no file of its data" "$unlisted"
+rm data/numbers.txt && seq 1 4000 >data/numbers.txt
+again 4 "no file below a folder: ../numbers.txt" "$(forge above data/experiment/main.lua \
+    's|data/numbers.txt|../numbers.txt|' text/t.lua)"
 again 3 "--anywhere runs it regardless" "$(forge asks data/experiment/main.lua \
     's/experiment {/experiment { hardware = { query = "gpu.count>=99" },/' forge.lua)"
 again 2 "does not resolve here" \
