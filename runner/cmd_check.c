@@ -6,6 +6,7 @@
 
 #include "model/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/commands.h"
 #include "runner/plan/fit.h"
@@ -21,11 +22,11 @@ static const struct flag FLAGS[] = {
     { "lib", "DIR", "where require finds the shared presets", false },
 };
 
-/* What the script printed, and the traceback of its error. */
+/* What the script printed, and the traceback of its error: foreign text, so indented. */
 static void print_log(const struct cli *cli, const char *log) {
     size_t n = log ? strlen(log) : 0;
     while (n && log[n - 1] == '\n') n--; /* cli_note ends the line */
-    if (n) cli_note(cli, "%.*s", (int)n, log);
+    if (n) cli_note(cli, "output of the script:\n%.*s", (int)n, log);
 }
 
 static void print_errors(const struct cli *cli, const struct resolution *r) {
@@ -81,7 +82,7 @@ static long long int_at(const json_t *object, const char *section, const char *k
 }
 
 static void print_table(const struct cli *cli, const struct resolution *r) {
-    cli_out(cli, "%s%s%s%s\n", r->name, *r->about ? ": " : "", r->about,
+    cli_out(cli, "%s%s%s%s\n", PLAIN(r->name), *r->about ? ": " : "", PLAIN(r->about),
             r->smoke ? " [smoke]" : "");
     cli_out(cli, "%-48s %-15s %7s %7s %8s %8s %10s\n", "run", "recipe", "layers", "width",
             "seq_len", "steps", "config");
@@ -175,7 +176,7 @@ static int check(const struct cli *cli) {
     } else if (st != OK) {
         code = cli_fail(cli, &e);
     } else if (cli_has(cli, "resolved")) {
-        for (int64_t i = 0; i < r.run_count; i++) cli_out(cli, "%s\n", r.runs[i].config);
+        for (int64_t i = 0; i < r.run_count; i++) cli_out_json(cli, r.runs[i].config_json);
     } else if (cli->json) {
         print_json(cli, &r);
     } else {

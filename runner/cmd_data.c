@@ -3,6 +3,7 @@
 #include <jansson.h>
 
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/commands.h"
 #include "runner/text_stats.h"
 
@@ -14,7 +15,7 @@ static json_t *stats_json(const char *path, const struct text_stats *s) {
 }
 
 static void print_stats(const struct cli *cli, const char *path, const struct text_stats *s) {
-    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), path, cli_style(cli, NULL));
+    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), PLAIN(path), cli_style(cli, NULL));
     cli_out(cli, "  bytes     %" PRId64 " (%" PRId64 " different values)\n", s->bytes, s->distinct);
     cli_out(cli, "  sha256    %s\n", s->sha256);
     cli_out(cli, "  unigram   %.4f nats per byte\n", s->unigram_nats);

@@ -17,11 +17,9 @@ static const char *style_of(const char *level) {
 }
 
 static void print_finding(const struct cli *cli, const json_t *row) {
-    char found[1024];
     const char *level = json_text(row, "level", ""), *fix = json_text(row, "fix", NULL);
-    snprintf(found, sizeof found, "%s", json_text(row, "found", ""));
     cli_out(cli, "%s%-8s%s %-16s %s\n", cli_style(cli, style_of(level)), level,
-            cli_style(cli, NULL), json_text(row, "topic", ""), plain_text(found));
+            cli_style(cli, NULL), json_text(row, "topic", ""), PLAIN(json_text(row, "found", "")));
     if (fix) cli_out(cli, "%26sfix: %s\n", "", fix);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/bundle/bundle_reader.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
@@ -36,7 +37,10 @@ static int cmd_extract(const struct cli *cli) {
     struct unpack_report report;
     struct err e = { 0 };
     enum status st = extract(cli, target, &report, &e);
-    if (st != OK) return cli_fail(cli, &e);
+    if (st != OK) {
+        plain_text(e.text); /* may quote the bundle */
+        return cli_fail(cli, &e);
+    }
     if (cli->json) {
         json_t *object = json_pack("{s:s, s:o, s:s, s:I, s:I}", "schema", "fp8lab.extract/1",
                                    "path", json_from_text(target), "identity", report.identity,
@@ -45,7 +49,7 @@ static int cmd_extract(const struct cli *cli) {
         cli_out_json(cli, object);
         json_decref(object);
     } else {
-        cli_out(cli, "%s: %lld files, %lld bytes, every one verified\n", target,
+        cli_out(cli, "%s: %lld files, %lld bytes, every one verified\n", PLAIN(target),
                 (long long)report.files, (long long)report.bytes);
     }
     cli_next(cli, "show", target, NULL);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "model/json_safe.h"
+#include "runner/base/plain_text.h"
 #include "runner/commands.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/fact_names.h"
@@ -11,7 +12,7 @@
 
 static void print_value(const struct cli *cli, const struct fact_name *fact, const json_t *value) {
     if (json_is_string(value)) {
-        cli_out(cli, "\"%s\"", json_string_value(value));
+        cli_out(cli, "\"%s\"", PLAIN(json_string_value(value)));
     } else if (json_is_boolean(value)) {
         cli_out(cli, "%s", json_is_true(value) ? "true" : "false");
     } else if (fact->kind == FACT_BYTES && json_is_number(value)) {

@@ -14,7 +14,7 @@
 enum { NAME_WIDTH_MAX = 80, STATUS_WIDTH = 11 };
 
 /* How a run stands. One that is going on on another host, as far as can be told from here, says on
- * which: `host` is "" for all others. A stranger's words, to be printed as plain_text(). */
+ * which: `host` is "" for all others. Foreign words, to be printed as PLAIN(). */
 static void status_text(const struct run_view *v, char host[RENDEZVOUS_HOST_CAP], char out[128]) {
     struct run_writer writer;
     const char *status = json_text(v->run, "status", "?");
@@ -45,7 +45,7 @@ static int name_width(const struct tree *runs) {
 static void print_row(const struct cli *cli, const struct run_view *v, int width) {
     char steps[32], loss[32], eval[32], speed[32];
     char id[128], status[128], host[RENDEZVOUS_HOST_CAP];
-    snprintf(id, sizeof id, "%s", json_text(v->run, "id", "?")); /* a stranger's word, cut */
+    plain_copy(id, sizeof id, json_text(v->run, "id", "?"));
     status_text(v, host, status);
     bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
     bool live = strncmp(status, "running", 7) == 0;
@@ -53,10 +53,9 @@ static void print_row(const struct cli *cli, const struct run_view *v, int width
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", loss);
     number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", eval);
     number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", speed);
-    cli_out(cli, "%-*s %s%-*s%s %7s %9s %9s %9s%s\n", width, plain_text(id),
+    cli_out(cli, "%-*s %s%-*s%s %7s %9s %9s %9s%s\n", width, id,
             cli_style(cli, good ? "green" : live ? "yellow" : "red"), STATUS_WIDTH,
-            plain_text(status),
-            cli_style(cli, NULL), steps, loss, eval, speed,
+            PLAIN(status), cli_style(cli, NULL), steps, loss, eval, speed,
             v->verified ? "" : "  " RUN_NOT_VERIFIED);
 }
 

@@ -55,7 +55,7 @@ static int refuse(const struct command *c, const char *why) {
         cli_out_json(c->cli, object);
         json_decref(object);
     } else {
-        cli_out(c->cli, "not comparable  %s\n", c->source.bundle);
+        cli_out(c->cli, "not comparable  %s\n", PLAIN(c->source.bundle));
     }
     return EXIT_HARDWARE;
 }
@@ -235,23 +235,18 @@ static void print_verdict(const struct command *c, const struct repro_verdict *v
     const struct divergence *d = &v->first;
     size_t i;
     const json_t *reason;
-    char name[128];
-    snprintf(name, sizeof name, "%s", c->source.run->name);
     cli_out(cli, "%s%s%s  %s, %" PRId64 " steps\n", cli_style(cli, "bold"),
-            repro_kind_name(v->kind), cli_style(cli, NULL), plain_text(name), v->steps);
-    cli_out(cli, "  bundle     %s\n  run        %s\n", c->source.bundle, c->outcome.bundle);
+            repro_kind_name(v->kind), cli_style(cli, NULL), PLAIN(c->source.run->name), v->steps);
+    cli_out(cli, "  bundle     %s\n  run        %s\n", PLAIN(c->source.bundle),
+            c->outcome.bundle);
     if (d->found) {
-        char tensor[sizeof d->tensor];
-        snprintf(tensor, sizeof tensor, "%s", d->tensor);
         cli_out(cli, "  first bit  step %" PRId64 ", %s%s%s: %s in the bundle, %s here\n", d->step,
-                d->stream, *tensor ? " of " : "", plain_text(tensor), d->a_bits, d->b_bits);
+                d->stream, *d->tensor ? " of " : "", PLAIN(d->tensor), d->a_bits, d->b_bits);
     }
     print_losses(cli, v);
-    json_array_foreach(v->reasons, i, reason) {
-        char text[512];
-        snprintf(text, sizeof text, "%s", json_string_value(reason));
-        cli_out(cli, "  %s %s\n", i ? "          " : "not alike ", plain_text(text));
-    }
+    json_array_foreach(v->reasons, i, reason)
+        cli_out(cli, "  %s %s\n", i ? "          " : "not alike ",
+                PLAIN(json_string_value(reason)));
     if (*v->note) cli_out(cli, "  note       %s\n", v->note);
     if (v->kind != REPRO_BITWISE && v->kind != REPRO_INCOMPARABLE)
         cli_out(cli, "  %s\n", json_array_size(v->reasons)

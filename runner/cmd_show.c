@@ -9,12 +9,9 @@
 #include "runner/commands.h"
 #include "runner/plan/mfu.h"
 
-/* text may be a stranger's: it is cut, and control characters are taken out. */
+/* text may be foreign. */
 static void line(const struct cli *cli, const char *name, const char *text) {
-    char safe[1024];
-    if (!text || !*text) return;
-    snprintf(safe, sizeof safe, "%s", text);
-    cli_out(cli, "  %-14s %s\n", name, plain_text(safe));
+    if (text && *text) cli_out(cli, "  %-14s %s\n", name, PLAIN(text));
 }
 
 /* `format` takes one double. */
@@ -43,13 +40,12 @@ static void print_gemms(const struct cli *cli, const struct run_view *v) {
 
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
-    char id[256], status[32];
-    snprintf(id, sizeof id, "%s", json_text(v->run, "id", v->path));
-    snprintf(status, sizeof status, "%s", json_text(v->run, "status", "?"));
+    const char *status = json_text(v->run, "status", "?");
     bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
-    cli_out(cli, "%s%s%s  %s%s%s%s\n", cli_style(cli, "bold"), plain_text(id),
-            cli_style(cli, NULL), cli_style(cli, good ? "green" : "red"), plain_text(status),
-            cli_style(cli, NULL), v->verified ? "" : "  (" RUN_NOT_VERIFIED ")");
+    cli_out(cli, "%s%s%s  %s%s%s%s\n", cli_style(cli, "bold"),
+            PLAIN(json_text(v->run, "id", v->path)), cli_style(cli, NULL),
+            cli_style(cli, good ? "green" : "red"), PLAIN(status), cli_style(cli, NULL),
+            v->verified ? "" : "  (" RUN_NOT_VERIFIED ")");
     line(cli, "about", json_text(v->resolved, "about", NULL));
     line(cli, "error", json_text(error, "text", NULL));
     line(cli, "started", json_text(v->run, "started", NULL));
@@ -100,14 +96,13 @@ static void print_worst(const struct cli *cli, const char *name, const struct co
     if (at < 0) return;
     double worst = column_value(share, at);
     int64_t row = at / share->width;
-    char label[128] = "a tensor", when[48] = "";
-    if (columns_label(fp8, at % share->width))
-        snprintf(label, sizeof label, "%s", columns_label(fp8, at % share->width));
+    const char *label = columns_label(fp8, at % share->width);
+    char when[48] = "";
     if (step && step->width == 1)
         snprintf(when, sizeof when, " in step %.0f", column_value(step, row));
     if (worst > 0)
-        cli_out(cli, "  %-14s %.3g %% of %s%s, at worst\n", name, 100 * worst, plain_text(label),
-                when);
+        cli_out(cli, "  %-14s %.3g %% of %s%s, at worst\n", name, 100 * worst,
+                PLAIN(label ? label : "a tensor"), when);
     else
         cli_out(cli, "  %-14s nothing\n", name);
 }

@@ -2,13 +2,14 @@
 #include <jansson.h>
 
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/commands.h"
 
 static void print(const struct cli *cli, const char *path, const struct unpack_report *report) {
     if (!cli->json) {
-        cli_out(cli, "valid: %s\n  bundle %s\n  %lld files, %lld bytes\n", path, report->identity,
+        cli_out(cli, "valid: %s\n  bundle %s\n  %lld files, %lld bytes\n", PLAIN(path), report->identity,
                 (long long)report->files, (long long)report->bytes);
         return;
     }
@@ -34,6 +35,7 @@ static int cmd_verify(const struct cli *cli) {
             print(cli, path, &report);
             continue;
         }
+        plain_text(e.text); /* may quote the bundle */
         int now = cli_fail(cli, &e);
         if (code == EXIT_OK || now == EXIT_VERIFY) code = now;
     }

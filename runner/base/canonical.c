@@ -34,9 +34,8 @@ void text_free(struct text *t) {
 }
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
-/* Length of the valid sequence at s (1 to 4), or 0. Overlong forms, surrogates and code points
- * beyond U+10FFFF are invalid (RFC 3629). */
-static size_t utf8_sequence(const unsigned char *s, size_t n) {
+size_t utf8_character(const char *text, size_t n) {
+    const unsigned char *s = (const unsigned char *)text;
     if (s[0] == 0) return 0;
     if (s[0] < 0x80) return 1;
     size_t length = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
@@ -53,7 +52,7 @@ static size_t utf8_sequence(const unsigned char *s, size_t n) {
 size_t utf8_valid_prefix(const char *s, size_t n) {
     size_t at = 0;
     while (at < n) {
-        size_t length = utf8_sequence((const unsigned char *)s + at, n - at);
+        size_t length = utf8_character(s + at, n - at);
         if (!length) break;
         at += length;
     }
@@ -93,7 +92,7 @@ void canonical_add_string(struct text *t, const char *bytes, size_t n) {
     const unsigned char *s = (const unsigned char *)bytes;
     text_puts(t, "\"");
     for (size_t at = 0; at < n;) {
-        size_t length = utf8_sequence(s + at, n - at);
+        size_t length = utf8_character(bytes + at, n - at);
         if (length == 0 && s[at] != 0) {
             text_puts(t, "\xEF\xBF\xBD");
             at++;

@@ -28,6 +28,10 @@ void canonical_add_string(struct text *t, const char *bytes, size_t n);
 void canonical_add_int(struct text *t, int64_t i);
 void canonical_add_double(struct text *t, double d);
 
+/* The bytes of the character at text (1 to 4), or 0 where the n > 0 bytes there begin none. NUL,
+ * overlong forms, surrogates and code points beyond U+10FFFF are invalid (RFC 3629). */
+size_t utf8_character(const char *text, size_t n);
+
 /* The number of leading bytes of s that are valid UTF-8 (n when all are). NUL counts as invalid. */
 size_t utf8_valid_prefix(const char *s, size_t n);
 

@@ -268,23 +268,31 @@ void cli_out(const struct cli *cli, const char *format, ...) {
     va_end(args);
 }
 
-/* One message. What was printed on stdout before it comes before it where both go to one file;
- * words of a script or a bundle in it cannot steer the terminal. */
+/* One message. What was printed on stdout before it comes before it where both go to one file.
+ * Foreign words in the text cannot steer the terminal, nor pass for another message: of a text of
+ * several lines only the first begins in the first column. */
 static void message(const char *style, const char *head, const char *format, va_list args) {
     char *text = NULL;
     fflush(stdout);
     if (vasprintf(&text, format, args) < 0) return;
-    fprintf(stderr, "%s%s%s%s%s\n", style, head, *style ? style_sequence(NULL) : "",
-            *head ? " " : "", plain_text(text));
+    fprintf(stderr, "%s%s%s%s", style, head, *style ? style_sequence(NULL) : "", *head ? " " : "");
+    for (const char *c = plain_lines(text); *c; c++) {
+        putc(*c, stderr);
+        if (*c == '\n' && c[1] && !strchr(" \t\n", c[1])) fputs("  ", stderr);
+    }
+    putc('\n', stderr);
     free(text);
 }
 
 void cli_out_json(const struct cli *cli, const struct json_t *object) {
     struct err e = { 0 };
-    char *text = NULL;
+    char *text = NULL, *plain = NULL;
     size_t n = 0;
-    if (json_canonical(object, &text, &n, &e) == OK) cli_out(cli, "%s\n", text);
+    enum status st = json_canonical(object, &text, &n, &e);
+    if (st == OK && !(plain = plain_json(text))) st = FAIL(&e, ERR_MEMORY, "%zu bytes", n);
+    if (st == OK) cli_out(cli, "%s\n", plain);
     else cli_warn(cli, "no JSON: %s", e.text);
+    free(plain);
     free(text);
 }
 

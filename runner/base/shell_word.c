@@ -5,14 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/base/plain_text.h"
+
 static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyz" "ABCDEFGHIJKLMNOPQRSTUVWXYZ" "0123456789"
                             "_@%+=:,./-";
 
-static bool is_control(char c) { return (unsigned char)c < 0x20 || c == 0x7f; }
-
-static bool has_control(const char *word) {
-    while (*word && !is_control(*word)) word++;
-    return *word != '\0';
+/* Whether a terminal shows every character as it is. */
+static bool all_plain(const char *word) {
+    uint32_t code;
+    bool plain = true;
+    while (*word && plain) word += plain_character(word, &code, &plain);
+    return plain;
 }
 
 char *shell_word(const char *word) {
@@ -20,10 +23,13 @@ char *shell_word(const char *word) {
     if (n && word[strspn(word, PLAIN)] == '\0') return strdup(word);
     char *out = malloc(4 * n + 4), *at = out; /* at most 4 bytes each: \012 or '\'' */
     if (!out) return NULL;
-    bool escapes = has_control(word);
+    bool escapes = !all_plain(word), plain = true;
     at += sprintf(at, escapes ? "$'" : "'");
-    for (const char *c = word; *c; c++) {
-        if (is_control(*c)) at += sprintf(at, "\\%03o", (unsigned)(unsigned char)*c);
+    size_t left = 0; /* bytes of the character that c is in */
+    for (const char *c = word; *c; c++, left--) {
+        uint32_t code;
+        if (left == 0) left = plain_character(c, &code, &plain);
+        if (!plain) at += sprintf(at, "\\%03o", (unsigned)(unsigned char)*c);
         else if (escapes && (*c == '\'' || *c == '\\')) at += sprintf(at, "\\%c", *c);
         else if (*c == '\'') at += sprintf(at, "'\\''");
         else *at++ = *c;

@@ -269,19 +269,24 @@ static void put_divergences(FILE *out, const json_t *rows) {
 
 enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e) {
     struct text text = { 0 };
-    const json_t *runs = json_object_get(c->report, "runs");
-    FILE *stream = text_stream_open(&text);
-    if (!stream) return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
+    json_t *report = plain_tree(c->report); /* ids, names and values are foreign */
+    const json_t *runs = json_object_get(report, "runs");
+    FILE *stream = report ? text_stream_open(&text) : NULL;
+    if (!stream) {
+        json_decref(report);
+        return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
+    }
     put_runs(stream, runs);
-    put_differences(stream, c->report, all);
+    put_differences(stream, report, all);
     put_numbers(stream, runs);
-    put_losses(stream, c->report);
-    put_tests(stream, json_object_get(c->report, "statistics"));
-    put_divergences(stream, json_object_get(c->report, "divergences"));
+    put_losses(stream, report);
+    put_tests(stream, json_object_get(report, "statistics"));
+    put_divergences(stream, json_object_get(report, "divergences"));
+    json_decref(report);
     if (!text_stream_close(stream, &text)) {
         text_free(&text);
         return FAIL(e, ERR_MEMORY, "no memory for the comparison's text");
     }
-    *out = plain_text(text.bytes);
+    *out = plain_lines(text.bytes);
     return OK;
 }

@@ -142,9 +142,9 @@ static enum status list_missing(const struct search *s, char **out, struct err *
     char line[PATH_CAP + 160];
     for (int64_t i = 0; i < s->count; i++) {
         if (s->file[i].found) continue;
-        snprintf(line, sizeof line, "  %s  %" PRId64 " bytes, sha256 %s\n", s->file[i].path,
-                 s->file[i].bytes, s->file[i].sha256);
-        text_puts(&t, plain_text(line));
+        snprintf(line, sizeof line, "  %s  %" PRId64 " bytes, sha256 %s\n",
+                 PLAIN(s->file[i].path), s->file[i].bytes, PLAIN(s->file[i].sha256));
+        text_puts(&t, line);
     }
     if (t.failed) {
         text_free(&t);

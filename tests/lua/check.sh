@@ -76,7 +76,7 @@ sed 's/name = "x", model.*/name = "x", model = { vocab = 2, seq_len = 1, layers 
   train = { steps = 1, global_batch = 1 },/' \
     "$work/x.lua" >"$work/x2.lua"
 expect "exit code of a script that prints" 0 "$(code check "$work/y.lua")"
-grep -q '^seen$' "$work/err" || expect "printed text on stderr" yes no
+grep -q '^  seen$' "$work/err" || expect "printed text on stderr" yes no
 expect "exit code with -q" 0 "$(code check -q "$work/y.lua")"
 expect "stderr with -q" "" "$(cat "$work/err")"
 exit $failed

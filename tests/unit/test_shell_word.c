@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/base/shell_word.h"
 
 static void words_survive_a_shell(void **state) {
@@ -16,13 +17,16 @@ static void words_survive_a_shell(void **state) {
     static const char *const WORDS[] = {
         "runs/20261121T024823Z-tiny-0badcafe.tar.zst", "train.steps=20", "", "a b", "it's", "$HOME",
         "`id`", "a;b", "*", "~", "new\nline", "both ' and \n", "back\\slash", "back\\slash\n",
-        "\033[31mred", "\xff\xc3\xa9", "gpu.count>=8", "\"", "!x",
+        "\033[31mred", "\xff\xc3\xa9", "\xc2\x9b""31m", "a\xe2\x80\xae'\\b",
+        "gpu.count>=8", "\"", "!x",
     };
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++) {
         char command[256], back[64] = "";
         char *word = shell_word(WORDS[i]);
         assert_non_null(word);
-        for (const char *c = word; *c; c++) assert_true((unsigned char)*c >= 0x20);
+        char seen[256];
+        snprintf(seen, sizeof seen, "%s", word);
+        assert_string_equal(plain_text(seen), word);
         snprintf(command, sizeof command, "bash -c 'IFS= read -r -d \"\" c; eval \"printf %%s $c\"'"
                  " << 'END_OF_COMMAND'\n%s\nEND_OF_COMMAND\n", word);
         FILE *shell = popen(command, "r");
