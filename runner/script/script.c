@@ -171,21 +171,24 @@ static int64_t now_ms(void) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Reads until the child closes its end. false: out of time, space or memory. */
-static bool read_report(int fd, int64_t deadline_ms, struct text *out) {
+enum report { REPORT_WHOLE, REPORT_LATE, REPORT_TOO_LARGE, REPORT_LOST };
+
+/* Reads until the child closes its end. REPORT_LOST: out->failed, or the pipe did. */
+static enum report read_report(int fd, int64_t deadline_ms, struct text *out) {
     char chunk[16384];
     for (;;) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
         int64_t left = deadline_ms - now_ms();
-        if (left <= 0) return false;
+        if (left <= 0) return REPORT_LATE;
         int ready = poll(&p, 1, (int)left);
         if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) return false;
+        if (ready <= 0) return ready == 0 ? REPORT_LATE : REPORT_LOST;
         ssize_t n = read(fd, chunk, sizeof chunk);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n == 0 && !out->failed;
+        if (n <= 0) return n == 0 ? REPORT_WHOLE : REPORT_LOST;
         text_add(out, chunk, (size_t)n);
-        if (out->failed || out->size > REPORT_MAX) return false;
+        if (out->failed) return REPORT_LOST;
+        if (out->size > REPORT_MAX) return REPORT_TOO_LARGE;
     }
 }
 
@@ -196,18 +199,21 @@ static int wait_for(pid_t child) {
 }
 
 /* The report of a child that could not write one. */
-static enum status killed_report(const struct script_task *task, int status, bool in_time,
+static enum status killed_report(const struct script_task *task, int status, enum report got,
                                  const struct script_trail *trail, json_t **report, struct err *e) {
     const struct script_limits *limits = task->limits ? task->limits : &SCRIPT_LIMITS;
     const char *file = trail->line ? trail->file : task->path;
     int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NO_MEMORY)
+    if (got == REPORT_WHOLE && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NO_MEMORY)
         return FAIL(e, ERR_MEMORY, "no memory to evaluate %s", task->path);
-    if (by == SIGXCPU || (by == SIGKILL && in_time))
+    if (got == REPORT_TOO_LARGE)
+        FAIL(e, ERR_CONFIG, "%s: what it resolves to, its sources and its output are more than %d "
+             "MiB in all", task->path, REPORT_MAX >> 20);
+    else if (by == SIGXCPU || (by == SIGKILL && got == REPORT_WHOLE))
         FAIL(e, ERR_CONFIG, "%s:%d: stopped after %d s of processor time; one call of a library "
              "function (string.find, string.rep, ...) took too long", file, trail->line,
              limits->cpu_s);
-    else if (!in_time)
+    else if (got == REPORT_LATE)
         FAIL(e, ERR_CONFIG, "%s:%d: stopped after %d s", file, trail->line, limits->wall_s);
     else
         FAIL(e, ERR_CONFIG, "%s:%d: the evaluation ended without a result (%s %d)", file,
@@ -251,15 +257,17 @@ enum status script_evaluate(const struct script_task *task, json_t **report, str
         st = FAIL(e, ERR_IO, "fork: %s", strerror(errno));
         goto done;
     }
-    bool in_time = read_report(ends[0], now_ms() + limits->wall_s * 1000, &text);
-    if (!in_time) kill(child, SIGKILL);
+    enum report got = read_report(ends[0], now_ms() + limits->wall_s * 1000, &text);
+    if (got != REPORT_WHOLE) kill(child, SIGKILL);
     int status = wait_for(child);
     if (text.failed)
         st = FAIL(e, ERR_MEMORY, "no memory for what %s resolves to", task->path);
-    else if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    else if (got == REPORT_LOST)
+        st = FAIL(e, ERR_IO, "the pipe from the evaluation of %s broke", task->path);
+    else if (got == REPORT_WHOLE && WIFEXITED(status) && WEXITSTATUS(status) == 0)
         st = parse_report(&text, report, e);
     else
-        st = killed_report(task, status, in_time, trail, report, e);
+        st = killed_report(task, status, got, trail, report, e);
 done:
     text_free(&text);
     close(ends[0]);

@@ -35,22 +35,31 @@ static int base_print(lua_State *L) {
     struct script *s = script_of(L);
     int count = lua_gettop(L);
     for (int i = 1; i <= count; i++) {
-        const char *text = script_tostring(L, i);
-        if (s->log.size > LOG_MAX) luaL_error(L, "print: more than 1 MiB of output");
+        size_t bytes;
+        script_tostring(L, i);
+        const char *text = lua_tolstring(L, -1, &bytes);
+        if (s->log.size + bytes > LOG_MAX)
+            luaL_error(L, "print: more than 1 MiB of output in all");
         if (i > 1) text_puts(&s->log, "\t");
-        text_puts(&s->log, text);
+        script_log(s, text, bytes);
     }
     text_puts(&s->log, "\n");
     return 0;
 }
 
-/* string.format without %p and %a, and with our tostring for what %s is given. */
+/* The conversions of string.format whose text is the same on every machine: not %p, an address, nor
+ * %a, whose digits the C library chooses. */
+static const char CONVERSIONS[] = "cdiuoxXeEfFgGqs%";
+
 static int string_format(lua_State *L) {
-    const char *form = luaL_checkstring(L, 1);
-    for (const char *at = strchr(form, '%'); at; at = strchr(at + 1, '%')) {
-        at += 1 + strspn(at + 1, "-+ #0123456789.");
-        if (*at == 'p') return luaL_error(L, "string.format: %%p prints an address");
-        if (!*at) break;
+    size_t bytes;
+    const char *form = luaL_checklstring(L, 1, &bytes), *end = form + bytes;
+    for (const char *at = form; (at = memchr(at, '%', (size_t)(end - at))); at++) {
+        do at++;
+        while (at < end && *at && strchr("-+ #0123456789.", *at));
+        if (at == end || !*at || !strchr(CONVERSIONS, *at)) /* the text ends with a NUL */
+            return luaL_error(L, "string.format: there is no '%%%c' in an experiment; the "
+                              "conversions are %s", *at ? *at : ' ', CONVERSIONS);
     }
     int count = lua_gettop(L);
     for (int i = 2; i <= count; i++) {

@@ -167,6 +167,17 @@ static bool traceback_helps(lua_State *L, const char *text) {
     return false;
 }
 
+void script_log(struct script *s, const char *text, size_t bytes) {
+    const char *end = text + bytes;
+    for (;;) {
+        size_t n = strnlen(text, (size_t)(end - text));
+        text_add(&s->log, text, n);
+        if ((text += n) == end) return;
+        text_puts(&s->log, "\\0");
+        text++;
+    }
+}
+
 /* The message handler: the traceback goes to the log while the stack still stands. */
 static int on_error(lua_State *L) {
     struct script *s = script_of(L);

@@ -92,6 +92,9 @@ void script_open_require(lua_State *L);
 void script_open_api(lua_State *L);     /* experiment, suite, fp8, adamw, ...  */
 void script_close_globals(lua_State *L); /* from now on an unknown global is an error */
 
+/* Appends to the log; a NUL stands there as "\0". */
+void script_log(struct script *s, const char *text, size_t bytes);
+
 /* Appends what tostring(value) says, without addresses, and pushes it. [-0, +1, raises] */
 const char *script_tostring(lua_State *L, int index);
 

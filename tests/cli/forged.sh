@@ -45,7 +45,7 @@ pathlib.Path("evil.lua").write_text(
     'print("x\\nFORGED\\27[31mFORGED\\u{202e}FORGED") error("x\\nFORGED\\u{9b}FORGED")')
 pathlib.Path("suite.lua").write_text(
     'local tiny = require "models.tiny"\n'
-    'return suite { name = "n", about = "x\\nFORGED\\27[31m\\u{202e}FORGED",\n'
+    'return suite { name = "n", about = "\\u{202e}FORGED\\u{9b}",\n'
     '  experiment { name = "e", about = "\\u{202e}\\u{9b}", model = tiny.llama, recipe = bf16, data = synthetic,\n'
     '               train = { steps = 1, global_batch = 1 } } }')
 PY

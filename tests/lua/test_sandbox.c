@@ -141,7 +141,15 @@ static const struct row STABLE[] = {
     { "return math.random(2, 1)", "interval is empty", false },
     { "return tostring({}) .. tostring(print) .. string.format('%s', {})", "tablefunctiontable",
       true },
-    { "return string.format('%p', {})", "prints an address", false },
+    { "return string.format('%p', {})", "there is no '%p' in an experiment", false },
+    { "return string.format('\\0%p', {})", "there is no '%p' in an experiment", false },
+    { "return string.format('%d\\0%-20p', 1, {})", "there is no '%p' in an experiment", false },
+    { "return string.format('%a', 1.5)", "there is no '%a' in an experiment", false },
+    { "return string.format('x%', 1)", "there is no '% ' in an experiment", false },
+    { "return string.format('%5\\0p', {})", "there is no '% ' in an experiment", false },
+    { "return ('\\0%p'):format(print)", "there is no '%p' in an experiment", false },
+    { "local s = string.format('\\0%c%i%o%x%X%e%E%f%g%G%q%s\\0%%', 65, 1, 8, 10, 10, 1, 1, 1, 1, "
+      "1, 'a', {}) return #s .. s:sub(2, 7)", "51A110aA", true },
     { "return string.format('%-5d|%%p', 3)", "3    |%p", true },
     { "return string.format('%.14g %.14g %.14g', math.exp(1), math.log(10), math.pow(2, 0.5))",
       "2.718281828459 2.302585092994 1.4142135623731", true },
@@ -172,6 +180,9 @@ static const struct row BOMBS[] = {
     { "local f = function(f) f(f) end pcall(f, f) return 'recovered'", "recovered", true },
     { "return ('('):rep(100, '(')", "((", true },
     { "print(('x'):rep(1 << 20)) print(1) print(2)", "more than 1 MiB of output", false },
+    { "print(('x'):rep(10 << 20))", "x.lua:1: print: more than 1 MiB of output", false },
+    { "for i = 1, 40 do pcall(print, ('x'):rep(1 << 20)) end return 'went on'", "went on", true },
+    { "return ('\\1'):rep(12 << 20)", "its sources and its output are more than 64 MiB", false },
 };
 
 static void limits_cannot_be_caught(void **state) {
