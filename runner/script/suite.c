@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runner/script/schema.h"
+#include "runner/script/schema_types.h"
 
 enum { AXES_MAX = 8 };
 
@@ -193,8 +194,7 @@ static void add_cell(struct diagnostics *d, struct suite *out, const struct valu
 static void add_cells(struct diagnostics *d, struct suite *out, const struct value *base,
                       const struct axis *axes, int64_t axis_count) {
     int64_t cells = 1;
-    for (int64_t i = 0; i < axis_count; i++) cells *= axes[i].count > RUNS_MAX ? RUNS_MAX + 1
-                                                                              : axes[i].count;
+    for (int64_t i = 0; i < axis_count && cells <= RUNS_MAX; i++) cells *= axes[i].count;
     if (cells + out->count > RUNS_MAX) {
         diagnostics_add(d, axis_count ? axes[0].place : base->place, "matrix",
                         "more than %d runs", RUNS_MAX);
@@ -209,9 +209,11 @@ static void expand_items(struct diagnostics *d, const struct value *suite, struc
                          const struct axis *axes, int64_t axis_count) {
     for (int64_t i = 0; i < suite->member_count; i++) {
         const struct value_member *m = &suite->members[i];
-        if (strcmp(m->key, "name") == 0 || strcmp(m->key, "about") == 0) continue;
-        diagnostics_add(d, m->place, m->key, "a suite of experiments takes name, about and matrix; "
-                        "the rest stands in the experiments");
+        bool own = strcmp(m->key, "name") == 0 || strcmp(m->key, "about") == 0;
+        if (own) (void)schema_typed(d, schema_field(&SCHEMA_EXPERIMENT, m->key), m->value, m->key);
+        else
+            diagnostics_add(d, m->place, m->key, "a suite of experiments takes name, about and "
+                            "matrix; the rest stands in the experiments");
     }
     for (int64_t i = 0; i < suite->item_count; i++) {
         const struct value *item = suite->items[i];
