@@ -42,6 +42,16 @@ static int64_t get_int_or(struct section *s, const char *key, int64_t otherwise)
     return !value || json_is_null(value) ? otherwise : get_int(s, key);
 }
 
+/* 0 where the key is absent. A stranger's configuration was not checked by the schema. */
+static int64_t get_upto(struct section *s, const char *key, int64_t most) {
+    char expected[64];
+    int64_t i = get_int_or(s, key, 0);
+    snprintf(expected, sizeof expected, "from 0 to %" PRId64, most);
+    if (i >= 0 && i <= most) return i;
+    section_fail(s, key, expected);
+    return 0;
+}
+
 static double get_number(struct section *s, const char *key) {
     const json_t *value = json_object_get(s->object, key);
     if (!json_is_number(value)) section_fail(s, key, "a number");
@@ -135,8 +145,8 @@ static struct recipe_options read_recipe_options(struct section *s) {
     o.constants = (enum quant_constants)get_word_or(s, "constants",
                                                     WORDS("te", "torchao", "deepseek"), QUANT_TE);
     o.pow2 = get_bool_or(s, "pow2", false);
-    o.margin = (int)get_int_or(s, "margin", 0);
-    o.history = (int)get_int_or(s, "history", 0);
+    o.margin = (int)get_upto(s, "margin", 64);
+    o.history = (int)get_upto(s, "history", 65536);
     o.algo = (enum amax_algo)get_word_or(s, "algo", WORDS("max", "most_recent"), AMAX_MAX);
     o.roll = (enum roll_kind)get_word_or(s, "roll", WORDS("microbatch", "step"), ROLL_MICROBATCH);
     o.wgrad_bf16 = get_word_or(s, "wgrad", WORDS("fp8", "bf16"), 0) == 1;
@@ -175,7 +185,7 @@ static void read_exceptions(struct section *s, struct recipe *out) {
 static enum status read_recipe(const struct section *root, int64_t layers, struct recipe *out) {
     struct section s = section_of(root, "recipe", "recipe");
     struct recipe_options base = read_recipe_options(&s);
-    int64_t first = get_int_or(&s, "first_bf16", 0), last = get_int_or(&s, "last_bf16", 0);
+    int64_t first = get_upto(&s, "first_bf16", layers), last = get_upto(&s, "last_bf16", layers);
     bool head_fp8 = get_word_or(&s, "lm_head", WORDS("bf16", "fp8"), 0) == 1;
     TRY(s.st);
     *out = (struct recipe){ .layers = layers, .f32 = base.kind == RECIPE_F32 };

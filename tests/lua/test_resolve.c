@@ -325,6 +325,32 @@ static void smoke_calls_layers_for_the_small_model(void **state) {
     resolution_destroy(&r);
 }
 
+/* ---- what a stranger's bundle says ----------------------------------------------------------- */
+/* A configuration that no schema checked: counts beyond the model's layers are refused, and nothing
+ * is computed with them. */
+static void layers_in_bf16_are_within_the_model(void **state) {
+    (void)state;
+    static const int64_t BAD[] = { INT64_MIN, -1, 5, INT64_MAX };
+    static const char *const KEYS[] = { "first_bf16", "last_bf16", "margin", "history" };
+    struct resolution r;
+    resolve_text(HEAD "return one { recipe = fp8.delayed { first_bf16 = 1, last_bf16 = 1 } }",
+                 false, NULL, &r);
+    json_t *recipe = json_object_get(r.runs[0].config_json, "recipe");
+    for (size_t k = 0; k < sizeof KEYS / sizeof *KEYS; k++) {
+        int64_t good = json_integer_value(json_object_get(recipe, KEYS[k]));
+        for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+            struct run_options options;
+            struct err e = { 0 };
+            if (k > 1 && BAD[i] == 5) continue; /* a margin and a history may be 5 */
+            json_object_set_new(recipe, KEYS[k], json_integer(BAD[i]));
+            assert_int_equal(options_read(r.runs[0].config_json, &options, &e), ERR_FORMAT);
+            if (!strstr(e.text, KEYS[k])) fail_msg("%s", e.text);
+        }
+        json_object_set_new(recipe, KEYS[k], json_integer(good));
+    }
+    resolution_destroy(&r);
+}
+
 /* ---- what is shipped ------------------------------------------------------------------------- */
 static void check_shipped(const char *path, bool smoke) {
     struct resolution r;
@@ -453,6 +479,7 @@ int main(void) {
         cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),
         cmocka_unit_test(smoke_keeps_data_that_is_there),
         cmocka_unit_test(smoke_calls_layers_for_the_small_model),
+        cmocka_unit_test(layers_in_bf16_are_within_the_model),
         cmocka_unit_test(every_shipped_experiment_checks),
         cmocka_unit_test(recorded_files_resolve_to_the_same_bytes),
         cmocka_unit_test(a_suite_of_scripts_has_their_configurations),
