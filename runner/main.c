@@ -31,6 +31,20 @@ static void allow_open_files(void) {
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* without it, opening a file says what is missing */
 }
 
+/* The deepest calls take 160 KiB of the stack, most of it buffers for paths; workers inherit the
+ * limit, and a sanitizer's frames are larger. */
+static enum status ensure_stack(struct err *e) {
+    const rlim_t needed = 512 << 10, usual = 8 << 20;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= needed) return OK;
+    const rlim_t found = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max < usual ? limit.rlim_max : usual;
+    if (limit.rlim_cur >= needed && setrlimit(RLIMIT_STACK, &limit) == 0) return OK;
+    return FAIL(e, ERR_STATE, "the stack of a process may grow to %lld KiB here, and fp8lab needs "
+                "%lld KiB; raise the limit: ulimit -s 8192", (long long)found >> 10,
+                (long long)needed >> 10);
+}
+
 static int print_version(const struct cli *cli) {
     json_t *object =
         json_pack("{s:s,s:s}", "schema", "fp8lab.version/1", "version", FP8LAB_VERSION);
@@ -59,7 +73,7 @@ int main(int argc, char **argv) {
     bool ended = false;
     occupy_standard_descriptors();
     allow_open_files();
-    if (init_become(&ended, &code, &e) != OK) {
+    if (ensure_stack(&e) != OK || init_become(&ended, &code, &e) != OK) {
         fprintf(stderr, "fp8lab: %s\n", e.text);
         return EXIT_SYSTEM;
     }

@@ -118,6 +118,15 @@ wait $!
 expect "exit code of a stop while data are hashed" 143 $?
 [ -e data ] && fail "a run that never began left something"
 
+# A small stack is raised where that is allowed, and refused where it is not.
+bash -c 'ulimit -Ss 128; exec "$@"' _ "$FP8LAB" run -q tiny.lua --lib "$lib" --set train.steps=1 \
+    --runs stack >out 2>err
+expect "exit code with a soft limit of 128 KiB on the stack" 0 $?
+bash -c 'ulimit -s 128; exec "$@"' _ "$FP8LAB" run -q tiny.lua --lib "$lib" --set train.steps=1 \
+    --runs stack --again >out 2>err
+expect "exit code with a hard limit of 128 KiB on the stack" 6 $?
+grep -q "raise the limit: ulimit -s 8192" err || fail "a small stack: $(cat err)"
+
 # A script's own words cannot steer the terminal; one from an editor that marks the byte order runs.
 printf 'error("a\\27[31mb")' >escape.lua
 fp8lab check escape.lua >out 2>err
