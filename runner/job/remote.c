@@ -72,7 +72,7 @@ static void take_message(struct watch *w, struct companion *c, const json_t *mes
     }
     if (leads && !strcmp(kind, "ended")) {
         c->ended = true;
-        verdict_adopt(w, message);
+        verdict_adopt(w, c, message);
         if (w->ended) watch_ask_to_stop(w, PEER_GRACE_S);
     }
     if (!leads && !strcmp(kind, "stop"))

@@ -278,27 +278,52 @@ static enum attempt_end end_of_name(const char *name) {
     return ATTEMPT_FAILED;
 }
 
+static int64_t integer_or(const json_t *object, const char *key, int64_t otherwise) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}
+
+/* How another runner says that its part ended. A stop needs the signal that asked for it; without
+ * one, or without an end, the part has failed. */
+static enum attempt_end end_said(const json_t *ended, int *signo) {
+    enum attempt_end end = end_of_name(json_text(ended, "end", ""));
+    int64_t said = integer_or(ended, "signal", 0);
+    *signo = said > 0 && said < NSIG ? (int)said : 0;
+    bool stop = end == ATTEMPT_SIGNAL || end == ATTEMPT_ABANDONED;
+    return stop && !*signo ? ATTEMPT_FAILED : end;
+}
+
+/* The error that another runner tells of; of a failure it must be one. */
+static void adopt_error(struct attempt *out, const struct companion *c, const json_t *ended) {
+    const char *text = json_text(ended, "text", "");
+    if (*text)
+        (void)FAIL(&out->error, status_of_name(json_text(ended, "code", "")), "%s", text);
+    else if (out->end == ATTEMPT_FAILED)
+        (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s ended its part of the attempt "
+                   "without saying why", c->task, c->host);
+}
+
 /* A runner whose ranks ended because it was told to stop them knows no cause: its word gives way,
  * like hearsay, and replaces nothing. */
-void verdict_adopt(struct watch *w, const json_t *ended) {
+void verdict_adopt(struct watch *w, const struct companion *c, const json_t *ended) {
     struct attempt *out = w->out;
-    enum attempt_end end = end_of_name(json_text(ended, "end", ""));
-    const char *text = json_text(ended, "text", "");
-    bool told = end == ATTEMPT_CRASHED && !*text;
-    json_int_t word = json_integer_value(json_object_get(ended, "hearsay"));
-    enum hearsay hearsay = told ? HEARSAY_LINK : (enum hearsay)word;
+    int signo;
+    enum attempt_end end = end_said(ended, &signo);
+    bool told = end == ATTEMPT_CRASHED && !*json_text(ended, "text", "");
+    int64_t word = integer_or(ended, "hearsay", HEARSAY_NONE);
+    bool known = word > HEARSAY_NONE && word <= HEARSAY_MEETING;
+    enum hearsay hearsay = told ? HEARSAY_LINK : known ? (enum hearsay)word : HEARSAY_NONE;
     if (json_is_true(json_object_get(ended, "unresponsive"))) out->unresponsive = true;
     if (!*out->undying)
         snprintf(out->undying, sizeof out->undying, "%s", json_text(ended, "undying", ""));
     if (end == ATTEMPT_DONE || (hearsay && hearsay <= out->hearsay)) return;
     if (!verdict_fail(w, end)) return;
     out->hearsay = hearsay;
-    if (!out->asked) out->signal = (int)json_integer_value(json_object_get(ended, "signal"));
-    out->worker_signal = (int)json_integer_value(json_object_get(ended, "worker_signal"));
-    out->error_step = json_integer_value(json_object_get(ended, "error_step"));
-    out->rank = json_integer_value(json_object_get(ended, "rank"));
+    if (!out->asked) out->signal = signo;
+    out->worker_signal = (int)integer_or(ended, "worker_signal", 0);
+    out->error_step = integer_or(ended, "error_step", -1);
+    out->rank = integer_or(ended, "rank", -1);
     snprintf(out->host, sizeof out->host, "%s", json_text(ended, "host", ""));
     snprintf(out->operation, sizeof out->operation, "%s", json_text(ended, "operation", ""));
-    if (*text)
-        (void)FAIL(&out->error, status_of_name(json_text(ended, "code", "")), "%s", text);
+    adopt_error(out, c, ended);
 }

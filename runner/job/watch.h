@@ -44,8 +44,9 @@ void verdict_death(struct watch *w, int64_t i, int wait_status); /* of the i-th 
 void verdict_hung(struct watch *w, int64_t silent_ms);
 /* Whether a rank here has stood still for so long, which ends the attempt. */
 bool verdict_frozen(struct watch *w, int64_t ticks);
-/* Another runner's part of the attempt has ended so; or it is lost. */
-void verdict_adopt(struct watch *w, const struct json_t *ended);
+/* Another runner's part of the attempt has ended as its message says, whatever that lacks; or that
+ * runner is lost. */
+void verdict_adopt(struct watch *w, const struct companion *c, const struct json_t *ended);
 void verdict_lost(struct watch *w, const struct companion *c);
 /* Once no rank is left, of a rank that lost another, which is all that is known: whose fault that
  * was, by what all of them noted. */

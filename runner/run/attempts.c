@@ -367,7 +367,7 @@ static int exit_code_for(const struct attempts *a, const struct attempt *attempt
         int code = exit_code_of(attempt->error.code);
         /* A device that fails once training is under way is the run's failure, not the system's. */
         if (attempt->error.code == ERR_DEVICE && a->stepped) return EXIT_RUN_FAILED;
-        return code == EXIT_VERIFY ? EXIT_RUN_FAILED : code;
+        return code == EXIT_VERIFY || code == EXIT_OK ? EXIT_RUN_FAILED : code;
     }
     case ATTEMPT_CRASHED:
     case ATTEMPT_HUNG: break;

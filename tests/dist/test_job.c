@@ -329,11 +329,41 @@ static void layouts(void **state) {
 
 /* ---- why an attempt ended ---------------------------------------------------------------------*/
 
+static const struct companion NODE7 = { .task = 3, .host = "node7" };
+
 static void adopt(struct watch *w, const struct attempt *theirs) {
     json_t *message = verdict_message(theirs);
     assert_non_null(message);
-    verdict_adopt(w, message);
+    verdict_adopt(w, &NODE7, message);
     json_decref(message);
+}
+
+/* A task that proved the job's secret may still say less than ours would, or nonsense: that is a
+ * failure with a reason, and no rank is blamed that nobody named. */
+static void a_bare_end_is_a_failure(void **state) {
+    static const char *const SAID[] = {
+        "{\"event\":\"ended\"}",
+        "{\"event\":\"ended\",\"end\":\"failed\",\"code\":\"OK\",\"text\":\"\"}",
+        "{\"event\":\"ended\",\"end\":\"signal\"}",
+        "{\"event\":\"ended\",\"end\":\"abandoned\",\"signal\":4000000000}",
+        "{\"event\":\"ended\",\"end\":7,\"rank\":\"x\",\"hearsay\":99,\"error_step\":[]}",
+        "{\"event\":\"ended\",\"end\":\"nothing of ours\",\"hearsay\":-1,\"rank\":null}",
+    };
+    for (size_t i = 0; i < sizeof SAID / sizeof *SAID; i++) {
+        struct attempt out = { .rank = -1, .error_step = -1 };
+        struct watch w = { .out = &out };
+        json_t *message = json_loads(SAID[i], 0, NULL);
+        verdict_adopt(&w, &NODE7, message);
+        json_decref(message);
+        assert_true(w.ended);
+        assert_int_equal(out.end, ATTEMPT_FAILED);
+        assert_int_equal(out.error.code, ERR_PEER);
+        assert_string_equal(out.error.text, "task 3 on node7 ended its part of the attempt without "
+                                            "saying why");
+        assert_int_equal(out.rank, -1);
+        assert_int_equal(out.error_step, -1);
+        assert_int_equal(out.hearsay, HEARSAY_NONE);
+    }
 }
 
 /* A rank here has lost a peer. A follower whose ranks were stopped then knows nothing better; one
@@ -709,6 +739,7 @@ int main(void) {
         cmocka_unit_test(tasks_of_a_host_need_a_place),
         cmocka_unit_test(hosts_with_other_numbers_of_tasks),
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
+        cmocka_unit_test(a_bare_end_is_a_failure),
         cmocka_unit_test(a_cause_replaces_hearsay),
         cmocka_unit_test(who_did_not_meet_did_not_lose_a_link), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
