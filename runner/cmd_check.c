@@ -1,4 +1,5 @@
 /* fp8lab check: what a script would run, or everything that is wrong with it. Nothing runs. */
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "runner/base/run_files.h"
 #include "runner/commands.h"
 #include "runner/plan/fit.h"
+#include "runner/plan/keep.h"
 #include "runner/plan/options.h"
 #include "runner/record/image_record.h"
 #include "runner/script/script_flags.h"
@@ -55,13 +57,15 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
     }
 }
 
-static void print_json(const struct cli *cli, const struct resolution *r) {
+static void print_json(const struct cli *cli, const struct resolution *r,
+                       const struct keep *keeps) {
     json_t *runs = json_array(), *files = json_array();
     bool failed = false;
     for (int64_t i = 0; i < r->run_count; i++)
-        json_append(runs, json_pack("{s:s, s:O, s:s, s:O}", "name", r->runs[i].name, "cell",
+        json_append(runs, json_pack("{s:s, s:O, s:s, s:O, s:o}", "name", r->runs[i].name, "cell",
                                     r->runs[i].cell, "config_sha256", r->runs[i].config_sha256,
-                                    "config", r->runs[i].config_json), &failed);
+                                    "config", r->runs[i].config_json, "keeps",
+                                    keep_json(&keeps[i])), &failed);
     for (int64_t i = 0; i < r->file_count; i++)
         json_append(files, json_pack("{s:s, s:s}", "name", r->files[i].name, "sha256",
                                      r->files[i].sha256), &failed);
@@ -109,7 +113,8 @@ static bool asks_for_a_machine(const struct resolution *r) {
 
 /* What the trainer would refuse of a row, among the errors of the script; once where several rows
  * have it in common. */
-static enum status ask_trainer(const char *path, struct resolution *r, struct err *e) {
+static enum status ask_trainer(const char *path, struct resolution *r, struct keep *keeps,
+                               struct err *e) {
     json_t *nowhere = json_object(); /* the facts of no machine */
     r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
     enum status st = nowhere && r->errors ? OK : FAIL(e, ERR_MEMORY, "the list of errors");
@@ -119,6 +124,7 @@ static enum status ask_trainer(const char *path, struct resolution *r, struct er
         struct resolved_error *x = &r->errors[r->error_count];
         enum status refused = fit_plan(r->runs[i].config_json, nowhere, "cpu", 0, &fit, &bad);
         fit_free(&fit);
+        if (refused == OK) refused = keep_plan(r->runs[i].config_json, r->smoke, &keeps[i], &bad);
         bool known = refused == OK;
         for (int64_t k = 0; k < r->error_count; k++)
             known = known || !strcmp(r->errors[k].text, bad.text);
@@ -168,8 +174,10 @@ static int check(const struct cli *cli) {
     struct err e = { 0 };
     int code = EXIT_OK;
     enum status st = script_read(cli, &r, &e);
+    struct keep *keeps = calloc((size_t)r.run_count + 1, sizeof *keeps);
     print_log(cli, r.log);
-    if (st == OK) st = ask_trainer(cli->args[0], &r, &e);
+    if (st == OK && !keeps) st = FAIL(&e, ERR_MEMORY, "%" PRId64 " runs", r.run_count);
+    if (st == OK) st = ask_trainer(cli->args[0], &r, keeps, &e);
     if (st == ERR_CONFIG && r.error_count) {
         print_errors(cli, &r);
         code = EXIT_USAGE;
@@ -178,14 +186,16 @@ static int check(const struct cli *cli) {
     } else if (cli_has(cli, "resolved")) {
         for (int64_t i = 0; i < r.run_count; i++) cli_out_json(cli, r.runs[i].config_json);
     } else if (cli->json) {
-        print_json(cli, &r);
+        print_json(cli, &r, keeps);
     } else {
         print_table(cli, &r);
+        keep_say(cli, keeps, r.run_count, true);
     }
     if (st == OK) { /* `plan` reads no data */
         bool ready = look_for_data(cli, &r) && !asks_for_a_machine(&r);
         script_next(cli, ready ? "run" : "plan", false);
     }
+    free(keeps);
     resolution_destroy(&r);
     return code;
 }

@@ -9,6 +9,7 @@
 #include "runner/commands.h"
 #include "runner/hardware/facts.h"
 #include "runner/plan/fit.h"
+#include "runner/plan/keep.h"
 #include "runner/hardware/hardware.h"
 #include "runner/net/rendezvous.h"
 #include "runner/plan/backends.h"
@@ -18,6 +19,7 @@
 
 struct planned {
     struct fit fit;
+    struct keep keep;
     json_t *mismatch; /* of the hardware query, or NULL */
     char *verdict;    /* lines for a terminal: does it fit, and is this the machine? */
 };
@@ -69,6 +71,7 @@ static enum status plan_run(const struct cli *cli, const struct resolved_run *ru
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
     TRY(backend_check_name(backend, e));
     TRY(fit_plan(run->config_json, facts, backend, 0, &out->fit, e));
+    TRY(keep_plan(run->config_json, cli_has(cli, "smoke"), &out->keep, e));
     TRY(hardware_match(run->config_json, facts, &out->mismatch, e));
     return make_verdict(cli, run, out, e);
 }
@@ -130,12 +133,13 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
         if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
             failed = true;
     json_t *fits = p->fit.memory ? json_boolean(p->fit.fits) : json_null();
-    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:O?}", "name", run->name,
+    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:O?,s:o}", "name", run->name,
                      "parameters", (json_int_t)p->fit.parameters, "ranks", p->fit.ranks, "bytes",
                      (json_int_t)p->fit.plan.bytes, "peak_bytes", (json_int_t)p->fit.bytes,
                      "bytes_sharded", json_whole(sharded, failed), "rows",
                      json_whole(rows, failed), "memory_fact", p->fit.where, "memory_bytes",
-                     (json_int_t)p->fit.memory, "fits", fits, "mismatch", p->mismatch);
+                     (json_int_t)p->fit.memory, "fits", fits, "mismatch", p->mismatch,
+                     "keeps", keep_json(&p->keep));
 }
 
 /* ---- a table of rows ------------------------------------------------------------------------ */
@@ -211,6 +215,16 @@ static void print_json(const struct cli *cli, const struct resolution *r,
     json_decref(object);
 }
 
+static enum status say_kept(const struct cli *cli, const struct resolution *r,
+                            const struct planned *planned, struct err *e) {
+    struct keep *keeps = calloc((size_t)r->run_count + 1, sizeof *keeps);
+    if (!keeps) return FAIL(e, ERR_MEMORY, "%" PRId64 " plans", r->run_count);
+    for (int64_t i = 0; i < r->run_count; i++) keeps[i] = planned[i].keep;
+    keep_say(cli, keeps, r->run_count, true);
+    free(keeps);
+    return OK;
+}
+
 static enum status plan_all(const struct cli *cli, const struct resolution *r, const json_t *facts,
                             int *code, struct err *e) {
     struct planned *planned = calloc((size_t)r->run_count + 1, sizeof *planned);
@@ -228,6 +242,7 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
     else
         for (int64_t i = 0; i < r->run_count && st == OK; i++)
             print_plan(cli, &r->runs[i], &planned[i]);
+    if (st == OK && !cli->json) st = say_kept(cli, r, planned, e);
     for (int64_t i = 0; i < r->run_count && planned; i++) planned_free(&planned[i]);
     free(planned);
     /* What was planned for another machine is rehearsed on this one. */

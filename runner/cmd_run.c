@@ -15,12 +15,14 @@
 #include "runner/job/crew.h"
 #include "runner/hardware/facts.h"
 #include "runner/plan/fit.h"
+#include "runner/plan/keep.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/job_match.h"
 #include "runner/record/image_record.h"
 #include "runner/launch/launch.h"
 #include "runner/doctor/probe.h"
 #include "runner/run/run_one.h"
+#include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/script/script_flags.h"
 #include "runner/run/sharing.h"
@@ -175,6 +177,18 @@ static enum status find_earlier(struct command *c, struct err *e) {
     return OK;
 }
 
+/* Rows that are done already are asked, too: their checkpoints are there, or were taken away. */
+static enum status say_kept(const struct command *c, struct err *e) {
+    int64_t n = c->resolution.run_count;
+    struct keep *keeps = calloc((size_t)n + 1, sizeof *keeps);
+    enum status st = keeps ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " runs", n);
+    for (int64_t i = 0; i < n && st == OK; i++)
+        st = keep_plan(c->resolution.runs[i].config_json, c->resolution.smoke, &keeps[i], e);
+    if (st == OK) keep_say(c->cli, keeps, n, false);
+    free(keeps);
+    return st;
+}
+
 /* ---- running ----------------------------------------------------------------------------------*/
 
 static void print_number(const struct cli *cli, const json_t *summary, const char *key,
@@ -202,6 +216,9 @@ static void take_earlier(struct command *c, int64_t i) {
     snprintf(row->outcome.id, sizeof row->outcome.id, "%s", s->id);
     snprintf(row->outcome.status, sizeof row->outcome.status, "%s", s->status);
     snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", s->path);
+    if (kept_folder(row->outcome.checkpoints, s->path, NULL) != OK ||
+        !path_is_directory(row->outcome.checkpoints))
+        row->outcome.checkpoints[0] = '\0';
     row->earlier = row->ended = true;
     c->ended++;
     cli_note(c->cli, "%s: already run with these inputs, not run again (--again does): %s",
@@ -239,7 +256,7 @@ static enum status refuse_live(const char *name, const struct standing *s, struc
                 s->path, dead);
 }
 
-/* The directory of a run to go on with: where only its bundle is left, that is unpacked beside it. */
+/* The directory of a run to go on with: its bundle is unpacked where that alone is left. */
 static enum status find_directory(const struct cli *cli, char path[PATH_CAP], struct err *e) {
     struct unpack_report report;
     struct run_view view;
@@ -261,8 +278,8 @@ static enum status find_directory(const struct cli *cli, char path[PATH_CAP], st
 /* What became of an earlier run, where a new one begins all the same. */
 static void note_anew(const struct command *c, const char *name, const struct standing *s) {
     if (!*s->path) return;
-    cli_note(c->cli, "%s: an earlier run with these inputs ended as %s, so a new run begins at step "
-             "0; the earlier one: %s", name, s->status, s->path);
+    cli_note(c->cli, "%s: an earlier run with these inputs ended as %s, so a new run begins at "
+             "step 0; the earlier one: %s", name, s->status, s->path);
 }
 
 static void note_others(const struct command *c, const char *name, const struct standing *s) {
@@ -357,9 +374,10 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
 /* ---- after ------------------------------------------------------------------------------------*/
 
 static json_t *outcome_json(const char *name, const struct run_outcome *o, bool earlier) {
-    return json_pack("{s:s,s:s,s:s,s:o,s:i,s:b,s:b}", "name", name, "id", o->id, "status",
-                     o->status, "bundle", json_from_text(o->bundle), "exit_code", o->exit_code,
-                     "resumable", o->resumable, "earlier", earlier);
+    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:i,s:b,s:b}", "name", name, "id", o->id, "status",
+                     o->status, "bundle", json_from_text(o->bundle), "checkpoints",
+                     *o->checkpoints ? json_from_text(o->checkpoints) : json_null(), "exit_code",
+                     o->exit_code, "resumable", o->resumable, "earlier", earlier);
 }
 
 /* Moves list. */
@@ -497,6 +515,8 @@ static int run_script(struct command *c) {
     if (st == OK) st = find_earlier(c, &e);
     if (st != OK) return cli_fail(c->cli, &e);
     note_smoke(c);
+    st = say_kept(c, &e);
+    if (st != OK) return cli_fail(c->cli, &e);
     int code = run_rows(c, &e, &st);
     if (st != OK) return cli_fail(c->cli, &e);
     return finish(c, code);
@@ -585,9 +605,9 @@ const struct verb VERB_RUN = {
     .arguments = "FILE.lua | --resume RUN",
     .about = "run an experiment and bundle what it did",
     .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst however it ends.\n"
-            "The same command again goes on with a run that was stopped, and names one that is done.\n"
-            "A suite runs row by row, shares its rows with the same command started elsewhere, and\n"
-            "ends with their comparison. SIGTERM and Ctrl-C:\n"
+            "The same command again goes on with a run that was stopped, names one that is done.\n"
+            "A suite runs row by row, shares its rows with the same command started elsewhere,\n"
+            "and ends with their comparison. SIGTERM and Ctrl-C:\n"
             "checkpoint, bundle, exit 128+N; a second one leaves at once. A worker counts as\n"
             "hung after 10 minutes, or 20 times its longest silence, without an event; after an\n"
             "hour before its first step.\n"

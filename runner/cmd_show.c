@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/checkpoint.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
+#include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
 #include "runner/plan/mfu.h"
@@ -147,6 +149,25 @@ static bool can_go_on(const struct run_view *v) {
     return stopped && v->directory && json_array_size(v->checkpoints) > 0;
 }
 
+/* Checkpoints beside the bundle, and whether they still are there. */
+static void print_kept(const struct cli *cli, const struct run_view *v) {
+    char folder[PATH_CAP], step[PATH_CAP], which[64], text[1024];
+    size_t i;
+    const json_t *row;
+    json_array_foreach(json_object_get(v->run, "kept"), i, row) {
+        if (strcmp(json_text(row, "where", ""), "beside") != 0) continue;
+        kept_text(row, which);
+        int64_t number = json_integer_value(json_object_get(row, "step"));
+        if (kept_folder(folder, v->path, NULL) != OK ||
+            checkpoint_path(step, folder, number, NULL) != OK)
+            continue;
+        snprintf(text, sizeof text, "%s, %.1f MiB, %s %.800s", which,
+                 json_number_value(json_object_get(row, "bytes")) / 0x1p20,
+                 path_is_directory(step) ? "in" : "is no longer in", step);
+        line(cli, "kept", text);
+    }
+}
+
 static int cmd_show(const struct cli *cli) {
     char path[PATH_CAP];
     struct run_view view;
@@ -171,6 +192,7 @@ static int cmd_show(const struct cli *cli) {
         const json_t *item;
         json_array_foreach(view.checkpoints, i, item) line(cli, "checkpoint",
                                                            json_string_value(item));
+        print_kept(cli, &view);
         json_array_foreach(json_object_get(view.summary, "problems"), i, item)
             line(cli, "problem", json_string_value(item));
     }

@@ -3,6 +3,7 @@
 
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
+#include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/commands.h"
@@ -21,6 +22,25 @@ static void print(const struct cli *cli, const char *path, const struct unpack_r
     json_decref(object);
 }
 
+/* The checkpoints beside the bundle, of which run.json has the hashes. A bundle that came here
+ * without them is whole. */
+static enum status verify_kept(const struct cli *cli, const char *path, struct err *e) {
+    struct run_view view;
+    size_t i;
+    const json_t *row;
+    TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
+    enum status st = OK;
+    json_array_foreach(json_object_get(view.run, "kept"), i, row) {
+        char which[64];
+        bool there = false;
+        kept_text(row, which);
+        if (st == OK) st = kept_verify(path, row, &there, e);
+        if (st == OK && there) cli_note(cli, "  the kept checkpoint of %s is whole", which);
+    }
+    run_view_free(&view);
+    return st;
+}
+
 /* All are looked at, whatever the others are. One that is not valid counts more than one that is
  * not there. */
 static int cmd_verify(const struct cli *cli) {
@@ -31,6 +51,7 @@ static int cmd_verify(const struct cli *cli) {
         struct err e = { 0 };
         enum status st = run_locate(cli->args[i], "runs", path, &e);
         if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
+        if (st == OK) st = verify_kept(cli, path, &e);
         if (st == OK) {
             print(cli, path, &report);
             continue;
@@ -50,7 +71,8 @@ const struct verb VERB_VERIFY = {
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
             "Every file is hashed; a file missing, surplus or changed, a damaged archive or a\n"
             "hostile one (links, paths that climb out, bombs...) exits 4 and is named. So does a\n"
-            "summary that its own columns contradict.\n"
+            "summary that its own columns contradict, and a damaged checkpoint that the run kept\n"
+            "beside its bundle.\n"
             "With --json one object a bundle, a line each; fp8lab.error/1 for one that is not\n"
             "valid.\n",
     .args_min = 1,

@@ -15,6 +15,7 @@
 #include "runner/bundle/bag.h"
 #include "runner/bundle/columns.h"
 #include "runner/bundle/crate.h"
+#include "runner/bundle/kept.h"
 #include "runner/bundle/summary.h"
 #include "runner/bundle/unpack.h"
 #include "runner/record/run_dir.h"
@@ -154,7 +155,9 @@ static enum status prune(struct finish *f, struct err *e) {
     char path[PATH_CAP];
     if (f->options->checkpoints == BUNDLE_CHECKPOINTS_ASIDE)
         TRY(move_checkpoints(f->dir, true, e));
-    if (f->options->checkpoints == BUNDLE_CHECKPOINTS_NONE) {
+    enum bundle_checkpoints policy = f->options->checkpoints;
+    TRY(kept_move(f->dir, f->run, policy == BUNDLE_CHECKPOINTS_WEIGHTS, e));
+    if (policy == BUNDLE_CHECKPOINTS_NONE) {
         TRY(path_join(path, f->dir, "data/checkpoints", e));
         TRY(tree_remove(path, e));
     }
@@ -164,7 +167,7 @@ static enum status prune(struct finish *f, struct err *e) {
         const char *name = f->list.file[i].path;
         size_t n = strlen(name);
         bool partial = n > 8 && strcmp(name + n - 8, ".partial") == 0;
-        if (!partial && kept_by(f->options->checkpoints, name)) continue;
+        if (!partial && kept_by(policy, name)) continue;
         st = path_join(path, f->dir, name, e);
         if (st == OK && unlink(path) != 0) st = FAIL(e, ERR_IO, "remove %s", path);
     }

@@ -6,8 +6,9 @@
 #include "runner/base/run_files.h"
 #include "model/sha256.h"
 
-/* What of data/checkpoints/ goes into the bundle. What does not is removed from the directory,
- * so that directory and bundle stay the same bag. */
+/* What of data/checkpoints/ goes into the bundle. What does not is moved beside the bundle where
+ * run.json's "kept" names it (kept.h), and else removed, so that directory and bundle stay the same
+ * bag. */
 enum bundle_checkpoints {
     BUNDLE_CHECKPOINTS_NONE,
     BUNDLE_CHECKPOINTS_WEIGHTS, /* model.safetensors and checkpoint.json */

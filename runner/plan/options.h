@@ -12,7 +12,8 @@ enum archive_policy { ARCHIVE_NONE, ARCHIVE_WEIGHTS, ARCHIVE_FULL };
 
 struct eval_options { int64_t every, batches; };      /* every 0: no evaluation */
 struct checkpoint_options {
-    int64_t every, keep; /* every 0: only where a stop asks for one; keep: the newest so many */
+    int64_t every, keep; /* every 0: only where a stop asks for one; keep: the newest so many,
+                          * and with 0 none once the run is done */
     bool best;           /* keep the one with the lowest eval loss as well */
 };
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/checkpoint.h"
+#include "model/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/hardware/telemetry.h"
@@ -12,6 +14,7 @@
 #include "runner/job/deploy.h"
 #include "runner/job/pace.h"
 #include "runner/job/stop_grace.h"
+#include "runner/plan/keep.h"
 #include "runner/plan/mfu.h"
 #include "runner/plan/options.h"
 #include "runner/record/choice_file.h"
@@ -21,6 +24,7 @@
 #include "runner/record/run_log.h"
 #include "runner/run/progress.h"
 #include "runner/run/records.h"
+#include "runner/worker/retention.h"
 
 struct attempts {
     const struct run_settings *settings;
@@ -401,6 +405,46 @@ static json_t *error_of(const struct attempts *a, const struct attempt *attempt)
                      "where", "");
 }
 
+static json_t *kept_row(const struct checkpoint_info *info, const char *as, const char *also,
+                        const char *where) {
+    return json_pack("{s:I,s:[s,s*],s:s,s:I,s:s}", "step", (json_int_t)info->step, "as", as, also,
+                     "sha256", info->sha256, "bytes", (json_int_t)info->bytes, "where", where);
+}
+
+/* Names in the record what is to outlive a run that is done. The best checkpoint is that of the
+ * best evaluation, if it is whole. */
+static enum status record_kept(struct attempts *a, const struct checkpoint_info *last,
+                               struct err *e) {
+    struct keep keep = keep_which(&a->run, json_is_true(json_object_get(a->dir->run, "smoke")));
+    struct retention retention = { 0 };
+    struct checkpoint_info best = { 0 };
+    char parent[PATH_CAP], path[CHECKPOINT_PATH_CAP];
+    struct err why;
+    if (keep.best) TRY(retention_open(a->dir->path, 1, true, &retention, e));
+    bool same = retention.best_step && retention.best_step == last->step;
+    TRY(path_join(parent, a->dir->path, "data/checkpoints", e));
+    if (retention.best_step && !same) {
+        TRY(checkpoint_path(path, parent, retention.best_step, e));
+        if (checkpoint_verify(path, &best, &why) != OK) {
+            err_prefix(&why, "the best checkpoint is not kept");
+            on_tick(a, why.text);
+            best.step = 0;
+        }
+    }
+    if (keep.last && !last->step) on_tick(a, "no checkpoint is kept: none of them is whole");
+    const char *where = keep.packed ? "bundle" : "beside";
+    json_t *rows = json_array();
+    bool failed = !rows;
+    if (best.step) json_append(rows, kept_row(&best, "best", NULL, where), &failed);
+    if (last->step && (keep.last || same))
+        json_append(rows, kept_row(last, keep.last ? "last" : "best",
+                                   keep.last && same ? "best" : NULL, where), &failed);
+    rows = json_whole(rows, failed);
+    return rows && json_object_set_new(a->dir->run, "kept", rows) == 0
+               ? OK
+               : FAIL(e, ERR_MEMORY, "run record");
+}
+
 static enum status conclude(struct attempts *a, const struct attempt *attempt, struct err *e) {
     char ended[32];
     run_time_now(ended);
@@ -409,6 +453,7 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     int code = exit_code_for(a, attempt);
     TRY(run_dir_tidy(a->dir, e));
     TRY(run_checkpoint_latest(a->dir, &saved, e));
+    if (attempt->end == ATTEMPT_DONE) TRY(record_kept(a, &saved, e));
     bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(code)) != 0 ||

@@ -12,6 +12,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/version.h"
 #include "runner/bundle/bundle.h"
+#include "runner/bundle/kept.h"
 #include "runner/job/stop_grace.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/provenance.h"
@@ -154,6 +155,26 @@ static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
     return BUNDLE_CHECKPOINTS_ASIDE;
 }
 
+/* Which checkpoints outlive the run, and where. */
+static void say_kept(const struct run_settings *s, const struct run_dir *dir,
+                     struct run_outcome *out) {
+    const json_t *row, *kept = json_object_get(dir->run, "kept");
+    char which[160] = "", one[64];
+    int64_t bytes = 0;
+    size_t i, used = 0;
+    json_array_foreach(kept, i, row) {
+        kept_text(row, one);
+        used += (size_t)snprintf(which + used, sizeof which - used, "%s%s", i ? ", " : "", one);
+        bytes += json_integer_value(json_object_get(row, "bytes"));
+    }
+    if (!used) return;
+    bool packed = !strcmp(json_text(json_array_get(kept, 0), "where", ""), "bundle");
+    if (!packed && kept_folder(out->checkpoints, out->bundle, NULL) != OK) return;
+    cli_note(s->cli, "%s: kept the checkpoint%s of %s, %.1f MiB, in %s", out->name,
+             i > 1 ? "s" : "", which, (double)bytes / 0x1p20,
+             packed ? "the bundle" : out->checkpoints);
+}
+
 /* Packs the bundle. The directory stays where someone may want to go on from its checkpoint. */
 static void bundle_run(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
                        const struct attempt *last, struct run_outcome *out) {
@@ -166,6 +187,7 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
     };
     if (bundle_finish(dir->path, &options, &result, &e) == OK) {
         snprintf(out->bundle, sizeof out->bundle, "%s", result.path);
+        say_kept(s, dir, out);
         return;
     }
     cli_warn(s->cli, "%s: no bundle could be written, the run is whole in %s: %s", dir->id,

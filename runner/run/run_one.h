@@ -21,6 +21,7 @@ struct run_request {
 struct run_outcome {
     char id[160], name[96], status[16]; /* as in run.json */
     char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
+    char checkpoints[PATH_CAP]; /* the folder beside the bundle that holds some; "": none does */
     int exit_code;
     bool resumable;           /* not ended by itself, and a checkpoint is there to go on from */
     bool fails_again;         /* run_fails_again(), sharing.h */
@@ -32,7 +33,7 @@ NODISCARD enum status run_one(const struct run_settings *settings,
                               const struct run_request *request, struct run_outcome *out,
                               struct err *e);
 
-/* ERR_ARG where the run of this record came to its end: it is done, or its time limit is used up. */
+/* ERR_ARG where the run of this record came to its end: done, or its time limit used up. */
 NODISCARD enum status run_may_go_on(const json_t *run, struct err *e);
 
 /* Goes on with an interrupted run in its directory, from its newest whole checkpoint. */

@@ -151,7 +151,7 @@ static const struct field EVAL[] = {
 };
 static const struct field CHECKPOINT[] = {
     INT("every", 1, STEPS_MAX, REQUIRED),
-    INT("keep", 1, 1e6, INITIAL("2")),
+    INT("keep", 0, 1e6, INITIAL("2")),
     WORD("best", WORDS("eval.loss"), NULLABLE),
     { .key = NULL },
 };

@@ -5,7 +5,7 @@
 #include "kernels/base.h"
 
 struct retention {
-    int64_t keep;      /* newest checkpoints to keep, at least 1 */
+    int64_t keep;      /* newest checkpoints to keep, at least 1: what a stopped run needs */
     bool keep_best;
     int64_t best_step; /* 0: no evaluation yet */
     double best_loss;

@@ -66,8 +66,15 @@ says "caps sm_121: the cpu backend has no device to pretend to be"
 [ -e caps ] && fail "a run was begun"
 
 # A table that came to a run between its attempts is not the run's.
-FP8LAB_RUN=$("$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs stop --backend cpu --threads 1 \
-    --set train.steps=1000000 --set train.time_limit=1 --keep-dir >out 2>log && ls -d stop/*/)
+"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs stop --backend cpu --threads 1 \
+    --set train.steps=1000000 >out 2>log &
+for ((i = 0; i < 3000; i++)); do
+    grep -qs '"step":2,' stop/*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+kill -TERM $!
+wait $!
+FP8LAB_RUN=$(ls -d stop/*/)
 cp h200.txt "$FP8LAB_RUN/data/choices.txt"
 "$FP8LAB" run --resume "$FP8LAB_RUN" --backend cpu --threads 1 >out 2>log
 is "exit code of --resume" 2 $?

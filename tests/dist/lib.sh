@@ -38,7 +38,9 @@ run() { # RANKS ARGS...; exit code in $code
 }
 
 # What stands in a folder of runs beside bundles and what belongs to them.
-left_in() { find "$1" -mindepth 1 -maxdepth 1 ! -name '*.tar.zst' ! -name .claim ! -name '*.checkpoints'; }
+left_in() {
+    find "$1" -mindepth 1 -maxdepth 1 ! -name '*.tar.zst' ! -name .claim ! -name '*.checkpoints'
+}
 
 bundle_in() { ls "$1"/*.tar.zst 2>/dev/null | head -1; }
 

@@ -1,0 +1,101 @@
+#include "runner/plan/keep.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct keep keep_which(const struct run_options *run, bool smoke) {
+    const struct checkpoint_options *c = &run->checkpoint;
+    bool asked = c->every > 0 && !smoke, packed = asked && run->archive == ARCHIVE_FULL;
+    struct keep k = { .asked = asked, .last = asked && (c->keep > 0 || packed),
+                      .best = asked && c->best, .packed = packed };
+    k.count = k.best + (packed && c->keep > 1 ? c->keep : k.last);
+    return k;
+}
+
+static bool begins(const char *text, const char *beginning) {
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* Whether a checkpoint holds what this row of the plan allocates (model/checkpoint.h). */
+static bool is_saved(const struct plan_row *row) {
+    bool weights = begins(row->arena, "weights") || begins(row->arena, "master weights");
+    return weights || begins(row->arena, "optimizer") || !strcmp(row->item, "amax history");
+}
+
+enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct err *e) {
+    struct run_options run;
+    struct plan plan = { 0 };
+    *out = (struct keep){ 0 };
+    TRY(options_read(config, &run, e));
+    *out = keep_which(&run, smoke);
+    /* A checkpoint is the same for any number of ranks: one rank holds all of it. */
+    enum status st = trainer_plan(&plan, &run.model, &run.recipe, &run.train, 1, e);
+    for (int64_t i = 0; i < plan.row_count && st == OK; i++)
+        if (is_saved(&plan.row[i])) out->bytes += plan.row[i].bytes;
+    plan_free(&plan);
+    options_free(&run);
+    return st;
+}
+
+json_t *keep_json(const struct keep *keep) {
+    bool any = keep->last || keep->best;
+    if (!keep->asked) return json_null();
+    return json_pack("{s:b,s:b,s:I,s:s?}", "last", keep->last, "best", keep->best, "bytes",
+                     (json_int_t)keep->bytes, "where",
+                     !any ? NULL : keep->packed ? "bundle" : "beside");
+}
+
+/* ---- in words -------------------------------------------------------------------------------- */
+
+static void size_text(int64_t bytes, char out[32]) {
+    if (bytes < (INT64_C(1) << 30)) snprintf(out, 32, "%.1f MiB", (double)bytes / 0x1p20);
+    else snprintf(out, 32, "%.1f GiB", (double)bytes / 0x1p30);
+}
+
+static void say_kept(const struct cli *cli, const struct keep *keep, int64_t rows, int64_t bytes,
+                     bool on_stdout) {
+    char text[400], all[32], one[32];
+    const char *which = keep->last && keep->best ? "the last and the best checkpoint"
+                        : keep->last             ? "the last checkpoint"
+                                                 : "the best checkpoint";
+    size_text(bytes, all);
+    size_text(keep->bytes, one);
+    snprintf(text, sizeof text, "keeps %s of %s%s, %s: %s a checkpoint, at most %s in all", which,
+             rows > 1 ? "each run" : "the run",
+             rows > 1 ? " that is done" : ", once it is done",
+             keep->packed ? "in its bundle" : "beside its bundle in <run-id>.checkpoints/", one,
+             all);
+    if (on_stdout) cli_out(cli, "%s\n", text);
+    else cli_note(cli, "%s", text);
+}
+
+static bool alike(const struct keep *a, const struct keep *b) {
+    return a->last == b->last && a->best == b->best && a->packed == b->packed;
+}
+
+/* Rows that keep alike are one line, with the largest checkpoint among them. */
+void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout) {
+    int64_t nothing = 0;
+    for (int64_t i = 0; i < count; i++) {
+        struct keep largest = keeps[i];
+        int64_t rows = 0, bytes = 0;
+        bool said = false;
+        if (!largest.last && !largest.best) {
+            nothing += largest.asked;
+            continue;
+        }
+        for (int64_t k = 0; k < count; k++) {
+            if (!alike(&keeps[k], &keeps[i])) continue;
+            said = said || k < i;
+            rows++;
+            bytes += keeps[k].bytes * keeps[k].count;
+            if (keeps[k].bytes > largest.bytes) largest.bytes = keeps[k].bytes;
+        }
+        if (!said) say_kept(cli, &largest, rows, bytes, on_stdout);
+    }
+    if (nothing)
+        cli_warn(cli, "no checkpoint stays of %s once done, though `checkpoint` asks for some: "
+                 "checkpoint.keep is 0; --set checkpoint.keep=1 keeps the last one",
+                 nothing > 1 ? "these runs" : "the run");
+}

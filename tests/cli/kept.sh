@@ -1,0 +1,134 @@
+#!/bin/bash
+# long: 15, waits
+# The last and the best checkpoint outlive a run that is done: said before, named with hashes in the
+# bundle, whole beside it, and in one place or the other where keeping them fails.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+experiment="$PWD/tests/cli/tiny.lua --lib $PWD/experiments/lib"
+cd "$TEST_TMP" || exit 1
+failed=0
+case_name=
+
+fail() {
+    echo "FAILED: $case_name: $*"
+    sed 's/^/    /' log | tail -8
+    failed=1
+}
+expect() { [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"; }
+says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
+run() { # RUNS ARGS...: exit code in $code
+    # shellcheck disable=SC2086  # words
+    "$FP8LAB" run $experiment --threads 1 --runs "$@" >out 2>log
+    code=$?
+}
+field() { # BUNDLE EXPRESSION over run.json
+    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
+run = json.load(sys.stdin)["run"]
+print(eval(sys.argv[1]))' "$2"
+}
+kept_in() { (cd "$1" && ls -d ./*.checkpoints/step-* 2>/dev/null | sed 's|.*/||' | tr '\n' ' '); }
+packed_in() { tar --zstd -tf "$1"/*.tar.zst | grep -c 'data/checkpoints/'; }
+
+# The rate is so large at the end that the loss rises again: the best evaluation is an earlier one.
+best="--set checkpoint.best=eval.loss --set train.steps=18 --set train.optimizer.lr=0.03
+    --set checkpoint.every=4 --set eval.every=6"
+
+case_name="the last and the best"
+run both $best
+expect "exit code" 0 $code
+says "keeps the last and the best checkpoint of the run, once it is done, beside its bundle"
+says "tiny: kept the checkpoints of step"
+bundle=$(ls both/*.tar.zst)
+steps=$(field "$bundle" '[row["step"] for row in run["kept"]]')
+expect "as" "[['best'], ['last']]" "$(field "$bundle" '[row["as"] for row in run["kept"]]')"
+expect "folders" "$(field "$bundle" '"".join("step-%06d " % row["step"] for row in run["kept"])')" \
+    "$(kept_in both)"
+expect "the last is the last" True "$(field "$bundle" 'run["kept"][1]["step"] == 18')"
+evaluations=$(tar --zstd -xOf "$bundle" --wildcards '*/data/metrics/eval.jsonl' | python3 -c '
+import json, sys
+rows = [json.loads(line) for line in sys.stdin]
+print(min(rows, key=lambda row: row["loss"])["step"])')
+expect "the best is the best (of $steps)" "$evaluations" \
+    "$(field "$bundle" 'run["kept"][0]["step"]')"
+expect "checkpoints in the bundle" 0 "$(packed_in both)"
+for step in both/*.checkpoints/step-*; do
+    hash=$(sha256sum <"$step/checkpoint.json" | cut -d' ' -f1)
+    expect "hash of $step" True "$(field "$bundle" "'$hash' in [r['sha256'] for r in run['kept']]")"
+done
+"$FP8LAB" show "$bundle" >out 2>log
+expect "lines of show" 2 "$(grep -c "^  kept  .* in .*both/.*\.checkpoints/step-" out)"
+"$FP8LAB" list both >out 2>log
+expect "lines of list" 2 "$(wc -l <out)"
+
+case_name="how large, as planned"
+# shellcheck disable=SC2086
+for verb in check plan; do
+    "$FP8LAB" $verb $experiment $best >out 2>log
+    grep -q "^keeps the last and the best checkpoint of the run, .* MiB a checkpoint" out ||
+        fail "$verb does not say what is kept"
+done
+# shellcheck disable=SC2086
+planned=$("$FP8LAB" plan --json $experiment $best 2>log |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["keeps"]["bytes"])')
+expect "planned bytes within 2 % of the files' ($planned)" True \
+    "$(field "$bundle" "abs(run['kept'][0]['bytes'] - $planned) < 0.02 * $planned")"
+
+case_name="verify"
+"$FP8LAB" verify -q "$bundle" >out 2>log || fail "kept checkpoints do not verify"
+mv both/*.checkpoints away
+"$FP8LAB" verify -q "$bundle" >out 2>log || fail "a bundle without its checkpoints does not verify"
+"$FP8LAB" show "$bundle" >out 2>log
+grep -q "is no longer in" out || fail "show does not say that they are gone"
+mv away "${bundle%.tar.zst}.checkpoints"
+state=$(ls both/*.checkpoints/step-000018/state.safetensors)
+printf '\377' | dd of="$state" bs=1 seek=3000 conv=notrunc 2>/dev/null
+"$FP8LAB" verify "$bundle" >out 2>log
+expect "exit code with one byte changed" 4 $?
+says "state.safetensors"
+
+case_name="none, weights, full"
+run none --set checkpoint.keep=0
+says "no checkpoint stays of the run once done, though \`checkpoint\` asks for some"
+expect "kept" "" "$(kept_in none)"
+run only $best --set checkpoint.keep=0
+expect "kept with keep = 0 and best" "['best']" \
+    "$(field only/*.tar.zst '[a for row in run["kept"] for a in row["as"]]')"
+run weights --set archive=weights --keep-dir
+expect "kept beside the weights" "step-000012 " "$(kept_in weights)"
+expect "files in the bundle" 4 "$(packed_in weights)" # of two checkpoints
+"$FP8LAB" verify -q weights/*.tar.zst "$(ls -d weights/*Z-tiny-????????)" >out 2>log ||
+    fail "bundle, directory and checkpoint do not verify"
+run full --set archive=full
+says "in its bundle"
+expect "kept beside" "" "$(kept_in full)"
+expect "files in the bundle" 6 "$(packed_in full)"
+run smoke --smoke
+expect "of a rehearsal" "" "$(kept_in smoke)"
+run nobody --set checkpoint=false
+expect "where none is asked for" "" "$(kept_in nobody)"
+grep -q "checkpoint" log && fail "checkpoints are spoken of"
+
+case_name="keeping fails: nothing is lost, and close does the rest"
+steps=600
+[ "${CONFIG:-release}" = asan ] && steps=100
+# shellcheck disable=SC2086
+"$FP8LAB" run $experiment --threads 1 --runs full_up --set train.steps=$steps >out 2>log &
+for ((i = 0; i < 3000; i++)); do
+    grep -qs '"step":2,' full_up/*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+run=$(ls -d full_up/*)
+echo "in the way" >"$run.checkpoints"
+wait $!
+expect "exit code" 6 $?
+says "the run is whole in $run"
+[ -e "$run/data/checkpoints/step-$(printf %06d $steps)/state.safetensors" ] ||
+    fail "the checkpoint is gone"
+rm "$run.checkpoints"
+"$FP8LAB" close "$run" >out 2>log || fail "close fails"
+expect kept "step-$(printf %06d $steps) " "$(kept_in full_up)"
+"$FP8LAB" verify -q full_up/*.tar.zst >out 2>log || fail "what close made does not verify"
+
+[ $failed = 0 ] && echo "the last and the best checkpoint stay"
+exit $failed
