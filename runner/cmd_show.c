@@ -1,6 +1,7 @@
 /* fp8lab show: one run on one screen. */
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/checkpoint.h"
@@ -9,6 +10,7 @@
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
+#include "runner/compare/recipe_name.h"
 #include "runner/plan/mfu.h"
 
 /* text may be foreign. */
@@ -40,6 +42,14 @@ static void print_gemms(const struct cli *cli, const struct run_view *v) {
     line(cli, "GEMMs", text);
 }
 
+/* The recipe with the options that are not the defaults of its kind. */
+static void print_recipe(const struct cli *cli, const struct run_view *v) {
+    const json_t *recipe = json_object_get(v->resolved, "recipe");
+    char *text = recipe ? recipe_text(recipe) : NULL;
+    line(cli, "recipe", text);
+    free(text);
+}
+
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
     const char *status = json_text(v->run, "status", "?");
@@ -52,7 +62,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "error", json_text(error, "text", NULL));
     line(cli, "started", json_text(v->run, "started", NULL));
     line(cli, "ended", json_text(v->run, "ended", NULL));
-    line(cli, "recipe", json_text(json_object_get(v->resolved, "recipe"), "kind", NULL));
+    print_recipe(cli, v);
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
     print_gemms(cli, v);
     line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));

@@ -47,4 +47,10 @@ assert re.fullmatch("%.1f MiB a rank, .*" % (max(telemetry["device_bytes"]) / 2*
                     shown["arenas"]), shown
 PY
 done
+
+# A recipe is named with its options.
+h200=experiments/reference/figures/llama3-8b-8layers-loss
+ends='fp8.tensorwise param_gather=true first_bf16=1 last_bf16=1'
+"$FP8LAB" show -q $h200-tensorwise-1f1l.tar.zst | grep -qx "  recipe  *$ends" ||
+    { echo "FAILED: show hides options of the recipe"; failed=1; }
 exit $failed

@@ -1,0 +1,139 @@
+#include "runner/compare/recipe_name.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
+#include "runner/script/schema.h"
+
+enum { VALUE_WIDTH = 48 };
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+static char *value_whole(const json_t *value) {
+    if (!value || json_is_null(value)) return strdup("none");
+    if (json_is_string(value)) return strdup(json_string_value(value));
+    return json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10));
+}
+
+char *value_words(const json_t *value, size_t width) {
+    static const char CUT[] = "…";
+    char *text = value_whole(value);
+    if (!text || strlen(text) <= width) return text;
+    size_t kept = utf8_valid_prefix(text, width);
+    char *out = malloc(kept + sizeof CUT);
+    if (out) {
+        memcpy(out, text, kept);
+        memcpy(out + kept, CUT, sizeof CUT);
+    }
+    free(text);
+    return out;
+}
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+static const struct schema *schema_of(const char *kind) {
+    for (size_t i = 0; SCHEMA_RECIPES[i]; i++)
+        if (strcmp(SCHEMA_RECIPES[i]->name, kind) == 0) return SCHEMA_RECIPES[i];
+    return NULL;
+}
+
+/* What a field is where the script leaves it out, as the schema writes it. The one default that
+ * depends on another key is derived as in schema_rules.c. */
+static const char *default_of(const struct field *field, const json_t *recipe) {
+    if (field->initial) return field->initial;
+    if (strcmp(field->key, "pow2") != 0) return "none";
+    return strcmp(json_text(recipe, "constants", ""), "deepseek") ? "true" : "false";
+}
+
+static void add_option(json_t *options, const char *key, const char *value, bool *failed) {
+    json_append(options, value ? json_pack("{s:s, s:s}", "key", key, "value", value) : NULL,
+                failed);
+}
+
+static void add_scalar(json_t *options, const char *key, const struct field *field,
+                       const json_t *value, const json_t *recipe, bool *failed) {
+    if (!value) return; /* a bundle of a version without the key */
+    char *text = value_words(value, VALUE_WIDTH);
+    if (!text || strcmp(text, default_of(field, recipe)) != 0)
+        add_option(options, key, text, failed);
+    free(text);
+}
+
+static void add_table(json_t *options, const struct field *field, const json_t *table,
+                      const json_t *recipe, bool *failed) {
+    for (const struct field *row = field->schema->fields; row->key; row++) {
+        char key[128];
+        snprintf(key, sizeof key, "%s.%s", field->key, row->key);
+        add_scalar(options, key, row, json_object_get(table, row->key), recipe, failed);
+    }
+}
+
+/* GEMMs with a recipe of their own, counted by its kind: "fp8.rowwise:8,bf16:2". */
+static void add_layers(json_t *options, const char *key, const json_t *list, bool *failed) {
+    json_t *counts = json_object();
+    struct text text = { 0 };
+    const char *kind;
+    const json_t *item;
+    json_t *count;
+    size_t i;
+    bool first = true;
+    json_array_foreach(list, i, item) {
+        kind = json_text(json_object_get(item, "recipe"), "kind", "?");
+        json_int_t n = json_integer_value(json_object_get(counts, kind));
+        json_put(counts, kind, json_integer(n + 1), failed);
+    }
+    json_object_foreach(counts, kind, count) {
+        if (!first) text_puts(&text, ",");
+        first = false;
+        text_puts(&text, kind);
+        text_puts(&text, ":");
+        canonical_add_int(&text, json_integer_value(count));
+    }
+    *failed = *failed || text.failed;
+    if (text.bytes) add_option(options, key, text.bytes, failed);
+    text_free(&text);
+    json_decref(counts);
+}
+
+json_t *recipe_options(const json_t *recipe) {
+    json_t *options = json_array();
+    bool failed = !options;
+    const struct schema *schema = schema_of(json_text(recipe, "kind", ""));
+    const char *key;
+    json_t *value;
+    if (!schema) return options;
+    for (const struct field *field = schema->fields; field->key; field++) {
+        value = json_object_get(recipe, field->key);
+        if (field->type == FIELD_TABLE) add_table(options, field, value, recipe, &failed);
+        else if (field->type == FIELD_FUNCTION) add_layers(options, field->key, value, &failed);
+        else add_scalar(options, field->key, field, value, recipe, &failed);
+    }
+    json_object_foreach((json_t *)recipe, key, value) {
+        if (!strcmp(key, "kind") || schema_field(schema, key) || json_is_null(value)) continue;
+        char *text = value_words(value, VALUE_WIDTH);
+        add_option(options, key, text, &failed);
+        free(text);
+    }
+    return json_whole(options, failed);
+}
+
+char *recipe_text(const json_t *recipe) {
+    json_t *options = recipe_options(recipe);
+    struct text text = { 0 };
+    size_t i;
+    const json_t *option;
+    text_puts(&text, json_text(recipe, "kind", "?"));
+    json_array_foreach(options, i, option) {
+        text_puts(&text, " ");
+        text_puts(&text, json_text(option, "key", "?"));
+        text_puts(&text, "=");
+        text_puts(&text, json_text(option, "value", "?"));
+    }
+    if (!options || text.failed) text_free(&text);
+    json_decref(options);
+    return text.bytes;
+}

@@ -1,0 +1,22 @@
+/* A recipe in words: its kind, and each option that differs from that kind's default. */
+#ifndef FP8LAB_RUNNER_COMPARE_RECIPE_NAME_H
+#define FP8LAB_RUNNER_COMPARE_RECIPE_NAME_H
+
+#include <jansson.h>
+
+/* The options of a resolved recipe that differ from the defaults of its kind, in the schema's
+ * order: an array of {"key": "first_bf16", "value": "1"}, both strings. A key of a nested table is
+ * "accumulate.dgrad". `layers` counts the GEMMs by recipe. A key that the schema does not know is
+ * an option too. A recipe of an unknown kind has none. New reference; NULL: no memory. */
+json_t *recipe_options(const json_t *recipe);
+
+/* "fp8.tensorwise first_bf16=1 last_bf16=1"; "?" without a kind. Owned by the caller (free); NULL:
+ * no memory. */
+char *recipe_text(const json_t *recipe);
+
+/* A scalar as text without quotes ("none" of null), anything else as compact JSON; of more than
+ * `width` bytes the rest is cut at a whole character and marked "…". Owned by the caller (free);
+ * NULL: no memory. */
+char *value_words(const json_t *value, size_t width);
+
+#endif
