@@ -113,9 +113,11 @@ const struct verb VERB_COMPARE = {
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
             "to the first run, which should be the one that the others are measured against.\n"
-            "Where it is BF16 and stands there with at least 3 seeds: does each FP8 recipe hold\n"
-            "the loss? Its mean must be within 0.5 % of BF16's (blockwise: 0.25 %), or within the\n"
-            "range of BF16's seeds. With at least 4 seeds a side, also a Mann-Whitney test and a\n"
+            "Does each FP8 recipe hold the loss of the BF16 runs that differ in it alone? With at\n"
+            "least 3 seeds a side, at the last step that all evaluated: it holds if the 95 %\n"
+            "interval of the difference ends within 0.5 % above BF16 (blockwise: 0.25 %). It does\n"
+            "not hold if the interval begins above that, or a run diverged. Else: undecided.\n"
+            "With at least 4 seeds a side, also a Mann-Whitney test and a\n"
             "bootstrap interval. Last, the step and tensor at which each parts from the first.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 2,

@@ -16,12 +16,20 @@ static json_t *member(const json_t *object, const char *key) {
     return value ? json_incref(value) : json_null();
 }
 
-/* value of this run / value of the reference; null unless both are known and it is a number. */
+/* value of this run / value of the reference; null unless both are known, and their ratio is a
+ * number. */
 static json_t *ratio(const json_t *row, const json_t *first, const char *key) {
     const json_t *a = json_object_get(first, key), *b = json_object_get(row, key);
     if (!json_is_number(a) || !json_is_number(b)) return json_null();
-    double x = json_number_value(b) / json_number_value(a);
-    return isfinite(x) ? json_real(x) : json_null();
+    double value = json_number_value(b) / json_number_value(a);
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* The same of a loss, null where the two losses are of different steps. */
+static json_t *loss_ratio(const json_t *row, const json_t *first, const char *key,
+                          const char *step) {
+    bool same = json_equal(json_object_get(row, step), json_object_get(first, step));
+    return same ? ratio(row, first, key) : json_null();
 }
 
 static json_t *peak_memory(const json_t *summary) {
@@ -32,6 +40,7 @@ static json_t *peak_memory(const json_t *summary) {
 static json_t *run_row(const struct run_view *v) {
     json_t *row = json_object();
     const json_t *s = v->summary;
+    int64_t evaluated = compare_last_step(v->columns.eval);
     bool failed = false;
     json_put(row, "id", member(v->run, "id"), &failed);
     json_put(row, "path", json_from_text(v->path), &failed);
@@ -44,7 +53,8 @@ static json_t *run_row(const struct run_view *v) {
     json_put(row, "verified", json_boolean(v->verified), &failed);
     json_put(row, "inputs_sha256", member(v->run, "inputs_sha256"), &failed);
     json_put(row, "results_sha256", member(v->run, "results_sha256"), &failed);
-    static const char *const KEYS[] = { "steps", "loss_final", "eval_loss_final",
+    json_put(row, "eval_step", evaluated < 0 ? json_null() : json_integer(evaluated), &failed);
+    static const char *const KEYS[] = { "steps", "step_last", "loss_final", "eval_loss_final",
                                         "step_time_us_median", "tokens_per_s_median",
                                         "steady_from", "steady_to", "model_tflops_median",
                                         "mfu_peak_median", "mfu_gemm_median",
@@ -55,15 +65,28 @@ static json_t *run_row(const struct run_view *v) {
     return json_whole(row, failed);
 }
 
-static json_t *run_rows(const struct comparison *c) {
+/* What the run's group is called. */
+static json_t *label_of(const json_t *statistics, int64_t run) {
+    size_t i, k;
+    const json_t *group, *member;
+    json_array_foreach(json_object_get(statistics, "groups"), i, group)
+        json_array_foreach(json_object_get(group, "runs"), k, member)
+            if (json_integer_value(member) == run)
+                return json_incref(json_object_get(group, "label"));
+    return json_null();
+}
+
+static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
     json_t *rows = json_array();
     bool failed = false;
     for (int64_t i = 0; i < c->count; i++) {
         json_t *row = run_row(&c->run[i]);
         const json_t *first = i ? json_array_get(rows, 0) : row;
         json_t *all = json_object();
-        json_put(all, "loss", ratio(row, first, "loss_final"), &failed);
-        json_put(all, "eval_loss", ratio(row, first, "eval_loss_final"), &failed);
+        json_put(row, "label", label_of(statistics, i), &failed);
+        json_put(all, "loss", loss_ratio(row, first, "loss_final", "step_last"), &failed);
+        json_put(all, "eval_loss", loss_ratio(row, first, "eval_loss_final", "eval_step"),
+                 &failed);
         json_put(all, "step_time", ratio(row, first, "step_time_us_median"), &failed);
         json_put(all, "tokens_per_s", ratio(row, first, "tokens_per_s_median"), &failed);
         json_put(all, "memory", ratio(row, first, "memory_bytes_peak"), &failed);
@@ -80,27 +103,45 @@ static bool same_text(const struct run_view *a, const struct run_view *b, const 
     return x && y && strcmp(x, y) == 0;
 }
 
+static int64_t step_count(const struct run_view *v) {
+    return v->columns.train ? v->columns.train->rows : 0;
+}
+
+/* Said of runs that were to make equal numbers of steps and did not: a time limit, a signal. */
+static void say_steps(const struct comparison *c, char out[96]) {
+    int64_t least = INT64_MAX, most = 0;
+    out[0] = '\0';
+    for (int64_t i = 0; i < c->count; i++) {
+        int64_t n = step_count(&c->run[i]);
+        if (n < least) least = n;
+        if (n > most) most = n;
+    }
+    if (least < most)
+        snprintf(out, 96, "; but the runs made %lld to %lld steps", (long long)least,
+                 (long long)most);
+}
+
 static json_t *verdict(const struct comparison *c, const json_t *factors) {
     size_t n = json_array_size(factors);
     bool inputs = true;
+    char steps[96];
+    say_steps(c, steps);
     for (int64_t i = 1; i < c->count; i++)
         inputs = inputs && same_text(&c->run[0], &c->run[i], "inputs_sha256");
-    if (n == 0 && inputs) return json_string("same inputs: the results must be equal bit for bit");
+    if (n == 0 && inputs)
+        return json_sprintf("same inputs: the results must be equal bit for bit%s", steps);
     if (n == 0)
         return json_string("no factor that is known to change results, but inputs_sha256 differs");
     char list[512] = "";
     for (size_t i = 0, at = 0; i < n && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "",
                                json_string_value(json_array_get(factors, i)));
-    if (n == 1) return json_sprintf("one factor: %s", list);
+    if (n == 1) return json_sprintf("one factor: %s%s", list,
+                                    strcmp(list, "train.steps") ? steps : "");
     return json_sprintf("many factors (%d): %s: no single cause can be named", (int)n, list);
 }
 
 /* ---- divergence ---------------------------------------------------------------------------- */
-
-static int64_t step_count(const struct run_view *v) {
-    return v->columns.train ? v->columns.train->rows : 0;
-}
 
 /* A result that the comparison prints for both, with two values: what is called equal must not
  * stand beside it. It happens where a number is not what its bits are, which only verified runs are
@@ -202,11 +243,12 @@ static enum status make_report(struct comparison *c, struct err *e) {
         json_append(divergences, divergence_row(c, b, &equal), &failed);
         c->equal = c->equal && equal;
     }
-    st = compare_statistics(c, &statistics, e);
+    st = compare_statistics(c, differences, &statistics, e);
     if (st == OK) drop_company(c, factors, statistics);
     if (st == OK)
         c->report = json_pack("{s:s, s:o, s:O, s:O, s:o, s:O, s:O, s:b}", "schema",
-                              "fp8lab.compare/1", "runs", run_rows(c), "differences", differences,
+                              "fp8lab.compare/1", "runs", run_rows(c, statistics), "differences",
+                              differences,
                               "factors", factors, "verdict", verdict(c, factors), "divergences",
                               divergences, "statistics", statistics, "equal", c->equal);
     c->report = json_whole(c->report, failed);

@@ -2,16 +2,29 @@
  *
  * Everything found is one JSON object ("fp8lab.compare/1"); the text and the HTML page are drawn
  * from it. Run 0 is the reference of ratios and divergences:
- *   runs         [{id, path, name, status, recipe, seed, identity, verified, inputs_sha256,
- *                  results_sha256,
- *                  steps, loss_final, eval_loss_final, step_time_us_median, tokens_per_s_median,
- *                  memory_bytes_peak, ratio: {loss, eval_loss, step_time, tokens_per_s, memory}}]
+ *   runs         [{id, path, name, label, status, recipe, seed, identity, verified, inputs_sha256,
+ *                  results_sha256, steps, step_last, eval_step, loss_final, eval_loss_final,
+ *                  step_time_us_median, tokens_per_s_median, memory_bytes_peak, ratio: {loss,
+ *                  eval_loss, step_time, tokens_per_s, memory}}]. label: what tables call the run.
+ *                  A ratio of losses is null where the two are of different steps
  *   differences  [{section, key, factor: name or null, values: [one a run, null where absent]}]
  *   factors      names of what differs and may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
- *   statistics   {groups: [{runs, seeds}], tests: [...], losses: [{group, recipe, reference_mean,
- *                  mean, relative, chance, holds, by}], note}; losses where group 0 is 3 seeds of
- *                  BF16 or more
+ *   statistics   groups: [{runs, seeds, label}]
+ *                tests: [{metric, step, group, n, m, median_a, median_b, effect, effect_low,
+ *                  effect_high, u, p, verdict}]; group 0 is side a
+ *                losses: does the loss hold (compare_loss.h)? One entry a BF16 group:
+ *                  baseline  its group;  seeds, mean: of it
+ *                  step      at which evaluation losses are compared; null: there is none
+ *                  cut       [{run, step}]: runs that went on, to their last evaluation
+ *                  why       why no row has a verdict; "" where some may have one
+ *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
+ *                    baseline_mean, mean, relative, low, high: 95 % interval of relative,
+ *                    tolerance, verdict, why}]. Numbers are null where they are not known.
+ *                    verdict: "holds", "does not hold", "undecided", or null: none is given.
+ *                    why: the reason of a null, of a divergence, or ""
+ *                losses_missing: [{group, why}]: FP8 groups without a BF16 group
+ *                note
  *   equal        no pair diverges, and all have the same steps, final losses and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_COMPARE_H
 #define FP8LAB_RUNNER_COMPARE_COMPARE_H
@@ -62,10 +75,16 @@ const char *compare_letter(int64_t run, char out[8]);
 /* The group (of "statistics") that the run belongs to: runs that differ in their seed alone. */
 int64_t compare_group_of(const json_t *report, int64_t run);
 
-/* What to call the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run, and
- * its recipe, or where another group has that recipe too, its name. Owned by the caller; NULL: no
- * memory. */
+/* What to call the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run, and its
+ * label. Owned by the caller; NULL: no memory. */
 char *compare_group_label(const json_t *report, int64_t group);
+
+/* Below a table with an undecided verdict. */
+#define COMPARE_UNDECIDED \
+    "undecided: the 95 % interval reaches across what is allowed; more seeds or steps narrow it"
+
+/* Columns that UTF-8 text takes on a terminal, one a character. */
+int compare_columns(const char *text);
 
 /* The plots of the page, as HTML: losses, what lies between them and the first group's, speed. */
 NODISCARD enum status compare_plots(FILE *out, const struct comparison *c, struct err *e);
@@ -85,22 +104,50 @@ struct divergence {
 };
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out);
 
+/* ---- repeats: compare_groups.c --------------------------------------------------------------- */
+
+/* Runs that differ in nothing but their seed (and the table of algorithms that each measured). */
+struct compare_groups {
+    int64_t *of, *first; /* the group of each run; the first run of each group; owned */
+    int64_t count;
+};
+NODISCARD enum status compare_find_groups(const struct comparison *c, struct compare_groups *g,
+                                          struct err *e);
+void compare_groups_free(struct compare_groups *g);
+
+/* The factors in which two runs differ beside their seed and table of algorithms and, with
+ * `recipe_too`, their recipe. *out: array of names, new reference. */
+NODISCARD enum status compare_other_factors(const struct run_view *a, const struct run_view *b,
+                                            bool recipe_too, json_t **out, struct err *e);
+
+/* One run of the group for each of its seeds; of several with one seed the one that got furthest,
+ * since a run that was stopped and done again is no repeat. *run: owned by the caller. */
+NODISCARD enum status compare_repeats(const struct comparison *c, const struct compare_groups *g,
+                                      int64_t group, int64_t **run, int64_t *count, struct err *e);
+
+/* ---- records by step: compare_steps.c -------------------------------------------------------- */
+
+/* The last step that a table of records has; -1: it has none, or there is no table. */
+int64_t compare_last_step(const struct columns *t);
+/* The last step that each of `count` tables has; -1: there is none. */
+int64_t compare_common_step(const struct columns *const *t, int64_t count);
+/* The value of a column at the step; NaN where there is none. */
+double compare_value_at(const struct columns *t, const char *name, int64_t step);
+
+/* ---- names and statistics -------------------------------------------------------------------- */
+
+/* What to call each group: the recipe with the options that are not the kind's default, then the
+ * keys in which rows differ. Left out: an option that all FP8 groups (two or more) share, and a
+ * value that more than half of the groups share. No two names are equal while the groups' inputs or
+ * names differ. *out: array of strings, new reference. */
+NODISCARD enum status compare_names(const struct comparison *c, const struct compare_groups *g,
+                                    const json_t *differences, json_t **out, struct err *e);
+
+/* Whether any GEMM of the recipe is FP8. */
+bool compare_is_fp8(const json_t *recipe);
+
 /* "statistics" of the report. New reference. */
-NODISCARD enum status compare_statistics(const struct comparison *c, json_t **out, struct err *e);
-
-/* Whether runs of one recipe hold the evaluation loss of the reference's seeds: their mean is
- * within the recipe's tolerance of theirs, or inside their range where they are just three; `by`
- * says which of the two decided. `chance`: half the 95 % interval of the difference, relative as
- * the difference is; null where a side is one run. m >= 1, n >= LOSS_SEEDS_MIN, since fewer have no
- * range worth the name. New reference, NULL without memory. */
-enum { LOSS_SEEDS_MIN = 3 };
-json_t *compare_loss_row(int64_t group, const char *kind, const double *reference, int64_t n,
-                         const double *value, int64_t m);
-
-/* Whether the interval of a row reaches across what is allowed, and what is said then. */
-bool compare_loss_open(const json_t *row);
-#define COMPARE_LOSS_OPEN \
-    "95 %: by how much chance may have moved the difference of these means. Where that crosses " \
-    "what is\nallowed, more seeds may turn the verdict."
+NODISCARD enum status compare_statistics(const struct comparison *c, const json_t *differences,
+                                         json_t **out, struct err *e);
 
 #endif

@@ -62,30 +62,24 @@ int64_t compare_group_of(const json_t *report, int64_t run) {
     return 0;
 }
 
-static const char *recipe_of(const json_t *report, int64_t run) {
-    return json_text(json_array_get(json_object_get(report, "runs"), (size_t)run), "recipe", "?");
-}
-
 char *compare_group_label(const json_t *report, int64_t group) {
-    const json_t *groups = groups_of(report);
-    int64_t first = first_run(groups, (size_t)group);
-    size_t runs = json_array_size(json_object_get(json_array_get(groups, (size_t)group), "runs"));
-    const char *what = recipe_of(report, first);
-    for (size_t g = 0; g < json_array_size(groups); g++)
-        if ((int64_t)g != group && !strcmp(recipe_of(report, first_run(groups, g)), what)) {
-            what = json_text(json_array_get(json_object_get(report, "runs"), (size_t)first), "name",
-                             what);
-            break;
-        }
+    const json_t *groups = groups_of(report), *row = json_array_get(groups, (size_t)group);
+    const char *what = json_text(row, "label", "?");
+    size_t runs = json_array_size(json_object_get(row, "runs"));
     char letter[8], seeds[48] = "";
     if (runs > 1)
         snprintf(seeds, sizeof seeds, ", %lld seeds",
-                 (long long)json_integer_value(json_object_get(
-                     json_array_get(groups, (size_t)group), "seeds")));
+                 (long long)json_integer_value(json_object_get(row, "seeds")));
     size_t n = strlen(what) + sizeof letter + sizeof seeds + 8;
     char *out = malloc(n);
     if (out)
-        snprintf(out, n, "%s%s %s%s", compare_letter(first, letter), runs > 1 ? "…" : "", what,
-                 seeds);
+        snprintf(out, n, "%s%s %s%s", compare_letter(first_run(groups, (size_t)group), letter),
+                 runs > 1 ? "…" : "", what, seeds);
     return out;
+}
+
+int compare_columns(const char *text) {
+    int columns = 0;
+    for (; *text; text++) columns += ((unsigned char)*text & 0xc0) != 0x80;
+    return columns;
 }

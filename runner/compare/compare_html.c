@@ -97,43 +97,94 @@ static void put_group(FILE *out, const json_t *report, int64_t group, bool *fail
     free(label);
 }
 
-static void put_losses(FILE *out, const json_t *report, bool *failed) {
-    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to A's", "95 %",
+static void put_percent(FILE *out, const json_t *row, const char *key, const char *format) {
+    const json_t *value = json_object_get(row, key);
+    if (json_is_number(value)) fprintf(out, format, 100 * json_number_value(value));
+    else fputs("–", out);
+}
+
+static void put_mean(FILE *out, const json_t *row) {
+    const json_t *mean = json_object_get(row, "mean");
+    if (json_is_number(mean)) fprintf(out, "%.5f", json_number_value(mean));
+    else fputs("–", out);
+}
+
+static void put_loss_row(FILE *out, const json_t *report, const json_t *row, bool *failed) {
+    const char *verdict = json_text(row, "verdict", NULL);
+    bool holds = verdict && !strcmp(verdict, "holds");
+    bool breaks = verdict && !strcmp(verdict, "does not hold");
+    fputs("<tr><td>", out);
+    put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+    fprintf(out, "</td><td class=\"%s\">%s</td><td class=\"n\">",
+            holds ? "good" : breaks ? "bad" : "soft", verdict ? verdict : "no verdict");
+    put_mean(out, row);
+    fputs("</td><td class=\"n\">", out);
+    put_percent(out, row, "relative", "%+.2f %%");
+    fputs("</td><td class=\"n\">", out);
+    put_percent(out, row, "low", "%+.2f to ");
+    if (json_is_number(json_object_get(row, "high"))) put_percent(out, row, "high", "%+.2f %%");
+    fputs("</td><td class=\"n\">", out);
+    put_percent(out, row, "tolerance", "%.2f %%");
+    fputs("</td><td class=\"long\">", out);
+    html_escape(out, json_text(row, "why", ""));
+    fputs("</td></tr>\n", out);
+}
+
+/* The step that all are compared at, and whose later evaluations that leaves out. */
+static void put_loss_step(FILE *out, const json_t *report, const json_t *family) {
+    const json_t *cut = json_object_get(family, "cut"), *step = json_object_get(family, "step");
+    const json_t *row;
+    size_t i;
+    if (!json_is_integer(step)) return;
+    fprintf(out, "<p class=\"soft\">Evaluation losses at step %lld",
+            (long long)json_integer_value(step));
+    if (json_array_size(cut)) fputs(", the last that all evaluated; left out is what came later, "
+                                    "of", out);
+    json_array_foreach(cut, i, row) {
+        fputs(i ? ", " : " ", out);
+        put_run(out, report, json_integer_value(json_object_get(row, "run")));
+        fprintf(out, " (to step %lld)",
+                (long long)json_integer_value(json_object_get(row, "step")));
+    }
+    fputs(".</p>\n", out);
+}
+
+static void put_family(FILE *out, const json_t *report, const json_t *family, bool *failed) {
+    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to BF16's", "95 %",
                                           "allowed", "" };
     size_t i;
-    bool open = false;
     const json_t *row;
-    const json_t *list = json_object_get(json_object_get(report, "statistics"), "losses");
-    if (json_array_size(list) == 0) return;
-    fputs("<h2>Does the loss hold?</h2>\n", out);
+    bool undecided = false;
     open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
     fputs("<tr><td>", out);
-    put_group(out, report, 0, failed);
-    row = json_array_get(list, 0);
-    fprintf(out, "</td><td></td><td class=\"n\">%.5f</td><td></td><td></td><td></td>"
-            "<td></td></tr>\n",
-            json_number_value(json_object_get(row, "reference_mean")));
-    json_array_foreach(list, i, row) {
-        bool holds = json_is_true(json_object_get(row, "holds"));
-        fputs("<tr><td>", out);
-        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
-        fprintf(out,
-                "</td><td class=\"%s\">%s</td><td class=\"n\">%.5f</td>"
-                "<td class=\"n\">%+.2f %%</td><td class=\"n\">",
-                holds ? "good" : "bad", holds ? "holds" : "does not hold",
-                json_number_value(json_object_get(row, "mean")),
-                100 * json_number_value(json_object_get(row, "relative")));
-        if (json_is_number(json_object_get(row, "chance")))
-            fprintf(out, "± %.2f %%", 100 * json_number_value(json_object_get(row, "chance")));
-        fprintf(out, "</td><td class=\"n\">%.2f %%</td><td class=\"long\">%s ",
-                100 * json_number_value(json_object_get(row, "tolerance")),
-                holds ? "within" : "outside");
-        open |= compare_loss_open(row);
-        html_escape(out, json_text(row, "by", ""));
-        fputs("</td></tr>\n", out);
+    put_group(out, report, json_integer_value(json_object_get(family, "baseline")), failed);
+    fputs("</td><td></td><td class=\"n\">", out);
+    put_mean(out, family);
+    fputs("</td><td></td><td></td><td></td><td></td></tr>\n", out);
+    json_array_foreach(json_object_get(family, "rows"), i, row) {
+        put_loss_row(out, report, row, failed);
+        undecided = undecided || !strcmp(json_text(row, "verdict", ""), "undecided");
     }
     close_table(out);
-    if (open) fputs("<p>" COMPARE_LOSS_OPEN "</p>\n", out);
+    put_loss_step(out, report, family);
+    if (undecided) fputs("<p class=\"soft\">" COMPARE_UNDECIDED ".</p>\n", out);
+}
+
+static void put_losses(FILE *out, const json_t *report, bool *failed) {
+    const json_t *statistics = json_object_get(report, "statistics"), *row;
+    const json_t *losses = json_object_get(statistics, "losses");
+    const json_t *missing = json_object_get(statistics, "losses_missing");
+    size_t i;
+    if (!json_array_size(losses) && !json_array_size(missing)) return;
+    fputs("<h2>Does the loss hold?</h2>\n", out);
+    json_array_foreach(losses, i, row) put_family(out, report, row, failed);
+    json_array_foreach(missing, i, row) {
+        fputs("<p>", out);
+        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        fputs(": no verdict, ", out);
+        html_escape(out, json_text(row, "why", ""));
+        fputs("</p>\n", out);
+    }
 }
 
 /* ---- numbers ------------------------------------------------------------------------------- */
@@ -163,7 +214,7 @@ static void put_identity(FILE *out, const json_t *row) {
 }
 
 static void put_numbers(FILE *out, const json_t *report, bool *failed) {
-    static const char *const KEYS[] = { "recipe", "seed", "steps" };
+    static const char *const KEYS[] = { "label", "seed", "steps" };
     const json_t *runs = json_object_get(report, "runs"), *row;
     const struct compare_cell *cell[COMPARE_CELLS];
     int64_t cells = compare_cells(runs, cell);
@@ -187,7 +238,8 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
     }
     close_table(out);
     fputs("<p class=\"soft\">×: to A. Step time and tokens/s are medians of a steady window, "
-          "losses nats a token.</p>\n", out);
+          "losses nats a token, each of its run's last step or evaluation: no × where that is "
+          "another step than A's.</p>\n", out);
 }
 
 static void put_tests(FILE *out, const json_t *report, bool *failed) {

@@ -1,51 +1,111 @@
-/* Does a recipe hold the loss? Its mean against the reference's mean and the spread of the
- * three seeds: what two seeds of BF16 differ by is no fault of FP8. Of more seeds the mean alone
- * counts, since a range only grows with them. */
-#include <jansson.h>
+#include "runner/compare/compare_loss.h"
+
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "runner/compare/compare.h"
 #include "runner/compare/stats.h"
 
-/* How far from the reference's mean a recipe's loss may be, relative. Block scales follow each 128
- * values and have to be nearer than scales of whole tensors. */
-static double loss_tolerance(const char *kind) {
+const char *loss_verdict_name(enum loss_verdict verdict) {
+    static const char *const NAMES[] = { NULL, "holds", "does not hold", "undecided" };
+    return NAMES[verdict];
+}
+
+/* Block scales follow each 128 values and have to be nearer than scales of whole tensors. */
+double loss_tolerance(const char *kind) {
     return strcmp(kind, "fp8.blockwise") == 0 ? 0.0025 : 0.005;
 }
 
-json_t *compare_loss_row(int64_t group, const char *kind, const double *reference, int64_t n,
-                         const double *value, int64_t m) {
-    double middle = stats_mean(reference, n), found = stats_mean(value, m);
-    double tolerance = loss_tolerance(kind);
-    double chance = stats_welch_half(reference, n, value, m) / middle;
-    double low = reference[0], high = reference[0], relative = found / middle - 1;
-    for (int64_t i = 1; i < n; i++) {
-        low = fmin(low, reference[i]);
-        high = fmax(high, reference[i]);
-    }
-    bool near = fabs(relative) <= tolerance;
-    bool inside = n == LOSS_SEEDS_MIN && found >= low && found <= high;
-    char by[120];
-    if (near)
-        snprintf(by, sizeof by, "%.2f %% of the mean of %lld seeds", 100 * tolerance, (long long)n);
-    else if (n == LOSS_SEEDS_MIN)
-        snprintf(by, sizeof by, "%sthe range of %lld seeds, %.5f to %.5f",
-                 inside ? "" : "the tolerance and ", (long long)n, low, high);
-    else
-        snprintf(by, sizeof by, "the tolerance about the mean of %lld seeds", (long long)n);
-    return json_pack("{s:I, s:s, s:I, s:f, s:f, s:f, s:o, s:f, s:b, s:s}", "group",
-                     (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "reference_mean",
-                     middle, "mean", found, "relative", relative, "chance",
-                     isnan(chance) ? json_null() : json_real(chance), "tolerance", tolerance,
-                     "holds", near || inside, "by", by);
+/* ---- the interval -------------------------------------------------------------------------- */
+
+/* The values of the seeds that both sides have, in the baseline's order; how many. */
+static int64_t match_seeds(const struct loss_sample *x, const struct loss_sample *y, double *a,
+                           double *b) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < x->count; i++)
+        for (int64_t j = 0; j < y->count; j++)
+            if (x->seed[i] == y->seed[j]) {
+                a[n] = x->value[i];
+                b[n++] = y->value[j];
+                break;
+            }
+    return n;
 }
 
-bool compare_loss_open(const json_t *row) {
-    const json_t *chance = json_object_get(row, "chance");
-    double reach = json_number_value(chance);
-    double allowed = json_number_value(json_object_get(row, "tolerance"));
-    double away = fabs(json_number_value(json_object_get(row, "relative")));
-    return json_is_number(chance) && away - reach <= allowed && away + reach > allowed;
+static enum loss_verdict verdict_of(const struct loss_judgement *j, double tolerance) {
+    if (!(j->baseline_mean > 0) || !isfinite(j->low) || !isfinite(j->high)) return LOSS_NONE;
+    if (j->high <= tolerance) return LOSS_HOLDS;
+    return j->low > tolerance ? LOSS_DOES_NOT_HOLD : LOSS_UNDECIDED;
+}
+
+enum status loss_judge(const struct loss_sample *baseline, const struct loss_sample *sample,
+                       double tolerance, struct loss_judgement *out, struct err *e) {
+    int64_t n = baseline->count, m = sample->count;
+    double *a = malloc((size_t)(n + 1) * sizeof *a), *b = malloc((size_t)(n + 1) * sizeof *b);
+    if (!a || !b) {
+        free(a);
+        free(b);
+        return FAIL(e, ERR_MEMORY, "pairs of %lld losses", (long long)n);
+    }
+    int64_t pairs = match_seeds(baseline, sample, a, b);
+    *out = (struct loss_judgement){ .pairs = pairs >= LOSS_SEEDS_MIN ? pairs : 0 };
+    const double *x = out->pairs ? a : baseline->value, *y = out->pairs ? b : sample->value;
+    if (out->pairs) n = m = pairs;
+    out->baseline_mean = stats_mean(x, n);
+    out->mean = stats_mean(y, m);
+    double half = out->pairs ? stats_paired_half(x, y, n) : stats_welch_half(x, n, y, m);
+    out->relative = out->mean / out->baseline_mean - 1;
+    out->low = out->relative - half / out->baseline_mean;
+    out->high = out->relative + half / out->baseline_mean;
+    out->verdict = n >= LOSS_SEEDS_MIN && m >= LOSS_SEEDS_MIN ? verdict_of(out, tolerance)
+                                                              : LOSS_NONE;
+    free(a);
+    free(b);
+    return OK;
+}
+
+/* ---- divergence ---------------------------------------------------------------------------- */
+
+/* The step of the first loss that is no finite number; -1: there is none. */
+static int64_t first_bad(const struct columns *t) {
+    const struct column *loss = columns_find(t, "loss"), *step = columns_find(t, "step");
+    bool plain = loss && loss->width == 1 && step && step->width == 1;
+    for (int64_t i = 0; plain && i < t->rows; i++)
+        if (!isfinite(column_value(loss, i))) return (int64_t)column_value(step, i);
+    return -1;
+}
+
+/* What the last evaluation must not be far above: the first one, or what guessing reaches. */
+static double loss_at_first(const struct run_view *v, int64_t first, int64_t last) {
+    double vocab = json_number_value(
+        json_object_get(json_object_get(v->resolved, "model"), "vocab"));
+    double guess = vocab > 1 ? log(vocab) : (double)INFINITY;
+    return first < last ? fmin(guess, compare_value_at(v->columns.eval, "loss", first)) : guess;
+}
+
+bool loss_diverged(const struct run_view *v, char why[256]) {
+    static const double FAR = 1.10;
+    const struct columns *eval = v->columns.eval;
+    const json_t *error = json_object_get(v->run, "error");
+    int64_t bad = first_bad(v->columns.train), last = compare_last_step(eval);
+    why[0] = '\0';
+    if (!strcmp(json_text(error, "code", ""), "ERR_NUMERIC")) {
+        snprintf(why, 256, "%.200s", json_text(error, "text", "a value is not finite"));
+        return true;
+    }
+    if (bad < 0) bad = first_bad(eval);
+    if (bad >= 0) {
+        snprintf(why, 256, "the loss of step %lld is not finite", (long long)bad);
+        return true;
+    }
+    if (last < 0) return false;
+    const struct column *step = columns_find(eval, "step");
+    int64_t first = (int64_t)column_value(step, 0);
+    double found = compare_value_at(eval, "loss", last), start = loss_at_first(v, first, last);
+    if (!(found > FAR * start)) return false;
+    snprintf(why, 256, "evaluation loss %.5g at step %lld, %s %.5g", found, (long long)last,
+             first < last && start == compare_value_at(eval, "loss", first)
+                 ? "its first evaluation had" : "guessing reaches", start);
+    return true;
 }

@@ -8,7 +8,7 @@
 #include "runner/base/text_stream.h"
 #include "runner/compare/compare.h"
 
-enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
+enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30, LABEL_WIDTH_MIN = 14 };
 
 static int64_t whole(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
@@ -113,16 +113,53 @@ static void put_cell(FILE *out, const json_t *value, int decimals, double scale,
 /* Below a run's numbers their ratios to the first's; nothing where there is none, as of a run
  * without a step. */
 static void put_ratios(FILE *out, const json_t *ratio, const struct compare_cell *const *cell,
-                       int64_t cells) {
+                       int64_t cells, int width) {
     bool any = false;
     for (int64_t k = 0; k < cells; k++)
         any = any || json_is_number(json_object_get(ratio, cell[k]->ratio));
     if (!any) return;
-    fprintf(out, "%-33s", "");
+    fprintf(out, "%*s", width + 19, "");
     for (int64_t k = 0; k < cells; k++)
         if (!*cell[k]->ratio) fprintf(out, " %11s", "");
         else put_cell(out, json_object_get(ratio, cell[k]->ratio), 3, 1, "x");
     fputc('\n', out);
+}
+
+/* Text and the spaces that fill it up to `width` columns. */
+static void put_padded(FILE *out, const char *text, int width) {
+    int columns = compare_columns(text);
+    fprintf(out, "%s%*s", text, columns < width ? width - columns : 0, "");
+}
+
+static int label_width(const json_t *rows) {
+    int width = LABEL_WIDTH_MIN;
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) {
+        int columns = compare_columns(json_text(row, "label", "-"));
+        if (columns > width) width = columns;
+    }
+    return width;
+}
+
+static bool all_alike(const json_t *rows, const char *key) {
+    size_t i;
+    const json_t *row, *first = json_object_get(json_array_get(rows, 0), key);
+    json_array_foreach(rows, i, row)
+        if (!json_equal(json_object_get(row, key), first)) return false;
+    return true;
+}
+
+static void put_number_notes(FILE *out, const json_t *runs) {
+    const json_t *row = json_array_get(runs, 0);
+    if (json_is_integer(json_object_get(row, "steady_from")))
+        fprintf(out,
+                "    step ms and tokens/s: medians of a steady window (A: steps %lld to %lld); x: "
+                "to A\n",
+                (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
+    if (!all_alike(runs, "step_last") || !all_alike(runs, "eval_step"))
+        fprintf(out, "    losses are of each run's own last step and last evaluation: no x where "
+                     "that is another step\n");
 }
 
 /* One line of numbers a run, and below it, from the second run on, their ratios to the first's. */
@@ -132,25 +169,21 @@ static void put_numbers(FILE *out, const json_t *runs) {
     char name[8];
     const struct compare_cell *cell[COMPARE_CELLS];
     int64_t cells = compare_cells(runs, cell);
-    fprintf(out, "\n%-3s %-14s %6s %7s", "", "recipe", "seed", "steps");
+    int width = label_width(runs);
+    fprintf(out, "\n%-3s %-*s %6s %7s", "", width, "recipe", "seed", "steps");
     for (int64_t k = 0; k < cells; k++) fprintf(out, " %11s", cell[k]->title);
     fputc('\n', out);
     json_array_foreach(runs, i, row) {
-        fprintf(out, "%-3s %-14s %6lld %7lld", compare_letter((int64_t)i, name),
-                json_text(row, "recipe", "-"), (long long)whole(row, "seed"),
-                (long long)whole(row, "steps"));
+        fprintf(out, "%-3s ", compare_letter((int64_t)i, name));
+        put_padded(out, json_text(row, "label", "-"), width);
+        fprintf(out, " %6lld %7lld", (long long)whole(row, "seed"), (long long)whole(row, "steps"));
         for (int64_t k = 0; k < cells; k++)
             put_cell(out, json_object_get(row, cell[k]->key), cell[k]->decimals, cell[k]->scale,
                      "");
         fputc('\n', out);
-        if (i > 0) put_ratios(out, json_object_get(row, "ratio"), cell, cells);
+        if (i > 0) put_ratios(out, json_object_get(row, "ratio"), cell, cells, width);
     }
-    row = json_array_get(runs, 0);
-    if (json_is_integer(json_object_get(row, "steady_from")))
-        fprintf(out,
-                "    step ms and tokens/s: medians of a steady window (A: steps %lld to %lld); x: "
-                "to A\n",
-                (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
+    put_number_notes(out, runs);
 }
 
 /* ---- statistics ---------------------------------------------------------------------------- */
@@ -165,41 +198,110 @@ static double percent(const json_t *row, const char *key) {
     return 100 * json_number_value(json_object_get(row, key));
 }
 
-/* "+-0.83 %", or nothing where one run a side says nothing about chance. */
-static const char *chance_text(const json_t *row, char out[16]) {
-    out[0] = '\0';
-    if (json_is_number(json_object_get(row, "chance")))
-        snprintf(out, 16, "+-%.2f %%", percent(row, "chance"));
-    return out;
+/* ---- does the loss hold? ------------------------------------------------------------------- */
+
+static const char *group_name(const json_t *statistics, int64_t group) {
+    return json_text(json_array_get(json_object_get(statistics, "groups"), (size_t)group), "label",
+                     "-");
 }
 
-/* One line a recipe: does it hold the evaluation loss, and what decided it. The first is what it is
- * held against. */
-static void put_losses(FILE *out, const json_t *report) {
-    size_t i;
-    const json_t *row, *statistics = json_object_get(report, "statistics");
-    const json_t *list = json_object_get(statistics, "losses");
-    bool open = false;
-    char name[8], chance[16];
-    if (json_array_size(list) == 0) return;
-    row = json_array_get(json_object_get(statistics, "groups"), 0);
-    fprintf(out, "\nDoes the loss hold?\n%-4s %-14s %6s %15s %9s %9s %8s\n", "", "recipe", "seeds",
-            "mean eval loss", "from A", "95 %", "allowed");
-    fprintf(out, "%-4s %-14s %6lld %15.5f\n", "A",
-            json_text(json_array_get(json_object_get(report, "runs"), 0), "recipe", "?"),
-            (long long)whole(row, "seeds"),
-            json_number_value(json_object_get(json_array_get(list, 0), "reference_mean")));
-    json_array_foreach(list, i, row) {
-        bool holds = json_is_true(json_object_get(row, "holds"));
-        open |= compare_loss_open(row);
-        fprintf(out, "%-4s %-14s %6lld %15.5f %+7.2f %% %9s %6.2f %%  %s %s\n",
-                group_letter(statistics, whole(row, "group"), name), json_text(row, "recipe", "?"),
-                (long long)whole(row, "seeds"), json_number_value(json_object_get(row, "mean")),
-                percent(row, "relative"), chance_text(row, chance), percent(row, "tolerance"),
-                holds ? "holds: within" : "does not hold: outside", json_text(row, "by", ""));
-    }
-    if (open) fprintf(out, "%s\n", COMPARE_LOSS_OPEN);
+/* One figure of a row in `width` columns and a space, '-' where it is not known. */
+static void put_figure(FILE *out, const json_t *row, const char *key, double scale, int width,
+                       const char *format) {
+    char text[32] = "-";
+    const json_t *value = json_object_get(row, key);
+    if (json_is_number(value))
+        snprintf(text, sizeof text, format, scale * json_number_value(value));
+    fprintf(out, " %*s", width, text);
 }
+
+static void put_loss_row(FILE *out, const json_t *statistics, const json_t *row, int width) {
+    char name[8], interval[48] = "-";
+    const char *verdict = json_text(row, "verdict", NULL), *why = json_text(row, "why", "");
+    fprintf(out, "%-4s ", group_letter(statistics, whole(row, "group"), name));
+    put_padded(out, group_name(statistics, whole(row, "group")), width);
+    fprintf(out, " %6lld", (long long)whole(row, "seeds"));
+    put_figure(out, row, "mean", 1, 14, "%.5f");
+    put_figure(out, row, "relative", 100, 9, "%+.2f %%");
+    if (json_is_number(json_object_get(row, "low")))
+        snprintf(interval, sizeof interval, "%+.2f to %+.2f %%", percent(row, "low"),
+                 percent(row, "high"));
+    fprintf(out, " %19s", interval);
+    put_figure(out, row, "tolerance", 100, 8, "%.2f %%");
+    fprintf(out, "  %s%s%s\n", verdict ? verdict : "no verdict", *why ? ": " : "", why);
+}
+
+/* The step that all are compared at, and whose later evaluations that leaves out. */
+static void put_loss_step(FILE *out, const json_t *family) {
+    const json_t *cut = json_object_get(family, "cut"), *row;
+    size_t i;
+    char name[8];
+    if (!json_is_integer(json_object_get(family, "step"))) return;
+    fprintf(out, "    evaluation losses at step %lld", (long long)whole(family, "step"));
+    if (json_array_size(cut))
+        fprintf(out, ", the last that all evaluated; left out is what came later, of");
+    json_array_foreach(cut, i, row)
+        fprintf(out, "%s %s (to step %lld)", i ? "," : "",
+                compare_letter(whole(row, "run"), name), (long long)whole(row, "step"));
+    fputc('\n', out);
+}
+
+static void put_family(FILE *out, const json_t *statistics, const json_t *family) {
+    const json_t *rows = json_object_get(family, "rows"), *row;
+    int width = label_width(json_object_get(statistics, "groups"));
+    size_t i;
+    char name[8], from[16];
+    bool undecided = false;
+    const char *letter = group_letter(statistics, whole(family, "baseline"), name);
+    snprintf(from, sizeof from, "from %s", letter);
+    fprintf(out, "%-4s %-*s %6s %14s %9s %19s %8s\n", "", width, "recipe", "seeds",
+            "mean eval loss", from, "95 %", "allowed");
+    fprintf(out, "%-4s ", letter);
+    put_padded(out, group_name(statistics, whole(family, "baseline")), width);
+    fprintf(out, " %6lld", (long long)whole(family, "seeds"));
+    put_figure(out, family, "mean", 1, 14, "%.5f");
+    fputc('\n', out);
+    json_array_foreach(rows, i, row) {
+        put_loss_row(out, statistics, row, width);
+        undecided = undecided || !strcmp(json_text(row, "verdict", ""), "undecided");
+    }
+    put_loss_step(out, family);
+    if (undecided) fprintf(out, "    %s\n", COMPARE_UNDECIDED);
+}
+
+/* Groups that have no BF16 group, those with one reason together. */
+static void put_missing(FILE *out, const json_t *statistics) {
+    const json_t *list = json_object_get(statistics, "losses_missing"), *row, *other;
+    size_t i, k;
+    char name[8];
+    json_array_foreach(list, i, row) {
+        const char *why = json_text(row, "why", "");
+        bool first = true, earlier = false;
+        for (k = 0; k < i; k++)
+            earlier = earlier || !strcmp(json_text(json_array_get(list, k), "why", ""), why);
+        if (earlier) continue;
+        fprintf(out, "    no verdict on");
+        json_array_foreach(list, k, other) {
+            if (strcmp(json_text(other, "why", ""), why) != 0) continue;
+            fprintf(out, "%s %s", first ? "" : ",",
+                    group_letter(statistics, whole(other, "group"), name));
+            first = false;
+        }
+        fprintf(out, ": %s\n", why);
+    }
+}
+
+static void put_losses(FILE *out, const json_t *statistics) {
+    const json_t *losses = json_object_get(statistics, "losses"), *family;
+    size_t i;
+    if (!json_array_size(losses) && !json_array_size(json_object_get(statistics, "losses_missing")))
+        return;
+    fprintf(out, "\nDoes the loss hold?\n");
+    json_array_foreach(losses, i, family) put_family(out, statistics, family);
+    put_missing(out, statistics);
+}
+
+/* ---- tests --------------------------------------------------------------------------------- */
 
 static void put_tests(FILE *out, const json_t *statistics) {
     size_t i;
@@ -208,12 +310,15 @@ static void put_tests(FILE *out, const json_t *statistics) {
     const char *note = json_text(statistics, "note", "");
     if (json_array_size(list) > 0) fprintf(out, "\nRepeats\n");
     json_array_foreach(list, i, row) {
-        char a[8], b[8];
-        fprintf(out, "  %s… to %s…, %s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
+        char a[8], b[8], step[48] = "";
+        if (json_is_integer(json_object_get(row, "step")))
+            snprintf(step, sizeof step, " at step %lld", (long long)whole(row, "step"));
+        fprintf(out, "  %s… to %s… %s, %s%s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
                      "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
                 group_letter(statistics, 0, a),
                 group_letter(statistics, whole(row, "group"), b),
-                compare_metric(json_text(row, "metric", "")), percent(row, "effect"),
+                group_name(statistics, whole(row, "group")),
+                compare_metric(json_text(row, "metric", "")), step, percent(row, "effect"),
                 percent(row, "effect_low"), percent(row, "effect_high"),
                 json_number_value(json_object_get(row, "p")), (long long)whole(row, "n"),
                 (long long)whole(row, "m"), json_text(row, "verdict", ""));
@@ -279,7 +384,7 @@ enum status compare_text(const struct comparison *c, bool all, char **out, struc
     put_runs(stream, runs);
     put_differences(stream, report, all);
     put_numbers(stream, runs);
-    put_losses(stream, report);
+    put_losses(stream, json_object_get(report, "statistics"));
     put_tests(stream, json_object_get(report, "statistics"));
     put_divergences(stream, json_object_get(report, "divergences"));
     json_decref(report);

@@ -1,196 +1,174 @@
-/* Repeats: runs that differ in nothing but their seed form a group, and groups of at least four
- * seeds can be told apart by a test; fewer cannot, and get no verdict. */
+/* Repeats: groups of at least four seeds can be told apart by a test of ranks; fewer cannot. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/json_safe.h"
-#include "runner/compare/compare.h"
+#include "runner/compare/compare_loss.h"
 #include "runner/compare/stats.h"
 
 /* The Mann-Whitney test cannot reach 0.05 with three a side (its least p is 0.10); with four it
  * can (0.029). */
 enum { SEEDS_MIN = 4 };
 
-struct groups {
-    int64_t *of;   /* group of each run; owned */
-    int64_t count;
-};
-
-/* Whether two runs differ at most in seed, choice table and, if it may, recipe. */
-static enum status same_but_seed(const struct run_view *a, const struct run_view *b,
-                                 bool recipe_too, bool *same, struct err *e) {
-    const struct run_view *both[2] = { a, b };
-    json_t *differences = NULL, *factors = NULL;
-    TRY(compare_differences(both, 2, &differences, &factors, e));
-    *same = true;
-    size_t i;
-    const json_t *item;
-    json_array_foreach(factors, i, item) {
-        const char *name = json_string_value(item);
-        bool recipe = recipe_too && strncmp(name, "recipe", 6) == 0;
-        bool tuned = strcmp(name, "choices") == 0; /* each run's own, unless it was given one */
-        if (strcmp(name, "seed") != 0 && !tuned && !recipe) *same = false;
-    }
-    json_decref(differences);
-    json_decref(factors);
-    return OK;
-}
-
-static enum status find_groups(const struct comparison *c, struct groups *g, struct err *e) {
-    g->of = calloc((size_t)c->count, sizeof *g->of);
-    int64_t *first = calloc((size_t)c->count, sizeof *first);
-    enum status st = g->of && first ? OK : FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
-    for (int64_t i = 0; st == OK && i < c->count; i++) {
-        bool same = false;
-        int64_t at = 0;
-        for (; st == OK && at < g->count; at++) {
-            st = same_but_seed(&c->run[first[at]], &c->run[i], false, &same, e);
-            if (same) break;
-        }
-        if (st == OK && at == g->count) first[g->count++] = i;
-        g->of[i] = at;
-    }
-    free(first);
-    return st;
-}
-
 /* ---- samples ------------------------------------------------------------------------------- */
 
-struct sample {
-    double *value; /* owned; one for each seed */
-    int64_t count;
+/* What is tested: losses at the last step that both sides have, in their records; or a figure of
+ * the summary. */
+struct metric {
+    const char *key;
+    enum { OF_EVAL, OF_TRAIN, OF_SUMMARY } source;
 };
 
-/* One value a distinct seed: a seed that ran twice gave the same loss twice, which is no repeat. */
-static enum status take_sample(const struct comparison *c, const struct groups *g, int64_t group,
-                               const char *key, struct sample *out, struct err *e) {
-    json_int_t *seeds = calloc((size_t)c->count, sizeof *seeds);
-    out->value = calloc((size_t)c->count, sizeof *out->value);
-    out->count = 0;
-    if (!seeds || !out->value) {
-        free(seeds);
-        return FAIL(e, ERR_MEMORY, "%lld values", (long long)c->count);
-    }
-    for (int64_t i = 0; i < c->count; i++) {
-        const json_t *value = json_object_get(c->run[i].summary, key);
-        json_int_t seed = json_integer_value(json_object_get(c->run[i].run, "seed"));
-        bool known = g->of[i] != group || !json_is_number(value);
-        for (int64_t k = 0; k < out->count; k++) known = known || seeds[k] == seed;
-        if (known) continue;
-        seeds[out->count] = seed;
-        out->value[out->count++] = json_number_value(value);
-    }
-    free(seeds);
+struct side {
+    int64_t *run, count; /* one run a seed; owned */
+    double *value;       /* owned */
+};
+
+static void side_free(struct side *s) {
+    free(s->run);
+    free(s->value);
+}
+
+static const struct columns *records_of(const struct comparison *c, int64_t run,
+                                        const struct metric *m) {
+    return m->source == OF_EVAL ? c->run[run].columns.eval : c->run[run].columns.train;
+}
+
+/* The last step that all runs of both sides have; -1: none, or not asked. */
+static enum status common_step(const struct comparison *c, const struct side *x,
+                               const struct side *y, const struct metric *m, int64_t *step,
+                               struct err *e) {
+    int64_t n = x->count + y->count;
+    const struct columns **t = calloc((size_t)n + 1, sizeof *t);
+    if (!t) return FAIL(e, ERR_MEMORY, "records of %lld runs", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        t[i] = records_of(c, i < x->count ? x->run[i] : y->run[i - x->count], m);
+    *step = m->source == OF_SUMMARY ? -1 : compare_common_step(t, n);
+    free(t);
     return OK;
 }
 
-static json_t *group_row(const struct comparison *c, const struct groups *g, int64_t group,
-                         int64_t seeds) {
-    json_t *runs = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < c->count; i++)
-        if (g->of[i] == group) json_append(runs, json_integer(i), &failed);
-    return json_pack("{s:o, s:I}", "runs", json_whole(runs, failed), "seeds", (json_int_t)seeds);
+/* One value a seed; *whole becomes false where a run has none. */
+static enum status take_values(const struct comparison *c, struct side *s, const struct metric *m,
+                               int64_t step, bool *whole, struct err *e) {
+    s->value = calloc((size_t)s->count + 1, sizeof *s->value);
+    if (!s->value) return FAIL(e, ERR_MEMORY, "%lld values", (long long)s->count);
+    for (int64_t i = 0; i < s->count; i++) {
+        const json_t *figure = json_object_get(c->run[s->run[i]].summary, m->key);
+        if (m->source != OF_SUMMARY)
+            s->value[i] = compare_value_at(records_of(c, s->run[i], m), "loss", step);
+        else s->value[i] = json_is_number(figure) ? json_number_value(figure) : (double)NAN;
+        *whole = *whole && isfinite(s->value[i]);
+    }
+    return OK;
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static enum status test_pair(struct sample *x, struct sample *y, const char *metric, int64_t group,
-                             json_t *tests, struct err *e) {
+static enum status test_pair(struct side *x, struct side *y, const char *metric, int64_t step,
+                             int64_t group, json_t *tests, struct err *e) {
     double u = 0, p = 1, low = 0, high = 0;
     TRY(stats_mann_whitney(x->value, x->count, y->value, y->count, &u, &p, e));
     TRY(stats_bootstrap_ratio(x->value, x->count, y->value, y->count, &low, &high, e));
     double a = stats_median(x->value, x->count), b = stats_median(y->value, y->count);
     bool failed = false;
-    if (!isfinite(b / a) || !isfinite(low) || !isfinite(high)) return OK; /* no ratio to 0 */
+    if (!isfinite(b / a) || !isfinite(low) || !isfinite(high)) return OK; /* no ratio to show */
     json_append(
-        tests, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",
-                         metric, "group", (json_int_t)group, "n", (json_int_t)x->count, "m",
-                         (json_int_t)y->count, "median_a", a, "median_b", b, "effect", b / a - 1,
-                         "effect_low", low, "effect_high", high, "u", u, "p", p, "verdict",
-                         p < 0.05 ? "differs" : "no difference shown"), &failed);
+        tests,
+        json_pack("{s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",
+                  metric, "step", step < 0 ? json_null() : json_integer(step), "group",
+                  (json_int_t)group, "n", (json_int_t)x->count, "m", (json_int_t)y->count,
+                  "median_a", a, "median_b", b, "effect", b / a - 1, "effect_low", low,
+                  "effect_high", high, "u", u, "p", p, "verdict",
+                  p < 0.05 ? "differs" : "no difference shown"), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "a row of statistics") : OK;
 }
 
-static enum status test_group(const struct comparison *c, const struct groups *g, int64_t group,
-                              json_t *tests, struct err *e) {
-    static const char *const METRICS[] = { "eval_loss_final", "loss_final",
-                                           "tokens_per_s_median" };
-    enum status st = OK;
-    for (size_t k = 0; st == OK && k < sizeof METRICS / sizeof *METRICS; k++) {
-        struct sample x = { 0 }, y = { 0 };
-        st = take_sample(c, g, 0, METRICS[k], &x, e);
-        if (st == OK) st = take_sample(c, g, group, METRICS[k], &y, e);
-        if (st == OK && x.count >= SEEDS_MIN && y.count >= SEEDS_MIN)
-            st = test_pair(&x, &y, METRICS[k], group, tests, e);
-        free(x.value);
-        free(y.value);
+static enum status test_metric(const struct comparison *c, const struct compare_groups *g,
+                               const struct metric *m, int64_t group, json_t *tests,
+                               struct err *e) {
+    struct side x = { 0 }, y = { 0 };
+    int64_t step = -1;
+    bool whole = true;
+    enum status st = compare_repeats(c, g, 0, &x.run, &x.count, e);
+    if (st == OK) st = compare_repeats(c, g, group, &y.run, &y.count, e);
+    if (st == OK && x.count >= SEEDS_MIN && y.count >= SEEDS_MIN) {
+        st = common_step(c, &x, &y, m, &step, e);
+        if (st == OK) st = take_values(c, &x, m, step, &whole, e);
+        if (st == OK) st = take_values(c, &y, m, step, &whole, e);
+        if (st == OK && whole) st = test_pair(&x, &y, m->key, step, group, tests, e);
     }
+    side_free(&x);
+    side_free(&y);
     return st;
 }
 
-static const char *recipe_kind(const struct run_view *v) {
-    return json_text(json_object_get(v->resolved, "recipe"), "kind", "");
+static enum status test_group(const struct comparison *c, const struct compare_groups *g,
+                              int64_t group, json_t *tests, struct err *e) {
+    static const struct metric METRICS[] = { { "eval_loss_final", OF_EVAL },
+                                             { "loss_final", OF_TRAIN },
+                                             { "tokens_per_s_median", OF_SUMMARY } };
+    for (size_t k = 0; k < sizeof METRICS / sizeof *METRICS; k++)
+        TRY(test_metric(c, g, &METRICS[k], group, tests, e));
+    return OK;
 }
 
-/* Where the reference is not FP8 and only the recipe differs: does this group hold its loss? */
-static enum status judge_loss(const struct comparison *c, const struct groups *g, int64_t group,
-                              json_t *losses, struct err *e) {
-    const char *reference = recipe_kind(&c->run[0]);
-    if (strcmp(reference, "bf16") != 0 && strcmp(reference, "f32") != 0) return OK;
-    const struct run_view *first = NULL;
-    for (int64_t i = c->count - 1; i >= 0; i--)
-        if (g->of[i] == group) first = &c->run[i];
-    const char *kind = recipe_kind(first);
-    bool comparable = false;
-    TRY(same_but_seed(&c->run[0], first, true, &comparable, e));
-    if (!comparable || strncmp(kind, "fp8.", 4) != 0) return OK;
-    struct sample x = { 0 }, y = { 0 };
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static json_t *group_row(const struct comparison *c, const struct compare_groups *g, int64_t group,
+                         int64_t seeds, json_t *label) {
+    json_t *runs = json_array();
     bool failed = false;
-    enum status st = take_sample(c, g, 0, "eval_loss_final", &x, e);
-    if (st == OK) st = take_sample(c, g, group, "eval_loss_final", &y, e);
-    if (st == OK && x.count >= LOSS_SEEDS_MIN && y.count > 0 &&
-        isfinite(stats_mean(y.value, y.count) / stats_mean(x.value, x.count)))
-        json_append(losses, compare_loss_row(group, kind, x.value, x.count, y.value, y.count),
-                    &failed);
-    free(x.value);
-    free(y.value);
-    return failed ? FAIL(e, ERR_MEMORY, "a row of losses") : st;
+    for (int64_t i = 0; i < c->count; i++)
+        if (g->of[i] == group) json_append(runs, json_integer(i), &failed);
+    return json_pack("{s:o, s:I, s:O}", "runs", json_whole(runs, failed), "seeds",
+                     (json_int_t)seeds, "label", label);
 }
 
-enum status compare_statistics(const struct comparison *c, json_t **out, struct err *e) {
-    struct groups g = { 0 };
-    json_t *rows = json_array(), *tests = json_array(), *losses = json_array();
-    const char *note = "";
+static enum status add_groups(const struct comparison *c, const struct compare_groups *g,
+                              const json_t *names, json_t *rows, int64_t *least, struct err *e) {
+    bool failed = false;
+    for (int64_t k = 0; k < g->count; k++) {
+        int64_t *run = NULL, seeds = 0;
+        TRY(compare_repeats(c, g, k, &run, &seeds, e));
+        free(run);
+        if (seeds < *least) *least = seeds;
+        json_append(rows, group_row(c, g, k, seeds, json_array_get(names, (size_t)k)), &failed);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "groups of runs") : OK;
+}
+
+static const char *note_of(const struct compare_groups *g, int64_t least) {
+    if (g->count > 1 && least <= 1)
+        return "one seed a side: numbers, and no statistical verdict (three of BF16 and three of "
+               "the other give one: seed = { 1, 2, 3 } in a suite's matrix)";
+    if (g->count > 1 && least < SEEDS_MIN)
+        return "fewer than 4 seeds a side: too few for a test of ranks";
+    return "";
+}
+
+enum status compare_statistics(const struct comparison *c, const json_t *differences, json_t **out,
+                               struct err *e) {
+    struct compare_groups g = { 0 };
+    json_t *rows = json_array(), *tests = json_array();
+    json_t *names = NULL, *losses = NULL, *missing = NULL;
     int64_t least = INT64_MAX;
-    bool failed = false;
-    enum status st = find_groups(c, &g, e);
-    for (int64_t k = 0; st == OK && k < g.count; k++) {
-        struct sample s = { 0 };
-        st = take_sample(c, &g, k, "loss_final", &s, e);
-        if (s.count < least) least = s.count;
-        if (st == OK) json_append(rows, group_row(c, &g, k, s.count), &failed);
-        free(s.value);
-        if (st == OK && k > 0) st = test_group(c, &g, k, tests, e);
-        if (st == OK && k > 0) st = judge_loss(c, &g, k, losses, e);
-    }
-    if (g.count > 1 && least <= 1)
-        note = "one seed a side: numbers, and no statistical verdict (three of BF16 give one: "
-               "seed = { 1, 2, 3 } in a suite's matrix)";
-    else if (g.count > 1 && least < SEEDS_MIN)
-        note = "fewer than 4 seeds a side: too few for a test of ranks";
+    enum status st = rows && tests ? compare_find_groups(c, &g, e)
+                                   : FAIL(e, ERR_MEMORY, "statistics of the comparison");
+    if (st == OK) st = compare_names(c, &g, differences, &names, e);
+    if (st == OK) st = add_groups(c, &g, names, rows, &least, e);
+    for (int64_t k = 1; st == OK && k < g.count; k++) st = test_group(c, &g, k, tests, e);
+    if (st == OK) st = compare_losses(c, &g, &losses, &missing, e);
     if (st == OK)
-        *out = json_pack("{s:O, s:O, s:O, s:s}", "groups", rows, "tests", tests, "losses", losses,
-                         "note", note);
-    if (st == OK && (!*out || failed)) {
-        json_decref(*out);
-        *out = NULL;
-        st = FAIL(e, ERR_MEMORY, "statistics of the comparison");
-    }
+        *out = json_pack("{s:O, s:O, s:O, s:O, s:s}", "groups", rows, "tests", tests, "losses",
+                         losses, "losses_missing", missing, "note", note_of(&g, least));
+    if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "statistics of the comparison");
+    json_decref(names);
     json_decref(rows);
     json_decref(tests);
     json_decref(losses);
-    free(g.of);
+    json_decref(missing);
+    compare_groups_free(&g);
     return st;
 }

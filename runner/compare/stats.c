@@ -155,3 +155,13 @@ double stats_welch_half(const double *x, int64_t n, const double *y, int64_t m) 
     double freedom = both * both / (a * a / (double)(n - 1) + b * b / (double)(m - 1));
     return t_quantile(freedom < 1 ? 1 : (int64_t)freedom) * sqrt(both);
 }
+
+double stats_paired_half(const double *x, const double *y, int64_t n) {
+    if (n < 2) return (double)NAN;
+    double middle = stats_mean(y, n) - stats_mean(x, n), sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double off = y[i] - x[i] - middle;
+        sum += off * off;
+    }
+    return t_quantile(n - 1) * sqrt(sum / (double)(n - 1) / (double)n);
+}

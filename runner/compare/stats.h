@@ -23,6 +23,9 @@ NODISCARD enum status stats_bootstrap_ratio(const double *x, int64_t n, const do
  * may scatter differently, its degrees of freedom rounded down. NaN where a side has one value. */
 double stats_welch_half(const double *x, int64_t n, const double *y, int64_t m);
 
+/* The same of mean(y - x) for n pairs: Student's t, n - 1 degrees of freedom. NaN for n < 2. */
+double stats_paired_half(const double *x, const double *y, int64_t n);
+
 double stats_mean(const double *values, int64_t n); /* NaN for n = 0 */
 
 #endif

@@ -12,6 +12,8 @@
 
 #include "runner/bundle/bundle.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/compare_loss.h"
+#include "runner/compare/recipe_name.h"
 #include "runner/compare/seed_band.h"
 #include "runner/compare/stats.h"
 #include "tests/support/run_fixture.h"
@@ -51,6 +53,13 @@ static void finish(struct scene *s) {
 
 static const json_t *first_divergence(const struct scene *s) {
     return json_array_get(json_object_get(s->c.report, "divergences"), 0);
+}
+
+/* How often `what` stands in `text`. */
+static int occurrences(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at += strlen(what)) n++;
+    return n;
 }
 
 static void equal_runs_are_equal(void **state) {
@@ -276,77 +285,383 @@ static void four_seeds_a_side_get_a_verdict(void **state) {
     finish(&s);
 }
 
-static bool held(double shift, const char **by) {
-    static struct scene s;
-    struct run_fixture runs[4];
-    for (int i = 0; i < 4; i++) {
+/* ---- does the loss hold? ------------------------------------------------------------------- */
+
+static const json_t *losses_of(const struct scene *s) {
+    return json_object_get(json_object_get(s->c.report, "statistics"), "losses");
+}
+
+/* The first row of the first family. */
+static const json_t *loss_row(const struct scene *s) {
+    const json_t *family = json_array_get(losses_of(s), 0);
+    return json_array_get(json_object_get(family, "rows"), 0);
+}
+
+static void verdict_is(const struct scene *s, const char *verdict, const char *why) {
+    const json_t *row = loss_row(s);
+    assert_non_null(row);
+    if (verdict) assert_string_equal(json_text(row, "verdict", "none"), verdict);
+    else assert_true(json_is_null(json_object_get(row, "verdict")));
+    if (!strstr(json_text(row, "why", ""), why))
+        fail_msg("\"%s\" is not in \"%s\"", why, json_text(row, "why", ""));
+}
+
+/* Three seeds of BF16, then three of fp8.delayed. */
+static void two_sides(struct run_fixture runs[6]) {
+    for (int i = 0; i < 6; i++) {
         runs[i] = run_fixture_default();
         runs[i].recipe = i < 3 ? "bf16" : "fp8.delayed";
-        runs[i].seed = i;
-        runs[i].loss_shift = i < 3 ? 0.1 * i : shift;
+        runs[i].seed = 1 + i % 3;
     }
-    compare(&s, runs, 4);
-    const json_t *losses = json_object_get(json_object_get(s.c.report, "statistics"), "losses");
-    const json_t *row = json_array_get(losses, 0);
-    assert_int_equal(json_array_size(losses), 1);
-    assert_string_equal(json_text(row, "recipe", ""), "fp8.delayed");
-    bool holds = json_is_true(json_object_get(row, "holds"));
-    *by = strstr(json_text(row, "by", ""), "range of 3 seeds") ? "range" : "mean";
+}
+
+/* A time limit leaves one side with more steps: what came of them is no merit of a recipe. */
+static void runs_are_compared_at_equal_tokens(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char *text = NULL;
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].planned = 50;
+        runs[i].steps = i < 3 ? 48 : 37 + i; /* evaluated to 40, and to 40 */
+    }
+    runs[3].steps = 35; /* to 30 */
+    compare(&s, runs, 6);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 30);
+    assert_int_equal(json_array_size(json_object_get(family, "cut")), 5);
+    verdict_is(&s, "holds", "");
+    assert_true(json_number_value(json_object_get(loss_row(&s), "relative")) == 0);
+    assert_string_equal(json_text(s.c.report, "verdict", ""),
+                        "one factor: recipe; but the runs made 35 to 48 steps");
+    const json_t *ratio = json_object_get(
+        json_array_get(json_object_get(s.c.report, "runs"), 3), "ratio");
+    assert_true(json_is_null(json_object_get(ratio, "eval_loss")));
+    assert_true(json_is_null(json_object_get(ratio, "loss")));
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "evaluation losses at step 30, the last that all evaluated; left "
+                                 "out is what came later, of A (to step 40), B (to step 40)"));
+    free(text);
     finish(&s);
-    return holds;
 }
 
-/* Seeds of BF16 at 0, 0.1 and 0.2 above a loss of some 1.2: half a percent of the mean is 0.006. */
-static void a_loss_is_held_by_the_mean_or_by_the_seeds(void **state) {
-    const char *by = "";
-    assert_true(held(0.1, &by));
-    assert_string_equal(by, "mean");
-    assert_true(held(0.18, &by));
-    assert_string_equal(by, "range");
-    assert_false(held(0.4, &by));
-    static const double SEEDS[3] = { 2.0, 2.0, 2.0 }, VALUE[1] = { 2.007 };
-    json_t *delayed = compare_loss_row(1, "fp8.delayed", SEEDS, 3, VALUE, 1);
-    json_t *blockwise = compare_loss_row(1, "fp8.blockwise", SEEDS, 3, VALUE, 1);
-    assert_true(json_is_true(json_object_get(delayed, "holds")));
-    assert_false(json_is_true(json_object_get(blockwise, "holds")));
-    assert_true(json_is_null(json_object_get(delayed, "chance")));
-    json_decref(delayed);
-    json_decref(blockwise);
+static void no_step_in_common_is_no_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[i].eval_every = 15;
+    for (int i = 0; i < 6; i++) runs[i].planned = 50;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "no step at which all were evaluated; the last are A 15, B 15, C 15, D");
+    finish(&s);
+    for (int i = 0; i < 3; i++) runs[i].eval_every = 0;
+    runs[5].steps = 5;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "F was never evaluated");
+    finish(&s);
+    runs[5].steps = 20;
+    runs[4].eval_tokens = 8192;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "A was evaluated on 4096 tokens, E on 8192");
+    finish(&s);
 }
 
-static json_t *loss_row(const double *reference, int64_t n, const double *value, int64_t m) {
-    json_t *row = compare_loss_row(1, "fp8.tensorwise", reference, n, value, m);
-    assert_non_null(row);
-    return row;
+/* One seed a side is numbers: nowhere a word that reads as a verdict. Two are too few as well. */
+static void few_seeds_are_no_verdict(void **state) {
+    static const int64_t SIDES[][2] = { { 1, 1 }, { 3, 1 }, { 1, 3 }, { 2, 2 } };
+    for (size_t k = 0; k < sizeof SIDES / sizeof *SIDES; k++) {
+        struct scene s;
+        struct err e = { 0 };
+        struct run_fixture six[6], runs[6];
+        char path[PATH_CAP], *html = NULL, *text = NULL;
+        size_t size = 0;
+        int64_t n = 0;
+        two_sides(six);
+        for (int i = 0; i < 6; i++)
+            if (i % 3 < SIDES[k][i / 3]) runs[n++] = six[i];
+        runs[n - 1].loss_shift = 0.4;
+        compare(&s, runs, n);
+        verdict_is(&s, NULL, "a verdict needs 3 seeds a side");
+        CHECK(path_join(path, s.parent, "page.html", &e));
+        CHECK(compare_html(&s.c, path, &e));
+        CHECK(compare_text(&s.c, false, &text, &e));
+        CHECK(file_read(path, 1 << 24, &html, &size, &e));
+        assert_non_null(strstr(text, "no verdict: a verdict needs 3 seeds a side"));
+        assert_null(strstr(text, "holds"));
+        assert_null(strstr(text, "not hold"));
+        assert_null(strstr(html, ">holds"));
+        assert_null(strstr(html, "not hold"));
+        free(html);
+        free(text);
+        finish(&s);
+    }
 }
 
-/* The interval is Welch's; a verdict is open where it reaches across the half per cent allowed. Of
- * four seeds the range no longer counts. */
-static void a_verdict_says_what_chance_may_do(void **state) {
+/* What diverged fails, of however many seeds; where BF16 diverges, nothing can hold its loss. */
+static void what_diverged_does_not_hold(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    runs[5].eval_last = 67000;
+    compare(&s, runs, 6);
+    verdict_is(&s, "does not hold", "F diverged: evaluation loss 67000 at step 20, its first");
+    finish(&s);
+    compare(&s, (struct run_fixture[]){ runs[0], runs[5] }, 2);
+    verdict_is(&s, "does not hold", "B diverged");
+    finish(&s);
+    runs[0].eval_last = 67000;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "A diverged");
+    finish(&s);
+    two_sides(runs); /* one evaluation only, worse than a guess among 256 bytes */
+    for (int i = 0; i < 6; i++) {
+        runs[i].model = "{\"vocab\":256}";
+        runs[i].eval_every = 20;
+    }
+    runs[4].eval_last = 6.2;
+    compare(&s, runs, 6);
+    verdict_is(&s, "does not hold", "E diverged: evaluation loss 6.2 at step 20, guessing reaches");
+    finish(&s);
+}
+
+/* A run that ended at a NaN was hardly evaluated, and does not shorten what the others show. */
+static void a_value_that_is_not_finite_is_divergence(void **state) {
+    struct scene s;
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].planned = 20;
+    runs[6] = runs[5];
+    runs[6].recipe = "fp8.tensorwise";
+    runs[6].status = "failed";
+    runs[6].steps = 6;
+    compare(&s, runs, 7);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    const json_t *rows = json_object_get(family, "rows");
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 20);
+    assert_string_equal(json_text(json_array_get(rows, 0), "verdict", ""), "holds");
+    assert_string_equal(json_text(json_array_get(rows, 1), "verdict", ""), "does not hold");
+    assert_string_equal(json_text(json_array_get(rows, 1), "why", ""),
+                        "G diverged: loss is nan at step 7");
+    finish(&s);
+}
+
+/* Lower is no fault, however far; and where BF16 stands in the list does not matter. */
+static void a_better_recipe_holds_in_any_order(void **state) {
+    struct scene s;
+    struct run_fixture runs[6], turned[6];
+    two_sides(runs);
+    for (int i = 3; i < 6; i++) runs[i].loss_shift = -0.5;
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    assert_true(json_number_value(json_object_get(loss_row(&s), "relative")) < -0.3);
+    finish(&s);
+    for (int i = 0; i < 6; i++) turned[i] = runs[5 - i];
+    compare(&s, turned, 6);
+    verdict_is(&s, "holds", "");
+    assert_int_equal(json_integer_value(json_object_get(loss_row(&s), "group")), 0);
+    finish(&s);
+    for (int i = 0; i < 3; i++) turned[i].loss_shift = 0.5;
+    compare(&s, turned, 6);
+    verdict_is(&s, "does not hold", "");
+    finish(&s);
+}
+
+static const char *missing_why(const struct scene *s) {
+    const json_t *statistics = json_object_get(s->c.report, "statistics");
+    assert_int_equal(json_array_size(json_object_get(statistics, "losses")), 0);
+    return json_text(json_array_get(json_object_get(statistics, "losses_missing"), 0), "why", "");
+}
+
+/* Without a BF16 group that differs in its recipe alone there is none to hold the loss of. */
+static void what_is_missing_for_a_verdict_is_said(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char *text = NULL;
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[i].recipe = "fp8.tensorwise";
+    compare(&s, runs, 6);
+    assert_string_equal(missing_why(&s), "no run is BF16; add recipe = bf16 with the same seeds");
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "no verdict on A, D: no run is BF16"));
+    free(text);
+    finish(&s);
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[i].model = "{\"width\":128}";
+    compare(&s, runs, 6);
+    assert_string_equal(missing_why(&s), "it differs from A, which is BF16, in more than its "
+                                         "recipe: model.width");
+    finish(&s);
+    two_sides(runs); /* two models: each FP8 group has the BF16 group of its own model */
+    runs[1].model = runs[4].model = "{\"width\":128}";
+    compare(&s, (struct run_fixture[]){ runs[0], runs[1], runs[3], runs[4] }, 4);
+    assert_int_equal(json_array_size(losses_of(&s)), 2);
+    finish(&s);
+}
+
+static void a_rehearsal_gets_no_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].smoke = true;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "a rehearsal");
+    finish(&s);
+}
+
+/* Of one seed that ran twice, the run that got further is the repeat. */
+static void a_seed_counts_once(void **state) {
+    struct scene s;
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].planned = 20;
+    runs[6] = runs[3];
+    runs[3].steps = 12; /* evaluated at step 10 alone */
+    compare(&s, runs, 7);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 20);
+    assert_int_equal(json_integer_value(json_object_get(loss_row(&s), "seeds")), 3);
+    finish(&s);
+}
+
+static struct loss_judgement judged(double tolerance, const double *x, const double *y, int n,
+                                    int m, json_int_t y_seed) {
+    struct err e = { 0 };
+    json_int_t seeds[2][8];
+    double value[2][8];
+    struct loss_judgement out;
+    for (int i = 0; i < 8; i++) {
+        seeds[0][i] = i;
+        seeds[1][i] = y_seed + i;
+        value[0][i] = i < n ? x[i] : 0;
+        value[1][i] = i < m ? y[i] : 0;
+    }
+    const struct loss_sample a = { seeds[0], value[0], n }, b = { seeds[1], value[1], m };
+    CHECK(loss_judge(&a, &b, tolerance, &out, &e));
+    return out;
+}
+
+/* The interval decides: all of it within what is allowed, all of it above, or neither. Figures of
+ * scipy.stats: ttest_rel and ttest_ind(equal_var=False), freedom rounded down. */
+static void an_interval_decides(void **state) {
     (void)state;
     static const double WIDE[4] = { 1.96, 2.04, 2.00, 1.98 }, NEAR[3] = { 2.000, 2.001, 1.999 };
     static const double UP[3] = { 2.020, 2.022, 2.018 }, ABOUT[3] = { 2.001, 2.002, 2.000 };
-    json_t *row = loss_row(WIDE, 3, UP, 3); /* 2 degrees of freedom: t 4.3027, s.e. 0.023123 */
-    assert_float_equal(json_number_value(json_object_get(row, "chance")), 0.049745, 1e-6);
-    assert_true(compare_loss_open(row));
-    assert_true(json_is_true(json_object_get(row, "holds")));
-    json_decref(row);
-    row = loss_row(WIDE, 4, UP, 3);
-    assert_false(json_is_true(json_object_get(row, "holds")));
-    json_decref(row);
-    row = loss_row(NEAR, 3, UP, 3); /* a per cent away, and sure of it */
-    assert_false(compare_loss_open(row));
-    assert_false(json_is_true(json_object_get(row, "holds")));
-    json_decref(row);
-    row = loss_row(NEAR, 3, ABOUT, 3);
-    assert_false(compare_loss_open(row));
-    assert_true(json_is_true(json_object_get(row, "holds")));
-    json_decref(row);
-    /* 35 degrees of freedom: scipy's t quantile is 2.030108. */
-    double x[36], y[36];
+    struct loss_judgement j = judged(0.005, WIDE, UP, 3, 3, 10); /* no seed in common */
+    assert_int_equal(j.pairs, 0);
+    assert_float_equal(j.high - j.relative, 0.049745, 1e-6); /* t 4.3027, s.e. 0.023123 */
+    assert_int_equal(j.verdict, LOSS_UNDECIDED);
+    assert_int_equal(judged(0.005, NEAR, UP, 3, 3, 10).verdict, LOSS_DOES_NOT_HOLD);
+    assert_int_equal(judged(0.005, NEAR, ABOUT, 3, 3, 10).verdict, LOSS_HOLDS);
+    assert_int_equal(judged(0.001, NEAR, ABOUT, 3, 3, 10).verdict, LOSS_UNDECIDED);
+    assert_int_equal(judged(0.005, ABOUT, WIDE, 3, 4, 10).verdict, LOSS_UNDECIDED);
+    assert_int_equal(judged(0.005, NEAR, ABOUT, 2, 3, 10).verdict, LOSS_NONE);
+    /* The same scatter in pairs: what the seeds have in common drops out. */
+    static const double PAIR[4] = { 1.962, 2.041, 2.003, 1.980 };
+    j = judged(0.005, WIDE, PAIR, 4, 4, 0);
+    assert_int_equal(j.pairs, 4);
+    assert_float_equal(j.relative, 0.0015 / 1.995, 1e-9);
+    assert_float_equal(j.high - j.relative, 3.1824 * 0.0012909944 / 2 / 1.995, 1e-7);
+    assert_int_equal(j.verdict, LOSS_HOLDS);
+    /* Three seeds of four are common: pairs of those. Two are not enough for pairs. */
+    assert_int_equal(judged(0.005, WIDE, PAIR + 1, 4, 3, 1).pairs, 3);
+    assert_int_equal(judged(0.005, WIDE, PAIR, 4, 4, 2).pairs, 0);
+    assert_true(loss_tolerance("fp8.blockwise") == 0.0025 && loss_tolerance("fp8.mxfp8") == 0.005);
+    double x[36], y[36]; /* 35 degrees of freedom: scipy's t quantile is 2.030108 */
     for (int i = 0; i < 36; i++) x[i] = i % 2, y[i] = 0;
     assert_float_equal(stats_welch_half(x, 36, y, 36), 2.030108 * sqrt(0.25 / 35), 1e-5);
-    assert_true(isnan(stats_welch_half(x, 1, y, 36)));
+    assert_true(isnan(stats_welch_half(x, 1, y, 36)) && isnan(stats_paired_half(x, y, 1)));
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static const char *label(const struct scene *s, size_t run) {
+    return json_text(json_array_get(json_object_get(s->c.report, "runs"), run), "label", "");
+}
+
+/* Options of one kind, and what all FP8 rows share. */
+static void a_row_is_named_by_what_differs(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    char path[PATH_CAP], *html = NULL, *text = NULL;
+    size_t size = 0;
+    struct run_fixture runs[4];
+    for (int i = 0; i < 4; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i ? "fp8.tensorwise" : "bf16";
+        runs[i].options = ",\"param_gather\":true,\"first_bf16\":0,\"last_bf16\":0";
+    }
+    runs[0].options = NULL;
+    runs[2].options = ",\"param_gather\":true,\"first_bf16\":1,\"last_bf16\":1";
+    runs[3].model = "{\"layers\":8,\"seq_len\":32768}";
+    compare(&s, runs, 4);
+    assert_string_equal(label(&s, 0), "bf16");
+    assert_string_equal(label(&s, 1), "fp8.tensorwise");
+    assert_string_equal(label(&s, 2), "fp8.tensorwise first_bf16=1 last_bf16=1");
+    assert_string_equal(label(&s, 3), "fp8.tensorwise layers=8 seq_len=32768");
+    CHECK(path_join(path, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, path, &e));
+    CHECK(compare_text(&s.c, false, &text, &e));
+    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    assert_non_null(strstr(html, "C fp8.tensorwise first_bf16=1 last_bf16=1")); /* a legend */
+    assert_non_null(strstr(html, "<td>fp8.tensorwise layers=8 seq_len=32768</td>"));
+    assert_int_equal(occurrences(text, "fp8.tensorwise first_bf16=1 last_bf16=1"), 2);
+    free(html);
+    free(text);
+    finish(&s);
+    compare(&s, (struct run_fixture[]){ runs[0], runs[2] }, 2); /* nothing to share it with */
+    assert_string_equal(label(&s, 1), "fp8.tensorwise param_gather=true first_bf16=1 last_bf16=1");
+    finish(&s);
+}
+
+/* Values of which none is usual stand in every name, and so does what no configuration tells. */
+static void no_two_rows_have_one_name(void **state) {
+    struct scene s;
+    struct run_fixture runs[4];
+    for (int i = 0; i < 4; i++) runs[i] = run_fixture_default();
+    runs[0].model = "{\"width\":64}";
+    runs[1].model = "{\"width\":96}";
+    runs[2].model = runs[3].model = "{\"width\":128}";
+    runs[2].world = 1;
+    runs[3].world = 4;
+    compare(&s, runs, 4);
+    assert_string_equal(label(&s, 0), "fp8.delayed width=64 world=none");
+    assert_string_equal(label(&s, 2), "fp8.delayed width=128 world=1");
+    assert_string_equal(label(&s, 3), "fp8.delayed width=128 world=4");
+    finish(&s);
+}
+
+/* The defaults are the schema's, of each kind. */
+static void a_recipe_in_words_leaves_defaults_out(void **state) {
+    (void)state;
+    static const char *const CASES[][2] = {
+        { "{\"kind\":\"bf16\",\"layers\":[]}", "bf16" },
+        { "{\"kind\":\"fp8.delayed\",\"margin\":0,\"history\":1024,\"algo\":\"max\"}",
+          "fp8.delayed" },
+        { "{\"kind\":\"fp8.delayed\",\"margin\":3,\"history\":16,\"lm_head\":\"fp8\"}",
+          "fp8.delayed margin=3 history=16 lm_head=fp8" },
+        { "{\"kind\":\"fp8.tensorwise\",\"format\":\"hybrid\",\"accumulate\":{\"fprop\":\"split\","
+          "\"dgrad\":\"split\"}}", "fp8.tensorwise accumulate.fprop=split" },
+        { "{\"kind\":\"fp8.rowwise\",\"pow2\":true,\"constants\":\"torchao\"}", "fp8.rowwise" },
+        { "{\"kind\":\"fp8.blockwise\",\"pow2\":true,\"constants\":\"te\"}", "fp8.blockwise" },
+        { "{\"kind\":\"fp8.blockwise\",\"pow2\":false,\"constants\":\"deepseek\"}",
+          "fp8.blockwise constants=deepseek" },
+        { "{\"kind\":\"fp8.mxfp8\",\"fallback\":\"bf16\"}", "fp8.mxfp8 fallback=bf16" },
+        { "{\"kind\":\"fp8.mxfp8\",\"fallback\":null,\"newer\":2}", "fp8.mxfp8 newer=2" },
+        { "{\"kind\":\"bf16\",\"layers\":[{\"recipe\":{\"kind\":\"fp8.rowwise\"}},{\"recipe\":"
+          "{\"kind\":\"fp8.rowwise\"}}]}", "bf16 layers=fp8.rowwise:2" },
+        { "{\"kind\":\"fp9\",\"margin\":3}", "fp9" },
+        { "{}", "?" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *recipe = json_loads(CASES[i][0], 0, NULL);
+        assert_non_null(recipe);
+        char *text = recipe_text(recipe);
+        assert_string_equal(text, CASES[i][1]);
+        free(text);
+        json_decref(recipe);
+    }
 }
 
 static void the_page_is_one_file_and_escapes(void **state) {
@@ -369,40 +684,29 @@ static void the_page_is_one_file_and_escapes(void **state) {
     finish(&s);
 }
 
-/* How often `what` stands in `text`. */
-static int occurrences(const char *text, const char *what) {
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)) != NULL; at += strlen(what)) n++;
-    return n;
-}
-
-/* Three seeds of BF16 and one FP8 run: one colour a recipe, the verdict on top, and the numbers
- * of the text. */
+/* Three seeds a side: one colour a recipe, the verdict on top, and the numbers of the text. */
 static void the_page_answers_the_question(void **state) {
     struct scene s;
     struct err e = { 0 };
     char path[PATH_CAP], *html = NULL, *text = NULL;
     size_t n = 0;
-    struct run_fixture runs[4];
-    for (int i = 0; i < 4; i++) {
-        runs[i] = run_fixture_default();
-        runs[i].recipe = i < 3 ? "bf16" : "fp8.delayed";
-        runs[i].seed = i;
-        runs[i].loss_shift = i < 3 ? 0.1 * i : 0.4;
-    }
-    compare(&s, runs, 4);
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].loss_shift = 0.1 * (i % 3) + (i < 3 ? 0 : 0.4);
+    compare(&s, runs, 6);
     CHECK(path_join(path, s.parent, "page.html", &e));
     CHECK(compare_html(&s.c, path, &e));
     CHECK(compare_text(&s.c, false, &text, &e));
     CHECK(file_read(path, 1 << 24, &html, &n, &e));
-    assert_non_null(strstr(text, "A-C bf16 · D fp8.delayed"));
+    assert_non_null(strstr(text, "A-C bf16 · D-F fp8.delayed"));
     assert_non_null(strstr(text, "\nDoes the loss hold?\n"));
-    assert_true(strstr(text, "does not hold: outside") < strstr(text, "\nBit by bit"));
+    assert_true(strstr(text, "does not hold\n") < strstr(text, "\nBit by bit"));
+    assert_non_null(strstr(text, "does not hold\n"));
     const char *verdict = strstr(html, "<td class=\"bad\">does not hold</td>");
     assert_non_null(verdict);
     assert_true(verdict < strstr(html, "<h2>Numbers</h2>"));
     assert_non_null(strstr(html, "A… bf16, 3 seeds"));
-    assert_non_null(strstr(html, "D fp8.delayed"));
+    assert_non_null(strstr(html, "D… fp8.delayed, 3 seeds"));
     assert_non_null(strstr(html, "class=\"data k1\""));
     assert_null(strstr(html, "class=\"data k2\""));
     assert_int_equal(occurrences(html, "<figure>"), occurrences(html, "class=\"legend\""));
@@ -470,8 +774,19 @@ int main(void) {
         cmocka_unit_test(what_a_recipe_implies_is_left_out),
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
-        cmocka_unit_test(a_loss_is_held_by_the_mean_or_by_the_seeds),
-        cmocka_unit_test(a_verdict_says_what_chance_may_do),
+        cmocka_unit_test(runs_are_compared_at_equal_tokens),
+        cmocka_unit_test(no_step_in_common_is_no_verdict),
+        cmocka_unit_test(few_seeds_are_no_verdict),
+        cmocka_unit_test(what_diverged_does_not_hold),
+        cmocka_unit_test(a_value_that_is_not_finite_is_divergence),
+        cmocka_unit_test(a_better_recipe_holds_in_any_order),
+        cmocka_unit_test(what_is_missing_for_a_verdict_is_said),
+        cmocka_unit_test(a_rehearsal_gets_no_verdict),
+        cmocka_unit_test(a_seed_counts_once),
+        cmocka_unit_test(an_interval_decides),
+        cmocka_unit_test(a_row_is_named_by_what_differs),
+        cmocka_unit_test(no_two_rows_have_one_name),
+        cmocka_unit_test(a_recipe_in_words_leaves_defaults_out),
         cmocka_unit_test(the_page_is_one_file_and_escapes),
         cmocka_unit_test(the_page_answers_the_question),
         cmocka_unit_test(runs_that_part_at_one_place_share_a_line),

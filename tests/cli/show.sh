@@ -48,9 +48,14 @@ assert re.fullmatch("%.1f MiB a rank, .*" % (max(telemetry["device_bytes"]) / 2*
 PY
 done
 
-# A recipe is named with its options.
+# A recipe is named with its options, by show and by compare: two rows of one kind read apart.
 h200=experiments/reference/figures/llama3-8b-8layers-loss
 ends='fp8.tensorwise param_gather=true first_bf16=1 last_bf16=1'
 "$FP8LAB" show -q $h200-tensorwise-1f1l.tar.zst | grep -qx "  recipe  *$ends" ||
     { echo "FAILED: show hides options of the recipe"; failed=1; }
+"$FP8LAB" compare -q $h200-{bf16,tensorwise,tensorwise-1f1l,delayed,blockwise}.tar.zst \
+    >"$TEST_TMP/compared" || failed=1
+for row in 'B   fp8.tensorwise param_gather=true  ' "C   $ends  "; do
+    grep -qF "$row" "$TEST_TMP/compared" || { echo "FAILED: compare has no row '$row'"; failed=1; }
+done
 exit $failed

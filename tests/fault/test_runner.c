@@ -35,13 +35,20 @@ static void fast_directory(char dir[PATH_CAP]) {
     if (!mkdtemp(dir)) scratch_directory(dir);
 }
 
-static void bundle_case_open(struct bundle_case *c) {
+/* Each step is evaluated, so that a comparison has losses to judge. */
+static struct run_fixture three_steps(void) {
     struct run_fixture f = run_fixture_default();
+    f.steps = 3;
+    f.eval_every = 1;
+    return f;
+}
+
+static void bundle_case_open(struct bundle_case *c) {
+    struct run_fixture f = three_steps();
     struct bundle_result result;
     memset(c, 0, sizeof *c);
     c->options = (struct bundle_options){ .checkpoints = BUNDLE_CHECKPOINTS_FULL,
                                           .keep_directory = true, .threads = 1 };
-    f.steps = 3;
     fast_directory(c->parent);
     run_fixture_write(c->parent, &f, c->dir);
     MUST(bundle_finish(c->dir, &c->options, &result, E));
@@ -69,8 +76,7 @@ static enum status finishes_equal(void *context, enum status st, struct err *e) 
 /* A run that has just ended: its metrics are text. */
 static void as_it_ended(void *context) {
     struct bundle_case *c = context;
-    struct run_fixture f = run_fixture_default();
-    f.steps = 3;
+    struct run_fixture f = three_steps();
     MUST(tree_remove(c->dir, E));
     run_fixture_write(c->parent, &f, c->dir);
 }
@@ -152,11 +158,10 @@ static enum status compare(void *context, struct err *e) {
 
 static void comparing_survives(void **state) {
     struct compare_case c = { .text = NULL };
-    struct run_fixture f = run_fixture_default();
+    struct run_fixture f = three_steps();
     omp_set_num_threads(1); /* only this thread's allocations fail */
     bundle_case_open(&c.bundle);
     f.id = "20261121T024900Z-tiny-1badcafe";
-    f.steps = 3;
     f.recipe = "bf16";
     run_fixture_write(c.bundle.parent, &f, c.other); /* a live directory: JSON lines */
     fault_every_allocation(&(struct fault_case){ .name = "compare_runs", .attempt = compare,

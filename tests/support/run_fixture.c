@@ -88,10 +88,13 @@ static void write_train(const char *dir, const struct run_fixture *f) {
     }
     assert(fclose(out) == 0);
     out = create(dir, "data/metrics/eval.jsonl");
-    for (int64_t step = 10; step <= f->steps; step += f->steps > 1000 ? 1000 : 10) {
-        double loss = (float)(loss_at(f, step) + 0.1);
-        fprintf(out, "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"tokens\":4096}\n",
-                (long long)step, loss, bits_of(loss));
+    int64_t every = f->eval_every ? f->eval_every : 10, more = f->steps > 1000 ? 1000 : every;
+    for (int64_t step = every; step <= f->steps; step += more) {
+        bool last = f->eval_last != 0 && step + more > f->steps;
+        double loss = (float)(last ? f->eval_last : loss_at(f, step) + 0.1);
+        fprintf(out, "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"tokens\":%lld}\n",
+                (long long)step, loss, bits_of(loss),
+                (long long)(f->eval_tokens ? f->eval_tokens : 4096));
     }
     assert(fclose(out) == 0);
 }
@@ -135,14 +138,17 @@ static void write_trace(const char *dir, const struct run_fixture *f) {
 
 static void write_inputs(const char *dir, const struct run_fixture *f) {
     char margin[48] = "";
-    if (!strncmp(f->recipe, "fp8.", 4))
+    if (!strcmp(f->recipe, "fp8.delayed"))
         snprintf(margin, sizeof margin, ",\"margin\":%lld", (long long)f->margin);
     put_file(dir, "data/experiment/main.lua", "return experiment { name = \"tiny\" }\n");
     put_file(dir, "data/experiment/lib/models/tiny.lua", "return { width = 64 }\n");
     put_file(dir, "data/experiment/resolved.json",
-             "{\"archive\":\"full\",\"name\":\"tiny\",\"recipe\":{\"kind\":\"%s\"%s},"
+             "{\"archive\":\"full\",\"model\":%s,\"name\":\"tiny\","
+             "\"recipe\":{\"kind\":\"%s\"%s%s},"
              "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}}",
-             f->recipe, margin, (long long)f->seed, (long long)f->steps, f->train ? f->train : "");
+             f->model ? f->model : "null", f->recipe, margin, f->options ? f->options : "",
+             (long long)f->seed, (long long)(f->planned ? f->planned : f->steps),
+             f->train ? f->train : "");
     put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
              "\"cell\":{},\"overrides\":[]}");
     put_file(dir, "data/system/facts.json",
@@ -178,13 +184,13 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
              "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":\"%064llx\","
              "\"results_sha256\":null,\"inputs\":{\"config\":\"aa\",\"code\":\"bb\","
              "\"data\":\"cc\",\"choices\":%s%s%s},\"version\":\"0.1.0\",\"attempts\":[],"
-             "\"parent\":null,\"mismatch\":null,\"smoke\":false}",
+             "\"parent\":null,\"mismatch\":null,\"smoke\":%s}",
              f->id, f->status, bad ? 1 : 0,
              bad ? "{\"code\":\"ERR_NUMERIC\",\"text\":\"loss is nan at step 7\",\"where\":\"\"}"
                  : "null",
              (long long)f->seed,
              (unsigned long long)(mix((uint64_t)f->seed) ^ strlen(f->recipe)), quote,
-             f->choices ? f->choices : "null", quote);
+             f->choices ? f->choices : "null", quote, f->smoke ? "true" : "false");
     write_inputs(dir, f);
     write_train(dir, f);
     write_fp8(dir, f);

@@ -14,7 +14,9 @@ struct run_fixture {
     const char *id, *status; /* "20261121T024823Z-tiny-0badcafe", "done" */
     int64_t steps, seed;
     const char *recipe;      /* "bf16", "fp8.delayed": FP8 ones have amax and scale streams */
-    int64_t margin;          /* of an FP8 recipe */
+    int64_t margin;          /* of fp8.delayed */
+    const char *options;     /* further keys of the recipe, as JSON (",\"pow2\":true"); or NULL */
+    const char *model;       /* the model, as JSON; NULL: the configuration has none */
     const char *train;       /* further keys of train, as JSON (",\"shard\":1"); NULL: none */
     int64_t tensors;         /* traced; 0: no trace */
     int64_t checkpoint_bytes; /* of a (sparse) model.safetensors; 0: none */
@@ -23,6 +25,11 @@ struct run_fixture {
     double loss_shift;       /* added to every loss */
     const char *choices;     /* the hash of its table of algorithms; NULL: it has none */
     int64_t world;           /* ranks, among its decisions; 0: they do not say */
+    int64_t planned;         /* train.steps; 0: as many as were made */
+    int64_t eval_every;      /* 0: 10 */
+    int64_t eval_tokens;     /* of each evaluation; 0: 4096 */
+    double eval_last;        /* the loss of the last evaluation; 0: what the others lead to */
+    bool smoke;
     int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
 };
 
