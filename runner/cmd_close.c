@@ -12,10 +12,9 @@ static const struct flag FLAGS[] = {
 };
 
 static int cmd_close(const struct cli *cli) {
-    const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
     char path[PATH_CAP], bundle[PATH_CAP];
     struct err e = { 0 };
-    enum status st = run_locate(cli->args[0], runs, path, &e);
+    enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
     if (st == OK && !path_is_directory(path))
         st = FAIL(&e, ERR_ARG,
                   "%s is no directory of a run; its bundle, if it is one, needs no closing", path);

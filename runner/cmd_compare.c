@@ -42,7 +42,7 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     char(*paths)[PATH_CAP] = calloc((size_t)cli->arg_count, sizeof *paths);
     if (!paths) return FAIL(e, ERR_MEMORY, "%lld paths", (long long)cli->arg_count);
     for (int64_t i = 0; i < cli->arg_count; i++) {
-        enum status st = run_locate(cli->args[i], "runs", paths[i], e);
+        enum status st = run_locate(cli->args[i], cli_runs(cli), paths[i], e);
         if (st == OK) continue;
         free(paths);
         return st;
@@ -71,8 +71,9 @@ static void suggest_html(const struct cli *cli, char (*paths)[PATH_CAP]) {
         words[0] = "compare";
         words[1] = "--html";
         words[2] = "compare.html";
+        bool elsewhere = cli_has(cli, "runs"); /* where the next command would not look */
         for (size_t i = 0; i < count; i++)
-            words[3 + i] = short_name(cli->args[i], paths[i], names[i]);
+            words[3 + i] = elsewhere ? paths[i] : short_name(cli->args[i], paths[i], names[i]);
         cli_next_words(cli, words);
     }
     free(words);
@@ -102,6 +103,7 @@ static const struct flag FLAGS[] = {
     { .name = "html", .value = "FILE", .help = "also write a page with plots" },
     { .name = "seed-band", .value = "FILE",
       .help = "write the spread over seeds at each step, for repro" },
+    { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
     { .name = "all", .help = "every key that differs, implied ones and names too" },
     { .name = "assert-equal", .help = "exit 5 unless all are equal, bit for bit" },
 };

@@ -25,7 +25,7 @@ static enum status extract(const struct cli *cli, char target[PATH_CAP],
                            struct unpack_report *report, struct err *e) {
     char path[PATH_CAP];
     const char *to = cli_value(cli, "to");
-    TRY(run_locate(cli->args[0], "runs", path, e));
+    TRY(run_locate(cli->args[0], cli_runs(cli), path, e));
     if (!to) TRY(default_target(path, target, e));
     else if (strlen(to) < PATH_CAP) strcpy(target, to);
     else return FAIL(e, ERR_ARG, "--to of %zu bytes is too long", strlen(to));
@@ -58,6 +58,7 @@ static int cmd_extract(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "to", .value = "DIR", .help = "directory to make; default: ./<run id>" },
+    { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
 };
 
 const struct verb VERB_EXTRACT = {

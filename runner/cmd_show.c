@@ -182,7 +182,7 @@ static int cmd_show(const struct cli *cli) {
     char path[PATH_CAP];
     struct run_view view;
     struct err e = { 0 };
-    enum status st = run_locate(cli->args[0], "runs", path, &e);
+    enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
     if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
@@ -212,11 +212,16 @@ static int cmd_show(const struct cli *cli) {
     return EXIT_OK;
 }
 
+static const struct flag FLAGS[] = {
+    { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
+};
+
 const struct verb VERB_SHOW = {
     .name = "show",
     .arguments = "RUN",
     .about = "one run: what it was, how it ended, its numbers",
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n",
+    VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,
     .run = cmd_show,

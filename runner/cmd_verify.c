@@ -1,5 +1,6 @@
 /* fp8lab verify: is a bundle complete, unchanged and well-behaved? Needs no network. */
 #include <jansson.h>
+#include <stdio.h>
 
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
@@ -45,11 +46,13 @@ static enum status verify_kept(const struct cli *cli, const char *path, struct e
  * not there. */
 static int cmd_verify(const struct cli *cli) {
     int code = EXIT_OK;
+    char first[PATH_CAP] = "";
     for (int64_t i = 0; i < cli->arg_count; i++) {
         char path[PATH_CAP];
         struct unpack_report report;
         struct err e = { 0 };
-        enum status st = run_locate(cli->args[i], "runs", path, &e);
+        enum status st = run_locate(cli->args[i], cli_runs(cli), path, &e);
+        if (st == OK && !*first) snprintf(first, sizeof first, "%s", path);
         if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
         if (st == OK) st = verify_kept(cli, path, &e);
         if (st == OK) {
@@ -60,9 +63,13 @@ static int cmd_verify(const struct cli *cli) {
         int now = cli_fail(cli, &e);
         if (code == EXIT_OK || now == EXIT_VERIFY) code = now;
     }
-    if (code == EXIT_OK) cli_next(cli, "show", cli->args[0], NULL);
+    if (code == EXIT_OK) cli_next(cli, "show", first, NULL);
     return code;
 }
+
+static const struct flag FLAGS[] = {
+    { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
+};
 
 const struct verb VERB_VERIFY = {
     .name = "verify",
@@ -75,6 +82,7 @@ const struct verb VERB_VERIFY = {
             "beside its bundle.\n"
             "With --json one object a bundle, a line each; fp8lab.error/1 for one that is not\n"
             "valid.\n",
+    VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = -1,
     .run = cmd_verify,

@@ -216,6 +216,11 @@ const char *cli_value(const struct cli *cli, const char *flag) {
     return n ? cli_nth(cli, flag, n - 1) : NULL;
 }
 
+const char *cli_runs(const struct cli *cli) {
+    const char *given = cli_value(cli, "runs");
+    return given ? given : "runs";
+}
+
 int64_t cli_count(const struct cli *cli, const char *flag) {
     assert_flag_exists(cli, flag);
     int64_t n = 0;

@@ -74,6 +74,8 @@ const char *cli_value(const struct cli *cli, const char *flag);
 /* The values of a flag that repeats: 0 <= i < cli_count(). */
 int64_t cli_count(const struct cli *cli, const char *flag);
 const char *cli_nth(const struct cli *cli, const char *flag, int64_t i);
+/* The folder in which runs are looked up: --runs of a verb that has it, or "runs". */
+const char *cli_runs(const struct cli *cli);
 /* A whole number in [min, max]; *out keeps its value where the flag is absent. ERR_ARG otherwise,
  * naming the flag, the range and the value found. */
 NODISCARD enum status cli_int(const struct cli *cli, const char *flag, int64_t min, int64_t max,

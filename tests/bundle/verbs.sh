@@ -49,6 +49,17 @@ expect 0 "Next: fp8lab compare --html compare.html $done $short" compare "$done"
 cp "$killed" "runs/$short-twin.tar.zst"
 expect 0 "Next: fp8lab compare --html compare.html $done $killed" compare "$done" "$killed"
 rm "runs/$short-twin.tar.zst"
+# Runs in another folder are found by their ids, and what comes next names their paths.
+mkdir -p elsewhere
+cp "$done" "$killed" elsewhere/
+for verb in show verify; do
+    expect 0 "Next: fp8lab $([ $verb = show ] && echo verify || echo show) elsewhere/" \
+        $verb --runs elsewhere "$short"
+    expect 2 "$short" $verb --runs nowhere "$short"
+done
+expect 0 "every one verified" extract --runs elsewhere "$short" --to from-elsewhere
+expect 0 "Next: fp8lab compare --html compare.html elsewhere/" \
+    compare --runs elsewhere "$short" last
 grep -q '<svg' page.html || { echo "page.html has no plot"; failed=1; }
 
 # What the crate says of the columns is enough to read them.
