@@ -1,6 +1,7 @@
 /* fp8lab list: the runs of a directory, one line each. */
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/json_safe.h"
@@ -8,10 +9,17 @@
 #include "runner/base/plain_text.h"
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
+#include "runner/compare/compare.h"
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
 
-enum { NAME_WIDTH_MAX = 80, STATUS_WIDTH = 11 };
+enum { NAME_WIDTH = 30, STATUS_WIDTH = 11, CANDIDATES_MAX = 8 };
+
+/* What one line shows; texts are ready for a terminal. */
+struct row {
+    char id[128], status[128], steps[32], loss[32], eval[32], speed[32];
+    bool verified;
+};
 
 /* How a run stands. One that is going on on another host, as far as can be told from here, says on
  * which: `host` is "" for all others. Foreign words, to be printed as PLAIN(). */
@@ -29,34 +37,46 @@ static void number_text(const json_t *value, const char *format, char out[32]) {
     else snprintf(out, 32, "-");
 }
 
-/* Columns that the longest name takes, within reason. */
-static int name_width(const struct tree *runs) {
-    size_t width = 30;
-    for (int64_t i = 0; i < runs->count; i++) {
-        char base[PATH_CAP];
-        path_base(base, runs->file[i].path);
-        char *suffix = strstr(base, ".tar.zst");
-        size_t n = suffix ? (size_t)(suffix - base) : strlen(base);
-        if (n > width && n <= NAME_WIDTH_MAX) width = n;
-    }
-    return (int)width;
+static void make_row(const struct run_view *v, struct row *row) {
+    char host[RENDEZVOUS_HOST_CAP], status[128];
+    plain_copy(row->id, sizeof row->id, json_text(v->run, "id", "?"));
+    status_text(v, host, status);
+    plain_copy(row->status, sizeof row->status, status);
+    row->verified = v->verified;
+    number_text(json_object_get(v->summary, "step_last"), "%.0f", row->steps);
+    number_text(json_object_get(v->summary, "loss_final"), "%.4f", row->loss);
+    number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", row->eval);
+    number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", row->speed);
 }
 
-static void print_row(const struct cli *cli, const struct run_view *v, int width) {
-    char steps[32], loss[32], eval[32], speed[32];
-    char id[128], status[128], host[RENDEZVOUS_HOST_CAP];
-    plain_copy(id, sizeof id, json_text(v->run, "id", "?"));
-    status_text(v, host, status);
-    bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
-    bool live = strncmp(status, "running", 7) == 0;
-    number_text(json_object_get(v->summary, "step_last"), "%.0f", steps);
-    number_text(json_object_get(v->summary, "loss_final"), "%.4f", loss);
-    number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", eval);
-    number_text(json_object_get(v->summary, "tokens_per_s_median"), "%.0f", speed);
-    cli_out(cli, "%-*s %s%-*s%s %7s %9s %9s %9s%s\n", width, id,
-            cli_style(cli, good ? "green" : live ? "yellow" : "red"), STATUS_WIDTH,
-            PLAIN(status), cli_style(cli, NULL), steps, loss, eval, speed,
-            v->verified ? "" : "  " RUN_NOT_VERIFIED);
+static int wider(int width, const char *text) {
+    int columns = compare_columns(text);
+    return columns > width ? columns : width;
+}
+
+/* Spaces that fill the text up to `width` columns. */
+static int fill(const char *text, int width) {
+    return width - compare_columns(text);
+}
+
+/* Every column as wide as its longest text. */
+static void print_rows(const struct cli *cli, const struct row *rows, int64_t count) {
+    int name = NAME_WIDTH, state = STATUS_WIDTH;
+    for (int64_t i = 0; i < count; i++) {
+        name = wider(name, rows[i].id);
+        state = wider(state, rows[i].status);
+    }
+    cli_out(cli, "%-*s %-*s %7s %9s %9s %9s\n", name, "RUN", state, "STATUS", "STEP", "LOSS",
+            "EVAL", "TOKENS/S");
+    for (int64_t i = 0; i < count; i++) {
+        const struct row *r = &rows[i];
+        bool good = strcmp(r->status, "done") == 0 || strcmp(r->status, "time_limit") == 0;
+        bool live = strncmp(r->status, "running", 7) == 0;
+        cli_out(cli, "%s%*s %s%s%s%*s %7s %9s %9s %9s%s\n", r->id, fill(r->id, name), "",
+                cli_style(cli, good ? "green" : live ? "yellow" : "red"), r->status,
+                cli_style(cli, NULL), fill(r->status, state), "", r->steps, r->loss, r->eval,
+                r->speed, r->verified ? "" : "  " RUN_NOT_VERIFIED);
+    }
 }
 
 static json_t *row_json(const struct run_view *v) {
@@ -67,17 +87,15 @@ static json_t *row_json(const struct run_view *v) {
                      "summary", v->summary);
 }
 
-/* *first and *last become the paths of the outer two that can be read; NULL: none can. */
-static int list_runs(const struct cli *cli, const struct tree *runs, const char **first,
-                     const char **last) {
-    json_t *rows = json_array();
-    bool failed = false;
-    int code = EXIT_OK, width = name_width(runs);
-    *first = *last = NULL;
-    if (!cli->json && runs->count)
-        cli_out(cli, "%-*s %-*s %7s %9s %9s %9s\n", width, "RUN", STATUS_WIDTH, "STATUS", "STEP",
-                "LOSS", "EVAL", "TOKENS/S");
-    for (int64_t i = 0; i < runs->count; i++) {
+/* *last becomes the index of the newest run that can be read; -1: none can. */
+static int list_runs(const struct cli *cli, const struct tree *runs, int64_t *last) {
+    json_t *list = json_array();
+    struct row *rows = calloc((size_t)runs->count + 1, sizeof *rows);
+    bool failed = !rows;
+    int code = EXIT_OK;
+    int64_t count = 0;
+    *last = -1;
+    for (int64_t i = 0; rows && i < runs->count; i++) {
         struct run_view view;
         struct err e = { 0 };
         if (run_view_load(runs->file[i].path, RUN_VIEW_BRIEF, &view, &e) != OK) {
@@ -85,20 +103,68 @@ static int list_runs(const struct cli *cli, const struct tree *runs, const char 
             code = exit_code_of(e.code);
             continue;
         }
-        if (cli->json) json_append(rows, row_json(&view), &failed);
-        else print_row(cli, &view, width);
-        *last = runs->file[i].path;
-        if (!*first) *first = *last;
+        if (cli->json) json_append(list, row_json(&view), &failed);
+        else make_row(&view, &rows[count++]);
+        *last = i;
         run_view_free(&view);
     }
     if (cli->json) {
         json_t *object = json_pack("{s:s, s:O}", "schema", "fp8lab.list/1", "runs",
-                                   failed ? NULL : rows);
+                                   failed ? NULL : list);
         cli_out_json(cli, object);
         json_decref(object);
+    } else if (failed) {
+        struct err e;
+        (void)FAIL(&e, ERR_MEMORY, "a list of %lld runs", (long long)runs->count);
+        code = cli_fail(cli, &e);
+    } else if (runs->count) {
+        print_rows(cli, rows, count);
     }
-    json_decref(rows);
+    json_decref(list);
+    free(rows);
     return code;
+}
+
+/* ---- the next command ---------------------------------------------------------------------- */
+
+/* Whether a comparison of the two says something: they differ in recipe or seed, or in nothing. */
+static bool comparable(const struct run_view *a, const struct run_view *b) {
+    json_t *others = NULL;
+    struct err ignored;
+    if (!a->resolved || !b->resolved) return false;
+    if (compare_other_factors(a, b, true, &others, &ignored) != OK) return false;
+    bool same = json_array_size(others) == 0;
+    json_decref(others);
+    return same;
+}
+
+static bool is_fp8(const struct run_view *v) {
+    return compare_is_fp8(json_object_get(v->resolved, "recipe"));
+}
+
+/* Suggests to compare the newest run with one of the few before it that it can be compared with:
+ * of an FP8 run a BF16 one, if there is any; else the newest. BF16 stands first. Where there is
+ * none, to look at the run alone. */
+static void suggest(const struct cli *cli, const struct tree *runs, int64_t last) {
+    struct run_view newest, other;
+    struct err ignored;
+    const char *path = runs->file[last].path, *with = NULL;
+    if (cli->json || cli->quiet || run_view_load(path, RUN_VIEW_FULL, &newest, &ignored) != OK)
+        return;
+    bool fp8 = is_fp8(&newest), turned = false, found = false;
+    for (int64_t i = last - 1; i >= 0 && i >= last - CANDIDATES_MAX && !found; i--) {
+        if (run_view_load(runs->file[i].path, RUN_VIEW_FULL, &other, &ignored) != OK) continue;
+        bool good = comparable(&newest, &other);
+        found = good && fp8 && !is_fp8(&other);
+        if (good && (!with || found)) {
+            with = runs->file[i].path;
+            turned = !fp8 && is_fp8(&other);
+        }
+        run_view_free(&other);
+    }
+    run_view_free(&newest);
+    if (!with) cli_next(cli, "show", path, NULL);
+    else cli_next(cli, "compare", turned ? path : with, turned ? with : path, NULL);
 }
 
 static int cmd_list(const struct cli *cli) {
@@ -110,12 +176,11 @@ static int cmd_list(const struct cli *cli) {
                          ? FAIL(&e, ERR_ARG, "%s is no directory", dir)
                          : run_list(dir, &runs, &e);
     if (st != OK) return cli_fail(cli, &e);
-    const char *first, *last;
-    int code = list_runs(cli, &runs, &first, &last);
+    int64_t last;
+    int code = list_runs(cli, &runs, &last);
     if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
-    if (!first) cli_next(cli, "run", "experiments/quickstart.lua", NULL);
-    else if (first == last) cli_next(cli, "show", first, NULL);
-    else cli_next(cli, "compare", first, last, NULL);
+    if (last < 0) cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+    else suggest(cli, &runs, last);
     tree_free(&runs);
     return code;
 }

@@ -117,6 +117,17 @@ for words in "$("$FP8LAB" show "$done")" "$("$FP8LAB" list runs)"; do
     grep -q "not verified" <<<"$words" && { echo "a bundle is not verified: $words"; failed=1; }
 done
 expect 6 "the run is not finished" verify "$live"
+# Columns are as wide as what stands in them, and what is suggested compares runs of one model.
+mkdir wide
+for id in 20261121T030000Z-tiny-aaaaaaaa 20261121T030001Z-tiny-bbbbbbbb \
+    "20261121T030002Z-$(printf 'long-%.0s' {1..16})cccccccc"; do
+    cp -r "$live" "wide/$id" && chmod -R u+w "wide/$id"
+    sed -i "s/\"id\": *\"[^\"]*\"/\"id\":\"$id\"/" "wide/$id/data/run.json"
+done
+sed -i 's/"model": *null/"model":{"width":64}/' wide/*aaaaaaaa/data/experiment/resolved.json
+expect 0 "Next: fp8lab compare wide/20261121T030001Z-tiny-bbbbbbbb" list wide
+lengths=$("$FP8LAB" list -q wide | awk '{ print length($0) }' | sort -u | wc -l)
+[ "$lengths" = 1 ] || { echo "list: columns do not stand in line"; failed=1; }
 # A run's words must not reach a terminal as escape sequences.
 sed -i 's/"status": *"done"/"status":"\\u001b[31mdone"/' "$live/data/run.json"
 expect 0 "?[31mdone" show "$live"
