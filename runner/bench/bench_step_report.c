@@ -3,11 +3,14 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model/json_safe.h"
 #include "runner/base/cli.h"
 #include "runner/bench/bench_step.h"
 #include "runner/hardware/telemetry.h"
+
+enum { NAME_WIDTH = 40, NAME_CAP = 256 };
 
 struct sums { double us, floor_us, bytes, flop; int64_t calls; };
 
@@ -37,10 +40,11 @@ static void part_sums(const struct step_bench *s, struct sums part[PART_COUNT], 
 
 /* ---- text -------------------------------------------------------------------------------------*/
 
-static void print_sums(const struct cli *cli, const char *name, const struct sums *p,
+static void print_sums(const struct cli *cli, const char *name, int width, const struct sums *p,
                        double step_us) {
-    cli_out(cli, "  %-40s %6" PRId64 " %10.3f %6.1f%% %10.3f %6.1f%%", name, p->calls, p->us / 1e3,
-            100 * ratio(p->us, step_us), p->floor_us / 1e3, 100 * ratio(p->floor_us, p->us));
+    cli_out(cli, "  %-*s %6" PRId64 " %10.3f %6.1f%% %10.3f %6.1f%%", width, name, p->calls,
+            p->us / 1e3, 100 * ratio(p->us, step_us), p->floor_us / 1e3,
+            100 * ratio(p->floor_us, p->us));
     struct flop_rate rate = flop_rate_of(ratio(p->flop, p->us) * 1e-6);
     if (p->flop > 0) cli_out(cli, " %8.1f %s", rate.value, rate.unit);
     else if (p->us > 0) cli_out(cli, " %8.1f GB/s", p->bytes / p->us * 1e-3);
@@ -60,8 +64,27 @@ static void gemm_name(char *out, size_t size, const struct gemm_shape *s) {
              s->beta ? " beta" : s->residual ? " residual" : s->bias ? " bias" : "");
 }
 
+/* "quantise, transpose: quantise_row", or the shape of a GEMM after its part. */
+static void detail_name(const struct step_bench *s, const struct timed_call *c,
+                        char out[NAME_CAP]) {
+    char shape[NAME_CAP / 2];
+    if (c->gemm >= 0) gemm_name(shape, sizeof shape, &s->record.gemm[c->gemm]);
+    snprintf(out, NAME_CAP, "%s: %s", timed_part_name(c->part), c->gemm >= 0 ? shape : c->op);
+}
+
+/* Columns that the longest name takes. */
+static int name_width(const struct step_bench *s, bool detail) {
+    int width = NAME_WIDTH;
+    for (int64_t i = 0; detail && i < s->record.call_count; i++) {
+        char name[NAME_CAP];
+        detail_name(s, &s->record.call[i], name);
+        if ((int)strlen(name) > width) width = (int)strlen(name);
+    }
+    return width;
+}
+
 /* One line for each kind of operator, or each shape of GEMM and attention. */
-static void print_detail(const struct cli *cli, const struct step_bench *s) {
+static void print_detail(const struct cli *cli, const struct step_bench *s, int width) {
     const struct timed_record *r = &s->record;
     for (int64_t i = 0; i < r->call_count; i++) {
         const struct timed_call *first = &r->call[i];
@@ -74,12 +97,10 @@ static void print_detail(const struct cli *cli, const struct step_bench *s) {
             if (same && j < i) seen = true;
             if (same) add(&sums, s, c);
         }
-        char name[96], full[128];
+        char name[NAME_CAP];
         if (seen) continue;
-        if (first->gemm >= 0) gemm_name(name, sizeof name, &r->gemm[first->gemm]);
-        else snprintf(name, sizeof name, "%s", first->op);
-        snprintf(full, sizeof full, "%.9s: %s", timed_part_name(first->part), name);
-        print_sums(cli, full, &sums, s->step.median_us);
+        detail_name(s, first, name);
+        print_sums(cli, name, width, &sums, s->step.median_us);
     }
 }
 
@@ -103,6 +124,7 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
     struct sums part[PART_COUNT] = { { 0 } }, all = { 0 };
     part_sums(s, part, &all);
     double step = s->step.median_us;
+    int width = name_width(s, detail);
     cli_out(cli, "%s%s%s on %s (%s)\n", cli_style(cli, "bold"), s->name, cli_style(cli, NULL),
             s->device.name, s->device.architecture);
     cli_out(cli, "  step %.3f ms (best of %" PRId64 ": %.3f), %.0f tokens/s, loss %.4f\n",
@@ -120,16 +142,16 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
         cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", s->clock_mhz, s->power_w,
                 *reasons ? ", held back by: " : "", reasons);
     }
-    cli_out(cli, "  %-40s %6s %10s %7s %10s %7s\n", "part", "calls", "ms", "of step", "floor ms",
-            "reached");
+    cli_out(cli, "  %-*s %6s %10s %7s %10s %7s\n", width, "part", "calls", "ms", "of step",
+            "floor ms", "reached");
     for (int i = 0; i < PART_COUNT; i++)
-        if (part[i].calls) print_sums(cli, timed_part_name(i), &part[i], step);
-    print_sums(cli, "all parts, one operator at a time", &all, step);
-    cli_out(cli, "  %-40s %6s %10.3f %6.1f%%\n", "step less all parts", "", (step - all.us) / 1e3,
-            100 * ratio(step - all.us, step));
+        if (part[i].calls) print_sums(cli, timed_part_name(i), width, &part[i], step);
+    print_sums(cli, "all parts, one operator at a time", width, &all, step);
+    cli_out(cli, "  %-*s %6s %10.3f %6.1f%%\n", width, "step less all parts", "",
+            (step - all.us) / 1e3, 100 * ratio(step - all.us, step));
     cli_out(cli, "  floor %.3f ms: the step reaches %.1f%% of it\n", all.floor_us / 1e3,
             100 * ratio(all.floor_us, step));
-    if (detail) print_detail(cli, s);
+    if (detail) print_detail(cli, s, width);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------*/

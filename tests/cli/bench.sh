@@ -63,6 +63,15 @@ assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"
 assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
 PY
 
+# Details are named whole, and their columns stand in line with the table above them.
+"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
+    >"$TEST_TMP/detail" 2>/dev/null || fail "bench step --detail: exit code $?"
+grep -q '^  quantise, transpose: quantise_finish ' "$TEST_TMP/detail" ||
+    fail "bench step --detail: names are cut"
+ends=$(grep -oE '^  [a-zA-Z, ]+(: .*)? +[0-9]+ +[0-9.]+ +[0-9.]+% ' "$TEST_TMP/detail" |
+    awk '{ print length($0) }' | sort -u | wc -l)
+[ "$ends" = 1 ] || fail "bench step --detail: columns do not stand in line"
+
 refused() { # words of the message, then arguments
     local words=$1 text
     shift
