@@ -5,6 +5,7 @@
 #include "model/json_safe.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"
+#include "runner/doctor/doctor.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/fact_names.h"
 #include "runner/hardware/facts.h"
@@ -88,6 +89,7 @@ static int cmd_hw(const struct cli *cli) {
                   : facts_gather(&facts, problem, sizeof problem, &e);
     if (st == OK && !file && !*problem)
         st = probe_facts(facts, false, problem, sizeof problem, &e);
+    if (st == OK && !file) st = doctor_library_facts(facts, &e);
     if (st == OK && query) st = query_match(query, facts, &mismatch, &e);
     if (*problem) cli_warn(cli, "%s", problem);
     int code = st == OK ? report(cli, facts, text, mismatch) : cli_fail(cli, &e);
@@ -110,7 +112,8 @@ const struct verb VERB_HW = {
             "  fp8lab hw --query 'gpu.product_name=\"NVIDIA H200\" and gpu.count>=8'\n"
             "  fp8lab hw --query 'gpu.memory >= 80GiB and not memory.unified'\n"
             "Equality is exact; a fact that the machine does not have matches nothing.\n"
-            "`fp8lab hw --json > my.json` writes a fact file.\n",
+            "`fp8lab hw --json > my.json` writes a fact file.\n"
+            "Where no GPU answers, library versions are of the files that would be loaded.\n",
     VERB_FLAGS(FLAGS),
     .run = cmd_hw,
 };

@@ -40,6 +40,9 @@ void doctor_machine(struct doctor *d);
 void doctor_cuda(struct doctor *d);
 /* Every library of NVIDIA's that a run can use: found where, which version, for which processor. */
 void doctor_libraries(struct doctor *d);
+/* Puts cublaslt.version, cudnn.version and nccl.version of the files that the backend would load
+ * into `facts`, where those do not have them yet. */
+NODISCARD enum status doctor_library_facts(struct json_t *facts, struct err *e);
 /* nvcc and where it hides; what builds and runs need of the disk. */
 void doctor_toolkit(struct doctor *d);
 void doctor_disk(struct doctor *d);

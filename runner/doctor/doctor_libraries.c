@@ -81,7 +81,7 @@ static bool has_gpu(const struct doctor *d) {
 
 static void say_missing(struct doctor *d, const struct wanted *w) {
     bool several = json_integer_value(json_object_get(d->facts, "gpu.count")) > 1;
-    if (!has_gpu(d)) return; /* nobody misses it */
+    if (!has_gpu(d) && !d->gpu) return; /* nobody misses it */
     switch (w->need) {
     case NEED_GPU:
         doctor_say(d, FINDING_WRONG, w->topic,
@@ -201,4 +201,36 @@ void doctor_libraries(struct doctor *d) {
         look_at(d, &w, places, cudnn);
     }
     free(places);
+}
+
+/* The topic of a library that can be asked for its version; NULL: it cannot. */
+static const char *topic_of(const char *file) {
+    for (int i = 0; i < WANTED_COUNT; i++) {
+        bool major = !strcmp(WANTED[i].file, CUBLASLT);
+        bool same = major ? !strncmp(file, CUBLASLT, strlen(CUBLASLT))
+                          : !strcmp(file, WANTED[i].file);
+        if (same && WANTED[i].form != VERSION_NONE) return WANTED[i].topic;
+    }
+    return NULL;
+}
+
+enum status doctor_library_facts(json_t *facts, struct err *e) {
+    struct doctor d = { .facts = facts, .here = true, .findings = json_array(),
+                        .libraries = json_array() };
+    size_t i;
+    json_t *row;
+    doctor_cuda(&d);
+    doctor_libraries(&d);
+    json_array_foreach(d.libraries, i, row) {
+        const char *topic = topic_of(json_text(row, "name", ""));
+        json_t *version = json_object_get(row, "version");
+        char name[64];
+        snprintf(name, sizeof name, "%s.version", topic ? topic : "");
+        if (topic && json_is_string(version) && !json_is_string(json_object_get(facts, name)))
+            json_put(facts, name, json_incref(version), &d.no_memory);
+    }
+    bool failed = d.no_memory || !d.findings || !d.libraries;
+    json_decref(d.findings);
+    json_decref(d.libraries);
+    return failed ? FAIL(e, ERR_MEMORY, "versions of libraries") : OK;
 }

@@ -54,6 +54,10 @@ static void say_no_gpu(struct doctor *d) {
                                      "the GPU",
                    "%.0f NVIDIA GPU on the bus, and no driver answers for it%s",
                    number_of(d, "gpu.on_bus"), in_container(d) ? " in this container" : "");
+    else if (d->gpu && !d->caps)
+        doctor_say(d, FINDING_WRONG, "gpu",
+                   "run where a GPU is, or take --backend cpu; --facts FILE or --caps ARCH plan "
+                   "for another machine", "no NVIDIA GPU here, and --backend cuda needs one");
     else
         doctor_say(d, FINDING_NOTE, "gpu", NULL,
                    "no NVIDIA GPU: recipes run emulated on the CPU, to the same definition");

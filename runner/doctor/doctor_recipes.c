@@ -203,7 +203,9 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
         say_device(d, device);
         if (probe_put_facts(device, d->facts, e) != OK) d->no_memory = true;
     }
-    for (int i = 0; i < GOLDEN_COUNT; i++) {
+    /* Of a GPU that is not there, or does not say what it is, there is no column to show. */
+    bool known = !d->gpu || column_of(d) > 0;
+    for (int i = 0; known && i < GOLDEN_COUNT; i++) {
         const json_t *cpu = check_of(reference, GOLDEN[i].recipe);
         const json_t *gpu = check_of(device, GOLDEN[i].recipe);
         judge(d, i, column_of(d), d->gpu ? gpu : cpu, d->gpu && gpu ? cpu : NULL);

@@ -71,6 +71,11 @@ expect 2 -- --facts tests/facts/h200.json --caps sm_999 -- \
     'caps sm_999: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121'
 expect 2 -- --facts tests/facts/laptop.json --caps sm_121 -- \
     'caps sm_121: the cpu backend has no device to pretend to be'
+expect 1 -- --facts tests/facts/laptop.json --backend cuda --quick -- \
+    'no NVIDIA GPU here, and --backend cuda needs one' 'fix: run where a GPU is, or take' '1 wrong'
+grep -q emulated "$TEST_TMP/out" && fail "doctor --backend cuda: recipes of a GPU that is not there"
+expect 0 -- --facts tests/facts/laptop.json --backend cuda --caps sm_90 --quick -- \
+    'fp8.tensorwise   native'
 expect 0 -- --facts tests/facts/laptop.json -- 'no NVIDIA GPU: recipes run emulated' \
     'fp8.rowwise      emulated: a CPU multiplies in f32'
 facts h200x8 'gpu.links="nvlink x18"'
@@ -128,6 +133,12 @@ expect $well -- --quick -- '1 x NVIDIA H200' 'driver           580.159.04, CUDA 
     'cudnn            9.19.0' 'cublaslt         13.1.0' \
     "nccl             2.28.9, $PWD/good/libnccl.so.2" 'no others on the GPUs' \
     'fp8.rowwise      native'
+# hw says the versions that doctor says, where no CUDA context can be asked either.
+"$FP8LAB" hw -q >out 2>&1 || fail "hw: exit code $?"
+for version in 'cublaslt.version       "13.1.0"' 'cudnn.version          "9.19.0"' \
+    'nccl.version           "2.28.9"'; do
+    grep -qxF "$version" out || fail "hw: nobody says: $version"
+done
 # A backend built with CUDA 12 wants that one's libraries, and a driver that has it.
 mkdir twelve && cp good/* twelve && mv twelve/libcublasLt.so.13 twelve/libcublasLt.so.12
 echo 'int plugin;' >v.c
