@@ -1,5 +1,6 @@
--- What the five rows of the table share: only name, about and recipe differ. Batch, sequence length
--- and optimizer are those of the Megatron-LM script behind the report: BF16 weights, f32 masters,
+-- What the five rows of the table share: only name, about and recipe differ. The report leaves its
+-- batch and optimizer out: batch, clipping, betas and weight decay are those of Megatron-LM's
+-- example for Llama-3-8B; experiments/README.md lists what differs. BF16 weights, f32 masters,
 -- moments and gradients. Twelve iterations, of which the last ten are in the steady window, of
 -- generated tokens; what the recipes do to the loss, h200_loss.lua asks.
 local llama3 = require "models.llama3"

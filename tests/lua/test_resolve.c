@@ -470,6 +470,31 @@ static void presets_have_the_published_sizes(void **state) {
     }
 }
 
+/* The flags of the Megatron-LM report: --fp8-format hybrid and --fp8-param-gather in every FP8 row;
+ * --fp8-amax-history-len 1024 and --fp8-amax-compute-algo max, which only delayed scaling reads. */
+static void the_five_rows_have_the_reports_flags(void **state) {
+    (void)state;
+    static const struct { const char *kind; int64_t ends; } ROWS[] = {
+        { "bf16", 0 }, { "fp8.delayed", 0 }, { "fp8.tensorwise", 0 }, { "fp8.tensorwise", 1 },
+        { "fp8.blockwise", 0 },
+    };
+    struct resolution r;
+    resolve_file("experiments/h200_recipes.lua", false, NULL, &r);
+    assert_int_equal(r.run_count, 5);
+    for (int i = 0; i < 5; i++) {
+        const struct resolved_run *run = &r.runs[i];
+        assert_string_equal(string_at(run, "recipe.kind"), ROWS[i].kind);
+        if (i == 0) continue;
+        assert_string_equal(string_at(run, "recipe.format"), "hybrid");
+        assert_true(json_is_true(at(run, "recipe.param_gather")));
+        assert_int_equal(int_at(run, "recipe.first_bf16"), ROWS[i].ends);
+        assert_int_equal(int_at(run, "recipe.last_bf16"), ROWS[i].ends);
+    }
+    assert_int_equal(int_at(&r.runs[1], "recipe.history"), 1024);
+    assert_string_equal(string_at(&r.runs[1], "recipe.algo"), "max");
+    resolution_destroy(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_order_and_spelling_change_no_byte),
@@ -489,6 +514,7 @@ int main(void) {
         cmocka_unit_test(recorded_files_resolve_to_the_same_bytes),
         cmocka_unit_test(a_suite_of_scripts_has_their_configurations),
         cmocka_unit_test(presets_have_the_published_sizes),
+        cmocka_unit_test(the_five_rows_have_the_reports_flags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
