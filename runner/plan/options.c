@@ -302,7 +302,8 @@ static enum status read_around(const struct section *root, struct run_options *o
     if (!is_null(root, "checkpoint")) {
         struct section s = section_of(root, "checkpoint", "checkpoint");
         out->checkpoint = (struct checkpoint_options){ get_int(&s, "every"), get_int(&s, "keep"),
-                                                       !is_null(&s, "best") };
+                                                       !is_null(&s, "best"),
+                                                       get_bool_or(&s, "init", false) };
         TRY(s.st);
     }
     struct section trace = section_of(root, "trace", "trace");

@@ -15,6 +15,7 @@ struct checkpoint_options {
     int64_t every, keep; /* every 0: only where a stop asks for one; keep: the newest so many,
                           * and with 0 none once the run is done */
     bool best;           /* keep the one with the lowest eval loss as well */
+    bool init;           /* save and keep one of step 0, before any update */
 };
 
 struct run_options {

@@ -96,7 +96,7 @@ static const struct schema *const DATA_KINDS[] = { &SCHEMA_TEXT, &SCHEMA_TOKENS,
 
 /* ---- training -------------------------------------------------------------------------------- */
 static const struct field ADAMW[] = {
-    FLOAT("lr", 0, 100, INITIAL("3e-4"), .flags = FIELD_ABOVE_MIN),
+    FLOAT("lr", 0, 100, INITIAL("3e-4")), /* 0: weights stay as they are */
     { .key = "betas", .type = FIELD_FLOATS, .min = 0, .max = 1, .length = 2,
       .flags = FIELD_BELOW_MAX, .initial = "0.9,0.95" },
     FLOAT("eps", 0, 1, INITIAL("1e-8"), .flags = FIELD_ABOVE_MIN),
@@ -153,6 +153,7 @@ static const struct field CHECKPOINT[] = {
     INT("every", 1, STEPS_MAX, REQUIRED),
     INT("keep", 0, 1e6, INITIAL("2")),
     WORD("best", WORDS("eval.loss"), NULLABLE),
+    BOOL("init", "false"), /* the first weights too, as step 0 */
     { .key = NULL },
 };
 static const struct field TRACE[] = {

@@ -21,9 +21,10 @@ bool retention_evaluated(struct retention *r, int64_t step, double loss) {
     return r->keep_best;
 }
 
-enum status retention_open(const char *run_path, int64_t keep, bool keep_best,
+enum status retention_open(const char *run_path, int64_t keep, bool keep_best, bool keep_init,
                            struct retention *out, struct err *e) {
-    *out = (struct retention){ .keep = keep > 0 ? keep : 1, .keep_best = keep_best };
+    *out = (struct retention){ .keep = keep > 0 ? keep : 1, .keep_best = keep_best,
+                               .keep_init = keep_init };
     char path[PATH_CAP];
     TRY(path_join(path, run_path, "data/metrics/eval.jsonl", e));
     FILE *f = fopen(path, "re");
@@ -75,6 +76,7 @@ enum status retention_prune(const struct retention *r, const char *parent, int64
         char path[CHECKPOINT_PATH_CAP];
         bool newest = i < ours && i + r->keep >= ours;
         if (newest || (r->keep_best && steps[i] == r->best_step)) continue;
+        if (r->keep_init && steps[i] == 0) continue;
         st = checkpoint_path(path, parent, steps[i], e);
         if (st == OK) st = checkpoint_remove(path, e);
     }

@@ -180,7 +180,7 @@ static enum status restore(struct worker *w, struct err *e) {
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
     TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
-                       &w->retention, e));
+                       w->run.checkpoint.init, &w->retention, e));
     return speaks(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
                                  from ? info.sha256 : NULL, e)
                      : OK;
@@ -323,6 +323,7 @@ static enum status one_step(struct worker *w, struct err *e) {
 
 static enum status train(struct worker *w, struct err *e) {
     take_stop_requests(w);
+    if (w->run.checkpoint.init && trainer_step_count(w->trainer) == 0) TRY(save(w, e));
     while (!w->stop && steps_queued(w) < w->run.train.steps) {
         TRY(one_step(w, e));
         if (event_reader_gone(w->events)) return FAIL(e, ERR_PEER, "the runner is gone");

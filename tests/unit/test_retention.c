@@ -43,6 +43,25 @@ static void best_stays_too(void **state) {
     leaves(&one, (int64_t[STEPS_MAX]){ 10, 20, 30 }, 30, (int64_t[STEPS_MAX]){ 10, 30 });
 }
 
+/* Step 0 stays beside the newest where it is wanted, and else is one like any other. */
+static void the_first_stays_if_wanted(void **state) {
+    for (int wanted = 0; wanted < 2; wanted++) {
+        const struct retention r = { .keep = 1, .keep_init = wanted };
+        char parent[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
+        assert_non_null(mkdtemp(parent));
+        for (int64_t step = 0; step <= 20; step += 10) {
+            MUST(checkpoint_path(path, parent, step, E));
+            assert_int_equal(mkdir(path, 0777), 0);
+            MUST(retention_prune(&r, parent, step, E));
+        }
+        for (int64_t step = 0; step <= 20; step += 10) {
+            MUST(checkpoint_path(path, parent, step, E));
+            assert_int_equal(rmdir(path), step == 20 || (step == 0 && wanted) ? 0 : -1);
+        }
+        assert_int_equal(rmdir(parent), 0);
+    }
+}
+
 /* Damaged ones of 200 and 204 were passed over: what is saved from then on is not what goes. */
 static void passed_over_go(void **state) {
     const struct retention two = { .keep = 2 };
@@ -56,6 +75,7 @@ int main(void) {
         cmocka_unit_test(newest_stay),
         cmocka_unit_test(best_stays_too),
         cmocka_unit_test(passed_over_go),
+        cmocka_unit_test(the_first_stays_if_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
