@@ -203,9 +203,6 @@ struct backend_ops {
      * rest. With ranks that share the tensor, all_reduce the amax slot before. */
     enum status (*quantise_finish)(struct backend *b, int lane, const struct sink *out,
                                    struct err *e);
-    /* out [rows,K] act = codes * scale, rounded once; for emulated modes and tests. */
-    enum status (*dequantise)(struct backend *b, int lane, const struct tensor *out,
-                              const struct tensor *codes, struct err *e);
     /* End of a forward or backward region under delayed scaling, per slot s: a = amax[s];
      * if a == 0 nothing changes, neither history nor scale. Else amax_used = most_recent ? a :
      * max(a, older rows); history rolls (oldest dropped, a appended last, row 0 cleared); if
@@ -300,10 +297,6 @@ struct backend_ops {
                             const struct tensor *x, struct err *e);
     enum status (*gelu_bwd)(struct backend *b, int lane, const struct sink *dx,
                             const struct tensor *dh, const struct tensor *x, struct err *e);
-
-    /* d_bias [N] += column sums of dy [R,N].  grad. */
-    enum status (*bias_bwd)(struct backend *b, int lane, const struct tensor *d_bias,
-                            const struct tensor *dy, struct err *e);
 
     /* ---- loss ---- rows of logits [n, Vp] act; columns >= vocab are padding: masked, gradient 0.
      * loss[i] = logsumexp(row) - row[target], in nats, f32. target < 0: loss and gradient 0.

@@ -67,7 +67,8 @@ enum scale_source {
  *   stats   [2] u64 or NULL: += elements that saturated (|x*m| above the format's maximum), and
  *           += non-zero elements that became zero; of the row-wise codes (of the transposed ones
  *           where there are no others).
- *   sums    [K] F32 or BF16, or NULL: += the column sums of the value, as bias_bwd gives them.
+ *   sums    [K] F32 or BF16, or NULL: += the column sums of the value, rounded once. The gradient
+ *           of a bias.
  *   own_amax  with SCALE_SOURCE_AMAX: nobody else adds to the amax, so that it is final when the
  *           producer is through with the tensor: the producer then makes the codes too, and
  *           quantise_finish has nothing to do. A backend may compute a value that is not kept

@@ -147,8 +147,6 @@ enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *ar
 enum status cpu_quantise(struct backend *b, int lane, const struct sink *out,
                          const struct tensor *x, struct err *e);
 enum status cpu_quantise_finish(struct backend *b, int lane, const struct sink *out, struct err *e);
-enum status cpu_dequantise(struct backend *b, int lane, const struct tensor *out,
-                           const struct tensor *codes, struct err *e);
 enum status cpu_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
                                struct err *e);
 enum status cpu_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
@@ -202,8 +200,6 @@ enum status cpu_gelu_fwd(struct backend *b, int lane, const struct sink *h, cons
                          struct err *e);
 enum status cpu_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
                          const struct tensor *dh, const struct tensor *x, struct err *e);
-enum status cpu_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
-                         const struct tensor *dy, struct err *e);
 enum status cpu_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
                               const struct sink *d_logits, const struct tensor *logits,
                               const struct tensor *targets, int64_t vocab,

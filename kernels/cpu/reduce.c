@@ -1,4 +1,4 @@
-/* Sums over whole tensors, over columns, of two, and what follows from them: clip factor,
+/* Sums over whole tensors, of two, and what follows from them: clip factor,
  * non-finite flag.
  *
  * A long vector is summed in two levels: sum16 of each block of 65536 elements, then sum16 of
@@ -114,15 +114,5 @@ enum status cpu_flag_nonfinite(struct backend *b, int lane, const struct tensor 
         out[1] = base + (int32_t)i;
         break;
     }
-    return OK;
-}
-
-enum status cpu_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
-                         const struct tensor *dy, struct err *e) {
-    TRY(cpu_check(dy, "bias_bwd: dy", IS_ACT, -1, -1, e));
-    int64_t n = tensor_cols(dy);
-    TRY(cpu_check(d_bias, "bias_bwd: d_bias", IS_ACT, n, 1, e));
-    TRY(lanes_check("bias_bwd", n, n, e));
-    lanes_column_sums(b, d_bias, dy);
     return OK;
 }

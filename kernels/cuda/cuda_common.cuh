@@ -148,7 +148,10 @@ NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, in
  * that writes the value, and say so; otherwise this reads the value for it. */
 NODISCARD enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s,
                                      bool amax_done, struct err *e);
-/* The same for AdamW: nothing is written once flag[0] >= 0 on the device. */
+/* out [rows,K] BF16 = codes * scale, rounded once: what an emulated matmul multiplies. */
+NODISCARD enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
+                                      const struct tensor *codes, struct err *e);
+/* cuda_sink_emit for AdamW: nothing is written once flag[0] >= 0 on the device. */
 NODISCARD enum status cuda_sink_emit_gated(struct backend *b, int lane, const struct sink *s,
                                            const int32_t *flag, struct err *e);
 static inline bf16_bits *sink_value_of(const struct sink *s) { return (bf16_bits *)s->value->data; }
@@ -379,8 +382,6 @@ enum status cuda_quantise(struct backend *b, int lane, const struct sink *out,
                           const struct tensor *x, struct err *e);
 enum status cuda_quantise_finish(struct backend *b, int lane, const struct sink *out,
                                  struct err *e);
-enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
-                            const struct tensor *codes, struct err *e);
 enum status cuda_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
                                 struct err *e);
 enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
@@ -434,8 +435,6 @@ enum status cuda_gelu_fwd(struct backend *b, int lane, const struct sink *h, con
                           struct err *e);
 enum status cuda_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
                           const struct tensor *dh, const struct tensor *x, struct err *e);
-enum status cuda_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
-                          const struct tensor *dy, struct err *e);
 enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
                                const struct sink *d_logits, const struct tensor *logits,
                                const struct tensor *targets, int64_t vocab,

@@ -240,11 +240,11 @@ template <typename... A, enum status (*F)(struct backend *, A...)> struct explai
 #define EXPLAIN(slot) (t->slot = explained<&cuda_##slot>::call)
 
 void cuda_progress_wrap(struct backend_ops *t) {
-    NOTE(zero); NOTE(copy); NOTE(matmul); NOTE(quantise); NOTE(quantise_finish); NOTE(dequantise);
+    NOTE(zero); NOTE(copy); NOTE(matmul); NOTE(quantise); NOTE(quantise_finish);
     NOTE(delayed_update); NOTE(embedding_fwd); NOTE(embedding_bwd); NOTE(rmsnorm_fwd);
     NOTE(rmsnorm_bwd); NOTE(layernorm_fwd); NOTE(layernorm_bwd); NOTE(qk_fwd); NOTE(qk_bwd);
     NOTE(attention_fwd); NOTE(attention_bwd); NOTE(swiglu_fwd); NOTE(swiglu_bwd); NOTE(gelu_fwd);
-    NOTE(gelu_bwd); NOTE(bias_bwd); NOTE(cross_entropy); NOTE(sum); NOTE(add); NOTE(sum_squares);
+    NOTE(gelu_bwd); NOTE(cross_entropy); NOTE(sum); NOTE(add); NOTE(sum_squares);
     NOTE(clip_factor); NOTE(adamw); NOTE(flag_nonfinite); NOTE(fill_normal); NOTE(fill);
     NOTE(fingerprint);
     EXPLAIN(upload); EXPLAIN(download); EXPLAIN(readback); EXPLAIN(readback_ready);

@@ -225,12 +225,3 @@ enum status cuda_flag_nonfinite(struct backend *b, int lane, const struct tensor
         tensor_count(x), base);
     return cuda_launched("flag_nonfinite", e);
 }
-
-enum status cuda_bias_bwd(struct backend *b, int lane, const struct tensor *d_bias,
-                          const struct tensor *dy, struct err *e) {
-    TRY(cuda_check(dy, "bias_bwd: dy", IS_BF16, -1, -1, e));
-    TRY(cuda_check(d_bias, "bias_bwd: d_bias", IS_GRAD, tensor_cols(dy), 1, e));
-    struct value_term term = { (const bf16_bits *)dy->data, dy->stride[0] };
-    return column_sums(b, lane, d_bias, term, tensor_rows(dy), tensor_cols(dy),
-                       tensor_is_vectors(dy), NULL, "bias_bwd", e);
-}

@@ -260,9 +260,6 @@ static enum status timed_quantise_finish(struct backend *b, int lane, const stru
 #define TENSOR const struct tensor *
 #define SINK const struct sink *
 
-TIMED(dequantise, PART_QUANTISE, bytes_of(out) + bytes_of(codes),
-      (struct backend *b, int lane, TENSOR out, TENSOR codes, struct err *e),
-      (b, lane, out, codes, e))
 TIMED(delayed_update, PART_QUANTISE, 2 * bytes_of(args->history),
       (struct backend *b, int lane, const struct delayed_args *args, struct err *e),
       (b, lane, args, e))
@@ -306,9 +303,6 @@ TIMED(gelu_fwd, PART_NORM, bytes_of(x) + sink_bytes(h),
 TIMED(gelu_bwd, PART_NORM, bytes_of(dh) + bytes_of(x) + sink_bytes(dx),
       (struct backend *b, int lane, SINK dx, TENSOR dh, TENSOR x, struct err *e),
       (b, lane, dx, dh, x, e))
-TIMED(bias_bwd, PART_NORM, bytes_of(dy),
-      (struct backend *b, int lane, TENSOR d_bias, TENSOR dy, struct err *e),
-      (b, lane, d_bias, dy, e))
 TIMED(cross_entropy, PART_HEAD, bytes_of(logits) + sink_bytes(d_logits),
       (struct backend *b, int lane, TENSOR loss, SINK d_logits, TENSOR logits, TENSOR targets,
        int64_t vocab, TENSOR grad_scale, struct err *e),
@@ -359,12 +353,12 @@ static enum status timed_graph_end(struct backend *b, enum graph_key key, struct
 
 static void replace_operators(struct timed *t) {
     REPLACE(graph_replay); REPLACE(graph_begin); REPLACE(graph_end);
-    REPLACE(matmul); REPLACE(quantise); REPLACE(quantise_finish); REPLACE(dequantise);
+    REPLACE(matmul); REPLACE(quantise); REPLACE(quantise_finish);
     REPLACE(delayed_update); REPLACE(embedding_fwd); REPLACE(embedding_bwd);
     REPLACE(rmsnorm_fwd); REPLACE(rmsnorm_bwd); REPLACE(layernorm_fwd); REPLACE(layernorm_bwd);
     REPLACE(qk_fwd); REPLACE(qk_bwd); REPLACE(attention_fwd); REPLACE(attention_bwd);
     REPLACE(swiglu_fwd); REPLACE(swiglu_bwd); REPLACE(gelu_fwd); REPLACE(gelu_bwd);
-    REPLACE(bias_bwd); REPLACE(cross_entropy); REPLACE(sum); REPLACE(sum_squares);
+    REPLACE(cross_entropy); REPLACE(sum); REPLACE(sum_squares);
     REPLACE(clip_factor); REPLACE(adamw); REPLACE(flag_nonfinite);
     REPLACE(zero); REPLACE(fill); REPLACE(copy); REPLACE(add);
 }

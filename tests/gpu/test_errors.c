@@ -68,7 +68,6 @@ static const struct row ROWS[] = {
     { "swiglu_bwd", swiglu_bwd, { MATRIX(H, R, 2 * C), MATRIX(H, R, C), MATRIX(H, R, 2 * C) } },
     { "gelu_fwd", gelu_fwd, { MATRIX(H, R, C), MATRIX(H, R, C) } },
     { "gelu_bwd", gelu_bwd, { MATRIX(H, R, C), MATRIX(H, R, C), MATRIX(H, R, C) } },
-    { "bias_bwd", bias_bwd, { VECTOR(F, C), MATRIX(H, R, C) } },
     { "cross_entropy", cross_entropy, { VECTOR(F, R), MATRIX(H, R, V), MATRIX(H, R, V),
                                         VECTOR(DTYPE_I32, R), ONE(F) } },
     { "sum", sum, { ONE(F), VECTOR(F, R) } },

@@ -1,4 +1,4 @@
-/* quantise, quantise_finish, dequantise, delayed_update, copies, fills, fingerprints: to the
+/* quantise, quantise_finish, delayed_update, copies, fills, fingerprints: to the
  * bit. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -110,20 +110,6 @@ static void test_quantise(void **state) {
     }
 }
 
-static void test_dequantise(void **state) {
-    static const enum scale_kind KIND[] = { SCALE_TENSOR, SCALE_ROW, SCALE_1X128, SCALE_128X128,
-                                            SCALE_1X32, SCALE_32X32 };
-    for (size_t i = 0; i < sizeof KIND / sizeof *KIND; i++) {
-        struct twin codes = pair_codes(p, i % 2 ? G : E, 131, 261, KIND[i]);
-        struct twin out = pair_tensor(p, DTYPE_BF16, 131, 261, 1, 1);
-        pair_fill(p, &codes, 11 + i, 0, 1.0f);
-        ON_BOTH(p, ops->dequantise(b, LANE_COMPUTE, S(out), S(codes), e));
-        pair_same(p, "dequantise", &out);
-        pair_clear(p);
-    }
-}
-
-/* Several updates, with a slot that saw nothing, one with NaN and one that overflows. */
 static void test_delayed(void **state) {
     enum { SLOTS = 300 };
     static const int64_t DEPTH[] = { 1, 2, 37 };
@@ -223,7 +209,7 @@ static void test_fills(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantise), cmocka_unit_test(test_dequantise),
+        cmocka_unit_test(test_quantise),
         cmocka_unit_test(test_delayed), cmocka_unit_test(test_copies),
         cmocka_unit_test(test_turned_codes),
         cmocka_unit_test(test_fills),

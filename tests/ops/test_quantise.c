@@ -1,4 +1,4 @@
-/* quantise, quantise_finish, dequantise: to the bit against the definition written out block by
+/* quantise, quantise_finish: to the bit against the definition written out block by
  * block, for every scale kind, source, twin and constant set. delayed_update: by hand, in
  * test_delayed.c. */
 #include <setjmp.h>
@@ -211,26 +211,6 @@ static void test_value_alone(void **state) {
     op_free();
 }
 
-static void test_dequantise(void **state) {
-    static const enum scale_kind KINDS[] = { SCALE_TENSOR, SCALE_ROW,  SCALE_1X128,
-                                             SCALE_128X128, SCALE_1X32, SCALE_32X32 };
-    for (size_t k = 0; k < 12; k++) {
-        struct backend *b = op_backend((int)k % 3 + 1, NULL);
-        struct tensor *codes = op_tensor(k % 2 ? E : G, 140, 150, KINDS[k / 2]);
-        struct tensor *out = op_tensor(k % 2 ? H : DTYPE_F32, 140, 150, SCALE_NONE);
-        struct tensor *want = op_tensor(out->dtype, 140, 150, SCALE_NONE);
-        struct err e;
-        op_fill(codes, k, 0);
-        ((uint8_t *)codes->data)[5] = 0x7F; /* NaN */
-        assert_int_equal(b->ops->dequantise(b, LANE_COMPUTE, out, codes, &e), OK);
-        for (int64_t i = 0; i < 140; i++)
-            for (int64_t j = 0; j < 150; j++)
-                op_set(want, i, j, op_stored(codes, i, j) * op_factor(codes, i, j));
-        assert_memory_equal(out->data, want->data, (size_t)op_bytes(want));
-        op_free();
-    }
-}
-
 /* ---- what is refused ---- */
 
 static void spoil_x(struct fixture *f) { f->x->dtype = DTYPE_I32; }
@@ -311,27 +291,11 @@ static void test_refuses(void **state) {
     op_free();
 }
 
-static void test_dequantise_refuses(void **state) {
-    struct backend *b = op_backend(1, NULL);
-    struct tensor *codes = op_tensor(E, 8, 16, SCALE_ROW), *out = op_tensor(H, 8, 16, SCALE_NONE);
-    struct tensor bad = *codes, narrow = *op_tensor(H, 8, 15, SCALE_NONE);
-    struct err e;
-    bad.scale.kind = SCALE_NONE;
-    assert_int_equal(b->ops->dequantise(b, LANE_COMPUTE, out, &bad, &e), ERR_ARG);
-    assert_int_equal(b->ops->dequantise(b, LANE_COMPUTE, out, out, &e), ERR_ARG);
-    assert_int_equal(b->ops->dequantise(b, LANE_COMPUTE, codes, codes, &e), ERR_ARG);
-    assert_int_equal(b->ops->dequantise(b, LANE_COMPUTE, &narrow, codes, &e), ERR_ARG);
-    assert_int_equal(b->ops->dequantise(b, LANE_COMPUTE, out, codes, &e), OK);
-    op_free();
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_are_those_of_the_definition),
         cmocka_unit_test(test_value_alone),
-        cmocka_unit_test(test_dequantise),
         cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_dequantise_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
