@@ -369,6 +369,10 @@ struct backend_ops {
     enum status (*pretend)(struct backend *b, const char *architecture, struct err *e);
 };
 
+/* The name of the first slot that a table leaves empty, "comm.init" or "matmul", or NULL: a table
+ * has them all. */
+const char *backend_missing(const struct backend_ops *ops);
+
 #ifdef __cplusplus
 }
 #endif

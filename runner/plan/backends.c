@@ -90,6 +90,14 @@ static enum status check_build(const char *path, const struct backend_ops *ops, 
                 (int64_t)sizeof(struct backend_ops));
 }
 
+static enum status check_complete(const struct backend_ops *ops, struct err *e) {
+    const char *slot = backend_missing(ops);
+    if (!slot) return OK;
+    return FAIL(e, ERR_UNSUPPORTED, "the %s backend has no operator %s, which every backend must "
+                "have; it was built wrongly: build it again from the program's sources", ops->name,
+                slot);
+}
+
 static enum status open_plugin(int64_t device, struct backend_handle *out, struct err *e) {
     char path[PATH_CAP];
     TRY(require_plugin(path, e));
@@ -104,7 +112,8 @@ static enum status open_plugin(int64_t device, struct backend_handle *out, struc
     plugin_open open_backend;
     memcpy(&open_backend, &symbol, sizeof symbol);
     TRY(open_backend(&out->backend, (int)device, e));
-    return check_build(path, out->backend->ops, e);
+    TRY(check_build(path, out->backend->ops, e));
+    return check_complete(out->backend->ops, e);
 }
 
 enum status backend_open(const char *name, int64_t threads, int64_t device,
@@ -120,7 +129,7 @@ enum status backend_open(const char *name, int64_t threads, int64_t device,
 void backend_close(struct backend_handle *h) {
     /* Where `size` differs the table is of another build, and so is where it keeps close(). */
     bool ours = h->backend && h->backend->ops->size == (int64_t)sizeof(struct backend_ops);
-    if (ours) h->backend->ops->close(h->backend);
+    if (ours && h->backend->ops->close) h->backend->ops->close(h->backend);
     h->backend = NULL;
     if (h->plugin) dlclose(h->plugin);
     h->plugin = NULL;

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A plugin that is not of this program's sources is refused, whatever it would compute: the run has
-# recorded other code. What is no plugin, or none that can be opened, is named as well.
+# recorded other code. A plugin that lacks an operator, what is no plugin, or none that can be opened,
+# is named as well.
 set -u
 root=$PWD
 . tests/dist/lib.sh
@@ -49,6 +50,22 @@ enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
 }
 C
 refused 2 "is of another build: its kernels are unknown (a table of 8 bytes)"
+
+case_name="an empty slot"
+sha=$(grep -o '[0-9a-f]\{64\}' "${BUILD:-$root/build/release}/gen/kernels_hash.h")
+stand_in <<C
+#include "kernels/backend.h"
+static void leave(struct backend *b) {}
+static const struct backend_ops OPS = {
+    .size = sizeof OPS, .name = "cuda", .close = leave, .kernels_sha256 = "$sha",
+};
+static struct backend backend = { .ops = &OPS };
+enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
+    *out = &backend;
+    return OK;
+}
+C
+refused 2 "the cuda backend has no operator comm.init" "build it again from the program's sources"
 
 case_name="another library"
 stand_in <<<'int nothing;'
