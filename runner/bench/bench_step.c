@@ -42,7 +42,7 @@ struct step_bench_options { int64_t steps, timed_steps; };
 /* As a run takes them: the next step is queued before the last one is waited for. */
 static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
                                struct step_bench *out, struct err *e) {
-    double *us = calloc((size_t)o->steps * 2, sizeof *us), *clock = us + o->steps;
+    double *us = calloc((size_t)o->steps * 2, sizeof *us), *clock = us ? us + o->steps : NULL;
     struct telemetry *telemetry = strcmp(out->backend, "cpu") ? telemetry_open() : NULL;
     struct step_result result = { 0 };
     enum status st = us ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps", (long long)o->steps);

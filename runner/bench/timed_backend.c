@@ -100,11 +100,12 @@ static double adamw_bytes(const struct adamw_args *a, int64_t n) {
 
 /* ---- shapes -----------------------------------------------------------------------------------*/
 
-static int shape_index(const void *shape, void *list, size_t size, int *count, struct err *e) {
+static int shape_index(const char *what, const void *shape, void *list, size_t size, int *count,
+                       struct err *e) {
     for (int i = 0; i < *count; i++)
         if (!memcmp((char *)list + (size_t)i * size, shape, size)) return i;
     if (*count == SHAPES_MAX) {
-        (void)FAIL(e, ERR_ARG, "a step with more than %d shapes of GEMM", SHAPES_MAX);
+        (void)FAIL(e, ERR_ARG, "a step with more than %d shapes of %s", SHAPES_MAX, what);
         return -1;
     }
     memcpy((char *)list + (size_t)*count * size, shape, size);
@@ -178,7 +179,7 @@ static enum status timed_matmul(struct backend *b, int lane, const struct matmul
     struct timed_record *r = &t->record;
     bool head = args->name && !strncmp(args->name, "head", 4);
     struct gemm_shape shape = shape_of(args);
-    int index = shape_index(&shape, r->gemm, sizeof shape, &r->gemm_count, e);
+    int index = shape_index("GEMM", &shape, r->gemm, sizeof shape, &r->gemm_count, e);
     if (index < 0) return ERR_ARG;
     if (head) head_reads(t, args->a->data);
     TRY(call_begin(t, lane, "matmul", head ? PART_HEAD : PART_GEMM, matmul_bytes(args), e));
@@ -200,7 +201,7 @@ static enum status attention_begin(struct timed *t, int lane, const char *op, bo
     s.kv_heads = kv_heads;
     s.act = qkv->dtype;
     s.backward = backward;
-    int index = shape_index(&s, r->attention, sizeof s, &r->attention_count, e);
+    int index = shape_index("attention", &s, r->attention, sizeof s, &r->attention_count, e);
     if (index < 0) return ERR_ARG;
     TRY(call_begin(t, lane, op, PART_ATTENTION, bytes, e));
     r->call[t->at].attention = index;

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "runner/bench/bench_step.h"
 #include "tests/support/tiny.h"
 
@@ -180,12 +181,49 @@ static void a_step_that_calls_something_else_is_refused(void **state) {
     timed_stop(NULL, &r);
 }
 
+/* One shape of attention more than a record holds, and then of GEMMs: the error names which. */
+static void too_many_shapes_are_named(void **state) {
+    static float x[(SHAPES_MAX + 1) * 12];
+    struct backend *b;
+    struct timed *timed = NULL;
+    struct timed_record r;
+    struct err e;
+    enum status attention = OK, gemm = OK;
+    need(cpu_backend_open(&b, 1, &e), &e);
+    need(timed_start(b, &timed, &e), &e);
+    for (int64_t t = 1; t <= SHAPES_MAX + 1; t++) {
+        struct tensor qkv = { .data = x, .dtype = DTYPE_F32, .dim = { 1, t, 3, 2 },
+                              .stride = { 6 * t, 6, 2, 1 } };
+        struct tensor o = tensor_2d(x + 6 * t, DTYPE_F32, t, 2);
+        struct tensor lse = { .data = x + 8 * t, .dtype = DTYPE_F32, .dim = { 1, 1, t, 1 },
+                              .stride = { t, t, 1, 1 } };
+        struct sink sink = sink_value(&o, NULL);
+        assert_int_equal(attention, OK);
+        attention = b->ops->attention_fwd(b, LANE_COMPUTE, &sink, &lse, &qkv, 1, 1, &e);
+    }
+    assert_int_equal(attention, ERR_ARG);
+    assert_string_equal(e.text, "a step with more than 128 shapes of attention");
+    for (int64_t m = 1; m <= SHAPES_MAX + 1; m++) {
+        struct tensor a = tensor_2d(x, DTYPE_F32, m, 4), w = tensor_2d(x, DTYPE_F32, 4, 4);
+        struct tensor out = tensor_2d(x + 4 * m, DTYPE_F32, m, 4);
+        struct matmul_args args = { .out = &out, .a = &a, .b = &w };
+        assert_int_equal(gemm, OK);
+        gemm = b->ops->matmul(b, LANE_COMPUTE, &args, &e);
+    }
+    assert_int_equal(gemm, ERR_ARG);
+    assert_string_equal(e.text, "a step with more than 128 shapes of GEMM");
+    timed_stop(timed, &r);
+    timed_record_free(&r);
+    b->ops->close(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timing_changes_no_bit_and_misses_no_operator),
         cmocka_unit_test(codes_belong_to_their_producer),
         cmocka_unit_test(shapes_and_their_operations),
         cmocka_unit_test(no_floor_is_above_what_was_seen),
+        cmocka_unit_test(too_many_shapes_are_named),
         cmocka_unit_test(a_step_that_calls_something_else_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
