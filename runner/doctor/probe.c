@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/bench/bench_ceilings.h"
 #include "runner/doctor/recipe_check.h"
@@ -84,12 +84,6 @@ enum status probe_answer(const struct probe_options *o, json_t **out, struct err
 
 /* ---- the parent -------------------------------------------------------------------------------*/
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* In the child, between fork and exec. What it says on stderr is the answer's business. */
 static void become_probe(const char *self, const struct probe_options *o, int out) {
     const char *argv[10] = { self, "probe", "--json", "--backend", o->backend };
@@ -109,7 +103,7 @@ static bool read_answer(int fd, char *text, size_t *length, int64_t deadline_ms)
     *length = 0;
     for (;;) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
-        int64_t left = deadline_ms - now_ms();
+        int64_t left = deadline_ms - clock_ms();
         int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
         if (ready < 0 && errno == EINTR) continue;
         if (ready <= 0) return false;
@@ -167,7 +161,7 @@ enum status probe_ask(const struct probe_options *o, int64_t seconds, json_t **o
     if (!text) return FAIL(e, ERR_MEMORY, "the answer of a probe");
     enum status st = start_probe(o, &pid, &fd, e);
     if (st == OK) {
-        bool whole = read_answer(fd, text, &length, now_ms() + seconds * 1000);
+        bool whole = read_answer(fd, text, &length, clock_ms() + seconds * 1000);
         if (!whole) (void)kill(pid, SIGKILL);
         close(fd);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}

@@ -420,7 +420,7 @@ static enum status record_kept(struct attempts *a, const struct checkpoint_info 
     struct checkpoint_info best = { 0 };
     char parent[PATH_CAP], path[CHECKPOINT_PATH_CAP];
     struct err why;
-    if (keep.best) TRY(retention_open(a->dir->path, 1, true, &retention, e));
+    if (keep.best) TRY(retention_open(a->dir->path, 1, true, false, &retention, e));
     bool same = retention.best_step && retention.best_step == last->step;
     TRY(path_join(parent, a->dir->path, "data/checkpoints", e));
     if (retention.best_step && !same) {

@@ -5,18 +5,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 
 enum { TERMINAL_EVERY_MS = 200, PLAIN_EVERY_MS = 5000 };
-
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 void progress_begin(struct progress *p, const struct cli *cli, const char *name, int64_t steps) {
     *p = (struct progress){ .cli = cli, .name = name, .steps = steps, .loss = NAN, .eval_loss = NAN,
@@ -39,7 +33,7 @@ static void format_time(double seconds, char *out, size_t size) {
 static double eta_s(const struct progress *p) {
     int64_t done = p->step - p->first_step;
     if (done < 1) return -1;
-    return (double)(now_ms() - p->begin_ms) / 1000 / (double)done * (double)(p->steps - p->step);
+    return (double)(clock_ms() - p->begin_ms) / 1000 / (double)done * (double)(p->steps - p->step);
 }
 
 static void show(struct progress *p) {
@@ -51,7 +45,7 @@ static void show(struct progress *p) {
             p->terminal ? "\r\033[K" : "", p->name, p->step, p->steps, p->loss, eval,
             p->tokens_per_s, mfu, eta, p->terminal ? "" : "\n");
     p->line_open = p->terminal;
-    p->shown_ms = now_ms();
+    p->shown_ms = clock_ms();
     p->shown_step = p->step;
 }
 
@@ -60,7 +54,7 @@ void progress_event(struct progress *p, const json_t *event) {
     const json_t *loss = json_object_get(event, "loss");
     if (!strcmp(kind, "start")) {
         p->step = p->first_step = json_integer_value(json_object_get(event, "step"));
-        p->begin_ms = now_ms();
+        p->begin_ms = clock_ms();
     } else if (!strcmp(kind, "eval")) {
         p->eval_loss = json_is_number(loss) ? json_number_value(loss) : NAN;
     } else if (!strcmp(kind, "step")) {
@@ -75,7 +69,7 @@ void progress_event(struct progress *p, const json_t *event) {
 void progress_tick(struct progress *p) {
     if (p->cli->quiet || p->step == p->first_step || p->step == p->shown_step) return;
     bool first = p->shown_ms == 0;
-    if (first || now_ms() - p->shown_ms >= (p->terminal ? TERMINAL_EVERY_MS : PLAIN_EVERY_MS))
+    if (first || clock_ms() - p->shown_ms >= (p->terminal ? TERMINAL_EVERY_MS : PLAIN_EVERY_MS))
         show(p);
 }
 

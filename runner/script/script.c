@@ -11,11 +11,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/script/script_state.h"
 
@@ -165,12 +165,6 @@ _Noreturn static void child_main(const struct script_task *task, const char *dir
 }
 
 /* ---- the parent ------------------------------------------------------------------------------ */
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 enum report { REPORT_WHOLE, REPORT_LATE, REPORT_TOO_LARGE, REPORT_LOST };
 
 /* Reads until the child closes its end. REPORT_LOST: out->failed, or the pipe did. */
@@ -178,7 +172,7 @@ static enum report read_report(int fd, int64_t deadline_ms, struct text *out) {
     char chunk[16384];
     for (;;) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
-        int64_t left = deadline_ms - now_ms();
+        int64_t left = deadline_ms - clock_ms();
         if (left <= 0) return REPORT_LATE;
         int ready = poll(&p, 1, (int)left);
         if (ready < 0 && errno == EINTR) continue;
@@ -257,7 +251,7 @@ enum status script_evaluate(const struct script_task *task, json_t **report, str
         st = FAIL(e, ERR_IO, "fork: %s", strerror(errno));
         goto done;
     }
-    enum report got = read_report(ends[0], now_ms() + limits->wall_s * 1000, &text);
+    enum report got = read_report(ends[0], clock_ms() + limits->wall_s * 1000, &text);
     if (got != REPORT_WHOLE) kill(child, SIGKILL);
     int status = wait_for(child);
     if (text.failed)

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model/checkpoint.h"
+#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
 #include "runner/plan/backends.h"
@@ -51,12 +51,6 @@ struct worker {
     int64_t stop_step;           /* after which all ranks stop, since one was asked to; 0: none */
     struct step_result result;   /* of the step last collected, or at hand when an error came */
 };
-
-static int64_t now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 static bool speaks(const struct worker *w) { return w->options->rank == 0; }
 
@@ -221,7 +215,7 @@ static enum status observe(struct worker *w, struct err *e) {
         if (speaks(w))
             TRY(say_trace(w->events, w->result.step, w->fingerprints, w->tensor_count, e));
     }
-    int64_t now = now_us();
+    int64_t now = clock_us();
     if (now - w->telemetry_us < TELEMETRY_EVERY_US) return OK;
     w->telemetry_us = now;
     return say_telemetry(w->events, &w->result, w->options->rank, w->options->device,

@@ -2,6 +2,8 @@
 # The two hashes that a run records of the program. `build` covers every source. `code` covers the
 # sources that determine a run's results: a change elsewhere, in a comment of compare/ for example,
 # must not refuse a resume.
+# The runner reads the steady clock in one place; pulse.c needs it as a struct timespec, to wait
+# until then.
 set -u
 variable() { make -s --no-print-directory --eval "$1: ; @printf '%s\n' \$($2)" "$1" | sort; }
 hashed=$(variable hashed SOURCES)
@@ -18,3 +20,6 @@ missing=$(grep -E '^(kernels|model|runner/(script|worker))/' <<<"$there" | grep 
 [ -z "$missing" ] || { echo "FAILED: not part of the code hash: $missing"; exit 1; }
 extra=$(grep -E '^runner/(compare|bundle|bench|doctor|launch|repro|job|run|net)/|^runner/cmd_' <<<"$results")
 [ -z "$extra" ] || { echo "FAILED: part of the code hash without a say in results: $extra"; exit 1; }
+clocks=$(grep -rlE 'clock_gettime\(CLOCK_MONOTONIC' runner | sort | tr '\n' ' ')
+[ "$clocks" = "runner/base/clock.h runner/worker/pulse.c " ] ||
+    { echo "FAILED: the clock of runner/base/clock.h, also read in: $clocks"; exit 1; }
