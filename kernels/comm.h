@@ -11,6 +11,7 @@
 #ifndef FP8LAB_KERNELS_COMM_H
 #define FP8LAB_KERNELS_COMM_H
 
+#include "kernels/shared_record.h"
 #include "kernels/tensor.h"
 
 #ifdef __cplusplus
@@ -26,17 +27,44 @@ enum reduce_op {
 
 enum { COMM_RANKS_MAX = 64 }; /* of a group, so that a set of them is a word: bit r is rank r */
 
+struct comm_at {
+    int64_t count; /* collectives that a rank has come to so far: on a device, where that has run */
+    char what[64]; /* to, as of the last poll(); the last: "reduce_scatter of 1048576 f32" */
+};
+
 /* What this rank's collectives are at, for whoever watches it: the memory may be shared with
- * another process, which reads it at any time, also after this one was killed. */
+ * another process, which reads it at any time, also after this one was killed. That one calls
+ * comm_note_read; nobody but the backend writes. */
 struct comm_note {
-    int64_t count; /* collectives that it has come to so far: on a device, where that has run to, */
-    char what[64]; /* as of the last poll(); the last: "reduce_scatter of 1048576 f32" */
+    uint64_t turn;
+    struct comm_at at[2]; /* see shared_record.h */
     /* Ranks with whom bytes are exchanged over the links, and not all of theirs have come or ours
      * gone; 0 after an exchange that succeeded, and of what other things than links carry. */
     uint64_t waits_for;
     bool gave_up;  /* this rank has given up the group, and taken its links down itself; */
-    uint64_t lost; /* these were down by then: of the ranks whom it lost */
+    uint64_t lost; /* these were down by then: of the ranks whom it lost; written before gave_up */
 };
+
+/* One moment of a note that may be written meanwhile. */
+struct comm_state {
+    struct comm_at at;
+    uint64_t waits_for, lost;
+    bool gave_up;
+};
+
+static inline void comm_note_move(struct comm_note *n, const struct comm_at *at) {
+    shared_write(&n->turn, n->at, at, sizeof *at);
+}
+
+static inline struct comm_state comm_note_read(const struct comm_note *n) {
+    struct comm_state s;
+    (void)shared_read(&n->turn, n->at, &s.at, sizeof s.at);
+    s.at.what[sizeof s.at.what - 1] = '\0';
+    s.waits_for = __atomic_load_n(&n->waits_for, __ATOMIC_RELAXED);
+    s.gave_up = __atomic_load_n(&n->gave_up, __ATOMIC_ACQUIRE);
+    s.lost = __atomic_load_n(&n->lost, __ATOMIC_RELAXED);
+    return s;
+}
 
 /* The processes of a group and how they reach one another. Borrowed until the backend is closed. */
 struct comm_group {

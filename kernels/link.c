@@ -102,8 +102,8 @@ static void give_up(struct links *l, uint64_t lost) {
         struct pollfd link = { .fd = l->group->link[i], .events = POLLRDHUP };
         if (i != l->group->rank && poll(&link, 1, 0) == 1) lost |= (uint64_t)1 << i;
     }
-    l->note->lost = lost;
-    l->note->gave_up = true;
+    __atomic_store_n(&l->note->lost, lost, __ATOMIC_RELAXED);
+    __atomic_store_n(&l->note->gave_up, true, __ATOMIC_RELEASE);
     for (int i = 0; i < l->group->world; i++)
         if (i != l->group->rank) (void)shutdown(l->group->link[i], SHUT_RDWR);
 }
@@ -157,7 +157,7 @@ enum status links_exchange(struct links *l, struct link_transfer *transfer, int 
             l->fds[waiting++] = (struct pollfd){ .fd = l->group->link[t->peer],
                                                  .events = events };
         }
-        l->note->waits_for = waits_for;
+        __atomic_store_n(&l->note->waits_for, waits_for, __ATOMIC_RELAXED);
         if (!waiting) return OK;
         if (atomic_load(&l->aborted)) return broken(l, transfer[0].peer, what, "", e);
         (void)poll(l->fds, (nfds_t)waiting, WAKE_MS);

@@ -15,6 +15,7 @@ struct cpu_group {
     int rank, world;
     struct comm_note *note; /* of the caller, or `own` */
     struct comm_note own;
+    struct comm_at at;      /* what the note says last */
     uint64_t busy_ns; /* in collectives so far */
     uint32_t *terms;                /* [world][PIECE] */
     struct link_transfer *transfer; /* [world] */
@@ -96,11 +97,11 @@ static int64_t piece_of(const struct slices *s, int rank, int64_t p, char **at) 
 static enum status begin(struct cpu_group *g, const char *name, const struct tensor *x, int64_t op,
                          const int *peer, int peers, struct err *e) {
     const int64_t detail[4] = { x->dtype, tensor_count(x), op, 0 };
-    struct comm_note *note = g->note;
-    note->count++;
-    snprintf(note->what, sizeof note->what, "%s of %lld %s", name, (long long)tensor_count(x),
+    g->at.count++;
+    snprintf(g->at.what, sizeof g->at.what, "%s of %lld %s", name, (long long)tensor_count(x),
              dtype_name(x->dtype));
-    return links_agree(g->links, peer, peers, note->what, detail, e);
+    comm_note_move(g->note, &g->at);
+    return links_agree(g->links, peer, peers, g->at.what, detail, e);
 }
 
 /* Piece p of every slice to its rank, and the others' terms of this rank's slice. */
@@ -117,7 +118,7 @@ static enum status scatter_piece(struct cpu_group *g, const struct slices *s, in
             .in = g->terms + (int64_t)i * PIECE, .in_bytes = mine * s->bytes,
         };
     }
-    return links_exchange(g->links, g->transfer, n, g->note->what, e);
+    return links_exchange(g->links, g->transfer, n, g->at.what, e);
 }
 
 /* Every rank's slice to every rank. */
@@ -137,7 +138,7 @@ static enum status gather(struct cpu_group *g, const struct slices *s, struct er
             .in = theirs, .in_bytes = count * s->bytes,
         };
     }
-    return links_exchange(g->links, g->transfer, n, g->note->what, e);
+    return links_exchange(g->links, g->transfer, n, g->at.what, e);
 }
 
 /* ---- adding ---- */
@@ -222,7 +223,7 @@ static enum status send_all(struct backend *b, const struct tensor *x, int root,
             .in = x->data, .in_bytes = sends ? 0 : bytes,
         };
     }
-    return links_exchange(g->links, g->transfer, n, g->note->what, e);
+    return links_exchange(g->links, g->transfer, n, g->at.what, e);
 }
 
 /* ---- the table ---- */

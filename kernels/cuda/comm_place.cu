@@ -13,7 +13,7 @@ enum {
 static_assert(NAMES_MAX <= 1 << NAME_BITS, "a name's number fits into its bits");
 
 struct comm_place {
-    char name[NAMES_MAX][sizeof ((struct comm_note *)0)->what];
+    char name[NAMES_MAX][sizeof ((struct comm_at *)0)->what];
     uint32_t names;
     unsigned long long *count; /* device: collectives come to so far */
     volatile uint64_t *board;  /* host, mapped */
@@ -67,8 +67,8 @@ enum status comm_place_arrive(struct comm_place *p, const char *name, const stru
 
 void comm_place_read(const struct comm_place *p, struct comm_note *note) {
     uint64_t word = *p->board;
-    int64_t count = (int64_t)(word >> NAME_BITS);
-    if (count == note->count) return;
-    memcpy(note->what, p->name[word & ((1u << NAME_BITS) - 1)], sizeof note->what);
-    note->count = count;
+    struct comm_at at = { (int64_t)(word >> NAME_BITS), "" };
+    if (at.count == comm_note_read(note).at.count) return;
+    memcpy(at.what, p->name[word & ((1u << NAME_BITS) - 1)], sizeof at.what);
+    comm_note_move(note, &at);
 }

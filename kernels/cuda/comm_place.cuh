@@ -19,7 +19,7 @@ NODISCARD enum status comm_place_arrive(struct comm_place *p, const char *name,
                                         const struct tensor *x, uint64_t *began,
                                         cudaStream_t stream, struct err *e);
 
-/* note->count and ->what <- the last one that the device has come to. Not queued, asks the device
+/* What the note says <- the last one that the device has come to. Not queued, asks the device
  * nothing, and so answers while it hangs. From any one thread. */
 void comm_place_read(const struct comm_place *p, struct comm_note *note);
 

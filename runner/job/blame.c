@@ -12,12 +12,12 @@ _Static_assert((int)SUPERVISE_RANKS_MAX <= (int)COMM_RANKS_MAX, "a set of ranks 
 /* ---- what is known of a rank ------------------------------------------------------------------*/
 
 void rank_state_read(const struct board *board, int64_t silent_ticks, struct rank_state *out) {
+    struct board_state b = board_read(board);
     *out = (struct rank_state){
-        .known = true, .step = board->step, .count = board->note.count,
-        .silent_ticks = silent_ticks, .waits_for = board->note.waits_for,
-        .lost = board->note.lost, .gave_up = board->note.gave_up,
+        .known = true, .step = b.step, .count = b.comm.at.count, .silent_ticks = silent_ticks,
+        .waits_for = b.comm.waits_for, .lost = b.comm.lost, .gave_up = b.comm.gave_up,
     };
-    board_words(board, out->at, sizeof out->at);
+    board_words(&b, out->at, sizeof out->at);
 }
 
 json_t *rank_state_pack(const struct rank_state *s) {

@@ -77,7 +77,7 @@ bool ranks_done(const struct ranks *r) {
 void ranks_look(struct ranks *r) {
     for (int64_t i = 0; i < r->started; i++) {
         struct rank *rank = &r->rank[i];
-        int64_t beats = rank->board->beats;
+        int64_t beats = board_beats(rank->board);
         bool counts = rank->pid && beats > 0 && beats == rank->beats;
         rank->silent_ticks = counts ? rank->silent_ticks + 1 : 0;
         rank->beats = beats;

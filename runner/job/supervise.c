@@ -77,7 +77,7 @@ static void leave_undying(struct watch *w) {
  * look for no stop request before their first step. */
 static bool starting(const struct watch *w) {
     for (int64_t i = 0; i < w->ranks.started; i++)
-        if (w->ranks.rank[i].board->phase != BOARD_STARTING) return false;
+        if (board_read(w->ranks.rank[i].board).phase != BOARD_STARTING) return false;
     return w->out->last_step == 0;
 }
 

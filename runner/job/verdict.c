@@ -67,7 +67,7 @@ static void spoil_stop(struct watch *w) {
 /* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. */
 static enum hearsay hearsay_of(const struct watch *w, const struct rank *rank, enum status status) {
     if (status != ERR_PEER || w->options->world == 1) return HEARSAY_NONE;
-    return rank->board->met ? HEARSAY_LINK : HEARSAY_MEETING;
+    return board_has_met(rank->board) ? HEARSAY_LINK : HEARSAY_MEETING;
 }
 
 void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {

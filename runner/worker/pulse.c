@@ -27,8 +27,9 @@ static struct timespec after_ms(int64_t ms) {
 
 static void note_device(struct pulse *p) {
     struct backend *b = p->watched;
-    char *in = p->board->device_in;
-    if (!b || !b->ops->under_way(b, in, sizeof p->board->device_in)) *in = '\0';
+    char in[BOARD_DEVICE_CAP] = "";
+    if (b && !b->ops->under_way(b, in, sizeof in)) *in = '\0';
+    board_device(p->board, in);
 }
 
 /* With the lock held, but while the group is given up: that may take until the first thread, which
@@ -48,7 +49,7 @@ static void *beat(void *user) {
     struct pulse *p = user;
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
-        p->board->beats++;
+        board_beat(p->board);
         note_device(p);
         look_after_group(p);
         struct timespec until = after_ms(PULSE_MS);

@@ -94,7 +94,7 @@ static enum status meet(struct worker *w, struct err *e) {
     enum status st = rendezvous_join(&w->board->meeting, (int)o->rank, (int)o->world,
                                      (int)o->meeting_fd, &w->mesh, e);
     if (o->meeting_fd >= 0) close((int)o->meeting_fd);
-    w->board->met = st == OK;
+    board_met(w->board, st == OK);
     w->group = (struct comm_group){ .rank = (int)o->rank, .world = (int)o->world,
                                     .link = w->mesh.link, .host = w->mesh.host,
                                     .note = &w->board->note };
@@ -195,7 +195,7 @@ static enum status build(struct worker *w, struct err *e) {
 static enum status save(struct worker *w, struct err *e) {
     struct checkpoint_info info;
     if (w->saved_step == trainer_step_count(w->trainer)) return OK;
-    w->board->phase = BOARD_SAVING;
+    board_phase(w->board, BOARD_SAVING);
     /* A checkpoint that is newer than the records would leave a gap in them when it is resumed. */
     if (speaks(w)) TRY(event_settle(w->events, e));
     TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* every rank's share */
@@ -236,7 +236,7 @@ static enum status account(struct worker *w, struct err *e) {
 
 static enum status evaluate(struct worker *w, struct err *e) {
     struct eval_result result;
-    w->board->phase = BOARD_EVALUATING;
+    board_phase(w->board, BOARD_EVALUATING);
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
     if (pulse_error(w->pulse, e)) return ERR_PEER;
     if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
@@ -301,8 +301,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     bool last = step == r->train.steps;
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
     bool wanted = r->checkpoint.every > 0 || r->archive != ARCHIVE_NONE;
-    w->board->step = step;
-    w->board->phase = BOARD_STEPPING;
+    board_enter(w->board, step, BOARD_STEPPING);
     TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
     take_stop_requests(w);
     bool saves = w->stop || every(step, r->checkpoint.every) || (last && wanted);
@@ -326,7 +325,7 @@ static enum status train(struct worker *w, struct err *e) {
     char weights[65];
     TRY(trainer_weights_sha256(w->trainer, weights, e));
     w->result.step = -1; /* an error from here on belongs to no step */
-    w->board->phase = BOARD_LEAVING;
+    board_phase(w->board, BOARD_LEAVING);
     w->device.backend->ops->graph_drop(w->device.backend); /* an abort under way waits for them */
     pulse_watch(w->pulse, NULL); /* the others leave when they are ready */
     bool stopped = step < w->run.train.steps;

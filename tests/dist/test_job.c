@@ -444,8 +444,8 @@ static void hang(struct rank_state *there, struct board *here, struct attempt *o
 
 /* Nothing goes on; who is at fault may be on another host, whose runner has not found out yet. */
 static void a_hang_has_a_rank(void **state) {
-    const struct board nine = { .step = 8, .phase = BOARD_STEPPING,
-                                .note = { .count = 9, .what = "all_gather" } };
+    const struct board nine = { .where = board_word(8, BOARD_STEPPING),
+                                .note = { .at = { { .count = 9, .what = "all_gather" } } } };
     struct board here[2] = { nine, nine };
     struct rank_state there[2] = { { .known = true, .step = 8, .count = 9 },
                                    { .known = true, .step = 8, .count = 9, .silent_ticks = 5,
@@ -464,15 +464,15 @@ static void a_hang_has_a_rank(void **state) {
     assert_string_equal(a.error.text, "2 ranks stand still: no sign of life of rank 2 on there for "
                                       "4 s (last at ), nor of the others; they were killed");
     there[0].silent_ticks = there[1].silent_ticks = 0;
-    here[1].note.count = 8;
-    snprintf(here[1].device_in, sizeof here[1].device_in, "swiglu_bwd or matmul");
+    here[1].note.at[0].count = 8;
+    board_device(&here[1], (const char[BOARD_DEVICE_CAP]){ "swiglu_bwd or matmul" });
     hang(there, here, &a);
     assert_int_equal(a.rank, 1);
     assert_string_equal(a.host, "here");
     assert_string_equal(a.error.text, "rank 1 on here hung: no event for 6 s after step 7, and all "
                                       "others wait for it (last at step 8, all_gather (collective "
                                       "8), the device in swiglu_bwd or matmul); it was killed");
-    here[1].note.count = 9;
+    here[1].note.at[0].count = 9;
     hang(there, here, &a);
     assert_int_equal(a.rank, -1);
     assert_string_equal(a.host, "");
@@ -485,7 +485,7 @@ static void a_hang_has_a_rank(void **state) {
 static bool frozen(int64_t first, int64_t second, struct attempt *out) {
     const struct supervise_options options = { .ranks = 2, .world = 2 };
     static struct watch w;
-    struct board board = { .step = 8 };
+    struct board board = { .where = board_word(8, BOARD_STARTING) };
     *out = (struct attempt){ .rank = -1 };
     w = (struct watch){ .options = &options, .out = out };
     w.ranks = (struct ranks){ .options = &options, .started = 2, .host = "here" };

@@ -114,7 +114,8 @@ static int captured_lanes(struct rank_test *t) {
                                         &must_));
     /* Two collectives in each of four passes: replays are counted as well, and timed. Nothing stood
      * beside these, of which compute waited for one and was in the other. */
-    RANK_CHECK(t->note.count == 8 && ns[1] > 0 && ns[1] < 60000000000ull && ns[0] < 60000000000ull);
+    RANK_CHECK(comm_note_read(&t->note).at.count == 8);
+    RANK_CHECK(ns[1] > 0 && ns[1] < 60000000000ull && ns[0] < 60000000000ull);
     RANK_CHECK(ns[0] >= ns[1] / 2);
     return 0;
 }

@@ -101,7 +101,8 @@ int comm_sums(struct rank_test *t) {
     for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++)
         for (int d = 0; d < 2; d++) RANK_CHECK(one_sum(t, DTYPES[d], SIZES[s]) == 0);
     RANK_MUST(t->backend->ops->comm.poll(t->backend, &must_)); /* a device's note is as of then */
-    RANK_CHECK(t->note.count == 10 && !strcmp(t->note.what, "all_reduce sum of 1000003 bf16"));
+    struct comm_at at = comm_note_read(&t->note).at;
+    RANK_CHECK(at.count == 10 && !strcmp(at.what, "all_reduce sum of 1000003 bf16"));
     return 0;
 }
 

@@ -1,0 +1,45 @@
+/* A record in memory that another process reads at any time, also after the writer was killed: it
+ * is read whole, never half of an old one and half of a new one.
+ *
+ * There are two copies. `turn` counts the records written so far; copy turn % 2 holds the last one.
+ * A writer fills the other copy and then counts. A reader that finds the same turn before and after
+ * has read a copy that nobody wrote to meanwhile. One thread writes at a time. */
+#ifndef FP8LAB_KERNELS_SHARED_RECORD_H
+#define FP8LAB_KERNELS_SHARED_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `copies` has room for two records of `bytes`. */
+static inline void shared_write(uint64_t *turn, void *copies, const void *record, size_t bytes) {
+    uint64_t next = *turn + 1;
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* the last count before the first byte */
+    memcpy((char *)copies + (next % 2) * bytes, record, bytes);
+    __atomic_store_n(turn, next, __ATOMIC_RELEASE);
+}
+
+enum { SHARED_READ_TRIES = 1000 };
+
+/* False, and zeros, where the writer was always faster. */
+static inline bool shared_read(const uint64_t *turn, const void *copies, void *record,
+                               size_t bytes) {
+    for (int i = 0; i < SHARED_READ_TRIES; i++) {
+        uint64_t before = __atomic_load_n(turn, __ATOMIC_ACQUIRE);
+        memcpy(record, (const char *)copies + (before % 2) * bytes, bytes);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE); /* the last byte before the count */
+        if (__atomic_load_n(turn, __ATOMIC_RELAXED) == before) return true;
+    }
+    memset(record, 0, bytes);
+    return false;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
