@@ -241,7 +241,7 @@ TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 # A test that includes nothing of the runner is linked without it, and is not linked again when the
 # runner changes.
-ON_RUNNER := $(shell grep -lE '"(runner/|tests/support/(ranks|run_fixture)\.h)' tests/support/*.c $(TEST_SRC) /dev/null)
+ON_RUNNER := $(shell grep -lE '"(runner/|tests/support/(comm_cases|ranks|run_fixture)\.h)' tests/support/*.c $(TEST_SRC) /dev/null)
 ON_RUNNER_BIN  := $(patsubst %.c,$(BUILD)/%,$(filter $(ON_RUNNER),$(TEST_SRC)))
 MODEL_TEST_HELP := $(filter-out $(call objs,$(ON_RUNNER)),$(TEST_HELP))
 # Its malloc must leave no frame on the stack: the leak checker forgives what the dynamic loader keeps,
