@@ -83,8 +83,9 @@ static json_t *row_json(const struct run_view *v) {
     char status[128], host[RENDEZVOUS_HOST_CAP];
     status_text(v, host, status);
     return json_pack("{s:o, s:s, s:b, s:o, s:O, s:O?}", "path", json_from_text(v->path), "identity",
-                     v->identity, "verified", v->verified, "host", *host ? json_from_text(host) : json_null(), "run", v->run,
-                     "summary", v->summary);
+                     v->identity, "verified", v->verified, "host",
+                     *host ? json_from_text(host) : json_null(), "run", v->run, "summary",
+                     v->summary);
 }
 
 /* *last becomes the index of the newest run that can be read; -1: none can. */

@@ -189,7 +189,8 @@ static int cmd_show(const struct cli *cli) {
         json_t *object =
             json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}", "schema",
                       "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
-                      "verified", view.verified, "run", view.run, "summary", view.summary, "resolved", view.resolved,
+                      "verified", view.verified, "run", view.run, "summary", view.summary,
+                      "resolved", view.resolved,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
                       "checkpoints", view.checkpoints);
         cli_out_json(cli, object);

@@ -1,5 +1,6 @@
-/* The four tag files of a bag, as every reader meets them at its beginning. The tag manifest vouches
- * for the other three, the manifest for all of data/; the identity is the hash of the first. */
+/* The four tag files of a bag, as every reader meets them at its beginning. The tag manifest
+ * vouches for the other three, and the manifest for all of data/. The identity of the bundle is the
+ * hash of the tag manifest. */
 #ifndef FP8LAB_RUNNER_BUNDLE_BAG_TAGS_H
 #define FP8LAB_RUNNER_BUNDLE_BAG_TAGS_H
 

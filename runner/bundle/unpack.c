@@ -120,7 +120,8 @@ static enum status check_complete(struct unpack *u, struct err *e) {
     int64_t bytes = -1, files = -1;
     for (int64_t i = 0; i < u->tags.manifest.count; i++)
         if (!u->tags.manifest.line[i].seen)
-            return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path, u->tags.manifest.line[i].path);
+            return FAIL(e, ERR_VERIFY, "%s: missing file %s", u->path,
+                        u->tags.manifest.line[i].path);
     if (!bag_oxum(u->tags.text[BAG_INFO], &bytes, &files) || bytes != u->report->bytes ||
         files != u->report->files)
         return FAIL(e, ERR_VERIFY, "%s: Payload-Oxum says %lld bytes in %lld files, found %lld in "

@@ -15,8 +15,9 @@ struct unpack_report {
 
 /* Reads the bundle file or directory at path to its end and checks that it is what it says: every
  * file of the manifest present once, with its digest; no file that is not listed; tag files and
- * Payload-Oxum right; summary.json and results_sha256 those of the columns (recheck.h). `dest`: NULL to verify only; otherwise a path that must not exist yet, and
- * that appears whole at the end or not at all (work happens in <dest>.partial).
+ * Payload-Oxum right; summary.json and results_sha256 those of the columns (recheck.h).
+ * `dest`: NULL to verify only; otherwise a path that must not exist yet, and that appears whole at
+ * the end or not at all (work happens in <dest>.partial).
  * ERR_VERIFY: well formed, but something is missing, surplus or changed; the text names it.
  * ERR_FORMAT: refused by the guard, damaged or truncated. ERR_STATE: a run that is not finished. */
 NODISCARD enum status bundle_unpack(const char *path, const char *dest,

@@ -150,7 +150,7 @@ static void damaged_headers_are_refused(void **state) {
         "\"width\":1,\"offset\":0}]}",
         /* a column of width 0 has as many rows as it likes, and no bytes; so has no column */
         "{\"schema\":\"fp8lab.columns/1\",\"rows\":2,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
-        "\"width\":1,\"offset\":0},{\"name\":\"loss\",\"type\":\"f64\",\"width\":0,\"offset\":16}]}",
+        "\"width\":1,\"offset\":0},{\"name\":\"b\",\"type\":\"f64\",\"width\":0,\"offset\":16}]}",
         "{\"schema\":\"fp8lab.columns/1\",\"rows\":2,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
         "\"width\":1,\"offset\":0},{\"name\":\"b\",\"type\":\"i64\",\"width\":-1,\"offset\":16}]}",
         "{\"schema\":\"fp8lab.columns/1\",\"rows\":1,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
