@@ -62,6 +62,18 @@ static int verb_index(int argc, char **argv, const struct verb *const *verbs, in
     return argc;
 }
 
+/* Verbs of other programs. */
+static const struct other_name OTHER_VERBS[] = {
+    { "train", "run FILE.lua" },      { "start", "run FILE.lua" },
+    { "resume", "run --resume RUN" }, { "continue", "run --resume RUN" },
+    { "quantize", "bench quantise" }, { "quantise", "bench quantise" },
+    { "diff", "compare" },            { "validate", "check" },
+    { "unpack", "extract" },          { "reproduce", "repro" },
+    { "info", "show" },               { "status", "show" },
+    { "benchmark", "bench" },         { "ls", "list" },
+    { "version", "--version" },       { NULL, NULL },
+};
+
 enum status cli_find_verb(const struct verb *const *verbs, int64_t count, const char *word,
                           const struct verb **out, struct err *e) {
     const char *names[NAMES_MAX], *name = is_lua_file(word) ? "run" : word;
@@ -73,7 +85,8 @@ enum status cli_find_verb(const struct verb *const *verbs, int64_t count, const 
         }
         if (!verbs[v]->hidden && n < NAMES_MAX) names[n++] = verbs[v]->name;
     }
-    const char *near = nearest_name(word, names, n);
+    const char *ours = other_name_find(OTHER_VERBS, word);
+    const char *near = ours ? ours : nearest_name(word, names, n);
     if (near)
         return FAIL(e, ERR_ARG, "'%s' is not a command; did you mean 'fp8lab %s'?", word, near);
     return FAIL(e, ERR_ARG, "'%s' is neither a command nor a .lua file; `fp8lab --help` lists both",

@@ -57,3 +57,9 @@ const char *nearest_name(const char *given, const char *const *names, int64_t co
     }
     return best;
 }
+
+const char *other_name_find(const struct other_name *list, const char *given) {
+    for (; list->given; list++)
+        if (strcmp(list->given, given) == 0) return list->ours;
+    return NULL;
+}

@@ -14,4 +14,9 @@ int64_t name_distance_x2(const char *a, const char *b);
  * from `names`. */
 const char *nearest_name(const char *given, const char *const *names, int64_t count);
 
+/* What other programs call a thing, and what it is here: a list ended by a row without `given`. */
+struct other_name { const char *given, *ours; };
+/* `ours` of the row of that name, or NULL. */
+const char *other_name_find(const struct other_name *list, const char *given);
+
 #endif

@@ -58,7 +58,34 @@ const struct fact_name *fact_find(const char *name) {
     return NULL;
 }
 
-const char *fact_nearest(const char *name) {
+const char *const *fact_words(const struct fact_name *fact) {
+    static const char *const FAMILIES[] = { "volta", "turing", "ampere", "ada", "hopper",
+                                            "blackwell", NULL };
+    static const char *const PROCESSORS[] = { "x86_64", "aarch64", NULL };
+    if (!strcmp(fact->name, "gpu.family")) return FAMILIES;
+    return !strcmp(fact->name, "cpu.arch") ? PROCESSORS : NULL;
+}
+
+/* What nvidia-smi, Slurm, PyTorch and CUDA's headers call them. */
+static const struct other_name OTHERS[] = {
+    { "gpu.name", "gpu.product_name" },     { "gpu.model", "gpu.product_name" },
+    { "gpu.product", "gpu.product_name" },  { "gpu.type", "gpu.product_name" },
+    { "gpu.arch", "gpu.family" },           { "gpu.architecture", "gpu.family" },
+    { "gpu.generation", "gpu.family" },     { "gpu.compute_capability", "gpu.cc" },
+    { "gpu.compute_cap", "gpu.cc" },        { "gpu.capability", "gpu.cc" },
+    { "gpu.sm", "gpu.cc" },                 { "gpu.vram", "gpu.memory" },
+    { "gpu.memory_total", "gpu.memory" },   { "gpu.memory.total", "gpu.memory" },
+    { "gpu.num", "gpu.count" },             { "gpus", "gpu.count" },
+    { "cuda", "cuda.driver" },              { "cuda.version", "cuda.driver" },
+    { "cpu.name", "cpu.model" },            { "cpu.count", "cpu.cores" },
+    { "memory", "memory.total" },           { "ram", "memory.total" },
+    { NULL, NULL },
+};
+
+const char *fact_meant(const char *name) {
+    const char *ours = other_name_find(OTHERS, name);
+    if (ours) return ours;
+
     const char *names[sizeof FACT_NAMES / sizeof *FACT_NAMES];
     for (int64_t i = 0; i < FACT_NAME_COUNT; i++) names[i] = FACT_NAMES[i].name;
     return nearest_name(name, names, FACT_NAME_COUNT);

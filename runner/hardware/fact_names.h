@@ -24,7 +24,9 @@ extern const int64_t FACT_NAME_COUNT;
 
 /* The row of a fact, or NULL. */
 const struct fact_name *fact_find(const char *name);
-/* The nearest fact name to a wrong one, or NULL where none is near. */
-const char *fact_nearest(const char *name);
+/* All values that a text can have, NULL-terminated; NULL: any text. */
+const char *const *fact_words(const struct fact_name *fact);
+/* What a wrong name was meant to be: what other tools call a fact, else the nearest name; or NULL. */
+const char *fact_meant(const char *name);
 
 #endif

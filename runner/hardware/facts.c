@@ -360,7 +360,7 @@ static enum status check_fact(const char *path, const char *name, const json_t *
     if (fact && (json_is_null(value) || has_kind(value, fact->kind))) return OK;
     if (fact)
         return FAIL(e, ERR_CONFIG, "%s: %s must be %s or null", path, name, KINDS[fact->kind]);
-    const char *near = fact_nearest(name);
+    const char *near = fact_meant(name);
     if (near)
         return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; did you mean %s?", path, name, near);
     return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; `fp8lab hw` lists them", path, name);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/base/nearest.h"
 #include "runner/hardware/query_tree.h"
 
 enum token_kind {
@@ -105,11 +106,14 @@ static bool token_is(const struct token *t, const char *word) {
 
 /* ---- values -----------------------------------------------------------------------------------*/
 
-/* "80GiB" -> bytes; a plain number is itself. False where the text is neither. */
+/* "80GiB" -> bytes; a plain number is itself. False where the text is neither. A letter alone is
+ * the power of two, as Slurm and docker read it. */
 static bool parse_number(const char *text, bool bytes, double *out) {
     static const struct { const char *unit; double factor; } UNITS[] = {
-        { "", 1 },       { "B", 1 },      { "KiB", 0x1p10 }, { "MiB", 0x1p20 }, { "GiB", 0x1p30 },
-        { "TiB", 0x1p40 }, { "KB", 1e3 }, { "MB", 1e6 },     { "GB", 1e9 },     { "TB", 1e12 },
+        { "", 1 },         { "B", 1 },        { "KiB", 0x1p10 }, { "MiB", 0x1p20 },
+        { "GiB", 0x1p30 }, { "TiB", 0x1p40 }, { "KB", 1e3 },     { "MB", 1e6 },
+        { "GB", 1e9 },     { "TB", 1e12 },    { "K", 0x1p10 },   { "M", 0x1p20 },
+        { "G", 0x1p30 },   { "T", 0x1p40 },
     };
     char *end;
     double value = strtod(text, &end);
@@ -133,6 +137,46 @@ static bool is_version(const char *text) {
     return digit;
 }
 
+/* A number of bytes that was surely meant as another unit: 80 is GiB, 81920 is MiB. A page may be
+ * that small. */
+static bool lacks_unit(const struct query_node *term) {
+    bool bare = !strpbrk(term->text, "BKMGT");
+    return bare && term->number != 0 && term->number < 0x1p20 &&
+           strcmp(term->fact->name, "os.page_size") != 0;
+}
+
+static enum status check_size(const struct parser *p, struct query_node *term,
+                              const struct token *value) {
+    char what[256];
+    if (!parse_number(term->text, true, &term->number))
+        snprintf(what, sizeof what, "%s is a size: expected one such as 80GiB, 80G (the same) or "
+                 "80GB", term->fact->name);
+    else if (lacks_unit(term))
+        snprintf(what, sizeof what, "%s is in bytes, and %.40s bytes were hardly meant; with a "
+                 "unit: %.40sGiB, or %.40sB", term->fact->name, term->text, term->text, term->text);
+    else
+        return OK;
+    return caret(p, value->start, what);
+}
+
+/* A text that the fact can never have, "Hopper" of gpu.family, would match no machine. */
+static enum status check_word(const struct parser *p, const struct query_node *term,
+                              const struct token *value) {
+    const char *const *words = fact_words(term->fact);
+    char what[256];
+    int64_t n = 0, used;
+    if (!words || term->op == QUERY_GLOB) return OK;
+    for (; words[n]; n++)
+        if (strcmp(words[n], term->text) == 0) return OK;
+    const char *near = nearest_name(term->text, words, n);
+    used = snprintf(what, sizeof what, "%s is never \"%.40s\"; ", term->fact->name, term->text);
+    if (near) snprintf(what + used, sizeof what - (size_t)used, "did you mean %s?", near);
+    else used += snprintf(what + used, sizeof what - (size_t)used, "it is one of");
+    for (int64_t i = 0; !near && i < n; i++)
+        used += snprintf(what + used, sizeof what - (size_t)used, " %s", words[i]);
+    return caret(p, value->start, what);
+}
+
 /* Checks the value against the fact's kind, and the operator too. */
 static enum status check_value(const struct parser *p, struct query_node *term,
                                const struct token *value, const struct token *op) {
@@ -140,7 +184,7 @@ static enum status check_value(const struct parser *p, struct query_node *term,
     char what[256];
     switch (term->fact->kind) {
     case FACT_STRING:
-        if (!ordered) return OK;
+        if (!ordered) return check_word(p, term, value);
         snprintf(what, sizeof what, "%s is text: it takes =, != or ~", term->fact->name);
         return caret(p, op->start, what);
     case FACT_VERSION:
@@ -160,10 +204,10 @@ static enum status check_value(const struct parser *p, struct query_node *term,
     case FACT_NUMBER:
     case FACT_BYTES: break;
     }
-    bool bytes = term->fact->kind == FACT_BYTES;
-    if (value->kind == TOKEN_STRING || !parse_number(term->text, bytes, &term->number)) {
-        snprintf(what, sizeof what, "%s is a number: expected one such as %s", term->fact->name,
-                 bytes ? "80GiB" : "8");
+    if (term->fact->kind == FACT_BYTES) {
+        TRY(check_size(p, term, value));
+    } else if (value->kind == TOKEN_STRING || !parse_number(term->text, false, &term->number)) {
+        snprintf(what, sizeof what, "%s is a number: expected one such as 8", term->fact->name);
         return caret(p, value->start, what);
     }
     if (term->op != QUERY_GLOB) return OK;
@@ -197,7 +241,7 @@ static enum status parse_fact(struct parser *p, struct query_node *term) {
     snprintf(name, sizeof name, "%.*s", (int)t->length, t->start);
     term->fact = fact_find(name);
     if (!term->fact) {
-        const char *near = fact_nearest(name);
+        const char *near = fact_meant(name);
         if (near) snprintf(what, sizeof what, "there is no fact %s; did you mean %s?", name, near);
         else snprintf(what, sizeof what, "there is no fact %s; `fp8lab hw` lists them", name);
         return caret(p, t->start, what);

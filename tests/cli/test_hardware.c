@@ -60,7 +60,7 @@ static void mixed_gpus_equal_no_single_product(void **state) {
     snprintf(report.gpus[2].name, sizeof report.gpus[2].name, "NVIDIA H200 NVL");
     report.gpus[2].memory_bytes = 1000;
     json_t *facts = facts_of(&report);
-    assert_true(matches(facts, "gpu.mixed and gpu.count=3 and gpu.memory=1000"));
+    assert_true(matches(facts, "gpu.mixed and gpu.count=3 and gpu.memory=1000B"));
     assert_true(matches(facts, "gpu.product_name='NVIDIA H200 + NVIDIA H200 NVL'"));
     assert_false(matches(facts, "gpu.product_name='NVIDIA H200'"));
     json_decref(facts);
