@@ -47,7 +47,8 @@ const char *schema_expected(struct pool *p, const struct field *f) {
         return pool_format(p, "a name of at most %d letters, digits, '.', '_' and '-'",
                            (int)f->max);
     case FIELD_WORD: return words_text(p, f);
-    case FIELD_DURATION: return "seconds, or a duration such as \"1h56m\"";
+    case FIELD_DURATION:
+        return "whole seconds, or a duration such as \"1h56m\", \"1.5h\" or \"01:56:00\"";
     case FIELD_TABLE: return "a table { ... }";
     case FIELD_VARIANT: {
         struct text t = { 0 };
@@ -118,22 +119,63 @@ static struct value *typed_float(struct diagnostics *d, const struct field *f,
 }
 
 /* ---- durations ------------------------------------------------------------------------------- */
-/* "1h56m", "90s", "2d": whole numbers with falling units. -1 when it is none. */
-static int64_t duration_s(const char *text) {
+enum { DURATION_PART_MAX = 1000000 };
+
+/* "90", and "1.5" in units of `unit` seconds; the text moves on. -1 where it is no such number, or
+ * no whole number of seconds. */
+static int64_t read_part(const char **text, int64_t unit) {
+    int64_t whole = 0, scale = 1, parts = 0;
+    const char *at = *text, *digits = at;
+    for (; *at >= '0' && *at <= '9' && whole <= DURATION_PART_MAX; at++)
+        whole = whole * 10 + (*at - '0');
+    if (at == digits || whole > DURATION_PART_MAX) return -1;
+    if (*at == '.') {
+        for (digits = ++at; *at >= '0' && *at <= '9' && scale < DURATION_PART_MAX; at++) {
+            parts = parts * 10 + (*at - '0');
+            scale *= 10;
+        }
+        if (at == digits) return -1;
+    }
+    *text = at;
+    return parts * unit % scale == 0 ? whole * unit + parts * unit / scale : -1;
+}
+
+/* "1h56m", "90s", "2d", "1.5h": numbers with falling units. -1 when it is none. */
+static int64_t units_s(const char *text) {
     static const struct { char unit; int64_t s; } UNITS[] = {
         { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 }
     };
     int64_t total = 0;
     size_t next = 0;
     while (*text) {
-        char *end;
-        if (*text < '0' || *text > '9') return -1;
-        errno = 0;
-        long long n = strtoll(text, &end, 10);
+        const char *end = text + strspn(text, "0123456789.");
         while (next < 4 && UNITS[next].unit != *end) next++;
-        if (next == 4 || errno || n > 1000000) return -1;
-        total += n * UNITS[next++].s;
-        text = end + 1;
+        if (next == 4) return -1;
+        int64_t s = read_part(&text, UNITS[next++].s);
+        if (s < 0 || text != end) return -1;
+        total += s;
+        text++;
+    }
+    return total;
+}
+
+/* "01:56:00", "2-01:56:00" with days, as Slurm writes them. Two numbers would be minutes and seconds
+ * to Slurm and hours and minutes to others, so there are three. -1 when it is none. */
+static int64_t clock_s(const char *text) {
+    const char *days = strchr(text, '-');
+    int64_t total = 0;
+    if (days) {
+        total = read_part(&text, 86400);
+        if (total < 0 || text++ != days) return -1;
+    }
+    for (int64_t unit = 3600; unit > 0; unit /= 60) {
+        size_t n = strspn(text, "0123456789");
+        int64_t s = text[n] == '.' ? -1 : read_part(&text, unit);
+        bool two = n == 2 && s < 60 * unit;
+        if (s < 0 || !(two || (unit == 3600 && !days))) return -1;
+        if (*text != (unit > 1 ? ':' : '\0')) return -1;
+        total += s;
+        text++;
     }
     return total;
 }
@@ -144,8 +186,9 @@ static struct value *typed_duration(struct diagnostics *d, const struct field *f
     int64_t s = -1;
     if (number->type == VALUE_INT)
         s = number->i;
-    else if (v->type == VALUE_STRING || v->type == VALUE_TEXT)
-        s = duration_s(v->string);
+    else if ((v->type == VALUE_STRING || v->type == VALUE_TEXT) &&
+             strlen(v->string) == v->string_bytes)
+        s = strchr(v->string, ':') ? clock_s(v->string) : units_s(v->string);
     if (s < 1 || (double)s > f->max) return mismatch(d, f, v, path);
     return value_int(d->pool, s, v->place);
 }

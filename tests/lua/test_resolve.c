@@ -248,6 +248,37 @@ static void overrides_are_typed_by_the_schema(void **state) {
     resolution_destroy(&r);
 }
 
+static void durations_are_read_as_people_write_them(void **state) {
+    (void)state;
+    static const struct { const char *text; int64_t s; } CASES[] = {
+        { "90", 90 },           { "90s", 90 },         { "1h56m", 6960 },     { "1.5h", 5400 },
+        { "2d", 172800 },       { "0.25m", 15 },       { "1h1.5m", 3690 },    { "01:56:00", 6960 },
+        { "1:00:01", 3601 },    { "100:00:00", 360000 }, { "2-01:56:00", 179760 },
+        /* refused: two numbers may be minutes and seconds, or hours and minutes */
+        { "1:56", -1 },         { "01:56:60", -1 },    { "01:5:00", -1 },     { "1:02:03:04", -1 },
+        { "01:56:00s", -1 },    { "-01:56:00", -1 },   { "1-1:56:00", -1 },   { "1.5:00:00", -1 },
+        { "1.0001h", -1 },      { "0.5s", -1 },        { "1.h", -1 },         { ".5h", -1 },
+        { "1h2h", -1 },         { "1..5h", -1 },       { "1,5h", -1 },        { "1.5", -1 },
+        { "9999999h", -1 },     { "", -1 },            { "h", -1 },           { "1e3s", -1 },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char folder[PATH_CAP], path[PATH_CAP], limit[64];
+        struct resolution r;
+        struct err e = { 0 };
+        scratch_directory(folder);
+        put_file(folder, "x.lua", "%s", HEAD "return one {}");
+        assert_int_equal(path_join(path, folder, "x.lua", NULL), OK);
+        snprintf(limit, sizeof limit, "train.time_limit=%s", CASES[i].text);
+        struct resolve_options options = { .path = path, .overrides = OVERRIDES(limit),
+                                           .override_count = 1 };
+        enum status st = resolve_experiment(&options, &r, &e);
+        if (st != (CASES[i].s < 0 ? ERR_CONFIG : OK)) fail_msg("%s: %s", limit, e.text);
+        if (st == OK) assert_int_equal(int_at(&r.runs[0], "train.time_limit_s"), CASES[i].s);
+        resolution_destroy(&r);
+        assert_int_equal(tree_remove(folder, NULL), OK);
+    }
+}
+
 static void an_override_of_an_axis_takes_it_away(void **state) {
     (void)state;
     struct resolution r;
@@ -504,6 +535,7 @@ int main(void) {
         cmocka_unit_test(a_matrix_reaches_any_key),
         cmocka_unit_test(a_suite_may_list_experiments),
         cmocka_unit_test(overrides_are_typed_by_the_schema),
+        cmocka_unit_test(durations_are_read_as_people_write_them),
         cmocka_unit_test(an_override_of_an_axis_takes_it_away),
         cmocka_unit_test(layers_become_a_table),
         cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),
