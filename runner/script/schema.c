@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "runner/base/nearest.h"
 #include "runner/script/schema_types.h"
 
 const char *schema_path(struct pool *p, const char *path, const char *key) {
@@ -57,6 +56,7 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     const char *near = nearest_name(m->key, names, count);
     const char *full = schema_path(d->pool, path, m->key);
     const char *other = variant_with(variants, schema, m->key);
+    const char *ours = other_name_find(SCHEMA_OTHERS, m->key);
     const char *elsewhere = find_key(d->pool, &SCHEMA_EXPERIMENT, m->key, "", 0);
     if (schema == &SCHEMA_EXPERIMENT && strcmp(m->key, "matrix") == 0)
         diagnostics_add(d, m->place, full, "an experiment is one run; a matrix stands in suite { "
@@ -64,6 +64,8 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     else if (variants && m->value->type == VALUE_TEXT && strcmp(m->key, "kind") == 0)
         diagnostics_add(d, m->place, full, "unknown key 'kind'; the kind is what %s itself is: "
                         "--set %s=%s", path, path, m->value->string);
+    else if (ours)
+        diagnostics_add(d, m->place, full, "unknown key '%s'; here it is %s", m->key, ours);
     else if (other)
         diagnostics_add(d, m->place, full, "%s has no '%s'; %s has", schema->name, m->key, other);
     else if (elsewhere && strcmp(elsewhere, full) != 0 && !near)
@@ -115,7 +117,10 @@ static bool misspelt(const struct schema *schema, const struct value *v, const c
     for (int64_t i = 0; i < v->member_count; i++) {
         if (schema_field(schema, v->members[i].key)) continue;
         const char *near = nearest_name(v->members[i].key, names, count);
-        if (near && strcmp(near, key) == 0) return true;
+        const char *ours = other_name_find(SCHEMA_OTHERS, v->members[i].key);
+        const char *leaf = ours && strrchr(ours, '.') ? strrchr(ours, '.') + 1 : ours;
+        const char *meant = ours ? leaf : near;
+        if (meant && strcmp(meant, key) == 0) return true;
     }
     return false;
 }

@@ -5,6 +5,7 @@
 #define FP8LAB_RUNNER_SCRIPT_SCHEMA_H
 
 #include "runner/base/diagnostics.h"
+#include "runner/base/nearest.h"
 
 enum field_type {
     FIELD_INT,      /* an integer in [min, max]; 8.0 is 8 */
@@ -13,7 +14,7 @@ enum field_type {
     FIELD_STRING,   /* UTF-8 without control characters, [min, max] bytes */
     FIELD_NAME,     /* letters, digits, '.', '_', '-': part of file names */
     FIELD_WORD,     /* one of `words` */
-    FIELD_DURATION, /* seconds, or "1h56m"; becomes an integer of seconds */
+    FIELD_DURATION, /* seconds, "1h56m", "1.5h" or "01:56:00"; becomes an integer of seconds */
     FIELD_TABLE,    /* `schema` */
     FIELD_VARIANT,  /* one of `variants`, told apart by the constructor that made it */
     FIELD_FLOATS,   /* [min, max] bounds each; exactly `length` of them */
@@ -48,6 +49,9 @@ extern const struct schema SCHEMA_EXPERIMENT;
 extern const struct schema *const SCHEMA_RECIPES[];
 /* A recipe within `layers`: the same keys, without those that concern the whole model. */
 extern const struct schema *const SCHEMA_LAYER_RECIPES[];
+
+/* What other programs call a key (schema_others.c). */
+extern const struct other_name SCHEMA_OTHERS[];
 
 /* The table `v` with every key of the schema, typed, defaults filled in; keys without a default
  * stay absent. Whatever does not fit is in `d`, and its key absent from the result. `path` is the

@@ -1,0 +1,78 @@
+/* What PyTorch, Hugging Face, Megatron-LM, TransformerEngine and torchao call our keys. A key that
+ * has no counterpart says what takes its place. */
+#include "runner/script/schema.h"
+
+#define STEPS "train.steps: it counts updates; an epoch is tokens / (global_batch x seq_len) of them"
+#define BATCH "train.global_batch (sequences an update) and train.micro_batch (a pass and GPU)"
+#define WARMUP "warmup, in a schedule: schedule = cosine { warmup = 20 }"
+#define GATHERING "train.global_batch: an update is global_batch / (micro_batch x GPUs) passes"
+
+const struct other_name SCHEMA_OTHERS[] = {
+    /* recipes */
+    { "amax_history_len", "history" },
+    { "amax_compute_algo", "algo" },
+    { "fp8_format", "format" },
+    { "fp8", "recipe" },
+    { "precision", "recipe" },
+    { "dtype", "recipe" },
+    /* batches and steps */
+    { "batch_size", BATCH },
+    { "global_batch_size", "train.global_batch" },
+    { "micro_batch_size", "train.micro_batch" },
+    { "per_device_train_batch_size", "train.micro_batch" },
+    { "gradient_accumulation_steps", GATHERING },
+    { "grad_accum", GATHERING },
+    { "epochs", STEPS },
+    { "num_epochs", STEPS },
+    { "num_train_epochs", STEPS },
+    { "max_steps", "train.steps" },
+    { "train_iters", "train.steps" },
+    { "iterations", "train.steps" },
+    /* optimizer and schedule */
+    { "learning_rate", "lr, in the optimizer: optimizer = adamw { lr = 3e-4 }" },
+    { "beta1", "betas, in the optimizer: betas = { 0.9, 0.95 }" },
+    { "beta2", "betas, in the optimizer: betas = { 0.9, 0.95 }" },
+    { "max_grad_norm", "clip, in the optimizer" },
+    { "grad_clip", "clip, in the optimizer" },
+    { "clip_grad", "clip, in the optimizer" },
+    { "lr_scheduler", "train.schedule" },
+    { "warmup_steps", WARMUP },
+    { "warmup_iters", WARMUP },
+    { "min_lr", "final, in a schedule: the last rate as a share of lr" },
+    /* model */
+    { "hidden_size", "model.width" },
+    { "d_model", "model.width" },
+    { "dim", "model.width" },
+    { "n_embd", "model.width" },
+    { "num_layers", "model.layers" },
+    { "n_layers", "model.layers" },
+    { "n_layer", "model.layers" },
+    { "num_hidden_layers", "model.layers" },
+    { "num_heads", "model.heads" },
+    { "n_heads", "model.heads" },
+    { "n_head", "model.heads" },
+    { "num_attention_heads", "model.heads" },
+    { "num_key_value_heads", "model.kv_heads" },
+    { "n_kv_heads", "model.kv_heads" },
+    { "intermediate_size", "model.ffn" },
+    { "ffn_hidden_size", "model.ffn" },
+    { "vocab_size", "model.vocab" },
+    { "seq_length", "model.seq_len" },
+    { "sequence_length", "model.seq_len" },
+    { "context_length", "model.seq_len" },
+    { "max_seq_len", "model.seq_len" },
+    { "block_size", "model.seq_len" },
+    { "rope_theta", "model.rope.theta" },
+    { "rope_scaling", "model.rope.scaling" },
+    { "rms_norm_eps", "model.norm_eps" },
+    { "tie_word_embeddings", "model.tied" },
+    /* the rest */
+    { "dataset", "data" },
+    { "save_every", "checkpoint.every" },
+    { "save_steps", "checkpoint.every" },
+    { "eval_steps", "eval.every" },
+    { "eval_interval", "eval.every" },
+    { "num_gpus", "hardware.gpus" },
+    { "nproc", "hardware.gpus" },
+    { NULL, NULL },
+};
