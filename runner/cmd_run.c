@@ -21,13 +21,13 @@
 #include "runner/record/image_record.h"
 #include "runner/launch/launch.h"
 #include "runner/doctor/probe.h"
+#include "runner/repro/extend.h"
 #include "runner/run/run_one.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/script/script_flags.h"
 #include "runner/run/sharing.h"
 #include "runner/job/stop_grace.h"
-#include "runner/bundle/unpack.h"
 
 /* One row: what is to be run and what became of it. */
 struct row {
@@ -44,6 +44,7 @@ struct row {
 struct command {
     const struct cli *cli;
     struct run_settings settings;
+    struct extension extension; /* with --extend */
     struct resolution resolution;
     struct row *rows;
     json_t *overrides; /* owned: the texts of --set */
@@ -56,12 +57,29 @@ struct command {
 
 /* ---- before anything runs ---------------------------------------------------------------------*/
 
+/* With --extend: the script of the run that is extended, and its algorithms unless the user names
+ * others. */
+static enum status read_extended(struct command *c, struct err *e) {
+    struct extension *x = &c->extension;
+    if (cli_has(c->cli, "smoke") || cli_has(c->cli, "only") || cli_has(c->cli, "resume"))
+        return FAIL(e, ERR_ARG, "--extend takes the script of the run: no --smoke, --only or "
+                    "--resume");
+    TRY(extension_open(c->cli, cli_value(c->cli, "extend"), c->settings.runs, x, e));
+    c->resolution = x->resolution;
+    x->resolution = (struct resolution){ 0 };
+    c->overrides = json_incref(x->overrides);
+    bool table = *x->source.choices && strcmp(c->settings.backend, "cpu") != 0;
+    if (!c->settings.choices && table) c->settings.choices = x->source.choices;
+    return OK;
+}
+
 static enum status resolve(struct command *c, struct err *e) {
-    TRY(script_resolve(c->cli, NULL, &c->resolution, e));
+    bool extends = cli_has(c->cli, "extend");
+    TRY(extends ? read_extended(c, e) : script_resolve(c->cli, NULL, &c->resolution, e));
     c->rows = calloc((size_t)c->resolution.run_count + 1, sizeof *c->rows);
-    c->overrides = json_array();
     bool failed = !c->rows;
-    for (int64_t i = 0; i < cli_count(c->cli, "set"); i++)
+    if (!extends) c->overrides = json_array();
+    for (int64_t i = 0; i < cli_count(c->cli, "set") && !extends; i++)
         json_append(c->overrides, json_from_text(cli_nth(c->cli, "set", i)), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "%" PRId64 " runs", c->resolution.run_count) : OK;
 }
@@ -129,7 +147,7 @@ static int refuse(const struct command *c) {
     if (c->cli->json) cli_out_json(c->cli, object);
     json_decref(object);
     image_hint(c->cli, c->facts, c->resolution.runs[0].config_json);
-    script_next(c->cli, "run", true);
+    if (c->cli->arg_count) script_next(c->cli, "run", true);
     return EXIT_HARDWARE;
 }
 
@@ -148,6 +166,8 @@ static enum status hash_inputs(struct command *c, struct err *e) {
         if (st == ERR_IO) image_data_hint(run->config_json, e);
         if (st == OK && c->settings.choices)
             st = choice_file_hash(c->settings.choices, &c->rows[i].inputs, e);
+        if (st == OK && cli_has(c->cli, "extend"))
+            st = extension_inputs(&c->extension, c->cli, &c->rows[i].inputs, e);
         if (st != OK) {
             err_prefix(e, "%s", run->name);
             return st;
@@ -256,25 +276,6 @@ static enum status refuse_live(const char *name, const struct standing *s, struc
                 s->path, dead);
 }
 
-/* The directory of a run to go on with: its bundle is unpacked where that alone is left. */
-static enum status find_directory(const struct cli *cli, char path[PATH_CAP], struct err *e) {
-    struct unpack_report report;
-    struct run_view view;
-    if (path_is_directory(path)) return OK;
-    TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
-    enum status st = run_may_go_on(view.run, e);
-    run_view_free(&view);
-    if (st != OK) return st;
-    char bundle[PATH_CAP], folder[PATH_CAP];
-    snprintf(bundle, sizeof bundle, "%s", path);
-    TRY(bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, e));
-    path_parent(folder, bundle);
-    TRY(path_join(path, folder, report.folder, e));
-    if (path_is_directory(path)) return OK;
-    cli_note(cli, "unpacking %s", bundle);
-    return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
-}
-
 /* What became of an earlier run, where a new one begins all the same. */
 static void note_anew(const struct command *c, const char *name, const struct standing *s) {
     if (!*s->path) return;
@@ -298,6 +299,10 @@ static enum status run_row(struct command *c, int64_t i, struct err *e) {
     struct run_request request = { .resolution = &c->resolution, .run = &c->resolution.runs[i],
                                    .inputs = &row->inputs, .data_files = row->data_files,
                                    .overrides = c->overrides, .mismatch = row->mismatch };
+    if (c->extension.beginning.step) {
+        request.parent = c->extension.source.identity;
+        request.beginning = &c->extension.beginning;
+    }
     enum status st = look_again(c, row, e);
     if (st == OK && row->standing.kind == STANDING_ENDED) take_earlier(c, i);
     else if (st == OK && row->standing.kind == STANDING_LIVE && !c->resolution.suite)
@@ -306,7 +311,7 @@ static enum status run_row(struct command *c, int64_t i, struct err *e) {
         note_others(c, request.run->name, &row->standing);
     else if (st == OK) {
         bool resumes = row->standing.kind == STANDING_STOPPED;
-        if (resumes) st = find_directory(c->cli, row->standing.path, e);
+        if (resumes) st = run_directory(c->cli, row->standing.path, e);
         else note_anew(c, request.run->name, &row->standing);
         if (st == OK)
             st = resumes ? run_resume(&c->settings, row->standing.path, &row->outcome, e)
@@ -459,7 +464,7 @@ static int resume(struct command *c) {
     if (c->cli->arg_count || cli_has(c->cli, "set") || cli_has(c->cli, "smoke"))
         st = FAIL(&e, ERR_ARG, "--resume goes on with a run as it is: no script, --set or --smoke");
     if (st == OK) st = run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, &e);
-    if (st == OK) st = find_directory(c->cli, path, &e);
+    if (st == OK) st = run_directory(c->cli, path, &e);
     if (st == OK) st = ask_device(c, &e);
     if (st == OK) st = run_resume(&c->settings, path, &outcome, &e);
     if (st != OK) return cli_fail(c->cli, &e);
@@ -501,8 +506,12 @@ static int run_script(struct command *c) {
     struct err e = { 0 };
     bool matches = true;
     enum status st = OK;
-    if (c->cli->arg_count == 0)
-        st = FAIL(&e, ERR_ARG, "missing argument: fp8lab run FILE.lua (or --resume RUN)");
+    if (c->cli->arg_count == 0 && !cli_has(c->cli, "extend"))
+        st = FAIL(&e, ERR_ARG, "missing argument: fp8lab run FILE.lua (or --resume RUN, or --extend "
+                  "RUN)");
+    if (c->cli->arg_count && cli_has(c->cli, "extend"))
+        st = FAIL(&e, ERR_ARG, "--extend takes the script out of the run's bundle: no script beside "
+                  "it");
     if (st == OK) st = resolve(c, &e);
     if (st == OK) st = ask_device(c, &e);
     if (st == OK) st = match_hardware(c, &matches, &e);
@@ -517,6 +526,7 @@ static int run_script(struct command *c) {
     note_smoke(c);
     st = say_kept(c, &e);
     if (st != OK) return cli_fail(c->cli, &e);
+    if (c->extension.beginning.step) extension_say(&c->extension, c->cli);
     int code = run_rows(c, &e, &st);
     if (st != OK) return cli_fail(c->cli, &e);
     return finish(c, code);
@@ -530,6 +540,7 @@ static void tear_down(struct command *c) {
     free(c->rows);
     json_decref(c->overrides);
     resolution_destroy(&c->resolution);
+    extension_close(&c->extension);
     json_decref(c->facts);
     signals_close(&c->signals);
 }
@@ -588,6 +599,7 @@ static const struct flag FLAGS[] = {
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },
     { "resume", "RUN", "go on with an interrupted run from its checkpoint", false },
+    { "extend", "RUN", "more steps of a done run, as a new one: --set train.steps=N", false },
     { "tasks-within", "SECONDS", "wait so long for a launcher's tasks (default: 300)", false },
     { "fewer-gpus", NULL, "a retry may leave out the GPU or host that failed", false },
     { "ranks", "N", "with --resume: go on with so many, not hardware.gpus", false },
@@ -602,7 +614,7 @@ static const struct flag FLAGS[] = {
 
 const struct verb VERB_RUN = {
     .name = "run",
-    .arguments = "FILE.lua | --resume RUN",
+    .arguments = "FILE.lua | --resume RUN | --extend RUN",
     .about = "run an experiment and bundle what it did",
     .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst however it ends.\n"
             "The same command again goes on with a run that was stopped, names one that is done.\n"
@@ -611,6 +623,8 @@ const struct verb VERB_RUN = {
             "checkpoint, bundle, exit 128+N; a second one leaves at once. A worker counts as\n"
             "hung after 10 minutes, or 20 times its longest silence, without an event; after an\n"
             "hour before its first step.\n"
+            "--extend begins a new run at the last checkpoint that RUN kept, with the schedule of\n"
+            "the new train.steps; it says where RUN's learning rates were other ones.\n"
             "--launch starts the same command in the experiment's image, or, where it names none,\n"
             "in that of `make image`; folders have the same path inside (containers/README.md).\n",
     VERB_FLAGS(FLAGS),

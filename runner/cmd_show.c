@@ -50,6 +50,21 @@ static void print_recipe(const struct cli *cli, const struct run_view *v) {
     free(text);
 }
 
+/* The run whose checkpoint this one began with, and whether it followed the same schedule. */
+static void print_extends(const struct cli *cli, const struct run_view *v) {
+    const json_t *extends = json_object_get(v->run, "extends");
+    const json_t *part = json_object_get(extends, "rates_part");
+    char text[400], rates[120] = "";
+    if (!json_is_object(extends)) return;
+    if (json_is_integer(part))
+        snprintf(rates, sizeof rates, "; from step %" JSON_INTEGER_FORMAT " on its learning rates "
+                 "were not those of this schedule", json_integer_value(part));
+    snprintf(text, sizeof text, "%.160s from step %" JSON_INTEGER_FORMAT "%s",
+             json_text(extends, "run", "?"), json_integer_value(json_object_get(extends, "step")),
+             rates);
+    line(cli, "extends", text);
+}
+
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
     const char *status = json_text(v->run, "status", "?");
@@ -68,6 +83,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));
     line(cli, "GPU links", json_text(v->facts, "gpu.links", NULL));
     line(cli, "commit", json_text(v->commit, "commit", NULL));
+    print_extends(cli, v);
     line(cli, "parent", json_text(v->run, "parent", NULL));
     line(cli, "inputs", json_text(v->run, "inputs_sha256", NULL));
     line(cli, "results", json_text(v->run, "results_sha256", NULL));

@@ -36,6 +36,7 @@ static const struct rule RULES[] = {
     { "inputs", "code", "code", false },
     { "inputs", "data", "data", false },
     { "inputs", "choices", "choices", false },
+    { "inputs", "parent", "extension", false }, /* the checkpoint of another run it began with */
     { "machine", "gpu.product_name", "gpu", false },
     { "machine", "gpu.count", "gpu", false },
     { "machine", "gpu.cc", "gpu", false },

@@ -11,7 +11,7 @@
 struct subject {
     const struct cli *cli;
     struct resolution resolution;
-    struct run_view resumed;  /* with --resume */
+    struct run_view resumed;  /* with --resume or --extend */
     const json_t **configs;   /* owned; of what will run */
     int64_t count;
     const char *image;        /* NULL: none is named */
@@ -42,7 +42,8 @@ static enum status read_script(struct subject *s, struct err *e) {
 
 static enum status read_resumed(struct subject *s, struct err *e) {
     char path[PATH_CAP];
-    TRY(run_locate(cli_value(s->cli, "resume"), runs_of(s->cli), path, e));
+    const char *run = cli_value(s->cli, cli_has(s->cli, "resume") ? "resume" : "extend");
+    TRY(run_locate(run, runs_of(s->cli), path, e));
     TRY(run_view_load(path, RUN_VIEW_FULL, &s->resumed, e));
     if (!s->resumed.resolved) return FAIL(e, ERR_FORMAT, "%s holds no configuration", path);
     s->count = 1;
@@ -111,7 +112,8 @@ static enum status make_command(struct subject *s, struct err *e) {
 }
 
 static enum status prepare(struct subject *s, struct err *e) {
-    TRY(cli_has(s->cli, "resume") ? read_resumed(s, e) : read_script(s, e));
+    bool goes_on = cli_has(s->cli, "resume") || cli_has(s->cli, "extend");
+    TRY(goes_on ? read_resumed(s, e) : read_script(s, e));
     TRY(choose_image(s, e));
     s->cwd = realpath(".", NULL);
     if (!s->cwd) return FAIL(e, ERR_IO, "the working directory cannot be read");

@@ -9,6 +9,7 @@
 #include "model/json_safe.h"
 #include "runner/base/build_info.h"
 #include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
 #include "runner/plan/options.h"
 
 static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct err *e) {
@@ -64,8 +65,17 @@ static enum status hash_data(const json_t *resolved, const char *root, char hex[
 }
 
 json_t *inputs_json(const struct inputs *in) {
-    return json_pack("{s:s,s:s,s:s,s:s?}", "config", in->config, "code", in->code, "data", in->data,
-                     "choices", *in->choices ? in->choices : NULL);
+    return json_pack("{s:s,s:s,s:s,s:s?,s:s*}", "config", in->config, "code", in->code, "data",
+                     in->data, "choices", *in->choices ? in->choices : NULL, "parent",
+                     *in->parent ? in->parent : NULL);
+}
+
+static enum status hash_all(struct inputs *in, struct err *e) {
+    json_t *all = inputs_json(in);
+    if (!all) return FAIL(e, ERR_MEMORY, "inputs");
+    enum status st = hash_json(all, in->all, e);
+    json_decref(all);
+    return st;
 }
 
 enum status inputs_hash(const json_t *resolved, const char *data_root, struct inputs *out,
@@ -80,11 +90,12 @@ enum status inputs_hash(const json_t *resolved, const char *data_root, struct in
 
 enum status inputs_choose(struct inputs *in, const char *sha256, struct err *e) {
     snprintf(in->choices, sizeof in->choices, "%s", sha256);
-    json_t *all = inputs_json(in);
-    if (!all) return FAIL(e, ERR_MEMORY, "inputs");
-    enum status st = hash_json(all, in->all, e);
-    json_decref(all);
-    return st;
+    return hash_all(in, e);
+}
+
+enum status inputs_extend(struct inputs *in, const char *sha256, struct err *e) {
+    snprintf(in->parent, sizeof in->parent, "%s", sha256);
+    return hash_all(in, e);
 }
 
 enum status inputs_record_choices(json_t *run, const char *sha256, struct err *e) {
@@ -106,5 +117,6 @@ static bool same(const json_t *inputs, const char *key, const char *value) {
 bool inputs_asked(const json_t *run, const struct inputs *in) {
     const json_t *then = json_object_get(run, "inputs");
     return same(then, "config", in->config) && same(then, "code", in->code) &&
-           same(then, "data", in->data) && (!*in->choices || same(then, "choices", in->choices));
+           same(then, "data", in->data) && !strcmp(json_text(then, "parent", ""), in->parent) &&
+           (!*in->choices || same(then, "choices", in->choices));
 }

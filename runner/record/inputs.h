@@ -13,7 +13,8 @@ struct inputs {
     char code[SHA256_HEX];    /* the sources compiled in */
     char data[SHA256_HEX];    /* the data's bytes and format, not their names */
     char choices[SHA256_HEX]; /* the choice table; "" where the backend has none (cpu) */
-    char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of the four */
+    char parent[SHA256_HEX];  /* the checkpoint of another run that it begins with; "": step 0 */
+    char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of these */
 };
 
 /* Opens and reads all data, so a file that is missing or malformed is found here: its error is
@@ -28,11 +29,15 @@ NODISCARD enum status inputs_choose(struct inputs *in, const char *sha256, struc
 /* The same for the record of a run, run.json. */
 NODISCARD enum status inputs_record_choices(struct json_t *run, const char *sha256, struct err *e);
 
+/* Puts the checkpoint that the run begins with among the inputs, and makes `all` anew. */
+NODISCARD enum status inputs_extend(struct inputs *in, const char *sha256, struct err *e);
+
 /* Whether a run, by its run.json, was asked for with these inputs: the choice table counts only
  * where the inputs name one, since a run that was given none makes its own. */
 bool inputs_asked(const struct json_t *run, const struct inputs *in);
 
-/* {"config","code","data","choices":null or text}: run.json's "inputs". NULL: out of memory. */
+/* {"config","code","data","choices":null or text, and "parent" where there is one}: run.json's
+ * "inputs". NULL: out of memory. */
 struct json_t *inputs_json(const struct inputs *in);
 
 #endif

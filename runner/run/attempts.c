@@ -201,7 +201,8 @@ static int64_t seconds_taken(const json_t *run) {
     size_t i;
     const json_t *row;
     json_array_foreach(json_object_get(run, "attempts"), i, row)
-        seconds += json_number_value(json_object_get(row, "seconds"));
+        if (!json_object_get(row, "run")) /* of the run that this one extends */
+            seconds += json_number_value(json_object_get(row, "seconds"));
     return (int64_t)seconds;
 }
 

@@ -91,15 +91,15 @@ static enum status restore_lines(const char *cols, const char *lines, struct err
     return st;
 }
 
-static enum status restore_all(const struct run_dir *dir, struct err *e) {
+enum status reopen_lines(const char *run_path, struct err *e) {
     static const struct { const char *cols, *lines; } STREAMS[] = {
         { "data/fp8/fp8.cols", "data/metrics/fp8.jsonl" },
         { "data/trace.cols", "data/metrics/trace.jsonl" },
     };
     char cols[PATH_CAP], lines[PATH_CAP];
     for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++) {
-        TRY(path_join(cols, dir->path, STREAMS[i].cols, e));
-        TRY(path_join(lines, dir->path, STREAMS[i].lines, e));
+        TRY(path_join(cols, run_path, STREAMS[i].cols, e));
+        TRY(path_join(lines, run_path, STREAMS[i].lines, e));
         TRY(restore_lines(cols, lines, e));
     }
     return OK;
@@ -139,7 +139,7 @@ enum status reopen_unchanged(const char *run_dir, struct err *e) {
 enum status reopen_run(struct run_dir *dir, struct err *e) {
     TRY(reopen_unchanged(dir->path, e)); /* the bundle goes, so this must not be worse */
     TRY(bundle_checkpoints_back(dir->path, e));
-    TRY(restore_all(dir, e));
+    TRY(reopen_lines(dir->path, e));
     TRY(remove_made(dir, e));
     json_t *run = dir->run;
     bool bad = json_object_set_new(run, "status", json_string("running")) != 0 ||

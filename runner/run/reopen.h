@@ -14,6 +14,9 @@ NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *reso
  * closed: ERR_VERIFY tells how to go on from the bundle. */
 NODISCARD enum status reopen_unchanged(const char *run_dir, struct err *e);
 
+/* Columns below run_path become JSON lines again where closing dropped the lines. */
+NODISCARD enum status reopen_lines(const char *run_path, struct err *e);
+
 /* Takes back what closing made: columns become JSON lines again where the lines were dropped, bag
  * files and the old bundle go, status is "running" (saved). */
 NODISCARD enum status reopen_run(struct run_dir *dir, struct err *e);

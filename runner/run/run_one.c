@@ -1,5 +1,6 @@
 #include "runner/run/run_one.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +14,8 @@
 #include "runner/base/version.h"
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/kept.h"
+#include "runner/bundle/run_view.h"
+#include "runner/bundle/unpack.h"
 #include "runner/job/stop_grace.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/provenance.h"
@@ -46,6 +49,53 @@ static enum status first_record(struct run_dir *dir, const struct run_request *r
     json_decref(dir->run);
     dir->run = record;
     return run_dir_save(dir, e);
+}
+
+/* The attempts of the run that is extended, each with that run's name, stand before this one's. */
+static enum status record_extension(struct run_dir *dir, const struct run_beginning *b,
+                                    struct err *e) {
+    json_t *run = dir->run, *list = json_object_get(run, "attempts"), *id;
+    bool failed = json_object_set(run, "extends", b->extends) != 0;
+    const json_t *attempt;
+    size_t i;
+    json_array_foreach(b->attempts, i, attempt) {
+        if (!json_is_object(attempt)) continue; /* a stranger's */
+        json_t *row = json_copy((json_t *)attempt);
+        id = json_object_get(b->extends, "run");
+        if (row && !json_object_get(row, "run")) failed |= json_object_set(row, "run", id) != 0;
+        json_append(list, row, &failed);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "run record") : run_dir_save(dir, e);
+}
+
+/* Moves what lies in a folder of `from` into the same folder of the run. */
+static enum status move_folder(const struct run_dir *dir, const char *from, const char *folder,
+                               struct err *e) {
+    char source[PATH_CAP], target[PATH_CAP], a[PATH_CAP], b[PATH_CAP];
+    TRY(path_join(source, from, folder, e));
+    TRY(path_join(target, dir->path, folder, e));
+    DIR *d = opendir(source);
+    if (!d) return FAIL(e, ERR_IO, "open %s: %s", source, strerror(errno));
+    enum status st = OK;
+    for (const struct dirent *entry; st == OK && (entry = readdir(d));) {
+        if (entry->d_name[0] == '.') continue;
+        st = path_join(a, source, entry->d_name, e);
+        if (st == OK) st = path_join(b, target, entry->d_name, e);
+        if (st == OK && rename(a, b) != 0)
+            st = FAIL(e, ERR_IO, "rename %s to %s: %s", a, b, strerror(errno));
+    }
+    closedir(d);
+    return st;
+}
+
+/* Records and checkpoints that the run goes on from. */
+static enum status take_beginning(struct run_dir *dir, const struct run_beginning *b,
+                                  struct err *e) {
+    TRY(record_extension(dir, b, e));
+    TRY(move_folder(dir, b->path, "data/metrics", e));
+    TRY(move_folder(dir, b->path, "data/checkpoints", e));
+    run_log(dir, "goes on from step %" PRId64 " of another run", b->step);
+    return OK;
 }
 
 /* Every Lua file as the script loaded it, below data/experiment/. */
@@ -232,6 +282,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     if (st == OK) st = write_experiment(s, &dir, request, e);
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) st = write_origin(s, &dir, e);
+    if (st == OK && request->beginning) st = take_beginning(&dir, request->beginning, e);
     if (st != OK) {
         struct err ignored; /* the first error is the one to tell; the directory says nothing yet */
         if (tree_remove(dir.path, &ignored) != OK) cli_warn(s->cli, "%s", ignored.text);
@@ -247,11 +298,30 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
 enum status run_may_go_on(const json_t *run, struct err *e) {
     const char *status = json_text(run, "status", ""), *id = json_text(run, "id", "this run");
     if (!strcmp(status, "done"))
-        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume", id);
+        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume; more steps: run --extend RUN "
+                    "--set train.steps=N", id);
     if (!strcmp(status, "time_limit"))
         return FAIL(e, ERR_ARG, "%s has used up train.time_limit, which counts over all attempts: "
-                    "there is nothing to resume", id);
+                    "there is nothing to resume; more: run --extend RUN --set train.time_limit=T", id);
     return OK;
+}
+
+enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err *e) {
+    struct unpack_report report;
+    struct run_view view;
+    if (path_is_directory(path)) return OK;
+    TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
+    enum status st = run_may_go_on(view.run, e);
+    run_view_free(&view);
+    if (st != OK) return st;
+    char bundle[PATH_CAP], folder[PATH_CAP];
+    snprintf(bundle, sizeof bundle, "%s", path);
+    TRY(bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, e));
+    path_parent(folder, bundle);
+    TRY(path_join(path, folder, report.folder, e));
+    if (path_is_directory(path)) return OK;
+    cli_note(cli, "unpacking %s", bundle);
+    return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
 }
 
 enum status run_resume(const struct run_settings *s, const char *path, struct run_outcome *out,

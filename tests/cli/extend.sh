@@ -1,0 +1,171 @@
+#!/bin/bash
+# long: 20, waits
+# run --extend: more steps of a done run, as a new run from its kept checkpoint, with the bits of a
+# run that made them all in one go; the parent stays as it is, and what would mislead is said.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+tests=$PWD/tests/cli lib=$PWD/experiments/lib
+experiment="$tests/tiny.lua --lib $lib --threads 1"
+cd "$TEST_TMP" || exit 1
+failed=0
+case_name=
+
+fail() {
+    echo "FAILED: $case_name: $*"
+    sed 's/^/    /' log | tail -8
+    failed=1
+}
+expect() { [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"; }
+says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
+run() { # ARGS...: exit code in $code
+    # shellcheck disable=SC2086  # words
+    "$FP8LAB" run $experiment "$@" >out 2>log
+    code=$?
+}
+extend() { # RUN ARGS...
+    "$FP8LAB" run --threads 1 --extend "$@" >out 2>log
+    code=$?
+}
+field() { # BUNDLE EXPRESSION over run.json
+    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
+o = json.load(sys.stdin); run = o["run"]; resolved = o["resolved"]; summary = o["summary"]
+print(eval(sys.argv[1]))' "$2"
+}
+newest() { ls "$1"/*.tar.zst | tail -1; }
+left() { find "$1" -mindepth 1 -maxdepth 1 -name '.*' ! -name .claim; } # of the command's own
+
+case_name="a constant schedule: the bits of one run"
+run --runs whole --set train.steps=24
+run --runs runs
+parent=$(newest runs)
+before=$(sha256sum <"$parent")
+kept=$(sha256sum runs/*.checkpoints/*/* | cut -d' ' -f1)
+extend "$parent" --set train.steps=24
+expect "exit code" 0 $code
+says "from its checkpoint of step 12 to step 24"
+says "its learning rates up to there are those of the schedule over 24 steps"
+child=$(newest runs)
+[ "$child" != "$parent" ] || fail "there is no new run"
+"$FP8LAB" compare --assert-equal whole/*.tar.zst "$child" >out 2>log
+expect "exit code of compare --assert-equal" 0 $?
+expect "the weights" "$(field whole/*.tar.zst 'run["final_weights_sha256"]')" \
+    "$(field "$child" 'run["final_weights_sha256"]')"
+expect "the parent's bundle" "$before" "$(sha256sum <"$parent")"
+expect "the parent's checkpoint" "$kept" \
+    "$(sha256sum "${parent%.tar.zst}".checkpoints/*/* | cut -d' ' -f1)"
+expect "parent" True \
+    "$(field "$child" "run['parent'] == '$("$FP8LAB" show --json "$parent" | python3 -c \
+        'import json, sys; print(json.load(sys.stdin)["identity"])')'")"
+expect "extends" "(12, 12, None)" \
+    "$(field "$child" 'tuple(run["extends"][k] for k in ("step", "steps", "rates_part"))')"
+expect "attempts, the parent's first" "[(0, 12, True), (12, 24, False)]" \
+    "$(field "$child" '[(a["from_step"], a["to_step"], "run" in a) for a in run["attempts"]]')"
+expect "other inputs than those of one run" False \
+    "$(field "$child" "run['inputs_sha256'] == '$(field whole/*.tar.zst 'run["inputs_sha256"]')'")"
+"$FP8LAB" show "$child" >out 2>log
+grep -q "^  extends  .*Z-tiny-.* from step 12$" out || fail "show says: $(grep extends out)"
+"$FP8LAB" verify -q "$child" >out 2>log || fail "it does not verify"
+expect "what else is left" "" "$(left runs)"
+
+case_name="the same again, and further"
+extend "$parent" --set train.steps=24
+says "already run with these inputs"
+extend "$child" --set train.steps=30
+expect "exit code" 0 $code
+run --runs further --set train.steps=30
+expect "the weights" "$(field further/*.tar.zst 'run["final_weights_sha256"]')" \
+    "$(field "$(newest runs)" 'run["final_weights_sha256"]')"
+run --runs runs --set train.steps=24 # an extension is no run of the script alone
+expect "a run of as many steps is another one" 0 "$(grep -c "already run" log)"
+
+case_name="repro of an extension"
+"$FP8LAB" repro "$child" >out 2>log
+expect "exit code" 3 $?
+says "its script alone does not make it again"
+says "run --extend $(basename "$parent" .tar.zst) --set train.steps=24"
+
+case_name="a schedule that depends on the number of steps"
+run --runs cosine --set train.schedule=cosine
+cosine=$(newest cosine)
+extend "$cosine" --runs cosine --set train.steps=20
+expect "exit code" 0 $code
+says "its learning rates are not those of the schedule over 20 steps: they part at step 1,"
+expect "rates_part" 1 "$(field "$(newest cosine)" 'run["extends"]["rates_part"]')"
+"$FP8LAB" show "$(newest cosine)" >out 2>log
+grep -q "from step 1 on its learning rates were not those of this schedule" out ||
+    fail "show does not say it"
+expect "decay over all steps" 20 "$(field "$(newest cosine)" 'resolved["train"]["schedule"]["decay"]')"
+
+case_name="what is refused"
+runs=$(ls runs/*.tar.zst | wc -l)
+refused() { # WORDS ARGS...
+    local words=$1
+    shift
+    extend "$@"
+    expect "exit code of $*" 2 $code
+    says "$words"
+}
+refused "has done 12 steps, and train.steps is 12" "$parent"
+refused "has done 12 steps, and train.steps is 8" "$parent" --set train.steps=8
+for set in train.optimizer.lr=1 recipe=bf16 train.seed=2 train.global_batch=8 model.layers=2 \
+    train.schedule.warmup=3 data.seed=9; do
+    refused "it takes train.steps, train.time_limit, eval," "$parent" --set train.steps=30 --set $set
+done
+refused "no script beside it" "$parent" --set train.steps=30 "$tests/tiny.lua"
+refused "no --smoke" "$parent" --set train.steps=30 --smoke
+"$FP8LAB" run --resume "$parent" >out 2>log
+expect "exit code of --resume" 2 $?
+says "run --extend RUN --set train.steps=N"
+mv "${parent%.tar.zst}.checkpoints" gone
+refused "has no checkpoint to go on from" "$parent" --set train.steps=40
+says "a run keeps its last one where the experiment has checkpoint"
+mv gone "${parent%.tar.zst}.checkpoints"
+cp "${parent%.tar.zst}.checkpoints/step-000012/state.safetensors" whole.state
+printf '\377' |
+    dd of="${parent%.tar.zst}.checkpoints/step-000012/state.safetensors" bs=1 seek=3000 \
+        conv=notrunc 2>/dev/null
+extend "$parent" --set train.steps=40
+expect "exit code with a damaged checkpoint" 4 $code
+mv whole.state "${parent%.tar.zst}.checkpoints/step-000012/state.safetensors"
+expect "nothing was begun" "$runs" "$(ls runs/*.tar.zst | wc -l)"
+expect "what else is left" "" "$(left runs)"
+
+case_name="a checkpoint in the bundle, out of a folder of runs of its own"
+run --runs packed --set archive=full
+extend "$(newest packed)" --runs elsewhere --set train.steps=24
+expect "exit code" 0 $code
+expect "the weights" "$(field whole/*.tar.zst 'run["final_weights_sha256"]')" \
+    "$(field elsewhere/*.tar.zst 'run["final_weights_sha256"]')"
+
+case_name="an extension that is stopped goes on"
+"$FP8LAB" run --threads 1 --extend "$parent" --runs cut --set train.steps=1000000 >out 2>log &
+for ((i = 0; i < 3000; i++)); do
+    grep -qs '"step":20,' cut/*/data/metrics/train.jsonl && break
+    sleep 0.02
+done
+kill -TERM $!
+wait $!
+"$FP8LAB" run --extend last --runs cut --set train.steps=2000000 >out 2>log
+expect "exit code of an extension of what is interrupted" 2 $?
+says "--resume goes on with it"
+("$FP8LAB" run --threads 1 --extend "$parent" --runs cut --set train.steps=1000000 >out 2>log) &
+for ((i = 0; i < 3000; i++)); do
+    grep -qs "resuming" log && break
+    sleep 0.02
+done
+says "resuming"
+kill -TERM "$(head -1 "$(ls cut/*/lock)")"
+wait
+expect "attempts" 3 "$(field cut/*.tar.zst 'len(run["attempts"])')"
+
+case_name="a time limit that is used up"
+run --runs limit --set train.steps=1000000 --set train.time_limit=1
+expect status time_limit "$(field limit/*.tar.zst 'run["status"]')"
+done_=$(field limit/*.tar.zst 'summary["step_last"]')
+extend "$(newest limit)" --runs limit --set train.time_limit=false --set train.steps=$((done_ + 5))
+expect "exit code" 0 $code
+expect status done "$(field "$(newest limit)" 'run["status"]')"
+
+[ $failed = 0 ] && echo "runs are extended"
+exit $failed
