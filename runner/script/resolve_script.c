@@ -61,19 +61,36 @@ static void name_time_limit(struct pool *p, struct value *train) {
 
 /* NULL where the run is at fault; what is wrong with the others does not hide what its function
  * of layers says. */
-static struct value *resolve_run(struct script *s, const struct suite_run *run, bool smoke) {
+static struct value *check_run(struct script *s, const struct suite_run *run) {
     struct diagnostics *d = &s->diagnostics;
     int64_t said = d->said;
     struct value *config = schema_apply(d, &SCHEMA_EXPERIMENT, run->tree, "");
     schema_rules(d, config);
-    if (d->said > said) return NULL;
-    if (smoke) smoke_shrink(&s->pool, config);
+    return d->said > said ? NULL : config;
+}
+
+static void finish_run(struct script *s, struct value *config) {
     resolve_layers(s, config);
     name_time_limit(&s->pool, value_get(config, "train"));
     struct place none = { 0 };
     struct value *schema = value_string(&s->pool, "fp8lab.experiment/1", none);
     value_set(&s->pool, config, "schema", schema, none);
-    return config;
+}
+
+/* The configuration of every run of the suite; NULL for one that is at fault. */
+static struct value **resolve_runs(struct script *s, const struct suite *suite, bool smoke) {
+    struct value **configs = pool_alloc(&s->pool, ((size_t)suite->count + 1) * sizeof *configs);
+    int64_t ends = 0;
+    for (int64_t i = 0; i < suite->count; i++) {
+        configs[i] = check_run(s, &suite->runs[i]);
+        if (configs[i] && smoke_ends(configs[i]) > ends) ends = smoke_ends(configs[i]);
+    }
+    for (int64_t i = 0; i < suite->count; i++) {
+        if (!configs[i]) continue;
+        if (smoke) smoke_shrink(&s->pool, configs[i], ends);
+        finish_run(s, configs[i]);
+    }
+    return configs;
 }
 
 static void write_run(struct text *out, struct script *s, const struct suite_run *run,
@@ -117,11 +134,10 @@ void resolve_script(struct script *s, void *argument, struct text *out) {
     suite_expand(&s->diagnostics, script_tree(s, 1, place), options->overrides,
                  options->override_count, &suite);
     text_puts(out, suite.is_suite ? "{\"suite\":true,\"runs\":[" : "{\"suite\":false,\"runs\":[");
-    for (int64_t i = 0; i < suite.count; i++) {
-        struct value *config = resolve_run(s, &suite.runs[i], options->smoke);
-        if (!config || s->diagnostics.count) continue;
+    struct value **configs = resolve_runs(s, &suite, options->smoke);
+    for (int64_t i = 0; i < suite.count && s->diagnostics.count == 0; i++) {
         if (i) text_puts(out, ",");
-        write_run(out, s, &suite.runs[i], config);
+        write_run(out, s, &suite.runs[i], configs[i]);
     }
     text_puts(out, "],\"name\":");
     canonical_add_string(out, suite.name ? suite.name : "", strlen(suite.name ? suite.name : ""));

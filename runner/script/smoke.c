@@ -56,15 +56,17 @@ static struct value *synthetic(struct pool *p, struct place place) {
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
-static void shrink_model(struct pool *p, struct value *model, const struct value *recipe,
-                         bool real_tokens) {
+int64_t smoke_ends(const struct value *experiment) {
+    const struct value *recipe = value_get(experiment, "recipe");
+    if (!value_get(recipe, "first_bf16")) return 0;
+    return value_int_at(recipe, "first_bf16") + value_int_at(recipe, "last_bf16");
+}
+
+static void shrink_model(struct pool *p, struct value *model, int64_t ends, bool real_tokens) {
     int64_t heads = value_int_at(model, "heads"), sharing = heads / value_int_at(model, "kv_heads");
-    int64_t excluded = 0;
-    if (value_get(recipe, "first_bf16"))
-        excluded = value_int_at(recipe, "first_bf16") + value_int_at(recipe, "last_bf16");
     double ffn_ratio = (double)value_int_at(model, "ffn") / (double)value_int_at(model, "width");
     if (ffn_ratio > 4) ffn_ratio = 4;
-    shrink_to(p, model, "layers", 2 + excluded); /* two layers stay in the recipe */
+    shrink_to(p, model, "layers", 2 + ends); /* two layers stay in the recipe */
     if (value_int_at(model, "layers") < 2) set_int(p, model, "layers", 2);
     set_int(p, model, "heads", SMOKE_HEADS);
     set_int(p, model, "kv_heads", SMOKE_HEADS % sharing == 0 ? SMOKE_HEADS / sharing : 2);
@@ -95,13 +97,13 @@ static struct value *section(struct pool *p, struct value *experiment, const cha
     return v;
 }
 
-void smoke_shrink(struct pool *p, struct value *experiment) {
+void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     struct value *data = value_get(experiment, "data"), *eval, *checkpoint;
     bool there = data_is_there(p, data);
     if (!there) value_set(p, experiment, "data", synthetic(p, data->place), data->place);
     bool real_tokens = there && value_is(value_get(data, "kind"), "tokens");
     set_int(p, value_get(experiment, "hardware"), "gpus", 1);
-    shrink_model(p, value_get(experiment, "model"), value_get(experiment, "recipe"), real_tokens);
+    shrink_model(p, value_get(experiment, "model"), ends, real_tokens);
     shrink_train(p, value_get(experiment, "train"));
     eval = section(p, experiment, "eval");
     set_int(p, eval, "every", SMOKE_STEPS);

@@ -321,6 +321,8 @@ static void smoke_keeps_the_recipe_and_shrinks_the_rest(void **state) {
     assert_true(r.smoke);
     assert_true(json_equal(at(&full.runs[4], "recipe"), at(run, "recipe")));
     assert_int_equal(int_at(run, "model.layers"), 4); /* two in FP8 between two in BF16 */
+    for (int64_t i = 0; i < r.run_count; i++) /* the others beside it, too: one factor stays one */
+        assert_true(json_equal(at(&r.runs[i], "model"), at(run, "model")));
     assert_int_equal(int_at(run, "model.width"), 256);
     assert_int_equal(int_at(run, "model.heads"), 4);
     assert_int_equal(int_at(run, "model.kv_heads"), 1); /* 32:8 as 4:1 */
