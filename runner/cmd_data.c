@@ -1,15 +1,22 @@
-/* fp8lab data: what text files hold, and the losses that counting alone would reach on them. */
+/* fp8lab data: what files of text or tokens hold, and the losses that counting would reach. */
 #include <inttypes.h>
 #include <jansson.h>
 
+#include "model/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"
 #include "runner/text_stats.h"
+#include "runner/token_stats.h"
+
+/* A text has hardly any control bytes; token ids, archives and images have some percent. */
+static const double CONTROLS_MAX = 0.01;
+
+/* ---- text ---------------------------------------------------------------------------------- */
 
 static json_t *stats_json(const char *path, const struct text_stats *s) {
-    return json_pack("{s:o,s:I,s:I,s:f,s:f,s:s}", "path", json_from_text(path),
-                     "bytes", (json_int_t)s->bytes,
+    return json_pack("{s:o,s:s,s:I,s:I,s:f,s:f,s:s}", "path", json_from_text(path), "format",
+                     token_format_name(TOKENS_NONE), "bytes", (json_int_t)s->bytes,
                      "distinct_bytes", (json_int_t)s->distinct, "unigram_nats", s->unigram_nats,
                      "bigram_nats", s->bigram_nats, "sha256", s->sha256);
 }
@@ -22,21 +29,78 @@ static void print_stats(const struct cli *cli, const char *path, const struct te
     cli_out(cli, "  bigram    %.4f nats per byte\n", s->bigram_nats);
 }
 
+static enum status describe_text(const struct cli *cli, const char *path, json_t *files,
+                                 struct err *e) {
+    struct text_stats stats;
+    bool failed = false;
+    TRY(text_stats_file(path, &stats, e));
+    double share = (double)stats.controls / (double)(stats.bytes ? stats.bytes : 1);
+    if (share > CONTROLS_MAX && !cli_has(cli, "bytes"))
+        return FAIL(e, ERR_FORMAT, "%s is no text: %.1f %% of its bytes are control characters. Of "
+                    "Megatron's tokens the .idx must stand beside the .bin; --bytes describes the "
+                    "bytes of any file", path, 100 * share);
+    if (!cli->json) print_stats(cli, path, &stats);
+    else json_append(files, stats_json(path, &stats), &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", path) : OK;
+}
+
+/* ---- tokens -------------------------------------------------------------------------------- */
+
+static json_t *tokens_json(const char *path, enum token_format format,
+                           const struct token_stats *s) {
+    bool index = format == TOKENS_MEGATRON;
+    return json_pack("{s:o,s:s,s:I,s:s,s:I,s:i,s:I,s:I,s:f,s:o,s:o}", "path", json_from_text(path),
+                     "format", token_format_name(format), "bytes", (json_int_t)s->bytes, "sha256",
+                     s->sha256, "tokens", (json_int_t)s->tokens, "token_bytes", s->token_bytes,
+                     "distinct_tokens", (json_int_t)s->distinct, "id_max", (json_int_t)s->id_max,
+                     "unigram_nats", s->unigram_nats, "sequences",
+                     index ? json_integer(s->sequences) : json_null(), "documents",
+                     index ? json_integer(s->documents) : json_null());
+}
+
+static void print_tokens(const struct cli *cli, const char *path, enum token_format format,
+                         const struct token_stats *s) {
+    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), path, cli_style(cli, NULL));
+    cli_out(cli, "  format    token ids, data = tokens { format = \"%s\" }\n",
+            token_format_name(format));
+    cli_out(cli, "  tokens    %" PRId64 " of %d bytes", s->tokens, s->token_bytes);
+    if (format == TOKENS_MEGATRON)
+        cli_out(cli, ", %" PRId64 " sequences, %" PRId64 " documents", s->sequences, s->documents);
+    cli_out(cli, "\n  sha256    %s\n", s->sha256);
+    cli_out(cli, "  ids       %" PRId64 " different, the largest %" PRId64
+                 ": a vocabulary of at least %" PRId64 "\n", s->distinct, s->id_max, s->id_max + 1);
+    cli_out(cli, "  unigram   %.4f nats per token\n", s->unigram_nats);
+}
+
+static enum status describe_tokens(const struct cli *cli, const char *path,
+                                   enum token_format format, json_t *files, struct err *e) {
+    struct token_stats stats;
+    bool failed = false;
+    TRY(token_stats_file(path, format, &stats, e));
+    if (!cli->json) print_tokens(cli, path, format, &stats);
+    else json_append(files, tokens_json(path, format, &stats), &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", path) : OK;
+}
+
+/* ---- the verb ------------------------------------------------------------------------------ */
+
+static enum status describe(const struct cli *cli, const char *path, json_t *files,
+                            struct err *e) {
+    enum token_format format = TOKENS_NONE;
+    if (!cli_has(cli, "bytes")) TRY(token_format_find(path, &format, e));
+    if (format != TOKENS_NONE) return describe_tokens(cli, path, format, files, e);
+    return describe_text(cli, path, files, e);
+}
+
 static int cmd_data(const struct cli *cli) {
     int code = EXIT_OK;
     struct err e = { 0 };
     json_t *files = json_array();
     for (int64_t i = 0; i < cli->arg_count && code == EXIT_OK; i++) {
-        struct text_stats stats;
-        if (text_stats_file(cli->args[i], &stats, &e) != OK) {
-            (void)cli_fail(cli, &e); /* a file that is missing is the user's to mend */
-            code = EXIT_USAGE;
-        } else if (!cli->json) {
-            print_stats(cli, cli->args[i], &stats);
-        } else if (json_array_append_new(files, stats_json(cli->args[i], &stats)) != 0) {
-            (void)FAIL(&e, ERR_MEMORY, "statistics of %s as JSON", cli->args[i]);
-            code = cli_fail(cli, &e);
-        }
+        enum status st = describe(cli, cli->args[i], files, &e);
+        if (st == OK) continue;
+        code = cli_fail(cli, &e);
+        if (st != ERR_MEMORY) code = EXIT_USAGE; /* the user must name another file, or mend it */
     }
     json_t *object = NULL;
     if (cli->json && code == EXIT_OK)
@@ -47,12 +111,19 @@ static int cmd_data(const struct cli *cli) {
     return code;
 }
 
+static const struct flag FLAGS[] = {
+    { .name = "bytes", .help = "describe the bytes, whatever the file holds" },
+};
+
 const struct verb VERB_DATA = {
     .name = "data",
     .arguments = "FILE...",
-    .about = "describe text files: bytes, hash, and entropies to read a loss against",
+    .about = "describe files of text or tokens: hash, and entropies to read a loss against",
     .more = "A byte-level model has learned nothing before its loss is under the unigram entropy,\n"
-            "and more than pairs of letters once it is under the bigram entropy.\n",
+            "and more than pairs of letters once it is under the bigram entropy.\n"
+            "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
+            "llm.c's shards. Their entropy is that of a token.\n",
+    VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = -1,
     .run = cmd_data,

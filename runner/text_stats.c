@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/input_file.h"
 
@@ -26,8 +27,8 @@ static void tally_add(struct tally *t, size_t n) {
     t->total += (int64_t)n;
 }
 
-/* -sum p log p over the counts, in nats: log(total) - sum(c log c) / total. */
-static double entropy(const int64_t *count, int64_t n, int64_t total) {
+/* -sum p log p: log(total) - sum(c log c) / total. */
+double text_entropy(const int64_t *count, int64_t n, int64_t total) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         if (count[i] > 0) sum += (double)count[i] * log((double)count[i]);
@@ -40,7 +41,7 @@ static double conditional_entropy(const struct tally *t) {
     for (int64_t a = 0; a < SYMBOLS; a++) {
         int64_t row = 0;
         for (int64_t b = 0; b < SYMBOLS; b++) row += t->pair[a][b];
-        sum += (double)row * entropy(t->pair[a], SYMBOLS, row);
+        sum += (double)row * text_entropy(t->pair[a], SYMBOLS, row);
     }
     return t->total > 1 ? sum / (double)(t->total - 1) : 0;
 }
@@ -49,7 +50,10 @@ static void summarise(const struct tally *t, struct text_stats *out) {
     out->bytes = t->total;
     out->distinct = 0;
     for (int64_t i = 0; i < SYMBOLS; i++) out->distinct += t->single[i] > 0;
-    out->unigram_nats = entropy(t->single, SYMBOLS, t->total);
+    out->controls = 0;
+    for (int64_t i = 0; i < ' '; i++)
+        if (!strchr("\t\n\v\f\r\033", (int)i) || i == 0) out->controls += t->single[i];
+    out->unigram_nats = text_entropy(t->single, SYMBOLS, t->total);
     out->bigram_nats = conditional_entropy(t);
 }
 
