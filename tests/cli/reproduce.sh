@@ -1,0 +1,102 @@
+#!/bin/bash
+# experiments/peers/reproduce.py repeats batches and first weights from model/NUMERICS.md: to the
+# bit for each kind of data, shape of model and number of ranks; and it notices what is different.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${VENV:=}"
+export NO_COLOR=1
+[ -n "$VENV" ] || { echo "SKIP: there is no numpy (tests/support/venv.sh)"; exit 77; }
+lib=$PWD/experiments/lib
+reproduce() { "$VENV/bin/python" "$lib/../peers/reproduce.py" "$@" >out 2>&1; }
+cd "$TEST_TMP" || exit 1
+failed=0
+fail() {
+    echo "FAILED: $*"
+    sed 's/^/    /' out | tail -8
+    failed=1
+}
+
+# 7 sequences of 32 bytes and some more: 4 steps of 6 sequences are over three epochs.
+head -c 150 "$lib/models/tiny.lua" >a.txt
+head -c 100 "$lib/models/gpt2.lua" >b.txt
+# Ids of 16 and of 32 bits, a held-out tail, a second file.
+"$VENV/bin/python" - <<'PY'
+import struct
+import numpy as np
+ids = (np.arange(999) * 7919 % 300).astype("<u2")
+head = np.zeros(256, "<i4")
+head[:3] = 20240520, 1, len(ids)
+open("llmc.bin", "wb").write(head.tobytes() + ids.tobytes())
+ids = ids.astype("<i4")
+open("megatron.bin", "wb").write(ids.tobytes())
+lengths, starts = [400, 599], [0, 1600]
+open("megatron.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ2i2q2q", 1, 4, 2, 2, *lengths,
+                                                              *starts, 0, 2))
+PY
+cat >base.lua <<'LUA'
+local tiny = require "models.tiny"
+local llama = tiny.llama { seq_len = 32, layers = 2, vocab = 300 }
+local function row(name, more)
+  local t = {
+    name = name, model = llama, recipe = fp8.tensorwise, data = text { "a.txt", "b.txt" },
+    train = { steps = 4, global_batch = 6, micro_batch = 2, seed = 77,
+              optimizer = adamw { lr = 0 } },
+    checkpoint = { every = 4, keep = 1, init = true }, archive = "full",
+  }
+  for key, value in pairs(more) do t[key] = value end
+  return experiment(t)
+end
+local train = { steps = 3, global_batch = 4, micro_batch = 4, optimizer = adamw { lr = 0 } }
+return suite {
+  name = "base",
+  row("text", {}),
+  row("gpt2", { model = tiny.gpt2 { seq_len = 32, layers = 2 }, data = synthetic { seed = 5 },
+                recipe = bf16, train = train }),
+  row("llmc", { model = llama { qk_norm = true, tied = true },
+                data = tokens { path = "llmc.bin", format = "llmc", holdout = 0.3 },
+                train = { steps = 3, global_batch = 4, micro_batch = 4,
+                          optimizer = adamw { lr = 0, master = "none", state = "8bit" } } }),
+  row("megatron", { recipe = f32, train = train,
+                    data = tokens { path = "megatron", format = "megatron" } }),
+  row("ranks", { hardware = { gpus = 3 } }),
+  row("moving", { checkpoint = false, train = { steps = 4, global_batch = 6, micro_batch = 2,
+                                                optimizer = adamw { lr = 1e-3 } } }),
+}
+LUA
+"$FP8LAB" run base.lua --lib "$lib" --backend cpu >out 2>&1 || fail "the runs: exit code $?"
+mkdir open
+for row in text gpt2 llmc megatron ranks moving; do
+    (cd open && "$FP8LAB" extract -q ../runs/*-"$row"-*.tar.zst >/dev/null 2>&1)
+    reproduce open/*-"$row"-* || fail "$row: exit code $?"
+    grep -q '^first weights: equal' out || fail "$row: first weights"
+    grep -q '^batches: equal' out || fail "$row: batches"
+done
+steps() { grep -q "^batches: equal ($1 traced steps" out || fail "$2: not $1 steps"; }
+steps "1 of 4" moving
+grep -q 'by fingerprint before step 1' out || fail "moving: there is no checkpoint to read"
+reproduce open/*-text-*
+steps "4 of 4" text
+grep -q '(15 weights and their masters, each bit)' out || fail "not every master was compared"
+
+# A learning rate of 0 leaves the weights as they are: the last checkpoint's are the first one's.
+cmp open/*-text-*/data/checkpoints/step-00000[04]/model.safetensors || fail "lr = 0 moved weights"
+
+# One bit of a weight, a text in another order, another seed, no run at all.
+"$VENV/bin/python" - open/*-text-*/data/checkpoints/step-000000/model.safetensors <<'PY'
+import sys
+raw = bytearray(open(sys.argv[1], "rb").read())
+raw[-1] ^= 1
+open(sys.argv[1], "wb").write(raw)
+PY
+reproduce open/*-text-*
+[ $? = 4 ] && grep -q 'first weights: different' out && grep -q ', element [0-9]*: 0x' out ||
+    fail "a flipped bit"
+mkdir other && cp b.txt other/a.txt && cp a.txt other/b.txt
+reproduce open/*-moving-* --data-root other
+[ $? = 4 ] && grep -q 'first weights: equal' out && grep -q '^  step 1: the embedding' out ||
+    fail "a text in another order"
+sed -i 's/"seed":1234/"seed":1235/' open/*-moving-*/data/experiment/resolved.json
+reproduce open/*-moving-*
+[ $? = 4 ] && grep -q 'first weights: different' out || fail "another seed"
+reproduce nowhere
+[ $? = 2 ] && grep -q "name a run's folder" out || fail "no run"
+exit $failed
