@@ -6,6 +6,9 @@
 #include <string.h>
 #include <time.h>
 
+#include <atomic>
+#include <new>
+
 #if __has_include(<nccl.h>)
 #include <nccl.h>
 
@@ -36,8 +39,8 @@ struct nccl {
     void *so;
     struct nccl_functions f;
     ncclComm_t comm;
-    pthread_mutex_t lock; /* held while something is queued, and to say that it is aborted */
-    bool aborted;
+    pthread_mutex_t lock; /* held while something is queued */
+    std::atomic<bool> aborted; /* and comm is being freed, or was */
     int rank, world, version;
 };
 
@@ -58,10 +61,10 @@ static bool find_functions(struct nccl *n) {
     return true;
 }
 
+/* NVLink multicast is for those who ask for it: shared hosts do not always have the fabric for it
+ * in order. NCCL reads NCCL_NVLS_ENABLE from the environment. Whoever starts this process sets it:
+ * by now other threads run, and may read the environment. */
 static enum status load(struct nccl *n, struct err *e) {
-    /* NVLink multicast is for those who ask for it: shared hosts do not always have the fabric for
-     * it in order. */
-    (void)setenv("NCCL_NVLS_ENABLE", "0", 0);
     n->so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!n->so) return FAIL(e, ERR_DEVICE, "several GPUs need NCCL: %s", dlerror());
     if (!find_functions(n) || n->f.version(&n->version) != ncclSuccess)
@@ -73,8 +76,9 @@ static enum status load(struct nccl *n, struct err *e) {
 
 static enum status failed(const struct nccl *n, const char *what, ncclResult_t result,
                           struct err *e) {
-    enum status code = result == ncclRemoteError || n->aborted ? ERR_PEER : ERR_DEVICE;
-    const char *detail = n->aborted ? NULL : n->f.last_error(n->comm); /* of none, too: joining */
+    bool aborted = n->aborted;
+    enum status code = result == ncclRemoteError || aborted ? ERR_PEER : ERR_DEVICE;
+    const char *detail = aborted ? NULL : n->f.last_error(NULL); /* whose is not asked */
     bool said = detail && *detail;
     return FAIL(e, code, "%s: NCCL: %s%s%.300s", what, n->f.error_string(result), said ? ": " : "",
                 said ? detail : "");
@@ -112,7 +116,7 @@ static enum status join(struct nccl *n, struct links *links, struct err *e) {
 enum status nccl_open(struct nccl **out, struct links *links, int rank, int world,
                       struct err *e) {
     *out = NULL;
-    struct nccl *n = (struct nccl *)calloc(1, sizeof *n);
+    struct nccl *n = new (std::nothrow) struct nccl();
     if (!n) return FAIL(e, ERR_MEMORY, "joining NCCL");
     n->rank = rank;
     n->world = world;
@@ -128,7 +132,7 @@ void nccl_close(struct nccl *n) {
     if (!n) return;
     if (n->comm && !n->aborted) (void)n->f.destroy(n->comm);
     pthread_mutex_destroy(&n->lock);
-    free(n); /* the library stays loaded: errors point into it, and its threads may still end */
+    delete n; /* the library stays loaded: errors point into it, and its threads may still end */
 }
 
 enum status nccl_poll(struct nccl *n, struct err *e) {
@@ -150,8 +154,7 @@ void nccl_abort(struct nccl *n) {
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     bool locked = pthread_mutex_timedlock(&n->lock, &until) == 0;
-    bool first = !n->aborted;
-    n->aborted = true;
+    bool first = !n->aborted.exchange(true);
     if (locked) pthread_mutex_unlock(&n->lock);
     if (first && n->comm) (void)n->f.abort(n->comm);
 }

@@ -87,7 +87,8 @@ static bool add_experiment(json_t *kept, const json_t *env) {
  * - Threads that wait sleep instead of spinning: beside any other busy process spinning costs an
  *   order of magnitude (a 2048x384x128 matmul fell from 357 to 10 GFLOP/s). libgomp reads this
  *   while it is loaded, so it cannot be set later than here.
- * - NCCL leaves NVLink multicast alone (kernels/cuda/nccl.cu). */
+ * - NCCL leaves NVLink multicast alone: shared hosts do not always have the fabric for it in
+ *   order. A worker has several threads when NCCL reads this, so nothing sets it later. */
 static bool add_defaults(json_t *kept, json_t *defaults) {
     static const char *const DEFAULTS[][2] = {
         { "NCCL_NVLS_ENABLE", "0" }, { "OMP_WAIT_POLICY", "passive" },

@@ -4,6 +4,7 @@
 # must not refuse a resume.
 # The runner reads the steady clock in one place; pulse.c needs it as a struct timespec, to wait
 # until then.
+# Nothing changes the environment of its own process: other threads may read it meanwhile.
 set -u
 variable() { make -s --no-print-directory --eval "$1: ; @printf '%s\n' \$($2)" "$1" | sort; }
 hashed=$(variable hashed SOURCES)
@@ -23,3 +24,5 @@ extra=$(grep -E '^runner/(compare|bundle|bench|doctor|launch|repro|job|run|net)/
 clocks=$(grep -rlE 'clock_gettime\(CLOCK_MONOTONIC' runner | sort | tr '\n' ' ')
 [ "$clocks" = "runner/base/clock.h runner/worker/pulse.c " ] ||
     { echo "FAILED: the clock of runner/base/clock.h, also read in: $clocks"; exit 1; }
+changed=$(grep -rnE '\<(setenv|putenv|unsetenv|clearenv) *\(' kernels model runner)
+[ -z "$changed" ] || { echo "FAILED: the environment is changed: $changed"; exit 1; }

@@ -18,6 +18,7 @@ static int be_rank(const struct meeting *meeting, const char *backend, int rank,
                    int listening, rank_body body, void *user) {
     struct err e = { 0 };
     struct mesh mesh;
+    (void)setenv("NCCL_NVLS_ENABLE", "0", 0); /* as a runner does for its workers */
     struct rank_test t = { .user = user };
     struct backend_handle handle = { 0 };
     int code = 2;
