@@ -59,8 +59,8 @@ static struct piece piece_at(const struct data *d, const struct token_stream *s,
                            .count = left < count ? left : count };
 }
 
-/* Where a sequence of `length` tokens and the token behind it go: every token but the last one is an
- * input, every token but the first one is the target of the one before. */
+/* Where a sequence of `length` tokens and the token behind it go: every token but the last one is
+ * an input, every token but the first one is the target of the one before. */
 struct window { int32_t *tokens, *targets; int64_t length, taken; };
 
 static void take(struct window *w, int32_t id) {

@@ -60,9 +60,9 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
     return check_site(&r->head, r->f32, "recipe of the head", e);
 }
 
-/* DeepSeek's floor under amax is for activations and weights. A gradient is divided by the tokens of
- * the global batch, so a floor of 1e-4 would lose more of it the larger the batch is. A gradient's
- * floor only keeps the factor of a zero block, amax/448, a normal number. */
+/* DeepSeek's floor under amax is for activations and weights. A gradient is divided by the tokens
+ * of the global batch, so a floor of 1e-4 would lose more of it the larger the batch is. A
+ * gradient's floor only keeps the factor of a zero block, amax/448, a normal number. */
 static const float DEEPSEEK_AMAX_MIN = 1e-4f, DEEPSEEK_GRADIENT_AMAX_MIN = 448 * 0x1p-126f;
 
 /* One operand: its format, the granularity of its scales, and the rule from amax to scale. */

@@ -92,9 +92,9 @@ void slots_destroy(struct slots *s);
 NODISCARD enum status slots_begin_micro(struct slots *s, struct backend *b, bool first,
                                         struct err *e);
 /* With several ranks, after backward: every amax becomes the largest of all ranks, and s->loss is
- * NaN if any rank's `loss` is not finite, else 0. Delayed scaling so has the same scales everywhere, and
- * every rank finds the same tensor when one is not finite. A current scale is older than this and
- * rests on the rank's own amax, as TransformerEngine's does. */
+ * NaN if any rank's `loss` is not finite, else 0. Delayed scaling so has the same scales
+ * everywhere, and every rank finds the same tensor when one is not finite. A current scale is older
+ * than this and rests on the rank's own amax, as TransformerEngine's does. */
 NODISCARD enum status slots_share(struct slots *s, struct backend *b, const struct tensor *loss,
                                   struct err *e);
 /* The same for weights, of which each rank has seen its shard. */

@@ -1,8 +1,8 @@
 /* The rows of the recipes. Defaults are TransformerEngine's (transformer_engine/common/recipe and
  * pytorch/module/base.py for the accumulators); torchao's (torchao/float8/config.py) for rowwise,
  * which TransformerEngine lacks. Operands are rounded to BF16 before FP8, where TransformerEngine's
- * fused norms quantise f32 (kernels/README.md, "Recipes"). A key that a kind does not have is not in
- * its row, and is refused with the name of a kind that has it. */
+ * fused norms quantise f32 (kernels/README.md, "Recipes"). A key that a kind does not have is not
+ * in its row, and is refused with the name of a kind that has it. */
 #include "runner/script/schema.h"
 
 #define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A plugin that is not of this program's sources is refused, whatever it would compute: the run has
-# recorded other code. A plugin that lacks an operator, what is no plugin, or none that can be opened,
-# is named as well.
+# recorded other code. A plugin that lacks an operator, what is no plugin, or none that can be
+# opened, is named as well.
 set -u
 root=$PWD
 . tests/dist/lib.sh

@@ -221,8 +221,8 @@ static void saturation_is_counted(void **state) {
     tiny_run_close(&r);
 }
 
-/* The share of the gradients at GEMMs that become zero in FP8, in the first micro-batch of a step of
- * `sequences` sequences. Gradients are divided by the number of tokens in a step. */
+/* The share of the gradients at GEMMs that become zero in FP8, in the first micro-batch of a step
+ * of `sequences` sequences. Gradients are divided by the number of tokens in a step. */
 static double gradients_lost(const struct recipe_options *o, int64_t sequences) {
     struct tiny_run r;
     struct fp8_slot slots[SLOTS_MAX];

@@ -1,4 +1,5 @@
-/* A board that a worker writes as fast as it can is read whole, also after the worker was killed. */
+/* A board is read whole while a worker writes it as fast as it can, and after the worker was
+ * killed. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
