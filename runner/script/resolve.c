@@ -120,7 +120,8 @@ static enum status read_runs(const json_t *result, struct resolution *out, struc
     out->suite = json_is_true(json_object_get(result, "suite"));
     out->name = copy_text(result, "name");
     out->about = copy_text(result, "about");
-    if (!out->name || !out->about) return FAIL(e, ERR_MEMORY, "names");
+    out->replaced = copy_text(result, "replaced");
+    if (!out->name || !out->about || !out->replaced) return FAIL(e, ERR_MEMORY, "names");
     for (size_t i = 0; i < count; i++) {
         const json_t *run = json_array_get(runs, i);
         struct resolved_run *to = &out->runs[out->run_count++];
@@ -181,7 +182,9 @@ enum status resolution_keep(struct resolution *r, const char *const *patterns, i
             fits = fits || fnmatch(patterns[p], r->runs[i].name, 0) == 0;
         if (!fits)
             return FAIL(e, ERR_ARG, "--only %s: none of the %" PRId64 " runs is called so (the "
-                        "first is %s)", patterns[p], r->run_count, r->runs[0].name);
+                        "first is %s)%s%s%s", patterns[p], r->run_count, r->runs[0].name,
+                        *r->replaced ? "; --set replaced the axis " : "", r->replaced,
+                        *r->replaced ? ", so no name says its value" : "");
     }
     int64_t kept = 0;
     for (int64_t i = 0; i < r->run_count; i++) {
@@ -213,6 +216,7 @@ void resolution_destroy(struct resolution *r) {
     free(r->errors);
     free(r->name);
     free(r->about);
+    free(r->replaced);
     free(r->log);
     *r = (struct resolution){ 0 };
 }

@@ -46,6 +46,7 @@ struct resolution {
     bool suite; /* the script returned suite {}: end with the comparison of the runs */
     bool smoke;
     char *name, *about; /* of the suite, or of the one experiment */
+    char *replaced; /* the axes that an override took away, so that no name has them; "" */
     struct resolved_run *runs;
     int64_t run_count;
     struct resolved_file *files; /* the script first */
@@ -62,7 +63,8 @@ NODISCARD enum status resolve_experiment(const struct resolve_options *options,
 void resolution_destroy(struct resolution *r);
 
 /* Drops the runs whose names match none of `count` patterns (* and ? as in a shell); of no patterns
- * every run stays. ERR_ARG names a pattern that fits no run. */
+ * every run stays. ERR_ARG names a pattern that fits no run, and the axes
+ * that an override took out of the names. */
 NODISCARD enum status resolution_keep(struct resolution *r, const char *const *patterns,
                                       int64_t count, struct err *e);
 

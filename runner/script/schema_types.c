@@ -92,6 +92,15 @@ static const struct value *read_number(struct pool *p, const struct value *v) {
     return v;
 }
 
+struct value *schema_text_scalar(struct pool *p, struct value *text) {
+    bool yes = strcmp(text->string, "true") == 0;
+    if (!yes && strcmp(text->string, "false") != 0)
+        return value_copy(p, read_number(p, text));
+    struct value *b = value_new(p, VALUE_BOOL, text->place);
+    b->b = yes;
+    return b;
+}
+
 static bool in_range(const struct field *f, double x) {
     if (f->flags & FIELD_ABOVE_MIN ? !(x > f->min) : !(x >= f->min)) return false;
     return f->flags & FIELD_BELOW_MAX ? x < f->max : x <= f->max;

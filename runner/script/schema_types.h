@@ -9,6 +9,10 @@
 struct value *schema_typed(struct diagnostics *d, const struct field *f, const struct value *v,
                            const char *path);
 
+/* The text of a --set whose key says nothing of its type: an integer, a number, true or false, else
+ * the text itself. */
+struct value *schema_text_scalar(struct pool *p, struct value *text);
+
 /* "an integer from 1 to 64": what a message says a field takes. */
 const char *schema_expected(struct pool *p, const struct field *f);
 

@@ -39,6 +39,48 @@ static bool covers(const char *path, const char *below) {
     return strncmp(path, below, n) == 0 && (below[n] == '\0' || below[n] == '.');
 }
 
+/* ---- --set of an axis ------------------------------------------------------------------------ */
+/* "matrix.seed"; or "matrix" alone, which is refused. */
+static bool sets_axis(const struct override *o) {
+    return covers("matrix", o->path);
+}
+
+/* "1,2" as a list of values: numbers, true, false, and words that the schema reads later. */
+static struct value *axis_values(struct diagnostics *d, const struct value *text) {
+    struct value *list = value_new(d->pool, VALUE_TABLE, text->place);
+    for (const char *at = text->string;; at++) {
+        size_t n = strcspn(at, ",");
+        struct value *item = value_new(d->pool, VALUE_TEXT, text->place);
+        item->string = pool_copy_n(d->pool, at, n);
+        item->string_bytes = n;
+        value_append(d->pool, list, schema_text_scalar(d->pool, item));
+        if (n == 0)
+            diagnostics_add(d, text->place, "", "an axis takes values with commas between, as in "
+                            "--set matrix.seed=1,2");
+        at += n;
+        if (!*at) return list;
+    }
+}
+
+/* Gives the axis its values in the place of the script's, or makes a new one. */
+static void set_axis(struct diagnostics *d, struct value *matrix, const struct override *o) {
+    if (strcmp(o->path, "matrix") == 0) {
+        diagnostics_add(d, o->text->place, o->path, "an axis is set by its name, as in --set "
+                        "matrix.seed=1,2");
+        return;
+    }
+    const char *path = schema_expand_path(d->pool, o->path + strlen("matrix."));
+    struct value *list = axis_values(d, o->text);
+    for (int64_t i = 0; i < matrix->member_count; i++) {
+        struct value_member *m = &matrix->members[i];
+        if (strcmp(schema_expand_path(d->pool, m->key), path) != 0) continue;
+        m->value = list;
+        m->place = o->text->place;
+        return;
+    }
+    value_set(d->pool, matrix, path, list, o->text->place);
+}
+
 /* ---- axes ------------------------------------------------------------------------------------ */
 struct axis {
     const char *path; /* in full */
@@ -86,7 +128,7 @@ static const char *item_label(struct pool *p, const struct value *axis, int64_t 
                               const char *path) {
     const struct value *v = axis->items[index];
     const char *leaf = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
-    if (v->type == VALUE_STRING) return clean_label(p, v->string);
+    if (v->type == VALUE_STRING || v->type == VALUE_TEXT) return clean_label(p, v->string);
     if (is_scalar(v)) return clean_label(p, pool_format(p, "%s-%s", leaf, scalar_text(p, v)));
     if (v->type != VALUE_TABLE || !v->kind)
         return pool_format(p, "%s%d", leaf, (int)index + 1);
@@ -128,7 +170,7 @@ static int compare_axes(const void *a, const void *b) {
 
 static int64_t read_axes(struct diagnostics *d, struct value *matrix,
                          const struct override *overrides, int64_t override_count,
-                         struct axis axes[AXES_MAX]) {
+                         struct axis axes[AXES_MAX], struct suite *out) {
     int64_t count = 0;
     if (!matrix) return 0;
     if (matrix->type != VALUE_TABLE || matrix->kind || matrix->item_count) {
@@ -147,6 +189,8 @@ static int64_t read_axes(struct diagnostics *d, struct value *matrix,
         for (int64_t k = 0; k < override_count; k++)
             replaced = replaced || covers(overrides[k].path, axis.path);
         if (!replaced) axes[count++] = axis;
+        else out->replaced = pool_format(d->pool, "%s%s%s", out->replaced,
+                                         *out->replaced ? ", " : "", axis.path);
     }
     qsort(axes, (size_t)count, sizeof *axes, compare_axes);
     return count;
@@ -234,6 +278,19 @@ static struct value *take(struct value *table, const char *key) {
     return v;
 }
 
+/* The matrix of the script with what --set says of its axes; NULL where there is none. */
+static struct value *take_matrix(struct diagnostics *d, struct value *suite,
+                                 const struct override *overrides, int64_t count) {
+    struct value *matrix = take(suite, "matrix");
+    for (int64_t i = 0; i < count; i++) {
+        const struct override *o = &overrides[i];
+        if (!sets_axis(o)) continue;
+        if (!matrix) matrix = value_new(d->pool, VALUE_TABLE, o->text->place);
+        set_axis(d, matrix, o);
+    }
+    return matrix;
+}
+
 static void check_names(struct diagnostics *d, const struct suite *suite) {
     for (int64_t i = 0; i < suite->count; i++) {
         const struct value *name = value_get(suite->runs[i].tree, "name");
@@ -252,7 +309,7 @@ void suite_expand(struct diagnostics *d, struct value *returned, const char *con
     struct override *overrides = pool_alloc(d->pool, (size_t)argument_count * sizeof *overrides);
     struct axis *axes = pool_alloc(d->pool, AXES_MAX * sizeof *axes);
     int64_t count = 0;
-    *out = (struct suite){ .is_suite = strcmp(returned->kind, "suite") == 0 };
+    *out = (struct suite){ .is_suite = strcmp(returned->kind, "suite") == 0, .replaced = "" };
     for (int64_t i = 0; i < argument_count; i++)
         count += parse_override(d, arguments[i], &overrides[count]);
     for (int64_t i = 0; i < count; i++) /* a suite's runs are named after it */
@@ -262,8 +319,8 @@ void suite_expand(struct diagnostics *d, struct value *returned, const char *con
     if (name && name->type == VALUE_TEXT) name->type = VALUE_STRING;
     out->name = name && name->type == VALUE_STRING ? name->string : NULL;
     out->about = about && about->type == VALUE_STRING ? about->string : "";
-    struct value *matrix = out->is_suite ? take(returned, "matrix") : NULL;
-    int64_t axis_count = read_axes(d, matrix, overrides, count, axes);
+    struct value *matrix = out->is_suite ? take_matrix(d, returned, overrides, count) : NULL;
+    int64_t axis_count = read_axes(d, matrix, overrides, count, axes, out);
     if (out->is_suite && !out->name)
         diagnostics_add(d, returned->place, "name", "a suite needs a name");
     if (out->is_suite && returned->item_count)
@@ -272,7 +329,8 @@ void suite_expand(struct diagnostics *d, struct value *returned, const char *con
         add_cells(d, out, returned, axes, axis_count);
     for (int64_t r = 0; r < out->count; r++)
         for (int64_t i = 0; i < count; i++)
-            if (strcmp(overrides[i].path, "name") != 0)
+            if (strcmp(overrides[i].path, "name") != 0 &&
+                !(out->is_suite && sets_axis(&overrides[i])))
                 schema_set_path(d->pool, out->runs[r].tree, overrides[i].path,
                                 value_copy(d->pool, overrides[i].text), overrides[i].text->place);
     check_names(d, out);

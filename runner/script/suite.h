@@ -15,13 +15,14 @@ struct suite_run {
 struct suite {
     bool is_suite; /* false: one experiment */
     const char *name, *about;
+    const char *replaced; /* the axes that an override took away, with commas between; "" */
     struct suite_run *runs;
     int64_t count, capacity;
 };
 
 /* Expands `returned`, made by experiment {} or suite {}. Axes vary in the order of their names, the
  * last one fastest; values in the order written, then labelled ones by label. `overrides` are
- * "a.b=value"; one that sets a whole axis takes the axis away. */
+ * "a.b=value"; one that sets a whole axis takes the axis away, and "matrix.a=1,2" sets its values. */
 void suite_expand(struct diagnostics *d, struct value *returned, const char *const *overrides,
                   int64_t override_count, struct suite *out);
 

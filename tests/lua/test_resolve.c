@@ -289,6 +289,33 @@ static void an_override_of_an_axis_takes_it_away(void **state) {
     resolution_destroy(&r);
 }
 
+/* --set matrix.AXIS gives an axis other values, or makes one. */
+static void an_axis_is_set_from_outside(void **state) {
+    (void)state;
+    static const char SUITE[] =
+        HEAD "return suite { name = 's', data = synthetic, model = tiny.llama,\n"
+             "train = { steps = 10, global_batch = 8 },\n"
+             "matrix = { recipe = { bf16, fp8.delayed }, ['train.seed'] = { 1, 2, 3 } } }";
+    struct resolution r;
+    resolve_text(SUITE, false, OVERRIDES("matrix.seed=7,8", "matrix.recipe=fp8.mxfp8",
+                                         "matrix.model.tied=true,false"), &r);
+    assert_int_equal(r.run_count, 4);
+    assert_string_equal(r.runs[0].name, "s-tied-true-fp8.mxfp8-seed-7");
+    assert_string_equal(r.runs[3].name, "s-tied-false-fp8.mxfp8-seed-8");
+    assert_int_equal(int_at(&r.runs[3], "train.seed"), 8);
+    assert_string_equal(string_at(&r.runs[3], "recipe.kind"), "fp8.mxfp8");
+    assert_int_equal(json_integer_value(json_object_get(r.runs[3].cell, "train.seed")), 8);
+    resolution_destroy(&r);
+    /* A pattern for the value of an axis that --set took away is told so. */
+    struct err e = { 0 };
+    resolve_text(SUITE, false, OVERRIDES("recipe=fp8.mxfp8"), &r);
+    assert_int_equal(r.run_count, 3);
+    assert_int_equal(resolution_keep(&r, OVERRIDES("*mxfp8*"), 1, &e), ERR_ARG);
+    if (!strstr(e.text, "--set replaced the axis recipe, so no name says its value"))
+        fail_msg("%s", e.text);
+    resolution_destroy(&r);
+}
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 static void layers_become_a_table(void **state) {
     (void)state;
@@ -539,6 +566,7 @@ int main(void) {
         cmocka_unit_test(overrides_are_typed_by_the_schema),
         cmocka_unit_test(durations_are_read_as_people_write_them),
         cmocka_unit_test(an_override_of_an_axis_takes_it_away),
+        cmocka_unit_test(an_axis_is_set_from_outside),
         cmocka_unit_test(layers_become_a_table),
         cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),
         cmocka_unit_test(smoke_keeps_data_that_is_there),
