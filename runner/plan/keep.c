@@ -7,10 +7,15 @@
 struct keep keep_which(const struct run_options *run, bool smoke) {
     const struct checkpoint_options *c = &run->checkpoint;
     bool asked = c->every > 0 && !smoke, packed = asked && run->archive == ARCHIVE_FULL;
-    struct keep k = { .asked = asked, .last = asked && (c->keep > 0 || packed),
-                      .best = asked && c->best, .packed = packed };
-    k.count = k.best + (packed && c->keep > 1 ? c->keep : k.last);
+    struct keep k = { .asked = asked, .init = asked && c->init,
+                      .last = asked && (c->keep > 0 || packed), .best = asked && c->best,
+                      .packed = packed };
+    k.count = k.init + k.best + (packed && c->keep > 1 ? c->keep : k.last);
     return k;
+}
+
+static bool keeps_any(const struct keep *k) {
+    return k->init || k->last || k->best;
 }
 
 static bool begins(const char *text, const char *beginning) {
@@ -39,11 +44,10 @@ enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct
 }
 
 json_t *keep_json(const struct keep *keep) {
-    bool any = keep->last || keep->best;
     if (!keep->asked) return json_null();
-    return json_pack("{s:b,s:b,s:I,s:s?}", "last", keep->last, "best", keep->best, "bytes",
-                     (json_int_t)keep->bytes, "where",
-                     !any ? NULL : keep->packed ? "bundle" : "beside");
+    return json_pack("{s:b,s:b,s:b,s:I,s:s?}", "init", keep->init, "last", keep->last, "best",
+                     keep->best, "bytes", (json_int_t)keep->bytes, "where",
+                     !keeps_any(keep) ? NULL : keep->packed ? "bundle" : "beside");
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */
@@ -55,10 +59,13 @@ static void size_text(int64_t bytes, char out[32]) {
 
 static void say_kept(const struct cli *cli, const struct keep *keep, int64_t rows, int64_t bytes,
                      bool on_stdout) {
+    static const char *const WHICH[] = { "", "the best checkpoint", "the last checkpoint",
+                                         "the last and the best checkpoint",
+                                         "the first checkpoint", "the first and the best checkpoint",
+                                         "the first and the last checkpoint",
+                                         "the first, the last and the best checkpoint" };
+    const char *which = WHICH[keep->init << 2 | keep->last << 1 | (int)keep->best];
     char text[400], all[32], one[32];
-    const char *which = keep->last && keep->best ? "the last and the best checkpoint"
-                        : keep->last             ? "the last checkpoint"
-                                                 : "the best checkpoint";
     size_text(bytes, all);
     size_text(keep->bytes, one);
     snprintf(text, sizeof text, "keeps %s of %s%s, %s: %s a checkpoint, at most %s in all", which,
@@ -71,7 +78,7 @@ static void say_kept(const struct cli *cli, const struct keep *keep, int64_t row
 }
 
 static bool alike(const struct keep *a, const struct keep *b) {
-    return a->last == b->last && a->best == b->best && a->packed == b->packed;
+    return a->init == b->init && a->last == b->last && a->best == b->best && a->packed == b->packed;
 }
 
 /* Rows that keep alike are one line, with the largest checkpoint among them. */
@@ -81,7 +88,7 @@ void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bo
         struct keep largest = keeps[i];
         int64_t rows = 0, bytes = 0;
         bool said = false;
-        if (!largest.last && !largest.best) {
+        if (!keeps_any(&largest)) {
             nothing += largest.asked;
             continue;
         }

@@ -9,7 +9,8 @@
 
 struct keep {
     bool asked;      /* the experiment has `checkpoint`; a rehearsal does not count */
-    bool last, best; /* which of them stay whole; one checkpoint may be both */
+    bool init;       /* the one of step 0 stays */
+    bool last, best; /* which of the others stay; one checkpoint may be both */
     bool packed;     /* in the bundle (archive = "full"), not beside it */
     int64_t count;   /* of checkpoints at most: a bundle has the newest checkpoint.keep of them */
     int64_t bytes;   /* of one checkpoint, as planned: files have some KB of names beside that */
@@ -25,7 +26,7 @@ NODISCARD enum status keep_plan(const json_t *config, bool smoke, struct keep *o
  * asked for. On stdout for verbs that answer what a script would do, else as a message. */
 void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout);
 
-/* {"last","best","bytes","where": "beside", "bundle" or null}; null where no checkpoint is asked
+/* {"init","last","best","bytes","where": "beside", "bundle" or null}; null where no checkpoint is asked
  * for. New reference; NULL without memory. */
 json_t *keep_json(const struct keep *keep);
 

@@ -412,31 +412,38 @@ static json_t *kept_row(const struct checkpoint_info *info, const char *as, cons
                      "sha256", info->sha256, "bytes", (json_int_t)info->bytes, "where", where);
 }
 
+/* The checkpoint of `step`, which is called `what`; out->step is -1 if it is not there or damaged,
+ * and the user is told. */
+static enum status find_kept(struct attempts *a, int64_t step, const char *what,
+                             struct checkpoint_info *out, struct err *e) {
+    char parent[PATH_CAP], path[CHECKPOINT_PATH_CAP];
+    struct err why;
+    TRY(path_join(parent, a->dir->path, "data/checkpoints", e));
+    TRY(checkpoint_path(path, parent, step, e));
+    if (checkpoint_verify(path, out, &why) == OK) return OK;
+    err_prefix(&why, "the %s checkpoint is not kept", what);
+    on_tick(a, why.text);
+    out->step = -1;
+    return OK;
+}
+
 /* Names in the record what is to outlive a run that is done. The best checkpoint is that of the
  * best evaluation, if it is whole. */
 static enum status record_kept(struct attempts *a, const struct checkpoint_info *last,
                                struct err *e) {
     struct keep keep = keep_which(&a->run, json_is_true(json_object_get(a->dir->run, "smoke")));
     struct retention retention = { 0 };
-    struct checkpoint_info best = { 0 };
-    char parent[PATH_CAP], path[CHECKPOINT_PATH_CAP];
-    struct err why;
-    if (keep.best) TRY(retention_open(a->dir->path, 1, true, false, &retention, e));
+    struct checkpoint_info init = { .step = -1 }, best = { .step = -1 };
+    if (keep.best) TRY(retention_open(a->dir->path, 1, true, keep.init, &retention, e));
     bool same = retention.best_step && retention.best_step == last->step;
-    TRY(path_join(parent, a->dir->path, "data/checkpoints", e));
-    if (retention.best_step && !same) {
-        TRY(checkpoint_path(path, parent, retention.best_step, e));
-        if (checkpoint_verify(path, &best, &why) != OK) {
-            err_prefix(&why, "the best checkpoint is not kept");
-            on_tick(a, why.text);
-            best.step = 0;
-        }
-    }
+    if (keep.init) TRY(find_kept(a, 0, "first", &init, e));
+    if (retention.best_step && !same) TRY(find_kept(a, retention.best_step, "best", &best, e));
     if (keep.last && !last->step) on_tick(a, "no checkpoint is kept: none of them is whole");
     const char *where = keep.packed ? "bundle" : "beside";
     json_t *rows = json_array();
     bool failed = !rows;
-    if (best.step) json_append(rows, kept_row(&best, "best", NULL, where), &failed);
+    if (init.step == 0) json_append(rows, kept_row(&init, "init", NULL, where), &failed);
+    if (best.step > 0) json_append(rows, kept_row(&best, "best", NULL, where), &failed);
     if (last->step && (keep.last || same))
         json_append(rows, kept_row(last, keep.last ? "last" : "best",
                                    keep.last && same ? "best" : NULL, where), &failed);

@@ -61,6 +61,14 @@ expect "lines of show" 2 "$(grep -c "^  kept  .* in .*both/.*\.checkpoints/step-
 "$FP8LAB" list both >out 2>log
 expect "lines of list" 2 "$(wc -l <out)"
 
+case_name="the first weights"
+run init --set checkpoint.init=true --set train.steps=4 --set checkpoint.every=4
+expect "exit code" 0 $code
+says "keeps the first and the last checkpoint of the run"
+expect "as" "[['init'], ['last']]" \
+    "$(field "$(ls init/*.tar.zst)" '[row["as"] for row in run["kept"]]')"
+expect "folders" "step-000000 step-000004 " "$(kept_in init)"
+
 case_name="how large, as planned"
 # shellcheck disable=SC2086
 for verb in check plan; do
