@@ -103,6 +103,7 @@ lines=$("$FP8LAB" verify --json short.tar.zst "$done" 2>/dev/null |
 mkdir other && "$BUILD/tests/bundle/test_bundle" other >/dev/null
 live=$(ls -d other/*-done-0badcafe)
 rm "$live"/*.txt "$live"/data/metrics/*.cols "$live"/data/*/fp8.cols "$live"/data/trace.cols
+cp -r "$live" honest
 sed -i '7s/"loss_bits":"......../"loss_bits":"00000000/' "$live/data/metrics/train.jsonl"
 expect 5 "first differ at step 7, in train.loss" compare "$done" "$live" --assert-equal
 expect 0 "first differ at step 7, in train.loss" compare "$done" "$live"
@@ -121,7 +122,7 @@ expect 6 "the run is not finished" verify "$live"
 mkdir wide
 for id in 20261121T030000Z-tiny-aaaaaaaa 20261121T030001Z-tiny-bbbbbbbb \
     "20261121T030002Z-$(printf 'long-%.0s' {1..16})cccccccc"; do
-    cp -r "$live" "wide/$id" && chmod -R u+w "wide/$id"
+    cp -r honest "wide/$id" && chmod -R u+w "wide/$id"
     sed -i "s/\"id\": *\"[^\"]*\"/\"id\":\"$id\"/" "wide/$id/data/run.json"
 done
 sed -i 's/"model": *null/"model":{"width":64}/' wide/*aaaaaaaa/data/experiment/resolved.json

@@ -205,13 +205,15 @@ rm -rf other
 
 case_name="two jobs with torchrun's defaults, in one folder"
 mkdir -p one two
-each() { (cd "$1" && master=$2 task "$3" 2 torchrun ../both); } # JOB MASTER INDEX
-each one 127.0.0.2 0 &
+each() { # JOB MASTER SEED INDEX
+    (cd "$1" && master=$2 task "$4" 2 torchrun ../both --set "train.seed=$3")
+}
+each one 127.0.0.2 1 0 &
 await_files 1 both
-each two 127.0.0.3 0 &
+each two 127.0.0.3 2 0 &
 await_files 2 both
-each one 127.0.0.2 1 &
-each two 127.0.0.3 1 &
+each one 127.0.0.2 1 1 &
+each two 127.0.0.3 2 1 &
 wait
 expect "exit codes" "0 0 0 0 " "$(cat one/code? two/code? | tr '\n' ' ')"
 expect "bundles" 2 "$(ls both/*.tar.zst | wc -l)"
@@ -256,7 +258,7 @@ rm -f log? out? code? pid?
 job 3 srun uneven
 expect "exit codes" "2 2 2 " "$(cat code? | tr '\n' ' ')"
 grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "it is not explained"
-expect "what is left" "" "$(ls -A uneven)"
+expect "what is left" "" "$(left_in uneven)"
 
 case_name="SIGTERM to one task stops all"
 # shellcheck disable=SC2086

@@ -129,7 +129,7 @@ for mpi in openmpi hydra; do
     job $mpi 3 $(command_of 4 --runs uneven)
     expect "exit code" 2 $code
     grep -q "3 tasks, and the experiment has hardware.gpus = 4" log || fail "it is not explained"
-    expect "what is left" "" "$(ls -A uneven)"
+    expect "what is left" "" "$(left_in uneven)"
     all_ended
 
     case_name="$mpi, a worker is killed" # not its runner, which a launcher would see
