@@ -64,11 +64,11 @@ static bool takes_paths(const struct verb *verb) {
     return takes(verb, "RUN") || takes(verb, "FILE") || takes(verb, "DIR");
 }
 
-/* The characters of a run's id. A bundle of any other name is offered as a file only: bash quotes no
- * `$` in a candidate that is not the name of a file. */
+/* The characters of a run's id. A bundle of any other name is offered as a file only: bash quotes
+ * no `$` in a candidate that is not the name of a file. */
 #define ID_CHARACTERS "A-Za-z0-9._-"
 
-/* ---- bash and zsh: the verbs, in words that both shells read -----------------------------------*/
+/* ---- bash and zsh: the verbs, in words that both shells read ----------------------------------*/
 
 /* File names are foreign text, so no shell may expand a candidate. bash's `compgen -W` expands, and
  * zsh's emulation of bash inserts candidates without quotes. So this part only sets `flags` (words

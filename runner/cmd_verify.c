@@ -11,8 +11,8 @@
 
 static void print(const struct cli *cli, const char *path, const struct unpack_report *report) {
     if (!cli->json) {
-        cli_out(cli, "valid: %s\n  bundle %s\n  %lld files, %lld bytes\n", PLAIN(path), report->identity,
-                (long long)report->files, (long long)report->bytes);
+        cli_out(cli, "valid: %s\n  bundle %s\n  %lld files, %lld bytes\n", PLAIN(path),
+                report->identity, (long long)report->files, (long long)report->bytes);
         return;
     }
     json_t *object = json_pack("{s:s, s:o, s:s, s:s, s:I, s:I}", "schema", "fp8lab.verify/1",

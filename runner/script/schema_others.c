@@ -2,7 +2,7 @@
  * has no counterpart says what takes its place. */
 #include "runner/script/schema.h"
 
-#define STEPS "train.steps: it counts updates; an epoch is tokens / (global_batch x seq_len) of them"
+#define STEPS "train.steps: it counts updates, tokens / (global_batch x seq_len) of them an epoch"
 #define BATCH "train.global_batch (sequences an update) and train.micro_batch (a pass and GPU)"
 #define WARMUP "warmup, in a schedule: schedule = cosine { warmup = 20 }"
 #define GATHERING "train.global_batch: an update is global_batch / (micro_batch x GPUs) passes"

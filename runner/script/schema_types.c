@@ -168,8 +168,8 @@ static int64_t units_s(const char *text) {
     return total;
 }
 
-/* "01:56:00", "2-01:56:00" with days, as Slurm writes them. Two numbers would be minutes and seconds
- * to Slurm and hours and minutes to others, so there are three. -1 when it is none. */
+/* "01:56:00", "2-01:56:00" with days, as Slurm writes them. There are three numbers: two would be
+ * minutes and seconds to Slurm, hours and minutes to others. -1 when it is none. */
 static int64_t clock_s(const char *text) {
     const char *days = strchr(text, '-');
     int64_t total = 0;

@@ -22,7 +22,7 @@ struct suite {
 
 /* Expands `returned`, made by experiment {} or suite {}. Axes vary in the order of their names, the
  * last one fastest; values in the order written, then labelled ones by label. `overrides` are
- * "a.b=value"; one that sets a whole axis takes the axis away, and "matrix.a=1,2" sets its values. */
+ * "a.b=value"; one that sets a whole axis takes the axis away, "matrix.a=1,2" sets its values. */
 void suite_expand(struct diagnostics *d, struct value *returned, const char *const *overrides,
                   int64_t override_count, struct suite *out);
 
