@@ -33,6 +33,7 @@ struct field {
     double min, max;
     const char *initial;       /* as an override would write it; NULL: absent, null or derived */
     const char *const *words;  /* NULL-terminated */
+    const struct other_name *refused; /* FIELD_WORD: words of others, and why not here; or NULL */
     const struct schema *schema;          /* FIELD_TABLE */
     const struct schema *const *variants; /* FIELD_VARIANT; NULL-terminated */
     int64_t length;            /* FIELD_FLOATS */

@@ -26,6 +26,16 @@ ACCUMULATE(ALL_SPLIT, "split", "split", "split");
 
 #define ACCUMULATE_ROW(schema_) \
     { .key = "accumulate", .type = FIELD_TABLE, .schema = &(schema_) }
+/* Source of the refusal: transformer_engine/common/recipe, "Pure E5M2 training is not supported";
+ * cuBLASLt's table of FP8 types. */
+static const struct other_name NO_FORMATS[] = {
+    { "e5m2", "TransformerEngine refuses E5M2 for every operand, and cuBLASLt has no GEMM of two "
+              "E5M2 operands; \"hybrid\" is E4M3 with E5M2 for gradients" },
+    { NULL, NULL },
+};
+#define FORMAT_ROW(initial_)                                                                   \
+    { .key = "format", .type = FIELD_WORD, .words = WORDS("hybrid", "e4m3"),                   \
+      .refused = NO_FORMATS, .initial = (initial_) }
 /* Every name of a set; schema_rules.c says which of them a kind has. */
 #define CONSTANTS_ROW(initial_) WORD("constants", initial_, "te", "torchao", "deepseek")
 #define WGRAD_ROW WORD("wgrad", "fp8", "fp8", "bf16")
@@ -39,24 +49,24 @@ ACCUMULATE(ALL_SPLIT, "split", "split", "split");
         WORD("lm_head", "bf16", "bf16", "fp8"), LAYERS_ROW
 
 #define DELAYED_ROWS                                                                          \
-    WORD("format", "hybrid", "hybrid", "e4m3"), CONSTANTS_ROW("te"),                          \
+    FORMAT_ROW("hybrid"), CONSTANTS_ROW("te"),                          \
         INT("margin", 0, 64, "0"), INT("history", 1, 65536, "1024"),                          \
         WORD("algo", "max", "max", "most_recent"),                                            \
         WORD("roll", "microbatch", "microbatch", "step"), ACCUMULATE_ROW(PER_TENSOR),         \
         GATHER_ROW, FALLBACK_ROW
 #define TENSORWISE_ROWS                                                                       \
-    WORD("format", "hybrid", "hybrid", "e4m3"), CONSTANTS_ROW("te"),                          \
+    FORMAT_ROW("hybrid"), CONSTANTS_ROW("te"),                          \
         BOOL("pow2", "false"), ACCUMULATE_ROW(PER_TENSOR), GATHER_ROW, FALLBACK_ROW
 #define ROWWISE_ROWS                                                                          \
-    WORD("format", "e4m3", "hybrid", "e4m3"), CONSTANTS_ROW("torchao"),                       \
+    FORMAT_ROW("e4m3"), CONSTANTS_ROW("torchao"),                       \
         BOOL("pow2", "true"),                                                                 \
         ACCUMULATE_ROW(ALL_FAST), WGRAD_ROW, GATHER_ROW, FALLBACK_ROW
 #define BLOCKWISE_ROWS                                                                        \
-    WORD("format", "e4m3", "hybrid", "e4m3"), CONSTANTS_ROW("te"),                            \
+    FORMAT_ROW("e4m3"), CONSTANTS_ROW("te"),                            \
         { .key = "pow2", .type = FIELD_BOOL }, /* true for te, false for deepseek */          \
         ACCUMULATE_ROW(ALL_SPLIT), GATHER_ROW, FALLBACK_ROW
 #define MXFP8_ROWS                                                                            \
-    WORD("format", "e4m3", "hybrid", "e4m3"), CONSTANTS_ROW("te"),                            \
+    FORMAT_ROW("e4m3"), CONSTANTS_ROW("te"),                            \
         BOOL("weight_2d", "false"),                                                           \
         ACCUMULATE_ROW(PER_TENSOR), GATHER_ROW, FALLBACK_ROW
 #define END { .key = NULL }

@@ -234,6 +234,11 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
     for (; f->words[count]; count++)
         if (text && strcmp(f->words[count], v->string) == 0)
             return value_string(d->pool, v->string, v->place);
+    const char *why = text && f->refused ? other_name_find(f->refused, v->string) : NULL;
+    if (why) {
+        diagnostics_add(d, v->place, path, "there is no \"%s\": %s", v->string, why);
+        return NULL;
+    }
     const char *near = text ? nearest_name(v->string, f->words, count) : NULL;
     diagnostics_add(d, v->place, path, "expected %s, found %s%s%s%s", schema_expected(d->pool, f),
                     value_describe(d->pool, v), near ? "; did you mean \"" : "", near ? near : "",
