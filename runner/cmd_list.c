@@ -21,13 +21,18 @@ struct row {
     bool verified;
 };
 
+static const char LEFT_OPEN[] = "left open";
+
 /* How a run stands. One that is going on on another host, as far as can be told from here, says on
- * which: `host` is "" for all others. Foreign words, to be printed as PLAIN(). */
+ * which: `host` is "" for all others. One that says "running" and that nobody writes was left open.
+ * Foreign words, to be printed as PLAIN(). */
 static void status_text(const struct run_view *v, char host[RENDEZVOUS_HOST_CAP], char out[128]) {
     struct run_writer writer;
     const char *status = json_text(v->run, "status", "?");
-    bool other = !strcmp(status, "running") && v->directory &&
-                 run_lock_look(v->path, &writer) != RUN_LIFE_NONE && writer.elsewhere;
+    bool open = !strcmp(status, "running") && v->directory;
+    enum run_life life = open ? run_lock_look(v->path, &writer) : RUN_LIFE_NONE;
+    bool other = life != RUN_LIFE_NONE && writer.elsewhere;
+    if (open && life == RUN_LIFE_NONE) status = LEFT_OPEN;
     snprintf(host, RENDEZVOUS_HOST_CAP, "%s", other ? writer.host : "");
     snprintf(out, 128, "%.32s%s%s", status, *host ? " on " : "", host);
 }
@@ -76,6 +81,9 @@ static void print_rows(const struct cli *cli, const struct row *rows, int64_t co
                 cli_style(cli, good ? "green" : live ? "yellow" : "red"), r->status,
                 cli_style(cli, NULL), fill(r->status, state), "", r->steps, r->loss, r->eval,
                 r->speed, r->verified ? "" : "  " RUN_NOT_VERIFIED);
+        if (!strcmp(r->status, LEFT_OPEN))
+            cli_note(cli, "%s was left open, and not by you on this host: `fp8lab close` bundles "
+                     "it", r->id);
     }
 }
 

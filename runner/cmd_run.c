@@ -255,7 +255,7 @@ static enum status look_again(struct command *c, struct row *row, struct err *e)
     TRY(standing_look(c->settings.runs, &row->inputs, &now, e));
     if (now.left_open) { /* without the claim, since packing may take long; then look once more */
         claim_drop(&c->claim);
-        close_dead_runs(c->cli, c->settings.runs);
+        TRY(standing_close_left(c->cli, c->settings.runs, &row->inputs, e));
         TRY(claim_take(c->settings.runs, &c->claim, e));
         TRY(standing_look(c->settings.runs, &row->inputs, &now, e));
     }
@@ -557,7 +557,8 @@ static int lead(struct command *c, const struct task *task, const char *runs, in
         code = cli_fail(c->cli, &e);
         if (c->crew.stopped_by) code = EXIT_SIGNAL + c->crew.stopped_by;
     } else {
-        close_dead_runs(c->cli, c->settings.runs);
+        /* A run that is to go on is not closed first: without a checkpoint it would be gone. */
+        if (!cli_has(c->cli, "resume")) close_dead_runs(c->cli, c->settings.runs);
         code = cli_has(c->cli, "resume") ? resume(c) : run_script(c);
     }
     crew_dismiss(&c->crew, code);

@@ -51,40 +51,78 @@ void path_parent(char out[PATH_CAP], const char *path) {
     else snprintf(out, PATH_CAP, "%.*s", (int)n, path);
 }
 
-int beneath_open(int root, const char *path, int flags, unsigned mode, bool make_parents) {
-    int at = root, next = -1;
-    for (;;) {
-        const char *slash = strchr(path, '/');
-        if (!slash) break;
+/* The directory that the path's last component, which is left of it, lies in: root itself, or a
+ * descriptor to close. -1 with errno set. */
+static int parent_open(int root, const char **path, bool make_parents) {
+    int at = root;
+    for (const char *slash; (slash = strchr(*path, '/')); *path = slash + 1) {
         char part[256]; /* NAME_MAX and its NUL */
-        size_t n = (size_t)(slash - path);
+        size_t n = (size_t)(slash - *path);
+        int next = -1;
         if (n == 0 || n >= sizeof part) {
             errno = n ? ENAMETOOLONG : EINVAL;
-            goto failed;
+        } else {
+            memcpy(part, *path, n);
+            part[n] = 0;
+            if (strcmp(part, "..") == 0) errno = EINVAL;
+            else if (!make_parents || mkdirat(at, part, 0700) == 0 || errno == EEXIST)
+                next = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         }
-        memcpy(part, path, n);
-        part[n] = 0;
-        if (strcmp(part, "..") == 0) {
-            errno = EINVAL;
-            goto failed;
-        }
-        if (make_parents && mkdirat(at, part, 0700) != 0 && errno != EEXIST) goto failed;
-        next = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (next < 0) goto failed;
+        int saved = errno;
         if (at != root) close(at);
+        errno = saved;
+        if (next < 0) return -1;
         at = next;
-        path = slash + 1;
     }
-    next = openat(at, path, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+    return at;
+}
+
+static void parent_close(int root, int parent) {
     int saved = errno;
-    if (at != root) close(at);
+    if (parent != root) close(parent);
     errno = saved;
-    return next;
-failed:
-    saved = errno;
-    if (at != root) close(at);
-    errno = saved;
-    return -1;
+}
+
+int beneath_open(int root, const char *path, int flags, unsigned mode, bool make_parents) {
+    int parent = parent_open(root, &path, make_parents);
+    if (parent < 0) return -1;
+    int fd = openat(parent, path, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+    parent_close(root, parent);
+    return fd;
+}
+
+/* What openat(2) says of a path beneath a run: a link or a FIFO in the way is a fault of the
+ * directory, not of the system. */
+static enum status refuse(const char *shown, const char *path, struct err *e) {
+    int why = errno;
+    bool strange = why == ELOOP || why == ENOTDIR || why == ENXIO;
+    return FAIL(e, strange ? ERR_FORMAT : ERR_IO, "open %s/%s: %s%s", shown, path, strerror(why),
+                strange ? " (a run holds files and directories only)" : "");
+}
+
+enum status beneath_file(int root, const char *path, int flags, const char *shown, int *out,
+                         struct err *e) {
+    struct stat info;
+    *out = beneath_open(root, path, flags | O_NONBLOCK, 0644, false);
+    if (*out < 0 && errno == ENOENT && !(flags & O_CREAT)) return OK;
+    if (*out < 0) return refuse(shown, path, e);
+    if (fstat(*out, &info) == 0 && S_ISREG(info.st_mode)) return OK;
+    close(*out);
+    *out = -1;
+    return FAIL(e, ERR_FORMAT, "%s/%s is no regular file; a run holds files and directories only",
+                shown, path);
+}
+
+enum status beneath_stream(int root, const char *path, const char *shown, FILE **out,
+                           struct err *e) {
+    int fd;
+    *out = NULL;
+    TRY(beneath_file(root, path, O_RDONLY, shown, &fd, e));
+    if (fd < 0) return OK;
+    *out = fdopen(fd, "r");
+    if (*out) return OK;
+    close(fd);
+    return FAIL(e, ERR_MEMORY, "no memory to read %s/%s", shown, path);
 }
 
 /* ---- whole files --------------------------------------------------------------------------- */
@@ -101,20 +139,40 @@ enum status write_all(int fd, const void *bytes, size_t n, const char *name, str
     return OK;
 }
 
-enum status file_replace(const char *path, const void *bytes, size_t n, struct err *e) {
+/* Replaces `name` in a directory. The temporary file is a new one: whatever has its name, perhaps a
+ * link or a FIFO, goes. */
+static enum status replace_at(int dir, const char *name, const char *shown, const void *bytes,
+                              size_t n, struct err *e) {
     char temporary[PATH_CAP];
-    int length = snprintf(temporary, sizeof temporary, "%s.partial", path);
-    if (length < 0 || length >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0) return FAIL(e, ERR_IO, "create %s: %s", temporary, strerror(errno));
-    enum status st = write_all(fd, bytes, n, temporary, e);
+    int length = snprintf(temporary, sizeof temporary, "%s.partial", name);
+    if (length < 0 || length >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", name);
+    (void)unlinkat(dir, temporary, 0);
+    int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0) return FAIL(e, ERR_IO, "create %s.partial: %s", shown, strerror(errno));
+    enum status st = write_all(fd, bytes, n, shown, e);
     if (st == OK && fsync(fd) != 0)
-        st = FAIL(e, ERR_IO, "fsync %s: %s", temporary, strerror(errno));
+        st = FAIL(e, ERR_IO, "fsync %s.partial: %s", shown, strerror(errno));
     if (close(fd) != 0 && st == OK)
-        st = FAIL(e, ERR_IO, "close %s: %s", temporary, strerror(errno));
-    if (st == OK && rename(temporary, path) != 0)
-        st = FAIL(e, ERR_IO, "rename %s to %s: %s", temporary, path, strerror(errno));
-    if (st != OK) unlink(temporary);
+        st = FAIL(e, ERR_IO, "close %s.partial: %s", shown, strerror(errno));
+    if (st == OK && renameat(dir, temporary, dir, name) != 0)
+        st = FAIL(e, ERR_IO, "rename %s.partial to it: %s", shown, strerror(errno));
+    if (st != OK) (void)unlinkat(dir, temporary, 0);
+    return st;
+}
+
+enum status file_replace(const char *path, const void *bytes, size_t n, struct err *e) {
+    return replace_at(AT_FDCWD, path, path, bytes, n, e);
+}
+
+enum status beneath_replace(int root, const char *path, const char *shown, const void *bytes,
+                            size_t n, struct err *e) {
+    char whole[PATH_CAP];
+    const char *name = path;
+    TRY(path_join(whole, shown, path, e));
+    int parent = parent_open(root, &name, false);
+    if (parent < 0) return refuse(shown, path, e);
+    enum status st = replace_at(parent, name, whole, bytes, n, e);
+    parent_close(root, parent);
     return st;
 }
 
@@ -192,10 +250,8 @@ enum status directory_sync(const char *path, struct err *e) {
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-enum status json_file_read(const char *path, json_t **out, struct err *e) {
-    char *text = NULL;
-    size_t n = 0;
-    TRY(file_read(path, JSON_FILE_LIMIT, &text, &n, e));
+static enum status parse_file(char *text, size_t n, const char *path, json_t **out,
+                              struct err *e) {
     json_error_t why;
     json_t *value = NULL;
     enum status st = json_parse(&value, text, n, JSON_REJECT_DUPLICATES, &why);
@@ -205,12 +261,52 @@ enum status json_file_read(const char *path, json_t **out, struct err *e) {
     return OK;
 }
 
-enum status json_file_write(const char *path, const json_t *value, struct err *e) {
+enum status json_file_read(const char *path, json_t **out, struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    TRY(file_read(path, JSON_FILE_LIMIT, &text, &n, e));
+    return parse_file(text, n, path, out, e);
+}
+
+enum status beneath_json_read(int root, const char *path, const char *shown, json_t **out,
+                              struct err *e) {
+    char whole[PATH_CAP], *text = NULL;
+    size_t n = 0;
+    int fd;
+    TRY(path_join(whole, shown, path, e));
+    TRY(beneath_file(root, path, O_RDONLY, shown, &fd, e));
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", whole, strerror(ENOENT));
+    enum status st = file_read_open(fd, whole, JSON_FILE_LIMIT, &text, &n, e);
+    close(fd);
+    return st == OK ? parse_file(text, n, whole, out, e) : st;
+}
+
+/* As json_file_write() says; the caller's. */
+static enum status write_text(const json_t *value, const char *path, char **out, size_t *n,
+                              struct err *e) {
     char *text = json_dump_text(value, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!text) return FAIL(e, ERR_MEMORY, "no memory for the text of %s", path);
-    size_t n = strlen(text);
-    text[n] = '\n'; /* takes the place of the NUL: only n + 1 bytes are written */
-    enum status st = file_replace(path, text, n + 1, e);
+    *n = strlen(text) + 1;
+    text[*n - 1] = '\n'; /* takes the place of the NUL: the length is known */
+    *out = text;
+    return OK;
+}
+
+enum status json_file_write(const char *path, const json_t *value, struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    TRY(write_text(value, path, &text, &n, e));
+    enum status st = file_replace(path, text, n, e);
+    free(text);
+    return st;
+}
+
+enum status beneath_json_write(int root, const char *path, const char *shown, const json_t *value,
+                               struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    TRY(write_text(value, path, &text, &n, e));
+    enum status st = beneath_replace(root, path, shown, text, n, e);
     free(text);
     return st;
 }
@@ -227,11 +323,12 @@ enum { TREE_DEPTH = 64 };
 struct walk {
     const char *root;
     int64_t limit, capacity;
-    struct tree *out;
+    struct tree *out; /* NULL: only looked at */
 };
 
 static enum status tree_add(struct walk *w, const char *path, int64_t size, struct err *e) {
     struct tree *t = w->out;
+    if (!t) return OK;
     if (t->count >= w->limit)
         return FAIL(e, ERR_FORMAT, "%s holds more than %lld files", w->root, (long long)w->limit);
     if (t->count == w->capacity) {
@@ -266,6 +363,7 @@ static enum status tree_visit(struct walk *w, int fd, const char *prefix, const 
     if (depth >= TREE_DEPTH)
         return FAIL(e, ERR_FORMAT, "%s/%s is nested deeper than %d", w->root, path, TREE_DEPTH);
     int below = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (below < 0 && errno == ENOENT) return OK; /* likewise */
     if (below < 0) return FAIL(e, ERR_IO, "open %s/%s: %s", w->root, path, strerror(errno));
     return tree_walk(w, below, path, depth + 1, e);
 }
@@ -301,6 +399,13 @@ enum status tree_list(const char *root, int64_t limit, struct tree *out, struct 
     if (st != OK) tree_free(out);
     else if (out->count) qsort(out->file, (size_t)out->count, sizeof *out->file, by_path);
     return st;
+}
+
+enum status tree_check(int root, const char *shown, struct err *e) {
+    struct walk w = { .root = shown };
+    int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", shown, strerror(errno));
+    return tree_walk(&w, fd, "", 0, e);
 }
 
 void tree_free(struct tree *t) {

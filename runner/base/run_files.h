@@ -5,6 +5,7 @@
 #define FP8LAB_RUNNER_BASE_RUN_FILES_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "kernels/base.h"
 
@@ -29,12 +30,25 @@ void path_parent(char out[PATH_CAP], const char *path);
  * descriptor, or -1 with errno set (ELOOP or ENOTDIR where a link stands in the way). */
 int beneath_open(int root, const char *path, int flags, unsigned mode, bool make_parents);
 
+/* Opens a regular file of a run as beneath_open() does, without waiting for a FIFO. `shown` is the
+ * root's name in messages. *fd is -1 where there is no such file and O_CREAT is not asked for.
+ * ERR_FORMAT: a link stands in the way, or what is there is no regular file. */
+NODISCARD enum status beneath_file(int root, const char *path, int flags, const char *shown,
+                                   int *fd, struct err *e);
+/* The same to read from; *out is NULL where there is no such file. */
+NODISCARD enum status beneath_stream(int root, const char *path, const char *shown, FILE **out,
+                                     struct err *e);
+
 /* Writes all n bytes; retries short writes and EINTR. `name` is used in messages only. */
 NODISCARD enum status write_all(int fd, const void *bytes, size_t n, const char *name,
                                 struct err *e);
 
 /* Replaces path by the bytes, or leaves it as it was: temporary name, fsync, rename. */
 NODISCARD enum status file_replace(const char *path, const void *bytes, size_t n, struct err *e);
+
+/* The same of root/path, following no link. */
+NODISCARD enum status beneath_replace(int root, const char *path, const char *shown,
+                                      const void *bytes, size_t n, struct err *e);
 
 /* The whole file, NUL-terminated beyond *n, owned by the caller. ERR_FORMAT above `limit` bytes. */
 NODISCARD enum status file_read(const char *path, int64_t limit, char **out, size_t *n,
@@ -58,6 +72,12 @@ NODISCARD enum status json_file_read(const char *path, json_t **out, struct err 
 /* Sorted keys, two-space indent, one newline at the end: equal values give equal bytes. */
 NODISCARD enum status json_file_write(const char *path, const json_t *value, struct err *e);
 
+/* Both of root/path, following no link. */
+NODISCARD enum status beneath_json_read(int root, const char *path, const char *shown, json_t **out,
+                                        struct err *e);
+NODISCARD enum status beneath_json_write(int root, const char *path, const char *shown,
+                                         const json_t *value, struct err *e);
+
 /* A string member, or `otherwise` when it is absent or not a string. Borrowed from object. */
 const char *json_text(const json_t *object, const char *key, const char *otherwise);
 
@@ -75,6 +95,10 @@ struct tree {
  * file nor a directory (ERR_FORMAT, naming it), more than `limit` files, and 64 levels. */
 NODISCARD enum status tree_list(const char *root, int64_t limit, struct tree *out, struct err *e);
 void tree_free(struct tree *t);
+
+/* Whether everything below root is a regular file or a directory, 64 levels deep at most; else
+ * ERR_FORMAT, naming what is not. Nothing is opened but directories. */
+NODISCARD enum status tree_check(int root, const char *shown, struct err *e);
 
 /* Removes path and all below it; links are removed, never followed. Absent is fine. */
 NODISCARD enum status tree_remove(const char *path, struct err *e);

@@ -72,6 +72,8 @@ static enum status convert_stream(struct finish *f, const struct stream *s, stru
             bool failed = false;
             snprintf(text, sizeof text, "%s stays text: %s", s->lines, why.text);
             json_append(f->problems, json_from_text(text), &failed);
+            if (!*f->result->problem)
+                snprintf(f->result->problem, sizeof f->result->problem, "%.511s", text);
             return failed ? FAIL(e, ERR_MEMORY, "no memory to say: %s", why.text) : OK;
         }
         if (st != OK) return FAIL(e, st, "%s", why.text);

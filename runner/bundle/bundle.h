@@ -31,6 +31,7 @@ struct bundle_result {
     char identity[SHA256_HEX];       /* of the bundle */
     char results_sha256[SHA256_HEX]; /* as written into run.json */
     int64_t payload_bytes, packed_bytes;
+    char problem[512];               /* the first of summary.json's "problems"; "": there is none */
 };
 
 /* Closes run_dir (runs/<run-id>), whose data/run.json must say how the run ended, into

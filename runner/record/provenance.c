@@ -38,7 +38,7 @@ static bool source_root(char out[PATH_CAP]) {
  * git honours, because a mounted tree often belongs to another user. It leaves git's index as it
  * is: whoever commits in the tree at that moment would find it locked. */
 static enum status write_patch(const struct run_dir *dir, bool *recorded, struct err *e) {
-    char root[PATH_CAP], safe[PATH_CAP + 32], path[PATH_CAP], *patch = NULL;
+    char root[PATH_CAP], safe[PATH_CAP + 32], *patch = NULL;
     size_t n = 0;
     *recorded = true;
     if (!source_root(root)) return OK;
@@ -50,8 +50,7 @@ static enum status write_patch(const struct run_dir *dir, bool *recorded, struct
         free(patch);
         return OK;
     }
-    enum status st = path_join(path, dir->path, "data/source/dirty.patch", e);
-    if (st == OK) st = file_replace(path, patch, n, e);
+    enum status st = beneath_replace(dir->root, "data/source/dirty.patch", dir->path, patch, n, e);
     free(patch);
     return st;
 }

@@ -1,12 +1,10 @@
 #include "runner/record/run_checkpoint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "model/sha256.h"
 #include "runner/record/run_log.h"
@@ -48,14 +46,15 @@ static enum status take_line(struct notes *all, const char *line, struct err *e)
 }
 
 static enum status read_notes(const struct run_dir *dir, struct notes *out, struct err *e) {
-    char path[PATH_CAP], *line = NULL;
+    char *line = NULL;
     size_t capacity = 0;
-    TRY(path_join(path, dir->path, RUN_LOG_FILE, e));
-    FILE *f = fopen(path, "re");
-    if (!f) return errno == ENOENT ? OK : FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    FILE *f;
+    TRY(beneath_stream(dir->root, RUN_LOG_FILE, dir->path, &f, e));
+    if (!f) return OK;
     enum status st = OK;
     while (st == OK && getline(&line, &capacity, f) > 0) st = take_line(out, line, e);
-    if (st == OK && !feof(f)) st = FAIL(e, ERR_IO, "read %s: %s", path, strerror(errno));
+    if (st == OK && !feof(f)) st = FAIL(e, ERR_IO, "read %s/%s: %s", dir->path, RUN_LOG_FILE,
+                                           strerror(errno));
     free(line);
     fclose(f);
     return st;

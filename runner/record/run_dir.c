@@ -1,7 +1,9 @@
 #include "runner/record/run_dir.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +14,9 @@
 #include "runner/record/run_lock.h"
 
 enum { TRIES_MAX = 1000 };
+
+/* Behind '.' and the id: a directory that is no run yet. */
+static const char BEGUN[] = ".new";
 
 static const char *const FOLDERS[] = {
     "data",         "data/experiment", "data/system", "data/source",
@@ -47,18 +52,29 @@ enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
 }
 
 void run_dir_close(struct run_dir *dir) {
-    if (dir->lock_fd >= 0) run_lock_drop(dir->path, dir->lock_fd);
-    dir->lock_fd = -1;
+    char bundle[PATH_CAP + 16];
+    snprintf(bundle, sizeof bundle, "%s.tar.zst", dir->path);
+    if (dir->lock_fd >= 0 && path_exists(bundle)) run_lock_drop(dir->path, dir->lock_fd);
+    else if (dir->lock_fd >= 0) run_lock_leave(dir->path, dir->lock_fd);
+    if (dir->root >= 0) close(dir->root);
+    dir->lock_fd = dir->root = -1;
     json_decref(dir->run);
     dir->run = NULL;
 }
 
-/* ---- create, open -----------------------------------------------------------------------------*/
+/* ---- create -----------------------------------------------------------------------------------*/
 
-/* Makes the directory itself, under a name that nobody has. */
+static bool is_taken(const char *path) {
+    char bundle[PATH_CAP + 16];
+    snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
+    return path_exists(path) || path_exists(bundle);
+}
+
+/* Makes the directory itself, under a hidden name, for an id that nobody has. Of two processes that
+ * want one id, one makes the hidden directory, and the other finds that, or what became of it. */
 static enum status make_unique(const char *runs, const char *name, const char *inputs_sha256,
                                struct run_dir *out, struct err *e) {
-    char when[32], clean[80];
+    char when[32], clean[80], path[PATH_CAP], hidden[sizeof out->id + sizeof BEGUN + 1];
     time_t now = time(NULL);
     struct tm utc;
     gmtime_r(&now, &utc);
@@ -70,52 +86,115 @@ static enum status make_unique(const char *runs, const char *name, const char *i
         char again[24] = "";
         if (i > 1) snprintf(again, sizeof again, "-%" PRId64, i);
         snprintf(out->id, sizeof out->id, "%s%s-%s-%.8s", when, again, clean, inputs_sha256);
-        TRY(path_join(out->path, runs, out->id, e));
-        char bundle[PATH_CAP + 16];
-        snprintf(bundle, sizeof bundle, "%s.tar.zst", out->path);
-        if (path_exists(bundle)) continue;
-        if (mkdir(out->path, 0777) == 0) return OK;
+        snprintf(hidden, sizeof hidden, ".%s%s", out->id, BEGUN);
+        TRY(path_join(path, runs, out->id, e));
+        TRY(path_join(out->path, runs, hidden, e));
+        if (is_taken(path)) continue;
+        if (mkdir(out->path, 0777) == 0) {
+            if (!is_taken(path)) return OK;
+            (void)rmdir(out->path);
+            continue;
+        }
         if (errno == EACCES || errno == EROFS)
             return FAIL(e, ERR_IO, "mkdir %s: %s; this is user %d, and --runs names another folder "
-                        "(in a container -u \"$(id -u):$(id -g)\" is you)", out->path,
+                        "(in a container -u \"$(id -u):$(id -g)\" is you)", path,
                         strerror(errno), (int)geteuid());
-        if (errno != EEXIST) return FAIL(e, ERR_IO, "mkdir %s: %s", out->path, strerror(errno));
+        if (errno != EEXIST) return FAIL(e, ERR_IO, "mkdir %s: %s", path, strerror(errno));
     }
     return FAIL(e, ERR_STATE, "%s: %d runs began this second", runs, TRIES_MAX);
 }
 
+static enum status open_root(struct run_dir *dir, struct err *e) {
+    dir->root = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return dir->root >= 0 ? OK : FAIL(e, ERR_IO, "open %s: %s", dir->path, strerror(errno));
+}
+
+static enum status make_folders(const struct run_dir *dir, struct err *e) {
+    for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++)
+        if (mkdirat(dir->root, FOLDERS[i], 0777) != 0)
+            return FAIL(e, ERR_IO, "mkdir %s/%s: %s", dir->path, FOLDERS[i], strerror(errno));
+    return OK;
+}
+
 enum status run_dir_create(const char *runs, const char *name, const char *inputs_sha256,
                            struct run_dir *out, struct err *e) {
-    *out = (struct run_dir){ .lock_fd = -1 };
+    struct err ignored; /* the first error is the one to tell */
+    *out = (struct run_dir)RUN_DIR_NONE;
     TRY(directory_make(runs, e));
     TRY(make_unique(runs, name, inputs_sha256, out, e));
-    TRY(run_lock_take(out->path, false, &out->lock_fd, e));
-    char path[PATH_CAP];
-    enum status st = OK;
-    for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS && st == OK; i++) {
-        st = path_join(path, out->path, FOLDERS[i], e);
-        if (st == OK) st = directory_make(path, e);
-    }
+    out->unnamed = true;
+    enum status st = run_lock_take(out->path, false, &out->lock_fd, e);
+    if (st == OK) st = open_root(out, e);
+    if (st == OK) st = make_folders(out, e);
     if (st == OK && !(out->run = json_object())) st = FAIL(e, ERR_MEMORY, "run record");
-    if (st != OK) run_dir_close(out);
+    if (st == OK) return OK;
+    (void)!tree_remove(out->path, &ignored);
+    run_dir_close(out);
     return st;
+}
+
+/* With its first run.json the directory becomes a run. */
+static enum status give_name(struct run_dir *dir, struct err *e) {
+    char runs[PATH_CAP], path[PATH_CAP];
+    path_parent(runs, dir->path);
+    TRY(path_join(path, runs, dir->id, e));
+    if (rename(dir->path, path) != 0)
+        return FAIL(e, ERR_IO, "rename %s to %s: %s", dir->path, path, strerror(errno));
+    memcpy(dir->path, path, sizeof path);
+    dir->unnamed = false;
+    return OK;
+}
+
+/* Whether nobody is at it: its writer was on this host and is gone, or it has been silent for far
+ * longer than it takes to make a directory. */
+static bool is_abandoned(const char *path) {
+    struct stat info;
+    struct run_writer writer;
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return false;
+    if (run_lock_look(path, &writer) != RUN_LIFE_NONE) return false;
+    return writer.here || time(NULL) - info.st_mtime > RUN_LOCK_SILENT_S;
+}
+
+void run_dir_clean(const char *runs) {
+    DIR *d = opendir(runs);
+    if (!d) return;
+    for (struct dirent *entry; (entry = readdir(d));) {
+        char path[PATH_CAP];
+        struct err ignored; /* it is met again */
+        size_t n = strlen(entry->d_name), end = sizeof BEGUN - 1;
+        bool begun = entry->d_name[0] == '.' && n > end && !strcmp(entry->d_name + n - end, BEGUN);
+        if (begun && path_join(path, runs, entry->d_name, &ignored) == OK && is_abandoned(path))
+            (void)!tree_remove(path, &ignored);
+    }
+    closedir(d);
+}
+
+/* ---- open -------------------------------------------------------------------------------------*/
+
+static enum status take_over(struct run_dir *dir, bool presumed_dead, struct err *e) {
+    static const char RECORD[] = "data/run.json";
+    int fd;
+    TRY(open_root(dir, e));
+    TRY(beneath_file(dir->root, RECORD, O_RDONLY, dir->path, &fd, e));
+    if (fd < 0) return FAIL(e, ERR_ARG, "%s is no run directory: no %s", dir->path, RECORD);
+    close(fd);
+    TRY(tree_check(dir->root, dir->path, e));
+    TRY(run_lock_take(dir->path, presumed_dead, &dir->lock_fd, e));
+    TRY(beneath_json_read(dir->root, RECORD, dir->path, &dir->run, e));
+    if (json_text(dir->run, "status", NULL)) return OK;
+    return FAIL(e, ERR_FORMAT, "%s/%s is no record of a run: it lacks \"status\"", dir->path,
+                RECORD);
 }
 
 enum status run_dir_open(const char *path, bool presumed_dead, struct run_dir *out,
                          struct err *e) {
-    char file[PATH_CAP], base[PATH_CAP];
-    struct run_dir dir = { .lock_fd = -1 };
-    TRY(path_join(file, path, "data/run.json", e));
+    char base[PATH_CAP];
+    struct run_dir dir = RUN_DIR_NONE;
     path_base(base, path);
     snprintf(dir.id, sizeof dir.id, "%.*s", (int)sizeof dir.id - 1, base);
     snprintf(dir.path, sizeof dir.path, "%s", path);
-    *out = dir;
-    if (!path_exists(file))
-        return FAIL(e, ERR_ARG, "%s is no run directory: no data/run.json", out->path);
-    TRY(run_lock_take(out->path, presumed_dead, &out->lock_fd, e));
-    enum status st = json_file_read(file, &out->run, e);
-    if (st == OK && !json_text(out->run, "status", NULL))
-        st = FAIL(e, ERR_FORMAT, "%s is no record of a run: it lacks \"status\"", file);
+    *out = dir; /* `path` may be out->path */
+    enum status st = take_over(out, presumed_dead, e);
     if (st != OK) run_dir_close(out);
     return st;
 }
@@ -124,17 +203,27 @@ enum status run_dir_open(const char *path, bool presumed_dead, struct run_dir *o
 
 enum status run_dir_put(const struct run_dir *dir, const char *file, const json_t *value,
                         struct err *e) {
-    char path[PATH_CAP];
-    TRY(path_join(path, dir->path, file, e));
-    return json_file_write(path, value, e);
+    return beneath_json_write(dir->root, file, dir->path, value, e);
+}
+
+/* The directory is still where its path says. */
+static bool is_in_place(const struct run_dir *dir) {
+    struct stat there, open;
+    return stat(dir->path, &there) == 0 && fstat(dir->root, &open) == 0 &&
+           there.st_dev == open.st_dev && there.st_ino == open.st_ino;
+}
+
+static enum status put_record(const struct run_dir *dir, struct err *e) {
+    enum status st = run_dir_put(dir, "data/run.json", dir->run, e);
+    if (st != ERR_IO || dir->lock_fd < 0) return st;
+    if (!run_lock_give_reserve(dir->lock_fd)) return st;
+    return run_dir_put(dir, "data/run.json", dir->run, e);
 }
 
 enum status run_dir_save(struct run_dir *dir, struct err *e) {
-    enum status st = run_dir_put(dir, "data/run.json", dir->run, e);
-    if (st != ERR_IO || dir->lock_fd < 0) return st;
-    if (!path_is_directory(dir->path))
+    if (!is_in_place(dir))
         return FAIL(e, ERR_IO, "%s is gone: it was removed or renamed while the run wrote to it; "
                     "run it again, or rename it back and `fp8lab close` it", dir->path);
-    if (!run_lock_give_reserve(dir->lock_fd)) return st;
-    return run_dir_put(dir, "data/run.json", dir->run, e);
+    TRY(put_record(dir, e));
+    return dir->unnamed ? give_name(dir, e) : OK;
 }

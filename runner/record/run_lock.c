@@ -58,14 +58,25 @@ static void read_writer(const char *run, int fd, struct run_writer *out) {
     if (pread(fd, text, sizeof text - 1, 0) > 0)
         (void)sscanf(text, "%" SCNd64 "\n%63s\n%39s", &out->pid, out->host, out->boot);
     out->elsewhere = is_elsewhere(out);
-    out->heard_of = heard_of(run, fd);
+    out->here = *out->host && !out->elsewhere;
+    out->heard_of = out->pid > 0 && heard_of(run, fd);
+}
+
+/* The lock file. A link is none, nor is a FIFO, which would be waited for: -1, and errno. */
+static int open_lock(const char *path, int flags) {
+    struct stat info;
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    if (fd < 0 || (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))) return fd;
+    close(fd);
+    errno = EINVAL;
+    return -1;
 }
 
 enum run_life run_lock_look(const char *run, struct run_writer *out) {
     char path[PATH_CAP];
     *out = (struct run_writer){ 0 };
     if (lock_path(path, run, NULL) != OK) return RUN_LIFE_NONE;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open_lock(path, O_RDONLY);
     if (fd < 0) return RUN_LIFE_NONE;
     bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     read_writer(run, fd, out);
@@ -92,12 +103,13 @@ static enum status may_have(int fd, const char *run, bool presumed_dead, struct 
                 run, last.pid, last.host, RUN_LOCK_SILENT_S / 60, run);
 }
 
-static enum status sign(int fd, const char *path, struct err *e) {
+/* Says in the file who writes the run; pid 0: nobody does any more. */
+static enum status sign(int fd, int64_t pid, const char *path, struct err *e) {
     struct run_writer me;
     char text[TEXT_BYTES] = "";
     this_process(&me);
-    snprintf(text, sizeof text, "%" PRId64 "\n%s\n%s\n", me.pid, me.host, me.boot);
-    (void)posix_fallocate(fd, 0, RESERVE_BYTES); /* without a reserve we only fail less politely */
+    snprintf(text, sizeof text, "%" PRId64 "\n%s\n%s\n", pid, me.host, me.boot);
+    if (lseek(fd, 0, SEEK_SET) != 0) return FAIL(e, ERR_IO, "seek %s: %s", path, strerror(errno));
     /* All of it: what stood there may be longer. */
     return write_all(fd, text, sizeof text, path, e);
 }
@@ -115,7 +127,7 @@ static int lock_now(int fd) {
 enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct err *e) {
     char path[PATH_CAP];
     TRY(lock_path(path, run, e));
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = open_lock(path, O_RDWR | O_CREAT);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     int why = lock_now(fd);
     if (why != 0) {
@@ -127,7 +139,8 @@ enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct 
                     owner.elsewhere ? " on host " : "", owner.elsewhere ? owner.host : "");
     }
     enum status st = may_have(fd, run, presumed_dead, e);
-    if (st == OK) st = sign(fd, path, e);
+    if (st == OK) st = sign(fd, getpid(), path, e);
+    if (st == OK) (void)posix_fallocate(fd, 0, RESERVE_BYTES); /* else we fail less politely */
     if (st != OK) close(fd);
     else *out = fd;
     return st;
@@ -140,5 +153,11 @@ bool run_lock_give_reserve(int fd) { return ftruncate(fd, TEXT_BYTES) == 0; }
 void run_lock_drop(const char *run, int fd) {
     char path[PATH_CAP];
     if (lock_path(path, run, NULL) == OK) (void)unlink(path);
+    close(fd);
+}
+
+void run_lock_leave(const char *run, int fd) {
+    struct err ignored; /* then it says that this process wrote the run, which is gone soon */
+    (void)!sign(fd, 0, run, &ignored);
     close(fd);
 }

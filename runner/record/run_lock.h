@@ -24,11 +24,12 @@ enum { RUN_LOCK_BEAT_S = 30, RUN_LOCK_SILENT_S = 900 };
 
 /* Who took the lock last, as its file says; zeroes for what it does not say. */
 struct run_writer {
-    int64_t pid;
+    int64_t pid;    /* 0: it let go, and left the run to be closed */
     char host[RENDEZVOUS_HOST_CAP];
     char boot[40];  /* of the kernel: the same in every container of one machine */
     bool elsewhere; /* that is another host than this */
-    bool heard_of;  /* within RUN_LOCK_SILENT_S */
+    bool here;      /* that is this host; neither, where the file does not say a host */
+    bool heard_of;  /* within RUN_LOCK_SILENT_S, and it did not let go */
 };
 
 enum run_life run_lock_look(const char *run, struct run_writer *out);
@@ -45,5 +46,7 @@ bool run_lock_give_reserve(int fd);
 
 /* Removes the file and lets go. */
 void run_lock_drop(const char *run, int fd);
+/* Lets go of a run that is not closed yet. The file stays, and says which host left it. */
+void run_lock_leave(const char *run, int fd);
 
 #endif

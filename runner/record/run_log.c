@@ -1,13 +1,22 @@
 #include "runner/record/run_log.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 void run_log(const struct run_dir *dir, const char *format, ...) {
-    char path[PATH_CAP], when[32];
-    if (path_join(path, dir->path, RUN_LOG_FILE, NULL) != OK) return;
-    FILE *f = fopen(path, "ae");
-    if (!f) return;
+    char when[32];
+    struct err ignored;
+    int fd;
+    if (beneath_file(dir->root, RUN_LOG_FILE, O_WRONLY | O_APPEND | O_CREAT, dir->path, &fd,
+                     &ignored) != OK)
+        return;
+    FILE *f = fdopen(fd, "a");
+    if (!f) {
+        close(fd);
+        return;
+    }
     run_time_now(when);
     fprintf(f, "%s ", when);
     va_list args;

@@ -1,9 +1,11 @@
 #include "runner/run/attempts.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "model/checkpoint.h"
 #include "model/json_safe.h"
@@ -124,15 +126,26 @@ static void on_tick(void *user, const char *what) {
 
 /* ---- one attempt ------------------------------------------------------------------------------*/
 
+static bool has_records(const struct run_dir *dir) {
+    int fd;
+    struct err ignored;
+    (void)!beneath_file(dir->root, "data/metrics/train.jsonl", O_RDONLY, dir->path, &fd, &ignored);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
 /* Where an attempt begins, and why not later. */
 static enum status find_beginning(struct attempts *a, struct err *e) {
     struct checkpoint_info from;
     char text[700];
     TRY(run_checkpoint_latest(a->dir, &from, e));
     a->from_step = from.step;
-    if (!*from.damage) return OK;
-    snprintf(text, sizeof text, "a damaged checkpoint is passed over: %s; going on from step %"
-             PRId64, from.damage, from.step);
+    if (*from.damage)
+        snprintf(text, sizeof text, "a damaged checkpoint is passed over: %s; going on from step %"
+                 PRId64, from.damage, from.step);
+    else if (!from.step && has_records(a->dir))
+        snprintf(text, sizeof text, "there is no checkpoint: beginning again at step 0");
+    else return OK;
     on_tick(a, text);
     return OK;
 }
@@ -273,7 +286,7 @@ static enum status record_attempt(struct attempts *a, const struct attempt *atte
 }
 
 static enum status make_attempt(struct attempts *a, struct attempt *out, struct err *e) {
-    TRY(records_open(a->dir->path, a->from_step, &a->records, e));
+    TRY(records_open(a->dir, a->from_step, &a->records, e));
     enum status st = run_workers(a, out, e);
     if (out->last_step > 0) a->stepped = true;
     records_close(a->records);

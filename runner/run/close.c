@@ -1,14 +1,15 @@
 #include "runner/run/close.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runner/base/jsonl.h"
-#include "runner/bundle/bundle.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
@@ -16,46 +17,39 @@
 #include "runner/run/reopen.h"
 #include "runner/run/run_one.h"
 
-/* When the run last wrote a record; now, where it wrote none. */
-static void last_sign_of_life(const struct run_dir *dir, char out[32]) {
-    char path[PATH_CAP];
+/* When the run last wrote a record, and of which step; now and 0, where it wrote none. */
+static void last_sign_of_life(const struct run_dir *dir, char when[32], int64_t *step) {
+    FILE *f = NULL;
+    struct jsonl lines;
     struct stat info;
     struct tm utc;
-    run_time_now(out);
-    if (path_join(path, dir->path, "data/metrics/train.jsonl", NULL) != OK) return;
-    if (stat(path, &info) != 0) return;
-    gmtime_r(&info.st_mtime, &utc);
-    strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
-}
-
-/* The step of the last whole record of a step; 0 without one. */
-static int64_t last_recorded_step(const struct run_dir *dir) {
-    char path[PATH_CAP];
-    int64_t step = 0;
-    if (path_join(path, dir->path, "data/metrics/train.jsonl", NULL) != OK) return 0;
-    FILE *f = fopen(path, "re");
-    if (!f) return 0;
-    struct jsonl lines;
+    struct err ignored;
     json_t *record = NULL;
-    jsonl_open(&lines, f, path);
+    run_time_now(when);
+    *step = 0;
+    (void)!beneath_stream(dir->root, "data/metrics/train.jsonl", dir->path, &f, &ignored);
+    if (!f) return;
+    if (fstat(fileno(f), &info) == 0 && gmtime_r(&info.st_mtime, &utc))
+        strftime(when, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    jsonl_open(&lines, f, "train.jsonl");
     while (jsonl_next(&lines, &record, NULL) == OK && record) {
-        step = json_integer_value(json_object_get(record, "step"));
+        *step = json_integer_value(json_object_get(record, "step"));
         json_decref(record);
     }
     jsonl_close(&lines);
     fclose(f);
-    return step;
 }
 
 static enum status mark_killed(struct run_dir *dir, struct err *e) {
     char ended[32], text[200];
+    int64_t recorded;
     struct checkpoint_info info;
     TRY(run_dir_tidy(dir, e));
     TRY(run_checkpoint_latest(dir, &info, e));
-    last_sign_of_life(dir, ended);
-    TRY(attempts_end_dead(dir->run, ended, last_recorded_step(dir), e));
+    last_sign_of_life(dir, ended, &recorded);
+    TRY(attempts_end_dead(dir->run, ended, recorded, e));
     snprintf(text, sizeof text, "the runner died; the last recorded step is %" PRId64
-             ", the newest checkpoint of step %" PRId64, last_recorded_step(dir), info.step);
+             ", the newest checkpoint of step %" PRId64, recorded, info.step);
     json_t *error =
         json_pack("{s:s,s:s,s:s}", "code", "ERR_INTERRUPTED", "text", text, "where", "");
     bool bad = !error || json_object_set_new(dir->run, "error", error) != 0 ||
@@ -68,13 +62,14 @@ static enum status mark_killed(struct run_dir *dir, struct err *e) {
     return run_dir_save(dir, e);
 }
 
-static enum status pack(const struct run_dir *dir, char bundle[PATH_CAP], struct err *e) {
-    char path[PATH_CAP];
+static enum status pack(const struct run_dir *dir, struct bundle_result *out, struct err *e) {
+    static const char RESOLVED[] = "data/experiment/resolved.json";
     json_t *resolved = NULL;
-    struct bundle_result result;
+    int fd;
     TRY(bundle_checkpoints_back(dir->path, e));
-    TRY(path_join(path, dir->path, "data/experiment/resolved.json", e));
-    if (path_exists(path)) TRY(json_file_read(path, &resolved, e));
+    TRY(beneath_file(dir->root, RESOLVED, O_RDONLY, dir->path, &fd, e));
+    if (fd >= 0) close(fd);
+    if (fd >= 0) TRY(beneath_json_read(dir->root, RESOLVED, dir->path, &resolved, e));
     const char *status = json_text(dir->run, "status", "");
     bool resumable = json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
     struct bundle_options options = {
@@ -84,54 +79,69 @@ static enum status pack(const struct run_dir *dir, char bundle[PATH_CAP], struct
         .threads = 1,
     };
     json_decref(resolved);
-    TRY(bundle_finish(dir->path, &options, &result, e));
-    snprintf(bundle, PATH_CAP, "%s", result.path);
-    return OK;
+    return bundle_finish(dir->path, &options, out, e);
 }
 
-enum status close_run(const char *path, bool presumed_dead, char bundle[PATH_CAP], struct err *e) {
+enum status close_run(const char *path, bool presumed_dead, struct bundle_result *out,
+                      struct err *e) {
     struct run_dir dir;
     enum status st = run_dir_open(path, presumed_dead, &dir, e);
     bool open = st == OK && !strcmp(json_text(dir.run, "status", "running"), "running");
     if (open) st = mark_killed(&dir, e);
     else if (st == OK) st = reopen_unchanged(path, e);
-    if (st == OK) st = pack(&dir, bundle, e);
+    if (st == OK) st = pack(&dir, out, e);
     run_dir_close(&dir);
     return st;
 }
 
-/* A directory of another name than its run's is a copy that somebody unpacked here. */
-static bool is_copy(const char *path, const char *record) {
-    char base[PATH_CAP];
+/* ---- what others left ---- */
+
+/* A directory of this user that nobody writes, and that has a run but no bundle. One whose name is
+ * not its run's is a copy that somebody unpacked here. */
+static bool lies_open(const char *path, struct run_writer *writer) {
+    char base[PATH_CAP], bundle[PATH_CAP + 16];
+    struct stat info;
     json_t *run = NULL;
+    struct err ignored;
+    snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+        path_exists(bundle) || run_lock_look(path, writer) != RUN_LIFE_NONE)
+        return false;
+    int root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (root < 0) return false;
     path_base(base, path);
-    bool copy = json_file_read(record, &run, NULL) == OK &&
-                strcmp(json_text(run, "id", base), base) != 0;
+    bool found = beneath_json_read(root, "data/run.json", path, &run, &ignored) == OK &&
+                 !strcmp(json_text(run, "id", base), base);
     json_decref(run);
-    return copy;
+    close(root);
+    return found;
 }
 
-static bool needs_closing(const char *path) {
-    char file[PATH_CAP], bundle[PATH_CAP + 16];
+static void close_and_say(const struct cli *cli, const char *path) {
+    struct bundle_result result;
+    struct err e = { 0 };
+    enum status st = close_run(path, false, &result, &e);
+    if (st == OK) cli_note(cli, "closed %s, which its runner had left open", result.path);
+    else if (st != ERR_STATE) /* another process is closing it */
+        cli_warn(cli, "%s cannot be closed: %s", path, e.text);
+    if (st == OK && *result.problem) cli_warn(cli, "%s: %s", result.path, result.problem);
+}
+
+void close_left_open(const struct cli *cli, const char *path) {
     struct run_writer writer;
-    snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
-    return path_join(file, path, "data/run.json", NULL) == OK && path_exists(file) &&
-           !path_exists(bundle) && run_lock_look(path, &writer) == RUN_LIFE_NONE &&
-           !is_copy(path, file);
+    if (lies_open(path, &writer)) close_and_say(cli, path);
 }
 
 void close_dead_runs(const struct cli *cli, const char *runs) {
+    run_dir_clean(runs);
     DIR *d = opendir(runs);
     if (!d) return;
     for (struct dirent *entry; (entry = readdir(d));) {
-        char path[PATH_CAP], bundle[PATH_CAP];
+        char path[PATH_CAP];
+        struct run_writer writer;
         struct err e = { 0 };
         if (entry->d_name[0] == '.' || path_join(path, runs, entry->d_name, &e) != OK) continue;
-        if (!path_is_directory(path) || !needs_closing(path)) continue;
-        enum status st = close_run(path, false, bundle, &e);
-        if (st == OK) cli_note(cli, "closed %s, which its runner had left open", bundle);
-        else if (st != ERR_STATE) /* another process is closing it */
-            cli_warn(cli, "%s cannot be closed: %s", path, e.text);
+        if (lies_open(path, &writer) && writer.here) close_and_say(cli, path);
     }
     closedir(d);
 }

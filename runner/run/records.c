@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
-#include "runner/base/run_files.h"
 #include "runner/worker/events.h"
 
 static const struct { const char *event, *file; } STREAMS[] = {
@@ -33,65 +32,110 @@ static const struct { const char *event, *key, *file; } DOCUMENTS[] = {
 enum { DOCUMENT_COUNT = sizeof DOCUMENTS / sizeof *DOCUMENTS };
 
 struct records {
-    char run_path[PATH_CAP];
+    const struct run_dir *dir;
     int fd[STREAM_COUNT]; /* -1 until its first record */
     int64_t size[STREAM_COUNT];
 };
 
 /* ---- cutting back -----------------------------------------------------------------------------*/
 
-/* *keep: whether the line is a whole record of a step up to `last_step` (or of none, as
- * telemetry's). ERR_MEMORY: nobody knows. */
-static enum status keep_line(const char *line, ssize_t n, int64_t last_step, bool *keep,
-                             struct err *e) {
-    *keep = false;
+enum line { LINE_KEPT, LINE_BEYOND, LINE_GARBLED };
+
+/* What a line is: a whole record of a step up to `last_step` (or of none, as telemetry's), one of a
+ * later step, or no record. ERR_MEMORY: nobody knows. */
+static enum status judge_line(const char *line, ssize_t n, int64_t last_step, enum line *out,
+                              struct err *e) {
+    *out = LINE_GARBLED;
     if (n == 0 || line[n - 1] != '\n') return OK;
     json_error_t why;
     json_t *record = NULL;
     enum status st = json_parse(&record, line, (size_t)n, 0, &why);
     if (st == ERR_MEMORY) return FAIL(e, st, "a record of %zd bytes: %s", n, why.text);
     const json_t *step = json_object_get(record, "step");
-    *keep = json_is_object(record) && (!step || json_integer_value(step) <= last_step);
+    if (json_is_object(record))
+        *out = !step || json_integer_value(step) <= last_step ? LINE_KEPT : LINE_BEYOND;
     json_decref(record);
     return OK;
 }
 
-/* Cuts the file before its first record that is not kept; records stand in step order. */
-static enum status cut_back(const char *path, int64_t last_step, struct err *e) {
-    FILE *f = fopen(path, "re");
-    if (!f) return errno == ENOENT ? OK : FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+/* *bytes: of the records up to `last_step`, which stand in step order. A process that is killed
+ * leaves garbage at the end, at most: ERR_FORMAT where a record that is kept stands behind some. */
+static enum status measure(FILE *f, const char *name, int64_t last_step, int64_t *bytes,
+                           struct err *e) {
     char *line = NULL;
     size_t capacity = 0;
-    int64_t bytes = 0;
+    int64_t at = 0, number = 0, garbled = 0;
     ssize_t n;
-    bool keep = true;
+    enum line kind = LINE_KEPT;
     enum status st = OK;
-    while (keep && st == OK && (n = getline(&line, &capacity, f)) > 0) {
-        st = keep_line(line, n, last_step, &keep, e);
-        if (st == OK && keep) bytes += n;
+    *bytes = 0;
+    while (kind != LINE_BEYOND && st == OK && (n = getline(&line, &capacity, f)) > 0) {
+        at += n;
+        number++;
+        st = judge_line(line, n, last_step, &kind, e);
+        if (st != OK || kind == LINE_BEYOND) break;
+        if (kind == LINE_GARBLED && !garbled) garbled = number;
+        if (kind == LINE_GARBLED) continue;
+        if (garbled)
+            st = FAIL(e, ERR_FORMAT, "%s: line %" PRId64 " is no record, and whole records follow "
+                      "it; mend the line, or delete it to go on without that record", name,
+                      garbled);
+        *bytes = at;
     }
     /* An unread record is not one to cut away: getline also ends for want of memory. */
-    if (st == OK && keep && !feof(f)) st = FAIL(e, ERR_IO, "read %s: %s", path, strerror(errno));
+    if (st == OK && kind != LINE_BEYOND && !feof(f))
+        st = FAIL(e, ERR_IO, "read %s: %s", name, strerror(errno));
     free(line);
+    return st;
+}
+
+static enum status open_to_read(const struct run_dir *dir, int64_t i, char name[PATH_CAP],
+                                FILE **f, struct err *e) {
+    TRY(path_join(name, dir->path, STREAMS[i].file, e));
+    return beneath_stream(dir->root, STREAMS[i].file, dir->path, f, e);
+}
+
+/* Cuts a stream behind its last record that is kept. */
+static enum status cut_back(const struct run_dir *dir, int64_t i, int64_t last_step,
+                            struct err *e) {
+    char name[PATH_CAP];
+    int64_t bytes;
+    FILE *f;
+    int fd;
+    TRY(open_to_read(dir, i, name, &f, e));
+    if (!f) return OK;
+    enum status st = measure(f, name, last_step, &bytes, e);
     fclose(f);
-    if (st == OK && truncate(path, bytes) != 0)
-        st = FAIL(e, ERR_IO, "truncate %s: %s", path, strerror(errno));
+    TRY(st);
+    TRY(beneath_file(dir->root, STREAMS[i].file, O_WRONLY, dir->path, &fd, e));
+    if (ftruncate(fd, bytes) != 0) st = FAIL(e, ERR_IO, "truncate %s: %s", name, strerror(errno));
+    if (fd >= 0) close(fd);
+    return st;
+}
+
+enum status records_check(const struct run_dir *dir, struct err *e) {
+    char name[PATH_CAP];
+    int64_t bytes;
+    enum status st = OK;
+    for (int64_t i = 0; i < STREAM_COUNT && st == OK; i++) {
+        FILE *f;
+        TRY(open_to_read(dir, i, name, &f, e));
+        if (!f) continue;
+        st = measure(f, name, INT64_MAX, &bytes, e);
+        fclose(f);
+    }
     return st;
 }
 
 /* ---- open, close ------------------------------------------------------------------------------*/
 
-enum status records_open(const char *run_path, int64_t last_step, struct records **out,
+enum status records_open(const struct run_dir *dir, int64_t last_step, struct records **out,
                          struct err *e) {
     *out = NULL;
-    char path[PATH_CAP];
-    for (int64_t i = 0; i < STREAM_COUNT; i++) {
-        TRY(path_join(path, run_path, STREAMS[i].file, e));
-        TRY(cut_back(path, last_step, e));
-    }
+    for (int64_t i = 0; i < STREAM_COUNT; i++) TRY(cut_back(dir, i, last_step, e));
     struct records *r = calloc(1, sizeof *r);
     if (!r) return FAIL(e, ERR_MEMORY, "run records");
-    snprintf(r->run_path, sizeof r->run_path, "%s", run_path);
+    r->dir = dir;
     for (int64_t i = 0; i < STREAM_COUNT; i++) r->fd[i] = -1;
     *out = r;
     return OK;
@@ -107,17 +151,12 @@ void records_close(struct records *r) {
 /* ---- filing -----------------------------------------------------------------------------------*/
 
 static enum status open_stream(struct records *r, int64_t i, struct err *e) {
-    if (r->fd[i] >= 0) return OK;
-    char path[PATH_CAP];
-    TRY(path_join(path, r->run_path, STREAMS[i].file, e));
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     struct stat info;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        int why = errno;
-        if (fd >= 0) close(fd);
-        return FAIL(e, ERR_IO, "open %s: %s", path, strerror(why));
-    }
-    r->fd[i] = fd;
+    if (r->fd[i] >= 0) return OK;
+    TRY(beneath_file(r->dir->root, STREAMS[i].file, O_WRONLY | O_APPEND | O_CREAT, r->dir->path,
+                     &r->fd[i], e));
+    if (fstat(r->fd[i], &info) != 0)
+        return FAIL(e, ERR_IO, "stat %s/%s: %s", r->dir->path, STREAMS[i].file, strerror(errno));
     r->size[i] = info.st_size;
     return OK;
 }
@@ -127,7 +166,7 @@ static enum status still_there(const struct records *r, int64_t i, struct err *e
     struct stat info;
     if (fstat(r->fd[i], &info) != 0 || info.st_nlink > 0) return OK;
     return FAIL(e, ERR_IO, "%s/%s was removed while the run writes it; the run cannot be recorded "
-                "and stops", r->run_path, STREAMS[i].file);
+                "and stops", r->dir->path, STREAMS[i].file);
 }
 
 static enum status append(struct records *r, int64_t i, const json_t *record, struct err *e) {
@@ -145,12 +184,10 @@ static enum status append(struct records *r, int64_t i, const json_t *record, st
 }
 
 static enum status put_document(struct records *r, int64_t i, json_t *event, struct err *e) {
-    char path[PATH_CAP];
-    TRY(path_join(path, r->run_path, DOCUMENTS[i].file, e));
     const json_t *value = DOCUMENTS[i].key ? json_object_get(event, DOCUMENTS[i].key) : event;
     if (!value)
         return FAIL(e, ERR_FORMAT, "event %s has no %s", DOCUMENTS[i].event, DOCUMENTS[i].key);
-    return json_file_write(path, value, e);
+    return run_dir_put(r->dir, DOCUMENTS[i].file, value, e);
 }
 
 enum status records_put(struct records *r, const json_t *event, struct err *e) {

@@ -21,6 +21,7 @@
 #include "runner/record/provenance.h"
 #include "runner/record/run_log.h"
 #include "runner/run/attempts.h"
+#include "runner/run/records.h"
 #include "runner/run/reopen.h"
 #include "runner/run/sharing.h"
 
@@ -128,10 +129,9 @@ static json_t *argv_record(const struct cli *cli, const struct run_request *requ
 
 static enum status write_experiment(const struct run_settings *s, const struct run_dir *dir,
                                     const struct run_request *request, struct err *e) {
-    char path[PATH_CAP];
     TRY(write_files(dir, request->resolution, e));
-    TRY(path_join(path, dir->path, "data/experiment/resolved.json", e));
-    TRY(file_replace(path, request->run->config, request->run->config_bytes, e));
+    TRY(beneath_replace(dir->root, "data/experiment/resolved.json", dir->path,
+                        request->run->config, request->run->config_bytes, e));
     TRY(run_dir_put(dir, "data/experiment/data.json", request->data_files, e));
     json_t *argv = argv_record(s->cli, request);
     enum status st = argv ? run_dir_put(dir, "data/experiment/argv.json", argv, e)
@@ -238,6 +238,9 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
     if (bundle_finish(dir->path, &options, &result, &e) == OK) {
         snprintf(out->bundle, sizeof out->bundle, "%s", result.path);
         say_kept(s, dir, out);
+        if (!*result.problem) return;
+        cli_warn(s->cli, "%s: %s", dir->id, result.problem);
+        if (out->exit_code == EXIT_OK) out->exit_code = EXIT_VERIFY;
         return;
     }
     cli_warn(s->cli, "%s: no bundle could be written, the run is whole in %s: %s", dir->id,
@@ -327,15 +330,15 @@ enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err
 enum status run_resume(const struct run_settings *s, const char *path, struct run_outcome *out,
                        struct err *e) {
     struct run_dir dir;
-    char file[PATH_CAP];
     json_t *resolved = NULL;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
     enum status st = run_may_go_on(dir.run, e);
-    if (st == OK) st = path_join(file, dir.path, "data/experiment/resolved.json", e);
-    if (st == OK) st = json_file_read(file, &resolved, e);
+    if (st == OK)
+        st = beneath_json_read(dir.root, "data/experiment/resolved.json", dir.path, &resolved, e);
     if (st == OK) st = reopen_check(&dir, resolved, s->data_root, e);
+    if (st == OK) st = records_check(&dir, e);
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
     if (st == OK) st = attempts_check(s, resolved, json_object_get(dir.run, "mismatch"), e);
     if (st == OK) st = take_signals_over(s, e);

@@ -79,6 +79,22 @@ enum status standing_look(const char *runs, const struct inputs *in, struct stan
     return OK;
 }
 
+enum status standing_close_left(const struct cli *cli, const char *runs, const struct inputs *in,
+                                struct err *e) {
+    struct tree all;
+    TRY(run_list(runs, &all, e));
+    for (int64_t i = 0; i < all.count; i++) {
+        struct run_view view;
+        if (!bears(all.file[i].path, in->all) ||
+            run_view_load(all.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK)
+            continue;
+        if (inputs_asked(view.run, in)) close_left_open(cli, all.file[i].path);
+        run_view_free(&view);
+    }
+    tree_free(&all);
+    return OK;
+}
+
 bool standing_lives(struct standing *s) {
     struct run_writer writer;
     enum run_life life = run_lock_look(s->path, &writer);
@@ -87,10 +103,10 @@ bool standing_lives(struct standing *s) {
 }
 
 enum status standing_close_dead(struct standing *s, struct err *e) {
-    char bundle[PATH_CAP];
+    struct bundle_result result;
     struct run_writer writer;
     if (!s->seen_locked || run_lock_look(s->path, &writer) != RUN_LIFE_ELSEWHERE) return OK;
-    enum status st = close_run(s->path, true, bundle, e);
+    enum status st = close_run(s->path, true, &result, e);
     return st == ERR_STATE ? OK : st; /* another process is closing it */
 }
 

@@ -4,6 +4,7 @@
 #ifndef FP8LAB_RUNNER_RUN_SHARING_H
 #define FP8LAB_RUNNER_RUN_SHARING_H
 
+#include "runner/base/cli.h"
 #include "runner/bundle/run_view.h"
 #include "runner/record/inputs.h"
 #include "runner/record/run_lock.h"
@@ -21,7 +22,7 @@ enum standing_kind {
 struct standing {
     enum standing_kind kind;
     bool seen_locked; /* by its process, of STANDING_LIVE: locks reach us from where that is */
-    bool left_open;   /* a run of it is nobody's and not closed; close_dead_runs() sees to that */
+    bool left_open;   /* a run of it is nobody's and not closed; standing_close_left() does that */
     struct run_writer writer; /* of STANDING_LIVE */
     char path[PATH_CAP], id[160], status[16];
 };
@@ -36,6 +37,11 @@ void standing_note(struct standing *s, const struct run_view *view);
 /* Looks for runs that bear the inputs' hash in their names: those of the same command. */
 NODISCARD enum status standing_look(const char *runs, const struct inputs *in, struct standing *s,
                                     struct err *e);
+
+/* Closes this user's runs of the row that nobody writes any more, whichever host left them: the row
+ * is asked for here, and goes on from what they saved. */
+NODISCARD enum status standing_close_left(const struct cli *cli, const char *runs,
+                                          const struct inputs *in, struct err *e);
 
 /* Whether a process is still at a row that is STANDING_LIVE, as far as can be told: one on another
  * host is, until its lock, once seen held, is not. */

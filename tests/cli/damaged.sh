@@ -25,7 +25,9 @@ run() { # RUNS ARGS...
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint.every=$every \
         --set checkpoint.keep=3 --set train.steps=$((every * 10)) --runs "$@" >out 2>log
 }
-results() { "$FP8LAB" show --json "$1"/*.tar.zst | grep -o '"results_sha256":"[0-9a-f]*"' | head -1; }
+results() {
+    "$FP8LAB" show --json "$1"/*.tar.zst | grep -o '"results_sha256":"[0-9a-f]*"' | head -1
+}
 stop() { # RUNS ARGS...: interrupted after its third checkpoint; only the directory stays
     local i
     run "$@" &
@@ -61,7 +63,7 @@ goes_on resuming
 ! grep -q "passed over" log || fail "a whole checkpoint is passed over"
 
 again cursor
-sed -i 's/\("cursor": [0-9]*\)[0-9],/\19,/' "$newest/checkpoint.json" # four sequences a step: never 9
+sed -i 's/\("cursor": [0-9]*\)[0-9],/\19,/' "$newest/checkpoint.json" # it was even
 goes_on "a damaged checkpoint is passed over: $newest/checkpoint.json: its own SHA-256 is"
 again meaning
 sed -i 's/"vocab": 256/"vocab": 257/' "$newest/checkpoint.json"
@@ -82,6 +84,18 @@ done
 rm -r "$newest"
 cp -r other/*/data/checkpoints/"$(basename "$newest")" "$newest"
 goes_on "$newest/checkpoint.json: SHA-256 is"
+
+# A line of records that is none: going on would lose what stands behind it, or it.
+again records
+sed -i '5s/./#/' "$case_name"/*/data/metrics/eval.jsonl "$case_name"/*/data/metrics/train.jsonl
+cp "$case_name"/*/data/metrics/train.jsonl before
+"$FP8LAB" run -q --resume last --runs "$case_name" >out 2>log
+expect "exit code of --resume" 4 $?
+grep -q "train.jsonl: line 5 is no record" log || fail "--resume -q does not say it"
+cmp -s before "$case_name"/*/data/metrics/train.jsonl || fail "records were cut away"
+"$FP8LAB" close -q last --runs "$case_name" >out 2>log
+expect "exit code of close" 4 $?
+grep -q "data/metrics/train.jsonl stays text: .*:5: " log || fail "close -q does not say it"
 
 [ $failed = 0 ] && echo "damaged checkpoints are passed over"
 exit $failed

@@ -251,17 +251,43 @@ expect "exit code of close --force" 0 $?
 expect status killed "$(field "$(bundle_in far)" 'run["status"]')"
 expect "no lock stays" "" "$(ls far/*/lock 2>/dev/null)"
 
+# `list` closes what this host left, and nothing else; `close` also what has long been silent.
 case_name="a runner of this host before it was started again, of another container, long silent"
 for lines in "$(hostname)\n00000000-0000-0000-0000-000000000000" \
     "node17\n$(cat /proc/sys/kernel/random/boot_id)" \
     "node17\n00000000-0000-0000-0000-000000000001"; do
     rm far/*.tar.zst far/*/*manifest-sha256.txt
-    sed -i 's/"status":"killed"/"status":"running"/' far/*/data/run.json
+    sed -i 's/"status": "killed"/"status": "running"/' far/*/data/run.json
     printf '%s\n'"$lines"'\n' "$pid" >"$(ls -d far/*)/lock"
     [[ $lines != *-000000000001 ]] || touch -d '16 minutes ago' far/*/lock
     "$FP8LAB" list far >out 2>log
+    if [[ $lines == *-000000000001 ]]; then
+        expect "list closes another host's" "" "$(bundle_in far)"
+        grep -q " left open " out || fail "list says: $(cat out)"
+        grep -q "was left open, and not by you on this host" log || fail "list does not say how"
+        "$FP8LAB" close last --runs far >out 2>log
+        expect "exit code of close" 0 $?
+    fi
     expect "status after $lines" killed "$(field "$(bundle_in far)" 'run["status"]')"
 done
+
+# Without a checkpoint there is nothing to go on from but the beginning; nobody removes the run.
+case_name="kill -9 of a runner before its first checkpoint"
+"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint=false \
+    --set train.steps=1000000 --runs early >out 2>log &
+await_step early 2
+pid=$(runner_of early)
+kill -KILL "$(worker_of early)" "$pid"
+wait
+flock -w 60 early/*/lock true
+early=$(ls -d early/*)
+"$FP8LAB" run --resume "$early" --runs early --threads 1 >out 2>log &
+await_words "there is no checkpoint: beginning again at step 0"
+kill -TERM "$(runner_of early)"
+wait $!
+expect "exit code of --resume" 143 $?
+expect "the same run" "$early.tar.zst interrupted" \
+    "$(bundle_in early) $(field "$(bundle_in early)" 'run["status"]')"
 
 case_name="a full disk"
 mkdir -p full

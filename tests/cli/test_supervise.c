@@ -127,7 +127,7 @@ static int setup(void **state) {
     ssize_t n = readlink("/proc/self/exe", f->self, sizeof f->self - 1);
     assert_true(n > 0);
     assert_int_equal(run_dir_create(f->runs, "t", "0123456789abcdef", &f->dir, NULL), OK);
-    assert_int_equal(records_open(f->dir.path, 0, &f->records, NULL), OK);
+    assert_int_equal(records_open(&f->dir, 0, &f->records, NULL), OK);
     assert_int_equal(signals_open(&f->signals, NULL), OK);
     *state = f;
     return 0;
@@ -360,8 +360,32 @@ static void a_resumed_attempt_cuts_records_beyond_its_checkpoint(void **state) {
     }
     records_close(f->records);
     f->records = NULL;
-    assert_int_equal(records_open(f->dir.path, 4, &f->records, &e), OK);
+    assert_int_equal(records_open(&f->dir, 4, &f->records, &e), OK);
     assert_int_equal(line_count(f, "data/metrics/train.jsonl"), 4);
+}
+
+/* A line that is no record with whole records behind it: nothing is cut away there, and nobody goes
+ * on without a word. At the end it is what a kill or a power cut leaves. */
+static void a_garbled_record_is_not_cut_away_with_all_behind_it(void **state) {
+    struct fixture *f = *state;
+    struct err e = { 0 };
+    char path[PATH_CAP];
+    records_close(f->records);
+    f->records = NULL;
+    assert_int_equal(path_join(path, f->dir.path, "data/metrics/eval.jsonl", &e), OK);
+    FILE *out = fopen(path, "w");
+    assert_true(out && fputs("{\"step\":1}\n{\"st\377p\":2}\n{\"step\":3}\n", out) >= 0);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(records_check(&f->dir, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "eval.jsonl: line 2 is no record, and whole records follow it"));
+    assert_int_equal(records_open(&f->dir, 3, &f->records, &e), ERR_FORMAT);
+    assert_int_equal(line_count(f, "data/metrics/eval.jsonl"), 3);
+    out = fopen(path, "w");
+    assert_true(out && fputs("{\"step\":1}\n{\"step\":3}\n\001\001\001\n{\"st", out) >= 0);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(records_check(&f->dir, &e), OK);
+    assert_int_equal(records_open(&f->dir, 3, &f->records, &e), OK);
+    assert_int_equal(line_count(f, "data/metrics/eval.jsonl"), 2);
 }
 
 static void a_locked_directory_is_refused(void **state) {
@@ -485,6 +509,7 @@ int main(int argc, char **argv) {
         CASE(one_dead_rank_ends_all),
         CASE(a_program_that_cannot_start_is_an_error),
         CASE(a_resumed_attempt_cuts_records_beyond_its_checkpoint),
+        CASE(a_garbled_record_is_not_cut_away_with_all_behind_it),
         CASE(a_locked_directory_is_refused),
         CASE(telemetry_is_dropped_and_losses_are_not),
         CASE(settled_is_what_the_runner_has_taken),

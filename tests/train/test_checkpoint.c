@@ -260,7 +260,8 @@ static void latest_stops_at_the_unreadable(void **state) {
     file_in(path, info[1].path, "state.safetensors");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink(path, path), 0); /* to itself: ELOOP, for root too */
-    MUST_FAIL(ERR_IO, "may be whole; try again, or remove", checkpoint_latest(dir, NULL, &found, E));
+    MUST_FAIL(ERR_IO, "may be whole; try again, or remove",
+              checkpoint_latest(dir, NULL, &found, E));
     MUST_FAIL(ERR_IO, path, checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(unlink(path), 0);
     MUST(checkpoint_latest(dir, NULL, &found, E));

@@ -74,7 +74,7 @@ static void flip(int fd, int64_t at, int bit) {
     assert_int_equal(pwrite(fd, &byte, 1, at), 1);
 }
 
-/* With one bit flipped the newest is damaged, and the older one is taken; then it is whole again. */
+/* With one bit flipped the newest is passed over; then it is whole again. */
 static void flip_is_noticed(const struct saved *s, int fd, const char *path, int64_t at, int bit) {
     struct checkpoint_info found;
     flip(fd, at, bit);

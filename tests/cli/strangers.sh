@@ -1,0 +1,113 @@
+#!/bin/bash
+# A run's directory that somebody else made: `list` and `close` follow no link out of it and wait
+# for no FIFO. `list` changes nothing but what this user left open on this host.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+export NO_COLOR=1
+tests=$PWD/tests/cli
+lib=$PWD/experiments/lib
+cd "$TEST_TMP" || exit 1
+failed=0
+case_name=
+
+fail() {
+    echo "FAILED: $case_name: $*"
+    [ -f log ] && sed 's/^/    /' log | tail -8
+    failed=1
+}
+expect() { # WHAT WANTED FOUND
+    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
+}
+"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set archive=full --keep-dir --runs made \
+    >out 2>log || fail "exit code $?"
+made=$(ls -d made/*/)
+id=$(basename "$made")
+sed -i 's/"status": "done"/"status": "running"/' "$made/data/run.json"
+rm "$made"/*.txt "$made"/data/metrics/*.cols "$made"/data/metrics/summary.json
+printf '1\n%s\n%s\n' "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id)" >"$made/lock"
+
+again() { # CASE: a copy in runs/CASE, left open as by a runner of this host that died
+    case_name=$1
+    mkdir -p "runs/$1"
+    cp -r "$made" "runs/$1/$id"
+    run=runs/$1/$id
+    echo "do not touch" >"runs/$1.txt"
+}
+everything() { # what stands in the case's folder and beside it, to the byte
+    (cd runs && find . -printf '%y %p %l %s %T@\n' | sort
+     find . -type f -print0 | sort -z | xargs -0 sha256sum)
+}
+ends() { # WORDS...: within a minute
+    timeout 60 "$FP8LAB" "$@" >out 2>log </dev/null
+    code=$?
+    [ $code != 124 ] || fail "$1 waits"
+}
+untouched() { # both leave everything as it is, and say what is wrong
+    before=$(everything)
+    ends list "runs/$case_name"
+    expect "list changes nothing" "$before" "$(everything)"
+    [ -s log ] || fail "list says nothing"
+    ends close "$run"
+    [ $code = 2 ] || [ $code = 4 ] || [ $code = 6 ] || fail "close: exit code $code"
+    expect "close changes nothing" "$before" "$(everything)"
+    [ -s log ] || fail "close says nothing"
+}
+
+again closable
+ends list "runs/$case_name"
+expect "list closes what this host left" "killed" "$(awk '$1 == "'"$id"'" { print $2 }' out)"
+[ -e "$run.tar.zst" ] || fail "no bundle"
+
+again log
+ln -sf ../../../../log.txt "$run/data/logs/runner.log"
+untouched
+grep -q "runner.log is a symbolic link" log || fail "close says: $(cat log)"
+again data
+mv "$run/data" runs/elsewhere
+ln -s ../../elsewhere "$run/data"
+untouched
+again metrics
+mv "$run/data/metrics" runs/other-metrics
+ln -s ../../../other-metrics "$run/data/metrics"
+untouched
+again lock
+ln -sf ../../lock.txt "$run/lock"
+untouched
+again absolute
+ln -sf "$PWD/runs/absolute.txt" "$run/data/metrics/train.jsonl"
+untouched
+for file in lock data/run.json data/logs/runner.log data/metrics/train.jsonl \
+    data/experiment/resolved.json data/run.json.partial; do
+    again "fifo-${file//\//-}"
+    rm -f "$run/$file"
+    mkfifo "$run/$file"
+    untouched
+done
+
+# What is not this user's, or not of this host, or does not say of which.
+again no-lock
+rm "$run/lock"
+before=$(everything)
+ends list "runs/$case_name"
+expect "list changes nothing" "$before" "$(everything)"
+grep -q "left open" out || fail "list says: $(cat out)"
+ends close "$run"
+expect "exit code of close" 0 $code
+[ -e "$run.tar.zst" ] || fail "no bundle"
+again link-to-a-run
+mv "$run" runs/far-away
+ln -s ../far-away "$run"
+before=$(everything)
+ends list "runs/$case_name"
+expect "list changes nothing" "$before" "$(everything)"
+again another-user
+if chown -R 12345 "$run" 2>/dev/null; then
+    before=$(everything)
+    ends list "runs/$case_name"
+    expect "list changes nothing" "$before" "$(everything)"
+else
+    echo "NOT CHECKED: another user's directory (no right to give one away)"
+fi
+
+[ $failed = 0 ] && echo "a stranger's directory is left as it is"
+exit $failed
