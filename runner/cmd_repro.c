@@ -82,9 +82,10 @@ static enum status check_beginning(struct command *c, char why[WHY_CAP], struct 
     const char *id = json_text(extends, "run", "its parent");
     int64_t steps = json_integer_value(json_object_get(
         json_object_get(c->source.view.resolved, "train"), "steps"));
-    snprintf(why, WHY_CAP, "the bundle's run extends %.160s from step %" PRId64 ": its script alone "
-             "does not make it again. In three steps: fp8lab repro %.160s; fp8lab run --extend %.160s "
-             "--set train.steps=%" PRId64 "; fp8lab compare --assert-equal of both", id,
+    snprintf(why, WHY_CAP, "the bundle's run extends %.160s from step %" PRId64 ": its script "
+             "alone does not make it again. In three steps: fp8lab repro %.160s; fp8lab run "
+             "--extend %.160s --set train.steps=%" PRId64 "; fp8lab compare --assert-equal of "
+             "both", id,
              (int64_t)json_integer_value(json_object_get(extends, "step")), id, id, steps);
     return OK;
 }
@@ -321,7 +322,8 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
     TRY(repro_open(c->cli->args[0], c->settings.runs, &c->source, e));
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
-        check_steps, check_beginning, ask_device, check_hardware, choose_backend, check_memory, find_data,
+        check_steps, check_beginning, ask_device, check_hardware, choose_backend, check_memory,
+        find_data,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
     return *why ? OK : take_choices(c, e);

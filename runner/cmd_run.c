@@ -507,11 +507,11 @@ static int run_script(struct command *c) {
     bool matches = true;
     enum status st = OK;
     if (c->cli->arg_count == 0 && !cli_has(c->cli, "extend"))
-        st = FAIL(&e, ERR_ARG, "missing argument: fp8lab run FILE.lua (or --resume RUN, or --extend "
-                  "RUN)");
+        st = FAIL(&e, ERR_ARG, "missing argument: fp8lab run FILE.lua (or --resume RUN, or "
+                  "--extend RUN)");
     if (c->cli->arg_count && cli_has(c->cli, "extend"))
-        st = FAIL(&e, ERR_ARG, "--extend takes the script out of the run's bundle: no script beside "
-                  "it");
+        st = FAIL(&e, ERR_ARG, "--extend takes the script out of the run's bundle: no script "
+                  "beside it");
     if (st == OK) st = resolve(c, &e);
     if (st == OK) st = ask_device(c, &e);
     if (st == OK) st = match_hardware(c, &matches, &e);

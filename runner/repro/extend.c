@@ -52,8 +52,8 @@ static enum status check_parent(const struct extension *x, struct err *e) {
     if (!strcmp(status, "done") || !strcmp(status, "time_limit")) return OK;
     if (!strcmp(status, "failed"))
         return FAIL(e, ERR_ARG, "%s failed: --extend goes on with a run that is done", id_of(x));
-    return FAIL(e, ERR_ARG, "%s is %s: --resume goes on with it, and --extend with a run that is done",
-                id_of(x), status);
+    return FAIL(e, ERR_ARG, "%s is %s: --resume goes on with it, and --extend with a run that is "
+                "done", id_of(x), status);
 }
 
 static enum status check_sets(const struct extension *x, const struct cli *cli, struct err *e) {
@@ -61,8 +61,8 @@ static enum status check_sets(const struct extension *x, const struct cli *cli, 
         const char *text = cli_nth(cli, "set", i);
         if (!is_below(text, strcspn(text, "="), ALLOWED))
             return FAIL(e, ERR_ARG, "--set %s: --extend goes on with what %s trained; it takes "
-                        "train.steps, train.time_limit, eval, checkpoint, trace, archive and about; "
-                        "for anything else, run the script anew", text, id_of(x));
+                        "train.steps, train.time_limit, eval, checkpoint, trace, archive and about;"
+                        " for anything else, run the script anew", text, id_of(x));
     }
     return OK;
 }
@@ -139,8 +139,8 @@ static enum status no_checkpoint(const struct extension *x, struct err *e) {
     char folder[PATH_CAP];
     TRY(kept_folder(folder, x->source.bundle, e));
     bool named = json_array_size(json_object_get(x->source.view.run, "kept")) > 0;
-    return FAIL(e, ERR_CONFIG, "%s has no checkpoint to go on from: %s%.400s%s; a run keeps its last "
-                "one where the experiment has checkpoint = { every = N } and keep is not 0, or "
+    return FAIL(e, ERR_CONFIG, "%s has no checkpoint to go on from: %s%.400s%s; a run keeps its "
+                "last one where the experiment has checkpoint = { every = N } and keep is not 0, or "
                 "archive = \"full\"", id_of(x), named ? "" : "it kept none, and nothing is in ",
                 folder, named ? " is not there, or not complete" : "");
 }
@@ -349,9 +349,9 @@ void extension_say(const struct extension *x, const struct cli *cli) {
                  " steps", steps);
         return;
     }
-    cli_warn(cli, "its learning rates are not those of the schedule over %" PRId64 " steps: they part "
-             "at step %" PRId64 ", and at step %" PRId64 " it had %.6g where the schedule has %.6g. "
-             "From step %" PRId64 " on the schedule over %" PRId64 " steps holds; a run of as many "
-             "steps in one go has other results", steps, b->rates_part, b->rate_step, b->rate_then,
+    cli_warn(cli, "its learning rates are not those of the schedule over %" PRId64 " steps: they "
+             "part at step %" PRId64 ", and at step %" PRId64 " it had %.6g where the schedule has "
+             "%.6g. From step %" PRId64 " on the schedule over %" PRId64 " steps holds; a run of as "
+             "many steps in one go has other results", steps, b->rates_part, b->rate_step, b->rate_then,
              b->rate_now, b->step + 1, steps);
 }

@@ -15,8 +15,8 @@ struct extension {
     struct run_beginning beginning;
 };
 
-/* Prepares in `runs` what a new run begins with, from `text`, which names the parent as a user does,
- * and from the --set flags of `cli`. ERR_ARG: the parent has not come to its end, a --set would
+/* Prepares in `runs` what a new run begins with, from `text`, which names the parent as a user
+ * does, and from the --set flags of `cli`. ERR_ARG: the parent has not come to its end, a --set would
  * change what was trained, or train.steps is no more than what is done. ERR_CONFIG: its checkpoint
  * is not there, or the script resolves to another configuration here. ERR_VERIFY: bundle or
  * checkpoint are damaged. The parent stays as it is. *out is valid for extension_close() in any

@@ -301,11 +301,12 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
 enum status run_may_go_on(const json_t *run, struct err *e) {
     const char *status = json_text(run, "status", ""), *id = json_text(run, "id", "this run");
     if (!strcmp(status, "done"))
-        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume; more steps: run --extend RUN "
-                    "--set train.steps=N", id);
+        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume; more steps: run --extend "
+                    "RUN --set train.steps=N", id);
     if (!strcmp(status, "time_limit"))
         return FAIL(e, ERR_ARG, "%s has used up train.time_limit, which counts over all attempts: "
-                    "there is nothing to resume; more: run --extend RUN --set train.time_limit=T", id);
+                    "there is nothing to resume; more: run --extend RUN --set "
+                    "train.time_limit=T", id);
     return OK;
 }
 

@@ -15,8 +15,8 @@ struct run_beginning {
     char checkpoint[SHA256_HEX]; /* its hash: an input of the run */
     json_t *extends;        /* of run.json: the run extended, the step, what its rates were */
     const json_t *attempts; /* of the run extended */
-    int64_t rates_part;     /* the first step whose learning rate the schedule here does not have; 0:
-                             * none. The last one so, with both rates: */
+    int64_t rates_part;     /* the first step whose learning rate the schedule here does not have;
+                             * 0: none. The last one so, with both rates: */
     int64_t rate_step;
     double rate_then, rate_now;
 };
@@ -29,7 +29,7 @@ struct run_request {
     const json_t *data_files; /* as inputs_hash() lists them */
     const json_t *overrides;  /* the texts of --set */
     const json_t *mismatch; /* of the hardware query, with --anywhere; or NULL */
-    const char *parent;     /* identity of the bundle that this run reproduces or extends, or NULL */
+    const char *parent; /* identity of the bundle that this run reproduces or extends, or NULL */
     const struct run_beginning *beginning; /* NULL: from step 0 */
 };
 

@@ -95,7 +95,8 @@ expect "rates_part" 1 "$(field "$(newest cosine)" 'run["extends"]["rates_part"]'
 "$FP8LAB" show "$(newest cosine)" >out 2>log
 grep -q "from step 1 on its learning rates were not those of this schedule" out ||
     fail "show does not say it"
-expect "decay over all steps" 20 "$(field "$(newest cosine)" 'resolved["train"]["schedule"]["decay"]')"
+expect "decay over all steps" 20 \
+    "$(field "$(newest cosine)" 'resolved["train"]["schedule"]["decay"]')"
 
 case_name="what is refused"
 runs=$(ls runs/*.tar.zst | wc -l)
@@ -110,7 +111,8 @@ refused "has done 12 steps, and train.steps is 12" "$parent"
 refused "has done 12 steps, and train.steps is 8" "$parent" --set train.steps=8
 for set in train.optimizer.lr=1 recipe=bf16 train.seed=2 train.global_batch=8 model.layers=2 \
     train.schedule.warmup=3 data.seed=9; do
-    refused "it takes train.steps, train.time_limit, eval," "$parent" --set train.steps=30 --set $set
+    refused "it takes train.steps, train.time_limit, eval," "$parent" --set $set \
+        --set train.steps=30
 done
 refused "no script beside it" "$parent" --set train.steps=30 "$tests/tiny.lua"
 refused "no --smoke" "$parent" --set train.steps=30 --smoke
