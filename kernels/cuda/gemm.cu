@@ -6,6 +6,8 @@
  * rest. Where none does, split-K is, if its partial sums are f32 in the workspace, added in a fixed
  * order (before a bias or a residual some kernels round the sum); schemes that add in place or in
  * the output's type are not.
+ * Where our own kernel for block factors serves a shape (gemm_hopper.cu), the best of them is timed
+ * beside it, longer: what the shape then gets is what is faster at the clock that power leaves.
  * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
  * only what ran is kept; where there is no memory to try, it is the library's first. */
 #include "kernels/cuda/gemm.cuh"
@@ -13,12 +15,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/gemm_hopper.cuh"
 #include "kernels/cuda/trial.cuh"
 
 enum {
     CANDIDATES = 16,  /* of two queries: 13.1 never names more than 8 at a time */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
 };
+/* Ours serves where it takes less than this share of the library's time: nearer, noise would
+ * decide. */
+static const float DISPLACES = 0.98f;
+/* What stands in the choice table for our own kernel, instead of an algorithm. */
+static const int32_t OWN_KERNEL = 1;
 
 /* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as
  * bytes. */
@@ -37,6 +45,8 @@ struct gemm_choice {
     cublasLtMatmulAlgo_t algo;
     float time_us;
     bool usable; /* false: the library has nothing that runs */
+    bool own;    /* gemm_hopper.cu serves it, not the library */
+    char why[40]; /* "wgmma 480 us, cublaslt 502 us", as found here; "": there was no contest */
 };
 
 struct gemm_library {
@@ -69,6 +79,7 @@ enum status cuda_gemm_open(struct cuda_backend *b, struct err *e) {
     b->gemm = (struct gemm_library *)calloc(1, sizeof *b->gemm);
     if (!b->gemm) return FAIL(e, ERR_MEMORY, "the GEMM choice table: %zu bytes", sizeof *b->gemm);
     LT_TRY(e, cublasLtCreate(&b->gemm->handle));
+    if (b->cc == 90) TRY(gemm_hopper_open(e));
     return trial_open(&b->gemm->trial, e);
 }
 
@@ -136,7 +147,7 @@ void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
     if (b->gemm->choices)
         fputs("# gemm m n k lda ldb ldd type_a type_b type_d type_bias scale_a scale_b align_a "
               "align_b align_c align_d transposed_a transposed_b accumulate fast elsewhere : "
-              "cublasLtMatmulAlgo_t\n",
+              "cublasLtMatmulAlgo_t, or i32 1: gemm_hopper.cu\n",
               out);
     for (int64_t i = 0; i < b->gemm->choices; i++) {
         const struct gemm_choice *from = &b->gemm->choice[i];
@@ -147,6 +158,10 @@ void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
         c.keys = KEY_INTEGERS;
         c.bytes = from->usable ? (int)sizeof from->algo : 0;
         memcpy(c.value, &from->algo, (size_t)c.bytes);
+        if (from->own) {
+            c.bytes = sizeof OWN_KERNEL;
+            memcpy(c.value, &OWN_KERNEL, sizeof OWN_KERNEL);
+        }
         choices_put(out, &c);
     }
 }
@@ -154,7 +169,9 @@ void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
 enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
     struct gemm_library *g = b->gemm;
     struct gemm_choice *to = &g->choice[g->choices];
-    if (c->keys != KEY_INTEGERS || (c->bytes && c->bytes != (int)sizeof to->algo))
+    bool own = c->bytes == (int)sizeof OWN_KERNEL &&
+               memcmp(c->value, &OWN_KERNEL, sizeof OWN_KERNEL) == 0;
+    if (c->keys != KEY_INTEGERS || (c->bytes && !own && c->bytes != (int)sizeof to->algo))
         return FAIL(e, ERR_CONFIG, "a GEMM of the choice table has %d integers and %d bytes",
                     c->keys, c->bytes);
     if (g->choices == TABLE_MAX)
@@ -162,7 +179,8 @@ enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, str
     memset(to, 0, sizeof *to);
     to->key = key_from(c->key);
     to->usable = c->bytes > 0;
-    memcpy(&to->algo, c->value, (size_t)c->bytes);
+    to->own = own;
+    if (!own) memcpy(&to->algo, c->value, (size_t)c->bytes);
     g->choices++;
     return OK;
 }
@@ -240,7 +258,7 @@ static cudaError_t stand_in(const struct trial *t, struct gemm_operand *x, int64
     if (factors && status == cudaSuccess)
         status = trial_noise(t, factor, factors * 4, 0, 0x3F800000u);
     x->data = *owned;
-    if (x->scale) x->scale = factor;
+    if (x->scale) x->scale = x->factors = factor;
     return status;
 }
 
@@ -270,6 +288,34 @@ static void time_candidates(struct candidates *c, int count, struct gemm_choice 
     }
 }
 
+/* The library's best and our own kernel, in this order. */
+enum { LIBRARY, OWN, CONTESTANTS };
+struct contest {
+    const struct cuda_backend *b;
+    struct descriptors *d;
+    const struct gemm_problem *p;
+    const cublasLtMatmulAlgo_t *algo;
+    void *workspace;
+};
+
+static bool queue_contestant(void *context, int i, cudaStream_t stream) {
+    struct contest *c = (struct contest *)context;
+    struct err e = {};
+    if (i == OWN) return gemm_hopper_run(c->b, c->p, stream, &e) == OK;
+    return multiply(c->b->gemm, c->d, c->p, c->algo, c->workspace, stream) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
+static void hold_contest(struct contest *c, struct gemm_choice *choice) {
+    float us[CONTESTANTS];
+    trial_settled(&c->b->gemm->trial, queue_contestant, c, CONTESTANTS, us);
+    if (us[LIBRARY] < 0.0f || us[OWN] < 0.0f) return;
+    choice->own = us[OWN] < DISPLACES * us[LIBRARY];
+    snprintf(choice->why, sizeof choice->why,
+             choice->own ? "wgmma %.0f us, cublaslt %.0f us" : "cublaslt %.0f us, wgmma %.0f us",
+             (double)us[choice->own ? OWN : LIBRARY], (double)us[choice->own ? LIBRARY : OWN]);
+}
+
 /* Fills choice->algo from what ran on stand-ins for the operands. */
 static enum status measure(struct cuda_backend *b, const struct gemm_problem *problem,
                            const cublasLtMatmulHeuristicResult_t *list, int count, void *workspace,
@@ -297,6 +343,9 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
         st = describe(&d, &p, e);
         struct candidates c = { g, &d, &p, list, workspace };
         if (st == OK) time_candidates(&c, count, choice);
+        struct contest contest = { b, &d, &p, &choice->algo, workspace };
+        if (st == OK && choice->usable && gemm_hopper_serves(b, problem))
+            hold_contest(&contest, choice);
     } else if (status == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         choice->algo = list[0].algo; /* no room to measure: the library's own first choice */
@@ -399,6 +448,15 @@ static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm
     return OK;
 }
 
+static enum status run_own(struct cuda_backend *b, int lane, const struct gemm_problem *p,
+                           struct err *e) {
+    if (!gemm_hopper_serves(b, p))
+        return FAIL(e, ERR_CONFIG, "the choice table names our own kernel for a GEMM [%lld, %lld, "
+                    "%lld], which that does not have: measure anew, without this table",
+                    (long long)p->n, (long long)p->m, (long long)p->k);
+    return gemm_hopper_run(b, p, b->lane[lane], e);
+}
+
 enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p, bool *found,
                      struct err *e) {
     struct gemm_choice *choice;
@@ -406,6 +464,7 @@ enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem
     TRY(choice_of(b, lane, p, &choice, &workspace, e));
     *found = choice->usable;
     if (!choice->usable) return OK;
+    if (choice->own) return run_own(b, lane, p, e);
     struct descriptors d;
     TRY(describe(&d, p, e));
     LT_TRY(e, multiply(b->gemm, &d, p, &choice->algo, workspace, b->lane[lane]));
@@ -418,5 +477,14 @@ enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_probl
     void *workspace;
     TRY(choice_of(b, lane, p, &choice, &workspace, e));
     *found = choice->usable;
+    return OK;
+}
+
+enum status gemm_way_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
+                        struct gemm_way *out, struct err *e) {
+    struct gemm_choice *choice;
+    void *workspace;
+    TRY(choice_of(b, lane, p, &choice, &workspace, e));
+    *out = { choice->own, choice->why };
     return OK;
 }

@@ -1,5 +1,6 @@
 /* cuBLASLt, behind one function: D = A B with what its descriptors can express, by the algorithm
- * that measured fastest on this device for this shape. Private to matmul.cu. */
+ * that measured fastest on this device for this shape, or by our own kernel (gemm_hopper.cuh) where
+ * that did. Private to matmul.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_CUH
 
@@ -12,6 +13,7 @@
 struct gemm_operand {
     const void *data;
     const void *scale; /* device, in the library's layout; NULL unless FP8 */
+    const float *factors; /* device, block factors as the tensor has them, [..][K blocks] */
     int64_t ld;
     cudaDataType_t type;
     cublasLtMatmulMatrixScale_t scale_mode;
@@ -34,6 +36,15 @@ struct gemm_problem {
  * ran. The first call of a shape measures: it may allocate, and waits for the device. */
 NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                bool *found, struct err *e);
+
+/* What serves the problem, chosen now if it was not. Our own kernel reads factors, not scales: with
+ * `own` these need not be laid out. */
+struct gemm_way {
+    bool own;
+    const char *why; /* "wgmma 480 us, cublaslt 502 us"; "": not timed; valid until a new choice */
+};
+NODISCARD enum status gemm_way_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
+                                  struct gemm_way *out, struct err *e);
 
 /* Whether gemm_run would find an algorithm, chosen now if it was not: addresses of the problem are
  * never read, those that are NULL count as aligned. */

@@ -48,3 +48,12 @@ enum status hopper_rows_map(CUtensorMap *out, const void *data, int64_t rows, in
     return encode(out, CU_TENSOR_MAP_DATA_TYPE_INT64, CU_TENSOR_MAP_SWIZZLE_NONE, data, 2, dim,
                   apart, box, e);
 }
+
+enum status hopper_codes_map(CUtensorMap *out, const void *data, int64_t rows, int64_t k,
+                             int64_t stride, int box, struct err *e) {
+    const cuuint64_t dim[2] = { (cuuint64_t)k, (cuuint64_t)rows };
+    const cuuint64_t apart[1] = { (cuuint64_t)stride };
+    const cuuint32_t size[2] = { 128, (cuuint32_t)box };
+    return encode(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_128B, data, 2, dim,
+                  apart, size, e);
+}

@@ -22,6 +22,11 @@ enum { PIECE_WORD = 8, PIECE_MAX = 256 * PIECE_WORD };
 NODISCARD enum status hopper_rows_map(CUtensorMap *out, const void *data, int64_t rows,
                                       int64_t bytes, int64_t stride, int piece, struct err *e);
 
+/* Codes [rows, k] of a byte each, rows `stride` bytes apart (a multiple of 16), in boxes of `box`
+ * rows x 128: lines in the 128-byte swizzle. Outside a box is zero. */
+NODISCARD enum status hopper_codes_map(CUtensorMap *out, const void *data, int64_t rows, int64_t k,
+                                       int64_t stride, int box, struct err *e);
+
 #if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
 __device__ static inline void barrier_init(uint32_t barrier, int arrivals) {
@@ -71,6 +76,64 @@ __device__ static inline void copy_piece(uint32_t to, const CUtensorMap *map, ui
                  "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(word), "r"(row),
                  "r"(barrier)
                  : "memory");
+}
+
+/* One box of codes, from code k of a row on. */
+__device__ static inline void copy_codes(uint32_t to, const CUtensorMap *map, uint32_t barrier,
+                                         int k, int row) {
+    copy_piece(to, map, barrier, k, row);
+}
+/* The same to this place in each block of a cluster of BLOCKS; each one's barrier there is told. */
+template <int BLOCKS>
+__device__ static inline void copy_codes_to_all(uint32_t to, const CUtensorMap *map,
+                                                uint32_t barrier, int k, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map), "r"(k),
+                 "r"(row), "r"(barrier), "h"((uint16_t)((1 << BLOCKS) - 1))
+                 : "memory");
+}
+
+/* ---- clusters: blocks that reach one another's shared memory ---- */
+
+__device__ static inline uint32_t cluster_rank() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+/* Of the same place in block `rank`. */
+__device__ static inline uint32_t cluster_address(uint32_t own, int rank) {
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
+    return there;
+}
+/* At a barrier of any block of the cluster. Orders no ordinary access: what was read must be read,
+ * as it is after wgmma_wait. (A release at cluster scope waits for all that the thread wrote, and
+ * took half the time of a product.) */
+__device__ static inline void barrier_arrive_far(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+                 : "memory");
+}
+/* All threads of all blocks of the cluster. */
+__device__ static inline void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* ---- single values in shared memory ---- */
+
+__device__ static inline float load_shared(uint32_t from) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from));
+    return x;
+}
+__device__ static inline float4 load_shared4(uint32_t from) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(from));
+    return x;
+}
+__device__ static inline void store_shared(uint32_t to, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
 }
 
 /* Registers of a warpgroup: those that copy need few, those that multiply many. Not in code for

@@ -3,7 +3,7 @@
  * The library counts columns first: its A is our b, its B our a, its D our out, all without a
  * copy.
  *   native     FP8 operands as they are; row and block scales are first copied into the library's
- *              layout (4 bytes for 128 codes).
+ *              layout (4 bytes for 128 codes), unless our own kernel serves the shape.
  *   emulated   where the device or the library lacks the mode or the shape. Tensor and row scales:
  *              codes widened to BF16, which is exact, and the factors applied to the f32 product.
  *              Block scales: codes times factors, exact for powers of two, else rounded to BF16.
@@ -151,6 +151,20 @@ static bool epilogue_fits(const struct matmul_args *t) {
     return t->out->dtype == DTYPE_F32 || t->out->stride[0] % 8 == 0;
 }
 
+/* The product with its epilogue, which fits. */
+static struct gemm_problem whole_problem(const struct matmul_args *t,
+                                         const struct gemm_problem *p) {
+    struct gemm_problem whole = *p;
+    set_out(&whole, t->out);
+    whole.beta = t->residual ? 1.0f : t->beta;
+    whole.c = t->residual ? t->residual->data : t->out->data;
+    if (t->bias) {
+        whole.bias = t->bias->data;
+        whole.bias_type = t->bias->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+    }
+    return whole;
+}
+
 /* The product and its epilogue: wholly by the library, or by it into f32 and then by our kernel.
  * `unscaled`: the factors are still to be applied, so the second way only. */
 static enum status run_product(struct backend *b, int lane, const struct matmul_args *t,
@@ -158,14 +172,7 @@ static enum status run_product(struct backend *b, int lane, const struct matmul_
     struct cuda_backend *cb = cuda_of(b);
     *found = false;
     if (!unscaled && epilogue_fits(t)) {
-        struct gemm_problem whole = *p;
-        set_out(&whole, t->out);
-        whole.beta = t->residual ? 1.0f : t->beta;
-        whole.c = t->residual ? t->residual->data : t->out->data;
-        if (t->bias) {
-            whole.bias = t->bias->data;
-            whole.bias_type = t->bias->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
-        }
+        struct gemm_problem whole = whole_problem(t, p);
         TRY(gemm_run(cb, lane, &whole, found, e));
         if (*found) return OK;
     }
@@ -267,7 +274,6 @@ static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
     copy->from = (const float *)x->scale.data;
     copy->to = NULL;
     copy->kind = x->scale.kind;
-    o->scale = x->scale.data;
     int64_t floats = 0;
     switch (x->scale.kind) {
     case SCALE_TENSOR:
@@ -326,14 +332,31 @@ static void set_native(struct gemm_problem *p, const struct matmul_args *t) {
     p->b = fp8_operand(t->a, has_rows(t));
     p->k = round_up(t->a->dim[1], FP8_ROW_ALIGN); /* the padding is zero */
     p->fast_accumulate = t->fast_accumulate && !scale_block(t->a->scale.kind);
+    p->a.scale = t->b->scale.data; /* as the library wants them unless plan_scale says otherwise */
+    p->b.scale = t->a->scale.data;
+    p->a.factors = (const float *)t->b->scale.data;
+    p->b.factors = (const float *)t->a->scale.data;
+}
+
+/* Block scales by our own kernel, if that is the shape's choice. */
+static enum status run_own(struct backend *b, int lane, const struct matmul_args *t,
+                           const struct gemm_problem *p, struct gemm_way *way, bool *found,
+                           struct err *e) {
+    if (scale_block(t->a->scale.kind) != 128 || !epilogue_fits(t)) return OK;
+    struct gemm_problem whole = whole_problem(t, p);
+    TRY(gemm_way_of(cuda_of(b), lane, &whole, way, e));
+    return way->own ? gemm_run(cuda_of(b), lane, &whole, found, e) : OK;
 }
 
 static enum status run_native(struct backend *b, int lane, const struct matmul_args *t,
-                              struct gemm_problem *p, bool *found, struct err *e) {
+                              struct gemm_problem *p, struct gemm_way *way, bool *found,
+                              struct err *e) {
     *found = false;
     if (!device_has(cuda_of(b), t)) return OK;
     struct scale_copies copies = {};
     set_native(p, t);
+    TRY(run_own(b, lane, t, p, way, found, e));
+    if (*found) return OK;
     TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, has_rows(t), &p->a, &copies.side[0], e));
     TRY(plan_scale(b, lane, SCRATCH_SCALE_B, t->a, has_rows(t), &p->b, &copies.side[1], e));
     TRY(lay_scales(b, lane, &copies, e));
@@ -349,7 +372,7 @@ enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args
     p.n = args->a->dim[0];
     set_native(&p, args);
     set_out(&p, args->out);
-    p.a.scale = p.b.scale = &p; /* anything but NULL: they have one */
+    p.a.scale = p.b.scale = &p; /* anything but NULL: they have one, of views without data */
     p.beta = args->beta;
     p.c = p.d;
     return gemm_found(cuda_of(b), LANE_COMPUTE, &p, native, e);
@@ -395,7 +418,8 @@ static const char *library_type(cudaDataType_t type) {
 }
 
 static enum status record(struct backend *b, const struct matmul_args *t,
-                          const struct gemm_problem *p, const char *way, struct err *e) {
+                          const struct gemm_problem *p, const char *way,
+                          const struct gemm_way *by, struct err *e) {
     static const char *const DIRECTION[] = { "fprop", "dgrad", "wgrad" };
     if (!t->name) return OK;
     struct decision d = {};
@@ -403,9 +427,10 @@ static enum status record(struct backend *b, const struct matmul_args *t,
     snprintf(d.name, sizeof d.name, "%s", t->name);
     snprintf(d.direction, sizeof d.direction, "%s", DIRECTION[t->direction]);
     snprintf(d.way, sizeof d.way, "%s", way);
-    snprintf(d.detail, sizeof d.detail, "%s%s x %s%s%s", library_type(p->b.type),
+    const char *why = *by->why ? by->why : by->own ? "wgmma" : "";
+    snprintf(d.detail, sizeof d.detail, "%s%s x %s%s%s%s%s", library_type(p->b.type),
              scale_name(t->a->scale.kind), library_type(p->a.type), scale_name(t->b->scale.kind),
-             p->fast_accumulate ? ", fast" : "");
+             p->fast_accumulate ? ", fast" : "", *why ? ", " : "", why);
     return cuda_decided(cuda_of(b), &d, e);
 }
 
@@ -419,9 +444,10 @@ enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *a
     if (p.m == 0 || p.n == 0) return OK;
     bool found = false;
     const char *way = "bf16";
+    struct gemm_way by = { false, "" };
     if (is_fp8(args->a)) {
         way = "native";
-        TRY(run_native(b, lane, args, &p, &found, e));
+        TRY(run_native(b, lane, args, &p, &by, &found, e));
         if (!found) {
             way = "emulated";
             TRY(run_emulated(b, lane, args, &p, &found, e));
@@ -431,7 +457,7 @@ enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *a
         p.b = bf16_operand(args->a);
         TRY(run_product(b, lane, args, &p, false, &found, e));
     }
-    TRY(record(b, args, &p, found ? way : "refused", e));
+    TRY(record(b, args, &p, found ? way : "refused", &by, e));
     if (found) return OK;
     return FAIL(e, ERR_UNSUPPORTED, "matmul: cuBLASLt has no algorithm for M %lld, N %lld, K %lld",
                 (long long)p.n, (long long)p.m, (long long)p.k);

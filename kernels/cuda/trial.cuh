@@ -22,6 +22,11 @@ typedef bool (*trial_queue)(void *context, int i, cudaStream_t stream);
  * several rounds after one that warms up. Waits for t->stream alone. */
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count, float *us);
 
+/* us [count] <- the mean time of each at the clock that its power leaves, which bursts do not show:
+ * after a while at work, by turns of some ms. Takes a quarter of a second for two. */
+enum { TRIAL_SETTLED_MAX = 4 };
+void trial_settled(const struct trial *t, trial_queue queue, void *context, int count, float *us);
+
 /* Fills stand-ins for operands with words of noise, masked by `keep`, with `set` set: zeros would
  * run faster than data do. Queued on t->stream. */
 NODISCARD cudaError_t trial_noise(const struct trial *t, void *data, int64_t bytes, uint32_t keep,

@@ -1,5 +1,6 @@
-/* Hopper's warpgroup products (wgmma) for attention: BF16 operands, f32 sums, tiles in shared
- * memory in the 128-byte swizzle. Only machine code for sm_90a has the instructions.
+/* Hopper's warpgroup products (wgmma): of BF16 for attention, of FP8 codes for gemm_hopper.cu; f32
+ * sums, tiles in shared memory in the 128-byte swizzle. Only machine code for sm_90a has the
+ * instructions.
  *
  * A tile is [ROWS][D] with D a multiple of 64: D/64 panels behind each other, each ROWS lines of
  * 128 bytes; the 16-byte chunk c of line r stands at c ^ (r % 8). One tile serves a product in two
@@ -75,6 +76,15 @@ __device__ static inline void wgmma_rows(float (&c)[16][4], uint64_t a, uint64_t
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64
                  "}, %64, %65, p, "
                  "1, 1, 0, 0;}"
+                 : SUM32(c, 0), SUM32(c, 8)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+/* c (+)= A B^T: 64 x 128 over 32 codes of E4M3; A and B by rows, a line of 128 codes each. */
+__device__ static inline void wgmma_codes(float (&c)[16][4], uint64_t a, uint64_t b, int add) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" NAMES64
+                 "}, %64, %65, p, 1, 1;}"
                  : SUM32(c, 0), SUM32(c, 8)
                  : "l"(a), "l"(b), "r"(add));
 }

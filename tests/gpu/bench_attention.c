@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
         if (w == 0) {
             char *chosen = NULL;
             need(&t, t.ops->choices_save(t.b, &chosen, &t.e));
-            table = choices_with_plan(chosen, "-");
+            table = choices_with("attention", chosen, "-");
             free(chosen);
         }
         backend_close(&t.handle);

@@ -270,16 +270,16 @@ void pair_near(struct pair *p, const char *what, const struct twin *x, double nm
     free(got);
 }
 
-char *choices_with_plan(const char *table, const char *plan) {
+char *choices_with(const char *kind, const char *table, const char *value) {
     char *text = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, name = strlen(kind);
     FILE *out = open_memstream(&text, &bytes);
     if (!out) fail_msg("no memory for a choice table");
     for (const char *line = table; *line;) {
         size_t length = strcspn(line, "\n"), next = length + (line[length] == '\n');
-        const char *value = strstr(line, " : ");
-        if (!strncmp(line, "attention ", 10) && value)
-            fprintf(out, "%.*s%s\n", (int)(value + 3 - line), line, plan);
+        const char *colon = strstr(line, " : ");
+        if (!strncmp(line, kind, name) && line[name] == ' ' && colon)
+            fprintf(out, "%.*s%s\n", (int)(colon + 3 - line), line, value);
         else fwrite(line, 1, next, out);
         line += next;
     }

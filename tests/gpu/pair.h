@@ -74,8 +74,10 @@ void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s)
 #define ON_GPU(p, call) ON_SIDES(p, GPU, call)
 #define S(x) (&(x).side[s])
 
-/* The choice table with `plan` for every attention ("attention ... : ab12" becomes "... : plan"):
- * cuDNN's of that name, or our own kernels for "-". The caller's to free. */
-char *choices_with_plan(const char *table, const char *plan);
+/* The choice table with `value` for every choice of a kind ("attention ... : ab12" becomes "... :
+ * value"). attention: cuDNN's plan of that name, or our own kernels for "-". gemm: an algorithm, or
+ * our own kernel for GEMM_OWN. The caller's to free. */
+char *choices_with(const char *kind, const char *table, const char *value);
+#define GEMM_OWN "01000000"
 
 #endif

@@ -226,7 +226,7 @@ static void on_mma(void **state) {
 /* Loads the first test's table with this plan for every attention; it is the caller's to free. */
 static char *load_with_plan(const char *plan) {
     assert_non_null(table);
-    char *text = choices_with_plan(table, plan);
+    char *text = choices_with("attention", table, plan);
     if (p->ops[GPU]->choices_load(p->b[GPU], text, &p->e) != OK) fail_msg("%s", p->e.text);
     return text;
 }

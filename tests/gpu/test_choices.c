@@ -287,7 +287,7 @@ static void attention_goes_by_the_table(void **state) {
     assert_string_equal(again.table, first.table);
     assert_string_equal(again.weights, first.weights);
 
-    char *without = choices_with_plan(first.table, "-");
+    char *without = choices_with("attention", first.table, "-");
     train(&own, RECIPE_BF16, (struct how){ .table = without });
     train(&own_again, RECIPE_BF16, (struct how){ .table = own.table });
     assert_string_equal(attention_of(&own).way, "wgmma");

@@ -1,0 +1,464 @@
+/* Block-scaled FP8 products on Hopper: tiles of 192 x 128 outputs, by three warpgroups of 64 rows
+ * each, and a fourth that brings what they multiply.
+ *
+ * A block of threads stays on its multiprocessor and takes tile after tile. Its neighbour in the
+ * cluster has the next 128 columns of the same rows: each asks for half of the rows' codes, which
+ * the copy engine delivers to both. A warpgroup adds 128 of K on the tensor cores, which keep 13
+ * fractional bits, and adds that chain, times its factors, to its totals in f32; meanwhile the
+ * other two multiply. (As DeepGEMM does, deepseek-ai/DeepGEMM, whose tiles and roles differ.)
+ *
+ * A stage holds the codes of one block of K. Factors come by four blocks, from where the quantiser
+ * wrote them, since four of a row are 16 bytes. So a step of the loops is a group of four blocks:
+ * each has its own stage, and what K lacks of the last group is passed over. */
+#include "kernels/cuda/gemm_hopper.cuh"
+
+#include "kernels/cuda/hopper_copy.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+enum {
+    WARPGROUP = 128, WORKERS = 3, THREADS = (WORKERS + 1) * WARPGROUP,
+    ROWS = WORKERS * 64, COLS = 128, BLOCK = 128, /* a tile, and a block of K in codes or bytes */
+    GROUP = 4,                                    /* blocks of K, and stages */
+    CLUSTER = 2, SHARED_ROWS = ROWS / CLUSTER,
+    SLOTS = 2,                                    /* groups of factors */
+    BRINGERS = WARPGROUP - WARP,                  /* threads that bring them */
+    TALL = 8,                                     /* tiles of rows that are swept together */
+};
+
+/* Shared memory, in bytes from an address that 1024 divides. */
+struct layout {
+    static constexpr int ROW_CODES = ROWS * BLOCK, STAGE = ROW_CODES + COLS * BLOCK;
+    static constexpr int ROW_FACTORS = ROWS * 4;
+    /* The 32 columns of one lane of a quad stand together, each lane's in other banks. */
+    static constexpr int LANE_FACTORS = (COLS / 4 + 4) * 4, COL_FACTORS = 4 * LANE_FACTORS;
+    static constexpr int SLOT = GROUP * (ROW_FACTORS + COL_FACTORS);
+    static constexpr int FACTORS = GROUP * STAGE, BARRIERS = FACTORS + SLOTS * SLOT;
+    static constexpr int BYTES = BARRIERS + 2 * (GROUP + SLOTS) * 8 + 1024;
+};
+
+struct product {
+    const float *row_factors, *col_factors; /* [rows][blocks]; [cols or blocks of 128][blocks] */
+    const void *bias, *addend;              /* NULL: none; addend [rows][cols] of out's type, ld */
+    void *out;
+    int rows, cols, blocks;
+    int64_t ld;
+    bool bias_bf16;
+};
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Addresses in shared memory. */
+struct places {
+    uint32_t base;
+    __device__ uint32_t row_codes(int stage) const { return base + stage * layout::STAGE; }
+    __device__ uint32_t col_codes(int stage) const { return row_codes(stage) + layout::ROW_CODES; }
+    __device__ uint32_t row_factors(int slot) const {
+        return base + layout::FACTORS + slot * layout::SLOT;
+    }
+    __device__ uint32_t col_factors(int slot) const {
+        return row_factors(slot) + GROUP * layout::ROW_FACTORS;
+    }
+    __device__ uint32_t barrier(int i) const { return base + layout::BARRIERS + i * 8; }
+    __device__ uint32_t full(int stage) const { return barrier(stage); }
+    __device__ uint32_t empty(int stage) const { return barrier(GROUP + stage); }
+    __device__ uint32_t slot_full(int slot) const { return barrier(2 * GROUP + slot); }
+    __device__ uint32_t slot_empty(int slot) const { return barrier(2 * GROUP + SLOTS + slot); }
+};
+
+/* ---- which tile ---- */
+
+/* The tiles of a cluster: TALL tiles of rows are swept together, from column to column, so that
+ * what is read again is in the L2 cache. */
+struct walk { int row_tiles, col_pairs, i; };
+
+__device__ static inline struct walk walk_of(const struct product &g) {
+    return { (g.rows + ROWS - 1) / ROWS, (g.cols + COLS * CLUSTER - 1) / (COLS * CLUSTER),
+             (int)blockIdx.x / CLUSTER };
+}
+__device__ static inline bool walking(const struct walk &w) {
+    return w.i < w.row_tiles * w.col_pairs;
+}
+__device__ static inline void step(struct walk *w) { w->i += gridDim.x / CLUSTER; }
+/* The tile's first row and column. */
+__device__ static inline void tile_of(const struct walk &w, int *row, int *col) {
+    int sweep = TALL * w.col_pairs, first = w.i / sweep * TALL, rest = w.i % sweep;
+    int tall = min(TALL, w.row_tiles - first);
+    *row = (first + rest % tall) * ROWS;
+    *col = (rest / tall * CLUSTER + (int)cluster_rank()) * COLS;
+}
+
+/* ---- bringing ---- */
+
+/* One thread asks for codes. */
+__device__ static void ask(const struct product &g, const CUtensorMap *row_map,
+                           const CUtensorMap *col_map, const struct places &s) {
+    int parity = 1, part = (int)cluster_rank() * SHARED_ROWS;
+    for (struct walk w = walk_of(g); walking(w); step(&w)) {
+        int row, col;
+        tile_of(w, &row, &col);
+        for (int k = 0; k < g.blocks; k += GROUP, parity ^= 1)
+            for (int i = 0; i < GROUP; i++) {
+                barrier_wait(s.empty(i), parity);
+                if (k + i >= g.blocks) {
+                    barrier_arrive(s.full(i));
+                    continue;
+                }
+                barrier_expect(s.full(i), layout::STAGE);
+                copy_codes_to_all<CLUSTER>(s.row_codes(i) + part * BLOCK, row_map, s.full(i),
+                                           (k + i) * BLOCK, row + part);
+                copy_codes(s.col_codes(i), col_map, s.full(i), (k + i) * BLOCK, col);
+            }
+    }
+}
+
+/* Four blocks' factors of one row, 0 behind the last. */
+__device__ static inline float4 load_factors(const float *row, int blocks, int k) {
+    if (blocks % GROUP == 0) return *(const float4 *)(row + k);
+    float4 v = { row[k], 0.0f, 0.0f, 0.0f };
+    if (k + 1 < blocks) v.y = row[k + 1];
+    if (k + 2 < blocks) v.z = row[k + 2];
+    if (k + 3 < blocks) v.w = row[k + 3];
+    return v;
+}
+/* To each of four blocks, `apart` bytes from one another. */
+__device__ static inline void put_factors(uint32_t to, int apart, float4 v) {
+    store_shared(to, v.x);
+    store_shared(to + apart, v.y);
+    store_shared(to + 2 * apart, v.z);
+    store_shared(to + 3 * apart, v.w);
+}
+
+/* Into the L2 cache, what is added to a tile. */
+template <typename OUT>
+__device__ static void prefetch(const struct product &g, int id, int row, int col) {
+    constexpr int LINE = 128 / (int)sizeof(OUT), LINES = COLS / LINE;
+    for (int i = id; i < ROWS * LINES; i += BRINGERS) {
+        int r = row + i / LINES, c = col + i % LINES * LINE;
+        if (r < g.rows && c < g.cols)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"((const OUT *)g.addend + r * g.ld + c));
+    }
+}
+
+/* Three warps bring factors. One factor for all columns is multiplied into the rows' here. */
+template <bool BY_COLUMN, typename OUT>
+__device__ static void bring(const struct product &g, const struct places &s) {
+    constexpr int TURNS = ROWS / BRINGERS, COL_TURNS = (COLS + BRINGERS - 1) / BRINGERS;
+    int id = threadIdx.x - WARP, slot = 0, parity = 1;
+    for (struct walk w = walk_of(g); walking(w); step(&w)) {
+        int row, col;
+        tile_of(w, &row, &col);
+        if (g.addend) prefetch<OUT>(g, id, row, col);
+        for (int k = 0; k < g.blocks; k += GROUP) {
+            float4 r[TURNS] = {}, c[COL_TURNS] = {};
+#pragma unroll
+            for (int i = 0; i < TURNS; i++)
+                if (row + i * BRINGERS + id < g.rows)
+                    r[i] = load_factors(g.row_factors + (int64_t)(row + i * BRINGERS + id) *
+                                        g.blocks, g.blocks, k);
+#pragma unroll
+            for (int i = 0; i < (BY_COLUMN ? COL_TURNS : 1); i++) {
+                int at = BY_COLUMN ? col + i * BRINGERS + id : col / BLOCK;
+                if (BY_COLUMN ? at < min(g.cols, col + COLS) : col < g.cols)
+                    c[i] = load_factors(g.col_factors + (int64_t)at * g.blocks, g.blocks, k);
+            }
+            barrier_wait(s.slot_empty(slot), parity);
+#pragma unroll
+            for (int i = 0; i < TURNS; i++) {
+                float4 v = r[i];
+                if (!BY_COLUMN) v = { v.x * c[0].x, v.y * c[0].y, v.z * c[0].z, v.w * c[0].w };
+                put_factors(s.row_factors(slot) + (i * BRINGERS + id) * 4, layout::ROW_FACTORS, v);
+            }
+#pragma unroll
+            for (int i = 0; i < (BY_COLUMN ? COL_TURNS : 0); i++) {
+                int at = i * BRINGERS + id, place = at / 8 * 2 + at % 2;
+                if (at < COLS)
+                    put_factors(s.col_factors(slot) + at / 2 % 4 * layout::LANE_FACTORS + place * 4,
+                                layout::COL_FACTORS, c[i]);
+            }
+            barrier_arrive(s.slot_full(slot));
+            slot ^= 1;
+            if (slot == 0) parity ^= 1;
+        }
+    }
+}
+
+/* ---- multiplying ---- */
+
+typedef float sums[COLS / 8][4];
+
+/* total += chain * factors. low, high: of the rows g and g + 8; with factors by column, which are
+ * at `cols`, they are still to be multiplied by those. */
+template <bool BY_COLUMN>
+__device__ static inline void promote(sums &total, const sums &chain, float low, float high,
+                                      uint32_t cols) {
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j += 2) {
+        float4 f = { 1.0f, 1.0f, 1.0f, 1.0f };
+        if (BY_COLUMN) f = load_shared4(cols + j * 8);
+        const float factor[4] = { f.x, f.y, f.z, f.w };
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float (&c)[4] = chain[j + i / 2];
+            float (&t)[4] = total[j + i / 2];
+            float l = BY_COLUMN ? low * factor[i] : low, h = BY_COLUMN ? high * factor[i] : high;
+            t[i % 2] = fmaf(c[i % 2], l, t[i % 2]);
+            t[2 + i % 2] = fmaf(c[2 + i % 2], h, t[2 + i % 2]);
+        }
+    }
+}
+
+/* What a worker keeps in mind between tiles. */
+struct worker {
+    uint32_t row_factors, col_factors; /* of this thread's first row and columns, slot 0 */
+    uint32_t rows_at, cols_at;         /* of the warpgroup's codes, as a descriptor has them */
+    uint32_t empty;                    /* stage 0's barrier in the block that this lane tells */
+    int parity, slot, slot_parity;
+};
+
+__device__ static struct worker worker_of(const struct places &s) {
+    int warpgroup = __shfl_sync(~0u, (int)threadIdx.x / WARPGROUP - 1, 0);
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP % 4;
+    struct worker w = {};
+    w.row_factors = s.row_factors(0) + (warpgroup * 64 + warp * 16 + lane / 4) * 4;
+    w.col_factors = s.col_factors(0) + lane % 4 * layout::LANE_FACTORS;
+    w.rows_at = (s.row_codes(0) + warpgroup * 64 * BLOCK) >> 4;
+    w.cols_at = s.col_codes(0) >> 4;
+    w.empty = cluster_address(s.empty(0), lane % CLUSTER);
+    /* Opaque, or each use computes them anew. */
+    asm("" : "+r"(w.row_factors), "+r"(w.col_factors), "+r"(w.empty));
+    return w;
+}
+
+/* One block of K, in stage i, into the totals. */
+template <bool BY_COLUMN>
+__device__ static inline void multiply_block(const struct worker &w, int i, sums &total,
+                                             sums &chain) {
+    uint32_t at = w.row_factors + w.slot * layout::SLOT + i * layout::ROW_FACTORS;
+    float low = load_shared(at), high = load_shared(at + 32);
+    uint64_t rows = rows_of(0) | (w.rows_at + i * (layout::STAGE >> 4));
+    uint64_t cols = rows_of(0) | (w.cols_at + i * (layout::STAGE >> 4));
+    wgmma_hold(chain);
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < BLOCK / 32; k++) wgmma_codes(chain, rows + k * 2, cols + k * 2, k != 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(chain);
+    if (threadIdx.x % WARP < CLUSTER) barrier_arrive_far(w.empty + i * 8);
+    promote<BY_COLUMN>(total, chain, low, high,
+                       w.col_factors + w.slot * layout::SLOT + i * layout::COL_FACTORS);
+}
+
+/* ---- storing ---- */
+
+struct pair { float low, high; };
+
+__device__ static inline struct pair pair_at(const void *from, bool bf16, int64_t i) {
+    if (!bf16) {
+        float2 v = *(const float2 *)((const float *)from + i);
+        return { v.x, v.y };
+    }
+    uint32_t v = *(const uint32_t *)((const bf16_bits *)from + i);
+    return { bf16_low(v), bf16_high(v) };
+}
+
+/* Bias, then the addend, to one row of totals; `first` is 0 or 2, of rows g or g + 8. */
+template <typename OUT>
+__device__ static inline void add_row(const struct product &g, sums &total, int first, int64_t row,
+                                      int col) {
+    struct pair more[COLS / 8];
+    if (g.bias) {
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++) {
+            if (col + j * 8 >= g.cols) continue;
+            struct pair b = pair_at(g.bias, g.bias_bf16, col + j * 8);
+            total[j][first] += b.low;
+            total[j][first + 1] += b.high;
+        }
+    }
+    if (!g.addend) return;
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++) { /* all loads first */
+        more[j] = {};
+        if (col + j * 8 < g.cols)
+            more[j] = pair_at(g.addend, sizeof(OUT) == 2, row * g.ld + col + j * 8);
+    }
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++) {
+        total[j][first] += more[j].low;
+        total[j][first + 1] += more[j].high;
+    }
+}
+
+/* Each of a quad's lanes has a pair of each of four eights of columns; it gets one whole eight. */
+__device__ static inline uint4 turn_quad(uint32_t (&p)[4]) {
+    bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+    uint32_t x = __shfl_xor_sync(~0u, odd ? p[0] : p[1], 1);
+    uint32_t y = __shfl_xor_sync(~0u, odd ? p[2] : p[3], 1);
+    if (odd) p[0] = x, p[2] = y;
+    else p[1] = x, p[3] = y;
+    x = __shfl_xor_sync(~0u, upper ? p[0] : p[2], 2);
+    y = __shfl_xor_sync(~0u, upper ? p[1] : p[3], 2);
+    return upper ? make_uint4(x, y, p[2], p[3]) : make_uint4(p[0], p[1], x, y);
+}
+
+__device__ static inline void put_row(float *out, const sums &total, int first, int cols, bool in) {
+    int lane = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++)
+        if (in && j * 8 < cols)
+            *(float2 *)(out + j * 8 + lane * 2) = make_float2(f32_canonical(total[j][first]),
+                                                              f32_canonical(total[j][first + 1]));
+}
+__device__ static inline void put_row(bf16_bits *out, const sums &total, int first, int cols,
+                                      bool in) {
+    int lane = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j += 4) {
+        uint32_t p[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            p[i] = bf16x2_encode(total[j + i][first], total[j + i][first + 1]);
+        uint4 eight = turn_quad(p);
+        if (in && (j + lane) * 8 < cols) *(uint4 *)(out + (j + lane) * 8) = eight;
+    }
+}
+
+template <typename OUT>
+__device__ static inline void store_tile(const struct product &g, sums &total, int row, int col) {
+    int lane = threadIdx.x % WARP;
+    row += (threadIdx.x / WARPGROUP - 1) * 64 + threadIdx.x / WARP % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int64_t r = row + 8 * h;
+        if (r < g.rows) add_row<OUT>(g, total, 2 * h, r, col + lane % 4 * 2);
+        put_row((OUT *)g.out + r * g.ld + col, total, 2 * h, g.cols - col, r < g.rows);
+    }
+}
+
+template <bool BY_COLUMN, typename OUT>
+__device__ static void multiply(const struct product &g, const struct places &s) {
+    struct worker w = worker_of(s);
+    for (struct walk tiles = walk_of(g); walking(tiles); step(&tiles)) {
+        sums total = {}, chain;
+#pragma unroll 1
+        for (int left = g.blocks; left > 0; left -= GROUP, w.parity ^= 1) {
+            barrier_wait(s.slot_full(w.slot), w.slot_parity);
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                barrier_wait(s.full(i), w.parity);
+                if (i < left) multiply_block<BY_COLUMN>(w, i, total, chain);
+                else if (threadIdx.x % WARP < CLUSTER) barrier_arrive_far(w.empty + i * 8);
+            }
+            if (threadIdx.x % WARP == 0) barrier_arrive(s.slot_empty(w.slot));
+            w.slot ^= 1;
+            if (w.slot == 0) w.slot_parity ^= 1;
+        }
+        int row, col;
+        tile_of(tiles, &row, &col);
+        store_tile<OUT>(g, total, row, col);
+    }
+}
+
+/* A block waits at its end for its neighbour, which may still send to it. */
+template <bool BY_COLUMN, typename OUT>
+__global__ void __launch_bounds__(THREADS, 1)
+    gemm_hopper_kernel(const __grid_constant__ struct product g,
+                       const __grid_constant__ CUtensorMap row_map,
+                       const __grid_constant__ CUtensorMap col_map) {
+    extern __shared__ char memory[];
+    struct places s = { (shared_address(memory) + 1023) & ~1023u };
+    if (threadIdx.x == 0)
+        for (int i = 0; i < GROUP; i++) {
+            barrier_init(s.full(i), 1);
+            barrier_init(s.empty(i), WORKERS * 4 * CLUSTER);
+            if (i >= SLOTS) continue;
+            barrier_init(s.slot_full(i), BRINGERS);
+            barrier_init(s.slot_empty(i), WORKERS * 4);
+        }
+    barriers_ready();
+    cluster_sync();
+    if (threadIdx.x < WARPGROUP) {
+        registers_down<32>();
+        if (threadIdx.x >= WARP) bring<BY_COLUMN, OUT>(g, s);
+        else if (threadIdx.x == 0) ask(g, &row_map, &col_map, s);
+        __syncwarp(); /* lanes that wait for the cluster would take turns with the one that asks */
+    } else {
+        registers_up<160>();
+        multiply<BY_COLUMN, OUT>(g, s);
+    }
+    cluster_sync();
+}
+
+#else
+
+template <bool BY_COLUMN, typename OUT> __global__ void
+gemm_hopper_kernel(const __grid_constant__ struct product g,
+                   const __grid_constant__ CUtensorMap row_map,
+                   const __grid_constant__ CUtensorMap col_map) {}
+
+#endif
+
+/* ---- the host's part ---- */
+
+typedef void (*kernel)(struct product, CUtensorMap, CUtensorMap);
+
+static kernel kernel_of(bool by_column, bool f32) {
+    if (f32) return by_column ? gemm_hopper_kernel<true, float> : gemm_hopper_kernel<false, float>;
+    return by_column ? gemm_hopper_kernel<true, bf16_bits> : gemm_hopper_kernel<false, bf16_bits>;
+}
+
+enum status gemm_hopper_open(struct err *e) {
+    for (int i = 0; i < 4; i++)
+        CUDA_TRY(e, cudaFuncSetAttribute(kernel_of(i & 1, i & 2),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         layout::BYTES));
+    return OK;
+}
+
+static bool by_column(const struct gemm_problem *p) {
+    return p->a.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+}
+
+bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *p) {
+    const int64_t most = INT32_MAX - 2 * ROWS;
+    int bytes = p->type == CUDA_R_32F ? 4 : 2;
+    uintptr_t places = (uintptr_t)p->d | (uintptr_t)p->c | (uintptr_t)p->bias;
+    return b->cc == 90 && b->caps == 90 && p->a.scale && p->b.scale &&
+           p->a.type == CUDA_R_8F_E4M3 && p->b.type == CUDA_R_8F_E4M3 &&
+           p->b.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
+           (by_column(p) || p->a.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) &&
+           p->m % 8 == 0 && p->n % 8 == 0 && p->ld * bytes % 16 == 0 && places % 16 == 0 &&
+           p->m <= most && p->n <= most && p->k <= most;
+}
+
+enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,
+                            cudaStream_t stream, struct err *e) {
+    struct product g = {};
+    g.row_factors = p->b.factors;
+    g.col_factors = p->a.factors;
+    g.bias = p->bias;
+    g.bias_bf16 = p->bias_type == CUDA_R_16BF;
+    g.addend = p->beta != 0.0f ? p->c : NULL;
+    g.out = p->d;
+    g.rows = (int)p->n;
+    g.cols = (int)p->m;
+    g.blocks = (int)ceil_div(p->k, BLOCK);
+    g.ld = p->ld;
+    CUtensorMap rows, cols;
+    TRY(hopper_codes_map(&rows, p->b.data, p->n, p->k, p->b.ld, SHARED_ROWS, e));
+    TRY(hopper_codes_map(&cols, p->a.data, p->m, p->k, p->a.ld, COLS, e));
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = { CLUSTER, 1, 1 };
+    cudaLaunchConfig_t launch = {};
+    launch.gridDim = dim3((unsigned)(b->sm_count / CLUSTER * CLUSTER));
+    launch.blockDim = dim3(THREADS);
+    launch.dynamicSmemBytes = layout::BYTES;
+    launch.stream = stream;
+    launch.attrs = &cluster;
+    launch.numAttrs = 1;
+    CUDA_TRY(e, cudaLaunchKernelEx(&launch, kernel_of(by_column(p), p->type == CUDA_R_32F), g, rows,
+                                   cols));
+    return OK;
+}

@@ -1,0 +1,24 @@
+/* Our own product of FP8 codes with block factors, for Hopper: private to gemm.cu. */
+#ifndef FP8LAB_KERNELS_CUDA_GEMM_HOPPER_CUH
+#define FP8LAB_KERNELS_CUDA_GEMM_HOPPER_CUH
+
+#include "kernels/cuda/gemm.cuh"
+
+/* Whether gemm_hopper_run has this product: E4M3 by E4M3, p->b with 1x128 factors, p->a with 1x128
+ * or 128x128 ones, m and n multiples of 8, and rows of D on 16 bytes; bias and C of any kind that a
+ * problem has. Reads no address but its alignment. */
+bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *p);
+
+/* Queues the product; p->a.factors and p->b.factors are read, the scales are not. D may be C.
+ *
+ * For each output, blocks of 128 along K ascending, from +0: total = fma(chain, s_a * s_b, total),
+ * where the product of the factors is rounded to f32 and a chain is one of four tensor-core
+ * instructions of 32 codes, from 0. Then bias, then C are added in f32; one rounding to D. Neither
+ * tiles nor the number of multiprocessors change a bit. ERR_DEVICE: the driver refuses. */
+NODISCARD enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,
+                                      cudaStream_t stream, struct err *e);
+
+/* What those kernels ask of the device, once, where it is of compute capability 9.0. */
+NODISCARD enum status gemm_hopper_open(struct err *e);
+
+#endif
