@@ -24,6 +24,7 @@
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
+#include "runner/run/milestones.h"
 #include "runner/run/progress.h"
 #include "runner/run/records.h"
 #include "runner/worker/retention.h"
@@ -35,6 +36,7 @@ struct attempts {
     struct environment environment;
     struct progress progress;
     struct records *records; /* of the attempt at hand */
+    struct milestones milestones; /* likewise */
     struct telemetry *telemetry; /* NULL: no GPU, or not asked for one */
     const json_t *resolved;
     struct mfu mfu;              /* of the GPU that a worker said it uses; zeroed before */
@@ -97,18 +99,12 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     json_t *weights = json_object_get(event, "final_weights_sha256");
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
-    if (!strcmp(kind, "checkpoint"))
-        run_checkpoint_note(a->dir, json_integer_value(json_object_get(event, "step")),
-                            json_text(event, "sha256", "?"));
+    milestones_event(&a->milestones, rank, event);
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
     if (!strcmp(kind, "step")) return put_step(a, event, e);
     if (!strcmp(kind, "telemetry")) return put_telemetry(a, rank, event, e);
     if (!strcmp(kind, "pace")) return put_pace(a, rank, event, e);
-    if (!strcmp(kind, "log"))
-        run_log(a->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
-    if (!strcmp(kind, "error")) /* of several, the run's error is one */
-        run_log(a->dir, "worker %" PRId64 " failed: %s", rank, json_text(event, "text", ""));
     return records_put(a->records, event, e);
 }
 
@@ -287,7 +283,9 @@ static enum status record_attempt(struct attempts *a, const struct attempt *atte
 
 static enum status make_attempt(struct attempts *a, struct attempt *out, struct err *e) {
     TRY(records_open(a->dir, a->from_step, &a->records, e));
+    milestones_begin(&a->milestones, a->dir);
     enum status st = run_workers(a, out, e);
+    milestones_end(&a->milestones);
     if (out->last_step > 0) a->stepped = true;
     records_close(a->records);
     a->records = NULL;

@@ -86,6 +86,14 @@ run --runs a $long
 expect "exit code" 0 $code
 reference=$(field "$(bundle_in a)" 'run["results_sha256"]')
 expect "a directory is left" "" "$(find a -mindepth 1 -maxdepth 1 -type d ! -name '*.checkpoints')"
+tar --zstd -xOf "$(bundle_in a)" --wildcards '*/data/logs/runner.log' >runner.log
+for line in "start after step 0 of $((6 * every))$" "backend cpu on ..*" \
+    "step 1 of $((6 * every)): loss [0-9.]*, [0-9]* tokens/s$" \
+    "evaluation after step 6: loss [0-9.]*, [0-9]* tokens$" \
+    "checkpoint of step $every, sha256 [0-9a-f]*$" \
+    "step $((6 * every)) of $((6 * every)): loss [0-9.]*, [0-9]* tokens/s$" "run ended: done$"; do
+    grep -qE "^[-0-9T:]+Z $line" runner.log || fail "the log does not say: $line"
+done
 
 case_name="SIGTERM"
 run --runs term $long &

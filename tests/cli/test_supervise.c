@@ -22,6 +22,8 @@
 #include "runner/job/supervise.h"
 #include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
+#include "runner/record/run_log.h"
+#include "runner/run/milestones.h"
 #include "runner/run/records.h"
 #include "runner/worker/events.h"
 
@@ -388,6 +390,53 @@ static void a_garbled_record_is_not_cut_away_with_all_behind_it(void **state) {
     assert_int_equal(line_count(f, "data/metrics/eval.jsonl"), 2);
 }
 
+/* Among them the last step of an attempt, however soon it comes after the first. */
+static void the_log_tells_the_milestones(void **state) {
+    static const char *const EVENTS[] = {
+        "{'event':'start','step':4,'steps':7}",
+        "{'event':'decisions','backend':'cuda','device':'H200','gemm_ways':{'native':12,'bf16':3}}",
+        "{'event':'step','step':5,'loss':2.5,'tokens_per_s':1000}",
+        "{'event':'step','step':6,'loss':null,'tokens_per_s':1000}",
+        "{'event':'eval','step':6,'loss':2.25,'tokens':64}",
+        "{'event':'checkpoint','step':6,'sha256':'ab'}",
+        "{'event':'log','text':'something fell back'}",
+        "{'event':'step','step':7,'loss':1.125,'tokens_per_s':1100.4}",
+    };
+    static const char *const LINES[] = {
+        "start after step 4 of 7", "backend cuda on H200, GEMMs: 12 native, 3 bf16",
+        "step 5 of 7: loss 2.50000, 1000 tokens/s",
+        "evaluation after step 6: loss 2.25000, 64 tokens", "checkpoint of step 6, sha256 ab",
+        "worker 0: something fell back", "step 7 of 7: loss 1.12500, 1100 tokens/s",
+    };
+    struct fixture *f = *state;
+    struct milestones m;
+    char path[PATH_CAP], *text = NULL, *at;
+    size_t n = 0;
+    milestones_begin(&m, &f->dir);
+    for (size_t i = 0; i < sizeof EVENTS / sizeof *EVENTS; i++) {
+        char json[200];
+        snprintf(json, sizeof json, "%s", EVENTS[i]);
+        for (char *c = json; *c; c++) *c = *c == '\'' ? '"' : *c;
+        json_t *event = json_loads(json, 0, NULL);
+        assert_non_null(event);
+        milestones_event(&m, 0, event);
+        json_decref(event);
+    }
+    milestones_end(&m);
+    milestones_end(&m); /* nothing is told twice */
+    assert_int_equal(path_join(path, f->dir.path, RUN_LOG_FILE, NULL), OK);
+    assert_int_equal(file_read(path, 1 << 20, &text, &n, NULL), OK);
+    at = text;
+    for (size_t i = 0; i < sizeof LINES / sizeof *LINES; i++) {
+        char wanted[100];
+        snprintf(wanted, sizeof wanted, "Z %s\n", LINES[i]);
+        if (!(at = strstr(at, wanted))) fail_msg("not in its place: %s\n%s", LINES[i], text);
+        at += strlen(wanted);
+    }
+    assert_int_equal(*at, 0);
+    free(text);
+}
+
 static void a_locked_directory_is_refused(void **state) {
     struct fixture *f = *state;
     struct run_dir second;
@@ -510,6 +559,7 @@ int main(int argc, char **argv) {
         CASE(a_program_that_cannot_start_is_an_error),
         CASE(a_resumed_attempt_cuts_records_beyond_its_checkpoint),
         CASE(a_garbled_record_is_not_cut_away_with_all_behind_it),
+        CASE(the_log_tells_the_milestones),
         CASE(a_locked_directory_is_refused),
         CASE(telemetry_is_dropped_and_losses_are_not),
         CASE(settled_is_what_the_runner_has_taken),
