@@ -112,7 +112,8 @@ static enum status read_errors(const json_t *report, const char *script, struct 
     return OK;
 }
 
-static enum status read_runs(const json_t *result, struct resolution *out, struct err *e) {
+static enum status read_runs(const json_t *result, const struct pattern_source *data,
+                             struct resolution *out, struct err *e) {
     const json_t *runs = json_object_get(result, "runs");
     size_t count = json_array_size(runs);
     out->runs = calloc(count ? count : 1, sizeof *out->runs);
@@ -128,6 +129,7 @@ static enum status read_runs(const json_t *result, struct resolution *out, struc
         to->name = copy_text(run, "name");
         to->config_json = json_incref(json_object_get(run, "config"));
         to->cell = json_incref(json_object_get(run, "cell"));
+        TRY(data_patterns_expand(to->config_json, data, e));
         TRY(json_canonical(to->config_json, &to->config, &to->config_bytes, e));
         TRY(sha256_bytes(to->config, to->config_bytes, to->config_sha256, e));
         if (!to->name) return FAIL(e, ERR_MEMORY, "run names");
@@ -153,7 +155,7 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
     out->log = copy_text(report, "log");
     if (read == OK && !out->log) read = FAIL(e, ERR_MEMORY, "what the script printed");
     if (read == OK && st == ERR_CONFIG) read = read_errors(report, options->path, out, e);
-    if (read == OK && st == OK) read = read_runs(json_object_get(report, "result"), out, e);
+    if (read == OK && st == OK) read = read_runs(json_object_get(report, "result"), &options->data, out, e);
     json_decref(report);
     if (read != OK) return read;
     if (st == ERR_CONFIG && out->error_count) {

@@ -1,5 +1,5 @@
 /* A script, its overrides and --smoke, resolved to runs whose configuration is complete: the same
- * bytes on every machine. What `check` prints and `run` runs. */
+ * bytes on every machine that has the same files of data. What `check` prints and `run` runs. */
 #ifndef FP8LAB_RUNNER_SCRIPT_RESOLVE_H
 #define FP8LAB_RUNNER_SCRIPT_RESOLVE_H
 
@@ -7,6 +7,7 @@
 
 #include "model/sha256.h"
 #include "runner/base/run_files.h"
+#include "runner/script/data_patterns.h"
 
 struct resolve_options {
     const char *path;             /* the script */
@@ -14,6 +15,7 @@ struct resolve_options {
     int64_t override_count;
     bool smoke;
     const char *lib; /* folder of the shared presets; NULL: found beside script or executable */
+    struct pattern_source data; /* where patterns among data.paths find their files */
 };
 
 struct resolved_run {

@@ -30,6 +30,20 @@ static enum status keep_only(const struct cli *cli, struct resolution *r, struct
     return st;
 }
 
+/* The value of a flag that not every verb has; NULL where it is not given. */
+static const char *value_of_any(const struct cli *cli, const char *flag) {
+    const char *value = NULL;
+    for (int64_t i = 0; i < cli->flag_count; i++)
+        if (!strcmp(cli->flags[i].name, flag)) value = cli->flags[i].value;
+    return value;
+}
+
+/* Only `run` reads the data; a launched one does so elsewhere, where other files may be. */
+static struct pattern_source data_of(const struct cli *cli) {
+    bool reads = !strcmp(cli->verb->name, "run") && !value_of_any(cli, "launch");
+    return (struct pattern_source){ .root = value_of_any(cli, "data-root"), .must_match = reads };
+}
+
 /* gpus: in the place of hardware.gpus; NULL: not. */
 static enum status read_script(const struct cli *cli, const char *gpus, struct resolution *out,
                                struct err *e) {
@@ -41,7 +55,7 @@ static enum status read_script(const struct cli *cli, const char *gpus, struct r
     if (gpus) overrides[n++] = asked;
     struct resolve_options options = {
         .path = cli->args[0], .overrides = overrides, .override_count = n,
-        .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"),
+        .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"), .data = data_of(cli),
     };
     enum status st = resolve_experiment(&options, out, e);
     free(overrides);

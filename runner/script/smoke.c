@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "runner/script/data_patterns.h"
 
 enum {
     SMOKE_HEADS = 4,
@@ -34,7 +35,7 @@ static bool data_is_there(struct pool *p, const struct value *data) {
     if (value_is(value_get(data, "kind"), "text")) {
         const struct value *paths = value_get(data, "paths");
         for (int64_t i = 0; i < paths->item_count; i++)
-            if (!readable(p, paths->items[i]->string, "")) return false;
+            if (!data_pattern_is_here(paths->items[i]->string)) return false;
         return true;
     }
     if (value_is(value_get(data, "kind"), "tokens")) {

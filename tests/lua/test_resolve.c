@@ -385,6 +385,79 @@ static void smoke_calls_layers_for_the_small_model(void **state) {
     resolution_destroy(&r);
 }
 
+/* ---- patterns among data.paths --------------------------------------------------------------- */
+struct pattern_case { const char *paths, *expected; /* with spaces between; "" where it is refused */ };
+
+static const struct pattern_case PATTERNS[] = {
+    { "*.txt", "a.txt b.txt c1.txt c2.txt odd[1].txt" },
+    { "b.txt *.txt", "b.txt a.txt c1.txt c2.txt odd[1].txt" }, /* none twice */
+    { "c?.txt a.txt", "c1.txt c2.txt a.txt" },
+    { "c[!2-9].txt", "c1.txt" },
+    { "[ab].txt", "a.txt b.txt" },
+    { "*/*.txt", "one/x.txt two/y.txt" },
+    { "o*e/*", "one/x.txt" }, /* folders and what begins with a dot are none */
+    { "one/.h*", "one/.hidden.txt" },
+    { "./[a]*.txt", "./a.txt" },
+    { "odd[1].txt", "odd[1].txt" }, /* a file has that very name */
+    { "*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", "" },
+    { "none*", "" },
+    { "a.txt none/*", "" },
+    { "*/*/*", "" },
+};
+
+static void expect_paths(const struct pattern_case *c, enum status st, const json_t *config,
+                         const char *why) {
+    struct text found = { 0 };
+    size_t i;
+    const json_t *path;
+    text_puts(&found, "");
+    json_array_foreach(json_object_get(json_object_get(config, "data"), "paths"), i, path) {
+        if (i) text_puts(&found, " ");
+        text_puts(&found, json_string_value(path));
+    }
+    if (st != (*c->expected ? OK : ERR_CONFIG)) fail_msg("%s: %s", c->paths, why);
+    if (st == OK && strcmp(found.bytes, c->expected) != 0)
+        fail_msg("%s: expected %s, found %s", c->paths, c->expected, found.bytes);
+    if (st != OK && !strstr(why, "data.paths: ")) fail_msg("%s: %s", c->paths, why);
+    text_free(&found);
+}
+
+/* The same files from a folder and from the names in a bundle. */
+static void patterns_become_sorted_files(void **state) {
+    (void)state;
+    static const char *const FILES[] = { "b.txt", "a.txt", "c2.txt", "c1.txt", "odd[1].txt",
+        ".dot.txt", "one/x.txt", "one/.hidden.txt", "one/deep/z.txt", "two/y.txt",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
+    char folder[PATH_CAP];
+    json_t *known = json_array();
+    scratch_directory(folder);
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        put_file(folder, FILES[i], "x");
+        json_array_append_new(known, json_pack("{s:s}", "path", FILES[i]));
+    }
+    for (size_t i = 0; i < sizeof PATTERNS / sizeof *PATTERNS; i++) {
+        for (int bundle = 0; bundle < 2; bundle++) {
+            const struct pattern_case *c = &PATTERNS[i];
+            struct pattern_source source = { .root = bundle ? NULL : folder,
+                                             .known = bundle ? known : NULL, .must_match = true };
+            char text[256];
+            struct err e = { 0 };
+            if (bundle && !strncmp(c->paths, "./", 2)) continue; /* there names are compared */
+            json_t *paths = json_array();
+            json_t *config = json_pack("{s:{s:O}}", "data", "paths", paths);
+            snprintf(text, sizeof text, "%s", c->paths);
+            for (char *at = strtok(text, " "); at; at = strtok(NULL, " "))
+                json_array_append_new(paths, json_string(at));
+            enum status st = data_patterns_expand(config, &source, &e);
+            expect_paths(c, st, config, e.text);
+            json_decref(config);
+            json_decref(paths);
+        }
+    }
+    json_decref(known);
+    assert_int_equal(tree_remove(folder, NULL), OK);
+}
+
 /* ---- what a stranger's bundle says ----------------------------------------------------------- */
 /* A configuration that no schema checked: counts beyond the model's layers are refused, and nothing
  * is computed with them. */
@@ -571,6 +644,7 @@ int main(void) {
         cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),
         cmocka_unit_test(smoke_keeps_data_that_is_there),
         cmocka_unit_test(smoke_calls_layers_for_the_small_model),
+        cmocka_unit_test(patterns_become_sorted_files),
         cmocka_unit_test(layers_in_bf16_are_within_the_model),
         cmocka_unit_test(every_shipped_experiment_checks),
         cmocka_unit_test(recorded_files_resolve_to_the_same_bytes),

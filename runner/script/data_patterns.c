@@ -1,0 +1,218 @@
+#include "runner/script/data_patterns.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/json_safe.h"
+#include "runner/base/run_files.h"
+#include "runner/base/words.h"
+
+enum { FILES_MAX = 4096 /* each stays open: main.c */, PARTS_MAX = 2 };
+
+static bool is_pattern(const char *path) { return strpbrk(path, "*?[") != NULL; }
+
+static bool is_listed(const json_t *paths, const char *path) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(paths, i, row)
+        if (strcmp(json_string_value(row), path) == 0) return true;
+    return false;
+}
+
+static int compare_words(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* ---- one name -------------------------------------------------------------------------------- */
+/* Whether the byte is in the set at *p, "[a-z]" or "[!a-z]"; *p moves behind it. A '[' without an
+ * end is itself. */
+static bool in_set(const char **p, char byte) {
+    const char *at = *p + 1;
+    bool negated = *at == '!', in = false;
+    unsigned char c = (unsigned char)byte;
+    at += negated;
+    const char *first = at, *end = *at ? strpbrk(at + 1, "]/") : NULL; /* ']' first is a member */
+    if (!end || *end == '/') return *(*p)++ == byte;
+    for (; at < end; at++) {
+        bool range = at[1] == '-' && at + 2 < end;
+        unsigned char low = (unsigned char)*at, high = (unsigned char)(range ? at[2] : *at);
+        in = in || (c >= low && c <= high);
+        at += range ? 2 : 0;
+    }
+    *p = end + 1;
+    return first < end && in != negated;
+}
+
+/* Whether the path fits the pattern. After a mismatch only the last '*' is tried again, which is
+ * enough where every component is matched on its own; so a long pattern costs no more than the
+ * product of the lengths (fnmatch() can take exponential time). */
+static bool matches(const char *p, const char *path) {
+    const char *star = NULL, *from = NULL;
+    for (const char *s = path; *s;) {
+        bool hidden = *s == '.' && (s == path || s[-1] == '/');
+        const char *next = p;
+        bool fits = false;
+        if (*p == '*' && !hidden) {
+            star = ++p;
+            from = s;
+            continue;
+        }
+        if (*p == '?' || *p == '[') fits = !hidden && *s != '/';
+        if (*p == '[') fits = in_set(&next, *s) && fits;
+        else if (*p) next++;
+        if (fits || (*p && !strchr("*?[", *p) && *p == *s)) {
+            if (*s == '/') star = NULL;
+            p = next;
+            s++;
+        } else if (star && *from != '/') {
+            p = star;
+            s = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (*p == '*') p++;
+    return *p == '\0';
+}
+
+/* ---- what a pattern matches ------------------------------------------------------------------ */
+static enum status add_file(struct words *out, const char *folder, const char *name, size_t skip,
+                            struct err *e) {
+    struct stat info;
+    char path[PATH_CAP];
+    int n = snprintf(path, sizeof path, "%s%s", folder, name);
+    bool regular = n < PATH_CAP && stat(path, &info) == 0 && S_ISREG(info.st_mode);
+    if (regular) words_add(out, path + skip);
+    return out->failed ? FAIL(e, ERR_MEMORY, "the files of %s", folder) : OK;
+}
+
+/* Adds the files below `folder` ("" or with a '/' at its end) that match, without their first
+ * `skip` bytes, in the folders' order. A folder that cannot be read has none. */
+static enum status match_files(const char *folder, const char *pattern, size_t skip,
+                               struct words *out, struct err *e) {
+    size_t plain = strcspn(pattern, "*?[");
+    while (plain > 0 && pattern[plain] && pattern[plain - 1] != '/') plain--;
+    const char *first = pattern + plain; /* the component that is a pattern */
+    size_t n = strcspn(first, "/");
+    const char *rest = first + n + strspn(first + n, "/");
+    char part[PATH_CAP], here[PATH_CAP], below[PATH_CAP];
+    if (!*first) return add_file(out, folder, pattern, skip, e);
+    snprintf(part, sizeof part, "%.*s", (int)n, first);
+    int used = snprintf(here, sizeof here, "%s%.*s", folder, (int)plain, pattern);
+    DIR *names = used < PATH_CAP ? opendir(*here ? here : ".") : NULL;
+    enum status st = OK;
+    for (struct dirent *entry; names && st == OK && (entry = readdir(names));) {
+        if (!matches(part, entry->d_name)) continue;
+        used = snprintf(below, sizeof below, "%s%s/", here, entry->d_name);
+        if (first[n] == '\0') st = add_file(out, here, entry->d_name, skip, e);
+        else if (used < PATH_CAP) st = match_files(below, rest, skip, out, e);
+    }
+    if (names) closedir(names);
+    return st;
+}
+
+static enum status match_here(const char *root, const char *pattern, struct words *out,
+                              struct err *e) {
+    char folder[PATH_CAP];
+    int n = snprintf(folder, sizeof folder, "%s%s", root ? root : "", root ? "/" : "");
+    return n < PATH_CAP ? match_files(folder, pattern, (size_t)n, out, e)
+                        : FAIL(e, ERR_ARG, "--data-root of %d bytes is too long", n);
+}
+
+/* The components of a path that are patterns. */
+static int64_t pattern_parts(const char *path) {
+    int64_t parts = 0;
+    while (*path) {
+        size_t n = strcspn(path, "/"), plain = strcspn(path, "*?[");
+        parts += plain < n;
+        path += n + strspn(path + n, "/");
+    }
+    return parts;
+}
+
+/* The same among the files that a bundle names. */
+static enum status match_known(const json_t *known, const char *path, struct words *out,
+                               struct err *e) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(known, i, row) {
+        const char *name = json_text(row, "path", "");
+        if (matches(path, name)) words_add(out, name);
+    }
+    return out->failed ? FAIL(e, ERR_MEMORY, "the files of %s", path) : OK;
+}
+
+static bool has_that_name(const struct pattern_source *source, const char *path) {
+    size_t i;
+    const json_t *row;
+    char *full = NULL;
+    json_array_foreach(source->known, i, row)
+        if (strcmp(json_text(row, "path", ""), path) == 0) return true;
+    if (source->known) return false;
+    if (source->root && asprintf(&full, "%s/%s", source->root, path) < 0) return false;
+    bool there = access(full ? full : path, F_OK) == 0;
+    free(full);
+    return there;
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+/* Appends what one path stands for. */
+static enum status expand_path(const struct pattern_source *source, const char *path, json_t *out,
+                               struct err *e) {
+    struct words found = { 0 };
+    bool failed = false;
+    if (!is_pattern(path) || has_that_name(source, path)) {
+        json_append(out, json_string(path), &failed);
+        return failed ? FAIL(e, ERR_MEMORY, "the list of data.paths") : OK;
+    }
+    if (pattern_parts(path) > PARTS_MAX)
+        return FAIL(e, ERR_CONFIG, "data.paths: \"%s\" is a pattern in more than %d components of "
+                    "its path; name the folders", path, PARTS_MAX);
+    enum status st = source->known ? match_known(source->known, path, &found, e)
+                                   : match_here(source->root, path, &found, e);
+    if (st == OK && found.count == 0 && source->must_match)
+        st = FAIL(e, ERR_CONFIG, "data.paths: no file matches \"%s\"%s%s", path,
+                  source->root ? " in " : "", source->root ? source->root : "");
+    if (st == OK && found.count == 0) words_add(&found, path);
+    if (st == OK && found.count > 1)
+        qsort(found.word, (size_t)found.count, sizeof *found.word, compare_words);
+    for (int64_t i = 0; st == OK && i < found.count; i++)
+        if (!is_listed(out, found.word[i])) json_append(out, json_string(found.word[i]), &failed);
+    if (st == OK && (failed || found.failed)) st = FAIL(e, ERR_MEMORY, "the files of %s", path);
+    words_free(&found);
+    return st;
+}
+
+enum status data_patterns_expand(json_t *config, const struct pattern_source *source,
+                                 struct err *e) {
+    json_t *data = json_object_get(config, "data");
+    const json_t *paths = json_object_get(data, "paths"), *path; /* of text alone */
+    size_t i;
+    bool any = false, failed = false;
+    json_array_foreach(paths, i, path) any = any || is_pattern(json_string_value(path));
+    if (!any) return OK;
+    json_t *files = json_array();
+    enum status st = files ? OK : FAIL(e, ERR_MEMORY, "the list of data.paths");
+    for (i = 0; st == OK && i < json_array_size(paths); i++)
+        st = expand_path(source, json_string_value(json_array_get(paths, i)), files, e);
+    if (st == OK && json_array_size(files) > FILES_MAX)
+        st = FAIL(e, ERR_CONFIG, "data.paths: its patterns match %zu files, at most %d are read",
+                  json_array_size(files), FILES_MAX);
+    if (st == OK) json_put(data, "paths", json_incref(files), &failed);
+    json_decref(files);
+    return st == OK && failed ? FAIL(e, ERR_MEMORY, "the list of data.paths") : st;
+}
+
+bool data_pattern_is_here(const char *path) {
+    struct words found = { 0 };
+    struct err ignored; /* without memory there is none, and the caller does without the data */
+    if (access(path, R_OK) == 0) return true;
+    bool here = is_pattern(path) && pattern_parts(path) <= PARTS_MAX &&
+                match_here(NULL, path, &found, &ignored) == OK && found.count > 0;
+    words_free(&found);
+    return here;
+}

@@ -1,0 +1,50 @@
+#!/bin/bash
+# Patterns among data.paths: the files they match are in the configuration, the inputs and a
+# container's mounts; `repro` means the bundle's files by them, whatever lies here by then.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+lib=$PWD/experiments/lib
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+sed 's/synthetic.*},/text { "books\/*.txt" },/' tests/cli/tiny.lua >"$TEST_TMP/x.lua"
+cd "$TEST_TMP" || exit 1
+unset FP8LAB_IMAGE
+run() { "$FP8LAB" run -q x.lua --lib "$lib" --set train.steps=2 --runs runs "$@" >out 2>err; }
+
+# Nothing there: an error before anything runs; `check` warns, as of any data that are elsewhere.
+run && fail "a run without a file that matches"
+grep -q 'data.paths: no file matches "books/\*.txt"' err || fail "no match: $(cat err)"
+[ -e runs ] && fail "a run directory without data"
+"$FP8LAB" check x.lua --lib "$lib" >out 2>err || fail "check without data: $(cat err)"
+grep -q 'its data cannot be read here' err || fail "check says nothing of data: $(cat err)"
+"$FP8LAB" run -q x.lua --lib "$lib" --smoke --runs smoke >out 2>err || fail "--smoke: $(cat err)"
+
+mkdir books
+for book in b a c; do for i in {1..200}; do echo "$book book, line $i"; done >books/$book.txt; done
+wanted='"paths":["books/a.txt","books/b.txt","books/c.txt"]'
+"$FP8LAB" check x.lua --lib "$lib" --resolved >out 2>err || fail "check: $(cat err)"
+grep -qF "$wanted" out || fail "check --resolved: $(cat out)"
+"$FP8LAB" check x.lua --lib "$lib" --resolved --smoke 2>err | grep -qF "$wanted" ||
+    fail "--smoke takes other data: $(cat err)"
+mkdir desk && cp x.lua desk
+(cd desk && "$FP8LAB" run x.lua --lib "$lib" --set 'data.paths=../books/*.txt' --launch docker \
+    --dry-run) >out 2>err || fail "launch: $(cat err)"
+grep -q "source=$PWD/books," out || fail "the folder of the books is not mounted: $(cat out)"
+run || fail "a run: $(cat err)"
+bundle=$(ls runs/*.tar.zst)
+"$FP8LAB" extract -q "$bundle" --to bag >out 2>err || fail "extract: $(cat err)"
+grep -qF "books/b.txt" bag/data/experiment/data.json || fail "the inputs do not list the files"
+
+# Another root, and another file by then.
+mkdir elsewhere && mv books elsewhere/
+run && fail "data that moved away"
+run --data-root elsewhere || fail "--data-root: $(cat err)"
+echo "a new book" >elsewhere/books/d.txt
+"$FP8LAB" repro "$bundle" --data elsewhere --runs again >out 2>err ||
+    fail "repro: exit code $?: $(cat out err)"
+grep -q "bitwise equal" out || fail "repro: $(cat out err)"
+grep -q "resolves to another configuration" err && fail "repro matches new files: $(cat err)"
+exit $failed
