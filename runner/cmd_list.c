@@ -26,14 +26,14 @@ static const char LEFT_OPEN[] = "left open";
 /* How a run stands. One that is going on on another host, as far as can be told from here, says on
  * which: `host` is "" for all others. One that says "running" and that nobody writes was left open.
  * Foreign words, to be printed as PLAIN(). */
-static void status_text(const struct run_view *v, char host[RENDEZVOUS_HOST_CAP], char out[128]) {
+static void status_text(const struct run_view *v, char host[HOST_NAME_CAP], char out[128]) {
     struct run_writer writer;
     const char *status = json_text(v->run, "status", "?");
     bool open = !strcmp(status, "running") && v->directory;
     enum run_life life = open ? run_lock_look(v->path, &writer) : RUN_LIFE_NONE;
     bool other = life != RUN_LIFE_NONE && writer.elsewhere;
     if (open && life == RUN_LIFE_NONE) status = LEFT_OPEN;
-    snprintf(host, RENDEZVOUS_HOST_CAP, "%s", other ? writer.host : "");
+    snprintf(host, HOST_NAME_CAP, "%s", other ? writer.host : "");
     snprintf(out, 128, "%.32s%s%s", status, *host ? " on " : "", host);
 }
 
@@ -43,7 +43,7 @@ static void number_text(const json_t *value, const char *format, char out[32]) {
 }
 
 static void make_row(const struct run_view *v, struct row *row) {
-    char host[RENDEZVOUS_HOST_CAP], status[128];
+    char host[HOST_NAME_CAP], status[128];
     plain_copy(row->id, sizeof row->id, json_text(v->run, "id", "?"));
     status_text(v, host, status);
     plain_copy(row->status, sizeof row->status, status);
@@ -88,7 +88,7 @@ static void print_rows(const struct cli *cli, const struct row *rows, int64_t co
 }
 
 static json_t *row_json(const struct run_view *v) {
-    char status[128], host[RENDEZVOUS_HOST_CAP];
+    char status[128], host[HOST_NAME_CAP];
     status_text(v, host, status);
     return json_pack("{s:o, s:s, s:b, s:o, s:O, s:O?}", "path", json_from_text(v->path), "identity",
                      v->identity, "verified", v->verified, "host",

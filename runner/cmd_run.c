@@ -266,7 +266,7 @@ static enum status look_again(struct command *c, struct row *row, struct err *e)
 
 /* An experiment alone is not run a second time beside itself. */
 static enum status refuse_live(const char *name, const struct standing *s, struct err *e) {
-    char where[RENDEZVOUS_HOST_CAP + 16] = "", dead[PATH_CAP + 48] = "";
+    char where[HOST_NAME_CAP + 16] = "", dead[PATH_CAP + 48] = "";
     if (s->writer.elsewhere) {
         snprintf(where, sizeof where, " on host %s", s->writer.host);
         snprintf(dead, sizeof dead, " (if it is dead: fp8lab close --force %s)", s->path);

@@ -17,7 +17,7 @@ struct event_writer;
 
 struct companion {
     int64_t task;
-    char host[RENDEZVOUS_HOST_CAP];
+    char host[HOST_NAME_CAP];
     int fd; /* for getsockname; owned by the reader */
     struct event_reader *in;
     struct event_writer *out;

@@ -77,9 +77,9 @@ static void list_tasks(const struct crew *crew, bool come, char *out, size_t siz
 
 static enum status name_missing(const struct crew *crew, const struct door *door, int64_t wait_s,
                                 struct err *e) {
-    char missing[200], come[200], others[128] = "", self[RENDEZVOUS_HOST_CAP];
+    char missing[200], come[200], others[128] = "", self[HOST_NAME_CAP];
     const struct task *task = &crew->task;
-    rendezvous_host(self);
+    host_name(self);
     list_tasks(crew, false, missing, sizeof missing);
     list_tasks(crew, true, come, sizeof come);
     if (door->turned_away)
@@ -183,8 +183,8 @@ static enum status take_calls(struct crew *crew, int listening, struct signals *
 
 /* Who is there, task by task. */
 static enum status note_hosts(struct crew *crew, const json_t *facts, struct err *e) {
-    char self[RENDEZVOUS_HOST_CAP];
-    rendezvous_host(self);
+    char self[HOST_NAME_CAP];
+    host_name(self);
     for (int64_t t = 0; t < crew->task.count; t++) {
         const struct companion *c = t ? &crew->member[t - 1] : NULL;
         json_t *row = json_pack("{s:I,s:o,s:O?,s:o?}", "task", (json_int_t)t, "host",

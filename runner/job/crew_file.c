@@ -98,10 +98,10 @@ enum status crew_file_contested(const char *path, const char *host, const char *
 
 /* Removes what a dead leader left. ERR_STATE where it lives: it alone can prove the secret. */
 static enum status replace_dead(const char *path, struct err *e) {
-    char address[64], self[RENDEZVOUS_HOST_CAP];
+    char address[64], self[HOST_NAME_CAP];
     struct err silence;
     int fd = -1;
-    rendezvous_host(self);
+    host_name(self);
     json_t *file = NULL;
     json_t *hello = json_pack("{s:b,s:o}", "probe", 1, "host", json_from_text(self));
     enum status st = hello ? crew_file_read(path, &file, e) : FAIL(e, ERR_MEMORY, "a handshake");
@@ -134,8 +134,8 @@ static enum status take_name(const char *partial, const char *path, struct err *
 }
 
 static json_t *make_content(const struct task *task, const char *secret, int port) {
-    char host[RENDEZVOUS_HOST_CAP];
-    rendezvous_host(host);
+    char host[HOST_NAME_CAP];
+    host_name(host);
     return json_pack("{s:s,s:i,s:o,s:o}", "secret", secret, "port", port, "host",
                      json_from_text(host), "addresses", own_addresses(task->master));
 }

@@ -219,7 +219,7 @@ int crew_follow(const struct cli *cli, const struct task *task, const char *runs
     struct follower f = { .cli = cli, .task = task, .facts = facts, .signals = { .fd = -1 } };
     struct err e = { 0 };
     int code = EXIT_OK;
-    rendezvous_host(f.meeting.host);
+    host_name(f.meeting.host);
     enum status st = signals_open(&f.signals, &e);
     f.telemetry = telemetry_open();
     if (st == OK) st = find_leader(&f, runs, wait_s, &e);

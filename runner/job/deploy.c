@@ -35,7 +35,7 @@ static json_t *make_orders(const struct deployment *d) {
 static enum status open_meeting(const struct crew *crew, const struct formation *f,
                                 struct meeting *m, int *fd, struct err *e) {
     *m = (struct meeting){ .timeout_s = MEETING_S };
-    rendezvous_host(m->host);
+    host_name(m->host);
     if (!crew) TRY(secret_make(m->secret, e)); /* else it is made with the orders */
     for (int64_t t = 0; t < f->tasks; t++)
         for (int64_t i = 0; i < f->ranks[t]; i++)

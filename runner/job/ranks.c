@@ -42,7 +42,7 @@ static enum status start_rank(struct ranks *r, int64_t i, struct err *e) {
 enum status ranks_start(const struct supervise_options *options, struct ranks *out,
                         struct err *e) {
     *out = (struct ranks){ .options = options };
-    rendezvous_host(out->host);
+    host_name(out->host);
     enum status st = OK;
     for (int64_t i = 0; i < options->ranks && st == OK; i++) st = start_rank(out, i, e);
     return st;

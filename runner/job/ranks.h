@@ -23,7 +23,7 @@ struct ranks {
     const struct supervise_options *options;
     struct rank rank[SUPERVISE_RANKS_MAX];
     int64_t started;
-    char host[RENDEZVOUS_HOST_CAP];
+    char host[HOST_NAME_CAP];
 };
 
 /* Starts all of them. Whatever the status, those that were started are in *out, and ranks_close

@@ -92,7 +92,7 @@ struct attempt {
     struct err error;  /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */
     int64_t rank;           /* whose error it is, or -1 */
-    char host[RENDEZVOUS_HOST_CAP]; /* where that rank was; "" where it is not known */
+    char host[HOST_NAME_CAP]; /* where that rank was; "" where it is not known */
     char operation[ATTEMPT_OPERATION_CAP]; /* what it was at; "" if nobody knows */
 };
 

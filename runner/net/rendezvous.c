@@ -32,11 +32,6 @@ struct joining {
     struct place place[RENDEZVOUS_RANKS_MAX];
 };
 
-void rendezvous_host(char out[RENDEZVOUS_HOST_CAP]) {
-    if (gethostname(out, RENDEZVOUS_HOST_CAP) != 0) *out = '\0';
-    out[RENDEZVOUS_HOST_CAP - 1] = '\0';
-}
-
 static void mesh_init(struct mesh *m, int rank, int world) {
     memset(m, 0, sizeof *m);
     m->rank = rank;
@@ -94,7 +89,7 @@ static enum status admit(struct joining *j, int fd, const json_t *hello, struct 
                     rank, m->host[rank], host);
     TRY(place_of(fd, j->place[rank].address, e));
     if (m->link[rank] >= 0) close(m->link[rank]);
-    snprintf(m->host_text[rank], RENDEZVOUS_HOST_CAP, "%s", host);
+    snprintf(m->host_text[rank], HOST_NAME_CAP, "%s", host);
     snprintf(j->caller[rank], SHA256_HEX, "%s", caller);
     j->place[rank].port = (int)json_integer_value(json_object_get(hello, "port"));
     m->link[rank] = fd;
@@ -123,7 +118,7 @@ static enum status name_missing(const struct joining *j, struct err *e) {
         next = next_missing(m, i);
         const char *host = host_of(j, i);
         bool said = !*host || !strcmp(host, host_of(j, next)); /* or will be, behind the next */
-        if (used < sizeof missing - RENDEZVOUS_HOST_CAP - 16)
+        if (used < sizeof missing - HOST_NAME_CAP - 16)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d%s%s",
                                      used ? ", " : "", i, said ? "" : " on ", said ? "" : host);
     }
@@ -221,7 +216,7 @@ static enum status take_places(struct joining *j, struct err *e) {
         const char *address = json_text(row, "address", "");
         snprintf(j->place[i].address, sizeof j->place[i].address, "%s",
                  *address ? address : j->meeting->address);
-        snprintf(m->host_text[i], RENDEZVOUS_HOST_CAP, "%s", json_text(row, "host", ""));
+        snprintf(m->host_text[i], HOST_NAME_CAP, "%s", json_text(row, "host", ""));
         j->place[i].port = (int)json_integer_value(json_object_get(row, "port"));
     }
     json_decref(line);
@@ -231,7 +226,7 @@ static enum status take_places(struct joining *j, struct err *e) {
 /* ---- the meeting ------------------------------------------------------------------------------*/
 
 static enum status host_meeting(struct joining *j, int listening, struct err *e) {
-    snprintf(j->mesh->host_text[0], RENDEZVOUS_HOST_CAP, "%s", j->meeting->host);
+    snprintf(j->mesh->host_text[0], HOST_NAME_CAP, "%s", j->meeting->host);
     TRY(take_calls(j, listening, e));
     return send_places(j, e);
 }

@@ -3,9 +3,10 @@
 #ifndef FP8LAB_RUNNER_NET_RENDEZVOUS_H
 #define FP8LAB_RUNNER_NET_RENDEZVOUS_H
 
+#include "runner/base/host_name.h"
 #include "runner/net/secret.h"
 
-enum { RENDEZVOUS_RANKS_MAX = 64, RENDEZVOUS_HOST_CAP = 65 /* HOST_NAME_MAX, and its end */ };
+enum { RENDEZVOUS_RANKS_MAX = 64 };
 
 /* Where and how to meet: what a runner hands to a worker. Plain bytes, so that it can stand in
  * memory that the two share. */
@@ -14,16 +15,16 @@ struct meeting {
     int port;
     char secret[SHA256_HEX];
     int timeout_s;
-    char host[RENDEZVOUS_HOST_CAP]; /* this process's, for messages */
+    char host[HOST_NAME_CAP]; /* this process's, for messages */
     /* For rank 0: where each rank was started, "" where that is not known. */
-    char expected[RENDEZVOUS_RANKS_MAX][RENDEZVOUS_HOST_CAP];
+    char expected[RENDEZVOUS_RANKS_MAX][HOST_NAME_CAP];
 };
 
 /* The others as a process sees them. */
 struct mesh {
     int rank, world;
     int link[RENDEZVOUS_RANKS_MAX]; /* owned; -1 at `rank` */
-    char host_text[RENDEZVOUS_RANKS_MAX][RENDEZVOUS_HOST_CAP];
+    char host_text[RENDEZVOUS_RANKS_MAX][HOST_NAME_CAP];
     const char *host[RENDEZVOUS_RANKS_MAX]; /* into host_text */
 };
 
@@ -34,8 +35,5 @@ struct mesh {
 NODISCARD enum status rendezvous_join(const struct meeting *meeting, int rank, int world,
                                       int listening, struct mesh *out, struct err *e);
 void mesh_close(struct mesh *mesh); /* safe on a zeroed struct */
-
-/* This host's name, "" where it has none. */
-void rendezvous_host(char out[RENDEZVOUS_HOST_CAP]);
 
 #endif

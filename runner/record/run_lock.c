@@ -24,7 +24,7 @@ static enum status lock_path(char out[PATH_CAP], const char *run, struct err *e)
 
 static void this_process(struct run_writer *out) {
     *out = (struct run_writer){ .pid = getpid() };
-    rendezvous_host(out->host);
+    host_name(out->host);
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, out->boot, sizeof out->boot - 1) : 0;
     out->boot[n > 0 ? strcspn(out->boot, "\n") : 0] = '\0';

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "kernels/base.h"
-#include "runner/net/rendezvous.h"
+#include "runner/base/host_name.h"
 
 /* flock does not reach other hosts on every file system (Lustre without -o flock, NFS with
  * local_lock): an unlocked file whose writer was on another host proves nothing. */
@@ -25,7 +25,7 @@ enum { RUN_LOCK_BEAT_S = 30, RUN_LOCK_SILENT_S = 900 };
 /* Who took the lock last, as its file says; zeroes for what it does not say. */
 struct run_writer {
     int64_t pid;    /* 0: it let go, and left the run to be closed */
-    char host[RENDEZVOUS_HOST_CAP];
+    char host[HOST_NAME_CAP];
     char boot[40];  /* of the kernel: the same in every container of one machine */
     bool elsewhere; /* that is another host than this */
     bool here;      /* that is this host; neither, where the file does not say a host */

@@ -56,7 +56,7 @@ void ranks_run(const char *backend, int world, rank_body body, void *user, int s
     struct meeting meeting = { .address = "127.0.0.1", .timeout_s = seconds };
     pid_t pid[RENDEZVOUS_RANKS_MAX];
     int listening;
-    rendezvous_host(meeting.host);
+    host_name(meeting.host);
     if (wire_listen("127.0.0.1", 0, &listening, &meeting.port, NULL) != OK ||
         secret_make(meeting.secret, NULL) != OK)
         abort();
