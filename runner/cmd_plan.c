@@ -7,13 +7,13 @@
 
 #include "model/json_safe.h"
 #include "runner/commands.h"
+#include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
+#include "runner/hardware/hardware.h"
+#include "runner/job/rendezvous.h"
+#include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
-#include "runner/hardware/hardware.h"
-#include "runner/net/rendezvous.h"
-#include "runner/plan/backends.h"
-#include "runner/doctor/probe.h"
 #include "runner/script/resolve.h"
 #include "runner/script/script_flags.h"
 

@@ -5,7 +5,7 @@
 
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
-#include "runner/worker/board.h"
+#include "runner/job/board.h"
 
 _Static_assert((int)SUPERVISE_RANKS_MAX <= (int)COMM_RANKS_MAX, "a set of ranks is a word");
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "runner/base/run_files.h"
-#include "runner/net/wire.h"
-#include "runner/worker/events.h"
+#include "runner/job/events.h"
+#include "runner/job/wire.h"
 
 enum status companion_open(int fd, int64_t task, const char *host, struct companion *out,
                            struct err *e) {

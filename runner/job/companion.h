@@ -9,7 +9,7 @@
 #define FP8LAB_RUNNER_JOB_COMPANION_H
 
 #include "runner/job/blame.h"
-#include "runner/net/rendezvous.h"
+#include "runner/job/rendezvous.h"
 
 struct json_t;
 struct event_reader;

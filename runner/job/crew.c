@@ -15,12 +15,12 @@
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
 #include "runner/job/crew_file.h"
+#include "runner/job/door.h"
+#include "runner/job/events.h"
 #include "runner/job/formation.h"
 #include "runner/job/watch.h"
-#include "runner/net/door.h"
-#include "runner/net/wire.h"
+#include "runner/job/wire.h"
 #include "runner/record/environment.h"
-#include "runner/worker/events.h"
 
 /* ---- gathering --------------------------------------------------------------------------------*/
 

@@ -17,7 +17,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/net/wire.h"
+#include "runner/job/wire.h"
 
 enum {
     FILE_MAX = 1 << 16,

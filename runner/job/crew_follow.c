@@ -15,10 +15,10 @@
 #include "runner/base/signals.h"
 #include "runner/hardware/telemetry.h"
 #include "runner/job/crew_file.h"
+#include "runner/job/events.h"
 #include "runner/job/watch.h"
 #include "runner/job/worker_command.h"
 #include "runner/record/environment.h"
-#include "runner/worker/events.h"
 
 enum { RETRY_MS = 200 };
 

@@ -7,8 +7,8 @@
 
 #include "runner/job/crew.h"
 #include "runner/job/stop_grace.h"
+#include "runner/job/wire.h"
 #include "runner/job/worker_command.h"
-#include "runner/net/wire.h"
 
 enum { MEETING_S = 300 };
 

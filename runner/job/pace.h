@@ -8,7 +8,7 @@
 #define FP8LAB_RUNNER_JOB_PACE_H
 
 #include "kernels/base.h"
-#include "runner/worker/events.h"
+#include "runner/job/events.h"
 
 struct json_t;
 

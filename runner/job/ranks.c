@@ -8,8 +8,8 @@
 
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
+#include "runner/job/events.h"
 #include "runner/job/spawn.h"
-#include "runner/worker/events.h"
 
 /* ---- starting ---------------------------------------------------------------------------------*/
 

@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 #include "runner/job/blame.h"
-#include "runner/worker/board.h"
+#include "runner/job/board.h"
 
 struct event_reader;
 

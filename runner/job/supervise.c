@@ -11,8 +11,8 @@
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
 #include "runner/job/companion.h"
+#include "runner/job/events.h"
 #include "runner/job/watch.h"
-#include "runner/worker/events.h"
 
 enum {
     HANG_FIRST_S = 3600, /* before the first step: loading, tuning, compiling */

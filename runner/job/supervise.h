@@ -6,7 +6,7 @@
 #define FP8LAB_RUNNER_JOB_SUPERVISE_H
 
 #include "kernels/base.h"
-#include "runner/net/rendezvous.h"
+#include "runner/job/rendezvous.h"
 
 struct companion;
 struct json_t;

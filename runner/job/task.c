@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/net/rendezvous.h"
+#include "runner/job/rendezvous.h"
 
 typedef const char *(*getter)(const char *name);
 

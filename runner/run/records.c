@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
-#include "runner/worker/events.h"
+#include "runner/job/events.h"
 
 static const struct { const char *event, *file; } STREAMS[] = {
     { "step", "data/metrics/train.jsonl" },

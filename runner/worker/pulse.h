@@ -4,7 +4,7 @@
 #define FP8LAB_RUNNER_WORKER_PULSE_H
 
 #include "kernels/backend.h"
-#include "runner/worker/board.h"
+#include "runner/job/board.h"
 
 struct pulse;
 

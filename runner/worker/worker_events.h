@@ -3,7 +3,7 @@
 #define FP8LAB_RUNNER_WORKER_WORKER_EVENTS_H
 
 #include "model/checkpoint.h"
-#include "runner/worker/events.h"
+#include "runner/job/events.h"
 
 /* All return ERR_PEER where the runner is gone. */
 NODISCARD enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e);

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "runner/base/signals.h"
+#include "runner/job/events.h"
 #include "runner/job/stop_grace.h"
 #include "runner/job/supervise.h"
 #include "runner/record/run_dir.h"
@@ -25,7 +26,6 @@
 #include "runner/record/run_log.h"
 #include "runner/run/milestones.h"
 #include "runner/run/records.h"
-#include "runner/worker/events.h"
 
 /* ---- the stand-in -----------------------------------------------------------------------------*/
 

@@ -25,13 +25,13 @@
 #include "runner/job/companion.h"
 #include "runner/job/crew.h"
 #include "runner/job/crew_file.h"
+#include "runner/job/door.h"
 #include "runner/job/formation.h"
 #include "runner/job/job_match.h"
+#include "runner/job/rendezvous.h"
 #include "runner/job/task.h"
 #include "runner/job/watch.h"
-#include "runner/net/door.h"
-#include "runner/net/rendezvous.h"
-#include "runner/net/wire.h"
+#include "runner/job/wire.h"
 
 /* ---- tasks ------------------------------------------------------------------------------------*/
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "runner/base/clock.h"
-#include "runner/net/rendezvous.h"
-#include "runner/net/wire.h"
+#include "runner/job/rendezvous.h"
+#include "runner/job/wire.h"
 #include "runner/plan/backends.h"
 
 static int be_rank(const struct meeting *meeting, const char *backend, int rank, int world,

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "runner/worker/board.h"
+#include "runner/job/board.h"
 
 enum { WRITERS = 30, WRITES = 2000, LETTERS = 26 };
 

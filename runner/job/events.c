@@ -1,4 +1,4 @@
-#include "runner/worker/events.h"
+#include "runner/job/events.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "runner/net/secret.h"
+#include "runner/job/secret.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * yet that they know the secret. All are heard side by side, each for DOOR_PATIENCE_MS at the most,
  * so that one that says nothing keeps nobody else waiting. Where there are too many, new ones wait,
  * and those that are there have half of that. */
-#ifndef FP8LAB_RUNNER_NET_DOOR_H
-#define FP8LAB_RUNNER_NET_DOOR_H
+#ifndef FP8LAB_RUNNER_JOB_DOOR_H
+#define FP8LAB_RUNNER_JOB_DOOR_H
 
 #include <stddef.h>
 

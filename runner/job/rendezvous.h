@@ -1,10 +1,10 @@
 /* How the workers of a run find one another: all meet at rank 0, which knows the addresses then,
  * and each pair gets a connection of its own. Both ends of each prove that they know the secret. */
-#ifndef FP8LAB_RUNNER_NET_RENDEZVOUS_H
-#define FP8LAB_RUNNER_NET_RENDEZVOUS_H
+#ifndef FP8LAB_RUNNER_JOB_RENDEZVOUS_H
+#define FP8LAB_RUNNER_JOB_RENDEZVOUS_H
 
 #include "runner/base/host_name.h"
-#include "runner/net/secret.h"
+#include "runner/job/secret.h"
 
 enum { RENDEZVOUS_RANKS_MAX = 64 };
 

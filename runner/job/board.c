@@ -1,4 +1,4 @@
-#include "runner/worker/board.h"
+#include "runner/job/board.h"
 
 #include <errno.h>
 #include <inttypes.h>

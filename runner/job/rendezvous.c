@@ -1,4 +1,4 @@
-#include "runner/net/rendezvous.h"
+#include "runner/job/rendezvous.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -11,8 +11,8 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/net/door.h"
-#include "runner/net/wire.h"
+#include "runner/job/door.h"
+#include "runner/job/wire.h"
 
 enum {
     RECALL_MS = 200,    /* between two calls */

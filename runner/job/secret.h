@@ -1,8 +1,8 @@
 /* The secret of one job, which proves to a process that the other end of a connection belongs to
  * the same run. It keeps out strangers and other jobs; it hides nothing: what travels afterwards is
  * plain, on a network that is taken to be the cluster's own. */
-#ifndef FP8LAB_RUNNER_NET_SECRET_H
-#define FP8LAB_RUNNER_NET_SECRET_H
+#ifndef FP8LAB_RUNNER_JOB_SECRET_H
+#define FP8LAB_RUNNER_JOB_SECRET_H
 
 #include "kernels/base.h"
 #include "model/sha256.h"

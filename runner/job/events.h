@@ -1,10 +1,10 @@
 /* The event pipe between a worker and the runner: one JSON object a line, worker -> runner, on a
- * file descriptor the worker is told. README.md, "Events", lists them.
+ * file descriptor the worker is told. runner/worker/README.md, "Events", lists them.
  *
  * A worker never waits for the runner because of telemetry: it drops it (and counts) while the pipe
  * is full. Everything else is queued in memory; only at EVENT_QUEUE_MAX bytes does it wait. */
-#ifndef FP8LAB_RUNNER_WORKER_EVENTS_H
-#define FP8LAB_RUNNER_WORKER_EVENTS_H
+#ifndef FP8LAB_RUNNER_JOB_EVENTS_H
+#define FP8LAB_RUNNER_JOB_EVENTS_H
 
 #include "kernels/base.h"
 

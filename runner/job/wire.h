@@ -1,8 +1,8 @@
 /* TCP between the processes of a run: listening, connecting, lines of JSON, and the handshake in
  * which both ends prove that they know the job's secret. Every call ends by its deadline,
  * a time of clock.h. */
-#ifndef FP8LAB_RUNNER_NET_WIRE_H
-#define FP8LAB_RUNNER_NET_WIRE_H
+#ifndef FP8LAB_RUNNER_JOB_WIRE_H
+#define FP8LAB_RUNNER_JOB_WIRE_H
 
 #include "kernels/base.h"
 #include "model/sha256.h"

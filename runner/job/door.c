@@ -1,4 +1,4 @@
-#include "runner/net/door.h"
+#include "runner/job/door.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -11,7 +11,7 @@
 
 #include "model/json_safe.h"
 #include "runner/base/clock.h"
-#include "runner/net/wire.h"
+#include "runner/job/wire.h"
 
 void door_open(int listening, const char *secret, struct door *out) {
     *out = (struct door){ .listening = listening, .secret = secret };

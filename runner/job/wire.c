@@ -1,4 +1,4 @@
-#include "runner/net/wire.h"
+#include "runner/job/wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #include "model/json_safe.h"
 #include "runner/base/clock.h"
-#include "runner/net/secret.h"
+#include "runner/job/secret.h"
 
 enum { RETRY_MS = 100, BACKLOG = 1024, KEEP_IDLE_S = 5, KEEP_EVERY_S = 5, KEEP_COUNT = 3 };
 

@@ -1,11 +1,11 @@
 /* Memory that a worker shares with its runner: how to meet the other ranks, and where the worker
  * is. The runner reads it at any time, also after the worker was killed or stands still, which is
  * what no message could tell. */
-#ifndef FP8LAB_RUNNER_WORKER_BOARD_H
-#define FP8LAB_RUNNER_WORKER_BOARD_H
+#ifndef FP8LAB_RUNNER_JOB_BOARD_H
+#define FP8LAB_RUNNER_JOB_BOARD_H
 
 #include "kernels/comm.h"
-#include "runner/net/rendezvous.h"
+#include "runner/job/rendezvous.h"
 
 enum board_phase {
     BOARD_STARTING, /* before the first step: libraries, memory, weights */
