@@ -7,27 +7,27 @@
 #include <string.h>
 
 #include "model/json_safe.h"
-#include "runner/plan/backends.h"
 #include "runner/base/canonical.h"
-#include "runner/record/choice_file.h"
-#include "runner/run/close.h"
-#include "runner/commands.h"
-#include "runner/job/crew.h"
-#include "runner/hardware/facts.h"
-#include "runner/plan/fit.h"
-#include "runner/plan/keep.h"
-#include "runner/hardware/hardware.h"
-#include "runner/job/job_match.h"
-#include "runner/record/image_record.h"
-#include "runner/launch/launch.h"
-#include "runner/doctor/probe.h"
-#include "runner/repro/extend.h"
-#include "runner/run/run_one.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
-#include "runner/script/script_flags.h"
-#include "runner/run/sharing.h"
+#include "runner/commands.h"
+#include "runner/doctor/probe.h"
+#include "runner/hardware/facts.h"
+#include "runner/hardware/hardware.h"
+#include "runner/job/job_match.h"
+#include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"
+#include "runner/launch/launch.h"
+#include "runner/plan/backends.h"
+#include "runner/plan/fit.h"
+#include "runner/plan/keep.h"
+#include "runner/record/choice_file.h"
+#include "runner/record/image_record.h"
+#include "runner/repro/extend.h"
+#include "runner/run/close.h"
+#include "runner/run/run_one.h"
+#include "runner/run/sharing.h"
+#include "runner/script/script_flags.h"
 
 /* One row: what is to be run and what became of it. */
 struct row {
@@ -52,7 +52,7 @@ struct command {
     int claim;     /* on the folder of runs, while a row is begun; -1 */
     json_t *facts;
     struct signals signals;
-    struct crew crew; /* of a job that a launcher started several times; this is its task 0 */
+    struct job_members members; /* where a launcher started several tasks; this is task 0 */
 };
 
 /* ---- before anything runs ---------------------------------------------------------------------*/
@@ -92,7 +92,7 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
     for (int64_t i = 0; i < c->resolution.run_count; i++) {
         const struct resolved_run *run = &c->resolution.runs[i];
         struct row *row = &c->rows[i];
-        TRY(job_match(run->config_json, c->facts, c->settings.crew, &row->mismatch, e));
+        TRY(job_match(run->config_json, c->facts, c->settings.members, &row->mismatch, e));
         TRY(hardware_match_backend(run->config_json, c->facts,
                                    backend_without_gpu(c->settings.backend), &row->mismatch, e));
         bool said = i > 0 && json_equal(row->mismatch, c->rows[i - 1].mismatch);
@@ -116,7 +116,7 @@ static enum status match_hardware(struct command *c, bool *matches, struct err *
 static enum status check_memory(struct command *c, bool *fits, struct err *e) {
     bool anywhere = cli_has(c->cli, "anywhere");
     json_t *facts = NULL;
-    enum status st = job_memory(c->facts, c->settings.crew, &facts, e);
+    enum status st = job_memory(c->facts, c->settings.members, &facts, e);
     *fits = true;
     for (int64_t i = 0; i < c->resolution.run_count && st == OK; i++) {
         struct fit fit;
@@ -334,7 +334,7 @@ static int await_others(struct command *c) {
                 !standing_lives(&c->rows[i].standing))
                 return 0;
         (void)poll(&p, 1, 500);
-        int asked = crew_asked(&c->crew);
+        int asked = job_members_stop_signal(&c->members);
         if (asked) return asked;
         for (int signo; c->signals.fd >= 0 && (signo = signals_take(&c->signals)) != 0;)
             if (signo != SIGCHLD) return signo;
@@ -488,7 +488,8 @@ static enum status read_settings(struct command *c, struct err *e) {
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .choices = cli_has(cli, "choices") ? cli_value(cli, "choices") : NULL,
         .data_root = cli_value(cli, "data-root"),
-        .fewer_gpus = cli_has(cli, "fewer-gpus"), .crew = c->crew.task.count > 1 ? &c->crew : NULL,
+        .fewer_gpus = cli_has(cli, "fewer-gpus"),
+        .members = c->members.task.count > 1 ? &c->members : NULL,
     };
     TRY(backend_check(s->backend, e));
     if (s->caps) TRY(backend_check_caps(s->backend, s->caps, e));
@@ -548,20 +549,20 @@ static void tear_down(struct command *c) {
 /* What a runner does that leads, be it alone. */
 static int lead(struct command *c, const struct task *task, const char *runs, int64_t wait_s) {
     struct err e = { 0 };
-    enum status st = crew_gather(c->cli, task, runs, wait_s, c->facts, &c->crew, &e);
+    enum status st = job_members_gather(c->cli, task, runs, wait_s, c->facts, &c->members, &e);
     if (st == OK) st = read_settings(c, &e);
     if (st == OK && strcmp(c->settings.backend, "cpu") != 0)
-        st = job_places(c->facts, c->settings.crew, &e);
+        st = job_places(c->facts, c->settings.members, &e);
     int code = EXIT_OK;
     if (st != OK) {
         code = cli_fail(c->cli, &e);
-        if (c->crew.stopped_by) code = EXIT_SIGNAL + c->crew.stopped_by;
+        if (c->members.stopped_by) code = EXIT_SIGNAL + c->members.stopped_by;
     } else {
         /* A run that is to go on is not closed first: without a checkpoint it would be gone. */
         if (!cli_has(c->cli, "resume")) close_dead_runs(c->cli, c->settings.runs);
         code = cli_has(c->cli, "resume") ? resume(c) : run_script(c);
     }
-    crew_dismiss(&c->crew, code);
+    job_members_release(&c->members, code);
     return code;
 }
 
@@ -572,7 +573,7 @@ static int cmd_run(const struct cli *cli) {
     struct task task;
     struct err e = { 0 };
     char problem[256] = "";
-    int64_t wait_s = CREW_WAIT_S;
+    int64_t wait_s = JOB_WAIT_S;
     if (cli_has(cli, "launch")) return launch_run(cli);
     const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
     enum status st = launch_check_flags(cli, &e);
@@ -582,7 +583,7 @@ static int cmd_run(const struct cli *cli) {
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
     int code;
     if (st != OK) code = cli_fail(cli, &e);
-    else if (task.index > 0) code = crew_follow(cli, &task, runs, wait_s, c.facts);
+    else if (task.index > 0) code = job_follow(cli, &task, runs, wait_s, c.facts);
     else code = lead(&c, &task, runs, wait_s);
     tear_down(&c);
     return code;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "runner/job/crew.h"
+#include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"
 #include "runner/job/wire.h"
 #include "runner/job/worker_command.h"
@@ -32,17 +32,17 @@ static json_t *make_orders(const struct deployment *d) {
 
 /* Where the ranks meet: a port of this host, at an address that the other hosts can reach where
  * there are others, and that nobody else can where there are none. */
-static enum status open_meeting(const struct crew *crew, const struct formation *f,
+static enum status open_meeting(const struct job_members *members, const struct formation *f,
                                 struct meeting *m, int *fd, struct err *e) {
     *m = (struct meeting){ .timeout_s = MEETING_S };
     host_name(m->host);
-    if (!crew) TRY(secret_make(m->secret, e)); /* else it is made with the orders */
+    if (!members) TRY(secret_make(m->secret, e)); /* else it is made with the orders */
     for (int64_t t = 0; t < f->tasks; t++)
         for (int64_t i = 0; i < f->ranks[t]; i++)
             snprintf(m->expected[f->first_rank[t] + i], sizeof *m->expected, "%s",
-                     t ? crew->member[t - 1].host : m->host);
+                     t ? members->peer[t - 1].host : m->host);
     for (int64_t t = 1; t < f->tasks && !*m->address; t++)
-        if (f->ranks[t]) TRY(wire_self(crew->member[t - 1].fd, m->address, e));
+        if (f->ranks[t]) TRY(wire_self(members->peer[t - 1].fd, m->address, e));
     if (*m->address) return wire_listen(NULL, 0, fd, &m->port, e);
     snprintf(m->address, sizeof m->address, "127.0.0.1");
     if (wire_listen(m->address, 0, fd, &m->port, e) == OK) return OK;
@@ -56,7 +56,7 @@ static enum status supervise_part(const struct deployment *d, const json_t *orde
     const struct run_settings *s = d->settings;
     const struct formation *f = d->formation;
     const struct task alone = { .count = 1, .local_count = 1 };
-    const struct task *task = s->crew ? &s->crew->task : &alone;
+    const struct task *task = s->members ? &s->members->task : &alone;
     struct worker_command command;
     int64_t device[SUPERVISE_RANKS_MAX];
     for (int64_t i = 0; i < f->ranks[0]; i++)
@@ -66,7 +66,7 @@ static enum status supervise_part(const struct deployment *d, const json_t *orde
         .argv = command.argv, .envp = d->envp, .run_path = d->dir->path, .signals = s->signals,
         .lock_fd = d->dir->lock_fd, .ranks = f->ranks[0], .world = f->world, .device = device,
         .meeting = f->world > 1 ? meeting : NULL, .meeting_fd = meeting_fd,
-        .companion = s->crew ? s->crew->member : NULL, .companions = task->count - 1,
+        .peer = s->members ? s->members->peer : NULL, .peers = task->count - 1,
         .time_limit_s = d->time_limit_s, .hang_s = s->hang_s,
         .stop_grace_s = STOP_GRACE_WORKER_S,
         .signal_grace_s = stop_grace_worker_s(s->stop_grace_s),
@@ -76,14 +76,14 @@ static enum status supervise_part(const struct deployment *d, const json_t *orde
 }
 
 enum status deploy(const struct deployment *d, struct attempt *out, struct err *e) {
-    struct crew *crew = d->settings->crew;
+    struct job_members *members = d->settings->members;
     struct meeting meeting = { .timeout_s = MEETING_S };
     int fd = -1;
     json_t *orders = make_orders(d);
     if (!orders) return FAIL(e, ERR_MEMORY, "orders for workers");
     enum status st = OK;
-    if (d->formation->world > 1) st = open_meeting(crew, d->formation, &meeting, &fd, e);
-    if (st == OK && crew) st = crew_order(crew, orders, d->formation, &meeting, e);
+    if (d->formation->world > 1) st = open_meeting(members, d->formation, &meeting, &fd, e);
+    if (st == OK && members) st = job_members_send_orders(members, orders, d->formation, &meeting, e);
     if (st == OK) st = supervise_part(d, orders, &meeting, fd, out, e);
     if (fd >= 0) close(fd);
     json_decref(orders);

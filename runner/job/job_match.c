@@ -8,7 +8,7 @@
 #include "model/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/hardware/hardware.h"
-#include "runner/job/crew.h"
+#include "runner/job/job_members.h"
 
 /* What `tasks` of the job's tasks share, as it is for all of them if it is as much for each. */
 static int64_t of_all(int64_t amount, int64_t tasks, const struct task *t) {
@@ -16,10 +16,10 @@ static int64_t of_all(int64_t amount, int64_t tasks, const struct task *t) {
 }
 
 /* How many tasks share the GPUs that task `i` sees: it alone, or all of its host. */
-static int64_t sharing(const struct crew *crew, int64_t i, int64_t gpus) {
-    const struct task *t = &crew->task;
+static int64_t sharing(const struct job_members *members, int64_t i, int64_t gpus) {
+    const struct task *t = &members->task;
     if (task_sees_its_own(getenv("CUDA_VISIBLE_DEVICES"), gpus / t->count)) return 1;
-    int64_t said = i ? crew->member[i - 1].local_count : 0;
+    int64_t said = i ? members->peer[i - 1].local_count : 0;
     return said ? said : t->local_count;
 }
 
@@ -32,25 +32,25 @@ static json_t *scaled(const json_t *facts, int64_t tasks, const struct task *t) 
     return json_whole(copy, failed);
 }
 
-static const char *host_of(const struct crew *crew, int64_t task) {
-    return json_text(json_array_get(crew->hosts, (size_t)task), "host", "");
+static const char *host_of(const struct job_members *members, int64_t task) {
+    return json_text(json_array_get(members->hosts, (size_t)task), "host", "");
 }
 
-enum status job_places(const json_t *facts, const struct crew *crew, struct err *e) {
+enum status job_places(const json_t *facts, const struct job_members *members, struct err *e) {
     bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
-    if (!crew || !crew->task.unsaid || !gpu || getenv("CUDA_VISIBLE_DEVICES")) return OK;
-    for (int64_t a = 0; a < crew->task.count; a++)
-        for (int64_t b = a + 1; b < crew->task.count; b++)
-            if (!strcmp(host_of(crew, a), host_of(crew, b)))
+    if (!members || !members->task.unsaid || !gpu || getenv("CUDA_VISIBLE_DEVICES")) return OK;
+    for (int64_t a = 0; a < members->task.count; a++)
+        for (int64_t b = a + 1; b < members->task.count; b++)
+            if (!strcmp(host_of(members, a), host_of(members, b)))
                 return FAIL(e, ERR_CONFIG, "tasks %" PRId64 " and %" PRId64 " are both on %s, and "
                             "would take the same GPU: %s does not set %s, which tells a task its "
                             "place on its host (or CUDA_VISIBLE_DEVICES: its GPU)", a, b,
-                            host_of(crew, a), crew->task.launcher, crew->task.unsaid);
+                            host_of(members, a), members->task.launcher, members->task.unsaid);
     return OK;
 }
 
-enum status job_memory(const json_t *facts, const struct crew *crew, json_t **out, struct err *e) {
-    const struct task *t = crew ? &crew->task : NULL;
+enum status job_memory(const json_t *facts, const struct job_members *members, json_t **out, struct err *e) {
+    const struct task *t = members ? &members->task : NULL;
     const json_t *total = json_object_get(facts, "memory.total");
     bool failed = false, unified = json_is_true(json_object_get(facts, "memory.unified"));
     *out = json_incref((json_t *)facts);
@@ -79,20 +79,20 @@ static enum status add_terms(json_t **mismatch, json_t *more, const char *host, 
     return failed || !*mismatch ? FAIL(e, ERR_MEMORY, "explaining a hardware query") : OK;
 }
 
-enum status job_match(const json_t *config, const json_t *facts, const struct crew *crew,
+enum status job_match(const json_t *config, const json_t *facts, const struct job_members *members,
                       json_t **mismatch, struct err *e) {
-    if (!crew) return hardware_match(config, facts, mismatch, e);
+    if (!members) return hardware_match(config, facts, mismatch, e);
     int64_t gpus = json_integer_value(json_object_get(json_object_get(config, "hardware"), "gpus"));
     *mismatch = NULL;
-    for (int64_t t = 0; t < crew->task.count; t++) {
-        json_t *more = NULL, *whole = scaled(t ? crew->member[t - 1].facts : facts,
-                                             sharing(crew, t, gpus), &crew->task);
+    for (int64_t t = 0; t < members->task.count; t++) {
+        json_t *more = NULL, *whole = scaled(t ? members->peer[t - 1].facts : facts,
+                                             sharing(members, t, gpus), &members->task);
         if (!whole) return FAIL(e, ERR_MEMORY, "matching hardware");
         enum status st = hardware_match(config, whole, &more, e);
         json_decref(whole);
         TRY(st);
         if (t == 0) *mismatch = more;
-        else if (more) TRY(add_terms(mismatch, more, crew->member[t - 1].host, e));
+        else if (more) TRY(add_terms(mismatch, more, members->peer[t - 1].host, e));
     }
     return OK;
 }

@@ -6,23 +6,23 @@
 
 #include "model/json_safe.h"
 #include "runner/base/run_files.h"
-#include "runner/job/companion.h"
+#include "runner/job/peer_connection.h"
 #include "runner/job/watch.h"
 
 bool remote_leads(const struct watch *w) { return w->options->first_rank == 0; }
 
 bool remote_over(const struct watch *w) {
-    for (int64_t i = 0; remote_leads(w) && i < w->options->companions; i++)
-        if (!w->options->companion[i].ended) return false;
+    for (int64_t i = 0; remote_leads(w) && i < w->options->peers; i++)
+        if (!w->options->peer[i].ended) return false;
     return true;
 }
 
 /* To everyone who has a part in the attempt still; messages are short and must not fail it. */
 static void say_all(struct watch *w, const char *event, int64_t grace_s) {
-    for (int64_t i = 0; i < w->options->companions; i++) {
-        struct companion *c = &w->options->companion[i];
+    for (int64_t i = 0; i < w->options->peers; i++) {
+        struct peer_connection *c = &w->options->peer[i];
         struct err e;
-        if (!c->ended && companion_say(c, json_pack("{s:s,s:I}", "event", event, "grace_s",
+        if (!c->ended && peer_connection_send(c, json_pack("{s:s,s:I}", "event", event, "grace_s",
                                                     (json_int_t)grace_s), &e) != OK)
             watch_say(w, e.text);
     }
@@ -38,18 +38,18 @@ void remote_kill(struct watch *w) {
 
 void remote_ask(struct watch *w, int signo) {
     struct err e;
-    for (int64_t i = 0; !remote_leads(w) && i < w->options->companions; i++)
-        if (companion_ask(&w->options->companion[i], signo, &e) != OK) watch_say(w, e.text);
+    for (int64_t i = 0; !remote_leads(w) && i < w->options->peers; i++)
+        if (peer_connection_send_stop(&w->options->peer[i], signo, &e) != OK) watch_say(w, e.text);
 }
 
 /* ---- what they say ----------------------------------------------------------------------------*/
 
-static void note_states(struct companion *c, const json_t *ranks) {
+static void note_states(struct peer_connection *c, const json_t *ranks) {
     for (size_t i = 0; i < json_array_size(ranks) && i < SUPERVISE_RANKS_MAX; i++)
         rank_state_unpack(json_array_get(ranks, i), &c->state[i]);
 }
 
-static void take_stop_request(struct watch *w, const struct companion *c, int signo) {
+static void take_stop_request(struct watch *w, const struct peer_connection *c, int signo) {
     char text[160];
     if (w->out->asked) return;
     snprintf(text, sizeof text, "task %" PRId64 " on %s was asked to stop (signal %d, %s): all do",
@@ -59,10 +59,10 @@ static void take_stop_request(struct watch *w, const struct companion *c, int si
     watch_asked(w, signo);
 }
 
-static void take_message(struct watch *w, struct companion *c, const json_t *message) {
+static void take_message(struct watch *w, struct peer_connection *c, const json_t *message) {
     const char *kind = json_text(message, "event", "");
     bool leads = remote_leads(w);
-    int asked = companion_asked(message);
+    int asked = stop_request_signal(message);
     if (leads && asked) take_stop_request(w, c, asked);
     if (!strcmp(kind, "beat")) note_states(c, json_object_get(message, "ranks"));
     if (leads && !strcmp(kind, "rank")) {
@@ -81,7 +81,7 @@ static void take_message(struct watch *w, struct companion *c, const json_t *mes
 }
 
 /* Its ranks cannot be asked any more; those here would wait for them. */
-static void take_loss(struct watch *w, struct companion *c) {
+static void take_loss(struct watch *w, struct peer_connection *c) {
     if (c->ended) return;
     c->ended = true;
     verdict_lost(w, c);
@@ -90,10 +90,10 @@ static void take_loss(struct watch *w, struct companion *c) {
 }
 
 void remote_take(struct watch *w) {
-    for (int64_t i = 0; i < w->options->companions; i++) {
-        struct companion *c = &w->options->companion[i];
-        companion_fill(c);
-        for (json_t *message; (message = companion_next(c)) != NULL;) {
+    for (int64_t i = 0; i < w->options->peers; i++) {
+        struct peer_connection *c = &w->options->peer[i];
+        peer_connection_fill(c);
+        for (json_t *message; (message = peer_connection_next(c)) != NULL;) {
             take_message(w, c, message);
             json_decref(message);
         }
@@ -116,17 +116,17 @@ static json_t *pack_states(const struct watch *w) {
     return json_whole(ranks, failed);
 }
 
-static void beat(struct watch *w, struct companion *c) {
+static void beat(struct watch *w, struct peer_connection *c) {
     struct err e;
-    if (companion_say(c, json_pack("{s:s,s:o}", "event", "beat", "ranks", pack_states(w)), &e) !=
+    if (peer_connection_send(c, json_pack("{s:s,s:o}", "event", "beat", "ranks", pack_states(w)), &e) !=
         OK)
         watch_say(w, e.text);
 }
 
 void remote_tick(struct watch *w) {
     int64_t limit_s = remote_leads(w) ? SUPERVISE_FROZEN_S : SUPERVISE_LEADER_S;
-    for (int64_t i = 0; i < w->options->companions; i++) {
-        struct companion *c = &w->options->companion[i];
+    for (int64_t i = 0; i < w->options->peers; i++) {
+        struct peer_connection *c = &w->options->peer[i];
         if (c->lost || c->ended) continue;
         beat(w, c);
         if (++c->silent_ticks < limit_s * 1000 / TICK_MS) continue;
@@ -137,8 +137,8 @@ void remote_tick(struct watch *w) {
 }
 
 void remote_conclude(struct watch *w) {
-    for (int64_t i = 0; !remote_leads(w) && i < w->options->companions; i++)
-        beat(w, &w->options->companion[i]);
+    for (int64_t i = 0; !remote_leads(w) && i < w->options->peers; i++)
+        beat(w, &w->options->peer[i]);
 }
 
 /* ---- all ranks --------------------------------------------------------------------------------*/
@@ -151,8 +151,8 @@ const char *remote_rank(const struct watch *w, int64_t rank, struct rank_state *
         ranks_state(&w->ranks, i, out);
         return w->ranks.host;
     }
-    for (int64_t k = 0; remote_leads(w) && k < o->companions; k++) {
-        const struct companion *c = &o->companion[k];
+    for (int64_t k = 0; remote_leads(w) && k < o->peers; k++) {
+        const struct peer_connection *c = &o->peer[k];
         if (rank < c->first_rank || rank >= c->first_rank + c->ranks) continue;
         *out = c->state[rank - c->first_rank];
         return c->host;

@@ -7,7 +7,7 @@
 #include "runner/base/cli.h"
 #include "runner/base/signals.h"
 
-struct crew;
+struct job_members;
 
 struct run_settings {
     const struct cli *cli;
@@ -17,7 +17,7 @@ struct run_settings {
     int64_t threads;     /* 0: one per processor */
     int64_t ranks;       /* worker processes, for a run that goes on; 0: hardware.gpus */
     bool fewer_gpus;     /* a retry may leave out the GPU or host that failed */
-    struct crew *crew;   /* the other runners of the job; NULL: there are none */
+    struct job_members *members;   /* the other runners of the job; NULL: there are none */
     int64_t hang_s;      /* 0: automatic */
     int64_t stop_grace_s; /* stop_grace.h; 0: nobody kills us */
     int64_t retries;     /* further attempts after a worker that died or hung */

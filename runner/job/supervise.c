@@ -10,8 +10,8 @@
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
-#include "runner/job/companion.h"
 #include "runner/job/events.h"
+#include "runner/job/peer_connection.h"
 #include "runner/job/watch.h"
 
 enum {
@@ -233,8 +233,8 @@ static void wait_for_something(struct watch *w) {
     fds[n++].fd = o->signals->fd;
     for (int64_t i = 0; i < w->ranks.started; i++)
         if (w->ranks.rank[i].open) fds[n++].fd = event_reader_fd(w->ranks.rank[i].events);
-    for (int64_t i = 0; i < o->companions; i++)
-        if (!o->companion[i].lost) fds[n++].fd = event_reader_fd(o->companion[i].in);
+    for (int64_t i = 0; i < o->peers; i++)
+        if (!o->peer[i].lost) fds[n++].fd = event_reader_fd(o->peer[i].in);
     for (nfds_t i = 0; i < n; i++) fds[i].events = POLLIN;
     (void)poll(fds, n, TICK_MS);
 }
@@ -255,10 +255,10 @@ static void watch_until_gone(struct watch *w) {
 
 enum status supervise(const struct supervise_options *options, struct attempt *out, struct err *e) {
     if (options->ranks < 1 || options->world > SUPERVISE_RANKS_MAX ||
-        options->companions > SUPERVISE_RANKS_MAX)
+        options->peers > SUPERVISE_RANKS_MAX)
         return FAIL(e, ERR_ARG, "%" PRId64 " worker processes, %" PRId64 " in all, on %" PRId64
                     " hosts: from 1 to %d", options->ranks, options->world,
-                    options->companions + 1, SUPERVISE_RANKS_MAX);
+                    options->peers + 1, SUPERVISE_RANKS_MAX);
     *out = (struct attempt){ .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
     struct watch *w = calloc(1, sizeof *w);
     if (!w) return FAIL(e, ERR_MEMORY, "process table");

@@ -1,6 +1,6 @@
 /* One attempt of a run on this host: starts the worker processes, files their events and logs, and
  * watches over time limit, signals, hangs and deaths until none is left. Where the run has other
- * hosts, their runners do the same for theirs, and are watched like workers (companion.h). Knows
+ * hosts, their runners do the same for theirs, and are watched like workers (peer_connection.h). Knows
  * processes and the event protocol; knows nothing of models, bundles or Lua. */
 #ifndef FP8LAB_RUNNER_JOB_SUPERVISE_H
 #define FP8LAB_RUNNER_JOB_SUPERVISE_H
@@ -8,7 +8,7 @@
 #include "kernels/base.h"
 #include "runner/job/rendezvous.h"
 
-struct companion;
+struct peer_connection;
 struct json_t;
 struct meeting;
 struct signals;
@@ -61,9 +61,9 @@ struct supervise_options {
     const int64_t *device;         /* [ranks] */
     const struct meeting *meeting; /* of the ranks; NULL where there is one only */
     int meeting_fd;                /* where rank 0, if it is here, is called; -1 */
-    struct companion *companion;   /* [companions] the other runners: all of them for the one that
+    struct peer_connection *peer;   /* [peers] the other runners: all of them for the one that
                                     * leads, which has rank 0; the leader for another */
-    int64_t companions;
+    int64_t peers;
     int64_t time_limit_s;    /* 0: none. Counted from the start of the attempt */
     int64_t hang_s;          /* 0: automatic (run/README.md); else also of a frozen process */
     int64_t stop_grace_s;    /* a worker asked to stop has this long; then it is killed */

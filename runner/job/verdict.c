@@ -8,7 +8,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/job/companion.h"
+#include "runner/job/peer_connection.h"
 #include "runner/job/watch.h"
 
 enum { STILL_TICKS = 4 }; /* a process that has stood still for so long is why all others wait */
@@ -106,7 +106,7 @@ void verdict_unrecorded(struct watch *w, const struct err *why) {
 /* Somebody else may have asked a worker to stop: all is well, but the run is not done. */
 void verdict_done(struct watch *w, const json_t *event) {
     int signo = (int)json_integer_value(json_object_get(event, "signal"));
-    const struct companion *by = w->asked_by;
+    const struct peer_connection *by = w->asked_by;
     char name[128] = "a worker";
     bool told = by && w->out->end == ATTEMPT_SIGNAL; /* by that task's runner */
     if (signo <= 0 || signo >= NSIG || (w->ended && !told)) return;
@@ -119,7 +119,7 @@ void verdict_done(struct watch *w, const json_t *event) {
     }
     (void)FAIL(&w->out->error, ERR_INTERRUPTED, "%s was stopped by signal %d (%s), which %s "
                "did not send, after step %" PRId64, name, w->out->signal,
-               strsignal(w->out->signal), w->options->companions ? "task 0" : "its runner",
+               strsignal(w->out->signal), w->options->peers ? "task 0" : "its runner",
                (int64_t)json_integer_value(json_object_get(event, "step")));
 }
 
@@ -247,7 +247,7 @@ void verdict_conclude(struct watch *w) {
 
 /* ---- other hosts ------------------------------------------------------------------------------*/
 
-void verdict_lost(struct watch *w, const struct companion *c) {
+void verdict_lost(struct watch *w, const struct peer_connection *c) {
     if (!verdict_fail(w, ATTEMPT_CRASHED)) return;
     struct attempt *out = w->out;
     out->rank = remote_leads(w) ? c->first_rank : 0;
@@ -294,7 +294,7 @@ static enum attempt_end end_said(const json_t *ended, int *signo) {
 }
 
 /* The error that another runner tells of; of a failure it must be one. */
-static void adopt_error(struct attempt *out, const struct companion *c, const json_t *ended) {
+static void adopt_error(struct attempt *out, const struct peer_connection *c, const json_t *ended) {
     const char *text = json_text(ended, "text", "");
     if (*text)
         (void)FAIL(&out->error, status_of_name(json_text(ended, "code", "")), "%s", text);
@@ -305,7 +305,7 @@ static void adopt_error(struct attempt *out, const struct companion *c, const js
 
 /* A runner whose ranks ended because it was told to stop them knows no cause: its word gives way,
  * like hearsay, and replaces nothing. */
-void verdict_adopt(struct watch *w, const struct companion *c, const json_t *ended) {
+void verdict_adopt(struct watch *w, const struct peer_connection *c, const json_t *ended) {
     struct attempt *out = w->out;
     int signo;
     enum attempt_end end = end_said(ended, &signo);

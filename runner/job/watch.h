@@ -17,7 +17,7 @@ struct watch {
     struct ranks ranks;
     int64_t begin_ms, tick_ms, last_event_ms;
     int64_t kill_at_ms; /* 0: not stopping */
-    const struct companion *asked_by; /* the one whose task was, and not this process; or NULL */
+    const struct peer_connection *asked_by; /* the one whose task was, and not this process; or NULL */
     int64_t killed_ms;  /* since when this process kills: a death by SIGKILL says nothing then; 0 */
     bool ended;         /* out->end is settled, though a hearsay one may be replaced */
     bool deaf;   /* on_event failed: later events are read and dropped */
@@ -46,8 +46,8 @@ void verdict_hung(struct watch *w, int64_t silent_ms);
 bool verdict_frozen(struct watch *w, int64_t ticks);
 /* Another runner's part of the attempt has ended as its message says, whatever that lacks; or that
  * runner is lost. */
-void verdict_adopt(struct watch *w, const struct companion *c, const struct json_t *ended);
-void verdict_lost(struct watch *w, const struct companion *c);
+void verdict_adopt(struct watch *w, const struct peer_connection *c, const struct json_t *ended);
+void verdict_lost(struct watch *w, const struct peer_connection *c);
 /* Once no rank is left, of a rank that lost another, which is all that is known: whose fault that
  * was, by what all of them noted. */
 void verdict_conclude(struct watch *w);
@@ -60,7 +60,7 @@ bool remote_over(const struct watch *w);  /* nobody else has a part in the attem
 void remote_stop(struct watch *w, int64_t grace_s);
 void remote_kill(struct watch *w);
 void remote_ask(struct watch *w, int signo); /* a follower tells its leader of a stop request */
-void remote_take(struct watch *w); /* what the companions say */
+void remote_take(struct watch *w); /* what the peers say */
 void remote_tick(struct watch *w); /* signs of life, both ways */
 void remote_conclude(struct watch *w); /* a follower's last one, when its ranks have ended */
 /* What is known of a rank, wherever it runs; returns its host, or "". */

@@ -12,8 +12,8 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/hardware/telemetry.h"
-#include "runner/job/crew.h"
 #include "runner/job/deploy.h"
+#include "runner/job/job_members.h"
 #include "runner/job/pace.h"
 #include "runner/job/stop_grace.h"
 #include "runner/plan/keep.h"
@@ -152,7 +152,7 @@ static enum status find_beginning(struct attempts *a, struct err *e) {
 static int64_t ranks_of(const struct run_settings *s, const struct run_options *run,
                         const json_t *mismatch) {
     int64_t ranks = s->ranks ? s->ranks : run->gpus;
-    if (s->ranks || s->crew || !json_is_array(mismatch)) return ranks;
+    if (s->ranks || s->members || !json_is_array(mismatch)) return ranks;
     int64_t here = json_integer_value(json_object_get(s->facts, "gpu.count"));
     const struct train_options *t = &run->train;
     if (ranks > here) ranks = here;
@@ -164,9 +164,9 @@ static int64_t ranks_of(const struct run_settings *s, const struct run_options *
  * one, as they are laid out. ERR_PEER where nobody allowed to go on without it. */
 static enum status leave_lost(const struct run_settings *s, struct formation *f, bool *lost,
                               struct err *e) {
-    for (int64_t i = 0; s->crew && i < s->crew->task.count - 1; i++) {
-        struct companion *c = &s->crew->member[i];
-        companion_fill(c); /* it may have gone since the last attempt */
+    for (int64_t i = 0; s->members && i < s->members->task.count - 1; i++) {
+        struct peer_connection *c = &s->members->peer[i];
+        peer_connection_fill(c); /* it may have gone since the last attempt */
         if (!c->lost) continue;
         if (!s->fewer_gpus)
             return FAIL(e, ERR_PEER, "task %" PRId64 " on %s is lost: %s; going on without it "
@@ -184,7 +184,8 @@ static enum status form(const struct run_settings *s, const struct run_options *
         return FAIL(e, ERR_CONFIG, "--ranks %" PRId64 ": train.global_batch is %" PRId64 ", which "
                     "is no multiple of micro_batch %" PRId64 " times so many", s->ranks,
                     t->global_batch, t->micro_batch);
-    TRY(formation_init(out, ranks_of(s, run, mismatch), s->crew ? s->crew->task.count : 1, e));
+    int64_t tasks = s->members ? s->members->task.count : 1;
+    TRY(formation_init(out, ranks_of(s, run, mismatch), tasks, e));
     bool lost = false;
     return leave_lost(s, out, &lost, e);
 }
@@ -507,8 +508,8 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     if (st == OK) st = form(settings, &a.run, mismatch, &a.formation, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
-    if (st == OK && settings->crew)
-        st = run_dir_put(dir, "data/system/hosts.json", settings->crew->hosts, e);
+    if (st == OK && settings->members)
+        st = run_dir_put(dir, "data/system/hosts.json", settings->members->hosts, e);
     bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;
     if (first && json_is_true(json_object_get(dir->run, "smoke")))
         a.stop_after = a.run.checkpoint.every;

@@ -22,12 +22,12 @@
 
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/job/companion.h"
-#include "runner/job/crew.h"
-#include "runner/job/crew_file.h"
 #include "runner/job/door.h"
 #include "runner/job/formation.h"
+#include "runner/job/job_file.h"
 #include "runner/job/job_match.h"
+#include "runner/job/job_members.h"
+#include "runner/job/peer_connection.h"
 #include "runner/job/rendezvous.h"
 #include "runner/job/task.h"
 #include "runner/job/watch.h"
@@ -159,9 +159,9 @@ static void gpus_of_all_hosts(void **state) {
         { 2, 1, "0,1,2,3,4,5,6,7", 8, 16, true }, { 8, 8, "0,1,2,3", 4, 8, false },
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        struct companion member[15] = { 0 };
-        struct crew crew = { .task = { .count = CASES[i].tasks,
-                                       .local_count = CASES[i].local_count }, .member = member };
+        struct peer_connection member[15] = { 0 };
+        struct job_members members = { .task = { .count = CASES[i].tasks,
+                                       .local_count = CASES[i].local_count }, .peer = member };
         struct err e = { 0 };
         json_t *facts = json_pack("{s:I}", "gpu.count", (json_int_t)CASES[i].seen), *mismatch;
         json_t *config = json_pack("{s:{s:s,s:I}}", "hardware", "query", "gpu.count >= 1", "gpus",
@@ -171,7 +171,7 @@ static void gpus_of_all_hosts(void **state) {
             snprintf(member[t - 1].host, sizeof member[t - 1].host, "there");
         }
         if (CASES[i].visible) (void)setenv("CUDA_VISIBLE_DEVICES", CASES[i].visible, 1);
-        assert_int_equal(job_match(config, facts, &crew, &mismatch, &e), OK);
+        assert_int_equal(job_match(config, facts, &members, &mismatch, &e), OK);
         if ((mismatch == NULL) != CASES[i].matches) fail_msg("case %zu", i);
         (void)unsetenv("CUDA_VISIBLE_DEVICES");
         json_decref(mismatch);
@@ -204,7 +204,7 @@ static void a_file_is_judged_by_what_is_read(void **state) {
         if (getppid() != parent) _exit(0);
     }
     for (int i = 0, read = 0; read < 20000 && i < 10000000; i++) {
-        enum status st = crew_file_read(ours, &file, &e);
+        enum status st = job_file_read(ours, &file, &e);
         if (st == OK) assert_string_equal(json_text(file, "secret", ""), "ours");
         else assert_int_equal(st, ERR_VERIFY);
         read += st == OK;
@@ -216,9 +216,9 @@ static void a_file_is_judged_by_what_is_read(void **state) {
     assert_int_equal(unlink(theirs), 0);
     assert_int_equal(unlink(ours), 0);
     assert_int_equal(symlink("theirs", ours), 0);
-    assert_int_equal(crew_file_read(ours, &file, &e), ERR_VERIFY);
+    assert_int_equal(job_file_read(ours, &file, &e), ERR_VERIFY);
     assert_int_equal(unlink(ours), 0);
-    assert_int_equal(crew_file_read(ours, &file, &e), OK);
+    assert_int_equal(job_file_read(ours, &file, &e), OK);
     assert_null(file);
     assert_int_equal(rmdir(folder), 0);
 }
@@ -234,9 +234,10 @@ static void hosts_with_other_numbers_of_tasks(void **state) {
         { { 1, 2, 2 }, { 2, 1, 1 }, false },
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        struct companion member[2] = { 0 };
-        struct crew crew = { .task = { .count = 3, .local_count = CASES[i].local_count[0] },
-                             .member = member };
+        struct peer_connection member[2] = { 0 };
+        struct job_members members = {
+            .task = { .count = 3, .local_count = CASES[i].local_count[0] }, .peer = member
+        };
         struct err e = { 0 };
         json_t *facts[3], *mismatch;
         json_t *config = json_pack("{s:{s:s,s:i}}", "hardware", "query", "gpu.count >= 1", "gpus",
@@ -247,7 +248,7 @@ static void hosts_with_other_numbers_of_tasks(void **state) {
             member[t - 1].facts = facts[t];
             member[t - 1].local_count = CASES[i].local_count[t];
         }
-        assert_int_equal(job_match(config, facts[0], &crew, &mismatch, &e), OK);
+        assert_int_equal(job_match(config, facts[0], &members, &mismatch, &e), OK);
         if ((mismatch == NULL) != CASES[i].matches) fail_msg("case %zu", i);
         json_decref(mismatch);
         json_decref(config);
@@ -257,27 +258,27 @@ static void hosts_with_other_numbers_of_tasks(void **state) {
 
 /* RANK and WORLD_SIZE once a GPU, and nothing else: nobody could tell whose is which. */
 static void tasks_of_a_host_need_a_place(void **state) {
-    struct crew crew = { 0 };
+    struct job_members members = { 0 };
     struct err e = { 0 };
     json_t *facts = json_pack("{s:i}", "gpu.count", 8);
     environment("RANK=0 WORLD_SIZE=3 MASTER_ADDR=n0");
-    assert_int_equal(task_find(variable, &crew.task, &e), OK);
-    crew.hosts = json_pack("[{s:s},{s:s},{s:s}]", "host", "n0", "host", "n1", "host", "n1");
-    assert_int_equal(job_places(facts, &crew, &e), ERR_CONFIG);
+    assert_int_equal(task_find(variable, &members.task, &e), OK);
+    members.hosts = json_pack("[{s:s},{s:s},{s:s}]", "host", "n0", "host", "n1", "host", "n1");
+    assert_int_equal(job_places(facts, &members, &e), ERR_CONFIG);
     assert_non_null(strstr(e.text, "tasks 1 and 2 are both on n1, and would take the same GPU: "
                                    "torchrun does not set LOCAL_RANK"));
     (void)setenv("CUDA_VISIBLE_DEVICES", "0", 1);
-    assert_int_equal(job_places(facts, &crew, &e), OK);
+    assert_int_equal(job_places(facts, &members, &e), OK);
     (void)unsetenv("CUDA_VISIBLE_DEVICES");
-    json_object_set_new(json_array_get(crew.hosts, 2), "host", json_string("n2"));
-    assert_int_equal(job_places(facts, &crew, &e), OK); /* once a host */
-    json_object_set_new(json_array_get(crew.hosts, 2), "host", json_string("n1"));
+    json_object_set_new(json_array_get(members.hosts, 2), "host", json_string("n2"));
+    assert_int_equal(job_places(facts, &members, &e), OK); /* once a host */
+    json_object_set_new(json_array_get(members.hosts, 2), "host", json_string("n1"));
     environment("RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=n0");
-    assert_int_equal(task_find(variable, &crew.task, &e), OK);
-    assert_int_equal(job_places(facts, &crew, &e), OK);
+    assert_int_equal(task_find(variable, &members.task, &e), OK);
+    assert_int_equal(job_places(facts, &members, &e), OK);
     assert_int_equal(job_places(facts, NULL, &e), OK);
     environment("");
-    json_decref(crew.hosts);
+    json_decref(members.hosts);
     json_decref(facts);
 }
 
@@ -288,12 +289,12 @@ static void memory_of_all_hosts(void **state) {
         { 3, 2, 0, 96 }, /* as of one and a half hosts */
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        const struct crew crew = { .task = { .count = CASES[i].tasks,
+        const struct job_members members = { .task = { .count = CASES[i].tasks,
                                              .local_count = CASES[i].local_count } };
         struct err e = { 0 };
         json_t *found = NULL, *facts = json_pack("{s:I,s:b}", "memory.total", (json_int_t)64,
                                                  "memory.unified", (int)CASES[i].unified);
-        assert_int_equal(job_memory(facts, &crew, &found, &e), OK);
+        assert_int_equal(job_memory(facts, &members, &found, &e), OK);
         assert_int_equal(json_integer_value(json_object_get(found, "memory.total")),
                          CASES[i].wanted);
         assert_int_equal(json_integer_value(json_object_get(facts, "memory.total")), 64);
@@ -329,7 +330,7 @@ static void layouts(void **state) {
 
 /* ---- why an attempt ended ---------------------------------------------------------------------*/
 
-static const struct companion NODE7 = { .task = 3, .host = "node7" };
+static const struct peer_connection NODE7 = { .task = 3, .host = "node7" };
 
 static void adopt(struct watch *w, const struct attempt *theirs) {
     json_t *message = verdict_message(theirs);
@@ -400,10 +401,10 @@ static void who_did_not_meet_did_not_lose_a_link(void **state) {
                               .host = "there" };
     struct attempt lost = { .end = ATTEMPT_FAILED, .hearsay = HEARSAY_LINK, .rank = 3 };
     struct rank_state there[2] = { { .known = true }, { .known = true } };
-    struct companion c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there,
+    struct peer_connection c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there,
                            .ended = true };
-    const struct supervise_options options = { .ranks = 2, .world = 4, .companion = &c,
-                                               .companions = 1 };
+    const struct supervise_options options = { .ranks = 2, .world = 4, .peer = &c,
+                                               .peers = 1 };
     struct board met = { .met = true, .note = { .lost = 1 << 2 } }, alone = { .met = false };
     static struct watch w;
     w = (struct watch){ .options = &options, .out = &ours, .kill_at_ms = 1 };
@@ -430,9 +431,9 @@ static void who_did_not_meet_did_not_lose_a_link(void **state) {
 
 /* Two ranks here, two there. */
 static void hang(struct rank_state *there, struct board *here, struct attempt *out) {
-    struct companion c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there };
-    const struct supervise_options options = { .ranks = 2, .world = 4, .companion = &c,
-                                               .companions = 1 };
+    struct peer_connection c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there };
+    const struct supervise_options options = { .ranks = 2, .world = 4, .peer = &c,
+                                               .peers = 1 };
     static struct watch w;
     *out = (struct attempt){ .last_step = 7, .rank = -1 };
     w = (struct watch){ .options = &options, .out = out };
@@ -527,26 +528,26 @@ static int fill_line(int port, int *user_ms, int patience_ms) {
 /* The kernel gives a peer up that lives and reads nothing: not the leader within its time. */
 static void a_leader_may_stand_still(void **state) {
     struct err e = { 0 };
-    struct companion leader, other;
+    struct peer_connection leader, other;
     int listening, port, user_ms;
     socklen_t size = sizeof user_ms;
     assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &port, &e), OK);
     int hasty = fill_line(port, &user_ms, 1000), patient = fill_line(port, &user_ms, 0);
     assert_int_equal(user_ms, WIRE_LOST_MS);
-    assert_int_equal(companion_open(patient, 0, "there", &leader, &e), OK);
+    assert_int_equal(peer_connection_open(patient, 0, "there", &leader, &e), OK);
     assert_int_equal(getsockopt(patient, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, &size), 0);
     assert_true(user_ms >= SUPERVISE_LEADER_S * 1000);
     struct pollfd lost = { .fd = hasty };
     assert_int_equal(poll(&lost, 1, 60000), 1);
     assert_true(lost.revents & POLLERR);
-    companion_fill(&leader);
+    peer_connection_fill(&leader);
     assert_false(leader.lost);
     int follower = fill_line(port, &user_ms, 0); /* a leader's line to one of its own */
-    assert_int_equal(companion_open(follower, 1, "there", &other, &e), OK);
+    assert_int_equal(peer_connection_open(follower, 1, "there", &other, &e), OK);
     assert_int_equal(getsockopt(follower, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, &size), 0);
     assert_int_equal(user_ms, WIRE_LOST_MS);
-    companion_close(&other);
-    companion_close(&leader);
+    peer_connection_close(&other);
+    peer_connection_close(&leader);
     close(hasty);
     close(listening);
 }
@@ -574,36 +575,36 @@ static void signatures(void **state) {
 /* What followers are told lets them make the secret by which ranks meet, and nobody else. */
 static void the_secret_of_a_meeting_does_not_travel(void **state) {
     struct err e = { 0 };
-    struct companion member, other;
-    struct crew crew = { .task = { .count = 2 }, .member = &member };
+    struct peer_connection member, other;
+    struct job_members members = { .task = { .count = 2 }, .peer = &member };
     struct meeting meeting = { .port = 7 };
     const struct formation f = { .tasks = 2, .world = 2, .each = 1, .ranks = { 1, 1 },
                                  .first_rank = { 0, 1 } };
     char wanted[SHA256_HEX];
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    assert_int_equal(companion_open(ends[0], 1, "there", &member, &e), OK);
-    assert_int_equal(companion_open(ends[1], 2, "here", &other, &e), OK);
-    assert_int_equal(secret_make(crew.secret, &e), OK);
+    assert_int_equal(peer_connection_open(ends[0], 1, "there", &member, &e), OK);
+    assert_int_equal(peer_connection_open(ends[1], 2, "here", &other, &e), OK);
+    assert_int_equal(secret_make(members.secret, &e), OK);
     json_t *orders = json_object(), *part = NULL;
-    assert_int_equal(crew_order(&crew, orders, &f, &meeting, &e), OK);
+    assert_int_equal(job_members_send_orders(&members, orders, &f, &meeting, &e), OK);
     while (!part) {
-        companion_fill(&other);
+        peer_connection_fill(&other);
         assert_false(other.lost);
-        part = companion_next(&other);
+        part = peer_connection_next(&other);
     }
     char *text = json_dumps(part, 0);
     assert_null(strstr(text, meeting.secret));
-    assert_null(strstr(text, crew.secret));
+    assert_null(strstr(text, members.secret));
     const char *nonce = json_string_value(json_object_get(part, "nonce"));
     assert_non_null(nonce);
-    assert_int_equal(secret_of_meeting(crew.secret, nonce, wanted, &e), OK);
+    assert_int_equal(secret_of_meeting(members.secret, nonce, wanted, &e), OK);
     assert_string_equal(meeting.secret, wanted);
     free(text);
     json_decref(part);
     json_decref(orders);
-    companion_close(&member);
-    companion_close(&other);
+    peer_connection_close(&member);
+    peer_connection_close(&other);
 }
 
 /* Rank 1, in a process of its own; what it gives is the exit status, a code. */

@@ -1,4 +1,4 @@
-#include "runner/job/crew.h"
+#include "runner/job/job_members.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,10 +14,10 @@
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
-#include "runner/job/crew_file.h"
-#include "runner/job/door.h"
 #include "runner/job/events.h"
-#include "runner/job/formation.h"
+#include "runner/job/job_file.h"
+#include "runner/job/listener.h"
+#include "runner/job/rank_layout.h"
 #include "runner/job/watch.h"
 #include "runner/job/wire.h"
 #include "runner/record/environment.h"
@@ -25,29 +25,29 @@
 /* ---- gathering --------------------------------------------------------------------------------*/
 
 /* A caller that proved itself becomes a member; the connection is taken over. */
-static enum status admit(struct crew *crew, int fd, const json_t *hello, struct err *e) {
+static enum status admit(struct job_members *members, int fd, const json_t *hello, struct err *e) {
     int64_t task = json_integer_value(json_object_get(hello, "task"));
     int64_t tasks = json_integer_value(json_object_get(hello, "tasks"));
     const char *host = json_text(hello, "host", ""), *build = json_text(hello, "build", "");
     enum status st = OK;
-    if (task < 1 || task >= crew->task.count || tasks != crew->task.count)
+    if (task < 1 || task >= members->task.count || tasks != members->task.count)
         st = FAIL(e, ERR_STATE, "a process on %s is task %" PRId64 " of %" PRId64 "; this is task "
-                  "0 of %" PRId64, host, task, tasks, crew->task.count);
+                  "0 of %" PRId64, host, task, tasks, members->task.count);
     else if (strcmp(build, build_info().build_sha256) != 0)
         st = FAIL(e, ERR_STATE, "task %" PRId64 " on %s is another build (sources %.12s) than task "
                   "0 (%.12s)", task, host, build, build_info().build_sha256);
-    else if (crew->member[task - 1].in)
+    else if (members->peer[task - 1].in)
         st = FAIL(e, ERR_STATE, "two processes call themselves task %" PRId64 ": on %s and on %s",
-                  task, crew->member[task - 1].host, host);
+                  task, members->peer[task - 1].host, host);
     if (st != OK) {
         close(fd);
         return st;
     }
-    TRY(companion_open(fd, task, host, &crew->member[task - 1], e));
+    TRY(peer_connection_open(fd, task, host, &members->peer[task - 1], e));
     json_int_t local = json_integer_value(json_object_get(hello, "local_tasks"));
-    crew->member[task - 1].local_count = local;
-    crew->member[task - 1].facts = json_incref(json_object_get(hello, "facts"));
-    crew->member[task - 1].environment = json_incref(json_object_get(hello, "environment"));
+    members->peer[task - 1].local_count = local;
+    members->peer[task - 1].facts = json_incref(json_object_get(hello, "facts"));
+    members->peer[task - 1].environment = json_incref(json_object_get(hello, "environment"));
     return OK;
 }
 
@@ -62,11 +62,11 @@ static void add(char *out, size_t size, const char *format, ...) {
 }
 
 /* The tasks that have come, with their hosts, or those that have not: "1, 2 on n1, 5 on n2". */
-static void list_tasks(const struct crew *crew, bool come, char *out, size_t size) {
+static void list_tasks(const struct job_members *members, bool come, char *out, size_t size) {
     const char *host = ""; /* of the one before, which is said once for all of a host */
     *out = '\0';
-    for (int64_t t = 1; t < crew->task.count; t++) {
-        const struct companion *c = &crew->member[t - 1];
+    for (int64_t t = 1; t < members->task.count; t++) {
+        const struct peer_connection *c = &members->peer[t - 1];
         if ((c->in != NULL) != come) continue;
         if (*host && strcmp(host, c->host) != 0) add(out, size, " on %s", host);
         add(out, size, "%s%" PRId64, *out ? ", " : "", t);
@@ -75,59 +75,59 @@ static void list_tasks(const struct crew *crew, bool come, char *out, size_t siz
     if (*host) add(out, size, " on %s", host);
 }
 
-static enum status name_missing(const struct crew *crew, const struct door *door, int64_t wait_s,
+static enum status name_missing(const struct job_members *members, const struct listener *listener, int64_t wait_s,
                                 struct err *e) {
     char missing[200], come[200], others[128] = "", self[HOST_NAME_CAP];
-    const struct task *task = &crew->task;
+    const struct task *task = &members->task;
     host_name(self);
-    list_tasks(crew, false, missing, sizeof missing);
-    list_tasks(crew, true, come, sizeof come);
-    if (door->turned_away)
+    list_tasks(members, false, missing, sizeof missing);
+    list_tasks(members, true, come, sizeof come);
+    if (listener->rejected)
         add(others, sizeof others, "; %" PRId64 " calls did not prove that they know the job's "
-            "secret, the last from %s", door->turned_away, door->last);
+            "secret, the last from %s", listener->rejected, listener->last);
     return FAIL(e, ERR_PEER, "task %s of the %" PRId64 " that %s started%s%s did not come within %"
                 PRId64 " s to task 0 on %s (there: %s)%s: all of them need the same folder of runs "
                 "(%s) and must reach this host; for a run of one task unset %s and %s", missing,
                 task->count, task->launcher, *task->nodes ? " on " : "", task->nodes, wait_s, self,
-                *come ? come : "nobody", others, crew->file, task->index_name, task->count_name);
+                *come ? come : "nobody", others, members->file, task->index_name, task->count_name);
 }
 
 /* Variables of a launcher may be left in a shell, where nobody else will come. */
-static void remind(struct crew *crew) {
+static void remind(struct job_members *members) {
     char missing[200], explained[TASK_EXPLAIN_CAP];
-    if (!crew->remind_ms || clock_ms() < crew->remind_ms) return;
-    crew->remind_ms = 0;
-    list_tasks(crew, false, missing, sizeof missing);
-    task_explain(&crew->task, explained, sizeof explained);
-    cli_warn(crew->cli, "after %d s task %s has not come: %s", TASK_REMIND_S, missing, explained);
+    if (!members->remind_ms || clock_ms() < members->remind_ms) return;
+    members->remind_ms = 0;
+    list_tasks(members, false, missing, sizeof missing);
+    task_explain(&members->task, explained, sizeof explained);
+    cli_warn(members->cli, "after %d s task %s has not come: %s", TASK_REMIND_S, missing, explained);
 }
 
-/* A probe comes from a leader that met this one's file (crew_file_publish), never from a task of
+/* A probe comes from a leader that met this one's file (job_file_publish), never from a task of
  * this job: there is another job of this name, whose tasks would be taken for this one's. */
-static enum status give_up(const struct crew *crew, int fd, const json_t *hello, struct err *e) {
+static enum status give_up(const struct job_members *members, int fd, const json_t *hello, struct err *e) {
     char address[64];
     enum status st = wire_peer(fd, address, e);
     close(fd);
     TRY(st);
-    return crew_file_contested(crew->file, json_text(hello, "host", "?"), address, e);
+    return job_file_name_conflict(members->file, json_text(hello, "host", "?"), address, e);
 }
 
-int crew_asked(struct crew *crew) {
+int job_members_stop_signal(struct job_members *members) {
     int signo = 0;
-    for (int64_t i = 0; crew->member && i < crew->task.count - 1; i++) {
-        struct companion *c = &crew->member[i];
+    for (int64_t i = 0; members->peer && i < members->task.count - 1; i++) {
+        struct peer_connection *c = &members->peer[i];
         if (!c->in) continue;
-        companion_fill(c);
-        for (json_t *message; (message = companion_next(c)) != NULL; json_decref(message))
-            if (!signo) signo = companion_asked(message);
+        peer_connection_fill(c);
+        for (json_t *message; (message = peer_connection_next(c)) != NULL; json_decref(message))
+            if (!signo) signo = stop_request_signal(message);
     }
     return signo;
 }
 
 /* Whether all that have come are still there. */
-static enum status check_members(const struct crew *crew, struct err *e) {
-    for (int64_t i = 0; i < crew->task.count - 1; i++) {
-        const struct companion *c = &crew->member[i];
+static enum status check_members(const struct job_members *members, struct err *e) {
+    for (int64_t i = 0; i < members->task.count - 1; i++) {
+        const struct peer_connection *c = &members->peer[i];
         if (c->in && c->lost)
             return FAIL(e, ERR_PEER, "task %" PRId64 " on %s was lost before all tasks had come: "
                         "%s", c->task, c->host, c->why_lost);
@@ -136,89 +136,89 @@ static enum status check_members(const struct crew *crew, struct err *e) {
 }
 
 /* The next process that knows the secret; *fd -1 where none came in time. */
-static enum status await_call(struct crew *crew, struct door *door, struct signals *signals,
+static enum status await_call(struct job_members *members, struct listener *listener, struct signals *signals,
                               int64_t deadline_ms, int *fd, json_t **hello, struct err *e) {
     for (*fd = -1; *fd < 0 && clock_ms() < deadline_ms;) {
         int signo = signals_take(signals);
-        if (!signo || signo == SIGCHLD) signo = crew_asked(crew);
+        if (!signo || signo == SIGCHLD) signo = job_members_stop_signal(members);
         if (signo) {
-            crew->stopped_by = signo;
+            members->stopped_by = signo;
             return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had come",
                         signo, strsignal(signo));
         }
-        TRY(check_members(crew, e));
-        remind(crew);
+        TRY(check_members(members, e));
+        remind(members);
         int64_t soon = clock_ms() + TICK_MS; /* members, too, are to be heard */
-        TRY(door_next(door, soon < deadline_ms ? soon : deadline_ms, signals->fd, fd, hello, e));
+        TRY(listener_next(listener, soon < deadline_ms ? soon : deadline_ms, signals->fd, fd, hello, e));
     }
     return OK;
 }
 
-static enum status take_call(struct crew *crew, int fd, const json_t *hello, struct err *e) {
+static enum status take_call(struct job_members *members, int fd, const json_t *hello, struct err *e) {
     bool probe = json_is_true(json_object_get(hello, "probe"));
-    return probe ? give_up(crew, fd, hello, e) : admit(crew, fd, hello, e);
+    return probe ? give_up(members, fd, hello, e) : admit(members, fd, hello, e);
 }
 
-static enum status take_calls(struct crew *crew, int listening, struct signals *signals,
+static enum status take_calls(struct job_members *members, int listening, struct signals *signals,
                               int64_t wait_s, struct err *e) {
     int64_t deadline = clock_ms() + wait_s * 1000;
-    struct door door;
+    struct listener listener;
     enum status st = OK;
     char explained[TASK_EXPLAIN_CAP];
-    task_explain(&crew->task, explained, sizeof explained);
-    cli_note(crew->cli, "waiting up to %" PRId64 " s for other tasks: %s", wait_s, explained);
-    crew->remind_ms = clock_ms() + TASK_REMIND_S * 1000;
-    door_open(listening, crew->secret, &door);
-    for (int64_t left = crew->task.count - 1; left > 0 && st == OK; left--) {
+    task_explain(&members->task, explained, sizeof explained);
+    cli_note(members->cli, "waiting up to %" PRId64 " s for other tasks: %s", wait_s, explained);
+    members->remind_ms = clock_ms() + TASK_REMIND_S * 1000;
+    listener_open(listening, members->secret, &listener);
+    for (int64_t left = members->task.count - 1; left > 0 && st == OK; left--) {
         int fd;
         json_t *hello = NULL;
-        st = await_call(crew, &door, signals, deadline, &fd, &hello, e);
+        st = await_call(members, &listener, signals, deadline, &fd, &hello, e);
         if (st == OK)
-            st = fd < 0 ? name_missing(crew, &door, wait_s, e) : take_call(crew, fd, hello, e);
+            st = fd < 0 ? name_missing(members, &listener, wait_s, e) : take_call(members, fd, hello, e);
         json_decref(hello);
     }
-    door_close(&door);
+    listener_close(&listener);
     return st;
 }
 
 /* Who is there, task by task. */
-static enum status note_hosts(struct crew *crew, const json_t *facts, struct err *e) {
+static enum status note_hosts(struct job_members *members, const json_t *facts, struct err *e) {
     char self[HOST_NAME_CAP];
     host_name(self);
-    for (int64_t t = 0; t < crew->task.count; t++) {
-        const struct companion *c = t ? &crew->member[t - 1] : NULL;
+    for (int64_t t = 0; t < members->task.count; t++) {
+        const struct peer_connection *c = t ? &members->peer[t - 1] : NULL;
         json_t *row = json_pack("{s:I,s:o,s:O?,s:o?}", "task", (json_int_t)t, "host",
                                 json_from_text(c ? c->host : self), "facts",
                                 c ? c->facts : facts, "environment",
                                 c ? json_incref(c->environment) : environment_of_task());
-        if (!row || json_array_append_new(crew->hosts, row) != 0)
+        if (!row || json_array_append_new(members->hosts, row) != 0)
             return FAIL(e, ERR_MEMORY, "the hosts of a job");
     }
     return OK;
 }
 
-static void remove_file(struct crew *crew) {
-    if (*crew->file) crew_file_remove(crew->file, crew->secret);
-    *crew->file = '\0';
+static void remove_file(struct job_members *members) {
+    if (*members->file) job_file_remove(members->file, members->secret);
+    *members->file = '\0';
 }
 
-enum status crew_gather(const struct cli *cli, const struct task *task, const char *runs,
-                        int64_t wait_s, const json_t *facts, struct crew *out, struct err *e) {
+enum status job_members_gather(const struct cli *cli, const struct task *task, const char *runs,
+                        int64_t wait_s, const json_t *facts, struct job_members *out, struct err *e) {
     int listening = -1, port;
     struct signals signals;
-    *out = (struct crew){ .task = *task, .cli = cli };
+    *out = (struct job_members){ .task = *task, .cli = cli };
     if (task->count == 1) return OK;
     if (task->count > TASKS_MAX)
         return FAIL(e, ERR_CONFIG, "%s started %" PRId64 " tasks; at most %d", task->launcher,
                     task->count, TASKS_MAX);
-    out->member = calloc((size_t)task->count, sizeof *out->member);
+    out->peer = calloc((size_t)task->count, sizeof *out->peer);
     out->hosts = json_array();
-    if (!out->member || !out->hosts) return FAIL(e, ERR_MEMORY, "%" PRId64 " tasks", task->count);
+    if (!out->peer || !out->hosts) return FAIL(e, ERR_MEMORY, "%" PRId64 " tasks", task->count);
     TRY(secret_make(out->secret, e));
-    TRY(crew_file_path(task, runs, out->file, e));
+    TRY(job_file_path(task, runs, out->file, e));
     TRY(wire_listen(NULL, 0, &listening, &port, e));
     enum status st = signals_open(&signals, e); /* the file does not outlive a stop request */
-    if (st == OK) st = crew_file_publish(out->file, task, out->secret, port, e);
+    if (st == OK) st = job_file_publish(out->file, task, out->secret, port, e);
     if (st == OK) st = take_calls(out, listening, &signals, wait_s, e);
     close(listening);
     remove_file(out); /* all are here, or nobody is waited for */
@@ -226,26 +226,26 @@ enum status crew_gather(const struct cli *cli, const struct task *task, const ch
     return st == OK ? note_hosts(out, facts, e) : st;
 }
 
-void crew_dismiss(struct crew *crew, int exit_code) {
+void job_members_release(struct job_members *members, int exit_code) {
     struct err ignored; /* who cannot be told any more has left */
-    remove_file(crew);
-    for (int64_t i = 0; crew->member && i < crew->task.count - 1; i++) {
-        struct companion *c = &crew->member[i];
+    remove_file(members);
+    for (int64_t i = 0; members->peer && i < members->task.count - 1; i++) {
+        struct peer_connection *c = &members->peer[i];
         if (c->in && !c->lost)
-            (void)!companion_say(c, json_pack("{s:s,s:i}", "event", "end", "code", exit_code),
+            (void)!peer_connection_send(c, json_pack("{s:s,s:i}", "event", "end", "code", exit_code),
                                  &ignored);
-        companion_close(c);
+        peer_connection_close(c);
     }
-    free(crew->member);
-    json_decref(crew->hosts);
-    *crew = (struct crew){ 0 };
+    free(members->peer);
+    json_decref(members->hosts);
+    *members = (struct job_members){ 0 };
 }
 
 /* ---- orders -----------------------------------------------------------------------------------*/
 
 /* The part of task t. */
-static json_t *part_of(const json_t *orders, const struct formation *f, int64_t t,
-                       const struct meeting *meeting, const char *nonce) {
+static json_t *part_of(const json_t *orders, const struct rank_layout *f, int64_t t,
+                       const struct rendezvous *rendezvous, const char *nonce) {
     json_t *part = json_deep_copy(orders), *slots = json_array();
     bool failed = false;
     for (int64_t i = 0; i < f->ranks[t]; i++)
@@ -255,25 +255,25 @@ static json_t *part_of(const json_t *orders, const struct formation *f, int64_t 
     json_put(part, "each", json_integer(f->each), &failed);
     json_put(part, "first_rank", json_integer(f->first_rank[t]), &failed);
     json_put(part, "world", json_integer(f->world), &failed);
-    json_put(part, "port", json_integer(meeting->port), &failed);
+    json_put(part, "port", json_integer(rendezvous->port), &failed);
     json_put(part, "nonce", json_string(nonce), &failed);
-    json_put(part, "timeout_s", json_integer(meeting->timeout_s), &failed);
+    json_put(part, "timeout_s", json_integer(rendezvous->timeout_s), &failed);
     return json_whole(part, failed);
 }
 
-enum status crew_order(struct crew *crew, const json_t *orders, const struct formation *formation,
-                       struct meeting *meeting, struct err *e) {
+enum status job_members_send_orders(struct job_members *members, const json_t *orders, const struct rank_layout *layout,
+                       struct rendezvous *rendezvous, struct err *e) {
     char nonce[SHA256_HEX];
     TRY(secret_make(nonce, e));
-    TRY(secret_of_meeting(crew->secret, nonce, meeting->secret, e));
-    for (int64_t t = 1; t < crew->task.count; t++) {
-        struct companion *c = &crew->member[t - 1];
-        c->first_rank = formation->first_rank[t];
-        c->ranks = formation->ranks[t];
+    TRY(secret_of_rendezvous(members->secret, nonce, rendezvous->secret, e));
+    for (int64_t t = 1; t < members->task.count; t++) {
+        struct peer_connection *c = &members->peer[t - 1];
+        c->first_rank = layout->first_rank[t];
+        c->ranks = layout->ranks[t];
         c->silent_ticks = 0;
         c->ended = c->ranks == 0;
         memset(c->state, 0, SUPERVISE_RANKS_MAX * sizeof *c->state);
-        if (!c->ended) TRY(companion_say(c, part_of(orders, formation, t, meeting, nonce), e));
+        if (!c->ended) TRY(peer_connection_send(c, part_of(orders, layout, t, rendezvous, nonce), e));
     }
     return OK;
 }

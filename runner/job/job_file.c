@@ -1,4 +1,4 @@
-#include "runner/job/crew_file.h"
+#include "runner/job/job_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,14 +26,14 @@ enum {
     TRIES = 5
 };
 
-enum status crew_file_path(const struct task *task, const char *runs, char path[CREW_FILE_CAP],
+enum status job_file_path(const struct task *task, const char *runs, char path[JOB_FILE_CAP],
                            struct err *e) {
     if (mkdir(runs, 0777) != 0 && errno != EEXIST)
         return FAIL(e, ERR_IO, "create %s: %s", runs, strerror(errno));
     char *whole = realpath(runs, NULL); /* relative ones look alike and need not be the same */
-    int n = snprintf(path, CREW_FILE_CAP, "%s/.job-%s", whole ? whole : runs, task->job);
+    int n = snprintf(path, JOB_FILE_CAP, "%s/.job-%s", whole ? whole : runs, task->job);
     free(whole);
-    return n < CREW_FILE_CAP ? OK : FAIL(e, ERR_ARG, "%s: the path is too long", runs);
+    return n < JOB_FILE_CAP ? OK : FAIL(e, ERR_ARG, "%s: the path is too long", runs);
 }
 
 /* Whether tasks may find this host at it. A link-local one means another host on each link. */
@@ -70,7 +70,7 @@ static json_t *own_addresses(const char *master) {
 static bool tells(const char *path, const char *secret) {
     struct err unread;
     json_t *file = NULL;
-    (void)!crew_file_read(path, &file, &unread);
+    (void)!job_file_read(path, &file, &unread);
     bool same = !strcmp(json_text(file, "secret", ""), secret);
     json_decref(file);
     return same;
@@ -79,7 +79,7 @@ static bool tells(const char *path, const char *secret) {
 /* Aside first, then a second look: another's may have come into its place after the first, and goes
  * back, unless a third's has taken the name: then the tasks of the second do not find it, and its
  * leader names them as missing. */
-void crew_file_remove(const char *path, const char *secret) {
+void job_file_remove(const char *path, const char *secret) {
     char aside[PATH_CAP];
     snprintf(aside, sizeof aside, "%s.XXXXXX", path);
     int fd = tells(path, secret) ? mkostemp(aside, O_CLOEXEC) : -1;
@@ -89,7 +89,7 @@ void crew_file_remove(const char *path, const char *secret) {
     (void)unlink(aside);
 }
 
-enum status crew_file_contested(const char *path, const char *host, const char *address,
+enum status job_file_name_conflict(const char *path, const char *host, const char *address,
                                 struct err *e) {
     return FAIL(e, ERR_STATE, "another job of this name is waiting for its tasks: its task 0 is on "
                 "%s (%s), and tasks of both would meet by %s; where the launcher gives a job no "
@@ -104,12 +104,12 @@ static enum status replace_dead(const char *path, struct err *e) {
     host_name(self);
     json_t *file = NULL;
     json_t *hello = json_pack("{s:b,s:o}", "probe", 1, "host", json_from_text(self));
-    enum status st = hello ? crew_file_read(path, &file, e) : FAIL(e, ERR_MEMORY, "a handshake");
-    if (st == OK && file && crew_file_call(file, hello, &fd, address, &silence) == OK) {
+    enum status st = hello ? job_file_read(path, &file, e) : FAIL(e, ERR_MEMORY, "a handshake");
+    if (st == OK && file && job_file_call(file, hello, &fd, address, &silence) == OK) {
         close(fd);
-        st = crew_file_contested(path, json_text(file, "host", "?"), address, e);
+        st = job_file_name_conflict(path, json_text(file, "host", "?"), address, e);
     } else if (st == OK || st == ERR_FORMAT) {
-        crew_file_remove(path, json_text(file, "secret", ""));
+        job_file_remove(path, json_text(file, "secret", ""));
         st = OK;
     }
     json_decref(hello);
@@ -140,7 +140,7 @@ static json_t *make_content(const struct task *task, const char *secret, int por
                      json_from_text(host), "addresses", own_addresses(task->master));
 }
 
-enum status crew_file_publish(const char *path, const struct task *task, const char *secret,
+enum status job_file_publish(const char *path, const struct task *task, const char *secret,
                               int port, struct err *e) {
     json_t *content = make_content(task, secret, port);
     char *text = content ? json_dump_text(content, JSON_COMPACT) : NULL;
@@ -176,7 +176,7 @@ static enum status read_ours(const char *path, char **text, size_t *n, struct er
     return st;
 }
 
-enum status crew_file_read(const char *path, json_t **out, struct err *e) {
+enum status job_file_read(const char *path, json_t **out, struct err *e) {
     char *text = NULL;
     size_t n = 0;
     json_error_t why;
@@ -199,7 +199,7 @@ static enum status call_at(int fd, const char *secret, const json_t *hello, cons
     return st;
 }
 
-enum status crew_file_call(const json_t *file, const json_t *hello, int *fd, char address[64],
+enum status job_file_call(const json_t *file, const json_t *hello, int *fd, char address[64],
                            struct err *e) {
     const char *secret = json_text(file, "secret", "");
     int port = (int)json_integer_value(json_object_get(file, "port"));

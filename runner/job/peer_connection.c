@@ -1,4 +1,4 @@
-#include "runner/job/companion.h"
+#include "runner/job/peer_connection.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +13,9 @@
 #include "runner/job/events.h"
 #include "runner/job/wire.h"
 
-enum status companion_open(int fd, int64_t task, const char *host, struct companion *out,
+enum status peer_connection_open(int fd, int64_t task, const char *host, struct peer_connection *out,
                            struct err *e) {
-    *out = (struct companion){ .task = task, .fd = fd };
+    *out = (struct peer_connection){ .task = task, .fd = fd };
     snprintf(out->host, sizeof out->host, "%s", host);
     out->state = calloc(SUPERVISE_RANKS_MAX, sizeof *out->state);
     enum status st = out->state ? OK : FAIL(e, ERR_MEMORY, "a line to another host");
@@ -30,22 +30,22 @@ enum status companion_open(int fd, int64_t task, const char *host, struct compan
     return st;
 }
 
-void companion_close(struct companion *c) {
+void peer_connection_close(struct peer_connection *c) {
     event_reader_destroy(c->in);
     event_writer_destroy(c->out);
     free(c->state);
     json_decref(c->facts);
     json_decref(c->environment);
-    *c = (struct companion){ .lost = true };
+    *c = (struct peer_connection){ .lost = true };
 }
 
-static void lose(struct companion *c, const char *why) {
+static void lose(struct peer_connection *c, const char *why) {
     if (c->lost) return;
     c->lost = true;
     snprintf(c->why_lost, sizeof c->why_lost, "%.255s", why);
 }
 
-enum status companion_say(struct companion *c, json_t *message, struct err *e) {
+enum status peer_connection_send(struct peer_connection *c, json_t *message, struct err *e) {
     struct err why = { 0 };
     if (!message) return FAIL(e, ERR_MEMORY, "a message to %s", c->host);
     enum status st = c->lost ? OK : event_emit(c->out, message, false, &why);
@@ -58,7 +58,7 @@ enum status companion_say(struct companion *c, json_t *message, struct err *e) {
     return OK;
 }
 
-void companion_fill(struct companion *c) {
+void peer_connection_fill(struct peer_connection *c) {
     struct err why = { 0 };
     bool open = true;
     if (c->lost) return;
@@ -67,7 +67,7 @@ void companion_fill(struct companion *c) {
     else if (wire_unanswered(c->fd)) lose(c, "its host does not answer");
 }
 
-json_t *companion_next(struct companion *c) {
+json_t *peer_connection_next(struct peer_connection *c) {
     struct err why = { 0 };
     json_t *message = NULL;
     if (event_next(c->in, &message, &why) != OK) lose(c, why.text);
@@ -75,11 +75,11 @@ json_t *companion_next(struct companion *c) {
     return message;
 }
 
-enum status companion_ask(struct companion *leader, int signo, struct err *e) {
-    return companion_say(leader, json_pack("{s:s,s:i}", "event", "asked", "signal", signo), e);
+enum status peer_connection_send_stop(struct peer_connection *leader, int signo, struct err *e) {
+    return peer_connection_send(leader, json_pack("{s:s,s:i}", "event", "asked", "signal", signo), e);
 }
 
-int companion_asked(const json_t *message) {
+int stop_request_signal(const json_t *message) {
     json_int_t signo = json_integer_value(json_object_get(message, "signal"));
     bool asked = !strcmp(json_text(message, "event", ""), "asked") && signo > 0 && signo < NSIG;
     return asked ? (int)signo : 0;

@@ -15,7 +15,7 @@ struct json_t;
 struct event_reader;
 struct event_writer;
 
-struct companion {
+struct peer_connection {
     int64_t task;
     char host[HOST_NAME_CAP];
     int fd; /* for getsockname; owned by the reader */
@@ -35,22 +35,22 @@ struct companion {
 
 /* Takes `fd` over. The line to task 0 waits for it as long as its follower does
  * (SUPERVISE_LEADER_S), though its buffers are full: it may be writing files. *out is closed with
- * companion_close whatever the status. */
-NODISCARD enum status companion_open(int fd, int64_t task, const char *host, struct companion *out,
+ * peer_connection_close whatever the status. */
+NODISCARD enum status peer_connection_open(int fd, int64_t task, const char *host, struct peer_connection *out,
                                      struct err *e);
-void companion_close(struct companion *c); /* safe on a zeroed struct */
+void peer_connection_close(struct peer_connection *c); /* safe on a zeroed struct */
 
 /* Sends and lets go of `message` (NULL: it could not be made). A connection that broke makes *c
  * lost. ERR_MEMORY only. */
-NODISCARD enum status companion_say(struct companion *c, struct json_t *message, struct err *e);
-/* Reads what has arrived; false when nothing more will. Then companion_next. */
-void companion_fill(struct companion *c);
+NODISCARD enum status peer_connection_send(struct peer_connection *c, struct json_t *message, struct err *e);
+/* Reads what has arrived; false when nothing more will. Then peer_connection_next. */
+void peer_connection_fill(struct peer_connection *c);
 /* The next message, the caller's; NULL where none has arrived. */
-struct json_t *companion_next(struct companion *c);
+struct json_t *peer_connection_next(struct peer_connection *c);
 
 /* Follower: tells the leader of a stop request by signal `signo`. ERR_MEMORY only. */
-NODISCARD enum status companion_ask(struct companion *leader, int signo, struct err *e);
+NODISCARD enum status peer_connection_send_stop(struct peer_connection *leader, int signo, struct err *e);
 /* Leader: the signal that such a message tells of; 0 for any other. */
-int companion_asked(const struct json_t *message);
+int stop_request_signal(const struct json_t *message);
 
 #endif

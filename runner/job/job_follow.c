@@ -14,8 +14,8 @@
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
 #include "runner/hardware/telemetry.h"
-#include "runner/job/crew_file.h"
 #include "runner/job/events.h"
+#include "runner/job/job_file.h"
 #include "runner/job/watch.h"
 #include "runner/job/worker_command.h"
 #include "runner/record/environment.h"
@@ -28,7 +28,7 @@ struct follower {
     const json_t *facts;
     struct signals signals;
     int stopped_by; /* the signal that asked this task to stop; 0: none */
-    struct companion leader;
+    struct peer_connection leader;
     struct meeting meeting; /* address: where the leader is */
     char secret[SHA256_HEX]; /* the job's */
     struct telemetry *telemetry; /* NULL: there is no GPU */
@@ -44,9 +44,9 @@ static enum status call_leader(struct follower *f, const json_t *file, struct er
                               "facts", f->facts, "environment", environment_of_task());
     int fd;
     if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
-    enum status st = crew_file_call(file, hello, &fd, f->meeting.address, e);
+    enum status st = job_file_call(file, hello, &fd, f->meeting.address, e);
     json_decref(hello);
-    return st == OK ? companion_open(fd, 0, f->meeting.address, &f->leader, e) : st;
+    return st == OK ? peer_connection_open(fd, 0, f->meeting.address, &f->leader, e) : st;
 }
 
 /* Says once, when a first look found no task 0, and once more later, why this task waits: variables
@@ -64,12 +64,12 @@ static void explain_wait(const struct follower *f, int64_t since_ms, int64_t wai
 /* The file may be there before its leader listens, or be left of an earlier one: both pass. */
 static enum status find_leader(struct follower *f, const char *runs, int64_t wait_s,
                                struct err *e) {
-    char path[CREW_FILE_CAP];
-    TRY(crew_file_path(f->task, runs, path, e));
+    char path[JOB_FILE_CAP];
+    TRY(job_file_path(f->task, runs, path, e));
     int64_t begin = clock_ms(), deadline = begin + wait_s * 1000;
     for (int said = 0;;) {
         json_t *file = NULL;
-        enum status st = crew_file_read(path, &file, e);
+        enum status st = job_file_read(path, &file, e);
         if (st == OK && !file)
             st = FAIL(e, ERR_PEER, "there is no such file; task 0 makes it: all tasks of a job "
                       "need the same folder of runs and the same name of the job (FP8LAB_JOB gives "
@@ -109,7 +109,7 @@ static enum status forward(void *user, int64_t rank, const json_t *event, struct
                            e);
     json_t *message = json_pack("{s:s,s:I,s:o}", "event", "rank", "rank", (json_int_t)rank, "body",
                                 body);
-    if (st == OK) return companion_say(&f->leader, message, e);
+    if (st == OK) return peer_connection_send(&f->leader, message, e);
     json_decref(message);
     return st;
 }
@@ -149,7 +149,7 @@ static enum status run_part(struct follower *f, const json_t *orders, struct att
         .run_path = json_text(orders, "run", ""), .signals = &f->signals, .lock_fd = -1,
         .ranks = ranks, .first_rank = json_integer_value(json_object_get(orders, "first_rank")),
         .world = json_integer_value(json_object_get(orders, "world")), .device = device,
-        .meeting = &f->meeting, .meeting_fd = -1, .companion = &f->leader, .companions = 1,
+        .meeting = &f->meeting, .meeting_fd = -1, .peer = &f->leader, .peers = 1,
         .hang_s = json_integer_value(json_object_get(orders, "hang_s")),
         .stop_grace_s = json_integer_value(json_object_get(orders, "grace_s")),
         .signal_grace_s = json_integer_value(json_object_get(orders, "signal_grace_s")),
@@ -171,7 +171,7 @@ static enum status obey(struct follower *f, const json_t *orders, struct err *e)
         snprintf(a.host, sizeof a.host, "%s", f->meeting.host);
     }
     if (a.signalled) f->stopped_by = a.signal;
-    return companion_say(&f->leader, verdict_message(&a), e);
+    return peer_connection_send(&f->leader, verdict_message(&a), e);
 }
 
 /* ---- orders -----------------------------------------------------------------------------------*/
@@ -182,7 +182,7 @@ static bool take_stop_request(struct follower *f, int signo) {
     struct err e;
     if (f->stopped_by) return true;
     f->stopped_by = signo;
-    tell_user(f, companion_ask(&f->leader, signo, &e) == OK
+    tell_user(f, peer_connection_send_stop(&f->leader, signo, &e) == OK
                      ? "asking task 0 to stop (a second signal leaves at once)" : e.text);
     return false;
 }
@@ -193,8 +193,8 @@ static enum status serve(struct follower *f, int *code, struct err *e) {
         struct pollfd fds[2] = { { .fd = event_reader_fd(f->leader.in), .events = POLLIN },
                                  { .fd = f->signals.fd, .events = POLLIN } };
         (void)poll(fds, 2, TICK_MS);
-        companion_fill(&f->leader);
-        for (json_t *message; (message = companion_next(&f->leader)) != NULL;) {
+        peer_connection_fill(&f->leader);
+        for (json_t *message; (message = peer_connection_next(&f->leader)) != NULL;) {
             const char *kind = json_text(message, "event", "");
             enum status st = OK;
             bool over = !strcmp(kind, "end");
@@ -214,7 +214,7 @@ static enum status serve(struct follower *f, int *code, struct err *e) {
     }
 }
 
-int crew_follow(const struct cli *cli, const struct task *task, const char *runs, int64_t wait_s,
+int job_follow(const struct cli *cli, const struct task *task, const char *runs, int64_t wait_s,
                 const json_t *facts) {
     struct follower f = { .cli = cli, .task = task, .facts = facts, .signals = { .fd = -1 } };
     struct err e = { 0 };
@@ -224,7 +224,7 @@ int crew_follow(const struct cli *cli, const struct task *task, const char *runs
     f.telemetry = telemetry_open();
     if (st == OK) st = find_leader(&f, runs, wait_s, &e);
     if (st == OK) st = serve(&f, &code, &e);
-    companion_close(&f.leader);
+    peer_connection_close(&f.leader);
     telemetry_close(f.telemetry);
     signals_close(&f.signals);
     if (st != OK) code = cli_fail(cli, &e);
