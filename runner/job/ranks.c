@@ -64,7 +64,7 @@ void ranks_signal(const struct ranks *r, int signo) {
 
 bool ranks_gone(const struct ranks *r) {
     for (int64_t i = 0; i < r->started; i++)
-        if (r->rank[i].pid && !r->rank[i].undying) return false;
+        if (r->rank[i].pid && !r->rank[i].unkillable) return false;
     return true;
 }
 

@@ -15,7 +15,7 @@ struct rank {
     struct event_reader *events;
     struct board *board;
     bool open, done, failed; /* done, failed: it said so */
-    bool undying; /* SIGKILL does not end it: nobody waits for it */
+    bool unkillable; /* SIGKILL does not end it: nobody waits for it */
     int64_t beats, silent_ticks; /* of the board, when the runner last looked */
 };
 

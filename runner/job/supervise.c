@@ -59,17 +59,17 @@ void watch_kill(struct watch *w) {
 
 /* A process in the kernel that waits for what never comes, a dead disk or a hung driver, outlives
  * SIGKILL, and whoever waits for it. */
-static void leave_undying(struct watch *w) {
+static void leave_unkillable(struct watch *w) {
     for (int64_t i = 0; i < w->ranks.started; i++) {
         struct rank *rank = &w->ranks.rank[i];
-        char text[ATTEMPT_UNDYING_CAP];
-        if (!rank->pid || rank->undying) continue;
-        rank->undying = true;
+        char text[ATTEMPT_UNKILLABLE_CAP];
+        if (!rank->pid || rank->unkillable) continue;
+        rank->unkillable = true;
         snprintf(text, sizeof text, "rank %" PRId64 " on %s (process %d) does not die, %d s after "
                  "SIGKILL: it is left behind, with its GPU", w->options->first_rank + i,
-                 w->ranks.host, (int)rank->pid, SUPERVISE_UNDYING_S);
+                 w->ranks.host, (int)rank->pid, SUPERVISE_UNKILLABLE_S);
         watch_say(w, text);
-        if (!*w->out->undying) snprintf(w->out->undying, sizeof w->out->undying, "%s", text);
+        if (!*w->out->unkillable) snprintf(w->out->unkillable, sizeof w->out->unkillable, "%s", text);
     }
 }
 
@@ -147,7 +147,7 @@ static void watch_clocks(struct watch *w) {
             if (w->ranks.rank[i].pid && !w->ranks.rank[i].done) w->out->unresponsive = true;
         watch_kill(w);
     }
-    if (w->killed_ms && now - w->killed_ms >= SUPERVISE_UNDYING_S * 1000) leave_undying(w);
+    if (w->killed_ms && now - w->killed_ms >= SUPERVISE_UNKILLABLE_S * 1000) leave_unkillable(w);
 }
 
 /* ---- events -----------------------------------------------------------------------------------*/
@@ -158,10 +158,10 @@ static void deliver(struct watch *w, int64_t rank, const json_t *event) {
     bool wanted = rank == 0;
     for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
         wanted = wanted || !strcmp(kind, OTHERS[i]);
-    if (!wanted || w->deaf) return;
+    if (!wanted || w->discards_events) return;
     struct err why = { 0 };
     if (w->options->on_event(w->options->user, rank, event, &why) == OK) return;
-    w->deaf = true;
+    w->discards_events = true;
     verdict_unrecorded(w, &why);
     watch_ask_to_stop(w, w->options->stop_grace_s);
 }

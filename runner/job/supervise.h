@@ -21,10 +21,10 @@ enum {
     SUPERVISE_FROZEN_S = 20,  /* a process without a sign of life for so long stands still */
     /* One that SIGKILL has not ended for so long is left behind; to give back a hundred GiB of
      * locked memory takes one some seconds. */
-    SUPERVISE_UNDYING_S = 30,
+    SUPERVISE_UNKILLABLE_S = 30,
     SUPERVISE_LEADER_S = 120, /* the same of the runner that leads, which also writes files */
     ATTEMPT_OPERATION_CAP = 384,
-    ATTEMPT_UNDYING_CAP = 256
+    ATTEMPT_UNKILLABLE_CAP = 256
 };
 
 /* Why the attempt ended. */
@@ -42,10 +42,10 @@ enum { ATTEMPT_ENDS = ATTEMPT_ABANDONED + 1 };
 
 /* What the word of a rank that misses a peer is worth, where no peer failed by itself; it gives way
  * to more. */
-enum hearsay {
-    HEARSAY_NONE,   /* it is none: a cause */
-    HEARSAY_LINK,   /* a link was lost */
-    HEARSAY_MEETING /* ranks did not come together: those that had then lost their links */
+enum reported_loss {
+    REPORTED_LOSS_NONE,   /* it is none: a cause */
+    REPORTED_LOSS_LINK,   /* a link was lost */
+    REPORTED_LOSS_RENDEZVOUS /* ranks did not come together: those that had then lost their links */
 };
 
 struct supervise_options {
@@ -87,8 +87,8 @@ struct attempt {
     int64_t checkpoint_step; /* of the last "checkpoint" event, 0 if there was none */
     int worker_signal;       /* that killed the worker, for ATTEMPT_CRASHED; 0: it left by itself */
     bool unresponsive; /* asked to stop, did not, was killed: steps since the checkpoint are lost */
-    char undying[ATTEMPT_UNDYING_CAP]; /* which process SIGKILL did not end, in words; "": none */
-    enum hearsay hearsay; /* whether the error is no more than that */
+    char unkillable[ATTEMPT_UNKILLABLE_CAP]; /* which process SIGKILL did not end, in words; "": none */
+    enum reported_loss reported_loss; /* whether the error is no more than that */
     struct err error;  /* code, text and where: FAILED, CRASHED, HUNG, and on_event's failures */
     int64_t error_step;     /* step of the worker's error event, or -1 */
     int64_t rank;           /* whose error it is, or -1 */
@@ -98,7 +98,7 @@ struct attempt {
 
 /* Runs one attempt to its end. The first stop request (signals.h) asks the workers to stop (they
  * checkpoint and say done); a second one kills them. One that the kill does not end (it waits in
- * the kernel, for a dead disk or a hung driver) is left behind after SUPERVISE_UNDYING_S. A worker
+ * the kernel, for a dead disk or a hung driver) is left behind after SUPERVISE_UNKILLABLE_S. A worker
  * gets its events descriptor as number SUPERVISE_EVENTS_FD, its output goes to
  * data/logs/worker-<rank>.log, and it dies with the runner. OK whatever the workers did; an error
  * only where nothing could be started. */

@@ -19,12 +19,12 @@ void verdict_settle(struct watch *w, enum attempt_end end) {
     w->out->end = end;
 }
 
-/* verdict_settle() for a failure of its own kind: it replaces hearsay. False where something else
+/* verdict_settle() for a failure of its own kind: it replaces reported_loss. False where something else
  * is the cause already; true: fill w->out. */
 static bool verdict_fail(struct watch *w, enum attempt_end end) {
-    if (w->ended && !w->out->hearsay) return false;
+    if (w->ended && !w->out->reported_loss) return false;
     w->ended = false;
-    w->out->hearsay = HEARSAY_NONE;
+    w->out->reported_loss = REPORTED_LOSS_NONE;
     w->out->error_step = -1;
     w->out->worker_signal = 0;
     verdict_settle(w, end);
@@ -65,27 +65,27 @@ static void spoil_stop(struct watch *w) {
 }
 
 /* A rank that lost a peer says so: that is why it stops, but hardly why the attempt does. */
-static enum hearsay hearsay_of(const struct watch *w, const struct rank *rank, enum status status) {
-    if (status != ERR_PEER || w->options->world == 1) return HEARSAY_NONE;
-    return board_has_met(rank->board) ? HEARSAY_LINK : HEARSAY_MEETING;
+static enum reported_loss loss_of(const struct watch *w, const struct rank *rank, enum status status) {
+    if (status != ERR_PEER || w->options->world == 1) return REPORTED_LOSS_NONE;
+    return board_has_met(rank->board) ? REPORTED_LOSS_LINK : REPORTED_LOSS_RENDEZVOUS;
 }
 
 void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     enum status status = status_of_name(json_text(event, "code", "ERR_STATE"));
     struct rank *here = &w->ranks.rank[rank - w->options->first_rank];
-    enum hearsay hearsay = hearsay_of(w, here, status);
+    enum reported_loss loss = loss_of(w, here, status);
     here->failed = true;
-    if (hearsay && hearsay <= w->out->hearsay) return;
+    if (loss && loss <= w->out->reported_loss) return;
     spoil_stop(w);
     if (!verdict_fail(w, ATTEMPT_FAILED)) return;
     char name[128];
     describe(w, rank, name);
     (void)FAIL(&w->out->error, status, "%s", json_text(event, "text", "no text"));
-    if (w->options->world > 1 && (hearsay || is_local(status)))
+    if (w->options->world > 1 && (loss || is_local(status)))
         err_prefix(&w->out->error, "%s", name);
     const json_t *step = json_object_get(event, "step");
     w->out->error_step = step ? json_integer_value(step) : -1;
-    w->out->hearsay = hearsay;
+    w->out->reported_loss = loss;
     if (w->options->world > 1) watch_ask_to_stop(w, PEER_GRACE_S);
 }
 
@@ -226,8 +226,8 @@ void verdict_conclude(struct watch *w) {
     struct attempt *out = w->out;
     const struct err said = out->error;
     int64_t world = w->options->world, end[2];
-    if (!remote_leads(w) || !out->hearsay || said.code != ERR_PEER) return;
-    if (out->hearsay == HEARSAY_MEETING) { /* what broke afterwards says nothing */
+    if (!remote_leads(w) || !out->reported_loss || said.code != ERR_PEER) return;
+    if (out->reported_loss == REPORTED_LOSS_RENDEZVOUS) { /* what broke afterwards says nothing */
         blame_nobody(out);
         return;
     }
@@ -265,11 +265,11 @@ void verdict_lost(struct watch *w, const struct peer_connection *c) {
 json_t *verdict_message(const struct attempt *a) {
     return json_pack("{s:s,s:s,s:i,s:i,s:b,s:i,s:s,s:o,s:I,s:I,s:o,s:o,s:o}", "event", "ended",
                      "end", attempt_end_name(a->end), "signal", a->signal, "worker_signal",
-                     a->worker_signal, "unresponsive", a->unresponsive, "hearsay", a->hearsay,
+                     a->worker_signal, "unresponsive", a->unresponsive, "reported_loss", a->reported_loss,
                      "code", status_name(a->error.code), "text", json_from_text(a->error.text),
                      "error_step", (json_int_t)a->error_step, "rank", (json_int_t)a->rank, "host",
                      json_from_text(a->host), "operation", json_from_text(a->operation),
-                     "undying", json_from_text(a->undying));
+                     "unkillable", json_from_text(a->unkillable));
 }
 
 static enum attempt_end end_of_name(const char *name) {
@@ -304,21 +304,21 @@ static void adopt_error(struct attempt *out, const struct peer_connection *c, co
 }
 
 /* A runner whose ranks ended because it was told to stop them knows no cause: its word gives way,
- * like hearsay, and replaces nothing. */
+ * like reported_loss, and replaces nothing. */
 void verdict_adopt(struct watch *w, const struct peer_connection *c, const json_t *ended) {
     struct attempt *out = w->out;
     int signo;
     enum attempt_end end = end_said(ended, &signo);
     bool told = end == ATTEMPT_CRASHED && !*json_text(ended, "text", "");
-    int64_t word = integer_or(ended, "hearsay", HEARSAY_NONE);
-    bool known = word > HEARSAY_NONE && word <= HEARSAY_MEETING;
-    enum hearsay hearsay = told ? HEARSAY_LINK : known ? (enum hearsay)word : HEARSAY_NONE;
+    int64_t word = integer_or(ended, "reported_loss", REPORTED_LOSS_NONE);
+    bool known = word > REPORTED_LOSS_NONE && word <= REPORTED_LOSS_RENDEZVOUS;
+    enum reported_loss loss = told ? REPORTED_LOSS_LINK : known ? (enum reported_loss)word : REPORTED_LOSS_NONE;
     if (json_is_true(json_object_get(ended, "unresponsive"))) out->unresponsive = true;
-    if (!*out->undying)
-        snprintf(out->undying, sizeof out->undying, "%s", json_text(ended, "undying", ""));
-    if (end == ATTEMPT_DONE || (hearsay && hearsay <= out->hearsay)) return;
+    if (!*out->unkillable)
+        snprintf(out->unkillable, sizeof out->unkillable, "%s", json_text(ended, "unkillable", ""));
+    if (end == ATTEMPT_DONE || (loss && loss <= out->reported_loss)) return;
     if (!verdict_fail(w, end)) return;
-    out->hearsay = hearsay;
+    out->reported_loss = loss;
     if (!out->asked) out->signal = signo;
     out->worker_signal = (int)integer_or(ended, "worker_signal", 0);
     out->error_step = integer_or(ended, "error_step", -1);

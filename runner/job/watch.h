@@ -19,8 +19,8 @@ struct watch {
     int64_t kill_at_ms; /* 0: not stopping */
     const struct peer_connection *asked_by; /* the one whose task was, and not this process; or NULL */
     int64_t killed_ms;  /* since when this process kills: a death by SIGKILL says nothing then; 0 */
-    bool ended;         /* out->end is settled, though a hearsay one may be replaced */
-    bool deaf;   /* on_event failed: later events are read and dropped */
+    bool ended;         /* out->end is settled, though a reported_loss one may be replaced */
+    bool discards_events;   /* on_event failed: later events are read and dropped */
 };
 
 /* ---- supervise.c ---- */

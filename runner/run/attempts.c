@@ -324,7 +324,7 @@ static bool regroup(struct attempts *a, const struct attempt *attempt, bool *wit
     if (drops) formation_drop_rank(&a->formation, attempt->rank);
     *without = lost || drops;
     if (st == OK) st = lay_out(a, &why);
-    if (st == OK && *attempt->undying) st = FAIL(&why, ERR_STATE, "%s", attempt->undying);
+    if (st == OK && *attempt->unkillable) st = FAIL(&why, ERR_STATE, "%s", attempt->unkillable);
     if (st == OK) return true;
     err_prefix(&why, "no retry");
     on_tick(a, why.text);
@@ -374,7 +374,7 @@ static const char *status_of(const struct attempt *attempt) {
 /* A machine with a process that does not die is not fit for the next row of a suite either. */
 static int exit_code_for(const struct attempts *a, const struct attempt *attempt) {
     bool stopped = attempt->end == ATTEMPT_SIGNAL || attempt->end == ATTEMPT_ABANDONED;
-    if (*attempt->undying && !stopped) return EXIT_SYSTEM;
+    if (*attempt->unkillable && !stopped) return EXIT_SYSTEM;
     switch (attempt->end) {
     case ATTEMPT_DONE:
     case ATTEMPT_TIME_LIMIT: return EXIT_OK;
@@ -396,11 +396,11 @@ static int exit_code_for(const struct attempts *a, const struct attempt *attempt
  * die. */
 static json_t *error_of(const struct attempts *a, const struct attempt *attempt) {
     bool lost = attempt->unresponsive || attempt->end == ATTEMPT_ABANDONED;
-    char what[sizeof attempt->error.text] = "", text[sizeof what + ATTEMPT_UNDYING_CAP + 2];
+    char what[sizeof attempt->error.text] = "", text[sizeof what + ATTEMPT_UNKILLABLE_CAP + 2];
     if (attempt->error.code != OK) snprintf(what, sizeof what, "%s", attempt->error.text);
     else if (lost) stop_grace_explain(a->settings->stop_grace_s, attempt, what, sizeof what);
-    snprintf(text, sizeof text, "%s%s%s", what, *what && *attempt->undying ? "; " : "",
-             attempt->undying);
+    snprintf(text, sizeof text, "%s%s%s", what, *what && *attempt->unkillable ? "; " : "",
+             attempt->unkillable);
     if (attempt->error.code != OK) {
         char where[64] = "";
         if (attempt->error_step >= 0)

@@ -257,17 +257,17 @@ worker_does_not_die() {
     case_name="a worker that SIGKILL does not end"
     mkdir bin && cp "$BUILD/tests/dist/faulty" bin/fp8lab
     # shellcheck disable=SC2046,SC2086
-    FP8LAB=$PWD/bin/fp8lab two_tasks $(FP8LAB=$PWD/bin/fp8lab command_of 2 --runs undying \
+    FP8LAB=$PWD/bin/fp8lab two_tasks $(FP8LAB=$PWD/bin/fp8lab command_of 2 --runs unkillable \
         $endless --retries 1 --fewer-gpus)
-    await_step undying $((every * 5 / 4))
-    echo "undying 1" >bin/fault
+    await_step unkillable $((every * 5 / 4))
+    echo "unkillable 1" >bin/fault
     worker=$(children_of "$follower")
     worker=${worker% }
     kill -KILL "$worker"
     wait "$leader"
     expect "exit code" 6 $?
     wait
-    bundle=$(bundle_in undying)
+    bundle=$(bundle_in unkillable)
     expect "status and attempts" "failed 1" \
         "$(field "$bundle" '"%s %d" % (run["status"], len(run["attempts"]))')"
     expect "the text" True "$(field "$bundle" "error['text'].endswith('; rank 1 on $(hostname) \

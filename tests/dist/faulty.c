@@ -3,7 +3,7 @@
  * is said by a file "fault" beside the program, as soon as it is there: "cut 2" takes rank 2's
  * links down, "stuck 2" stops its first thread (the pulse goes on), "slow 2" makes each forward
  * pass of it slower, and "broken 2" fails as a device does, "emulates 0" says of two GEMMs that it
- * emulated one. With "undying 1" in it, no process that SIGKILL ended seems gone to its runner. */
+ * emulated one. With "unkillable 1" in it, a runner sees no process end that SIGKILL ended. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +131,7 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int options) {
     char kind[16];
     int rank;
     siginfo_t gone = { .si_code = 0 };
-    if (read_fault(kind, &rank) && !strcmp(kind, "undying") &&
+    if (read_fault(kind, &rank) && !strcmp(kind, "unkillable") &&
         waitid(P_PID, (id_t)pid, &gone, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         gone.si_code == CLD_KILLED && gone.si_status == SIGKILL)
         return 0;

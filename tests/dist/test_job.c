@@ -347,8 +347,8 @@ static void a_bare_end_is_a_failure(void **state) {
         "{\"event\":\"ended\",\"end\":\"failed\",\"code\":\"OK\",\"text\":\"\"}",
         "{\"event\":\"ended\",\"end\":\"signal\"}",
         "{\"event\":\"ended\",\"end\":\"abandoned\",\"signal\":4000000000}",
-        "{\"event\":\"ended\",\"end\":7,\"rank\":\"x\",\"hearsay\":99,\"error_step\":[]}",
-        "{\"event\":\"ended\",\"end\":\"nothing of ours\",\"hearsay\":-1,\"rank\":null}",
+        "{\"event\":\"ended\",\"end\":7,\"rank\":\"x\",\"reported_loss\":99,\"error_step\":[]}",
+        "{\"event\":\"ended\",\"end\":\"nothing of ours\",\"reported_loss\":-1,\"rank\":null}",
     };
     for (size_t i = 0; i < sizeof SAID / sizeof *SAID; i++) {
         struct attempt out = { .rank = -1, .error_step = -1 };
@@ -363,14 +363,14 @@ static void a_bare_end_is_a_failure(void **state) {
                                             "saying why");
         assert_int_equal(out.rank, -1);
         assert_int_equal(out.error_step, -1);
-        assert_int_equal(out.hearsay, HEARSAY_NONE);
+        assert_int_equal(out.reported_loss, REPORTED_LOSS_NONE);
     }
 }
 
 /* A rank here has lost a peer. A follower whose ranks were stopped then knows nothing better; one
  * whose rank died does. */
 static void a_cause_replaces_hearsay(void **state) {
-    struct attempt ours = { .end = ATTEMPT_FAILED, .hearsay = HEARSAY_LINK, .rank = 0,
+    struct attempt ours = { .end = ATTEMPT_FAILED, .reported_loss = REPORTED_LOSS_LINK, .rank = 0,
                             .host = "here", .asked = true, .signal = SIGTERM };
     struct attempt stopped = { .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
     struct attempt died = { .end = ATTEMPT_CRASHED, .rank = 3, .host = "there",
@@ -397,9 +397,9 @@ static void a_cause_replaces_hearsay(void **state) {
  * so first, with notes that blame rank 2; rank 1 was still waiting for it. */
 static void who_did_not_meet_did_not_lose_a_link(void **state) {
     struct attempt ours = { .rank = -1 };
-    struct attempt theirs = { .end = ATTEMPT_FAILED, .hearsay = HEARSAY_MEETING, .rank = 2,
-                              .host = "there" };
-    struct attempt lost = { .end = ATTEMPT_FAILED, .hearsay = HEARSAY_LINK, .rank = 3 };
+    struct attempt theirs = { .end = ATTEMPT_FAILED, .rank = 2, .host = "there",
+                              .reported_loss = REPORTED_LOSS_RENDEZVOUS };
+    struct attempt lost = { .end = ATTEMPT_FAILED, .reported_loss = REPORTED_LOSS_LINK, .rank = 3 };
     struct rank_state there[2] = { { .known = true }, { .known = true } };
     struct peer_connection c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there,
                            .ended = true };
@@ -413,19 +413,19 @@ static void who_did_not_meet_did_not_lose_a_link(void **state) {
     w.ranks.rank[1].board = &alone;
     json_t *reset = json_pack("{s:s,s:s}", "code", "ERR_PEER", "text", "Connection reset by peer");
     verdict_error_event(&w, 0, reset);
-    assert_int_equal(ours.hearsay, HEARSAY_LINK);
+    assert_int_equal(ours.reported_loss, REPORTED_LOSS_LINK);
     (void)FAIL(&theirs.error, ERR_PEER, "rank 2 on there: rank 2 calls rank 1: no route to it");
     adopt(&w, &theirs);
     adopt(&w, &lost);
-    verdict_error_event(&w, 1, reset); /* hearsay of the same kind, and later */
+    verdict_error_event(&w, 1, reset); /* reported_loss of the same kind, and later */
     verdict_conclude(&w);
-    assert_int_equal(ours.hearsay, HEARSAY_MEETING);
+    assert_int_equal(ours.reported_loss, REPORTED_LOSS_RENDEZVOUS);
     assert_string_equal(ours.error.text, theirs.error.text);
     assert_int_equal(ours.rank, -1); /* a call has two ends */
-    ours.hearsay = HEARSAY_NONE;
+    ours.reported_loss = REPORTED_LOSS_NONE;
     w.ended = false;
     verdict_error_event(&w, 1, reset);
-    assert_int_equal(ours.hearsay, HEARSAY_MEETING);
+    assert_int_equal(ours.reported_loss, REPORTED_LOSS_RENDEZVOUS);
     json_decref(reset);
 }
 
