@@ -11,7 +11,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/job/door.h"
+#include "runner/job/listener.h"
 #include "runner/job/wire.h"
 
 enum {
@@ -130,18 +130,18 @@ static enum status name_missing(const struct joining *j, struct err *e) {
  * is one of it that takes too long, which calls again. */
 static enum status take_calls(struct joining *j, int listening, struct err *e) {
     struct mesh *m = j->mesh;
-    struct door door;
+    struct listener listener;
     enum status st = OK;
-    door_open(listening, j->meeting->secret, &door);
+    listener_open(listening, j->meeting->secret, &listener);
     while (st == OK && next_missing(m, m->rank) < m->world) {
         int fd;
         json_t *hello;
-        st = door_next(&door, j->deadline_ms, -1, &fd, &hello, e);
+        st = listener_next(&listener, j->deadline_ms, -1, &fd, &hello, e);
         if (st == OK) st = fd < 0 ? name_missing(j, e) : admit(j, fd, hello, e);
         if (st != OK && fd >= 0) close(fd);
         json_decref(hello);
     }
-    door_close(&door);
+    listener_close(&listener);
     return st;
 }
 
@@ -153,7 +153,7 @@ static enum status call_once(struct joining *j, int rank, const struct place *pl
     int64_t begin = clock_ms();
     enum status st = wire_connect(place->address, place->port, j->deadline_ms, link, e);
     if (st == OK) st = say_hello(j, *link, port, e);
-    *late = clock_ms() - begin >= DOOR_PATIENCE_MS / 3;
+    *late = clock_ms() - begin >= LISTENER_AUTH_MS / 3;
     if (st != OK && *link >= 0) {
         close(*link);
         *link = -1;
@@ -176,7 +176,7 @@ static enum status call(struct joining *j, int rank, const struct place *place, 
     }
     if (st != OK && calls > 1)
         err_prefix(e, "%d calls failed (one whose hello takes over %d s is let go of, too); the "
-                   "last", calls, DOOR_PATIENCE_MS / 1000);
+                   "last", calls, LISTENER_AUTH_MS / 1000);
     if (st != OK)
         err_prefix(e, "rendezvous: rank %d of %d on %s calls rank %d on %s", m->rank, m->world,
                    j->meeting->host, rank, *m->host[rank] ? m->host[rank] : place->address);

@@ -15,7 +15,7 @@ enum {
                               * that has read nothing for so long, if bytes wait for it */
 };
 
-/* A listening socket, for door.h, at `address` ("127.0.0.1"; NULL: every address of this host,
+/* A listening socket, for listener.h, at `address` ("127.0.0.1"; NULL: every address of this host,
  * over IPv6 and IPv4), port 0: any; *bound is the port that it has. */
 NODISCARD enum status wire_listen(const char *address, int port, int *fd, int *bound,
                                   struct err *e);
@@ -49,7 +49,7 @@ NODISCARD enum status wire_put(int fd, const struct json_t *line, int64_t deadli
 NODISCARD enum status wire_get(int fd, struct json_t **line, int64_t deadline_ms, struct err *e);
 
 /* The two sides of the handshake. The caller says `hello` (borrowed). The called, who may have
- * several at a time (door.h), sends a challenge, and answers the line that comes for it; *hello is
+ * several at a time (listener.h), sends a challenge, and answers the line that comes for it; *hello is
  * its caller's. ERR_VERIFY: the other end does not know the secret, and neither is told why. */
 NODISCARD enum status wire_call(int fd, const char *secret, const struct json_t *hello,
                                 int64_t deadline_ms, struct err *e);

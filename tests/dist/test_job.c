@@ -22,11 +22,11 @@
 
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/job/door.h"
 #include "runner/job/formation.h"
 #include "runner/job/job_file.h"
 #include "runner/job/job_match.h"
 #include "runner/job/job_members.h"
+#include "runner/job/listener.h"
 #include "runner/job/peer_connection.h"
 #include "runner/job/rendezvous.h"
 #include "runner/job/task.h"
@@ -621,7 +621,7 @@ static int come_after_a_stranger(const struct meeting *meeting) {
     pid_t stranger = fork();
     if (stranger == 0) _exit(join_as_one(&guess));
     bool left = waitpid(stranger, &status, 0) == stranger && WIFEXITED(status);
-    /* What the door is shut on mid-sentence may also see just that. */
+    /* What the listener is shut on mid-sentence may also see just that. */
     bool refused = left && (WEXITSTATUS(status) == ERR_VERIFY || WEXITSTATUS(status) == ERR_PEER);
     return refused && join_as_one(meeting) == OK ? 0 : 1;
 }
@@ -631,7 +631,7 @@ static int come_after_a_stranger(const struct meeting *meeting) {
 static void strangers(void **state) {
     struct meeting meeting = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
     struct err e = { 0 };
-    int listening, silent[DOOR_CALLERS_MAX + 10], count = DOOR_CALLERS_MAX + 10;
+    int listening, silent[LISTENER_CALLERS_MAX + 10], count = LISTENER_CALLERS_MAX + 10;
     assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
     assert_int_equal(secret_make(meeting.secret, &e), OK);
     int64_t late = clock_ms() + 60000;
@@ -656,7 +656,7 @@ static void a_rank_that_is_held_up_calls_again(void **state) {
     struct meeting meeting = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
     struct err e = { 0 };
     struct mesh mesh;
-    struct door door;
+    struct listener listener;
     json_t *hello;
     int listening, fd, status = 0;
     assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
@@ -666,12 +666,12 @@ static void a_rank_that_is_held_up_calls_again(void **state) {
     struct pollfd call = { .fd = listening, .events = POLLIN };
     assert_int_equal(poll(&call, 1, 60000), 1);
     assert_int_equal(kill(other, SIGSTOP), 0);
-    door_open(listening, meeting.secret, &door);
-    while (!door.turned_away) {
-        assert_int_equal(door_next(&door, clock_ms() + 500, -1, &fd, &hello, &e), OK);
+    listener_open(listening, meeting.secret, &listener);
+    while (!listener.rejected) {
+        assert_int_equal(listener_next(&listener, clock_ms() + 500, -1, &fd, &hello, &e), OK);
         assert_int_equal(fd, -1);
     }
-    door_close(&door);
+    listener_close(&listener);
     assert_int_equal(kill(other, SIGCONT), 0);
     if (rendezvous_join(&meeting, 0, 2, listening, &mesh, &e) != OK) fail_msg("%s", e.text);
     assert_int_equal(waitpid(other, &status, 0), other);

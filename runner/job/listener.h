@@ -1,5 +1,5 @@
 /* Where the processes of a run are called: a listening socket, and those at it who have not proved
- * yet that they know the secret. All are heard side by side, each for DOOR_PATIENCE_MS at the most,
+ * yet that they know the secret. All are heard side by side, each for LISTENER_AUTH_MS at the most,
  * so that one that says nothing keeps nobody else waiting. Where there are too many, new ones wait,
  * and those that are there have half of that. */
 #ifndef FP8LAB_RUNNER_JOB_DOOR_H
@@ -11,7 +11,7 @@
 
 struct json_t;
 
-enum { DOOR_CALLERS_MAX = 128, DOOR_PATIENCE_MS = 3000 };
+enum { LISTENER_CALLERS_MAX = 128, LISTENER_AUTH_MS = 3000 };
 
 struct caller {
     int fd;           /* owned */
@@ -21,24 +21,24 @@ struct caller {
     size_t n;
 };
 
-struct door {
-    int listening;      /* borrowed until door_close */
+struct listener {
+    int listening;      /* borrowed until listener_close */
     const char *secret; /* likewise */
     int callers;
-    struct caller caller[DOOR_CALLERS_MAX];
-    int64_t turned_away; /* calls that did not prove the secret */
+    struct caller caller[LISTENER_CALLERS_MAX];
+    int64_t rejected; /* calls that did not prove the secret */
     char last[64];       /* the address of the last of them */
 };
 
 /* `listening`: of wire_listen. */
-void door_open(int listening, const char *secret, struct door *out);
+void listener_open(int listening, const char *secret, struct listener *out);
 /* Lets all go that have not proved themselves. */
-void door_close(struct door *door);
+void listener_close(struct listener *listener);
 
 /* Waits for the next caller that proves that it knows the secret; who does not is let go of, and is
  * no error. *fd and *hello, what it says of itself, are the caller's then; -1 and NULL where none
  * came before the deadline, or `alarm` (a descriptor, or -1) has something to read. */
-NODISCARD enum status door_next(struct door *door, int64_t deadline_ms, int alarm, int *fd,
+NODISCARD enum status listener_next(struct listener *listener, int64_t deadline_ms, int alarm, int *fd,
                                 struct json_t **hello, struct err *e);
 
 #endif

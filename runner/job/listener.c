@@ -1,4 +1,4 @@
-#include "runner/job/door.h"
+#include "runner/job/listener.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -13,26 +13,26 @@
 #include "runner/base/clock.h"
 #include "runner/job/wire.h"
 
-void door_open(int listening, const char *secret, struct door *out) {
-    *out = (struct door){ .listening = listening, .secret = secret };
+void listener_open(int listening, const char *secret, struct listener *out) {
+    *out = (struct listener){ .listening = listening, .secret = secret };
 }
 
 /* The last one takes its place. */
-static void forget(struct door *d, int i) {
+static void forget(struct listener *d, int i) {
     free(d->caller[i].line);
     d->caller[i] = d->caller[--d->callers];
 }
 
-static void turn_away(struct door *d, int i) {
+static void turn_away(struct listener *d, int i) {
     struct err unknown;
     if (wire_peer(d->caller[i].fd, d->last, &unknown) != OK)
         snprintf(d->last, sizeof d->last, "an address that it took along");
-    d->turned_away++;
+    d->rejected++;
     close(d->caller[i].fd);
     forget(d, i);
 }
 
-void door_close(struct door *d) {
+void listener_close(struct listener *d) {
     while (d->callers) {
         close(d->caller[0].fd);
         forget(d, 0);
@@ -42,7 +42,7 @@ void door_close(struct door *d) {
 /* ---- one caller -------------------------------------------------------------------------------*/
 
 /* Nothing has been said on its connection: the challenge has room, and waits for nobody. */
-static enum status let_in(struct door *d, struct err *e) {
+static enum status let_in(struct listener *d, struct err *e) {
     struct caller c = { .since_ms = clock_ms(), .line = malloc(WIRE_LINE_MAX) };
     struct err gone;
     if (!c.line) return FAIL(e, ERR_MEMORY, "a caller's line");
@@ -57,7 +57,7 @@ static enum status let_in(struct door *d, struct err *e) {
     return OK;
 }
 
-static enum status answer(const struct door *d, const struct caller *c, json_t **hello,
+static enum status answer(const struct listener *d, const struct caller *c, json_t **hello,
                           struct err *e) {
     json_error_t why;
     json_t *line = NULL;
@@ -70,7 +70,7 @@ static enum status answer(const struct door *d, const struct caller *c, json_t *
 
 /* Takes what caller i has said, which is one line, and then it waits for the answer. True where
  * more of that line is to come. */
-static bool hear(struct door *d, int i, int *fd, json_t **hello) {
+static bool hear(struct listener *d, int i, int *fd, json_t **hello) {
     struct caller *c = &d->caller[i];
     struct err stranger;
     ssize_t got = recv(c->fd, c->line + c->n, WIRE_LINE_MAX - c->n, 0);
@@ -88,13 +88,13 @@ static bool hear(struct door *d, int i, int *fd, json_t **hello) {
 
 /* ---- all of them ------------------------------------------------------------------------------*/
 
-static int64_t patience_ms(const struct door *d) {
-    return d->callers < DOOR_CALLERS_MAX ? DOOR_PATIENCE_MS : DOOR_PATIENCE_MS / 2;
+static int64_t patience_ms(const struct listener *d) {
+    return d->callers < LISTENER_CALLERS_MAX ? LISTENER_AUTH_MS : LISTENER_AUTH_MS / 2;
 }
 
 /* Until something is to be done, which wait[] shows: of each caller, then of the socket, then of
  * the alarm. */
-static enum status wait_at(const struct door *d, int64_t deadline_ms, int alarm,
+static enum status wait_at(const struct listener *d, int64_t deadline_ms, int alarm,
                            struct pollfd *wait, struct err *e) {
     int64_t until = deadline_ms;
     for (int i = 0; i < d->callers; i++) {
@@ -102,7 +102,7 @@ static enum status wait_at(const struct door *d, int64_t deadline_ms, int alarm,
         wait[i] = (struct pollfd){ .fd = d->caller[i].fd, .events = POLLIN };
         if (limit < until) until = limit;
     }
-    bool full = d->callers == DOOR_CALLERS_MAX;
+    bool full = d->callers == LISTENER_CALLERS_MAX;
     wait[d->callers] = (struct pollfd){ .fd = full ? -1 : d->listening, .events = POLLIN };
     wait[d->callers + 1] = (struct pollfd){ .fd = alarm, .events = POLLIN };
     int64_t left = until - clock_ms();
@@ -112,9 +112,9 @@ static enum status wait_at(const struct door *d, int64_t deadline_ms, int alarm,
     return OK;
 }
 
-enum status door_next(struct door *d, int64_t deadline_ms, int alarm, int *fd, json_t **hello,
+enum status listener_next(struct listener *d, int64_t deadline_ms, int alarm, int *fd, json_t **hello,
                       struct err *e) {
-    struct pollfd wait[DOOR_CALLERS_MAX + 2];
+    struct pollfd wait[LISTENER_CALLERS_MAX + 2];
     bool alarmed = false;
     *fd = -1;
     *hello = NULL;
