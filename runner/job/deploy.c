@@ -32,7 +32,7 @@ static json_t *make_orders(const struct deployment *d) {
 
 /* Where the ranks meet: a port of this host, at an address that the other hosts can reach where
  * there are others, and that nobody else can where there are none. */
-static enum status open_meeting(const struct job_members *members, const struct formation *f,
+static enum status open_meeting(const struct job_members *members, const struct rank_layout *f,
                                 struct meeting *m, int *fd, struct err *e) {
     *m = (struct meeting){ .timeout_s = MEETING_S };
     host_name(m->host);
@@ -54,7 +54,7 @@ static enum status supervise_part(const struct deployment *d, const json_t *orde
                                   const struct meeting *meeting, int meeting_fd,
                                   struct attempt *out, struct err *e) {
     const struct run_settings *s = d->settings;
-    const struct formation *f = d->formation;
+    const struct rank_layout *f = d->layout;
     const struct task alone = { .count = 1, .local_count = 1 };
     const struct task *task = s->members ? &s->members->task : &alone;
     struct worker_command command;
@@ -82,8 +82,8 @@ enum status deploy(const struct deployment *d, struct attempt *out, struct err *
     json_t *orders = make_orders(d);
     if (!orders) return FAIL(e, ERR_MEMORY, "orders for workers");
     enum status st = OK;
-    if (d->formation->world > 1) st = open_meeting(members, d->formation, &meeting, &fd, e);
-    if (st == OK && members) st = job_members_send_orders(members, orders, d->formation, &meeting, e);
+    if (d->layout->world > 1) st = open_meeting(members, d->layout, &meeting, &fd, e);
+    if (st == OK && members) st = job_members_send_orders(members, orders, d->layout, &meeting, e);
     if (st == OK) st = supervise_part(d, orders, &meeting, fd, out, e);
     if (fd >= 0) close(fd);
     json_decref(orders);

@@ -3,7 +3,7 @@
 #ifndef FP8LAB_RUNNER_JOB_DEPLOY_H
 #define FP8LAB_RUNNER_JOB_DEPLOY_H
 
-#include "runner/job/formation.h"
+#include "runner/job/rank_layout.h"
 #include "runner/job/run_settings.h"
 #include "runner/job/supervise.h"
 #include "runner/record/run_dir.h"
@@ -11,7 +11,7 @@
 struct deployment {
     const struct run_settings *settings;
     const struct run_dir *dir;
-    const struct formation *formation;
+    const struct rank_layout *layout;
     const char *const *envp;
     int64_t from_step;    /* go on from the checkpoint of this step; 0: from the beginning */
     int64_t stop_after;   /* as --stop-after of a worker; 0: not */

@@ -45,7 +45,7 @@ struct attempts {
     int64_t begin_ms;        /* of the attempt at hand (clock.h) */
     int64_t retries_left;
     bool stepped;            /* an attempt has trained: devices and libraries were all there */
-    struct formation formation; /* which rank is where */
+    struct rank_layout layout; /* which rank is where */
     struct pace *pace; /* owned */
     int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
 };
@@ -59,7 +59,7 @@ static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t 
     if (!both) return FAIL(e, ERR_MEMORY, "record of telemetry");
     int64_t device = json_integer_value(json_object_get(event, "device"));
     enum status st = OK;
-    if (rank < a->formation.ranks[0]) st = telemetry_add(a->telemetry, device, both, e);
+    if (rank < a->layout.ranks[0]) st = telemetry_add(a->telemetry, device, both, e);
     if (st == OK) st = records_put(a->records, both, e);
     json_decref(both);
     return st;
@@ -162,7 +162,7 @@ static int64_t ranks_of(const struct run_settings *s, const struct run_options *
 
 /* A host that is lost stays so, for the rows of a suite that follow too: *lost where ranks were on
  * one, as they are laid out. ERR_PEER where nobody allowed to go on without it. */
-static enum status leave_lost(const struct run_settings *s, struct formation *f, bool *lost,
+static enum status leave_lost(const struct run_settings *s, struct rank_layout *f, bool *lost,
                               struct err *e) {
     for (int64_t i = 0; s->members && i < s->members->task.count - 1; i++) {
         struct peer_connection *c = &s->members->peer[i];
@@ -171,21 +171,21 @@ static enum status leave_lost(const struct run_settings *s, struct formation *f,
         if (!s->fewer_gpus)
             return FAIL(e, ERR_PEER, "task %" PRId64 " on %s is lost: %s; going on without it "
                         "takes --fewer-gpus", c->task, c->host, c->why_lost);
-        if (formation_drop_task(f, i + 1)) *lost = true;
+        if (rank_layout_drop_task(f, i + 1)) *lost = true;
     }
     return OK;
 }
 
 /* The ranks on the hosts of the job. Of hardware.gpus the schema says that they share the batch. */
 static enum status form(const struct run_settings *s, const struct run_options *run,
-                        const json_t *mismatch, struct formation *out, struct err *e) {
+                        const json_t *mismatch, struct rank_layout *out, struct err *e) {
     const struct train_options *t = &run->train;
     if (s->ranks && t->global_batch % (t->micro_batch * s->ranks))
         return FAIL(e, ERR_CONFIG, "--ranks %" PRId64 ": train.global_batch is %" PRId64 ", which "
                     "is no multiple of micro_batch %" PRId64 " times so many", s->ranks,
                     t->global_batch, t->micro_batch);
     int64_t tasks = s->members ? s->members->task.count : 1;
-    TRY(formation_init(out, ranks_of(s, run, mismatch), tasks, e));
+    TRY(rank_layout_init(out, ranks_of(s, run, mismatch), tasks, e));
     bool lost = false;
     return leave_lost(s, out, &lost, e);
 }
@@ -193,16 +193,16 @@ static enum status form(const struct run_settings *s, const struct run_options *
 enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
                            const json_t *mismatch, struct err *e) {
     struct run_options run;
-    struct formation formation;
+    struct rank_layout layout;
     TRY(options_read(resolved, &run, e));
-    enum status st = form(settings, &run, mismatch, &formation, e);
+    enum status st = form(settings, &run, mismatch, &layout, e);
     options_free(&run);
     return st;
 }
 
 static enum status lay_out(struct attempts *a, struct err *e) {
     const struct train_options *t = &a->run.train;
-    return formation_lay(&a->formation, t->global_batch, t->micro_batch, e);
+    return rank_layout_assign(&a->layout, t->global_batch, t->micro_batch, e);
 }
 
 /* By the attempts so far, of train.time_limit. */
@@ -222,9 +222,9 @@ static enum status run_workers(struct attempts *a, struct attempt *out, struct e
         limit_s = a->run.time_limit_s - seconds_taken(a->dir->run);
         if (limit_s < 1) limit_s = 1;
     }
-    pace_begin(a->pace, a->formation.world);
+    pace_begin(a->pace, a->layout.world);
     struct deployment d = {
-        .settings = a->settings, .dir = a->dir, .formation = &a->formation,
+        .settings = a->settings, .dir = a->dir, .layout = &a->layout,
         .envp = (const char *const *)a->environment.vars, .from_step = a->from_step,
         .stop_after = a->stop_after,
         .time_limit_s = limit_s, .on_event = on_event, .on_tick = on_tick, .user = a,
@@ -241,7 +241,7 @@ static enum status record_begin(struct attempts *a, struct err *e) {
     char started[32];
     run_time_now(started);
     json_t *row = json_pack("{s:s,s:I,s:I}", "started", started, "from_step",
-                            (json_int_t)a->from_step, "ranks", (json_int_t)a->formation.world);
+                            (json_int_t)a->from_step, "ranks", (json_int_t)a->layout.world);
     return row && json_object_set_new(a->dir->run, "attempt", row) == 0
                ? OK
                : FAIL(e, ERR_MEMORY, "attempts");
@@ -319,9 +319,9 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
 static bool regroup(struct attempts *a, const struct attempt *attempt, bool *without) {
     struct err why = { 0 };
     bool lost = false;
-    enum status st = leave_lost(a->settings, &a->formation, &lost, &why);
+    enum status st = leave_lost(a->settings, &a->layout, &lost, &why);
     bool drops = a->settings->fewer_gpus && !lost && attempt->rank >= 0;
-    if (drops) formation_drop_rank(&a->formation, attempt->rank);
+    if (drops) rank_layout_drop_rank(&a->layout, attempt->rank);
     *without = lost || drops;
     if (st == OK) st = lay_out(a, &why);
     if (st == OK && *attempt->unkillable) st = FAIL(&why, ERR_STATE, "%s", attempt->unkillable);
@@ -505,7 +505,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     const json_t *mismatch = json_object_get(dir->run, "mismatch");
     a.pace = calloc(1, sizeof *a.pace);
     enum status st = a.pace ? OK : FAIL(e, ERR_MEMORY, "the pace of ranks");
-    if (st == OK) st = form(settings, &a.run, mismatch, &a.formation, e);
+    if (st == OK) st = form(settings, &a.run, mismatch, &a.layout, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
     if (st == OK && settings->members)

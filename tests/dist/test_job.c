@@ -22,12 +22,12 @@
 
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/job/formation.h"
 #include "runner/job/job_file.h"
 #include "runner/job/job_match.h"
 #include "runner/job/job_members.h"
 #include "runner/job/listener.h"
 #include "runner/job/peer_connection.h"
+#include "runner/job/rank_layout.h"
 #include "runner/job/rendezvous.h"
 #include "runner/job/task.h"
 #include "runner/job/watch.h"
@@ -309,23 +309,23 @@ static void memory_of_all_hosts(void **state) {
 /* ---- ranks on slots ---------------------------------------------------------------------------*/
 
 static void layouts(void **state) {
-    static struct formation f;
+    static struct rank_layout f;
     struct err e = { 0 };
-    assert_int_equal(formation_init(&f, 8, 3, &e), ERR_CONFIG);
-    assert_int_equal(formation_init(&f, 8, 2, &e), OK);
-    assert_int_equal(formation_lay(&f, 16, 2, &e), OK);
+    assert_int_equal(rank_layout_init(&f, 8, 3, &e), ERR_CONFIG);
+    assert_int_equal(rank_layout_init(&f, 8, 2, &e), OK);
+    assert_int_equal(rank_layout_assign(&f, 16, 2, &e), OK);
     assert_int_equal(f.world, 8);
     assert_true(f.first_rank[1] == 4 && f.ranks[1] == 4 && f.slot[1][3] == 3);
-    formation_drop_rank(&f, 5); /* the second of task 1: 7 are left, 16 sequences go to 4 of them */
-    assert_int_equal(formation_lay(&f, 16, 2, &e), OK);
+    rank_layout_drop_rank(&f, 5); /* task 1, slot 1: 7 are left; 16 sequences need 4 of them */
+    assert_int_equal(rank_layout_assign(&f, 16, 2, &e), OK);
     assert_int_equal(f.world, 4);
     assert_true(f.ranks[0] == 4 && f.ranks[1] == 0);
-    assert_int_equal(formation_lay(&f, 14, 2, &e), OK);
+    assert_int_equal(rank_layout_assign(&f, 14, 2, &e), OK);
     assert_int_equal(f.world, 7);
     assert_true(f.first_rank[1] == 4 && f.ranks[1] == 3);
     assert_true(f.slot[1][0] == 0 && f.slot[1][1] == 2 && f.slot[1][2] == 3);
-    formation_drop_task(&f, 0);
-    assert_int_equal(formation_lay(&f, 16, 2, &e), ERR_UNSUPPORTED);
+    rank_layout_drop_task(&f, 0);
+    assert_int_equal(rank_layout_assign(&f, 16, 2, &e), ERR_UNSUPPORTED);
 }
 
 /* ---- why an attempt ended ---------------------------------------------------------------------*/
@@ -578,7 +578,7 @@ static void the_secret_of_a_meeting_does_not_travel(void **state) {
     struct peer_connection member, other;
     struct job_members members = { .task = { .count = 2 }, .peer = &member };
     struct meeting meeting = { .port = 7 };
-    const struct formation f = { .tasks = 2, .world = 2, .each = 1, .ranks = { 1, 1 },
+    const struct rank_layout f = { .tasks = 2, .world = 2, .each = 1, .ranks = { 1, 1 },
                                  .first_rank = { 0, 1 } };
     char wanted[SHA256_HEX];
     int ends[2];

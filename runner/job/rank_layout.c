@@ -1,9 +1,9 @@
-#include "runner/job/formation.h"
+#include "runner/job/rank_layout.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum status formation_init(struct formation *f, int64_t gpus, int64_t tasks, struct err *e) {
+enum status rank_layout_init(struct rank_layout *f, int64_t gpus, int64_t tasks, struct err *e) {
     memset(f, 0, sizeof *f);
     if (gpus < 1 || gpus > SUPERVISE_RANKS_MAX)
         return FAIL(e, ERR_CONFIG, "%" PRId64 " ranks; from 1 to %d", gpus, SUPERVISE_RANKS_MAX);
@@ -16,14 +16,14 @@ enum status formation_init(struct formation *f, int64_t gpus, int64_t tasks, str
     return OK;
 }
 
-static int64_t usable(const struct formation *f) {
+static int64_t usable(const struct rank_layout *f) {
     int64_t n = 0;
     for (int64_t t = 0; t < f->tasks; t++)
         for (int64_t s = 0; s < f->each; s++) n += !f->unusable[t][s];
     return n;
 }
 
-enum status formation_lay(struct formation *f, int64_t batch, int64_t micro, struct err *e) {
+enum status rank_layout_assign(struct rank_layout *f, int64_t batch, int64_t micro, struct err *e) {
     int64_t world = usable(f), rank = 0;
     if (world < f->tasks * f->each) /* the full number is the configuration's own affair */
         while (world > 1 && batch % (micro * world)) world--;
@@ -41,13 +41,13 @@ enum status formation_lay(struct formation *f, int64_t batch, int64_t micro, str
     return FAIL(e, ERR_UNSUPPORTED, "no GPU is left on the host that leads the run");
 }
 
-void formation_drop_rank(struct formation *f, int64_t rank) {
+void rank_layout_drop_rank(struct rank_layout *f, int64_t rank) {
     for (int64_t t = 0; t < f->tasks; t++)
         for (int64_t i = 0; i < f->ranks[t]; i++)
             if (f->first_rank[t] + i == rank) f->unusable[t][f->slot[t][i]] = true;
 }
 
-bool formation_drop_task(struct formation *f, int64_t task) {
+bool rank_layout_drop_task(struct rank_layout *f, int64_t task) {
     for (int64_t s = 0; s < f->each; s++) f->unusable[task][s] = true;
     return f->ranks[task] > 0;
 }

@@ -7,7 +7,7 @@
 
 enum { TASKS_MAX = SUPERVISE_RANKS_MAX };
 
-struct formation {
+struct rank_layout {
     int64_t tasks, each; /* tasks of the job, slots of each */
     bool unusable[TASKS_MAX][SUPERVISE_RANKS_MAX]; /* [task][slot] */
     /* As it is laid out: */
@@ -17,17 +17,17 @@ struct formation {
 };
 
 /* ERR_CONFIG unless `gpus` can be shared out among the tasks alike. */
-NODISCARD enum status formation_init(struct formation *f, int64_t gpus, int64_t tasks,
+NODISCARD enum status rank_layout_init(struct rank_layout *f, int64_t gpus, int64_t tasks,
                                      struct err *e);
 
 /* Lays ranks out on the slots that are usable: as many as `micro` times their number still divides
  * `batch`. ERR_UNSUPPORTED where none is left on task 0, which leads. */
-NODISCARD enum status formation_lay(struct formation *f, int64_t batch, int64_t micro,
+NODISCARD enum status rank_layout_assign(struct rank_layout *f, int64_t batch, int64_t micro,
                                     struct err *e);
 
 /* The task and slot of a rank of the present layout are not used any more. */
-void formation_drop_rank(struct formation *f, int64_t rank);
+void rank_layout_drop_rank(struct rank_layout *f, int64_t rank);
 /* Nor is a whole task; whether it has ranks of the present layout. */
-bool formation_drop_task(struct formation *f, int64_t task);
+bool rank_layout_drop_task(struct rank_layout *f, int64_t task);
 
 #endif
