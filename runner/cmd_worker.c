@@ -6,7 +6,7 @@ static int cmd_worker(const struct cli *cli) {
     struct worker_options options = {
         .config = cli_value(cli, "config"),
         .run_path = cli_value(cli, "run"),
-        .events_fd = 3, .board_fd = -1, .meeting_fd = -1,
+        .events_fd = 3, .board_fd = -1, .rendezvous_fd = -1,
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .data_root = cli_value(cli, "data-root"),
@@ -24,7 +24,7 @@ static int cmd_worker(const struct cli *cli) {
     if (st == OK) st = cli_int(cli, "world", 1, 4096, &options.world, &e);
     if (st == OK) st = cli_int(cli, "device", 0, 4095, &options.device, &e);
     if (st == OK) st = cli_int(cli, "board-fd", 3, 1023, &options.board_fd, &e);
-    if (st == OK) st = cli_int(cli, "meeting-fd", 3, 1023, &options.meeting_fd, &e);
+    if (st == OK) st = cli_int(cli, "rendezvous-fd", 3, 1023, &options.rendezvous_fd, &e);
     if (st == OK) st = cli_int(cli, "from", 0, INT64_MAX, &options.from, &e);
     if (st == OK) st = cli_int(cli, "stop-after", 1, INT64_MAX, &options.stop_after, &e);
     if (st == OK) st = worker_run(&options, &e);
@@ -44,7 +44,7 @@ static const struct flag FLAGS[] = {
     { "world", "N", "ranks", false },
     { "device", "N", "the GPU of this rank on its host", false },
     { "board-fd", "N", "descriptor of the memory shared with the runner", false },
-    { "meeting-fd", "N", "rank 0: descriptor at which the others call", false },
+    { "rendezvous-fd", "N", "rank 0: descriptor at which the others call", false },
     { "from", "STEP", "go on from the checkpoint of this step", false },
     { "choices", "SHA256", "of the run's choice table", false },
     { "stop-after", "STEP", "checkpoint and stop after this step", false },

@@ -19,7 +19,7 @@ enum { PULSE_MS = 250, BOARD_DEVICE_CAP = 160 };
 
 /* What is shared. Both processes use the functions below, so that nothing is read half-written. */
 struct board {
-    struct meeting meeting; /* by the runner, before the worker starts */
+    struct rendezvous rendezvous; /* by the runner, before the worker starts */
     bool met;               /* it has a connection to every other rank */
     struct comm_note note;  /* by the backend */
     int64_t beats;          /* by the pulse: one every PULSE_MS while the process runs */

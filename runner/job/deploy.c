@@ -10,7 +10,7 @@
 #include "runner/job/wire.h"
 #include "runner/job/worker_command.h"
 
-enum { MEETING_S = 300 };
+enum { RENDEZVOUS_S = 300 };
 
 /* What all hosts are told alike. A path is bytes, which need not be UTF-8. */
 static json_t *make_orders(const struct deployment *d) {
@@ -32,9 +32,9 @@ static json_t *make_orders(const struct deployment *d) {
 
 /* Where the ranks meet: a port of this host, at an address that the other hosts can reach where
  * there are others, and that nobody else can where there are none. */
-static enum status open_meeting(const struct job_members *members, const struct rank_layout *f,
-                                struct meeting *m, int *fd, struct err *e) {
-    *m = (struct meeting){ .timeout_s = MEETING_S };
+static enum status open_rendezvous(const struct job_members *members, const struct rank_layout *f,
+                                struct rendezvous *m, int *fd, struct err *e) {
+    *m = (struct rendezvous){ .timeout_s = RENDEZVOUS_S };
     host_name(m->host);
     if (!members) TRY(secret_make(m->secret, e)); /* else it is made with the orders */
     for (int64_t t = 0; t < f->tasks; t++)
@@ -51,7 +51,7 @@ static enum status open_meeting(const struct job_members *members, const struct 
 }
 
 static enum status supervise_part(const struct deployment *d, const json_t *orders,
-                                  const struct meeting *meeting, int meeting_fd,
+                                  const struct rendezvous *rendezvous, int rendezvous_fd,
                                   struct attempt *out, struct err *e) {
     const struct run_settings *s = d->settings;
     const struct rank_layout *f = d->layout;
@@ -65,7 +65,7 @@ static enum status supervise_part(const struct deployment *d, const json_t *orde
     struct supervise_options options = {
         .argv = command.argv, .envp = d->envp, .run_path = d->dir->path, .signals = s->signals,
         .lock_fd = d->dir->lock_fd, .ranks = f->ranks[0], .world = f->world, .device = device,
-        .meeting = f->world > 1 ? meeting : NULL, .meeting_fd = meeting_fd,
+        .rendezvous = f->world > 1 ? rendezvous : NULL, .rendezvous_fd = rendezvous_fd,
         .peer = s->members ? s->members->peer : NULL, .peers = task->count - 1,
         .time_limit_s = d->time_limit_s, .hang_s = s->hang_s,
         .stop_grace_s = STOP_GRACE_WORKER_S,
@@ -77,14 +77,14 @@ static enum status supervise_part(const struct deployment *d, const json_t *orde
 
 enum status deploy(const struct deployment *d, struct attempt *out, struct err *e) {
     struct job_members *members = d->settings->members;
-    struct meeting meeting = { .timeout_s = MEETING_S };
+    struct rendezvous rendezvous = { .timeout_s = RENDEZVOUS_S };
     int fd = -1;
     json_t *orders = make_orders(d);
     if (!orders) return FAIL(e, ERR_MEMORY, "orders for workers");
     enum status st = OK;
-    if (d->layout->world > 1) st = open_meeting(members, d->layout, &meeting, &fd, e);
-    if (st == OK && members) st = job_members_send_orders(members, orders, d->layout, &meeting, e);
-    if (st == OK) st = supervise_part(d, orders, &meeting, fd, out, e);
+    if (d->layout->world > 1) st = open_rendezvous(members, d->layout, &rendezvous, &fd, e);
+    if (st == OK && members) st = job_members_send_orders(members, orders, d->layout, &rendezvous, e);
+    if (st == OK) st = supervise_part(d, orders, &rendezvous, fd, out, e);
     if (fd >= 0) close(fd);
     json_decref(orders);
     return st;

@@ -1,4 +1,4 @@
-/* One attempt on all hosts: the meeting of its ranks is opened, every other host is sent its part,
+/* One attempt on all hosts: the rendezvous of its ranks is opened, every other host is sent its part,
  * this one's is supervised. */
 #ifndef FP8LAB_RUNNER_JOB_DEPLOY_H
 #define FP8LAB_RUNNER_JOB_DEPLOY_H

@@ -29,7 +29,7 @@ struct follower {
     struct signals signals;
     int stopped_by; /* the signal that asked this task to stop; 0: none */
     struct peer_connection leader;
-    struct meeting meeting; /* address: where the leader is */
+    struct rendezvous rendezvous; /* address: where the leader is */
     char secret[SHA256_HEX]; /* the job's */
     struct telemetry *telemetry; /* NULL: there is no GPU */
 };
@@ -40,13 +40,13 @@ static enum status call_leader(struct follower *f, const json_t *file, struct er
     json_t *hello = json_pack("{s:I,s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index,
                               "tasks", (json_int_t)f->task->count, "local_tasks",
                               (json_int_t)f->task->local_count, "host",
-                              json_from_text(f->meeting.host), "build", build_info().build_sha256,
+                              json_from_text(f->rendezvous.host), "build", build_info().build_sha256,
                               "facts", f->facts, "environment", environment_of_task());
     int fd;
     if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
-    enum status st = job_file_call(file, hello, &fd, f->meeting.address, e);
+    enum status st = job_file_call(file, hello, &fd, f->rendezvous.address, e);
     json_decref(hello);
-    return st == OK ? peer_connection_open(fd, 0, f->meeting.address, &f->leader, e) : st;
+    return st == OK ? peer_connection_open(fd, 0, f->rendezvous.address, &f->leader, e) : st;
 }
 
 /* Says once, when a first look found no task 0, and once more later, why this task waits: variables
@@ -133,14 +133,14 @@ static enum status run_part(struct follower *f, const json_t *orders, struct att
     for (int64_t i = 0; i < ranks; i++)
         device[i] = task_device(f->task, getenv("CUDA_VISIBLE_DEVICES"), each,
                                 json_integer_value(json_array_get(slots, (size_t)i)));
-    TRY(secret_of_meeting(f->secret, json_text(orders, "nonce", ""), f->meeting.secret, e));
-    f->meeting.port = (int)json_integer_value(json_object_get(orders, "port"));
-    f->meeting.timeout_s = (int)json_integer_value(json_object_get(orders, "timeout_s"));
+    TRY(secret_of_rendezvous(f->secret, json_text(orders, "nonce", ""), f->rendezvous.secret, e));
+    f->rendezvous.port = (int)json_integer_value(json_object_get(orders, "port"));
+    f->rendezvous.timeout_s = (int)json_integer_value(json_object_get(orders, "timeout_s"));
     TRY(worker_command_make(orders, ranks * f->task->local_count, &command, e));
     enum status st = json_file_read(command.config, &resolved, e);
     if (st != OK) {
         err_prefix(e, "%s does not see the run (the folder of runs must be on a file system that "
-                   "all hosts share)", f->meeting.host);
+                   "all hosts share)", f->rendezvous.host);
         return st;
     }
     st = environment_make(json_object_get(resolved, "env"), &environment, e);
@@ -149,7 +149,7 @@ static enum status run_part(struct follower *f, const json_t *orders, struct att
         .run_path = json_text(orders, "run", ""), .signals = &f->signals, .lock_fd = -1,
         .ranks = ranks, .first_rank = json_integer_value(json_object_get(orders, "first_rank")),
         .world = json_integer_value(json_object_get(orders, "world")), .device = device,
-        .meeting = &f->meeting, .meeting_fd = -1, .peer = &f->leader, .peers = 1,
+        .rendezvous = &f->rendezvous, .rendezvous_fd = -1, .peer = &f->leader, .peers = 1,
         .hang_s = json_integer_value(json_object_get(orders, "hang_s")),
         .stop_grace_s = json_integer_value(json_object_get(orders, "grace_s")),
         .signal_grace_s = json_integer_value(json_object_get(orders, "signal_grace_s")),
@@ -168,7 +168,7 @@ static enum status obey(struct follower *f, const json_t *orders, struct err *e)
     if (run_part(f, orders, &a, &a.error) != OK) {
         a.end = ATTEMPT_FAILED;
         a.rank = json_integer_value(json_object_get(orders, "first_rank"));
-        snprintf(a.host, sizeof a.host, "%s", f->meeting.host);
+        snprintf(a.host, sizeof a.host, "%s", f->rendezvous.host);
     }
     if (a.signalled) f->stopped_by = a.signal;
     return peer_connection_send(&f->leader, verdict_message(&a), e);
@@ -219,7 +219,7 @@ int job_follow(const struct cli *cli, const struct task *task, const char *runs,
     struct follower f = { .cli = cli, .task = task, .facts = facts, .signals = { .fd = -1 } };
     struct err e = { 0 };
     int code = EXIT_OK;
-    host_name(f.meeting.host);
+    host_name(f.rendezvous.host);
     enum status st = signals_open(&f.signals, &e);
     f.telemetry = telemetry_open();
     if (st == OK) st = find_leader(&f, runs, wait_s, &e);

@@ -22,12 +22,12 @@ static enum status start_rank(struct ranks *r, int64_t i, struct err *e) {
     snprintf(log, sizeof log, "data/logs/worker-%" PRId64 ".log", number);
     struct spawn_options spawn = {
         .argv = o->argv, .envp = o->envp, .rank = number, .world = o->world,
-        .device = o->device ? o->device[i] : i, .meeting_fd = number == 0 ? o->meeting_fd : -1,
+        .device = o->device ? o->device[i] : i, .rendezvous_fd = number == 0 ? o->rendezvous_fd : -1,
         .keep_fd = o->lock_fd, .old_mask = &o->signals->old,
     };
     TRY(path_join(spawn.log_path, o->run_path, log, e));
     TRY(board_create(&rank->board, &board, e));
-    if (o->meeting) rank->board->meeting = *o->meeting;
+    if (o->rendezvous) rank->board->rendezvous = *o->rendezvous;
     spawn.board_fd = board;
     enum status st = spawn_worker(&spawn, &rank->pid, &events, e);
     close(board);

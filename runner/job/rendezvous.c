@@ -24,7 +24,7 @@ enum {
 struct place { char address[64]; int port; };
 
 struct joining {
-    const struct meeting *meeting;
+    const struct rendezvous *rendezvous;
     struct mesh *mesh;
     int64_t deadline_ms;
     char self[SHA256_HEX];                         /* tells this process from others of its rank */
@@ -53,9 +53,9 @@ void mesh_close(struct mesh *m) {
 static enum status say_hello(struct joining *j, int fd, int port, struct err *e) {
     json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:o}", "rank", j->mesh->rank, "world",
                               j->mesh->world, "port", port, "caller", j->self, "host",
-                              json_from_text(j->meeting->host));
+                              json_from_text(j->rendezvous->host));
     if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
-    enum status st = wire_call(fd, j->meeting->secret, hello, j->deadline_ms, e);
+    enum status st = wire_call(fd, j->rendezvous->secret, hello, j->deadline_ms, e);
     json_decref(hello);
     return st;
 }
@@ -106,7 +106,7 @@ static int next_missing(const struct mesh *m, int rank) {
 /* Where a rank was started: rank 0 told everybody, once it knew. */
 static const char *host_of(const struct joining *j, int rank) {
     if (rank >= j->mesh->world) return "";
-    return *j->mesh->host[rank] ? j->mesh->host[rank] : j->meeting->expected[rank];
+    return *j->mesh->host[rank] ? j->mesh->host[rank] : j->rendezvous->expected[rank];
 }
 
 /* Names the ranks above this one that have not called, and their hosts: "1, 2 on n1, 5 on n2". */
@@ -123,7 +123,7 @@ static enum status name_missing(const struct joining *j, struct err *e) {
                                      used ? ", " : "", i, said ? "" : " on ", said ? "" : host);
     }
     return FAIL(e, ERR_PEER, "rendezvous: rank %s did not come to rank %d of %d on %s within %d s",
-                missing, m->rank, m->world, j->meeting->host, j->meeting->timeout_s);
+                missing, m->rank, m->world, j->rendezvous->host, j->rendezvous->timeout_s);
 }
 
 /* Waits for every rank above this one. Whoever is not of this job is let go and forgotten; and so
@@ -132,7 +132,7 @@ static enum status take_calls(struct joining *j, int listening, struct err *e) {
     struct mesh *m = j->mesh;
     struct listener listener;
     enum status st = OK;
-    listener_open(listening, j->meeting->secret, &listener);
+    listener_open(listening, j->rendezvous->secret, &listener);
     while (st == OK && next_missing(m, m->rank) < m->world) {
         int fd;
         json_t *hello;
@@ -179,7 +179,7 @@ static enum status call(struct joining *j, int rank, const struct place *place, 
                    "last", calls, LISTENER_AUTH_MS / 1000);
     if (st != OK)
         err_prefix(e, "rendezvous: rank %d of %d on %s calls rank %d on %s", m->rank, m->world,
-                   j->meeting->host, rank, *m->host[rank] ? m->host[rank] : place->address);
+                   j->rendezvous->host, rank, *m->host[rank] ? m->host[rank] : place->address);
     return st;
 }
 
@@ -215,7 +215,7 @@ static enum status take_places(struct joining *j, struct err *e) {
         const json_t *row = json_array_get(list, (size_t)i);
         const char *address = json_text(row, "address", "");
         snprintf(j->place[i].address, sizeof j->place[i].address, "%s",
-                 *address ? address : j->meeting->address);
+                 *address ? address : j->rendezvous->address);
         snprintf(m->host_text[i], HOST_NAME_CAP, "%s", json_text(row, "host", ""));
         j->place[i].port = (int)json_integer_value(json_object_get(row, "port"));
     }
@@ -223,18 +223,18 @@ static enum status take_places(struct joining *j, struct err *e) {
     return OK;
 }
 
-/* ---- the meeting ------------------------------------------------------------------------------*/
+/* ---- the rendezvous ------------------------------------------------------------------------------*/
 
-static enum status host_meeting(struct joining *j, int listening, struct err *e) {
-    snprintf(j->mesh->host_text[0], HOST_NAME_CAP, "%s", j->meeting->host);
+static enum status host_rendezvous(struct joining *j, int listening, struct err *e) {
+    snprintf(j->mesh->host_text[0], HOST_NAME_CAP, "%s", j->rendezvous->host);
     TRY(take_calls(j, listening, e));
     return send_places(j, e);
 }
 
-static enum status visit_meeting(struct joining *j, struct err *e) {
-    struct place first = { .port = j->meeting->port };
+static enum status visit_rendezvous(struct joining *j, struct err *e) {
+    struct place first = { .port = j->rendezvous->port };
     int listening, port;
-    memcpy(first.address, j->meeting->address, sizeof first.address);
+    memcpy(first.address, j->rendezvous->address, sizeof first.address);
     TRY(wire_listen(NULL, 0, &listening, &port, e));
     enum status st = call(j, 0, &first, port, e);
     if (st == OK) st = take_places(j, e);
@@ -244,15 +244,15 @@ static enum status visit_meeting(struct joining *j, struct err *e) {
     return st;
 }
 
-enum status rendezvous_join(const struct meeting *meeting, int rank, int world, int listening,
+enum status rendezvous_join(const struct rendezvous *rendezvous, int rank, int world, int listening,
                             struct mesh *out, struct err *e) {
     mesh_init(out, rank, 0); /* nothing to close yet */
     if (world < 1 || world > RENDEZVOUS_RANKS_MAX || rank < 0 || rank >= world)
         return FAIL(e, ERR_ARG, "rank %d of %d; at most %d ranks", rank, world,
                     RENDEZVOUS_RANKS_MAX);
     mesh_init(out, rank, world);
-    struct joining j = { .meeting = meeting, .mesh = out };
+    struct joining j = { .rendezvous = rendezvous, .mesh = out };
     TRY(secret_make(j.self, e));
-    j.deadline_ms = clock_ms() + (int64_t)meeting->timeout_s * 1000 + (rank ? PATIENCE_MS : 0);
-    return rank == 0 ? host_meeting(&j, listening, e) : visit_meeting(&j, e);
+    j.deadline_ms = clock_ms() + (int64_t)rendezvous->timeout_s * 1000 + (rank ? PATIENCE_MS : 0);
+    return rank == 0 ? host_rendezvous(&j, listening, e) : visit_rendezvous(&j, e);
 }

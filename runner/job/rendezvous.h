@@ -10,7 +10,7 @@ enum { RENDEZVOUS_RANKS_MAX = 64 };
 
 /* Where and how to meet: what a runner hands to a worker. Plain bytes, so that it can stand in
  * memory that the two share. */
-struct meeting {
+struct rendezvous {
     char address[64]; /* of rank 0; "" for rank 0 itself */
     int port;
     char secret[SHA256_HEX];
@@ -28,11 +28,11 @@ struct mesh {
     const char *host[RENDEZVOUS_RANKS_MAX]; /* into host_text */
 };
 
-/* Connects this rank with all others. `listening` is rank 0's socket at the meeting's port, owned
+/* Connects this rank with all others. `listening` is rank 0's socket at the rendezvous's port, owned
  * by the caller; -1 for the other ranks. ERR_PEER where ranks are missing when the time is over:
  * rank 0 names them, the others say whom they were waiting for. ERR_VERIFY: another job. *out is
  * closed with mesh_close whatever the status. */
-NODISCARD enum status rendezvous_join(const struct meeting *meeting, int rank, int world,
+NODISCARD enum status rendezvous_join(const struct rendezvous *rendezvous, int rank, int world,
                                       int listening, struct mesh *out, struct err *e);
 void mesh_close(struct mesh *mesh); /* safe on a zeroed struct */
 

@@ -57,7 +57,7 @@ enum status secret_sign(const char *secret, const char *text, char out[SHA256_HE
 }
 
 /* What a handshake signs begins with another word (wire.c). */
-enum status secret_of_meeting(const char *secret, const char *nonce, char out[SHA256_HEX],
+enum status secret_of_rendezvous(const char *secret, const char *nonce, char out[SHA256_HEX],
                               struct err *e) {
     char text[128];
     snprintf(text, sizeof text, "meeting %s", nonce);

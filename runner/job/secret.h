@@ -14,9 +14,9 @@ NODISCARD enum status secret_make(char out[SHA256_HEX], struct err *e);
 NODISCARD enum status secret_sign(const char *secret, const char *text, char out[SHA256_HEX],
                                   struct err *e);
 
-/* The secret of one meeting of ranks, which whoever knows the job's makes of `nonce`: that alone
+/* The secret of one rendezvous of ranks, which whoever knows the job's makes of `nonce`: that alone
  * travels, and may be overheard. */
-NODISCARD enum status secret_of_meeting(const char *secret, const char *nonce,
+NODISCARD enum status secret_of_rendezvous(const char *secret, const char *nonce,
                                         char out[SHA256_HEX], struct err *e);
 
 /* Whether two signatures are equal, in a time that does not depend on where they differ. */

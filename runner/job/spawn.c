@@ -15,14 +15,14 @@
 enum { ARGS_MAX = 64, MOVED_FD = 100 };
 
 /* What a worker learns about itself, as texts. */
-struct numbers { char rank[24], world[24], device[24], board[24], meeting[24]; };
+struct numbers { char rank[24], world[24], device[24], board[24], rendezvous[24]; };
 
 static void print_numbers(const struct spawn_options *o, struct numbers *text) {
     snprintf(text->rank, sizeof text->rank, "%" PRId64, o->rank);
     snprintf(text->world, sizeof text->world, "%" PRId64, o->world);
     snprintf(text->device, sizeof text->device, "%" PRId64, o->device);
     snprintf(text->board, sizeof text->board, "%d", SUPERVISE_BOARD_FD);
-    snprintf(text->meeting, sizeof text->meeting, "%d", SUPERVISE_MEETING_FD);
+    snprintf(text->rendezvous, sizeof text->rendezvous, "%d", SUPERVISE_RENDEZVOUS_FD);
 }
 
 /* A copy of argv with the numbers, the caller's, behind it. */
@@ -43,9 +43,9 @@ static enum status build_argv(const struct spawn_options *o, struct numbers *tex
     }
     argv[n++] = "--board-fd";
     argv[n++] = text->board;
-    if (o->meeting_fd >= 0) {
-        argv[n++] = "--meeting-fd";
-        argv[n++] = text->meeting;
+    if (o->rendezvous_fd >= 0) {
+        argv[n++] = "--rendezvous-fd";
+        argv[n++] = text->rendezvous;
     }
     argv[n] = NULL;
     return OK;
@@ -59,14 +59,14 @@ static void become_worker(const struct spawn_options *o, char *const *argv, int 
     int moved = fcntl(events, F_DUPFD_CLOEXEC, MOVED_FD),
         told = fcntl(report, F_DUPFD_CLOEXEC, MOVED_FD);
     int board = fcntl(o->board_fd, F_DUPFD_CLOEXEC, MOVED_FD);
-    int meeting = o->meeting_fd >= 0 ? fcntl(o->meeting_fd, F_DUPFD_CLOEXEC, MOVED_FD) : -1;
+    int rendezvous = o->rendezvous_fd >= 0 ? fcntl(o->rendezvous_fd, F_DUPFD_CLOEXEC, MOVED_FD) : -1;
     int kept = o->keep_fd >= 0 ? fcntl(o->keep_fd, F_DUPFD, MOVED_FD) : -1;
     bool ready = null >= 0 && moved >= 0 && told >= 0 && board >= 0 &&
-                 (kept >= 0 || o->keep_fd < 0) && (meeting >= 0 || o->meeting_fd < 0) &&
+                 (kept >= 0 || o->keep_fd < 0) && (rendezvous >= 0 || o->rendezvous_fd < 0) &&
                  dup2(null, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&
                  dup2(moved, SUPERVISE_EVENTS_FD) == SUPERVISE_EVENTS_FD &&
                  dup2(board, SUPERVISE_BOARD_FD) == SUPERVISE_BOARD_FD &&
-                 (meeting < 0 || dup2(meeting, SUPERVISE_MEETING_FD) == SUPERVISE_MEETING_FD) &&
+                 (rendezvous < 0 || dup2(rendezvous, SUPERVISE_RENDEZVOUS_FD) == SUPERVISE_RENDEZVOUS_FD) &&
                  setpgid(0, 0) == 0 &&
                  prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == runner &&
                  sigprocmask(SIG_SETMASK, o->old_mask, NULL) == 0;

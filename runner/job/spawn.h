@@ -10,13 +10,13 @@
 
 struct spawn_options {
     const char *const *argv; /* as execve's; --rank, --world, --device (if world > 1), --board-fd
-                              * and --meeting-fd are added */
+                              * and --rendezvous-fd are added */
     const char *const *envp;
     char log_path[PATH_CAP];               /* appended to: the worker's stdout and stderr */
     int64_t rank, world;
     int64_t device;           /* of this rank on its host */
     int board_fd;             /* becomes SUPERVISE_BOARD_FD */
-    int meeting_fd;           /* becomes SUPERVISE_MEETING_FD; -1: none */
+    int rendezvous_fd;           /* becomes SUPERVISE_RENDEZVOUS_FD; -1: none */
     int keep_fd;              /* stays open in the worker; -1: none */
     const sigset_t *old_mask; /* the signal mask that the worker starts with */
 };

@@ -10,14 +10,14 @@
 
 struct peer_connection;
 struct json_t;
-struct meeting;
+struct rendezvous;
 struct signals;
 
 enum {
     SUPERVISE_RANKS_MAX = 64,
     SUPERVISE_EVENTS_FD = 3,  /* a worker's: its events */
     SUPERVISE_BOARD_FD = 4,   /* memory that it shares with the runner (board.h) */
-    SUPERVISE_MEETING_FD = 5, /* rank 0's, if there are several: where the others call */
+    SUPERVISE_RENDEZVOUS_FD = 5, /* rank 0's, if there are several: where the others call */
     SUPERVISE_FROZEN_S = 20,  /* a process without a sign of life for so long stands still */
     /* One that SIGKILL has not ended for so long is left behind; to give back a hundred GiB of
      * locked memory takes one some seconds. */
@@ -59,8 +59,8 @@ struct supervise_options {
      * argv where world > 1. */
     int64_t ranks, first_rank, world;
     const int64_t *device;         /* [ranks] */
-    const struct meeting *meeting; /* of the ranks; NULL where there is one only */
-    int meeting_fd;                /* where rank 0, if it is here, is called; -1 */
+    const struct rendezvous *rendezvous; /* of the ranks; NULL where there is one only */
+    int rendezvous_fd;                /* where rank 0, if it is here, is called; -1 */
     struct peer_connection *peer;   /* [peers] the other runners: all of them for the one that
                                     * leads, which has rank 0; the leader for another */
     int64_t peers;

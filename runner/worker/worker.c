@@ -91,9 +91,9 @@ static enum status load_choices(struct worker *w, struct err *e) {
 static enum status meet(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
     if (o->world == 1) return OK;
-    enum status st = rendezvous_join(&w->board->meeting, (int)o->rank, (int)o->world,
-                                     (int)o->meeting_fd, &w->mesh, e);
-    if (o->meeting_fd >= 0) close((int)o->meeting_fd);
+    enum status st = rendezvous_join(&w->board->rendezvous, (int)o->rank, (int)o->world,
+                                     (int)o->rendezvous_fd, &w->mesh, e);
+    if (o->rendezvous_fd >= 0) close((int)o->rendezvous_fd);
     board_met(w->board, st == OK);
     w->group = (struct comm_group){ .rank = (int)o->rank, .world = (int)o->world,
                                     .link = w->mesh.link, .host = w->mesh.host,

@@ -17,7 +17,7 @@ struct worker_options {
     int64_t rank, world;
     int64_t device;       /* of the cuda backend */
     int64_t board_fd;     /* of memory shared with the runner (board.h), taken over; -1: none */
-    int64_t meeting_fd;   /* rank 0 of several: listens where the others call; taken over */
+    int64_t rendezvous_fd;   /* rank 0 of several: listens where the others call; taken over */
     int64_t from;         /* go on from the checkpoint of this step; 0: from the beginning */
     const char *choices;  /* SHA-256 of the run's choice table; NULL: it has none */
     int64_t stop_after;   /* stop in good order after this step, as if asked to; 0: never */

@@ -165,7 +165,7 @@ static struct attempt attempt(struct fixture *f, const char *behaviour, int64_t 
     const char *argv[] = { f->self, "worker", behaviour, NULL }, *envp[] = { NULL };
     struct supervise_options options = {
         .argv = argv, .envp = envp, .run_path = f->dir.path, .ranks = ranks, .world = ranks,
-        .meeting_fd = -1,
+        .rendezvous_fd = -1,
         .time_limit_s = time_limit_s, .hang_s = hang_s, .stop_grace_s = grace_s,
         .signal_grace_s = grace_s,
         .on_event = on_event, .user = f, .signals = &f->signals, .lock_fd = f->dir.lock_fd,
@@ -342,7 +342,7 @@ static void a_program_that_cannot_start_is_an_error(void **state) {
     snprintf(f->self, sizeof f->self, "/nonexistent/fp8lab");
     const char *argv[] = { f->self, NULL }, *envp[] = { NULL };
     struct supervise_options options = { .argv = argv, .envp = envp, .run_path = f->dir.path,
-                                         .ranks = 1, .world = 1, .meeting_fd = -1,
+                                         .ranks = 1, .world = 1, .rendezvous_fd = -1,
                                          .on_event = on_event, .user = f,
                                          .signals = &f->signals, .lock_fd = -1 };
     struct attempt out;

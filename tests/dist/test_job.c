@@ -573,11 +573,11 @@ static void signatures(void **state) {
 }
 
 /* What followers are told lets them make the secret by which ranks meet, and nobody else. */
-static void the_secret_of_a_meeting_does_not_travel(void **state) {
+static void the_secret_of_a_rendezvous_does_not_travel(void **state) {
     struct err e = { 0 };
     struct peer_connection member, other;
     struct job_members members = { .task = { .count = 2 }, .peer = &member };
-    struct meeting meeting = { .port = 7 };
+    struct rendezvous rendezvous = { .port = 7 };
     const struct rank_layout f = { .tasks = 2, .world = 2, .each = 1, .ranks = { 1, 1 },
                                  .first_rank = { 0, 1 } };
     char wanted[SHA256_HEX];
@@ -587,19 +587,19 @@ static void the_secret_of_a_meeting_does_not_travel(void **state) {
     assert_int_equal(peer_connection_open(ends[1], 2, "here", &other, &e), OK);
     assert_int_equal(secret_make(members.secret, &e), OK);
     json_t *orders = json_object(), *part = NULL;
-    assert_int_equal(job_members_send_orders(&members, orders, &f, &meeting, &e), OK);
+    assert_int_equal(job_members_send_orders(&members, orders, &f, &rendezvous, &e), OK);
     while (!part) {
         peer_connection_fill(&other);
         assert_false(other.lost);
         part = peer_connection_next(&other);
     }
     char *text = json_dumps(part, 0);
-    assert_null(strstr(text, meeting.secret));
+    assert_null(strstr(text, rendezvous.secret));
     assert_null(strstr(text, members.secret));
     const char *nonce = json_string_value(json_object_get(part, "nonce"));
     assert_non_null(nonce);
-    assert_int_equal(secret_of_meeting(members.secret, nonce, wanted, &e), OK);
-    assert_string_equal(meeting.secret, wanted);
+    assert_int_equal(secret_of_rendezvous(members.secret, nonce, wanted, &e), OK);
+    assert_string_equal(rendezvous.secret, wanted);
     free(text);
     json_decref(part);
     json_decref(orders);
@@ -608,14 +608,14 @@ static void the_secret_of_a_meeting_does_not_travel(void **state) {
 }
 
 /* Rank 1, in a process of its own; what it gives is the exit status, a code. */
-static int join_as_one(const struct meeting *meeting) {
+static int join_as_one(const struct rendezvous *rendezvous) {
     struct mesh mesh;
-    return (int)rendezvous_join(meeting, 1, 2, -1, &mesh, NULL);
+    return (int)rendezvous_join(rendezvous, 1, 2, -1, &mesh, NULL);
 }
 
 /* A stranger calls itself rank 1; once it has left, the real one comes. 0: both as they should. */
-static int come_after_a_stranger(const struct meeting *meeting) {
-    struct meeting guess = *meeting;
+static int come_after_a_stranger(const struct rendezvous *rendezvous) {
+    struct rendezvous guess = *rendezvous;
     int status = 0;
     guess.secret[0] ^= 1;
     pid_t stranger = fork();
@@ -623,24 +623,24 @@ static int come_after_a_stranger(const struct meeting *meeting) {
     bool left = waitpid(stranger, &status, 0) == stranger && WIFEXITED(status);
     /* What the listener is shut on mid-sentence may also see just that. */
     bool refused = left && (WEXITSTATUS(status) == ERR_VERIFY || WEXITSTATUS(status) == ERR_PEER);
-    return refused && join_as_one(meeting) == OK ? 0 : 1;
+    return refused && join_as_one(rendezvous) == OK ? 0 : 1;
 }
 
 /* A caller without the secret is let go, and does not learn whether anybody was there; those that
  * say nothing, more than are heard at a time, keep nobody out. */
 static void strangers(void **state) {
-    struct meeting meeting = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
+    struct rendezvous rendezvous = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
     struct err e = { 0 };
     int listening, silent[LISTENER_CALLERS_MAX + 10], count = LISTENER_CALLERS_MAX + 10;
-    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
-    assert_int_equal(secret_make(meeting.secret, &e), OK);
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &rendezvous.port, &e), OK);
+    assert_int_equal(secret_make(rendezvous.secret, &e), OK);
     int64_t late = clock_ms() + 60000;
     for (int i = 0; i < count; i++)
-        assert_int_equal(wire_connect("127.0.0.1", meeting.port, late, &silent[i], &e), OK);
+        assert_int_equal(wire_connect("127.0.0.1", rendezvous.port, late, &silent[i], &e), OK);
     pid_t friend = fork();
-    if (friend == 0) _exit(come_after_a_stranger(&meeting));
+    if (friend == 0) _exit(come_after_a_stranger(&rendezvous));
     struct mesh mesh;
-    enum status st = rendezvous_join(&meeting, 0, 2, listening, &mesh, &e);
+    enum status st = rendezvous_join(&rendezvous, 0, 2, listening, &mesh, &e);
     if (st != OK) fail_msg("%s", e.text);
     assert_string_equal(mesh.host[1], "here");
     int status = 0;
@@ -653,27 +653,27 @@ static void strangers(void **state) {
 
 /* Rank 1 is stopped between its call and its hello, until the called has let go of it. */
 static void a_rank_that_is_held_up_calls_again(void **state) {
-    struct meeting meeting = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
+    struct rendezvous rendezvous = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
     struct err e = { 0 };
     struct mesh mesh;
     struct listener listener;
     json_t *hello;
     int listening, fd, status = 0;
-    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
-    assert_int_equal(secret_make(meeting.secret, &e), OK);
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &rendezvous.port, &e), OK);
+    assert_int_equal(secret_make(rendezvous.secret, &e), OK);
     pid_t other = fork();
-    if (other == 0) _exit(join_as_one(&meeting));
+    if (other == 0) _exit(join_as_one(&rendezvous));
     struct pollfd call = { .fd = listening, .events = POLLIN };
     assert_int_equal(poll(&call, 1, 60000), 1);
     assert_int_equal(kill(other, SIGSTOP), 0);
-    listener_open(listening, meeting.secret, &listener);
+    listener_open(listening, rendezvous.secret, &listener);
     while (!listener.rejected) {
         assert_int_equal(listener_next(&listener, clock_ms() + 500, -1, &fd, &hello, &e), OK);
         assert_int_equal(fd, -1);
     }
     listener_close(&listener);
     assert_int_equal(kill(other, SIGCONT), 0);
-    if (rendezvous_join(&meeting, 0, 2, listening, &mesh, &e) != OK) fail_msg("%s", e.text);
+    if (rendezvous_join(&rendezvous, 0, 2, listening, &mesh, &e) != OK) fail_msg("%s", e.text);
     assert_int_equal(waitpid(other, &status, 0), other);
     assert_int_equal(status, 0);
     mesh_close(&mesh);
@@ -681,28 +681,29 @@ static void a_rank_that_is_held_up_calls_again(void **state) {
 }
 
 /* A rank's call, by hand: whether it was believed. */
-static bool say_hello(const struct meeting *meeting, int rank, const char *caller, int *fd) {
+static bool say_hello(const struct rendezvous *rendezvous, int rank, const char *caller, int *fd) {
     int64_t late = clock_ms() + 60000;
     json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:s}", "rank", rank, "world", 3, "port", 0,
                               "caller", caller, "host", "there");
-    bool good = wire_connect("127.0.0.1", meeting->port, late, fd, NULL) == OK &&
-                wire_call(*fd, meeting->secret, hello, late, NULL) == OK;
+    bool good = wire_connect("127.0.0.1", rendezvous->port, late, fd, NULL) == OK &&
+                wire_call(*fd, rendezvous->secret, hello, late, NULL) == OK;
     json_decref(hello);
     return good;
 }
 
 /* Rank 1 calls as `first` and then as `second`, and rank 2 once; what rank 0 makes of it. */
 static enum status call_twice(const char *first, const char *second, struct err *e) {
-    struct meeting meeting = { .timeout_s = 60, .host = "here" };
+    struct rendezvous rendezvous = { .timeout_s = 60, .host = "here" };
     struct mesh mesh;
     int listening, fd[3], status = 0;
-    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, e), OK);
-    assert_int_equal(secret_make(meeting.secret, e), OK);
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &rendezvous.port, e), OK);
+    assert_int_equal(secret_make(rendezvous.secret, e), OK);
     pid_t others = fork();
     if (others == 0)
-        _exit(say_hello(&meeting, 1, first, &fd[0]) && say_hello(&meeting, 1, second, &fd[1]) &&
-              say_hello(&meeting, 2, first, &fd[2]) ? 0 : 1);
-    enum status st = rendezvous_join(&meeting, 0, 3, listening, &mesh, e);
+        _exit(say_hello(&rendezvous, 1, first, &fd[0]) &&
+              say_hello(&rendezvous, 1, second, &fd[1]) &&
+              say_hello(&rendezvous, 2, first, &fd[2]) ? 0 : 1);
+    enum status st = rendezvous_join(&rendezvous, 0, 3, listening, &mesh, e);
     close(listening);
     mesh_close(&mesh);
     if (st != OK) (void)kill(others, SIGKILL); /* its next call would wait for an answer */
@@ -719,13 +720,13 @@ static void a_rank_may_call_twice_but_not_two(void **state) {
 }
 
 static void a_missing_rank_is_named(void **state) {
-    struct meeting meeting = { .timeout_s = 1, .host = "here",
+    struct rendezvous rendezvous = { .timeout_s = 1, .host = "here",
                                .expected = { "here", "here", "there", "there" } };
     struct err e = { 0 };
     struct mesh mesh;
     int listening;
-    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &meeting.port, &e), OK);
-    assert_int_equal(rendezvous_join(&meeting, 0, 5, listening, &mesh, &e), ERR_PEER);
+    assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &rendezvous.port, &e), OK);
+    assert_int_equal(rendezvous_join(&rendezvous, 0, 5, listening, &mesh, &e), ERR_PEER);
     assert_string_equal(e.text, "rendezvous: rank 1 on here, 2, 3 on there, 4 did not come to rank "
                                 "0 of 5 on here within 1 s");
     mesh_close(&mesh);
@@ -745,7 +746,7 @@ int main(void) {
         cmocka_unit_test(who_did_not_meet_did_not_lose_a_link), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(one_that_stands_still_is_blamed),
         cmocka_unit_test(a_leader_may_stand_still), cmocka_unit_test(signatures),
-        cmocka_unit_test(the_secret_of_a_meeting_does_not_travel), cmocka_unit_test(strangers),
+        cmocka_unit_test(the_secret_of_a_rendezvous_does_not_travel), cmocka_unit_test(strangers),
         cmocka_unit_test(a_rank_that_is_held_up_calls_again),
         cmocka_unit_test(a_rank_may_call_twice_but_not_two),
         cmocka_unit_test(a_missing_rank_is_named),

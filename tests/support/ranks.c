@@ -14,7 +14,7 @@
 #include "runner/job/wire.h"
 #include "runner/plan/backends.h"
 
-static int be_rank(const struct meeting *meeting, const char *backend, int rank, int world,
+static int be_rank(const struct rendezvous *rendezvous, const char *backend, int rank, int world,
                    int listening, rank_body body, void *user) {
     struct err e = { 0 };
     struct mesh mesh;
@@ -22,7 +22,7 @@ static int be_rank(const struct meeting *meeting, const char *backend, int rank,
     struct rank_test t = { .user = user };
     struct backend_handle handle = { 0 };
     int code = 2;
-    enum status st = rendezvous_join(meeting, rank, world, listening, &mesh, &e);
+    enum status st = rendezvous_join(rendezvous, rank, world, listening, &mesh, &e);
     if (st == OK) st = backend_open(backend, 1, rank, &handle, &e);
     t.backend = handle.backend;
     if (st == OK) {
@@ -53,19 +53,19 @@ static int wait_for(pid_t pid, int64_t deadline_ms) {
 }
 
 void ranks_run(const char *backend, int world, rank_body body, void *user, int seconds, int *code) {
-    struct meeting meeting = { .address = "127.0.0.1", .timeout_s = seconds };
+    struct rendezvous rendezvous = { .address = "127.0.0.1", .timeout_s = seconds };
     pid_t pid[RENDEZVOUS_RANKS_MAX];
     int listening;
-    host_name(meeting.host);
-    if (wire_listen("127.0.0.1", 0, &listening, &meeting.port, NULL) != OK ||
-        secret_make(meeting.secret, NULL) != OK)
+    host_name(rendezvous.host);
+    if (wire_listen("127.0.0.1", 0, &listening, &rendezvous.port, NULL) != OK ||
+        secret_make(rendezvous.secret, NULL) != OK)
         abort();
     fflush(NULL);
     for (int r = 0; r < world; r++) {
         pid[r] = fork();
         if (pid[r] != 0) continue;
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a rank that hangs must not outlive its test */
-        _exit(be_rank(&meeting, backend, r, world, listening, body, user));
+        _exit(be_rank(&rendezvous, backend, r, world, listening, body, user));
     }
     close(listening);
     int64_t deadline = clock_ms() + (int64_t)seconds * 1000;
