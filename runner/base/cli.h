@@ -86,8 +86,8 @@ void cli_out(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Prints one JSON object on stdout: canonical (canonical.h), but for \u escapes in the place of
  * characters that could steer a terminal (plain_text.h). `object` is borrowed. */
 void cli_out_json(const struct cli *cli, const struct json_t *object);
-/* Messages: stderr (the newline is added); silent under -q. Text goes through plain_lines(), and lines
- * after the first are indented. */
+/* Messages: stderr (the newline is added); silent under -q. Text goes through plain_lines(), and
+ * lines after the first are indented. */
 void cli_note(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Warnings and errors: stderr, one line, printed under -q too. */
 void cli_warn(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);

@@ -26,7 +26,7 @@ extern const int64_t FACT_NAME_COUNT;
 const struct fact_name *fact_find(const char *name);
 /* All values that a text can have, NULL-terminated; NULL: any text. */
 const char *const *fact_words(const struct fact_name *fact);
-/* What a wrong name was meant to be: what other tools call a fact, else the nearest name; or NULL. */
+/* What a wrong name was meant to be: by other tools' names, else the nearest one; or NULL. */
 const char *fact_meant(const char *name);
 
 #endif

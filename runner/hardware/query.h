@@ -5,10 +5,10 @@
  *   operator:  =  ==  !=  <  <=  >  >=  ~            ("~" is a glob: * ? [a-z])
  *   value := "text" | 'text' | word | 12 | 80GiB | 80G | 12.9.1 | true | false
  *
- * A size has a unit: KiB to TiB, for short K to T; KB to TB; B. A bare number below 2^20 is refused:
- * 80 was meant as GiB. "not" binds tighter than "and", "and" tighter than "or". Equality is exact: "NVIDIA GH200 480GB"
- * contains "H200" and is not one. A fact that this machine does not have makes its term neither
- * true nor false, and such a query does not match. */
+ * A size has a unit: KiB to TiB, for short K to T; KB to TB; B. A bare number below 2^20 is
+ * refused, since 80 was meant as GiB. "not" binds tighter than "and", "and" tighter than "or".
+ * Equality is exact: "NVIDIA GH200 480GB" contains "H200" and is not one. A fact that this machine
+ * does not have makes its term neither true nor false, and such a query does not match. */
 #ifndef FP8LAB_RUNNER_HARDWARE_QUERY_H
 #define FP8LAB_RUNNER_HARDWARE_QUERY_H
 

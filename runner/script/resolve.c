@@ -155,7 +155,8 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
     out->log = copy_text(report, "log");
     if (read == OK && !out->log) read = FAIL(e, ERR_MEMORY, "what the script printed");
     if (read == OK && st == ERR_CONFIG) read = read_errors(report, options->path, out, e);
-    if (read == OK && st == OK) read = read_runs(json_object_get(report, "result"), &options->data, out, e);
+    if (read == OK && st == OK)
+        read = read_runs(json_object_get(report, "result"), &options->data, out, e);
     json_decref(report);
     if (read != OK) return read;
     if (st == ERR_CONFIG && out->error_count) {

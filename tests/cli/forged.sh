@@ -46,22 +46,19 @@ pathlib.Path("evil.lua").write_text(
 pathlib.Path("suite.lua").write_text(
     'local tiny = require "models.tiny"\n'
     'return suite { name = "n", about = "\\u{202e}FORGED\\u{9b}",\n'
-    '  experiment { name = "e", about = "\\u{202e}\\u{9b}", model = tiny.llama, recipe = bf16, data = synthetic,\n'
+    '  experiment { name = "e", about = "\\u{202e}\\u{9b}", model = tiny.llama, recipe = bf16,\n'
+    '               data = synthetic,\n'
     '               train = { steps = 1, global_batch = 1 } } }')
 PY
 evil=$(echo runs/*)
 
-# says WORDS...: what the command says has no character that acts, and no line begins with FORGED.
+# says WORDS...: keeps what the command says.
+mkdir said
+count=0
 says() {
-    "$FP8LAB" "$@" >out 2>err
-    python3 - "$*" <<'PY' || failed=1
-import re, sys
-for name in "out", "err":
-    said = open(name, "rb").read().decode()  # UTF-8, or this fails
-    acts = re.findall("[\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]", said)
-    if acts or re.search("^FORGED", said, re.M):
-        sys.exit(f"FAILED: {sys.argv[1]!r}: std{name} has {acts}:\n{said!r}")
-PY
+    count=$((count + 1))
+    printf '%s' "$*" >said/$count.words
+    "$FP8LAB" "$@" >said/$count.out 2>said/$count.err
 }
 for json in "" --json; do
     says show $json "$evil"
@@ -81,7 +78,23 @@ for json in "" --json; do
     says data $json $'x\nFORGED'
     says $json $'x\nFORGED'
 done
-says list
-grep -q '?FORGED' out || { echo "list does not show the forged id at all:"; cat out err; failed=1; }
 says check suite.lua --lib "$lib" --resolved
+says list
+grep -q '?FORGED' said/$count.out || { echo "list does not show the forged id at all:"; failed=1; }
+
+# No character acts, and no line begins with FORGED.
+python3 - <<'PY' || failed=1
+import pathlib, re, sys
+bad = False
+for path in sorted(pathlib.Path("said").iterdir()):
+    if path.suffix == ".words":
+        continue
+    said = path.read_bytes().decode()  # UTF-8, or this fails
+    acts = re.findall("[\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]", said)
+    if acts or re.search("^FORGED", said, re.M):
+        words = path.with_suffix(".words").read_text()
+        print(f"FAILED: {words!r}: std{path.suffix[1:]} has {acts}:\n{said!r}")
+        bad = True
+sys.exit(bad)
+PY
 exit $failed

@@ -386,7 +386,8 @@ static void smoke_calls_layers_for_the_small_model(void **state) {
 }
 
 /* ---- patterns among data.paths --------------------------------------------------------------- */
-struct pattern_case { const char *paths, *expected; /* with spaces between; "" where it is refused */ };
+/* Both with spaces between; expected "": refused. */
+struct pattern_case { const char *paths, *expected; };
 
 static const struct pattern_case PATTERNS[] = {
     { "*.txt", "a.txt b.txt c1.txt c2.txt odd[1].txt" },
@@ -427,7 +428,7 @@ static void patterns_become_sorted_files(void **state) {
     (void)state;
     static const char *const FILES[] = { "b.txt", "a.txt", "c2.txt", "c1.txt", "odd[1].txt",
         ".dot.txt", "one/x.txt", "one/.hidden.txt", "one/deep/z.txt", "two/y.txt",
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
     char folder[PATH_CAP];
     json_t *known = json_array();
     scratch_directory(folder);

@@ -60,7 +60,8 @@ static void json_is_escaped(void **state) {
                                                          "\xf3\xa0\x81\x81\n\"\\"));
     assert_int_equal(json_canonical(object, &canonical, &n, &e), OK);
     char *plain = plain_json(canonical);
-    assert_string_equal(plain, "{\"a\\u009b\":\"\\u202eb\\u007f\xc3\xa9\\udb40\\udc41\\n\\\"\\\\\"}");
+    assert_string_equal(plain,
+                        "{\"a\\u009b\":\"\\u202eb\\u007f\xc3\xa9\\udb40\\udc41\\n\\\"\\\\\"}");
     back = json_loads(plain, 0, NULL);
     assert_true(json_equal(object, back));
     json_decref(back);
@@ -71,7 +72,8 @@ static void json_is_escaped(void **state) {
 
 static void a_tree_is_plain_throughout(void **state) {
     (void)state;
-    json_t *value = json_pack("{s:[s,i,{s:s}],s:b}", "k\n", "v\x1b", 1, "x", "\xe2\x80\xae", "t", 1);
+    json_t *value = json_pack("{s:[s,i,{s:s}],s:b}", "k\n", "v\x1b", 1, "x", "\xe2\x80\xae", "t",
+                              1);
     json_t *want = json_pack("{s:[s,i,{s:s}],s:b}", "k?", "v?", 1, "x", "?", "t", 1);
     json_t *got = plain_tree(value);
     assert_true(json_equal(got, want));
