@@ -1,4 +1,4 @@
--- Llama-3-8B's widths with 8 of its 32 layers: what fits one GPU without recomputation, 8192 tokens
+-- Llama-3-8B's widths with 8 of its 32 layers, which fit one GPU without recomputation. 8192 tokens
 -- a step.
 local llama3, bench = require "models.llama3", require "bench_train"
 

@@ -1,4 +1,4 @@
--- The figures of one GPU: the 12-layer model of width 2048, 8 sequences of 2048 tokens a step.
+-- The 12-layer model of width 2048 on one GPU, 8 sequences of 2048 tokens a step.
 local llama3, bench = require "models.llama3", require "bench_train"
 
 return suite(bench {

@@ -1,5 +1,5 @@
--- A Llama of GPT-2's size, untied: where conversion weighs most against the GEMMs. 32 sequences of
--- 1024 tokens a step.
+-- A Llama of GPT-2's size with an untied head. At this size conversion to FP8 costs most, compared
+-- with the GEMMs. 32 sequences of 1024 tokens a step.
 local llama3, bench = require "models.llama3", require "bench_train"
 
 return suite(bench {

@@ -1,6 +1,5 @@
--- Delayed scaling beside current scaling and BF16 over many seeds, since one seed moves a
--- small model's loss by a percent. A run is a few seconds of one core; `--only "*-seed-7"`
--- picks those of one seed.
+-- Delayed scaling beside current scaling and BF16 over many seeds: two seeds of a small model can
+-- differ by a percent. A run takes a few seconds of one core. `--only "*-seed-7"` runs one seed.
 local tiny = require "models.tiny"
 
 local seeds = {}

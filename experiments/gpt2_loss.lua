@@ -1,9 +1,10 @@
--- Losses on real text: every recipe against seven seeds of BF16, 20.5 million bytes each, evaluated
--- on 1.04 million at the end, which no run trains on. What is compared must be at rest: with
--- windows of 1024 bytes, 28 to a step, every run stood at 2.5 nats for 10 million bytes and still
--- fell by 5 % and more in 100 steps at the end, where one seed's recipes lay up to 7 % apart, FP8
--- below BF16 by chance. With learned positions a short window is learnt sooner, since each position
--- is seen more often: hence 256 bytes, small steps, and a learning rate that ends at 0.
+-- Losses on real text: every recipe against seven seeds of BF16. A run trains on 20.5 million bytes
+-- and is evaluated on 1.04 million that no run trains on.
+-- The losses must be at rest when they are compared. With windows of 1024 bytes, 28 a step, every
+-- run stayed at 2.5 nats for 10 million bytes and still fell by 5 % and more in the last 100 steps.
+-- Recipes of one seed were then up to 7 % apart, and FP8 was below BF16 by chance. With learned
+-- positions a model learns a short window sooner, since it sees each position more often. Hence 256
+-- bytes, small steps, and a learning rate that ends at 0.
 -- `containers/export_corpus.sh data/corpus.txt` writes the text.
 local gpt2 = require "models.gpt2"
 
@@ -24,8 +25,8 @@ local function row(label, recipe, seed)
   }
 end
 
--- One run of a recipe is a draw, as one of BF16 is: what is to be told from chance below a per cent
--- takes several seeds. `--only "*-seed[123]"` is a first look.
+-- Chance moves each run's loss, so a difference below a percent needs several seeds.
+-- `--only "*-seed[123]"` is a first look.
 local ends = { first_bf16 = 1, last_bf16 = 1 }
 local recipes = {
   { label = "bf16", recipe = bf16, seeds = 7 },

@@ -1,5 +1,5 @@
 -- The loss curves of the Megatron-LM report: 500 iterations of its text (SlimPajama, tokenised for
--- Llama 3) in each recipe of the table, an hour and more a row on eight H200.
+-- Llama 3) in each of its five recipes. A row takes more than an hour on eight H200.
 local llama3_8b, recipes = require "h200_llama3_8b", require "h200_rows"
 
 return suite(llama3_8b {

@@ -1,6 +1,6 @@
--- The five recipes of the table on text, beside a second seed of BF16: Llama-3-8B's widths with 8
--- of its 32 layers, on one GPU, 160 steps of 8192 bytes. The text comes from
--- `containers/export_corpus.sh data/corpus.txt`.
+-- The five recipes of the Megatron-LM report's table on text, and a second seed of BF16. The model
+-- has Llama-3-8B's widths and 8 of its 32 layers; one GPU, 160 steps of 8192 bytes.
+-- `containers/export_corpus.sh data/corpus.txt` writes the text.
 local llama3, recipes = require "models.llama3", require "h200_rows"
 
 local function row(label, recipe, seed)

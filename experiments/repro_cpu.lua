@@ -1,5 +1,5 @@
--- The run that `make repro` repeats on a CPU: half a minute on two cores, on generated data, so
--- that nothing has to be fetched. reference/cpu holds its bundles.
+-- The suite that `make repro` repeats on a CPU, in half a minute on two cores. The data are
+-- generated, so nothing is fetched. reference/cpu holds its bundles.
 local tiny = require "models.tiny"
 
 return suite {

@@ -1,4 +1,4 @@
--- The run that `make repro` repeats on a GPU: four layers of Llama's shape at width 2048, on
+-- The suite that `make repro` repeats on a GPU: four layers of Llama's shape at width 2048, on
 -- generated data. reference/h200 holds its bundles from an H200.
 local llama3 = require "models.llama3"
 

@@ -1,5 +1,5 @@
--- The guide's shape study: a vocabulary of 50264 made its FP8 GEMMs fail, 50304 worked. Here odd
--- sizes are padded and masked: each shape must train, and cost no more than its padding.
+-- The guide's shape study: its FP8 GEMMs failed with a vocabulary of 50264 and worked with 50304.
+-- Here odd sizes are padded and masked: each shape must train.
 local tiny = require "models.tiny"
 
 local shape = tiny.llama { seq_len = 64, layers = 2 }

@@ -1,5 +1,5 @@
--- The five recipes of the table, with the flags of the report. experiments/README.md ("The five
--- rows and the report") says what differs.
+-- The five recipes of the Megatron-LM report's table, with its flags. experiments/RESULTS.md
+-- ("The five rows and the report") lists the differences.
 return {
   bf16            = bf16,
   delayed         = fp8.delayed { format = "hybrid", history = 1024, algo = "max",

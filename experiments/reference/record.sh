@@ -3,9 +3,9 @@
 #
 #   experiments/reference/record.sh FP8LAB EXPERIMENT.lua FOLDER [FLAGS OF run...]
 #
-# FOLDER (experiments/reference/cpu) gets NAME.tar.zst and NAME.band.json for each row; what it held
-# is replaced once everything has run. Each row runs with its own seed and two more. Of the
-# environment only what finds programs and libraries is passed on: a reference records no other.
+# FOLDER (experiments/reference/cpu) gets NAME.tar.zst and NAME.band.json for each row. Its old
+# contents are replaced after everything has run. Each row runs with its own seed and two more. Only
+# the variables that find programs and libraries are passed on: a reference records no others.
 set -eu
 fp8lab=$1 experiment=$2 folder=$3
 shift 3

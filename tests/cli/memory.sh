@@ -166,7 +166,7 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
     says "holds no step to compare with: its run ended as failed: no memory before step 0"
     ls again/*.tar.zst >/dev/null 2>&1 && fail "repro ran it"
 fi
-# What experiments/README.md says of FP8's memory on a GH200 is what `plan` says.
+# experiments/RESULTS.md says of FP8's memory on a GH200 what `plan` says.
 "$FP8LAB" plan "${lib%/lib}/gh200_llama31_8b.lua" --facts "$facts/gh200.json" --json >log ||
     fail "plan of gh200_llama31_8b.lua"
 said=$(python3 -c 'import json, sys
@@ -174,7 +174,7 @@ peak = {r["name"].rsplit("-", 1)[1]: r["peak_bytes"] for r in json.load(sys.stdi
 bf16, fp8 = peak["bf16"], peak["fp8.tensorwise"]
 print(f"says {100 * fp8 / bf16 - 100:.0f} % more: {fp8 / 2**30:.1f} GiB in tensorwise,",
       f"{bf16 / 2**30:.1f} in BF16")' <log)
-tr '\n' ' ' <"${lib%/lib}/README.md" | grep -qF "$said" ||
-    fail "experiments/README.md does not say: $said"
+tr '\n' ' ' <"${lib%/lib}/RESULTS.md" | grep -qF "$said" ||
+    fail "experiments/RESULTS.md does not say: $said"
 
 exit $failed

@@ -1,5 +1,5 @@
 -- GPT-2 as it was published: LayerNorm, GELU, learned positions, biases, a tied head. The
--- vocabulary stays 50257; what FP8 needs is padded and masked.
+-- vocabulary stays 50257; FP8 GEMMs pad and mask it.
 local base = preset {
   vocab = 50257, seq_len = 1024,
   norm = "layernorm", norm_eps = 1e-5, activation = "gelu", positions = "learned",
