@@ -79,7 +79,7 @@ const struct verb VERB_VERIFY = {
             "Every file is hashed; a file missing, surplus or changed, a damaged archive or a\n"
             "hostile one (links, paths that climb out, bombs...) exits 4 and is named. So does a\n"
             "summary that its own columns contradict, and a damaged checkpoint that the run kept\n"
-            "beside its bundle.\n"
+            "beside its bundle. A file that cannot be read exits 6: it may be intact.\n"
             "With --json one object a bundle, a line each; fp8lab.error/1 for one that is not\n"
             "valid.\n",
     VERB_FLAGS(FLAGS),

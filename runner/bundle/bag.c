@@ -205,22 +205,26 @@ bool bag_oxum(const char *info, int64_t *bytes, int64_t *files) {
     return false;
 }
 
+/* ERR_VERIFY where the file is gone or has another hash. A file that cannot be read proves neither:
+ * that is ERR_IO. */
+static enum status line_unchanged(const char *dir, const struct bag_line *line, struct err *e) {
+    char path[PATH_CAP], hex[SHA256_HEX];
+    TRY(path_join(path, dir, line->path, e));
+    bool gone = !path_exists(path) && (errno == ENOENT || errno == ENOTDIR);
+    if (!gone) TRY(sha256_file(path, hex, NULL, e));
+    if (!gone && strcmp(hex, line->hex) == 0) return OK;
+    return FAIL(e, ERR_VERIFY, "%s %s since the run was closed", path, gone ? "is gone" : "changed");
+}
+
 enum status bag_unchanged(const char *dir, struct err *e) {
-    char path[PATH_CAP], hex[SHA256_HEX], *text = NULL;
+    char path[PATH_CAP], *text = NULL;
     size_t n = 0;
     struct bag_manifest m;
     TRY(path_join(path, dir, "manifest-sha256.txt", e));
     TRY(file_read(path, JSON_FILE_LIMIT, &text, &n, e));
     enum status st = bag_manifest_parse(text, path, &m, e);
     free(text);
-    for (int64_t i = 0; st == OK && i < m.count; i++) {
-        const char *name = m.line[i].path;
-        st = path_join(path, dir, name, e);
-        if (st == OK) st = sha256_file(path, hex, NULL, e);
-        if (st == OK && strcmp(hex, m.line[i].hex) == 0) continue;
-        if (st != ERR_MEMORY)
-            st = FAIL(e, ERR_VERIFY, "%s is not what it was when the run was closed", path);
-    }
+    for (int64_t i = 0; st == OK && i < m.count; i++) st = line_unchanged(dir, &m.line[i], e);
     bag_manifest_free(&m);
     return st;
 }

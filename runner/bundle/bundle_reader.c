@@ -148,9 +148,11 @@ static enum status open_archive(struct bundle *b, struct err *e) {
     struct stat info;
     b->file = open(b->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (b->file < 0) return FAIL(e, ERR_IO, "open %s: %s", b->path, strerror(errno));
-    bool regular = fstat(b->file, &info) == 0 && S_ISREG(info.st_mode);
-    ssize_t n = regular ? pread(b->file, head, sizeof head, 0) : -1;
-    if (n < 0) return FAIL(e, ERR_FORMAT, "%s is neither a bundle file nor a directory", b->path);
+    if (fstat(b->file, &info) != 0) return FAIL(e, ERR_IO, "stat %s: %s", b->path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return FAIL(e, ERR_FORMAT, "%s is neither a bundle file nor a directory", b->path);
+    ssize_t n = pread(b->file, head, sizeof head, 0);
+    if (n < 0) return FAIL(e, ERR_IO, "read %s: %s", b->path, strerror(errno));
     const char *strange = sniff(head, (size_t)n);
     if (strange)
         return FAIL(e, ERR_FORMAT, "%s is %s, not a run bundle (.tar.zst or a run directory)",
@@ -340,7 +342,9 @@ static enum status read_directory(struct bundle *b, void *buffer, size_t n, size
     ssize_t count;
     do count = read(b->file, buffer, n);
     while (count < 0 && errno == EINTR);
-    if (count < 0) return FAIL(e, ERR_IO, "read a file of %s: %s", b->path, strerror(errno));
+    if (count < 0)
+        return FAIL(e, ERR_IO, "read %s/%s: %s", b->path, b->tree.file[b->next - 1].path,
+                    strerror(errno));
     *got = (size_t)count;
     return OK;
 }

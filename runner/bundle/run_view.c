@@ -79,12 +79,14 @@ static enum status take_lines(struct loader *l, const char *name, json_t *labels
     if (st != OK) goto done;
     int64_t size = lseek(fd, 0, SEEK_END);
     char *bytes = malloc((size_t)size);
-    if (!bytes || pread(fd, bytes, (size_t)size, 0) != size) {
-        free(bytes);
+    if (!bytes) {
         st = FAIL(e, ERR_MEMORY, "%lld bytes of columns of %s", (long long)size, name);
-        goto done;
+    } else if (pread(fd, bytes, (size_t)size, 0) != size) {
+        st = FAIL(e, ERR_IO, "read the columns of %s back: %s", name, strerror(errno));
+        free(bytes);
+    } else {
+        st = columns_parse(bytes, (size_t)size, name, out, e);
     }
-    st = columns_parse(bytes, (size_t)size, name, out, e);
 done:
     if (fd >= 0) close(fd);
     if (in) fclose(in);

@@ -87,6 +87,8 @@ expect 4 "truncated" extract short.tar.zst --to never
 echo "hello" >no.tar.zst
 expect 4 "is no archive" verify no.tar.zst
 expect 2 "neither a path" verify /nowhere/at/all.tar.zst
+# A regular file whose first byte cannot be read: that says nothing about a bundle.
+expect 6 "read /proc/self/mem: Input/output error" verify /proc/self/mem
 chmod u+w out/data/run.json
 echo >>out/data/run.json
 expect 4 "wrong hash: data/run.json" verify out

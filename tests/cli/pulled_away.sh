@@ -95,7 +95,7 @@ for file in data/metrics/train.jsonl "$state"; do
     for verb in close "run --runs changed --resume"; do
         "$FP8LAB" $verb "$dir" >out 2>log
         expect "exit code of $verb" 4 $?
-        says "$file is not what it was when the run was closed"
+        says "$file changed since the run was closed"
     done
     cp saved "$dir/$file"
 done
