@@ -1,9 +1,9 @@
 # fp8lab's image, for amd64 and arm64: a small system, the program, and the CUDA libraries it opens.
 #
-# `make image` builds it (containers/image.sh): it finds docker, podman or buildah, and gives the
-# arguments below, of which only BASE_IMAGE has no default. The base is any Debian or Ubuntu; with a
-# CUDA toolkit in it the image has the GPU backend, without one it is for CPUs. Everything after the
-# base's packages works without a network.
+# `make image` builds it (containers/image.sh): it finds docker, podman or buildah and passes the
+# arguments below. Only BASE_IMAGE has no default. The base is any Debian or Ubuntu. If it has a
+# CUDA toolkit, the image has the CUDA backend; otherwise the image is for CPUs. After the packages
+# of the base no step needs a network.
 ARG BASE_IMAGE
 
 # ---- the base of the image's architecture, with cuDNN and NCCL ---------------------------------
@@ -51,9 +51,9 @@ RUN make -j"$(nproc)" dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" && \
 # ---- the image ---------------------------------------------------------------------------------
 FROM scratch
 COPY --from=build /rootfs/ /
-# Which driver the CUDA libraries need, in the NVIDIA runtime's words; empty for CPUs.
+# The driver that the CUDA libraries need, in the NVIDIA runtime's syntax; empty for CPUs.
 ARG REQUIRE_CUDA="cuda>=13.0"
-# Seconds between SIGTERM and SIGKILL, docker's default; who gives more says so (--stop-timeout).
+# Seconds between SIGTERM and SIGKILL, docker's default. Set it together with --stop-timeout.
 ENV PATH=/opt/fp8lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \

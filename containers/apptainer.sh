@@ -4,9 +4,9 @@
 #   containers/apptainer.sh [FLAGS OF apptainer build...]       e.g. --fakeroot
 #
 # From the environment, as for image.sh: BASE_IMAGE (containers/versions has the default), ARCHS,
-# SIF (where to: fp8lab.sif); BOOTSTRAP: where the base comes from, docker (a registry, the
-# default), docker-archive (BASE_IMAGE is the file of docker save) or another that apptainer knows.
-# Where `make image` has built the image already, it need only be converted:
+# SIF (the output, default fp8lab.sif), BOOTSTRAP (the source of the base: docker, a registry and
+# the default; docker-archive, where BASE_IMAGE is a file of docker save; or another that apptainer
+# knows). An image that `make image` has built needs only a conversion:
 # apptainer build fp8lab.sif docker-daemon:fp8lab:latest
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ asked=${BASE_IMAGE:-}
 . containers/versions
 base=${asked:-$BASE_IMAGE${BASE_DIGEST:+@$BASE_DIGEST}}
 command -v apptainer >/dev/null || {
-    echo "apptainer.sh: there is no apptainer in PATH; apptainer.org has packages of it" >&2
+    echo "apptainer.sh: there is no apptainer in PATH; apptainer.org has packages" >&2
     exit 6
 }
 git=(git -c safe.directory='*')

@@ -1,24 +1,24 @@
 #!/bin/bash
-# In an image's base: finds CUDA, installs cuDNN and NCCL where they are missing or too old, and
-# lays out what the program uses of them.
+# In an image's base: finds CUDA, installs cuDNN and NCCL if they are missing or too old, and lays
+# out the libraries that the program uses.
 #
-#   containers/cuda_parts.sh OUT            as root; needs a network only for what is missing
+#   containers/cuda_parts.sh OUT            as root; needs a network only for missing libraries
 #
-#   OUT/lib/*.so.N       every CUDA library that the program opens, by the name it opens: links
-#                        where the base has it
+#   OUT/lib/*.so.N       every CUDA library that the program opens, by that name; a link if the
+#                        base has the library
 #   OUT/licenses/        their licences
-#   OUT/build/           what the backend is compiled with, wherever that is (plugin.sh):
+#   OUT/build/           the files that plugin.sh needs to compile the backend:
 #     env                CUDA_HOME, CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION, as sh reads them
 #     cudnn/             headers of cuDNN
 #     sbsa/              on aarch64: the toolkit's headers and static runtime
 #
-# OUT/build stays empty where the base has no CUDA: the image is for CPUs then. CUDA=none in the
-# environment asks for that on any base.
+# If the base has no CUDA, OUT/build stays empty and the image is for CPUs. CUDA=none in the
+# environment does the same on any base.
 set -euo pipefail
 here=$(dirname "$0")
 . "$here/versions"
 out=$1
-# What the places are below; another root is for tests, which make one up.
+# The root of all searched places. Tests set another one.
 root=${FIND_NVCC_ROOT:-}
 mkdir -p "$out/build"
 triplet=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
@@ -28,7 +28,7 @@ die() { say "$*"; exit 6; }
 at_least() { printf '%s\n%s\n' "$2" "$1" | sort -C -V; }
 
 [ "${CUDA:-}" != none ] || { say "CUDA=none: an image for CPUs"; exit 0; }
-nvcc=$("$here/find_nvcc.sh" 2>"$out/passed_over") || true # what it refuses is said below
+nvcc=$("$here/find_nvcc.sh" 2>"$out/passed_over") || true # printed below if it found none
 passed_over=$(cat "$out/passed_over")
 rm "$out/passed_over"
 if [ -z "$nvcc" ]; then
@@ -37,7 +37,7 @@ if [ -z "$nvcc" ]; then
     say "the base has no CUDA toolkit: an image for CPUs"
     exit 0
 fi
-# Where nvcc is a link or a script of the distribution, the toolkit is where nvcc itself says.
+# nvcc may be a link or a script of the distribution; nvcc itself prints where its toolkit is.
 home=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p' || true)
 home=$(realpath "${home:-$(dirname "$nvcc")/..}")
 cuda=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
@@ -48,7 +48,7 @@ fetched=$(mktemp -d)
 trap 'rm -rf "$fetched"' EXIT
 
 # ---- finding -----------------------------------------------------------------------------------
-# What was fetched comes before what the base has.
+# Fetched files take precedence over the base's.
 library() { # NAME: the first file of that name
     local place
     for place in "$fetched"/nvidia/*/lib "$home/lib64" "$home"/targets/*/lib "$home/lib" \
@@ -66,7 +66,7 @@ header_folder() { # HEADER: where it is
     return 1
 }
 macro() { sed -n "s/^#define $2  *\([0-9]*\).*/\1/p" "$1" | head -1; }
-# A file that is called by its version knows it; else the header beside it does.
+# The version is in the file's name, or in the header beside it.
 version_of() { # LIBRARY HEADER MACRO-PREFIX
     local file folder name
     file=$(realpath "$(library "$1")" 2>/dev/null) || return 0
@@ -88,8 +88,8 @@ apt_install() { # PACKAGE[=VERSION]...
     DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
         --allow-change-held-packages --allow-downgrades install "$@" >&2
 }
-# A wheel of the same library: how NVIDIA ships it where the base knows no repository of theirs. Its
-# files are used, Python never is. NGC's images pin packages by PIP_CONSTRAINT, which is not for us.
+# Bases without NVIDIA's package repository get the library from NVIDIA's wheel. Only its files are
+# used, not Python. PIP_CONSTRAINT, by which NGC's images pin packages, must not apply.
 wheel_fetch() { # NAME==VERSION
     python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip || return 1
     env -u PIP_CONSTRAINT python3 -m pip download -q --no-deps --only-binary=:all: \
@@ -107,7 +107,8 @@ if ! { [ -n "$cudnn" ] && at_least "$cudnn" "$CUDNN_MIN" && header_folder cudnn_
         wheel_fetch "nvidia-cudnn-cu$major==$CUDNN_VERSION" ||
         die "no cuDNN $CUDNN_VERSION from apt ($package) nor as a wheel: is there a network?"
     cudnn=$(cudnn_version)
-    at_least "$cudnn" "$CUDNN_MIN" || die "cuDNN is $cudnn even so; $CUDNN_MIN is needed"
+    at_least "$cudnn" "$CUDNN_MIN" ||
+        die "after the installation cuDNN is $cudnn; $CUDNN_MIN is needed"
 fi
 nccl=$(nccl_version)
 if [ -z "$nccl" ]; then
@@ -119,13 +120,13 @@ if [ -z "$nccl" ]; then
 fi
 
 # ---- laying out --------------------------------------------------------------------------------
-# cuDNN opens its parts by name, its engines the compiler (NVRTC), and that its built-ins, each
-# when a graph wants it. Attention on an H200 opens those below and none of the others (_ops,
-# _cnn, _adv). It is as fast there without _engines_precompiled, but which engine another device
-# takes nobody knows.
+# cuDNN opens its parts by name when a graph needs them; its engines open the compiler (NVRTC), and
+# NVRTC opens its built-ins. Attention on an H200 opens the parts below and none of the others
+# (_ops, _cnn, _adv). There it is as fast without _engines_precompiled, but other devices were not
+# tried.
 take() {
     local file
-    file=$(library "$1") || die "$1 is not in the base, and nothing that was installed brought it"
+    file=$(library "$1") || die "$1 is neither in the base nor in an installed package"
     case $file in
     "$fetched"/*) mv "$(realpath "$file")" "$out/lib/$1" ;;
     *) ln -s "$(realpath "$file")" "$out/lib/$1" ;;

@@ -5,8 +5,8 @@
 #   OUT/bin/fp8lab   OUT/lib/*.so*   OUT/experiments/   OUT/licenses/   OUT/README.md
 #   OUT/lib/fp8lab/ with PLUGIN, the CUDA backend, which finds NVIDIA's libraries by itself
 #
-# PROGRAM is fp8lab linked with DT_RPATH (make dist sees to it). Every library that it loads, and
-# those load, comes along with its licence, bar the C library itself.
+# PROGRAM is fp8lab linked with DT_RPATH, as `make dist` links it. OUT gets every library that it
+# loads, directly or not, with its licence. The C library stays behind.
 set -eu
 
 program=$1
@@ -16,13 +16,13 @@ mkdir -p "$out"/{bin,lib,licenses}
 cp "$program" "$out/bin/fp8lab"
 strip --strip-debug "$out/bin/fp8lab"
 
-# The C library and its loader belong to the machine: mixing two of them does not work.
+# The C library and its loader must be of one version, so both are the target machine's.
 of_the_c_library='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv)\.so'
 ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' |
     while read -r name path; do
         if [[ $name =~ $of_the_c_library ]]; then continue; fi
         cp -L "$path" "$out/lib/$name"
-        # dpkg knows the path of before or after the merge of /lib into /usr/lib.
+        # dpkg may know the path from before the merge of /lib into /usr/lib.
         package=$(dpkg -S "$(realpath "$path")" 2>/dev/null ||
             dpkg -S "${path#/usr}" 2>/dev/null || dpkg -S "$path" 2>/dev/null || true)
         package=${package%%:*}

@@ -1,19 +1,19 @@
 #!/bin/sh
-# Writes a text large enough to train a small model on once: source code and documentation that
-# distribution packages have installed here.
+# Writes a text that is large enough for one pass of a small model: source code and documentation
+# from packages installed here.
 #
 #   containers/export_corpus.sh FILE
 #
-# Every Python module below /usr/lib/python3*, every Perl module, program and manual below
-# /usr/share/perl and the architecture's perl folders, those of the same content once, cut into
-# pieces of 4096 bytes in an order that mixes all files: a held-out end is text like the rest, not
-# the few files that happen to be last. The order depends on names and sizes only. On Debian 12 the
-# packages libpython3.11-stdlib, perl-base, perl-modules-5.36 and perl-doc make some 29 MB. The same
-# packages give the same bytes; a run records their hash. A file that is already there is kept.
+# The text is every Python module below /usr/lib/python3* and every Perl module, program and manual
+# below /usr/share/perl and the architecture's perl folders; each content once. It is cut into
+# pieces of 4096 bytes in an order that mixes all files, so that a held-out end is like the rest.
+# The order depends on names and sizes only. On Debian 12 the packages libpython3.11-stdlib,
+# perl-base, perl-modules-5.36 and perl-doc make some 29 MB. The same packages give the same bytes;
+# a run records their hash. An existing file is kept.
 set -eu
 
 out=${1:?"usage: export_corpus.sh FILE"}
-least=22000000 # bytes: 20 million to train on, 1 million to evaluate on, and some
+least=22000000 # bytes: 20 million for training, 1 million for evaluation, and a reserve
 if [ -s "$out" ]; then
     exit 0
 fi
@@ -22,7 +22,7 @@ part=$out.part.$$
 trap 'rm -rf "$part"' EXIT
 mkdir -p "$part/pieces"
 
-# An order that mixes, the same everywhere.
+# A mixed order that is the same on every machine.
 mixed() { LC_ALL=C sort | LC_ALL=C sort -R --random-source=/dev/zero; }
 
 for folder in /usr/lib/python3* /usr/share/perl /usr/lib/*/perl-base /usr/lib/*/perl; do

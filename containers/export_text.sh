@@ -3,10 +3,10 @@
 #
 #   containers/export_text.sh FILE
 #
-# The King James text of the package bible-kjv (out of copyright, 4.4 MB, one verse a line), or,
-# where that is not installed, the licence texts that every Debian and Ubuntu carries, each once
-# and in the order of their names. The same packages give the same bytes. A file that is
-# already there is kept: removing it is how to ask for a new one.
+# The text is the King James text of the package bible-kjv (out of copyright, 4.4 MB, one verse a
+# line). Without that package it is the licence texts of Debian and Ubuntu, each once, in the order
+# of their names. The same packages give the same bytes. An existing file is kept; remove it to get
+# a new one.
 set -eu
 
 out=${1:?"usage: export_text.sh FILE"}
@@ -17,12 +17,12 @@ mkdir -p "$(dirname "$out")"
 part=$out.part.$$
 trap 'rm -f "$part"' EXIT
 
-# -f: one verse a line behind its reference, so that no terminal width gets into the bytes. The
-# program reads commands from stdin when it has no reference, hence /dev/null.
+# -f: one verse a line behind its reference, whatever the terminal's width. Without a reference the
+# program reads commands from stdin, hence /dev/null.
 king_james() {
     command -v bible >/dev/null 2>&1 || return 1
     LC_ALL=C bible -f gen1:1-rev22:21 </dev/null >"$part" 2>/dev/null || return 1
-    # A whole text has 31,102 verses; fewer means that the data file was not found.
+    # The whole text has 31,102 verses. Fewer mean that `bible` did not find its data file.
     [ "$(wc -l <"$part")" -ge 31102 ]
 }
 

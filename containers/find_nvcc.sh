@@ -1,15 +1,15 @@
 #!/bin/sh
-# Prints the path of the CUDA compiler to use, nothing where there is none: containers/find_nvcc.sh
+# Prints the path of the CUDA compiler to use, or nothing if there is none: containers/find_nvcc.sh
 #
-# The first of $NVCC, $CUDACXX, $CUDA_HOME and $CUDA_PATH that is set decides. Where it names no
-# compiler, or the folder's one is too old (CUDA_MIN in containers/versions), the exit code is 2 and
-# stderr has the fix: no other compiler takes its place. A compiler that $NVCC or $CUDACXX names may
-# have any version. Where none is set, it is the first that is new enough of PATH and of the places
-# where images and distributions put a toolkit without telling PATH, the newest first. One that is
-# too old is named on stderr.
+# The first of $NVCC, $CUDACXX, $CUDA_HOME and $CUDA_PATH that is set decides. If it names no
+# compiler, or a folder whose compiler is too old (CUDA_MIN in containers/versions), the exit code
+# is 2 and stderr has the fix; no other compiler replaces it. A compiler named by $NVCC or $CUDACXX
+# may have any version. If none is set, the script takes the first compiler that is new enough:
+# PATH's, then those in the usual places of images and distributions, newest first. It names
+# compilers that are too old on stderr.
 set -eu
 . "$(dirname "$0")/versions"
-# What the places are below; another root is for tests, which make one up.
+# The root of all searched places. Tests set another one.
 root=${FIND_NVCC_ROOT:-}
 
 version_of() { "$1" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p'; }
@@ -27,7 +27,7 @@ compiler_named() { # VARIABLE VALUE
 toolkit_named() { # VARIABLE FOLDER
     [ -x "$2/bin/nvcc" ] || refuse "$1" "$2" "there is no bin/nvcc in that folder"
     version=$(version_of "$2/bin/nvcc")
-    [ -n "$version" ] || refuse "$1" "$2" "its bin/nvcc does not say which CUDA it is of"
+    [ -n "$version" ] || refuse "$1" "$2" "its bin/nvcc does not print a CUDA version"
     at_least "$version" "$CUDA_MIN" ||
         refuse "$1" "$2" "it is CUDA $version, and $CUDA_MIN is needed"
     echo "$2/bin/nvcc"

@@ -6,9 +6,8 @@
 #   containers/image.sh tool        says which tool would be used
 #
 # From the environment, all optional:
-#   BASE_IMAGE    what to build on (containers/versions has the default)
-#   ARCH          amd64 or arm64 (default: this machine's); another than this machine's runs in an
-#                 emulator, but for nvcc
+#   BASE_IMAGE    the base (containers/versions has the default)
+#   ARCH          amd64 or arm64 (default: this machine's); a foreign one is emulated, but not nvcc
 #   TAG           the image's name (default: fp8lab, or fp8lab:ARCH for another architecture)
 #   TOOL          docker, podman or buildah
 #   CUDA          none: leave the GPU backend out
@@ -38,7 +37,7 @@ machine() {
     esac
 }
 
-# A client without its daemon is no tool.
+# docker's client without its daemon does not count.
 works() {
     case $1 in
     docker) docker version --format '{{.Server.Version}}' ;;
@@ -65,8 +64,8 @@ find_tool() {
         "apt-get install podman buildah (or docker.io)"
 }
 
-# ---- what the base says of itself --------------------------------------------------------------
-have_base() { # for one platform; asks the registry only where the image is not here
+# ---- facts of the base --------------------------------------------------------------------------
+have_base() { # for one platform; asks the registry only if the image is not on this machine
     case $tool in
     docker) docker image inspect "$base" >/dev/null 2>&1 ||
         docker pull --quiet --platform "linux/$arch" "$base" >&2 ;;
@@ -130,7 +129,7 @@ build() {
     podman) command=(podman build) flags=(--layers --timestamp "$epoch" --format docker) ;;
     buildah) command=(buildah bud) flags=(--layers --timestamp "$epoch" --format docker) ;;
     esac
-    # docker knows the platform that builds by itself, the others of Debian 12 do not.
+    # docker sets BUILDPLATFORM itself; podman and buildah of Debian 12 do not.
     [ "$tool" = docker ] || flags+=(--build-arg "BUILDPLATFORM=linux/$here")
     # shellcheck disable=SC2086  # BUILD_FLAGS is a list of words
     "${command[@]}" "${flags[@]}" ${BUILD_FLAGS:-} --platform "linux/$arch" --tag "$tag" \
@@ -142,11 +141,11 @@ build() {
     say "$tag is built: $(size "$tag")"
 }
 
-# Whether a program of the other architecture can be executed here: the kernel hands it to qemu.
+# Whether this machine executes programs of the other architecture: the kernel passes them to qemu.
 can_emulate() {
     local name=qemu-aarch64
     [ "$1" = arm64 ] || name=qemu-x86_64
-    # docker may run elsewhere (Docker Desktop brings its own emulators).
+    # docker may run on another machine (Docker Desktop has its own emulators).
     [ "$tool" = docker ] || grep -qs '^enabled' "/proc/sys/fs/binfmt_misc/$name"
 }
 
@@ -160,7 +159,7 @@ size() {
 }
 
 # ---- pin ---------------------------------------------------------------------------------------
-# The digest of the list of all architectures is the hash of the bytes that the registry serves.
+# The digest of a multi-architecture image is the hash of the list that the registry serves.
 pin() {
     local image=${asked:-$BASE_IMAGE} digest
     if command -v skopeo >/dev/null; then
@@ -172,7 +171,7 @@ pin() {
     else
         die "skopeo, or docker with its daemon, asks a registry: apt-get install skopeo"
     fi
-    [[ $digest =~ ^sha256:[0-9a-f]{64}$ ]] || die "'$digest' is no digest; nothing was written"
+    [[ $digest =~ ^sha256:[0-9a-f]{64}$ ]] || die "'$digest' is not a digest; nothing was written"
     sed -i -e "s|^BASE_IMAGE=.*|BASE_IMAGE=$image|" -e "s|^BASE_DIGEST=.*|BASE_DIGEST=$digest|" \
         containers/versions
     say "containers/versions: $image is $digest"

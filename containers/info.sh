@@ -1,10 +1,10 @@
 #!/bin/bash
-# Prints what the build and the tests find here, and what is skipped for the lack of it:
+# Prints what the build and the tests find on this machine, and what is skipped without it:
 # containers/info.sh PKG-CONFIG-NAME...
 set -u
 
 row() { printf '  %s %-24s %s\n' "$1" "$2" "$3"; }
-# found NAME VALUE CONSEQUENCE: a tick and VALUE, or a cross and what follows from the absence.
+# found NAME VALUE CONSEQUENCE: a tick and VALUE, or, without VALUE, a cross and CONSEQUENCE.
 found() {
     if [ -n "$2" ]; then row "✓" "$1" "$2"; else row "✗" "$1" "$3"; fi
 }
@@ -34,7 +34,7 @@ found "bible" "$(command -v bible)" "bible-kjv is not installed: the licence tex
 echo "Tests"
 found "cmocka" "$(pkg-config --modversion cmocka 2>/dev/null)" "no tests: make test installs it"
 found "python packages" "$([ -x build/venv/bin/python ] && echo build/venv)" \
-    "bundles are not read by the BagIt and RO-Crate packages of others; make test fetches them"
+    "the BagIt and RO-Crate packages do not check bundles; make test fetches them"
 found "aarch64 compiler" "$(version_of aarch64-linux-gnu-gcc)" \
     "golden values are not checked on aarch64: containers/install.sh cross"
 found "aarch64 emulator" "$(command -v qemu-aarch64-static || command -v qemu-aarch64)" \

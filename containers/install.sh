@@ -3,18 +3,18 @@
 #
 #   containers/install.sh [GROUP...]          default: build
 #     build   compiler, make, and the libraries the program links
-#     data    the King James text, which the quick start trains on (does without: licence texts)
-#     test    cmocka; what reads bundles independently of us: zstd, Python packages in a venv; the
-#             shells whose completion is tested
+#     data    the King James text, which the quick start trains on (otherwise: licence texts)
+#     test    cmocka; independent readers of bundles (zstd, Python packages in a venv); the shells
+#             whose completion is tested
 #     cross   aarch64 compilers and emulator, for the golden values of the other architecture
 #     plugin  what nvcc needs beside itself
-#     image   what builds and runs images
-#     slurm   a scheduler of one node, for the tests of launching
+#     image   tools that build and run images
+#     slurm   a scheduler of one node, for the launcher tests
 #     mpi     the launchers of Open MPI and MPICH, for the same tests
 #
-# Asks dpkg first and touches nothing, network included, when all is there. Installs as root, or
-# through `sudo -n`. Where it may do neither it says which packages are missing and stops with 6;
-# of the optional groups (data, cross, image, slurm, mpi) it only says so.
+# Asks dpkg first; if nothing is missing it changes nothing and uses no network. Installs as root,
+# or through `sudo -n`. Without either it names the missing packages and exits with 6. Missing
+# packages of an optional group (data, cross, image, slurm, mpi) are named and are no failure.
 set -eu
 
 packages_of() {
@@ -33,8 +33,8 @@ packages_of() {
     esac
 }
 
-# A package counts as present when dpkg says so, or when what we want of it works all the same:
-# pkgconf in the place of pkg-config, a compiler from elsewhere, another distribution.
+# A package is present if dpkg says so, or if what we need from it works: pkgconf in place of
+# pkg-config, a compiler from elsewhere, another distribution.
 works_without_package() {
     case $1 in
     gcc) command -v gcc ;;
@@ -88,9 +88,9 @@ root_by() {
     fi
 }
 
-# The package lists of a fresh image are empty or old, hence the update; that it fails (one source
-# of several is down) does not yet mean that the packages cannot be had. A mirror may fail once, and
-# a fresh machine may be at its own upgrades.
+# The package lists of a fresh image are empty or old, hence the update. If the update fails (one of
+# several sources is down), the packages may still be available. A mirror may fail once, and a fresh
+# machine may be running its own upgrades; hence retries and a lock timeout.
 updated=
 apt_install() {
     as_root=$(root_by) || return 1

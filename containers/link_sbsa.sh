@@ -1,9 +1,9 @@
 #!/bin/bash
 # Links the CUDA backend for aarch64: containers/link_sbsa.sh SBSA CUDA-MAJOR OUT.so OBJECTS...
 #
-# SBSA is what sbsa.sh laid out. A library that is not there is replaced by a stub: a shared
-# library of its name that defines the symbols which the objects want of it, so that the link is
-# checked all the same, and the plugin finds the real one where it runs.
+# SBSA is the output folder of sbsa.sh. A stub replaces a missing library: a shared library of its
+# name that defines the symbols that the objects need from it. So the link is checked, and the
+# plugin finds the real library on the machine where it runs.
 set -euo pipefail
 sbsa=$1
 major=$2

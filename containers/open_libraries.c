@@ -1,7 +1,6 @@
-/* Opens each library named on the command line, as a program would that needs it now; of a folder
- * each file. The CUDA libraries open their parts by name when some graph wants them, so ldd cannot
- * say whether an image has all of them; this says whether each one that is there works. Exit code 1
- * where one does not. */
+/* Opens each library on the command line, and each library in each folder on it (RTLD_NOW). CUDA
+ * libraries open their parts by name when a graph needs them, and ldd does not show these parts.
+ * This program checks each library that an image has. Exit code 1 if one does not open. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 #!/bin/bash
-# In an image's plugin stage, which runs on the machine that builds: compiles the CUDA backend for
-# the image's architecture. nvcc under an emulator would take hours, and it compiles for aarch64
-# from x86-64 as well as for itself.
+# Compiles the CUDA backend for the image's architecture, in the image's plugin stage. This stage
+# runs on the machine that builds, without an emulator: emulated, nvcc would take hours. nvcc on
+# x86-64 also compiles for aarch64.
 #
-#   containers/plugin.sh PARTS ARCH OUT     PARTS: what cuda_parts.sh left in its OUT/build, in the
-#                                           base of that architecture; ARCH: amd64 or arm64
+#   containers/plugin.sh PARTS ARCH OUT     PARTS: the OUT/build of cuda_parts.sh from the base of
+#                                           that architecture; ARCH: amd64 or arm64
 #
-# Makes an empty OUT where PARTS says that there is no CUDA.
+# If PARTS has no CUDA, OUT stays empty.
 set -euo pipefail
 here=$(dirname "$0")
 parts=$1
@@ -32,5 +32,6 @@ x86_64-arm64)
     make -j"$(nproc)" "${common[@]}" CROSS=aarch64 SBSA="$parts/sbsa" cuda
     cp build/aarch64/libfp8lab_cuda.so "$out/"
     ;;
-*) die "nvcc compiles for $target on x86-64 and on machines of that kind; this is a $(uname -m)" ;;
+*)  die "the backend for $target is compiled on x86-64 or on a $target machine;" \
+        "this machine is $(uname -m)" ;;
 esac

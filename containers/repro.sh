@@ -1,29 +1,30 @@
 #!/bin/bash
-# make repro: runs again what the reference bundles of this platform say, and compares to the bit.
+# make repro: runs this platform's reference bundles again and compares them to the bit.
 #
 #   containers/repro.sh             from anywhere; exit code: the worst of the verdicts
 #
 # From the environment, all optional:
-#   NATIVE=1    do not look for a container tool: build and run here
-#   ARCH        amd64 or arm64: in the image for that one; another than this machine's is emulated,
-#               a hundred times slower
-#   BASE_IMAGE, BUILD_FLAGS...   for the image, as containers/image.sh says; without a GPU it is
-#               built over debian:12, for CPUs
+#   NATIVE=1    use no container tool: build and run on this machine
+#   ARCH        amd64 or arm64: in the image of that architecture; a foreign one is emulated, a
+#               hundred times slower
+#   BASE_IMAGE, BUILD_FLAGS...   for the image, see containers/image.sh; without a GPU the base is
+#               debian:12 and the image for CPUs
 #   RUN_FLAGS   more flags for the tool's run command
-#   FP8LAB      the program to use, built already (implies NATIVE=1)
+#   FP8LAB      the program to use, already built (implies NATIVE=1)
 #   ONLY        only the bundles whose name holds this text, e.g. ONLY=fp8.delayed
 #   RUNS        where the new runs go (default: runs/repro)
-#   PLATFORM    cpu, h200, gh200, gb10 or gpu, where the facts would say another
+#   PLATFORM    cpu, h200, gh200, gb10 or gpu, instead of the platform that the facts show
 #
-# A platform without a reference runs its experiment twice, which must agree to the bit; its losses
-# on the CPU's reference must be within tolerance; and its bundles are left as candidates.
+# A platform without a reference runs its experiment twice; both runs must agree to the bit. Its
+# losses on the CPU's reference must be within tolerance. Its bundles stay as candidates for a
+# reference.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 6
 reference=experiments/reference
 runs=${RUNS:-runs/repro}
 only=${ONLY:-}
 tool=native worst=0
-image=localhost/fp8lab-repro # never looked for elsewhere
+image=localhost/fp8lab-repro # --pull=never: no registry is asked
 foreign=
 case ${ARCH:-} in
 amd64) [ "$(uname -m)" = x86_64 ] || foreign=amd64 ;;
@@ -38,7 +39,7 @@ loud() { printf '\n*** repro: %s\n\n' "$*" >&2; }
 # ---- the program -------------------------------------------------------------------------------
 gpu_here() { [ -z "$foreign" ] && [ -e /dev/nvidiactl ]; }
 
-# Podman's default limits are more than it may give where it is in a container itself.
+# Inside a container podman may not grant its own default limits.
 starts() {
     (tool=$1 && fp8lab --version >/dev/null) && return
     RUN_FLAGS="${RUN_FLAGS:-} --ulimit nofile=1024:1024 --ulimit nproc=1024:1024"
@@ -51,7 +52,7 @@ build_image() {
     gpu_here || settings+=(BASE_IMAGE="${BASE_IMAGE:-debian:12}" CUDA=none)
     found=$(containers/image.sh tool 2>/dev/null) || found=
     builder=$found
-    # They share their images, and buildah knows one that is here already when it sees it.
+    # podman and buildah share their images; buildah recognises one that it has built before.
     [ "$found" != podman ] || ! command -v buildah >/dev/null || builder=buildah
     if [ -z "$found" ]; then
         loud "no container tool works here: building and running natively"
@@ -75,10 +76,10 @@ build_native() {
     FP8LAB=$PWD/build/release/fp8lab
 }
 
-# fp8lab ARGS...: with the paths of this script, wherever it runs.
+# fp8lab ARGS...: natively or in the image, with the same paths.
 fp8lab() {
     if [ "$tool" = native ]; then
-        $FP8LAB "$@" # a command, which may have words of its own
+        $FP8LAB "$@" # unquoted: it may be several words
         return
     fi
     # shellcheck disable=SC2206  # RUN_FLAGS is a list of words
@@ -103,7 +104,7 @@ platform() {
 }
 
 # ---- verdicts ----------------------------------------------------------------------------------
-# again BUNDLE FLAGS...: one verdict; its first line is kept, the worst exit code too.
+# again BUNDLE FLAGS...: one verdict. Keeps its first line for the summary and the worst exit code.
 again() {
     local out code
     out=$(fp8lab repro --runs "$runs" "$@")
@@ -114,7 +115,7 @@ again() {
     [ -n "$out" ] || summary[-1]="no verdict      ${1##*/}"
 }
 
-bundles_of() { # FOLDER: its bundles, as far as ONLY wants them
+bundles_of() { # FOLDER: its bundles that match ONLY
     local bundle
     for bundle in "$1"/*.tar.zst; do
         [[ -e $bundle && ${bundle##*/} == *"$only"* ]] && echo "$bundle"
@@ -129,7 +130,7 @@ with_reference() {
 # The platform's own experiment, twice; the CPU's reference on its GPU; the bundles as candidates.
 without_reference() {
     local first=$runs/first-$1-$$ candidate=$runs/candidate-$1 bundle name
-    loud "there is no reference of $1 yet: its experiment runs twice, which must agree to the bit"
+    loud "there is no reference for $1: its experiment runs twice, and must agree to the bit"
     fp8lab run experiments/repro_gpu.lua --runs "$first" --anywhere || worst=$?
     rm -rf "$candidate" && mkdir -p "$candidate"
     while read -r bundle; do
@@ -139,10 +140,10 @@ without_reference() {
     done < <(bundles_of "$first")
     while read -r bundle; do again "$bundle" --backend cuda; done < <(bundles_of "$reference/cpu")
     say "candidates for a reference of $1: $candidate"
-    say "$reference/README.md says how they become one"
+    say "$reference/README.md says how to record them as the reference"
 }
 
-# ---- the whole ---------------------------------------------------------------------------------
+# ---- main --------------------------------------------------------------------------------------
 mkdir -p "$runs" || exit 6
 if [ -z "${FP8LAB:-}" ]; then
     if [ -z "${NATIVE:-}" ]; then build_image; fi

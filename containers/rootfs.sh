@@ -1,11 +1,10 @@
 #!/bin/bash
 # Lays out the root of the image: containers/rootfs.sh PROGRAM-FOLDER PLUGIN-FOLDER CUDA-FOLDER OUT
 #
-# The system is a handful of the base's own packages (a shell and its tools, the C library), file by
-# file, so that every base gives a small image with the C library that the program was linked with,
-# and dpkg's list of what is in it. The program is the relocatable folder of `make dist` in
-# /opt/fp8lab; the CUDA libraries lie beside its others, and the record of all of it in
-# /usr/share/fp8lab/image.json.
+# The system is a few of the base's own packages (a shell and its tools, the C library), copied file
+# by file. So every base gives a small image, with the C library that the program was linked with
+# and dpkg's list of packages. The program is the relocatable folder of `make dist` in /opt/fp8lab,
+# with the CUDA libraries beside its own. /usr/share/fp8lab/image.json records all of it.
 set -euo pipefail
 program=$1
 plugin=$2
@@ -28,7 +27,7 @@ for folder in bin sbin lib lib32 lib64; do # merged into /usr, as the base has i
     [ ! -L "/$folder" ] || ln -s "$(readlink "/$folder")" "$out/$folder"
     [ ! -L "/$folder" ] || mkdir -p "$out/usr/$folder"
 done
-# Manuals, translations and character sets are left behind, licences are not.
+# Without manuals, translations and character sets, but with licences.
 dpkg-query -L "${packages[@]}" |
     grep -vE '^/(usr/share/(man|info|locale|lintian|bug|perl5)|usr/lib/[^/]+/(gconv|perl))(/|$)' |
     grep -vE '^/usr/share/doc/[^/]+/[^/]+$|^/usr/sbin/(iconvconfig|zic)' |
@@ -60,15 +59,15 @@ if [ -e "$plugin/libfp8lab_cuda.so" ]; then
     [ ! -e /NGC-DL-CONTAINER-LICENSE ] || cp /NGC-DL-CONTAINER-LICENSE "$out/"
 fi
 
-# The image opens all of its libraries, or there is none. Who has it can ask again: open-libraries
-# is in it, and looks where fp8lab would.
+# The build fails unless every library opens. The image contains open-libraries, which searches
+# where fp8lab does, so that a user can repeat the check.
 gcc -O2 -o "$opt/bin/open-libraries" containers/open_libraries.c -ldl \
     -Wl,--disable-new-dtags -Wl,-rpath,'$ORIGIN/../lib'
-# Without /proc, as here, $ORIGIN means nothing.
+# $ORIGIN needs /proc, which is not mounted here; hence LD_LIBRARY_PATH.
 LD_LIBRARY_PATH=/opt/fp8lab/lib chroot "$out" \
     /opt/fp8lab/bin/open-libraries /opt/fp8lab/lib >/dev/null
 
-# ---- where it works ----------------------------------------------------------------------------
+# ---- working folders ---------------------------------------------------------------------------
 # Any user may be given (-u), hence the modes. Paths in experiments count from /work.
 mkdir -p "$out/work" "$out/runs" "$out/data" "$out/tmp" "$out/root"
 chmod 1777 "$out/work" "$out/runs" "$out/tmp"
@@ -81,7 +80,7 @@ ln -s /opt/fp8lab/experiments "$out/work/experiments"
 text() { if [ -n "$1" ]; then printf '"%s"' "${1//[\"\\]/}"; else printf null; fi; }
 CUDA_VERSION='' CUDNN_VERSION='' NCCL_VERSION=''
 [ ! -e "$cuda/build/env" ] || . "$cuda/build/env"
-package_rows() { # of the system, and of the libraries that the program brought along
+package_rows() { # packages of the system, and of the program's libraries
     { printf '%s\n' "${packages[@]}"; ls "$opt/licenses"; } | sort -u | while read -r package; do
         dpkg-query -W -f='    ["${Package}", "${Version}"],\n' "$package" 2>/dev/null || true
     done | sort -u | sed '$s/,$//'
@@ -111,7 +110,7 @@ $(package_rows)
 }
 END
 
-# Times of files are the only thing that two builds of the same sources would differ in.
+# Two builds of the same sources would differ in file times only.
 find "$out" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 echo "rootfs.sh: $(du -sm "$out" | cut -f1) MiB, of which CUDA" \
     "$(du -smcL "$cuda"/lib 2>/dev/null | tail -1 | cut -f1) MiB; ${#packages[@]} packages" >&2

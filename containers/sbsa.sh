@@ -1,11 +1,11 @@
 #!/bin/bash
-# Lays out what the CUDA backend for aarch64 servers (NVIDIA calls them sbsa) is compiled and linked
-# with: containers/sbsa.sh OUT NVCC
+# Collects headers and libraries for compiling the CUDA backend for aarch64 servers (NVIDIA's name
+# is sbsa): containers/sbsa.sh OUT NVCC
 #
 #   OUT/include    headers          OUT/lib    libcudart_static.a, libcublasLt.so, as far as found
 #
-# From $SBSA (a folder targets/sbsa-linux, such as NVIDIA's cross packages install), or that
-# folder of NVCC's toolkit, or NVIDIA's wheel of the runtime for aarch64. What cannot be had is
+# They come from $SBSA (a folder targets/sbsa-linux, as NVIDIA's cross packages install), from that
+# folder of NVCC's toolkit, or from NVIDIA's wheel of the runtime for aarch64. A missing library is
 # left out: link_sbsa.sh makes a stub for it.
 set -euo pipefail
 out=$1
@@ -18,7 +18,7 @@ from=
 for place in "${SBSA:-}" "$home/targets/sbsa-linux"; do
     [ -z "$place" ] || [ ! -e "$place/include/cuda_runtime.h" ] || { from=$place; break; }
 done
-# What an earlier call made is still good, unless it was for another toolkit.
+# Keep the result of an earlier call with the same toolkit.
 key="$version $from"
 [ "$(cat "$out/key" 2>/dev/null)" != "$key" ] || exit 0
 rm -rf "$out"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # timeout: 7200
-# The image for the other architecture, built and run in an emulator: the quick start gives the
-# bits of this machine. Half an hour and more, so only where FP8LAB_TEST_ARM64 is set.
+# The arm64 image, built and run in an emulator: the quick start gives this machine's bits. It takes
+# more than half an hour, so it runs only if FP8LAB_TEST_ARM64 is set.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 . tests/support/container.sh

@@ -1,8 +1,8 @@
 #!/bin/bash
 # timeout: 1800
-# An image with CUDA, on a machine without a GPU: every library of it opens, nothing that it needs
-# is missing, and it says which driver it lacks. FP8LAB_CUDA_IMAGE names the image, which is
-# larger than a test may build by itself (make image TAG=...).
+# An image with CUDA on a machine without a GPU: every library opens, nothing is missing, and the
+# image names the driver that it lacks. FP8LAB_CUDA_IMAGE names the image (make image TAG=...): a
+# test does not build one of this size.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 . tests/support/container.sh

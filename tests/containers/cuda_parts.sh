@@ -1,7 +1,7 @@
 #!/bin/bash
-# containers/cuda_parts.sh over stand-ins of bases: where NGC's images hide nvcc, cuDNN and NCCL, a
-# cuDNN that is too old, a package manager that has none, PIP_CONSTRAINT, no CUDA at all. The
-# libraries are text files that say who brought them.
+# containers/cuda_parts.sh in stand-ins of bases: NGC's hidden nvcc, cuDNN and NCCL; a cuDNN that is
+# too old; a package manager without cuDNN; PIP_CONSTRAINT; no CUDA. The libraries are text files
+# that name their origin.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 failed=0
@@ -16,7 +16,7 @@ for tool in bash sh cat cp cut dirname basename du env grep ln ls mkdir mktemp m
     rm sed sort stat tr head uname touch; do
     path=$(type -P "$tool") && ln -s "$path" "$bin/$tool"
 done
-# A compiler's own machine, Debian's word for it.
+# gcc -print-multiarch, in Debian's spelling.
 printf '#!/bin/sh\necho x86_64-linux-gnu\n' >"$bin/gcc"
 printf '#!/bin/sh\necho x86_64\n' >"$bin/uname.sh"
 rm "$bin/uname" && mv "$bin/uname.sh" "$bin/uname"
@@ -99,7 +99,7 @@ parts() { # [VARIABLE=VALUE...]: exit code in $code
         >"$TEST_TMP/said" 2>&1
     code=$?
 }
-# expect CUDA CUDNN NCCL BY-CUDNN BY-NCCL: what is recorded, and who brought it
+# expect CUDA CUDNN NCCL BY-CUDNN BY-NCCL: the recorded versions, and the origin of both
 expect() {
     [ "$code" = 0 ] || { fail "exit code $code"; return; }
     local CUDA_VERSION='' CUDNN_VERSION='' NCCL_VERSION='' CUDA_HOME=''
@@ -131,12 +131,12 @@ toolkit /usr/local/cuda-12.9 12.9
 cudnn 9.9.0
 nccl 2.26.3
 parts PIP_CONSTRAINT=/etc/pip/constraint.txt
-# A wheel's file has no version in its name; the header has its first three numbers.
+# A wheel's file name has no version; its header has the first three numbers.
 expect 12.9 "${CUDNN_VERSION%.*}" 2.26.3 "nvidia-cudnn-cu12==$CUDNN_VERSION" base
 parts APT=cudnn
 expect 12.9 "$CUDNN_VERSION" 2.26.3 apt base
 
-# A newer one is the base's own; nothing is fetched.
+# The base has a newer one: nothing is fetched.
 rm -rf "$root"
 toolkit /usr/local/cuda-13.0 13.0
 cudnn 9.19.1
@@ -147,7 +147,7 @@ rm "$root"/usr/lib/x86_64-linux-gnu/libnccl*
 parts APT=nccl
 expect 13.0 9.19.1 "$NCCL_VERSION" base apt
 
-# Neither a repository nor PyPI.
+# Neither a package repository nor PyPI has it.
 rm -rf "$root"/usr/lib
 printf '#!/bin/sh\nexit 1\n' >"$bin/python3"
 parts

@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/find_nvcc.sh finds the compiler where images hide it, takes the newest that is new
-# enough, and names the one that is too old.
+# containers/find_nvcc.sh finds the compiler where images hide it, takes the newest one that is new
+# enough, and names one that is too old.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 failed=0
@@ -10,7 +10,7 @@ nvcc() { # PATH VERSION
     printf '#!/bin/sh\necho "Cuda compilation tools, release %s, V%s.1"\n' "$2" "$2" >"$root$1"
     chmod +x "$root$1"
 }
-# expect WANTED [VARIABLE=VALUE...]: below $root; what it says on stderr is in $said
+# expect WANTED [VARIABLE=VALUE...]: a path below $root; stderr goes to $said
 expect() {
     local wanted=${1:+$root}$1 found
     shift
@@ -20,7 +20,7 @@ expect() {
     said=$(cat "$TEST_TMP/said")
     [ "$found" = "$wanted" ] || { echo "wanted '$wanted', found '$found' ($*)"; failed=1; }
 }
-# No PATH of this machine, which may have an nvcc anywhere.
+# Not this machine's PATH, which may have an nvcc.
 mkdir -p "$TEST_TMP/bin"
 for tool in sh dirname sed sort ls; do ln -s "$(command -v $tool)" "$TEST_TMP/bin/$tool"; done
 mkdir -p "$root"
@@ -50,7 +50,7 @@ expect /old/bin/nvcc NVCC="$root/old/bin/nvcc" # who names one means it
 refused() { # VARIABLE VALUE WHY
     expect "" "$1=$2"
     [[ $said == *"$1=$2: $3; correct $1 or unset it"* ]] || { echo "$1=$2: $said"; failed=1; }
-    # make stops at it, be it in the environment or on the command line, and builds without CUDA.
+    # make stops, from the environment and from the command line; `make NVCC=` builds without CUDA.
     local make=(env -u MAKEFLAGS -u MFLAGS -u NVCC -u CUDACXX -u CUDA_HOME -u CUDA_PATH -u ARCHS)
     for words in "$1=$2 make" "make $1=$2"; do
         # shellcheck disable=SC2086  # two words
@@ -67,7 +67,7 @@ refused CUDA_HOME "$root/nosuch" "there is no bin/nvcc in that folder"
 refused CUDA_PATH "$root/nosuch" "there is no bin/nvcc in that folder"
 refused CUDA_HOME "$root/usr/local/cuda-12.4" "it is CUDA 12.4, and 12.9 is needed"
 
-# What CUDA images have in their environment is not taken for the Makefile's own.
+# The environment of CUDA images does not replace variables of the Makefile.
 env -u MAKEFLAGS -u MFLAGS CUDA_VERSION=13.0.1 CUDA_HOME="$root/elsewhere" \
     make -s NVCC= BUILD="$TEST_TMP/build" "$TEST_TMP/build/kernels/base.o" \
     >"$TEST_TMP/out" 2>"$TEST_TMP/said" || { echo "it does not build"; failed=1; }

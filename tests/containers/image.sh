@@ -1,9 +1,9 @@
 #!/bin/bash
 # long: 120
 # timeout: 1800
-# The image, built for this machine's architecture over a minimal Debian, without a network once its
-# packages are there; and then what users do with it: as anyone, read-only, without network, GPU or
-# driver, over a folder that is not theirs, stopped as process 1.
+# The image for this machine's architecture, built over a minimal Debian, without a network after
+# its packages. Then the uses: any user, read-only root, no network, no GPU, no driver, a folder of
+# another user, and a stop request to process 1.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 . tests/support/container.sh
@@ -45,7 +45,7 @@ size=$("$runner" image inspect --format '{{.Size}}' "$tag")
 echo "size: $((size / 1000000)) MB"
 [ "$size" -lt 120000000 ] || fail "an image for CPUs has $size bytes"
 
-# ---- what it says of itself --------------------------------------------------------------------
+# ---- labels and size ---------------------------------------------------------------------------
 config=$("$runner" image inspect --format \
     '{{.Config.User}} {{.Config.Entrypoint}} {{json .Config.Volumes}} {{.Created}}
 {{range .Config.Env}}{{println .}}{{end}}{{json .Config.Labels}}' "$tag")
@@ -60,7 +60,7 @@ newer=$(in_image --entrypoint /bin/sh "$tag" -c 'ls -lR --time-style=+%Y /opt /u
     awk '$6 > 2023' | wc -l)
 [ "$newer" = 0 ] || fail "$newer files are newer than SOURCE_DATE_EPOCH"
 
-# ---- its first words ---------------------------------------------------------------------------
+# ---- without arguments -------------------------------------------------------------------------
 in_image "$tag" >"$TEST_TMP/said" 2>&1 || fail "without arguments it fails"
 grep -q 'docker run --rm fp8lab experiments/quickstart.lua' "$TEST_TMP/said" ||
     fail "without arguments it does not say what to do"
@@ -68,7 +68,7 @@ in_image --entrypoint open-libraries "$tag" /opt/fp8lab/lib >"$TEST_TMP/said" 2>
     fail "a library of it does not open"
 [ "$(grep -c ^opens "$TEST_TMP/said")" -ge 10 ] || fail "too few libraries"
 
-# run ARGS...: exit code in $code, words in $TEST_TMP/said. No network, no GPU, nothing writable.
+# run ARGS...: exit code in $code, output in $TEST_TMP/said. No network, no GPU, nothing writable.
 run() {
     in_image --read-only "$@" >"$TEST_TMP/said" 2>&1
     code=$?
@@ -100,7 +100,7 @@ grep -q 'Its data are data/corpus.txt: ' "$TEST_TMP/said" || fail "nobody names 
 run "$tag" check experiments/h200_loss.lua --set data=synthetic
 [ "$code" = 0 ] || fail "--set data=synthetic is no valid advice"
 
-# ---- no driver that would do -------------------------------------------------------------------
+# ---- a driver that is too old ------------------------------------------------------------------
 library=/usr/lib/$(gcc -print-multiarch)/libnvidia-ml.so.1
 gcc -shared -fPIC -o "$TEST_TMP/nvml.so" tests/containers/nvml_stand_in.c || exit 1
 run -v "$TEST_TMP/nvml.so:$library:ro" "$tag" experiments/h200_blockwise.lua
@@ -154,7 +154,7 @@ record_of "$(ls "$TEST_TMP"/native/runs/*.tar.zst | head -1)" | python3 -c 'impo
 r = json.load(sys.stdin); assert r == {"schema": "fp8lab.image/1", "inside": False}, r' ||
     fail "a run outside of an image does not say so"
 
-# ---- a folder of data that has not the text ----------------------------------------------------
+# ---- a data folder without the text ------------------------------------------------------------
 mkdir -p "$TEST_TMP/data"
 run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}"
 [ "$code" = 2 ] && grep -q 'this image has its own: run --data-root /opt/fp8lab' "$TEST_TMP/said" ||
@@ -163,7 +163,7 @@ run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}"
     --data-root /opt/fp8lab
 [ "$code" = 0 ] || fail "--data-root /opt/fp8lab is no valid advice: exit code $code"
 
-# ---- a folder of someone else ------------------------------------------------------------------
+# ---- a folder of another user ------------------------------------------------------------------
 chmod 755 "$TEST_TMP/taken"
 run -u 4242:4242 -v "$TEST_TMP/taken:/runs" "$tag" experiments/quickstart.lua "${short[@]}"
 if [ "$(id -u)" = 4242 ]; then echo "SKIP: this is user 4242 itself"
@@ -216,7 +216,7 @@ run = json.load(sys.stdin)["run"]
 assert run["status"] == "interrupted" and run["checkpoint_step"] > 0, run' ||
     fail "no checkpoint after a stop"
 
-# What installs no handler for SIGTERM ends by it all the same.
+# A command without a handler for SIGTERM also ends at SIGTERM.
 start "$name" "$tag" bench gemm --m 4096 --n 4096 --k 4096 --repeats 1000
 for ((i = 0; i < 100; i++)); do # process 1, and the child in which it goes on
     processes=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/comm' 2>/dev/null)
@@ -228,6 +228,6 @@ begun=$(date +%s%N)
 code=$("$runner" inspect --format '{{.State.ExitCode}}' "$name")
 "$runner" rm -f "$name" >/dev/null
 [ "$code" = 143 ] || fail "bench, stopped: exit code $code after $(seconds "$begun") s, wanted 143"
-# Without -f, which ends other builds: it removes the containers of all that share a layer.
+# Without -f, which breaks other builds: it removes the containers of all images that share a layer.
 "$runner" rmi "$tag-packages" "$tag" >/dev/null 2>&1
 exit "$failed"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# run --launch and repro --launch in a real container: a bare base image, into which the folder of
-# `make dist` is mounted. The bundle is ours, a stop request makes a checkpoint, bits are the same.
+# run --launch and repro --launch in a real container: a bare base image with the folder of `make
+# dist` mounted. The bundle belongs to us, a stop request writes a checkpoint, and the bits are the
+# same.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${BUILD:=$PWD/build/release}"
 : "${FP8LAB:=$BUILD/fp8lab}"

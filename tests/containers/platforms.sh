@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/repro.sh on machines of every kind: which reference it takes, what it does where there
-# is none, its summary and exit code. fp8lab is a stand-in that plays the machine.
+# containers/repro.sh on each kind of machine: the reference that it takes, the case without one,
+# its summary and exit code. fp8lab is a stand-in that plays the machine.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 failed=0
@@ -74,13 +74,13 @@ ends 1 "5 of 6 bitwise equal: cpu"
 grep -q '^  no verdict *repro-cpu-fp8.mxfp8' "$TEST_TMP/out" ||
     fail "no line for what gave no verdict"
 
-# No reference: the experiment runs, again to the bit, the CPU's bundles on the GPU within their
-# tolerance, and the bundles are left as candidates.
+# No reference: the experiment runs twice with equal bits, the CPU's bundles run on the GPU within
+# their tolerance, and the new bundles stay as candidates.
 for machine in "NVIDIA GH200 480GB:gh200" "NVIDIA GB10:gb10" "NVIDIA L4:gpu"; do
     name=${machine#*:}
     repro GPU="${machine%:*}" OF=reference/cpu VERDICT="within tolerance" CODE=0
     ends 0 "2 of 8 bitwise equal: $name"
-    grep -q "there is no reference of $name yet" "$TEST_TMP/said" || fail "$name: not said"
+    grep -q "there is no reference for $name:" "$TEST_TMP/said" || fail "$name: not said"
     [ "$(called '^run experiments/repro_gpu.lua .*--anywhere')" = 1 ] || fail "$name: not run once"
     [ "$(called '^repro .*first-.*--exact --anywhere')" = 2 ] || fail "$name: not to the bit"
     [ "$(called '^repro .*reference/cpu/.*--backend cuda')" = 6 ] || fail "$name: no CPU's curve"
@@ -92,7 +92,7 @@ ends 5 "6 of 8 bitwise equal: gb10"
 repro PLATFORM=gh200
 ends 0 "8 of 8 bitwise equal: gh200"
 
-# Another architecture has no native program here.
+# No native program of another architecture runs here.
 other=arm64
 [ "$(uname -m)" = x86_64 ] || other=amd64
 env -u FP8LAB NATIVE=1 ARCH=$other RUNS="$TEST_TMP/runs" containers/repro.sh >"$TEST_TMP/out" \

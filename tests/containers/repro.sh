@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 25
 # timeout: 1800
-# `make repro` builds its image with the tool that works here, runs the CPU's reference in it, and
-# ends bitwise equal.
+# `make repro` builds its image with a tool that works here and runs the CPU's reference in it:
+# bitwise equal.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 . tests/support/container.sh
@@ -11,7 +11,7 @@ set -u
 find_tools
 find_base "$(dpkg --print-architecture 2>/dev/null || echo amd64)"
 find_build_flags "$base"
-one_at_a_time # and with the settings of image.sh's test: what both build is built once
+one_at_a_time # and with the settings of image.sh's test, so that both share the built layers
 env -u ARCH -u FP8LAB -u NATIVE TOOL="$runner" RUNS="$TEST_TMP/runs" PLATFORM=cpu ONLY=bf16 \
     BASE_IMAGE="$base" BUILD_FLAGS="$BUILD_FLAGS" SOURCE_DATE_EPOCH=1700000000 \
     containers/repro.sh >"$TEST_TMP/out" 2>"$TEST_TMP/said"

@@ -1,9 +1,8 @@
 #!/bin/bash
 # long: 60
 # timeout: 1800
-# The CUDA backend for aarch64 servers compiles and links here, with NVIDIA's runtime for them
-# where a network brings it and stubs where not, and what comes out is what an aarch64 machine
-# takes.
+# The CUDA backend for aarch64 servers compiles and links here, with NVIDIA's runtime for aarch64
+# or, without a network, with stubs. The result is a library that an aarch64 machine can load.
 set -u
 failed=0
 nvcc=$(containers/find_nvcc.sh)
@@ -19,8 +18,8 @@ if [ -z "${FP8LAB_TEST_IMAGE:-}" ]; then
 fi
 fail() { echo "FAILED: $*"; failed=1; }
 
-# What the devices get is the same as on x86-64, whose plugin is built in earnest: here it is PTX,
-# translated quickly. What differs is the host's half.
+# The device code is that of the x86-64 plugin, which another test builds in full. Only the host
+# code differs, so here the device code is PTX, compiled quickly.
 quick=
 "$nvcc" --help | grep -q -- --Ofast-compile && quick="--Ofast-compile max"
 make --no-print-directory CROSS=aarch64 ARCHS=compute_90a NVCC_QUICK="$quick" cuda || exit 1
@@ -44,7 +43,7 @@ grep -q 'RUNPATH.*\$ORIGIN/\.\.:' <<<"$dynamic" || fail "does not look for libra
 exports=$(aarch64-linux-gnu-nm -D --defined-only "$plugin" | awk '{ print $3 }')
 [ "$exports" = cuda_backend_open ] || fail "exports something else than cuda_backend_open"
 read_elf -S | grep -q '\.nv_fatbin' || fail "holds no code for GPUs"
-# A page of up to 64 KiB, as GH200's kernels have them, is a segment's alignment.
+# Segments are aligned to 64 KiB, the page size of GH200 kernels.
 read_elf -lW | awk '$1 == "LOAD" && $NF != "0x10000" { bad = 1 } END { exit bad }' ||
     fail "a segment is not aligned to 64 KiB: does not load where pages are that large"
 file "$plugin" 2>/dev/null || true

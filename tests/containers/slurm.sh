@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 24, waits
-# --launch srun, the batch script and ranks under srun on a real Slurm: two nodes, which are both
-# this machine, started here and ended with the test. It has no Pyxis, which is said; what follows
-# runs on the nodes themselves.
+# --launch srun, the batch script and ranks under srun on a real Slurm: two nodes, both this
+# machine, started and stopped by the test. This Slurm has no Pyxis, and fp8lab must say so. The
+# rest runs on the nodes themselves.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1 OMP_WAIT_POLICY=passive
@@ -102,14 +102,14 @@ sed 's/recipe =/hardware = { query = "gpu.count >= 1" }, recipe =/' tiny.lua >qu
 "$FP8LAB" run query.lua "${lib[@]}" --anywhere --launch srun --image none --slurm slurm.json \
     >said 2>&1 || fail "a constraint: exit code $?"
 
-# stopped HOW ARGS...: a run without an end, stopped by HOW once it steps, leaves with 143 and a
+# stopped HOW ARGS...: an endless run, stopped by HOW after its first step, exits with 143 and a
 # checkpoint
 stopped() {
     local how=$1 pid code
     shift
     rm -rf stopped
-    # Emptied here, not by the run's own redirection: that is the child's, which may come after
-    # the first look, and what the run before said has steps in it.
+    # Emptied here: the run's own redirection is the child's and may come after the first look, when
+    # the file still has the steps of the run before.
     : >said
     "$FP8LAB" run "$@" --set train.steps=1000000 --runs stopped --launch srun --image none \
         >>said 2>&1 &
@@ -124,7 +124,7 @@ stopped() {
     grep -q "run --resume" said || fail "stopped $how: nothing to resume from"
 }
 by_signal() { kill -TERM "$1"; }
-# The one before may still be on its way out.
+# The run before may not have exited yet.
 by_scancel() {
     local job
     job=$(squeue -h -t running -o %i | sort -n | tail -1)
@@ -134,7 +134,7 @@ stopped by_signal tiny.lua "${lib[@]}"
 stopped by_scancel tiny.lua "${lib[@]}"
 
 # ---- two nodes, for more GPUs than one has -------------------------------------------------------
-# No --backend: it asks for GPUs, which Slurm gives, and goes on with the CPU, finding none.
+# No --backend: the run asks Slurm for GPUs, finds none, and uses the CPU.
 sed 's/recipe =/hardware = { gpus = 4 }, recipe =/; s/batch = 4, m.*2/batch = 8, micro_batch = 2/' \
     tiny.lua >four.lua
 sed -i 's/{ "gpu.product_name.*1 }/{ "gpu.count": 2 }/' slurm.json
@@ -160,7 +160,8 @@ PATH=$(dirname "$FP8LAB"):$PATH IMAGE=none sbatch --wait --gpus-per-node=0 --tim
 "$FP8LAB" compare --assert-equal batch/*.tar.zst here/*.tar.zst >>said 2>&1 || fail "sbatch: bits"
 sbatch --wait --gpus-per-node=0 --time=5 --output=said "$root/containers/fp8lab.sbatch" tiny.lua \
     >/dev/null 2>&1
-[ $? = 6 ] && grep -q "knows no --container-image" said || fail "fp8lab.sbatch misses no Pyxis"
+[ $? = 6 ] && grep -q "has no --container-image" said ||
+    fail "fp8lab.sbatch does not notice that Pyxis is missing"
 if [ "$(nproc)" -ge 2 ]; then
     sed 's/recipe =/hardware = { gpus = 2 }, recipe =/' tiny.lua >two.lua
     timeout 300 srun --ntasks=2 "$FP8LAB" run two.lua "${lib[@]}" --runs ranks >said 2>&1 ||

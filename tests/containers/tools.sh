@@ -1,6 +1,7 @@
 #!/bin/bash
-# containers/image.sh takes docker, podman or buildah, whichever works, and gives each the same
-# arguments in its own words; a client without its daemon is no tool. The tools are stand-ins.
+# containers/image.sh takes the first of docker, podman and buildah that works, and gives each the
+# same arguments in its own syntax. docker's client without its daemon does not count. The tools are
+# stand-ins.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 failed=0
@@ -13,7 +14,7 @@ done
 here=amd64
 [ "$(uname -m)" = x86_64 ] || here=arm64
 
-# A tool that notes its arguments, one call a line; `docker` answers only while its daemon runs.
+# A tool that records its arguments, one call a line; `docker` answers only while its daemon runs.
 stand_in() {
     cat >"$bin/$1" <<END
 #!$(type -P sh)
@@ -115,7 +116,7 @@ said=$(cd "$TEST_TMP/tree" && rm -f "$TEST_TMP/calls" && env -u BASE_IMAGE PATH=
     TEST_TMP="$TEST_TMP" TOOL=podman TAG=mine bash containers/image.sh build 2>&1)
 built_with "BASE_IMAGE=nvcr.io/nvidia/cuda@sha256:$hash" "BASE_DIGEST=sha256:$hash"
 
-# Of the base only a name stands in versions; its digest is a registry's word.
+# `versions` has only the name of the base; its digest comes from a registry.
 . containers/versions
 [[ $BASE_IMAGE == nvcr.io/nvidia/cuda:13.* ]] || fail "the default base is $BASE_IMAGE"
 [[ $BASE_DIGEST =~ ^(sha256:[0-9a-f]{64})?$ ]] || fail "'$BASE_DIGEST' is no digest"
