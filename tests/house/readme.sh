@@ -1,6 +1,6 @@
 #!/bin/bash
-# What README.md tells a newcomer to type exists: every verb, flag, target and path; its experiment
-# passes check; and `make help` lists every target that is documented anywhere.
+# What the pages tell a newcomer to type exists: verbs, flags, make targets, paths and links. The
+# experiment of experiments/README.md passes check. `make help` lists every documented target.
 set -u
 failed=0
 fail() { echo "$1"; failed=1; }
@@ -14,16 +14,18 @@ for verb in $verbs; do
 done
 
 # Commands in the fenced blocks: "fp8lab VERB ...", and their flags.
-while read -r _ verb rest; do
-    [[ $verb == *.lua ]] && continue
-    grep -qx "$verb" <<<"$verbs" || { fail "README: no verb '$verb'"; continue; }
-    for flag in $(grep -oE -- ' --[a-z-]+' <<<" ${rest%%#*}"); do
-        grep -qE -- "$flag\b" "$TEST_TMP/$verb.help" || fail "README: $verb has no flag $flag"
-    done
-done < <(sed -n '/^```sh/,/^```/p' README.md | grep -oE '^fp8lab .*')
+for page in README.md CONTRIBUTING.md experiments/README.md containers/README.md; do
+    while read -r _ verb rest; do
+        [[ $verb == *.lua ]] && continue
+        grep -qx "$verb" <<<"$verbs" || { fail "$page: no verb '$verb'"; continue; }
+        for flag in $(grep -oE -- ' --[a-z-]+' <<<" ${rest%%#*}"); do
+            grep -qE -- "$flag\b" "$TEST_TMP/$verb.help" || fail "$page: $verb has no flag $flag"
+        done
+    done < <(sed -n '/^```sh/,/^```/p' "$page" | grep -oE '^fp8lab .*')
+done
 
 targets=$(make help | sed -n 's/^  \([a-z0-9-]*\) .*/\1/p')
-documented=$(grep -ohP '(^|`)make \K[a-z][a-z0-9-]*(?![a-z0-9/-])' README.md */README.md \
+documented=$(grep -ohP '(^|`)make \K[a-z][a-z0-9-]*(?![a-z0-9/-])' ./*.md */README.md \
     containers/*.sh | sort -u)
 for target in $documented; do
     grep -qx "$target" <<<"$targets" || fail "documented, but not in make help: make $target"
@@ -35,14 +37,31 @@ for target in $targets; do
     make -n "$target" >/dev/null 2>&1 || fail "make $target: no rule"
 done
 
-for path in $(grep -oE '`[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*`' README.md | tr -d '`' |
-    grep -v '^runs/'); do
-    [ -e "$path" ] || fail "README: no such path: $path"
+for page in README.md CONTRIBUTING.md SECURITY.md; do
+    for path in $(grep -oE '`[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*`' "$page" | tr -d '`' |
+        grep -vE '^(runs|build|tests/<)'); do
+        [ -e "$path" ] || fail "$page: no such path: $path"
+    done
 done
 for room in experiments runner model kernels kernels/cpu containers tests; do
     [ -e "$room/README.md" ] || fail "$room/ has no README.md"
 done
 
-sed -n '/^```lua/,/^```/p' README.md | grep -v '^```' >"$TEST_TMP/mine.lua"
-"$FP8LAB" check "$TEST_TMP/mine.lua" || fail "README: its experiment does not pass check"
+# Links from page to page: the file is there, and so is the heading.
+headings() { # PAGE: the anchors of its headings
+    sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+while IFS=: read -r page link; do
+    file=${link%%#*}
+    target=$page
+    [ -z "$file" ] || target=$(dirname "$page")/$file
+    [ -e "$target" ] || { fail "$page: no file behind the link $link"; continue; }
+    [[ $link != *#* ]] || headings "$target" | grep -qx -- "${link#*#}" ||
+        fail "$page: no heading behind the link $link"
+done < <(find . -name '*.md' -not -path './build/*' -not -path './.*' -not -path './dist/*' \
+    -not -path './runs/*' -exec grep -oHP '\]\(\K[^):[:space:]]+(?=\))' {} +)
+
+sed -n '/^```lua/,/^```/p' experiments/README.md | grep -v '^```' >"$TEST_TMP/mine.lua"
+"$FP8LAB" check "$TEST_TMP/mine.lua" ||
+    fail "experiments/README.md: its experiment does not pass check"
 exit "$failed"
