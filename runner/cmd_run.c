@@ -38,7 +38,7 @@ struct row {
     bool too_big;     /* for the memory of this machine, as far as that was asked */
     bool earlier;     /* not run: outcome is that of an earlier bundle with the same inputs */
     bool ended;       /* outcome is valid */
-    struct standing standing; /* of a suite's row, as the folder of runs says */
+    struct row_state state; /* of a suite's row, as the folder of runs says */
 };
 
 struct command {
@@ -190,7 +190,7 @@ static enum status find_earlier(struct command *c, struct err *e) {
         if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
         for (int64_t r = 0; r < c->resolution.run_count; r++)
             if (inputs_asked(view.run, &c->rows[r].inputs))
-                standing_note(&c->rows[r].standing, &view);
+                row_state_note(&c->rows[r].state, &view);
         run_view_free(&view);
     }
     tree_free(&runs);
@@ -232,7 +232,7 @@ static void print_outcome(const struct cli *cli, const struct run_outcome *o) {
 
 static void take_earlier(struct command *c, int64_t i) {
     struct row *row = &c->rows[i];
-    const struct standing *s = &row->standing;
+    const struct row_state *s = &row->state;
     snprintf(row->outcome.id, sizeof row->outcome.id, "%s", s->id);
     snprintf(row->outcome.status, sizeof row->outcome.status, "%s", s->status);
     snprintf(row->outcome.bundle, sizeof row->outcome.bundle, "%s", s->path);
@@ -249,23 +249,23 @@ static void take_earlier(struct command *c, int64_t i) {
 /* How a row stands now. Since the folder was last looked at, another process may have begun the
  * row, or left it behind. */
 static enum status look_again(struct command *c, struct row *row, struct err *e) {
-    struct standing now;
-    if (!shares(c) || row->standing.kind == STANDING_ENDED) return OK;
+    struct row_state now;
+    if (!shares(c) || row->state.kind == ROW_ENDED) return OK;
     TRY(claim_take(c->settings.runs, &c->claim, e));
-    TRY(standing_look(c->settings.runs, &row->inputs, &now, e));
+    TRY(row_state_read(c->settings.runs, &row->inputs, &now, e));
     if (now.left_open) { /* without the claim, since packing may take long; then look once more */
         claim_drop(&c->claim);
-        TRY(standing_close_left(c->cli, c->settings.runs, &row->inputs, e));
+        TRY(row_state_close_left(c->cli, c->settings.runs, &row->inputs, e));
         TRY(claim_take(c->settings.runs, &c->claim, e));
-        TRY(standing_look(c->settings.runs, &row->inputs, &now, e));
+        TRY(row_state_read(c->settings.runs, &row->inputs, &now, e));
     }
-    bool was_live = row->standing.kind == STANDING_LIVE;
-    if (now.kind != STANDING_NONE || was_live) row->standing = now;
+    bool was_live = row->state.kind == ROW_RUNNING;
+    if (now.kind != ROW_NEW || was_live) row->state = now;
     return OK;
 }
 
 /* An experiment alone is not run a second time beside itself. */
-static enum status refuse_live(const char *name, const struct standing *s, struct err *e) {
+static enum status refuse_live(const char *name, const struct row_state *s, struct err *e) {
     char where[HOST_NAME_CAP + 16] = "", dead[PATH_CAP + 48] = "";
     if (s->writer.elsewhere) {
         snprintf(where, sizeof where, " on host %s", s->writer.host);
@@ -277,13 +277,13 @@ static enum status refuse_live(const char *name, const struct standing *s, struc
 }
 
 /* What became of an earlier run, where a new one begins all the same. */
-static void note_anew(const struct command *c, const char *name, const struct standing *s) {
+static void note_anew(const struct command *c, const char *name, const struct row_state *s) {
     if (!*s->path) return;
     cli_note(c->cli, "%s: an earlier run with these inputs ended as %s, so a new run begins at "
              "step 0; the earlier one: %s", name, s->status, s->path);
 }
 
-static void note_others(const struct command *c, const char *name, const struct standing *s) {
+static void note_others(const struct command *c, const char *name, const struct row_state *s) {
     if (s->seen_locked)
         cli_note(c->cli, "%s: another process is running it, and is waited for at the end: %s",
                  name, s->path);
@@ -304,17 +304,17 @@ static enum status run_row(struct command *c, int64_t i, struct err *e) {
         request.beginning = &c->extension.beginning;
     }
     enum status st = look_again(c, row, e);
-    if (st == OK && row->standing.kind == STANDING_ENDED) take_earlier(c, i);
-    else if (st == OK && row->standing.kind == STANDING_LIVE && !c->resolution.suite)
-        st = refuse_live(request.run->name, &row->standing, e);
-    else if (st == OK && row->standing.kind == STANDING_LIVE)
-        note_others(c, request.run->name, &row->standing);
+    if (st == OK && row->state.kind == ROW_ENDED) take_earlier(c, i);
+    else if (st == OK && row->state.kind == ROW_RUNNING && !c->resolution.suite)
+        st = refuse_live(request.run->name, &row->state, e);
+    else if (st == OK && row->state.kind == ROW_RUNNING)
+        note_others(c, request.run->name, &row->state);
     else if (st == OK) {
-        bool resumes = row->standing.kind == STANDING_STOPPED;
-        if (resumes) st = run_directory(c->cli, row->standing.path, e);
-        else note_anew(c, request.run->name, &row->standing);
+        bool resumes = row->state.kind == ROW_RESUMABLE;
+        if (resumes) st = run_directory(c->cli, row->state.path, e);
+        else note_anew(c, request.run->name, &row->state);
         if (st == OK)
-            st = resumes ? run_resume(&c->settings, row->standing.path, &row->outcome, e)
+            st = resumes ? run_resume(&c->settings, row->state.path, &row->outcome, e)
                          : run_one(&c->settings, &request, &row->outcome, e);
         row->ended = st == OK;
         c->ended += row->ended;
@@ -330,8 +330,8 @@ static int await_others(struct command *c) {
     for (;;) {
         struct pollfd p = { .fd = c->signals.fd, .events = POLLIN };
         for (int64_t i = 0; i < c->resolution.run_count; i++)
-            if (c->rows[i].standing.kind == STANDING_LIVE && !c->rows[i].ended &&
-                !standing_lives(&c->rows[i].standing))
+            if (c->rows[i].state.kind == ROW_RUNNING && !c->rows[i].ended &&
+                !row_state_is_running(&c->rows[i].state))
                 return 0;
         (void)poll(&p, 1, 500);
         int asked = job_members_stop_signal(&c->members);
@@ -344,8 +344,8 @@ static int await_others(struct command *c) {
 /* Closes what other processes left. */
 static enum status close_left(struct command *c, struct err *e) {
     for (int64_t i = 0; i < c->resolution.run_count; i++)
-        if (c->rows[i].standing.kind == STANDING_LIVE && !c->rows[i].ended)
-            TRY(standing_close_dead(&c->rows[i].standing, e));
+        if (c->rows[i].state.kind == ROW_RUNNING && !c->rows[i].ended)
+            TRY(row_state_close_dead(&c->rows[i].state, e));
     close_dead_runs(c->cli, c->settings.runs);
     return OK;
 }
@@ -358,8 +358,8 @@ static int run_rows(struct command *c, struct err *e, enum status *st) {
     for (;;) {
         for (int64_t i = 0; i < c->resolution.run_count; i++) {
             struct row *row = &c->rows[i];
-            bool theirs = row->standing.kind == STANDING_LIVE;
-            if (row->ended || (theirs && standing_lives(&row->standing))) continue;
+            bool theirs = row->state.kind == ROW_RUNNING;
+            if (row->ended || (theirs && row_state_is_running(&row->state))) continue;
             *st = run_row(c, i, e);
             if (*st != OK) return exit_code_of(*st);
             if (!row->ended || row->earlier) continue;

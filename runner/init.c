@@ -36,7 +36,7 @@ static bool reap(pid_t child, int *code) {
 
 /* Passes signals on until the child has ended. Stopping and going on are between the terminal and
  * the child. */
-static void tend(pid_t child, const sigset_t *all, int *code) {
+static void forward_signals(pid_t child, const sigset_t *all, int *code) {
     while (!reap(child, code)) {
         siginfo_t info;
         int signo = sigwaitinfo(all, &info);
@@ -59,7 +59,7 @@ enum status init_become(bool *ended, int *code, struct err *e) {
         (void)sigprocmask(SIG_SETMASK, &old, NULL);
         return OK;
     }
-    tend(child, &all, code);
+    forward_signals(child, &all, code);
     *ended = true;
     return OK;
 }

@@ -149,7 +149,7 @@ static enum status find_beginning(struct attempts *a, struct err *e) {
 /* One process for each GPU that the experiment asks for; or, on a machine that does not have them
  * and was accepted all the same, for each that is there, as far as the batch can be shared. A
  * launcher has decided how many there are. */
-static int64_t ranks_of(const struct run_settings *s, const struct run_options *run,
+static int64_t rank_count(const struct run_settings *s, const struct run_options *run,
                         const json_t *mismatch) {
     int64_t ranks = s->ranks ? s->ranks : run->gpus;
     if (s->ranks || s->members || !json_is_array(mismatch)) return ranks;
@@ -162,7 +162,7 @@ static int64_t ranks_of(const struct run_settings *s, const struct run_options *
 
 /* A host that is lost stays so, for the rows of a suite that follow too: *lost where ranks were on
  * one, as they are laid out. ERR_PEER where nobody allowed to go on without it. */
-static enum status leave_lost(const struct run_settings *s, struct rank_layout *f, bool *lost,
+static enum status drop_lost_hosts(const struct run_settings *s, struct rank_layout *f, bool *lost,
                               struct err *e) {
     for (int64_t i = 0; s->members && i < s->members->task.count - 1; i++) {
         struct peer_connection *c = &s->members->peer[i];
@@ -177,7 +177,7 @@ static enum status leave_lost(const struct run_settings *s, struct rank_layout *
 }
 
 /* The ranks on the hosts of the job. Of hardware.gpus the schema says that they share the batch. */
-static enum status form(const struct run_settings *s, const struct run_options *run,
+static enum status lay_out_ranks(const struct run_settings *s, const struct run_options *run,
                         const json_t *mismatch, struct rank_layout *out, struct err *e) {
     const struct train_options *t = &run->train;
     if (s->ranks && t->global_batch % (t->micro_batch * s->ranks))
@@ -185,9 +185,9 @@ static enum status form(const struct run_settings *s, const struct run_options *
                     "is no multiple of micro_batch %" PRId64 " times so many", s->ranks,
                     t->global_batch, t->micro_batch);
     int64_t tasks = s->members ? s->members->task.count : 1;
-    TRY(rank_layout_init(out, ranks_of(s, run, mismatch), tasks, e));
+    TRY(rank_layout_init(out, rank_count(s, run, mismatch), tasks, e));
     bool lost = false;
-    return leave_lost(s, out, &lost, e);
+    return drop_lost_hosts(s, out, &lost, e);
 }
 
 enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
@@ -195,12 +195,12 @@ enum status attempts_check(const struct run_settings *settings, const json_t *re
     struct run_options run;
     struct rank_layout layout;
     TRY(options_read(resolved, &run, e));
-    enum status st = form(settings, &run, mismatch, &layout, e);
+    enum status st = lay_out_ranks(settings, &run, mismatch, &layout, e);
     options_free(&run);
     return st;
 }
 
-static enum status lay_out(struct attempts *a, struct err *e) {
+static enum status assign_batch(struct attempts *a, struct err *e) {
     const struct train_options *t = &a->run.train;
     return rank_layout_assign(&a->layout, t->global_batch, t->micro_batch, e);
 }
@@ -295,12 +295,12 @@ static enum status make_attempt(struct attempts *a, struct attempt *out, struct 
 
 /* An attempt that cannot be made, for want of a process, a file or memory, has failed like any
  * other, so that its run is concluded and bundled. */
-static enum status one_attempt(struct attempts *a, struct attempt *out, struct err *e) {
+static enum status try_attempt(struct attempts *a, struct attempt *out, struct err *e) {
     struct err why = { 0 };
     *out = (struct attempt){ .end = ATTEMPT_FAILED, .error_step = -1, .rank = -1 };
     a->begin_ms = clock_ms();
     enum status st = find_beginning(a, &why);
-    if (st == OK) st = lay_out(a, &why);
+    if (st == OK) st = assign_batch(a, &why);
     TRY(record_begin(a, e));
     if (st == OK) st = run_dir_save(a->dir, &why);
     if (st == OK) st = make_attempt(a, out, &why);
@@ -316,14 +316,14 @@ static enum status one_attempt(struct attempts *a, struct attempt *out, struct e
  * that failed, where it is known which did; *without: something was. False where a host is lost and
  * nobody allowed to go on without it, too few GPUs are left, or a process that does not die still
  * has one of them, which is said. */
-static bool regroup(struct attempts *a, const struct attempt *attempt, bool *without) {
+static bool drop_failed(struct attempts *a, const struct attempt *attempt, bool *without) {
     struct err why = { 0 };
     bool lost = false;
-    enum status st = leave_lost(a->settings, &a->layout, &lost, &why);
+    enum status st = drop_lost_hosts(a->settings, &a->layout, &lost, &why);
     bool drops = a->settings->fewer_gpus && !lost && attempt->rank >= 0;
     if (drops) rank_layout_drop_rank(&a->layout, attempt->rank);
     *without = lost || drops;
-    if (st == OK) st = lay_out(a, &why);
+    if (st == OK) st = assign_batch(a, &why);
     if (st == OK && *attempt->unkillable) st = FAIL(&why, ERR_STATE, "%s", attempt->unkillable);
     if (st == OK) return true;
     err_prefix(&why, "no retry");
@@ -334,7 +334,7 @@ static bool regroup(struct attempts *a, const struct attempt *attempt, bool *wit
 /* Whether another attempt may end otherwise: a worker died or hung, or a link failed, or a device
  * with which the run had trained. What no step was made with may not be there at all, like a
  * library, and is not on the next attempt either; nor is the arithmetic another one. */
-static bool is_worth_another(const struct attempts *a, const struct attempt *attempt) {
+static bool should_retry(const struct attempts *a, const struct attempt *attempt) {
     enum status code = attempt->error.code;
     if (attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG) return true;
     return attempt->end == ATTEMPT_FAILED &&
@@ -344,11 +344,11 @@ static bool is_worth_another(const struct attempts *a, const struct attempt *att
 /* Prepares another attempt; false: there is none. Who asked for a stop meanwhile gets it, be there
  * another attempt left or not. */
 static bool retry(struct attempts *a, struct attempt *attempt) {
-    if (!is_worth_another(a, attempt)) return false;
+    if (!should_retry(a, attempt)) return false;
     if (attempt->asked) attempt->end = ATTEMPT_SIGNAL;
     if (attempt->asked || a->retries_left == 0) return false;
     bool without = false;
-    if (!regroup(a, attempt, &without)) return false;
+    if (!drop_failed(a, attempt, &without)) return false;
     a->retries_left--;
     char text[1300];
     snprintf(text, sizeof text, "%s; trying again%s (%" PRId64 " left)", attempt->error.text,
@@ -394,7 +394,7 @@ static int exit_code_for(const struct attempts *a, const struct attempt *attempt
 
 /* An error object for run.json: what failed, or what a stop in bad order lost, and who did not
  * die. */
-static json_t *error_of(const struct attempts *a, const struct attempt *attempt) {
+static json_t *error_json(const struct attempts *a, const struct attempt *attempt) {
     bool lost = attempt->unresponsive || attempt->end == ATTEMPT_ABANDONED;
     char what[sizeof attempt->error.text] = "", text[sizeof what + ATTEMPT_UNKILLABLE_CAP + 2];
     if (attempt->error.code != OK) snprintf(what, sizeof what, "%s", attempt->error.text);
@@ -465,7 +465,7 @@ static enum status record_kept(struct attempts *a, const struct checkpoint_info 
                : FAIL(e, ERR_MEMORY, "run record");
 }
 
-static enum status conclude(struct attempts *a, const struct attempt *attempt, struct err *e) {
+static enum status record_end(struct attempts *a, const struct attempt *attempt, struct err *e) {
     char ended[32];
     run_time_now(ended);
     json_t *run = a->dir->run;
@@ -477,7 +477,7 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
     bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(code)) != 0 ||
-               json_object_set_new(run, "error", error_of(a, attempt)) != 0 ||
+               json_object_set_new(run, "error", error_json(a, attempt)) != 0 ||
                json_object_set_new(run, "ended", json_string(ended)) != 0;
     if (bad) return FAIL(e, ERR_MEMORY, "run record");
     return run_dir_save(a->dir, e);
@@ -487,14 +487,14 @@ static enum status conclude(struct attempts *a, const struct attempt *attempt, s
 
 static enum status all_attempts(struct attempts *a, struct attempt *last, struct err *e) {
     for (;;) {
-        TRY(one_attempt(a, last, e));
+        TRY(try_attempt(a, last, e));
         if (retry(a, last)) continue;
         if (!a->stop_after || last->end != ATTEMPT_DONE) break;
         a->stop_after = 0;
         on_tick(a, "stopped at its checkpoint as a rehearsal; resuming");
     }
     progress_end(&a->progress);
-    return conclude(a, last, e);
+    return record_end(a, last, e);
 }
 
 enum status attempts_run(const struct run_settings *settings, struct run_dir *dir,
@@ -505,7 +505,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     const json_t *mismatch = json_object_get(dir->run, "mismatch");
     a.pace = calloc(1, sizeof *a.pace);
     enum status st = a.pace ? OK : FAIL(e, ERR_MEMORY, "the pace of ranks");
-    if (st == OK) st = form(settings, &a.run, mismatch, &a.layout, e);
+    if (st == OK) st = lay_out_ranks(settings, &a.run, mismatch, &a.layout, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
     if (st == OK && settings->members)

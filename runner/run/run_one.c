@@ -249,8 +249,9 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
 }
 
 /* Attempts, then the end. The directory is closed in any case. */
-static enum status drive(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
-                         struct run_outcome *out, struct err *e) {
+static enum status run_and_bundle(const struct run_settings *s, struct run_dir *dir,
+                                  const json_t *resolved, struct run_outcome *out,
+                                  struct err *e) {
     struct attempt last;
     enum status st = attempts_run(s, dir, resolved, &last, e);
     if (st == OK) {
@@ -293,7 +294,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
         return st;
     }
     cli_note(s->cli, "%s", dir.path);
-    return drive(s, &dir, request->run->config_json, out, e);
+    return run_and_bundle(s, &dir, request->run->config_json, out, e);
 }
 
 /* ---- resume -----------------------------------------------------------------------------------*/
@@ -347,7 +348,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) {
         cli_note(s->cli, "%s: resuming", dir.path);
-        st = drive(s, &dir, resolved, out, e);
+        st = run_and_bundle(s, &dir, resolved, out, e);
     } else {
         run_dir_close(&dir);
     }

@@ -14,12 +14,12 @@
 /* A claim is held while a directory is made, or a run that was closed is taken apart. */
 enum { CLAIM_WAIT_MS = 60000, CLAIM_NAP_MS = 20 };
 
-static void fill(struct standing *s, enum standing_kind kind, const char *path, const char *id,
-                 const char *status) {
+static void set_state(struct row_state *s, enum row_state_kind kind, const char *path,
+                      const char *id, const char *status) {
     char bundle[PATH_CAP + 16];
     s->kind = kind;
     snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
-    bool packed = kind == STANDING_ENDED && path_exists(bundle); /* the directory may be going */
+    bool packed = kind == ROW_ENDED && path_exists(bundle); /* the directory may be going */
     snprintf(s->path, sizeof s->path, "%.*s", PATH_CAP - 1, packed ? bundle : path);
     snprintf(s->id, sizeof s->id, "%s", id);
     snprintf(s->status, sizeof s->status, "%s", status);
@@ -30,47 +30,47 @@ bool run_fails_again(const json_t *run) {
     return !strcmp(json_text(run, "status", ""), "failed") && strcmp(error, "ERR_PEER") != 0;
 }
 
-void standing_note(struct standing *s, const struct run_view *view) {
+void row_state_note(struct row_state *s, const struct run_view *view) {
     const char *status = json_text(view->run, "status", ""), *id = json_text(view->run, "id", "?");
     bool ended = !strcmp(status, "done") || !strcmp(status, "time_limit");
     bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed") ||
                    (!strcmp(status, "failed") && !run_fails_again(view->run));
     int64_t checkpoint = json_integer_value(json_object_get(view->run, "checkpoint_step"));
-    if (ended) fill(s, STANDING_ENDED, view->path, id, status);
-    else if (s->kind == STANDING_NONE && strcmp(status, "running") != 0)
-        fill(s, stopped && checkpoint > 0 ? STANDING_STOPPED : STANDING_NONE, view->path, id,
+    if (ended) set_state(s, ROW_ENDED, view->path, id, status);
+    else if (s->kind == ROW_NEW && strcmp(status, "running") != 0)
+        set_state(s, stopped && checkpoint > 0 ? ROW_RESUMABLE : ROW_NEW, view->path, id,
              status);
 }
 
 /* Whether `path`, of a directory or a bundle, is called ...-<8 hex of the inputs>. */
-static bool bears(const char *path, const char *sha256) {
+static bool has_input_hash(const char *path, const char *sha256) {
     static const char SUFFIX[] = ".tar.zst";
     size_t n = strlen(path), suffix = sizeof SUFFIX - 1;
     if (n > suffix && !strcmp(path + n - suffix, SUFFIX)) n -= suffix;
     return n > 9 && path[n - 9] == '-' && !strncmp(path + n - 8, sha256, 8);
 }
 
-enum status standing_look(const char *runs, const struct inputs *in, struct standing *s,
+enum status row_state_read(const char *runs, const struct inputs *in, struct row_state *s,
                           struct err *e) {
     struct tree all;
-    *s = (struct standing){ .kind = STANDING_NONE };
+    *s = (struct row_state){ .kind = ROW_NEW };
     TRY(run_list(runs, &all, e));
     for (int64_t i = 0; i < all.count; i++) {
         const char *path = all.file[i].path;
         struct run_view view;
         struct run_writer writer = { 0 };
-        if (!bears(path, in->all)) continue;
+        if (!has_input_hash(path, in->all)) continue;
         enum run_life life = path_is_directory(path) ? run_lock_look(path, &writer) : RUN_LIFE_NONE;
         if (life != RUN_LIFE_NONE) {
-            if (s->kind == STANDING_ENDED) continue;
-            fill(s, STANDING_LIVE, path, "", "");
+            if (s->kind == ROW_ENDED) continue;
+            set_state(s, ROW_RUNNING, path, "", "");
             s->seen_locked = life == RUN_LIFE_LOCKED;
             s->writer = writer;
             continue;
         }
         if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
         if (inputs_asked(view.run, in)) {
-            standing_note(s, &view);
+            row_state_note(s, &view);
             if (!strcmp(json_text(view.run, "status", ""), "running")) s->left_open = true;
         }
         run_view_free(&view);
@@ -79,13 +79,13 @@ enum status standing_look(const char *runs, const struct inputs *in, struct stan
     return OK;
 }
 
-enum status standing_close_left(const struct cli *cli, const char *runs, const struct inputs *in,
+enum status row_state_close_left(const struct cli *cli, const char *runs, const struct inputs *in,
                                 struct err *e) {
     struct tree all;
     TRY(run_list(runs, &all, e));
     for (int64_t i = 0; i < all.count; i++) {
         struct run_view view;
-        if (!bears(all.file[i].path, in->all) ||
+        if (!has_input_hash(all.file[i].path, in->all) ||
             run_view_load(all.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK)
             continue;
         if (inputs_asked(view.run, in)) close_left_open(cli, all.file[i].path);
@@ -95,14 +95,14 @@ enum status standing_close_left(const struct cli *cli, const char *runs, const s
     return OK;
 }
 
-bool standing_lives(struct standing *s) {
+bool row_state_is_running(struct row_state *s) {
     struct run_writer writer;
     enum run_life life = run_lock_look(s->path, &writer);
     if (life == RUN_LIFE_LOCKED) s->seen_locked = true;
     return life == RUN_LIFE_LOCKED || (life == RUN_LIFE_ELSEWHERE && !s->seen_locked);
 }
 
-enum status standing_close_dead(struct standing *s, struct err *e) {
+enum status row_state_close_dead(struct row_state *s, struct err *e) {
     struct bundle_result result;
     struct run_writer writer;
     if (!s->seen_locked || run_lock_look(s->path, &writer) != RUN_LIFE_ELSEWHERE) return OK;

@@ -18,7 +18,7 @@
 #include "runner/plan/options.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/data_check.h"
-#include "runner/worker/pulse.h"
+#include "runner/worker/heartbeat.h"
 #include "runner/worker/retention.h"
 #include "runner/worker/worker_events.h"
 
@@ -29,7 +29,7 @@ struct worker {
     struct event_writer *events;
     struct signals signals;
     struct board *board, alone; /* the one shared with the runner, or `alone` */
-    struct pulse *pulse;
+    struct heartbeat *heartbeat;
     struct mesh mesh;        /* the other ranks */
     struct comm_group group; /* the same for the backend */
     json_t *resolved;
@@ -45,25 +45,25 @@ struct worker {
     int64_t saved_step;          /* of the newest checkpoint, -1: none */
     int64_t telemetry_us;        /* when it was last said */
     char *choices;               /* the table that the run has; "": none */
-    bool tuned;                  /* account() was made */
+    bool tuned;                  /* report_first_step() was made */
     bool stop;                   /* a signal, or stop_after */
     int stop_signal;             /* that asked this rank; 0: none */
     int64_t stop_step;           /* after which all ranks stop, since one was asked to; 0: none */
     struct step_result result;   /* of the step last collected, or at hand when an error came */
 };
 
-static bool speaks(const struct worker *w) { return w->options->rank == 0; }
+static bool is_rank0(const struct worker *w) { return w->options->rank == 0; }
 
 /* ---- building ---------------------------------------------------------------------------------*/
 
-static enum status tell_decisions(struct worker *w, struct err *e) {
+static enum status report_decisions(struct worker *w, struct err *e) {
     return say_decisions(w->events, w->device.backend, w->trainer, w->options->world,
                          model_vocab_padded(&w->run.model), w->options->caps, e);
 }
 
 /* Says the choice table where it has grown: after the first step, which tunes, and after an
  * evaluation, which may meet shapes of its own. */
-static enum status tell_choices(struct worker *w, struct err *e) {
+static enum status report_choices(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     char *text = NULL;
     TRY(b->ops->choices_save(b, &text, e));
@@ -81,14 +81,14 @@ static enum status load_choices(struct worker *w, struct err *e) {
     TRY(choice_file_read(w->options->run_path, wanted, &w->choices, e));
     enum status st = b->ops->choices_load(b, w->choices, e);
     if (st != ERR_CONFIG || !w->options->choose_anew) return st;
-    if (speaks(w)) TRY(say_log(w->events, e->text, e));
+    if (is_rank0(w)) TRY(say_log(w->events, e->text, e));
     w->choices[0] = '\0';
     TRY(b->ops->choices_load(b, w->choices, e));
-    return speaks(w) ? say_choices(w->events, w->choices, e) : OK;
+    return is_rank0(w) ? say_choices(w->events, w->choices, e) : OK;
 }
 
 /* Connects this rank with the others. */
-static enum status meet(struct worker *w, struct err *e) {
+static enum status connect_ranks(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
     if (o->world == 1) return OK;
     enum status st = rendezvous_join(&w->board->rendezvous, (int)o->rank, (int)o->world,
@@ -103,14 +103,14 @@ static enum status meet(struct worker *w, struct err *e) {
 
 static enum status open_device(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
-    TRY(meet(w, e));
+    TRY(connect_ranks(w, e));
     TRY(backend_open(o->backend, o->threads, o->device, &w->device, e));
     struct backend *b = w->device.backend;
     TRY(b->ops->comm.init(b, o->world > 1 ? &w->group : NULL, e));
-    pulse_watch(w->pulse, b);
+    heartbeat_watch(w->heartbeat, b);
     if (o->caps) TRY(b->ops->pretend(b, o->caps, e));
     TRY(load_choices(w, e));
-    return speaks(w) ? tell_decisions(w, e) : OK;
+    return is_rank0(w) ? report_decisions(w, e) : OK;
 }
 
 /* No memory, before the first step: what was planned, arena by arena, and what would need less. */
@@ -139,7 +139,7 @@ static enum status build_trainer(struct worker *w, struct err *e) {
     struct run_options *r = &w->run;
     struct plan plan = { 0 };
     TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
-    enum status st = speaks(w) ? say_plan(w->events, &plan, e) : OK;
+    enum status st = is_rank0(w) ? say_plan(w->events, &plan, e) : OK;
     if (st == OK)
         st = data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e);
     if (st == OK) st = data_check(w->options->run_path, w->data, e);
@@ -147,7 +147,7 @@ static enum status build_trainer(struct worker *w, struct err *e) {
         st = trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train,
                             w->data, e);
     if (st == ERR_MEMORY) explain_memory(w, &plan, e);
-    if (st == OK && speaks(w)) st = say_fallback(w->events, w->trainer, e);
+    if (st == OK && is_rank0(w)) st = say_fallback(w->events, w->trainer, e);
     plan_free(&plan);
     return st;
 }
@@ -160,7 +160,7 @@ static enum status name_observations(struct worker *w, struct err *e) {
     if (!w->slots || !w->fingerprints)
         return FAIL(e, ERR_MEMORY, "%" PRId64 " slots and %" PRId64 " traced tensors",
                     w->slot_count, w->tensor_count);
-    if (!speaks(w)) return OK;
+    if (!is_rank0(w)) return OK;
     if (w->slot_count) TRY(say_names(w->events, "slots", slots, w->slot_count, e));
     return say_names(w->events, "tensors", tensors, w->tensor_count, e);
 }
@@ -175,7 +175,7 @@ static enum status restore(struct worker *w, struct err *e) {
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
     TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
                        w->run.checkpoint.init, &w->retention, e));
-    return speaks(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
+    return is_rank0(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
                                  from ? info.sha256 : NULL, e)
                      : OK;
 }
@@ -197,10 +197,10 @@ static enum status save(struct worker *w, struct err *e) {
     if (w->saved_step == trainer_step_count(w->trainer)) return OK;
     board_phase(w->board, BOARD_SAVING);
     /* A checkpoint that is newer than the records would leave a gap in them when it is resumed. */
-    if (speaks(w)) TRY(event_settle(w->events, e));
+    if (is_rank0(w)) TRY(event_settle(w->events, e));
     TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* every rank's share */
     w->saved_step = info.step;
-    if (!speaks(w)) return OK;
+    if (!is_rank0(w)) return OK;
     TRY(say_checkpoint(w->events, &info, e));
     return retention_prune(&w->retention, w->checkpoints, info.step, e);
 }
@@ -208,11 +208,11 @@ static enum status save(struct worker *w, struct err *e) {
 static enum status observe(struct worker *w, struct err *e) {
     if (w->slot_count) {
         trainer_read_fp8(w->trainer, w->slots);
-        if (speaks(w)) TRY(say_fp8(w->events, w->result.step, w->slots, w->slot_count, e));
+        if (is_rank0(w)) TRY(say_fp8(w->events, w->result.step, w->slots, w->slot_count, e));
     }
     if (w->result.traced) {
         TRY(trainer_trace(w->trainer, w->fingerprints, e));
-        if (speaks(w))
+        if (is_rank0(w))
             TRY(say_trace(w->events, w->result.step, w->fingerprints, w->tensor_count, e));
     }
     int64_t now = clock_us();
@@ -223,14 +223,14 @@ static enum status observe(struct worker *w, struct err *e) {
 }
 
 /* After the first step of this process, in which the backend chose and decided. */
-static enum status account(struct worker *w, struct err *e) {
+static enum status report_first_step(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     struct decision first;
-    if (!speaks(w) || w->tuned) return OK;
+    if (!is_rank0(w) || w->tuned) return OK;
     w->tuned = true;
-    TRY(tell_choices(w, e));
+    TRY(report_choices(w, e));
     if (!b->ops->decision(b, 0, &first)) return OK;
-    TRY(tell_decisions(w, e));
+    TRY(report_decisions(w, e));
     return say_emulated(w->events, b, e);
 }
 
@@ -238,9 +238,9 @@ static enum status evaluate(struct worker *w, struct err *e) {
     struct eval_result result;
     board_phase(w->board, BOARD_EVALUATING);
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
-    if (pulse_error(w->pulse, e)) return ERR_PEER;
-    if (speaks(w)) TRY(say_eval(w->events, w->result.step, &result, e));
-    if (speaks(w)) TRY(tell_choices(w, e)); /* before a checkpoint that rests on them */
+    if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
+    if (is_rank0(w)) TRY(say_eval(w->events, w->result.step, &result, e));
+    if (is_rank0(w)) TRY(report_choices(w, e)); /* before a checkpoint that rests on them */
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
     TRY(trainer_tell(w->trainer, &best, sizeof best, e)); /* other hosts lack what it rests on */
     return best ? save(w, e) : OK;
@@ -267,11 +267,12 @@ static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 static enum status collect(struct worker *w, struct err *e) {
     TRY(trainer_collect(w->trainer, &w->result, e));
     if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
-    if (pulse_error(w->pulse, e)) return ERR_PEER; /* what was read came of a group given up */
-    if (speaks(w)) TRY(say_step(w->events, &w->result, e));
+    /* The step was read from a group that was aborted. */
+    if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
+    if (is_rank0(w)) TRY(say_step(w->events, &w->result, e));
     if (w->options->world > 1) TRY(say_pace(w->events, &w->result, e));
     TRY(observe(w, e));
-    return account(w, e);
+    return report_first_step(w, e);
 }
 
 /* Collects what is done, and waits while more than `pending` steps are not. */
@@ -327,7 +328,7 @@ static enum status train(struct worker *w, struct err *e) {
     w->result.step = -1; /* an error from here on belongs to no step */
     board_phase(w->board, BOARD_LEAVING);
     w->device.backend->ops->graph_drop(w->device.backend); /* an abort under way waits for them */
-    pulse_watch(w->pulse, NULL); /* the others leave when they are ready */
+    heartbeat_watch(w->heartbeat, NULL); /* the others leave when they are ready */
     bool stopped = step < w->run.train.steps;
     int signo = w->stop_signal ? w->stop_signal : w->stop_step ? SIGTERM : 0; /* another rank's */
     return say_done(w->events, step, weights, stopped, stopped ? signo : 0, e);
@@ -340,7 +341,7 @@ static void tear_down(struct worker *w) {
     free(w->fingerprints);
     free(w->slots);
     trainer_destroy(w->trainer); /* with its graphs, which an abort of the group waits for */
-    if (w->pulse) pulse_watch(w->pulse, NULL);
+    if (w->heartbeat) heartbeat_watch(w->heartbeat, NULL);
     data_close(w->data);
     backend_close(&w->device);
     mesh_close(&w->mesh);
@@ -348,7 +349,7 @@ static void tear_down(struct worker *w) {
     json_decref(w->resolved);
     event_writer_destroy(w->events);
     signals_close(&w->signals);
-    pulse_stop(w->pulse);
+    heartbeat_stop(w->heartbeat);
     if (w->board != &w->alone) board_close(w->board);
 }
 
@@ -358,14 +359,15 @@ static enum status begin(struct worker *w, struct err *e) {
     TRY(event_writer_create((int)o->events_fd, &w->events, e));
     if (o->board_fd >= 0) TRY(board_open((int)o->board_fd, &w->board, e));
     else w->board = &w->alone;
-    return pulse_start(&w->pulse, w->board, e);
+    return heartbeat_start(&w->heartbeat, w->board, e);
 }
 
 /* Says what failed, unless nobody is there to be told. */
 static void report(struct worker *w, struct err *e) {
     struct err ignored; /* the first error is the one to return */
     if (!w->events || event_reader_gone(w->events)) return;
-    if (w->pulse && e->code == ERR_PEER) (void)!pulse_error(w->pulse, e); /* it saw which peer */
+    /* The heartbeat thread knows which peer was lost. */
+    if (w->heartbeat && e->code == ERR_PEER) (void)!heartbeat_error(w->heartbeat, e);
     /* A number that is not finite says its step itself. */
     if (e->code == ERR_DEVICE && w->result.step > 0)
         err_prefix(e, "step %" PRId64, w->result.step);
@@ -384,7 +386,8 @@ enum status worker_run(const struct worker_options *options, struct err *e) {
     struct backend *b = w.device.backend;
     if (st != OK && b) { /* what is queued may wait for ranks that have left */
         b->ops->graph_drop(b);
-        if (w.pulse) pulse_watch(w.pulse, NULL); /* it may be asking the group that ends here */
+        /* The heartbeat thread must not poll the group that ends here. */
+        if (w.heartbeat) heartbeat_watch(w.heartbeat, NULL);
         b->ops->comm.abort(b);
     }
     tear_down(&w);

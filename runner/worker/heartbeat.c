@@ -1,11 +1,11 @@
-#include "runner/worker/pulse.h"
+#include "runner/worker/heartbeat.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-struct pulse {
+struct heartbeat {
     pthread_t thread;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t stopping, free;
@@ -25,7 +25,7 @@ static struct timespec after_ms(int64_t ms) {
     return t;
 }
 
-static void note_device(struct pulse *p) {
+static void note_device(struct heartbeat *p) {
     struct backend *b = p->watched;
     char in[BOARD_DEVICE_CAP] = "";
     if (b && !b->ops->under_way(b, in, sizeof in)) *in = '\0';
@@ -34,7 +34,7 @@ static void note_device(struct pulse *p) {
 
 /* With the lock held, but while the group is given up: that may take until the first thread, which
  * learns of the error meanwhile, has dropped what refers to the group. */
-static void look_after_group(struct pulse *p) {
+static void look_after_group(struct heartbeat *p) {
     struct backend *b = p->watched;
     if (!b || p->error.code != OK || b->ops->comm.poll(b, &p->error) == OK) return;
     p->aborting = true;
@@ -46,7 +46,7 @@ static void look_after_group(struct pulse *p) {
 }
 
 static void *beat(void *user) {
-    struct pulse *p = user;
+    struct heartbeat *p = user;
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
         board_beat(p->board);
@@ -59,10 +59,10 @@ static void *beat(void *user) {
     return NULL;
 }
 
-enum status pulse_start(struct pulse **out, struct board *board, struct err *e) {
+enum status heartbeat_start(struct heartbeat **out, struct board *board, struct err *e) {
     pthread_condattr_t monotonic;
     *out = NULL;
-    struct pulse *p = calloc(1, sizeof *p);
+    struct heartbeat *p = calloc(1, sizeof *p);
     if (!p) return FAIL(e, ERR_MEMORY, "the pulse of a worker");
     p->board = board;
     (void)pthread_condattr_init(&monotonic);
@@ -83,7 +83,7 @@ enum status pulse_start(struct pulse **out, struct board *board, struct err *e) 
     return FAIL(e, ERR_MEMORY, "the pulse of a worker: %s", strerror(why));
 }
 
-void pulse_stop(struct pulse *p) {
+void heartbeat_stop(struct heartbeat *p) {
     if (!p) return;
     pthread_mutex_lock(&p->lock);
     p->stop = true;
@@ -96,14 +96,14 @@ void pulse_stop(struct pulse *p) {
     free(p);
 }
 
-void pulse_watch(struct pulse *p, struct backend *b) {
+void heartbeat_watch(struct heartbeat *p, struct backend *b) {
     pthread_mutex_lock(&p->lock);
     while (p->aborting) (void)pthread_cond_wait(&p->free, &p->lock);
     p->watched = b;
     pthread_mutex_unlock(&p->lock);
 }
 
-bool pulse_error(struct pulse *p, struct err *e) {
+bool heartbeat_error(struct heartbeat *p, struct err *e) {
     pthread_mutex_lock(&p->lock);
     bool broken = p->error.code != OK;
     if (broken) *e = p->error;
