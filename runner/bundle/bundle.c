@@ -56,7 +56,22 @@ static const struct stream {
 };
 enum { STREAM_COUNT = sizeof STREAMS / sizeof *STREAMS };
 
-/* A stream that does not convert is reported and kept as text; a full disk is a failure. */
+
+/* Lines that do not convert stay as they are, and the bundle names the problem. Columns that an
+ * earlier close of this run made still count: they may hold what is damaged in the lines. */
+static enum status stays_text(struct finish *f, const struct stream *s, const char *columns,
+                              const char *why, struct columns **out, struct err *e) {
+    char text[PATH_CAP + sizeof e->text];
+    bool failed = false, older = path_exists(columns);
+    snprintf(text, sizeof text, "%s stays text: %s%s", s->lines, why,
+             older ? "; its columns are those of an earlier close" : "");
+    json_append(f->problems, json_from_text(text), &failed);
+    if (!*f->result->problem)
+        snprintf(f->result->problem, sizeof f->result->problem, "%.511s", text);
+    if (failed) return FAIL(e, ERR_MEMORY, "no memory to say: %s", why);
+    return older ? columns_map(columns, out, e) : OK;
+}
+
 static enum status convert_stream(struct finish *f, const struct stream *s, struct columns **out,
                                   struct err *e) {
     char lines[PATH_CAP], labels[PATH_CAP], columns[PATH_CAP];
@@ -67,15 +82,7 @@ static enum status convert_stream(struct finish *f, const struct stream *s, stru
     if (path_exists(lines)) {
         enum status st =
             columns_convert_file(lines, s->labels ? labels : NULL, columns, NULL, &why);
-        if (st == ERR_FORMAT) {
-            char text[PATH_CAP + sizeof why.text];
-            bool failed = false;
-            snprintf(text, sizeof text, "%s stays text: %s", s->lines, why.text);
-            json_append(f->problems, json_from_text(text), &failed);
-            if (!*f->result->problem)
-                snprintf(f->result->problem, sizeof f->result->problem, "%.511s", text);
-            return failed ? FAIL(e, ERR_MEMORY, "no memory to say: %s", why.text) : OK;
-        }
+        if (st == ERR_FORMAT) return stays_text(f, s, columns, why.text, out, e);
         if (st != OK) return FAIL(e, st, "%s", why.text);
         if (!s->keep_text && unlink(lines) != 0) return FAIL(e, ERR_IO, "remove %s", lines);
     }
