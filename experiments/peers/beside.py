@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
-"""fp8lab beside PyTorch, or another peer, on one and the same GPU, by turns.
+"""Measures fp8lab and a peer, PyTorch or another program, by turns on one GPU.
 
     beside.py experiments/bench_llama3_small.lua
 
-Two PyTorch processes (torch_train.py, bf16 and fp8.tensorwise) compile once and stay. They measure
-before, between and after --suites runs of the whole experiment by `fp8lab run`, so that a GPU that
-warms up, or another user of the machine, falls on both. With --apart they end after each
-measurement: for models that do not fit beside each other. Then one table: tokens/s of each turn,
-their median and spread (most less least, over the median), and the ratio of our median to the mean
-of PyTorch's turns: of our BF16 to its BF16, of whatever is FP8 to its FP8.
+Two PyTorch processes (torch_train.py, bf16 and fp8.tensorwise) compile once and stay alive. They
+measure before, between and after --suites runs of the whole experiment (`fp8lab run`), so that a
+warming GPU, or another user of the machine, affects both sides. With --apart they exit after each
+measurement, for models that do not fit into memory together. The table at the end has the tokens/s
+of each turn, their median, their spread (maximum minus minimum, divided by the median), and the
+ratio of our median to the mean of the peer's turns. Our BF16 row is compared with the peer's BF16,
+each FP8 row with its FP8.
 
-The folder of --out keeps everything: what each process printed, our bundles, table.txt, and
+The folder of --out keeps everything: the output of each process, our bundles, table.txt, and
 results.json.
 
---peer COMMAND puts another program in PyTorch's place, as llmc.py. It gets FILE.lua, --recipe,
---resident, --device, --program and the changes to the experiment, refuses what it cannot train,
-prints {"event": "ready", "name": NAME, "tokens_per_step": N} in one line, and for each line
-"measure" on its stdin {"event": "measured", "tokens_per_s": X}, until "quit" or the end. If it has
-no such recipe it prints {"event": "lacks"} instead of the first; those rows have no ratio.
+--peer COMMAND replaces PyTorch by another program, such as llmc.py. COMMAND gets FILE.lua,
+--recipe, --resident, --device, --program and the changes to the experiment. It rejects what it
+cannot train, prints one line {"event": "ready", "name": NAME, "tokens_per_step": N}, and for each
+line "measure" on its stdin {"event": "measured", "tokens_per_s": X}, until "quit" or the end of
+stdin. If it lacks the recipe it prints {"event": "lacks"} instead of "ready"; such rows have no
+ratio.
 
-Exit codes: 0, 1 something failed, 2 usage, 3 not the hardware, 6 the system, 128+N signal N;
-whatever was started has ended by then.
+Exit codes: 0, 1 something failed, 2 usage, 3 wrong hardware, 6 the system, 128+N signal N. All
+started processes have ended by then.
 """
 import argparse
 import contextlib
@@ -43,9 +45,9 @@ from experiment import (ANOTHER, FAILED, HARDWARE, PYTORCH, SYSTEM, USAGE, Failu
                         rows_of)
 
 PEER_RECIPES = ("bf16", "fp8.tensorwise")
-LINE_MAX = 65536  # bytes of a line of a peer's, ten times what it takes
-LOOK_S = 0.2  # how often to look whether it lives: others may hold its end of the pipe open
-END_S = 20  # from the request to end until it is enforced: a run writes its bundle in that time
+LINE_MAX = 65536  # bytes of a peer's line, ten times the longest
+LOOK_S = 0.2  # between checks that it is alive: its children may hold the pipe open
+END_S = 20  # from the stop request to the kill: a run writes its bundle in that time
 
 
 def say(text):
@@ -53,7 +55,7 @@ def say(text):
 
 
 def kind_of(recipe):
-    """Which of PEER_RECIPES a row stands beside."""
+    """The one of PEER_RECIPES that a row is compared with."""
     return "bf16" if recipe == "bf16" else "fp8.tensorwise"
 
 
@@ -67,7 +69,7 @@ class Stopped(Exception):
 
 
 class Children:
-    """What was started, each in a process group of its own, so that it can be ended whole."""
+    """The started processes, each in a process group of its own that is ended as a whole."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -77,7 +79,7 @@ class Children:
             signal.signal(number, self.on_signal)
 
     def on_signal(self, number, _frame):
-        """Unwinds to main, but not from between a child's start and our knowing of it."""
+        """Unwinds to main, but not between the start of a child and its registration."""
         self.asked = number
         if not self.starting:
             raise Stopped(number)
@@ -96,7 +98,7 @@ class Children:
         return child
 
     def end(self, child):
-        """Asks it to end, waits, and kills what is left of its group."""
+        """Asks the process to end, waits, and kills the rest of its group."""
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(END_S)
@@ -106,7 +108,7 @@ class Children:
         self.running.remove(child)
 
     def close(self):
-        """Ends all of them; further signals do not hinder it."""
+        """Ends all processes; further signals do not interrupt this."""
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         for child in list(self.running):
@@ -129,10 +131,10 @@ class Peer:
         self.limits_s = {"ready": args.ready_limit, "measured": args.measure_limit}
         self.lines, self.log = f"{args.out}/peer-{recipe}.jsonl", f"{args.out}/peer-{recipe}.log"
         self.process, self.rest, self.about = None, b"", None
-        self.name = "the peer" if args.peer else "PyTorch"  # until it says its own
+        self.name = "the peer" if args.peer else "PyTorch"  # until "ready" has its name
 
     def start(self):
-        """Started and compiled, or ended where it has no such recipe: whether it can measure."""
+        """Starts the peer and waits until it is ready. False: it lacks the recipe and has ended."""
         with open(self.log, "ab") as log:
             self.process = self.children.start(self.command, stdin=subprocess.PIPE,
                                                stdout=subprocess.PIPE, stderr=log)
@@ -153,14 +155,14 @@ class Peer:
 
     def measure(self):
         """tokens/s now."""
-        with contextlib.suppress(BrokenPipeError):  # the end of its output says more
+        with contextlib.suppress(BrokenPipeError):  # reading its output reports the end
             self.process.stdin.write(b"measure\n")
         speed = self.expect("measured", "tokens_per_s")["tokens_per_s"]
         say(f"{self.name} {self.recipe}: {speed:,.0f} tokens/s")
         return speed
 
     def quit(self):
-        """Ends by its own will if it has any; Children.end sees to the rest."""
+        """Asks the process to quit; Children.end ends it if it does not."""
         self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(END_S)
@@ -169,7 +171,7 @@ class Peer:
         self.process = None
 
     def expect(self, event, number, instead=None):
-        """Its next line: this event with a positive number under this name, or the other event."""
+        """Reads a line: `event` with a positive number under this name, or the other event."""
         text = self.next_line(event)
         try:
             line = json.loads(text)
@@ -186,7 +188,7 @@ class Peer:
         limit_s, out = self.limits_s[event], self.process.stdout
         deadline = time.monotonic() + limit_s
         while b"\n" not in self.rest and len(self.rest) < LINE_MAX:
-            ended = self.process.poll() is not None  # before the look at what it still printed
+            ended = self.process.poll() is not None  # before reading its last lines
             readable = select.select([out], [], [], 0 if ended else LOOK_S)[0]
             data = os.read(out.fileno(), LINE_MAX) if readable else b""
             if not data and (ended or readable):
@@ -263,7 +265,7 @@ def speed_of(program, bundle):
 
 # ---- the table -----------------------------------------------------------------------------------
 def summarise(turns):
-    """Of one line of the table: its turns, their median, mean and spread."""
+    """One line of the table: its turns, their median, mean and spread."""
     median = statistics.median(turns)
     return {"tokens_per_s": turns, "median": median, "mean": statistics.fmean(turns),
             "spread": (max(turns) - min(turns)) / median}
@@ -302,9 +304,9 @@ def table_of(results):
     return "\n".join(lines)
 
 
-# ---- the whole -----------------------------------------------------------------------------------
+# ---- main ----------------------------------------------------------------------------------------
 def measured(peers, args, last):
-    """tokens/s of every peer now, by recipe; with --apart each lives for this alone."""
+    """Measures every peer: tokens/s by recipe. With --apart a peer lives for one measurement."""
     speeds = {}
     for peer in peers:
         if args.apart and not peer.start():
@@ -313,7 +315,7 @@ def measured(peers, args, last):
         if args.apart or last:
             peer.quit()
     if not speeds:
-        raise Failure(USAGE, "the peer has none of these rows' recipes")
+        raise Failure(USAGE, "the peer lacks the recipes of all these rows")
     return speeds
 
 
@@ -331,7 +333,7 @@ def alternate(args, rows, task, children):
 
 
 def one_gpu():
-    """Both sides see one GPU, the first of those that were visible. Without colours in logs."""
+    """The environment of both sides: only the first visible GPU, no colours in logs."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     os.environ.update(CUDA_VISIBLE_DEVICES=visible.split(",")[0], NO_COLOR="1")
 
@@ -346,11 +348,11 @@ def make_out(args, suite):
     except OSError as error:
         raise Failure(SYSTEM, f"cannot make the folder {args.out}: {error.strerror}") from error
     if taken:
-        raise Failure(USAGE, f"--out {args.out} is not empty; what is there stays")
+        raise Failure(USAGE, f"--out {args.out} is not empty; name another folder")
 
 
 def chosen(rows, names):
-    """The rows that --only wants, all if it wants none; each name must be that of a row."""
+    """The rows that --only names, or all without it. Each name must be a row's."""
     wanted = [[row for row in rows if fnmatch.fnmatchcase(row.full_name, name)] for name in names]
     for name, found in zip(names, wanted):
         if not found:

@@ -1,4 +1,4 @@
-"""What an experiment trains, from `fp8lab check --json`: its sizes stand in its Lua file alone."""
+"""What an experiment trains, by `fp8lab check --json`: its Lua file is the source of all sizes."""
 import dataclasses
 import json
 import os
@@ -11,7 +11,7 @@ FAILED, USAGE, HARDWARE, SYSTEM = 1, 2, 3, 6
 
 
 class Failure(Exception):
-    """What went wrong and what to do about it, and the exit code of the program that says so."""
+    """What went wrong, what to do, and the exit code of the program that reports it."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -61,7 +61,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What a peer can train: the only value it takes, by key of the resolved configuration."""
+    """What a peer can train: the only value it accepts, by key of the resolved configuration."""
 
     peer: str
     values: dict
@@ -73,7 +73,7 @@ PYTORCH = Known("PyTorch's programs", {
     "model.norm": "rmsnorm", "model.activation": "swiglu", "model.positions": "rope",
     "model.rope.scaling": None, "model.bias": False, "model.tied": False, "model.qk_norm": False,
     **STEP})
-ANOTHER = Known("the peer", {})  # a program that says itself what it cannot train
+ANOTHER = Known("the peer", {})  # a program that itself rejects what it cannot train
 PRECISIONS = {  # optimizer.master, optimizer.state, grad_dtype -> f32 masters?
     ("none", "bf16", "bf16"): False,
     ("f32", "f32", "f32"): True,
@@ -119,7 +119,7 @@ def program_at(path):
 
 
 def rows_of(program, script, flags):
-    """The name of an experiment or suite, and its rows. `check` says itself what is wrong."""
+    """The name of an experiment or suite, and its rows. `check` prints the errors itself."""
     command = [program, "check", "--json", *flags, script]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -146,7 +146,7 @@ def common_task(rows, known):
 
 
 def requests(resident):
-    """One for each line "measure" on stdin, until "quit" or its end; just one if not resident."""
+    """Yields for each line "measure" on stdin, until "quit" or its end; once if not resident."""
     for line in sys.stdin if resident else ["measure"]:
         if line.strip() == "quit":
             return
@@ -156,13 +156,13 @@ def requests(resident):
 
 
 def last_words(text, lines=5):
-    """The end of what a program printed, indented, to stand under a message."""
+    """The end of a program's output, indented, for an error message."""
     kept = [line.rstrip() for line in text.split("\n") if line.strip()][-lines:]
     return "".join("\n    " + line for line in kept)
 
 
 def add_experiment_flags(parser):
-    """Which experiment, of which program, with which changes: as `fp8lab run` takes them."""
+    """Flags for the experiment, the program and changes to the experiment, as in `fp8lab run`."""
     parser.add_argument("script", metavar="FILE.lua", help="the experiment or suite")
     parser.add_argument("--program", default="build/release/fp8lab", metavar="FP8LAB",
                         help="default: %(default)s")

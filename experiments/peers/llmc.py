@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
-"""llm.c's speed on GPT-2 124M, by its own program: what bench_gpt2_124m.lua is measured beside.
+"""Measures llm.c's own program on GPT-2 124M, to compare with bench_gpt2_124m.lua.
 
     beside.py experiments/bench_gpt2_124m.lua --peer "experiments/peers/llmc.py --llmc PATH"
 
 PATH, or LLMC in the environment, is train_gpt2cu of karpathy/llm.c, built with USE_CUDNN=1,
-NO_MULTI_GPU=1, NO_USE_MPI=1 and PRECISION=BF16. (With CUDA 13 one call in it, cudaMemAdvise, must
-be given a cudaMemLocation.) It has BF16 alone; of other recipes this program says that it lacks
-them.
+NO_MULTI_GPU=1, NO_USE_MPI=1 and PRECISION=BF16. (With CUDA 13 its call of cudaMemAdvise needs a
+cudaMemLocation.) llm.c has BF16 only; for other recipes this program prints "lacks".
 
-A measurement is one run of it from random weights (-e d12) over random tokens, drawn as often as
-words are in text (Zipf's law: with tokens drawn uniformly its step was longer; it sorts a step's
-tokens on the host), without validation, samples and checkpoints: the tokens of a step over the
-median of the times that it prints of its steps, without the first --warmup. Those times are of the
-GPU between two events, so what it does between steps is not in them; in ours it is. Weights are
-BF16 without f32 masters (-w 0), as the experiment's; its moments are f32, which it cannot change.
-Nothing is recomputed (-r 0), and of its ways to fuse GELU (-ge) that one is taken which a short run
-of each found fastest.
+A measurement is one run from random weights (-e d12) over random tokens, without validation,
+samples and checkpoints. Tokens are as frequent as words in text (Zipf's law): llm.c sorts a step's
+tokens on the host, and its step is longer with uniform ones. The result is the tokens of a step
+divided by the median step time that llm.c prints, without the first --warmup steps. llm.c takes
+that time between two events on the GPU, so it leaves out the work between steps; ours includes it.
+Weights are BF16 without f32 masters (-w 0), as the experiment's. llm.c's moments are always f32.
+Nothing is recomputed (-r 0). Of llm.c's ways to fuse GELU (-ge) a short run of each picks the
+fastest.
 
-What it prints and how it exits: peer_program.py.
+peer_program.py describes output and exit codes.
 """
 import array
 import re
@@ -27,7 +26,7 @@ sys.dont_write_bytecode = True  # nothing appears in the source tree
 from experiment import STEP, Failure, Known
 from peer_program import Public, run_of, serve, tokens_as_in_text
 
-# Its -e d12 is this and nothing else. It pads the vocabulary to 50304 by itself.
+# llm.c's -e d12 is exactly this model. llm.c itself pads the vocabulary to 50304.
 GPT2_124M = Known("llmc.py", {
     "model.layers": 12, "model.width": 768, "model.heads": 12, "model.kv_heads": 12,
     "model.head_dim": 64, "model.ffn": 3072, "model.vocab": 50257, "model.seq_len": 1024,
@@ -38,7 +37,7 @@ FUSIONS = (0, 1, 2)  # of GELU into the GEMM before it: none, forward, backward 
 # llmc/dataloader.h: a header of 256 i32 {magic, version, tokens}, then u16 tokens.
 HEADER, MAGIC, VERSION = 256, 20240520, 1
 # train_gpt2.cu: "step %4d/%d | loss %7.6f (%+.2fz)| norm ... | lr %.2e | %.2f ms | ... tok/s".
-# The tokens/s in it are a moving average, so the time is taken.
+# The tokens/s of that line are a moving average, so we use its time.
 STEP_LINE = re.compile(r"step +(\d+)/\d+ \| loss +(\S+) .*\| +(\S+) ms \| .* tok/s$")
 DEVICE_LINE = re.compile(r"\| device +\| (.*?) +\|$")
 LLMC = Public(name="llm.c", option="llmc", binary="llm.c's train_gpt2cu", known=GPT2_124M,
@@ -61,7 +60,7 @@ class Llmc:
         write_tokens(self.tokens, task, args.steps * task.tokens + 1)
 
     def run_with(self, flags, steps):
-        """A Run of this many steps; Failure with llm.c's last words if it is not whole."""
+        """A Run of this many steps; Failure with llm.c's last lines if it is incomplete."""
         task = self.task
         words = ["-e", "d12", "-i", self.tokens, "-j", self.tokens, "-b", str(task.micro_batch),
                  "-t", str(task.seq_len), "-d", str(task.tokens), "-x", str(steps),
@@ -73,7 +72,7 @@ class Llmc:
         return self.run_with(self.flags, steps)
 
     def prepare(self, steps):
-        """Takes its fastest fusion; one that fails is told of and left out."""
+        """Picks the fastest fusion. A fusion that fails is reported and left out."""
         runs, failure = {}, None
         for fusion in FUSIONS:
             flags = f"-w 0 -r 0 -ge {fusion}"
@@ -89,7 +88,7 @@ class Llmc:
 
 
 def parsed(printed, steps, flags):
-    """The Run that an output tells of."""
+    """Reads a Run from llm.c's output."""
     lines = [line.strip() for line in printed.split("\n")]
     devices = [match[1] for match in map(DEVICE_LINE.match, lines) if match]
     try:

@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
-"""llmq's speed on a Llama, by its own program: what bench_llama3_8b.lua is measured beside.
+"""Measures llmq's own program on a Llama, to compare with bench_llama3_8b.lua.
 
     beside.py experiments/bench_llama3_8b.lua --peer "experiments/peers/llmq.py --llmq PATH"
 
-PATH, or LLMQ in the environment, is train of IST-DASLab/llmq (b77d969), built for this GPU. As it
-is, it does not train a Llama on an H200 with CUDA 13; two changes make it, both of memory alone:
-  - A tensor of no elements (a Llama has no bias of Q, K, V) gets no address, in both commit() of
-    LazyAllocator. It had its neighbour's, and its gradient's norm was an empty launch, an error.
-  - FP8: each {largest value, scale} is 32 bytes, its scale at the 16th. cuBLASLt refuses a scale
-    that is not at a multiple of 16 bytes; theirs were 4 bytes behind the largest value.
-It has bf16 and fp8.tensorwise, which is its --matmul-dtype=e4m3 --gradient-dtype=e5m2 (the head in
-BF16); of other recipes this program says that it lacks them.
+PATH, or LLMQ in the environment, is train of IST-DASLab/llmq (b77d969), built for this GPU.
+Unchanged it does not train a Llama on an H200 with CUDA 13. It needs two changes of memory layout:
+  - A tensor without elements (a Llama has no bias of Q, K, V) must get a null address, in both
+    commit() of LazyAllocator. It had the address of the next tensor, and the norm of its gradient
+    was an empty kernel launch, which is an error.
+  - FP8: each {largest value, scale} takes 32 bytes, with the scale at byte 16. cuBLASLt rejects a
+    scale whose address is not a multiple of 16 bytes; llmq had it 4 bytes behind the largest value.
+It has bf16 and fp8.tensorwise (--matmul-dtype=e4m3 --gradient-dtype=e5m2, the head in BF16). For
+other recipes this program prints "lacks".
 
-A measurement is one run of it from random weights over random tokens, drawn as often as words are
-in text (Zipf's law), as llm.c's are: the tokens of a step over the median time from one step's line
-in its log to the next one's, without the first --warmup. What it does between steps is in it, as in
-ours; its own figure leaves that out and is in whole ms (the two were within 0.05 % on an 8B model).
-Sizes, batch, micro-steps and AdamW are the experiment's; weights, gradients and moments are BF16
-without f32 masters, nothing is recomputed or offloaded. Positions are the sequence's: its own
-llama-3-8b has 4096.
+A measurement is one run from random weights over random tokens, as frequent as words in text
+(Zipf's law), as for llm.c. The result is the tokens of a step divided by the median time between
+the log lines of two steps, without the first --warmup steps. It includes the work between steps, as
+ours does. llmq's own figure leaves that out and is in whole ms (both were within 0.05 % on an 8B
+model). Sizes, batch, micro-steps and AdamW are the experiment's. Weights, gradients and moments are
+BF16 without f32 masters; nothing is recomputed or offloaded. There are as many positions as a
+sequence has tokens; llmq's own llama-3-8b has 4096.
 
-After its steps llmq evaluates and saves the model, which no flag leaves out. So it is ended once
-its last step is in its log, while it evaluates, on all of the training tokens.
+After its steps llmq evaluates and saves the model, and no flag prevents it. So this program ends
+llmq when the last step is in the log, while llmq evaluates on all of the training tokens.
 
-What it prints and how it exits: peer_program.py.
+peer_program.py describes output and exit codes.
 """
 import array
 import contextlib
@@ -44,15 +45,15 @@ LLMQ = Public(name="llmq", option="llmq", binary="llmq's train", known=LLAMA,
 # src/training/dataloader.cpp: a header of 256 i32 {"BIN.TOK\n", version, bytes of a token, tokens,
 # vocabulary, masks or not}, then i32 tokens.
 MAGIC, HEADER, VERSION, TOKEN_BYTES = b"BIN.TOK\n", 256, 2, 4
-# src/training/logging.cpp; numbers are "nan" where they are none, so the log is not always JSON.
-# The time is of the step's end, by the host's clock.
+# src/training/logging.cpp; a number may be "nan", so the log is not always JSON.
+# The time is that of the step's end by the host's clock.
 STEP_LINE = re.compile(r'\{"log": "step", "time": "([^"]+)", "step": (\d+), "step_tokens": (\d+), '
                        r'"duration_ms": (\d+), .*?"loss": ([^,]+), .*\},?$')
 DEVICE_LINE = re.compile(r'\{"log": "gpu-model", .*?"name": "([^"]*)"')
 
 
 def write_config(path, task):
-    """The model, as Hugging Face describes one. Which tokens begin and end a text is not used."""
+    """The model's config in Hugging Face's format. Its begin and end tokens are unused."""
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"architectures": ["LlamaForCausalLM"], "bos_token_id": 0, "eos_token_id": 1,
                    "hidden_size": task.width, "intermediate_size": task.ffn,
@@ -85,7 +86,7 @@ class Llmq:
                                *RECIPES[args.recipe]])
         os.mkdir(f"{self.folder}/model")
         write_config(f"{self.folder}/model/config.json", task)
-        # It begins anew where no more than a step is left.
+        # llmq starts over when no more than one step of tokens is left.
         write_tokens(self.tokens, task, args.steps * task.global_batch + 1)
 
     def words(self, steps):
@@ -103,7 +104,7 @@ class Llmq:
                 f"--log-file={self.log}"]
 
     def logged(self, pattern):
-        """What the pattern finds in the lines of its log, as far as it is written."""
+        """The matches of the pattern in the log, as far as it is written."""
         try:
             with open(self.log, encoding="utf-8", errors="replace") as file:
                 return [match for match in map(pattern.match, map(str.strip, file)) if match]
@@ -111,7 +112,7 @@ class Llmq:
             return []
 
     def run(self, steps):
-        """A Run of this many steps; Failure with llmq's last words if it is not whole."""
+        """A Run of this many steps; Failure with llmq's last lines if it is incomplete."""
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.log)
         printed = self.program.run(self.words(steps), self.flags,
@@ -124,12 +125,12 @@ class Llmq:
         return run_of(found, range(steps), devices[0] if devices else "", self.flags, printed)
 
     def prepare(self, steps):
-        """A short run shows that it trains this; its flags are what they are."""
+        """A short run shows that llmq trains this model. llmq has no flags to choose."""
         return self.run(steps)
 
 
 def figures(lines, tokens):
-    """(number, loss, ms) of each step. Before the first is no line, so it has llmq's figure."""
+    """(number, loss, ms) of each step. No line precedes the first step: it has llmq's time."""
     found, before = [], None
     for line in lines:
         if int(line[3]) != tokens:

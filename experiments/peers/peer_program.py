@@ -1,9 +1,10 @@
-"""What peers share that run a public program: llmc.py, llmq.py. They know its flags and its lines.
+"""Shared by peers that run a public program: llmc.py and llmq.py, which know its flags and output.
 
-Prints JSON lines and nothing else on stdout, as torch_train.py: "ready" after a short run, with the
-flags chosen, then "measured" for each measurement, one or, with --resident, one for each line
-"measure" on stdin until "quit" or its end; "lacks" for a recipe that the program has not. What the
-program itself prints goes to stderr.
+stdout has JSON lines only, as with torch_train.py: "ready" after a short run, with the chosen
+flags, then "measured" for each measurement; "lacks" for a recipe that the program does not have.
+There is one measurement or, with --resident, one for each line "measure" on stdin, until "quit" or
+the end.
+The program's own output goes to stderr.
 
 Exit codes: 0, 1 the program failed, 2 usage, 6 it cannot be started, 128+N signal N.
 """
@@ -26,11 +27,11 @@ import time
 from experiment import (FAILED, SYSTEM, USAGE, Failure, Known, add_experiment_flags, common_task,
                         experiment_flags, last_words, program_at, requests, rows_of)
 
-LOOK_S = 0.05  # how often to look whether it has finished
+LOOK_S = 0.05  # between checks whether it has finished
 
 
 class Stopped(BaseException):
-    """A signal asked us to stop; the run and its files are cleared away on the way out."""
+    """A signal asked us to stop. Unwinding ends the run and removes its files."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,15 +43,15 @@ class Public:
     binary: str  # what PATH is
     known: Known
     recipes: tuple
-    steps: int  # of a measurement
-    trial_steps: int  # of a short run
-    warmup: int  # steps of either that do not count
+    steps: int  # in a measurement
+    trial_steps: int  # in a short run
+    warmup: int  # first steps of either that do not count
     run_limit_s: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What one run of the program told of."""
+    """The figures of one run of the program."""
 
     device: str
     loss: float  # of the last step
@@ -61,7 +62,7 @@ class Run:
 
 
 def run_of(found, numbers, device, flags, printed):
-    """The Run of steps (number, loss, ms): all of these numbers, and their figures finite."""
+    """The Run of steps (number, loss, ms). Fails unless all steps are there with finite figures."""
     if ([number for number, _, _ in found] != list(numbers)
             or not all(math.isfinite(loss) and 0 < time_ms < math.inf
                        for _, loss, time_ms in found)):
@@ -71,19 +72,19 @@ def run_of(found, numbers, device, flags, printed):
 
 
 def tokens_as_in_text(vocab, count):
-    """Random tokens, the same every time: the k-th as often as 1/k says (Zipf's law)."""
+    """Random tokens, always the same; token k is as frequent as 1/k says (Zipf's law)."""
     weights = list(itertools.accumulate(1 / (k + 1) for k in range(vocab)))
     return random.Random(1).choices(range(vocab), cum_weights=weights, k=count)
 
 
 class Program:
-    """The program in a folder that has nothing but what we give it."""
+    """The program, run in a folder that contains only our files."""
 
     def __init__(self, path, folder, limit_s):
         self.path, self.folder, self.limit_s = path, folder, limit_s
 
     def run(self, words, flags, finished=lambda: False):
-        """What it printed. It is ended once finished() says that all that counts is done."""
+        """Runs the program and returns its output. Ends the program when finished() is true."""
         command = [self.path, *words]
         print(" ".join(command), file=sys.stderr, flush=True)
         with open(f"{self.folder}/printed", "w+b") as out:
@@ -109,7 +110,7 @@ class Program:
         return printed
 
     def wait(self, process, finished):
-        """Until it ends or has finished: whether it did within the limit."""
+        """Waits until the program ends or finished() is true. False: the limit came first."""
         deadline = time.monotonic() + self.limit_s
         while process.poll() is None and not finished():
             if time.monotonic() > deadline:

@@ -10,7 +10,7 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def quantise(x, dtype):
-    """x in FP8 with the scale of its own largest value (current scaling), and the factor back."""
+    """x in FP8, scaled by its own largest value (current scaling), and the inverse factor."""
     largest = torch.finfo(dtype).max
     scale = largest / x.abs().max().float().clamp(min=1e-12)
     return (x.float() * scale).clamp(-largest, largest).to(dtype), 1 / scale
@@ -23,7 +23,7 @@ def columns(x):
 
 class Fp8Gemm(torch.autograd.Function):
     """y = x w^T, both E4M3; gradients E5M2. Fast accumulation forward, split backward, as the
-    recipe fp8.tensorwise has it. What is kept for the backward is BF16, quantised again there."""
+    recipe fp8.tensorwise has it. The backward keeps BF16 operands and quantises them again."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -100,8 +100,8 @@ def loss_of(logits, targets):
 
 
 class Llama(nn.Module):
-    """tokens, targets [B,T] -> the loss. Built where and in what precision PyTorch's defaults say;
-    the tables of RoPE are f32 whatever they are."""
+    """tokens, targets [B,T] -> the loss. Device and dtype are PyTorch's defaults; the RoPE
+    tables are always f32."""
 
     def __init__(self, task, fp8):
         super().__init__()

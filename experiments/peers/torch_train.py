@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""PyTorch's speed on the model and batch of an experiment: what fp8lab is measured beside.
+"""Measures PyTorch on the model and batch of an experiment, to compare with fp8lab.
 
     torch_train.py experiments/bench_llama3_small.lua --recipe fp8.tensorwise
     torchrun --nproc-per-node 4 torch_train.py experiments/h200_tensorwise.lua --recipe bf16 \\
         --set hardware.gpus=4 --set train.global_batch=64
 
-A step is data to updated weights: forward, loss over the whole vocabulary, backward, fused AdamW;
-torch.compile, cuDNN's attention. The recipe is bf16, or fp8.tensorwise: every GEMM of the blocks in
-E4M3, gradients in E5M2, one scale a tensor, the head in BF16. Without f32 masters, as bench_*.lua
-ask, weights, gradients and moments are BF16 on one GPU; with them, FSDP2 shards f32 weights and
-moments over torchrun's processes, computes in BF16 and sums gradients in f32. PyTorch is spared
-what an fp8lab run does besides: clipping, schedule, metrics, evaluation, a bundle. Tokens are drawn
-anew each step.
+A step goes from data to updated weights: forward, loss over the whole vocabulary, backward, fused
+AdamW; with torch.compile and cuDNN's attention. The recipe is bf16 or fp8.tensorwise: every GEMM
+of the blocks in E4M3, gradients in E5M2, one scale a tensor, the head in BF16. Without f32
+masters, as in bench_*.lua, weights, gradients and moments are BF16 on one GPU. With f32 masters
+FSDP2 shards f32 weights and moments over torchrun's processes, computes in BF16 and sums gradients
+in f32. There is no clipping, schedule, metrics, evaluation or bundle, all of which an fp8lab run
+has. Each step draws new tokens.
 
-Prints JSON lines and nothing else on stdout. "ready" once it has compiled: what it is and where it
-runs. Then "measured" for each measurement, one or, with --resident, one for each line "measure" on
-stdin until "quit" or its end. Between measurements it holds its weights and moments alone. Times in
-ms are of one optimizer step: the median, least and most of --blocks averages over --steps steps.
+stdout has JSON lines only. "ready", after compilation, says what runs where. Then follows
+"measured" for each measurement: one, or with --resident one for each line "measure" on stdin,
+until "quit" or the end. Between measurements the process holds only its weights and moments. Times
+are in ms an optimizer step: median, minimum and maximum of --blocks averages over --steps steps.
 
 Needs PyTorch 2.6 or later. Exit codes: 0, 1 it failed, 2 usage, 3 no such GPU, 6 no PyTorch, 130
 interrupted.
@@ -48,7 +48,7 @@ except ImportError as missing:
 
 
 class Place:
-    """Where this process trains: its device, and its rank among how many."""
+    """Where this process trains: its device, its rank and the number of ranks."""
 
     def __init__(self, kind):
         self.ranks, self.rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
@@ -71,23 +71,23 @@ class Place:
         return self.device.type == "cuda"
 
     def wait(self):
-        """Until everything queued is done, on every rank."""
+        """Waits until everything queued is done, on every rank."""
         if self.cuda:
             torch.cuda.synchronize()
         if self.launched:
             dist.barrier()
 
     def give_back(self):
-        """The allocator's unused memory, to whoever else uses the GPU."""
+        """Returns the allocator's unused memory to the GPU."""
         if self.cuda:
             torch.cuda.empty_cache()
 
     def attention(self):
-        """cuDNN's on a GPU, whatever PyTorch has on a CPU."""
+        """cuDNN's attention on a GPU, PyTorch's default on a CPU."""
         return sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if self.cuda else contextlib.nullcontext()
 
     def describe(self):
-        """Names and versions, as far as this machine has them."""
+        """Names and versions of this machine's device and libraries."""
         about = {"torch": torch.__version__, "ranks": self.ranks, "device": "cpu"}
         if self.cuda:
             about.update(device=torch.cuda.get_device_name(), cuda=torch.version.cuda,
@@ -108,14 +108,14 @@ def driver_version():
 
 
 def build(task, fp8, place):
-    """The model on its device, compiled: whole on one GPU, by blocks where FSDP2 gathers each."""
+    """The model on its device, compiled: as a whole on one GPU, block by block under FSDP2."""
     torch.set_default_dtype(torch.float32 if task.masters else torch.bfloat16)
     with place.device:
         model = torch_llama.Llama(task, fp8)
     torch.set_default_dtype(torch.float32)
     if not task.masters:
         return model, torch.compile(model)
-    # The tables of RoPE go in as they are, f32; gathered weights stay for the backward.
+    # The RoPE tables stay f32. Gathered weights stay for the backward.
     sharding = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                                                   reduce_dtype=torch.float32,
                                                   cast_forward_inputs=False),
@@ -142,7 +142,7 @@ class Trainer:
         torch.manual_seed(1 + place.rank)  # other tokens on every rank
 
     def step(self):
-        """Data to updated weights; the loss of the last micro-step."""
+        """From data to updated weights; returns the loss of the last micro-step."""
         shape = (self.task.micro_batch, self.task.seq_len + 1)
         for _ in range(self.micro_steps):
             text = torch.randint(self.task.vocab, shape, device=self.place.device)
@@ -154,7 +154,7 @@ class Trainer:
         return loss
 
     def checked_step(self):
-        """A step, waited for; its loss, which must be a number."""
+        """Runs a step and waits; returns its loss, which must be finite."""
         loss = self.step().item()
         self.place.wait()
         if not math.isfinite(loss):
@@ -163,7 +163,7 @@ class Trainer:
 
 
 def check_ranks(task, place):
-    """The experiment's sharding, batch and GPUs are those of this start."""
+    """Fails unless the experiment's sharding, batch and GPUs match this start."""
     if task.masters != place.launched:
         raise Failure(USAGE, "the experiment has %s, and this is%s torchrun"
                       % (("f32 masters, which are sharded", " not started by") if task.masters
@@ -178,7 +178,7 @@ def check_ranks(task, place):
 
 
 def measure(trainer, args):
-    """The line "measured": BLOCKS averages over STEPS steps, after some that do not count."""
+    """The line "measured": BLOCKS averages over STEPS steps, after the warm-up."""
     place = trainer.place
     for _ in range(args.warmup):
         trainer.step()
@@ -214,7 +214,7 @@ def run(args, say):
         place.wait()
         place.give_back()
         if place.rank:
-            say = lambda line: None  # noqa: E731  one rank speaks for all
+            say = lambda line: None  # noqa: E731  only rank 0 prints
         say({"event": "ready", "experiment": suite, "recipe": args.recipe, **place.describe(),
              "parameters": trainer.parameters, "tokens_per_step": task.tokens,
              "micro_steps": trainer.micro_steps, "loss_first": loss,

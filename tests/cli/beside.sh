@@ -87,7 +87,7 @@ grep -qF "stand-in bf16 " lacks/table.txt && ! grep -qF "stand-in fp8" lacks/tab
     ! grep -qE "^fp8lab fp8.* x  " lacks/table.txt || fail "lacks: $(cat lacks/table.txt)"
 
 # ---- failures ------------------------------------------------------------------------------------
-expect 2 "the peer has none of these rows' recipes" nothing
+expect 2 "the peer lacks the recipes of all these rows" nothing
 expect 1 'ended with exit code 9 before it was "measured":' dies
 grep -q "    it broke" err || fail "dies: its last words are not there"
 expect 3 "there is no such GPU" unfit
