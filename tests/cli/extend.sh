@@ -114,7 +114,7 @@ for set in train.optimizer.lr=1 recipe=bf16 train.seed=2 train.global_batch=8 mo
     refused "it takes train.steps, train.time_limit, eval," "$parent" --set $set \
         --set train.steps=30
 done
-refused "no script beside it" "$parent" --set train.steps=30 "$tests/tiny.lua"
+refused "takes the script from the run" "$parent" --set train.steps=30 "$tests/tiny.lua"
 refused "no --smoke" "$parent" --set train.steps=30 --smoke
 "$FP8LAB" run --resume "$parent" >out 2>log
 expect "exit code of --resume" 2 $?

@@ -50,7 +50,7 @@ expect "exit code" 0 $code
 reference=$(field "$(bundle_in whole)" 'run["results_sha256"]')
 run --runs whole $long
 expect "exit code of the second" 0 $code
-says "already run with these inputs, not run again (--again does): whole/"
+says "already run with these inputs, not run again (--again runs it again): whole/"
 grep -q "^done .* whole/" out || fail "no result line: $(cat out)"
 expect bundles 1 "$(bundles whole)"
 run --runs whole $long --again

@@ -35,7 +35,7 @@ next=$(sed -n 's/^Next: fp8lab//p' log) # the suite itself, which goes on where 
 
 eval "\"$FP8LAB\" $next" >out 2>log
 expect "exit code of the resumed suite" 0 $?
-expect "rows not run again" 1 "$(grep -c "pair-bf16: already run .*(--again does)" log)"
+expect "rows not run again" 1 "$(grep -c "pair-bf16: already run .*(--again runs it again)" log)"
 expect "rows gone on with" 1 "$(grep -c "resuming" log)"
 expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
 expect "the comparison" 1 "$(grep -c "What differs" out)"

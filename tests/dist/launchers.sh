@@ -307,7 +307,7 @@ theirs=$!
 await_step theirs 1
 command=rows job 2 srun theirs --only "*parameters*" --set train.steps=1000000 &
 ours=$!
-await "grep -qs 'another process is running it, and is waited for at the end' log0"
+await "grep -qs 'another process is running it; this command waits for it at the end' log0"
 kill -TERM "$(cat pid1)"
 wait $ours
 expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"

@@ -1,0 +1,209 @@
+#include "runner/run/suite.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runner/bundle/kept.h"
+#include "runner/job/job_members.h"
+#include "runner/run/close.h"
+#include "runner/run/outcome.h"
+
+enum { POLL_MS = 500 };
+
+enum status suite_init(struct suite *s, struct err *e) {
+    int64_t n = s->resolution->run_count;
+    s->rows = calloc((size_t)n + 1, sizeof *s->rows);
+    return s->rows ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " runs", n);
+}
+
+void suite_free(struct suite *s) {
+    for (int64_t i = 0; s->rows && i < s->resolution->run_count; i++) {
+        json_decref(s->rows[i].mismatch);
+        json_decref(s->rows[i].data_files);
+    }
+    free(s->rows);
+    s->rows = NULL;
+}
+
+enum status suite_find_earlier(struct suite *s, struct err *e) {
+    struct tree runs;
+    if (s->again) return OK;
+    TRY(run_list(s->settings->runs, &runs, e));
+    for (int64_t i = 0; i < runs.count; i++) {
+        struct run_view view;
+        if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
+        for (int64_t r = 0; r < s->resolution->run_count; r++)
+            if (inputs_asked(view.run, &s->rows[r].inputs))
+                row_state_note(&s->rows[r].state, &view);
+        run_view_free(&view);
+    }
+    tree_free(&runs);
+    return OK;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------*/
+
+static enum status refuse_running(const char *name, const struct row_state *state,
+                                  struct err *e) {
+    char where[HOST_NAME_CAP + 16] = "", dead[PATH_CAP + 48] = "";
+    if (state->writer.elsewhere) {
+        snprintf(where, sizeof where, " on host %s", state->writer.host);
+        snprintf(dead, sizeof dead, " (if it is dead: fp8lab close --force %s)", state->path);
+    }
+    return FAIL(e, ERR_STATE, "%s: process %" PRId64 "%s is already running it in %.256s; wait for "
+                "it or stop it%.300s; --again starts a second run", name, state->writer.pid, where,
+                state->path, dead);
+}
+
+static void note_new_run(const struct cli *cli, const char *name, const struct row_state *state) {
+    if (!*state->path) return;
+    cli_note(cli, "%s: an earlier run with these inputs ended as %s, so a new run begins at "
+             "step 0; the earlier run: %s", name, state->status, state->path);
+}
+
+static void note_running(const struct cli *cli, const char *name, const struct row_state *state) {
+    if (state->seen_locked)
+        cli_note(cli, "%s: another process is running it; this command waits for it at the end: "
+                 "%s", name, state->path);
+    else
+        cli_note(cli, "%s: a process on another host seems to be running it; this command waits "
+                 "for it at the end (if it is dead: fp8lab close --force %s)", name, state->path);
+}
+
+/* ---- one row ----------------------------------------------------------------------------------*/
+
+static void take_earlier(struct suite *s, int64_t i) {
+    const struct cli *cli = s->settings->cli;
+    struct suite_row *row = &s->rows[i];
+    struct run_outcome *o = &row->outcome;
+    snprintf(o->id, sizeof o->id, "%s", row->state.id);
+    snprintf(o->status, sizeof o->status, "%s", row->state.status);
+    snprintf(o->bundle, sizeof o->bundle, "%s", row->state.path);
+    if (kept_folder(o->checkpoints, row->state.path, NULL) != OK ||
+        !path_is_directory(o->checkpoints))
+        o->checkpoints[0] = '\0';
+    row->earlier = row->ended = true;
+    s->ended++;
+    cli_note(cli, "%s: already run with these inputs, not run again (--again runs it again): %s",
+             s->resolution->runs[i].name, row->state.path);
+    if (!s->resolution->suite) outcome_print(cli, o); /* a suite ends with a comparison instead */
+}
+
+/* Reads the row's state once more, and takes the claim. Since the folder was read first, another
+ * process may have begun the row or died in it. */
+static enum status read_again(struct suite *s, struct suite_row *row, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    struct row_state now;
+    if (s->again || row->state.kind == ROW_ENDED) return OK;
+    TRY(claim_take(settings->runs, settings->claim, e));
+    TRY(row_state_read(settings->runs, &row->inputs, &now, e));
+    if (now.left_open) { /* packing may take long, so the claim is dropped meanwhile */
+        claim_drop(settings->claim);
+        TRY(row_state_close_left(settings->cli, settings->runs, &row->inputs, e));
+        TRY(claim_take(settings->runs, settings->claim, e));
+        TRY(row_state_read(settings->runs, &row->inputs, &now, e));
+    }
+    bool was_running = row->state.kind == ROW_RUNNING;
+    if (now.kind != ROW_NEW || was_running) row->state = now;
+    return OK;
+}
+
+/* Runs the row here: a new run, or one that goes on from its checkpoint. */
+static enum status run_here(struct suite *s, int64_t i, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    struct suite_row *row = &s->rows[i];
+    struct run_request request = {
+        .resolution = s->resolution, .run = &s->resolution->runs[i], .inputs = &row->inputs,
+        .data_files = row->data_files, .overrides = s->overrides, .mismatch = row->mismatch,
+        .parent = s->parent, .beginning = s->beginning,
+    };
+    if (row->state.kind == ROW_RESUMABLE) {
+        TRY(run_directory(settings->cli, row->state.path, e));
+        TRY(run_resume(settings, row->state.path, &row->outcome, e));
+    } else {
+        note_new_run(settings->cli, request.run->name, &row->state);
+        TRY(run_one(settings, &request, &row->outcome, e));
+    }
+    row->ended = true;
+    s->ended++;
+    outcome_print(settings->cli, &row->outcome);
+    return OK;
+}
+
+static enum status run_row(struct suite *s, int64_t i, struct err *e) {
+    struct suite_row *row = &s->rows[i];
+    const char *name = s->resolution->runs[i].name;
+    enum status st = read_again(s, row, e);
+    if (st == OK && row->state.kind == ROW_ENDED) take_earlier(s, i);
+    else if (st == OK && row->state.kind != ROW_RUNNING) st = run_here(s, i, e);
+    else if (st == OK && s->resolution->suite) note_running(s->settings->cli, name, &row->state);
+    else if (st == OK) st = refuse_running(name, &row->state, e);
+    claim_drop(s->settings->claim);
+    return st;
+}
+
+/* ---- all rows ---------------------------------------------------------------------------------*/
+
+static bool is_left_to_others(const struct suite_row *row) {
+    return row->state.kind == ROW_RUNNING && !row->ended;
+}
+
+/* Waits until another process ends, or dies in, one of the rows left to it. Returns 0, or the
+ * signal by which this task or another task of the job was asked to stop. Before this command's
+ * own first run, signals still have their default action. */
+static int wait_for_others(struct suite *s) {
+    struct signals *signals = s->settings->signals;
+    for (;;) {
+        struct pollfd p = { .fd = signals->fd, .events = POLLIN };
+        for (int64_t i = 0; i < s->resolution->run_count; i++)
+            if (is_left_to_others(&s->rows[i]) && !row_state_is_running(&s->rows[i].state))
+                return 0;
+        (void)poll(&p, 1, POLL_MS);
+        int asked = s->settings->members ? job_members_stop_signal(s->settings->members) : 0;
+        if (asked) return asked;
+        for (int signo; signals->fd >= 0 && (signo = signals_take(signals)) != 0;)
+            if (signo != SIGCHLD) return signo;
+    }
+}
+
+/* Closes the runs of rows whose process died. */
+static enum status close_dead(struct suite *s, struct err *e) {
+    for (int64_t i = 0; i < s->resolution->run_count; i++)
+        if (is_left_to_others(&s->rows[i])) TRY(row_state_close_dead(&s->rows[i].state, e));
+    close_dead_runs(s->settings->cli, s->settings->runs);
+    return OK;
+}
+
+/* One pass over the rows without an outcome. *stop: a signal or a system error ended a row. */
+static enum status run_pass(struct suite *s, int *code, bool *stop, struct err *e) {
+    *stop = false;
+    for (int64_t i = 0; i < s->resolution->run_count && !*stop; i++) {
+        struct suite_row *row = &s->rows[i];
+        bool busy = row->state.kind == ROW_RUNNING && row_state_is_running(&row->state);
+        if (row->ended || busy) continue;
+        TRY(run_row(s, i, e));
+        if (!row->ended || row->earlier) continue;
+        int own = row->outcome.exit_code;
+        if (*code == EXIT_OK) *code = own;
+        *stop = own > EXIT_SIGNAL || own == EXIT_SYSTEM;
+    }
+    return OK;
+}
+
+enum status suite_run(struct suite *s, int *code, struct err *e) {
+    *code = EXIT_OK;
+    for (;;) {
+        bool stop = false;
+        TRY(run_pass(s, code, &stop, e));
+        if (stop || s->ended == s->resolution->run_count) return OK;
+        int signo = wait_for_others(s);
+        if (signo) {
+            *code = EXIT_SIGNAL + signo;
+            return OK;
+        }
+        TRY(close_dead(s, e));
+    }
+}

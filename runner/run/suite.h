@@ -1,0 +1,46 @@
+/* The rows of one `fp8lab run`: an experiment has one row, a suite several. Each row is run,
+ * resumed, taken from an earlier run, or left to another process that runs it already. */
+#ifndef FP8LAB_RUNNER_RUN_SUITE_H
+#define FP8LAB_RUNNER_RUN_SUITE_H
+
+#include "runner/run/run_one.h"
+#include "runner/run/sharing.h"
+
+struct suite_row {
+    struct inputs inputs;
+    json_t *mismatch;   /* owned; NULL: the machine matches the hardware query, or there is none */
+    json_t *data_files; /* owned; as inputs_hash() lists them */
+    struct run_outcome outcome; /* valid if `ended` */
+    struct row_state state;     /* of the row in the folder of runs */
+    bool too_big; /* the row needs more memory than this machine has */
+    bool earlier; /* the outcome is that of an earlier run with the same inputs */
+    bool ended;
+};
+
+struct suite {
+    const struct run_settings *settings; /* borrowed, with its signals, claim and members */
+    const struct resolution *resolution; /* borrowed */
+    struct suite_row *rows;              /* [resolution->run_count]; owned */
+    const json_t *overrides;             /* borrowed: the texts of --set */
+    const char *parent;                  /* borrowed: identity of the run extended, or NULL */
+    const struct run_beginning *beginning; /* borrowed: where an extended run begins, or NULL */
+    bool again;    /* earlier runs are ignored, and runs of other processes too */
+    int64_t ended; /* rows that have an outcome */
+};
+
+/* Fills suite->rows with empty rows; settings and resolution must be set. */
+NODISCARD enum status suite_init(struct suite *s, struct err *e);
+void suite_free(struct suite *s); /* fine after a failed suite_init(), and on a zeroed suite */
+
+/* Looks in the folder of runs for earlier runs of each row. Needs the rows' inputs. A run that came
+ * to its end is not run again. One that was stopped, was killed, or failed for a lost peer goes on
+ * from its checkpoint. */
+NODISCARD enum status suite_find_earlier(struct suite *s, struct err *e);
+
+/* Runs the rows in order. Rows that another process runs come last: suite_run() waits for that
+ * process, and takes the row over if the process dies. An experiment alone is refused instead
+ * (ERR_STATE). A row that fails does not stop the others; a signal or a system error does. *code is
+ * the first exit code that is not 0. */
+NODISCARD enum status suite_run(struct suite *s, int *code, struct err *e);
+
+#endif

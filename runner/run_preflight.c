@@ -1,0 +1,155 @@
+#include "runner/run_preflight.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/doctor/probe.h"
+#include "runner/hardware/hardware.h"
+#include "runner/job/job_match.h"
+#include "runner/plan/backends.h"
+#include "runner/plan/fit.h"
+#include "runner/plan/keep.h"
+#include "runner/record/choice_file.h"
+#include "runner/record/image_record.h"
+#include "runner/script/script_flags.h"
+
+enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e) {
+    char problem[256] = "";
+    if (!strcmp(s->backend, "cpu")) return OK;
+    TRY(probe_facts(facts, true, problem, sizeof problem, e));
+    if (*problem) cli_warn(s->cli, "%s", problem);
+    return OK;
+}
+
+/* ---- machine ----------------------------------------------------------------------------------*/
+
+static void say_mismatch(const struct cli *cli, const struct resolved_run *run,
+                         const json_t *mismatch) {
+    char *text = hardware_mismatch_text(run->config_json, mismatch);
+    if (cli_has(cli, "anywhere")) /* cli_note ends the last line */
+        cli_note(cli, "%s: not the machine that the experiment asks for; run anyway "
+                 "(--anywhere), and recorded\n%.*s", run->name,
+                 text && *text ? (int)strlen(text) - 1 : 0, text ? text : "");
+    else
+        cli_warn(cli, "%s: this machine is not the one that the experiment asks for\n%s"
+                 "--anywhere runs it regardless and records the mismatch", run->name,
+                 text ? text : "");
+    free(text);
+}
+
+static enum status match_hardware(struct suite *s, bool *matches, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    *matches = true;
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const struct resolved_run *run = &s->resolution->runs[i];
+        struct suite_row *row = &s->rows[i];
+        TRY(job_match(run->config_json, settings->facts, settings->members, &row->mismatch, e));
+        TRY(hardware_match_backend(run->config_json, settings->facts,
+                                   backend_without_gpu(settings->backend), &row->mismatch, e));
+        bool said = i > 0 && json_equal(row->mismatch, s->rows[i - 1].mismatch);
+        if (!row->mismatch || said) continue;
+        say_mismatch(settings->cli, run, row->mismatch);
+        *matches = *matches && cli_has(settings->cli, "anywhere");
+    }
+    return OK;
+}
+
+static enum status check_memory(struct suite *s, bool *fits, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    bool anywhere = cli_has(settings->cli, "anywhere");
+    json_t *facts = NULL;
+    enum status st = job_memory(settings->facts, settings->members, &facts, e);
+    *fits = true;
+    for (int64_t i = 0; i < s->resolution->run_count && st == OK; i++) {
+        const struct resolved_run *run = &s->resolution->runs[i];
+        struct fit fit;
+        st = fit_plan(run->config_json, facts, settings->backend, 0, &fit, e);
+        if (st != OK) break;
+        if (!fit.fits) {
+            char text[FIT_TEXT_CAP];
+            fit_refusal(run->name, &fit, text);
+            cli_warn(settings->cli, "%s", text);
+        }
+        s->rows[i].too_big = !fit.fits;
+        *fits = *fits && (fit.fits || anywhere);
+        fit_free(&fit);
+    }
+    json_decref(facts);
+    return st;
+}
+
+enum status preflight_machine(struct suite *s, bool *fits, struct err *e) {
+    TRY(match_hardware(s, fits, e));
+    return *fits ? check_memory(s, fits, e) : OK;
+}
+
+int preflight_refuse(const struct suite *s) {
+    const struct cli *cli = s->settings->cli;
+    json_t *rows = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < s->resolution->run_count; i++)
+        json_append(rows, json_pack("{s:s,s:b,s:O?}", "name", s->resolution->runs[i].name,
+                                    "too_big", s->rows[i].too_big, "mismatch",
+                                    s->rows[i].mismatch), &failed);
+    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.run_refused/1", "runs",
+                               json_whole(rows, failed));
+    if (cli->json) cli_out_json(cli, object);
+    json_decref(object);
+    image_hint(cli, s->settings->facts, s->resolution->runs[0].config_json);
+    if (cli->arg_count) script_next(cli, "run", true);
+    return EXIT_HARDWARE;
+}
+
+/* ---- inputs -----------------------------------------------------------------------------------*/
+
+enum status preflight_inputs(struct suite *s, const struct extension *extension, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const struct resolved_run *run = &s->resolution->runs[i];
+        struct suite_row *row = &s->rows[i];
+        enum status st = inputs_hash(run->config_json, settings->data_root, &row->inputs,
+                                     &row->data_files, e);
+        if (st == ERR_IO) image_data_hint(run->config_json, e);
+        if (st == OK && settings->choices)
+            st = choice_file_hash(settings->choices, &row->inputs, e);
+        if (st == OK && extension) st = extension_inputs(extension, settings->cli, &row->inputs, e);
+        if (st != OK) {
+            err_prefix(e, "%s", run->name);
+            return st;
+        }
+    }
+    return OK;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------*/
+
+static void note_smoke(const struct suite *s) {
+    const struct cli *cli = s->settings->cli;
+    if (!cli_has(cli, "smoke") || s->resolution->run_count == 0) return;
+    const json_t *data = json_object_get(s->resolution->runs[0].config_json, "data");
+    cli_note(cli, "a rehearsal%s: sizes and steps are shrunk, the numbers mean nothing",
+             strcmp(json_text(data, "kind", ""), "synthetic") ? "" : " on synthetic data");
+}
+
+/* Rows that are done already count too: their checkpoints may have been deleted since. */
+static enum status say_kept(const struct suite *s, struct err *e) {
+    int64_t n = s->resolution->run_count;
+    struct keep *keeps = calloc((size_t)n + 1, sizeof *keeps);
+    enum status st = keeps ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " runs", n);
+    for (int64_t i = 0; i < n && st == OK; i++)
+        st = keep_plan(s->resolution->runs[i].config_json, s->resolution->smoke, &keeps[i], e);
+    if (st == OK) keep_say(s->settings->cli, keeps, n, false);
+    free(keeps);
+    return st;
+}
+
+enum status preflight_say(const struct suite *s, const struct extension *extension,
+                          struct err *e) {
+    note_smoke(s);
+    TRY(say_kept(s, e));
+    if (extension && extension->beginning.step) extension_say(extension, s->settings->cli);
+    return OK;
+}

@@ -1,0 +1,31 @@
+/* What `fp8lab run` checks before the first row starts: whether this is the machine that the
+ * script asks for, whether the rows fit its memory, and whether their data are there. */
+#ifndef FP8LAB_RUNNER_RUN_PREFLIGHT_H
+#define FP8LAB_RUNNER_RUN_PREFLIGHT_H
+
+#include "runner/repro/extend.h"
+#include "runner/run/suite.h"
+
+/* Adds to `facts` what only a process that opened the device knows; a child process asks. Does
+ * nothing for the cpu backend. */
+NODISCARD enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e);
+
+/* Matches each row's hardware query, then compares the memory that each row needs with that of the
+ * machine, and fills mismatch and too_big of the rows. *fits is false where a row does not fit and
+ * --anywhere is not given. The user is told why. */
+NODISCARD enum status preflight_machine(struct suite *s, bool *fits, struct err *e);
+
+/* Reports that no row runs on this machine; under --json as fp8lab.run_refused/1. Returns the exit
+ * code. */
+int preflight_refuse(const struct suite *s);
+
+/* Reads and hashes the inputs of each row. `extension` is NULL without --extend. */
+NODISCARD enum status preflight_inputs(struct suite *s, const struct extension *extension,
+                                       struct err *e);
+
+/* Tells the user that a smoke run's numbers mean nothing, which checkpoints the rows keep, and
+ * where an extended run begins. */
+NODISCARD enum status preflight_say(const struct suite *s, const struct extension *extension,
+                                    struct err *e);
+
+#endif
