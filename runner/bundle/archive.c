@@ -15,8 +15,8 @@ enum { BLOCK = 256 * 1024 };
 
 /* ---- the order ----------------------------------------------------------------------------- */
 
-/* A file ranks as the first pattern that matches: a whole name, or a folder ending in '/', or
- * (with '*') any name that begins and ends so. */
+/* The rank of a file is the index of the first pattern that matches: a whole name, a folder with a
+ * trailing '/', or, with '*', any name with this beginning and end. */
 static const char *const ORDER[] = {
     "bagit.txt",
     "bag-info.txt",
@@ -85,11 +85,11 @@ struct packer {
     struct archive *archive;     /* owned */
     struct archive_entry *entry; /* owned; reused */
     char *block;                 /* owned; BLOCK bytes */
-    int fd, root, write_errno;   /* write_errno: why the archive could not be written, or 0 */
+    int fd, root, write_errno;   /* write_errno: errno of the failed write, or 0 */
     int64_t packed;
 };
 
-/* libarchive hands finished blocks to this. */
+/* Called by libarchive with each finished block. */
 static la_ssize_t take_block(struct archive *archive, void *context, const void *bytes, size_t n) {
     struct packer *p = context;
     const char *at = bytes;

@@ -16,7 +16,7 @@
 
 static const char BAGIT[] = "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n";
 
-/* The files whose digests stand in the tag manifest, in its order. */
+/* The files that the tag manifest lists, in its order. */
 static const char *const TAG_FILES[] = { "bag-info.txt", "bagit.txt", "manifest-sha256.txt" };
 enum { TAG_COUNT = sizeof TAG_FILES / sizeof *TAG_FILES };
 
@@ -47,7 +47,7 @@ static enum status hash_line(struct text *out, int root, const char *dir,
     return out->failed ? FAIL(e, ERR_MEMORY, "the manifest of %s", dir) : OK;
 }
 
-/* The payload manifest; counts what it lists. */
+/* Writes the payload manifest; adds up the bytes and files that it lists. */
 static enum status write_manifest(const char *dir, const struct tree *list, int64_t *bytes,
                                   int64_t *files, struct err *e) {
     enum status st = OK;
@@ -96,8 +96,8 @@ static enum status write_tagmanifest(const char *dir, char identity[SHA256_HEX],
     return file_replace(path, text, (size_t)n, e);
 }
 
-/* Keeps the payload and the bag's own files; a run's lock and whatever else stands beside data/
- * is no part of the bag. */
+/* Keeps the payload and the bag's own files. A run's lock and other files beside data/ are not part
+ * of the bag. */
 static enum status list_bag(const char *dir, struct tree *list, struct err *e) {
     TRY(tree_list(dir, BUNDLE_LIMITS.entries, list, e));
     int64_t kept = 0;
@@ -117,7 +117,7 @@ enum status bag_write(const char *dir, const struct bag_info *info, struct tree 
     enum status st = write_manifest(dir, list, &bytes, &files, e);
     if (st == OK) st = write_info(dir, info, bytes, files, e);
     if (st == OK) st = write_tagmanifest(dir, identity, e);
-    tree_free(list); /* once more, with the bag files and their sizes */
+    tree_free(list); /* list again: now the bag files and their sizes are known */
     if (st == OK) st = list_bag(dir, list, e);
     if (st == OK) archive_sort(list);
     *payload_bytes = bytes;
@@ -205,15 +205,16 @@ bool bag_oxum(const char *info, int64_t *bytes, int64_t *files) {
     return false;
 }
 
-/* ERR_VERIFY where the file is gone or has another hash. A file that cannot be read proves neither:
- * that is ERR_IO. */
+/* ERR_VERIFY if the file is gone or has another hash; ERR_IO if it cannot be read, which proves
+ * neither. */
 static enum status line_unchanged(const char *dir, const struct bag_line *line, struct err *e) {
     char path[PATH_CAP], hex[SHA256_HEX];
     TRY(path_join(path, dir, line->path, e));
     bool gone = !path_exists(path) && (errno == ENOENT || errno == ENOTDIR);
     if (!gone) TRY(sha256_file(path, hex, NULL, e));
     if (!gone && strcmp(hex, line->hex) == 0) return OK;
-    return FAIL(e, ERR_VERIFY, "%s %s since the run was closed", path, gone ? "is gone" : "changed");
+    return FAIL(e, ERR_VERIFY, "%s %s since the run was closed", path,
+                gone ? "is gone" : "changed");
 }
 
 enum status bag_unchanged(const char *dir, struct err *e) {

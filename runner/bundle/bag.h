@@ -16,7 +16,7 @@ struct bag_info {
 };
 
 /* Hashes every file of data/ and writes the four files, each atomically. `list` receives all files
- * of the bag, sorted as archive_sort() says; the caller frees it. identity is the bundle's. */
+ * of the bag in archive_sort()'s order; the caller frees it. identity is the bundle's. */
 NODISCARD enum status bag_write(const char *dir, const struct bag_info *info, struct tree *list,
                                 char identity[SHA256_HEX], int64_t *payload_bytes, struct err *e);
 
@@ -24,10 +24,10 @@ NODISCARD enum status bag_write(const char *dir, const struct bag_info *info, st
 struct bag_line {
     char *path; /* owned */
     char hex[SHA256_HEX];
-    bool seen; /* by the reader that ticks files off */
+    bool seen; /* set by a reader when the file was read */
 };
 struct bag_manifest {
-    struct bag_line *line; /* owned; bytewise order of paths */
+    struct bag_line *line; /* owned; sorted by path, bytewise */
     int64_t count;
 };
 

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a manifest of as many files as a bundle may hold, each of a name of full length, has. */
+/* MANIFEST_LIMIT: a manifest with the maximum number of entries, each name of maximum length,
+ * fits. */
 enum { MANIFEST_LIMIT = 16 << 20, TAG_LIMIT = 64 << 10 };
 
 static const struct {

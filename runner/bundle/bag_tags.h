@@ -1,6 +1,6 @@
-/* The four tag files of a bag, as every reader meets them at its beginning. The tag manifest
- * vouches for the other three, and the manifest for all of data/. The identity of the bundle is the
- * hash of the tag manifest. */
+/* The four tag files at the beginning of a bag. The tag manifest holds the hashes of the other
+ * three, and the manifest those of all files of data/. The identity of the bundle is the hash of
+ * the tag manifest. */
 #ifndef FP8LAB_RUNNER_BUNDLE_BAG_TAGS_H
 #define FP8LAB_RUNNER_BUNDLE_BAG_TAGS_H
 
@@ -13,21 +13,22 @@ enum bag_tag { BAG_BAGIT, BAG_INFO, BAG_MANIFEST, BAG_TAGMANIFEST, BAG_TAG_COUNT
 
 /* Zero-initialise; bag_tags_free(). */
 struct bag_tags {
-    char *text[BAG_TAG_COUNT];               /* owned; NULL while the file has not come */
+    char *text[BAG_TAG_COUNT];               /* owned; NULL until the file was read */
     char hex[BAG_TAG_COUNT][SHA256_HEX];     /* of the file */
-    struct bag_manifest manifest;            /* of data/; empty while its file has not come */
-    bool vouched;                            /* bag_tags_check() was content */
+    struct bag_manifest manifest;            /* of data/; empty until its file was read */
+    bool vouched;                            /* bag_tags_check() succeeded */
 };
 
-/* Which of them the file is; -1: none. */
+/* The index of the tag file with this name; -1: none. */
 int bag_tag_of(const char *path);
 const char *bag_tag_name(int tag);
 
-/* Takes the bundle's current entry, which is that file. ERR_FORMAT for one that is too large, holds
- * a NUL, or is no manifest where it should be one. */
+/* Reads the bundle's current entry, which is this tag file. ERR_FORMAT if it is too large, holds a
+ * NUL, or is a manifest that does not parse. */
 NODISCARD enum status bag_tags_take(struct bag_tags *t, int tag, struct bundle *b, struct err *e);
 
-/* Whether all four are there, and are what the tag manifest says. ERR_VERIFY names what is not. */
+/* Checks that all four files were read and match the tag manifest. ERR_VERIFY names the file that
+ * does not. */
 NODISCARD enum status bag_tags_check(struct bag_tags *t, struct err *e);
 
 void bag_tags_free(struct bag_tags *t);

@@ -20,7 +20,7 @@
 #include "runner/bundle/unpack.h"
 #include "runner/record/run_dir.h"
 
-/* Level 3 keeps pace with a disk; weights hardly shrink at any level. */
+/* Level 3 is as fast as a disk; weights hardly shrink at any level. */
 enum { ZSTD_LEVEL = 3 };
 
 enum bundle_checkpoints bundle_policy(const char *archive, const char *status) {
@@ -41,8 +41,8 @@ struct finish {
 
 /* ---- metrics to columns -------------------------------------------------------------------- */
 
-/* Streams of records: where they are, where they go, whether the text stays. The large ones, of
- * which every digit is in the columns, are dropped as text. */
+/* Streams of records: source, destination, and whether the text stays. The text of the large
+ * streams is removed, since the columns hold every digit of it. */
 static const struct stream {
     const char *lines, *labels, *columns;
     bool keep_text;
@@ -55,7 +55,6 @@ static const struct stream {
     { "data/metrics/trace.jsonl", "data/metrics/trace_tensors.json", "data/trace.cols", false },
 };
 enum { STREAM_COUNT = sizeof STREAMS / sizeof *STREAMS };
-
 
 /* Lines that do not convert stay as they are, and the bundle names the problem. Columns that an
  * earlier close of this run made still count: they may hold what is damaged in the lines. */
@@ -72,6 +71,8 @@ static enum status stays_text(struct finish *f, const struct stream *s, const ch
     return older ? columns_map(columns, out, e) : OK;
 }
 
+/* A stream that does not convert is reported in summary.json and kept as text. A full disk is an
+ * error. */
 static enum status convert_stream(struct finish *f, const struct stream *s, struct columns **out,
                                   struct err *e) {
     char lines[PATH_CAP], labels[PATH_CAP], columns[PATH_CAP];
@@ -95,9 +96,9 @@ static enum status convert(struct finish *f, struct err *e) {
                                            &f->columns.telemetry, &f->columns.ranks,
                                            &f->columns.fp8, &f->columns.trace };
     TRY(path_join(folder, f->dir, "data/fp8", e));
-    (void)mkdir(folder, 0755); /* there already, or the conversion says what is wrong */
+    (void)mkdir(folder, 0755); /* may exist; the conversion reports an error */
     for (int i = 0; i < STREAM_COUNT; i++) TRY(convert_stream(f, &STREAMS[i], out[i], e));
-    (void)rmdir(folder); /* a run without FP8 has no empty folder */
+    (void)rmdir(folder); /* otherwise a run without FP8 has an empty folder */
     return OK;
 }
 
@@ -150,7 +151,7 @@ static enum status move_checkpoints(const char *dir, bool aside, struct err *e) 
     TRY(path_join(beside, dir, ARCHIVE_ASIDE, e));
     const char *from = aside ? inside : beside, *to = aside ? beside : inside;
     if (!path_exists(from)) return OK;
-    (void)rmdir(to); /* an empty one is in the way */
+    (void)rmdir(to); /* rename needs the destination to be absent */
     if (rename(from, to) == 0) return OK;
     return FAIL(e, ERR_IO, "rename %s to %s: %s", from, to, strerror(errno));
 }
@@ -159,7 +160,8 @@ enum status bundle_checkpoints_back(const char *run_dir, struct err *e) {
     return move_checkpoints(run_dir, false, e);
 }
 
-/* Removes what a killed process left half-written, and the checkpoints the policy leaves out. */
+/* Removes files that a killed process left half-written, and the checkpoints that the policy leaves
+ * out. */
 static enum status prune(struct finish *f, struct err *e) {
     char path[PATH_CAP];
     if (f->options->checkpoints == BUNDLE_CHECKPOINTS_ASIDE)
@@ -213,7 +215,7 @@ static enum status pack(struct finish *f, struct err *e) {
     if (n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", f->dir);
     TRY(archive_pack(f->dir, &f->list, folder, f->result->path, &options, &f->result->packed_bytes,
                      e));
-    /* We wrote it, so it is no bomb, however well its zeros compress. */
+    /* No limit on the ratio: this program wrote the bundle, and zeros compress well. */
     struct bundle_limits limits = BUNDLE_LIMITS;
     limits.ratio = INT64_MAX / 2;
     TRY(bundle_unpack(f->result->path, NULL, &limits, &report, e));

@@ -13,40 +13,41 @@
 #include "runner/bundle/archive.h"
 #include "runner/bundle/zstd_frames.h"
 
-/* SLICE: bytes of a zstd file that are unpacked before the guard looks again. Zstd makes at most
- * 128 KiB of 4 bytes, so no slice becomes more than 128 MiB. HEADERS_MAX: of tar, for one entry; a
- * name of 512 bytes takes two headers of one block and two blocks of text. */
+/* SLICE: bytes of a zstd file that libarchive gets before the next guard check. A zstd block of 4
+ * bytes becomes at most 128 KiB, so a slice becomes at most 128 MiB. HEADERS_MAX: bytes of tar
+ * headers for one entry; a name of 512 bytes takes two headers of one block and two blocks of
+ * text. */
 enum { BLOCK = 256 * 1024, FEED = 64 * 1024, SLICE = 4096, HEADERS_MAX = 4096 };
 
 struct bundle {
     char *path;       /* owned copy */
-    char folder[256]; /* of the archive, or the base name of the directory */
+    char folder[256]; /* the archive's folder, or the directory's base name */
     struct bundle_limits limits;
     struct guard *guard;
     int64_t unpacked; /* bytes handed out, skipped ones included */
     /* an archive */
     struct archive *archive;
-    struct archive_entry *entry; /* ours: libarchive would make its own without a check */
-    char *skip; /* owned, BLOCK bytes: where skipped data go */
+    struct archive_entry *entry; /* owned; libarchive would allocate its own without a check */
+    char *skip; /* owned, BLOCK bytes: receives skipped data */
     char *feed; /* owned, FEED bytes of the file */
-    size_t feed_at, feed_end;  /* of it: what libarchive has not had yet */
+    size_t feed_at, feed_end;  /* the part of feed that libarchive has not read yet */
     int64_t fed;
     bool zstd;
     struct zstd_frames frames;
-    struct err refusal; /* why libarchive was not given more */
+    struct err refusal; /* the error that ended the input of libarchive */
     int stage;          /* archive_stage() of the last file */
     int64_t declared, delivered; /* of the current entry */
     bool at_entry;
     /* a directory */
     int root;
-    int file; /* of the directory, or the archive; descriptors, or -1 */
+    int file; /* of the archive, or the current file of the directory; -1: none */
     struct tree tree;
     int64_t next; /* index into tree */
 };
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* Checkpoints that were left aside stand beside the bag, and are no part of it. */
+/* Drops checkpoints outside the bag from the list. */
 static void drop_aside(struct tree *tree) {
     int64_t kept = 0;
     for (int64_t i = 0; i < tree->count; i++) {
@@ -71,7 +72,7 @@ static enum status open_directory(struct bundle *b, struct err *e) {
 
 #define ZSTD_HEAD "\x28\xb5\x2f\xfd"
 
-/* Names what a file is by its first bytes. NULL: a plain tar or zstd, which are ours. */
+/* The name of a foreign file type, by the first bytes. NULL: plain tar or zstd. */
 static const char *sniff(const unsigned char *head, size_t n) {
     static const struct {
         const char *bytes;
@@ -94,7 +95,7 @@ static const char *sniff(const unsigned char *head, size_t n) {
     return n == 0 ? "an empty file" : "no archive";
 }
 
-/* The next bytes of the file, where all before have been taken. */
+/* Reads the next bytes of the file if all earlier ones were consumed. */
 static enum status refill(struct bundle *b, struct err *e) {
     ssize_t n;
     if (b->feed_at < b->feed_end) return OK;
@@ -109,8 +110,8 @@ static enum status refill(struct bundle *b, struct err *e) {
     return zstd_frames_pass(&b->frames, b->feed, (size_t)n, e);
 }
 
-/* Gives libarchive the file. The guard looks on: what no entry holds, such as zeros without end
- * behind the last one, is unpacked too, and only here can that be stopped. */
+/* Input of libarchive. The guard checks here, too: libarchive also unpacks data that no entry
+ * holds, such as endless zeros behind the last entry. */
 static la_ssize_t feed(struct archive *a, void *context, const void **out) {
     struct bundle *b = context;
     enum status st = guard_ratio(b->guard, b->fed, archive_filter_bytes(a, 0), &b->refusal);
@@ -163,7 +164,8 @@ static enum status open_archive(struct bundle *b, struct err *e) {
     b->feed = malloc(FEED);
     if (!b->archive || !b->entry || !b->skip || !b->feed)
         return FAIL(e, ERR_MEMORY, "no memory to read %s", b->path);
-    /* Filters are appended, not looked for: libarchive would unpack zstd within zstd, 25 deep. */
+    /* One filter is added explicitly: with detection, libarchive unpacks zstd within zstd, 25
+     * deep. */
     b->zstd = n >= 4 && memcmp(head, ZSTD_HEAD, 4) == 0;
     if (archive_read_support_format_tar(b->archive) != ARCHIVE_OK ||
         (b->zstd && archive_read_append_filter(b->archive, ARCHIVE_FILTER_ZSTD) != ARCHIVE_OK)) {
@@ -171,7 +173,7 @@ static enum status open_archive(struct bundle *b, struct err *e) {
         return FAIL(e, memory ? ERR_MEMORY : ERR_UNSUPPORTED,
                     "this libarchive cannot read tar.zst: %s", archive_error_string(b->archive));
     }
-    /* Read to the end of the file: what stands behind a bundle is not part of it, and is told. */
+    /* Read to the end of the file, so that data behind the bundle is reported. */
     if (archive_read_set_option(b->archive, "tar", "read_concatenated_archives", "1") != ARCHIVE_OK)
         return archive_broken(b, e);
     if (archive_read_open(b->archive, b, NULL, feed, NULL) != ARCHIVE_OK)
@@ -226,7 +228,7 @@ static const char *type_name(unsigned type) {
     return "entry of unknown type";
 }
 
-/* Only regular files and directories with a plain name pass; then the guard has its say. */
+/* Accepts regular files and directories with a plain name, then asks the guard. */
 static enum status admit(struct bundle *b, struct archive_entry *entry, struct err *e) {
     char name[PATH_CAP];
     const char *given = archive_entry_pathname(entry);
@@ -235,7 +237,8 @@ static enum status admit(struct bundle *b, struct archive_entry *entry, struct e
     if (n >= sizeof name) return FAIL(e, ERR_FORMAT, "an entry's name has %zu bytes", n);
     memcpy(name, given, n + 1);
     unsigned type = archive_entry_filetype(entry);
-    if (type == AE_IFDIR && n > 1 && name[n - 1] == '/') name[n - 1] = 0; /* as tar writes them */
+    if (type == AE_IFDIR && n > 1 && name[n - 1] == '/') name[n - 1] = 0; /* tar ends directory
+                                                                             names with '/' */
     TRY(guard_name(name, &b->limits, e));
     if (archive_entry_hardlink(entry)) return FAIL(e, ERR_FORMAT, "hard link refused: %s", name);
     if (type != AE_IFREG && type != AE_IFDIR)
@@ -243,7 +246,7 @@ static enum status admit(struct bundle *b, struct archive_entry *entry, struct e
     if (archive_entry_sparse_count(entry) > 0)
         return FAIL(e, ERR_FORMAT, "sparse file refused: %s", name);
     int64_t size = archive_entry_size_is_set(entry) ? archive_entry_size(entry) : -1;
-    if (type == AE_IFDIR && size > 0) /* such as GNU tar's lists of names, type D */
+    if (type == AE_IFDIR && size > 0) /* for example GNU tar's lists of names, type D */
         return FAIL(e, ERR_FORMAT, "directory with %lld bytes of content refused: %s",
                     (long long)size, name);
     int64_t headers = archive_filter_bytes(b->archive, 0) -
@@ -254,7 +257,7 @@ static enum status admit(struct bundle *b, struct archive_entry *entry, struct e
     return guard_admit(b->guard, name, type == AE_IFDIR, type == AE_IFDIR ? 0 : size, e);
 }
 
-/* Takes the folder that all entries share off the name. */
+/* Removes the folder that all entries share from the name. */
 static enum status strip_folder(struct bundle *b, const char **name, struct err *e) {
     size_t n = strcspn(*name, "/");
     if ((*name)[n] == 0)
@@ -267,11 +270,11 @@ static enum status strip_folder(struct bundle *b, const char **name, struct err 
     return OK;
 }
 
-/* A reader takes what it needs from the front, and trusts the manifests for all behind them. */
+/* A reader stops after the files it needs, and relies on the manifests at the front. */
 static enum status check_order(struct bundle *b, const char *name, struct err *e) {
     int stage = archive_stage(name);
     if (stage < b->stage)
-        return FAIL(e, ERR_FORMAT, "%s: %s stands behind files that it should precede: manifests, "
+        return FAIL(e, ERR_FORMAT, "%s: %s follows files that it must precede: manifests, "
                     "run.json and summary.json come first in a bundle", b->path, name);
     b->stage = stage;
     return OK;
@@ -289,7 +292,7 @@ static enum status next_in_archive(struct bundle *b, struct bundle_entry *out, s
         struct archive_entry *entry = b->entry;
         int got = archive_read_next_header2(b->archive, entry);
         if (got == ARCHIVE_EOF) return OK;
-        /* ARCHIVE_WARN is a name that does not convert: the guard has an opinion on it. */
+        /* ARCHIVE_WARN: the name does not convert to the locale; admit() checks names. */
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return archive_broken(b, e);
         TRY(admit(b, entry, e));
         if (archive_entry_filetype(entry) == AE_IFDIR) continue;
@@ -324,11 +327,12 @@ static enum status next_in_directory(struct bundle *b, struct bundle_entry *out,
     b->file = -1;
     while (b->next < b->tree.count) {
         const struct tree_file *file = &b->tree.file[b->next++];
-        /* The lock belongs to the process that writes the run, never to the run. */
+        /* The lock file belongs to the writing process, not to the run. */
         if (strcmp(file->path, "lock") == 0) continue;
         TRY(guard_admit(b->guard, file->path, false, file->size, e));
         b->file = beneath_open(b->root, file->path, O_RDONLY | O_NONBLOCK, 0, false);
-        if (b->file < 0 && errno == ENOENT) continue; /* a live run's, gone since it was listed */
+        if (b->file < 0 && errno == ENOENT) continue; /* a live run may remove a file after it was
+                                                         listed */
         if (b->file < 0)
             return FAIL(e, ERR_IO, "open %s/%s: %s", b->path, file->path, strerror(errno));
         *out = (struct bundle_entry){ .path = file->path, .size = file->size };
@@ -366,9 +370,9 @@ enum status bundle_read_all(struct bundle *b, int64_t limit, char **out, size_t 
     size_t capacity = 64 * 1024, have = 0;
     int64_t hint = b->archive ? b->declared : b->tree.file[b->next - 1].size;
     if (hint > limit)
-        return FAIL(e, ERR_FORMAT, "%s: an entry of %lld bytes, where at most %lld are read",
+        return FAIL(e, ERR_FORMAT, "%s: an entry has %lld bytes; at most %lld are read",
                     b->path, (long long)hint, (long long)limit);
-    /* Trust the declared size only as far as 64 MiB; beyond that memory grows with real bytes. */
+    /* The declared size is trusted up to 64 MiB; beyond that, memory grows with the bytes read. */
     if (hint >= 0 && hint <= (64 << 20)) capacity = (size_t)hint + 2;
     char *bytes = malloc(capacity);
     enum status st = bytes ? OK : FAIL(e, ERR_MEMORY, "%zu bytes of %s", capacity, b->path);

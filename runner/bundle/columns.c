@@ -14,7 +14,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are read in place");
 
-/* Bounds for hostile headers: far above any real run, far below what overflows int64_t. */
+/* Bounds for hostile headers: far above any real run, and too small to overflow int64_t. */
 enum { COLUMNS_MAX = 256, HEADER_LIMIT = 16 << 20 };
 static const int64_t VALUES_MAX = INT64_C(1) << 40;
 
@@ -41,8 +41,8 @@ static bool type_of_name(const char *name, enum column_type *out) {
     return false;
 }
 
-/* One column of the header; *end is where the data read so far end, and moves. Columns stand in
- * the order of their offsets and leave at most the padding to 8 between them. */
+/* Parses one column of the header. *end is the end of the data so far; it advances. Columns stand
+ * in the order of their offsets, with at most the padding to 8 bytes between them. */
 static enum status parse_column(const json_t *item, int64_t rows, char *data, int64_t data_bytes,
                                 int64_t *end, const char *name, struct column *out,
                                 struct err *e) {
@@ -53,7 +53,7 @@ static enum status parse_column(const json_t *item, int64_t rows, char *data, in
         return FAIL(e, ERR_FORMAT, "%s: a column lacks name, offset, type or width", name);
     int64_t at = json_integer_value(offset);
     out->width = json_integer_value(width);
-    /* A width of 0 would let any number of rows fit into no bytes. */
+    /* With a width of 0, any number of rows would fit into no bytes. */
     if (out->width < 1 || rows > VALUES_MAX / out->width)
         return FAIL(e, ERR_FORMAT, "%s: column %.100s: width %lld is not possible", name, out->name,
                     (long long)out->width);
@@ -68,7 +68,7 @@ static enum status parse_column(const json_t *item, int64_t rows, char *data, in
     return OK;
 }
 
-/* Of two columns with one name, readers would take different ones. */
+/* With two columns of one name, two readers could use different ones. */
 static enum status check_names(const struct columns *c, const char *name, struct err *e) {
     for (int64_t i = 0; i < c->count; i++)
         if (columns_find(c, c->column[i].name) != &c->column[i])
@@ -111,7 +111,7 @@ static void release(void *bytes, size_t mapped) {
     else free(bytes);
 }
 
-/* bytes are moved in every case; mapped as in struct columns. */
+/* Takes ownership of bytes, also on failure; `mapped` as in struct columns. */
 static enum status parse(void *bytes, size_t n, size_t mapped, const char *name,
                          struct columns **out, struct err *e) {
     enum status st = OK;

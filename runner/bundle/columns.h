@@ -36,33 +36,33 @@ struct columns {
     json_t *header;        /* owned */
     const json_t *labels;  /* array of strings, or NULL; borrowed from header */
     void *bytes;           /* owned: the whole file */
-    size_t mapped;         /* bytes of a mapping; 0 when `bytes` came from malloc */
+    size_t mapped;         /* bytes of the mapping; 0: `bytes` came from malloc */
 };
 
-/* "i64" and so on, and bytes a value. */
+/* "i64" and so on; bytes of one value. */
 const char *column_type_name(enum column_type type);
 int64_t column_type_bytes(enum column_type type);
 
-/* Parses a whole file in memory. `bytes` (from malloc) is moved in every case: it is freed on
- * failure. ERR_FORMAT says what is wrong; every offset, count and product is checked, so hostile
- * bytes are safe. `name` is for messages. */
+/* Parses a whole file in memory. Takes ownership of `bytes` (from malloc), also on failure.
+ * ERR_FORMAT says what is wrong. Every offset, count and product is checked, so hostile bytes are
+ * safe. `name` is for messages. */
 NODISCARD enum status columns_parse(void *bytes, size_t n, const char *name, struct columns **out,
                                     struct err *e);
 
-/* The same of a file without reading it: it is mapped, so only what is touched takes memory. For
- * files of our own that nobody truncates (that would be SIGBUS), such as those of the run being
- * closed. Also ERR_IO. */
+/* The same for a file, mapped: only touched pages take memory. Only for our own files that no
+ * process truncates (that would be SIGBUS), for example those of the run being closed. Also
+ * ERR_IO. */
 NODISCARD enum status columns_map(const char *path, struct columns **out, struct err *e);
-/* The same of `n` bytes of an open file, from `offset` on, a multiple of the page size. */
+/* The same for `n` bytes of an open file from `offset`, a multiple of the page size. */
 NODISCARD enum status columns_map_part(int fd, int64_t offset, int64_t n, const char *name,
                                        struct columns **out, struct err *e);
 
-/* Gives the memory of a mapping back; values stay readable. A no-op for parsed ones. Loops over
- * long columns call it every COLUMNS_CHUNK values. */
+/* Releases the memory of a mapping; values stay readable. Does nothing for parsed columns. Loops
+ * over long columns call it every COLUMNS_CHUNK values. */
 void columns_forget(const struct columns *c);
 enum { COLUMNS_CHUNK = 1 << 20 };
 
-void columns_destroy(struct columns *c); /* NULL is fine */
+void columns_destroy(struct columns *c); /* c may be NULL. */
 
 /* The column of that name, or NULL. c may be NULL. */
 const struct column *columns_find(const struct columns *c, const char *name);
@@ -73,16 +73,16 @@ double column_value(const struct column *c, int64_t at);
 /* The label of value `slot` of a wide column, or NULL. */
 const char *columns_label(const struct columns *c, int64_t slot);
 
-/* Converts JSON lines (columns_write.c) in two passes and little memory: the first finds the
- * columns and their types, the second writes. `in` must seek. `labels` is a JSON array of names
+/* Converts JSON lines (columns_write.c) in two passes with little memory: the first finds the
+ * columns and their types, the second writes. `in` must be seekable. `labels`: JSON array of names
  * for the wide columns, borrowed, or NULL. `fd` is written from its start. *rows (may be NULL)
- * receives the number of records. ERR_FORMAT, naming the line, where a record is no object or an
- * array changes its length or kind from one record to the next. */
+ * receives the number of records. ERR_FORMAT, with the line, if a record is not an object or an
+ * array changes its length or kind between records. */
 NODISCARD enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd,
                                       int64_t *rows, struct err *e);
 
-/* Converts the file jsonl_path to cols_path, atomically. labels_path: a JSON file with the array
- * of names, or NULL; a file that is not there is no error. */
+/* Converts the file jsonl_path to cols_path, atomically. labels_path: a JSON file with the array of
+ * names, or NULL; the file may be absent. */
 NODISCARD enum status columns_convert_file(const char *jsonl_path, const char *labels_path,
                                            const char *cols_path, int64_t *rows, struct err *e);
 

@@ -1,5 +1,5 @@
-/* JSON lines -> columns. Two passes, because a column's place in the file depends on the number of
- * records; memory holds one record and one small buffer a column, however long the run. */
+/* Converts JSON lines to columns in two passes, because a column's offset depends on the number of
+ * records. Memory holds one record and one small buffer a column, for any length of the run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,16 +14,16 @@
 
 enum { DRAFTS_MAX = 64, BUFFER_BYTES = 64 * 1024 };
 
-/* What values of a key have been seen; the column's type follows from it. */
+/* The kinds of values that a key had; they decide the column's type. */
 enum kind { KIND_NONE, KIND_WHOLE, KIND_REAL, KIND_HEX8, KIND_HEX16, KIND_TEXT };
 
 struct draft {
     char *name; /* owned */
     enum kind kind;
-    bool missing;           /* null or absent somewhere */
+    bool missing;           /* a record has null or no value for the key */
     bool sized;             /* width is known */
     int64_t width, seen;    /* values a record; records that had the key */
-    enum column_type type;  /* from here on: second pass */
+    enum column_type type;  /* members below: second pass only */
     int64_t offset, filled; /* next byte to write, beginning at the data; bytes in buffer */
     char *buffer;           /* owned */
 };
@@ -31,7 +31,7 @@ struct draft {
 struct conversion {
     struct jsonl lines;
     struct draft draft[DRAFTS_MAX];
-    int64_t count, rows, data_at; /* data_at: where data begin in the file */
+    int64_t count, rows, data_at; /* data_at: offset of the data in the file */
     int fd;
 };
 
@@ -51,7 +51,7 @@ static enum kind kind_of(const json_t *value) {
     return KIND_TEXT;
 }
 
-/* The kind that holds both; text where there is none. */
+/* The kind that can hold values of both kinds; text if no other can. */
 static enum kind kind_join(enum kind a, enum kind b) {
     if (a == b || b == KIND_NONE) return a;
     if (a == KIND_NONE) return b;
@@ -123,7 +123,7 @@ static enum status learn(struct conversion *c, struct err *e) {
     return OK;
 }
 
-/* Drops what has no column, decides types, and gives each column its place. */
+/* Drops keys without a column, decides types, and sets the offset of each column. */
 static void lay_out(struct conversion *c) {
     int64_t kept = 0, end = 0;
     for (int64_t i = 0; i < c->count; i++) {
@@ -184,7 +184,7 @@ static enum status write_header(struct conversion *c, json_t *labels, struct err
     if (st == OK && padded > length)
         st = write_at(c, "       ", (size_t)(padded - length), 8 + length, e);
     free(text);
-    /* The file gets its final length now, padding of the last column included. */
+    /* Sets the final length of the file, with the padding of the last column. */
     if (st == OK && ftruncate(c->fd, c->data_at + end) != 0)
         st = FAIL(e, ERR_IO, "size the columns of %s: %s", c->lines.name, strerror(errno));
     return st;
@@ -240,7 +240,7 @@ static enum status fill(struct conversion *c, struct err *e) {
         if (!c->draft[i].buffer) return FAIL(e, ERR_MEMORY, "%d bytes a column", BUFFER_BYTES);
     }
     TRY(jsonl_rewind(&c->lines, e));
-    /* No further than the first pass came: a live run may have appended since. */
+    /* Only as many records as in the first pass: a live run may have appended since. */
     for (int64_t row = 0; row < c->rows; row++) {
         json_t *record = NULL;
         TRY(jsonl_next(&c->lines, &record, e));

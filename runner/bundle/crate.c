@@ -10,7 +10,7 @@ static const char METADATA[] = "ro-crate-metadata.json";
 static const char CRATE_URI[] = "https://w3id.org/ro/crate/1.1";
 static const char PROFILE_URI[] = "https://w3id.org/ro/wfrun/process/0.5";
 
-/* The format of .cols files (columns.h), for who has the bundle and nothing else. */
+/* The format of .cols files (columns.h), for readers who have only the bundle. */
 static const char COLUMNS_ID[] = "#fp8lab.columns-1";
 static const char COLUMNS_ABOUT[] =
     "A table of numbers, column by column, little-endian. The file begins with a u64 N and N bytes "
@@ -29,7 +29,7 @@ struct crate {
     json_t *graph;                     /* owned by the document */
     json_t *parts, *objects, *results; /* references; owned */
     bool columns;                      /* some file is of COLUMNS_ID */
-    bool failed;                       /* something found no memory */
+    bool failed;                       /* an allocation failed */
 };
 
 static json_t *reference(const char *id) { return json_pack("{s:s}", "@id", id); }
@@ -59,7 +59,7 @@ static bool ends(const char *path, const char *tail) {
     return n > length && strcmp(path + n - length, tail) == 0;
 }
 
-/* Says of a .cols file what its media type does not: encodingFormat may only lead to a web site. */
+/* Describes a .cols file by conformsTo: encodingFormat may only link to a web site. */
 static void add_format(struct crate *c, json_t *file) {
     json_put(file, "conformsTo", reference(COLUMNS_ID), &c->failed);
     json_put(file, "description", json_sprintf("Numbers as columns; %s says how to read them",
@@ -67,7 +67,7 @@ static void add_format(struct crate *c, json_t *file) {
     c->columns = true;
 }
 
-/* File ids are URI references: what a URI may not hold is percent-encoded. */
+/* Writes a file id as a URI reference: other characters are percent-encoded. */
 static void encode_id(char out[3 * PATH_CAP], const char *path) {
     static const char SAFE[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "-._~/@!$&'()+,;=";
@@ -82,7 +82,7 @@ static void encode_id(char out[3 * PATH_CAP], const char *path) {
 static void add_file(struct crate *c, const struct tree_file *file) {
     const char *path = file->path + strlen("data/");
     char id[3 * PATH_CAP];
-    if (strcmp(path, METADATA) == 0) return; /* the descriptor is an entity of another kind */
+    if (strcmp(path, METADATA) == 0) return; /* the descriptor is an entity of its own type */
     encode_id(id, path);
     const char *base = strrchr(path, '/');
     json_t *type = ends(path, ".lua") ? json_pack("[s,s]", "File", "SoftwareSourceCode")

@@ -8,10 +8,10 @@
 #include "kernels/base.h"
 #include "runner/base/run_files.h"
 
-/* Writes <dir>/data/ro-crate-metadata.json from run.json's content and the files of data/. One
- * CreateAction is the run: fp8lab its instrument, script and resolved configuration its objects,
- * metrics, logs and checkpoints its results; a run that failed or was killed has
- * FailedActionStatus and says why in `error`. `files` are the paths of the bag ("data/..."). */
+/* Writes <dir>/data/ro-crate-metadata.json from run.json's content and the files of data/. The run
+ * is one CreateAction: fp8lab is its instrument, script and resolved configuration are its objects,
+ * metrics, logs and checkpoints its results. A run that failed or was killed has FailedActionStatus
+ * and the reason in `error`. `files` are the paths of the bag ("data/..."). */
 NODISCARD enum status crate_write(const char *dir, const json_t *run, const struct tree *files,
                                   struct err *e);
 

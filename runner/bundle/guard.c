@@ -17,12 +17,13 @@ const struct bundle_limits BUNDLE_LIMITS = {
 
 struct guard {
     struct bundle_limits limits;
-    void *names; /* tsearch tree of struct node: balanced, so no choice of names makes it slow */
+    void *names; /* tsearch tree of struct node; balanced, so hostile names cannot make it slow */
     int64_t entries, count, total; /* count: of names */
 };
 
 struct node {
-    bool directory, explicit; /* explicit: an entry of its own, not only the parent of one */
+    bool directory, explicit; /* explicit: has an entry of its own, and is not only the parent of
+                                 one */
     char *folded;             /* lower case; borrowed from text */
     char text[];              /* the name as written, NUL, the folded name, NUL */
 };
@@ -49,7 +50,7 @@ void guard_destroy(struct guard *g) {
     free(g);
 }
 
-/* A name as a message may show it: control bytes must not reach a terminal. */
+/* A name for a message: control bytes must not reach a terminal. */
 static const char *shown(const char *path, char out[128]) {
     size_t n = 0;
     for (; path[n] && n < 127; n++) {

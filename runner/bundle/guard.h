@@ -1,10 +1,10 @@
-/* What a bundle from a stranger may contain. Every entry of every archive or directory passes here
- * before one byte of it is used; each refusal has its own sentence.
+/* Limits for the contents of a foreign bundle. Every entry of every archive or directory is checked
+ * here before any byte of it is used. Each refusal has its own text.
  *
- * Names: relative, '/'-separated, printable ASCII without \ % : * ? " < > |, no empty, "." or ".."
- * component; no name twice, none that differs from another in letter case only, none that is both
- * a file and a directory. The writer keeps to the same alphabet, so that a bundle means the same
- * on every system and needs no escaping in a BagIt manifest. */
+ * Names: relative, '/'-separated, printable ASCII without \ % : * ? " < > |; no empty, "." or ".."
+ * component; no name twice, no two names that differ in letter case only, no name that is both a
+ * file and a directory. The writer uses the same alphabet: so a bundle means the same on every
+ * system and needs no escaping in a BagIt manifest. */
 #ifndef FP8LAB_RUNNER_BUNDLE_GUARD_H
 #define FP8LAB_RUNNER_BUNDLE_GUARD_H
 
@@ -12,12 +12,12 @@
 
 struct bundle_limits {
     int64_t entries;     /* files and directories */
-    int64_t names;       /* the same, with the directories that names imply */
+    int64_t names;       /* entries and the directories that their names imply */
     int64_t path_bytes;  /* of one name */
     int64_t depth;       /* components of one name */
     int64_t file_bytes;  /* of one file */
     int64_t total_bytes; /* of all files */
-    int64_t ratio;       /* unpacked to packed bytes, once more than RATIO_FREE came out */
+    int64_t ratio;       /* unpacked bytes to packed bytes, checked after RATIO_FREE bytes */
 };
 
 /* 20,000 entries, 40,000 names, 512 bytes, 64 components, 1 TiB, 4 TiB, 1000:1. */
@@ -28,9 +28,9 @@ struct guard;
 
 NODISCARD enum status guard_create(const struct bundle_limits *limits, struct guard **out,
                                    struct err *e);
-void guard_destroy(struct guard *g); /* NULL is fine */
+void guard_destroy(struct guard *g); /* g may be NULL. */
 
-/* Whether a name is acceptable by itself. ERR_FORMAT says why not. */
+/* Checks a name by itself. ERR_FORMAT says what is wrong. */
 NODISCARD enum status guard_name(const char *path, const struct bundle_limits *limits,
                                  struct err *e);
 
@@ -38,7 +38,7 @@ NODISCARD enum status guard_name(const char *path, const struct bundle_limits *l
 NODISCARD enum status guard_admit(struct guard *g, const char *path, bool directory, int64_t size,
                                   struct err *e);
 
-/* Called while unpacking with the bytes read from the archive and the bytes that came out of it. */
+/* Call while unpacking, with the bytes read from the archive and the bytes unpacked. */
 NODISCARD enum status guard_ratio(const struct guard *g, int64_t packed, int64_t unpacked,
                                   struct err *e);
 

@@ -65,7 +65,7 @@ enum status kept_share(const char *from, const char *to, struct err *e) {
         char a[PATH_CAP], b[PATH_CAP];
         TRY(path_join(a, from, FILES[i], e));
         TRY(path_join(b, to, FILES[i], e));
-        if (path_exists(b) && !path_exists(a)) continue; /* packed without it */
+        if (path_exists(b) && !path_exists(a)) continue; /* the bundle has no such file */
         if (link(a, b) != 0 && errno != EEXIST) TRY(copy_file(a, b, e));
     }
     return directory_sync(to, e);
@@ -76,7 +76,7 @@ static enum status move_one(const char *parent, const char *folder, int64_t step
     char from[CHECKPOINT_PATH_CAP], to[CHECKPOINT_PATH_CAP];
     TRY(checkpoint_path(from, parent, step, e));
     TRY(checkpoint_path(to, folder, step, e));
-    if (!path_is_directory(from)) return OK; /* moved before, or taken away since */
+    if (!path_is_directory(from)) return OK; /* moved earlier, or removed by the user */
     if (packed) return kept_share(from, to, e);
     if (rename(from, to) == 0) return OK;
     return FAIL(e, ERR_IO, "rename %s to %s: %s", from, to, strerror(errno));

@@ -14,8 +14,8 @@
 
 /* ---- the numbers --------------------------------------------------------------------------- */
 
-/* Whether the number is the one that the bits of an f32 are. JSON has no number that is not
- * finite, and digits enough for an f32 at least. */
+/* Whether `value` is the f32 with these bits. JSON has no number that is not finite; finite ones
+ * are written with enough digits for an f32. */
 static bool same_number(double value, uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
@@ -33,8 +33,9 @@ static enum status check_bits(const struct columns *t, const char *stream, const
         uint32_t b = ((const uint32_t *)bits->data)[i];
         if (i % COLUMNS_CHUNK == 0) columns_forget(t);
         if (!same_number(column_value(value, i), b))
-            return FAIL(e, ERR_VERIFY, "%s.cols, row %lld: %s is %.9g, which is not what its bits "
-                        "are, %08x", stream, (long long)i + 1, name, column_value(value, i), b);
+            return FAIL(e, ERR_VERIFY, "%s.cols, row %lld: %s is %.9g, but its bits are %08x, "
+                        "another number", stream, (long long)i + 1, name, column_value(value, i),
+                        b);
     }
     return OK;
 }
@@ -51,7 +52,7 @@ static char *value_text(const json_t *value) {
     return text ? text : strdup("?");
 }
 
-/* Keys that only one of the two has belong to another version of this program. */
+/* A key that only one of the two has belongs to another version of this program. */
 static enum status check_summary(const json_t *stated, json_t *made, struct err *e) {
     const char *key;
     json_t *value;
@@ -99,8 +100,8 @@ struct kept {
 struct recheck {
     int fd;
     struct kept kept[KEPT_MAX];
-    int64_t count, end; /* end: of the temporary file */
-    bool keeping;       /* the file that comes is the last of kept */
+    int64_t count, end; /* end: size of the temporary file */
+    bool keeping;       /* the current file is the last of kept */
 };
 
 enum status recheck_create(struct recheck **out, struct err *e) {
@@ -132,7 +133,7 @@ static bool is_needed(const char *path) {
 enum status recheck_begin(struct recheck *r, const char *path, struct err *e) {
     r->keeping = is_needed(path) && r->count < KEPT_MAX;
     if (!r->keeping) return OK;
-    int64_t page = sysconf(_SC_PAGESIZE); /* each is mapped by itself */
+    int64_t page = sysconf(_SC_PAGESIZE); /* each file is mapped separately */
     struct kept *k = &r->kept[r->count++];
     r->end = round_up(r->end, page);
     *k = (struct kept){ .offset = r->end };

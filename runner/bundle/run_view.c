@@ -20,8 +20,8 @@ static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or 
 struct loader {
     struct run_view *view;
     struct bundle *bundle;        /* owned */
-    struct bag_tags tags;         /* owned; none of a live run */
-    json_t *fp8_labels, *trace_labels; /* owned; for JSON lines of a live run */
+    struct bag_tags tags;         /* owned; empty for a live run */
+    json_t *fp8_labels, *trace_labels; /* owned; for the JSON lines of a live run */
     enum run_view_depth depth;
 };
 
@@ -56,7 +56,7 @@ static enum status take_json(struct loader *l, const char *name, json_t **out, s
     return st == OK ? OK : FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
 }
 
-/* JSON lines of a run without columns: converted in memory, through the same code. */
+/* Converts the JSON lines of a run without columns in memory, with the same code. */
 static enum status take_lines(struct loader *l, const char *name, json_t *labels,
                               struct columns **out, struct err *e) {
     char *text = NULL;
@@ -64,7 +64,7 @@ static enum status take_lines(struct loader *l, const char *name, json_t *labels
     int fd = -1;
     FILE *in = NULL;
     TRY(take(l, name, MEMBER_LIMIT, &text, &n, e));
-    if (n == 0) { /* nothing yet */
+    if (n == 0) { /* no record yet */
         free(text);
         return OK;
     }
@@ -104,7 +104,7 @@ static enum status take_columns(struct loader *l, const char *name, struct colum
     return columns_parse(bytes, n, name, out, e);
 }
 
-/* The names of the checkpoints that a finished run has; the files themselves are not read. */
+/* Lists the checkpoints of a finished run; the files themselves are not read. */
 static enum status list_checkpoints(struct loader *l, struct err *e) {
     static const char HEAD[] = "data/checkpoints/";
     bool failed = false;
@@ -116,8 +116,8 @@ static enum status list_checkpoints(struct loader *l, struct err *e) {
     return failed ? FAIL(e, ERR_MEMORY, "the list of checkpoints") : OK;
 }
 
-/* Before the first file of the run: an archive must have shown its manifests. A directory may be
- * live, or on its way into a bundle, and is then not verified. */
+/* Called before the first file of the run. An archive must have had its manifests by now. A
+ * directory may be live, or not packed yet; then it is not verified. */
 static enum status check_tags(struct loader *l, const char *name, struct err *e) {
     bool archive = !bundle_is_directory(l->bundle);
     if (archive && !has_manifest(l))
@@ -130,7 +130,7 @@ static enum status check_tags(struct loader *l, const char *name, struct err *e)
     return list_checkpoints(l, e);
 }
 
-/* The JSON file that an entry is, or NULL. */
+/* The slot of a JSON file, by the path of its entry; NULL: another file. */
 static json_t **json_slot(struct loader *l, const char *path) {
     struct run_view *v = l->view;
     const struct {
@@ -177,7 +177,7 @@ static enum status take_stream(struct loader *l, const char *path, struct err *e
     return OK;
 }
 
-/* Whether nothing of interest follows: entries come in the bundle's order. */
+/* Whether no needed file follows: entries come in the bundle's order. */
 static bool enough(const struct loader *l, const char *path) {
     const struct run_view *v = l->view;
     if (archive_is_checkpoint(path)) return true;
@@ -190,7 +190,7 @@ static bool enough(const struct loader *l, const char *path) {
 
 static enum status take_entry(struct loader *l, const char *path, struct err *e) {
     json_t **slot = json_slot(l, path);
-    /* What no manifest vouches for is made from the records, whatever stands there. */
+    /* Without a manifest the summary is computed from the records; a stored one is ignored. */
     if (slot == &l->view->summary && !has_manifest(l)) return OK;
     return slot ? take_json(l, path, slot, e) : take_stream(l, path, e);
 }
@@ -214,7 +214,7 @@ static enum status take_entries(struct loader *l, struct err *e) {
     }
 }
 
-/* A file that the manifest lists, and that would have been read, must not have been left out. */
+/* ERR_VERIFY if the manifest lists a file of this depth and the file was not there. */
 static enum status check_complete(struct loader *l, struct err *e) {
     for (int64_t i = 0; i < l->tags.manifest.count; i++) {
         const struct bag_line *line = &l->tags.manifest.line[i];
@@ -253,7 +253,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     json_decref(l.fp8_labels);
     json_decref(l.trace_labels);
     if (st != OK) run_view_free(out);
-    if (st != OK && e) plain_text(e->text); /* it may quote the bundle */
+    if (st != OK && e) plain_text(e->text); /* the text may quote the bundle */
     return st;
 }
 

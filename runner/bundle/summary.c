@@ -45,7 +45,7 @@ struct window steady_window(int64_t rows) {
 
 enum { RADIX_BITS = 16, RADIX = 1 << RADIX_BITS };
 
-/* Doubles as integers of the same order: negative ones with all bits turned, others above them. */
+/* Maps a double to an integer of the same order: negative ones inverted, others above them. */
 static uint64_t order_key(double v) {
     uint64_t bits;
     memcpy(&bits, &v, sizeof bits);
@@ -59,14 +59,14 @@ static double order_value(uint64_t key) {
     return v;
 }
 
-/* Value i of a column, while one walks along it: memory of a mapping is given back. */
+/* Value i of a column in a sequential walk; releases the pages of a mapping on the way. */
 static double walk_value(const struct columns *t, const struct column *c, int64_t i) {
     if (i % COLUMNS_CHUNK == 0) columns_forget(t);
     return column_value(c, i);
 }
 
-/* The value of that rank (from 0) in the window: 16 bits of its key are found in each of four
- * passes, so a run of any length needs one table and no copy. counts has RADIX entries. */
+/* The value of rank `rank` (from 0) in the window. Each of four passes finds 16 bits of its key, so
+ * a run of any length needs one table and no copy. counts has RADIX entries. */
 static double select_rank(const struct columns *t, const struct column *c, struct window w,
                           int64_t rank, int64_t *counts) {
     uint64_t prefix = 0;
@@ -105,7 +105,7 @@ enum status window_median(const struct columns *t, const char *name, struct wind
 
 static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
-/* Whether v, rounded towards zero, is an int64_t; a stranger's column may hold any double. */
+/* Whether v, rounded towards zero, fits int64_t; a foreign column may hold any double. */
 static bool is_whole(double v) { return v >= -0x1p63 && v < 0x1p63; }
 
 static json_t *integer(double v) { return is_whole(v) ? json_integer((json_int_t)v) : json_null(); }
@@ -141,7 +141,7 @@ int64_t column_extreme(const struct columns *t, const char *name, double sign) {
     return at;
 }
 
-/* That value, NaN when there is none. */
+/* The same as a double, NaN if there is none. */
 static double extreme(const struct columns *t, const char *name, double sign) {
     int64_t at = column_extreme(t, name, sign);
     return at < 0 ? (double)NAN : column_value(columns_find(t, name), at);
@@ -151,7 +151,7 @@ static json_t *peak_bytes(const struct columns *t, const char *name) {
     return integer(extreme(t, name, 1));
 }
 
-/* Of all samples together. */
+/* The OR of all samples. */
 static json_t *throttle_reasons(const struct columns *t) {
     const struct column *c = columns_find(t, "gpu_throttle");
     char text[192];
@@ -164,7 +164,7 @@ static json_t *throttle_reasons(const struct columns *t) {
     return c ? json_string(text) : json_null();
 }
 
-/* What the driver said while the run went on; keys stay null where it said nothing. */
+/* Figures from the driver's telemetry; keys without a sample stay null. */
 static enum status put_device(json_t *s, const struct columns *t, struct err *e) {
     struct window all = { 0, t ? t->rows : 0 };
     double clock = (double)NAN, power = (double)NAN;
@@ -181,7 +181,7 @@ static enum status put_device(json_t *s, const struct columns *t, struct err *e)
     return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
 }
 
-/* Medians of the steady window that a run on a GPU has. */
+/* Medians of the steady window for a GPU. */
 static enum status put_utilisation(json_t *s, const struct columns *t, struct window w,
                                    struct err *e) {
     static const struct { const char *column, *key; } KEYS[] = {
@@ -197,13 +197,13 @@ static enum status put_utilisation(json_t *s, const struct columns *t, struct wi
     return OK;
 }
 
-/* How many steps of the run several ranks made. Each is the last attempt's that began before it:
- * what an earlier one had made beyond that beginning was cut off. */
+/* The number of steps that several ranks made. A step counts for the last attempt that began before
+ * it: a new attempt cuts off the later steps of earlier ones. */
 static int64_t steps_of_several(const struct columns *train, const json_t *attempts) {
     const struct column *step = columns_find(train, "step");
     int64_t rows = step && step->width == 1 ? train->rows : 0, n = rows;
     double one = rows ? walk_value(train, step, 0) : 0;
-    if (!(fabs(one) < 0x1p62)) return n; /* no step of a run; sums with it would overflow */
+    if (!(fabs(one) < 0x1p62)) return n; /* not a valid step; sums with it would overflow */
     int64_t first = (int64_t)one, end = first + rows;
     for (size_t i = json_array_size(attempts); i-- > 0;) {
         const json_t *attempt = json_array_get(attempts, i);
@@ -216,8 +216,8 @@ static int64_t steps_of_several(const struct columns *train, const json_t *attem
     return n;
 }
 
-/* Who was the slowest most often, and how long the others waited for whoever was; and of how many
- * of the `steps` that several ranks made that is not known (pace.h). */
+/* The rank that was most often the slowest, how long the other ranks waited for the slowest, and
+ * for how many of the `steps` made by several ranks that is not known (pace.h). */
 static enum status put_ranks(json_t *s, const struct columns *t, int64_t steps, struct err *e) {
     enum { RANKS = 64 };
     struct window w = steady_window(t ? t->rows : 0);

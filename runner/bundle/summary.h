@@ -1,4 +1,4 @@
-/* The numbers a run is judged by, from its columns, and the hash of its results. */
+/* The summary of a run from its columns, and the hash of its results. */
 #ifndef FP8LAB_RUNNER_BUNDLE_SUMMARY_H
 #define FP8LAB_RUNNER_BUNDLE_SUMMARY_H
 
@@ -13,23 +13,21 @@ struct run_columns {
 };
 void run_columns_free(struct run_columns *c);
 
-/* Where the columns of that file of a bundle go ("data/trace.cols"); NULL: it holds none. */
+/* The slot for that file of a bundle ("data/trace.cols"); NULL: not a file of columns. */
 struct columns **run_columns_slot(struct run_columns *c, const char *path);
 
-/* The rows over which speed is measured: the first fifth of the run is left out (at least 1 step,
- * at most 50: allocation, tuning and caches warm up there), the rest counts. [first, last), may be
- * empty. */
+/* The rows over which speed is measured: all but the first fifth of the run (at least 1 step, at
+ * most 50, in which allocation, tuning and caches warm up). [first, last), may be empty. */
 struct window { int64_t first, last; };
 struct window steady_window(int64_t rows);
 
-/* Median of a column in rows [first, last), NaN left out; NaN when nothing is left or where t
- * (which may be NULL) has no such column. Exact, in memory that does not grow with the window.
- * ERR_MEMORY only. */
+/* Median of a column in rows [first, last), ignoring NaN; NaN if no value is left or t (may be
+ * NULL) has no such column. Exact; memory does not grow with the window. ERR_MEMORY only. */
 NODISCARD enum status window_median(const struct columns *t, const char *name, struct window w,
                                     double *out, struct err *e);
 
-/* Where the largest (sign +1) or smallest (sign -1) value of a column stands first: the index of
- * column_value(). -1 where t (which may be NULL) has no such column, or it no value. */
+/* The index (as for column_value()) of the first largest (sign +1) or smallest (sign -1) value of a
+ * column. -1 if t (may be NULL) has no such column or the column no value. */
 int64_t column_extreme(const struct columns *t, const char *name, double sign);
 
 /* summary.json ("fp8lab.summary/1"); *out is owned by the caller. Keys that the run has no numbers

@@ -17,12 +17,12 @@ enum { BLOCK = 256 * 1024 };
 
 struct unpack {
     const char *path;
-    struct bundle *bundle;    /* owned, as is all that follows */
+    struct bundle *bundle;    /* owned, like all members below */
     char *block;
     struct bag_tags tags;
     struct recheck *recheck;
-    int root;                 /* where files are written, or -1 */
-    const char *const *heads; /* of the paths that are written; NULL: all are */
+    int root;                 /* directory to write to, or -1 */
+    const char *const *heads; /* prefixes of the paths to write; NULL: all */
     struct unpack_report *report;
 };
 
@@ -36,12 +36,12 @@ static bool is_wanted(const struct unpack *u, const char *path) {
 static enum status open_output(struct unpack *u, const char *path, int *fd, struct err *e) {
     *fd = -1;
     if (u->root < 0 || !is_wanted(u, path)) return OK;
-    /* O_EXCL: the directory is ours and fresh, so a name that exists came with this bundle. */
+    /* O_EXCL: the directory is fresh, so an existing name came from this bundle. */
     *fd = beneath_open(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
     return *fd >= 0 ? OK : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
 }
 
-/* A tag file: kept in memory, and written too when extracting. */
+/* Reads a tag file into memory; also writes it when extracting. */
 static enum status take_tag(struct unpack *u, int tag, struct err *e) {
     const char *name = bag_tag_name(tag);
     int fd = -1;
@@ -53,7 +53,7 @@ static enum status take_tag(struct unpack *u, int tag, struct err *e) {
     return st;
 }
 
-/* A payload file: streamed through the digest, and to disk when extracting. */
+/* Hashes a payload file while it streams by; also writes it when extracting. */
 static enum status take_payload(struct unpack *u, const struct bundle_entry *entry,
                                 struct err *e) {
     char hex[SHA256_HEX];
@@ -86,8 +86,8 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
     return st;
 }
 
-/* The tag manifest vouches for the manifest, and the manifest for all else: in that order, so that
- * the message names the first thing that cannot be trusted. */
+/* The tag manifest is checked before the manifest, and the manifest before all other files, so that
+ * the message names the first file that cannot be trusted. */
 static enum status check_payload_may_come(struct unpack *u, const char *name, struct err *e) {
     bool directory = bundle_is_directory(u->bundle);
     if (strncmp(name, "data/", 5) != 0)
@@ -137,7 +137,7 @@ static enum status unpack_run(struct unpack *u, const char *path,
     TRY(bundle_open(path, limits, &u->bundle, e));
     TRY(recheck_create(&u->recheck, e));
     TRY(take_entries(u, e));
-    if (!u->tags.vouched) TRY(bag_tags_check(&u->tags, e)); /* there was no payload */
+    if (!u->tags.vouched) TRY(bag_tags_check(&u->tags, e)); /* the bundle had no payload */
     TRY(check_complete(u, e));
     TRY(recheck_finish(u->recheck, e));
     snprintf(u->report->folder, sizeof u->report->folder, "%s", bundle_folder(u->bundle));
@@ -173,7 +173,7 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
         st = FAIL(e, ERR_IO, "rename %s to %s: %s", work, dest, strerror(errno));
     if (u.root >= 0) close(u.root);
     if (st != OK && e && !strstr(e->text, path)) err_prefix(e, "%s", path);
-    /* What was extracted from a bundle that failed is not left lying about. */
+    /* Removes the files of a bundle that failed. */
     if (st != OK && dest) (void)!tree_remove(work, NULL);
     bag_tags_free(&u.tags);
     recheck_destroy(u.recheck);

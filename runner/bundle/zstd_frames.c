@@ -22,7 +22,7 @@ static enum status take_magic(struct zstd_frames *z, uint32_t magic, struct err 
                 skippable ? "skippable zstd frame" : "data that are no zstd frame", z->at - 4);
 }
 
-/* RFC 8878, 3.1.1.1.1: what the descriptor says of the rest of the frame's header. */
+/* RFC 8878, 3.1.1.1.1: the size of the frame header, from its descriptor. */
 static void take_descriptor(struct zstd_frames *z, uint32_t d) {
     static const unsigned char DICTIONARY_ID[4] = { 0, 1, 2, 4 }, CONTENT_SIZE[4] = { 0, 2, 4, 8 };
     bool single_segment = d >> 5 & 1;
@@ -35,7 +35,7 @@ static void take_descriptor(struct zstd_frames *z, uint32_t d) {
 
 /* RFC 8878, 3.1.1.2: one bit for the last block, two for its type, 21 for its size. */
 static void take_block(struct zstd_frames *z, uint32_t header) {
-    bool last = header & 1, repeated = (header >> 1 & 3) == 1; /* one byte stands for all */
+    bool last = header & 1, repeated = (header >> 1 & 3) == 1; /* one byte, repeated */
     z->skip = repeated ? 1 : header >> 3;
     if (!last) return;
     z->skip += z->checksum ? 4 : 0;

@@ -1,5 +1,5 @@
-/* The frames of a zstd file, walked over without unpacking them (RFC 8878): a reader of what
- * comes out never sees a skippable frame, so a bundle could hide anything in one. */
+/* Walks over the frames of a zstd file without unpacking them (RFC 8878). A decoder skips skippable
+ * frames silently, so a bundle could hide data in one. */
 #ifndef FP8LAB_RUNNER_BUNDLE_ZSTD_FRAMES_H
 #define FP8LAB_RUNNER_BUNDLE_ZSTD_FRAMES_H
 
@@ -9,16 +9,16 @@ enum zstd_field { ZSTD_MAGIC, ZSTD_DESCRIPTOR, ZSTD_BLOCK };
 
 /* Zero-initialise at the beginning of a file. */
 struct zstd_frames {
-    enum zstd_field field;   /* the next one that is read */
-    unsigned char bytes[4];  /* of that field, as far as they have come */
+    enum zstd_field field;   /* the next field to read */
+    unsigned char bytes[4];  /* bytes of that field so far */
     size_t have;
-    uint64_t skip;           /* bytes before it that are not read */
+    uint64_t skip;           /* bytes to skip before it */
     int64_t at;              /* bytes of the file so far */
-    bool checksum;           /* of the current frame: stands behind its last block */
+    bool checksum;           /* of the current frame: follows its last block */
 };
 
-/* Walks over the next n bytes of the file. ERR_FORMAT: they belong to a frame that holds no data of
- * zstd's, which is named by its place. What is damaged otherwise is left to the decoder. */
+/* Walks over the next n bytes of the file. ERR_FORMAT, with the position, if they begin a frame
+ * without zstd data. Other damage is left to the decoder. */
 NODISCARD enum status zstd_frames_pass(struct zstd_frames *z, const void *bytes, size_t n,
                                        struct err *e);
 

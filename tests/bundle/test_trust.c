@@ -183,7 +183,7 @@ static void what_comes_first_must_not_come_last(void **state) {
     pack_last(s, "manifest-sha256.txt");
     expect(s->forged, ERR_FORMAT, "data/run.json stands before the manifest", false);
     pack_last(s, "data/metrics/summary.json");
-    MUST_FAIL(ERR_FORMAT, "summary.json stands behind files that it should precede",
+    MUST_FAIL(ERR_FORMAT, "summary.json follows files that it must precede",
               bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
     MUST_FAIL(ERR_VERIFY, "missing file data/metrics/summary.json",
               run_view_load(s->forged, RUN_VIEW_BRIEF, &v, E));
@@ -308,7 +308,7 @@ static void a_loss_must_be_what_its_bits_are(void **state) {
     summary_line(s, "\"loss_final\":", line);
     edit(s, "data/metrics/summary.json", line, "\"loss_final\": 0.0001");
     sign_and_pack(s);
-    expect(s->forged, ERR_VERIFY, "train.cols, row 20: loss is 0.0001, which is not what its bits",
+    expect(s->forged, ERR_VERIFY, "train.cols, row 20: loss is 0.0001, but its bits are",
            true);
 }
 
