@@ -8,7 +8,7 @@
 #include "runner/compare/compare.h"
 #include "runner/compare/seed_band.h"
 
-enum { RUNS_MAX = 1000, RUN_TIME = 16 /* a run's id begins with its time: 20261121T024823Z */ };
+enum { RUNS_MAX = 1000, RUN_TIME = 16 }; /* of a run's id: 20261121T024823Z */
 
 static enum status write_band(const struct cli *cli, const struct comparison *c, const char *path,
                               struct err *e) {
@@ -51,8 +51,8 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     return OK;
 }
 
-/* A run's time alone, where that is enough to find it again: a suite has many runs, and a command
- * of their whole names is no help. */
+/* The time of a run's id, if it is enough to find the run: a suite has many runs, and a command
+ * with all full names is too long to use. */
 static const char *short_name(const char *given, const char *path, char out[RUN_TIME + 1]) {
     static const char RUNS[] = "runs/";
     char found[PATH_CAP];

@@ -16,8 +16,8 @@ static json_t *member(const json_t *object, const char *key) {
     return value ? json_incref(value) : json_null();
 }
 
-/* value of this run / value of the reference; null unless both are known, and their ratio is a
- * number. */
+/* The ratio of this run's value to the reference's; null unless both are numbers and the ratio is
+ * finite. */
 static json_t *ratio(const json_t *row, const json_t *first, const char *key) {
     const json_t *a = json_object_get(first, key), *b = json_object_get(row, key);
     if (!json_is_number(a) || !json_is_number(b)) return json_null();
@@ -25,7 +25,7 @@ static json_t *ratio(const json_t *row, const json_t *first, const char *key) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* The same of a loss, null where the two losses are of different steps. */
+/* The same for a loss; null if the two losses are of different steps. */
 static json_t *loss_ratio(const json_t *row, const json_t *first, const char *key,
                           const char *step) {
     bool same = json_equal(json_object_get(row, step), json_object_get(first, step));
@@ -65,7 +65,7 @@ static json_t *run_row(const struct run_view *v) {
     return json_whole(row, failed);
 }
 
-/* What the run's group is called. */
+/* The label of the run's group. */
 static json_t *label_of(const json_t *statistics, int64_t run) {
     size_t i, k;
     const json_t *group, *member;
@@ -107,7 +107,7 @@ static int64_t step_count(const struct run_view *v) {
     return v->columns.train ? v->columns.train->rows : 0;
 }
 
-/* Said of runs that were to make equal numbers of steps and did not: a time limit, a signal. */
+/* A note if the runs made different numbers of steps, for example by a time limit or a signal. */
 static void say_steps(const struct comparison *c, char out[96]) {
     int64_t least = INT64_MAX, most = 0;
     out[0] = '\0';
@@ -143,9 +143,9 @@ static json_t *verdict(const struct comparison *c, const json_t *factors) {
 
 /* ---- divergence ---------------------------------------------------------------------------- */
 
-/* A result that the comparison prints for both, with two values: what is called equal must not
- * stand beside it. It happens where a number is not what its bits are, which only verified runs are
- * asked for, and where the last evaluations are of different steps. */
+/* The first result that the comparison prints for both runs with two values. Such runs are not
+ * reported as equal. It happens if a number and its bits disagree (checked in verified runs only),
+ * or if the last evaluations are of different steps. */
 static const char *printed_apart(const struct run_view *x, const struct run_view *y) {
     static const char *const KEYS[] = { "steps", "loss_final", "eval_loss_final" };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
@@ -204,11 +204,11 @@ static void drop_factor(json_t *factors, const char *name) {
             json_array_remove(factors, i);
 }
 
-/* What comes with another factor is no second cause. Each run measures a table of algorithms for
- * its own GEMMs: between two recipes or models it cannot be the same one, and all that it changes
- * is the rounding of sums; it is a cause where nothing but the code stands beside it, since
- * `--choices` could have held it. Where runs repeat others with another seed, the seed is what they
- * repeat over. */
+/* Removes factors that only follow from another factor. "choices": each run measures a table of
+ * algorithms for its own GEMMs. Two recipes or two models cannot have one table, and it only
+ * changes the rounding of sums. It stays a factor if no other one but the code is there, since
+ * `--choices` could have fixed it. "seed": runs that repeat others with another seed differ in it
+ * on purpose. */
 static void drop_company(const struct comparison *c, json_t *factors, const json_t *statistics) {
     size_t groups = json_array_size(json_object_get(statistics, "groups")), others = 0, i;
     const json_t *factor;
@@ -266,7 +266,8 @@ enum status compare_runs(const char *const *paths, int64_t count, struct compari
     *out = (struct comparison){ .count = count };
     out->run = calloc((size_t)count, sizeof *out->run);
     if (!out->run) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)count);
-    /* Each run is read by one thread; the first failure in the order of the arguments counts. */
+    /* One thread reads each run. The error reported is the first one in the order of the
+     * arguments. */
     enum status *each = calloc((size_t)count, sizeof *each);
     struct err *why = calloc((size_t)count, sizeof *why);
     if (!each || !why) st = FAIL(e, ERR_MEMORY, "%lld runs", (long long)count);

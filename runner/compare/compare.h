@@ -1,26 +1,27 @@
-/* Comparing runs: what differs, what came of it, and where two runs first part, bit by bit.
+/* Compares runs: what differs, what came of it, and the first step at which two runs differ bit by
+ * bit.
  *
- * Everything found is one JSON object ("fp8lab.compare/1"); the text and the HTML page are drawn
- * from it. Run 0 is the reference of ratios and divergences:
+ * The report is one JSON object ("fp8lab.compare/1"); the text and the HTML page are drawn from it.
+ * Run 0 is the reference of ratios and divergences:
  *   runs         [{id, path, name, label, status, recipe, seed, identity, verified, inputs_sha256,
  *                  results_sha256, steps, step_last, eval_step, loss_final, eval_loss_final,
  *                  step_time_us_median, tokens_per_s_median, memory_bytes_peak, ratio: {loss,
- *                  eval_loss, step_time, tokens_per_s, memory}}]. label: what tables call the run.
- *                  A ratio of losses is null where the two are of different steps
- *   differences  [{section, key, factor: name or null, values: [one a run, null where absent]}]
- *   factors      names of what differs and may change results; verdict: one sentence
+ *                  eval_loss, step_time, tokens_per_s, memory}}]. label: the run's name in tables.
+ *                  A ratio of losses is null if the two are of different steps
+ *   differences  [{section, key, factor: name or null, values: [one a run, null if absent]}]
+ *   factors      names of the differences that may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
  *   statistics   groups: [{runs, seeds, label}]
  *                tests: [{metric, step, group, n, m, median_a, median_b, effect, effect_low,
  *                  effect_high, u, p, verdict}]; group 0 is side a
  *                losses: does the loss hold (compare_loss.h)? One entry a BF16 group:
- *                  baseline  its group;  seeds, mean: of it
+ *                  baseline  its group;  seeds, mean: of the baseline
  *                  step      at which evaluation losses are compared; null: there is none
- *                  cut       [{run, step}]: runs that went on, to their last evaluation
- *                  why       why no row has a verdict; "" where some may have one
+ *                  cut       [{run, step}]: runs with later evaluations, and their last one
+ *                  why       why no row has a verdict; "" if rows may have one
  *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
  *                    baseline_mean, mean, relative, low, high: 95 % interval of relative,
- *                    tolerance, verdict, why}]. Numbers are null where they are not known.
+ *                    tolerance, verdict, why}]. Unknown numbers are null.
  *                    verdict: "holds", "does not hold", "undecided", or null: none is given.
  *                    why: the reason of a null, of a divergence, or ""
  *                losses_missing: [{group, why}]: FP8 groups without a BF16 group
@@ -46,27 +47,28 @@ NODISCARD enum status compare_runs(const char *const *paths, int64_t count, stru
                                    struct err *e);
 void compare_free(struct comparison *c);
 
-/* The report as a terminal shows it, with `all` every key that differs, implied ones too; owned by
- * the caller. */
+/* The report as text for a terminal; `all`: also the keys that recipes imply. Owned by the
+ * caller. */
 NODISCARD enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e);
 
-/* One HTML file that needs nothing else, with plots. Replaces path atomically. */
+/* Writes one HTML file with plots that loads nothing else. Replaces path atomically. */
 NODISCARD enum status compare_html(const struct comparison *c, const char *path, struct err *e);
 
 /* ---- its parts, one file each; for compare.c and tests --------------------------------------- */
 
 /* A column of numbers about the runs, the same in the text and on the page. */
 struct compare_cell {
-    const char *title, *key, *ratio; /* of a row of "runs"; ratio "": it has none */
+    const char *title, *key, *ratio; /* keys of a row of "runs"; ratio "": none */
     int decimals;
     double scale;
-    bool optional; /* left out where no run has it */
+    bool optional; /* left out if no run has it */
 };
 enum { COMPARE_CELLS = 8 };
-/* Those to be shown for these runs; how many. */
+/* The columns to show for these runs; returns their number. */
 int64_t compare_cells(const json_t *runs, const struct compare_cell *out[COMPARE_CELLS]);
 
-/* The title of a column by its key: "eval loss" of "eval_loss_final"; the key where it has none. */
+/* The title of a column by its key: "eval loss" for "eval_loss_final"; the key itself if it has
+ * none. */
 const char *compare_metric(const char *key);
 
 /* Runs are called A, B, C... and, beyond Z, by number. */
@@ -75,7 +77,7 @@ const char *compare_letter(int64_t run, char out[8]);
 /* The group (of "statistics") that the run belongs to: runs that differ in their seed alone. */
 int64_t compare_group_of(const json_t *report, int64_t run);
 
-/* What to call the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run, and its
+/* The name of the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run and its
  * label. Owned by the caller; NULL: no memory. */
 char *compare_group_label(const json_t *report, int64_t group);
 
@@ -83,10 +85,10 @@ char *compare_group_label(const json_t *report, int64_t group);
 #define COMPARE_UNDECIDED \
     "undecided: the 95 % interval reaches across what is allowed; more seeds or steps narrow it"
 
-/* Columns that UTF-8 text takes on a terminal, one a character. */
+/* The columns of UTF-8 text on a terminal, one a character. */
 int compare_columns(const char *text);
 
-/* The plots of the page, as HTML: losses, what lies between them and the first group's, speed. */
+/* Writes the plots of the page as HTML: losses, their difference from the first group's, speed. */
 NODISCARD enum status compare_plots(FILE *out, const struct comparison *c, struct err *e);
 
 /* What differs between the runs, and which of it counts as a factor. New references. */
@@ -98,7 +100,7 @@ struct divergence {
     int64_t common_steps; /* training steps that both have */
     int64_t step;         /* the first at which any stream differs */
     const char *stream;   /* "trace", "fp8.scale", "fp8.amax", "train.loss", ...; static */
-    char tensor[256];     /* the first in execution order; "" where the stream has none */
+    char tensor[256];     /* the first in execution order; "" if the stream has none */
     char a_bits[20], b_bits[20];
     int64_t traced;       /* the last step before it with equal fingerprints; -1: none */
 };
@@ -106,7 +108,7 @@ void compare_diverge(const struct run_view *a, const struct run_view *b, struct 
 
 /* ---- repeats: compare_groups.c --------------------------------------------------------------- */
 
-/* Runs that differ in nothing but their seed (and the table of algorithms that each measured). */
+/* Runs that differ only in their seed (and in the table of algorithms that each measured). */
 struct compare_groups {
     int64_t *of, *first; /* the group of each run; the first run of each group; owned */
     int64_t count;
@@ -115,31 +117,31 @@ NODISCARD enum status compare_find_groups(const struct comparison *c, struct com
                                           struct err *e);
 void compare_groups_free(struct compare_groups *g);
 
-/* The factors in which two runs differ beside their seed and table of algorithms and, with
- * `recipe_too`, their recipe. *out: array of names, new reference. */
+/* The factors in which two runs differ, except seed, table of algorithms and, with `recipe_too`,
+ * recipe. *out: array of names, new reference. */
 NODISCARD enum status compare_other_factors(const struct run_view *a, const struct run_view *b,
                                             bool recipe_too, json_t **out, struct err *e);
 
-/* One run of the group for each of its seeds; of several with one seed the one that got furthest,
- * since a run that was stopped and done again is no repeat. *run: owned by the caller. */
+/* One run of the group for each of its seeds. Of several runs with one seed the longest counts: a
+ * run that was stopped and repeated is no repeat. *run: owned by the caller. */
 NODISCARD enum status compare_repeats(const struct comparison *c, const struct compare_groups *g,
                                       int64_t group, int64_t **run, int64_t *count, struct err *e);
 
 /* ---- records by step: compare_steps.c -------------------------------------------------------- */
 
-/* The last step that a table of records has; -1: it has none, or there is no table. */
+/* The last step of a table of records; -1: it has none, or there is no table. */
 int64_t compare_last_step(const struct columns *t);
-/* The last step that each of `count` tables has; -1: there is none. */
+/* The last step that all `count` tables have; -1: none. */
 int64_t compare_common_step(const struct columns *const *t, int64_t count);
-/* The value of a column at the step; NaN where there is none. */
+/* The value of a column at the step; NaN if there is none. */
 double compare_value_at(const struct columns *t, const char *name, int64_t step);
 
 /* ---- names and statistics -------------------------------------------------------------------- */
 
-/* What to call each group: the recipe with the options that are not the kind's default, then the
+/* The name of each group: the recipe with the options that are not the kind's default, then the
  * keys in which rows differ. Left out: an option that all FP8 groups (two or more) share, and a
- * value that more than half of the groups share. No two names are equal while the groups' inputs or
- * names differ. *out: array of strings, new reference. */
+ * value that more than half of the groups share. Two names are equal only if the groups' inputs and
+ * run names are. *out: array of strings, new reference. */
 NODISCARD enum status compare_names(const struct comparison *c, const struct compare_groups *g,
                                     const json_t *differences, json_t **out, struct err *e);
 

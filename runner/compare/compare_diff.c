@@ -1,4 +1,5 @@
-/* What differs between runs, before any number is looked at; and which of it may change results. */
+/* Finds what differs between runs, apart from their results, and which differences may change
+ * results. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,14 @@ static bool starts(const char *text, const char *head) {
 
 /* ---- factors ------------------------------------------------------------------------------- */
 
-/* Keys of a section that make a factor, by their beginning; NULL: they do not. The first match
- * counts; a name of NULL in `factor` with `own` set means that the key itself is the name. */
+/* Keys of a section that are factors, by their beginning; factor NULL: not a factor. The first
+ * match counts. NULL with `own` set: the key itself is the factor's name. */
 struct rule {
     const char *section, *head, *factor;
     bool own;
 };
 static const struct rule RULES[] = {
-    /* Names say nothing, and observing changes no bit. */
+    /* Names, and observing a run, change no bit of its results. */
     { "config", "name", NULL, false },
     { "config", "about", NULL, false },
     { "config", "schema", NULL, false },
@@ -36,7 +37,7 @@ static const struct rule RULES[] = {
     { "inputs", "code", "code", false },
     { "inputs", "data", "data", false },
     { "inputs", "choices", "choices", false },
-    { "inputs", "parent", "extension", false }, /* the checkpoint of another run it began with */
+    { "inputs", "parent", "extension", false }, /* the checkpoint of the run that it extends */
     { "machine", "gpu.product_name", "gpu", false },
     { "machine", "gpu.count", "gpu", false },
     { "machine", "gpu.cc", "gpu", false },
@@ -51,7 +52,7 @@ static const struct rule RULES[] = {
     { "machine", "cudnn.", "libraries", false },
     { "machine", "nccl.", "libraries", false },
     { "decisions", "backend", "backend", false },
-    { "decisions", "world", "ranks", false }, /* each has its share of a batch, and sums it first */
+    { "decisions", "world", "ranks", false }, /* each rank sums its share of a batch first */
 };
 
 static const struct rule *rule_of(const char *section, const char *key) {
@@ -67,8 +68,8 @@ static void add_factor(json_t *factors, const char *name, bool *failed) {
     json_append(factors, json_string(name), failed);
 }
 
-/* Recipes of different kinds differ in most keys, and are one factor; recipes of one kind are told
- * apart key by key. */
+/* Two kinds of recipe differ in most keys and are one factor; recipes of one kind are compared key
+ * by key. */
 static const char *factor_of(const char *section, const char *key, bool kinds) {
     const struct rule *rule = rule_of(section, key);
     if (!rule || (!rule->factor && !rule->own)) return NULL;
@@ -78,7 +79,7 @@ static const char *factor_of(const char *section, const char *key, bool kinds) {
 
 /* ---- differences --------------------------------------------------------------------------- */
 
-/* Nested objects become "a.b"; arrays stay values. `out` takes references. */
+/* Flattens nested objects to "a.b"; arrays stay values. `out` takes references. */
 static void flatten(const char *prefix, json_t *value, json_t *out, bool *failed) {
     const char *key;
     json_t *item;
@@ -94,7 +95,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A key that is absent says no more than one that is null. */
+/* An absent key and a null are the same value. */
 static bool same_value(const json_t *x, const json_t *y, const char *key) {
     const json_t *a = json_object_get(x, key), *b = json_object_get(y, key);
     if (json_is_null(a)) a = NULL;
@@ -115,13 +116,14 @@ struct section {
     json_t *differences, *factors; /* borrowed */
 };
 
-/* Whether a reader can do without the key. Of decisions on single GEMMs there are hundreds, and
- * `gemm_ways` counts them; of an image, its base stands for its packages. Names stand in the list
- * of runs; where programs and homes lie changes no result. Recipes of different kinds differ in
- * most of their keys, which their kinds imply; what runs of one kind do not agree on is news. */
+/* Whether the text leaves the key out. There are hundreds of decisions on single GEMMs, and
+ * `gemm_ways` counts them. An image's base stands for its packages. Names are in the list of runs.
+ * Paths of programs and homes change no result. Recipes of different kinds differ in most keys,
+ * which the kinds imply; a key in which runs of one kind differ is shown. */
 static bool is_detail(const struct section *s, const char *key) {
     if (strcmp(s->name, "decisions") == 0) return starts(key, "gemm.") || starts(key, "attention.");
-    if (strcmp(s->name, "machine") == 0) /* of the moment: the runs' own figures say it better */
+    if (strcmp(s->name, "machine") == 0) /* the run's own figures are better than these of one
+                                            moment */
         return strcmp(key, "memory.available") == 0 || strcmp(key, "gpu.temperature_c") == 0 ||
                strcmp(key, "gpu.clock_sm_mhz") == 0 || starts(key, "gpu.gemm_");
     if (strcmp(s->name, "image") == 0)
@@ -174,14 +176,14 @@ static enum status diff_section(const struct section *s, struct err *e) {
     return failed ? FAIL(e, ERR_MEMORY, "comparing %s", s->name) : OK;
 }
 
-/* What a section compares of a run; new reference to a flat object, NULL without memory. */
+/* A run's values in a section: new reference to a flat object, NULL without memory. */
 static json_t *section_of(const char *name, const struct run_view *v) {
     json_t *flat = json_object();
     bool failed = false;
     if (strcmp(name, "config") == 0) flatten("", v->resolved, flat, &failed);
     if (strcmp(name, "inputs") == 0) {
         flatten("", json_object_get(v->run, "inputs"), flat, &failed);
-        json_object_del(flat, "config"); /* the section before says it key by key */
+        json_object_del(flat, "config"); /* the section "config" has it key by key */
     }
     if (strcmp(name, "code") == 0) flatten("", v->commit, flat, &failed);
     if (strcmp(name, "machine") == 0) {

@@ -1,4 +1,4 @@
-/* Where two runs first part. Columns are compared bit by bit, never after rounding. */
+/* Finds the first difference of two runs. Columns are compared bit by bit, never after rounding. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +42,8 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* For each slot of a the slot of b with the same label, or -1. Runs of one configuration have the
- * same labels in the same order; others share some. NULL where no memory is left or where there is
- * nothing in common. */
+ * same labels in the same order; others share some. NULL without memory or without a common
+ * slot. */
 static int64_t *match_slots(const struct pair *p) {
     int64_t n = p->value_a->width, m = p->value_b->width, shared = 0;
     int64_t *match = malloc((size_t)(n + 1) * sizeof *match);
@@ -57,7 +57,7 @@ static int64_t *match_slots(const struct pair *p) {
         struct named key = { columns_label(p->a, i), 0 };
         const struct named *hit =
             key.name ? bsearch(&key, names, (size_t)m, sizeof *names, by_name) : NULL;
-        /* Without labels, the place in a record of the same width is the name. */
+        /* Without labels, slots of records of the same width match by index. */
         match[i] = hit ? hit->slot : !key.name && n == m ? i : -1;
         shared += match[i] >= 0;
     }
@@ -88,7 +88,7 @@ static int64_t differing_slot(const struct pair *p, const int64_t *match, bool a
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* Walks the steps that both have, in order, up to the first that differs. */
+/* Walks the steps that both runs have, in order, up to the first difference. */
 static struct place search(const struct pair *p) {
     struct place at = { .last_equal = -1 };
     const int64_t *steps_a = p->step_a->data, *steps_b = p->step_b->data;
@@ -141,7 +141,7 @@ static void take_place(struct divergence *out, const struct pair *p, const struc
 
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out) {
     const struct run_columns *x = &a->columns, *y = &b->columns;
-    /* Within a step the trace names the culprit best: tensors stand in order of execution. */
+    /* Within a step the trace comes first: its tensors are in order of execution. */
     const struct {
         const char *name;
         const struct columns *a, *b;

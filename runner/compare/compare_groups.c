@@ -1,4 +1,4 @@
-/* Groups: runs that differ in nothing but their seed repeat each other. */
+/* Groups of repeats: runs that differ only in their seed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ enum status compare_other_factors(const struct run_view *a, const struct run_vie
     for (size_t i = json_array_size(factors); i-- > 0;) {
         const char *name = json_string_value(json_array_get(factors, i));
         bool recipe = recipe_too && strncmp(name, "recipe", 6) == 0;
-        bool tuned = strcmp(name, "choices") == 0; /* each run's own, unless it was given one */
+        bool tuned = strcmp(name, "choices") == 0; /* each run measures its own, unless it was given
+                                                      one */
         if (strcmp(name, "seed") == 0 || tuned || recipe) json_array_remove(factors, i);
     }
     *out = factors;
@@ -56,7 +57,7 @@ void compare_groups_free(struct compare_groups *g) {
     *g = (struct compare_groups){ 0 };
 }
 
-/* Whether run a got further than run b: in evaluations, then in steps. */
+/* Whether run a got further than run b, by evaluations, then by steps. */
 static bool further(const struct run_view *a, const struct run_view *b) {
     int64_t x = compare_last_step(a->columns.eval), y = compare_last_step(b->columns.eval);
     if (x != y) return x > y;

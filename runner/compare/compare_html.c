@@ -1,5 +1,5 @@
-/* The comparison as one HTML file: tables and plots, no script, nothing fetched. Everything that
- * came out of a bundle is escaped: a stranger's run may be called "<script>". */
+/* The comparison as one HTML file: tables and plots, no script, no external resource. Every text
+ * from a bundle is escaped: a foreign run may be called "<script>". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static const char HEAD[] =
     ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30em,100%),1fr));"
     "gap:0 2.5em}\n";
 
-/* What finds no memory sets *failed, as in json_safe.h: half a page is none. */
+/* Allocation failures set *failed, as in json_safe.h; an incomplete page is not written. */
 static void put_json(FILE *out, const json_t *value, bool *failed) {
     if (json_is_null(value) || !value) {
         fputs("–", out);
@@ -56,7 +56,7 @@ static void close_table(FILE *out) {
     fputs("</table></div>\n", out);
 }
 
-/* A run's mark and letter, in the colour that it has in the plots. */
+/* A run's mark and letter, in the colour of its plots. */
 static void put_run(FILE *out, const json_t *report, int64_t run) {
     char name[8];
     svg_key(out, compare_group_of(report, run));
@@ -65,7 +65,7 @@ static void put_run(FILE *out, const json_t *report, int64_t run) {
 
 /* ---- what it is about, and the answer -------------------------------------------------------- */
 
-/* The question of the experiment, where all runs ask the same one. */
+/* The question of the experiment, if all runs have the same one; else "". */
 static const char *question(const struct comparison *c) {
     const char *about = json_text(c->run[0].resolved, "about", "");
     for (int64_t i = 1; i < c->count; i++)
@@ -130,7 +130,7 @@ static void put_loss_row(FILE *out, const json_t *report, const json_t *row, boo
     fputs("</td></tr>\n", out);
 }
 
-/* The step that all are compared at, and whose later evaluations that leaves out. */
+/* The step of the comparison, and the runs whose later evaluations are left out. */
 static void put_loss_step(FILE *out, const json_t *report, const json_t *family) {
     const json_t *cut = json_object_get(family, "cut"), *step = json_object_get(family, "step");
     const json_t *row;
@@ -290,7 +290,7 @@ static void put_difference(FILE *out, const json_t *row, bool *failed) {
     fputs("</tr>\n", out);
 }
 
-/* The rows that a reader can do without (`details`), or the others; how many there are. */
+/* Writes the rows of detail (`details`) or the others; returns their number. */
 static int64_t put_differences(FILE *out, const json_t *report, bool details, bool *failed) {
     size_t i, count = json_array_size(json_object_get(report, "runs"));
     const json_t *row;

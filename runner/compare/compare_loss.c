@@ -19,7 +19,7 @@ double loss_tolerance(const char *kind) {
 
 /* ---- the interval -------------------------------------------------------------------------- */
 
-/* The values of the seeds that both sides have, in the baseline's order; how many. */
+/* The values of the seeds that both sides have, in the baseline's order; returns their number. */
 static int64_t match_seeds(const struct loss_sample *x, const struct loss_sample *y, double *a,
                            double *b) {
     int64_t n = 0;
@@ -67,7 +67,7 @@ enum status loss_judge(const struct loss_sample *baseline, const struct loss_sam
 
 /* ---- divergence ---------------------------------------------------------------------------- */
 
-/* The step of the first loss that is no finite number; -1: there is none. */
+/* The step of the first loss that is not finite; -1: none. */
 static int64_t first_bad(const struct columns *t) {
     const struct column *loss = columns_find(t, "loss"), *step = columns_find(t, "step");
     bool plain = loss && loss->width == 1 && step && step->width == 1;
@@ -76,7 +76,8 @@ static int64_t first_bad(const struct columns *t) {
     return -1;
 }
 
-/* What the last evaluation must not be far above: the first one, or what guessing reaches. */
+/* The bound of the last evaluation: the first evaluation, or the loss of a guess, whichever is
+ * smaller. */
 static double loss_at_first(const struct run_view *v, int64_t first, int64_t last) {
     double vocab = json_number_value(
         json_object_get(json_object_get(v->resolved, "model"), "vocab"));

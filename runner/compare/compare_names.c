@@ -1,6 +1,6 @@
-/* What a row is called: its recipe with the options that are not the default, and the keys in which
- * it differs from the other rows. Rows that the configuration cannot tell apart are named by what
- * else can change results: the machine, the code, the number of ranks. */
+/* The name of a row: its recipe with the options that are not the default, and the keys in which it
+ * differs from the other rows. If the configuration does not separate rows, other factors do:
+ * machine, code, number of ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,18 +9,17 @@
 #include "runner/compare/compare.h"
 #include "runner/compare/recipe_name.h"
 
-/* A name has at most PARTS_MAX keys of the configuration, unless more are needed to tell rows
- * apart. */
+/* A name has at most PARTS_MAX keys of the configuration, unless it takes more to separate rows. */
 enum { PARTS_MAX = 4, PART_WIDTH = 32 };
 
 struct naming {
     const struct comparison *c;
     const struct compare_groups *g;
     const json_t *differences;
-    struct text *name; /* one a group; owned */
-    int64_t *class;    /* of each group: equal names so far; owned */
+    struct text *name; /* one for each group; owned */
+    int64_t *class;    /* of each group; groups with equal names share a class; owned */
     int64_t classes;
-    bool *used;        /* one a difference: its key is part of the names; owned */
+    bool *used;        /* one for each difference: its key is part of the names; owned */
     bool failed;
 };
 
@@ -41,7 +40,7 @@ static bool has_option(const json_t *options, const json_t *option) {
     return false;
 }
 
-/* An option that all FP8 rows share, two or more, says nothing about one of them. */
+/* Whether all FP8 rows, two or more, have the option; then no name needs it. */
 static bool all_have(json_t *const *options, int64_t count, const json_t *fp8,
                      const json_t *option) {
     int64_t rows = 0;
@@ -95,7 +94,7 @@ static void classify(struct naming *n) {
     }
 }
 
-/* Whether the key tells two groups apart that the names so far do not. */
+/* Whether the key separates two groups whose names are equal so far. */
 static bool separates(const struct naming *n, const json_t *row) {
     for (int64_t k = 0; k < n->g->count; k++)
         for (int64_t j = 0; j < k; j++)
@@ -126,8 +125,9 @@ static bool of_config(const json_t *row) {
     return !strcmp(json_text(row, "section", ""), "config");
 }
 
-/* Keys that can change results. The recipe is part of the name already, a seed has its own column,
- * and each run on a GPU has its own table of algorithms. */
+/* Whether a key may be part of a name: it can change results, and is not shown elsewhere. The name
+ * begins with the recipe, the seed has its own column, and each run on a GPU has its own table of
+ * algorithms. */
 static bool names_rows(const json_t *row, bool config) {
     const char *factor = json_text(row, "factor", NULL);
     if (!factor || of_config(row) != config) return false;
@@ -135,7 +135,7 @@ static bool names_rows(const json_t *row, bool config) {
            strncmp(json_text(row, "key", ""), "recipe", 6) != 0;
 }
 
-/* The keys of the configuration that the names take, and of the rest those that are needed. */
+/* Chooses keys of the configuration, then other keys as far as needed to separate rows. */
 static void choose_keys(struct naming *n) {
     size_t i;
     const json_t *row;
@@ -165,7 +165,7 @@ static const char *last_words(const char *key, int words) {
     return at;
 }
 
-/* The last word of a key, or the last two where another key in the names ends in the same one. */
+/* The last word of a key; the last two words if another key in the names ends in the same one. */
 static const char *short_key(const struct naming *n, size_t at) {
     const char *key = json_text(json_array_get(n->differences, at), "key", "?");
     for (size_t i = 0; i < json_array_size(n->differences); i++) {
@@ -176,7 +176,7 @@ static const char *short_key(const struct naming *n, size_t at) {
     return last_words(key, 1);
 }
 
-/* Whether more than half of the groups have this group's value, which then needs no words. */
+/* Whether more than half of the groups have this group's value; then names leave it out. */
 static bool is_usual(const struct naming *n, const json_t *row, int64_t group) {
     int64_t alike = 0;
     for (int64_t k = 0; k < n->g->count; k++)
@@ -197,7 +197,7 @@ static void put_keys(struct naming *n) {
         }
 }
 
-/* Names that are still equal, as of values that were cut, get the name of the run too. */
+/* Adds the run's name to names that are still equal, for example by cut values. */
 static void put_run_names(struct naming *n) {
     classify(n);
     for (int64_t k = 0; k < n->g->count; k++) {
@@ -209,7 +209,7 @@ static void put_run_names(struct naming *n) {
     }
 }
 
-/* Also whether a name found no memory. */
+/* Whether an allocation failed, in a name too. */
 static bool any_failed(struct naming *n) {
     for (int64_t k = 0; !n->failed && k < n->g->count; k++) n->failed = n->name[k].failed;
     return n->failed;

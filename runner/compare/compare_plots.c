@@ -1,5 +1,5 @@
-/* The plots of a comparison's page. Runs that differ in their seed alone share a colour, so that
- * the spread of seeds is seen beside what is between recipes. */
+/* The plots of a comparison's page. Runs that differ only in their seed share a colour, so that the
+ * spread of seeds can be compared with the difference between recipes. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -55,13 +55,13 @@ static enum status load_all(const struct comparison *c, enum stream stream, cons
 
 /* ---- what lies between a run and the first group --------------------------------------------- */
 
-/* The row of `step` at or after *at, which moves on; -1 where there is none. Steps ascend. */
+/* The row of `step` at or after *at, which advances; -1: none. Steps ascend. */
 static int64_t row_of(const struct series *s, double step, int64_t *at) {
     while (*at < s->rows && s->x[*at] < step) ++*at;
     return *at < s->rows && s->x[*at] == step ? *at : -1;
 }
 
-/* The mean of the first group's runs at each step of its first run; NaN where one has no such
+/* The mean over the first group's runs at each step of its first run; NaN if a run lacks the
  * step. */
 static enum status make_reference(const struct comparison *c, const struct series *series,
                                   double **out, struct err *e) {
@@ -101,8 +101,8 @@ static enum status subtract_reference(const struct comparison *c, struct series 
 
 /* ---- all together -------------------------------------------------------------------------- */
 
-/* The steps over which what jumps from one to the next is averaged: a tenth of the longest run,
- * and not so many that what happens in a long one is averaged away. */
+/* The window for averages of noisy values: a tenth of the longest run, at most WINDOW_MAX, so that
+ * events in a long run stay visible. */
 static int64_t window_of(const struct comparison *c) {
     int64_t rows = 0;
     for (int64_t i = 0; i < c->count; i++) {
@@ -112,7 +112,7 @@ static int64_t window_of(const struct comparison *c) {
     return rows < 20 ? 1 : rows < 10 * WINDOW_MAX ? rows / 10 : WINDOW_MAX;
 }
 
-/* Replaces y by its mean over the `window` rows that end at each: one batch's luck is no trend. */
+/* Replaces y by its mean over the `window` rows that end at each row. */
 static void smooth(struct series *s, int64_t window) {
     for (int64_t i = s->rows; i-- > 0;) {
         double sum = 0;

@@ -1,4 +1,4 @@
-/* The comparison as a terminal shows it. */
+/* The comparison as text for a terminal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static bool has_value(const json_t *values, size_t run, const json_t *value) {
     return run < json_array_size(values) && json_equal(json_array_get(values, run), value);
 }
 
-/* The runs from `first` on that have the value: "A,C" and, of three or more in a row, "A-C,E". */
+/* The runs from `first` on with this value: "A,C", and for three or more in a row "A-C,E". */
 static void put_holders(FILE *out, const json_t *values, size_t first) {
     const json_t *value = json_array_get(values, first);
     char name[8];
@@ -61,7 +61,7 @@ static void put_holders(FILE *out, const json_t *values, size_t first) {
     }
 }
 
-/* Every value once, with the runs that have it: "A,B 0 · C 1". */
+/* Every value once, with its runs: "A,B 0 · C 1". */
 static void put_values(FILE *out, const json_t *values) {
     bool first = true;
     for (size_t i = 0; i < json_array_size(values); i++) {
@@ -110,8 +110,8 @@ static void put_cell(FILE *out, const json_t *value, int decimals, double scale,
     fprintf(out, " %11s", text);
 }
 
-/* Below a run's numbers their ratios to the first's; nothing where there is none, as of a run
- * without a step. */
+/* The line below a run's numbers: their ratios to the first run's. Nothing without a ratio, for
+ * example for a run without a step. */
 static void put_ratios(FILE *out, const json_t *ratio, const struct compare_cell *const *cell,
                        int64_t cells, int width) {
     bool any = false;
@@ -162,7 +162,7 @@ static void put_number_notes(FILE *out, const json_t *runs) {
                      "that is another step\n");
 }
 
-/* One line of numbers a run, and below it, from the second run on, their ratios to the first's. */
+/* One line of numbers a run; below it, from the second run on, the ratios to the first. */
 static void put_numbers(FILE *out, const json_t *runs) {
     size_t i;
     const json_t *row;
@@ -205,7 +205,7 @@ static const char *group_name(const json_t *statistics, int64_t group) {
                      "-");
 }
 
-/* One figure of a row in `width` columns and a space, '-' where it is not known. */
+/* One figure of a row in `width` columns and a space; '-' if it is unknown. */
 static void put_figure(FILE *out, const json_t *row, const char *key, double scale, int width,
                        const char *format) {
     char text[32] = "-";
@@ -231,7 +231,7 @@ static void put_loss_row(FILE *out, const json_t *statistics, const json_t *row,
     fprintf(out, "  %s%s%s\n", verdict ? verdict : "no verdict", *why ? ": " : "", why);
 }
 
-/* The step that all are compared at, and whose later evaluations that leaves out. */
+/* The step of the comparison, and the runs whose later evaluations are left out. */
 static void put_loss_step(FILE *out, const json_t *family) {
     const json_t *cut = json_object_get(family, "cut"), *row;
     size_t i;
@@ -269,7 +269,7 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
     if (undecided) fprintf(out, "    %s\n", COMPARE_UNDECIDED);
 }
 
-/* Groups that have no BF16 group, those with one reason together. */
+/* Groups without a BF16 group; groups with the same reason share a line. */
 static void put_missing(FILE *out, const json_t *statistics) {
     const json_t *list = json_object_get(statistics, "losses_missing"), *row, *other;
     size_t i, k;
@@ -328,7 +328,7 @@ static void put_tests(FILE *out, const json_t *statistics) {
 
 /* ---- divergence ---------------------------------------------------------------------------- */
 
-/* Whether both parted from the reference at the same step and in the same tensor. */
+/* Whether both first differ from the reference at the same step and tensor. */
 static bool same_place(const json_t *x, const json_t *y) {
     static const char *const KEYS[] = { "a", "step", "stream", "tensor", "note" };
     if (!json_is_integer(json_object_get(x, "step"))) return false;
@@ -337,7 +337,7 @@ static bool same_place(const json_t *x, const json_t *y) {
     return true;
 }
 
-/* A row and the `more` after it that parted at the same place. */
+/* A row and the `more` rows after it with the same first difference. */
 static void put_divergence(FILE *out, const json_t *rows, size_t at, size_t more) {
     const json_t *row = json_array_get(rows, at);
     char name[8];
@@ -374,7 +374,7 @@ static void put_divergences(FILE *out, const json_t *rows) {
 
 enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e) {
     struct text text = { 0 };
-    json_t *report = plain_tree(c->report); /* ids, names and values are foreign */
+    json_t *report = plain_tree(c->report); /* ids, names and values are foreign text */
     const json_t *runs = json_object_get(report, "runs");
     FILE *stream = report ? text_stream_open(&text) : NULL;
     if (!stream) {

@@ -1,4 +1,4 @@
-/* Repeats: groups of at least four seeds can be told apart by a test of ranks; fewer cannot. */
+/* Rank tests between groups. A test needs at least four seeds a side. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,21 +7,20 @@
 #include "runner/compare/compare_loss.h"
 #include "runner/compare/stats.h"
 
-/* The Mann-Whitney test cannot reach 0.05 with three a side (its least p is 0.10); with four it
- * can (0.029). */
+/* With three a side the least p of the Mann-Whitney test is 0.10, with four 0.029. */
 enum { SEEDS_MIN = 4 };
 
 /* ---- samples ------------------------------------------------------------------------------- */
 
-/* What is tested: losses at the last step that both sides have, in their records; or a figure of
- * the summary. */
+/* The tested metrics: losses at the last step that both sides have, from the records; or a figure
+ * of the summary. */
 struct metric {
     const char *key;
     enum { OF_EVAL, OF_TRAIN, OF_SUMMARY } source;
 };
 
 struct side {
-    int64_t *run, count; /* one run a seed; owned */
+    int64_t *run, count; /* one run for each seed; owned */
     double *value;       /* owned */
 };
 
@@ -35,7 +34,7 @@ static const struct columns *records_of(const struct comparison *c, int64_t run,
     return m->source == OF_EVAL ? c->run[run].columns.eval : c->run[run].columns.train;
 }
 
-/* The last step that all runs of both sides have; -1: none, or not asked. */
+/* The last step that all runs of both sides have; -1: none, or not a loss. */
 static enum status common_step(const struct comparison *c, const struct side *x,
                                const struct side *y, const struct metric *m, int64_t *step,
                                struct err *e) {
@@ -49,7 +48,7 @@ static enum status common_step(const struct comparison *c, const struct side *x,
     return OK;
 }
 
-/* One value a seed; *whole becomes false where a run has none. */
+/* One value for each seed; *whole becomes false if a run has none. */
 static enum status take_values(const struct comparison *c, struct side *s, const struct metric *m,
                                int64_t step, bool *whole, struct err *e) {
     s->value = calloc((size_t)s->count + 1, sizeof *s->value);
@@ -73,7 +72,8 @@ static enum status test_pair(struct side *x, struct side *y, const char *metric,
     TRY(stats_bootstrap_ratio(x->value, x->count, y->value, y->count, &low, &high, e));
     double a = stats_median(x->value, x->count), b = stats_median(y->value, y->count);
     bool failed = false;
-    if (!isfinite(b / a) || !isfinite(low) || !isfinite(high)) return OK; /* no ratio to show */
+    if (!isfinite(b / a) || !isfinite(low) || !isfinite(high)) return OK; /* there is no finite
+                                                                             ratio */
     json_append(
         tests,
         json_pack("{s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",

@@ -1,4 +1,4 @@
-/* A run's records by step: what it has last, what several have in common, a value at a step. */
+/* Access to a run's records by step: the last step, a common step, a value at a step. */
 #include <math.h>
 
 #include "runner/compare/compare.h"
@@ -13,7 +13,7 @@ int64_t compare_last_step(const struct columns *t) {
     return step && t->rows > 0 ? (int64_t)column_value(step, t->rows - 1) : -1;
 }
 
-/* The row of the step, -1 where there is none. Steps ascend. */
+/* The row of the step; -1: none. Steps ascend. */
 static int64_t row_of(const struct columns *t, int64_t wanted) {
     const struct column *step = steps_of(t);
     int64_t low = 0, high = step ? t->rows : 0;

@@ -1,7 +1,7 @@
-/* Does the loss hold? Finds what is compared with what, at which step, and asks compare_loss.c.
+/* Does the loss hold? Chooses the groups and the step to compare, and asks compare_loss.c.
  *
- * A family is one group of BF16 runs and the FP8 groups that differ from it in their recipe alone.
- * All its runs are compared at one step, the last that each of them evaluated. */
+ * A family is one group of BF16 runs and the FP8 groups that differ from it only in their recipe.
+ * All runs of a family are compared at one step, the last that all of them evaluated. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +19,9 @@ struct family {
     const struct compare_groups *g;
     int64_t baseline;      /* group */
     const int64_t *of;     /* the baseline of each group, -1: none; borrowed */
-    int64_t step;          /* at which all are compared; -1: there is none */
-    char why[WHY_CAP];     /* no verdict for any of its groups; "" */
-    int64_t *run, runs;    /* one a seed and group, those that did not diverge; owned */
+    int64_t step;          /* step of the comparison; -1: there is none */
+    char why[WHY_CAP];     /* why no group of the family gets a verdict; "" */
+    int64_t *run, runs;    /* one run for each seed and group, without diverged runs; owned */
 };
 
 bool compare_is_fp8(const json_t *recipe) {
@@ -42,7 +42,7 @@ static json_t *number_or_null(double v) { return isfinite(v) ? json_real(v) : js
 
 /* ---- what diverged ------------------------------------------------------------------------- */
 
-/* Whether a run of the group diverged, "B diverged: ..." in `why`. */
+/* Whether a run of the group diverged; `why` says "B diverged: ...". */
 static bool group_diverged(const struct comparison *c, const struct compare_groups *g,
                            int64_t group, char why[WHY_CAP]) {
     char how[256], name[8];
@@ -70,7 +70,7 @@ static const struct columns *eval_of(const struct family *f, int64_t at) {
     return f->c->run[f->run[at]].columns.eval;
 }
 
-/* Why there is no step at which all were evaluated. */
+/* The reason why no step was evaluated by all runs. */
 static void say_no_step(struct family *f) {
     char name[8];
     for (int64_t i = 0; i < f->runs; i++)
@@ -87,7 +87,7 @@ static void say_no_step(struct family *f) {
                        (long long)compare_last_step(eval_of(f, i)));
 }
 
-/* Evaluations over different amounts of text are no measure of each other. */
+/* Evaluations over different numbers of tokens cannot be compared. */
 static void check_evaluations(struct family *f) {
     char a[8], b[8];
     double tokens = compare_value_at(eval_of(f, 0), "tokens", f->step);
@@ -99,7 +99,7 @@ static void check_evaluations(struct family *f) {
     }
 }
 
-/* The runs of a family, the step at which they are compared, and what forbids a verdict. */
+/* Fills the runs of a family, the step of the comparison, and the reason for no verdict. */
 static enum status find_step(struct family *f, struct err *e) {
     f->step = -1;
     f->run = calloc((size_t)f->c->count, sizeof *f->run);
@@ -124,8 +124,8 @@ static enum status find_step(struct family *f, struct err *e) {
 
 /* ---- one group ----------------------------------------------------------------------------- */
 
-/* The losses of the group at the family's step. One that a seed lacks leaves the sample empty: the
- * mean of the others would be another mean. */
+/* The losses of the group at the family's step. If a seed has no loss there, the sample is empty: a
+ * mean of the other seeds is not the group's. */
 static enum status take_sample(const struct family *f, int64_t group, struct loss_sample *out,
                                int64_t *seeds, struct err *e) {
     int64_t *run = NULL;
@@ -150,7 +150,7 @@ static void free_sample(struct loss_sample *s) {
     free(s->value);
 }
 
-/* The verdict with its reason, from what forbids one down to the interval. */
+/* The verdict and its reason. Conditions that exclude a verdict come first, the interval last. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
                          int64_t n, int64_t m, char why[WHY_CAP]) {
     why[0] = '\0';
@@ -198,7 +198,7 @@ static enum status put_row(const struct family *f, int64_t group, json_t *rows, 
 
 /* ---- one family ---------------------------------------------------------------------------- */
 
-/* The runs that went on after the step. */
+/* The runs with evaluations after the step. */
 static json_t *cut_runs(const struct family *f) {
     json_t *cut = json_array();
     bool failed = false;
@@ -235,8 +235,8 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
 
 /* ---- who is compared with whom ------------------------------------------------------------- */
 
-/* The BF16 group that differs from the group in its recipe alone, -1: none, and then in `why` what
- * the nearest one differs in. Two such groups would be one. */
+/* The BF16 group that differs from the group only in its recipe; -1: none, and `why` says in what
+ * the nearest one differs. At most one exists: two such groups would be one group. */
 static enum status find_baseline(const struct comparison *c, const struct compare_groups *g,
                                  int64_t group, int64_t *baseline, char why[WHY_CAP],
                                  struct err *e) {
@@ -264,7 +264,7 @@ static enum status find_baseline(const struct comparison *c, const struct compar
     return OK;
 }
 
-/* Whether the comparison is about recipes at all. */
+/* Whether any two groups have different recipes. */
 static bool recipes_differ(const struct comparison *c, const struct compare_groups *g) {
     for (int64_t k = 1; k < g->count; k++)
         if (!json_equal(recipe_of(c, g, 0), recipe_of(c, g, k))) return true;

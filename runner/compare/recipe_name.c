@@ -41,8 +41,8 @@ static const struct schema *schema_of(const char *kind) {
     return NULL;
 }
 
-/* What a field is where the script leaves it out, as the schema writes it. The one default that
- * depends on another key is derived as in schema_rules.c. */
+/* The default of a field, as the schema writes it. "pow2" of blockwise is the only default that
+ * depends on another key; it is derived as in schema_rules.c. */
 static const char *default_of(const struct field *field, const json_t *recipe) {
     if (field->initial) return field->initial;
     if (strcmp(field->key, "pow2") != 0) return "none";

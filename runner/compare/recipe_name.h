@@ -1,4 +1,4 @@
-/* A recipe in words: its kind, and each option that differs from that kind's default. */
+/* The name of a recipe: its kind, and each option that differs from the kind's default. */
 #ifndef FP8LAB_RUNNER_COMPARE_RECIPE_NAME_H
 #define FP8LAB_RUNNER_COMPARE_RECIPE_NAME_H
 
@@ -14,9 +14,9 @@ json_t *recipe_options(const json_t *recipe);
  * no memory. */
 char *recipe_text(const json_t *recipe);
 
-/* A scalar as text without quotes ("none" of null), anything else as compact JSON; of more than
- * `width` bytes the rest is cut at a whole character and marked "…". Owned by the caller (free);
- * NULL: no memory. */
+/* A scalar as text without quotes ("none" for null), any other value as compact JSON. Text of more
+ * than `width` bytes is cut at a whole character and gets "…". Owned by the caller (free); NULL: no
+ * memory. */
 char *value_words(const json_t *value, size_t width);
 
 #endif

@@ -10,7 +10,7 @@
 #include "runner/base/run_files.h"
 
 static const char SCHEMA[] = "fp8lab.seed_band/1";
-static const double LOSS_MAX = 1e100; /* beyond any float; its square is a double */
+static const double LOSS_MAX = 1e100; /* above any float; its square is finite in a double */
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
@@ -30,7 +30,8 @@ static enum status check_repeats(const struct comparison *c, struct err *e) {
     const json_t *item;
     json_array_foreach(factors, i, item) {
         const char *name = json_string_value(item);
-        /* Tables of one device differ in rounding, which is far below what seeds differ by. */
+        /* Tables of one device change only the rounding, which is far smaller than the spread of
+         * seeds. */
         if (!strcmp(name, "seed") || !strcmp(name, "choices")) continue;
         return FAIL(e, ERR_CONFIG, "no seed band: the runs differ in %s too, not in their seed "
                     "alone", name);
@@ -60,7 +61,7 @@ static double variance(const struct column *const *loss, int64_t runs, int64_t s
     return squares / (double)(runs - 1);
 }
 
-/* Four digits are more than a spread of a few seeds means. */
+/* A spread over a few seeds has fewer than four significant digits. */
 static double rounded(double x) {
     char text[32];
     snprintf(text, sizeof text, "%.4g", x);

@@ -20,15 +20,16 @@ double stats_median(double *values, int64_t n) {
 
 /* ---- Mann-Whitney -------------------------------------------------------------------------- */
 
-/* P(U <= u) under the null hypothesis. ways[i][s]: choices of i of the ranks seen so far with rank
- * sum s above the least possible; the classic recursion over ranks, in doubles: C(64,32) < 2^61. */
+/* P(U <= u) under the null hypothesis. ways[i][s]: the number of choices of i among the ranks so
+ * far whose rank sum is s above the minimum. The classic recursion over ranks, in doubles: C(64,32)
+ * < 2^61. */
 static enum status exact_tail(int64_t n, int64_t m, int64_t u, double *out, struct err *e) {
     int64_t sums = n * m + 1;
     double *ways = calloc((size_t)((n + 1) * sums), sizeof *ways);
     if (!ways) return FAIL(e, ERR_MEMORY, "the distribution of U for %lld and %lld values",
                            (long long)n, (long long)m);
     ways[0] = 1;
-    /* Taking rank r as the i-th smallest of x puts r - i values of y below it. */
+    /* If rank r is the i-th smallest of x, r - i values of y are smaller. */
     for (int64_t r = 1; r <= n + m; r++)
         for (int64_t i = n < r ? n : r; i >= 1; i--)
             for (int64_t s = r - i; s < sums && r - i <= m; s++)
@@ -43,7 +44,7 @@ static enum status exact_tail(int64_t n, int64_t m, int64_t u, double *out, stru
     return OK;
 }
 
-/* Sum over groups of ties of t^3 - t, in the joint sample. */
+/* Sum of t^3 - t over the groups of ties in the joint sample. */
 static enum status tie_term(const double *x, int64_t n, const double *y, int64_t m, double *out,
                             struct err *e) {
     double *all = malloc((size_t)(n + m) * sizeof *all);
@@ -135,8 +136,8 @@ static double mean_variance(const double *value, int64_t n) {
     return sum / (double)(n - 1) / (double)n;
 }
 
-/* The 97.5 % quantile of Student's t: tabulated to 30 degrees of freedom, then Cornish and Fisher's
- * expansion about the normal one, which is within 1e-5 there. */
+/* The 97.5 % quantile of Student's t: a table up to 30 degrees of freedom, above that Cornish and
+ * Fisher's expansion about the normal quantile (error below 1e-5 there). */
 static double t_quantile(int64_t freedom) {
     static const double TABLE[30] = {
         12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,

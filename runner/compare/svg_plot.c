@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-/* The picture, in SVG units: the frame of the data and what is around it. LEFT and BOTTOM hold
- * labels at the size they have on a phone (22 units). */
+/* Sizes in SVG units: the data frame and its margins. LEFT and BOTTOM fit labels at their size on a
+ * phone (22 units). */
 enum { LEFT = 74, TOP = 14, WIDTH = 540, HEIGHT = 270, RIGHT = 26, BOTTOM = 62 };
 enum { COLORS = 8, DOT_DISTANCE = 10, TICKS = 5 };
 
@@ -11,8 +11,8 @@ struct range {
     double low, high;
 };
 
-/* Okabe and Ito's colours, which colour-blind readers tell apart, with an olive and a grey; on dark
- * pages the same hues, lighter. */
+/* Okabe and Ito's colours, which colour-blind readers can separate, plus an olive and a grey; dark
+ * pages have the same hues, lighter. */
 static const char CSS[] =
     ".k0{color:#0072b2}.k1{color:#d55e00}.k2{color:#009e73}.k3{color:#c0609a}"
     ".k4{color:#c98a00}.k5{color:#3a9bd9}.k6{color:#8a8000}.k7{color:#6b6b6b}\n"
@@ -56,7 +56,7 @@ void html_escape(FILE *out, const char *text) {
     }
 }
 
-/* What is drawn; beyond 1e300 a stranger's numbers would overflow the arithmetic of the axes. */
+/* Whether a value is drawn: above 1e300 foreign numbers would overflow the axes. */
 static bool drawable(double v) {
     return fabs(v) < 1e300; /* false for NaN */
 }
@@ -69,14 +69,14 @@ static void widen(struct range *r, double v) {
 
 /* ---- axes ---------------------------------------------------------------------------------- */
 
-/* The distance of ticks: 1, 2 or 5 times a power of ten, two to five of them in the range. */
+/* The distance of ticks: 1, 2 or 5 times a power of ten; gives two to five ticks. */
 static double tick_step(struct range r) {
     double rough = (r.high - r.low) / TICKS, power = pow(10, floor(log10(rough)));
     double lead = rough / power;
     return power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
 }
 
-/* One tick's label; all of an axis have the same decimals and the same k (1000) or M. */
+/* One tick's label. All ticks of an axis have the same decimals and the same k (1000) or M. */
 static void put_tick(FILE *out, double v, double step, struct range r) {
     double most = fmax(fabs(r.low), fabs(r.high));
     double unit = most >= 1e7 ? 1e6 : most >= 1e4 ? 1e3 : 1;
@@ -121,7 +121,7 @@ static void put_axes(FILE *out, struct range x, struct range y) {
             LEFT, LEFT + WIDTH, TOP + HEIGHT, TOP + HEIGHT, LEFT + WIDTH / 2, TOP + HEIGHT + 50);
 }
 
-/* A range so narrow beside its numbers that a tick's step would be lost in them gets wider. */
+/* Widens a range that is too narrow for its numbers: otherwise a tick step is lost in rounding. */
 static void open_up(struct range *r) {
     double least = 1e-9 * fmax(fabs(r->low), fabs(r->high)) + 1e-9;
     if (r->high - r->low >= least) return;
@@ -151,7 +151,7 @@ static bool find_ranges(const struct svg_figure *figure, const struct svg_line *
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-/* A dot a point, where they are far enough apart not to be a thick line. */
+/* Draws a dot at each point if the points are far enough apart. */
 static void put_dots(FILE *out, const struct svg_line *line, struct range x, struct range y) {
     int64_t last = line->rows - 1;
     if (last > 0 && x_at(x, line->x[last]) - x_at(x, line->x[0]) < (double)last * DOT_DISTANCE)
@@ -164,7 +164,8 @@ static void put_dots(FILE *out, const struct svg_line *line, struct range x, str
     fputs("</g>\n", out);
 }
 
-/* One polyline a stretch without NaN; beyond two points a pixel, extremes of buckets. */
+/* Draws one polyline for each stretch without NaN; with more than two points a pixel, the minimum
+ * and maximum of each bucket. */
 static void put_line(FILE *out, const struct svg_line *line, struct range x, struct range y) {
     int64_t bucket = line->rows / WIDTH > 1 ? line->rows / WIDTH : 1;
     bool open = false;
@@ -217,7 +218,7 @@ void svg_plot(FILE *out, const struct svg_figure *figure, const struct svg_line 
     html_escape(out, figure->title);
     fputs("\">\n", out);
     put_axes(out, x, y);
-    /* The first line is what others are measured against: it lies on top. */
+    /* The first line is the reference: it is drawn last, on top. */
     for (int64_t i = count; i-- > 0;) put_line(out, &lines[i], x, y);
     fputs("</svg>\n", out);
     put_legend(out, lines, count);
