@@ -1,4 +1,4 @@
-/* fp8lab bench: how fast this machine does what a training step is made of, and a step itself. */
+/* fp8lab bench: the speed of the operators of a training step, and of a whole step. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 static const struct kind {
     const char *name;
     enum status (*run)(const struct cli *cli, struct backend *b, json_t *rows, struct err *e);
-    const char *flags;   /* that it takes, beside those of every kind */
-    const char *next[4]; /* what to measure then */
+    const char *flags;   /* flags of this kind, besides the common ones */
+    const char *next[4]; /* function that measures */
 } KINDS[] = {
     { "gemm", bench_gemm, " m n k dtype scale repeats ", { "attention" } },
     { "attention", bench_attention, " batch seq-len heads kv-heads head-dim repeats ",
@@ -29,7 +29,7 @@ static bool is_listed(const char *list, const char *flag) {
     return strstr(list, word) != NULL;
 }
 
-/* A flag of another kind would change nothing, and its figure would be taken for an answer. */
+/* Refuses flags of another kind: they would change nothing, and the user would trust the figure. */
 static enum status check_flags(const struct cli *cli, const struct kind *kind, struct err *e) {
     for (int64_t i = 0; i < cli->flag_count; i++) {
         const char *flag = cli->flags[i].name;

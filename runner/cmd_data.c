@@ -1,4 +1,4 @@
-/* fp8lab data: what files of text or tokens hold, and the losses that counting would reach. */
+/* fp8lab data: statistics of files of text or tokens, and the losses that counting would reach. */
 #include <inttypes.h>
 #include <jansson.h>
 
@@ -9,7 +9,7 @@
 #include "runner/text_stats.h"
 #include "runner/token_stats.h"
 
-/* A text has hardly any control bytes; token ids, archives and images have some percent. */
+/* Text has almost no control bytes; token ids, archives and images have some percent. */
 static const double CONTROLS_MAX = 0.01;
 
 /* ---- text ---------------------------------------------------------------------------------- */
@@ -100,7 +100,7 @@ static int cmd_data(const struct cli *cli) {
         enum status st = describe(cli, cli->args[i], files, &e);
         if (st == OK) continue;
         code = cli_fail(cli, &e);
-        if (st != ERR_MEMORY) code = EXIT_USAGE; /* the user must name another file, or mend it */
+        if (st != ERR_MEMORY) code = EXIT_USAGE; /* the user must name another file or fix it */
     }
     json_t *object = NULL;
     if (cli->json && code == EXIT_OK)

@@ -1,4 +1,4 @@
-/* fp8lab doctor: what this machine can do, what is in the way, and the fix for each. */
+/* fp8lab doctor: what works on this machine, what does not, and the fix. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static void report(const struct cli *cli, const struct doctor *d) {
     else cli_out(cli, "all is well\n");
 }
 
-/* Whose column of the recipe table counts: the GPU's where there is one and nobody asked for the
+/* Whether the recipe table's column is the GPU's: there is one, and the user did not ask for the
  * CPU. */
 static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
     const char *backend = cli_value(cli, "backend");

@@ -1,4 +1,4 @@
-/* fp8lab extract: a bundle back into a directory, verified while it is written. */
+/* fp8lab extract: unpacks a bundle into a directory and verifies it on the way. */
 #include <jansson.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "runner/bundle/unpack.h"
 #include "runner/commands.h"
 
-/* Where a bundle goes when the user does not say: a folder of its run id, here. */
+/* The default target: a folder here with the run's id as its name. */
 static enum status default_target(const char *path, char out[PATH_CAP], struct err *e) {
     struct bundle *b = NULL;
     struct bundle_entry entry;

@@ -18,7 +18,7 @@ static void print_value(const struct cli *cli, const struct fact_name *fact, con
         cli_out(cli, "%s", json_is_true(value) ? "true" : "false");
     } else if (fact->kind == FACT_BYTES && json_is_number(value)) {
         double bytes = json_number_value(value);
-        if (bytes >= 0x1p62) cli_out(cli, "no limit"); /* RLIM_INFINITY, as far as JSON goes */
+        if (bytes >= 0x1p62) cli_out(cli, "no limit"); /* RLIM_INFINITY, as JSON holds it */
         else if (bytes < 0x1p20) cli_out(cli, "%.0fKiB", bytes / 0x1p10);
         else if (bytes < 0x1p30) cli_out(cli, "%.0fMiB", bytes / 0x1p20);
         else cli_out(cli, "%.1fGiB", bytes / 0x1p30);

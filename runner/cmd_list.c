@@ -15,7 +15,7 @@
 
 enum { NAME_WIDTH = 30, STATUS_WIDTH = 11, CANDIDATES_MAX = 8 };
 
-/* What one line shows; texts are ready for a terminal. */
+/* The contents of one line; texts are ready for a terminal. */
 struct row {
     char id[128], status[128], steps[32], loss[32], eval[32], speed[32];
     bool verified;
@@ -23,9 +23,9 @@ struct row {
 
 static const char LEFT_OPEN[] = "left open";
 
-/* How a run stands. One that is going on on another host, as far as can be told from here, says on
- * which: `host` is "" for all others. One that says "running" and that nobody writes was left open.
- * Foreign words, to be printed as PLAIN(). */
+/* The status of a run. A run that appears to run on another host has its name in `host`, "" for all
+ * others. A run that says "running" without a live writer was left open. Foreign text, to be
+ * printed as PLAIN(). */
 static void status_text(const struct run_view *v, char host[HOST_NAME_CAP], char out[128]) {
     struct run_writer writer;
     const char *status = json_text(v->run, "status", "?");
@@ -59,12 +59,12 @@ static int wider(int width, const char *text) {
     return columns > width ? columns : width;
 }
 
-/* Spaces that fill the text up to `width` columns. */
+/* Spaces to fill the text to `width` columns. */
 static int fill(const char *text, int width) {
     return width - compare_columns(text);
 }
 
-/* Every column as wide as its longest text. */
+/* Makes every column as wide as its longest text. */
 static void print_rows(const struct cli *cli, const struct row *rows, int64_t count) {
     int name = NAME_WIDTH, state = STATUS_WIDTH;
     for (int64_t i = 0; i < count; i++) {
@@ -136,7 +136,7 @@ static int list_runs(const struct cli *cli, const struct tree *runs, int64_t *la
 
 /* ---- the next command ---------------------------------------------------------------------- */
 
-/* Whether a comparison of the two says something: they differ in recipe or seed, or in nothing. */
+/* Whether the two runs are worth comparing: they differ only in recipe or seed, or in nothing. */
 static bool comparable(const struct run_view *a, const struct run_view *b) {
     json_t *others = NULL;
     struct err ignored;
@@ -151,9 +151,9 @@ static bool is_fp8(const struct run_view *v) {
     return compare_is_fp8(json_object_get(v->resolved, "recipe"));
 }
 
-/* Suggests to compare the newest run with one of the few before it that it can be compared with:
- * of an FP8 run a BF16 one, if there is any; else the newest. BF16 stands first. Where there is
- * none, to look at the run alone. */
+/* Suggests a comparison of the newest run with one of the few before it: for an FP8 run with a BF16
+ * one if possible, otherwise with the newest. BF16 comes first on the command line. Without a
+ * match, suggests `show`. */
 static void suggest(const struct cli *cli, const struct tree *runs, int64_t last) {
     struct run_view newest, other;
     struct err ignored;

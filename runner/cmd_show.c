@@ -13,7 +13,7 @@
 #include "runner/compare/recipe_name.h"
 #include "runner/plan/mfu.h"
 
-/* text may be foreign. */
+/* Prints one line; text may be foreign. */
 static void line(const struct cli *cli, const char *name, const char *text) {
     if (text && *text) cli_out(cli, "  %-14s %s\n", name, PLAIN(text));
 }
@@ -28,7 +28,7 @@ static void number(const struct cli *cli, const char *name, const json_t *object
     cli_out(cli, "\n");
 }
 
-/* How the GEMMs of a step were made: "native 84, emulated 24, bf16 3". */
+/* The decisions on a step's GEMMs: "native 84, emulated 24, bf16 3". */
 static void print_gemms(const struct cli *cli, const struct run_view *v) {
     static const char *const WAYS[] = { "native", "emulated", "bf16", "refused" };
     const json_t *ways = json_object_get(v->decisions, "gemm_ways");
@@ -42,7 +42,7 @@ static void print_gemms(const struct cli *cli, const struct run_view *v) {
     line(cli, "GEMMs", text);
 }
 
-/* The recipe with the options that are not the defaults of its kind. */
+/* The recipe with the options that are not its kind's defaults. */
 static void print_recipe(const struct cli *cli, const struct run_view *v) {
     const json_t *recipe = json_object_get(v->resolved, "recipe");
     char *text = recipe ? recipe_text(recipe) : NULL;
@@ -50,7 +50,7 @@ static void print_recipe(const struct cli *cli, const struct run_view *v) {
     free(text);
 }
 
-/* The run whose checkpoint this one began with, and whether it followed the same schedule. */
+/* The run that this one extends, and whether the learning rates followed one schedule. */
 static void print_extends(const struct cli *cli, const struct run_view *v) {
     const json_t *extends = json_object_get(v->run, "extends");
     const json_t *part = json_object_get(extends, "rates_part");
@@ -94,11 +94,12 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
         line(cli, "mismatch", "the machine was not the one the experiment asks for");
 }
 
-/* Speed against the device, and what it is measured against. */
+/* Speed relative to the device, with the reference of the ratio. */
 static void print_device(const struct cli *cli, const struct run_view *v) {
     const json_t *s = v->summary;
     struct mfu mfu;
-    struct err ignored; /* a configuration of another version: the figures stand without a basis */
+    struct err ignored; /* a configuration of another version: the figures are shown without a
+                           reference */
     char text[512] = "";
     number(cli, "TFLOP/s", s, "model_tflops_median", 1, "%.1f of the model's arithmetic, a GPU's");
     number(cli, "MFU", s, "mfu_peak_median", 100, "%.1f %% of the dense peak");
@@ -117,7 +118,7 @@ static void print_device(const struct cli *cli, const struct run_view *v) {
                "%.0f other processes on the GPU: its figures are not its own");
 }
 
-/* A share of an FP8 tensor, and where it was first that large. */
+/* The largest share of an FP8 tensor, and where it first occurred. */
 static void print_worst(const struct cli *cli, const char *name, const struct columns *fp8) {
     const struct column *share = columns_find(fp8, name), *step = columns_find(fp8, "step");
     int64_t at = column_extreme(fp8, name, 1);
@@ -135,7 +136,7 @@ static void print_worst(const struct cli *cli, const char *name, const struct co
         cli_out(cli, "  %-14s nothing\n", name);
 }
 
-/* What the driver saw, where there was one: all of the device, other processes too. */
+/* The driver's figures, if there are any: of the whole device, other processes included. */
 static void print_memory(const struct cli *cli, const struct run_view *v) {
     const struct column *used = columns_find(v->columns.telemetry, "gpu_memory_used_bytes");
     int64_t at = column_extreme(v->columns.telemetry, "gpu_memory_used_bytes", 1);
@@ -168,14 +169,14 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     print_worst(cli, "underflow", v->columns.fp8);
 }
 
-/* Stopped or killed, with a checkpoint, and its directory here. */
+/* Whether the run was stopped or killed, has a checkpoint, and its directory is here. */
 static bool can_go_on(const struct run_view *v) {
     const char *status = json_text(v->run, "status", "");
     bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
     return stopped && v->directory && json_array_size(v->checkpoints) > 0;
 }
 
-/* Checkpoints beside the bundle, and whether they still are there. */
+/* Checkpoints beside the bundle, and whether they still exist. */
 static void print_kept(const struct cli *cli, const struct run_view *v) {
     char folder[PATH_CAP], step[PATH_CAP], which[64], text[1024];
     size_t i;

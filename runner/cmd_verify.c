@@ -1,4 +1,4 @@
-/* fp8lab verify: is a bundle complete, unchanged and well-behaved? Needs no network. */
+/* fp8lab verify: checks that bundles are complete, unchanged and well-behaved. Needs no network. */
 #include <jansson.h>
 #include <stdio.h>
 
@@ -23,8 +23,8 @@ static void print(const struct cli *cli, const char *path, const struct unpack_r
     json_decref(object);
 }
 
-/* The checkpoints beside the bundle, of which run.json has the hashes. A bundle that came here
- * without them is whole. */
+/* Verifies the checkpoints beside the bundle, whose hashes run.json has. A bundle that was copied
+ * without them is complete. */
 static enum status verify_kept(const struct cli *cli, const char *path, struct err *e) {
     struct run_view view;
     size_t i;
@@ -42,8 +42,7 @@ static enum status verify_kept(const struct cli *cli, const char *path, struct e
     return st;
 }
 
-/* All are looked at, whatever the others are. One that is not valid counts more than one that is
- * not there. */
+/* Verifies all bundles, even after a failure. EXIT_VERIFY wins over other exit codes. */
 static int cmd_verify(const struct cli *cli) {
     int code = EXIT_OK;
     char first[PATH_CAP] = "";

@@ -27,7 +27,7 @@ static void tally_add(struct tally *t, size_t n) {
     t->total += (int64_t)n;
 }
 
-/* -sum p log p: log(total) - sum(c log c) / total. */
+/* -sum p log p = log(total) - sum(c log c) / total. */
 double text_entropy(const int64_t *count, int64_t n, int64_t total) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)

@@ -1,4 +1,5 @@
-/* The kinds of `fp8lab bench`: each measures, and prints or, under --json, fills `report`. */
+/* The kinds of `fp8lab bench`. Each measures, then prints its rows or, under --json, fills
+ * `report`. */
 #ifndef FP8LAB_RUNNER_BENCH_BENCH_H
 #define FP8LAB_RUNNER_BENCH_BENCH_H
 

@@ -77,7 +77,7 @@ static enum status attention_tensors(struct bench_memory *m, struct attention_ru
     TRY(bench_tensor(m, &r->o, s->act, rows, s->heads * s->head_dim, 1, 1, e));
     TRY(bench_tensor(m, &r->lse, DTYPE_F32, s->batch, s->heads, s->seq_len, 1, e));
     r->sink = sink_value(&r->o, NULL);
-    TRY(run_forward(r, e)); /* backward reads its lse */
+    TRY(run_forward(r, e)); /* backward reads lse, which forward writes */
     if (!s->backward) return OK;
     TRY(bench_tensor(m, &r->d_qkv, s->act, s->batch, s->seq_len, all, s->head_dim, e));
     TRY(bench_tensor(m, &r->d_o, s->act, rows, s->heads * s->head_dim, 1, 1, e));

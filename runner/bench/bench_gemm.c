@@ -1,5 +1,4 @@
-/* bench gemm: one product through the operator table, so that every backend is measured by the same
- * few lines. */
+/* bench gemm: one product through the operator table; the same code measures every backend. */
 #include <inttypes.h>
 #include <jansson.h>
 
@@ -11,7 +10,7 @@
 enum { REPEATS = 11, DIM_MAX = 1 << 20 };
 static const double SAMPLE_US = 20000;
 
-/* What --scale and --dtype say. */
+/* The values of --scale and --dtype. */
 static const struct { const char *name; enum scale_kind a, b; } SCALES[] = {
     { "tensor", SCALE_TENSOR, SCALE_TENSOR },
     { "row", SCALE_ROW, SCALE_ROW },
@@ -27,11 +26,12 @@ static const struct { const char *name; enum dtype a, b, out; } DTYPES[] = {
 enum { SCALE_KINDS = sizeof SCALES / sizeof *SCALES, DTYPE_KINDS = sizeof DTYPES / sizeof *DTYPES };
 
 struct gemm_row {
-    const char *dtype, *scale; /* as asked for; scale NULL unless FP8 */
+    const char *dtype, *scale; /* names from the command line; scale NULL unless FP8 */
     struct gemm_shape shape;
     struct bench_effort effort;
     struct bench_time time;
-    double ceiling_tflops; /* of a large square product of this dtype; 0: there is none */
+    double ceiling_tflops; /* rate of a large square product of this dtype; 0: the backend lacks
+                              it */
 };
 
 static enum status row_shape(struct gemm_row *row, const char *scale, struct err *e) {
@@ -57,8 +57,8 @@ static double gflops(const struct gemm_row *row, double us) {
     return gemm_flop(&row->shape) / us * 1e-3;
 }
 
-/* Of what a large product of the same dtype reaches here or, where that is more, this one itself at
- * its best: another shape than a square may suit the machine better. */
+/* The share of the fastest rate of this dtype: the large square product, or the best sample of this
+ * one, since another shape than a square may be faster. */
 static double share(const struct gemm_row *row) {
     double best = gflops(row, row->time.best_us) * 1e-3;
     double ceiling = best > row->ceiling_tflops ? best : row->ceiling_tflops;
@@ -86,7 +86,7 @@ static void print_row(const struct cli *cli, const struct gemm_row *row) {
             median.unit, best.value, best.unit, 100 * share(row));
 }
 
-/* One row a dtype: the one asked for, or those that a recipe's GEMMs are made of. */
+/* One row for each dtype: the requested one, or those of a recipe's GEMMs. */
 enum status bench_gemm(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
     static const char *const USUAL[] = { "f32", "bf16", "e4m3" };
     const char *asked = cli_value(cli, "dtype"), *scale = cli_value(cli, "scale");

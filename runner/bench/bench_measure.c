@@ -62,7 +62,7 @@ enum status bench_tensor(struct bench_memory *m, struct tensor *out, enum dtype 
     return m->b->ops->fill_normal(m->b, LANE_COMPUTE, &flat, 1.0f, 1, m->draws++, 0, e);
 }
 
-/* kernels/README.md, "Recipes": the constants that each granularity has by default. */
+/* The default constants of each granularity (kernels/README.md, "Recipes"). */
 static struct quant_rule rule_of(enum scale_kind kind) {
     switch (kind) {
     case SCALE_ROW: return (struct quant_rule){ QUANT_TORCHAO, 1e-12f, true };
@@ -88,7 +88,8 @@ enum status bench_sink(struct bench_memory *m, struct sink *out, struct tensor *
     if (!value->data) TRY(bench_tensor(m, value, DTYPE_BF16, rows, k, 1, 1, e));
     TRY(codes_tensor(m, codes, t, rows, k, kind, e));
     if (twin) TRY(codes_tensor(m, twin, t, k, rows, kind, e));
-    if (twin && kind == SCALE_TENSOR) twin->scale.data = codes->scale.data; /* it has one scale */
+    if (twin && kind == SCALE_TENSOR) twin->scale.data = codes->scale.data; /* the tensor has one
+                                                                               scale */
     codes->transposed = twin;
     *out = sink_value(value, NULL);
     out->codes = codes;

@@ -1,5 +1,5 @@
-/* bench attention and bench quantise: what stands beside the GEMMs of a step, each against what the
- * machine reaches: a large GEMM for attention, the bandwidth of a copy for quantisation. */
+/* bench attention and bench quantise: operators of a step other than GEMMs. Attention is compared
+ * with a large GEMM, quantisation with the bandwidth of a copy. */
 #include <inttypes.h>
 #include <jansson.h>
 
@@ -24,8 +24,7 @@ static enum status append(json_t *rows, json_t *row, struct err *e) {
 
 /* ---- attention --------------------------------------------------------------------------------*/
 
-/* What served this direction of the one shape, by the backend's decisions; way is "" where it
- * decides nothing. */
+/* The backend's decision for this direction; way is "" if it records none. */
 static struct decision attention_served(struct backend *b, const char *direction) {
     struct decision d, found = { .way = "" };
     for (int64_t i = 0; b->ops->decision(b, i, &d); i++)
@@ -102,7 +101,7 @@ static const struct { const char *name; enum scale_kind kind; } KINDS[] = {
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
-/* Moves 2 bytes in and 1 out for each element, and 1 more for the transposed copy. */
+/* Reads 2 bytes and writes 1 for each element, 1 more for the transposed copy. */
 static enum status quantise_row(const struct cli *cli, struct backend *b, int kind, bool twin,
                                 const int64_t dim[2], const struct bench_effort *effort,
                                 double copy, json_t *rows, struct err *e) {

@@ -13,9 +13,9 @@
 #include "runner/script/script_flags.h"
 
 enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
-       WARM_STEPS = 4 /* as is, captured, replayed, and one more */,
-       LONG_STEP_US = 500000 /* of these fewer do: what is new in them drowns in what is not */ };
-/* In bursts, as the floor of a step must not lie above what a step reaches. */
+       WARM_STEPS = 4 /* warm-up: plain, captured, replayed, and one more */,
+       LONG_STEP_US = 500000 /* fewer steps are enough: operators do not change between steps */ };
+/* In bursts, since the floor of a step must not be above the time in a step. */
 static const struct bench_effort CEILING = { .samples = 7, .sample_us = 3000, .pause_us = 10000 };
 
 static int by_value(const void *a, const void *b) {
@@ -23,8 +23,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* What the driver says in the middle of the steps: a clock below the highest one is why a step does
- * not reach what a burst does. */
+/* A sample of the driver's clock and power during the steps. A lower clock is why a step is slower
+ * than a burst. */
 static enum status sample_device(const struct telemetry *t, struct step_bench *out, double *clock,
                                  struct err *e) {
     json_t *record = json_object();
@@ -39,7 +39,7 @@ static enum status sample_device(const struct telemetry *t, struct step_bench *o
 
 struct step_bench_options { int64_t steps, timed_steps; };
 
-/* As a run takes them: the next step is queued before the last one is waited for. */
+/* Measures whole steps as in a run: the next step is queued before the last one is waited for. */
 static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
                                struct step_bench *out, struct err *e) {
     double *us = calloc((size_t)o->steps * 2, sizeof *us), *clock = us ? us + o->steps : NULL;
@@ -71,7 +71,7 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     return st;
 }
 
-/* Steps of single operators. The first one is not counted: marks are made when first set. */
+/* Measures steps operator by operator. The first one does not count: it creates the marks. */
 static enum status parts(struct backend *b, struct trainer *t, const struct step_bench_options *o,
                          struct step_bench *out, struct err *e) {
     bool is_long = out->step.median_us > LONG_STEP_US;
@@ -116,8 +116,8 @@ static enum status train(struct backend *b, const struct run_options *run, const
     return st;
 }
 
-/* Trains on generated tokens, whatever the data of `run` are, and with at most four micro-steps in
- * a step: more of them would be more of the same. */
+/* Trains on generated tokens, whatever the data of `run` are, with at most four micro-steps a step:
+ * all micro-steps are equal. */
 static enum status measure(struct backend *b, struct run_options *run,
                            const struct step_bench_options *o, struct step_bench *out,
                            struct err *e) {
@@ -136,12 +136,12 @@ static enum status measure(struct backend *b, struct run_options *run,
     data_close(data);
     TRY(st);
     char cc[8];
-    int capability = 0; /* "sm_90" -> "9.0"; a CPU has none, and no peak */
+    int capability = 0; /* "sm_90" -> "9.0"; a CPU has none and no peak */
     if (sscanf(out->device.architecture, "sm_%d", &capability) != 1) capability = 0;
     snprintf(cc, sizeof cc, "%d.%d", capability / 10 % 1000, capability % 10);
     mfu_of_device(&out->mfu, run, out->device.name, cc, 1);
     out->model_flop = out->mfu.flop_per_token * (double)out->tokens;
-    b->ops->graph_drop(b); /* they hold addresses of the trainer's memory */
+    b->ops->graph_drop(b); /* graphs hold addresses of the trainer's memory */
     TRY(ceilings(b, out, e));
     step_lower_ceilings(out);
     return OK;
@@ -166,7 +166,7 @@ double step_call_floor_us(const struct step_bench *s, const struct timed_call *c
 
 /* ---- the kind of `bench` ----------------------------------------------------------------------*/
 
-/* One line of what several runs end with. */
+/* One line of the summary of several runs. */
 struct bench_line { char name[128]; double step_us, tokens_per_s, floor_us; };
 
 static double floor_us(const struct step_bench *s) {
@@ -204,8 +204,7 @@ static void print_together(const struct cli *cli, const struct bench_line *line,
                 100 * line[i].floor_us / line[i].step_us);
 }
 
-/* Before anything is measured: what does not fit into a host's memory would take others down with
- * it, long after it was started. */
+/* Checked before any measurement: a run that exhausts host memory would end other programs. */
 static enum status check_memory(const struct backend *b, const struct resolution *r,
                                 struct err *e) {
     json_t *facts = NULL;
@@ -224,7 +223,7 @@ static enum status check_memory(const struct backend *b, const struct resolution
     return st;
 }
 
-/* Of an experiment of several GPUs one is measured, and takes the batch of all. */
+/* An experiment for several GPUs is measured on one, with the whole batch. */
 static void note_alone(const struct cli *cli, const struct resolved_run *run) {
     const json_t *train = json_object_get(run->config_json, "train");
     int64_t batch = json_integer_value(json_object_get(train, "global_batch"));
@@ -253,7 +252,7 @@ static enum status bench_runs(const struct cli *cli, struct backend *b,
 }
 
 enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
-    struct cli script = *cli; /* the same line without the word "step" */
+    struct cli script = *cli; /* the same command line without the word "step" */
     script.args++;
     script.arg_count--;
     struct step_bench_options o = { .steps = 10, .timed_steps = 5 };

@@ -1,4 +1,4 @@
-/* What `bench step` says: the whole step, its parts beside their floors, and on request every
+/* The output of `bench step`: the whole step, its parts with their floors, and on request every
  * operator and every shape of GEMM. */
 #include <inttypes.h>
 #include <jansson.h>
@@ -64,7 +64,7 @@ static void gemm_name(char *out, size_t size, const struct gemm_shape *s) {
              s->beta ? " beta" : s->residual ? " residual" : s->bias ? " bias" : "");
 }
 
-/* "quantise, transpose: quantise_row", or the shape of a GEMM after its part. */
+/* "quantise, transpose: quantise_row", or the shape of a GEMM and its part. */
 static void detail_name(const struct step_bench *s, const struct timed_call *c,
                         char out[NAME_CAP]) {
     char shape[NAME_CAP / 2];
@@ -72,7 +72,7 @@ static void detail_name(const struct step_bench *s, const struct timed_call *c,
     snprintf(out, NAME_CAP, "%s: %s", timed_part_name(c->part), c->gemm >= 0 ? shape : c->op);
 }
 
-/* Columns that the longest name takes. */
+/* The width of the longest name. */
 static int name_width(const struct step_bench *s, bool detail) {
     int width = NAME_WIDTH;
     for (int64_t i = 0; detail && i < s->record.call_count; i++) {

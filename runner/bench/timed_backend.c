@@ -4,18 +4,20 @@
 
 #include "kernels/tensor.h"
 
-enum { CALLS_MAX = TIMER_MARKS / 2 - 2 /* the last marks are the trainer's */ };
+enum { CALLS_MAX = TIMER_MARKS / 2 - 2 /* number of marks for operators; the trainer has the last
+                                          ones */ };
 
 struct timed {
-    struct backend_ops ops;           /* first: what the backend's table is while a timing is on */
+    struct backend_ops ops;           /* first: the table of the backend during a timing */
     const struct backend_ops *inner;  /* the real table */
     struct backend *backend;
     struct timed_record record;
-    int64_t at;            /* calls in this step so far */
-    int depth;             /* an operator may be made of others: only the outer one counts */
-    enum graph_key region; /* what the model is running: tells the optimizer's codes from others */
-    enum timed_part last;  /* of the producer before a quantise_finish */
-    const void *codes;     /* that the last quantise made, NULL: none; its call */
+    int64_t at;            /* number of calls in this step so far */
+    int depth;             /* depth of nested operators: only the outer call is timed */
+    enum graph_key region; /* the model's current phase; separates the optimizer's codes from
+                              others */
+    enum timed_part last;  /* part of the producer before a quantise_finish */
+    const void *codes;     /* codes of the last quantise, NULL: none; its call */
     int64_t quantise_at;
 };
 
@@ -58,12 +60,12 @@ static double code_bytes(const struct sink *s) {
     return bytes_of(s->codes) + bytes_of(s->codes->transposed);
 }
 
-/* Codes that do not wait for the amax of all of the value. */
+/* Whether codes are written without waiting for the amax of the whole value. */
 static double prompt_code_bytes(const struct sink *s) {
     return sink_waits(s) ? 0 : code_bytes(s);
 }
 
-/* What a producer writes: codes too, unless they wait. */
+/* Bytes that a producer writes; includes codes unless they wait for the amax. */
 static double sink_bytes(const struct sink *s) {
     if (!s) return 0;
     bool waits = s->codes && sink_waits(s);
@@ -71,7 +73,7 @@ static double sink_bytes(const struct sink *s) {
     return value + prompt_code_bytes(s);
 }
 
-/* A value that is there already is only read, and not even that where nothing is made of it. */
+/* An existing value is only read, and not even read if no codes are made of it. */
 static double quantise_bytes(const struct sink *s, const struct tensor *x) {
     if (s->value->data != x->data) return bytes_of(x) + sink_bytes(s);
     double codes = prompt_code_bytes(s);
@@ -88,7 +90,7 @@ static double matmul_bytes(const struct matmul_args *a) {
            bytes_of(a->residual);
 }
 
-/* Parameter and state are read and written, the gradient read. */
+/* Reads and writes parameter and state, reads the gradient. */
 static double adamw_bytes(const struct adamw_args *a, int64_t n) {
     double bytes = 0;
     for (; n > 0; a++, n--)
@@ -114,7 +116,7 @@ static int shape_index(const char *what, const void *shape, void *list, size_t s
 
 static struct gemm_shape shape_of(const struct matmul_args *a) {
     struct gemm_shape s;
-    memset(&s, 0, sizeof s); /* padding too: shapes are compared as bytes */
+    memset(&s, 0, sizeof s); /* also the padding, since shapes are compared as bytes */
     s.m = a->a->dim[0];
     s.n = a->b->dim[0];
     s.k = a->a->dim[1];
@@ -139,7 +141,8 @@ static enum timed_part part_of(struct timed *t, enum timed_part part) {
     return t->region == GRAPH_UPDATE ? PART_OPTIMIZER : part;
 }
 
-/* The entry of the call that begins now; in later steps that of the first. */
+/* The entry of the call that begins now; in later steps, the entry of the same call in the first
+ * step. */
 static enum status call_begin(struct timed *t, int lane, const char *op, enum timed_part part,
                               double bytes, struct err *e) {
     if (t->depth++) return OK;
@@ -165,8 +168,8 @@ static enum status call_end(struct timed *t, int lane, enum status st, struct er
     return OK;
 }
 
-/* The codes that a GEMM of the head reads are the head's: a step makes them apart from their
- * producer, chunk by chunk, in the calls just before. */
+/* Counts the codes that a GEMM of the head reads as the head's: a step makes them in the calls just
+ * before it, chunk by chunk. */
 static void head_reads(struct timed *t, const void *codes) {
     if (t->record.steps || !t->codes || t->codes != codes) return;
     for (int64_t i = t->quantise_at; i < t->at; i++) t->record.call[i].part = PART_HEAD;
@@ -187,7 +190,7 @@ static enum status timed_matmul(struct backend *b, int lane, const struct matmul
     return call_end(t, lane, t->inner->matmul(b, lane, args, e), e);
 }
 
-/* Queries, keys and values of one call, as attention sees them: [B,T,H+2G,D]. */
+/* The packed queries, keys and values of one attention call: [B,T,H+2G,D]. */
 static enum status attention_begin(struct timed *t, int lane, const char *op, bool backward,
                                    const struct tensor *qkv, int64_t heads, int64_t kv_heads,
                                    double bytes, struct err *e) {
@@ -229,7 +232,7 @@ static enum status timed_attention_bwd(struct backend *b, int lane, const struct
                                                      kv_heads, e), e);
 }
 
-/* Codes, in a pass of their own. */
+/* Codes made in a pass of their own. */
 static enum status timed_quantise(struct backend *b, int lane, const struct sink *out,
                                   const struct tensor *x, struct err *e) {
     struct timed *t = timed_of(b);
@@ -241,7 +244,7 @@ static enum status timed_quantise(struct backend *b, int lane, const struct sink
     return call_end(t, lane, t->inner->quantise(b, lane, out, x, e), e);
 }
 
-/* Codes that had to wait belong to the head where their producer does. */
+/* Codes that waited for an amax belong to the head if their producer does. */
 static enum status timed_quantise_finish(struct backend *b, int lane, const struct sink *out,
                                          struct err *e) {
     struct timed *t = timed_of(b);

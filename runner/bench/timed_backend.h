@@ -1,19 +1,18 @@
-/* A backend whose operators are timed, call by call, on the device: what `bench step` looks
- * through.
+/* A backend with timed operators, for `bench step`: each call is timed on the device.
  *
- * The backend stays itself: while a timing is on, its table is a copy whose operators set a mark,
- * call the real one, and set another. Graphs are off meanwhile (a replay has no operators to time),
- * so the host queues every call; what that costs shows as the difference to a step with replay. */
+ * During a timing, the backend's table is a copy whose operators set a mark, call the real one, and
+ * set another. Graphs are off, since a replay has no operators to time, so the host queues every
+ * call. The cost of that is the difference to a step with replay. */
 #ifndef FP8LAB_RUNNER_BENCH_TIMED_BACKEND_H
 #define FP8LAB_RUNNER_BENCH_TIMED_BACKEND_H
 
 #include "kernels/backend.h"
 
-/* Where the time of a step goes. Codes that a producer writes in its own pass count as its part. */
+/* The parts of a step. Codes that a producer writes in its own pass count for its part. */
 enum timed_part {
     PART_GEMM,
     PART_ATTENTION,
-    PART_QUANTISE, /* passes of their own: quantise, quantise_finish, delayed scaling */
+    PART_QUANTISE, /* separate passes: quantise, quantise_finish, delayed scaling */
     PART_NORM,     /* norms, activations, rotation, bias gradients; their fused codes */
     PART_HEAD,     /* the head's GEMMs, its codes, cross-entropy, the sum of the loss */
     PART_OPTIMIZER, /* gradient norm, AdamW, codes of the new weights */
@@ -22,14 +21,14 @@ enum timed_part {
 };
 const char *timed_part_name(enum timed_part part);
 
-/* One matmul apart from its addresses: mode and shape. */
+/* Mode and shape of one matmul. */
 struct gemm_shape {
     int64_t m, n, k;
     enum dtype a, b, out;
     enum scale_kind a_scale, b_scale;
     bool a_transposed, b_transposed; /* views whose rows are not contiguous */
     bool fast_accumulate;
-    bool beta, bias, residual; /* what the epilogue adds; a ceiling is measured without */
+    bool beta, bias, residual; /* the epilogue's addition; a ceiling is measured without it */
     enum gemm_direction direction;
 };
 
@@ -44,9 +43,9 @@ enum { SHAPES_MAX = 128 };
 struct timed_call {
     const char *op; /* "matmul": static */
     enum timed_part part;
-    int gemm, attention; /* index of its shape, -1: neither */
-    double bytes;        /* each operand moved once */
-    double time_us;      /* mean over the steps that were timed */
+    int gemm, attention; /* index of its shape; -1: neither a GEMM nor an attention */
+    double bytes;        /* bytes with each operand moved once */
+    double time_us;      /* mean over the timed steps */
 };
 
 struct timed_record {
@@ -55,22 +54,22 @@ struct timed_record {
     struct gemm_shape gemm[SHAPES_MAX];
     struct attention_shape attention[SHAPES_MAX];
     int gemm_count, attention_count;
-    int64_t steps; /* that were timed */
+    int64_t steps; /* number of timed steps */
 };
 
 struct timed; /* opaque */
 
-/* From here to timed_stop the backend is timed; b is borrowed until then. */
+/* Starts timing; b is borrowed until timed_stop. */
 NODISCARD enum status timed_start(struct backend *b, struct timed **out, struct err *e);
-/* After each step: reads its marks. ERR_STATE if it did not call what the first one called, or more
- * operators than there are marks for. */
+/* Call after each step: reads its marks. ERR_STATE if the step's calls differ from the first
+ * step's, or if there are more operators than marks. */
 NODISCARD enum status timed_step_done(struct timed *t, struct err *e);
-/* The backend is itself again; the record is the caller's. NULL is fine. */
+/* Restores the backend's table; the caller owns the record. t may be NULL. */
 void timed_stop(struct timed *t, struct timed_record *out);
 void timed_record_free(struct timed_record *r);
 
 double gemm_flop(const struct gemm_shape *s); /* 2 m n k */
-/* Causal, counted once: two products of T*T/2*D a head forward, five backward. */
+/* FLOP of causal attention: two products of T*T/2*D for each head forward, five backward. */
 double attention_flop(const struct attention_shape *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* What `fp8lab doctor` finds out about a machine: findings, each with what was found and, where it
- * is not well, the fix in one line. The parts are one file each, in the order of the report. */
+/* The findings of `fp8lab doctor` about a machine: what was found and, if it is a problem, the fix
+ * in one line. One file for each part, in the order of the report. */
 #ifndef FP8LAB_RUNNER_DOCTOR_DOCTOR_H
 #define FP8LAB_RUNNER_DOCTOR_DOCTOR_H
 
@@ -9,21 +9,22 @@ struct json_t;
 
 enum finding_level {
     FINDING_FINE,
-    FINDING_NOTE,    /* worth knowing; nothing to do, or only for some uses */
-    FINDING_WARNING, /* figures or long runs will suffer */
-    FINDING_WRONG    /* what this machine should do does not work: the exit code says so */
+    FINDING_NOTE,    /* no action needed, or only for some uses */
+    FINDING_WARNING, /* speeds or long runs will suffer */
+    FINDING_WRONG    /* a function of this machine does not work; sets the exit code */
 };
 
 struct doctor {
     struct json_t *facts;    /* of this machine or of a fact file; owned by the caller */
-    int cuda;                /* major version whose libraries the backend was built with */
-    bool here;               /* the facts are of this machine: its files can be looked at */
+    int cuda;                /* major CUDA version of the libraries that the backend was built
+                                with */
+    bool here;               /* the facts are of this machine, so its files can be examined */
     struct json_t *findings; /* array of {topic, level, found, fix or null} */
     struct json_t *libraries; /* array: doctor_libraries.c */
     struct json_t *recipes;  /* array: doctor_recipes.c */
-    bool gpu;                /* recipes are meant for the GPU, else for the CPU */
-    const char *caps;        /* "sm_121": another device's column of the table; or NULL */
-    bool no_memory;          /* a finding was lost: the report is not whole */
+    bool gpu;                /* recipes are checked for the GPU, else for the CPU */
+    const char *caps;        /* "sm_121": use the table column of this device; or NULL */
+    bool no_memory;          /* a finding was lost, so the report is not complete */
 };
 
 /* Adds one finding. fix: one line, or NULL. */
@@ -34,22 +35,23 @@ enum finding_level doctor_worst(const struct doctor *d);
 
 /* ---- the parts ---- */
 
-/* Driver, GPUs, memory, limits of the container: from the facts alone. */
+/* Driver, GPUs, memory, limits of the container; uses only the facts. */
 void doctor_machine(struct doctor *d);
-/* `cuda`: of the plugin that is here; of the one that would be built, where there is none. */
+/* Sets `cuda`: the version of the plugin that is here; without a plugin, of the one that would be
+ * built. */
 void doctor_cuda(struct doctor *d);
-/* Every library of NVIDIA's that a run can use: found where, which version, for which processor. */
+/* Every NVIDIA library that a run can use: path, version, processor. */
 void doctor_libraries(struct doctor *d);
-/* Puts cublaslt.version, cudnn.version and nccl.version of the files that the backend would load
- * into `facts`, where those do not have them yet. */
+/* Adds cublaslt.version, cudnn.version and nccl.version of the files that the backend would load to
+ * `facts`, unless they are there. */
 NODISCARD enum status doctor_library_facts(struct json_t *facts, struct err *e);
-/* nvcc and where it hides; what builds and runs need of the disk. */
+/* nvcc, also outside PATH; and the disk space for builds and runs. */
 void doctor_toolkit(struct doctor *d);
 void doctor_disk(struct doctor *d);
-/* Variables of a launcher that make a run here one task of several. */
+/* Environment variables of a launcher, which make a run here one task of several. */
 void doctor_launcher(struct doctor *d);
-/* Each recipe on this device: native, emulated or refused; with `train`, also a GEMM and ten steps
- * of training against the reference. */
+/* Each recipe on this device: native, emulated or refused. With `train` also a GEMM and ten steps
+ * of training, compared with the reference. */
 NODISCARD enum status doctor_recipes(struct doctor *d, bool train, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* The variables of a launcher: those left in a shell make `fp8lab run` wait for tasks that nobody
- * started. */
+/* Environment variables of a launcher. If they are left in a shell, `fp8lab run` waits for tasks
+ * that were never started. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

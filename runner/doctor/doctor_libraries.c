@@ -1,5 +1,5 @@
-/* NVIDIA's libraries and our plugin: found where, which version, for which processor, and the
- * versions that are known not to work (each with what goes wrong). */
+/* NVIDIA's libraries and our plugin: path, version, processor, and versions that are known not to
+ * work, each with the symptom. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +9,11 @@
 #include "runner/base/library_file.h"
 #include "runner/doctor/doctor.h"
 
-/* Who misses it when it is not there. */
+/* Who needs the library. */
 enum need { NEED_GPU, NEED_ATTENTION, NEED_RANKS, NEED_PART };
 
 #define PLUGIN "libfp8lab_cuda.so"
-#define CUBLASLT "libcublasLt.so." /* and the major version of CUDA */
+#define CUBLASLT "libcublasLt.so." /* followed by the major version of CUDA */
 
 static const struct wanted {
     const char *topic, *file, *symbol;
@@ -25,7 +25,7 @@ static const struct wanted {
     { "plugin", PLUGIN, NULL, VERSION_NONE, NEED_GPU },
     { "cublaslt", CUBLASLT, "cublasLtGetVersion", VERSION_SIZE, NEED_GPU },
     { "cudnn", "libcudnn.so.9", "cudnnGetVersion", VERSION_SIZE, NEED_ATTENTION },
-    /* cuDNN opens these itself, when attention is planned. */
+    /* cuDNN opens these itself when it plans an attention. */
     { "cudnn", "libcudnn_graph.so.9", NULL, VERSION_NONE, NEED_PART },
     { "cudnn", "libcudnn_heuristic.so.9", NULL, VERSION_NONE, NEED_PART },
     { "cudnn", "libcudnn_engines_precompiled.so.9", NULL, VERSION_NONE, NEED_PART },
@@ -81,7 +81,7 @@ static bool has_gpu(const struct doctor *d) {
 
 static void say_missing(struct doctor *d, const struct wanted *w) {
     bool several = json_integer_value(json_object_get(d->facts, "gpu.count")) > 1;
-    if (!has_gpu(d) && !d->gpu) return; /* nobody misses it */
+    if (!has_gpu(d) && !d->gpu) return; /* not needed */
     switch (w->need) {
     case NEED_GPU:
         doctor_say(d, FINDING_WRONG, w->topic,
@@ -118,8 +118,8 @@ static void record(struct doctor *d, const struct wanted *w, const char *path, c
                           *problem ? problem : NULL), &d->no_memory);
 }
 
-/* A file of another processor is one that the loader passes over without a word: where no other
- * follows, a mix of two architectures shows as a library that is not there. */
+/* The loader skips a file for another processor silently. If no other file follows, a mix of two
+ * architectures looks like a missing library. */
 static void say_foreign(struct doctor *d, const struct wanted *w, const char *path,
                         const char *machine, bool ours_follows) {
     char fix[128];
@@ -139,7 +139,7 @@ static bool find_ours(struct doctor *d, const struct wanted *w, const struct lib
     int from = 0;
     while (!found && library_find(places, w->file, &from, path)) {
         const char *machine = library_machine(path, text);
-        if (!machine) { /* here the loader gives up */
+        if (!machine) { /* the loader stops here */
             doctor_say(d, FINDING_WRONG, w->topic, "remove it, or install it again",
                        "%s is no library", path);
             record(d, w, path, NULL, "", "no library");
@@ -203,7 +203,7 @@ void doctor_libraries(struct doctor *d) {
     free(places);
 }
 
-/* The topic of a library that can be asked for its version; NULL: it cannot. */
+/* The topic of a library that reports its version; NULL: it does not. */
 static const char *topic_of(const char *file) {
     for (int i = 0; i < WANTED_COUNT; i++) {
         bool major = !strcmp(WANTED[i].file, CUBLASLT);

@@ -1,4 +1,4 @@
-/* Driver, GPUs, memory and limits, from facts alone: a fact file is as good as the machine. */
+/* Driver, GPUs, memory and limits, from facts alone: a fact file works like the machine itself. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static const char *text_of(const struct doctor *d, const char *name) {
     return json_string_value(json_object_get(d->facts, name));
 }
 
-/* -1 where the machine does not say. */
+/* -1 if the fact is unknown. */
 static double number_of(const struct doctor *d, const char *name) {
     const json_t *value = json_object_get(d->facts, name);
     return json_is_number(value) ? json_number_value(value) : -1;
@@ -35,7 +35,7 @@ static bool in_container(const struct doctor *d) {
     return runtime && strcmp(runtime, "none") != 0;
 }
 
-/* "9.0" -> 90; 0 where it is not known. */
+/* "9.0" -> 90; 0 if unknown. */
 static int capability(const struct doctor *d) {
     int major = 0, minor = 0;
     const char *cc = text_of(d, "gpu.cc");
@@ -110,7 +110,7 @@ static void say_gpu(struct doctor *d) {
                    peak->derived ? "; derived" : "");
 }
 
-/* ECC is a choice on data-centre chips only; the others answer nothing or have none. */
+/* ECC can be switched on data-centre chips only; others report nothing or have none. */
 static void say_ecc(struct doctor *d) {
     int cc = capability(d);
     bool choice = cc == 80 || cc == 90 || cc == 100;

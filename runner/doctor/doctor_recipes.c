@@ -1,10 +1,10 @@
-/* Each recipe on this device: what the table says, what the device did, and whether its figures are
- * the reference's.
+/* Each recipe on this device: the table's entry, the device's own decision, and whether its figures
+ * agree with the reference.
  *
- * On a CPU they are the reference's to the bit: the constants below, which hold on every machine.
- * On a GPU sums have another order, so the product may be off by what tensor cores keep of it (NMSE
- * 1e-3 with fast accumulation: tests/gpu/test_matmul.c), and each of the ten losses by 2 %: the
- * first ones agree to 1e-3, after that training spreads what differs. */
+ * On a CPU they must equal the constants below to the bit; the constants hold on every machine. A
+ * GPU sums in another order. Its product may differ by the precision of tensor cores (NMSE 1e-3
+ * with fast accumulation: tests/gpu/test_matmul.c). Its first loss may differ by 1e-3, later ones
+ * by 2 %, since training amplifies differences. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 enum { CHECK_SECONDS = 120 };
 static const double NMSE_MAX = 1e-3, FIRST_MAX = 1e-3, LOSS_MAX = 2e-2;
 
-/* Of recipe_check_run on the CPU backend, any CPU. */
+/* Results of recipe_check_run on the CPU backend, on any CPU. */
 static const struct { const char *recipe, *gemm, *loss, *weights; } GOLDEN[] = {
     { "bf16", "8ad26070a1e2b47a", "4060aa1a",
       "f9614879101e9eaf567fff246f8fe81cf28697630f39c5bb2c944c98b517e9e2" },
@@ -53,7 +53,7 @@ static const char *last_bits(const json_t *check) {
     return text ? text : "";
 }
 
-/* Whether the CPU's figures are the constants; `why` says what is not. */
+/* Whether the CPU's figures equal the constants; `why` names the first that does not. */
 static bool equal_golden(const json_t *check, int golden, char why[256]) {
     const char *gemm = json_text(check, "gemm_print", "");
     const char *weights = json_text(check, "weights_sha256", "");
@@ -94,7 +94,7 @@ static bool near_reference(const json_t *check, const json_t *reference, double 
 
 /* ---- one recipe -------------------------------------------------------------------------------*/
 
-/* NULL where the backend keeps no record (a CPU). Native is every GEMM of the model, all three
+/* NULL if the backend keeps no record (a CPU). "native" means every GEMM of the model in all three
  * directions. */
 static const char *way_of(const json_t *check) {
     int64_t native = json_integer_value(json_object_get(check, "native"));
@@ -113,7 +113,7 @@ static void record(struct doctor *d, const char *recipe, const struct recipe_row
                           "check", check), &d->no_memory);
 }
 
-/* What the table says, and, with figures, whether the device did it and did it right. */
+/* Compares the table's entry with what the device did, and its figures with the reference. */
 static void judge(struct doctor *d, int golden, int capability, const json_t *check,
                   const json_t *reference) {
     const char *name = GOLDEN[golden].recipe;
@@ -150,7 +150,7 @@ static void judge(struct doctor *d, int golden, int capability, const json_t *ch
 
 /* ---- all --------------------------------------------------------------------------------------*/
 
-/* The capability whose column counts: that of `caps`, of the facts, or 0 for the CPU. */
+/* The capability for the table's column: of `caps`, of the facts, or 0 for the CPU. */
 static int column_of(const struct doctor *d) {
     int major = 0, minor = 0, caps = 0;
     const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
@@ -172,7 +172,7 @@ static enum status try_out(struct doctor *d, const char *backend, json_t **out) 
     return st;
 }
 
-/* What the open device says of itself, and reaches. */
+/* Reports the opened device and its ceilings. */
 static void say_device(struct doctor *d, const json_t *answer) {
     const json_t *c = json_object_get(answer, "ceilings"), *row;
     double bf16 = json_number_value(json_object_get(c, "bf16_tflops"));
@@ -203,7 +203,7 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
         say_device(d, device);
         if (probe_put_facts(device, d->facts, e) != OK) d->no_memory = true;
     }
-    /* Of a GPU that is not there, or does not say what it is, there is no column to show. */
+    /* An absent GPU, or one with an unknown capability, has no column. */
     bool known = !d->gpu || column_of(d) > 0;
     for (int i = 0; known && i < GOLDEN_COUNT; i++) {
         const json_t *cpu = check_of(reference, GOLDEN[i].recipe);

@@ -1,4 +1,4 @@
-/* The CUDA compiler, which images like to hide from PATH, and the disk that runs are written to. */
+/* The CUDA compiler, which images often leave out of PATH, and the disk for runs. */
 #include <errno.h>
 #include <glob.h>
 #include <jansson.h>
@@ -30,8 +30,8 @@ static bool nvcc_of_path(char out[PATH_CAP]) {
     return false;
 }
 
-/* Where toolkits are without being in PATH, as containers/find_nvcc.sh looks for them; of several
- * versions the one that sorts last. */
+/* Toolkits outside PATH, in the places of containers/find_nvcc.sh; of several versions the one that
+ * sorts last. */
 static bool nvcc_elsewhere(char out[PATH_CAP]) {
     static const char *const HOMES[] = { "CUDA_HOME", "CUDA_PATH" };
     static const char *const PATTERNS[] = {

@@ -43,7 +43,7 @@ static enum status ceilings_json(struct backend *b, json_t **out, struct err *e)
     return *out ? OK : FAIL(e, ERR_MEMORY, "the answer of a probe");
 }
 
-/* Each recipe on a backend of its own: what one chose or broke is not the next one's. */
+/* Each recipe gets its own backend: choices or failures of one do not affect the next. */
 static json_t *checks_json(const struct probe_options *o) {
     json_t *list = json_array();
     bool failed = false;
@@ -84,7 +84,7 @@ enum status probe_answer(const struct probe_options *o, json_t **out, struct err
 
 /* ---- the parent -------------------------------------------------------------------------------*/
 
-/* In the child, between fork and exec. What it says on stderr is the answer's business. */
+/* In the child, between fork and exec. stderr is dropped: errors are part of the answer. */
 static void become_probe(const char *self, const struct probe_options *o, int out) {
     const char *argv[10] = { self, "probe", "--json", "--backend", o->backend };
     int n = 5;
@@ -98,7 +98,7 @@ static void become_probe(const char *self, const struct probe_options *o, int ou
     _exit(127);
 }
 
-/* Reads until the other end closes; false when the time is up first. */
+/* Reads until the other end closes; false if the time ends first. */
 static bool read_answer(int fd, char *text, size_t *length, int64_t deadline_ms) {
     *length = 0;
     for (;;) {
@@ -130,7 +130,7 @@ static enum status start_probe(const struct probe_options *o, pid_t *pid, int *f
     return FAIL(e, ERR_IO, "fork: %s", strerror(errno));
 }
 
-/* What the child printed, or why that is no answer. */
+/* Parses the child's output; an error says why it is not an answer. */
 static enum status understand(const char *text, size_t length, int status, json_t **out,
                               struct err *e) {
     json_error_t why;

@@ -1,6 +1,5 @@
-/* What only a CUDA context can tell of this machine: library versions, memory, measured ceilings.
- * The runner never touches a GPU itself, so a child process (`fp8lab probe`) asks, and is
- * gone before a run begins. */
+/* Facts that need a CUDA context: library versions, memory, measured ceilings. The runner never
+ * touches a GPU, so a child process (`fp8lab probe`) asks, and exits before a run begins. */
 #ifndef FP8LAB_RUNNER_DOCTOR_PROBE_H
 #define FP8LAB_RUNNER_DOCTOR_PROBE_H
 
@@ -10,10 +9,10 @@ struct json_t;
 
 struct probe_options {
     const char *backend; /* "cpu", "cuda", "auto" */
-    const char *caps;    /* for the checks: as if it were this architecture; NULL: itself */
+    const char *caps;    /* for the checks: act as this architecture; NULL: its own */
     int64_t device;
-    bool ceilings;       /* also measure what a large GEMM reaches */
-    bool checks;         /* also try every recipe out (recipe_check.h) */
+    bool ceilings;       /* also measure the rate of a large GEMM */
+    bool checks;         /* also check every recipe (recipe_check.h) */
 };
 
 /* The child's part: opens the backend and makes the answer, "fp8lab.probe/1":
@@ -24,18 +23,18 @@ struct probe_options {
 NODISCARD enum status probe_answer(const struct probe_options *o, struct json_t **out,
                                    struct err *e);
 
-/* The parent's part: starts the child, waits at most `seconds`. ERR_DEVICE with the child's own
- * words where it failed; ERR_DEVICE too where it crashed or hung. *out is owned by the caller. */
+/* The parent's part: starts the child and waits at most `seconds`. ERR_DEVICE with the child's text
+ * if it failed; also ERR_DEVICE if it crashed or timed out. *out is owned by the caller. */
 NODISCARD enum status probe_ask(const struct probe_options *o, int64_t seconds,
                                 struct json_t **out, struct err *e);
 
-/* Puts what an answer says into facts: cuda.runtime, cublaslt.version, cudnn.version, nccl.version,
+/* Adds an answer's values to facts: cuda.runtime, cublaslt.version, cudnn.version, nccl.version,
  * gpu.gemm_bf16_tflops, gpu.gemm_fp8_tflops. */
 NODISCARD enum status probe_put_facts(const struct json_t *answer, struct json_t *facts,
                                       struct err *e);
 
-/* Asks where `facts` have a GPU and the program has a CUDA backend, and puts the answer into them.
- * A child that fails leaves them as they are and fills `problem`: one sentence, else "". */
+/* Probes if `facts` have a GPU and the program has a CUDA backend, and adds the answer to them. If
+ * the child fails, facts stay as they are and `problem` gets one sentence, else "". */
 NODISCARD enum status probe_facts(struct json_t *facts, bool measure, char *problem,
                                   size_t problem_size, struct err *e);
 

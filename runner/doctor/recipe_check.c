@@ -61,7 +61,7 @@ static double nmse(const uint16_t *got, const uint16_t *wanted, int64_t n) {
     return wrong / all;
 }
 
-/* The product here, and from the reference where this is not the reference. */
+/* Computes the product here and, unless this is the reference, on the reference. */
 static enum status check_gemm(struct backend *b, struct recipe_check *c, struct err *e) {
     const int64_t count = (int64_t)GEMM_SIDE * GEMM_SIDE;
     uint16_t *here = malloc((size_t)count * 4), *there = here ? here + count : NULL;
@@ -81,8 +81,8 @@ static enum status check_gemm(struct backend *b, struct recipe_check *c, struct 
 
 /* ---- the training -----------------------------------------------------------------------------*/
 
-/* Small, but every GEMM of every recipe is one that a device can run natively: multiples of 128 and
- * of 16 where blocks and codes want them, heads as attention kernels have them. */
+/* A small model in which every GEMM of every recipe can run natively on some device: dimensions are
+ * multiples of 128 and 16 as blocks and codes need, head sizes as attention kernels need. */
 static const struct model_config MODEL = {
     .vocab = 256, .seq_len = 64, .layers = LAYERS, .width = 128, .heads = 2, .kv_heads = 1,
     .head_dim = 64, .ffn = 256, .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU,
@@ -137,12 +137,12 @@ static enum status check_training(struct backend *b, struct recipe_check *c, str
     return st;
 }
 
-/* What the backend says of the model's own GEMMs. */
+/* Counts the backend's decisions on the model's own GEMMs. */
 static void count_ways(struct backend *b, struct recipe_check *c) {
     struct decision d;
     for (int64_t i = 0; b->ops->decision(b, i, &d); i++) {
         if (strcmp(d.section, "gemm") != 0 || !strncmp(d.name, "head", 4)) continue;
-        /* a BF16 GEMM is what a BF16 recipe asks for, and what an FP8 one must not have */
+        /* BF16 is right for a BF16 recipe and wrong for an FP8 one */
         c->native += !strcmp(d.way, "native") || (c->kind == RECIPE_BF16 && !strcmp(d.way, "bf16"));
         c->emulated += !strcmp(d.way, "emulated");
     }

@@ -9,13 +9,13 @@ static struct recipe_row row(enum recipe_way way, const char *because) {
     return (struct recipe_row){ way, because };
 }
 
-/* One scale a tensor: every chip with FP8 tensor cores. */
+/* One scale for each tensor: every chip with FP8 tensor cores. */
 static struct recipe_row tensor_scales(int cc) {
     if (cc >= 89) return row(WAY_NATIVE, "");
     return row(WAY_EMULATED, "this chip has no FP8 tensor cores");
 }
 
-/* One a row, or 1x128 by 128x128: cuBLASLt has them for Hopper alone. */
+/* One scale for each row, or 1x128 by 128x128: cuBLASLt has them for Hopper only. */
 static struct recipe_row hopper_scales(int cc) {
     if (cc == 90) return row(WAY_NATIVE, "");
     if (cc < 89) return row(WAY_EMULATED, "this chip has no FP8 tensor cores");

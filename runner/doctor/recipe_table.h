@@ -1,7 +1,7 @@
-/* What becomes of each recipe on each device. Native: the FP8 matmul itself runs on FP8 operands.
- * Emulated: the same numerics, codes widened before a BF16 matmul (or in C on a CPU). Refused: not
- * at all. kernels/cuda/README.md has the modes behind it; `doctor` holds it against what a device
- * did. */
+/* How each device runs each recipe. Native: the FP8 matmul has FP8 operands. Emulated: the same
+ * numerics, with codes widened before a BF16 matmul (or in C on a CPU). Refused: not at all. The
+ * modes behind the table are in kernels/cuda/README.md; `doctor` compares the table with what a
+ * device did. */
 #ifndef FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
 #define FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
 
