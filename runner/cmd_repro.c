@@ -1,4 +1,4 @@
-/* fp8lab repro: does again what a bundle says, and gives a verdict. */
+/* fp8lab repro: repeats the run of a bundle and gives a verdict. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -40,8 +40,8 @@ struct command {
     struct run_outcome outcome;
 };
 
-/* What keeps this machine from doing what the bundle says: said, and the verdict with it; in JSON
- * with the keys of any other. */
+/* Prints why this machine cannot repeat the run, with the verdict "not comparable". The JSON has
+ * the keys of any other verdict. */
 static int refuse(const struct command *c, const char *why) {
     cli_warn(c->cli, "%s", why);
     if (c->cli->json) {
@@ -62,10 +62,10 @@ static int refuse(const struct command *c, const char *why) {
 
 /* ---- before it runs -------------------------------------------------------------------------- */
 
-/* Each of these answers OK and fills `why` where the machine cannot do what the bundle says. */
+/* Each check returns OK; it fills `why` if this machine cannot repeat the run. */
 enum { WHY_CAP = 8192 };
 
-/* A run that failed before its first step would be trained again for nothing. */
+/* A run that failed before its first step has nothing to compare with. */
 static enum status check_steps(struct command *c, char why[WHY_CAP], struct err *e) {
     const struct run_view *view = &c->source.view;
     const char *error = json_text(json_object_get(view->run, "error"), "text", "");
@@ -75,7 +75,7 @@ static enum status check_steps(struct command *c, char why[WHY_CAP], struct err 
     return OK;
 }
 
-/* A run that extends another began with that one's checkpoint, which a script cannot make. */
+/* A run that extends another begins with its checkpoint, which a script cannot make. */
 static enum status check_beginning(struct command *c, char why[WHY_CAP], struct err *e) {
     const json_t *extends = json_object_get(c->source.view.run, "extends");
     if (!json_is_object(extends)) return OK;
@@ -83,15 +83,13 @@ static enum status check_beginning(struct command *c, char why[WHY_CAP], struct 
     int64_t steps = json_integer_value(json_object_get(
         json_object_get(c->source.view.resolved, "train"), "steps"));
     snprintf(why, WHY_CAP, "the bundle's run extends %.160s from step %" PRId64 ": its script "
-             "alone does not make it again. In three steps: fp8lab repro %.160s; fp8lab run "
-             "--extend %.160s --set train.steps=%" PRId64 "; fp8lab compare --assert-equal of "
-             "both", id,
+             "alone cannot repeat it. Three commands can: fp8lab repro %.160s; fp8lab run --extend "
+             "%.160s --set train.steps=%" PRId64 "; fp8lab compare --assert-equal of both runs", id,
              (int64_t)json_integer_value(json_object_get(extends, "step")), id, id, steps);
     return OK;
 }
 
-/* What only a CUDA context can tell, such as library versions, which the new
- * bundle is to record. */
+/* Adds facts that need a CUDA context, such as library versions; the new bundle records them. */
 static enum status ask_device(struct command *c, char why[WHY_CAP], struct err *e) {
     const char *then = json_text(c->source.view.decisions, "backend", "auto");
     const char *asked = cli_value(c->cli, "backend");
@@ -108,21 +106,21 @@ static enum status check_hardware(struct command *c, char why[WHY_CAP], struct e
     if (!c->mismatch) return OK;
     char *text = hardware_mismatch_text(config, c->mismatch);
     bool likewise = json_array_size(json_object_get(c->source.view.run, "mismatch")) > 0;
-    if (cli_has(c->cli, "anywhere")) /* cli_note ends the last line */
+    if (cli_has(c->cli, "anywhere")) /* cli_note adds the last newline */
         cli_note(c->cli, "not the machine that the experiment asks for; run anyway (--anywhere), "
                  "and recorded\n%.*s", text && *text ? (int)strlen(text) - 1 : 0,
                  text ? text : "");
     else
         snprintf(why, WHY_CAP, "this machine is not the one that the experiment asks for\n%s%s",
                  text ? text : "",
-                 likewise ? "nor was that of the bundle's run, which was made with --anywhere: "
-                            "give it here, too"
+                 likewise ? "the bundle's run did not match either, and was made with "
+                            "--anywhere: give it here, too"
                           : "--anywhere runs it regardless and records the mismatch");
     free(text);
     return OK;
 }
 
-/* The backend that the bundle's run used, unless the user names another. */
+/* Chooses the backend of the bundle's run, unless the user names another. */
 static enum status choose_backend(struct command *c, char why[WHY_CAP], struct err *e) {
     const char *then = json_text(c->source.view.decisions, "backend", "auto");
     const char *asked = cli_value(c->cli, "backend");
@@ -131,27 +129,27 @@ static enum status choose_backend(struct command *c, char why[WHY_CAP], struct e
     bool cuda = !strcmp(then, "cuda");
     if (backend_check(then, e) == OK && (!cuda || access("/dev/nvidiactl", F_OK) == 0)) return OK;
     snprintf(why, WHY_CAP, "the bundle's run used the backend %.40s (%.80s), which this machine "
-             "does not have; --backend cpu compares the losses, without the same bits", then,
+             "does not have; --backend cpu compares the losses only", then,
              json_text(c->source.view.decisions, "device", "?"));
     return OK;
 }
 
-/* Finds the data by their content and hashes the inputs. What the bundle does not list with size
- * and hash is not read: a stranger's script may name any file of this machine. */
+/* Finds the data by content and hashes the inputs. Files that the bundle does not list with size
+ * and hash are not read: a foreign script may name any file of this machine. */
 static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e) {
     const struct repro_source *s = &c->source;
     char *missing = NULL;
     const char *kind = json_text(json_object_get(s->run->config_json, "data"), "kind", "");
     if (json_array_size(s->data_files) == 0 && strcmp(kind, "synthetic") != 0) {
         snprintf(why, WHY_CAP, "the bundle lists no file of its data (data/experiment/data.json), "
-                 "so that nothing here can be known for them");
+                 "so its data cannot be found");
         return OK;
     }
     TRY(repro_stage_data(s, cli_value(c->cli, "data"), c->data_root, &missing, e));
     c->settings.data_root = c->data_root;
     if (missing) {
-        snprintf(why, WHY_CAP, "the bundle's data are not here; --data DIR looks for them in a "
-                 "folder, whatever they are called:\n%.7000s", missing);
+        snprintf(why, WHY_CAP, "the bundle's data are not here; --data DIR finds them by content "
+                 "in a folder:\n%.7000s", missing);
         why[strlen(why) - 1] = '\0'; /* the last line's end */
         free(missing);
         return OK;
@@ -164,7 +162,7 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
     }
     const char *then = json_text(json_object_get(s->view.run, "inputs"), "data", "?");
     if (strcmp(then, c->inputs.data) != 0)
-        snprintf(why, WHY_CAP, "the data are not the bundle's: they hash to %.12s, its to %.12s",
+        snprintf(why, WHY_CAP, "the data are not the bundle's: their hash is %.12s, its %.12s",
                  c->inputs.data, then);
     return OK;
 }
@@ -173,7 +171,7 @@ static enum status check_memory(struct command *c, char why[WHY_CAP], struct err
     struct fit fit;
     TRY(fit_plan(c->source.run->config_json, c->facts, c->settings.backend, 0, &fit, e));
     char text[FIT_TEXT_CAP];
-    *fit.way_out = '\0'; /* it would be another run */
+    *fit.way_out = '\0'; /* no way out: another configuration is another run */
     fit_refusal("the run", &fit, text);
     if (!fit.fits && !cli_has(c->cli, "anywhere"))
         snprintf(why, WHY_CAP, "%s; --anywhere tries it", text);
@@ -181,7 +179,7 @@ static enum status check_memory(struct command *c, char why[WHY_CAP], struct err
     return OK;
 }
 
-/* A backend on a device takes the bundle's choice table as an input, as long as it fits. */
+/* A backend on a device uses the bundle's choice table as an input, if it fits. */
 static enum status take_choices(struct command *c, struct err *e) {
     const struct repro_source *s = &c->source;
     const char *caps = json_text(s->view.decisions, "caps", NULL);
@@ -200,7 +198,7 @@ static enum status read_band(struct command *c, struct err *e) {
     return seed_band_read(named ? named : path, c->source.identity, &c->band, e);
 }
 
-/* The first keys of a list, as a sentence has them. */
+/* Prints the first keys of a list. */
 static void say_keys(const struct cli *cli, const json_t *keys, const char *about) {
     enum { SHOWN = 6 };
     struct text list = { 0 };
@@ -216,13 +214,13 @@ static void say_keys(const struct cli *cli, const json_t *keys, const char *abou
     text_free(&list);
 }
 
-/* What is known to be otherwise before anything runs. */
+/* Prints the differences that are known before the run. */
 static enum status say_plan(const struct command *c, struct err *e) {
     const struct repro_source *s = &c->source;
     const char *code = json_text(json_object_get(s->view.run, "inputs"), "code", "?");
-    cli_note(c->cli, "again: %s, of bundle %.12s", s->run->name, s->identity);
+    cli_note(c->cli, "repeating %s of bundle %.12s", s->run->name, s->identity);
     if (strcmp(code, build_info().code_sha256) != 0)
-        cli_note(c->cli, "other sources: this program's are %.12s, the bundle's run had %.12s",
+        cli_note(c->cli, "this program's sources are %.12s, those of the bundle's run %.12s",
                  build_info().code_sha256, code);
     struct config_change change;
     enum status st = config_change_find(s->view.resolved, s->run->config_json, &change, e);
@@ -260,13 +258,13 @@ static void print_verdict(const struct command *c, const struct repro_verdict *v
     }
     print_losses(cli, v);
     json_array_foreach(v->reasons, i, reason)
-        cli_out(cli, "  %s %s\n", i ? "          " : "not alike ",
+        cli_out(cli, "  %s %s\n", i ? "          " : "differs   ",
                 PLAIN(json_string_value(reason)));
     if (*v->note) cli_out(cli, "  note       %s\n", v->note);
     if (v->kind != REPRO_BITWISE && v->kind != REPRO_INCOMPARABLE)
         cli_out(cli, "  %s\n", json_array_size(v->reasons)
-                                   ? "the same bits were not promised: not all inputs were alike"
-                                   : "the same bits were promised: all inputs were alike");
+                                   ? "equal bits were not promised: some inputs differ"
+                                   : "equal bits were promised: all inputs are equal");
 }
 
 static void print_json(const struct command *c, const struct repro_verdict *v, int code) {
@@ -303,15 +301,11 @@ static enum status judge(struct command *c, int *code, struct err *e) {
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-static const char *runs_of(const struct cli *cli) {
-    return cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
-}
-
 static enum status read_settings(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;
     c->settings = (struct run_settings){
         .cli = cli, .signals = &c->signals, .facts = c->facts,
-        .runs = runs_of(cli),
+        .runs = cli_runs(cli),
         .keep_directory = cli_has(cli, "keep-dir"),
     };
     TRY(stop_grace_read(&c->settings.stop_grace_s, e));
@@ -322,14 +316,14 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
     TRY(repro_open(c->cli->args[0], c->settings.runs, &c->source, e));
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
-        check_steps, check_beginning, ask_device, check_hardware, choose_backend, check_memory,
-        find_data,
+        check_steps,    check_beginning, ask_device, check_hardware,
+        choose_backend, check_memory,    find_data,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
     return *why ? OK : take_choices(c, e);
 }
 
-/* The run itself. A signal or a failure leaves no verdict, unless the bundle's run failed too. */
+/* Runs. After a signal or a failure there is no verdict, unless the bundle's run failed too. */
 static enum status run_again(struct command *c, int *code, struct err *e) {
     const struct repro_source *s = &c->source;
     struct run_request request = {
@@ -348,12 +342,12 @@ static enum status run_again(struct command *c, int *code, struct err *e) {
     return OK;
 }
 
-/* The bundle is verified and its script resolved here; the rest is done by another program: this
- * one in a container (--launch), or the one that made the bundle (--patch). */
-static int let_another(const struct cli *cli) {
+/* Verifies the bundle and resolves its script here; another program does the rest: this one in a
+ * container (--launch), or the one that made the bundle (--patch). */
+static int delegate(const struct cli *cli) {
     struct repro_source source;
     struct err e = { 0 };
-    const char *runs = runs_of(cli), *tree = cli_value(cli, "patch");
+    const char *runs = cli_runs(cli), *tree = cli_value(cli, "patch");
     int code = EXIT_OK;
     enum status st = repro_open(cli->args[0], runs, &source, &e);
     if (st == OK && tree) st = repro_patched(cli, &source, tree, &code, &e);
@@ -365,8 +359,8 @@ static int let_another(const struct cli *cli) {
 
 static enum status check_flags(const struct cli *cli, struct err *e) {
     if (cli_has(cli, "launch") && cli_has(cli, "patch"))
-        return FAIL(e, ERR_ARG, "--patch builds a program here, --launch starts one elsewhere: one "
-                    "of them");
+        return FAIL(e, ERR_ARG, "--patch builds a program here, --launch starts one elsewhere: "
+                    "give one of them");
     if (cli_has(cli, "mount") && !cli_has(cli, "launch"))
         return FAIL(e, ERR_ARG, "--mount needs --launch docker, podman, apptainer or srun");
     return launch_check_flags(cli, e);
@@ -374,13 +368,13 @@ static enum status check_flags(const struct cli *cli, struct err *e) {
 
 static const char *variable(const char *name) { return getenv(name); }
 
-/* Each task of a launcher would do the whole of it, on the same GPUs as the others. */
+/* Refuses to run as one of several tasks: each would repeat the whole run on the same GPUs. */
 static enum status check_alone(struct err *e) {
     struct task task;
     TRY(task_find(variable, &task, e));
     if (task.count == 1) return OK;
-    return FAIL(e, ERR_CONFIG, "%s started %" PRId64 " tasks; repro is one process, which starts "
-                "all ranks on its host: start it once, or, where no launcher did, unset %s and %s",
+    return FAIL(e, ERR_CONFIG, "%s started %" PRId64 " tasks, but repro is one process that "
+                "starts all ranks on its host: start it once. Without a launcher, unset %s and %s",
                 task.launcher, task.count, task.index_name, task.count_name);
 }
 
@@ -390,7 +384,7 @@ static int cmd_repro(const struct cli *cli) {
     char problem[256] = "", why[WHY_CAP] = "";
     int code = EXIT_OK;
     if (check_flags(cli, &e) != OK || check_alone(&e) != OK) return cli_fail(cli, &e);
-    if (cli_has(cli, "launch") || cli_has(cli, "patch")) return let_another(cli);
+    if (cli_has(cli, "launch") || cli_has(cli, "patch")) return delegate(cli);
     enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
     if (st == OK) st = read_settings(&c, &e);
@@ -411,28 +405,28 @@ static int cmd_repro(const struct cli *cli) {
 }
 
 static const struct flag FLAGS[] = {
-    { "exact", NULL, "only the same bits will do: exit 5 for other ones", false },
+    { "exact", NULL, "exit 5 unless the bits are equal", false },
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
-    { "data", "DIR", "look for the data's files here too, by their content", false },
+    { "data", "DIR", "also look for the data files here, by content", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it)", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
     { "runs", "DIR", "where the new run is written (default: runs)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
-    { "patch", "TREE", "build its program: its commit of TREE, and its patch", false },
-    { "image", NULL, "with --launch: in the image that the bundle names", false },
-    { "mount", NULL, "with --launch: the folders of data that it names, too", false },
+    { "patch", "TREE", "build the bundle's program: its commit of TREE and patch", false },
+    { "image", NULL, "with --launch: use the image that the bundle names", false },
+    { "mount", NULL, "with --launch: mount the data folders that it names", false },
     LAUNCH_FLAGS,
 };
 
 const struct verb VERB_REPRO = {
     .name = "repro",
     .arguments = "RUN",
-    .about = "run again what a bundle says, and compare to the bit",
+    .about = "repeat the run of a bundle and compare the bits",
     .more = "RUN is a bundle, a closed run directory, the beginning of a run's id, or \"last\".\n"
-            "Script, overrides and choice table come from the bundle, the data are found by their\n"
-            "content, and nothing else of it is used: no image is started, no folder mounted, no\n"
-            "patch applied, unless --image, --mount or --patch says so. The verdict:\n"
+            "Script, overrides and choice table come from the bundle; data are found by content.\n"
+            "No image of the bundle is started, no folder mounted and no patch applied unless\n"
+            "--image, --mount or --patch says so. The verdict:\n"
             "  bitwise equal     every loss, norm, scale, fingerprint and weight (exit 0)\n"
             "  within tolerance  each step's loss within the larger of 0.1 % and three seed\n"
             "                    bands of the reference (exit 0; with --exact 5)\n"

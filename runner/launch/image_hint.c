@@ -1,4 +1,4 @@
-/* What a user who started the image without flags is told. */
+/* Hints for a user who started the image without the flags that it needs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool is_podman(const json_t *facts) {
     return !strcmp(json_text(facts, "container.runtime", ""), "podman");
 }
 
-/* Everything after the program's name, as it was typed. NULL without memory. */
+/* The arguments as typed, quoted for a shell. NULL without memory. */
 static char *arguments(const struct cli *cli) {
     struct text t = { 0 };
     bool failed = false;
@@ -34,7 +34,7 @@ static char *arguments(const struct cli *cli) {
     return NULL;
 }
 
-/* The files that the experiment reads, as a sentence has them; "" where it reads none. */
+/* The names of the experiment's data files for a sentence; "" if it reads none. */
 static void name_files(const json_t *data, struct text *out) {
     const char *path = json_text(data, "path", NULL);
     const json_t *paths = json_object_get(data, "paths"), *item;
@@ -47,7 +47,7 @@ static void name_files(const json_t *data, struct text *out) {
     }
 }
 
-/* What to bring, and what to do without. */
+/* Says which data files the run needs, or how to run without them. */
 static void hint_data(const struct cli *cli, const json_t *config) {
     const json_t *data = json_object_get(config, "data");
     struct text files = { 0 };
@@ -61,10 +61,10 @@ static void hint_data(const struct cli *cli, const json_t *config) {
     text_free(&files);
 }
 
-/* The folder below which an image of ours has data of its own. */
+/* The folder with data in our own images. */
 #define IMAGE_DATA_ROOT "/opt/fp8lab"
 
-/* What writes the text of one of our experiments; NULL where that is not known, or not here. */
+/* The script that writes the text of one of our experiments; NULL: unknown, or not here. */
 static const char *writer_of(const char *text) {
     static const struct { const char *text, *script; } WRITTEN[] = {
         { "data/quickstart.txt", "containers/export_text.sh" },

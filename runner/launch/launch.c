@@ -16,8 +16,8 @@ struct launch {
     const struct launch_request *request;
     struct words environment, extra;
     struct launch_slurm slurm;
-    char program[PATH_CAP]; /* the executable, where the image's own is not meant */
-    char own_image[LAUNCH_IMAGE_CAP]; /* as this launcher calls it */
+    char program[PATH_CAP]; /* the executable to mount; "" if the image's own is used */
+    char own_image[LAUNCH_IMAGE_CAP]; /* this launcher's name of our image */
     struct launch_plan plan;
 };
 
@@ -56,14 +56,14 @@ void launch_carry_flags(const struct cli *cli, const char *const *not_these,
 
 /* ---- the program inside ---------------------------------------------------------------------- */
 
-/* Whether `folder` is one that `make dist` lays out: it runs wherever the C library is as new. */
+/* Whether `make dist` made `folder`. Such a folder runs with any C library that is not older. */
 static bool is_dist(const char *folder) {
     char program[PATH_CAP], lib[PATH_CAP];
     return path_join(program, folder, "bin/fp8lab", NULL) == OK && access(program, X_OK) == 0 &&
            path_join(lib, folder, "lib", NULL) == OK && path_is_directory(lib);
 }
 
-/* In no image it is this executable, which the nodes see where we do. */
+/* Without an image the nodes run this executable, which they see under the same path. */
 static enum status find_self(struct launch *l, struct err *e) {
     ssize_t n = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
     if (n <= 0) return FAIL(e, ERR_IO, "/proc/self/exe cannot be read");
@@ -72,7 +72,7 @@ static enum status find_self(struct launch *l, struct err *e) {
     return OK;
 }
 
-/* The folder that we run from, where it is such a one: it can be mounted into any image. */
+/* The folder of this program, if `make dist` made it: it can be mounted into any image. */
 static bool find_dist(char out[PATH_CAP]) {
     char self[PATH_CAP], folder[PATH_CAP];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -107,7 +107,7 @@ static enum status choose_program(struct launch *l, struct err *e) {
 
 /* ---- what it is given ------------------------------------------------------------------------ */
 
-/* Variables of the user's that mean the same inside. */
+/* Passes on variables that have the same meaning inside. */
 static enum status add_environment(struct launch *l, struct err *e) {
     static const char *const PASSED[] = { "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "NO_COLOR" };
     for (size_t i = 0; i < sizeof PASSED / sizeof *PASSED; i++) {
@@ -117,8 +117,9 @@ static enum status add_environment(struct launch *l, struct err *e) {
     return l->environment.failed ? FAIL(e, ERR_MEMORY, "environment") : OK;
 }
 
-/* An experiment with a hardware query, or on several GPUs, wants GPUs; any other one takes what
- * this machine has. A scheduler is asked for them only where they are wanted. */
+/* Decides whether the container gets GPUs. An experiment with a hardware query or several GPUs
+ * needs them; any other one uses GPUs if this machine has them. A scheduler is asked for GPUs only
+ * if they are needed. */
 static enum status want_gpus(struct launch *l, struct err *e) {
     const char *backend = cli_value(l->request->cli, "backend");
     bool wanted = backend && !strcmp(backend, "cuda");
@@ -138,7 +139,8 @@ static enum status want_gpus(struct launch *l, struct err *e) {
     return OK;
 }
 
-/* The rows run one after another; one without a limit leaves the whole without. */
+/* Adds up the limits of the rows, which run one after another; a row without a limit removes the
+ * limit. */
 static void add_time_limits(struct launch *l) {
     for (int64_t i = 0; i < l->request->count; i++) {
         const json_t *train = json_object_get(l->request->configs[i], "train");
@@ -148,7 +150,7 @@ static void add_time_limits(struct launch *l) {
     }
 }
 
-/* *matches false: no kind of node will do, and it is said why. */
+/* Asks for nodes. *matches false: no kind of node matches; the reason was printed. */
 static enum status ask_scheduler(struct launch *l, bool *matches, struct err *e) {
     const struct launch_request *r = l->request;
     char *why = NULL;
@@ -160,7 +162,7 @@ static enum status ask_scheduler(struct launch *l, bool *matches, struct err *e)
     *matches = why == NULL;
     if (why)
         cli_warn(r->cli, "no kind of node in slurm.json is what the experiment asks for\n%.*s",
-                 (int)strlen(why) - 1, why); /* cli_warn ends the line */
+                 (int)strlen(why) - 1, why); /* cli_warn adds the newline */
     free(why);
     l->plan.constraint = l->slurm.constraint;
     l->plan.nodes = l->slurm.nodes;
@@ -214,7 +216,8 @@ static enum status print_command(const struct cli *cli, const struct words *argv
     return OK;
 }
 
-/* Pyxis adds its flags to srun's own help. An srun that prints none proves nothing. */
+/* ERR_CONFIG without Pyxis, which adds its flags to srun's own help. If srun prints no help,
+ * nothing is known. */
 static enum status require_pyxis(struct err *e) {
     static const char *const ASK[] = { "srun", "--help", NULL };
     size_t n = 0;
@@ -241,7 +244,7 @@ static enum status require_launcher(const struct launch_plan *p, struct err *e) 
                 "--image docker-daemon:fp8lab:latest takes the image that docker has", p->image);
 }
 
-/* docker-run(1), podman-run(1), "Exit status". */
+/* Explains the launcher's own exit codes: docker-run(1), podman-run(1), "Exit status". */
 static int explain(const struct cli *cli, const struct launch_plan *p, int code) {
     const char *tool = launcher_name(p->launcher);
     bool container = p->launcher == LAUNCH_DOCKER || p->launcher == LAUNCH_PODMAN;
@@ -268,7 +271,7 @@ int launch(const struct launch_request *r) {
     if (st == OK && matches && dry) st = print_command(r->cli, &argv, &e);
     if (st == OK && matches && !dry) {
         st = require_launcher(&l.plan, &e);
-        /* At SIGTERM srun kills its tasks; SIGUSR1 is for them. */
+        /* srun kills its tasks at SIGTERM; it forwards SIGUSR1 to them. */
         int stop_as = l.plan.launcher == LAUNCH_SRUN ? SIGUSR1 : 0;
         if (st == OK) st = foreground_run(argv.word, STDOUT_FILENO, stop_as, &code, &e);
         if (st == OK) code = explain(r->cli, &l.plan, code);

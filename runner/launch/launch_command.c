@@ -1,4 +1,4 @@
-/* The command line of each launcher. Nothing here looks at the machine. */
+/* The command line of each launcher: a function of the plan, without looking at the machine. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,8 +26,8 @@ enum status launcher_find(const char *name, enum launcher *out, struct err *e) {
 
 static bool is_path(const char *image) { return image[0] == '/' || !strncmp(image, "./", 2); }
 
-/* A reference ([registry/]name[:tag][@digest]), or a path beginning with '/' or "./": nothing
- * that a launcher could take for a flag. */
+/* Accepts a reference ([registry/]name[:tag][@digest]) or a path that begins with '/' or "./", so
+ * that no launcher takes the image for a flag. */
 static enum status check_image(const char *image, struct err *e) {
     static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyz" "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789", MARKS[] = "._/:@+-";
@@ -41,8 +41,8 @@ static enum status check_image(const char *image, struct err *e) {
 
 static bool has_digest(const char *image) { return strchr(image, '@') != NULL; }
 
-/* Enroot takes a registry before '#', which docker writes before the first '/': it is one if it
- * holds a dot or a port, or is localhost (docker's own rule). */
+/* Enroot separates the registry by '#', docker by the first '/'. The part before the first '/' is a
+ * registry if it holds a dot or a port, or is localhost (docker's rule). */
 static void add_pyxis_image(struct words *w, const char *image) {
     size_t n = strcspn(image, "/:");
     n += image[n] == ':' ? strcspn(image + n, "/") : 0;
@@ -54,7 +54,7 @@ static void add_pyxis_image(struct words *w, const char *image) {
     else words_addf(w, "--container-image=%s", image);
 }
 
-/* docker-daemon:NAME:TAG is an image that docker has on this machine. */
+/* docker-daemon:NAME:TAG is an image of docker on this machine. */
 static void add_apptainer_image(struct words *w, const char *image) {
     bool whole = is_path(image) || !strncmp(image, "docker-daemon:", strlen("docker-daemon:"));
     words_addf(w, "%s%s", whole ? "" : "docker://", image);
@@ -66,7 +66,7 @@ static void add_program(struct words *w, const struct launch_plan *p) {
     words_add(w, p->program ? p->program : "fp8lab");
 }
 
-/* docker and podman: an image starts its own fp8lab, unless another is mounted. */
+/* docker and podman: the image starts its own fp8lab, unless another one is mounted. */
 static void add_image_and_command(struct words *w, const struct launch_plan *p) {
     if (p->program) words_addf(w, "--entrypoint=%s", p->program);
     words_add(w, p->image);
@@ -81,15 +81,15 @@ static void add_binds(struct words *w, const struct launch_plan *p) {
     }
 }
 
-/* The image says how long its stop may take; what we ask the launcher for is what counts. */
+/* The image has its own value for the stop time; the launcher's takes precedence. */
 static void add_environment(struct words *w, const struct launch_plan *p) {
     words_addf(w, "--env=FP8LAB_STOP_GRACE=%" PRId64, p->grace_s);
     for (int64_t i = 0; i < p->environment->count; i++)
         words_addf(w, "--env=%s", p->environment->word[i]);
 }
 
-/* No network: nothing here needs one, and an image may be a stranger's. --ipc=host: NCCL's shared
- * memory is larger than a container's 64 MB. */
+/* No network: a run needs none, and the image may be foreign. --ipc=host: NCCL's shared memory is
+ * larger than a container's 64 MB. */
 static void add_container_common(struct words *w, const struct launch_plan *p) {
     words_add(w, "run");
     words_add(w, "--rm");
@@ -115,8 +115,8 @@ static void docker(struct words *w, const struct launch_plan *p) {
     add_image_and_command(w, p);
 }
 
-/* A rootless podman may not raise limits, so none is asked for; files belong to the user, who is
- * mapped to himself; labels of SELinux would keep him from his own folders. */
+/* A rootless podman may not raise limits, so no limit is set. keep-id maps the user to the same id,
+ * so files belong to the user. SELinux labels would deny access to the user's folders. */
 static void podman(struct words *w, const struct launch_plan *p) {
     add_container_common(w, p);
     if (p->gpu) words_add(w, "--device=nvidia.com/gpu=all");
@@ -128,7 +128,7 @@ static void podman(struct words *w, const struct launch_plan *p) {
     add_image_and_command(w, p);
 }
 
-/* The user is himself, /dev/shm and limits are the host's. */
+/* apptainer keeps the user's id, and /dev/shm and limits of the host. */
 static void apptainer(struct words *w, const struct launch_plan *p) {
     words_add(w, "exec");
     if (p->gpu) words_add(w, "--nv");
@@ -145,7 +145,7 @@ static void apptainer(struct words *w, const struct launch_plan *p) {
     words_add_all(w, p->command);
 }
 
-/* "--container-mounts" takes all of them in one word. */
+/* "--container-mounts" takes all mounts in one word. */
 static void add_pyxis_mounts(struct words *w, const struct launch_plan *p) {
     struct text t = { 0 };
     text_puts(&t, "--container-mounts=");
@@ -162,8 +162,8 @@ static void add_pyxis_mounts(struct words *w, const struct launch_plan *p) {
     text_free(&t);
 }
 
-/* An image for GPUs asks for all of them, and Enroot's hook fails on a node that has none, unless
- * the job says that it wants none. */
+/* An image for GPUs requests all of them by default, and Enroot's hook fails on a node without
+ * GPUs. The job therefore sets the variable to none. */
 static void add_pyxis(struct words *w, const struct launch_plan *p) {
     if (!p->gpu) words_add(w, "--export=ALL,NVIDIA_VISIBLE_DEVICES=void");
     add_pyxis_image(w, p->image);
@@ -174,9 +174,9 @@ static void add_pyxis(struct words *w, const struct launch_plan *p) {
     words_add(w, "--no-container-entrypoint");
 }
 
-/* One task a node: fp8lab starts the node's ranks itself. The signal goes to the step, that is to
- * fp8lab, so early that its checkpoint and bundle are done when the limit strikes; Slurm rounds
- * to a minute (srun(1), --signal), so the limit is in minutes too. */
+/* One task per node: fp8lab starts the node's ranks itself. Slurm signals the step, which is
+ * fp8lab, `grace_s` before the limit, enough for checkpoint and bundle. Slurm rounds the time to a
+ * minute (srun(1), --signal), so the limit is in minutes too. */
 static void srun(struct words *w, const struct launch_plan *p) {
     words_addf(w, "--job-name=fp8lab-%s", p->name);
     words_addf(w, "--nodes=%" PRId64, p->nodes);
@@ -190,7 +190,7 @@ static void srun(struct words *w, const struct launch_plan *p) {
     words_addf(w, "--signal=TERM@%" PRId64, p->grace_s);
     if (p->image) add_pyxis(w, p);
     words_add_all(w, p->extra);
-    words_add(w, "env"); /* the image's own value would win over the job's */
+    words_add(w, "env"); /* env, since the image's own value takes precedence over the job's */
     words_addf(w, "FP8LAB_STOP_GRACE=%" PRId64, p->grace_s);
     add_program(w, p);
     words_add_all(w, p->command);

@@ -1,4 +1,4 @@
-/* The image that `make image` builds, and what each launcher calls it. */
+/* The image that `make image` builds, and its name for each launcher. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What a container must see: folders under the same path as outside, so that every path of a script
- * or a command means the same in both. */
+/* The folders visible in a container, under the same path as outside: every path of a script or a
+ * command means the same in both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static bool is_below(const char *path, const char *folder) {
 }
 
 static enum status check(const char *path, struct err *e) {
-    /* Over these a mount would hide the image's own. */
+    /* A mount over one of these hides the image's own folder. */
     static const char *const TAKEN[] = { "/",    "/bin",  "/dev", "/etc",  "/lib", "/lib64", "/opt",
                                          "/proc", "/run", "/sbin", "/sys", "/usr", "/var" };
     for (const char *c = path; *c; c++)
@@ -75,8 +75,8 @@ enum status mounts_add_parent(struct launch_mounts *m, const char *file, struct 
     return mounts_add(m, folder, false, e);
 }
 
-/* A file where it is said to be and where its links lead. A missing one is the run's to complain
- * about. */
+/* Adds the folders of a file and of its link target. A missing file is reported by the run
+ * itself. */
 static enum status add_file(struct launch_mounts *m, const char *path, struct err *e) {
     if (!path_exists(path)) return OK;
     TRY(mounts_add_parent(m, path, e));
@@ -87,7 +87,7 @@ static enum status add_file(struct launch_mounts *m, const char *path, struct er
     return st;
 }
 
-/* Megatron's files go by the path without a suffix. */
+/* The name of Megatron's files has no suffix. */
 static enum status add_data_path(struct launch_mounts *m, const char *root, const char *path,
                                  struct err *e) {
     static const char *const SUFFIX[] = { "", ".bin", ".idx" };

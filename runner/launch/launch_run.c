@@ -1,5 +1,5 @@
-/* run --launch: the script is resolved here, so that its image, GPUs and time are known, and again
- * inside, where it runs. */
+/* run --launch: the script is resolved here, to know its image, GPUs and time, and again inside,
+ * where it runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,20 +12,16 @@ struct subject {
     const struct cli *cli;
     struct resolution resolution;
     struct run_view resumed;  /* with --resume or --extend */
-    const json_t **configs;   /* owned; of what will run */
+    const json_t **configs;   /* owned; configurations of all runs */
     int64_t count;
-    const char *image;        /* NULL: none is named */
-    bool asked;               /* on the command line */
-    bool bare;                /* and it was "none" */
+    const char *image;        /* NULL: no image is named */
+    bool asked;               /* the image is from the command line */
+    bool bare;                /* the image is "none" */
     char *cwd;                /* owned */
     char lib[PATH_CAP];       /* the shared presets, or "" */
     struct launch_mounts mounts;
     struct words command;
 };
-
-static const char *runs_of(const struct cli *cli) {
-    return cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
-}
 
 /* ---- what is to run -------------------------------------------------------------------------- */
 
@@ -43,7 +39,7 @@ static enum status read_script(struct subject *s, struct err *e) {
 static enum status read_resumed(struct subject *s, struct err *e) {
     char path[PATH_CAP];
     const char *run = cli_value(s->cli, cli_has(s->cli, "resume") ? "resume" : "extend");
-    TRY(run_locate(run, runs_of(s->cli), path, e));
+    TRY(run_locate(run, cli_runs(s->cli), path, e));
     TRY(run_view_load(path, RUN_VIEW_FULL, &s->resumed, e));
     if (!s->resumed.resolved) return FAIL(e, ERR_FORMAT, "%s holds no configuration", path);
     s->count = 1;
@@ -53,7 +49,7 @@ static enum status read_resumed(struct subject *s, struct err *e) {
     return OK;
 }
 
-/* All rows of a command run in one container, so they must name one image. */
+/* All rows of a command run in one container, so they must name the same image. */
 static enum status choose_image(struct subject *s, struct err *e) {
     s->image = cli_value(s->cli, "image");
     s->asked = s->image != NULL;
@@ -72,7 +68,7 @@ static enum status choose_image(struct subject *s, struct err *e) {
 
 /* ---- what it sees, and what is typed --------------------------------------------------------- */
 
-/* Without "..": what such a path climbs out of is not there inside. */
+/* Resolves "..", since the parent folder may not be mounted inside. */
 static void find_presets(struct subject *s) {
     char found[PATH_CAP];
     const char *asked = cli_value(s->cli, "lib");
@@ -87,8 +83,8 @@ static enum status add_mounts(struct subject *s, struct err *e) {
     struct launch_mounts *m = &s->mounts;
     const char *choices = cli_value(cli, "choices");
     TRY(mounts_add(m, s->cwd, false, e));
-    if (!cli_has(cli, "dry-run")) TRY(directory_make(runs_of(cli), e));
-    TRY(mounts_add(m, runs_of(cli), true, e));
+    if (!cli_has(cli, "dry-run")) TRY(directory_make(cli_runs(cli), e));
+    TRY(mounts_add(m, cli_runs(cli), true, e));
     if (s->resumed.run) TRY(mounts_add_parent(m, s->resumed.path, e));
     for (int64_t i = 0; i < s->resolution.file_count; i++)
         TRY(mounts_add_parent(m, s->resolution.files[i].path, e));
@@ -99,7 +95,8 @@ static enum status add_mounts(struct subject *s, struct err *e) {
     return OK;
 }
 
-/* The same command without our flags. The presets are named, since the image may hold others. */
+/* The same command without the launcher's flags. --lib names the presets, since the image may hold
+ * others. */
 static enum status make_command(struct subject *s, struct err *e) {
     static const char *const OURS[] = { "image", "lib", NULL };
     struct words *w = &s->command;
@@ -129,7 +126,7 @@ int launch_run(const struct cli *cli) {
     struct launch_request request = {
         .cli = cli, .configs = s.configs, .count = s.count, .image = s.image, .cwd = s.cwd,
         .name = s.resumed.run ? json_text(s.resumed.run, "name", "run") : s.resolution.name,
-        /* Whoever names an image on the command line knows what is in it. */
+        /* A user who names an image on the command line is responsible for its contents. */
         .holds_fp8lab = s.asked || !s.image || launch_image_is_own(s.image),
         .bare = s.bare, .mounts = &s.mounts, .command = &s.command,
     };

@@ -1,4 +1,4 @@
-/* slurm.json: which kinds of nodes a cluster has, so that an experiment's hardware query becomes
+/* slurm.json: the kinds of nodes of a cluster. They translate an experiment's hardware query into
  * the scheduler's constraint. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,14 +12,14 @@
 
 static const char SCHEMA[] = "fp8lab.slurm/1";
 
-/* The configurations whose queries a node has to match. */
+/* The configurations whose queries a node must match. */
 struct asked {
     const json_t *const *configs;
     int64_t count;
-    int64_t gpus; /* of the one that wants most; 0: the scheduler is asked for none */
+    int64_t gpus; /* largest number of GPUs of a configuration; 0: none are requested */
 };
 
-/* The user's own file; false where there is none. */
+/* The user's own file; false if there is none. */
 static bool default_file(char out[PATH_CAP]) {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     int n = -1;
@@ -28,7 +28,7 @@ static bool default_file(char out[PATH_CAP]) {
     return n > 0 && n < PATH_CAP && path_exists(out);
 }
 
-/* A feature's name, which becomes part of one word for srun. */
+/* Whether text is a feature's name, which becomes part of one word for srun. */
 static bool is_feature(const char *text) {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyz" "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                 "0123456789" "_.-&";
@@ -50,7 +50,7 @@ static enum status read_flags(const json_t *file, const char *path, struct words
     return out->failed ? FAIL(e, ERR_MEMORY, "%s", path) : OK;
 }
 
-/* The facts of one kind of node: in the file, or in a fact file that lies beside it. */
+/* The facts of one kind of node: an object in the file, or a fact file beside it. */
 static enum status node_facts(const json_t *node, const char *path, size_t at, json_t **out,
                               struct err *e) {
     const json_t *facts = json_object_get(node, "facts");
@@ -73,7 +73,7 @@ static enum status node_facts(const json_t *node, const char *path, size_t at, j
     return st;
 }
 
-/* Whether the query of every row matches; if not, why is added to `text`. */
+/* Whether every row's query matches; if not, adds the reason to `text`. */
 static enum status node_matches(const json_t *facts, const char *feature,
                                 const struct asked *asked, bool *matches, struct text *text,
                                 struct err *e) {
@@ -102,8 +102,8 @@ static enum status node_matches(const json_t *facts, const char *feature,
     return OK;
 }
 
-/* Of the kinds in the file those that every query matches: { "feature", "gpus" } each, with -1
- * where the file does not say how many GPUs such a node has. */
+/* The kinds of nodes that match every query: { "feature", "gpus" } each; gpus -1 if the file does
+ * not say. */
 static enum status read_nodes(const json_t *file, const char *path, const struct asked *asked,
                               json_t *kinds, struct text *why, struct err *e) {
     const json_t *nodes = json_object_get(file, "nodes"), *node;
@@ -129,14 +129,14 @@ static enum status read_nodes(const json_t *file, const char *path, const struct
     return why->failed ? FAIL(e, ERR_MEMORY, "%s", path) : OK;
 }
 
-/* Whether a node of this kind holds so many ranks. */
+/* Whether a node of this kind has that many GPUs. */
 static bool holds(const json_t *kind, int64_t gpus) {
     int64_t has = json_integer_value(json_object_get(kind, "gpus"));
     return has < 0 || has >= gpus;
 }
 
-/* The fewest nodes of this kind among which the GPUs of every configuration can be shared out
- * alike; 0: there is no such number. */
+/* The smallest number of nodes of this kind over which the GPUs of every configuration divide
+ * evenly; 0: none. */
 static int64_t nodes_needed(const json_t *kind, const struct asked *asked) {
     for (int64_t n = 1; n == 1 || n <= asked->gpus; n++) {
         bool fits = holds(kind, ceil_div(asked->gpus, n));
@@ -158,8 +158,8 @@ static void add_too_small(struct text *why, const json_t *kind, const struct ask
     text_puts(why, line);
 }
 
-/* The constraint: those kinds of which the fewest nodes do. A job's nodes are all of one kind
- * (sbatch(1), --constraint, "Matching OR"). */
+/* Makes the constraint of the kinds that need the fewest nodes. The nodes of a job are all of one
+ * kind (sbatch(1), --constraint, "Matching OR"). */
 static enum status choose_nodes(const json_t *kinds, const struct asked *asked,
                                 struct launch_slurm *out, struct text *why, struct err *e) {
     struct text features = { 0 };

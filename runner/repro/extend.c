@@ -17,10 +17,10 @@
 #include "runner/repro/repro_config.h"
 #include "runner/run/reopen.h"
 
-/* Changing these changes no bit of a step that both runs make. */
+/* Changing these keys changes no bit of a step that both runs make. */
 static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "checkpoint",
                                        "trace", "archive", "about", NULL };
-/* What follows from the number of steps. */
+/* These keys follow from the number of steps. */
 static const char *const DERIVED[] = { "train.schedule.decay", NULL };
 
 static bool is_below(const char *key, size_t n, const char *const *heads) {
@@ -51,18 +51,18 @@ static enum status check_parent(const struct extension *x, struct err *e) {
     const char *status = json_text(x->source.view.run, "status", "?");
     if (!strcmp(status, "done") || !strcmp(status, "time_limit")) return OK;
     if (!strcmp(status, "failed"))
-        return FAIL(e, ERR_ARG, "%s failed: --extend goes on with a run that is done", id_of(x));
-    return FAIL(e, ERR_ARG, "%s is %s: --resume goes on with it, and --extend with a run that is "
-                "done", id_of(x), status);
+        return FAIL(e, ERR_ARG, "%s failed: --extend needs a run that is done", id_of(x));
+    return FAIL(e, ERR_ARG, "%s is %s: --extend needs a run that is done; --resume continues this "
+                "one", id_of(x), status);
 }
 
 static enum status check_sets(const struct extension *x, const struct cli *cli, struct err *e) {
     for (int64_t i = 0; i < cli_count(cli, "set"); i++) {
         const char *text = cli_nth(cli, "set", i);
         if (!is_below(text, strcspn(text, "="), ALLOWED))
-            return FAIL(e, ERR_ARG, "--set %s: --extend goes on with what %s trained; it takes "
-                        "train.steps, train.time_limit, eval, checkpoint, trace, archive and about;"
-                        " for anything else, run the script anew", text, id_of(x));
+            return FAIL(e, ERR_ARG, "--set %s: --extend can change only train.steps, "
+                        "train.time_limit, eval, checkpoint, trace, archive and about of %s; for "
+                        "other keys, run the script from step 0", text, id_of(x));
     }
     return OK;
 }
@@ -84,7 +84,7 @@ static enum status gather_overrides(struct extension *x, const struct cli *cli,
     return OK;
 }
 
-/* Of the script's rows, the one that the parent is a run of. */
+/* Keeps the script's row that the parent is a run of. */
 static enum status keep_row(struct extension *x, struct err *e) {
     const char *name = json_text(x->source.view.run, "name", "");
     enum status st = resolution_keep(&x->resolution, &name, 1, e);
@@ -112,7 +112,7 @@ static enum status resolve(struct extension *x, const struct cli *cli, struct er
     return st;
 }
 
-/* The same experiment but for what may be set. */
+/* Checks that the experiment is the same except for the allowed keys. */
 static enum status check_config(const struct extension *x, struct err *e) {
     const json_t *item, *now = x->resolution.runs[0].config_json;
     size_t i;
@@ -123,13 +123,13 @@ static enum status check_config(const struct extension *x, struct err *e) {
         if (st != OK || is_below(key, strlen(key), ALLOWED) || is_below(key, strlen(key), DERIVED))
             continue;
         st = FAIL(e, ERR_CONFIG, "the script of %s resolves to another %s here than in its bundle: "
-                  "its checkpoint would go on as another experiment", id_of(x), key);
+                  "its checkpoint belongs to another experiment", id_of(x), key);
     }
     config_change_free(&change);
     int64_t steps = steps_of(now), done = int_of(x->source.view.summary, "step_last");
     if (st == OK && steps <= done)
-        st = FAIL(e, ERR_ARG, "%s has done %" PRId64 " steps, and train.steps is %" PRId64 ": give "
-                  "more, --set train.steps=N", id_of(x), done, steps);
+        st = FAIL(e, ERR_ARG, "%s has done %" PRId64 " steps, and train.steps is %" PRId64 ": set "
+                  "a larger number, --set train.steps=N", id_of(x), done, steps);
     return st;
 }
 
@@ -139,13 +139,13 @@ static enum status no_checkpoint(const struct extension *x, struct err *e) {
     char folder[PATH_CAP];
     TRY(kept_folder(folder, x->source.bundle, e));
     bool named = json_array_size(json_object_get(x->source.view.run, "kept")) > 0;
-    return FAIL(e, ERR_CONFIG, "%s has no checkpoint to go on from: %s%.400s%s; a run keeps its "
-                "last one where the experiment has checkpoint = { every = N } and keep is not 0, or "
-                "archive = \"full\"", id_of(x), named ? "" : "it kept none, and nothing is in ",
-                folder, named ? " is not there, or not complete" : "");
+    return FAIL(e, ERR_CONFIG, "%s has no checkpoint to continue from: %s%.400s%s; a run keeps its "
+                "last one if the experiment has checkpoint = { every = N } and keep is not 0, or "
+                "archive = \"full\"", id_of(x), named ? "" : "it kept none, and ", folder,
+                named ? " is missing or incomplete" : " holds none");
 }
 
-/* A kept checkpoint beside the bundle: the newest that is there. *step is 0 where none is. */
+/* Finds the newest kept checkpoint beside the bundle. *step 0: none. */
 static enum status find_beside(const struct extension *x, char path[CHECKPOINT_PATH_CAP],
                                int64_t *step, struct err *e) {
     char folder[PATH_CAP];
@@ -161,7 +161,7 @@ static enum status find_beside(const struct extension *x, char path[CHECKPOINT_P
     return *step ? checkpoint_path(path, folder, *step, e) : OK;
 }
 
-/* The newest checkpoint with its optimizer state in the bundle; 0: there is none. */
+/* The newest checkpoint in the bundle with optimizer state; 0: none. */
 static int64_t newest_packed(const struct extension *x) {
     int64_t newest = 0;
     const json_t *item;
@@ -177,7 +177,7 @@ static int64_t newest_packed(const struct extension *x) {
     return newest;
 }
 
-/* Unpacks it into the work folder. */
+/* Unpacks the newest packed checkpoint into the work folder. *step 0: none. */
 static enum status find_packed(const struct extension *x, char path[CHECKPOINT_PATH_CAP],
                                int64_t *step, struct err *e) {
     char head[CHECKPOINT_PATH_CAP], dest[PATH_CAP];
@@ -193,7 +193,7 @@ static enum status find_packed(const struct extension *x, char path[CHECKPOINT_P
     return checkpoint_verify(path, &info, e);
 }
 
-/* Puts the checkpoint, and of several kept ones the best, too, where the new run looks for them. */
+/* Copies the newest checkpoint to where the new run looks for it. */
 static enum status take_checkpoint(struct extension *x, struct err *e) {
     char from[CHECKPOINT_PATH_CAP], parent[PATH_CAP], to[CHECKPOINT_PATH_CAP];
     struct checkpoint_info info;
@@ -211,7 +211,8 @@ static enum status take_checkpoint(struct extension *x, struct err *e) {
     return FAIL(e, ERR_VERIFY, "%s holds step %" PRId64, from, info.step);
 }
 
-/* The best checkpoint, as far as it stands beside the bundle, may still be the new run's best. */
+/* Copies an earlier kept checkpoint, the parent's best, if it exists: it may stay the best of the
+ * new run. */
 static enum status take_best(struct extension *x, struct err *e) {
     char folder[PATH_CAP], parent[PATH_CAP];
     const json_t *row;
@@ -234,8 +235,8 @@ static enum status take_best(struct extension *x, struct err *e) {
 
 /* ---- its records ----------------------------------------------------------------------------- */
 
-/* The parent's records of its steps, as lines: the new run's go on from there, so that it has them
- * all. Those of its machine stay behind. */
+/* Unpacks the parent's records as lines. The new run appends to them, so it has the records of all
+ * steps. Records about the parent's machine are dropped. */
 static enum status take_records(struct extension *x, struct err *e) {
     static const char *const HEADS[] = { "data/metrics/", "data/fp8/", "data/trace.cols", NULL };
     static const char *const LEFT[] = { "data/fp8", "data/trace.cols", "data/metrics/summary.json",
@@ -255,7 +256,7 @@ static enum status take_records(struct extension *x, struct err *e) {
     return OK;
 }
 
-/* Where the learning rates that the parent's steps had part from those of the new schedule. */
+/* Finds the steps whose learning rate differs from the new schedule's. */
 static enum status compare_rates(struct extension *x, const struct run_options *run,
                                  struct err *e) {
     const struct train_options *t = &run->train;
@@ -314,7 +315,7 @@ enum status extension_open(const struct cli *cli, const char *text, const char *
     if (st == OK) st = take_checkpoint(out, e);
     if (st == OK) st = take_best(out, e);
     if (st == OK) st = describe(out, e);
-    if (st != OK && e) plain_text(e->text); /* it may quote the bundle */
+    if (st != OK && e) plain_text(e->text); /* the text may quote the bundle */
     return st;
 }
 
@@ -331,11 +332,11 @@ enum status extension_inputs(const struct extension *x, const struct cli *cli, s
     const json_t *then = json_object_get(x->source.view.run, "inputs");
     const char *data = json_text(then, "data", "?"), *code = json_text(then, "code", "?");
     if (strcmp(data, in->data) != 0)
-        return FAIL(e, ERR_CONFIG, "the data are not those of %s: they hash to %.12s, its to %.12s",
+        return FAIL(e, ERR_CONFIG, "the data are not those of %s: their hash is %.12s, its %.12s",
                     id_of(x), in->data, data);
     if (strcmp(code, in->code) != 0)
-        cli_warn(cli, "other sources: this program's are %.12s, %s was made with %.12s; the same "
-                 "bits as in one run are not promised", in->code, id_of(x), code);
+        cli_warn(cli, "this program's sources (%.12s) differ from those of %s (%.12s): the bits "
+                 "may differ from those of one longer run", in->code, id_of(x), code);
     return inputs_extend(in, x->beginning.checkpoint, e);
 }
 
@@ -349,9 +350,9 @@ void extension_say(const struct extension *x, const struct cli *cli) {
                  " steps", steps);
         return;
     }
-    cli_warn(cli, "its learning rates are not those of the schedule over %" PRId64 " steps: they "
-             "part at step %" PRId64 ", and at step %" PRId64 " it had %.6g where the schedule has "
-             "%.6g. From step %" PRId64 " on the schedule over %" PRId64 " steps holds; a run of as "
-             "many steps in one go has other results", steps, b->rates_part, b->rate_step, b->rate_then,
-             b->rate_now, b->step + 1, steps);
+    cli_warn(cli, "its learning rates differ from the schedule over %" PRId64 " steps from step %"
+             PRId64 " on: at step %" PRId64 " it used %.6g, the schedule has %.6g. From step %"
+             PRId64 " on, the schedule over %" PRId64 " steps applies. One run of %" PRId64 " steps has "
+             "other results", steps, b->rates_part, b->rate_step, b->rate_then, b->rate_now,
+             b->step + 1, steps, steps);
 }

@@ -6,7 +6,7 @@
 #include "model/json_safe.h"
 
 static void add(json_t *list, const char *path, bool *failed) {
-    json_append(list, json_string_nocheck(path), failed); /* one cut short may be no UTF-8 */
+    json_append(list, json_string_nocheck(path), failed); /* a truncated path may not be UTF-8 */
 }
 
 static void find(const json_t *then, const json_t *now, const char *prefix,

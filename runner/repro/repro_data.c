@@ -16,11 +16,11 @@
 struct wanted {
     const char *path, *sha256; /* borrowed from the bundle's list */
     int64_t bytes;
-    char *found; /* owned; NULL while it is not */
+    char *found; /* owned; NULL until the file is found */
 };
 
-/* A configuration names at most 4,096 files of data and one to evaluate on, each perhaps with an
- * index beside it. */
+/* A configuration names at most 4,096 data files and one to evaluate on, each with up to one
+ * index. */
 enum { FILES_MAX = 2 * (4096 + 1) };
 
 struct search {
@@ -32,7 +32,7 @@ struct search {
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* A stranger's path becomes a name below our folder: no component may climb out of it. */
+/* Whether a foreign path stays below our folder: no component is "..". */
 static bool stays_below(const char *path) {
     for (const char *at = path; *at;) {
         size_t n = strcspn(at, "/");
@@ -63,8 +63,7 @@ static enum status read_list(const json_t *list, struct search *s, struct err *e
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* Whether the bytes of the file were hashed before, under this name or another; notes that they
- * will be. *known is false for a new one. */
+/* Whether the file was hashed before, under any name; records it if not. */
 static enum status note_read(struct search *s, const struct stat *info, bool *known,
                              struct err *e) {
     *known = false;
@@ -79,7 +78,7 @@ static enum status note_read(struct search *s, const struct stat *info, bool *kn
     return OK;
 }
 
-/* Takes a file for what it holds. Only files of a size that is looked for are read, each once. */
+/* Matches a file with the wanted ones by content. Reads only files of a wanted size, each once. */
 static enum status offer(struct search *s, const char *path, const struct stat *info,
                          struct err *e) {
     char hex[SHA256_HEX] = "", *full = NULL;
@@ -89,9 +88,10 @@ static enum status offer(struct search *s, const char *path, const struct stat *
         if (w->found || w->bytes != info->st_size) continue;
         if (!*hex) TRY(note_read(s, info, &known, e));
         if (known) return OK;
-        if (!*hex && sha256_file(path, hex, NULL, NULL) != OK) return OK; /* unreadable: not it */
+        if (!*hex && sha256_file(path, hex, NULL, NULL) != OK) return OK; /* unreadable: not a
+                                                                             match */
         if (strcmp(hex, w->sha256) != 0) continue;
-        full = realpath(path, NULL); /* the link stands in another folder */
+        full = realpath(path, NULL); /* absolute: the link is in another folder */
         if (!full) return FAIL(e, ERR_IO, "%s: %s", path, strerror(errno));
         w->found = full;
     }
@@ -154,7 +154,8 @@ static enum status list_missing(const struct search *s, char **out, struct err *
     return OK;
 }
 
-/* What the configuration names must lie below the root too, where only the listed files are. */
+/* Checks the configuration's paths: they must stay below the root, which holds only listed
+ * files. */
 static enum status check_named(const json_t *data, struct err *e) {
     const json_t *paths = json_object_get(data, "paths"), *item;
     const char *const one[] = { json_text(data, "path", NULL), json_text(data, "eval_path", NULL) };

@@ -1,5 +1,5 @@
-/* It sees the bundle and the folder of new runs, and nothing that only the bundle names, unless the
- * user says so. */
+/* repro --launch. The container sees the bundle and the folder of new runs. Files that only the
+ * bundle names are not visible, unless the user gives --mount. */
 #include "runner/repro/repro_launch.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "runner/compare/seed_band.h"
 #include "runner/launch/launch.h"
 
-struct again {
+struct container_run {
     const struct cli *cli;
     const struct repro_source *source;
     const char *runs;
@@ -18,8 +18,9 @@ struct again {
     struct words command;
 };
 
-/* --mount: the folders of the data that the bundle names too, which count from here. */
-static enum status add_mounts(struct again *a, struct err *e) {
+/* Adds the mounts; with --mount also the folders of the data that the bundle names, relative to
+ * here. */
+static enum status add_mounts(struct container_run *a, struct err *e) {
     const struct cli *cli = a->cli;
     const char *data = cli_value(cli, "data");
     TRY(mounts_add(&a->mounts, a->runs, true, e));
@@ -31,8 +32,8 @@ static enum status add_mounts(struct again *a, struct err *e) {
     return mounts_add_data(&a->mounts, a->source->run->config_json, NULL, e);
 }
 
-/* The band that stands beside the bundle is not beside it inside, where only the bundle is. */
-static enum status find_band(struct again *a, struct err *e) {
+/* Finds the seed band. Inside, only the bundle is visible, not the folder around it. */
+static enum status find_band(struct container_run *a, struct err *e) {
     const char *named = cli_value(a->cli, "band");
     if (named && strlen(named) < sizeof a->band) strcpy(a->band, named);
     if (named) return *a->band ? OK : FAIL(e, ERR_ARG, "--band: no path, or too long a one");
@@ -49,7 +50,7 @@ static enum status add_path(struct words *w, const char *flag, const char *path,
     return OK;
 }
 
-static enum status make_command(struct again *a, struct err *e) {
+static enum status make_command(struct container_run *a, struct err *e) {
     static const char *const OURS[] = { "image", "mount", "runs", "data", "band", NULL };
     struct words *w = &a->command;
     words_add(w, "repro");
@@ -61,8 +62,8 @@ static enum status make_command(struct again *a, struct err *e) {
     return w->failed ? FAIL(e, ERR_MEMORY, "a command line") : OK;
 }
 
-/* The working directory inside is one that is mounted: here, or the folder of runs. */
-static enum status prepare(struct again *a, struct err *e) {
+/* The working directory inside must be mounted: this folder, or the folder of runs. */
+static enum status prepare(struct container_run *a, struct err *e) {
     a->bundle = realpath(a->source->bundle, NULL);
     a->cwd = realpath(cli_has(a->cli, "mount") ? "." : a->runs, NULL);
     if (!a->bundle || !a->cwd) return FAIL(e, ERR_IO, "%s: it is gone", a->source->bundle);
@@ -72,7 +73,7 @@ static enum status prepare(struct again *a, struct err *e) {
 }
 
 int repro_launch(const struct cli *cli, const struct repro_source *source, const char *runs) {
-    struct again a = { .cli = cli, .source = source, .runs = runs };
+    struct container_run a = { .cli = cli, .source = source, .runs = runs };
     struct err e = { 0 };
     const json_t *config = source->run->config_json;
     const char *image = json_text(config, "image", NULL);
@@ -82,7 +83,7 @@ int repro_launch(const struct cli *cli, const struct repro_source *source, const
     if (st == OK) st = prepare(&a, &e);
     struct launch_request request = {
         .cli = cli, .name = source->run->name, .configs = &config, .count = 1, .cwd = a.cwd,
-        /* A stranger's image must not judge itself: our program is mounted into it. */
+        /* A foreign image must not judge itself: this program is mounted into it. */
         .image = cli_has(cli, "image") ? image : NULL, .holds_fp8lab = !cli_has(cli, "image"),
         .mounts = &a.mounts, .command = &a.command,
     };

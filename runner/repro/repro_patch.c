@@ -13,7 +13,7 @@ static bool is_commit(const char *text) {
     return text[n] == '\0' && (n == 40 || n == 64);
 }
 
-/* Runs a program of the preparation, its output on stderr where messages go. */
+/* Runs one program of the preparation, with its output on stderr. */
 static enum status step(enum status failure, const char *what, struct words *argv,
                         struct err *e) {
     int code = 0;
@@ -30,7 +30,7 @@ static enum status step(enum status failure, const char *what, struct words *arg
 static void git(struct words *w, const char *folder) {
     words_add(w, "git");
     words_add(w, "-c");
-    words_add(w, "safe.directory=*"); /* a mounted tree often belongs to another user */
+    words_add(w, "safe.directory=*"); /* a mounted tree may belong to another user */
     words_add(w, "-c");
     words_add(w, "core.hooksPath=/dev/null");
     if (folder) words_add(w, "-C");
@@ -67,7 +67,7 @@ static enum status check_out(const struct repro_source *s, const char *tree, con
     return step(ERR_CONFIG, "applying the bundle's patch", &w, e);
 }
 
-/* The GPU backend only where there is a GPU: it takes minutes. */
+/* Builds the GPU backend only if there is a GPU: it takes minutes. */
 static enum status build(const char *folder, struct err *e) {
     struct words w = { 0 };
     words_add(&w, "make");

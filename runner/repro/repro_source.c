@@ -9,14 +9,14 @@
 #include "runner/base/plain_text.h"
 #include "runner/bundle/unpack.h"
 
-/* What of a bundle is written to disk. */
+/* The parts of a bundle that are unpacked. */
 static const char *const TAKEN[] = { "data/experiment/", "data/choices.txt",
                                      "data/source/dirty.patch", NULL };
 
 static enum status make_work(const char *runs, struct repro_source *s, struct err *e) {
     char path[PATH_CAP];
     TRY(directory_make(runs, e));
-    TRY(path_join(path, runs, ".repro-XXXXXX", e)); /* a dot: no list takes it for a run */
+    TRY(path_join(path, runs, ".repro-XXXXXX", e)); /* the dot hides it from lists of runs */
     if (!mkdtemp(path)) return FAIL(e, ERR_IO, "make a folder in %s: %s", runs, strerror(errno));
     memcpy(s->work, path, sizeof path);
     return OK;
@@ -52,8 +52,8 @@ static enum status read_overrides(struct repro_source *s, const char ***out, str
     return json_is_array(s->overrides) ? OK : FAIL(e, ERR_FORMAT, "argv.json lists no overrides");
 }
 
-/* The row that the bundle is a run of: the one with its configuration, else the one with its name
- * in its cell of the matrix. */
+/* The row that the bundle is a run of: the one with its configuration, otherwise the one with its
+ * matrix cell's name. */
 static enum status choose_run(struct repro_source *s, struct err *e) {
     const struct resolution *r = &s->resolution;
     const json_t *cell = json_object_get(s->view.argv, "cell");
@@ -75,7 +75,7 @@ static enum status resolve(struct repro_source *s, const char *taken, struct err
     TRY(path_join(lib, taken, "data/experiment/lib", e));
     enum status st = read_overrides(s, &overrides, e);
     struct resolve_options options = {
-        .path = script, .overrides = overrides, .lib = lib, /* its presets, never ours */
+        .path = script, .overrides = overrides, .lib = lib, /* the bundle's presets, never ours */
         .override_count = (int64_t)json_array_size(s->overrides),
         .smoke = json_is_true(json_object_get(s->view.run, "smoke")),
         .data = { .known = s->data_files }, /* a pattern means the files of the bundle, no others */
@@ -102,12 +102,12 @@ enum status repro_open(const char *text, const char *runs, struct repro_source *
         st = FAIL(e, ERR_FORMAT, "%s holds no resolved configuration", out->bundle);
     if (st == OK) st = resolve(out, taken, e);
     if (st == OK) st = choose_run(out, e);
-    if (st != OK && e) plain_text(e->text); /* it may quote the bundle */
+    if (st != OK && e) plain_text(e->text); /* the text may quote the bundle */
     return st;
 }
 
 void repro_close(struct repro_source *s) {
-    struct err ignored; /* what is left lying in a folder of dots harms nobody */
+    struct err ignored; /* a remaining hidden folder does no harm */
     if (*s->work) (void)!tree_remove(s->work, &ignored);
     resolution_destroy(&s->resolution);
     json_decref(s->data_files);

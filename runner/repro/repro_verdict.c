@@ -21,7 +21,7 @@ static int64_t step_count(const struct run_view *v) {
 /* ---- why the bits may differ ----------------------------------------------------------------- */
 
 /* Whether a difference breaks the promise of equal bits (DESIGN: the same inputs, on the same GPU
- * model with the same library versions). The CPU's results are the same on every CPU. */
+ * model with the same library versions). CPU results are the same on every CPU. */
 static bool breaks_promise(const struct comparison *c, const json_t *row) {
     static const char *const MACHINE[] = { "gpu.product_name", "gpu.cc", "cuda.runtime",
                                            "cublaslt.version", "cudnn.version" };
@@ -34,7 +34,8 @@ static bool breaks_promise(const struct comparison *c, const json_t *row) {
     return false;
 }
 
-/* A value as a sentence has it: hashes short, what is absent said so. New reference to a text. */
+/* A value for a sentence: hashes are shortened, an absent value is "none". New reference to a
+ * text. */
 static json_t *value_text(const json_t *value) {
     if (!value || json_is_null(value)) return json_string("none");
     const char *text = json_string_value(value);
@@ -51,7 +52,7 @@ static json_t *reason_text(const json_t *row, bool newer) {
     json_t *then = value_text(json_array_get(values, 0)),
            *now = value_text(json_array_get(values, 1)), *text = NULL;
     if (then && now && newer)
-        text = json_sprintf("%s.%s is newer than the bundle, and %s by default", section, key,
+        text = json_sprintf("%s.%s is newer than the bundle; its default is %s", section, key,
                             json_string_value(now));
     else if (then && now)
         text = json_sprintf("%s: %s.%s was %s and is %s", json_text(row, "factor", "?"), section,
@@ -61,7 +62,8 @@ static json_t *reason_text(const json_t *row, bool newer) {
     return text;
 }
 
-/* *config: whether the two were configured otherwise, in more than keys newer than the bundle. */
+/* Lists the reasons why bits may differ. *config: the configurations differ, not only in keys newer
+ * than the bundle. */
 static enum status find_reasons(const struct comparison *c, json_t **out, bool *config,
                                 struct err *e) {
     const json_t *differences = json_object_get(c->report, "differences"), *row;
@@ -85,8 +87,8 @@ static enum status find_reasons(const struct comparison *c, json_t **out, bool *
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-/* Compares the loss at every step that both have. A loss that is no number is within nothing but
- * its own bits. */
+/* Compares the loss at every common step. A loss that is not finite is never within the
+ * tolerance. */
 static void measure_losses(const struct comparison *c, const struct seed_band *band,
                            struct repro_verdict *v) {
     const struct columns *a = c->run[0].columns.train, *b = c->run[1].columns.train;
@@ -122,8 +124,7 @@ static bool is_done(const struct run_view *v) {
     return !strcmp(json_text(v->run, "status", ""), "done");
 }
 
-/* Beyond what the streams show: two runs that came to their end must agree in everything that
- * counts as a result, the final weights too. */
+/* Whether two finished runs also agree in results_sha256, which covers the final weights. */
 static bool same_results(const struct comparison *c) {
     if (!is_done(&c->run[0]) || !is_done(&c->run[1])) return true;
     return !strcmp(json_text(c->run[0].run, "results_sha256", "?"),

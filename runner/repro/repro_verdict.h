@@ -1,4 +1,4 @@
-/* The verdict of a reproduction: a bundle and a run that did again what it says, side by side. */
+/* The verdict of a reproduction: compares a bundle with a new run of the same script. */
 #ifndef FP8LAB_RUNNER_REPRO_REPRO_VERDICT_H
 #define FP8LAB_RUNNER_REPRO_REPRO_VERDICT_H
 
@@ -6,13 +6,14 @@
 #include "runner/compare/seed_band.h"
 
 enum repro_kind {
-    REPRO_BITWISE,     /* every record of the bundle again, to the bit */
+    REPRO_BITWISE,     /* every record of the bundle, to the bit */
     REPRO_TOLERANCE,   /* other bits; each step's loss is within the tolerance */
     REPRO_DIFFERENT,
-    REPRO_INCOMPARABLE /* it did not do the same, or less of it */
+    REPRO_INCOMPARABLE /* another configuration, or fewer steps */
 };
 
-/* A step's loss may be off by the larger of this share of the bundle's, and three seed bands. */
+/* The allowed difference of a step's loss: the larger of this share of the bundle's loss and
+ * REPRO_SEED_BANDS seed bands. */
 #define REPRO_LOSS_RELATIVE 1e-3
 enum { REPRO_SEED_BANDS = 3 };
 
@@ -23,15 +24,16 @@ struct loss_distance {
 
 struct repro_verdict {
     enum repro_kind kind;
-    int64_t steps;           /* of training that both have */
-    json_t *reasons;         /* texts: why the same bits were not to be expected; [] if they were */
-    struct divergence first; /* where they part */
-    struct loss_distance worst, first_outside; /* by share of what is allowed; beyond it */
-    char note[200];          /* what a reader must know besides, or "" */
+    int64_t steps;           /* training steps that both have */
+    json_t *reasons;         /* texts: why equal bits were not expected; [] if they were */
+    struct divergence first; /* the first difference */
+    struct loss_distance worst, first_outside; /* worst: by share of the allowed difference;
+                                                  first_outside: first above it */
+    char note[200];          /* further information for the user, or "" */
 };
 
-/* c: run 0 the bundle, run 1 the new run. band: of the reference, may be empty. The result is
- * released with repro_verdict_free(). */
+/* c: run 0 is the bundle, run 1 the new run. band: of the reference, may be empty. Release the
+ * result with repro_verdict_free(). */
 NODISCARD enum status repro_judge(const struct comparison *c, const struct seed_band *band,
                                   struct repro_verdict *out, struct err *e);
 void repro_verdict_free(struct repro_verdict *v);
@@ -39,7 +41,7 @@ void repro_verdict_free(struct repro_verdict *v);
 /* "bitwise equal", "within tolerance", "different", "not comparable". */
 const char *repro_kind_name(enum repro_kind kind);
 
-/* 0, or EXIT_DIFFERS, EXIT_HARDWARE. `exact`: only the same bits will do. */
+/* EXIT_OK, EXIT_DIFFERS or EXIT_HARDWARE. `exact`: only equal bits are accepted. */
 int repro_exit_code(enum repro_kind kind, bool exact);
 
 /* "verdict", "steps", "reasons", "divergence", "losses" and "note": new reference, NULL without

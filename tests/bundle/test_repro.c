@@ -131,7 +131,7 @@ static void reasons_are_what_breaks_the_promise(void **state) {
     assert_int_equal(v.kind, REPRO_BITWISE);
     assert_int_equal(json_array_size(v.reasons), 2);
     assert_string_equal(json_string_value(json_array_get(v.reasons, 0)),
-                        "config.train.new is newer than the bundle, and 1 by default");
+                        "config.train.new is newer than the bundle; its default is 1");
     assert_string_equal(json_string_value(json_array_get(v.reasons, 1)),
                         "code: inputs.code was bb and is cc");
     repro_verdict_free(&v);

@@ -90,7 +90,7 @@ run --runs cosine --set train.schedule=cosine
 cosine=$(newest cosine)
 extend "$cosine" --runs cosine --set train.steps=20
 expect "exit code" 0 $code
-says "its learning rates are not those of the schedule over 20 steps: they part at step 1,"
+says "its learning rates differ from the schedule over 20 steps from step 1 on"
 expect "rates_part" 1 "$(field "$(newest cosine)" 'run["extends"]["rates_part"]')"
 "$FP8LAB" show "$(newest cosine)" >out 2>log
 grep -q "from step 1 on its learning rates were not those of this schedule" out ||
@@ -111,7 +111,7 @@ refused "has done 12 steps, and train.steps is 12" "$parent"
 refused "has done 12 steps, and train.steps is 8" "$parent" --set train.steps=8
 for set in train.optimizer.lr=1 recipe=bf16 train.seed=2 train.global_batch=8 model.layers=2 \
     train.schedule.warmup=3 data.seed=9; do
-    refused "it takes train.steps, train.time_limit, eval," "$parent" --set $set \
+    refused "--extend can change only train.steps, train.time_limit, eval," "$parent" --set $set \
         --set train.steps=30
 done
 refused "takes the script from the run" "$parent" --set train.steps=30 "$tests/tiny.lua"
@@ -120,7 +120,7 @@ refused "no --smoke" "$parent" --set train.steps=30 --smoke
 expect "exit code of --resume" 2 $?
 says "run --extend RUN --set train.steps=N"
 mv "${parent%.tar.zst}.checkpoints" gone
-refused "has no checkpoint to go on from" "$parent" --set train.steps=40
+refused "has no checkpoint to continue from" "$parent" --set train.steps=40
 says "a run keeps its last one where the experiment has checkpoint"
 mv gone "${parent%.tar.zst}.checkpoints"
 cp "${parent%.tar.zst}.checkpoints/step-000012/state.safetensors" whole.state
@@ -150,7 +150,7 @@ kill -TERM $!
 wait $!
 "$FP8LAB" run --extend last --runs cut --set train.steps=2000000 >out 2>log
 expect "exit code of an extension of what is interrupted" 2 $?
-says "--resume goes on with it"
+says "--resume continues this one"
 ("$FP8LAB" run --threads 1 --extend "$parent" --runs cut --set train.steps=1000000 >out 2>log) &
 for ((i = 0; i < 3000; i++)); do
     grep -qs "resuming" log && break

@@ -124,7 +124,7 @@ grep -q "beyond the tolerance from step 3" out || fail "the step beyond the tole
 resolved=data/experiment/resolved.json
 again 0 "keys newer than the bundle, at their defaults: train.shard" \
     "$(forge older $resolved 's/,"shard":"optimizer"//' forge.lua)" --exact
-grep -q "config.train.shard is newer than the bundle, and optimizer by default" out ||
+grep -q "config.train.shard is newer than the bundle; its default is optimizer" out ||
     fail "the newer key is no reason"
 again 0 "another configuration here than in the bundle: train.head_chunk" \
     "$(forge other $resolved 's/"head_chunk":[0-9]*/"head_chunk":7/' forge.lua)"
@@ -149,7 +149,7 @@ again 0 "within tolerance" "$c" --band wide.json
 # ---- not comparable -----------------------------------------------------------------------------
 q=$(run q forge.lua --set 'hardware.query=gpu.count>=99' --anywhere)
 again 3 "gpu.count" "$q"
-again 3 "nor was that of the bundle's run, which was made with --anywhere: give it here, too" "$q"
+again 3 "the bundle's run did not match either, and was made with --anywhere: give it here, too" "$q"
 again 3 '"verdict":"not comparable"' "$q" --json
 again 0 "bitwise equal" "$q" --anywhere
 grep -q "^$" log && fail "an empty line after what the machine lacks"
@@ -203,7 +203,7 @@ p=$(PATCH=changes.patch forge patched data/source/commit.json "$commit" forge.lu
 again 5 "of the patch: repro --threads=1 --exact $p" "$p" --patch tree --exact
 again 2 "checking out the bundle's commit" "$a" --patch tree
 again 2 "one of them" "$p" --patch tree --launch docker
-RANK=1 WORLD_SIZE=2 again 2 "torchrun started 2 tasks; repro is one process" "$a"
+RANK=1 WORLD_SIZE=2 again 2 "torchrun started 2 tasks, but repro is one process" "$a"
 again 2 "the bundle names no image" "$a" --launch docker --image --dry-run
 again 2 "may hold no fp8lab" "$i" --launch docker --image --dry-run
 again 0 "--mount=type=bind,source=$TEST_TMP/a/" "$a" --launch podman --dry-run
