@@ -80,7 +80,7 @@ LUA
 t=$(run t text/t.lua)
 mkdir -p moved/deep
 mv data/numbers.txt moved/deep/others.txt
-again 3 "--data DIR looks for them" "$t"
+again 3 "--data DIR finds them" "$t"
 grep -qF "data/numbers.txt" log || fail "the missing file is not named"
 again 0 "bitwise equal" "$t" --data moved
 [ "$(field "$(newest)" 'run["inputs"]["data"]')" = "$(field "$t" 'run["inputs"]["data"]')" ] ||
@@ -149,7 +149,7 @@ again 0 "within tolerance" "$c" --band wide.json
 # ---- not comparable -----------------------------------------------------------------------------
 q=$(run q forge.lua --set 'hardware.query=gpu.count>=99' --anywhere)
 again 3 "gpu.count" "$q"
-again 3 "the bundle's run did not match either, and was made with --anywhere: give it here, too" "$q"
+again 3 "the bundle's run did not match either, and was made with --anywhere: give it" "$q"
 again 3 '"verdict":"not comparable"' "$q" --json
 again 0 "bitwise equal" "$q" --anywhere
 grep -q "^$" log && fail "an empty line after what the machine lacks"
