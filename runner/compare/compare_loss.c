@@ -6,15 +6,16 @@
 #include <string.h>
 
 #include "runner/compare/stats.h"
+#include "runner/plan/recipe_kinds.h"
 
 const char *loss_verdict_name(enum loss_verdict verdict) {
     static const char *const NAMES[] = { NULL, "holds", "does not hold", "undecided" };
     return NAMES[verdict];
 }
 
-/* Block scales follow each 128 values and have to be nearer than scales of whole tensors. */
 double loss_tolerance(const char *kind) {
-    return strcmp(kind, "fp8.blockwise") == 0 ? 0.0025 : 0.005;
+    const struct recipe_kind_row *row = recipe_kind_find(kind);
+    return row ? row->loss_tolerance : recipe_kind_row(RECIPE_BF16)->loss_tolerance;
 }
 
 /* ---- the interval -------------------------------------------------------------------------- */

@@ -21,21 +21,21 @@ enum { CHECK_SECONDS = 120 };
 static const double NMSE_MAX = 1e-3, FIRST_MAX = 1e-3, LOSS_MAX = 2e-2;
 
 /* Results of recipe_check_run on the CPU backend, on any CPU. */
-static const struct { const char *recipe, *gemm, *loss, *weights; } GOLDEN[] = {
-    { "bf16", "8ad26070a1e2b47a", "4060aa1a",
+static const struct { const char *gemm, *loss, *weights; } GOLDEN[] = {
+    [RECIPE_BF16] = { "8ad26070a1e2b47a", "4060aa1a",
       "f9614879101e9eaf567fff246f8fe81cf28697630f39c5bb2c944c98b517e9e2" },
-    { "fp8.delayed", "0c93e66bfef345bb", "4060ecef",
+    [RECIPE_DELAYED] = { "0c93e66bfef345bb", "4060ecef",
       "ef9c82e51cddd4406c0a9059e3b50d92486cce61ce86e678ced9d0e2f7a4f905" },
-    { "fp8.tensorwise", "0c93e66bfef345bb", "4061de6e",
+    [RECIPE_TENSORWISE] = { "0c93e66bfef345bb", "4061de6e",
       "1a5114d0896145eec404166b06a77623a7d67508e3160241ab727f8534194faf" },
-    { "fp8.rowwise", "5f805c76ea75beb7", "40608504",
+    [RECIPE_ROWWISE] = { "5f805c76ea75beb7", "40608504",
       "d49ccc9d856fce021151be8dc1b26386a6f08868455c824a5f6385905de6453c" },
-    { "fp8.blockwise", "5018ee59a0e9e5f5", "4060baa6",
+    [RECIPE_BLOCKWISE] = { "5018ee59a0e9e5f5", "4060baa6",
       "87801f62921ccf893a18d7af2c8cfcffbc1863ef48357aeec4049070326c7729" },
-    { "fp8.mxfp8", "5f805c76ea75beb7", "4060c62c",
+    [RECIPE_MXFP8] = { "5f805c76ea75beb7", "4060c62c",
       "24487998d09c4073bddaec7793d49daca9d7f615e1c145b49688e2784062cbc4" },
 };
-enum { GOLDEN_COUNT = sizeof GOLDEN / sizeof *GOLDEN };
+_Static_assert(sizeof GOLDEN / sizeof *GOLDEN == RECIPE_KIND_COUNT, "a kind has no golden row");
 
 /* ---- comparisons ------------------------------------------------------------------------------*/
 
@@ -54,7 +54,7 @@ static const char *last_bits(const json_t *check) {
 }
 
 /* Whether the CPU's figures equal the constants; `why` names the first that does not. */
-static bool equal_golden(const json_t *check, int golden, char why[256]) {
+static bool equal_golden(const json_t *check, enum recipe_kind golden, char why[256]) {
     const char *gemm = json_text(check, "gemm_print", "");
     const char *weights = json_text(check, "weights_sha256", "");
     why[0] = '\0';
@@ -114,10 +114,9 @@ static void record(struct doctor *d, const char *recipe, const struct recipe_row
 }
 
 /* Compares the table's entry with what the device did, and its figures with the reference. */
-static void judge(struct doctor *d, int golden, int capability, const json_t *check,
+static void judge(struct doctor *d, enum recipe_kind kind, int capability, const json_t *check,
                   const json_t *reference) {
-    const char *name = GOLDEN[golden].recipe;
-    enum recipe_kind kind = (enum recipe_kind)(RECIPE_CHECK_FIRST + golden);
+    const char *name = recipe_kind_row(kind)->name;
     struct recipe_row expected = recipe_on(kind, capability);
     const char *way = recipe_way_name(expected.way), *did = check ? way_of(check) : NULL;
     const char *fix = "please report it, with fp8lab doctor --json";
@@ -134,7 +133,7 @@ static void judge(struct doctor *d, int golden, int capability, const json_t *ch
         doctor_say(d, FINDING_WRONG, name, fix, "the table says %s, the device did it %s", way,
                    did);
     } else if (reference ? !near_reference(check, reference, &worst, why)
-                         : !equal_golden(check, golden, why)) {
+                         : !equal_golden(check, kind, why)) {
         doctor_say(d, FINDING_WRONG, name, reference ? "do not trust results of this machine; "
                    "compare clocks, ECC and driver with one that is well" : fix, "%s; %s", text,
                    why);
@@ -192,12 +191,13 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
     json_t *reference = NULL, *device = NULL;
     bool here = train && d->here;
     if (here && try_out(d, "cpu", &reference) == OK)
-        for (int i = 0; i < GOLDEN_COUNT && d->gpu; i++) {
+        for (int k = RECIPE_CHECK_FIRST; k <= RECIPE_CHECK_LAST && d->gpu; k++) {
+            const char *name = recipe_kind_row((enum recipe_kind)k)->name;
             char why[256];
-            if (!equal_golden(check_of(reference, GOLDEN[i].recipe), i, why))
+            if (!equal_golden(check_of(reference, name), (enum recipe_kind)k, why))
                 doctor_say(d, FINDING_WRONG, "reference", "build with gcc and no extra flags; the "
                            "golden tests of make test name the operator",
-                           "%s on the CPU backend: %s", GOLDEN[i].recipe, why);
+                           "%s on the CPU backend: %s", name, why);
         }
     if (here && d->gpu && try_out(d, "cuda", &device) == OK) {
         say_device(d, device);
@@ -205,10 +205,11 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
     }
     /* An absent GPU, or one with an unknown capability, has no column. */
     bool known = !d->gpu || column_of(d) > 0;
-    for (int i = 0; known && i < GOLDEN_COUNT; i++) {
-        const json_t *cpu = check_of(reference, GOLDEN[i].recipe);
-        const json_t *gpu = check_of(device, GOLDEN[i].recipe);
-        judge(d, i, column_of(d), d->gpu ? gpu : cpu, d->gpu && gpu ? cpu : NULL);
+    for (int k = RECIPE_CHECK_FIRST; known && k <= RECIPE_CHECK_LAST; k++) {
+        const char *name = recipe_kind_row((enum recipe_kind)k)->name;
+        const json_t *cpu = check_of(reference, name), *gpu = check_of(device, name);
+        judge(d, (enum recipe_kind)k, column_of(d), d->gpu ? gpu : cpu,
+              d->gpu && gpu ? cpu : NULL);
     }
     json_decref(reference);
     json_decref(device);

@@ -12,35 +12,23 @@
 #include "runner/base/canonical.h"
 #include "runner/bench/bench_measure.h"
 #include "runner/plan/backends.h"
+#include "runner/plan/options.h"
+#include "runner/plan/recipe_kinds.h"
 
 enum { GEMM_SIDE = 256, LAYERS = 2 };
-
-static const char *kind_name(enum recipe_kind kind) {
-    static const char *const NAMES[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
-                                         "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
-    return NAMES[kind];
-}
 
 /* ---- the GEMM ---------------------------------------------------------------------------------*/
 
 /* Operands as the forward GEMM of a recipe has them. */
 static enum status multiply(struct backend *b, enum recipe_kind kind, uint16_t *product,
                             uint64_t *print, struct err *e) {
-    static const struct { enum dtype t; enum scale_kind a, b; } MODES[] = {
-        [RECIPE_BF16] = { DTYPE_BF16, SCALE_NONE, SCALE_NONE },
-        [RECIPE_DELAYED] = { DTYPE_E4M3, SCALE_TENSOR, SCALE_TENSOR },
-        [RECIPE_TENSORWISE] = { DTYPE_E4M3, SCALE_TENSOR, SCALE_TENSOR },
-        [RECIPE_ROWWISE] = { DTYPE_E4M3, SCALE_ROW, SCALE_ROW },
-        [RECIPE_BLOCKWISE] = { DTYPE_E4M3, SCALE_1X128, SCALE_128X128 },
-        [RECIPE_MXFP8] = { DTYPE_E4M3, SCALE_1X32, SCALE_1X32 },
-    };
+    const struct recipe_kind_row *row = recipe_kind_row(kind);
     const int64_t n = GEMM_SIDE;
     struct bench_memory m = { .b = b };
     struct tensor left, right, out, sum = tensor_1d(NULL, DTYPE_U64, 1);
     struct matmul_args args = { .out = &out, .a = &left, .b = &right };
-    enum dtype t = MODES[kind].t;
-    enum status st = bench_operand(&m, &left, t, n, n, MODES[kind].a, false, e);
-    if (st == OK) st = bench_operand(&m, &right, t, n, n, MODES[kind].b, false, e);
+    enum status st = bench_operand(&m, &left, row->operand, n, n, row->scale_a, false, e);
+    if (st == OK) st = bench_operand(&m, &right, row->operand, n, n, row->scale_b, false, e);
     if (st == OK) st = bench_tensor(&m, &out, DTYPE_BF16, n, n, 1, 1, e);
     if (st == OK) st = bench_zeros(&m, 8, &sum.data, e);
     if (st == OK) st = b->ops->matmul(b, LANE_COMPUTE, &args, e);
@@ -96,19 +84,13 @@ static const struct train_options TRAIN = {
     .schedule = { .kind = SCHEDULE_CONSTANT, .warmup = 2, .final = 1 },
 };
 
-/* The defaults of runner/script/schema_recipe.c. */
-static struct recipe_options options_of(enum recipe_kind kind) {
-    struct recipe_options o = { .kind = kind, .format = FORMAT_HYBRID, .constants = QUANT_TE,
-                                .history = 1024, .algo = AMAX_MAX, .roll = ROLL_MICROBATCH,
-                                .fprop_fast = kind != RECIPE_BLOCKWISE };
-    if (kind == RECIPE_ROWWISE) {
-        o.constants = QUANT_TORCHAO;
-        o.dgrad_fast = o.wgrad_fast = true;
-    }
-    o.pow2 = kind == RECIPE_ROWWISE || kind == RECIPE_BLOCKWISE;
-    if (kind == RECIPE_ROWWISE || kind == RECIPE_BLOCKWISE || kind == RECIPE_MXFP8)
-        o.format = FORMAT_E4M3;
-    return o;
+static enum status default_options(enum recipe_kind kind, struct recipe_options *out,
+                                   struct err *e) {
+    json_t *defaults = recipe_kind_defaults(kind);
+    enum status st = defaults ? options_read_recipe(defaults, out, e)
+                              : FAIL(e, ERR_MEMORY, "the defaults of a recipe");
+    json_decref(defaults);
+    return st;
 }
 
 static enum status train(struct trainer *t, struct recipe_check *c, struct err *e) {
@@ -121,7 +103,8 @@ static enum status train(struct trainer *t, struct recipe_check *c, struct err *
 }
 
 static enum status check_training(struct backend *b, struct recipe_check *c, struct err *e) {
-    struct recipe_options site[LAYERS * GEMM_SITE_COUNT], base = options_of(c->kind);
+    struct recipe_options site[LAYERS * GEMM_SITE_COUNT], base;
+    TRY(default_options(c->kind, &base, e));
     for (int i = 0; i < LAYERS * GEMM_SITE_COUNT; i++) site[i] = base;
     const struct recipe recipe = { .site = site, .layers = LAYERS,
                                    .head = { .kind = RECIPE_BF16 } };
@@ -176,7 +159,8 @@ json_t *recipe_check_json(const struct recipe_check *c) {
                     &failed);
     }
     json_t *object = json_pack(
-        "{s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o,s:s}", "recipe", kind_name(c->kind), "status",
+        "{s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o,s:s}", "recipe",
+        recipe_kind_row(c->kind)->name, "status",
         status_name(c->status), "problem", *c->problem ? json_from_text(c->problem) : json_null(),
         "native", (json_int_t)c->native, "emulated", (json_int_t)c->emulated, "gemm_nmse",
         isfinite(c->gemm_nmse) ? c->gemm_nmse : 1.0, "gemm_print",

@@ -5,11 +5,12 @@
 
 #include "kernels/backend.h"
 #include "model/recipe.h"
+#include "runner/plan/recipe_kinds.h"
 
 struct json_t;
 
 enum { RECIPE_CHECK_STEPS = 10, RECIPE_CHECK_GEMMS = 24 /* of the model, in 3 directions */ };
-enum { RECIPE_CHECK_FIRST = RECIPE_BF16, RECIPE_CHECK_LAST = RECIPE_MXFP8 };
+enum { RECIPE_CHECK_FIRST = RECIPE_BF16, RECIPE_CHECK_LAST = RECIPE_KIND_COUNT - 1 };
 
 struct recipe_check {
     enum recipe_kind kind;

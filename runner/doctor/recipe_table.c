@@ -1,5 +1,7 @@
 #include "runner/doctor/recipe_table.h"
 
+#include "runner/plan/recipe_kinds.h"
+
 const char *recipe_way_name(enum recipe_way way) {
     static const char *const NAMES[] = { "native", "emulated", "refused" };
     return NAMES[way];
@@ -27,14 +29,15 @@ struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
         return row(WAY_EMULATED, kind == RECIPE_F32 ? "it is C, in f32"
                                                     : "a CPU multiplies in f32; codes are exact");
     if (capability < 80) return row(WAY_REFUSED, "no machine code below compute capability 8.0");
-    switch (kind) {
-    case RECIPE_F32: return row(WAY_REFUSED, "for tests, on the CPU backend only");
-    case RECIPE_BF16: return row(WAY_NATIVE, "");
-    case RECIPE_DELAYED:
-    case RECIPE_TENSORWISE: return tensor_scales(capability);
-    case RECIPE_ROWWISE:
-    case RECIPE_BLOCKWISE: return hopper_scales(capability);
-    case RECIPE_MXFP8: break;
+    if (kind == RECIPE_F32) return row(WAY_REFUSED, "for tests, on the CPU backend only");
+    switch (recipe_kind_row(kind)->scale_a) {
+    case SCALE_NONE: return row(WAY_NATIVE, "");
+    case SCALE_TENSOR: return tensor_scales(capability);
+    case SCALE_ROW:
+    case SCALE_1X128:
+    case SCALE_128X128: return hopper_scales(capability);
+    case SCALE_1X32:
+    case SCALE_32X32: break;
     }
     if (capability < 89) return tensor_scales(capability);
     return row(WAY_EMULATED, capability < 100 ? "this chip has no 1x32 scales"

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/plan/recipe_kinds.h"
+
 /* ---- typed access ------------------------------------------------------------------------------
  * One section and its first failure: getters after a failure do nothing, so that a section reads as
  * a list of its keys, and is checked once at its end. */
@@ -132,14 +134,13 @@ static enum status read_model(const struct section *root, struct model_config *o
 
 /* ---- recipe -----------------------------------------------------------------------------------*/
 
-/* In the order of enum recipe_kind. */
-static const char *const RECIPE_KINDS[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
-                                            "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8", NULL };
 static const char *const GEMM_SITES[] = { "qkv", "attn_out", "ffn_in", "ffn_out", NULL };
 
 /* Keys that a kind does not have are absent, and stay zero. */
 static struct recipe_options read_recipe_options(struct section *s) {
-    struct recipe_options o = { .kind = (enum recipe_kind)get_word(s, "kind", RECIPE_KINDS) };
+    const char *kinds[RECIPE_KIND_COUNT + 1];
+    recipe_kind_names(kinds);
+    struct recipe_options o = { .kind = (enum recipe_kind)get_word(s, "kind", kinds) };
     if (o.kind == RECIPE_F32 || o.kind == RECIPE_BF16) return o;
     o.format = (enum recipe_format)get_word_or(s, "format", WORDS("hybrid", "e4m3"), FORMAT_HYBRID);
     o.constants = (enum quant_constants)get_word_or(s, "constants",
@@ -161,6 +162,12 @@ static struct recipe_options read_recipe_options(struct section *s) {
         s->st = a.st;
     }
     return o;
+}
+
+enum status options_read_recipe(const json_t *recipe, struct recipe_options *out, struct err *e) {
+    struct section s = { recipe, "recipe", OK, e };
+    *out = read_recipe_options(&s);
+    return s.st;
 }
 
 /* The table of exceptions: [{"layer":0,"gemm":"qkv","recipe":{...}}, ...]. */
