@@ -138,8 +138,8 @@ static void put_loss_step(FILE *out, const json_t *report, const json_t *family)
     if (!json_is_integer(step)) return;
     fprintf(out, "<p class=\"soft\">Evaluation losses at step %lld",
             (long long)json_integer_value(step));
-    if (json_array_size(cut)) fputs(", the last that all evaluated; left out is what came later, "
-                                    "of", out);
+    if (json_array_size(cut)) fputs(", the last that all evaluated; later evaluations are "
+                                    "left out, of", out);
     json_array_foreach(cut, i, row) {
         fputs(i ? ", " : " ", out);
         put_run(out, report, json_integer_value(json_object_get(row, "run")));

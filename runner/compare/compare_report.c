@@ -239,7 +239,7 @@ static void put_loss_step(FILE *out, const json_t *family) {
     if (!json_is_integer(json_object_get(family, "step"))) return;
     fprintf(out, "    evaluation losses at step %lld", (long long)whole(family, "step"));
     if (json_array_size(cut))
-        fprintf(out, ", the last that all evaluated; left out is what came later, of");
+        fprintf(out, ", the last that all evaluated; later evaluations are left out, of");
     json_array_foreach(cut, i, row)
         fprintf(out, "%s %s (to step %lld)", i ? "," : "",
                 compare_letter(whole(row, "run"), name), (long long)whole(row, "step"));

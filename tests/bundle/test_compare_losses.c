@@ -1,0 +1,312 @@
+/* Does the loss hold? Each clause of the rule in runner/compare/README.md, on made-up runs. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/compare/compare_loss.h"
+#include "runner/compare/stats.h"
+#include "tests/bundle/compare_scene.h"
+
+static const json_t *losses_of(const struct scene *s) {
+    return json_object_get(json_object_get(s->c.report, "statistics"), "losses");
+}
+
+/* The first row of the first family. */
+static const json_t *loss_row(const struct scene *s) {
+    const json_t *family = json_array_get(losses_of(s), 0);
+    return json_array_get(json_object_get(family, "rows"), 0);
+}
+
+static void verdict_is(const struct scene *s, const char *verdict, const char *why) {
+    const json_t *row = loss_row(s);
+    assert_non_null(row);
+    if (verdict) assert_string_equal(json_text(row, "verdict", "none"), verdict);
+    else assert_true(json_is_null(json_object_get(row, "verdict")));
+    if (!strstr(json_text(row, "why", ""), why))
+        fail_msg("\"%s\" is not in \"%s\"", why, json_text(row, "why", ""));
+}
+
+/* A time limit leaves one side with more steps; only common steps are compared. */
+static void runs_are_compared_at_equal_tokens(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char *text = NULL;
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].planned = 50;
+        runs[i].steps = i < 3 ? 48 : 37 + i; /* evaluated up to step 40 */
+    }
+    runs[3].steps = 35; /* up to step 30 */
+    compare(&s, runs, 6);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 30);
+    assert_int_equal(json_array_size(json_object_get(family, "cut")), 5);
+    verdict_is(&s, "holds", "");
+    assert_true(json_number_value(json_object_get(loss_row(&s), "relative")) == 0);
+    assert_string_equal(json_text(s.c.report, "verdict", ""),
+                        "one factor: recipe; but the runs made 35 to 48 steps");
+    const json_t *ratio = json_object_get(
+        json_array_get(json_object_get(s.c.report, "runs"), 3), "ratio");
+    assert_true(json_is_null(json_object_get(ratio, "eval_loss")));
+    assert_true(json_is_null(json_object_get(ratio, "loss")));
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "evaluation losses at step 30, the last that all evaluated; "
+                                 "later evaluations are left out, of A (to step 40), B (to step "
+                                 "40)"));
+    free(text);
+    finish(&s);
+}
+
+static void no_step_in_common_is_no_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[i].eval_every = 15;
+    for (int i = 0; i < 6; i++) runs[i].planned = 50;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "no step at which all were evaluated; the last are A 15, B 15, C 15, D");
+    finish(&s);
+    for (int i = 0; i < 3; i++) runs[i].eval_every = 0;
+    runs[5].steps = 5;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "F was never evaluated");
+    finish(&s);
+    runs[5].steps = 20;
+    runs[4].eval_tokens = 8192;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "A was evaluated on 4096 tokens, E on 8192");
+    finish(&s);
+}
+
+/* With one or two seeds a side there are numbers, and no word of a verdict anywhere. */
+static void few_seeds_are_no_verdict(void **state) {
+    static const int64_t SIDES[][2] = { { 1, 1 }, { 3, 1 }, { 1, 3 }, { 2, 2 } };
+    for (size_t k = 0; k < sizeof SIDES / sizeof *SIDES; k++) {
+        struct scene s;
+        struct err e = { 0 };
+        struct run_fixture six[6], runs[6];
+        char path[PATH_CAP], *html = NULL, *text = NULL;
+        size_t size = 0;
+        int64_t n = 0;
+        two_sides(six);
+        for (int i = 0; i < 6; i++)
+            if (i % 3 < SIDES[k][i / 3]) runs[n++] = six[i];
+        runs[n - 1].loss_shift = 0.4;
+        compare(&s, runs, n);
+        verdict_is(&s, NULL, "a verdict needs 3 seeds a side");
+        CHECK(path_join(path, s.parent, "page.html", &e));
+        CHECK(compare_html(&s.c, path, &e));
+        CHECK(compare_text(&s.c, false, &text, &e));
+        CHECK(file_read(path, 1 << 24, &html, &size, &e));
+        assert_non_null(strstr(text, "no verdict: a verdict needs 3 seeds a side"));
+        assert_null(strstr(text, "holds"));
+        assert_null(strstr(text, "not hold"));
+        assert_null(strstr(html, ">holds"));
+        assert_null(strstr(html, "not hold"));
+        free(html);
+        free(text);
+        finish(&s);
+    }
+}
+
+/* A diverged recipe does not hold, for any number of seeds. If BF16 diverged, there is no
+ * verdict. */
+static void what_diverged_does_not_hold(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    runs[5].eval_last = 67000;
+    compare(&s, runs, 6);
+    verdict_is(&s, "does not hold", "F diverged: evaluation loss 67000 at step 20, its first");
+    finish(&s);
+    compare(&s, (struct run_fixture[]){ runs[0], runs[5] }, 2);
+    verdict_is(&s, "does not hold", "B diverged");
+    finish(&s);
+    runs[0].eval_last = 67000;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "A diverged");
+    finish(&s);
+    two_sides(runs); /* one evaluation only, worse than a guess among 256 bytes */
+    for (int i = 0; i < 6; i++) {
+        runs[i].model = "{\"vocab\":256}";
+        runs[i].eval_every = 20;
+    }
+    runs[4].eval_last = 6.2;
+    compare(&s, runs, 6);
+    verdict_is(&s, "does not hold", "E diverged: evaluation loss 6.2 at step 20, guessing reaches");
+    finish(&s);
+}
+
+/* A run that ended at a NaN has few evaluations; it does not shorten the comparison of the
+ * others. */
+static void a_value_that_is_not_finite_is_divergence(void **state) {
+    struct scene s;
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].planned = 20;
+    runs[6] = runs[5];
+    runs[6].recipe = "fp8.tensorwise";
+    runs[6].status = "failed";
+    runs[6].steps = 6;
+    compare(&s, runs, 7);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    const json_t *rows = json_object_get(family, "rows");
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 20);
+    assert_string_equal(json_text(json_array_get(rows, 0), "verdict", ""), "holds");
+    assert_string_equal(json_text(json_array_get(rows, 1), "verdict", ""), "does not hold");
+    assert_string_equal(json_text(json_array_get(rows, 1), "why", ""),
+                        "G diverged: loss is nan at step 7");
+    finish(&s);
+}
+
+/* A lower loss always holds, and the place of BF16 in the list does not matter. */
+static void a_better_recipe_holds_in_any_order(void **state) {
+    struct scene s;
+    struct run_fixture runs[6], turned[6];
+    two_sides(runs);
+    for (int i = 3; i < 6; i++) runs[i].loss_shift = -0.5;
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    assert_true(json_number_value(json_object_get(loss_row(&s), "relative")) < -0.3);
+    finish(&s);
+    for (int i = 0; i < 6; i++) turned[i] = runs[5 - i];
+    compare(&s, turned, 6);
+    verdict_is(&s, "holds", "");
+    assert_int_equal(json_integer_value(json_object_get(loss_row(&s), "group")), 0);
+    finish(&s);
+    for (int i = 0; i < 3; i++) turned[i].loss_shift = 0.5;
+    compare(&s, turned, 6);
+    verdict_is(&s, "does not hold", "");
+    finish(&s);
+}
+
+static const char *missing_why(const struct scene *s) {
+    const json_t *statistics = json_object_get(s->c.report, "statistics");
+    assert_int_equal(json_array_size(json_object_get(statistics, "losses")), 0);
+    return json_text(json_array_get(json_object_get(statistics, "losses_missing"), 0), "why", "");
+}
+
+/* Without a BF16 group that differs only in the recipe there is no baseline. */
+static void what_is_missing_for_a_verdict_is_said(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char *text = NULL;
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[i].recipe = "fp8.tensorwise";
+    compare(&s, runs, 6);
+    assert_string_equal(missing_why(&s), "no run is BF16; add recipe = bf16 with the same seeds");
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "no verdict on A, D: no run is BF16"));
+    free(text);
+    finish(&s);
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[i].model = "{\"width\":128}";
+    compare(&s, runs, 6);
+    assert_string_equal(missing_why(&s), "it differs from A, which is BF16, in more than its "
+                                         "recipe: model.width");
+    finish(&s);
+    two_sides(runs); /* two models: each FP8 group has the BF16 group of its own model */
+    runs[1].model = runs[4].model = "{\"width\":128}";
+    compare(&s, (struct run_fixture[]){ runs[0], runs[1], runs[3], runs[4] }, 4);
+    assert_int_equal(json_array_size(losses_of(&s)), 2);
+    finish(&s);
+}
+
+static void a_rehearsal_gets_no_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].smoke = true;
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "a rehearsal");
+    finish(&s);
+}
+
+/* If one seed ran twice, the longer run counts. */
+static void a_seed_counts_once(void **state) {
+    struct scene s;
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].planned = 20;
+    runs[6] = runs[3];
+    runs[3].steps = 12; /* evaluated at step 10 only */
+    compare(&s, runs, 7);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 20);
+    assert_int_equal(json_integer_value(json_object_get(loss_row(&s), "seeds")), 3);
+    finish(&s);
+}
+
+static struct loss_judgement judged(double tolerance, const double *x, const double *y, int n,
+                                    int m, json_int_t y_seed) {
+    struct err e = { 0 };
+    json_int_t seeds[2][8];
+    double value[2][8];
+    struct loss_judgement out;
+    for (int i = 0; i < 8; i++) {
+        seeds[0][i] = i;
+        seeds[1][i] = y_seed + i;
+        value[0][i] = i < n ? x[i] : 0;
+        value[1][i] = i < m ? y[i] : 0;
+    }
+    const struct loss_sample a = { seeds[0], value[0], n }, b = { seeds[1], value[1], m };
+    CHECK(loss_judge(&a, &b, tolerance, &out, &e));
+    return out;
+}
+
+/* The interval decides: all of it within the tolerance, all of it above, or neither. Figures of
+ * scipy.stats: ttest_rel and ttest_ind(equal_var=False), degrees of freedom rounded down. */
+static void an_interval_decides(void **state) {
+    (void)state;
+    static const double WIDE[4] = { 1.96, 2.04, 2.00, 1.98 }, NEAR[3] = { 2.000, 2.001, 1.999 };
+    static const double UP[3] = { 2.020, 2.022, 2.018 }, ABOUT[3] = { 2.001, 2.002, 2.000 };
+    struct loss_judgement j = judged(0.005, WIDE, UP, 3, 3, 10); /* no seed in common */
+    assert_int_equal(j.pairs, 0);
+    assert_float_equal(j.high - j.relative, 0.049745, 1e-6); /* t 4.3027, s.e. 0.023123 */
+    assert_int_equal(j.verdict, LOSS_UNDECIDED);
+    assert_int_equal(judged(0.005, NEAR, UP, 3, 3, 10).verdict, LOSS_DOES_NOT_HOLD);
+    assert_int_equal(judged(0.005, NEAR, ABOUT, 3, 3, 10).verdict, LOSS_HOLDS);
+    assert_int_equal(judged(0.001, NEAR, ABOUT, 3, 3, 10).verdict, LOSS_UNDECIDED);
+    assert_int_equal(judged(0.005, ABOUT, WIDE, 3, 4, 10).verdict, LOSS_UNDECIDED);
+    assert_int_equal(judged(0.005, NEAR, ABOUT, 2, 3, 10).verdict, LOSS_NONE);
+    /* The same variance in pairs: the common part of each seed cancels. */
+    static const double PAIR[4] = { 1.962, 2.041, 2.003, 1.980 };
+    j = judged(0.005, WIDE, PAIR, 4, 4, 0);
+    assert_int_equal(j.pairs, 4);
+    assert_float_equal(j.relative, 0.0015 / 1.995, 1e-9);
+    assert_float_equal(j.high - j.relative, 3.1824 * 0.0012909944 / 2 / 1.995, 1e-7);
+    assert_int_equal(j.verdict, LOSS_HOLDS);
+    /* Three of four seeds are common: those are compared in pairs. Two are not enough for pairs. */
+    assert_int_equal(judged(0.005, WIDE, PAIR + 1, 4, 3, 1).pairs, 3);
+    assert_int_equal(judged(0.005, WIDE, PAIR, 4, 4, 2).pairs, 0);
+    assert_true(loss_tolerance("fp8.blockwise") == 0.0025 && loss_tolerance("fp8.mxfp8") == 0.005);
+    double x[36], y[36]; /* 35 degrees of freedom: scipy's t quantile is 2.030108 */
+    for (int i = 0; i < 36; i++) x[i] = i % 2, y[i] = 0;
+    assert_float_equal(stats_welch_half(x, 36, y, 36), 2.030108 * sqrt(0.25 / 35), 1e-5);
+    assert_true(isnan(stats_welch_half(x, 1, y, 36)) && isnan(stats_paired_half(x, y, 1)));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_are_compared_at_equal_tokens),
+        cmocka_unit_test(no_step_in_common_is_no_verdict),
+        cmocka_unit_test(few_seeds_are_no_verdict),
+        cmocka_unit_test(what_diverged_does_not_hold),
+        cmocka_unit_test(a_value_that_is_not_finite_is_divergence),
+        cmocka_unit_test(a_better_recipe_holds_in_any_order),
+        cmocka_unit_test(what_is_missing_for_a_verdict_is_said),
+        cmocka_unit_test(a_rehearsal_gets_no_verdict),
+        cmocka_unit_test(a_seed_counts_once),
+        cmocka_unit_test(an_interval_decides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
