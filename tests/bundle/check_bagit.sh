@@ -1,7 +1,7 @@
 #!/bin/sh
-# Bundles of a done, a failed and a killed run, shown to tools that are not ours: tar, zstd, the
-# packages bagit and roc-validator. Beside the made-up ones of test_bundle a real run, and a real
-# one whose runner was killed.
+# Independent tools read bundles of a done, a failed and a killed run: tar, zstd, the packages bagit
+# and roc-validator. The bundles are made up by test_bundle, except for a real run and a real run
+# whose runner was killed.
 set -eu
 : "${BUILD:=$PWD/build/release}" "${VENV:=$PWD/build/venv}" "${TEST_TMP:=$(mktemp -d)}"
 : "${FP8LAB:=$BUILD/fp8lab}"
@@ -30,7 +30,7 @@ return experiment {
 }
 LUA
 (cd "$TEST_TMP" && "$FP8LAB" run -q real.lua)
-# And one whose runner is killed for good in the middle; the next command closes it.
+# A run whose runner is killed in the middle; the next command closes it.
 cd "$TEST_TMP"
 "$FP8LAB" run -q real.lua --set name=shot --set train.steps=1000000 &
 runner=$!
@@ -61,7 +61,7 @@ for status in failed killed shot; do
     grep -q '"http://schema.org/FailedActionStatus"' \
         "$TEST_TMP"/out/*"-$status-"*/data/ro-crate-metadata.json
 done
-# A changed byte must not pass, or the checks above say nothing.
+# A changed byte must fail, otherwise the checks above prove nothing.
 echo >>"$(ls "$TEST_TMP"/out/*-done-*/data/run.json)"
 if "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*-done-* \
     2>/dev/null; then

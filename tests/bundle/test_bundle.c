@@ -1,6 +1,6 @@
-/* Closing runs into bundles: the same bytes twice, the same content back, flat memory, a full disk.
- * With an argument, writes a done, a failed and a killed bundle into that directory and leaves
- * them: check_bagit.sh shows them to independent tools. */
+/* Closing runs into bundles: the same bytes twice, the same content back, constant memory, a full
+ * disk. With an argument, writes a done, a failed and a killed bundle into that directory and
+ * leaves them for check_bagit.sh, which reads them with independent tools. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -251,11 +251,11 @@ static void memory_stays_flat(void **state) {
         assert_int_equal(in_child(finish_quietly, dir, i ? &large : &small), OK);
         CHECK(tree_remove(parent, &e));
     }
-    /* 64 MiB for us, and what one zstd worker of level 3 takes: measured at below 16 MiB. */
+    /* 64 MiB for us, plus one zstd worker of level 3: measured below 16 MiB. */
     long growth_kib = large.ru_maxrss - small.ru_maxrss;
     int64_t quarantine_kib = 0;
 #ifdef __SANITIZE_ADDRESS__
-    quarantine_kib = 256 * 1024; /* freed blocks that the sanitizer holds back, by default */
+    quarantine_kib = 256 * 1024; /* the sanitizer's default quarantine of freed blocks */
 #endif
     if (growth_kib > (64 + 16) * 1024 + quarantine_kib)
         fail_msg("%ld KiB more for a large run", growth_kib);

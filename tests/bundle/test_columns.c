@@ -1,4 +1,4 @@
-/* Columns and JSON lines: what goes in comes out, bit for bit; what is wrong is named. */
+/* Columns and JSON lines: conversion keeps every bit, and errors name the place. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "runner/bundle/summary.h"
 #include "tests/support/run_fixture.h"
 
-/* Converts text through a file, as bundles do. NULL, with *why filled, where that fails. */
+/* Converts text through a file, as bundles do. NULL, with *why filled, on an error. */
 static struct columns *convert(const char *text, const char *labels, struct err *why) {
     char dir[PATH_CAP], in[PATH_CAP], names[PATH_CAP], out[PATH_CAP];
     struct err e = { 0 };
@@ -80,7 +80,8 @@ static void a_torn_last_line_is_dropped_and_others_are_not(void **state) {
     } CASES[] = {
         { "", 0, NULL },
         { "{\"step\":1}\n{\"step\":2", 1, NULL },
-        { "{\"step\":1}\n{\"step\":2}", 1, NULL }, /* whole by luck; the newline was not written */
+        { "{\"step\":1}\n{\"step\":2}", 1, NULL }, /* complete by chance; the newline was not
+                                                      written */
         { "{\"st", 0, NULL },
         { "{\"step\":1}\n\n{\"step\":2}\n", -1, "in.jsonl:2" },
         { "{\"step\":1}\n[1]\n", -1, "in.jsonl:2: not an object" },
@@ -148,7 +149,7 @@ static void damaged_headers_are_refused(void **state) {
         "\"width\":1,\"offset\":0}]}",
         "{\"schema\":\"fp8lab.columns/1\",\"rows\":1,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
         "\"width\":1,\"offset\":0}]}",
-        /* a column of width 0 has as many rows as it likes, and no bytes; so has no column */
+        /* a column of width 0, or no column, bounds no number of rows */
         "{\"schema\":\"fp8lab.columns/1\",\"rows\":2,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
         "\"width\":1,\"offset\":0},{\"name\":\"b\",\"type\":\"f64\",\"width\":0,\"offset\":16}]}",
         "{\"schema\":\"fp8lab.columns/1\",\"rows\":2,\"columns\":[{\"name\":\"a\",\"type\":\"i64\","
@@ -185,7 +186,7 @@ static void rows_without_a_column_are_none(void **state) {
     columns_destroy(c);
 }
 
-/* A crash may leave a file that has a name and no bytes yet. */
+/* A crash may leave a file with a name and no bytes. */
 static void a_file_without_bytes_is_named(void **state) {
     char dir[PATH_CAP], path[PATH_CAP];
     struct columns *c = NULL;
@@ -226,7 +227,7 @@ static void steady_windows_and_medians(void **state) {
     columns_destroy(c);
 }
 
-/* No step, size or mask that a stranger's columns may hold becomes an integer that it is not. */
+/* No foreign step, size or mask is converted to a wrong integer. */
 static void numbers_beyond_integers_are_null(void **state) {
     static const char *const KEYS[] = { "step_first", "step_last", "steady_from", "tokens",
                                         "rss_bytes_peak", "device_bytes_peak" };

@@ -1,5 +1,5 @@
-/* Bundles from a stranger: each way to hurt is refused, with its own sentence and the status that
- * becomes its exit code, and nothing is left on the disk. */
+/* Foreign bundles: each attack is refused, with its own text and the status for its exit code, and
+ * no file stays on the disk. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* Both ways in must refuse alike, and extraction must leave nothing behind. */
+/* Verification and extraction must refuse alike, and extraction must leave no file. */
 static void expect(const struct scene *s, const char *path, enum status status,
                    const char *sentence) {
     struct unpack_report report;
@@ -189,7 +189,7 @@ static void a_bomb_is_refused_early(void **state) {
     expect(s, s->hostile, ERR_FORMAT, "decompression bomb refused");
 }
 
-/* A name below F that implies `depth` directories, which no other number's does. */
+/* A name below F that implies `depth` new directories. */
 static void deep_name(char name[512], int number, int depth) {
     int at = sprintf(name, F "data/%d", number);
     for (int i = 0; i < depth; i++) at += sprintf(name + at, "/d");
@@ -226,7 +226,7 @@ static struct raw raw_file(const char *path) {
     return r;
 }
 
-/* Puts bytes in at a place. */
+/* Inserts bytes at a position. */
 static void raw_insert(struct raw *r, size_t at, const void *bytes, size_t n) {
     r->bytes = realloc(r->bytes, r->n + n);
     assert_non_null(r->bytes);
@@ -254,7 +254,7 @@ static void tar_header(char block[512], const char *name, char type, size_t size
     snprintf(block + 148, 8, "%06o", sum);
 }
 
-/* What no file of the bundle holds, and tar's readers pass over. */
+/* Data outside every file of the bundle, which tar readers skip. */
 static void tar_hides_nothing(void **state) {
     static const struct {
         const char *name;
@@ -263,7 +263,7 @@ static void tar_hides_nothing(void **state) {
         const char *text, *sentence;
     } CASES[] = {
         { F "data/", 'D', 512, "Yhidden", "directory with 512 bytes of content refused" },
-        { F "data/", '5', 512, "hidden", "" }, /* libarchive reads no content of it */
+        { F "data/", '5', 512, "hidden", "" }, /* libarchive reads no content for this type */
         { F "x", 'x', 8192, "8192 comment=hidden", "bytes of tar headers before " F "bagit.txt" },
         { F "g", 'g', 8192, "8192 comment=hidden", "bytes of tar headers before " F "bagit.txt" },
     };
@@ -314,7 +314,7 @@ static void skippable_frames_are_refused(void **state) {
     free(r.bytes);
 }
 
-/* Packs the file at `path` once more into s->hostile. */
+/* Compresses the file at `path` again, into s->hostile. */
 static void pack_again(const struct scene *s, const char *path) {
     struct raw r = raw_file(path);
     struct archive *out = archive_write_new();
@@ -370,7 +370,7 @@ static void truncation_is_named(void **state) {
     free(bytes);
 }
 
-/* A reader that stops where the archive says it ends would call the rest of the file verified. */
+/* A reader that stops at the end of the archive would report the rest of the file as verified. */
 static void what_stands_behind_the_end_is_refused(void **state) {
     struct scene *s = *state;
     struct err e = { 0 };
@@ -491,7 +491,7 @@ static void changed_directories_are_named(void **state) {
     put_file(s->dir, "bag-info.txt", "Payload-Oxum: 1.1\n");
     expect(s, s->dir, ERR_VERIFY, "wrong hash: bag-info.txt");
     CHECK(path_join(path, s->dir, "manifest-sha256.txt", &e));
-    /* It lists nothing that is here. */
+    /* The manifest lists none of these files. */
     put_file(s->dir, "manifest-sha256.txt", "%064d  data/other\n", 0);
     expect(s, s->dir, ERR_VERIFY, "wrong hash: bag-info.txt");
     put_file(s->dir, "bag-info.txt", "%s", info);

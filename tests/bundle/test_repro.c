@@ -1,4 +1,4 @@
-/* Verdicts of reproductions, of made-up runs whose distance is known, and the seed band. */
+/* Verdicts of reproductions for made-up runs with known differences, and the seed band. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -56,12 +56,13 @@ static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
     newer.train = newer_far.train = ",\"shard\":\"optimizer\",\"more\":{\"a\":1}";
     newer.loss_shift = 0.001;
     newer_far.loss_shift = 0.002;
-    older.train = ",\"shard\":null,\"more\":{\"a\":null}"; /* it knew them, and had none */
+    older.train = ",\"shard\":null,\"more\":{\"a\":null}"; /* its version had the key, with no
+                                                              value */
     changed = newer;
     changed.margin = 3;
     const struct {
         struct run_fixture bundle, run;
-        double band; /* at every step; 0: none */
+        double band; /* band at every step; 0: no band */
         enum repro_kind kind;
         int64_t first_bit, first_outside; /* steps */
         int code, code_exact;
@@ -74,8 +75,8 @@ static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
         { same, fewer, 0, REPRO_INCOMPARABLE, 0, 0, EXIT_HARDWARE, EXIT_HARDWARE },
         { cut, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK },
         { same, recipe, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
-        /* Keys that the bundle's version did not have are at their defaults; a key it had with no
-         * value, or one that is gone, is another configuration. */
+        /* Keys that the bundle's version did not have are at their defaults. A key that had no
+         * value, or that was removed, makes another configuration. */
         { same, newer, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
         { same, newer_far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS },
         { older, newer, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
@@ -107,8 +108,8 @@ static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
     }
 }
 
-/* What the machine decides for a GPU breaks no promise between two runs on CPUs, whatever the CPUs;
- * other sources do. */
+/* Differences of GPU facts break no promise between two runs on CPUs, on any CPUs; other sources
+ * do. */
 static void reasons_are_what_breaks_the_promise(void **state) {
     struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
     two[1].train = ",\"new\":1";
@@ -148,7 +149,7 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     json_t *json = NULL;
     struct scene s;
     for (int i = 0; i < 3; i++) f[i].seed = i + 1;
-    f[2].loss_shift = 0.3; /* beside which the noise is small */
+    f[2].loss_shift = 0.3; /* large compared with the noise */
     scene_open(&s, f, 3);
     MUST(seed_band_make(&s.c, &json, E));
     MUST(path_join(path, s.parent, "band.json", E));

@@ -1,5 +1,5 @@
-/* What is shown of a bundle is what its manifests vouch for, and its numbers are those of its
- * columns: archives that a careful forger made, of a good run. */
+/* Readers show only what the manifests cover, and numbers that match the columns: archives of a
+ * good run, forged with care. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static const struct archive_options PACKING = { .threads = 1, .level = 3 };
 
 #define ID "20261121T024823Z-tiny-0badcafe"
 
-/* A run that was closed, and the archive that the forger makes of its directory. */
+/* A closed run, and the archive that the forger makes of its directory. */
 struct scene {
     char parent[PATH_CAP], dir[PATH_CAP], bundle[PATH_CAP], forged[PATH_CAP];
 };
@@ -57,7 +57,7 @@ static char *text_of(const struct scene *s, const char *name, size_t *n) {
     return text;
 }
 
-/* Replaces the one place where `old` stands in the file by `new`. */
+/* Replaces the only occurrence of `old` in the file by `new`. */
 static void edit(const struct scene *s, const char *name, const char *old, const char *new) {
     size_t n;
     char *text = text_of(s, name, &n), *at = strstr(text, old);
@@ -67,7 +67,7 @@ static void edit(const struct scene *s, const char *name, const char *old, const
     free(text);
 }
 
-/* Packs the directory as it stands, in the order of a bundle, without the files that begin so. */
+/* Packs the directory in the order of a bundle, without the files that begin with `head`. */
 static void pack_without(const struct scene *s, const char *head) {
     struct tree list, kept = { 0 };
     MUST(tree_list(s->dir, 1000, &list, E));
@@ -82,7 +82,7 @@ static void pack_without(const struct scene *s, const char *head) {
     tree_free(&list);
 }
 
-/* The same with manifests that are right: what a forger does who has read RFC 8493. */
+/* The same with correct manifests, as a forger makes who knows RFC 8493. */
 static void sign_and_pack(const struct scene *s) {
     static const struct bag_info INFO = { ID, "a run", "2026-11-21", "a forger" };
     struct tree list;
@@ -93,7 +93,7 @@ static void sign_and_pack(const struct scene *s) {
     tree_free(&list);
 }
 
-/* Every way to look at it must refuse it; a list looks at no numbers but the summary's. */
+/* Every reader must refuse it; a list checks no numbers but the summary's. */
 static void expect(const char *path, enum status status, const char *words, bool listed) {
     struct unpack_report report;
     struct run_view view;
@@ -158,7 +158,7 @@ static void an_archive_without_manifests_is_refused(void **state) {
     expect(s->forged, ERR_VERIFY, "missing file tagmanifest-sha256.txt", false);
 }
 
-/* Packs a bundle whose file `name` stands last. */
+/* Packs a bundle with the file `name` at the end. */
 static void pack_last(const struct scene *s, const char *name) {
     struct tree list, order = { 0 };
     MUST(tree_list(s->dir, 1000, &list, E));
@@ -189,7 +189,7 @@ static void what_comes_first_must_not_come_last(void **state) {
               run_view_load(s->forged, RUN_VIEW_BRIEF, &v, E));
 }
 
-/* The rest of the file may be anything: a bomb, or cut off. */
+/* The rest of the file may be a bomb, or truncated. */
 static void a_list_reads_no_further_than_the_summary(void **state) {
     struct scene *s = *state;
     struct run_view v;
@@ -204,7 +204,7 @@ static void a_list_reads_no_further_than_the_summary(void **state) {
     run_view_free(&v);
     MUST_FAIL(ERR_FORMAT, "decompression bomb refused",
               run_view_load(s->forged, RUN_VIEW_FULL, &v, E));
-    pack_without(s, "data/metrics/summary.json"); /* without which all was unpacked */
+    pack_without(s, "data/metrics/summary.json"); /* without it, all files were unpacked */
     MUST_FAIL(ERR_VERIFY, "missing file data/metrics/summary.json",
               run_view_load(s->forged, RUN_VIEW_BRIEF, &v, E));
 }
@@ -215,7 +215,7 @@ static void a_file_left_out_is_missed(void **state) {
     expect(s->forged, ERR_VERIFY, "missing file data/fp8/fp8.cols", true);
 }
 
-/* A directory without manifests may be a live run. It has no identity, and says so. */
+/* A directory without manifests may be a live run. It has no identity and is shown so. */
 static void a_directory_without_manifests_is_not_verified(void **state) {
     static const char *const GONE[] = { "tagmanifest-sha256.txt", "manifest-sha256.txt" };
     struct scene *s = *state;
@@ -245,7 +245,7 @@ static void a_directory_without_manifests_is_not_verified(void **state) {
         free(text);
         compare_free(&c);
     }
-    /* A summary that nobody vouches for is not looked at. */
+    /* A summary without a manifest is not read. */
     edit(s, "data/metrics/summary.json", "\"steps\": 20", "\"steps\": 99");
     struct run_view v;
     MUST(run_view_load(s->dir, RUN_VIEW_BRIEF, &v, E));
@@ -255,7 +255,7 @@ static void a_directory_without_manifests_is_not_verified(void **state) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The text of a number in summary.json, as it stands there: "\"loss_final\": 1.02". */
+/* The text of a number in summary.json: "\"loss_final\": 1.02". */
 static void summary_line(const struct scene *s, const char *key, char out[128]) {
     size_t n;
     char *text = text_of(s, "data/metrics/summary.json", &n), *at = strstr(text, key);
@@ -291,7 +291,7 @@ static void a_signed_results_hash_is_made_again(void **state) {
     expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is 01234567", true);
 }
 
-/* Columns and summary agree, and both are forged: the bits are not. */
+/* Columns and summary are forged alike, but not the bits. */
 static void a_loss_must_be_what_its_bits_are(void **state) {
     struct scene *s = *state;
     char path[PATH_CAP], line[128], *bytes = NULL;
@@ -312,8 +312,7 @@ static void a_loss_must_be_what_its_bits_are(void **state) {
            true);
 }
 
-/* Nobody vouches for a directory that is not closed; what is printed of it is compared none the
- * less. */
+/* A directory that is not closed has no manifest; its printed numbers are compared all the same. */
 static void what_is_printed_is_compared(void **state) {
     struct scene *s = *state;
     struct run_fixture f = run_fixture_default();

@@ -21,10 +21,10 @@ enum { STEPS = 5 };
 
 struct flip {
     const char *tensor; /* NULL: none */
-    int64_t step;       /* before this step */
+    int64_t step;       /* step before which the bit is flipped */
 };
 
-/* The lowest bit of one element of the BF16 value that GEMMs read. */
+/* Flips the lowest bit of one element of the BF16 value that GEMMs read. */
 static void flip_bit(struct trainer *t, const char *name) {
     struct param *p = params_find(&t->params, "%s", name);
     assert_non_null(p);

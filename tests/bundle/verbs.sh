@@ -1,5 +1,5 @@
 #!/bin/bash
-# show, list, verify, extract and compare on the command line: what they answer, and the exit codes.
+# show, list, verify, extract and compare on the command line: output and exit codes.
 set -u
 : "${BUILD:=$PWD/build/release}" "${TEST_TMP:=$(mktemp -d)}"
 : "${FP8LAB:=$BUILD/fp8lab}"
@@ -34,7 +34,7 @@ expect 0 "valid: $done" verify "$done"
 expect 0 '"schema":"fp8lab.verify/1"' verify --json runs/*-done-0badcafe
 expect 0 "every one verified" extract "$killed" --to out
 expect 6 "nothing is overwritten: --to DIR" extract "$killed" --to out
-# Whatever is wrong inside, it is said of which bundle.
+# Every error names the bundle.
 cp -r out damaged
 printf '\0' >>damaged/manifest-sha256.txt
 for verb in verify "extract --to no" repro; do expect 4 "fp8lab: ./damaged: " $verb ./damaged; done
@@ -42,14 +42,14 @@ rm -r damaged
 expect 0 "equal bit for bit over 20 steps" compare "$done" "$killed" --assert-equal
 expect 0 "equal bit for bit over 20 steps" compare "$done" out --html page.html
 expect 0 '"equal":true' compare --json "$done" "$killed"
-# The next command names runs by their times, and by their paths where the time means another one:
-# the finished run has its directory beside its bundle still.
+# The next command names a run by its time, or by its path if the time does not select the bundle:
+# the finished run still has its directory beside its bundle.
 short=$(basename "$killed" | cut -c1-16)
 expect 0 "Next: fp8lab compare --html compare.html $done $short" compare "$done" "$killed"
 cp "$killed" "runs/$short-twin.tar.zst"
 expect 0 "Next: fp8lab compare --html compare.html $done $killed" compare "$done" "$killed"
 rm "runs/$short-twin.tar.zst"
-# Runs in another folder are found by their ids, and what comes next names their paths.
+# --runs finds runs of another folder by id; the next command names their paths.
 mkdir -p elsewhere
 cp "$done" "$killed" elsewhere/
 for verb in show verify; do
@@ -62,7 +62,7 @@ expect 0 "Next: fp8lab compare --html compare.html elsewhere/" \
     compare --runs elsewhere "$short" last
 grep -q '<svg' page.html || { echo "page.html has no plot"; failed=1; }
 
-# What the crate says of the columns is enough to read them.
+# The crate's description of the columns is enough to read them.
 python3 - out/data <<'PY' || { echo "the crate does not tell how to read .cols"; failed=1; }
 import json, pathlib, struct, sys
 data = pathlib.Path(sys.argv[1])
@@ -87,13 +87,13 @@ expect 4 "truncated" extract short.tar.zst --to never
 echo "hello" >no.tar.zst
 expect 4 "is no archive" verify no.tar.zst
 expect 2 "neither a path" verify /nowhere/at/all.tar.zst
-# A regular file whose first byte cannot be read: that says nothing about a bundle.
+# A regular file that cannot be read is an I/O error, not a failed verification.
 expect 6 "read /proc/self/mem: Input/output error" verify /proc/self/mem
 chmod u+w out/data/run.json
 echo >>out/data/run.json
 expect 4 "wrong hash: data/run.json" verify out
 expect 4 "wrong hash: data/run.json" show out
-# All are looked at; the worst is what the exit code says, and each says which it is about.
+# verify checks all bundles; the worst result is the exit code; each message names its bundle.
 expect 4 "wrong hash: data/run.json" verify no.tar.zst /nowhere.tar.zst out "$done"
 expect 4 "valid: $done" verify no.tar.zst /nowhere.tar.zst out "$done"
 expect 2 "valid: $done" verify /nowhere.tar.zst "$done"
@@ -109,7 +109,7 @@ cp -r "$live" honest
 sed -i '7s/"loss_bits":"......../"loss_bits":"00000000/' "$live/data/metrics/train.jsonl"
 expect 5 "first differ at step 7, in train.loss" compare "$done" "$live" --assert-equal
 expect 0 "first differ at step 7, in train.loss" compare "$done" "$live"
-# Nothing vouches for a directory without manifests: so it is said beside its name.
+# A directory without manifests is shown as not verified.
 expect 0 '"verified":false' show --json "$live"
 expect 0 "done  (not verified: no manifest)" show "$live"
 expect 0 "  not verified: no manifest" list other
@@ -120,7 +120,7 @@ for words in "$("$FP8LAB" show "$done")" "$("$FP8LAB" list runs)"; do
     grep -q "not verified" <<<"$words" && { echo "a bundle is not verified: $words"; failed=1; }
 done
 expect 6 "the run is not finished" verify "$live"
-# Columns are as wide as what stands in them, and what is suggested compares runs of one model.
+# Columns are as wide as their texts, and the suggested command compares runs of one model.
 mkdir wide
 for id in 20261121T030000Z-tiny-aaaaaaaa 20261121T030001Z-tiny-bbbbbbbb \
     "20261121T030002Z-$(printf 'long-%.0s' {1..16})cccccccc"; do
@@ -131,13 +131,13 @@ sed -i 's/"model": *null/"model":{"width":64}/' wide/*aaaaaaaa/data/experiment/r
 expect 0 "Next: fp8lab compare wide/20261121T030001Z-tiny-bbbbbbbb" list wide
 lengths=$("$FP8LAB" list -q wide | awk '{ print length($0) }' | sort -u | wc -l)
 [ "$lengths" = 1 ] || { echo "list: columns do not stand in line"; failed=1; }
-# A run's words must not reach a terminal as escape sequences.
+# Text of a run must not reach a terminal as escape sequences.
 sed -i 's/"status": *"done"/"status":"\\u001b[31mdone"/' "$live/data/run.json"
 expect 0 "?[31mdone" show "$live"
 expect 0 "?[31mdone" list other
 expect 0 "?[31mdone" compare "$done" "$live"
 
-# What earlier versions packed is a bundle still.
+# Bundles of earlier versions still verify.
 count=0
 for folder in "$root"/experiments/reference/*/; do
     bundles=("$folder"*.tar.zst)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 15
-# bench: a figure for every dtype, a step in parts that add up, one JSON object, and refusals that
-# name what there is.
+# bench: a figure for every dtype, a step in parts that add up, one JSON object, and errors that
+# name the valid values.
 set -u
 failed=0
 fail() {
@@ -13,7 +13,7 @@ small="--m 64 --n 48 --k 32 --repeats 3 --threads 1 --backend cpu"
 rows=$("$FP8LAB" bench gemm $small 2>/dev/null | grep -c 'GFLOP/s')
 [ "$rows" = 3 ] || fail "wanted rows for f32, bf16 and e4m3, found $rows"
 
-# No share of the fastest is above 1, of the shape that a CPU likes best, too; JSON has it.
+# No share of the fastest product is above 1, not even for the fastest shape of a CPU.
 "$FP8LAB" bench gemm --m 768 --n 768 --k 768 --repeats 3 --threads 1 --backend cpu --json \
     2>/dev/null >"$TEST_TMP/large.json" || fail "bench gemm 768: exit code $?"
 python3 - "$TEST_TMP/large.json" <<'PY' || fail "bench gemm: a share above 1"
@@ -38,14 +38,14 @@ rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --thread
     grep -c 'GB/s .*% of a copy')
 [ "$rows" = 10 ] || fail "bench quantise: wanted 5 granularities, twice, found $rows rows"
 
-# Once it is done, another kind is named, not the one that was measured.
+# The next command names another kind than the one measured.
 case $("$FP8LAB" bench gemm $small 2>&1) in
 *"Next: fp8lab bench gemm"*) fail "bench gemm names itself as next" ;;
 *"Next: fp8lab bench "*) ;;
 *) fail "bench gemm: nothing is next" ;;
 esac
 
-# A step: every part is there, the parts add up to their sum, and a floor stands beside each.
+# A step: every part has a row and a floor, and the parts add up to their sum.
 json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json \
     2>/dev/null) || fail "bench step: exit code $?"
 for part in GEMM attention 'quantise, transpose' 'norm, activation' 'head, loss' optimizer other; do
@@ -63,7 +63,7 @@ assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"
 assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
 PY
 
-# Details are named whole, and their columns stand in line with the table above them.
+# Names of details are complete, and their columns align with the table above.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
     >"$TEST_TMP/detail" 2>/dev/null || fail "bench step --detail: exit code $?"
 grep -q '^  quantise, transpose: quantise_finish ' "$TEST_TMP/detail" ||
@@ -85,7 +85,7 @@ refused() { # words of the message, then arguments
     2>&1 >/dev/null | grep -q '^tiny: one device is measured, with the whole batch of 4;' ||
     fail "bench step: of two GPUs one is measured, and nobody says so"
 
-# Of a suite one row may be meant. One thread of a CPU is no matter of TFLOP/s.
+# --only chooses a row of a suite. One thread of a CPU is reported in GFLOP/s.
 lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 \
     --backend cpu 2>/dev/null) || fail "bench step --only: exit code $?"
 case $lines in *TFLOP/s*) fail "bench step: TFLOP/s of one thread" ;; *GFLOP/s*) ;;

@@ -11,7 +11,7 @@ fail() {
     sed 's/^/    /' "$TEST_TMP/out" | tail -30
     failed=1
 }
-# expect CODE -- ARGUMENTS -- WORDS...: what doctor prints, and how it leaves ("any": not judged).
+# expect CODE -- ARGUMENTS -- WORDS...: doctor's output and exit code ("any": not checked).
 expect() {
     local code=$1 arguments=() got word
     shift 2
@@ -127,19 +127,19 @@ version good 91900 130100 22809
 version bad 91001 130100 22809
 export FAKE_PROCESSES=0
 export LD_LIBRARY_PATH=$PWD/driver:$PWD/good
-# Without the plugin a machine with a GPU is not well.
+# A machine with a GPU and no plugin is wrong.
 [ -e "$BUILD/libfp8lab_cuda.so" ] && well=0 || well=1
 expect $well -- --quick -- '1 x NVIDIA H200' 'driver           580.159.04, CUDA 13.0' \
     'cudnn            9.19.0' 'cublaslt         13.1.0' \
     "nccl             2.28.9, $PWD/good/libnccl.so.2" 'no others on the GPUs' \
     'fp8.rowwise      native'
-# hw says the versions that doctor says, where no CUDA context can be asked either.
+# Without a CUDA context, hw reports the same versions as doctor.
 "$FP8LAB" hw -q >out 2>&1 || fail "hw: exit code $?"
 for version in 'cublaslt.version       "13.1.0"' 'cudnn.version          "9.19.0"' \
     'nccl.version           "2.28.9"'; do
     grep -qxF "$version" out || fail "hw: nobody says: $version"
 done
-# A backend built with CUDA 12 wants that one's libraries, and a driver that has it.
+# A backend built with CUDA 12 needs libraries and a driver of CUDA 12.
 mkdir twelve && cp good/* twelve && mv twelve/libcublasLt.so.13 twelve/libcublasLt.so.12
 echo 'int plugin;' >v.c
 cc -shared -fPIC -Wl,--no-as-needed -o twelve/libfp8lab_cuda.so v.c -Ltwelve -l:libcublasLt.so.12
@@ -160,7 +160,7 @@ expect 1 -- --quick -- "bad/libcudnn.so.9 is no library"
 cp good/libnccl.so.2 bad/libcudnn.so.9
 [ "$(uname -m)" = x86_64 ] && other='\xb7\x00' name=aarch64 || other='\x3e\x00' name=x86_64
 printf "$other" | dd of=bad/libcudnn.so.9 bs=1 seek=18 conv=notrunc 2>/dev/null # e_machine of ELF
-# Where this machine has a cuDNN of its own behind it, that one is taken, and it is but a note.
+# If another cuDNN follows in the search path, it is used, and the finding is a note.
 expect any -- --quick -- "bad/libcudnn.so.9 is for $name, this machine is $(uname -m)" \
     "fix: install the $(uname -m) package"
 echo 'int nothing;' >v.c && cc -shared -fPIC -o bad/libcudnn.so.9 v.c
@@ -171,7 +171,7 @@ FAKE_INIT=18 expect 1 -- --quick -- 'NVML does not start: Driver/library version
     'fix: nvidia-smi must work before fp8lab can'
 FAKE_PROCESSES=2 expect $well -- --quick -- '2 compute processes on the GPUs'
 
-# ---- what the telemetry of a run makes of that driver: itself is not another process
+# ---- telemetry of a run over that driver: its own process does not count as another one
 (cd "$root" && FAKE_PROCESSES=2 "$BUILD/tests/cli/test_hardware") >out 2>&1 ||
     fail "telemetry with a driver"
 
@@ -182,7 +182,7 @@ RANK=0 WORLD_SIZE=2 expect 0 -- --quick --backend cpu -- 'warning  launcher' \
 WORLD_SIZE=2 expect 1 -- --quick --backend cpu -- 'wrong    launcher' \
     'WORLD_SIZE=2 is set, as torchrun does, and RANK is not'
 
-# ---- the compiler that PATH hides; a disk that is not ours; a mistyped flag
+# ---- a compiler outside PATH; a disk without permission; a mistyped flag
 printf '#!/bin/sh\n' >toolkit/bin/nvcc && chmod +x toolkit/bin/nvcc
 unset LD_LIBRARY_PATH CUDACXX CUDA_PATH
 PATH=/usr/bin:/bin CUDA_HOME=$PWD/toolkit expect 0 -- --quick --backend cpu -- \

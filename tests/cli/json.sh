@@ -1,6 +1,5 @@
 #!/bin/bash
-# What --json prints is one line of valid JSON, and its keys are those that runner/README.md lists:
-# whoever scripts around the program reads them there.
+# --json prints one line of valid JSON with the keys that runner/README.md lists.
 set -u
 python=$(command -v python3) || python=${VENV:+$VENV/bin/python}
 [ -n "$python" ] || { echo "skipped: there is no python3"; exit 77; }

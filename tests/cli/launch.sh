@@ -40,8 +40,8 @@ cat >slurm.json <<'JSON'
       "facts": { "gpu.product_name": "NVIDIA GH200 480GB", "gpu.count": 1 } },
     { "constraint": "b200", "facts": { "gpu.product_name": "NVIDIA B200", "gpu.count": 8 } } ] }
 JSON
-# Rows of 9 and of 16 GPUs cannot be on as many nodes. 9 alone are three on each of three nodes of
-# eight, 16 eight on each of two, of either kind that has eight.
+# 9 and 16 GPUs do not divide evenly over one number of nodes. 9 alone take three on each of three
+# nodes of eight; 16 take eight on each of two, of either kind with eight.
 cat >rows.lua <<'LUA'
 local tiny = require "models.tiny"
 return suite {
@@ -111,7 +111,7 @@ compare "$TEST_TMP/got" "$golden"
 
 # ---- every shipped experiment, by every launcher -------------------------------------------------
 # Each distinct command once, with the experiments that it starts. On a machine with GPUs, NVML is
-# hidden: an experiment that names no GPU takes what the machine has.
+# hidden: an experiment that names no GPU uses the machine's.
 mkdir "$TEST_TMP/shipped" "$TEST_TMP/no-nvml"
 : >"$TEST_TMP/no-nvml/libnvidia-ml.so.1"
 cp -r "${lib%/lib}" "$TEST_TMP/shipped/experiments"
@@ -142,7 +142,7 @@ cat >"$TEST_TMP/bin/stand-in" <<'SH'
 #!/bin/bash
 [ "$*" != --help ] || { echo "usage: ${PYXIS-"--container-image=NAME"}"; exit 0; }
 printf '%s\n' "${0##*/}" "$@" >"$RECORD"
-# As apptainer: what it starts is in its group, and it hands signals on.
+# Like apptainer: its child is in its group, and it forwards signals.
 if [ "${CODE:-}" = wait ]; then
     trap 'sleep 0.5; kill -TERM $!; wait; exit 143' TERM # before anybody can know that it has begun
     (n=0 && trap 'echo stopped >>"$RECORD"; n=1' TERM && echo started >>"$RECORD"
@@ -199,7 +199,7 @@ PATH=$TEST_TMP/bin:$PATH SLURM_SUBMIT_DIR=$here bash "$tests/../../containers/fp
 for flag in $(grep -oE -- '--(no-)?container-[a-z-]+' "$tests/../../containers/fp8lab.sbatch"); do
     grep -qF -- "$flag" "$golden" || fail "fp8lab.sbatch has $flag, --launch srun has not"
 done
-# What the Apptainer definition calls is there.
+# The programs that the Apptainer definition calls exist.
 for file in $(grep -oE 'containers/[a-z_]+\.sh' "$tests/../../containers/fp8lab.def"); do
     [ -x "$tests/../../$file" ] || fail "fp8lab.def calls $file"
 done
@@ -210,7 +210,7 @@ await_start() {
     fail "the launcher never started"
 }
 
-# srun gets it as the signal that it hands on, and ours is the code.
+# srun gets the signal that it forwards, and the exit code is ours.
 cat >"$TEST_TMP/bin/waiting" <<'SH'
 #!/bin/bash
 [ "$*" != --help ] || exit 0
@@ -228,7 +228,7 @@ wait $pid
 [ $? = 143 ] || fail "srun was stopped with exit code $?, not 143"
 rm "$RECORD"
 
-# A stop request is passed on, once.
+# A stop request is forwarded once.
 CODE=wait PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch docker >"$TEST_TMP/out" 2>&1 &
 pid=$!
 await_start

@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 15
-# repro: the same bits again, from a bundle's own script, overrides, rehearsal and data wherever
-# they lie; what is within tolerance, different and not comparable, with their exit codes; what of a
-# stranger's bundle is not followed; and one reference bundle, as `make repro` runs it.
+# repro: the same bits from a bundle's own script, overrides, rehearsal and data in any folder; the
+# verdicts within tolerance, different and not comparable, with their exit codes; parts of a foreign
+# bundle that are not used; and one reference bundle, as `make repro` runs it.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -14,7 +14,7 @@ fail() {
     sed 's/^/    /' out log 2>/dev/null | tail -12
     failed=1
 }
-# again CODE TEXT ARGS...: exit code of repro, and what it says.
+# again CODE TEXT ARGS...: exit code and output of repro.
 again() {
     local code=$1 text=$2 got
     shift 2
@@ -38,7 +38,7 @@ print(eval(sys.argv[1]))' "$2"
 }
 newest() { ls -td runs/*.tar.zst | head -1; }
 
-# ---- the same again -----------------------------------------------------------------------------
+# ---- bitwise equal ------------------------------------------------------------------------------
 mkdir -p src/lib data
 cp "$root/tests/cli/tiny.lua" src
 cp -r "$root/experiments/lib" src/
@@ -89,8 +89,7 @@ seq 2 4001 | head -c "$(stat -c %s moved/deep/others.txt)" >data/numbers.txt # a
 again 3 "the bundle's data are not here" "$t"
 
 # ---- other bits ---------------------------------------------------------------------------------
-# A bundle that says something else than its run did: a file is changed while it is a directory, and
-# the directory closed anew.
+# A bundle that differs from its run: a file is changed in the directory, which is closed again.
 forge() { # NAME FILE SED ARGS...: prints the bundle
     local name=$1 file=$2 change=$3 dir
     shift 3
@@ -109,7 +108,7 @@ train=data/metrics/train.jsonl
 cp -r suite/lib lib
 sed 's/steps = 12/steps = 4/; s/checkpoint = .*//' "$root/tests/cli/tiny.lua" >forge.lua
 loss='"loss":\([0-9]\.[0-9]\{3\}\)[0-9]*,"loss_bits":"........'
-# A loss a little off, and its bits: a bundle whose numbers are not their bits cannot be closed.
+# A slightly different loss, with its bits: numbers that contradict their bits cannot be closed.
 nearby=$(tar --zstd -xOf "$(run plain forge.lua)" --wildcards '*/train.jsonl' | python3 -c '
 import json, struct, sys
 bits = struct.pack(">f", 1.0001 * json.loads(sys.stdin.readlines()[1])["loss"])
@@ -160,10 +159,10 @@ rm live/*/manifest-sha256.txt
 again 6 "not finished" live/*/
 again 2 "neither a path" nothing
 
-# ---- a stranger's -------------------------------------------------------------------------------
+# ---- foreign bundles ----------------------------------------------------------------------------
 again 4 "is no file below a folder" \
     "$(forge climb data/experiment/data.json 's|data/numbers.txt|../../numbers.txt|' text/t.lua)"
-# Its script names a file that it does not list: 16 GiB of nothing, and no byte of it is read.
+# Its script names a file that it does not list: 16 GiB of zeros, of which no byte is read.
 unlisted=$(forge unlisted data/experiment/data.json '1s/.*/[]/;2,$d' text/t.lua)
 truncate -s 16G data/numbers.txt
 again 3 "the bundle lists no file of its data" "$unlisted"
@@ -184,7 +183,7 @@ i=$(run image forge.lua --set image=evil:1)
 PATH=$TEST_TMP/bin:$PATH again 0 "bitwise equal" "$i"
 [ ! -e started ] || fail "repro started something that the bundle names"
 
-# Told so: the bundle's commit of a tree, with its patch, is built and does the rest.
+# --patch: the bundle's commit of a tree, with its patch, is built and runs the reproduction.
 mkdir tree
 cat >tree/Makefile <<'MAKE'
 build/release/fp8lab: program

@@ -1,6 +1,6 @@
 #!/bin/bash
-# show: the tensor and the step behind the worst shares, and the memory that the driver saw, as they
-# stand in a bundle's columns.
+# show: tensor and step of the largest shares, and the memory reported by the driver, as in the
+# bundle's columns.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -48,7 +48,7 @@ assert re.fullmatch("%.1f MiB a rank, .*" % (max(telemetry["device_bytes"]) / 2*
 PY
 done
 
-# A recipe is named with its options, by show and by compare: two rows of one kind read apart.
+# show and compare name a recipe with its options, so two rows of one kind have two names.
 h200=experiments/reference/figures/llama3-8b-8layers-loss
 ends='fp8.tensorwise param_gather=true first_bf16=1 last_bf16=1'
 "$FP8LAB" show -q $h200-tensorwise-1f1l.tar.zst | grep -qx "  recipe  *$ends" ||

@@ -1,4 +1,4 @@
-/* Plots of numbers that a stranger's bundle may hold: they end, and say what they show. */
+/* Plots of hostile numbers: drawing ends, and the plot has a title and a legend. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 static const struct svg_figure FIGURE = { "Loss <nats>", false };
 
-/* The figure of the lines; owned by the caller, NULL where nothing is drawn. */
+/* The figure for the lines; owned by the caller, NULL if nothing is drawn. */
 static char *draw(const struct svg_figure *figure, const struct svg_line *lines, int64_t count) {
     struct text text = { 0 };
     FILE *out = text_stream_open(&text);
@@ -29,7 +29,7 @@ static int occurrences(const char *text, const char *what) {
     return n;
 }
 
-/* Ticks are counted up by a step, which must not be lost in a number beside it. */
+/* The step between ticks must not be lost in the rounding of a large number. */
 static void any_range_has_a_handful_of_ticks(void **state) {
     static const double CASES[][2] = {
         { 1, 1 + 0x1p-52 }, { 0, 5e-324 }, { -1e308, 1e308 }, { 0, 0 },     { 1e15, 1e15 + 1 },
@@ -39,7 +39,7 @@ static void any_range_has_a_handful_of_ticks(void **state) {
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct svg_line line = { "a", 0, X, CASES[i], 2 };
         char *svg = draw(&FIGURE, &line, 1);
-        if (fabs(CASES[i][1]) >= 1e300) { /* more than a plot can reckon with: no figure */
+        if (fabs(CASES[i][1]) >= 1e300) { /* too large for the axes: no figure */
             assert_null(svg);
             continue;
         }
@@ -66,12 +66,12 @@ static void nan_interrupts_a_line_and_points_stay_visible(void **state) {
     assert_int_equal(occurrences(svg, "<circle"), 4);
     assert_non_null(strstr(svg, "Loss &lt;nats&gt;"));
     free(svg);
-    static const double FAR_X[2] = { 1, 500 }; /* beside a longer line the dots would touch */
+    static const double FAR_X[2] = { 1, 500 }; /* next to a longer line the dots would overlap */
     struct svg_line two[2] = { line, { "b", 1, FAR_X, Y, 2 } };
     svg = draw(&FIGURE, two, 2);
     assert_int_equal(occurrences(svg, "<circle"), 2);
     free(svg);
-    line.rows = 1; /* a line of one point is no line, but its dot is there */
+    line.rows = 1; /* a line of one point is drawn as a dot */
     svg = draw(&FIGURE, &line, 1);
     assert_int_equal(occurrences(svg, "<circle"), 1);
     free(svg);

@@ -1,4 +1,4 @@
-/* Entropies of texts small enough to work out by hand. */
+/* Entropies of small texts, computed by hand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static void hand_worked_texts(void **state) {
     }
 }
 
-/* A pair that straddles two reads is a pair: 'b' follows 'a' exactly at the 64 KiB boundary. */
+/* A pair across two reads counts: 'b' follows 'a' exactly at the 64 KiB boundary. */
 static void pairs_across_reads(void **state) {
     enum { EDGE = 1 << 16 };
     char path[] = "/tmp/fp8lab-text-XXXXXX", *text = malloc(2 * EDGE);
