@@ -113,8 +113,8 @@ static const struct flag FLAGS[] = {
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
     { "set", "KEY=VALUE", "step: override a key of the experiment", true },
     { "only", "NAME", "step: rows of this name of a suite (* and ?)", true },
-    { "smoke", NULL, "step: the rehearsal of the experiment instead", false },
-    { "lib", "DIR", "step: where require finds the shared presets", false },
+    { "smoke", NULL, "step: use the rehearsal of the experiment", false },
+    { "lib", "DIR", "step: folder in which require finds shared presets", false },
     { "threads", "N", "of the cpu backend; 0, the default: all", false },
     { "backend", "NAME", "cpu, cuda or auto (the default)", false },
     { "device", "INDEX", "of the cuda backend (0)", false },
@@ -123,16 +123,16 @@ static const struct flag FLAGS[] = {
 const struct verb VERB_BENCH = {
     .name = "bench",
     .arguments = "gemm|attention|quantise|step [FILE.lua]",
-    .about = "measure what a training step is made of, and a step",
+    .about = "measure the operators of a training step, and a whole step",
     .more = "gemm: out [m,n] = A [m,k] B^T [n,k], 2 m n k operations. A sample is as many calls\n"
             "as take 20 ms; the median of the samples and the best one are printed, and their\n"
-            "share of the fastest product of this type here: a large square one, or this one.\n"
+            "share of the fastest product of this type here: a large square one or this one.\n"
             "attention: causal, forward and backward, 4 and 10 B H D T^2/2 operations.\n"
             "quantise: BF16 into E4M3 codes, with and without the transposed copy.\n"
             "step: the step of each run of an experiment, on generated tokens, graphs replayed;\n"
-            "then its parts, each operator timed alone, beside their floor: a GEMM's or an\n"
-            "attention's own time, hot and plain, for the rest the bytes it must move at the\n"
-            "bandwidth of a copy. All of it is measured here, now.\n",
+            "then its parts, each operator timed alone, with their floor. The floor of a GEMM or\n"
+            "an attention is its time alone and repeated; of other operators, the bytes moved at\n"
+            "the bandwidth of a copy. All figures are measured in this command.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 2,

@@ -104,8 +104,8 @@ static const struct flag FLAGS[] = {
     { .name = "seed-band", .value = "FILE",
       .help = "write the spread over seeds at each step, for repro" },
     { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
-    { .name = "all", .help = "every key that differs, implied ones and names too" },
-    { .name = "assert-equal", .help = "exit 5 unless all are equal, bit for bit" },
+    { .name = "all", .help = "show every key that differs, also implied ones and names" },
+    { .name = "assert-equal", .help = "exit 5 unless all runs are equal, bit for bit" },
 };
 
 const struct verb VERB_COMPARE = {
@@ -114,13 +114,13 @@ const struct verb VERB_COMPARE = {
     .about = "what differs between runs, in inputs and in results",
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
-            "to the first run, which should be the one that the others are measured against.\n"
-            "Does each FP8 recipe hold the loss of the BF16 runs that differ in it alone? With at\n"
-            "least 3 seeds a side, at the last step that all evaluated: it holds if the 95 %\n"
-            "interval of the difference ends within 0.5 % above BF16 (blockwise: 0.25 %). It does\n"
-            "not hold if the interval begins above that, or a run diverged. Else: undecided.\n"
-            "With at least 4 seeds a side, also a Mann-Whitney test and a\n"
-            "bootstrap interval. Last, the step and tensor at which each parts from the first.\n",
+            "to the first run, the reference.\n"
+            "Does each FP8 recipe hold the loss of the BF16 runs that differ only in the recipe?\n"
+            "With at least 3 seeds a side, at the last step that all evaluated: it holds if the\n"
+            "95 % interval of the difference ends within 0.5 % above BF16 (blockwise: 0.25 %). It\n"
+            "does not hold if the interval begins above that, or a run diverged. Otherwise it is\n"
+            "undecided. With at least 4 seeds a side, also a Mann-Whitney test and a bootstrap\n"
+            "interval. Last, the first step and tensor at which each run differs from the first.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 2,
     .args_max = RUNS_MAX,

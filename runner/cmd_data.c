@@ -112,17 +112,17 @@ static int cmd_data(const struct cli *cli) {
 }
 
 static const struct flag FLAGS[] = {
-    { .name = "bytes", .help = "describe the bytes, whatever the file holds" },
+    { .name = "bytes", .help = "treat every file as bytes" },
 };
 
 const struct verb VERB_DATA = {
     .name = "data",
     .arguments = "FILE...",
     .about = "describe files of text or tokens: hash, and entropies to read a loss against",
-    .more = "A byte-level model has learned nothing before its loss is under the unigram entropy,\n"
-            "and more than pairs of letters once it is under the bigram entropy.\n"
+    .more = "A byte-level model with a loss above the unigram entropy has learned nothing. Below\n"
+            "the bigram entropy it has learned more than pairs of letters.\n"
             "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
-            "llm.c's shards. Their entropy is that of a token.\n",
+            "llm.c's shards. Their entropy is per token.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = -1,

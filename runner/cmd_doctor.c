@@ -102,20 +102,20 @@ static int cmd_doctor(const struct cli *cli) {
 }
 
 static const struct flag FLAGS[] = {
-    { "quick", NULL, "look only: no GEMM and no training", false },
-    { "facts", "FILE", "of the machine that FILE describes (fp8lab hw --json)", false },
+    { "quick", NULL, "skip the GEMM and the training of each recipe", false },
+    { "facts", "FILE", "examine the machine that FILE describes (fp8lab hw --json)", false },
     { "backend", "NAME", "whose recipes: auto (default), cpu or cuda", false },
-    { "caps", "ARCH", "the recipes as on a GPU of ARCH (sm_121)", false },
+    { "caps", "ARCH", "show the recipes as on a GPU of ARCH (sm_121)", false },
 };
 
 const struct verb VERB_DOCTOR = {
     .name = "doctor",
     .arguments = "",
-    .about = "what this machine can do, what is in the way, and the fix",
+    .about = "what works on this machine, what does not, and the fix",
     .more = "Driver, libraries, compiler, memory and limits; then each recipe: native, emulated\n"
-            "or refused, a GEMM in it, and ten steps of training, held against the reference: to\n"
+            "or refused, with a GEMM and ten steps of training compared with the reference: to\n"
             "the bit on a CPU, within stated bounds on a GPU.\n"
-            "Exit 0 unless something is wrong (1); notes and warnings do not count.\n",
+            "Exit 1 if a finding is wrong, otherwise 0: notes and warnings do not count.\n",
     VERB_FLAGS(FLAGS),
     .run = cmd_doctor,
 };

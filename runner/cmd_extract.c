@@ -65,7 +65,7 @@ const struct verb VERB_EXTRACT = {
     .name = "extract",
     .arguments = "RUN",
     .about = "unpack a bundle, safely",
-    .more = "The directory must not exist and appears only when everything in it is verified.\n",
+    .more = "The directory must not exist. It appears after every file in it was verified.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -111,9 +111,9 @@ const struct verb VERB_HW = {
     .more = "A query is written over facts with = != < <= > >= ~ (glob), and, or, not, ( ):\n"
             "  fp8lab hw --query 'gpu.product_name=\"NVIDIA H200\" and gpu.count>=8'\n"
             "  fp8lab hw --query 'gpu.memory >= 80GiB and not memory.unified'\n"
-            "Equality is exact; a fact that the machine does not have matches nothing.\n"
+            "Equality is exact; a fact that the machine lacks matches nothing.\n"
             "`fp8lab hw --json > my.json` writes a fact file.\n"
-            "Where no GPU answers, library versions are of the files that would be loaded.\n",
+            "Without a GPU, library versions are those of the files that would be loaded.\n",
     VERB_FLAGS(FLAGS),
     .run = cmd_hw,
 };

@@ -75,12 +75,11 @@ const struct verb VERB_VERIFY = {
     .arguments = "RUN...",
     .about = "check that bundles are complete and unchanged",
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
-            "Every file is hashed; a file missing, surplus or changed, a damaged archive or a\n"
-            "hostile one (links, paths that climb out, bombs...) exits 4 and is named. So does a\n"
-            "summary that its own columns contradict, and a damaged checkpoint that the run kept\n"
-            "beside its bundle. A file that cannot be read exits 6: it may be intact.\n"
-            "With --json one object a bundle, a line each; fp8lab.error/1 for one that is not\n"
-            "valid.\n",
+            "Every file is hashed. Exit 4, with a message that names the problem: a missing,\n"
+            "surplus or changed file, a damaged or hostile archive (links, \"..\", bombs...), a\n"
+            "summary that its columns contradict, a damaged checkpoint beside the bundle.\n"
+            "Exit 6: a file cannot be read, and may be intact.\n"
+            "With --json one line for each bundle; fp8lab.error/1 for one that is not valid.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = -1,
