@@ -9,6 +9,7 @@
 #include "runner/base/canonical.h"
 #include "runner/commands.h"
 #include "runner/hardware/facts.h"
+#include "runner/job/job_follow.h"
 #include "runner/job/job_match.h"
 #include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"

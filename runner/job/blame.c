@@ -7,9 +7,9 @@
 #include "runner/base/run_files.h"
 #include "runner/job/board.h"
 
-_Static_assert((int)SUPERVISE_RANKS_MAX <= (int)COMM_RANKS_MAX, "a set of ranks is a word");
+_Static_assert((int)SUPERVISE_RANKS_MAX <= (int)COMM_RANKS_MAX, "a set of ranks is one 64-bit word");
 
-/* ---- what is known of a rank ------------------------------------------------------------------*/
+/* ---- the state of a rank ----------------------------------------------------------------------*/
 
 void rank_state_read(const struct board *board, int64_t silent_ticks, struct rank_state *out) {
     struct board_state b = board_read(board);
@@ -42,20 +42,20 @@ void rank_state_unpack(const json_t *message, struct rank_state *out) {
     snprintf(out->at, sizeof out->at, "%s", json_text(message, "at", ""));
 }
 
-/* ---- whose fault ------------------------------------------------------------------------------*/
+/* ---- the rank at fault ------------------------------------------------------------------------*/
 
 static bool holds(uint64_t set, int64_t rank) { return set >> rank & 1; }
 
-int64_t blame_still(const struct rank_state *state, int64_t ranks, int64_t ticks,
-                    int64_t *longest) {
-    int64_t still = 0;
+int64_t blame_frozen(const struct rank_state *state, int64_t ranks, int64_t ticks,
+                     int64_t *longest) {
+    int64_t frozen = 0;
     *longest = -1;
     for (int64_t r = 0; r < ranks; r++) {
         if (state[r].silent_ticks < ticks) continue;
         if (*longest < 0 || state[r].silent_ticks > state[*longest].silent_ticks) *longest = r;
-        still++;
+        frozen++;
     }
-    return still;
+    return frozen;
 }
 
 static bool all_wait_for(const struct rank_state *state, int64_t ranks, int64_t rank) {
@@ -87,7 +87,8 @@ int64_t blame_behind(const struct rank_state *state, int64_t ranks) {
     return count == 1 ? awaited : last;
 }
 
-/* Whether a's loss of b counts against b: not where b closed the link because of somebody else. */
+/* Whether a's loss of b counts against b. It does not where b closed the link after losing another
+ * rank. */
 static bool is_first_hand(const struct rank_state *state, int64_t a, int64_t b) {
     return holds(state[a].lost, b) && (!state[b].gave_up || holds(state[b].lost, a));
 }

@@ -1,50 +1,49 @@
-/* Which rank is at fault where none has said so: of all ranks of an attempt, on whatever host, what
- * their boards show is compared. An answer is given only where it is one rank; what is blamed may
- * be left out of the next attempt. */
+/* Which rank is at fault where no rank reported an error. Compares the board states of all ranks of
+ * an attempt, on all hosts. Answers only where a single rank is at fault, since the next attempt may
+ * leave the blamed GPU out. */
 #ifndef FP8LAB_RUNNER_JOB_BLAME_H
 #define FP8LAB_RUNNER_JOB_BLAME_H
 
-#include "runner/job/supervise.h"
+#include "runner/job/attempt.h"
 
 struct board;
 struct json_t;
 
 /* What is known of one rank. */
 struct rank_state {
-    bool known;            /* anything; the rest is zero otherwise */
-    int64_t step, count;   /* queued last; collectives come to (comm.h) */
-    int64_t silent_ticks;  /* since its process last showed a sign of life */
+    bool known;            /* false: all other members are zero */
+    int64_t step, count;   /* last queued step; collectives reached (comm.h) */
+    int64_t silent_ticks;  /* since the last heartbeat of its process */
     uint64_t waits_for, lost; /* sets of ranks, as in comm.h */
     bool gave_up;
-    char at[ATTEMPT_OPERATION_CAP]; /* in words */
+    char at[ATTEMPT_OPERATION_CAP]; /* the operation, as board_words */
 };
 
 void rank_state_read(const struct board *board, int64_t silent_ticks, struct rank_state *out);
-/* The same as a message holds it: new reference, NULL without memory. */
+/* As a message: new reference, NULL without memory. */
 struct json_t *rank_state_pack(const struct rank_state *state);
 void rank_state_unpack(const struct json_t *message, struct rank_state *out);
 
-/* How many ranks have shown no sign of life for `ticks` ticks; *longest: the one that has not for
- * the longest time, or -1. It is to blame where it is the only one. */
-int64_t blame_still(const struct rank_state *state, int64_t ranks, int64_t ticks,
-                    int64_t *longest);
+/* How many ranks have shown no sign of life for `ticks` ticks. *longest: the one with the longest
+ * silence, or -1; it is at fault where it is the only one. */
+int64_t blame_frozen(const struct rank_state *state, int64_t ranks, int64_t ticks,
+                     int64_t *longest);
 
-/* All live, and nothing goes on: the rank that all others are waiting for, or, where what they wait
- * for is not seen (NCCL), the one that has come to fewer collectives than all others (its device
- * hangs in what comes before the next), or to as many and is steps behind; -1 where it is not one.
- * Steps alone say little: a host queues a device's work ahead. */
+/* All ranks run, and none makes progress. Returns the rank that all others wait for. NCCL does not
+ * show this: then the rank that has reached fewer collectives than all others (its device hangs
+ * before the next one), or as many and fewer steps. -1 where that is not a single rank. Steps count
+ * last, since a host queues work ahead of its device. */
 int64_t blame_behind(const struct rank_state *state, int64_t ranks);
 
-/* Ranks lost one another: the one that most of the broken links belong to, or -1 where that is not
- * one rank (a single link has two ends, and nobody can tell which of them is at fault) or where no
- * link broke (NCCL does not say whom it lost).
+/* Ranks lost links. Returns the rank with most broken links; -1 where that is not a single rank (one
+ * broken link has two ends), or where no link is known to have broken (NCCL does not name the peer).
  *
- * A rank that loses a link gives the group up, and closes its other links, which the ranks at their
- * other ends see as a loss as well. That is told apart by what the closing rank had noted before:
- * a link that broke by itself is noted from both ends, or from one end while the other noticed
- * nothing at all, and then it is the other that is blamed. */
+ * A rank that loses a link closes all its other links, and their other ends see a loss, too. Such a
+ * loss does not count: the rank that closed the link had given up, and had not noted that peer as
+ * lost. A link that broke by itself is noted at both ends, or at one end while the other noticed
+ * nothing; the other is blamed then. */
 int64_t blame_links(const struct rank_state *state, int64_t ranks);
-/* The two ends of the one link that broke by itself; false where that is not one. */
+/* The two ends of the only link that broke by itself; false where there is not exactly one. */
 bool blame_link(const struct rank_state *state, int64_t ranks, int64_t end[2]);
 
 #endif

@@ -32,7 +32,7 @@ enum status board_open(int fd, struct board **out, struct err *e) {
     struct stat info;
     *out = NULL;
     if (fstat(fd, &info) != 0 || info.st_size != (off_t)sizeof **out)
-        return FAIL(e, ERR_FORMAT, "descriptor %d is no memory that a runner shares", fd);
+        return FAIL(e, ERR_FORMAT, "descriptor %d is no board of a runner", fd);
     enum status st = map(fd, out, e);
     close(fd);
     return st;
@@ -42,7 +42,7 @@ void board_close(struct board *b) {
     if (b) (void)munmap(b, sizeof *b);
 }
 
-/* ---- what a worker writes ---------------------------------------------------------------------*/
+/* ---- for the worker ---------------------------------------------------------------------------*/
 
 void board_enter(struct board *b, int64_t step, enum board_phase phase) {
     __atomic_store_n(&b->where, board_word(step, phase), __ATOMIC_RELAXED);
@@ -60,7 +60,7 @@ void board_device(struct board *b, const char device_in[BOARD_DEVICE_CAP]) {
     shared_write(&b->device_turn, b->device_in, device_in, BOARD_DEVICE_CAP);
 }
 
-/* ---- what a runner reads ----------------------------------------------------------------------*/
+/* ---- for the runner ---------------------------------------------------------------------------*/
 
 bool board_has_met(const struct board *b) { return __atomic_load_n(&b->met, __ATOMIC_RELAXED); }
 

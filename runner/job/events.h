@@ -1,8 +1,8 @@
 /* The event pipe between a worker and the runner: one JSON object a line, worker -> runner, on a
- * file descriptor the worker is told. runner/worker/README.md, "Events", lists them.
+ * file descriptor that the worker gets by flag. runner/worker/README.md, "Events", lists them.
  *
- * A worker never waits for the runner because of telemetry: it drops it (and counts) while the pipe
- * is full. Everything else is queued in memory; only at EVENT_QUEUE_MAX bytes does it wait. */
+ * While the pipe is full a worker drops telemetry, and counts it. It queues all other events in
+ * memory, and waits for the runner only at EVENT_QUEUE_MAX bytes. */
 #ifndef FP8LAB_RUNNER_JOB_EVENTS_H
 #define FP8LAB_RUNNER_JOB_EVENTS_H
 
@@ -12,7 +12,7 @@ struct json_t;
 
 enum {
     EVENT_LINE_MAX = 16 << 20,  /* a longer line is no event: ERR_FORMAT */
-    EVENT_QUEUE_MAX = 64 << 20, /* bytes waiting in the worker before it waits for the runner */
+    EVENT_QUEUE_MAX = 64 << 20, /* queued bytes at which the worker waits */
     EVENT_PIPE_BYTES = 1 << 20  /* asked of the kernel; a smaller pipe works too */
 };
 
@@ -29,12 +29,12 @@ NODISCARD enum status event_emit(struct event_writer *w, const struct json_t *ev
                                  struct err *e);
 /* Waits until all is written. ERR_PEER: the runner is gone. */
 NODISCARD enum status event_flush(struct event_writer *w, struct err *e);
-/* Waits until the runner has taken all of it out of the pipe: no record dies with a runner that is
- * killed from then on. ERR_PEER: the runner is gone. */
+/* Waits until the runner has read everything from the pipe. A kill after that loses no event.
+ * ERR_PEER: the runner is gone. */
 NODISCARD enum status event_settle(struct event_writer *w, struct err *e);
 /* Events dropped so far. */
 int64_t event_dropped(const struct event_writer *w);
-/* Whether nobody holds the reading end any more. */
+/* Whether the reading end is closed. */
 bool event_reader_gone(const struct event_writer *w);
 
 /* ---- runner -----------------------------------------------------------------------------------*/
@@ -44,7 +44,7 @@ struct event_reader;
 NODISCARD enum status event_reader_create(int fd, struct event_reader **out, struct err *e);
 void event_reader_destroy(struct event_reader *r); /* NULL is fine */
 
-/* Reads what is there without waiting. *open becomes false at the end of the stream. */
+/* Reads what has arrived, without waiting. *open becomes false at the end of the stream. */
 NODISCARD enum status event_fill(struct event_reader *r, bool *open, struct err *e);
 /* The next whole event, owned by the caller, or *out NULL where none has arrived. A line that is
  * not a JSON object with an "event" text is ERR_FORMAT (and is skipped); a torn last line, as a

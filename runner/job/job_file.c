@@ -16,6 +16,7 @@
 #include "model/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
+#include "runner/base/host_name.h"
 #include "runner/base/run_files.h"
 #include "runner/job/wire.h"
 
@@ -30,14 +31,14 @@ enum status job_file_path(const struct task *task, const char *runs, char path[J
                            struct err *e) {
     if (mkdir(runs, 0777) != 0 && errno != EEXIST)
         return FAIL(e, ERR_IO, "create %s: %s", runs, strerror(errno));
-    char *whole = realpath(runs, NULL); /* relative ones look alike and need not be the same */
+    char *whole = realpath(runs, NULL); /* in messages: a relative path may differ from task to task */
     int n = snprintf(path, JOB_FILE_CAP, "%s/.job-%s", whole ? whole : runs, task->job);
     free(whole);
     return n < JOB_FILE_CAP ? OK : FAIL(e, ERR_ARG, "%s: the path is too long", runs);
 }
 
-/* Whether tasks may find this host at it. A link-local one means another host on each link. */
-static bool is_of_use(const struct ifaddrs *i, bool loopback) {
+/* Whether other tasks can use the address. A link-local address is a different host on each link. */
+static bool is_reachable(const struct ifaddrs *i, bool loopback) {
     if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & IFF_LOOPBACK) != !loopback)
         return false;
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)i->ifa_addr;
@@ -45,8 +46,8 @@ static bool is_of_use(const struct ifaddrs *i, bool loopback) {
            (i->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr));
 }
 
-/* This host's addresses in the order in which interfaces are listed, IPv4 before IPv6, loopback
- * last: it serves the other tasks of this host where there is no network at all. */
+/* This host's addresses in the order of its interfaces, loopback last: without a network the other
+ * tasks of this host still need one. */
 static json_t *own_addresses(const char *master) {
     json_t *list = json_array();
     struct ifaddrs *all = NULL;
@@ -56,7 +57,7 @@ static json_t *own_addresses(const char *master) {
     for (int loopback = 0; loopback < 2; loopback++)
         for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
             char text[64];
-            if (!is_of_use(i, loopback)) continue;
+            if (!is_reachable(i, loopback)) continue;
             socklen_t size = i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
                                                                : sizeof(struct sockaddr_in6);
             if (getnameinfo(i->ifa_addr, size, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0)
@@ -66,8 +67,8 @@ static json_t *own_addresses(const char *master) {
     return json_whole(list, failed);
 }
 
-/* Whether the file is the one that tells `secret`; "" for what is no such file. */
-static bool tells(const char *path, const char *secret) {
+/* Whether the file has this secret; a missing or unreadable file has "". */
+static bool has_secret(const char *path, const char *secret) {
     struct err unread;
     json_t *file = NULL;
     (void)!job_file_read(path, &file, &unread);
@@ -76,36 +77,36 @@ static bool tells(const char *path, const char *secret) {
     return same;
 }
 
-/* Aside first, then a second look: another's may have come into its place after the first, and goes
- * back, unless a third's has taken the name: then the tasks of the second do not find it, and its
- * leader names them as missing. */
+/* Renames the file first and then checks it again, since another leader may have replaced it after
+ * the first check. That file is put back, unless a third leader has taken the name: then the second
+ * leader reports its tasks as missing. */
 void job_file_remove(const char *path, const char *secret) {
     char aside[PATH_CAP];
     snprintf(aside, sizeof aside, "%s.XXXXXX", path);
-    int fd = tells(path, secret) ? mkostemp(aside, O_CLOEXEC) : -1;
+    int fd = has_secret(path, secret) ? mkostemp(aside, O_CLOEXEC) : -1;
     if (fd < 0) return;
     close(fd);
-    if (rename(path, aside) == 0 && !tells(aside, secret)) (void)!link(aside, path);
+    if (rename(path, aside) == 0 && !has_secret(aside, secret)) (void)!link(aside, path);
     (void)unlink(aside);
 }
 
 enum status job_file_name_conflict(const char *path, const char *host, const char *address,
                                 struct err *e) {
     return FAIL(e, ERR_STATE, "another job of this name is waiting for its tasks: its task 0 is on "
-                "%s (%s), and tasks of both would meet by %s; where the launcher gives a job no "
-                "name of its own, FP8LAB_JOB does", host, address, path);
+                "%s (%s), and the tasks of both jobs would use %s; set FP8LAB_JOB to a name of its "
+                "own for each job", host, address, path);
 }
 
-/* Removes what a dead leader left. ERR_STATE where it lives: it alone can prove the secret. */
+/* Removes the file of a dead leader. ERR_STATE: it lives, since only it can prove the secret. */
 static enum status replace_dead(const char *path, struct err *e) {
     char address[64], self[HOST_NAME_CAP];
-    struct err silence;
+    struct err ignored;
     int fd = -1;
     host_name(self);
     json_t *file = NULL;
     json_t *hello = json_pack("{s:b,s:o}", "probe", 1, "host", json_from_text(self));
     enum status st = hello ? job_file_read(path, &file, e) : FAIL(e, ERR_MEMORY, "a handshake");
-    if (st == OK && file && job_file_call(file, hello, &fd, address, &silence) == OK) {
+    if (st == OK && file && job_file_call(file, hello, &fd, address, &ignored) == OK) {
         close(fd);
         st = job_file_name_conflict(path, json_text(file, "host", "?"), address, e);
     } else if (st == OK || st == ERR_FORMAT) {
@@ -117,9 +118,9 @@ static enum status replace_dead(const char *path, struct err *e) {
     return st;
 }
 
-/* Gives what stands at `partial` its name, which nobody else may have then. A reply that a network
- * lost is no failure: the file has two names. Without hard links the last of those counts that come
- * at once. */
+/* Links `partial` to `path`, which must not exist. On a network file system link() may succeed and
+ * its reply be lost; the file then has two links. Without hard links rename() replaces the file of
+ * another leader. */
 static enum status take_name(const char *partial, const char *path, struct err *e) {
     struct stat info;
     for (int i = 0; i < TRIES; i++) {
@@ -130,7 +131,7 @@ static enum status take_name(const char *partial, const char *path, struct err *
         else if (rename(partial, path) == 0) return OK;
         else return FAIL(e, ERR_IO, "rename %s: %s", partial, strerror(errno));
     }
-    return FAIL(e, ERR_STATE, "%s comes again as often as it is removed", path);
+    return FAIL(e, ERR_STATE, "create %s: other leaders created it again %d times", path, TRIES);
 }
 
 static json_t *make_content(const struct task *task, const char *secret, int port) {
@@ -159,8 +160,8 @@ enum status job_file_publish(const char *path, const struct task *task, const ch
     return st;
 }
 
-/* *text is NULL where there is no such file. Whoever may write in its folder may put another in its
- * place at any time: what is judged is what is read. */
+/* *text is NULL where there is no file. Another user with write access to the folder may replace the
+ * file at any time, so the check is of the opened file. */
 static enum status read_ours(const char *path, char **text, size_t *n, struct err *e) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -170,8 +171,8 @@ static enum status read_ours(const char *path, char **text, size_t *n, struct er
     bool ours = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
                 info.st_uid == geteuid() && !(info.st_mode & 0077);
     enum status st = ours ? file_read_open(fd, path, FILE_MAX, text, n, e)
-                          : FAIL(e, ERR_VERIFY, "%s is not this user's alone: whoever wrote it "
-                                 "could start programs here", path);
+                          : FAIL(e, ERR_VERIFY, "%s: another user owns it or has access to it, and "
+                                 "could start programs here; remove it", path);
     if (fd >= 0) close(fd);
     return st;
 }
@@ -188,12 +189,12 @@ enum status job_file_read(const char *path, json_t **out, struct err *e) {
     return st == OK ? OK : FAIL(e, st, "%s: %s", path, why.text);
 }
 
-/* An end that does not prove itself may be another's that has the port by now. */
+/* The port may belong to another process by now, which cannot prove the secret. */
 static enum status call_at(int fd, const char *secret, const json_t *hello, const char *address,
                            int port, struct err *e) {
     enum status st = wire_call(fd, secret, hello, clock_ms() + ANSWER_MS, e);
     if (st != OK && st != ERR_MEMORY)
-        err_prefix(e, "who listens at %s, port %d, may be another job's task 0, or the file may "
+        err_prefix(e, "the process at %s, port %d, may be another job's task 0, or the file may "
                    "have changed (all tasks of a job need the same folder of runs, and no other "
                    "job its name, see FP8LAB_JOB)", address, port);
     return st;
@@ -204,7 +205,7 @@ enum status job_file_call(const json_t *file, const json_t *hello, int *fd, char
     const char *secret = json_text(file, "secret", "");
     int port = (int)json_integer_value(json_object_get(file, "port"));
     const json_t *addresses = json_object_get(file, "addresses");
-    enum status st = FAIL(e, ERR_FORMAT, "it names no address");
+    enum status st = FAIL(e, ERR_FORMAT, "the file has no address");
     *fd = -1;
     for (size_t i = 0; i < json_array_size(addresses); i++) {
         const char *at = json_string_value(json_array_get(addresses, i));

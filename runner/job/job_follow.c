@@ -1,4 +1,5 @@
-/* A runner that follows: finds the leader, starts workers when told to, tells what they say. */
+#include "runner/job/job_follow.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <poll.h>
@@ -16,8 +17,9 @@
 #include "runner/hardware/telemetry.h"
 #include "runner/job/events.h"
 #include "runner/job/job_file.h"
-#include "runner/job/watch.h"
-#include "runner/job/worker_command.h"
+#include "runner/job/part.h"
+#include "runner/job/peer_connection.h"
+#include "runner/job/verdict.h"
 #include "runner/record/environment.h"
 
 enum { RETRY_MS = 200 };
@@ -37,43 +39,42 @@ struct follower {
 /* ---- finding the leader -----------------------------------------------------------------------*/
 
 static enum status call_leader(struct follower *f, const json_t *file, struct err *e) {
-    json_t *hello = json_pack("{s:I,s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index,
-                              "tasks", (json_int_t)f->task->count, "local_tasks",
-                              (json_int_t)f->task->local_count, "host",
-                              json_from_text(f->rendezvous.host), "build", build_info().build_sha256,
-                              "facts", f->facts, "environment", environment_of_task());
+    json_t *hello = json_pack(
+        "{s:I,s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index, "tasks",
+        (json_int_t)f->task->count, "local_tasks", (json_int_t)f->task->local_count, "host",
+        json_from_text(f->rendezvous.host), "build", build_info().build_sha256, "facts", f->facts,
+        "environment", environment_of_task());
     int fd;
-    if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
+    if (!hello) return FAIL(e, ERR_MEMORY, "a message to task 0");
     enum status st = job_file_call(file, hello, &fd, f->rendezvous.address, e);
     json_decref(hello);
     return st == OK ? peer_connection_open(fd, 0, f->rendezvous.address, &f->leader, e) : st;
 }
 
-/* Says once, when a first look found no task 0, and once more later, why this task waits: variables
- * of a launcher may be left in a shell. *said counts how often. */
-static void explain_wait(const struct follower *f, int64_t since_ms, int64_t wait_s, int *said) {
+/* Tells the user after the first attempt, and again after TASK_REMIND_S, why this task waits: the
+ * launcher's variables may be left in a shell. *times counts the messages. */
+static void explain_wait(const struct follower *f, int64_t since_ms, int64_t wait_s, int *times) {
     char explained[TASK_EXPLAIN_CAP];
-    if (*said == 2 || (*said == 1 && clock_ms() < since_ms + TASK_REMIND_S * 1000)) return;
+    if (*times == 2 || (*times == 1 && clock_ms() < since_ms + TASK_REMIND_S * 1000)) return;
     task_explain(f->task, explained, sizeof explained);
-    if (++*said == 1)
+    if (++*times == 1)
         cli_note(f->cli, "waiting up to %" PRId64 " s for task 0: %s", wait_s, explained);
     else
-        cli_warn(f->cli, "after %d s task 0 has not come: %s", TASK_REMIND_S, explained);
+        cli_warn(f->cli, "after %d s task 0 has not been found: %s", TASK_REMIND_S, explained);
 }
 
-/* The file may be there before its leader listens, or be left of an earlier one: both pass. */
+/* Retries: a dead leader may have left a file, which the new leader replaces. */
 static enum status find_leader(struct follower *f, const char *runs, int64_t wait_s,
                                struct err *e) {
     char path[JOB_FILE_CAP];
     TRY(job_file_path(f->task, runs, path, e));
     int64_t begin = clock_ms(), deadline = begin + wait_s * 1000;
-    for (int said = 0;;) {
+    for (int times = 0;;) {
         json_t *file = NULL;
         enum status st = job_file_read(path, &file, e);
         if (st == OK && !file)
-            st = FAIL(e, ERR_PEER, "there is no such file; task 0 makes it: all tasks of a job "
-                      "need the same folder of runs and the same name of the job (FP8LAB_JOB gives "
-                      "one)");
+            st = FAIL(e, ERR_PEER, "there is no such file, which task 0 creates: all tasks of a "
+                      "job need the same folder of runs and the same job name (see FP8LAB_JOB)");
         else if (st == OK)
             st = call_leader(f, file, e);
         snprintf(f->secret, sizeof f->secret, "%s", json_text(file, "secret", ""));
@@ -90,7 +91,7 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
                        f->task->count_name);
             return st;
         }
-        explain_wait(f, begin, wait_s, &said);
+        explain_wait(f, begin, wait_s, &times);
         struct timespec nap = { 0, RETRY_MS * 1000000L };
         (void)nanosleep(&nap, NULL);
     }
@@ -98,7 +99,7 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
 
 /* ---- one attempt ------------------------------------------------------------------------------*/
 
-/* An event of a rank here; to its figures the driver's of this host are added. */
+/* Sends an event of a rank here to the leader. Adds this host's driver figures to telemetry. */
 static enum status forward(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct follower *f = user;
     json_t *body = json_copy((json_t *)event);
@@ -119,25 +120,17 @@ static void tell_user(void *user, const char *what) {
     if (what) cli_note(f->cli, "task %" PRId64 ": %s", f->task->index, what);
 }
 
-/* What the leader ordered, as supervise wants it. */
-static enum status run_part(struct follower *f, const json_t *orders, struct attempt *out,
+/* Supervises this task's part of an attempt. */
+static enum status run_part(struct follower *f, const json_t *part, struct attempt *out,
                             struct err *e) {
-    struct worker_command command;
     struct environment environment = { 0 };
+    char config[PATH_CAP];
     json_t *resolved = NULL;
-    const json_t *slots = json_object_get(orders, "slots");
-    int64_t each = json_integer_value(json_object_get(orders, "each"));
-    int64_t device[SUPERVISE_RANKS_MAX], ranks = (int64_t)json_array_size(slots);
-    if (ranks < 1 || ranks > SUPERVISE_RANKS_MAX)
-        return FAIL(e, ERR_FORMAT, "orders for %" PRId64 " ranks", ranks);
-    for (int64_t i = 0; i < ranks; i++)
-        device[i] = task_device(f->task, getenv("CUDA_VISIBLE_DEVICES"), each,
-                                json_integer_value(json_array_get(slots, (size_t)i)));
-    TRY(secret_of_rendezvous(f->secret, json_text(orders, "nonce", ""), f->rendezvous.secret, e));
-    f->rendezvous.port = (int)json_integer_value(json_object_get(orders, "port"));
-    f->rendezvous.timeout_s = (int)json_integer_value(json_object_get(orders, "timeout_s"));
-    TRY(worker_command_make(orders, ranks * f->task->local_count, &command, e));
-    enum status st = json_file_read(command.config, &resolved, e);
+    TRY(secret_of_rendezvous(f->secret, json_text(part, "nonce", ""), f->rendezvous.secret, e));
+    f->rendezvous.port = (int)json_integer_value(json_object_get(part, "port"));
+    f->rendezvous.timeout_s = (int)json_integer_value(json_object_get(part, "timeout_s"));
+    TRY(path_join(config, json_text(part, "run", ""), "data/experiment/resolved.json", e));
+    enum status st = json_file_read(config, &resolved, e);
     if (st != OK) {
         err_prefix(e, "%s does not see the run (the folder of runs must be on a file system that "
                    "all hosts share)", f->rendezvous.host);
@@ -145,29 +138,23 @@ static enum status run_part(struct follower *f, const json_t *orders, struct att
     }
     st = environment_make(json_object_get(resolved, "env"), &environment, e);
     struct supervise_options options = {
-        .argv = command.argv, .envp = (const char *const *)environment.vars,
-        .run_path = json_text(orders, "run", ""), .signals = &f->signals, .lock_fd = -1,
-        .ranks = ranks, .first_rank = json_integer_value(json_object_get(orders, "first_rank")),
-        .world = json_integer_value(json_object_get(orders, "world")), .device = device,
+        .envp = (const char *const *)environment.vars, .signals = &f->signals, .lock_fd = -1,
         .rendezvous = &f->rendezvous, .rendezvous_fd = -1, .peer = &f->leader, .peers = 1,
-        .hang_s = json_integer_value(json_object_get(orders, "hang_s")),
-        .stop_grace_s = json_integer_value(json_object_get(orders, "grace_s")),
-        .signal_grace_s = json_integer_value(json_object_get(orders, "signal_grace_s")),
         .on_event = forward, .on_tick = tell_user, .user = f,
     };
-    if (st == OK) st = supervise(&options, out, e);
+    if (st == OK) st = part_supervise(part, f->task, &options, out, e);
     environment_free(&environment);
     json_decref(resolved);
     return st;
 }
 
-/* Whatever became of it, the leader is told. */
-static enum status obey(struct follower *f, const json_t *orders, struct err *e) {
+/* Runs a part, and sends its end to the leader in any case. */
+static enum status handle_part(struct follower *f, const json_t *part, struct err *e) {
     struct attempt a = { .end = ATTEMPT_FAILED, .error_step = -1 };
     f->leader.silent_ticks = 0;
-    if (run_part(f, orders, &a, &a.error) != OK) {
+    if (run_part(f, part, &a, &a.error) != OK) {
         a.end = ATTEMPT_FAILED;
-        a.rank = json_integer_value(json_object_get(orders, "first_rank"));
+        a.rank = json_integer_value(json_object_get(part, "first_rank"));
         snprintf(a.host, sizeof a.host, "%s", f->rendezvous.host);
     }
     if (a.signalled) f->stopped_by = a.signal;
@@ -176,18 +163,18 @@ static enum status obey(struct follower *f, const json_t *orders, struct err *e)
 
 /* ---- orders -----------------------------------------------------------------------------------*/
 
-/* A stop request between attempts: all tasks stop, when the leader says so. True: it is a further
- * one, which leaves at once. */
+/* Handles a stop request between attempts: asks the leader to stop the job. True: it is the second
+ * one, and this task must exit at once. */
 static bool take_stop_request(struct follower *f, int signo) {
     struct err e;
     if (f->stopped_by) return true;
     f->stopped_by = signo;
     tell_user(f, peer_connection_send_stop(&f->leader, signo, &e) == OK
-                     ? "asking task 0 to stop (a second signal leaves at once)" : e.text);
+                     ? "asking task 0 to stop (a second signal exits at once)" : e.text);
     return false;
 }
 
-/* Waits for orders and carries them out until there are no more: *code is what to leave with. */
+/* Handles messages of the leader until it ends the job. *code: the exit code. */
 static enum status serve(struct follower *f, int *code, struct err *e) {
     for (;;) {
         struct pollfd fds[2] = { { .fd = event_reader_fd(f->leader.in), .events = POLLIN },
@@ -199,7 +186,7 @@ static enum status serve(struct follower *f, int *code, struct err *e) {
             enum status st = OK;
             bool over = !strcmp(kind, "end");
             if (over) *code = (int)json_integer_value(json_object_get(message, "code"));
-            if (!strcmp(kind, "attempt")) st = obey(f, message, e);
+            if (!strcmp(kind, "attempt")) st = handle_part(f, message, e);
             json_decref(message);
             if (over || st != OK) return st;
         }

@@ -10,25 +10,25 @@
 #include "runner/hardware/hardware.h"
 #include "runner/job/job_members.h"
 
-/* What `tasks` of the job's tasks share, as it is for all of them if it is as much for each. */
-static int64_t of_all(int64_t amount, int64_t tasks, const struct task *t) {
+/* The amount of the whole job, where `tasks` of its tasks share `amount`. */
+static int64_t of_job(int64_t amount, int64_t tasks, const struct task *t) {
     return tasks > 1 ? amount * t->count / tasks : amount * t->count;
 }
 
-/* How many tasks share the GPUs that task `i` sees: it alone, or all of its host. */
+/* How many tasks share the GPUs that task `i` sees: only itself, or all tasks of its host. */
 static int64_t sharing(const struct job_members *members, int64_t i, int64_t gpus) {
     const struct task *t = &members->task;
     if (task_sees_its_own(getenv("CUDA_VISIBLE_DEVICES"), gpus / t->count)) return 1;
-    int64_t said = i ? members->peer[i - 1].local_count : 0;
-    return said ? said : t->local_count;
+    int64_t local_count = i ? members->peer[i - 1].local_count : 0;
+    return local_count ? local_count : t->local_count;
 }
 
-/* The facts of a host with so many tasks, as they count for the job. */
+/* A copy of a host's facts in which gpu.count is that of the job. `tasks` share the GPUs. */
 static json_t *scaled(const json_t *facts, int64_t tasks, const struct task *t) {
     json_t *copy = json_copy((json_t *)facts);
     bool failed = false;
     int64_t count = json_integer_value(json_object_get(facts, "gpu.count"));
-    json_put(copy, "gpu.count", json_integer(of_all(count, tasks, t)), &failed);
+    json_put(copy, "gpu.count", json_integer(of_job(count, tasks, t)), &failed);
     return json_whole(copy, failed);
 }
 
@@ -43,13 +43,14 @@ enum status job_places(const json_t *facts, const struct job_members *members, s
         for (int64_t b = a + 1; b < members->task.count; b++)
             if (!strcmp(host_of(members, a), host_of(members, b)))
                 return FAIL(e, ERR_CONFIG, "tasks %" PRId64 " and %" PRId64 " are both on %s, and "
-                            "would take the same GPU: %s does not set %s, which tells a task its "
-                            "place on its host (or CUDA_VISIBLE_DEVICES: its GPU)", a, b,
+                            "would use the same GPU: %s does not set %s, the index of a task on "
+                            "its host (nor CUDA_VISIBLE_DEVICES)", a, b,
                             host_of(members, a), members->task.launcher, members->task.unsaid);
     return OK;
 }
 
-enum status job_memory(const json_t *facts, const struct job_members *members, json_t **out, struct err *e) {
+enum status job_memory(const json_t *facts, const struct job_members *members, json_t **out,
+                       struct err *e) {
     const struct task *t = members ? &members->task : NULL;
     const json_t *total = json_object_get(facts, "memory.total");
     bool failed = false, unified = json_is_true(json_object_get(facts, "memory.unified"));
@@ -58,12 +59,12 @@ enum status job_memory(const json_t *facts, const struct job_members *members, j
     json_decref(*out);
     *out = json_copy((json_t *)facts);
     json_put(*out, "memory.total",
-             json_integer(of_all(json_integer_value(total), t->local_count, t)), &failed);
+             json_integer(of_job(json_integer_value(total), t->local_count, t)), &failed);
     *out = json_whole(*out, failed);
     return *out ? OK : FAIL(e, ERR_MEMORY, "the memory of a job");
 }
 
-/* Puts "HOST: " before the terms of `more`, which is let go of, and adds them. */
+/* Adds the terms of `more` to *mismatch, with "HOST: " before each. Releases `more`. */
 static enum status add_terms(json_t **mismatch, json_t *more, const char *host, struct err *e) {
     size_t i;
     json_t *term;

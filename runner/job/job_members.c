@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,103 +13,105 @@
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
-#include "runner/job/events.h"
-#include "runner/job/job_file.h"
+#include "runner/job/host_list.h"
 #include "runner/job/listener.h"
-#include "runner/job/rank_layout.h"
+#include "runner/job/part.h"
 #include "runner/job/watch.h"
 #include "runner/job/wire.h"
 #include "runner/record/environment.h"
 
-/* ---- gathering --------------------------------------------------------------------------------*/
+/* ---- connections ------------------------------------------------------------------------------*/
 
-/* A caller that proved itself becomes a member; the connection is taken over. */
+/* Adds an authenticated connection as the follower that its hello names. Takes fd over. */
 static enum status admit(struct job_members *members, int fd, const json_t *hello, struct err *e) {
+    const struct task *own = &members->task;
     int64_t task = json_integer_value(json_object_get(hello, "task"));
     int64_t tasks = json_integer_value(json_object_get(hello, "tasks"));
     const char *host = json_text(hello, "host", ""), *build = json_text(hello, "build", "");
+    bool valid = task >= 1 && task < own->count && tasks == own->count;
+    struct peer_connection *c = valid ? &members->peer[task - 1] : NULL;
     enum status st = OK;
-    if (task < 1 || task >= members->task.count || tasks != members->task.count)
+    if (!valid)
         st = FAIL(e, ERR_STATE, "a process on %s is task %" PRId64 " of %" PRId64 "; this is task "
-                  "0 of %" PRId64, host, task, tasks, members->task.count);
+                  "0 of %" PRId64, host, task, tasks, own->count);
     else if (strcmp(build, build_info().build_sha256) != 0)
         st = FAIL(e, ERR_STATE, "task %" PRId64 " on %s is another build (sources %.12s) than task "
                   "0 (%.12s)", task, host, build, build_info().build_sha256);
-    else if (members->peer[task - 1].in)
-        st = FAIL(e, ERR_STATE, "two processes call themselves task %" PRId64 ": on %s and on %s",
-                  task, members->peer[task - 1].host, host);
+    else if (c->in)
+        st = FAIL(e, ERR_STATE, "two processes connected as task %" PRId64 ": on %s and on %s",
+                  task, c->host, host);
     if (st != OK) {
         close(fd);
         return st;
     }
-    TRY(peer_connection_open(fd, task, host, &members->peer[task - 1], e));
-    json_int_t local = json_integer_value(json_object_get(hello, "local_tasks"));
-    members->peer[task - 1].local_count = local;
-    members->peer[task - 1].facts = json_incref(json_object_get(hello, "facts"));
-    members->peer[task - 1].environment = json_incref(json_object_get(hello, "environment"));
+    TRY(peer_connection_open(fd, task, host, c, e));
+    c->local_count = json_integer_value(json_object_get(hello, "local_tasks"));
+    c->facts = json_incref(json_object_get(hello, "facts"));
+    c->environment = json_incref(json_object_get(hello, "environment"));
     return OK;
 }
 
-/* Appends as much as there is room for. */
-__attribute__((format(printf, 3, 4)))
-static void add(char *out, size_t size, const char *format, ...) {
-    size_t used = strlen(out);
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(out + used, size - used, format, args);
-    va_end(args);
-}
-
-/* The tasks that have come, with their hosts, or those that have not: "1, 2 on n1, 5 on n2". */
-static void list_tasks(const struct job_members *members, bool come, char *out, size_t size) {
-    const char *host = ""; /* of the one before, which is said once for all of a host */
-    *out = '\0';
-    for (int64_t t = 1; t < members->task.count; t++) {
-        const struct peer_connection *c = &members->peer[t - 1];
-        if ((c->in != NULL) != come) continue;
-        if (*host && strcmp(host, c->host) != 0) add(out, size, " on %s", host);
-        add(out, size, "%s%" PRId64, *out ? ", " : "", t);
-        host = c->host;
-    }
-    if (*host) add(out, size, " on %s", host);
-}
-
-static enum status name_missing(const struct job_members *members, const struct listener *listener, int64_t wait_s,
-                                struct err *e) {
-    char missing[200], come[200], others[128] = "", self[HOST_NAME_CAP];
-    const struct task *task = &members->task;
-    host_name(self);
-    list_tasks(members, false, missing, sizeof missing);
-    list_tasks(members, true, come, sizeof come);
-    if (listener->rejected)
-        add(others, sizeof others, "; %" PRId64 " calls did not prove that they know the job's "
-            "secret, the last from %s", listener->rejected, listener->last);
-    return FAIL(e, ERR_PEER, "task %s of the %" PRId64 " that %s started%s%s did not come within %"
-                PRId64 " s to task 0 on %s (there: %s)%s: all of them need the same folder of runs "
-                "(%s) and must reach this host; for a run of one task unset %s and %s", missing,
-                task->count, task->launcher, *task->nodes ? " on " : "", task->nodes, wait_s, self,
-                *come ? come : "nobody", others, members->file, task->index_name, task->count_name);
-}
-
-/* Variables of a launcher may be left in a shell, where nobody else will come. */
-static void remind(struct job_members *members) {
-    char missing[200], explained[TASK_EXPLAIN_CAP];
-    if (!members->remind_ms || clock_ms() < members->remind_ms) return;
-    members->remind_ms = 0;
-    list_tasks(members, false, missing, sizeof missing);
-    task_explain(&members->task, explained, sizeof explained);
-    cli_warn(members->cli, "after %d s task %s has not come: %s", TASK_REMIND_S, missing, explained);
-}
-
-/* A probe comes from a leader that met this one's file (job_file_publish), never from a task of
- * this job: there is another job of this name, whose tasks would be taken for this one's. */
-static enum status give_up(const struct job_members *members, int fd, const json_t *hello, struct err *e) {
+/* A probe comes from another leader that found this leader's file (job_file_publish), and never from
+ * a task of this job. Another job has the same name, and its tasks could connect here. */
+static enum status fail_name_conflict(const struct job_members *members, int fd,
+                                      const json_t *hello, struct err *e) {
     char address[64];
     enum status st = wire_peer(fd, address, e);
     close(fd);
     TRY(st);
     return job_file_name_conflict(members->file, json_text(hello, "host", "?"), address, e);
 }
+
+static enum status take_call(struct job_members *members, int fd, const json_t *hello,
+                             struct err *e) {
+    bool probe = json_is_true(json_object_get(hello, "probe"));
+    return probe ? fail_name_conflict(members, fd, hello, e) : admit(members, fd, hello, e);
+}
+
+/* ---- missing tasks ----------------------------------------------------------------------------*/
+
+/* The tasks that have connected, or those that have not. */
+static void list_tasks(const struct job_members *members, bool connected, struct host_list *out) {
+    *out = (struct host_list){ 0 };
+    for (int64_t t = 1; t < members->task.count; t++) {
+        const struct peer_connection *c = &members->peer[t - 1];
+        if ((c->in != NULL) == connected) host_list_add(out, t, c->host);
+    }
+    (void)host_list_end(out);
+}
+
+static enum status name_missing(const struct job_members *members, const struct listener *listener,
+                                int64_t wait_s, struct err *e) {
+    char rejected[160] = "", self[HOST_NAME_CAP];
+    struct host_list missing, connected;
+    const struct task *task = &members->task;
+    host_name(self);
+    list_tasks(members, false, &missing);
+    list_tasks(members, true, &connected);
+    if (listener->rejected)
+        snprintf(rejected, sizeof rejected, "; %" PRId64 " connections did not prove that they know "
+                 "the job's secret, the last from %s", listener->rejected, listener->last);
+    return FAIL(e, ERR_PEER, "task %.200s of the %" PRId64 " that %s started%s%s did not connect "
+                "within %" PRId64 " s to task 0 on %s (connected: %.200s)%s: all tasks need the "
+                "same folder of runs (%s) and must reach this host; for a run of one task unset %s "
+                "and %s", missing.text, task->count, task->launcher, *task->nodes ? " on " : "",
+                task->nodes, wait_s, self, *connected.text ? connected.text : "none", rejected,
+                members->file, task->index_name, task->count_name);
+}
+
+/* A launcher's variables may be left in a shell; then no other task will connect. */
+static void remind(struct job_members *members) {
+    char explained[TASK_EXPLAIN_CAP];
+    struct host_list missing;
+    if (!members->remind_ms || clock_ms() < members->remind_ms) return;
+    members->remind_ms = 0;
+    list_tasks(members, false, &missing);
+    task_explain(&members->task, explained, sizeof explained);
+    cli_warn(members->cli, "after %d s task %.200s has not connected: %s", TASK_REMIND_S,
+             missing.text, explained);
+}
+
+/* ---- gathering --------------------------------------------------------------------------------*/
 
 int job_members_stop_signal(struct job_members *members) {
     int signo = 0;
@@ -124,39 +125,36 @@ int job_members_stop_signal(struct job_members *members) {
     return signo;
 }
 
-/* Whether all that have come are still there. */
+/* Whether all connected followers are still there. */
 static enum status check_members(const struct job_members *members, struct err *e) {
     for (int64_t i = 0; i < members->task.count - 1; i++) {
         const struct peer_connection *c = &members->peer[i];
         if (c->in && c->lost)
-            return FAIL(e, ERR_PEER, "task %" PRId64 " on %s was lost before all tasks had come: "
-                        "%s", c->task, c->host, c->why_lost);
+            return FAIL(e, ERR_PEER, "task %" PRId64 " on %s was lost before all tasks had "
+                        "connected: %s", c->task, c->host, c->why_lost);
     }
     return OK;
 }
 
-/* The next process that knows the secret; *fd -1 where none came in time. */
-static enum status await_call(struct job_members *members, struct listener *listener, struct signals *signals,
-                              int64_t deadline_ms, int *fd, json_t **hello, struct err *e) {
+/* The next authenticated connection; *fd is -1 where none came in time. */
+static enum status await_call(struct job_members *members, struct listener *listener,
+                              struct signals *signals, int64_t deadline_ms, int *fd,
+                              json_t **hello, struct err *e) {
     for (*fd = -1; *fd < 0 && clock_ms() < deadline_ms;) {
         int signo = signals_take(signals);
         if (!signo || signo == SIGCHLD) signo = job_members_stop_signal(members);
         if (signo) {
             members->stopped_by = signo;
-            return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had come",
+            return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had connected",
                         signo, strsignal(signo));
         }
         TRY(check_members(members, e));
         remind(members);
-        int64_t soon = clock_ms() + TICK_MS; /* members, too, are to be heard */
-        TRY(listener_next(listener, soon < deadline_ms ? soon : deadline_ms, signals->fd, fd, hello, e));
+        int64_t until = clock_ms() + TICK_MS; /* to read from the followers meanwhile */
+        if (until > deadline_ms) until = deadline_ms;
+        TRY(listener_next(listener, until, signals->fd, fd, hello, e));
     }
     return OK;
-}
-
-static enum status take_call(struct job_members *members, int fd, const json_t *hello, struct err *e) {
-    bool probe = json_is_true(json_object_get(hello, "probe"));
-    return probe ? give_up(members, fd, hello, e) : admit(members, fd, hello, e);
 }
 
 static enum status take_calls(struct job_members *members, int listening, struct signals *signals,
@@ -173,15 +171,15 @@ static enum status take_calls(struct job_members *members, int listening, struct
         int fd;
         json_t *hello = NULL;
         st = await_call(members, &listener, signals, deadline, &fd, &hello, e);
-        if (st == OK)
-            st = fd < 0 ? name_missing(members, &listener, wait_s, e) : take_call(members, fd, hello, e);
+        if (st == OK && fd < 0) st = name_missing(members, &listener, wait_s, e);
+        else if (st == OK) st = take_call(members, fd, hello, e);
         json_decref(hello);
     }
     listener_close(&listener);
     return st;
 }
 
-/* Who is there, task by task. */
+/* Fills members->hosts. */
 static enum status note_hosts(struct job_members *members, const json_t *facts, struct err *e) {
     char self[HOST_NAME_CAP];
     host_name(self);
@@ -192,7 +190,7 @@ static enum status note_hosts(struct job_members *members, const json_t *facts, 
                                 c ? c->facts : facts, "environment",
                                 c ? json_incref(c->environment) : environment_of_task());
         if (!row || json_array_append_new(members->hosts, row) != 0)
-            return FAIL(e, ERR_MEMORY, "the hosts of a job");
+            return FAIL(e, ERR_MEMORY, "the list of a job's hosts");
     }
     return OK;
 }
@@ -203,7 +201,8 @@ static void remove_file(struct job_members *members) {
 }
 
 enum status job_members_gather(const struct cli *cli, const struct task *task, const char *runs,
-                        int64_t wait_s, const json_t *facts, struct job_members *out, struct err *e) {
+                               int64_t wait_s, const json_t *facts, struct job_members *out,
+                               struct err *e) {
     int listening = -1, port;
     struct signals signals;
     *out = (struct job_members){ .task = *task, .cli = cli };
@@ -217,23 +216,23 @@ enum status job_members_gather(const struct cli *cli, const struct task *task, c
     TRY(secret_make(out->secret, e));
     TRY(job_file_path(task, runs, out->file, e));
     TRY(wire_listen(NULL, 0, &listening, &port, e));
-    enum status st = signals_open(&signals, e); /* the file does not outlive a stop request */
+    enum status st = signals_open(&signals, e); /* a stop request must remove the file */
     if (st == OK) st = job_file_publish(out->file, task, out->secret, port, e);
     if (st == OK) st = take_calls(out, listening, &signals, wait_s, e);
     close(listening);
-    remove_file(out); /* all are here, or nobody is waited for */
+    remove_file(out); /* no task needs it any more */
     signals_close(&signals);
     return st == OK ? note_hosts(out, facts, e) : st;
 }
 
 void job_members_release(struct job_members *members, int exit_code) {
-    struct err ignored; /* who cannot be told any more has left */
+    struct err ignored; /* a follower that cannot be told has exited */
     remove_file(members);
     for (int64_t i = 0; members->peer && i < members->task.count - 1; i++) {
         struct peer_connection *c = &members->peer[i];
         if (c->in && !c->lost)
-            (void)!peer_connection_send(c, json_pack("{s:s,s:i}", "event", "end", "code", exit_code),
-                                 &ignored);
+            (void)!peer_connection_send(
+                c, json_pack("{s:s,s:i}", "event", "end", "code", exit_code), &ignored);
         peer_connection_close(c);
     }
     free(members->peer);
@@ -243,26 +242,9 @@ void job_members_release(struct job_members *members, int exit_code) {
 
 /* ---- orders -----------------------------------------------------------------------------------*/
 
-/* The part of task t. */
-static json_t *part_of(const json_t *orders, const struct rank_layout *f, int64_t t,
-                       const struct rendezvous *rendezvous, const char *nonce) {
-    json_t *part = json_deep_copy(orders), *slots = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < f->ranks[t]; i++)
-        json_append(slots, json_integer(f->slot[t][i]), &failed);
-    json_put(part, "event", json_string("attempt"), &failed);
-    json_put(part, "slots", json_whole(slots, failed), &failed);
-    json_put(part, "each", json_integer(f->each), &failed);
-    json_put(part, "first_rank", json_integer(f->first_rank[t]), &failed);
-    json_put(part, "world", json_integer(f->world), &failed);
-    json_put(part, "port", json_integer(rendezvous->port), &failed);
-    json_put(part, "nonce", json_string(nonce), &failed);
-    json_put(part, "timeout_s", json_integer(rendezvous->timeout_s), &failed);
-    return json_whole(part, failed);
-}
-
-enum status job_members_send_orders(struct job_members *members, const json_t *orders, const struct rank_layout *layout,
-                       struct rendezvous *rendezvous, struct err *e) {
+enum status job_members_send_orders(struct job_members *members, const json_t *orders,
+                                    const struct rank_layout *layout,
+                                    struct rendezvous *rendezvous, struct err *e) {
     char nonce[SHA256_HEX];
     TRY(secret_make(nonce, e));
     TRY(secret_of_rendezvous(members->secret, nonce, rendezvous->secret, e));
@@ -273,7 +255,8 @@ enum status job_members_send_orders(struct job_members *members, const json_t *o
         c->silent_ticks = 0;
         c->ended = c->ranks == 0;
         memset(c->state, 0, SUPERVISE_RANKS_MAX * sizeof *c->state);
-        if (!c->ended) TRY(peer_connection_send(c, part_of(orders, layout, t, rendezvous, nonce), e));
+        if (c->ended) continue;
+        TRY(peer_connection_send(c, part_make(orders, layout, t, rendezvous, nonce), e));
     }
     return OK;
 }

@@ -20,7 +20,7 @@ static json_t *make_record(const struct pace_step *s, int64_t world) {
                      (json_int_t)step_us);
 }
 
-/* Of ranks that stood still equally long the first is the slowest, in whatever order they tell. */
+/* Of ranks with equal idle time the lowest is the slowest, in any order of events. */
 static void add_rank(struct pace_step *s, int64_t rank, const json_t *event) {
     int64_t step_us = json_integer_value(json_object_get(event, "step_time_us"));
     int64_t exposed_us = json_integer_value(json_object_get(event, "exposed_us"));
@@ -51,5 +51,5 @@ enum status pace_put(struct pace *p, int64_t rank, const json_t *event, json_t *
     add_rank(s, rank, event);
     if (s->count < p->world) return OK;
     *record = make_record(s, p->world);
-    return *record ? OK : FAIL(e, ERR_MEMORY, "record of the ranks");
+    return *record ? OK : FAIL(e, ERR_MEMORY, "the record of a step of all ranks");
 }

@@ -13,18 +13,18 @@
 #include "runner/job/events.h"
 #include "runner/job/wire.h"
 
-enum status peer_connection_open(int fd, int64_t task, const char *host, struct peer_connection *out,
-                           struct err *e) {
+enum status peer_connection_open(int fd, int64_t task, const char *host,
+                                 struct peer_connection *out, struct err *e) {
     *out = (struct peer_connection){ .task = task, .fd = fd };
     snprintf(out->host, sizeof out->host, "%s", host);
     out->state = calloc(SUPERVISE_RANKS_MAX, sizeof *out->state);
-    enum status st = out->state ? OK : FAIL(e, ERR_MEMORY, "a line to another host");
-    if (st == OK && task == 0) st = wire_be_patient(fd, SUPERVISE_LEADER_S * 1000, e);
+    enum status st = out->state ? OK : FAIL(e, ERR_MEMORY, "a connection to %s", host);
+    if (st == OK && task == 0) st = wire_set_lost_ms(fd, SUPERVISE_LEADER_S * 1000, e);
     if (st == OK) st = event_reader_create(fd, &out->in, e);
     if (!out->in) close(fd);
     if (st != OK) return st;
     int twin = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (twin < 0) return FAIL(e, ERR_IO, "a line to another host: %s", strerror(errno));
+    if (twin < 0) return FAIL(e, ERR_IO, "copy the connection to %s: %s", host, strerror(errno));
     st = event_writer_create(twin, &out->out, e);
     if (st != OK) close(twin);
     return st;
@@ -54,7 +54,7 @@ enum status peer_connection_send(struct peer_connection *c, json_t *message, str
         if (e) *e = why;
         return st;
     }
-    if (st != OK) lose(c, st == ERR_PEER ? "its end of the connection is closed" : why.text);
+    if (st != OK) lose(c, st == ERR_PEER ? "it closed the connection" : why.text);
     return OK;
 }
 
@@ -63,7 +63,7 @@ void peer_connection_fill(struct peer_connection *c) {
     bool open = true;
     if (c->lost) return;
     if (event_fill(c->in, &open, &why) != OK) lose(c, why.text);
-    else if (!open) lose(c, "its end of the connection is closed");
+    else if (!open) lose(c, "it closed the connection");
     else if (wire_unanswered(c->fd)) lose(c, "its host does not answer");
 }
 
@@ -76,7 +76,8 @@ json_t *peer_connection_next(struct peer_connection *c) {
 }
 
 enum status peer_connection_send_stop(struct peer_connection *leader, int signo, struct err *e) {
-    return peer_connection_send(leader, json_pack("{s:s,s:i}", "event", "asked", "signal", signo), e);
+    json_t *message = json_pack("{s:s,s:i}", "event", "asked", "signal", signo);
+    return peer_connection_send(leader, message, e);
 }
 
 int stop_request_signal(const json_t *message) {

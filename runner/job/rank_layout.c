@@ -9,8 +9,8 @@ enum status rank_layout_init(struct rank_layout *f, int64_t gpus, int64_t tasks,
         return FAIL(e, ERR_CONFIG, "%" PRId64 " ranks; from 1 to %d", gpus, SUPERVISE_RANKS_MAX);
     if (tasks > gpus || gpus % tasks)
         return FAIL(e, ERR_CONFIG, "the launcher started %" PRId64 " tasks, and the experiment has "
-                    "hardware.gpus = %" PRId64 ": one task a host or one a GPU was expected, all "
-                    "with as many GPUs", tasks, gpus);
+                    "hardware.gpus = %" PRId64 ", which is no multiple of it: start one task a "
+                    "host or one a GPU", tasks, gpus);
     f->tasks = tasks;
     f->each = gpus / tasks;
     return OK;
@@ -25,7 +25,7 @@ static int64_t usable(const struct rank_layout *f) {
 
 enum status rank_layout_assign(struct rank_layout *f, int64_t batch, int64_t micro, struct err *e) {
     int64_t world = usable(f), rank = 0;
-    if (world < f->tasks * f->each) /* the full number is the configuration's own affair */
+    if (world < f->tasks * f->each) /* a full layout was checked with the configuration */
         while (world > 1 && batch % (micro * world)) world--;
     for (int64_t t = 0; t < f->tasks; t++) {
         f->first_rank[t] = rank;
@@ -38,7 +38,7 @@ enum status rank_layout_assign(struct rank_layout *f, int64_t batch, int64_t mic
     }
     f->world = world;
     if (f->ranks[0] > 0) return OK;
-    return FAIL(e, ERR_UNSUPPORTED, "no GPU is left on the host that leads the run");
+    return FAIL(e, ERR_UNSUPPORTED, "no GPU is left on the host of task 0, which leads the run");
 }
 
 void rank_layout_drop_rank(struct rank_layout *f, int64_t rank) {

@@ -22,8 +22,8 @@ static enum status start_rank(struct ranks *r, int64_t i, struct err *e) {
     snprintf(log, sizeof log, "data/logs/worker-%" PRId64 ".log", number);
     struct spawn_options spawn = {
         .argv = o->argv, .envp = o->envp, .rank = number, .world = o->world,
-        .device = o->device ? o->device[i] : i, .rendezvous_fd = number == 0 ? o->rendezvous_fd : -1,
-        .keep_fd = o->lock_fd, .old_mask = &o->signals->old,
+        .device = o->device ? o->device[i] : i,
+        .rendezvous_fd = number == 0 ? o->rendezvous_fd : -1, .keep_fd = o->lock_fd, .old_mask = &o->signals->old,
     };
     TRY(path_join(spawn.log_path, o->run_path, log, e));
     TRY(board_create(&rank->board, &board, e));
@@ -55,7 +55,7 @@ void ranks_close(struct ranks *r) {
     }
 }
 
-/* ---- all of them ------------------------------------------------------------------------------*/
+/* ---- all ranks --------------------------------------------------------------------------------*/
 
 void ranks_signal(const struct ranks *r, int signo) {
     for (int64_t i = 0; i < r->started; i++)
@@ -88,9 +88,9 @@ void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out) {
     rank_state_read(r->rank[i].board, r->rank[i].silent_ticks, out);
 }
 
-/* ---- telling ----------------------------------------------------------------------------------*/
+/* ---- the log ----------------------------------------------------------------------------------*/
 
-void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size) {
+void ranks_last_log_line(const struct ranks *r, int64_t i, char *out, size_t size) {
     char name[64], path[PATH_CAP], tail[512] = "";
     *out = '\0';
     snprintf(name, sizeof name, "data/logs/worker-%" PRId64 ".log",
@@ -103,6 +103,6 @@ void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size) 
     fclose(f);
     while (n && (tail[n - 1] == '\n' || tail[n - 1] == ' ')) tail[--n] = '\0';
     const char *line = strrchr(tail, '\n');
-    snprintf(out, size, "; its last words: %s", line ? line + 1 : tail);
+    snprintf(out, size, "; last line of its log: %s", line ? line + 1 : tail);
     if (!*tail) *out = '\0';
 }

@@ -1,5 +1,5 @@
-/* The worker processes of an attempt on this host: started with their boards, and described when
- * one of them failed. */
+/* The worker processes of an attempt on this host: starting them with their boards, signalling them,
+ * and reading what a failed one left. */
 #ifndef FP8LAB_RUNNER_JOB_RANKS_H
 #define FP8LAB_RUNNER_JOB_RANKS_H
 
@@ -14,9 +14,9 @@ struct rank {
     pid_t pid; /* 0: reaped, or never started */
     struct event_reader *events;
     struct board *board;
-    bool open, done, failed; /* done, failed: it said so */
-    bool unkillable; /* SIGKILL does not end it: nobody waits for it */
-    int64_t beats, silent_ticks; /* of the board, when the runner last looked */
+    bool open, done, failed; /* its events are open; it reported "done"; it reported an error */
+    bool unkillable; /* SIGKILL did not end it; ranks_gone ignores it */
+    int64_t beats, silent_ticks; /* of the board, at the last ranks_look */
 };
 
 struct ranks {
@@ -26,22 +26,22 @@ struct ranks {
     char host[HOST_NAME_CAP];
 };
 
-/* Starts all of them. Whatever the status, those that were started are in *out, and ranks_close
- * releases it once they are gone. */
+/* Starts all ranks. On an error *out holds those that were started. In either case ranks_close
+ * releases it, once they have exited. */
 NODISCARD enum status ranks_start(const struct supervise_options *options, struct ranks *out,
                                   struct err *e);
 void ranks_close(struct ranks *r);
 
-void ranks_signal(const struct ranks *r, int signo); /* to all that are there */
-bool ranks_gone(const struct ranks *r); /* none is there that can be waited for */
-bool ranks_done(const struct ranks *r); /* every one said so */
+void ranks_signal(const struct ranks *r, int signo); /* to all that run */
+bool ranks_gone(const struct ranks *r); /* all have exited or are unkillable */
+bool ranks_done(const struct ranks *r); /* all reported "done" */
 
-/* Looks at the boards, once a tick. Ticks that this process itself slept through do not count. */
+/* Reads the boards; call it once a tick. A tick in which this process did not run does not count. */
 void ranks_look(struct ranks *r);
-/* What the board of the i-th rank here shows, now or when it ended. */
+/* The state on the board of the i-th rank here, now or when it died. */
 void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out);
 
-/* "; its last words: ..." from the log of the i-th rank here, or "". */
-void ranks_last_words(const struct ranks *r, int64_t i, char *out, size_t size);
+/* "; last line of its log: ..." of the i-th rank here, or "". */
+void ranks_last_log_line(const struct ranks *r, int64_t i, char *out, size_t size);
 
 #endif

@@ -11,24 +11,25 @@
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
+#include "runner/job/host_list.h"
 #include "runner/job/listener.h"
 #include "runner/job/wire.h"
 
 enum {
-    RECALL_MS = 200,    /* between two calls */
-    PATIENCE_MS = 5000  /* by which rank 0, who knows who is missing, is the first to give up */
+    RETRY_MS = 200,
+    EXTRA_MS = 5000 /* the other ranks time out after rank 0, which knows the missing ranks */
 };
 
-/* Where a rank takes the connections of those above it; "": at rank 0's host, which each rank knows
- * by the address that it reached rank 0 by. */
+/* Where a rank accepts connections from higher ranks. Address "": on rank 0's host, at the address
+ * at which the connecting rank reached rank 0. */
 struct place { char address[64]; int port; };
 
 struct joining {
     const struct rendezvous *rendezvous;
     struct mesh *mesh;
     int64_t deadline_ms;
-    char self[SHA256_HEX];                         /* tells this process from others of its rank */
-    char caller[RENDEZVOUS_RANKS_MAX][SHA256_HEX]; /* of those that have called */
+    char self[SHA256_HEX];                         /* a random id of this process */
+    char caller[RENDEZVOUS_RANKS_MAX][SHA256_HEX]; /* the ids of connected ranks */
     struct place place[RENDEZVOUS_RANKS_MAX];
 };
 
@@ -54,7 +55,7 @@ static enum status say_hello(struct joining *j, int fd, int port, struct err *e)
     json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:o}", "rank", j->mesh->rank, "world",
                               j->mesh->world, "port", port, "caller", j->self, "host",
                               json_from_text(j->rendezvous->host));
-    if (!hello) return FAIL(e, ERR_MEMORY, "a handshake");
+    if (!hello) return FAIL(e, ERR_MEMORY, "a message to another rank");
     enum status st = wire_call(fd, j->rendezvous->secret, hello, j->deadline_ms, e);
     json_decref(hello);
     return st;
@@ -64,8 +65,8 @@ static bool is_loopback(const char *address) {
     return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
 }
 
-/* Where a caller takes connections. One on this host may have come by an address that means nothing
- * elsewhere, as loopback, which its name often is here: no other is told. */
+/* Where a connected rank accepts connections: at the address that it came from. A rank on this host
+ * may come from an address that other hosts cannot use, such as loopback; its address stays "". */
 static enum status place_of(int fd, char address[64], struct err *e) {
     char self[64];
     TRY(wire_peer(fd, address, e));
@@ -74,18 +75,18 @@ static enum status place_of(int fd, char address[64], struct err *e) {
     return OK;
 }
 
-/* Takes a caller that proved itself into the mesh, if it is one that is expected; in place of its
- * earlier call, whose answer it cannot have got if it comes again. */
+/* Adds an authenticated connection to the mesh. A second connection of the same process replaces the
+ * first, whose answer did not arrive. */
 static enum status admit(struct joining *j, int fd, const json_t *hello, struct err *e) {
     struct mesh *m = j->mesh;
     int64_t rank = json_integer_value(json_object_get(hello, "rank"));
     int64_t world = json_integer_value(json_object_get(hello, "world"));
     const char *host = json_text(hello, "host", ""), *caller = json_text(hello, "caller", "");
     if (world != m->world || rank <= m->rank || rank >= m->world)
-        return FAIL(e, ERR_STATE, "a process on %s calls itself rank %" PRId64 " of %" PRId64
+        return FAIL(e, ERR_STATE, "a process on %s connected as rank %" PRId64 " of %" PRId64
                     "; this is rank %d of %d", host, rank, world, m->rank, m->world);
     if (m->link[rank] >= 0 && strcmp(caller, j->caller[rank]) != 0)
-        return FAIL(e, ERR_STATE, "two processes call themselves rank %" PRId64 ": on %s and on %s",
+        return FAIL(e, ERR_STATE, "two processes connected as rank %" PRId64 ": on %s and on %s",
                     rank, m->host[rank], host);
     TRY(place_of(fd, j->place[rank].address, e));
     if (m->link[rank] >= 0) close(m->link[rank]);
@@ -96,39 +97,32 @@ static enum status admit(struct joining *j, int fd, const json_t *hello, struct 
     return OK;
 }
 
-/* The next rank above `rank` that has not called, or `world`. */
+/* The next rank above `rank` that has not connected, or `world`. */
 static int next_missing(const struct mesh *m, int rank) {
     do rank++;
     while (rank < m->world && m->link[rank] >= 0);
     return rank;
 }
 
-/* Where a rank was started: rank 0 told everybody, once it knew. */
+/* The host of a rank, as rank 0 sent it or as the runner expects it. */
 static const char *host_of(const struct joining *j, int rank) {
-    if (rank >= j->mesh->world) return "";
     return *j->mesh->host[rank] ? j->mesh->host[rank] : j->rendezvous->expected[rank];
 }
 
-/* Names the ranks above this one that have not called, and their hosts: "1, 2 on n1, 5 on n2". */
+/* Names the higher ranks that have not connected, and their hosts. */
 static enum status name_missing(const struct joining *j, struct err *e) {
     const struct mesh *m = j->mesh;
-    char missing[600] = "";
-    size_t used = 0;
-    for (int i = next_missing(m, m->rank), next; i < m->world; i = next) {
-        next = next_missing(m, i);
-        const char *host = host_of(j, i);
-        bool said = !*host || !strcmp(host, host_of(j, next)); /* or will be, behind the next */
-        if (used < sizeof missing - HOST_NAME_CAP - 16)
-            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d%s%s",
-                                     used ? ", " : "", i, said ? "" : " on ", said ? "" : host);
-    }
-    return FAIL(e, ERR_PEER, "rendezvous: rank %s did not come to rank %d of %d on %s within %d s",
-                missing, m->rank, m->world, j->rendezvous->host, j->rendezvous->timeout_s);
+    struct host_list missing = { 0 };
+    for (int i = next_missing(m, m->rank); i < m->world; i = next_missing(m, i))
+        host_list_add(&missing, i, host_of(j, i));
+    return FAIL(e, ERR_PEER, "rendezvous: rank %s did not connect to rank %d of %d on %s within "
+                "%d s", host_list_end(&missing), m->rank, m->world, j->rendezvous->host,
+                j->rendezvous->timeout_s);
 }
 
-/* Waits for every rank above this one. Whoever is not of this job is let go and forgotten; and so
- * is one of it that takes too long, which calls again. */
-static enum status take_calls(struct joining *j, int listening, struct err *e) {
+/* Accepts every rank above this one. The listener closes connections of other jobs, and those that
+ * take too long; a rank of this job then connects again. */
+static enum status accept_ranks(struct joining *j, int listening, struct err *e) {
     struct mesh *m = j->mesh;
     struct listener listener;
     enum status st = OK;
@@ -145,9 +139,9 @@ static enum status take_calls(struct joining *j, int listening, struct err *e) {
     return st;
 }
 
-/* One call. *late: it took so long that the other end may have let go of it for nothing else: after
- * half its patience where many call, on a clock of its own; a third is well below. */
-static enum status call_once(struct joining *j, int rank, const struct place *place, int port,
+/* Connects once. *late: it took so long that the other end may have timed out. That is half of
+ * LISTENER_AUTH_MS where many connect; a third is safely below. */
+static enum status connect_once(struct joining *j, int rank, const struct place *place, int port,
                              bool *late, struct err *e) {
     int *link = &j->mesh->link[rank];
     int64_t begin = clock_ms();
@@ -161,29 +155,29 @@ static enum status call_once(struct joining *j, int rank, const struct place *pl
     return st;
 }
 
-/* Calls until the other end knows this one, which may be held up within a call, or wait behind
- * strangers. Who is let go of at once was not believed, and will not be. */
-static enum status call(struct joining *j, int rank, const struct place *place, int port,
+/* Connects to a lower rank. Retries where the other end may have timed out, since this process was
+ * blocked or had to wait. A connection that is closed at once was rejected: no retry. */
+static enum status connect_rank(struct joining *j, int rank, const struct place *place, int port,
                         struct err *e) {
     struct mesh *m = j->mesh;
-    const struct timespec nap = { 0, RECALL_MS * 1000000L };
+    const struct timespec nap = { 0, RETRY_MS * 1000000L };
     bool late;
-    int calls = 1;
-    enum status st = call_once(j, rank, place, port, &late, e);
-    for (; st == ERR_PEER && late && clock_ms() + RECALL_MS < j->deadline_ms; calls++) {
+    int attempts = 1;
+    enum status st = connect_once(j, rank, place, port, &late, e);
+    for (; st == ERR_PEER && late && clock_ms() + RETRY_MS < j->deadline_ms; attempts++) {
         (void)nanosleep(&nap, NULL);
-        st = call_once(j, rank, place, port, &late, e);
+        st = connect_once(j, rank, place, port, &late, e);
     }
-    if (st != OK && calls > 1)
-        err_prefix(e, "%d calls failed (one whose hello takes over %d s is let go of, too); the "
-                   "last", calls, LISTENER_AUTH_MS / 1000);
+    if (st != OK && attempts > 1)
+        err_prefix(e, "%d attempts failed (a handshake must end within %d s); the last", attempts,
+                   LISTENER_AUTH_MS / 1000);
     if (st != OK)
-        err_prefix(e, "rendezvous: rank %d of %d on %s calls rank %d on %s", m->rank, m->world,
+        err_prefix(e, "rendezvous: rank %d of %d on %s connects to rank %d on %s", m->rank, m->world,
                    j->rendezvous->host, rank, *m->host[rank] ? m->host[rank] : place->address);
     return st;
 }
 
-/* ---- everybody's addresses --------------------------------------------------------------------*/
+/* ---- addresses --------------------------------------------------------------------------------*/
 
 static enum status send_places(struct joining *j, struct err *e) {
     struct mesh *m = j->mesh;
@@ -206,7 +200,7 @@ static enum status take_places(struct joining *j, struct err *e) {
     json_t *line = NULL;
     enum status st = wire_get(m->link[0], &line, j->deadline_ms, e);
     if (st != OK) {
-        err_prefix(e, "rendezvous: rank %d of %d waits for rank 0 to have all ranks together",
+        err_prefix(e, "rendezvous: rank %d of %d waits for rank 0, which waits for all ranks",
                    m->rank, m->world);
         return st;
     }
@@ -223,11 +217,11 @@ static enum status take_places(struct joining *j, struct err *e) {
     return OK;
 }
 
-/* ---- the rendezvous ------------------------------------------------------------------------------*/
+/* ---- joining ----------------------------------------------------------------------------------*/
 
 static enum status host_rendezvous(struct joining *j, int listening, struct err *e) {
     snprintf(j->mesh->host_text[0], HOST_NAME_CAP, "%s", j->rendezvous->host);
-    TRY(take_calls(j, listening, e));
+    TRY(accept_ranks(j, listening, e));
     return send_places(j, e);
 }
 
@@ -236,10 +230,10 @@ static enum status visit_rendezvous(struct joining *j, struct err *e) {
     int listening, port;
     memcpy(first.address, j->rendezvous->address, sizeof first.address);
     TRY(wire_listen(NULL, 0, &listening, &port, e));
-    enum status st = call(j, 0, &first, port, e);
+    enum status st = connect_rank(j, 0, &first, port, e);
     if (st == OK) st = take_places(j, e);
-    for (int i = 1; i < j->mesh->rank && st == OK; i++) st = call(j, i, &j->place[i], 0, e);
-    if (st == OK) st = take_calls(j, listening, e);
+    for (int i = 1; i < j->mesh->rank && st == OK; i++) st = connect_rank(j, i, &j->place[i], 0, e);
+    if (st == OK) st = accept_ranks(j, listening, e);
     close(listening);
     return st;
 }
@@ -253,6 +247,6 @@ enum status rendezvous_join(const struct rendezvous *rendezvous, int rank, int w
     mesh_init(out, rank, world);
     struct joining j = { .rendezvous = rendezvous, .mesh = out };
     TRY(secret_make(j.self, e));
-    j.deadline_ms = clock_ms() + (int64_t)rendezvous->timeout_s * 1000 + (rank ? PATIENCE_MS : 0);
+    j.deadline_ms = clock_ms() + (int64_t)rendezvous->timeout_s * 1000 + (rank ? EXTRA_MS : 0);
     return rank == 0 ? host_rendezvous(&j, listening, e) : visit_rendezvous(&j, e);
 }

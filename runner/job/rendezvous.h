@@ -1,5 +1,5 @@
-/* How the workers of a run find one another: all meet at rank 0, which knows the addresses then,
- * and each pair gets a connection of its own. Both ends of each prove that they know the secret. */
+/* Connects the workers of a run with each other: all connect to rank 0, which then sends everyone's
+ * address, and each pair opens a connection. Both ends prove that they know the secret. */
 #ifndef FP8LAB_RUNNER_JOB_RENDEZVOUS_H
 #define FP8LAB_RUNNER_JOB_RENDEZVOUS_H
 
@@ -8,19 +8,18 @@
 
 enum { RENDEZVOUS_RANKS_MAX = 64 };
 
-/* Where and how to meet: what a runner hands to a worker. Plain bytes, so that it can stand in
- * memory that the two share. */
+/* What a worker needs to connect; its runner writes it. Plain bytes, since it is in shared memory. */
 struct rendezvous {
     char address[64]; /* of rank 0; "" for rank 0 itself */
     int port;
     char secret[SHA256_HEX];
     int timeout_s;
     char host[HOST_NAME_CAP]; /* this process's, for messages */
-    /* For rank 0: where each rank was started, "" where that is not known. */
+    /* For rank 0: the host on which each rank was started; "": unknown. */
     char expected[RENDEZVOUS_RANKS_MAX][HOST_NAME_CAP];
 };
 
-/* The others as a process sees them. */
+/* The connections of one rank. */
 struct mesh {
     int rank, world;
     int link[RENDEZVOUS_RANKS_MAX]; /* owned; -1 at `rank` */
@@ -28,10 +27,10 @@ struct mesh {
     const char *host[RENDEZVOUS_RANKS_MAX]; /* into host_text */
 };
 
-/* Connects this rank with all others. `listening` is rank 0's socket at the rendezvous's port, owned
- * by the caller; -1 for the other ranks. ERR_PEER where ranks are missing when the time is over:
- * rank 0 names them, the others say whom they were waiting for. ERR_VERIFY: another job. *out is
- * closed with mesh_close whatever the status. */
+/* Connects this rank with all others. `listening` is rank 0's socket at rendezvous->port, owned by
+ * the caller; -1 for the other ranks. ERR_PEER: ranks are missing after timeout_s; rank 0's text
+ * names them, another rank's text names the rank that it waited for. ERR_VERIFY: another job. Close
+ * *out with mesh_close whatever the status. */
 NODISCARD enum status rendezvous_join(const struct rendezvous *rendezvous, int rank, int world,
                                       int listening, struct mesh *out, struct err *e);
 void mesh_close(struct mesh *mesh); /* safe on a zeroed struct */

@@ -1,4 +1,4 @@
-/* What the flags of `run` and `repro` say, alike for all rows of a suite. */
+/* The flags of `run` and `repro`, the same for all rows of a suite. */
 #ifndef FP8LAB_RUNNER_JOB_RUN_SETTINGS_H
 #define FP8LAB_RUNNER_JOB_RUN_SETTINGS_H
 
@@ -15,18 +15,18 @@ struct run_settings {
     const char *runs;    /* the folder of run directories */
     const char *backend; /* "auto", "cpu", "cuda" */
     int64_t threads;     /* 0: one per processor */
-    int64_t ranks;       /* worker processes, for a run that goes on; 0: hardware.gpus */
+    int64_t ranks;       /* worker processes of a resumed run; 0: hardware.gpus */
     bool fewer_gpus;     /* a retry may leave out the GPU or host that failed */
-    struct job_members *members;   /* the other runners of the job; NULL: there are none */
+    struct job_members *members; /* the other runners of the job; NULL: none */
     int64_t hang_s;      /* 0: automatic */
-    int64_t stop_grace_s; /* stop_grace.h; 0: nobody kills us */
-    int64_t retries;     /* further attempts after a worker that died or hung */
-    const char *caps;    /* "sm_121": use only what such a device has; NULL: all there is */
+    int64_t stop_grace_s; /* stop_grace.h; 0: no limit */
+    int64_t retries;     /* further attempts after a worker died or hung */
+    const char *caps;    /* "sm_121": use only the features of such a device; NULL: all */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
-    const char *data_root; /* paths of data count from here; NULL: from where they stand */
-    bool choose_anew;    /* where the table does not fit this device; otherwise that is an error */
-    bool keep_directory; /* beside the bundle */
-    int *claim; /* dropped once the run has its directory (run/sharing.h); NULL: there is none */
+    const char *data_root; /* relative paths of data start here; NULL: unchanged paths */
+    bool choose_anew;    /* a choice table of another device is replaced; false: it is an error */
+    bool keep_directory; /* keep the run directory beside the bundle */
+    int *claim; /* released once the run has its directory (run/sharing.h); NULL: none */
     const json_t *facts; /* of this machine; borrowed */
 };
 

@@ -10,11 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runner/job/supervise.h"
+#include "runner/job/attempt.h"
 
 enum { ARGS_MAX = 64, MOVED_FD = 100 };
 
-/* What a worker learns about itself, as texts. */
+/* The numbers of its command line. */
 struct numbers { char rank[24], world[24], device[24], board[24], rendezvous[24]; };
 
 static void print_numbers(const struct spawn_options *o, struct numbers *text) {
@@ -25,12 +25,12 @@ static void print_numbers(const struct spawn_options *o, struct numbers *text) {
     snprintf(text->rendezvous, sizeof text->rendezvous, "%d", SUPERVISE_RENDEZVOUS_FD);
 }
 
-/* A copy of argv with the numbers, the caller's, behind it. */
+/* A copy of the caller's argv, with the numbers after it. */
 static enum status build_argv(const struct spawn_options *o, struct numbers *text,
                               char *argv[ARGS_MAX], struct err *e) {
     int64_t n = 0;
     for (; o->argv[n]; n++) {
-        if (n + 12 > ARGS_MAX) return FAIL(e, ERR_ARG, "worker command line is too long");
+        if (n + 12 > ARGS_MAX) return FAIL(e, ERR_ARG, "the command line of a worker has over %d words", ARGS_MAX - 12);
         argv[n] = (char *)o->argv[n];
     }
     if (o->world > 1) {
@@ -51,33 +51,34 @@ static enum status build_argv(const struct spawn_options *o, struct numbers *tex
     return OK;
 }
 
-/* In the child, between fork and exec: only async-signal-safe calls. Does not return: a
- * child that cannot execute has nothing else to be. `report` takes errno where something fails. */
+/* In the child, between fork and exec: only async-signal-safe calls. Does not return. On a failure
+ * writes errno to `report` and exits. */
 static void become_worker(const struct spawn_options *o, char *const *argv, int log, int events,
                           int report, pid_t runner) {
     int null = open("/dev/null", O_RDONLY);
     int moved = fcntl(events, F_DUPFD_CLOEXEC, MOVED_FD),
-        told = fcntl(report, F_DUPFD_CLOEXEC, MOVED_FD);
+        report_copy = fcntl(report, F_DUPFD_CLOEXEC, MOVED_FD);
     int board = fcntl(o->board_fd, F_DUPFD_CLOEXEC, MOVED_FD);
     int rendezvous = o->rendezvous_fd >= 0 ? fcntl(o->rendezvous_fd, F_DUPFD_CLOEXEC, MOVED_FD) : -1;
     int kept = o->keep_fd >= 0 ? fcntl(o->keep_fd, F_DUPFD, MOVED_FD) : -1;
-    bool ready = null >= 0 && moved >= 0 && told >= 0 && board >= 0 &&
+    bool ready = null >= 0 && moved >= 0 && report_copy >= 0 && board >= 0 &&
                  (kept >= 0 || o->keep_fd < 0) && (rendezvous >= 0 || o->rendezvous_fd < 0) &&
                  dup2(null, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&
                  dup2(moved, SUPERVISE_EVENTS_FD) == SUPERVISE_EVENTS_FD &&
                  dup2(board, SUPERVISE_BOARD_FD) == SUPERVISE_BOARD_FD &&
-                 (rendezvous < 0 || dup2(rendezvous, SUPERVISE_RENDEZVOUS_FD) == SUPERVISE_RENDEZVOUS_FD) &&
+                 (rendezvous < 0 ||
+                  dup2(rendezvous, SUPERVISE_RENDEZVOUS_FD) == SUPERVISE_RENDEZVOUS_FD) &&
                  setpgid(0, 0) == 0 &&
                  prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == runner &&
                  sigprocmask(SIG_SETMASK, o->old_mask, NULL) == 0;
     if (ready) (void)execve(argv[0], argv, (char *const *)o->envp);
     int why = errno;
-    ssize_t ignored = write(told >= 0 ? told : report, &why, sizeof why);
+    ssize_t ignored = write(report_copy >= 0 ? report_copy : report, &why, sizeof why);
     (void)ignored;
     _exit(127);
 }
 
-/* Waits until the child has executed (the pipe closes) or failed to (errno arrives). */
+/* Waits until the child has executed the program (the pipe closes) or failed (errno arrives). */
 static enum status await_exec(const struct spawn_options *o, int report, pid_t pid, struct err *e) {
     int why = 0;
     ssize_t n;
@@ -86,7 +87,7 @@ static enum status await_exec(const struct spawn_options *o, int report, pid_t p
     if (n <= 0) return OK;
     (void)waitpid(pid, NULL, 0);
     return FAIL(e, ERR_IO, "start worker %s: %s%s", o->argv[0], strerror(why),
-                why == EINVAL ? ": too few open files are allowed (ulimit -n)" : "");
+                why == EINVAL ? ": raise the limit of open files (ulimit -n)" : "");
 }
 
 enum status spawn_worker(const struct spawn_options *o, pid_t *pid, int *events, struct err *e) {
@@ -103,13 +104,13 @@ enum status spawn_worker(const struct spawn_options *o, pid_t *pid, int *events,
         goto done;
     }
     if (pipe2(event_pipe, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0) {
-        st = FAIL(e, ERR_IO, "event pipe: %s", strerror(errno));
+        st = FAIL(e, ERR_IO, "create a pipe for a worker: %s", strerror(errno));
         goto done;
     }
     pid_t runner = getpid(), child = fork();
     if (child == 0) become_worker(o, argv, log, event_pipe[1], report[1], runner);
     if (child < 0) {
-        st = FAIL(e, ERR_IO, "fork: %s", strerror(errno));
+        st = FAIL(e, ERR_IO, "start a worker process: %s", strerror(errno));
         goto done;
     }
     close(report[1]);

@@ -21,9 +21,10 @@ struct spawn_options {
     const sigset_t *old_mask; /* the signal mask that the worker starts with */
 };
 
-/* The worker runs in its own process group (a terminal's Ctrl-C reaches the runner only), is killed
- * if the runner dies, reads /dev/null, and writes events to descriptor SUPERVISE_EVENTS_FD, whose
- * reading end is *events, owned by the caller. ERR_IO where the program cannot be executed. */
+/* The worker runs in its own process group, so that a terminal's Ctrl-C reaches the runner only. It
+ * is killed when the runner dies, its stdin is /dev/null, and it writes events to descriptor
+ * SUPERVISE_EVENTS_FD. *events is the reading end, owned by the caller. ERR_IO where the program
+ * cannot be executed. */
 NODISCARD enum status spawn_worker(const struct spawn_options *options, pid_t *pid, int *events,
                                    struct err *e);
 

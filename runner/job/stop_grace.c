@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 enum {
-    CLOSE_LEAST_S = 2,  /* hashing, packing and verifying metrics and logs */
+    CLOSE_LEAST_S = 2,  /* to hash, pack and verify metrics and logs */
     CLOSE_MOST_S = 60,
-    PACK_BYTES_PER_S = 64 << 20 /* of checkpoints: 290 MB/s on one idle core of an EPYC, with a
-                                 * margin for slow disks and other processes */
+    PACK_BYTES_PER_S = 64 << 20 /* of checkpoints; measured 290 MB/s on one idle core of an EPYC;
+                                 * the margin is for slow disks and other processes */
 };
 
 enum status stop_grace_read(int64_t *grace_s, struct err *e) {
@@ -26,7 +26,7 @@ enum status stop_grace_read(int64_t *grace_s, struct err *e) {
     return OK;
 }
 
-/* What is left of a grace for closing the bundle. */
+/* The part of a grace time for closing the bundle. */
 static int64_t close_s(int64_t grace_s) {
     int64_t quarter = grace_s / 4;
     if (quarter < CLOSE_LEAST_S) return CLOSE_LEAST_S < grace_s ? CLOSE_LEAST_S : grace_s - 1;
@@ -39,12 +39,12 @@ int64_t stop_grace_worker_s(int64_t grace_s) {
 
 bool stop_grace_packs(int64_t grace_s, int64_t since_ms, int64_t bytes) {
     if (!grace_s) return true;
-    int64_t left_s = grace_s - since_ms / 1000 - 1; /* the second for all but the checkpoints */
+    int64_t left_s = grace_s - since_ms / 1000 - 1; /* one second for everything but the checkpoints */
     return bytes / PACK_BYTES_PER_S < left_s;
 }
 
-/* A step or an evaluation was going on, and a checkpoint follows: each at most as long as the
- * longest silence so far, which is what a checkpoint looks like from outside. */
+/* The present step or evaluation must end, and a checkpoint follows. Each takes at most the longest
+ * silence so far, since a worker sends no event while it writes a checkpoint. */
 static int64_t needed_s(int64_t grace_s, const struct attempt *attempt) {
     int64_t worker_s = stop_grace_worker_s(grace_s), twice_s = attempt->longest_gap_ms / 500;
     int64_t need_s = 2 * worker_s > twice_s ? 2 * worker_s : twice_s;

@@ -12,53 +12,19 @@
 #include "runner/base/signals.h"
 #include "runner/job/events.h"
 #include "runner/job/peer_connection.h"
-#include "runner/job/watch.h"
+#include "runner/job/remote.h"
+#include "runner/job/verdict.h"
 
+/* Silence that counts as a hang where no limit was given. */
 enum {
     HANG_FIRST_S = 3600, /* before the first step: loading, tuning, compiling */
     HANG_LEAST_S = 600,
     HANG_GAPS = 20       /* times the longest silence so far */
 };
 
-const char *attempt_end_name(enum attempt_end end) {
-    switch (end) {
-    case ATTEMPT_DONE: return "done";
-    case ATTEMPT_TIME_LIMIT: return "time_limit";
-    case ATTEMPT_SIGNAL: return "signal";
-    case ATTEMPT_FAILED: return "failed";
-    case ATTEMPT_CRASHED: return "crashed";
-    case ATTEMPT_HUNG: return "hung";
-    case ATTEMPT_ABANDONED: return "abandoned";
-    }
-    return "unknown";
-}
-
-void watch_say(const struct watch *w, const char *what) {
-    if (w->options->on_tick) w->options->on_tick(w->options->user, what);
-}
-
 /* ---- stopping ---------------------------------------------------------------------------------*/
 
-void watch_ask_to_stop(struct watch *w, int64_t grace_s) {
-    int64_t at = clock_ms() + grace_s * 1000;
-    if (w->kill_at_ms && w->kill_at_ms <= at) return;
-    bool first = !w->kill_at_ms;
-    w->kill_at_ms = at;
-    if (first) ranks_signal(&w->ranks, SIGTERM);
-    remote_stop(w, grace_s);
-}
-
-void watch_kill(struct watch *w) {
-    if (!w->killed_ms) {
-        remote_kill(w);
-        w->killed_ms = clock_ms();
-    }
-    ranks_signal(&w->ranks, SIGKILL);
-    if (!w->kill_at_ms) w->kill_at_ms = w->killed_ms;
-}
-
-/* A process in the kernel that waits for what never comes, a dead disk or a hung driver, outlives
- * SIGKILL, and whoever waits for it. */
+/* SIGKILL does not end a process that waits in the kernel for a dead disk or a hung driver. */
 static void leave_unkillable(struct watch *w) {
     for (int64_t i = 0; i < w->ranks.started; i++) {
         struct rank *rank = &w->ranks.rank[i];
@@ -66,61 +32,40 @@ static void leave_unkillable(struct watch *w) {
         if (!rank->pid || rank->unkillable) continue;
         rank->unkillable = true;
         snprintf(text, sizeof text, "rank %" PRId64 " on %s (process %d) does not die, %d s after "
-                 "SIGKILL: it is left behind, with its GPU", w->options->first_rank + i,
+                 "SIGKILL: it is left behind and keeps its GPU", w->options->first_rank + i,
                  w->ranks.host, (int)rank->pid, SUPERVISE_UNKILLABLE_S);
         watch_say(w, text);
-        if (!*w->out->unkillable) snprintf(w->out->unkillable, sizeof w->out->unkillable, "%s", text);
+        if (!*w->out->unkillable)
+            snprintf(w->out->unkillable, sizeof w->out->unkillable, "%s", text);
     }
-}
-
-/* Whether the workers still load, tune or wait for one another: there is nothing to save, and they
- * look for no stop request before their first step. */
-static bool starting(const struct watch *w) {
-    for (int64_t i = 0; i < w->ranks.started; i++)
-        if (board_read(w->ranks.rank[i].board).phase != BOARD_STARTING) return false;
-    return w->out->last_step == 0;
-}
-
-/* A launcher signals all tasks of a job, so that what this process gets and what others tell of is
- * one request. */
-void watch_asked(struct watch *w, int signo) {
-    if (w->out->asked) return;
-    w->out->asked = true;
-    if (!w->out->signal) { /* else a worker was asked before: that is what stopped the run */
-        w->out->signal = signo;
-        w->out->signal_ms = clock_ms();
-    }
-    verdict_settle(w, ATTEMPT_SIGNAL);
-    watch_ask_to_stop(w, starting(w) ? PEER_GRACE_S : w->options->signal_grace_s);
 }
 
 static void take_signals(struct watch *w) {
     for (int signo; (signo = signals_take(w->options->signals)) != 0;) {
         if (signo == SIGCHLD) continue;
         if (w->out->signalled) {
-            w->out->end = ATTEMPT_ABANDONED;
-            w->ended = true;
-            watch_say(w, "second signal: leaving at once; steps since the last checkpoint are "
+            verdict_abandoned(w);
+            watch_say(w, "second signal: killing the workers; steps since the last checkpoint are "
                          "lost");
             watch_kill(w);
             return;
         }
         w->out->signalled = true;
-        watch_say(w, "stopping: checkpoint, bundle, leave (a second signal leaves at once)");
-        remote_ask(w, signo);
-        watch_asked(w, signo);
+        watch_say(w, "stopping: checkpoint, bundle, exit (a second signal exits at once)");
+        remote_request_stop(w, signo);
+        verdict_stop_request(w, signo);
     }
 }
 
 static int64_t hang_limit_ms(const struct watch *w) {
-    if (!remote_leads(w)) return INT64_MAX; /* its ranks tell their steps to the leader */
+    if (!watch_leads(w)) return INT64_MAX; /* only the leader sees the steps */
     if (w->options->hang_s) return w->options->hang_s * 1000;
     if (!w->out->last_step) return (int64_t)HANG_FIRST_S * 1000;
     int64_t gaps = HANG_GAPS * w->out->longest_gap_ms, least = (int64_t)HANG_LEAST_S * 1000;
     return gaps > least ? gaps : least;
 }
 
-/* A process that is stopped, or that its host no longer runs, holds all others up. */
+/* A stopped process blocks all other ranks. */
 static void find_frozen(struct watch *w) {
     int64_t limit_s = w->options->hang_s ? w->options->hang_s : SUPERVISE_FROZEN_S;
     if (!w->kill_at_ms && verdict_frozen(w, limit_s * 1000 / TICK_MS)) watch_kill(w);
@@ -137,7 +82,7 @@ static void watch_clocks(struct watch *w) {
     }
     if (!w->kill_at_ms && o->time_limit_s && now - w->begin_ms >= o->time_limit_s * 1000) {
         verdict_settle(w, ATTEMPT_TIME_LIMIT);
-        watch_say(w, "time limit reached: checkpoint, bundle, leave");
+        watch_say(w, "time limit reached: checkpoint, bundle, exit");
         watch_ask_to_stop(w, o->stop_grace_s);
     } else if (!w->kill_at_ms && silent >= hang_limit_ms(w)) {
         verdict_hung(w, silent);
@@ -152,51 +97,19 @@ static void watch_clocks(struct watch *w) {
 
 /* ---- events -----------------------------------------------------------------------------------*/
 
-static void deliver(struct watch *w, int64_t rank, const json_t *event) {
-    static const char *const OTHERS[] = { "log", "error", "telemetry", "pace" };
-    const char *kind = json_text(event, "event", "");
-    bool wanted = rank == 0;
-    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
-        wanted = wanted || !strcmp(kind, OTHERS[i]);
-    if (!wanted || w->discards_events) return;
-    struct err why = { 0 };
-    if (w->options->on_event(w->options->user, rank, event, &why) == OK) return;
-    w->discards_events = true;
-    verdict_unrecorded(w, &why);
-    watch_ask_to_stop(w, w->options->stop_grace_s);
-}
-
-void watch_event(struct watch *w, int64_t rank, const json_t *event) {
-    const char *kind = json_text(event, "event", "");
-    int64_t step = json_integer_value(json_object_get(event, "step"));
-    int64_t now = clock_ms(), gap = now - w->last_event_ms;
-    if (w->out->last_step && gap > w->out->longest_gap_ms) w->out->longest_gap_ms = gap;
-    w->last_event_ms = now;
-    if (rank == 0 && !strcmp(kind, "step")) w->out->last_step = step;
-    if (rank == 0 && !strcmp(kind, "checkpoint")) w->out->checkpoint_step = step;
-    deliver(w, rank, event);
-}
-
-/* A line that is no event. */
-static void take_bad_line(struct watch *w, const struct err *why) {
-    if (!w->ended) w->out->error = *why;
-    verdict_settle(w, ATTEMPT_FAILED);
-    watch_ask_to_stop(w, w->options->stop_grace_s);
-}
-
 static void take_events(struct watch *w, int64_t i) {
     struct rank *rank = &w->ranks.rank[i];
     int64_t number = w->options->first_rank + i;
     struct err why = { 0 };
-    if (!rank->events) return; /* it was started, and nothing could be made to read it */
+    if (!rank->events) return; /* the worker started, but its reader could not be created */
     if (rank->open && event_fill(rank->events, &rank->open, &why) != OK) {
-        take_bad_line(w, &why);
+        verdict_bad_line(w, &why);
         rank->open = false;
     }
     for (;;) {
         json_t *event = NULL;
         if (event_next(rank->events, &event, &why) != OK) {
-            take_bad_line(w, &why);
+            verdict_bad_line(w, &why);
             continue;
         }
         if (!event) return;
@@ -206,7 +119,7 @@ static void take_events(struct watch *w, int64_t i) {
             rank->done = true;
             if (number == 0) verdict_done(w, event);
         }
-        watch_event(w, number, event);
+        verdict_event(w, number, event);
         json_decref(event);
     }
 }
@@ -217,7 +130,7 @@ static void reap(struct watch *w) {
         int wait_status = 0;
         if (!rank->pid || waitpid(rank->pid, &wait_status, WNOHANG) != rank->pid) continue;
         rank->pid = 0;
-        take_events(w, i); /* what it wrote before it died */
+        take_events(w, i); /* the events that it wrote before it died */
         rank->open = false;
         verdict_death(w, i, wait_status);
         if (!rank->done) watch_ask_to_stop(w, PEER_GRACE_S);
@@ -226,7 +139,7 @@ static void reap(struct watch *w) {
 
 /* ---- the loop ---------------------------------------------------------------------------------*/
 
-static void wait_for_something(struct watch *w) {
+static void wait_for_input(struct watch *w) {
     struct pollfd fds[2 * SUPERVISE_RANKS_MAX + 1];
     const struct supervise_options *o = w->options;
     nfds_t n = 0;
@@ -241,12 +154,12 @@ static void wait_for_something(struct watch *w) {
 
 static void watch_until_gone(struct watch *w) {
     while (!ranks_gone(&w->ranks) || !remote_over(w)) {
-        wait_for_something(w);
+        wait_for_input(w);
         take_signals(w);
         for (int64_t i = 0; i < w->ranks.started; i++)
             if (w->ranks.rank[i].open) take_events(w, i);
         reap(w);
-        remote_take(w);
+        remote_receive(w);
         watch_clocks(w);
         watch_say(w, NULL);
     }

@@ -6,23 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/job/rendezvous.h"
-
 typedef const char *(*getter)(const char *name);
 
 enum { NAME_PARTS = 3 };
 
-/* The variables of one launcher; a NULL one does not exist there. */
+/* The variables of one launcher; NULL where it has none. */
 struct launcher {
     const char *name;
     const char *index, *count;
     const char *local_index, *local_count;
-    const char *job[NAME_PARTS]; /* parts of the job's name */
+    const char *job[NAME_PARTS]; /* make up the job's name */
     const char *master, *nodes;
 };
 
-/* In the order in which they count: mpirun inside a Slurm job sets both sets. Only a step of srun
- * has SLURM_STEP_NUM_TASKS; a batch script itself is one process, whatever SLURM_NTASKS says. */
+/* The first launcher whose variables are set counts: under mpirun in a Slurm job both sets are. Only
+ * a step of srun has SLURM_STEP_NUM_TASKS; a batch script is one process, although it has
+ * SLURM_NTASKS. */
 static const struct launcher LAUNCHERS[] = {
     { "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
       { "TORCHELASTIC_RUN_ID", "MASTER_PORT", "MASTER_ADDR" }, "MASTER_ADDR", NULL },
@@ -44,11 +43,11 @@ static enum status number(getter get, const char *name, int64_t least, int64_t o
     long long value = strtoll(text, &end, 10);
     *out = value;
     if (*text && !*end && value >= least && value <= 1 << 20) return OK;
-    return FAIL(e, ERR_CONFIG, "the launcher's %s is \"%.40s\"; a number from %" PRId64
-                " was expected", name, text, least);
+    return FAIL(e, ERR_CONFIG, "the launcher's %s is \"%.40s\"; expected a number from %" PRId64,
+                name, text, least);
 }
 
-/* Tasks on node `node`, of srun's "8(x2),4": counts, each for so many nodes. 0: not said. */
+/* Tasks on node `node`, from srun's list "8(x2),4": 8 on each of two nodes, then 4. 0: unknown. */
 static int64_t slurm_tasks_on(const char *list, int64_t node) {
     while (list && *list) {
         char *at;
@@ -65,7 +64,7 @@ static int64_t slurm_tasks_on(const char *list, int64_t node) {
     return 0;
 }
 
-/* "kind-part-part", with whatever no file name should have turned into '_'. */
+/* "launcher-part-part"; characters other than letters, digits and '-' become '_'. */
 static void name_job(getter get, const struct launcher *l, char out[TASK_JOB_CAP]) {
     const char *given = get("FP8LAB_JOB");
     size_t used = (size_t)snprintf(out, TASK_JOB_CAP, "%s", given && *given ? given : l->name);
@@ -90,16 +89,16 @@ static bool equal(getter get, const char *name, const char *other) {
     return a && b && !strcmp(a, b);
 }
 
-/* Slurm's pmi2 plugin gives each task of srun a PMI_RANK too, but not its place on its host: then
- * it is SLURM_LOCALID that tells its GPU. A PMI launcher that itself was started by srun, once a
- * host, has other numbers than srun. */
+/* Slurm's pmi2 plugin also sets PMI_RANK for each task of srun, but no local index: then
+ * SLURM_LOCALID must choose the GPU. A PMI launcher that srun itself started, once a host, has other
+ * numbers than srun. */
 static bool is_srun_speaking_pmi(getter get, const struct launcher *l) {
     return !strcmp(l->name, "PMI") && !get(l->local_index) &&
            equal(get, l->index, "SLURM_PROCID") && equal(get, l->count, "SLURM_STEP_NUM_TASKS");
 }
 
-/* Of torchrun's two numbers one alone: whoever set it meant several tasks, and each would now train
- * all by itself. (Of Slurm's, a batch script has one too.) */
+/* Rejects one of torchrun's two numbers without the other: several tasks were meant, and each would
+ * train alone. (A batch script of Slurm has one of Slurm's numbers.) */
 static enum status check_half(getter get, struct err *e) {
     const struct launcher *l = &LAUNCHERS[0];
     bool index = get(l->index) != NULL;
@@ -109,7 +108,7 @@ static enum status check_half(getter get, struct err *e) {
                 "run of one task, neither", set, get(set), l->name, unset);
 }
 
-/* The first of the table that is there; NULL: none is. */
+/* The first launcher of the table whose variables are set; NULL: none. */
 static const struct launcher *launcher_here(getter get) {
     for (int i = 0; i < LAUNCHER_KINDS; i++) {
         const struct launcher *l = &LAUNCHERS[i];
@@ -132,7 +131,7 @@ enum status task_find(getter get, struct task *out, struct err *e) {
     if (out->index >= out->count)
         return FAIL(e, ERR_CONFIG, "the launcher says %s=%" PRId64 " and %s=%" PRId64, l->index,
                     out->index, l->count, out->count);
-    if (out->count == 1) return OK; /* nobody else: as if started alone */
+    if (out->count == 1) return OK; /* a single task: as without a launcher */
     TRY(number(get, l->local_index, 0, 0, &out->local_index, e));
     TRY(number(get, l->local_count, 1, 0, &out->local_count, e));
     if (!out->local_count && !strcmp(l->name, "srun")) {
@@ -140,7 +139,7 @@ enum status task_find(getter get, struct task *out, struct err *e) {
         TRY(number(get, "SLURM_NODEID", 0, 0, &node, e));
         out->local_count = slurm_tasks_on(get("SLURM_STEP_TASKS_PER_NODE"), node);
     }
-    if (!out->local_count) out->local_count = out->local_index + 1; /* at least so many */
+    if (!out->local_count) out->local_count = out->local_index + 1; /* at least this many */
     if (!get(l->local_index)) out->unsaid = l->local_index;
     out->launcher = l->name;
     out->index_name = l->index;

@@ -21,7 +21,7 @@
 
 enum { RETRY_MS = 100, BACKLOG = 1024, KEEP_IDLE_S = 5, KEEP_EVERY_S = 5, KEEP_COUNT = 3 };
 
-/* Waits for an event on fd; false where the deadline came first. */
+/* Waits for an event on fd; false: the deadline came first. */
 static bool wait_for(int fd, short events, int64_t deadline_ms) {
     for (;;) {
         int64_t left = deadline_ms - clock_ms();
@@ -33,9 +33,9 @@ static bool wait_for(int fd, short events, int64_t deadline_ms) {
     }
 }
 
-/* The kernel notices a peer that the network has lost, whether bytes are under way (the user
- * time-out, tcp(7)) or not (keep-alive): both within WIRE_LOST_MS. The user time-out also counts a
- * peer's time that is there and reads nothing, once its buffers are full: see wire_be_patient. */
+/* The kernel detects a lost network within WIRE_LOST_MS: by the user time-out (tcp(7)) while bytes
+ * wait for an answer, otherwise by keep-alive. The user time-out also ends the connection to a peer
+ * that reads nothing, once its buffers are full: see wire_set_lost_ms. */
 static enum status prepare(int fd, struct err *e) {
     const struct { int level, name, value; } OPTIONS[] = {
         { IPPROTO_TCP, TCP_NODELAY, 1 },
@@ -55,13 +55,13 @@ static enum status prepare(int fd, struct err *e) {
     return OK;
 }
 
-enum status wire_be_patient(int fd, int ms, struct err *e) {
+enum status wire_set_lost_ms(int fd, int ms, struct err *e) {
     if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) == 0) return OK;
     return FAIL(e, ERR_IO, "socket option %d: %s", TCP_USER_TIMEOUT, strerror(errno));
 }
 
-/* Bytes that the other end has no room for are not under way: probes ask after room, ever more
- * seldom, and an answer to one, as to a keep-alive, sets their count to 0. */
+/* Where the other end has no room, no bytes are unacknowledged: the kernel sends probes, more and
+ * more seldom, and each answer resets their count. */
 bool wire_unanswered(int fd) {
     struct tcp_info info = { 0 };
     socklen_t size = sizeof info;
@@ -72,7 +72,7 @@ bool wire_unanswered(int fd) {
 
 /* ---- listening, connecting --------------------------------------------------------------------*/
 
-/* Where `address` is; freed with freeaddrinfo. */
+/* Resolves `address`; free *out with freeaddrinfo. */
 static enum status look_up(const char *address, int port, int flags, struct addrinfo **out,
                            struct err *e) {
     char service[16];
@@ -81,11 +81,11 @@ static enum status look_up(const char *address, int port, int flags, struct addr
     snprintf(service, sizeof service, "%d", port);
     int rc = getaddrinfo(address, service, &want, out);
     if (rc == 0) return OK;
-    return FAIL(e, ERR_IO, "the address of %s: %s", address, rc == EAI_SYSTEM ? strerror(errno)
+    return FAIL(e, ERR_IO, "look up the address of %s: %s", address, rc == EAI_SYSTEM ? strerror(errno)
                                                                              : gai_strerror(rc));
 }
 
-/* A socket that listens there; -1 with errno. */
+/* A listening socket; -1 with errno. */
 static int listen_at(int family, const struct sockaddr *at, socklen_t size) {
     int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
     if (s >= 0 && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
@@ -98,8 +98,8 @@ static int listen_at(int family, const struct sockaddr *at, socklen_t size) {
     return -1;
 }
 
-/* Every address of this host: the IPv6 one takes calls over IPv4 as well (ipv6(7)), but there are
- * hosts without IPv6. */
+/* Listens at every address of this host. An IPv6 socket accepts IPv4 connections, too (ipv6(7));
+ * a host may have no IPv6. */
 static int listen_everywhere(int port) {
     const struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
     const struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
@@ -119,8 +119,8 @@ enum status wire_listen(const char *address, int port, int *fd, int *bound, stru
     if (at) freeaddrinfo(at);
     if (!good) {
         if (s >= 0) close(s);
-        return FAIL(e, ERR_IO, "listen at %s, port %d: %s", address ? address : "this host", port,
-                    strerror(why));
+        return FAIL(e, ERR_IO, "listen at %s, port %d: %s", address ? address : "all addresses",
+                    port, strerror(why));
     }
     *bound = ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
                                               : ((struct sockaddr_in *)&name)->sin_port);
@@ -135,8 +135,8 @@ enum status wire_accept(int listening, int *fd, struct err *e) {
         if (st != OK) close(*fd);
         return st;
     }
-    bool passing = errno == EINTR || errno == EAGAIN || errno == ECONNABORTED;
-    return passing ? OK : FAIL(e, ERR_IO, "accept: %s", strerror(errno));
+    bool transient = errno == EINTR || errno == EAGAIN || errno == ECONNABORTED;
+    return transient ? OK : FAIL(e, ERR_IO, "accept a connection: %s", strerror(errno));
 }
 
 /* One attempt; -1 with errno. */
@@ -157,7 +157,7 @@ static int try_connect(const struct addrinfo *at, int64_t deadline_ms) {
     return -1;
 }
 
-/* A name may have several addresses: each gets its share of the time. */
+/* Each address gets an equal share of the time that is left. */
 static int try_each(const struct addrinfo *list, int64_t deadline_ms) {
     int fd = -1, left = 0;
     for (const struct addrinfo *at = list; at; at = at->ai_next) left++;
@@ -193,34 +193,36 @@ enum status wire_connect(const char *address, int port, int64_t deadline_ms, int
     }
 }
 
-/* An IPv4 address that a socket for both shows as "::ffff:10.0.0.7" is one that hosts without IPv6
- * can call only without its prefix. */
+/* An IPv6 socket shows an IPv4 address as "::ffff:10.0.0.7". Hosts without IPv6 need it without the
+ * prefix. */
 static enum status address_text(const struct sockaddr_storage *name, socklen_t size, char out[64],
                                 struct err *e) {
     static const char MAPPED[] = "::ffff:";
     char text[64];
     int rc = getnameinfo((const struct sockaddr *)name, size, text, sizeof text, NULL, 0,
                          NI_NUMERICHOST);
-    if (rc != 0) return FAIL(e, ERR_PEER, "the address of a connection: %s", gai_strerror(rc));
+    if (rc != 0) return FAIL(e, ERR_PEER, "read the address of a connection: %s", gai_strerror(rc));
     bool mapped = !strncmp(text, MAPPED, strlen(MAPPED)) && strchr(text, '.');
     snprintf(out, 64, "%s", mapped ? text + strlen(MAPPED) : text);
     return OK;
 }
 
-enum status wire_peer(int fd, char address[64], struct err *e) {
+typedef int (*name_reader)(int fd, struct sockaddr *name, socklen_t *size);
+
+static enum status end_address(int fd, name_reader read_name, char address[64], struct err *e) {
     struct sockaddr_storage name;
     socklen_t size = sizeof name;
-    if (getpeername(fd, (struct sockaddr *)&name, &size) == 0)
+    if (read_name(fd, (struct sockaddr *)&name, &size) == 0)
         return address_text(&name, size, address, e);
-    return FAIL(e, ERR_PEER, "the address of a peer: %s", strerror(errno));
+    return FAIL(e, ERR_PEER, "read the address of a connection: %s", strerror(errno));
+}
+
+enum status wire_peer(int fd, char address[64], struct err *e) {
+    return end_address(fd, getpeername, address, e);
 }
 
 enum status wire_self(int fd, char address[64], struct err *e) {
-    struct sockaddr_storage name;
-    socklen_t size = sizeof name;
-    if (getsockname(fd, (struct sockaddr *)&name, &size) == 0)
-        return address_text(&name, size, address, e);
-    return FAIL(e, ERR_IO, "the address of this host: %s", strerror(errno));
+    return end_address(fd, getsockname, address, e);
 }
 
 /* ---- lines ------------------------------------------------------------------------------------*/
@@ -229,15 +231,15 @@ enum status wire_put(int fd, const json_t *line, int64_t deadline_ms, struct err
     char *text = json_dump_text(line, JSON_COMPACT | JSON_SORT_KEYS);
     if (!text) return FAIL(e, ERR_MEMORY, "a message to a peer");
     size_t n = strlen(text), done = 0;
-    text[n++] = '\n'; /* the terminating NUL gives way: the length is known */
+    text[n++] = '\n'; /* replaces the terminating NUL */
     enum status st = OK;
     while (done < n && st == OK) {
         ssize_t sent = send(fd, text + done, n - done, MSG_NOSIGNAL);
         if (sent > 0) done += (size_t)sent;
         else if (errno != EAGAIN && errno != EINTR)
-            st = FAIL(e, ERR_PEER, "a peer: %s", strerror(errno));
+            st = FAIL(e, ERR_PEER, "connection to a peer: %s", strerror(errno));
         else if (!wait_for(fd, POLLOUT, deadline_ms))
-            st = FAIL(e, ERR_PEER, "a peer takes no message");
+            st = FAIL(e, ERR_PEER, "a peer did not read a message in time");
     }
     free(text);
     return st;
@@ -250,16 +252,16 @@ enum status wire_get(int fd, json_t **line, int64_t deadline_ms, struct err *e) 
     *line = NULL;
     if (!text) return FAIL(e, ERR_MEMORY, "a message of a peer");
     enum status st = OK;
-    /* Byte by byte: what follows the line is the next reader's. */
+    /* Byte by byte: the bytes after the line are for the next reader. */
     while (st == OK && (n == 0 || text[n - 1] != '\n')) {
         ssize_t got = n < WIRE_LINE_MAX ? recv(fd, text + n, 1, 0) : 1;
         if (n == WIRE_LINE_MAX) st = FAIL(e, ERR_FORMAT, "a peer's line is too long");
         else if (got > 0) n++;
         else if (got == 0) st = FAIL(e, ERR_PEER, "a peer closed its connection");
         else if (errno != EAGAIN && errno != EINTR)
-            st = FAIL(e, ERR_PEER, "a peer: %s", strerror(errno));
+            st = FAIL(e, ERR_PEER, "connection to a peer: %s", strerror(errno));
         else if (!wait_for(fd, POLLIN, deadline_ms))
-            st = FAIL(e, ERR_PEER, "a peer said nothing in time");
+            st = FAIL(e, ERR_PEER, "a peer sent nothing in time");
     }
     if (st == OK && json_parse(line, text, n, JSON_REJECT_DUPLICATES, &why) != OK)
         st = FAIL(e, ERR_FORMAT, "a peer's line is no JSON: %s", why.text);
@@ -269,11 +271,11 @@ enum status wire_get(int fd, json_t **line, int64_t deadline_ms, struct err *e) 
 
 /* ---- handshake --------------------------------------------------------------------------------*/
 
-/* What an end signs: whose turn it is, both challenges and what was said. */
-static enum status sign(const char *secret, const char *turn, const char *theirs, const char *mine,
+/* The signature of one end: over the direction, both challenges and the hello message. */
+static enum status sign(const char *secret, const char *direction, const char *theirs, const char *mine,
                         const json_t *hello, char out[SHA256_HEX], struct err *e) {
     char *said = json_dump_text(hello, JSON_COMPACT | JSON_SORT_KEYS), *text = NULL;
-    int n = said ? asprintf(&text, "%s %s %s %s", turn, theirs, mine, said) : -1;
+    int n = said ? asprintf(&text, "%s %s %s %s", direction, theirs, mine, said) : -1;
     enum status st = n < 0 ? FAIL(e, ERR_MEMORY, "a signature")
                            : secret_sign(secret, text, out, e);
     free(said);
@@ -281,7 +283,7 @@ static enum status sign(const char *secret, const char *turn, const char *theirs
     return st;
 }
 
-/* Sends and lets go of `line`; NULL is an allocation that failed. */
+/* Sends and releases `line`; NULL: its allocation failed. */
 static enum status put_new(int fd, json_t *line, int64_t deadline_ms, struct err *e) {
     if (!line) return FAIL(e, ERR_MEMORY, "a handshake");
     enum status st = wire_put(fd, line, deadline_ms, e);
@@ -289,12 +291,12 @@ static enum status put_new(int fd, json_t *line, int64_t deadline_ms, struct err
     return st;
 }
 
-/* A challenge or signature out of a line. */
+/* The challenge or signature in a line. */
 static enum status hex_of(const json_t *line, const char *key, char out[SHA256_HEX],
                           struct err *e) {
     const char *text = json_string_value(json_object_get(line, key));
     if (!text || !sha256_is_hex(text))
-        return FAIL(e, ERR_VERIFY, "the other end of a connection is no process of this run");
+        return FAIL(e, ERR_VERIFY, "the other end of a connection is no process of this job: it sent no %s", key);
     memcpy(out, text, SHA256_HEX);
     return OK;
 }
@@ -319,7 +321,7 @@ enum status wire_call(int fd, const char *secret, const json_t *hello, int64_t d
                               (json_t *)hello), deadline_ms, e));
     line = NULL;
     st = wire_get(fd, &line, deadline_ms, e);
-    if (st != OK && st != ERR_MEMORY) /* who does not believe this end is not told why */
+    if (st != OK && st != ERR_MEMORY) /* the other end rejects a wrong secret without a reason */
         err_prefix(e, "the other end did not prove that it knows this job's secret");
     TRY(st);
     st = hex_of(line, "signature", found, e);

@@ -7,13 +7,13 @@
 
 struct heartbeat {
     pthread_t thread;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* of the members below */
     pthread_cond_t stopping, free;
     bool stop;
-    bool aborting; /* without the lock: the first thread may have to help an abort along */
+    bool aborting; /* an abort runs, without the lock: it may need the first thread */
     struct board *board;
     struct backend *watched;
-    struct err error; /* code OK while the group holds */
+    struct err error; /* code OK: the group works */
 };
 
 static struct timespec after_ms(int64_t ms) {
@@ -32,9 +32,9 @@ static void note_device(struct heartbeat *p) {
     board_device(p->board, in);
 }
 
-/* With the lock held, but while the group is given up: that may take until the first thread, which
- * learns of the error meanwhile, has dropped what refers to the group. */
-static void look_after_group(struct heartbeat *p) {
+/* The caller holds the lock. It is released during an abort, which may have to wait until the first
+ * thread has seen the error and released what refers to the group. */
+static void poll_group(struct heartbeat *p) {
     struct backend *b = p->watched;
     if (!b || p->error.code != OK || b->ops->comm.poll(b, &p->error) == OK) return;
     p->aborting = true;
@@ -51,7 +51,7 @@ static void *beat(void *user) {
     while (!p->stop) {
         board_beat(p->board);
         note_device(p);
-        look_after_group(p);
+        poll_group(p);
         struct timespec until = after_ms(PULSE_MS);
         (void)pthread_cond_timedwait(&p->stopping, &p->lock, &until);
     }
@@ -63,7 +63,7 @@ enum status heartbeat_start(struct heartbeat **out, struct board *board, struct 
     pthread_condattr_t monotonic;
     *out = NULL;
     struct heartbeat *p = calloc(1, sizeof *p);
-    if (!p) return FAIL(e, ERR_MEMORY, "the pulse of a worker");
+    if (!p) return FAIL(e, ERR_MEMORY, "start the heartbeat thread");
     p->board = board;
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -80,7 +80,7 @@ enum status heartbeat_start(struct heartbeat **out, struct board *board, struct 
     pthread_cond_destroy(&p->stopping);
     pthread_cond_destroy(&p->free);
     free(p);
-    return FAIL(e, ERR_MEMORY, "the pulse of a worker: %s", strerror(why));
+    return FAIL(e, ERR_MEMORY, "start the heartbeat thread: %s", strerror(why));
 }
 
 void heartbeat_stop(struct heartbeat *p) {

@@ -1,5 +1,5 @@
-/* The worker's second thread: shows that the process runs, and looks whether the group still holds
- * while the first thread waits for a device or a peer. */
+/* The worker's second thread. It shows that the process runs, and checks the group of ranks for
+ * errors while the first thread waits for a device or a peer. */
 #ifndef FP8LAB_RUNNER_WORKER_HEARTBEAT_H
 #define FP8LAB_RUNNER_WORKER_HEARTBEAT_H
 
@@ -8,16 +8,16 @@
 
 struct heartbeat;
 
-/* Beats on the board every PULSE_MS from now on. */
+/* Starts the thread, which beats on the board every PULSE_MS. */
 NODISCARD enum status heartbeat_start(struct heartbeat **out, struct board *board, struct err *e);
-void heartbeat_stop(struct heartbeat *p); /* NULL is fine; ends the thread */
+void heartbeat_stop(struct heartbeat *p); /* ends the thread; NULL is fine */
 
-/* From now on the board says what the device of `b` is in, and its group is polled as well: when it
- * is broken, it is aborted, which ends what the first thread waits for. NULL: not any more; on
- * return the backend is in no other thread. */
+/* From now on the thread writes the operators on b's device to the board, and polls its group of
+ * ranks. It aborts a broken group, which ends the first thread's wait. NULL ends this; on return the
+ * thread no longer uses the backend. */
 void heartbeat_watch(struct heartbeat *p, struct backend *b);
 
-/* Why the group was aborted; false while it was not. */
+/* Why the group was aborted; false: it was not. */
 bool heartbeat_error(struct heartbeat *p, struct err *e);
 
 #endif

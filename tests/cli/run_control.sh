@@ -127,13 +127,13 @@ set +m
 expect "exit code" 130 "$(cat int.code)"
 expect status interrupted "$(field "$(bundle_in int)" 'run["status"]')"
 
-case_name="a second signal leaves at once"
+case_name="a second signal exits at once"
 run --runs twice $endless &
 await_step twice $((every * 5 / 4))
 pid=$(runner_of twice)
 kill -STOP $(worker_of twice) # it cannot stop in good order
 kill -TERM "$pid"
-await_words "stopping: checkpoint, bundle, leave" # until it is taken, a second one is the same one
+await_words "stopping: checkpoint, bundle, exit" # until it is taken, a second one is the same one
 kill -TERM "$pid"
 wait
 expect "nothing is packed" "" "$(bundle_in twice)"
@@ -221,7 +221,7 @@ await_step hang 2
 kill -STOP $(worker_of "hang")
 wait
 expect status failed "$(field "$(bundle_in hang)" 'run["status"]')"
-expect "it says why" True "$(field "$(bundle_in hang)" '"stands still" in run["error"]["text"]')"
+expect "it says why" True "$(field "$(bundle_in hang)" '"is frozen" in run["error"]["text"]')"
 
 case_name="two runs in one directory"
 run --runs twin $endless &

@@ -200,8 +200,8 @@ static void done_is_done(void **state) {
 static void a_crash_carries_exit_status_and_last_words(void **state) {
     struct attempt a = attempt(*state, "crash", 1, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
-    assert_string_equal(a.error.text, "worker 0 left with exit status 7 without saying why, last "
-                                      "at the start; its last words: out of paper");
+    assert_string_equal(a.error.text, "worker 0 exited with status 7 and reported no error, last at "
+                                      "the start; last line of its log: out of paper");
 }
 
 static void a_killed_worker_keeps_whole_records_only(void **state) {
@@ -313,7 +313,7 @@ static void one_dead_rank_ends_all(void **state) {
     struct attempt a = attempt(*state, "rank1-dies", 2, 0, 0, 1);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
     assert_non_null(strstr(a.error.text, "rank 1 on "));
-    assert_non_null(strstr(a.error.text, " left with exit status 3 without saying why"));
+    assert_non_null(strstr(a.error.text, " exited with status 3 and reported no error"));
     assert_int_equal(a.rank, 1);
     assert_true(*a.host != 0);
 }
@@ -323,7 +323,7 @@ static void a_full_disk_does_not_hide_why_the_attempt_ends(void **state) {
     f->fail_at = "checkpoint"; /* rank 0's, when rank 1 has died and it is asked to stop */
     struct attempt a = attempt(f, "rank1-dies-others-train", 2, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
-    assert_non_null(strstr(a.error.text, " left with exit status 3 without saying why"));
+    assert_non_null(strstr(a.error.text, " exited with status 3 and reported no error"));
     assert_int_equal(a.rank, 1);
 }
 

@@ -99,7 +99,7 @@ wait
 bundle=$(bundle_in still)
 expect status done "$(field "$bundle" 'run["status"]')"
 expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in run["attempts"]]')"
-grep -q "rank 2 on $(hostname) stands still: no sign of life for [0-9]* s (last at .*step " log ||
+grep -q "rank 2 on $(hostname) is frozen: no sign of life for [0-9]* s (last at .*step " log ||
     fail "it was not named"
 
 # Ranks that misbehave while their processes live: faulty.c says how.
@@ -220,7 +220,7 @@ other_worker_stands_still() {
     expect "status and rank" "failed 3" \
         "$(field "$bundle" '"%s %d" % (run["status"], error["rank"])')"
     expect "the text" True "$(field "$bundle" \
-        'error["text"].startswith("rank 3 on %s stands still: " % error["host"])')"
+        'error["text"].startswith("rank 3 on %s is frozen: " % error["host"])')"
 }
 asked_while_failing() { # RETRIES
     case_name="SIGTERM after a death, retries: $1"
@@ -271,7 +271,7 @@ worker_does_not_die() {
     expect "status and attempts" "failed 1" \
         "$(field "$bundle" '"%s %d" % (run["status"], len(run["attempts"]))')"
     expect "the text" True "$(field "$bundle" "error['text'].endswith('; rank 1 on $(hostname) \
-(process $worker) does not die, 30 s after SIGKILL: it is left behind, with its GPU')")"
+(process $worker) does not die, 30 s after SIGKILL: it is left behind and keeps its GPU')")"
     grep -q "no retry: rank 1 on $(hostname) (process $worker) does not die" log0 ||
         fail "it is not said"
 }
@@ -340,6 +340,6 @@ wait
 bundle=$(bundle_in last)
 expect status killed "$(field "$bundle" 'run["status"]')"
 expect attempts 1 "$(field "$bundle" 'len(run["attempts"])')"
-grep -q "no GPU is left on the host that leads the run" log || fail "it is not said"
+grep -q "no GPU is left on the host of task 0, which leads the run" log || fail "it is not said"
 
 exit $failed

@@ -30,7 +30,7 @@
 #include "runner/job/rank_layout.h"
 #include "runner/job/rendezvous.h"
 #include "runner/job/task.h"
-#include "runner/job/watch.h"
+#include "runner/job/verdict.h"
 #include "runner/job/wire.h"
 
 /* ---- tasks ------------------------------------------------------------------------------------*/
@@ -265,7 +265,7 @@ static void tasks_of_a_host_need_a_place(void **state) {
     assert_int_equal(task_find(variable, &members.task, &e), OK);
     members.hosts = json_pack("[{s:s},{s:s},{s:s}]", "host", "n0", "host", "n1", "host", "n1");
     assert_int_equal(job_places(facts, &members, &e), ERR_CONFIG);
-    assert_non_null(strstr(e.text, "tasks 1 and 2 are both on n1, and would take the same GPU: "
+    assert_non_null(strstr(e.text, "tasks 1 and 2 are both on n1, and would use the same GPU: "
                                    "torchrun does not set LOCAL_RANK"));
     (void)setenv("CUDA_VISIBLE_DEVICES", "0", 1);
     assert_int_equal(job_places(facts, &members, &e), OK);
@@ -359,8 +359,8 @@ static void a_bare_end_is_a_failure(void **state) {
         assert_true(w.ended);
         assert_int_equal(out.end, ATTEMPT_FAILED);
         assert_int_equal(out.error.code, ERR_PEER);
-        assert_string_equal(out.error.text, "task 3 on node7 ended its part of the attempt without "
-                                            "saying why");
+        assert_string_equal(out.error.text, "task 3 on node7 ended its part of the attempt and "
+                                            "reported no error");
         assert_int_equal(out.rank, -1);
         assert_int_equal(out.error_step, -1);
         assert_int_equal(out.reported_loss, REPORTED_LOSS_NONE);
@@ -456,13 +456,13 @@ static void a_hang_has_a_rank(void **state) {
     assert_int_equal(a.rank, 3);
     assert_string_equal(a.host, "there");
     assert_string_equal(a.operation, "step 8, all_reduce");
-    assert_string_equal(a.error.text, "rank 3 on there stands still: no sign of life for 2 s (last "
-                                      "at step 8, all_reduce); it was killed");
+    assert_string_equal(a.error.text, "rank 3 on there is frozen: no sign of life for 2 s (last at "
+                                      "step 8, all_reduce); it was killed");
     there[0].silent_ticks = 9; /* which of the two held the other up is not known */
     hang(there, here, &a);
     assert_int_equal(a.rank, -1);
     assert_string_equal(a.host, "");
-    assert_string_equal(a.error.text, "2 ranks stand still: no sign of life of rank 2 on there for "
+    assert_string_equal(a.error.text, "2 ranks are frozen: no sign of life of rank 2 on there for "
                                       "4 s (last at ), nor of the others; they were killed");
     there[0].silent_ticks = there[1].silent_ticks = 0;
     here[1].note.at[0].count = 8;
@@ -503,10 +503,10 @@ static void one_that_stands_still_is_blamed(void **state) {
     assert_true(frozen(19, 40, &a));
     assert_int_equal(a.end, ATTEMPT_HUNG);
     assert_int_equal(a.rank, 1);
-    assert_non_null(strstr(a.error.text, "rank 1 on here stands still: no sign of life for 20 s"));
+    assert_non_null(strstr(a.error.text, "rank 1 on here is frozen: no sign of life for 20 s"));
     assert_true(frozen(38, 40, &a));
     assert_int_equal(a.rank, -1);
-    assert_non_null(strstr(a.error.text, "2 ranks stand still: no sign of life of rank 1 on here"));
+    assert_non_null(strstr(a.error.text, "2 ranks are frozen: no sign of life of rank 1 on here"));
 }
 
 /* ---- a peer that stands still ----------------------------------------------------------------*/
@@ -518,7 +518,7 @@ static int fill_line(int port, int *user_ms, int patience_ms) {
     char bytes[4096] = { 0 };
     int fd;
     assert_int_equal(wire_connect("127.0.0.1", port, clock_ms() + 60000, &fd, &e), OK);
-    if (patience_ms) assert_int_equal(wire_be_patient(fd, patience_ms, &e), OK);
+    if (patience_ms) assert_int_equal(wire_set_lost_ms(fd, patience_ms, &e), OK);
     assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_ms, &size), 0);
     while (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) continue;
     assert_int_equal(errno, EAGAIN);
@@ -716,7 +716,7 @@ static void a_rank_may_call_twice_but_not_two(void **state) {
     struct err e = { 0 };
     if (call_twice("a", "a", &e) != OK) fail_msg("%s", e.text);
     assert_int_equal(call_twice("a", "b", &e), ERR_STATE);
-    assert_string_equal(e.text, "two processes call themselves rank 1: on there and on there");
+    assert_string_equal(e.text, "two processes connected as rank 1: on there and on there");
 }
 
 static void a_missing_rank_is_named(void **state) {
@@ -727,8 +727,8 @@ static void a_missing_rank_is_named(void **state) {
     int listening;
     assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &rendezvous.port, &e), OK);
     assert_int_equal(rendezvous_join(&rendezvous, 0, 5, listening, &mesh, &e), ERR_PEER);
-    assert_string_equal(e.text, "rendezvous: rank 1 on here, 2, 3 on there, 4 did not come to rank "
-                                "0 of 5 on here within 1 s");
+    assert_string_equal(e.text, "rendezvous: rank 1 on here, 2, 3 on there, 4 did not connect to "
+                                "rank 0 of 5 on here within 1 s");
     mesh_close(&mesh);
     close(listening);
 }

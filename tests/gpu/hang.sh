@@ -56,7 +56,7 @@ await_step still 50
 kill -STOP "$(rank_of "$(runner_of still)" 1)"
 wait
 named still
-expect "the text" True "$(field "$(bundle_in still)" '"stands still" in error["text"]')"
+expect "the text" True "$(field "$(bundle_in still)" '"is frozen" in error["text"]')"
 
 case_name="a process is killed, one retry on both"
 run 2 --runs kill $long $cuda --retries 1 &

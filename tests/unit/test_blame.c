@@ -103,12 +103,12 @@ static void ranks_behind(void **state) {
 static void ranks_that_stand_still(void **state) {
     struct rank_state rank[RANKS] = { { .silent_ticks = 3 }, { .silent_ticks = 4 } };
     int64_t longest;
-    assert_int_equal(blame_still(rank, RANKS, 5, &longest), 0);
+    assert_int_equal(blame_frozen(rank, RANKS, 5, &longest), 0);
     assert_int_equal(longest, -1);
-    assert_int_equal(blame_still(rank, RANKS, 4, &longest), 1);
+    assert_int_equal(blame_frozen(rank, RANKS, 4, &longest), 1);
     assert_int_equal(longest, 1);
     rank[3].silent_ticks = 9;
-    assert_int_equal(blame_still(rank, RANKS, 3, &longest), 3);
+    assert_int_equal(blame_frozen(rank, RANKS, 3, &longest), 3);
     assert_int_equal(longest, 3);
 }
 

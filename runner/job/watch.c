@@ -1,0 +1,89 @@
+#include "runner/job/watch.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <string.h>
+
+#include "runner/base/clock.h"
+#include "runner/base/run_files.h"
+#include "runner/job/peer_connection.h"
+
+bool watch_leads(const struct watch *w) { return w->options->first_rank == 0; }
+
+void watch_say(const struct watch *w, const char *what) {
+    if (w->options->on_tick) w->options->on_tick(w->options->user, what);
+}
+
+/* ---- stopping ---------------------------------------------------------------------------------*/
+
+/* To every follower with ranks in this attempt. A failure to send must not fail the attempt. */
+static void tell_followers(struct watch *w, const char *event, int64_t grace_s) {
+    for (int64_t i = 0; watch_leads(w) && i < w->options->peers; i++) {
+        struct peer_connection *c = &w->options->peer[i];
+        struct err e;
+        if (!c->ended &&
+            peer_connection_send(c, json_pack("{s:s,s:I}", "event", event, "grace_s",
+                                              (json_int_t)grace_s), &e) != OK)
+            watch_say(w, e.text);
+    }
+}
+
+void watch_ask_to_stop(struct watch *w, int64_t grace_s) {
+    int64_t at = clock_ms() + grace_s * 1000;
+    if (w->kill_at_ms && w->kill_at_ms <= at) return;
+    bool first = !w->kill_at_ms;
+    w->kill_at_ms = at;
+    if (first) ranks_signal(&w->ranks, SIGTERM);
+    tell_followers(w, "stop", grace_s);
+}
+
+void watch_kill(struct watch *w) {
+    if (!w->killed_ms) {
+        tell_followers(w, "kill", 0);
+        w->killed_ms = clock_ms();
+    }
+    ranks_signal(&w->ranks, SIGKILL);
+    if (!w->kill_at_ms) w->kill_at_ms = w->killed_ms;
+}
+
+/* ---- events -----------------------------------------------------------------------------------*/
+
+static bool is_wanted(int64_t rank, const char *kind) {
+    static const char *const OTHERS[] = { "log", "error", "telemetry", "pace" };
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        if (!strcmp(kind, OTHERS[i])) return true;
+    return rank == 0;
+}
+
+enum status watch_event(struct watch *w, int64_t rank, const json_t *event, struct err *e) {
+    const char *kind = json_text(event, "event", "");
+    int64_t step = json_integer_value(json_object_get(event, "step"));
+    int64_t now = clock_ms(), gap = now - w->last_event_ms;
+    if (w->out->last_step && gap > w->out->longest_gap_ms) w->out->longest_gap_ms = gap;
+    w->last_event_ms = now;
+    if (rank == 0 && !strcmp(kind, "step")) w->out->last_step = step;
+    if (rank == 0 && !strcmp(kind, "checkpoint")) w->out->checkpoint_step = step;
+    if (w->discards_events || !is_wanted(rank, kind)) return OK;
+    enum status st = w->options->on_event(w->options->user, rank, event, e);
+    w->discards_events = st != OK;
+    return st;
+}
+
+/* ---- all ranks --------------------------------------------------------------------------------*/
+
+const char *watch_rank(const struct watch *w, int64_t rank, struct rank_state *out) {
+    const struct supervise_options *o = w->options;
+    int64_t i = rank - o->first_rank;
+    *out = (struct rank_state){ .known = false };
+    if (i >= 0 && i < w->ranks.started) {
+        ranks_state(&w->ranks, i, out);
+        return w->ranks.host;
+    }
+    for (int64_t k = 0; watch_leads(w) && k < o->peers; k++) {
+        const struct peer_connection *c = &o->peer[k];
+        if (rank < c->first_rank || rank >= c->first_rank + c->ranks) continue;
+        *out = c->state[rank - c->first_rank];
+        return c->host;
+    }
+    return "";
+}
