@@ -77,7 +77,7 @@ $(BUILD)/%.o: %.c Makefile $(BUILD)/with.cc | $(BUILD)/found
 # A program and its plugin fit together only if both are of the same kernels, the device's included:
 # their hash stands in the operator table (kernels/backend.h).
 GEN := $(BUILD)/gen
-KERNELS := $(sort $(foreach x,c h cu cuh,$(wildcard kernels/*.$(x) kernels/*/*.$(x))))
+KERNELS := $(sort $(foreach x,c h cu cuh inc,$(wildcard kernels/*.$(x) kernels/*/*.$(x))))
 $(GEN)/kernels_hash.h: $(KERNELS)
 	@mkdir -p $(@D)
 	$(Q)printf '#define FP8LAB_KERNELS_SHA256 "%s"\n' \
@@ -222,7 +222,7 @@ $(GPU_TEST_BIN): %: %.o $(GPU_TEST_HELP) $(ROOMS)
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
 # It copies the table of operators: as old as the interface, or it would be another table.
 $(BUILD)/tests/gpu/fault_plugin.so: tests/gpu/fault_plugin.c $(BUILD)/plugin/kernels/base.o \
-                                    $(wildcard kernels/*.h)
+                                    $(wildcard kernels/*.h kernels/*.inc)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -shared -o $@ $(filter-out %.h,$^) -ldl

@@ -11,15 +11,12 @@ static const struct { const char *name; size_t at; } SLOTS[] = {
     SLOT(comm.reduce_scatter), SLOT(comm.all_gather), SLOT(comm.broadcast), SLOT(comm.busy),
     SLOT(comm.poll), SLOT(comm.abort), SLOT(close), SLOT(info), SLOT(memory_create),
     SLOT(memory_create_pinned), SLOT(memory_destroy), SLOT(upload), SLOT(download),
-    SLOT(readback), SLOT(readback_ready), SLOT(readback_fetch), SLOT(zero), SLOT(copy),
+    SLOT(readback), SLOT(readback_ready), SLOT(readback_fetch),
     SLOT(signal), SLOT(wait), SLOT(sync), SLOT(graph_replay), SLOT(graph_begin), SLOT(graph_end),
-    SLOT(graph_drop), SLOT(timer_mark), SLOT(timer_read), SLOT(matmul), SLOT(matmul_native),
-    SLOT(quantise), SLOT(quantise_finish), SLOT(delayed_update), SLOT(embedding_fwd),
-    SLOT(embedding_bwd), SLOT(rmsnorm_fwd), SLOT(rmsnorm_bwd), SLOT(layernorm_fwd),
-    SLOT(layernorm_bwd), SLOT(qk_fwd), SLOT(qk_bwd), SLOT(attention_fwd), SLOT(attention_bwd),
-    SLOT(swiglu_fwd), SLOT(swiglu_bwd), SLOT(gelu_fwd), SLOT(gelu_bwd), SLOT(cross_entropy),
-    SLOT(sum), SLOT(add), SLOT(sum_squares), SLOT(clip_factor), SLOT(adamw), SLOT(flag_nonfinite),
-    SLOT(fill_normal), SLOT(fill), SLOT(fingerprint), SLOT(choices_save), SLOT(choices_load),
+    SLOT(graph_drop), SLOT(timer_mark), SLOT(timer_read), SLOT(matmul_native),
+#define OPERATOR(name, parameters, arguments) SLOT(name),
+#include "kernels/operators.inc"
+    SLOT(choices_save), SLOT(choices_load),
     SLOT(library), SLOT(decision), SLOT(under_way), SLOT(pretend),
 };
 #undef SLOT

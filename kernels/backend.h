@@ -128,6 +128,10 @@ struct decision {
     int64_t calls;      /* queued or captured; replays are not counted */
 };
 
+/* What every operator takes beside its own parameters (operators.inc). */
+#define OPERATOR_PARAMETERS(...) (struct backend *b, int lane, __VA_ARGS__, struct err *e)
+#define OPERATOR_ARGUMENTS(...) (b, lane, __VA_ARGS__, e)
+
 struct backend_ops {
     int64_t size;               /* sizeof(struct backend_ops): checked first */
     const char *kernels_sha256; /* of the sources of kernels/: a plugin of others is refused */
@@ -162,11 +166,6 @@ struct backend_ops {
                             struct err *e);
     enum status (*readback_ready)(struct backend *b, int slot, bool *ready, struct err *e);
     enum status (*readback_fetch)(struct backend *b, int slot, void *host, struct err *e);
-    enum status (*zero)(struct backend *b, int lane, const struct tensor *x, struct err *e);
-    /* Same shape; dtypes are equal or F32 and BF16 (one rounding). Strided views allowed: of FP8
-     * codes and their transposed view this makes the twin. */
-    enum status (*copy)(struct backend *b, int lane, const struct tensor *out,
-                        const struct tensor *x, struct err *e);
     /* A wait is for what was queued on a lane before the event's last signal, and for nothing if
      * there was none. */
     enum status (*signal)(struct backend *b, int lane, int event, struct err *e);
@@ -188,164 +187,14 @@ struct backend_ops {
     enum status (*timer_mark)(struct backend *b, int lane, int mark, struct err *e);
     enum status (*timer_read)(struct backend *b, int from, int to, double *us, struct err *e);
 
-    /* ---- GEMM and quantisation ---- */
-    enum status (*matmul)(struct backend *b, int lane, const struct matmul_args *args,
-                          struct err *e);
+    /* ---- the operators ---- */
+#define OPERATOR(name, parameters, arguments) enum status (*name) OPERATOR_PARAMETERS parameters;
+#include "kernels/operators.inc"
     /* Whether matmul would multiply these FP8 operands as they are, or widen them first: args as
-     * there, of views that need no data. The CPU, which is the reference of every mode, always
-     * does. A device may have to measure for it. */
+     * there, of views that need no data. The CPU, the reference of every mode, always multiplies
+     * them as they are. A device may have to measure to answer. */
     enum status (*matmul_native)(struct backend *b, const struct matmul_args *args, bool *native,
                                  struct err *e);
-    /* Emits x [rows,K] act into the sink as if an operator had produced it. value may alias x. */
-    enum status (*quantise)(struct backend *b, int lane, const struct sink *out,
-                            const struct tensor *x, struct err *e);
-    /* Completes codes after their producer: reads the amax for SCALE_SOURCE_AMAX; nothing for the
-     * rest. With ranks that share the tensor, all_reduce the amax slot before. */
-    enum status (*quantise_finish)(struct backend *b, int lane, const struct sink *out,
-                                   struct err *e);
-    /* End of a forward or backward region under delayed scaling, per slot s: a = amax[s];
-     * if a == 0 nothing changes, neither history nor scale. Else amax_used = most_recent ? a :
-     * max(a, older rows); history rolls (oldest dropped, a appended last, row 0 cleared); if
-     * amax_used is finite and > 0, multiplier = code_max*2^-margin/amax_used (FLT_MAX if that is
-     * infinite), else it is kept. factor = 1/multiplier. amax <- 0. With H == 1 there are no older
-     * rows. */
-    enum status (*delayed_update)(struct backend *b, int lane, const struct delayed_args *args,
-                                  struct err *e);
-
-    /* ---- transformer ---- */
-    /* x [R,C] act = table[token] (+ position[r % T]). tokens [R] i32 in [0,V). table [V,C],
-     * position [T,C] or NULL, act. */
-    enum status (*embedding_fwd)(struct backend *b, int lane, const struct tensor *x,
-                                 const struct tensor *tokens, const struct tensor *table,
-                                 const struct tensor *position, struct err *e);
-    /* d_table[token] += dx, rows ascending; d_position[t] += sum over B (d_position may be NULL).
-     * grad. */
-    enum status (*embedding_bwd)(struct backend *b, int lane, const struct tensor *d_table,
-                                 const struct tensor *d_position, const struct tensor *dx,
-                                 const struct tensor *tokens, struct err *e);
-
-    /* y = x / sqrt(mean(x^2 over C) + eps) * gain     arXiv:1910.07467, plus eps.
-     * x [R,C] act, gain [C] act, rstd [R] f32 kept for backward. */
-    enum status (*rmsnorm_fwd)(struct backend *b, int lane, const struct sink *y,
-                               const struct tensor *rstd, const struct tensor *x,
-                               const struct tensor *gain, float eps, struct err *e);
-    /* dx = residual + d(rmsnorm)/dx, d_gain += sum over R. residual [R,C] act or NULL; dx may alias
-     * residual or dy; the value in dx is rounded once. amax [1] u32 or NULL: as a sink's, of dx. */
-    enum status (*rmsnorm_bwd)(struct backend *b, int lane, const struct sink *dx,
-                               const struct tensor *d_gain, const struct tensor *dy,
-                               const struct tensor *x, const struct tensor *gain,
-                               const struct tensor *rstd, const struct tensor *residual,
-                               struct err *e);
-    /* y = (x - mean) * rstd * gain + bias     arXiv:1607.06450; variance is of the centred values.
-     * bias and d_bias may be NULL. The rest as rmsnorm. */
-    enum status (*layernorm_fwd)(struct backend *b, int lane, const struct sink *y,
-                                 const struct tensor *mean, const struct tensor *rstd,
-                                 const struct tensor *x, const struct tensor *gain,
-                                 const struct tensor *bias, float eps, struct err *e);
-    enum status (*layernorm_bwd)(struct backend *b, int lane, const struct sink *dx,
-                                 const struct tensor *d_gain, const struct tensor *d_bias,
-                                 const struct tensor *dy, const struct tensor *x,
-                                 const struct tensor *gain, const struct tensor *mean,
-                                 const struct tensor *rstd, const struct tensor *residual,
-                                 struct err *e);
-
-    /* What stands between the qkv GEMM and attention: per head RMSNorm of q and k (QK-norm,
-     * arXiv:2010.04245 as Qwen3 and Gemma3 do it), then rotation; v is copied.
-     *   out, in [B,T,H+2G,D] act, heads in the order q, k, v; out may alias in when gain_q is NULL.
-     *   gain_q, gain_k [D] act, both or none; rstd [B,T,H+G] f32, only with them.
-     *   rope [T,D] f32 (cos then sin, D/2 each) or NULL; rotates the pairs (i, i + D/2) as Llama in
-     *   Hugging Face's layout: (x1,x2) -> (x1 c - x2 s, x2 c + x1 s). The norm stays f32 until
-     *   rotated. */
-    enum status (*qk_fwd)(struct backend *b, int lane, const struct tensor *out,
-                          const struct tensor *rstd, const struct tensor *in,
-                          const struct tensor *gain_q, const struct tensor *gain_k,
-                          const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
-                          struct err *e);
-    /* d_in through dx [B,T,H+2G,D] (a sink: the qkv GEMM's backward reads it; seen as [R,(H+2G)D]),
-     * d_gain_q, d_gain_k += . d_out is act; dx->value may alias d_out. */
-    enum status (*qk_bwd)(struct backend *b, int lane, const struct sink *dx,
-                          const struct tensor *d_gain_q, const struct tensor *d_gain_k,
-                          const struct tensor *d_out, const struct tensor *in,
-                          const struct tensor *gain_q, const struct tensor *gain_k,
-                          const struct tensor *rstd, const struct tensor *rope, int64_t heads,
-                          int64_t kv_heads, struct err *e);
-
-    /* Causal softmax attention with grouped key/value heads: head h reads key/value head h*G/H.
-     * o = softmax(q k^T / sqrt(D)) v     arXiv:1706.03762, 2305.13245.  S x S is never stored.
-     *   qkv [B,T,H+2G,D] act; o: value [B*T, H*D] act, kept for backward; lse [B,H,T] f32 kept.
-     *   Reference: one row's scores are fma chains over D times the scale; the row maximum is
-     *   subtracted; probabilities stay f32; H % G == 0. */
-    enum status (*attention_fwd)(struct backend *b, int lane, const struct sink *o,
-                                 const struct tensor *lse, const struct tensor *qkv, int64_t heads,
-                                 int64_t kv_heads, struct err *e);
-    /* d_qkv: value [B*T,(H+2G)*D] act, packed as qkv. d_o, o [B*T,H*D] act. delta [B,H,T] f32 is
-     * scratch. Key/value gradients are summed over their query heads in head order. */
-    enum status (*attention_bwd)(struct backend *b, int lane, const struct sink *d_qkv,
-                                 const struct tensor *delta, const struct tensor *d_o,
-                                 const struct tensor *o, const struct tensor *qkv,
-                                 const struct tensor *lse, int64_t heads, int64_t kv_heads,
-                                 struct err *e);
-
-    /* h = silu(gate) * up     arXiv:2002.05202.  gate_up [R,2F] act, gate first; h [R,F]. */
-    enum status (*swiglu_fwd)(struct backend *b, int lane, const struct sink *h,
-                              const struct tensor *gate_up, struct err *e);
-    /* d_gate_up [R,2F]; its value may alias gate_up. */
-    enum status (*swiglu_bwd)(struct backend *b, int lane, const struct sink *d_gate_up,
-                              const struct tensor *dh, const struct tensor *gate_up, struct err *e);
-    /* h = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GPT-2's GELU.  x, h [R,F]. */
-    enum status (*gelu_fwd)(struct backend *b, int lane, const struct sink *h,
-                            const struct tensor *x, struct err *e);
-    enum status (*gelu_bwd)(struct backend *b, int lane, const struct sink *dx,
-                            const struct tensor *dh, const struct tensor *x, struct err *e);
-
-    /* ---- loss ---- rows of logits [n, Vp] act; columns >= vocab are padding: masked, gradient 0.
-     * loss[i] = logsumexp(row) - row[target], in nats, f32. target < 0: loss and gradient 0.
-     * d_logits (NULL in evaluation): value [n,Vp] = (softmax - onehot) * *grad_scale; may alias
-     * logits. */
-    enum status (*cross_entropy)(struct backend *b, int lane, const struct tensor *loss,
-                                 const struct sink *d_logits, const struct tensor *logits,
-                                 const struct tensor *targets, int64_t vocab,
-                                 const struct tensor *grad_scale, struct err *e);
-    /* total [1] f32 = beta * total + factor * sum(x), x f32. */
-    enum status (*sum)(struct backend *b, int lane, const struct tensor *total,
-                       const struct tensor *x, float factor, float beta, struct err *e);
-
-    /* ---- update ---- */
-    /* out += x, packed, as many elements; each F32 or BF16. */
-    enum status (*add)(struct backend *b, int lane, const struct tensor *out,
-                       const struct tensor *x, struct err *e);
-    /* out[i] f32 = sum of squares of x[i] (packed, F32 or BF16, all alike), i < n; x is an array.
-     * Of an empty one it is 0. */
-    enum status (*sum_squares)(struct backend *b, int lane, const struct tensor *out,
-                               const struct tensor *x, int64_t n, struct err *e);
-    /* norm = sqrt(sum of squares [n]); clip = max_norm > 0 && norm > max_norm ? max_norm/norm : 1.
-     * norm, clip [1] f32. */
-    enum status (*clip_factor)(struct backend *b, int lane, const struct tensor *norm,
-                               const struct tensor *clip, const struct tensor *squares,
-                               float max_norm, struct err *e);
-    /* The updates args[i], i < n; args is an array, and no tensor stands in two of them. */
-    enum status (*adamw)(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
-                         struct err *e);
-    /* If flag[0] < 0 and some x[i] (F32, or U32 holding f32 bits) is not finite: flag = {*step,
-     * base + i} for the smallest such i. flag [2] i32; {-1,-1} means nothing yet. step [1] i32. */
-    enum status (*flag_nonfinite)(struct backend *b, int lane, const struct tensor *flag,
-                                  const struct tensor *step, const struct tensor *x, int32_t base,
-                                  struct err *e);
-
-    /* ---- randomness, observation ---- */
-    /* x (F32 or BF16) ~ N(0, std), element i from rng_bits(rng_key(seed, RNG_INIT, 0, tensor_id),
-     * element_base + i) by Box-Muller in exactmath.h. */
-    enum status (*fill_normal)(struct backend *b, int lane, const struct tensor *x, float std,
-                               uint64_t seed, uint32_t tensor_id, int64_t element_base,
-                               struct err *e);
-    /* x (F32 or BF16) = value everywhere. */
-    enum status (*fill)(struct backend *b, int lane, const struct tensor *x, float value,
-                        struct err *e);
-    /* out [1] u64 = sum over i of (bits(x_i) + 1) * (2*rng_mix(i) + 1) modulo 2^64, i the row-major
-     * index of the element: any changed, moved or missing element changes it. x of any dtype,
-     * strided allowed. */
-    enum status (*fingerprint)(struct backend *b, int lane, const struct tensor *out,
-                               const struct tensor *x, struct err *e);
 
     /* ---- what the backend chose ---- */
     /* The choice table (kernels/choices.h) so far, "" where nothing was chosen; *text is the

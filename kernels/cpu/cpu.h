@@ -138,92 +138,14 @@ void cpu_sink_emit(struct backend *b, const struct sink *s);
 /* The codes of SCALE_SOURCE_AMAX, whose amax is final. */
 void cpu_sink_finish(struct backend *b, const struct sink *s);
 
-/* ---- collectives (comm.c) and the operators, in the order of the table ---------------------- */
+/* ---- collectives (comm.c) and the operators -------------------------------------------------- */
 
 extern const struct comm_ops CPU_COMM;
 void cpu_group_close(struct cpu_group *g); /* NULL is fine */
 
-enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
-enum status cpu_quantise(struct backend *b, int lane, const struct sink *out,
-                         const struct tensor *x, struct err *e);
-enum status cpu_quantise_finish(struct backend *b, int lane, const struct sink *out, struct err *e);
-enum status cpu_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
-                               struct err *e);
-enum status cpu_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
-                              const struct tensor *tokens, const struct tensor *table,
-                              const struct tensor *position, struct err *e);
-enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
-                              const struct tensor *d_position, const struct tensor *dx,
-                              const struct tensor *tokens, struct err *e);
-enum status cpu_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
-                            const struct tensor *rstd, const struct tensor *x,
-                            const struct tensor *gain, float eps, struct err *e);
-enum status cpu_rmsnorm_bwd(struct backend *b, int lane, const struct sink *dx,
-                            const struct tensor *d_gain, const struct tensor *dy,
-                            const struct tensor *x, const struct tensor *gain,
-                            const struct tensor *rstd, const struct tensor *residual,
-                            struct err *e);
-enum status cpu_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
-                              const struct tensor *mean, const struct tensor *rstd,
-                              const struct tensor *x, const struct tensor *gain,
-                              const struct tensor *bias, float eps, struct err *e);
-enum status cpu_layernorm_bwd(struct backend *b, int lane, const struct sink *dx,
-                              const struct tensor *d_gain, const struct tensor *d_bias,
-                              const struct tensor *dy, const struct tensor *x,
-                              const struct tensor *gain, const struct tensor *mean,
-                              const struct tensor *rstd, const struct tensor *residual,
-                              struct err *e);
-enum status cpu_qk_fwd(struct backend *b, int lane, const struct tensor *out,
-                       const struct tensor *rstd, const struct tensor *in,
-                       const struct tensor *gain_q, const struct tensor *gain_k,
-                       const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
-                       struct err *e);
-enum status cpu_qk_bwd(struct backend *b, int lane, const struct sink *dx,
-                       const struct tensor *d_gain_q, const struct tensor *d_gain_k,
-                       const struct tensor *d_out, const struct tensor *in,
-                       const struct tensor *gain_q, const struct tensor *gain_k,
-                       const struct tensor *rstd, const struct tensor *rope, int64_t heads,
-                       int64_t kv_heads, struct err *e);
-enum status cpu_attention_fwd(struct backend *b, int lane, const struct sink *o,
-                              const struct tensor *lse, const struct tensor *qkv, int64_t heads,
-                              int64_t kv_heads, struct err *e);
-enum status cpu_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
-                              const struct tensor *delta, const struct tensor *d_o,
-                              const struct tensor *o, const struct tensor *qkv,
-                              const struct tensor *lse, int64_t heads, int64_t kv_heads,
-                              struct err *e);
-enum status cpu_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
-                           const struct tensor *gate_up, struct err *e);
-enum status cpu_swiglu_bwd(struct backend *b, int lane, const struct sink *d_gate_up,
-                           const struct tensor *dh, const struct tensor *gate_up, struct err *e);
-enum status cpu_gelu_fwd(struct backend *b, int lane, const struct sink *h, const struct tensor *x,
-                         struct err *e);
-enum status cpu_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
-                         const struct tensor *dh, const struct tensor *x, struct err *e);
-enum status cpu_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
-                              const struct sink *d_logits, const struct tensor *logits,
-                              const struct tensor *targets, int64_t vocab,
-                              const struct tensor *grad_scale, struct err *e);
-enum status cpu_sum(struct backend *b, int lane, const struct tensor *total, const struct tensor *x,
-                    float factor, float beta, struct err *e);
-enum status cpu_add(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
-                    struct err *e);
-enum status cpu_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                            const struct tensor *x, int64_t n, struct err *e);
-enum status cpu_clip_factor(struct backend *b, int lane, const struct tensor *norm,
-                            const struct tensor *clip, const struct tensor *squares, float max_norm,
-                            struct err *e);
-enum status cpu_adamw(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
-                      struct err *e);
-enum status cpu_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
-                               const struct tensor *step, const struct tensor *x, int32_t base,
-                               struct err *e);
-enum status cpu_fill_normal(struct backend *b, int lane, const struct tensor *x, float std,
-                            uint64_t seed, uint32_t tensor_id, int64_t element_base, struct err *e);
-enum status cpu_fill(struct backend *b, int lane, const struct tensor *x, float value,
-                     struct err *e);
-enum status cpu_fingerprint(struct backend *b, int lane, const struct tensor *out,
-                            const struct tensor *x, struct err *e);
+#define OPERATOR(name, parameters, arguments) \
+    enum status cpu_##name OPERATOR_PARAMETERS parameters;
+#include "kernels/operators.inc"
 
 /* ---- cpu_timer.c ---- */
 enum status cpu_timer_mark(struct backend *b, int lane, int mark, struct err *e);

@@ -117,7 +117,7 @@ static void zero_row(const struct tensor *x, int64_t at, int64_t bytes) {
     for (int64_t l = 0; l < x->dim[3]; l++) memset(p + l * x->stride[3] * bytes, 0, (size_t)bytes);
 }
 
-static enum status cpu_zero(struct backend *b, int lane, const struct tensor *x, struct err *e) {
+enum status cpu_zero(struct backend *b, int lane, const struct tensor *x, struct err *e) {
     int64_t bytes = dtype_bytes(x->dtype);
     if (cpu_is_packed(x)) memset(x->data, 0, (size_t)(tensor_count(x) * bytes));
     else FOR_ROWS(x, i, j, k) zero_row(x, row_offset(x, i, j, k), bytes);
@@ -146,8 +146,8 @@ static void copy_row(const struct tensor *out, int64_t o, const struct tensor *x
     }
 }
 
-static enum status cpu_copy(struct backend *b, int lane, const struct tensor *out,
-                            const struct tensor *x, struct err *e) {
+enum status cpu_copy(struct backend *b, int lane, const struct tensor *out,
+                     const struct tensor *x, struct err *e) {
     if (memcmp(out->dim, x->dim, sizeof x->dim) != 0)
         return FAIL(e, ERR_ARG, "copy: the shapes differ");
     if ((!out->data || !x->data) && tensor_count(x))
@@ -215,22 +215,14 @@ static const struct backend_ops CPU_OPS = {
     .memory_create_pinned = cpu_memory_create, .memory_destroy = cpu_memory_destroy,
     .upload = cpu_upload, .download = cpu_download, .readback = cpu_readback,
     .readback_ready = cpu_readback_ready, .readback_fetch = cpu_readback_fetch,
-    .zero = cpu_zero, .copy = cpu_copy, .signal = cpu_event, .wait = cpu_event, .sync = cpu_sync,
+    .signal = cpu_event, .wait = cpu_event, .sync = cpu_sync,
     .graph_replay = cpu_graph_replay,
     .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
     .timer_mark = cpu_timer_mark, .timer_read = cpu_timer_read,
-    .matmul = cpu_matmul, .matmul_native = cpu_matmul_native,
-    .quantise = cpu_quantise, .quantise_finish = cpu_quantise_finish,
-    .delayed_update = cpu_delayed_update,
-    .embedding_fwd = cpu_embedding_fwd, .embedding_bwd = cpu_embedding_bwd,
-    .rmsnorm_fwd = cpu_rmsnorm_fwd, .rmsnorm_bwd = cpu_rmsnorm_bwd,
-    .layernorm_fwd = cpu_layernorm_fwd, .layernorm_bwd = cpu_layernorm_bwd, .qk_fwd = cpu_qk_fwd,
-    .qk_bwd = cpu_qk_bwd, .attention_fwd = cpu_attention_fwd, .attention_bwd = cpu_attention_bwd,
-    .swiglu_fwd = cpu_swiglu_fwd, .swiglu_bwd = cpu_swiglu_bwd, .gelu_fwd = cpu_gelu_fwd,
-    .gelu_bwd = cpu_gelu_bwd, .cross_entropy = cpu_cross_entropy,
-    .sum = cpu_sum, .add = cpu_add, .sum_squares = cpu_sum_squares, .clip_factor = cpu_clip_factor,
-    .adamw = cpu_adamw, .flag_nonfinite = cpu_flag_nonfinite, .fill_normal = cpu_fill_normal,
-    .fill = cpu_fill, .fingerprint = cpu_fingerprint, .choices_save = cpu_choices_save,
+    .matmul_native = cpu_matmul_native,
+#define OPERATOR(name, parameters, arguments) .name = cpu_##name,
+#include "kernels/operators.inc"
+    .choices_save = cpu_choices_save,
     .choices_load = cpu_choices_load, .library = cpu_library, .decision = cpu_decision,
     .under_way = cpu_under_way, .pretend = cpu_pretend,
 };

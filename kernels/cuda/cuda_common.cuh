@@ -354,7 +354,7 @@ static inline unsigned grid_for(struct backend *b, int64_t items, int64_t items_
     return (unsigned)max_i64(1, min_i64(blocks, (int64_t)cuda_of(b)->sm_count * 16));
 }
 
-/* ---- collectives (comm.cu) and the operators, in the order of the table ---------------------- */
+/* ---- collectives (comm.cu) and the operators ------------------------------------------------- */
 
 void cuda_fill_comm(struct comm_ops *comm);
 void cuda_group_close(struct cuda_backend *b);
@@ -375,98 +375,15 @@ void cuda_gemm_close(struct cuda_backend *b);
 enum status cuda_attention_open(struct cuda_backend *b, struct err *e);
 void cuda_attention_close(struct cuda_backend *b);
 
-enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e);
+#define OPERATOR(name, parameters, arguments) \
+    enum status cuda_##name OPERATOR_PARAMETERS parameters;
+#include "kernels/operators.inc"
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
                                struct err *e);
-enum status cuda_quantise(struct backend *b, int lane, const struct sink *out,
-                          const struct tensor *x, struct err *e);
-enum status cuda_quantise_finish(struct backend *b, int lane, const struct sink *out,
-                                 struct err *e);
-enum status cuda_delayed_update(struct backend *b, int lane, const struct delayed_args *args,
-                                struct err *e);
-enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
-                               const struct tensor *tokens, const struct tensor *table,
-                               const struct tensor *position, struct err *e);
-enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
-                               const struct tensor *d_position, const struct tensor *dx,
-                               const struct tensor *tokens, struct err *e);
-enum status cuda_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
-                             const struct tensor *rstd, const struct tensor *x,
-                             const struct tensor *gain, float eps, struct err *e);
-enum status cuda_rmsnorm_bwd(struct backend *b, int lane, const struct sink *dx,
-                             const struct tensor *d_gain, const struct tensor *dy,
-                             const struct tensor *x, const struct tensor *gain,
-                             const struct tensor *rstd, const struct tensor *residual,
-                             struct err *e);
-enum status cuda_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
-                               const struct tensor *mean, const struct tensor *rstd,
-                               const struct tensor *x, const struct tensor *gain,
-                               const struct tensor *bias, float eps, struct err *e);
-enum status cuda_layernorm_bwd(struct backend *b, int lane, const struct sink *dx,
-                               const struct tensor *d_gain, const struct tensor *d_bias,
-                               const struct tensor *dy, const struct tensor *x,
-                               const struct tensor *gain, const struct tensor *mean,
-                               const struct tensor *rstd, const struct tensor *residual,
-                               struct err *e);
-enum status cuda_qk_fwd(struct backend *b, int lane, const struct tensor *out,
-                        const struct tensor *rstd, const struct tensor *in,
-                        const struct tensor *gain_q, const struct tensor *gain_k,
-                        const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
-                        struct err *e);
-enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
-                        const struct tensor *d_gain_q, const struct tensor *d_gain_k,
-                        const struct tensor *d_out, const struct tensor *in,
-                        const struct tensor *gain_q, const struct tensor *gain_k,
-                        const struct tensor *rstd, const struct tensor *rope, int64_t heads,
-                        int64_t kv_heads, struct err *e);
-enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o,
-                               const struct tensor *lse, const struct tensor *qkv, int64_t heads,
-                               int64_t kv_heads, struct err *e);
-enum status cuda_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
-                               const struct tensor *delta, const struct tensor *d_o,
-                               const struct tensor *o, const struct tensor *qkv,
-                               const struct tensor *lse, int64_t heads, int64_t kv_heads,
-                               struct err *e);
-enum status cuda_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
-                            const struct tensor *gate_up, struct err *e);
-enum status cuda_swiglu_bwd(struct backend *b, int lane, const struct sink *d_gate_up,
-                            const struct tensor *dh, const struct tensor *gate_up, struct err *e);
-enum status cuda_gelu_fwd(struct backend *b, int lane, const struct sink *h, const struct tensor *x,
-                          struct err *e);
-enum status cuda_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
-                          const struct tensor *dh, const struct tensor *x, struct err *e);
-enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
-                               const struct sink *d_logits, const struct tensor *logits,
-                               const struct tensor *targets, int64_t vocab,
-                               const struct tensor *grad_scale, struct err *e);
-enum status cuda_sum(struct backend *b, int lane, const struct tensor *total,
-                     const struct tensor *x, float factor, float beta, struct err *e);
-enum status cuda_add(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
-                     struct err *e);
-enum status cuda_sum_squares(struct backend *b, int lane, const struct tensor *out,
-                             const struct tensor *x, int64_t n, struct err *e);
-enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *norm,
-                             const struct tensor *clip, const struct tensor *squares,
-                             float max_norm, struct err *e);
-enum status cuda_adamw(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
-                       struct err *e);
-enum status cuda_flag_nonfinite(struct backend *b, int lane, const struct tensor *flag,
-                                const struct tensor *step, const struct tensor *x, int32_t base,
-                                struct err *e);
-enum status cuda_fill_normal(struct backend *b, int lane, const struct tensor *x, float std,
-                             uint64_t seed, uint32_t tensor_id, int64_t element_base,
-                             struct err *e);
-enum status cuda_fill(struct backend *b, int lane, const struct tensor *x, float value,
-                      struct err *e);
-enum status cuda_fingerprint(struct backend *b, int lane, const struct tensor *out,
-                             const struct tensor *x, struct err *e);
 
 /* Whether a copy is of FP8 codes into their transposed twin that quantise.cu moves tile by tile. */
 bool cuda_turns(const struct tensor *out, const struct tensor *x);
 enum status cuda_turn(struct backend *b, int lane, const struct tensor *out,
                       const struct tensor *x, struct err *e);
-enum status cuda_zero(struct backend *b, int lane, const struct tensor *x, struct err *e);
-enum status cuda_copy(struct backend *b, int lane, const struct tensor *out, const struct tensor *x,
-                      struct err *e);
 
 #endif

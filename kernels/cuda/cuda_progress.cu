@@ -240,13 +240,8 @@ template <typename... A, enum status (*F)(struct backend *, A...)> struct explai
 #define EXPLAIN(slot) (t->slot = explained<&cuda_##slot>::call)
 
 void cuda_progress_wrap(struct backend_ops *t) {
-    NOTE(zero); NOTE(copy); NOTE(matmul); NOTE(quantise); NOTE(quantise_finish);
-    NOTE(delayed_update); NOTE(embedding_fwd); NOTE(embedding_bwd); NOTE(rmsnorm_fwd);
-    NOTE(rmsnorm_bwd); NOTE(layernorm_fwd); NOTE(layernorm_bwd); NOTE(qk_fwd); NOTE(qk_bwd);
-    NOTE(attention_fwd); NOTE(attention_bwd); NOTE(swiglu_fwd); NOTE(swiglu_bwd); NOTE(gelu_fwd);
-    NOTE(gelu_bwd); NOTE(cross_entropy); NOTE(sum); NOTE(add); NOTE(sum_squares);
-    NOTE(clip_factor); NOTE(adamw); NOTE(flag_nonfinite); NOTE(fill_normal); NOTE(fill);
-    NOTE(fingerprint);
+#define OPERATOR(name, parameters, arguments) NOTE(name);
+#include "kernels/operators.inc"
     EXPLAIN(upload); EXPLAIN(download); EXPLAIN(readback); EXPLAIN(readback_ready);
     EXPLAIN(readback_fetch); EXPLAIN(signal); EXPLAIN(wait); EXPLAIN(sync); EXPLAIN(graph_replay);
     EXPLAIN(graph_begin); EXPLAIN(graph_end);

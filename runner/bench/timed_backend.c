@@ -141,21 +141,31 @@ static enum timed_part part_of(struct timed *t, enum timed_part part) {
     return t->region == GRAPH_UPDATE ? PART_OPTIMIZER : part;
 }
 
-/* The entry of the call that begins now; in later steps, the entry of the same call in the first
- * step. */
-static enum status call_begin(struct timed *t, int lane, const char *op, enum timed_part part,
-                              double bytes, struct err *e) {
+/* What one call counts as. PART_COUNT: the operator is not timed, since only some steps call it. */
+struct cost {
+    enum timed_part part;
+    double bytes;
+    int gemm, attention; /* index of its shape, -1: neither */
+};
+
+static struct cost cost(enum timed_part part, double bytes) {
+    return (struct cost){ .part = part, .bytes = bytes, .gemm = -1, .attention = -1 };
+}
+
+/* The entry of the call that begins now; in later steps the entry of the first step. */
+static enum status call_begin(struct timed *t, int lane, const char *op, const struct cost *what,
+                              struct err *e) {
     if (t->depth++) return OK;
     if (t->at >= CALLS_MAX)
         return FAIL(e, ERR_STATE, "a step of more than %d operators cannot be timed", CALLS_MAX);
     struct timed_call *c = &t->record.call[t->at];
     if (t->record.steps == 0) {
-        *c = (struct timed_call){ .op = op, .part = part_of(t, part), .gemm = -1, .attention = -1,
-                                  .bytes = bytes };
+        *c = (struct timed_call){ .op = op, .part = part_of(t, what->part), .gemm = what->gemm,
+                                  .attention = what->attention, .bytes = what->bytes };
         t->record.call_count = t->at + 1;
-    } else if (t->at >= t->record.call_count || c->op != op) {
-        return FAIL(e, ERR_STATE, "operator %lld of this step is %s, which the first step did not "
-                    "call there", (long long)t->at, op);
+    } else if (t->at >= t->record.call_count || strcmp(c->op, op)) {
+        return FAIL(e, ERR_STATE, "operator %lld of this step is %s, but the first step called "
+                    "another one there", (long long)t->at, op);
     }
     t->last = c->part;
     return t->inner->timer_mark(t->backend, lane, (int)t->at * 2, e);
@@ -168,35 +178,35 @@ static enum status call_end(struct timed *t, int lane, enum status st, struct er
     return OK;
 }
 
-/* Counts the codes that a GEMM of the head reads as the head's: a step makes them in the calls just
- * before it, chunk by chunk. */
+/* ---- what each operator costs -----------------------------------------------------------------*/
+
+/* The codes that a GEMM of the head reads count as the head's. A step makes these codes apart from
+ * their producer, chunk by chunk, in the calls just before. */
 static void head_reads(struct timed *t, const void *codes) {
     if (t->record.steps || !t->codes || t->codes != codes) return;
     for (int64_t i = t->quantise_at; i < t->at; i++) t->record.call[i].part = PART_HEAD;
     t->codes = NULL;
 }
 
-static enum status timed_matmul(struct backend *b, int lane, const struct matmul_args *args,
-                                struct err *e) {
-    struct timed *t = timed_of(b);
+static enum status matmul_cost(struct timed *t, const struct matmul_args *args, struct cost *out,
+                               struct err *e) {
     struct timed_record *r = &t->record;
     bool head = args->name && !strncmp(args->name, "head", 4);
     struct gemm_shape shape = shape_of(args);
-    int index = shape_index("GEMM", &shape, r->gemm, sizeof shape, &r->gemm_count, e);
-    if (index < 0) return ERR_ARG;
+    *out = cost(head ? PART_HEAD : PART_GEMM, matmul_bytes(args));
+    out->gemm = shape_index("GEMM", &shape, r->gemm, sizeof shape, &r->gemm_count, e);
+    if (out->gemm < 0) return ERR_ARG;
     if (head) head_reads(t, args->a->data);
-    TRY(call_begin(t, lane, "matmul", head ? PART_HEAD : PART_GEMM, matmul_bytes(args), e));
-    r->call[t->at].gemm = index;
-    return call_end(t, lane, t->inner->matmul(b, lane, args, e), e);
+    return OK;
 }
 
-/* The packed queries, keys and values of one attention call: [B,T,H+2G,D]. */
-static enum status attention_begin(struct timed *t, int lane, const char *op, bool backward,
-                                   const struct tensor *qkv, int64_t heads, int64_t kv_heads,
-                                   double bytes, struct err *e) {
+/* qkv: queries, keys and values of one call, as attention reads them: [B,T,H+2G,D]. */
+static enum status attention_cost(struct timed *t, bool backward, const struct tensor *qkv,
+                                  int64_t heads, int64_t kv_heads, double bytes, struct cost *out,
+                                  struct err *e) {
     struct timed_record *r = &t->record;
     struct attention_shape s;
-    memset(&s, 0, sizeof s);
+    memset(&s, 0, sizeof s); /* padding too: shapes are compared as bytes */
     s.batch = qkv->dim[0];
     s.seq_len = qkv->dim[1];
     s.head_dim = qkv->dim[3];
@@ -204,136 +214,77 @@ static enum status attention_begin(struct timed *t, int lane, const char *op, bo
     s.kv_heads = kv_heads;
     s.act = qkv->dtype;
     s.backward = backward;
-    int index = shape_index("attention", &s, r->attention, sizeof s, &r->attention_count, e);
-    if (index < 0) return ERR_ARG;
-    TRY(call_begin(t, lane, op, PART_ATTENTION, bytes, e));
-    r->call[t->at].attention = index;
-    return OK;
+    *out = cost(PART_ATTENTION, bytes);
+    out->attention = shape_index("attention", &s, r->attention, sizeof s, &r->attention_count, e);
+    return out->attention < 0 ? ERR_ARG : OK;
 }
 
-static enum status timed_attention_fwd(struct backend *b, int lane, const struct sink *o,
-                                       const struct tensor *lse, const struct tensor *qkv,
-                                       int64_t heads, int64_t kv_heads, struct err *e) {
-    struct timed *t = timed_of(b);
-    TRY(attention_begin(t, lane, "attention_fwd", false, qkv, heads, kv_heads,
-                        bytes_of(qkv) + sink_bytes(o) + bytes_of(lse), e));
-    return call_end(t, lane, t->inner->attention_fwd(b, lane, o, lse, qkv, heads, kv_heads, e), e);
-}
-
-static enum status timed_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
-                                       const struct tensor *delta, const struct tensor *d_o,
-                                       const struct tensor *o, const struct tensor *qkv,
-                                       const struct tensor *lse, int64_t heads, int64_t kv_heads,
-                                       struct err *e) {
-    struct timed *t = timed_of(b);
-    double bytes = bytes_of(qkv) + sink_bytes(d_qkv) + bytes_of(d_o) + bytes_of(o) + bytes_of(lse);
-    TRY(attention_begin(t, lane, "attention_bwd", true, qkv, heads, kv_heads, bytes, e));
-    return call_end(t, lane, t->inner->attention_bwd(b, lane, d_qkv, delta, d_o, o, qkv, lse, heads,
-                                                     kv_heads, e), e);
-}
-
-/* Codes made in a pass of their own. */
-static enum status timed_quantise(struct backend *b, int lane, const struct sink *out,
-                                  const struct tensor *x, struct err *e) {
-    struct timed *t = timed_of(b);
+/* A pass of its own that makes codes. */
+static struct cost quantise_cost(struct timed *t, const struct sink *out, const struct tensor *x) {
     if (t->depth == 0) {
         t->codes = out->codes ? out->codes->data : NULL;
         t->quantise_at = t->at;
     }
-    TRY(call_begin(t, lane, "quantise", PART_QUANTISE, quantise_bytes(out, x), e));
-    return call_end(t, lane, t->inner->quantise(b, lane, out, x, e), e);
+    return cost(PART_QUANTISE, quantise_bytes(out, x));
 }
 
-/* Codes that waited for an amax belong to the head if their producer does. */
-static enum status timed_quantise_finish(struct backend *b, int lane, const struct sink *out,
-                                         struct err *e) {
-    struct timed *t = timed_of(b);
-    enum timed_part part = t->last == PART_HEAD ? PART_HEAD : PART_QUANTISE;
-    TRY(call_begin(t, lane, "quantise_finish", part, finish_bytes(out), e));
-    return call_end(t, lane, t->inner->quantise_finish(b, lane, out, e), e);
+/* Codes that waited for the amax belong to the head where their producer does. */
+static struct cost finish_cost(const struct timed *t, const struct sink *out) {
+    return cost(t->last == PART_HEAD ? PART_HEAD : PART_QUANTISE, finish_bytes(out));
 }
 
-/* ---- the rest: marks around the call, and what it must move -----------------------------------*/
+/* COST_operator sets c from the operator's parameters (kernels/operators.inc). */
+#define IS(part, bytes) (c = cost((part), (bytes)), OK)
+#define COST_zero            IS(PART_OTHER, bytes_of(x))
+#define COST_copy            IS(PART_OTHER, bytes_of(x) + bytes_of(out))
+#define COST_matmul          matmul_cost(t, args, &c, e)
+#define COST_quantise        (c = quantise_cost(t, out, x), OK)
+#define COST_quantise_finish (c = finish_cost(t, out), OK)
+#define COST_delayed_update  IS(PART_QUANTISE, 2 * bytes_of(args->history))
+#define COST_embedding_fwd   IS(PART_OTHER, 2 * bytes_of(x))
+#define COST_embedding_bwd   IS(PART_OTHER, 3 * bytes_of(dx))
+#define COST_rmsnorm_fwd     IS(PART_NORM, bytes_of(x) + sink_bytes(y))
+#define COST_rmsnorm_bwd \
+    IS(PART_NORM, bytes_of(dy) + bytes_of(x) + bytes_of(residual) + sink_bytes(dx))
+#define COST_layernorm_fwd   COST_rmsnorm_fwd
+#define COST_layernorm_bwd   COST_rmsnorm_bwd
+#define COST_qk_fwd          IS(PART_NORM, bytes_of(in) + bytes_of(out))
+#define COST_qk_bwd \
+    IS(PART_NORM, bytes_of(d_out) + (gain_q ? bytes_of(in) : 0) + sink_bytes(dx))
+#define COST_attention_fwd \
+    attention_cost(t, false, qkv, heads, kv_heads, \
+                   bytes_of(qkv) + sink_bytes(o) + bytes_of(lse), &c, e)
+#define COST_attention_bwd \
+    attention_cost(t, true, qkv, heads, kv_heads, \
+                   bytes_of(qkv) + sink_bytes(d_qkv) + bytes_of(d_o) + bytes_of(o) + \
+                       bytes_of(lse), &c, e)
+#define COST_swiglu_fwd      IS(PART_NORM, bytes_of(gate_up) + sink_bytes(h))
+#define COST_swiglu_bwd \
+    IS(PART_NORM, bytes_of(dh) + bytes_of(gate_up) + sink_bytes(d_gate_up))
+#define COST_gelu_fwd        IS(PART_NORM, bytes_of(x) + sink_bytes(h))
+#define COST_gelu_bwd        IS(PART_NORM, bytes_of(dh) + bytes_of(x) + sink_bytes(dx))
+#define COST_cross_entropy   IS(PART_HEAD, bytes_of(logits) + sink_bytes(d_logits))
+#define COST_sum             IS(PART_HEAD, bytes_of(x))
+#define COST_add             IS(PART_OTHER, bytes_of(x) + 2 * bytes_of(out))
+#define COST_sum_squares     IS(PART_OPTIMIZER, bytes_of_all(x, n))
+#define COST_clip_factor     IS(PART_OPTIMIZER, bytes_of(squares))
+#define COST_adamw           IS(PART_OPTIMIZER, adamw_bytes(args, n))
+#define COST_flag_nonfinite  IS(PART_OTHER, bytes_of(x))
+#define COST_fill_normal     IS(PART_COUNT, 0)
+#define COST_fill            IS(PART_OTHER, bytes_of(x))
+#define COST_fingerprint     IS(PART_COUNT, 0)
 
-#define TIMED(op, part, bytes, PARAMETERS, ARGUMENTS)                         \
-    static enum status timed_##op PARAMETERS {                               \
-        struct timed *t = timed_of(b);                                       \
-        TRY(call_begin(t, lane, #op, (part), (bytes), e));                   \
-        return call_end(t, lane, t->inner->op ARGUMENTS, e);                 \
+/* The wrapper of each operator: a mark, the call, another mark. */
+#define OPERATOR(op, parameters, arguments)                                                    \
+    static enum status timed_##op OPERATOR_PARAMETERS parameters {                             \
+        struct timed *t = timed_of(b);                                                         \
+        struct cost c;                                                                         \
+        TRY(COST_##op);                                                                        \
+        if (c.part == PART_COUNT) return t->inner->op OPERATOR_ARGUMENTS arguments;            \
+        TRY(call_begin(t, lane, #op, &c, e));                                                  \
+        return call_end(t, lane, t->inner->op OPERATOR_ARGUMENTS arguments, e);                \
     }
-#define TENSOR const struct tensor *
-#define SINK const struct sink *
-
-TIMED(delayed_update, PART_QUANTISE, 2 * bytes_of(args->history),
-      (struct backend *b, int lane, const struct delayed_args *args, struct err *e),
-      (b, lane, args, e))
-TIMED(embedding_fwd, PART_OTHER, 2 * bytes_of(x),
-      (struct backend *b, int lane, TENSOR x, TENSOR tokens, TENSOR table, TENSOR position,
-       struct err *e), (b, lane, x, tokens, table, position, e))
-TIMED(embedding_bwd, PART_OTHER, 3 * bytes_of(dx),
-      (struct backend *b, int lane, TENSOR d_table, TENSOR d_position, TENSOR dx, TENSOR tokens,
-       struct err *e), (b, lane, d_table, d_position, dx, tokens, e))
-TIMED(rmsnorm_fwd, PART_NORM, bytes_of(x) + sink_bytes(y),
-      (struct backend *b, int lane, SINK y, TENSOR rstd, TENSOR x, TENSOR gain, float eps,
-       struct err *e), (b, lane, y, rstd, x, gain, eps, e))
-TIMED(rmsnorm_bwd, PART_NORM, bytes_of(dy) + bytes_of(x) + bytes_of(residual) + sink_bytes(dx),
-      (struct backend *b, int lane, SINK dx, TENSOR d_gain, TENSOR dy, TENSOR x, TENSOR gain,
-       TENSOR rstd, TENSOR residual, struct err *e),
-      (b, lane, dx, d_gain, dy, x, gain, rstd, residual, e))
-TIMED(layernorm_fwd, PART_NORM, bytes_of(x) + sink_bytes(y),
-      (struct backend *b, int lane, SINK y, TENSOR mean, TENSOR rstd, TENSOR x, TENSOR gain,
-       TENSOR bias, float eps, struct err *e), (b, lane, y, mean, rstd, x, gain, bias, eps, e))
-TIMED(layernorm_bwd, PART_NORM, bytes_of(dy) + bytes_of(x) + bytes_of(residual) + sink_bytes(dx),
-      (struct backend *b, int lane, SINK dx, TENSOR d_gain, TENSOR d_bias, TENSOR dy, TENSOR x,
-       TENSOR gain, TENSOR mean, TENSOR rstd, TENSOR residual, struct err *e),
-      (b, lane, dx, d_gain, d_bias, dy, x, gain, mean, rstd, residual, e))
-TIMED(qk_fwd, PART_NORM, bytes_of(in) + bytes_of(out),
-      (struct backend *b, int lane, TENSOR out, TENSOR rstd, TENSOR in, TENSOR gain_q,
-       TENSOR gain_k, TENSOR rope, int64_t heads, int64_t kv_heads, float eps, struct err *e),
-      (b, lane, out, rstd, in, gain_q, gain_k, rope, heads, kv_heads, eps, e))
-TIMED(qk_bwd, PART_NORM, bytes_of(d_out) + (gain_q ? bytes_of(in) : 0) + sink_bytes(dx),
-      (struct backend *b, int lane, SINK dx, TENSOR d_gain_q, TENSOR d_gain_k, TENSOR d_out,
-       TENSOR in, TENSOR gain_q, TENSOR gain_k, TENSOR rstd, TENSOR rope, int64_t heads,
-       int64_t kv_heads, struct err *e),
-      (b, lane, dx, d_gain_q, d_gain_k, d_out, in, gain_q, gain_k, rstd, rope, heads, kv_heads, e))
-TIMED(swiglu_fwd, PART_NORM, bytes_of(gate_up) + sink_bytes(h),
-      (struct backend *b, int lane, SINK h, TENSOR gate_up, struct err *e),
-      (b, lane, h, gate_up, e))
-TIMED(swiglu_bwd, PART_NORM, bytes_of(dh) + bytes_of(gate_up) + sink_bytes(d_gate_up),
-      (struct backend *b, int lane, SINK d_gate_up, TENSOR dh, TENSOR gate_up, struct err *e),
-      (b, lane, d_gate_up, dh, gate_up, e))
-TIMED(gelu_fwd, PART_NORM, bytes_of(x) + sink_bytes(h),
-      (struct backend *b, int lane, SINK h, TENSOR x, struct err *e), (b, lane, h, x, e))
-TIMED(gelu_bwd, PART_NORM, bytes_of(dh) + bytes_of(x) + sink_bytes(dx),
-      (struct backend *b, int lane, SINK dx, TENSOR dh, TENSOR x, struct err *e),
-      (b, lane, dx, dh, x, e))
-TIMED(cross_entropy, PART_HEAD, bytes_of(logits) + sink_bytes(d_logits),
-      (struct backend *b, int lane, TENSOR loss, SINK d_logits, TENSOR logits, TENSOR targets,
-       int64_t vocab, TENSOR grad_scale, struct err *e),
-      (b, lane, loss, d_logits, logits, targets, vocab, grad_scale, e))
-TIMED(sum, PART_HEAD, bytes_of(x),
-      (struct backend *b, int lane, TENSOR total, TENSOR x, float factor, float beta,
-       struct err *e), (b, lane, total, x, factor, beta, e))
-TIMED(sum_squares, PART_OPTIMIZER, bytes_of_all(x, n),
-      (struct backend *b, int lane, TENSOR out, TENSOR x, int64_t n, struct err *e),
-      (b, lane, out, x, n, e))
-TIMED(clip_factor, PART_OPTIMIZER, bytes_of(squares),
-      (struct backend *b, int lane, TENSOR norm, TENSOR clip, TENSOR squares, float max_norm,
-       struct err *e), (b, lane, norm, clip, squares, max_norm, e))
-TIMED(adamw, PART_OPTIMIZER, adamw_bytes(args, n),
-      (struct backend *b, int lane, const struct adamw_args *args, int64_t n, struct err *e),
-      (b, lane, args, n, e))
-TIMED(flag_nonfinite, PART_OTHER, bytes_of(x),
-      (struct backend *b, int lane, TENSOR flag, TENSOR step, TENSOR x, int32_t base,
-       struct err *e), (b, lane, flag, step, x, base, e))
-TIMED(zero, PART_OTHER, bytes_of(x), (struct backend *b, int lane, TENSOR x, struct err *e),
-      (b, lane, x, e))
-TIMED(fill, PART_OTHER, bytes_of(x),
-      (struct backend *b, int lane, TENSOR x, float value, struct err *e), (b, lane, x, value, e))
-TIMED(add, PART_OTHER, bytes_of(x) + 2 * bytes_of(out),
-      (struct backend *b, int lane, TENSOR out, TENSOR x, struct err *e), (b, lane, out, x, e))
-TIMED(copy, PART_OTHER, bytes_of(x) + bytes_of(out),
-      (struct backend *b, int lane, TENSOR out, TENSOR x, struct err *e), (b, lane, out, x, e))
+#include "kernels/operators.inc"
 
 /* ---- graphs: none; the region tells whose call it is ------------------------------------------*/
 
@@ -353,18 +304,12 @@ static enum status timed_graph_end(struct backend *b, enum graph_key key, struct
 
 /* ---- life -------------------------------------------------------------------------------------*/
 
-#define REPLACE(op) t->ops.op = timed_##op
-
 static void replace_operators(struct timed *t) {
-    REPLACE(graph_replay); REPLACE(graph_begin); REPLACE(graph_end);
-    REPLACE(matmul); REPLACE(quantise); REPLACE(quantise_finish);
-    REPLACE(delayed_update); REPLACE(embedding_fwd); REPLACE(embedding_bwd);
-    REPLACE(rmsnorm_fwd); REPLACE(rmsnorm_bwd); REPLACE(layernorm_fwd); REPLACE(layernorm_bwd);
-    REPLACE(qk_fwd); REPLACE(qk_bwd); REPLACE(attention_fwd); REPLACE(attention_bwd);
-    REPLACE(swiglu_fwd); REPLACE(swiglu_bwd); REPLACE(gelu_fwd); REPLACE(gelu_bwd);
-    REPLACE(cross_entropy); REPLACE(sum); REPLACE(sum_squares);
-    REPLACE(clip_factor); REPLACE(adamw); REPLACE(flag_nonfinite);
-    REPLACE(zero); REPLACE(fill); REPLACE(copy); REPLACE(add);
+    t->ops.graph_replay = timed_graph_replay;
+    t->ops.graph_begin = timed_graph_begin;
+    t->ops.graph_end = timed_graph_end;
+#define OPERATOR(op, parameters, arguments) t->ops.op = timed_##op;
+#include "kernels/operators.inc"
 }
 
 enum status timed_start(struct backend *b, struct timed **out, struct err *e) {

@@ -37,7 +37,7 @@ room() {
 }
 
 # kernels/*.h is the interface; what a backend keeps to itself lies in its folder.
-iface='kernels/[a-z0-9_]+\.h'
+iface='kernels/[a-z0-9_]+\.(h|inc)'
 room "the kernel interface" kernels/*.[ch] -- "$iface"
 room "kernels/cpu" kernels/cpu/*.[ch] -- \
     "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|kernels_hash\.h)"
@@ -52,7 +52,7 @@ for part in base hardware script plan record bundle job worker run compare bench
     launch repro; do
     below+="${below:+|}$part"
     room "runner/$part" runner/$part/!(backends).[ch] -- \
-        "(runner/($below)/[a-z0-9_]+\.h|(model|kernels)/[a-z0-9_]+\.h|sources\.h)"
+        "(runner/($below)/[a-z0-9_]+\.h|model/[a-z0-9_]+\.h|$iface|sources\.h)"
 done
 room "runner/plan/backends.c" runner/plan/backends.c -- \
     "((runner/base|runner/plan|model|kernels|kernels/cpu)/[a-z0-9_]+\.h|kernels_hash\.h)"
