@@ -149,7 +149,7 @@ CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
 CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
               $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o)
 NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$(CUDNN_INCLUDE)) \
-    $(NVCC_TARGET) $(NVCC_QUICK) -Werror all-warnings \
+    $(NVCC_TARGET) $(NVCC_QUICK) $(if $(filter debug,$(CONFIG)),-DFP8LAB_CUDA_DEBUG) -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function
 machine_code = $(foreach a,$(1),-gencode arch=$(a:sm_%=compute_%),code=$(a))
 WITH_nvcc = $(NVCC) $(NVCC_FLAGS) $(call machine_code,$(CUDA_ARCHS))

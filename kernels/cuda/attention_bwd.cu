@@ -223,11 +223,13 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct sink *d
     }
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);
+    TRY(cuda_launched("attention_bwd: delta", e));
     unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;
     struct kernels k = kernels_for(f.a.head_dim);
     int bytes = shared_bytes(f.a.head_dim);
     k.dkv<<<dim3(tiles, (unsigned)kv_heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
+    TRY(cuda_launched("attention_bwd: keys and values", e));
     k.dq<<<dim3(tiles, (unsigned)heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
-    TRY(cuda_launched("attention_bwd", e));
+    TRY(cuda_launched("attention_bwd: queries", e));
     return cuda_sink_emit(b, lane, d_qkv, false, e);
 }

@@ -512,15 +512,18 @@ enum status hopper_attention_bwd_open(struct err *e) {
 }
 
 template <int D>
-static void launch(const struct backward &f, const struct order &o, const struct maps &m,
-                   cudaStream_t stream) {
+static enum status launch(const struct backward &f, const struct order &o, const struct maps &m,
+                          cudaStream_t stream, struct err *e) {
     int64_t threads = f.a.batch * o.query_tiles * STEP * f.a.heads * (D / 8);
     rows_kernel<D><<<(unsigned)ceil_div(threads, 256), 256, 0, stream>>>(f, o);
+    TRY(cuda_launched("attention_bwd: delta", e));
     unsigned blocks = (unsigned)(o.blocks * f.a.kv_heads * f.a.batch);
     hopper_bwd_kernel<D><<<blocks, THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
-    if (!finished<D>::APART) return;
+    TRY(cuda_launched("attention_bwd: products", e));
+    if (!finished<D>::APART) return OK;
     int64_t products = f.a.batch * f.a.heads * o.query_tiles * (D / 64);
     finish_kernel<D><<<(unsigned)products, WARPGROUP, 0, stream>>>(f, o);
+    return cuda_launched("attention_bwd: rounding", e);
 }
 
 enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct backward *f,
@@ -552,12 +555,12 @@ enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct 
                          e));
         o.partial = (float *)scratch;
     }
-    if (a->head_dim == 64) launch<64>(*f, o, m, b->lane[lane]);
-    else launch<128>(*f, o, m, b->lane[lane]);
+    if (a->head_dim == 64) TRY(launch<64>(*f, o, m, b->lane[lane], e));
+    else TRY(launch<128>(*f, o, m, b->lane[lane], e));
     if (sums) {
         int64_t rows = a->batch * o.query_tiles * 4; /* of partial sums, each of 16 */
         struct column_join join = { { grad_of(sums) }, o.partial, rows, a->width };
         launch_column_join(join, 1, b->lane[lane]);
     }
-    return cuda_launched("attention_bwd", e);
+    return cuda_launched("attention_bwd: bias gradient", e);
 }

@@ -132,6 +132,7 @@ static enum status column_sums(struct backend *b, int lane, const struct tensor 
         column_partial_kernel<1><<<grid, threads, 0, cuda_lane(b, lane)>>>(
             term, (float *)partial, rows, cols, amax);
     }
+    TRY(cuda_launched(what, e));
     struct column_join join = { { grad_of(out) }, (const float *)partial, blocks, cols };
     launch_column_join(join, 1, cuda_lane(b, lane));
     return cuda_launched(what, e);

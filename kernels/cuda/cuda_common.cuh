@@ -113,10 +113,18 @@ NODISCARD enum status cuda_decided(struct cuda_backend *b, const struct decision
                         "%s: %s", #call, cudaGetErrorString(cuda_try_));                      \
     } while (0)
 
-/* After the launches of an operator. A sticky error of an earlier one surfaces here too; the text
- * then names the operator that noticed. */
+/* A debug build (CONFIG=debug) waits for the device after each launch and captures no graph. */
+#ifdef FP8LAB_CUDA_DEBUG
+enum { SYNC_EACH_LAUNCH = 1 };
+#else
+enum { SYNC_EACH_LAUNCH = 0 };
+#endif
+
+/* To be called after each launch. A sticky error of an earlier launch is reported here too: the
+ * text then names the operator that noticed. In a debug build it names the launch that failed. */
 static inline enum status cuda_launched(const char *what, struct err *e) {
     cudaError_t status = cudaGetLastError();
+    if (SYNC_EACH_LAUNCH && status == cudaSuccess) status = cudaDeviceSynchronize();
     if (status == cudaSuccess) return OK;
     return FAIL(e, ERR_DEVICE, "%s: %s", what, cudaGetErrorString(status));
 }

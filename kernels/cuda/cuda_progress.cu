@@ -210,6 +210,8 @@ struct noted<F, Name> {
     static enum status call(struct backend *b, int lane, A... args) {
         struct err *e = last_of(args...);
         enum status st = F(b, lane, args...);
+        /* Libraries launch, too. */
+        if (SYNC_EACH_LAUNCH && st == OK) st = cuda_launched(Name::text(), e);
         if (st == OK) {
             char detail[NAME_BYTES];
             detail_of(detail, sizeof detail, args...);

@@ -106,6 +106,7 @@ static enum status sort_tokens(struct backend *b, int lane, struct sorted *out,
     row = cub::DoubleBuffer<uint32_t>(at + 2 * n, at + 3 * n);
     sort_keys_kernel<<<(unsigned)ceil_div(n, 256), 256, 0, stream>>>(
         key.Current(), row.Current(), (const int32_t *)tokens->data, n, vocab);
+    TRY(cuda_launched("embedding_bwd: sort keys", e));
     CUDA_TRY(e, cub::DeviceRadixSort::SortPairs((char *)memory + pairs, temporary, key, row, (int)n,
                                                 0, bits, stream));
     *out = (struct sorted){ key.Current(), row.Current() };
@@ -202,6 +203,7 @@ enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor 
         kernel<<<grid_for(b, threads, POSITION_THREADS), POSITION_THREADS, 0, stream>>>(
             grad_of(d_position), d_position->stride[0], length, (const bf16_bits *)dx->data,
             dx->stride[0], rows / length, cols);
+        TRY(cuda_launched("embedding_bwd: positions", e));
     }
     if (rows == 0) return OK;
     if (rows > INT32_MAX) return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows", (long long)rows);

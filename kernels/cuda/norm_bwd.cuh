@@ -224,6 +224,7 @@ static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct nor
         }
     cudaStream_t stream = cuda_lane(b, lane);
     choice.kernel<<<(unsigned)blocks, NORM_WARPS * WARP, 0, stream>>>(a, (int)turns);
+    TRY(cuda_launched("the backward of a norm", e));
     launch_column_join(join, vectors, stream);
     return OK;
 }

@@ -320,11 +320,12 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
     cudaStream_t stream = cuda_lane(b, lane);
     auto kernel = gain_q ? qk_bwd_kernel<true> : qk_bwd_kernel<false>;
     kernel<<<blocks, QK_THREADS, 0, stream>>>(a);
+    TRY(cuda_launched("qk_bwd", e));
     if (gain_q) {
         struct column_join join = { { grad_of(d_gain_q), grad_of(d_gain_k) },
                                     a.partial, blocks, d };
         launch_column_join(join, 2, stream);
     }
-    TRY(cuda_launched("qk_bwd", e));
+    TRY(cuda_launched("qk_bwd: gains", e));
     return cuda_sink_emit(b, lane, dx, true, e);
 }

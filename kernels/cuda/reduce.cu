@@ -52,6 +52,7 @@ static enum status sum_into(struct backend *b, int lane, struct join join, const
     cudaStream_t stream = cuda_lane(b, lane);
     sum_partial_kernel<<<(unsigned)blocks, SUM_THREADS, 0, stream>>>((float *)partial,
                                                                      (const float *)x->data, n);
+    TRY(cuda_launched(what, e));
     sum_join_kernel<<<1, SUM_THREADS, 0, stream>>>(join, (const float *)partial, blocks);
     return cuda_launched(what, e);
 }
@@ -141,6 +142,7 @@ static enum status launch_squares(struct backend *b, int lane, const struct squa
     cudaStream_t stream = cuda_lane(b, lane);
     auto kernel = dtype == DTYPE_BF16 ? squares_kernel<bf16_bits> : squares_kernel<float>;
     kernel<<<blocks, SUM_THREADS, 0, stream>>>(*s, (float *)partial);
+    TRY(cuda_launched("sum_squares", e));
     squares_join_kernel<<<s->count, SUM_THREADS, 0, stream>>>(*s, out, (const float *)partial);
     return cuda_launched("sum_squares", e);
 }
