@@ -19,8 +19,8 @@ static bool divides(const struct exchange *x) { return shard_divides(&x->params-
 static enum status turn_codes(struct exchange *x, struct param *p, struct err *e) {
     struct operand *w = &p->weight;
     if (x->pass == PASS_EVAL || !w->has_twin) return OK;
-    struct tensor turned = tensor_turned(&w->codes);
-    return x->b->ops->copy(x->b, LANE_COMPUTE, &w->twin, &turned, e);
+    struct tensor transposed = tensor_transposed(&w->codes);
+    return x->b->ops->copy(x->b, LANE_COMPUTE, &w->twin, &transposed, e);
 }
 
 /* The amax of a weight is known from its update: current scaling only has to finish. */

@@ -79,7 +79,7 @@ struct sink activation_sink(struct operand *o, const struct slots *slots, enum p
     return s;
 }
 
-struct tensor tensor_turned(const struct tensor *x) {
+struct tensor tensor_transposed(const struct tensor *x) {
     struct tensor t = *x;
     t.dim[0] = x->dim[1]; t.dim[1] = x->dim[0];
     t.stride[0] = x->stride[1]; t.stride[1] = x->stride[0];
@@ -99,7 +99,7 @@ enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec, const st
 
 enum status gemm_dgrad(struct backend *b, const struct gemm_spec *spec, const struct tensor *dx,
                        const struct operand *dy, const struct operand *w, struct err *e) {
-    struct tensor w_t = tensor_turned(&w->value);
+    struct tensor w_t = tensor_transposed(&w->value);
     struct matmul_args args = { .out = dx,
                                 .a = spec->fp8 ? &dy->codes : &dy->value,
                                 .b = spec->fp8 ? &w->twin : &w_t,
@@ -111,7 +111,7 @@ enum status gemm_dgrad(struct backend *b, const struct gemm_spec *spec, const st
 enum status gemm_wgrad(struct backend *b, const struct gemm_spec *spec, const struct tensor *dw,
                        const struct operand *dy, const struct operand *x, float beta,
                        struct err *e) {
-    struct tensor dy_t = tensor_turned(&dy->value), x_t = tensor_turned(&x->value);
+    struct tensor dy_t = tensor_transposed(&dy->value), x_t = tensor_transposed(&x->value);
     struct matmul_args args = { .out = dw, .beta = beta,
                                 .a = spec->wgrad_fp8 ? &dy->twin : &dy_t,
                                 .b = spec->wgrad_fp8 ? &x->twin : &x_t,

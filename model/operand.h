@@ -83,7 +83,7 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
 struct sink activation_sink(struct operand *o, const struct slots *slots, enum pass pass);
 
 /* A matrix seen with rows and columns exchanged. */
-struct tensor tensor_turned(const struct tensor *x);
+struct tensor tensor_transposed(const struct tensor *x);
 
 /* A linear layer's operands as the GEMMs read them; twins and views are chosen by the spec. */
 NODISCARD enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec,

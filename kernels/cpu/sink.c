@@ -28,7 +28,7 @@ struct tile {
     float *x;         /* [TILE][TILE] */
     float *m;         /* [TILE] multipliers of one row's elements */
     uint8_t *codes;   /* [TILE][TILE] */
-    uint8_t *turned;  /* [TILE][TILE], the codes transposed */
+    uint8_t *transposed; /* [TILE][TILE], the same codes */
     uint32_t *column; /* [TILE] amax of each column of a block */
 };
 
@@ -180,10 +180,10 @@ static void put_rows(const struct walk *w, const struct tile *t) {
 static void put_columns(const struct walk *w, const struct tile *t) {
     int64_t stride = w->twin->stride[0], rows = w->x.dim[0];
     bool last = t->row + t->rows == rows;
-    transpose_bytes(t->turned, TILE, t->codes, TILE, t->rows, t->cols);
+    transpose_bytes(t->transposed, TILE, t->codes, TILE, t->rows, t->cols);
     for (int64_t j = 0; j < t->cols; j++) {
         uint8_t *out = (uint8_t *)w->twin->data + (t->col + j) * stride;
-        memcpy(out + t->row, t->turned + j * TILE, (size_t)t->rows);
+        memcpy(out + t->row, t->transposed + j * TILE, (size_t)t->rows);
         if (last) memset(out + rows, 0, (size_t)(stride - rows));
     }
 }
@@ -237,7 +237,7 @@ static struct tile tile_at(struct backend *b, const struct walk *w, int64_t inde
     t.m = t.x + TILE * TILE;
     t.column = (uint32_t *)(t.m + TILE);
     t.codes = (uint8_t *)(t.column + TILE);
-    t.turned = t.codes + TILE * TILE;
+    t.transposed = t.codes + TILE * TILE;
     return t;
 }
 

@@ -333,7 +333,7 @@ struct new_values {
 
 /* QUICK: without branches; false where an element must go the long way. */
 template <bool QUICK, int STATE, bool MASTER, int GRAD>
-__device__ static bool renew(struct new_values &to, const struct adamw_tensor &t,
+__device__ static bool updated_values(struct new_values &to, const struct adamw_tensor &t,
                              const struct scalars &s, uint64_t key, struct place p,
                              const struct raw_values<STATE, MASTER, GRAD> &raw) {
     bool fine = true;
@@ -398,7 +398,7 @@ __device__ static __noinline__ auto update_slowly(const struct adamw_tensor &t,
     int64_t left = t.n - p.at;
     if (left < EACH) p.count = left > 0 ? (int)left : 0;
     load<WHOLE>(raw, t, p);
-    renew<false>(to, t, s, key, p, raw);
+    updated_values<false>(to, t, s, key, p, raw);
     return Way::answer(store<WHOLE, STATE, MASTER, GRAD>(t, p, to));
 }
 
@@ -412,7 +412,7 @@ __device__ static auto update(const struct adamw_tensor &t, const struct scalars
     struct place p = { Way::at(where), EACH };
     load<true>(raw, t, p);
     __syncwarp(); /* all four loads are under way before the first of them is waited for */
-    if (__all_sync(0xFFFFFFFFu, renew<true>(to, t, s, key, p, raw)))
+    if (__all_sync(0xFFFFFFFFu, updated_values<true>(to, t, s, key, p, raw)))
         return Way::answer(store<true, STATE, MASTER, GRAD>(t, p, to));
     return update_slowly<Way, true, STATE, MASTER, GRAD>(t, s, key, where);
 }

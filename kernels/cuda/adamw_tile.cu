@@ -23,7 +23,7 @@ static_assert((int)ADAMW_THREADS == TILE_THREADS && (int)EACH == PATCH && (int)S
 struct tile_memory {
     union {
         uint4 weight[TILE][TILE / PATCH]; /* [row][8 columns]; each read by who wrote it */
-        struct tile_shared turned;
+        struct tile_shared transposed;
     };
     uint32_t top[TILE_WARPS]; /* SCALE_128X128: the largest |bits| of a warp's rows */
 };
@@ -66,7 +66,7 @@ __device__ static float block_multiplier(const struct tile_args &c, struct tile_
     return r.m;
 }
 
-/* Codes of an updated tile, all with one multiplier; and the same turned. */
+/* Codes of an updated tile, all with one multiplier, and the transposed codes. */
 __device__ static void emit_updated(const struct tile_args &c, struct tile_at at, float multiplier,
                                     struct tile_memory &memory, struct counts &n) {
     const float m[PATCH] = { multiplier, multiplier, multiplier, multiplier,
@@ -81,7 +81,7 @@ __device__ static void emit_updated(const struct tile_args &c, struct tile_at at
     }
     if (!c.col.codes) return;
     __syncthreads(); /* all weights have been read */
-    store_turned<true>(c, at, memory.turned, codes);
+    store_transposed<true>(c, at, memory.transposed, codes);
 }
 
 /* As adamw_kernel; a block takes tiles where a warp there takes spans. */
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(TILE_THREADS, adamw_blocks(STATE, MASTER))
                                                             memory);
             float m = c.multiplier ? *c.multiplier : block_multiplier(c, at, top, memory);
             emit_updated(c, at, m, memory, n);
-            __syncthreads(); /* all turned codes have been read */
+            __syncthreads(); /* all transposed codes have been read */
             largest = __vmaxu2(largest, top);
         }
         if (any) warp_amax_into(a.tensor[i].amax, max(largest << 16, largest & 0xFFFF0000u));

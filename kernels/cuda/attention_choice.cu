@@ -147,7 +147,7 @@ static enum status time_both(struct cuda_backend *b, const struct forward *f,
     return OK;
 }
 
-static void say_times(struct attention_choice *c, const char *own, const float us[CANDIDATES]) {
+static void format_times(struct attention_choice *c, const char *own, const float us[CANDIDATES]) {
     char text[CANDIDATES][24];
     for (int i = 0; i < CANDIDATES; i++)
         if (us[i] < 0.0f) snprintf(text[i], sizeof text[i], "failed");
@@ -164,7 +164,7 @@ static enum status measure(struct cuda_backend *b, const struct forward *f,
     c->name = c->plan->name;
     c->by_cudnn = !timed || us[OWN] < 0.0f ||
                   (us[CUDNN] >= 0.0f && us[OWN] >= DISPLACES * us[CUDNN]);
-    if (timed) say_times(c, attention_own_name(b, &f->a), us);
+    if (timed) format_times(c, attention_own_name(b, &f->a), us);
     else snprintf(c->why, sizeof c->why, "not timed: no memory for it");
     return OK;
 }

@@ -5,7 +5,7 @@
  * other. Two warpgroups, each with 64 of the keys, sum the gradients of keys and values in
  * registers. A third multiplies the score gradients, which it finds in shared memory, by the keys;
  * the copy engine adds that product to the queries' sums in global memory (reductions by the load
- * and store units did one float a clock). Single threads ask for tiles and keep turns.
+ * and store units did one float a clock). Single threads request tiles and keep turns.
  *
  * The same bits in every run: blocks add to a tile of queries one after the other, in an order that
  * depends on the sizes alone, each when a counter says that it is its turn. It is the order in
@@ -34,8 +34,8 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
 }
 
 template <int D>
-__device__ static void ask(const struct backward &f, const struct order &o, const struct maps &m,
-                           const struct places<D> &s) {
+__device__ static void request_tiles(const struct backward &f, const struct order &o,
+                                     const struct maps &m, const struct places<D> &s) {
     struct block_task b = task_of(f, o, ticket_of(s.ticket()));
     int n = 0;
     for (int round = 0; round < rounds_of(b); round++) {
@@ -116,7 +116,7 @@ __device__ static void store_rows(bf16_bits *to, int64_t stride, const float (&x
         if (partial) ((float2 *)(partial + panel * 64))[lane] = join_rows(sum);
     }
 }
-__device__ static void top_into(uint32_t *amax, uint32_t top) {
+__device__ static void raise_amax_to(uint32_t *amax, uint32_t top) {
     warp_amax_into(amax, max(top << 16, top & 0xFFFF0000u));
 }
 
@@ -164,7 +164,7 @@ __device__ static void gradients(float (&ds)[STEP / 8][4], const uint32_t (&p)[S
 }
 
 /* The warpgroup's 64 lines of a tile of score gradients, for the third warpgroup's products. */
-__device__ static void hand_over(const uint32_t (&a)[STEP / 16][4], uint32_t tile, int line) {
+__device__ static void store_ds(const uint32_t (&a)[STEP / 16][4], uint32_t tile, int line) {
     int lane = threadIdx.x % WARP;
     int row = line + threadIdx.x / WARP % 4 * 16 + lane / 8 % 2 * 8 + lane % 8;
 #pragma unroll
@@ -182,8 +182,8 @@ struct ring { int n, stage, phase; };
 
 /* Scores of a tile of queries to probabilities. */
 template <int D>
-__device__ static void soften(const struct backward &f, const struct places<D> &s, int stage,
-                              int diagonal, float (&x)[STEP / 8][4]) {
+__device__ static void recompute_softmax(const struct backward &f, const struct places<D> &s,
+                                         int stage, int diagonal, float (&x)[STEP / 8][4]) {
     if (diagonal < STEP) mask_keys(x, diagonal);
     probabilities(x, s.lse(stage), f.a.scale * LOG2_E);
 }
@@ -192,7 +192,7 @@ __device__ static void soften(const struct backward &f, const struct places<D> &
  * that exponentials fall into products; after the last tile they are of no use, and the same again.
  * What is packed reuses its registers: it is not packed before products that read it are done. */
 template <int D>
-__device__ static void meet_queries(const struct backward &f, const struct order &o,
+__device__ static void take_queries(const struct backward &f, const struct order &o,
                                     const struct places<D> &s, int round, int line, struct ring &r,
                                     float (&dk)[D / 8][4], float (&dv)[D / 8][4]) {
     struct keys_task t = keys_of(f, task_of(f, o, ticket_of(s.ticket())), round);
@@ -206,7 +206,7 @@ __device__ static void meet_queries(const struct backward &f, const struct order
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(x);
-    soften<D>(f, s, r.stage, -line, x);
+    recompute_softmax<D>(f, s, r.stage, -line, x);
     for (int more = t.share * t.tiles - 1; more >= 0; more--) {
         int stage = r.stage, which = r.n % 2;
         wgmma_hold(x);
@@ -225,7 +225,7 @@ __device__ static void meet_queries(const struct backward &f, const struct order
         barrier_wait(s.ds_empty(which), r.n / 2 - 1 & 1);
         wgmma_hold(x);
         pack_left(packed, x);
-        hand_over(packed, s.ds(which), line);
+        store_ds(packed, s.ds(which), line);
         if (is_first_lane()) barrier_arrive(s.ds_full(which));
         r.n++;
         if (++at == t.tiles) at = 0;
@@ -241,7 +241,7 @@ __device__ static void meet_queries(const struct backward &f, const struct order
         wgmma_commit();
         wgmma_wait<1>();
         wgmma_hold(x);
-        soften<D>(f, s, next, at * STEP - line, x);
+        recompute_softmax<D>(f, s, next, at * STEP - line, x);
         wgmma_wait<0>();
         wgmma_hold(dk);
         __syncwarp(); /* every lane has read what belongs to these queries */
@@ -260,7 +260,7 @@ __device__ static void own_keys(const struct backward &f, const struct order &o,
     for (int round = 0; round < rounds_of(task_of(f, o, ticket_of(s.ticket()))); round++) {
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
         barrier_wait(s.own_full(), round);
-        meet_queries<D>(f, o, s, round, line, r, dk, dv);
+        take_queries<D>(f, o, s, round, line, r, dk, dv);
         struct keys_task t = keys_of(f, task_of(f, o, ticket_of(s.ticket())), round);
         int row = t.key0 + line, column = (f.a.heads + t.group) * D, values = f.a.kv_heads * D;
         bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width + column;
@@ -270,7 +270,7 @@ __device__ static void own_keys(const struct backward &f, const struct order &o,
         store_rows<D>(to + values, f.a.width, dv, 1.0f, valid, partial ? partial + values : NULL,
                       top);
     }
-    top_into(f.amax, top);
+    raise_amax_to(f.amax, top);
 }
 
 /* ---- queries: sums in turns ---- */
@@ -281,7 +281,7 @@ __device__ static uint32_t load_turn(const uint32_t *p) {
     return x;
 }
 
-__device__ static void tell_turn(uint32_t *p, int turn) {
+__device__ static void publish_turn(uint32_t *p, int turn) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(turn) : "memory");
 }
 
@@ -343,7 +343,7 @@ __device__ static void keep_turns(const struct backward &f, const struct order &
                     barrier_arrive(s.dq_empty(place_in_shared<D>(n, panel)));
                 if (last) continue;
                 sums_added();
-                tell_turn(o.turns + which, place + 1);
+                publish_turn(o.turns + which, place + 1);
             }
     }
 }
@@ -422,7 +422,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
             }
         if (is_first_lane()) barrier_arrive(s.own_empty());
     }
-    top_into(f.amax, top);
+    raise_amax_to(f.amax, top);
 }
 
 /* 64 columns of a tile of queries, rounded. Where blocks do not finish them. */
@@ -438,7 +438,7 @@ __global__ void __launch_bounds__(WARPGROUP) finish_kernel(struct backward f, st
     add_sums(dq, o.sums + tile * (STEP * D) + panel * (STEP * 64) + threadIdx.x * 4);
     store_rows<64>(f.d_qkv + (sequence * f.a.length + row) * f.a.width + column, f.a.width, dq,
                    f.a.scale, f.a.length - row, partial_of(f, o, sequence, at, column), top);
-    top_into(f.amax, top);
+    raise_amax_to(f.amax, top);
 }
 
 template <int D>
@@ -447,7 +447,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     struct places<D> s = open_places<D>(o.tickets);
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
-        if (threadIdx.x == 0) ask<D>(f, o, m, s);
+        if (threadIdx.x == 0) request_tiles<D>(f, o, m, s);
         if (threadIdx.x == WARP) keep_turns<D>(f, o, s, 0);
         if (threadIdx.x == 2 * WARP) keep_turns<D>(f, o, s, 1);
     } else if (threadIdx.x < 3 * WARPGROUP) {

@@ -59,7 +59,7 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
 }
 
 template <int D>
-__device__ static void ask(const struct forward &f, const CUtensorMap *map,
+__device__ static void request_tiles(const struct forward &f, const CUtensorMap *map,
                            const struct places<D> &s) {
     struct task t = task_of(f);
     int key_head = f.a.heads + t.group, value_head = key_head + f.a.kv_heads;
@@ -74,10 +74,10 @@ __device__ static void ask(const struct forward &f, const CUtensorMap *map,
 }
 
 /* The warpgroups queue their products in turns. */
-__device__ static void my_turn(int warpgroup) {
+__device__ static void wait_for_turn(int warpgroup) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(2 * WARPGROUP) : "memory");
 }
-__device__ static void your_turn(int warpgroup) {
+__device__ static void pass_turn(int warpgroup) {
     asm volatile("bar.arrive %0, %1;" ::"r"(2 - warpgroup), "n"(2 * WARPGROUP) : "memory");
 }
 
@@ -94,9 +94,9 @@ __device__ static void mask(float (&s)[STEP / 8][4], int behind) {
             if (j * 8 + lane % 4 * 2 + i % 2 > row + i / 2 * 8) s[j][i] = -INFINITY;
 }
 
-/* Scores to probabilities under the new maximum; keep: what earlier sums shrink by. */
-__device__ static void soften(float (&s)[STEP / 8][4], struct rows_so_far &r, float (&keep)[2],
-                              float scale_log2) {
+/* Scores to probabilities under the new maximum; keep: the factor of earlier sums. */
+__device__ static void softmax_step(float (&s)[STEP / 8][4], struct rows_so_far &r,
+                                    float (&keep)[2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float top = r.max[h], sum = 0.0f;
@@ -118,7 +118,7 @@ __device__ static void soften(float (&s)[STEP / 8][4], struct rows_so_far &r, fl
 }
 
 template <int D>
-__device__ static void shrink(float (&o)[D / 8][4], const float (&keep)[2]) {
+__device__ static void rescale_sums(float (&o)[D / 8][4], const float (&keep)[2]) {
 #pragma unroll
     for (int j = 0; j < D / 8; j++)
 #pragma unroll
@@ -158,27 +158,27 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
     float scale_log2 = f.a.scale * LOG2_E, keep[2], x[STEP / 8][4], o[D / 8][4] = {};
     uint32_t left[STEP / 16][4];
     struct rows_so_far r = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f } };
-    bool tells = threadIdx.x % WARP == 0;
-    if (warpgroup == 1) your_turn(1);
+    bool signals = threadIdx.x % WARP == 0;
+    if (warpgroup == 1) pass_turn(1);
     barrier_wait(s.q_full(), 0);
     barrier_wait(s.k_full(0), 0);
-    my_turn(warpgroup);
+    wait_for_turn(warpgroup);
     wgmma_hold(x);
     wgmma_begin();
     queue_rows<D, OWN>(x, s.q(), warpgroup * 64, s.k(0));
     wgmma_commit();
-    your_turn(warpgroup);
+    pass_turn(warpgroup);
     wgmma_wait<0>();
     wgmma_hold(x);
-    if (tells) barrier_arrive(s.k_empty(0));
+    if (signals) barrier_arrive(s.k_empty(0));
     if (t.count == 1) mask(x, warpgroup * 64);
-    soften(x, r, keep, scale_log2);
+    softmax_step(x, r, keep, scale_log2);
     pack_left(left, x);
     for (int n = 1; n < t.count; n++) {
         int stage = n % STAGES, before = (n - 1) % STAGES;
         barrier_wait(s.k_full(stage), n / STAGES & 1);
         barrier_wait(s.v_full(before), (n - 1) / STAGES & 1);
-        my_turn(warpgroup);
+        wait_for_turn(warpgroup);
         wgmma_hold(x);
         wgmma_hold(o);
         wgmma_begin();
@@ -186,16 +186,16 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
         wgmma_commit();
         queue_columns<D, STEP>(o, left, s.v(before));
         wgmma_commit();
-        your_turn(warpgroup);
+        pass_turn(warpgroup);
         wgmma_wait<1>();
         wgmma_hold(x);
-        if (tells) barrier_arrive(s.k_empty(stage));
+        if (signals) barrier_arrive(s.k_empty(stage));
         if (n + 1 == t.count) mask(x, warpgroup * 64);
-        soften(x, r, keep, scale_log2);
+        softmax_step(x, r, keep, scale_log2);
         wgmma_wait<0>();
         wgmma_hold(o);
-        if (tells) barrier_arrive(s.v_empty(before));
-        shrink<D>(o, keep);
+        if (signals) barrier_arrive(s.v_empty(before));
+        rescale_sums<D>(o, keep);
         pack_left(left, x);
     }
     int last = (t.count - 1) % STAGES;
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     barriers_ready();
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
-        if (threadIdx.x == 0) ask<D>(f, &map, s);
+        if (threadIdx.x == 0) request_tiles<D>(f, &map, s);
     } else {
         registers_up<240>();
         multiply<D>(f, s);

@@ -306,7 +306,7 @@ __device__ static inline void encode_cols(const struct tile_args &a, struct tile
 }
 
 /* out[i] = byte i of a, b, c, d. */
-__device__ static inline void turn_four(uint32_t (&out)[4], uint32_t a, uint32_t b, uint32_t c,
+__device__ static inline void transpose_4x4(uint32_t (&out)[4], uint32_t a, uint32_t b, uint32_t c,
                                         uint32_t d) {
     uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
     uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
@@ -319,15 +319,15 @@ __device__ static inline void turn_four(uint32_t (&out)[4], uint32_t a, uint32_t
 /* The codes turned through shared memory and stored: 128 bytes a column of the tile. Groups of
  * eight rows are exchanged by the column's patch, so that neither side meets bank conflicts. */
 template <bool WHOLE>
-__device__ static inline void store_turned(const struct tile_args &a, struct tile_at at,
+__device__ static inline void store_transposed(const struct tile_args &a, struct tile_at at,
                                            struct tile_shared &s, const uint2 (&codes)[PATCH]) {
     int group = patch_row() / PATCH ^ patch_col() / PATCH;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         uint32_t upper[4], lower[4];
 #define HALF(j) (half ? codes[j].y : codes[j].x)
-        turn_four(upper, HALF(0), HALF(1), HALF(2), HALF(3));
-        turn_four(lower, HALF(4), HALF(5), HALF(6), HALF(7));
+        transpose_4x4(upper, HALF(0), HALF(1), HALF(2), HALF(3));
+        transpose_4x4(lower, HALF(4), HALF(5), HALF(6), HALF(7));
 #undef HALF
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -368,7 +368,7 @@ __device__ static inline void emit_tile(const struct tile_args &a, struct tile_a
     if (SAME || rows) encode_rows<E5M2, WHOLE>(a, at, v, s, tensor_m, counted, codes, n);
     if (!a.col.codes) return;
     if (!SAME) encode_cols<E5M2, WHOLE>(a, at, v, s, counted && !rows, codes, n);
-    store_turned<WHOLE>(a, at, s, codes);
+    store_transposed<WHOLE>(a, at, s, codes);
 }
 
 /* Grid: one block a tile, or a pair of tiles. Of a Source:

@@ -60,7 +60,7 @@ enum status cuda_await_collective(struct cuda_backend *cb, cudaEvent_t event, st
 
 /* Collectives run one at a time, in the order in which they are called, whatever lanes they are on:
  * a communicator has one set of buffers, and all ranks must take turns at it alike. */
-static enum status take_turn(struct cuda_backend *cb, int lane, struct err *e) {
+static enum status wait_for_communicator(struct cuda_backend *cb, int lane, struct err *e) {
     const struct cuda_group *g = cb->group;
     if (g->last_lane < 0 || g->last_lane == lane || g->last.capture != cb->capture) return OK;
     CUDA_TRY(e, cudaStreamWaitEvent(cb->lane[lane], g->last.event, 0));
@@ -72,7 +72,7 @@ static enum status begin(struct backend *b, int lane, const char *name, const st
     struct cuda_backend *cb = cuda_of(b);
     struct cuda_group *g = cb->group;
     if (lane == LANE_COMPUTE) TRY(start_clock(cb, lane, STALLED, e));
-    TRY(take_turn(cb, lane, e));
+    TRY(wait_for_communicator(cb, lane, e));
     return comm_place_arrive(g->place, name, x, g->began + lane, cb->lane[lane], e);
 }
 static enum status end(struct backend *b, int lane, struct err *e) {

@@ -138,7 +138,7 @@ enum status cuda_readback_fetch(struct backend *b, int slot, void *host, struct 
 /* ---- graphs ---- */
 
 /* The compute lane waits for every other. */
-static enum status lanes_meet(struct cuda_backend *b, struct err *e) {
+static enum status join_lanes(struct cuda_backend *b, struct err *e) {
     for (int i = 0; i < LANE_COUNT; i++) {
         if (i == LANE_COMPUTE) continue;
         CUDA_TRY(e, cudaEventRecord(b->join[i], b->lane[i]));
@@ -148,7 +148,7 @@ static enum status lanes_meet(struct cuda_backend *b, struct err *e) {
 }
 
 static enum status launch(struct cuda_backend *b, struct graph_slot *g, struct err *e) {
-    TRY(lanes_meet(b, e));
+    TRY(join_lanes(b, e));
     CUDA_TRY(e, cudaGraphLaunch(g->exec, b->lane[LANE_COMPUTE]));
     CUDA_TRY(e, cudaEventRecord(b->graph_done, b->lane[LANE_COMPUTE]));
     for (int i = 0; i < LANE_COUNT; i++)
@@ -177,7 +177,7 @@ enum status cuda_graph_begin(struct backend *b, enum graph_key key, struct err *
     struct cuda_backend *cb = cuda_of(b);
     if (cb->capture) return FAIL(e, ERR_STATE, "graph_begin: a capture is under way");
     if (!cb->graph[key].warm) return OK;
-    TRY(lanes_meet(cb, e));
+    TRY(join_lanes(cb, e));
     CUDA_TRY(e, cudaStreamBeginCapture(cb->lane[LANE_COMPUTE], cudaStreamCaptureModeThreadLocal));
     cb->capture = ++cb->captures;
     /* The other lanes start where the compute lane stands. */
@@ -197,7 +197,7 @@ enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e)
         return OK;
     }
     enum status st = cuda_progress_end(cb, e);
-    if (st == OK) st = lanes_meet(cb, e);
+    if (st == OK) st = join_lanes(cb, e);
     cudaGraph_t graph = NULL;
     cudaError_t status = cudaStreamEndCapture(cb->lane[LANE_COMPUTE], &graph);
     cb->capture = 0;

@@ -128,7 +128,8 @@ enum status cuda_copy(struct backend *b, int lane, const struct tensor *out, con
     int64_t n = tensor_count(x);
     bool packed = cuda_is_packed(out) && cuda_is_packed(x);
     if (n == 0) return OK;
-    if (out->dtype == x->dtype && cuda_turns(out, x)) return cuda_turn(b, lane, out, x, e);
+    if (out->dtype == x->dtype && cuda_is_transposed_copy(out, x))
+        return cuda_transpose(b, lane, out, x, e);
     if (out->dtype != x->dtype)
         convert_kernel<<<grid_for(b, n, 512), 256, 0, cuda_lane(b, lane)>>>(
             grad_of(out), grad_of(x), shape_of(out, x), n, packed);

@@ -298,7 +298,7 @@ struct contest {
     void *workspace;
 };
 
-static bool queue_contestant(void *context, int i, cudaStream_t stream) {
+static bool queue_candidate_of(void *context, int i, cudaStream_t stream) {
     struct contest *c = (struct contest *)context;
     struct err e = {};
     if (i == OWN) return gemm_hopper_run(c->b, c->p, stream, &e) == OK;
@@ -306,9 +306,9 @@ static bool queue_contestant(void *context, int i, cudaStream_t stream) {
            CUBLAS_STATUS_SUCCESS;
 }
 
-static void hold_contest(struct contest *c, struct gemm_choice *choice) {
+static void time_contest(struct contest *c, struct gemm_choice *choice) {
     float us[CONTESTANTS];
-    trial_settled(&c->b->gemm->trial, queue_contestant, c, CONTESTANTS, us);
+    trial_settled(&c->b->gemm->trial, queue_candidate_of, c, CONTESTANTS, us);
     if (us[LIBRARY] < 0.0f || us[OWN] < 0.0f) return;
     choice->own = us[OWN] < DISPLACES * us[LIBRARY];
     snprintf(choice->why, sizeof choice->why,
@@ -345,7 +345,7 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
         if (st == OK) time_candidates(&c, count, choice);
         struct contest contest = { b, &d, &p, &choice->algo, workspace };
         if (st == OK && choice->usable && gemm_hopper_serves(b, problem))
-            hold_contest(&contest, choice);
+            time_contest(&contest, choice);
     } else if (status == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         choice->algo = list[0].algo; /* no room to measure: the library's own first choice */

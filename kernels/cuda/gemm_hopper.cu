@@ -21,7 +21,7 @@ enum {
     GROUP = 4,                                    /* blocks of K, and stages */
     CLUSTER = 2, SHARED_ROWS = ROWS / CLUSTER,
     SLOTS = 2,                                    /* groups of factors */
-    BRINGERS = WARPGROUP - WARP,                  /* threads that bring them */
+    LOADERS = WARPGROUP - WARP,                  /* threads that load them */
     TALL = 8,                                     /* tiles of rows that are swept together */
 };
 
@@ -90,7 +90,7 @@ __device__ static inline void tile_of(const struct walk &w, int *row, int *col) 
 /* ---- bringing ---- */
 
 /* One thread asks for codes. */
-__device__ static void ask(const struct product &g, const CUtensorMap *row_map,
+__device__ static void request_codes(const struct product &g, const CUtensorMap *row_map,
                            const CUtensorMap *col_map, const struct places &s) {
     int parity = 1, part = (int)cluster_rank() * SHARED_ROWS;
     for (struct walk w = walk_of(g); walking(w); step(&w)) {
@@ -132,17 +132,17 @@ __device__ static inline void put_factors(uint32_t to, int apart, float4 v) {
 template <typename OUT>
 __device__ static void prefetch(const struct product &g, int id, int row, int col) {
     constexpr int LINE = 128 / (int)sizeof(OUT), LINES = COLS / LINE;
-    for (int i = id; i < ROWS * LINES; i += BRINGERS) {
+    for (int i = id; i < ROWS * LINES; i += LOADERS) {
         int r = row + i / LINES, c = col + i % LINES * LINE;
         if (r < g.rows && c < g.cols)
             asm volatile("prefetch.global.L2 [%0];" ::"l"((const OUT *)g.addend + r * g.ld + c));
     }
 }
 
-/* Three warps bring factors. One factor for all columns is multiplied into the rows' here. */
+/* Three warps load factors. One factor for all columns is multiplied into the rows' here. */
 template <bool BY_COLUMN, typename OUT>
-__device__ static void bring(const struct product &g, const struct places &s) {
-    constexpr int TURNS = ROWS / BRINGERS, COL_TURNS = (COLS + BRINGERS - 1) / BRINGERS;
+__device__ static void load_factors(const struct product &g, const struct places &s) {
+    constexpr int TURNS = ROWS / LOADERS, COL_TURNS = (COLS + LOADERS - 1) / LOADERS;
     int id = threadIdx.x - WARP, slot = 0, parity = 1;
     for (struct walk w = walk_of(g); walking(w); step(&w)) {
         int row, col;
@@ -152,12 +152,12 @@ __device__ static void bring(const struct product &g, const struct places &s) {
             float4 r[TURNS] = {}, c[COL_TURNS] = {};
 #pragma unroll
             for (int i = 0; i < TURNS; i++)
-                if (row + i * BRINGERS + id < g.rows)
-                    r[i] = load_factors(g.row_factors + (int64_t)(row + i * BRINGERS + id) *
+                if (row + i * LOADERS + id < g.rows)
+                    r[i] = load_factors(g.row_factors + (int64_t)(row + i * LOADERS + id) *
                                         g.blocks, g.blocks, k);
 #pragma unroll
             for (int i = 0; i < (BY_COLUMN ? COL_TURNS : 1); i++) {
-                int at = BY_COLUMN ? col + i * BRINGERS + id : col / BLOCK;
+                int at = BY_COLUMN ? col + i * LOADERS + id : col / BLOCK;
                 if (BY_COLUMN ? at < min(g.cols, col + COLS) : col < g.cols)
                     c[i] = load_factors(g.col_factors + (int64_t)at * g.blocks, g.blocks, k);
             }
@@ -166,11 +166,11 @@ __device__ static void bring(const struct product &g, const struct places &s) {
             for (int i = 0; i < TURNS; i++) {
                 float4 v = r[i];
                 if (!BY_COLUMN) v = { v.x * c[0].x, v.y * c[0].y, v.z * c[0].z, v.w * c[0].w };
-                put_factors(s.row_factors(slot) + (i * BRINGERS + id) * 4, layout::ROW_FACTORS, v);
+                put_factors(s.row_factors(slot) + (i * LOADERS + id) * 4, layout::ROW_FACTORS, v);
             }
 #pragma unroll
             for (int i = 0; i < (BY_COLUMN ? COL_TURNS : 0); i++) {
-                int at = i * BRINGERS + id, place = at / 8 * 2 + at % 2;
+                int at = i * LOADERS + id, place = at / 8 * 2 + at % 2;
                 if (at < COLS)
                     put_factors(s.col_factors(slot) + at / 2 % 4 * layout::LANE_FACTORS + place * 4,
                                 layout::COL_FACTORS, c[i]);
@@ -291,7 +291,7 @@ __device__ static inline void add_row(const struct product &g, sums &total, int 
 }
 
 /* Each of a quad's lanes has a pair of each of four eights of columns; it gets one whole eight. */
-__device__ static inline uint4 turn_quad(uint32_t (&p)[4]) {
+__device__ static inline uint4 transpose_quad(uint32_t (&p)[4]) {
     bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
     uint32_t x = __shfl_xor_sync(~0u, odd ? p[0] : p[1], 1);
     uint32_t y = __shfl_xor_sync(~0u, odd ? p[2] : p[3], 1);
@@ -319,7 +319,7 @@ __device__ static inline void put_row(bf16_bits *out, const sums &total, int fir
 #pragma unroll
         for (int i = 0; i < 4; i++)
             p[i] = bf16x2_encode(total[j + i][first], total[j + i][first + 1]);
-        uint4 eight = turn_quad(p);
+        uint4 eight = transpose_quad(p);
         if (in && (j + lane) * 8 < cols) *(uint4 *)(out + (j + lane) * 8) = eight;
     }
 }
@@ -373,15 +373,15 @@ __global__ void __launch_bounds__(THREADS, 1)
             barrier_init(s.full(i), 1);
             barrier_init(s.empty(i), WORKERS * 4 * CLUSTER);
             if (i >= SLOTS) continue;
-            barrier_init(s.slot_full(i), BRINGERS);
+            barrier_init(s.slot_full(i), LOADERS);
             barrier_init(s.slot_empty(i), WORKERS * 4);
         }
     barriers_ready();
     cluster_sync();
     if (threadIdx.x < WARPGROUP) {
         registers_down<32>();
-        if (threadIdx.x >= WARP) bring<BY_COLUMN, OUT>(g, s);
-        else if (threadIdx.x == 0) ask(g, &row_map, &col_map, s);
+        if (threadIdx.x >= WARP) load_factors<BY_COLUMN, OUT>(g, s);
+        else if (threadIdx.x == 0) request_codes(g, &row_map, &col_map, s);
         __syncwarp(); /* lanes that wait for the cluster would take turns with the one that asks */
     } else {
         registers_up<160>();

@@ -85,7 +85,7 @@ __device__ static uint4 keep_logits(uint4 v, int n) {
 
 /* All threads of the cluster meet. What thread 0 of a block wrote before can be read behind it by
  * all; the others have nothing to tell, and do not wait for their gradients to be stored. */
-__device__ static void cluster_meet() {
+__device__ static void cluster_barrier() {
     if (threadIdx.x == 0) asm volatile("fence.acq_rel.cluster;" ::: "memory");
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
@@ -105,7 +105,7 @@ __device__ static struct row_part cluster_join(struct row_part p,
         p = warp_join(p);
         if (threadIdx.x == 0) *block_part = p;
     }
-    cluster_meet();
+    cluster_barrier();
     p = { -INFINITY, 0.0f };
     if (threadIdx.x % WARP < cluster.num_blocks())
         p = *cluster.map_shared_rank(block_part, threadIdx.x % WARP);
@@ -124,7 +124,7 @@ __device__ static int place_of(const struct share &s, int i) {
 
 /* The block's share of a row into shared memory, for whoever waits for the barrier. By the clerk's
  * warp, whose first lane the clerk is. */
-__device__ static void ask(const CUtensorMap *logits, int row, const struct share &s,
+__device__ static void request_pieces(const CUtensorMap *logits, int row, const struct share &s,
                            const uint4 *to, uint32_t full) {
     int pieces = pieces_of(s.end - s.first), word = s.first * (int)sizeof(uint4) / PIECE_WORD;
     int lane = threadIdx.x % WARP;
@@ -158,13 +158,13 @@ __device__ static void forget_decoded(uint4 (&held)[CLUSTER_VECTORS]) {
         asm volatile("" : "+r"(held[i].x), "+r"(held[i].y), "+r"(held[i].z), "+r"(held[i].w));
 }
 
-/* Whether the block tells the row's loss: it has the target's logit; where there is none, the
+/* Whether the block writes the row's loss: it has the target's logit; where there is none, the
  * first block does. */
-__device__ static bool tells(const struct share &s, int target, int vocab) {
+__device__ static bool writes_loss(const struct share &s, int target, int vocab) {
     if (target < 0 || target >= vocab) return s.first == 0;
     return target / 8 >= s.first && target / 8 < s.end;
 }
-/* The target's logit, of the block that tells the loss. */
+/* The target's logit, of the block that writes the loss. */
 __device__ static float picked_of(const uint4 *arrived, const struct share &s, int target,
                                   int vocab) {
     if (target < 0 || target >= vocab) return f32_from_bits(0x7FC00000u);
@@ -205,7 +205,7 @@ __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row
  * vectors, one after another. No block has none: a row that takes several has more than half of
  * what they hold. Columns are counted in vectors of eight, in 32 bits.
  *
- * The clerk, a thread of the warp with least to do, tells the rows' loss. Its warp asks for rows,
+ * The clerk, a thread of the warp with least to do, writes the rows' loss. Its warp asks for rows,
  * for one once all threads have taken theirs of the row before. In place that is no hazard: a row
  * is written by its own cluster alone, after it has arrived.
  *
@@ -223,26 +223,26 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
     int first = (int)cluster.block_rank() * each, vocab = (int)a.vocab, target = a.targets[row];
     struct share s = { first, min(first + each, (int)(a.width / 8)) };
     uint32_t full = shared_address(&full_barrier), top = 0;
-    bool asks = threadIdx.x >= CLUSTER_THREADS - WARP, more = true;
+    bool requests = threadIdx.x >= CLUSTER_THREADS - WARP, more = true;
     bool clerk = threadIdx.x == CLUSTER_THREADS - WARP;
     float scale = a.d_logits ? *a.grad_scale : 0.0f;
     if (clerk) barrier_init(full, 1);
     barriers_ready();
-    if (asks) ask(&logits, (int)row, s, arrived, full);
+    if (requests) request_pieces(&logits, (int)row, s, arrived, full);
     for (int odd = 0; more; odd ^= 1) {
         uint4 held[CLUSTER_VECTORS];
         barrier_wait(full, odd);
         take(held, arrived, s, vocab);
-        if (clerk && tells(s, target, vocab)) picked = picked_of(arrived, s, target, vocab);
+        if (clerk && writes_loss(s, target, vocab)) picked = picked_of(arrived, s, target, vocab);
         __syncthreads();
         unsigned next = row + step;
         more = next < (unsigned)a.rows;
-        if (asks && more) ask(&logits, (int)next, s, arrived, full);
+        if (requests && more) request_pieces(&logits, (int)next, s, arrived, full);
         int next_target = more ? a.targets[next] : -1;
         struct row_part p =
             cluster_join(thread_part(held), cluster, warp_part, block_part + odd);
         forget_decoded(held);
-        if (clerk && tells(s, target, vocab))
+        if (clerk && writes_loss(s, target, vocab))
             store_loss(a, row, target >= 0, p.max, p.sum, picked);
         if (a.d_logits) top = __vmaxu2(top, store_gradient(a, row, held, s, p, scale, target));
         row = next;

@@ -198,20 +198,21 @@ struct scale_copy {
 };
 struct scale_copies { struct scale_copy side[2]; };
 
-enum { TURN = 32, TURN_ROWS = 8, TURN_GRID_MAX = 2048 };
+enum { SQUARE = 32, SQUARE_ROWS = 8, SQUARES_MAX = 2048 };
 
-/* 1x128: [outer][K blocks] turned round, by tiles, so that both sides move in whole lines: a wgrad
+/* 1x128: [outer][K blocks] transposed by tiles, so that both sides move in whole lines: a wgrad
  * may have millions of factors. */
-__device__ static void turn_scales(const struct scale_copy &c) {
-    __shared__ float tile[TURN][TURN + 1];
-    int64_t across = (c.blocks + TURN - 1) / TURN, tiles = (c.outer + TURN - 1) / TURN * across;
+__device__ static void transpose_scales(const struct scale_copy &c) {
+    __shared__ float tile[SQUARE][SQUARE + 1];
+    int64_t across = (c.blocks + SQUARE - 1) / SQUARE;
+    int64_t tiles = (c.outer + SQUARE - 1) / SQUARE * across;
     for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-        int64_t outer = t / across * TURN, block = t % across * TURN;
-        for (int i = threadIdx.y; i < TURN; i += TURN_ROWS)
+        int64_t outer = t / across * SQUARE, block = t % across * SQUARE;
+        for (int i = threadIdx.y; i < SQUARE; i += SQUARE_ROWS)
             if (outer + i < c.outer && block + threadIdx.x < c.blocks)
                 tile[i][threadIdx.x] = c.from[(outer + i) * c.blocks + block + threadIdx.x];
         __syncthreads();
-        for (int i = threadIdx.y; i < TURN; i += TURN_ROWS)
+        for (int i = threadIdx.y; i < SQUARE; i += SQUARE_ROWS)
             if (block + i < c.blocks && outer + threadIdx.x < c.outer)
                 c.to[(block + i) * c.stride + outer + threadIdx.x] = tile[threadIdx.x][i];
         __syncthreads();
@@ -224,11 +225,11 @@ __global__ void scale_layout_kernel(struct scale_copies copies) {
     const struct scale_copy &c = copies.side[blockIdx.y];
     if (!c.to) return;
     if (c.kind == SCALE_1X128) {
-        turn_scales(c);
+        transpose_scales(c);
         return;
     }
-    int64_t step = (int64_t)gridDim.x * TURN * TURN_ROWS;
-    int64_t start = ((int64_t)blockIdx.x * TURN_ROWS + threadIdx.y) * TURN + threadIdx.x;
+    int64_t step = (int64_t)gridDim.x * SQUARE * SQUARE_ROWS;
+    int64_t start = ((int64_t)blockIdx.x * SQUARE_ROWS + threadIdx.y) * SQUARE + threadIdx.x;
     if (c.kind == SCALE_TENSOR) {
         for (int64_t i = start; i < c.outer; i += step) c.to[i] = *c.from;
     } else {
@@ -242,17 +243,17 @@ __global__ void scale_layout_kernel(struct scale_copies copies) {
 /* How many blocks of threads one operand's factors occupy. */
 static int64_t scale_tiles(const struct scale_copy *c) {
     if (!c->to) return 0;
-    if (c->kind == SCALE_1X128) return ceil_div(c->outer, TURN) * ceil_div(c->blocks, TURN);
+    if (c->kind == SCALE_1X128) return ceil_div(c->outer, SQUARE) * ceil_div(c->blocks, SQUARE);
     int64_t factors = c->kind == SCALE_TENSOR ? c->outer : c->outer * c->stride;
-    return ceil_div(factors, TURN * TURN_ROWS);
+    return ceil_div(factors, SQUARE * SQUARE_ROWS);
 }
 
 static enum status lay_scales(struct backend *b, int lane, const struct scale_copies *copies,
                               struct err *e) {
     int64_t tiles = max_i64(scale_tiles(&copies->side[0]), scale_tiles(&copies->side[1]));
     if (!tiles) return OK;
-    dim3 grid(tiles < TURN_GRID_MAX ? (unsigned)tiles : (unsigned)TURN_GRID_MAX, 2);
-    scale_layout_kernel<<<grid, dim3(TURN, TURN_ROWS), 0, cuda_lane(b, lane)>>>(*copies);
+    dim3 grid(tiles < SQUARES_MAX ? (unsigned)tiles : (unsigned)SQUARES_MAX, 2);
+    scale_layout_kernel<<<grid, dim3(SQUARE, SQUARE_ROWS), 0, cuda_lane(b, lane)>>>(*copies);
     return cuda_launched("matmul", e);
 }
 

@@ -35,8 +35,8 @@ struct share {
     bool active;
 };
 
-/* Its part of one head. turned: the head is q or k, and something is done to it. */
-struct place { int64_t at; int head; bool active, turned; };
+/* Its part of one head. changed: the head is q or k, and is normalised or rotated. */
+struct place { int64_t at; int head; bool active, changed; };
 
 __device__ static struct share share_of(const struct qk &a, int64_t item) {
     struct share s = { item / a.parts, (int)(item % a.parts), (int)(threadIdx.x % a.group) * 8,
@@ -50,7 +50,7 @@ __device__ static struct place place_of(const struct qk &a, const struct share &
     p.head = s.part + k * a.parts;
     p.at = (s.row * all + p.head) * a.head_dim + s.offset;
     p.active = s.active && p.head < all;
-    p.turned = p.active && p.head < a.heads + a.kv_heads && (a.rope || a.gain_q);
+    p.changed = p.active && p.head < a.heads + a.kv_heads && (a.rope || a.gain_q);
     return p;
 }
 
@@ -102,7 +102,7 @@ __device__ static void normalise(const struct qk &a, const struct share &s, cons
 #pragma unroll
     for (int i = 0; i < 8; i++) sum += low[i] * low[i] + high[i] * high[i];
     float r = 1.0f / sqrtf(group_sum(sum, a.group) / (float)a.head_dim + a.eps);
-    if (!p.turned) return;
+    if (!p.changed) return;
     const bf16_bits *gain = (p.head < a.heads ? a.gain_q : a.gain_k) + s.offset;
     float g1[8], g2[8];
     load_bf16(g1, gain);
@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(QK_THREADS) qk_fwd_kernel(struct qk a) {
             bf16x8_decode(low, held_low[k]);
             bf16x8_decode(high, held_high[k]);
             if (a.gain_q) normalise(a, s, p, low, high);
-            if (p.turned && a.rope) rotate(t, 1.0f, low, high);
-            if (!p.active || (!p.turned && a.out == a.in)) continue;
+            if (p.changed && a.rope) rotate(t, 1.0f, low, high);
+            if (!p.active || (!p.changed && a.out == a.in)) continue;
             store_bf16(a.out + p.at, low);
             store_bf16(a.out + p.at + a.head_dim / 2, high);
         }
@@ -167,7 +167,7 @@ __device__ static void normalise_back(const struct qk &a, const struct share &s,
                                       const struct place &p, struct gain_sums &sums,
                                       float (&low)[8], float (&high)[8]) {
     float x1[8] = {}, x2[8] = {}, g1[8] = {}, g2[8] = {}, r = 0.0f, dot = 0.0f;
-    if (p.turned) {
+    if (p.changed) {
         const bf16_bits *gain = (p.head < a.heads ? a.gain_q : a.gain_k) + s.offset;
         load_bf16(x1, a.in + p.at);
         load_bf16(x2, a.in + p.at + a.head_dim / 2);
@@ -175,7 +175,7 @@ __device__ static void normalise_back(const struct qk &a, const struct share &s,
         load_bf16(g2, gain + a.head_dim / 2);
         r = a.rstd[s.row * (a.heads + a.kv_heads) + p.head];
     }
-    bool q = p.turned && p.head < a.heads, k = p.turned && !q;
+    bool q = p.changed && p.head < a.heads, k = p.changed && !q;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         x1[i] *= r;
@@ -190,7 +190,7 @@ __device__ static void normalise_back(const struct qk &a, const struct share &s,
         dot += (low[i] * g1[i]) * x1[i] + (high[i] * g2[i]) * x2[i];
     }
     float mean = group_sum(dot, a.group) / (float)a.head_dim;
-    if (!p.turned) return;
+    if (!p.changed) return;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         low[i] = r * (low[i] * g1[i] - x1[i] * mean);
@@ -218,13 +218,13 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
             float low[8], high[8];
             bf16x8_decode(low, held_low[k]);
             bf16x8_decode(high, held_high[k]);
-            if (p.turned && a.rope) rotate(t, -1.0f, low, high);
+            if (p.changed && a.rope) rotate(t, -1.0f, low, high);
             if (NORM) normalise_back(a, s, p, sums, low, high);
             if (!p.active) continue;
             uint4 v1 = bf16x8_encode(low), v2 = bf16x8_encode(high);
             uint32_t pair = __vmaxu2(bf16x8_largest(v1), bf16x8_largest(v2));
             top = max(top, max(pair << 16, pair & 0xFFFF0000u));
-            if (!p.turned && a.out == a.d_out) continue;
+            if (!p.changed && a.out == a.d_out) continue;
             *(uint4 *)(a.out + p.at) = v1;
             *(uint4 *)(a.out + p.at + a.head_dim / 2) = v2;
         }

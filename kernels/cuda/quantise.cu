@@ -69,7 +69,7 @@ __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
 }
 
 /* Codes that are there already, turned: what is left of a twin when codes are gathered. */
-__global__ void __launch_bounds__(TILE_THREADS, 3) turn_kernel(struct tile_args a) {
+__global__ void __launch_bounds__(TILE_THREADS, 3) transpose_kernel(struct tile_args a) {
     __shared__ struct tile_shared s;
     struct tile_at at = tile_of(a.cols);
     int64_t row = at.row0 + patch_row(), col = at.col0 + patch_col();
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 3) turn_kernel(struct tile_args 
         codes[j] = row + j < a.rows && col < a.cols
                        ? *(const uint2 *)(a.row.codes + (row + j) * a.row.ld + col)
                        : make_uint2(0, 0);
-    store_turned<false>(a, at, s, codes);
+    store_transposed<false>(a, at, s, codes);
 }
 
 /* ---- launchers ---- */
@@ -156,14 +156,14 @@ static enum status launch_line_amax(struct backend *b, int lane, const struct si
     return cuda_launched("quantise", e);
 }
 
-bool cuda_turns(const struct tensor *out, const struct tensor *x) {
+bool cuda_is_transposed_copy(const struct tensor *out, const struct tensor *x) {
     bool aligned = (uintptr_t)out->data % 16 == 0 && (uintptr_t)x->data % 16 == 0;
     return aligned && dtype_is_fp8(x->dtype) && x->dim[2] * x->dim[3] == 1 && x->stride[0] == 1 &&
            out->stride[1] == 1 && x->dim[0] % PATCH == 0 && x->dim[1] % 16 == 0 &&
            x->stride[1] % PATCH == 0 && out->stride[0] % 16 == 0;
 }
 
-enum status cuda_turn(struct backend *b, int lane, const struct tensor *out,
+enum status cuda_transpose(struct backend *b, int lane, const struct tensor *out,
                       const struct tensor *x, struct err *e) {
     struct tile_args a = {};
     a.rows = x->dim[1]; /* x is the transposed view of what lies there */
@@ -174,7 +174,7 @@ enum status cuda_turn(struct backend *b, int lane, const struct tensor *out,
     a.col.ld = out->stride[0];
     int64_t tiles = ceil_div(a.rows, TILE) * ceil_div(a.cols, TILE);
     if (tiles > INT32_MAX) return FAIL(e, ERR_ARG, "copy: %lld tiles", (long long)tiles);
-    turn_kernel<<<(unsigned)tiles, TILE_THREADS, 0, cuda_lane(b, lane)>>>(a);
+    transpose_kernel<<<(unsigned)tiles, TILE_THREADS, 0, cuda_lane(b, lane)>>>(a);
     return cuda_launched("copy", e);
 }
 

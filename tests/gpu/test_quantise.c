@@ -153,7 +153,7 @@ static struct twin strided(struct twin x) {
 }
 
 /* Codes into their twin: tile by tile where alignment allows, else one by one. */
-static void test_turned_codes(void **state) {
+static void test_transposed_codes(void **state) {
     static const int64_t SIZE[][2] = { { 16, 8 }, { 128, 128 }, { 400, 1000 }, { 37, 21 },
                                        { 1024, 4096 } };
     for (size_t i = 0; i < sizeof SIZE / sizeof SIZE[0]; i++) {
@@ -161,7 +161,7 @@ static void test_turned_codes(void **state) {
         struct twin out = pair_codes(p, E, SIZE[i][1], SIZE[i][0], SCALE_TENSOR);
         pair_fill(p, &x, 5, 3, 1.0f);
         struct twin view = x;
-        for (int s = 0; s < SIDES; s++) view.side[s] = tensor_turned(&x.side[s]);
+        for (int s = 0; s < SIDES; s++) view.side[s] = tensor_transposed(&x.side[s]);
         ON_BOTH(p, ops->copy(b, LANE_COMM, S(out), S(view), e));
         pair_same(p, "copy of codes into their twin", &out);
         pair_clear(p);
@@ -211,7 +211,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantise),
         cmocka_unit_test(test_delayed), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_turned_codes),
+        cmocka_unit_test(test_transposed_codes),
         cmocka_unit_test(test_fills),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -128,9 +128,9 @@ static void test_copy(void **state) {
     }
     struct tensor *codes = op_tensor(DTYPE_E4M3, 37, 21, SCALE_TENSOR);
     struct tensor *twin = op_tensor(DTYPE_E4M3, 21, 37, SCALE_TENSOR);
-    struct tensor turned = op_transposed_view(codes);
+    struct tensor transposed = op_transposed_view(codes);
     op_fill(codes, 2, 3);
-    assert_int_equal(b->ops->copy(b, LANE_COMPUTE, twin, &turned, &e), OK);
+    assert_int_equal(b->ops->copy(b, LANE_COMPUTE, twin, &transposed, &e), OK);
     for (int64_t i = 0; i < 37; i++)
         for (int64_t j = 0; j < 21; j++)
             assert_true(op_stored(twin, j, i) == op_stored(codes, i, j));
