@@ -334,8 +334,8 @@ struct new_values {
 /* QUICK: without branches; false where an element must go the long way. */
 template <bool QUICK, int STATE, bool MASTER, int GRAD>
 __device__ static bool updated_values(struct new_values &to, const struct adamw_tensor &t,
-                             const struct scalars &s, uint64_t key, struct place p,
-                             const struct raw_values<STATE, MASTER, GRAD> &raw) {
+                                      const struct scalars &s, uint64_t key, struct place p,
+                                      const struct raw_values<STATE, MASTER, GRAD> &raw) {
     bool fine = true;
 #pragma unroll
     for (int h = 0; h < 2; h++) {

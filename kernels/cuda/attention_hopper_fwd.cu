@@ -60,7 +60,7 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
 
 template <int D>
 __device__ static void request_tiles(const struct forward &f, const CUtensorMap *map,
-                           const struct places<D> &s) {
+                                     const struct places<D> &s) {
     struct task t = task_of(f);
     int key_head = f.a.heads + t.group, value_head = key_head + f.a.kv_heads;
     copy_tile_of<D>(s.q(), map, s.q_full(), t.head, t.row0, t.sequence);

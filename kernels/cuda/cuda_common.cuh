@@ -389,8 +389,7 @@ void cuda_attention_close(struct cuda_backend *b);
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
                                struct err *e);
 
-/* Whether a copy moves FP8 codes into their transposed twin in a way that quantise.cu can do tile by
- * tile. */
+/* Whether cuda_transpose can do this copy: aligned FP8 codes into their transposed twin. */
 bool cuda_is_transposed_copy(const struct tensor *out, const struct tensor *x);
 enum status cuda_transpose(struct backend *b, int lane, const struct tensor *out,
                       const struct tensor *x, struct err *e);

@@ -91,7 +91,7 @@ __device__ static inline void tile_of(const struct walk &w, int *row, int *col) 
 
 /* One thread asks for codes. */
 __device__ static void request_codes(const struct product &g, const CUtensorMap *row_map,
-                           const CUtensorMap *col_map, const struct places &s) {
+                                     const CUtensorMap *col_map, const struct places &s) {
     int parity = 1, part = (int)cluster_rank() * SHARED_ROWS;
     for (struct walk w = walk_of(g); walking(w); step(&w)) {
         int row, col;

@@ -125,7 +125,7 @@ __device__ static int place_of(const struct share &s, int i) {
 /* The block's share of a row into shared memory, for whoever waits for the barrier. By the clerk's
  * warp, whose first lane the clerk is. */
 __device__ static void request_pieces(const CUtensorMap *logits, int row, const struct share &s,
-                           const uint4 *to, uint32_t full) {
+                                      const uint4 *to, uint32_t full) {
     int pieces = pieces_of(s.end - s.first), word = s.first * (int)sizeof(uint4) / PIECE_WORD;
     int lane = threadIdx.x % WARP;
     if (lane == 0) barrier_expect(full, pieces * PIECE_MAX);
