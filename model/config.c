@@ -60,17 +60,35 @@ enum status model_config_check(const struct model_config *c, struct err *e) {
     return OK;
 }
 
-/* Multiply weights of one layer's four GEMMs. */
-static int64_t layer_gemm_weights(const struct model_config *c) {
-    return model_qkv_width(c) * c->width + c->width * c->heads * c->head_dim +
-           model_ffn_in_width(c) * c->width + c->width * c->ffn;
+const char *const GEMM_SITE_NAMES[GEMM_SITE_COUNT + 1] = { "qkv", "attn_out", "ffn_in", "ffn_out",
+                                                           NULL };
+
+struct gemm_size gemm_site_size(const struct model_config *c, enum gemm_site site) {
+    switch (site) {
+    case GEMM_QKV: return (struct gemm_size){ c->width, model_qkv_width(c) };
+    case GEMM_ATTN_OUT: return (struct gemm_size){ c->heads * c->head_dim, c->width };
+    case GEMM_FFN_IN: return (struct gemm_size){ c->width, model_ffn_in_width(c) };
+    case GEMM_FFN_OUT: return (struct gemm_size){ c->ffn, c->width };
+    case GEMM_SITE_COUNT: break;
+    }
+    return (struct gemm_size){ 0, 0 };
+}
+
+/* Elements of the weights of one layer's GEMMs; with `biases`, of their biases. */
+static int64_t layer_gemm_elements(const struct model_config *c, bool biases) {
+    int64_t n = 0;
+    for (int s = 0; s < GEMM_SITE_COUNT; s++) {
+        struct gemm_size size = gemm_site_size(c, (enum gemm_site)s);
+        n += biases ? size.outputs : size.inputs * size.outputs;
+    }
+    return n;
 }
 
 int64_t model_parameter_count(const struct model_config *c) {
     bool norm_bias = c->norm == NORM_LAYER && c->bias;
     int64_t norm = c->width * (norm_bias ? 2 : 1);
-    int64_t layer = layer_gemm_weights(c) + 2 * norm;
-    if (c->bias) layer += model_qkv_width(c) + c->width + model_ffn_in_width(c) + c->width;
+    int64_t layer = layer_gemm_elements(c, false) + 2 * norm;
+    if (c->bias) layer += layer_gemm_elements(c, true);
     if (c->qk_norm) layer += 2 * c->head_dim;
     int64_t n = c->vocab * c->width * (c->tied ? 1 : 2) + c->layers * layer + norm;
     if (c->positions == POSITION_LEARNED) n += c->seq_len * c->width;
@@ -78,7 +96,7 @@ int64_t model_parameter_count(const struct model_config *c) {
 }
 
 double model_flops_per_token(const struct model_config *c) {
-    double weights = (double)c->layers * (double)layer_gemm_weights(c) +
+    double weights = (double)c->layers * (double)layer_gemm_elements(c, false) +
                      (double)c->vocab * (double)c->width;
     double attention = 12.0 * (double)c->layers * (double)c->heads * (double)c->head_dim *
                        (double)c->seq_len / 2;

@@ -4,7 +4,7 @@
 #ifndef FP8LAB_MODEL_CONFIG_H
 #define FP8LAB_MODEL_CONFIG_H
 
-#include "kernels/base.h"
+#include "kernels/tensor.h"
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum activation_kind { ACTIVATION_SWIGLU, ACTIVATION_GELU };
@@ -31,6 +31,9 @@ struct model_config {
 /* Vocabulary rows as allocated: padded so that FP8 head GEMMs are legal on every device, and
  * masked. */
 enum { VOCAB_ALIGN = 128 };
+/* train.head_chunk must be a multiple: the rows of a chunk are wgrad's K, and an FP8 GEMM needs K
+ * in whole FP8_ROW_ALIGN. */
+enum { HEAD_CHUNK_ALIGN = FP8_ROW_ALIGN };
 static inline int64_t model_vocab_padded(const struct model_config *c) {
     return round_up(c->vocab, VOCAB_ALIGN);
 }
@@ -60,6 +63,16 @@ static inline int64_t model_qkv_width(const struct model_config *c) {
 static inline int64_t model_ffn_in_width(const struct model_config *c) {
     return c->activation == ACTIVATION_SWIGLU ? 2 * c->ffn : c->ffn;
 }
+
+/* The GEMMs of one layer, in execution order. */
+enum gemm_site { GEMM_QKV, GEMM_ATTN_OUT, GEMM_FFN_IN, GEMM_FFN_OUT, GEMM_SITE_COUNT };
+
+/* "qkv", "attn_out", "ffn_in", "ffn_out", NULL: in parameter names, scripts and records. */
+extern const char *const GEMM_SITE_NAMES[GEMM_SITE_COUNT + 1];
+
+/* The weight is [outputs, inputs]. */
+struct gemm_size { int64_t inputs, outputs; };
+struct gemm_size gemm_site_size(const struct model_config *c, enum gemm_site site);
 
 /* ERR_CONFIG naming the field, the value and what it must be: positive sizes, heads % kv_heads
  * == 0, even head_dim, ... */

@@ -4,8 +4,6 @@
 
 #include "model/operand.h"
 
-static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
-
 /* Views of a product's operands without data: what a backend is asked about. */
 static struct tensor codes_of(const struct operand_spec *spec, int64_t rows, int64_t k) {
     struct tensor x = tensor_fp8(NULL, spec->code, rows, k);
@@ -25,9 +23,10 @@ static enum status ask(struct backend *b, const struct operand_spec *sa,
     return OK;
 }
 
-/* `rows` inputs of width `in`, outputs of width `out`. */
+/* One linear layer applied to `rows` rows. */
 static enum status fall_back(struct recipe_options *site, struct backend *b, int64_t rows,
-                             int64_t in, int64_t out, enum dtype grad, struct err *e) {
+                             struct gemm_size size, enum dtype grad, struct err *e) {
+    const int64_t in = size.inputs, out = size.outputs;
     struct gemm_spec s;
     bool native = true;
     gemm_spec_resolve(&s, site);
@@ -44,24 +43,22 @@ static enum status fall_back(struct recipe_options *site, struct backend *b, int
 
 enum status recipe_fall_back(struct recipe *r, const struct model_config *c,
                              const struct train_options *o, struct backend *b, struct err *e) {
-    const int64_t in[GEMM_SITE_COUNT] = { c->width, c->heads * c->head_dim, c->width, c->ffn };
-    const int64_t out[GEMM_SITE_COUNT] = { model_qkv_width(c), c->width, model_ffn_in_width(c),
-                                           c->width };
     int64_t rows = o->micro_batch * c->seq_len;
     struct head_rows head = model_head_rows(c->vocab, rows, o->head_chunk);
     for (int64_t l = 0; l < r->layers; l++)
         for (int s = 0; s < GEMM_SITE_COUNT; s++)
-            TRY(fall_back(&r->site[l * GEMM_SITE_COUNT + s], b, rows, in[s], out[s], o->grad_dtype,
-                          e));
-    TRY(fall_back(&r->head, b, head.each, c->width, model_vocab_padded(c), o->grad_dtype, e));
-    return fall_back(&r->head, b, head.last, c->width, model_vocab_padded(c), o->grad_dtype, e);
+            TRY(fall_back(&r->site[l * GEMM_SITE_COUNT + s], b, rows,
+                          gemm_site_size(c, (enum gemm_site)s), o->grad_dtype, e));
+    const struct gemm_size size = { c->width, model_vocab_padded(c) };
+    TRY(fall_back(&r->head, b, head.each, size, o->grad_dtype, e));
+    return fall_back(&r->head, b, head.last, size, o->grad_dtype, e);
 }
 
 bool recipe_fell_back(const struct recipe *r, int64_t i, char name[64]) {
     for (int64_t at = 0; at < r->layers * GEMM_SITE_COUNT; at++) {
         if (!r->site[at].fell_back || i--) continue;
         snprintf(name, 64, "layers.%lld.%s", (long long)(at / GEMM_SITE_COUNT),
-                 SITE_NAME[at % GEMM_SITE_COUNT]);
+                 GEMM_SITE_NAMES[at % GEMM_SITE_COUNT]);
         return true;
     }
     snprintf(name, 64, "head");

@@ -5,8 +5,6 @@
 #include "kernels/exactmath.h"
 #include "model/transformer.h"
 
-static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
-
 /* ---- structure ---- */
 
 static void find_norm(struct norm *n, const struct params *p, const char *prefix,
@@ -26,8 +24,8 @@ static void init_layer(struct transformer *t, int64_t l, const struct recipe *r,
     for (int s = 0; s < GEMM_SITE_COUNT; s++) {
         struct linear *lin = &layer->linear[s];
         gemm_spec_resolve(&lin->spec, recipe_at(r, l, (enum gemm_site)s));
-        lin->weight = params_find(p, "%s%s.weight", prefix, SITE_NAME[s]);
-        lin->bias = params_find(p, "%s%s.bias", prefix, SITE_NAME[s]);
+        lin->weight = params_find(p, "%s%s.weight", prefix, GEMM_SITE_NAMES[s]);
+        lin->bias = params_find(p, "%s%s.bias", prefix, GEMM_SITE_NAMES[s]);
         lin->weight->spec = &lin->spec;
         lin->spec.name = lin->weight->name;
     }
@@ -120,17 +118,6 @@ static void layout_norm(struct norm *n, struct memory *m, enum norm_kind kind, i
     memory_reserve(m, MEMORY_ACTIVATIONS, "norm statistics", 4 * rows, &n->mean.data);
 }
 
-static int64_t site_inputs(const struct model_config *c, int site) {
-    return site == GEMM_ATTN_OUT  ? c->heads * c->head_dim
-           : site == GEMM_FFN_OUT ? c->ffn
-                                  : c->width;
-}
-static int64_t site_outputs(const struct model_config *c, int site) {
-    return site == GEMM_QKV      ? model_qkv_width(c)
-           : site == GEMM_FFN_IN ? model_ffn_in_width(c)
-                                 : c->width;
-}
-
 /* The input of one linear layer: rows for fprop, the twin or the value for wgrad. */
 static void layout_x(struct transformer *t, struct memory *m, const struct regions *g, int64_t l,
                      int site) {
@@ -151,9 +138,9 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
         place.twin = g->x_twin[site];
     }
     if (!use.value) place.value = g->staging;
-    int64_t k = site_inputs(&t->config, site);
+    int64_t k = gemm_site_size(&t->config, (enum gemm_site)site).inputs;
     int slot = slots_add(t->slots, SLOT_FORWARD, &spec->x, spec->options, t->rows * k,
-                         "layers.%lld.%s.x", (long long)l, SITE_NAME[site]);
+                         "layers.%lld.%s.x", (long long)l, GEMM_SITE_NAMES[site]);
     operand_layout(&lin->x, m, &spec->x, use, place, t->act, t->rows, k, NULL, slot);
 }
 
@@ -172,9 +159,9 @@ static void layout_dy(struct transformer *t, struct memory *m, const struct regi
     struct operand_place place = { .value_arena = MEMORY_WORKSPACE,
                                    .code_arena = MEMORY_WORKSPACE, .item = "gradient codes",
                                    .value = PLACE_OWN, .codes = g->dy_codes, .twin = g->dy_twin };
-    int64_t n = site_outputs(&t->config, site);
+    int64_t n = gemm_site_size(&t->config, (enum gemm_site)site).outputs;
     int slot = slots_add(t->slots, SLOT_BACKWARD, &spec->dy, spec->options, t->rows * n,
-                         "layers.%lld.%s.dy", (long long)l, SITE_NAME[site]);
+                         "layers.%lld.%s.dy", (long long)l, GEMM_SITE_NAMES[site]);
     operand_layout(&lin->dy, m, &spec->dy, use, place, t->act, t->rows, n, value, slot);
 }
 

@@ -36,26 +36,28 @@ static void add_norm(struct params *p, const struct model_config *c, const char 
 }
 
 static void add_linear(struct params *p, const struct model_config *c, enum param_init init,
-                       int64_t rows, int64_t cols, int64_t layer, const char *name) {
-    add(p, init, rows, cols, true, "layers.%lld.%s.weight", (long long)layer, name);
-    if (c->bias) add(p, INIT_ZERO, rows, 0, false, "layers.%lld.%s.bias", (long long)layer, name);
+                       int64_t layer, enum gemm_site site) {
+    const char *name = GEMM_SITE_NAMES[site];
+    struct gemm_size size = gemm_site_size(c, site);
+    add(p, init, size.outputs, size.inputs, true, "layers.%lld.%s.weight", (long long)layer, name);
+    if (c->bias)
+        add(p, INIT_ZERO, size.outputs, 0, false, "layers.%lld.%s.bias", (long long)layer, name);
 }
 
 static void add_layer(struct params *p, const struct model_config *c, int64_t l) {
     char name[64];
-    int64_t attention = c->heads * c->head_dim;
     snprintf(name, sizeof name, "layers.%lld.norm1", (long long)l);
     add_norm(p, c, name);
-    add_linear(p, c, INIT_NORMAL, model_qkv_width(c), c->width, l, "qkv");
+    add_linear(p, c, INIT_NORMAL, l, GEMM_QKV);
     if (c->qk_norm) {
         add(p, INIT_ONE, c->head_dim, 0, false, "layers.%lld.q_norm.weight", (long long)l);
         add(p, INIT_ONE, c->head_dim, 0, false, "layers.%lld.k_norm.weight", (long long)l);
     }
-    add_linear(p, c, INIT_RESIDUAL, c->width, attention, l, "attn_out");
+    add_linear(p, c, INIT_RESIDUAL, l, GEMM_ATTN_OUT);
     snprintf(name, sizeof name, "layers.%lld.norm2", (long long)l);
     add_norm(p, c, name);
-    add_linear(p, c, INIT_NORMAL, model_ffn_in_width(c), c->width, l, "ffn_in");
-    add_linear(p, c, INIT_RESIDUAL, c->width, c->ffn, l, "ffn_out");
+    add_linear(p, c, INIT_NORMAL, l, GEMM_FFN_IN);
+    add_linear(p, c, INIT_RESIDUAL, l, GEMM_FFN_OUT);
 }
 
 enum status params_init(struct params *p, const struct model_config *c,

@@ -62,8 +62,9 @@ static void count(struct need *need, const struct product *p, bool late) {
 
 /* The three products of a linear layer of `rows` inputs. `late`: which of them meet attention's
  * scratch; again: gradients are also added to, which is timed for itself, late. */
-static void count_linear(struct need *need, const struct gemm_spec *s, int64_t rows, int64_t inputs,
-                         int64_t outputs, int64_t grad_bytes, bool late, bool again) {
+static void count_linear(struct need *need, const struct gemm_spec *s, int64_t rows,
+                         struct gemm_size of, int64_t grad_bytes, bool late, bool again) {
+    const int64_t inputs = of.inputs, outputs = of.outputs;
     struct product fprop = { rows, outputs, inputs, 2, s->fp8, s->x.kind, s->w.kind };
     struct product dgrad = { rows, inputs, outputs, 2, s->fp8, s->dy.kind,
                              s->split_weight ? s->w_dgrad.kind : s->w.kind };
@@ -77,9 +78,6 @@ static void count_linear(struct need *need, const struct gemm_spec *s, int64_t r
 
 static void count_layer(struct need *need, const struct model_config *c, const struct recipe *r,
                         const struct train_options *o, int64_t l, bool again) {
-    const int64_t in[GEMM_SITE_COUNT] = { c->width, c->heads * c->head_dim, c->width, c->ffn };
-    const int64_t out[GEMM_SITE_COUNT] = { model_qkv_width(c), c->width, model_ffn_in_width(c),
-                                           c->width };
     for (int s = 0; s < GEMM_SITE_COUNT; s++) {
         struct gemm_spec spec;
         gemm_spec_resolve(&spec, recipe_at(r, l, (enum gemm_site)s));
@@ -88,8 +86,8 @@ static void count_layer(struct need *need, const struct model_config *c, const s
         const struct recipe_options *last = recipe_at(r, c->layers - 1, (enum gemm_site)s);
         if (late && s != GEMM_QKV && last->kind == recipe_at(r, l, (enum gemm_site)s)->kind)
             late = false; /* timed in the last layer already */
-        count_linear(need, &spec, o->micro_batch * c->seq_len, in[s], out[s],
-                     dtype_bytes(o->grad_dtype), late, again);
+        count_linear(need, &spec, o->micro_batch * c->seq_len,
+                     gemm_site_size(c, (enum gemm_site)s), dtype_bytes(o->grad_dtype), late, again);
     }
     /* A residual is added to rows that are no whole 16 bytes by our kernel, from f32. */
     if (c->width % 8) most(&need->result, 4 * o->micro_batch * c->seq_len * c->width);
@@ -99,10 +97,11 @@ static void count_head(struct need *need, const struct model_config *c, const st
                        const struct train_options *o) {
     struct gemm_spec spec;
     struct head_rows rows = model_head_rows(c->vocab, o->micro_batch * c->seq_len, o->head_chunk);
-    int64_t Vp = model_vocab_padded(c), size = dtype_bytes(o->grad_dtype);
+    const struct gemm_size head = { c->width, model_vocab_padded(c) };
+    int64_t bytes = dtype_bytes(o->grad_dtype);
     gemm_spec_resolve(&spec, &r->head);
-    count_linear(need, &spec, rows.each, c->width, Vp, size, false, false);
-    count_linear(need, &spec, rows.last, c->width, Vp, size, false, false);
+    count_linear(need, &spec, rows.each, head, bytes, false, false);
+    count_linear(need, &spec, rows.last, head, bytes, false, false);
 }
 
 static enum status add_row(struct plan *p, const char *item, int64_t bytes, struct err *e) {

@@ -4,7 +4,6 @@
 
 #include "model/operand.h"
 
-static const char *const SITE_NAME[GEMM_SITE_COUNT] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
 static const char *const KIND_NAME[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
                                          "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
 static const char *const CONSTANTS_NAME[] = { "te", "torchao", "deepseek", "mx", "te's blocks" };
@@ -54,7 +53,8 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
     for (int64_t l = 0; l < r->layers; l++)
         for (int s = 0; s < GEMM_SITE_COUNT; s++) {
             char where[64];
-            snprintf(where, sizeof where, "recipe of layer %lld, %s", (long long)l, SITE_NAME[s]);
+            snprintf(where, sizeof where, "recipe of layer %lld, %s", (long long)l,
+                     GEMM_SITE_NAMES[s]);
             TRY(check_site(recipe_at(r, l, (enum gemm_site)s), r->f32, where, e));
         }
     return check_site(&r->head, r->f32, "recipe of the head", e);

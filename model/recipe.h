@@ -38,8 +38,6 @@ struct recipe_options {
     bool param_gather; /* ranks gather FP8 codes of weights, not values: the same bits */
 };
 
-enum gemm_site { GEMM_QKV, GEMM_ATTN_OUT, GEMM_FFN_IN, GEMM_FFN_OUT, GEMM_SITE_COUNT };
-
 /* The recipe of a run, per layer and site plus the head, resolved before anything runs. */
 struct recipe {
     struct recipe_options *site; /* [layers * GEMM_SITE_COUNT], layer-major; owned by the caller */

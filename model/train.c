@@ -8,8 +8,6 @@
 
 /* ---- layout ---- */
 
-enum { HEAD_CHUNK_ALIGN = 16 };
-
 static enum status check_options(const struct trainer *t, struct err *e) {
     const struct train_options *o = &t->options;
     int world = t->world;

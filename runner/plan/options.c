@@ -134,8 +134,6 @@ static enum status read_model(const struct section *root, struct model_config *o
 
 /* ---- recipe -----------------------------------------------------------------------------------*/
 
-static const char *const GEMM_SITES[] = { "qkv", "attn_out", "ffn_in", "ffn_out", NULL };
-
 /* Keys that a kind does not have are absent, and stay zero. */
 static struct recipe_options read_recipe_options(struct section *s) {
     const char *kinds[RECIPE_KIND_COUNT + 1];
@@ -178,7 +176,7 @@ static void read_exceptions(struct section *s, struct recipe *out) {
     json_array_foreach(list, i, row) {
         struct section r = { row, "recipe.layers[]", s->st, s->e };
         int64_t layer = get_int(&r, "layer");
-        int site = get_word(&r, "gemm", GEMM_SITES);
+        int site = get_word(&r, "gemm", GEMM_SITE_NAMES);
         struct section inner = section_of(&r, "recipe", "recipe.layers[].recipe");
         struct recipe_options o = read_recipe_options(&inner);
         s->st = inner.st;

@@ -3,12 +3,11 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "model/config.h"
 #include "runner/script/schema_rules.h"
 #include "runner/script/script_api.h"
 #include "runner/script/smoke.h"
 #include "runner/script/suite.h"
-
-static const char *const GEMMS[] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
 
 /* ---- layers = function(index, gemm, count) --------------------------------------------------- */
 /* What the function says about one GEMM, as a recipe, or NULL for the run's own. */
@@ -40,12 +39,13 @@ static void resolve_layers(struct script *s, struct value *experiment) {
     struct value *list = value_new(p, VALUE_TABLE, layers->place);
     list->list = true;
     for (int64_t i = 0; layers->type == VALUE_FUNCTION && i < count; i++)
-        for (size_t g = 0; g < sizeof GEMMS / sizeof *GEMMS; g++) {
-            struct value *own = call_layers(s, layers, i, GEMMS[g], count);
+        for (size_t g = 0; g < GEMM_SITE_COUNT; g++) {
+            struct value *own = call_layers(s, layers, i, GEMM_SITE_NAMES[g], count);
             if (!own) continue;
             struct value *entry = value_new(p, VALUE_TABLE, layers->place);
             value_set(p, entry, "layer", value_int(p, i, layers->place), layers->place);
-            value_set(p, entry, "gemm", value_string(p, GEMMS[g], layers->place), layers->place);
+            value_set(p, entry, "gemm", value_string(p, GEMM_SITE_NAMES[g], layers->place),
+                      layers->place);
             value_set(p, entry, "recipe", own, layers->place);
             value_append(p, list, entry);
         }

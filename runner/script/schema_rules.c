@@ -99,9 +99,6 @@ static void derive_schedule(struct diagnostics *d, struct value *train) {
                         steps);
 }
 
-/* Chunks of the head are GEMM operands, whose rows FP8 needs in sixteens. */
-enum { HEAD_CHUNK_MULTIPLE = 16 };
-
 static void derive_head_chunk(struct diagnostics *d, struct value *train,
                               const struct value *model) {
     int64_t chunk, micro, vocab, length;
@@ -114,9 +111,9 @@ static void derive_head_chunk(struct diagnostics *d, struct value *train,
 static void check_batches(struct diagnostics *d, const struct value *experiment) {
     const struct value *train = value_get(experiment, "train");
     int64_t global, micro, gpus, chunk;
-    if (get_int(train, "head_chunk", &chunk) && chunk % HEAD_CHUNK_MULTIPLE != 0)
+    if (get_int(train, "head_chunk", &chunk) && chunk % HEAD_CHUNK_ALIGN != 0)
         diagnostics_add(d, place_of(train, "head_chunk"), "train.head_chunk",
-                        "must be a multiple of %d rows, found %" PRId64, HEAD_CHUNK_MULTIPLE,
+                        "must be a multiple of %d rows, found %" PRId64, HEAD_CHUNK_ALIGN,
                         chunk);
     if (!get_int(train, "global_batch", &global) || !get_int(train, "micro_batch", &micro) ||
         !get_int(value_get(experiment, "hardware"), "gpus", &gpus))

@@ -102,11 +102,10 @@ enum { CALLS = 2 * 2, CALLS_FPROP = 2 * 3 };
 /* All GEMMs of a layer went that way, with such operands. Fast accumulation is the scales' own:
  * what is scaled tensor-wide has it in fprop alone (tiny_recipe_options), the others nowhere. */
 static void layer_goes(const struct trained *t, int layer, const char *way, bool fp8) {
-    static const char *const SITE[] = { "qkv", "attn_out", "ffn_in", "ffn_out" };
     for (int s = 0; s < 4; s++)
         for (int i = 0; i < 3; i++) {
             char name[64];
-            snprintf(name, sizeof name, "layers.%d.%s.weight", layer, SITE[s]);
+            snprintf(name, sizeof name, "layers.%d.%s.weight", layer, GEMM_SITE_NAMES[s]);
             struct decision d = decision_on(t, name, DIRECTION[i]);
             bool fast = fp8 && i == GEMM_FPROP && strstr(d.detail, " tensor");
             if (strcmp(d.way, way) != 0 || !strstr(d.detail, "bf16") != fp8 ||
