@@ -1,8 +1,35 @@
-/* Looking at a trainer without changing it: slots and fingerprints. */
+/* What is read from a trainer: the record of a step, FP8 figures, fingerprints. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "model/trainer.h"
+
+/* ---- the record of a step ---- */
+
+/* The name behind a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
+static void flagged_name(const struct trainer *t, int32_t index, char *out, size_t size) {
+    if (index < flag_loss(t)) snprintf(out, size, "%s", t->slots.name[index]);
+    else if (index < flag_squares(t)) snprintf(out, size, "loss");
+    else if (index < flag_norm(t))
+        snprintf(out, size, "grad:%s", t->params.param[index - flag_squares(t)].name);
+    else snprintf(out, size, "grad_norm");
+}
+
+void record_check(struct trainer *t, struct record_head *head, char tensor[128]) {
+    memcpy(head, t->seen, sizeof *head);
+    tensor[0] = 0;
+    if (head->flag[0] < 0) return;
+    t->failure = "a value that is not finite was seen";
+    flagged_name(t, head->flag[1], tensor, 128);
+}
+
+enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
+                         struct err *e) {
+    TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, t->seen, t->record, t->record_bytes,
+                                  e));
+    record_check(t, head, tensor);
+    return OK;
+}
 
 /* ---- FP8 figures ---- */
 

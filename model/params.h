@@ -53,7 +53,7 @@ struct params {
     struct tensor *grads;  /* [count] the `part` of every parameter's reduced gradient, owned */
     int count, bucket_count;
     struct param_options options;
-    void *spare; /* device: SPARE_BYTES for codes that only serve to make a scale; see bucket.c */
+    void *spare; /* device: SPARE_BYTES of codes made only for their scale (params_layout.c) */
 };
 
 /* Makes the table: names, shapes, initialisation. Specs are set by the transformer before

@@ -1,7 +1,6 @@
 /* A step: queued as forward and backward of every micro-batch and the update, read when its record
  * is there; an evaluation; and the rehearsal of both before the first step. */
 #include <assert.h>
-#include <stdio.h>
 
 #include "model/trainer.h"
 
@@ -128,32 +127,6 @@ static enum status accumulate(struct trainer *t, struct err *e) {
         TRY(run_micro_batch(t, i, e));
     }
     return finish_accumulation(t, e);
-}
-
-/* The name behind a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
-static void flagged_name(const struct trainer *t, int32_t index, char *out, size_t size) {
-    if (index < flag_loss(t)) snprintf(out, size, "%s", t->slots.name[index]);
-    else if (index < flag_squares(t)) snprintf(out, size, "loss");
-    else if (index < flag_norm(t))
-        snprintf(out, size, "grad:%s", t->params.param[index - flag_squares(t)].name);
-    else snprintf(out, size, "grad_norm");
-}
-
-/* Sets `failure` and fills `tensor` if the record that was read holds a flag; else "". */
-static void record_check(struct trainer *t, struct record_head *head, char tensor[128]) {
-    memcpy(head, t->seen, sizeof *head);
-    tensor[0] = 0;
-    if (head->flag[0] < 0) return;
-    t->failure = "a value that is not finite was seen";
-    flagged_name(t, head->flag[1], tensor, 128);
-}
-
-enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
-                         struct err *e) {
-    TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, t->seen, t->record, t->record_bytes,
-                                  e));
-    record_check(t, head, tensor);
-    return OK;
 }
 
 static int mark_of_end(int64_t step) { return MARK_END + (int)(step % END_MARKS); }

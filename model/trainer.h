@@ -92,8 +92,10 @@ NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
 
 /* ERR_STATE while a step is pending. */
 NODISCARD enum status trainer_settled(const struct trainer *t, struct err *e);
-/* Waits for what is queued and reads the record as it is now. Sets `failure` and fills `tensor` if
- * it holds a flag; else "". */
+/* Reads the head of the record in `seen`. Fills `tensor` with the name that its flag holds and sets
+ * `failure`, or fills it with "". */
+void record_check(struct trainer *t, struct record_head *head, char tensor[128]);
+/* Waits for queued work, downloads the record as it is now, and checks it as record_check does. */
 NODISCARD enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
                                    struct err *e);
 

@@ -1,0 +1,29 @@
+/* The files of a data stream, and the runs of tokens in them. */
+#include "model/data_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum status data_add_file(struct data *d, const char *path, int64_t *index, struct err *e) {
+    struct input_file *fresh = realloc(d->file, (size_t)(d->file_count + 1) * sizeof *fresh);
+    if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of files");
+    d->file = fresh;
+    char *rooted = NULL;
+    if (d->root && asprintf(&rooted, "%s/%s", d->root, path) < 0)
+        return FAIL(e, ERR_MEMORY, "no host memory for a path");
+    enum status st = input_open(&d->file[d->file_count], rooted ? rooted : path, e);
+    free(rooted);
+    if (st == OK) *index = d->file_count++;
+    return st;
+}
+
+enum status stream_append(struct token_stream *s, int64_t file, int64_t offset, int64_t count,
+                          struct err *e) {
+    struct token_run *fresh = realloc(s->run, (size_t)(s->run_count + 1) * sizeof *fresh);
+    if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of token runs");
+    s->run = fresh;
+    struct token_run run = { .file = file, .offset = offset, .first = s->count, .count = count };
+    s->run[s->run_count++] = run;
+    s->count += count;
+    return OK;
+}
