@@ -92,8 +92,7 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kerne
 # known where git is; an image is built without git's folder, and is told (COMMIT, DIRTY).
 SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] runner/*.[ch] runner/*/*.[ch]))
 RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/worker/% runner/plan/options.% \
-                           runner/plan/recipe_kinds.% runner/plan/backends.% \
-                           runner/base/canonical.% runner/base/value.%,$(SOURCES))
+                           runner/plan/backends.% runner/base/canonical.% runner/base/value.%,$(SOURCES))
 GIT     := git --no-optional-locks -c safe.directory='*'
 hash_of = $$(sha256sum $(1) | sha256sum | cut -d' ' -f1)
 $(GEN)/sources.h: $(SOURCES)

@@ -1,42 +1,107 @@
 #include "model/recipe.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "model/operand.h"
 
-static const char *const KIND_NAME[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
-                                         "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
-static const char *const CONSTANTS_NAME[] = { "te", "torchao", "deepseek", "mx", "te's blocks" };
+const char *const RECIPE_FORMAT_NAMES[] = { "hybrid", "e4m3", NULL };
+const char *const RECIPE_CONSTANTS_NAMES[] = { "te", "torchao", "deepseek", NULL };
+const char *const RECIPE_ALGO_NAMES[] = { "max", "most_recent", NULL };
+const char *const RECIPE_ROLL_NAMES[] = { "microbatch", "step", NULL };
 
-/* Which projects define a kind: bit i is enum quant_constants i. */
-static const unsigned DEFINED_BY[] = {
-    [RECIPE_F32] = 15, [RECIPE_BF16] = 15,
-    [RECIPE_DELAYED] = 1u << QUANT_TE,
-    [RECIPE_TENSORWISE] = 1u << QUANT_TE | 1u << QUANT_TORCHAO,
-    [RECIPE_ROWWISE] = 1u << QUANT_TORCHAO,
-    [RECIPE_BLOCKWISE] = 1u << QUANT_TE | 1u << QUANT_DEEPSEEK,
-    [RECIPE_MXFP8] = 1u << QUANT_TE | 1u << QUANT_MX,
+#define KIND_NAME(kind, name) [RECIPE_##kind] = name,
+const char *const RECIPE_KIND_NAMES[RECIPE_KIND_COUNT + 1] = {
+    [RECIPE_F32] = "f32", [RECIPE_BF16] = "bf16", RECIPE_FP8_KINDS(KIND_NAME) };
+
+/* ---- descriptors ---- */
+
+enum { ACCUMULATE_split, ACCUMULATE_fast };
+#define OPTION(field, value, text) .field = (value),
+#define ACCUMULATE(fprop, dgrad, wgrad)                                                       \
+    .fprop_fast = ACCUMULATE_##fprop, .dgrad_fast = ACCUMULATE_##dgrad,                       \
+    .wgrad_fast = ACCUMULATE_##wgrad,
+#define DEFAULTS(kind_) { .kind = RECIPE_##kind_, RECIPE_OPTIONS_##kind_(OPTION, ACCUMULATE) }
+
+enum { BOTH_FORMATS = 1u << FORMAT_HYBRID | 1u << FORMAT_E4M3, E4M3_ONLY = 1u << FORMAT_E4M3 };
+#define TENSOR_TOLERANCE 0.005
+#define BLOCK_TOLERANCE 0.0025 /* scales follow each 128 values, so the loss must be nearer */
+
+static const struct recipe_info INFO[RECIPE_KIND_COUNT] = {
+    [RECIPE_F32] = { .defaults = { .kind = RECIPE_F32 }, .loss_tolerance = TENSOR_TOLERANCE },
+    [RECIPE_BF16] = { .defaults = { .kind = RECIPE_BF16 }, .loss_tolerance = TENSOR_TOLERANCE },
+    [RECIPE_DELAYED] = {
+        .defaults = DEFAULTS(DELAYED),
+        .scale_x = SCALE_TENSOR, .scale_w = SCALE_TENSOR, .delayed = true, .formats = BOTH_FORMATS,
+        .constants = 1u << QUANT_TE,
+        .why_constants = "only TransformerEngine defines delayed scaling",
+        .loss_tolerance = TENSOR_TOLERANCE },
+    [RECIPE_TENSORWISE] = {
+        .defaults = DEFAULTS(TENSORWISE),
+        .scale_x = SCALE_TENSOR, .scale_w = SCALE_TENSOR, .formats = BOTH_FORMATS,
+        .constants = 1u << QUANT_TE | 1u << QUANT_TORCHAO,
+        .why_constants = "DeepSeek's constants are per block; fp8.blockwise takes them",
+        .loss_tolerance = TENSOR_TOLERANCE },
+    [RECIPE_ROWWISE] = {
+        .defaults = DEFAULTS(ROWWISE),
+        .scale_x = SCALE_ROW, .scale_w = SCALE_ROW, .formats = E4M3_ONLY,
+        .constants = 1u << QUANT_TORCHAO,
+        .why_constants = "torchao alone defines rowwise scaling",
+        .why_formats = "torchao's rowwise recipe uses E4M3 for every operand",
+        .why_no_gather = "rowwise scaling casts each weight along two axes, so no FP8 weight can "
+                         "be gathered; leave param_gather out, or use fp8.tensorwise",
+        .loss_tolerance = TENSOR_TOLERANCE },
+    [RECIPE_BLOCKWISE] = {
+        .defaults = DEFAULTS(BLOCKWISE),
+        .scale_x = SCALE_1X128, .scale_w = SCALE_128X128, .formats = BOTH_FORMATS,
+        .constants = 1u << QUANT_TE | 1u << QUANT_DEEPSEEK,
+        .why_constants = "torchao's constants are for whole tensors and rows; fp8.tensorwise and "
+                         "fp8.rowwise take them",
+        .why_no_fast = "blockwise scaling applies a scale every 128 products, so its accumulation "
+                       "is always \"split\"",
+        .pow2_follows = true, .loss_tolerance = BLOCK_TOLERANCE },
+    [RECIPE_MXFP8] = {
+        .defaults = DEFAULTS(MXFP8),
+        .scale_x = SCALE_1X32, .scale_w = SCALE_1X32, .formats = E4M3_ONLY,
+        .constants = 1u << QUANT_TE | 1u << QUANT_MX,
+        .why_constants = "MXFP8's scales have no other constants than the E8M0 rounding",
+        .why_formats = "MXFP8 is E4M3 forward and backward (E5M2 gradients were found to be worse)",
+        .loss_tolerance = TENSOR_TOLERANCE },
 };
+
+const struct recipe_info *recipe_info(enum recipe_kind kind) { return &INFO[kind]; }
+
+const struct recipe_info *recipe_info_named(const char *name) {
+    for (int i = 0; i < RECIPE_KIND_COUNT; i++)
+        if (strcmp(RECIPE_KIND_NAMES[i], name) == 0) return &INFO[i];
+    return NULL;
+}
+
+/* ---- checks ---- */
+
+static const char *constants_name(enum quant_constants c) {
+    return c <= QUANT_DEEPSEEK ? RECIPE_CONSTANTS_NAMES[c] : "mx";
+}
 
 static enum status check_site(const struct recipe_options *o, bool f32, const char *where,
                               struct err *e) {
-    const char *kind = KIND_NAME[o->kind];
+    const struct recipe_info *info = recipe_info(o->kind);
+    const char *kind = RECIPE_KIND_NAMES[o->kind];
     if (f32 != (o->kind == RECIPE_F32))
         return FAIL(e, ERR_CONFIG, "%s: the f32 recipe is for a whole run, found %s in %s run",
                     where, kind, f32 ? "an f32" : "another");
-    if (o->kind == RECIPE_F32 || o->kind == RECIPE_BF16) return OK;
-    if (!(DEFINED_BY[o->kind] >> o->constants & 1))
+    if (!recipe_is_fp8(o->kind)) return OK;
+    if (!(info->constants >> o->constants & 1))
         return FAIL(e, ERR_CONFIG, "%s: no project defines %s with the constants of %s", where,
-                    kind, CONSTANTS_NAME[o->constants]);
-    bool e4m3_only = o->kind == RECIPE_ROWWISE || o->kind == RECIPE_MXFP8 ||
-                     o->constants == QUANT_DEEPSEEK;
+                    kind, constants_name(o->constants));
+    bool e4m3_only = info->formats == E4M3_ONLY || o->constants == QUANT_DEEPSEEK;
     if (e4m3_only && o->format != FORMAT_E4M3)
         return FAIL(e, ERR_CONFIG, "%s: %s%s is defined with format \"e4m3\" only", where, kind,
                     o->constants == QUANT_DEEPSEEK ? " with DeepSeek's constants" : "");
-    if (o->wgrad_bf16 && o->kind != RECIPE_ROWWISE)
+    if (o->wgrad_bf16 && info->scale_w != SCALE_ROW)
         return FAIL(e, ERR_CONFIG, "%s: wgrad in BF16 is defined for fp8.rowwise only, not %s",
                     where, kind);
-    if (o->kind != RECIPE_DELAYED) return OK;
+    if (!info->delayed) return OK;
     if (o->history < 1 || o->history > 65536)
         return FAIL(e, ERR_CONFIG, "%s: history is %d; it must be between 1 and 65536", where,
                     o->history);
@@ -60,6 +125,8 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
     return check_site(&r->head, r->f32, "recipe of the head", e);
 }
 
+/* ---- one GEMM's operands ---- */
+
 /* DeepSeek's floor under amax is for activations and weights. A gradient is divided by the tokens
  * of the global batch, so a floor of 1e-4 would lose more of it the larger the batch is. A
  * gradient's floor only keeps the factor of a zero block, amax/448, a normal number. */
@@ -74,8 +141,9 @@ static struct operand_spec spec_of(const struct recipe_options *o, enum scale_ki
     s.kind = kind;
     s.source = kind == SCALE_TENSOR ? SCALE_SOURCE_AMAX : SCALE_SOURCE_BLOCK;
     s.rule.constants = o->constants;
-    if (o->kind == RECIPE_MXFP8) s.rule.constants = QUANT_MX;
-    if (o->kind == RECIPE_BLOCKWISE && o->constants == QUANT_TE) s.rule.constants = QUANT_TE_BLOCK;
+    if (kind == SCALE_1X32 || kind == SCALE_32X32) s.rule.constants = QUANT_MX;
+    if ((kind == SCALE_1X128 || kind == SCALE_128X128) && o->constants == QUANT_TE)
+        s.rule.constants = QUANT_TE_BLOCK;
     if (o->constants == QUANT_TORCHAO) s.rule.amax_min = 1e-12f;
     if (o->constants == QUANT_DEEPSEEK)
         s.rule.amax_min = gradient ? DEEPSEEK_GRADIENT_AMAX_MIN : DEEPSEEK_AMAX_MIN;
@@ -86,20 +154,19 @@ static struct operand_spec spec_of(const struct recipe_options *o, enum scale_ki
 void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *o) {
     memset(out, 0, sizeof *out);
     out->options = o;
-    if (o->kind == RECIPE_F32 || o->kind == RECIPE_BF16) return;
+    const struct recipe_info *info = recipe_info(o->kind);
+    if (!recipe_is_fp8(o->kind)) return;
     out->fp8 = true;
     out->wgrad_fp8 = !o->wgrad_bf16;
     out->fprop_fast = o->fprop_fast;
     out->dgrad_fast = o->dgrad_fast;
     out->wgrad_fast = o->wgrad_fast;
-    enum scale_kind x = SCALE_TENSOR, w = SCALE_TENSOR;
-    if (o->kind == RECIPE_ROWWISE) x = w = SCALE_ROW;
-    if (o->kind == RECIPE_BLOCKWISE) { x = SCALE_1X128; w = SCALE_128X128; }
-    if (o->kind == RECIPE_MXFP8) { x = SCALE_1X32; w = o->weight_2d ? SCALE_32X32 : SCALE_1X32; }
-    out->x = spec_of(o, x, false);
+    enum scale_kind w = info->scale_w;
+    if (o->weight_2d && w == SCALE_1X32) w = SCALE_32X32;
+    out->x = spec_of(o, info->scale_x, false);
     out->w = out->w_dgrad = spec_of(o, w, false);
-    out->dy = spec_of(o, x, true);
-    if (o->kind == RECIPE_DELAYED) {
+    out->dy = spec_of(o, info->scale_x, true);
+    if (info->delayed) {
         /* Weights too, with param_gather as without: TransformerEngine casts FP8 primary weights
          * with the lagged scale, and their amax enters the history
          * (pytorch/tensor/utils.py, _cast_master_weights_to_fp8_delayed_scaling). */

@@ -1,42 +1,74 @@
-/* What is FP8 and how: the recipe as the user states it, and its resolution to one quantisation
- * per GEMM operand. Semantics to the constant: kernels/README.md, "Recipes". */
+/* Recipes: which GEMMs run in FP8, and with which formats, scales and constants. Semantics to the
+ * constant: kernels/README.md, "Recipes". */
 #ifndef FP8LAB_MODEL_RECIPE_H
 #define FP8LAB_MODEL_RECIPE_H
 
 #include "kernels/quant.h"
 #include "model/config.h"
+#include "model/recipe_kinds.h"
 
 enum recipe_kind {
     RECIPE_F32, /* CPU only: for tests */
     RECIPE_BF16,
-    RECIPE_DELAYED,
-    RECIPE_TENSORWISE,
-    RECIPE_ROWWISE,
-    RECIPE_BLOCKWISE,
-    RECIPE_MXFP8
+#define RECIPE_ENUM(kind, name) RECIPE_##kind,
+    RECIPE_FP8_KINDS(RECIPE_ENUM)
+#undef RECIPE_ENUM
+    RECIPE_KIND_COUNT
 };
 
 enum recipe_format { FORMAT_HYBRID /* E4M3, E5M2 gradients */, FORMAT_E4M3 };
 enum amax_algo { AMAX_MAX, AMAX_MOST_RECENT };
 enum roll_kind { ROLL_MICROBATCH, ROLL_STEP };
 
-/* One recipe's options; which kinds read one is stated beside it. Defaults and refused combinations
- * are the schema's (runner); recipe_check repeats what the numerics cannot do without. */
+/* The words of scripts for these enums, in their order, NULL-terminated. RECIPE_CONSTANTS_NAMES has
+ * the sets that a script may name: enum quant_constants up to QUANT_DEEPSEEK. */
+extern const char *const RECIPE_FORMAT_NAMES[], *const RECIPE_CONSTANTS_NAMES[],
+    *const RECIPE_ALGO_NAMES[], *const RECIPE_ROLL_NAMES[];
+
+/* One recipe's options. A kind reads those that model/recipe_kinds.h lists for it; the others are
+ * zero. */
 struct recipe_options {
     enum recipe_kind kind;
     enum recipe_format format;
     enum quant_constants constants;
-    bool pow2;                               /* tensorwise, rowwise, blockwise */
-    int margin, history;                     /* delayed */
-    enum amax_algo algo;                     /* delayed */
-    enum roll_kind roll;                     /* delayed */
+    bool pow2;
+    int margin, history;
+    enum amax_algo algo;
+    enum roll_kind roll;
     bool fprop_fast, dgrad_fast, wgrad_fast; /* fast accumulation per GEMM */
     bool wgrad_bf16;   /* rowwise_with_gw_hp: wgrad in BF16, dgrad's weight scaled tensor-wide */
-    bool weight_2d;    /* mxfp8: 32x32 weight scales */
-    bool fall_back;    /* in BF16 where the device has no native FP8 for it, rather than emulated */
-    bool fell_back;    /* and so it is: set by recipe_fall_back, kind is RECIPE_BF16 then */
-    bool param_gather; /* ranks gather FP8 codes of weights, not values: the same bits */
+    bool weight_2d;    /* 32x32 weight scales */
+    bool fall_back;    /* use BF16 where the device would emulate the FP8 GEMMs */
+    bool fell_back;    /* set by recipe_fall_back, with kind RECIPE_BF16 */
+    bool param_gather; /* ranks gather FP8 codes of weights instead of values: the same bits */
 };
+
+/* What a kind is. Every reader of recipe kinds takes its facts from here. */
+struct recipe_info {
+    struct recipe_options defaults; /* kind included */
+    /* Scales of activations and gradients, and of weights; SCALE_NONE: the kind is not FP8. They
+     * decide what a device multiplies natively (runner/doctor/recipe_table.c). */
+    enum scale_kind scale_x, scale_w;
+    bool delayed;                   /* scales come from a history of amax */
+    unsigned formats, constants;    /* bit i: some project defines enum value i for the kind */
+    const char *why_formats;        /* for an error text: why there are no others */
+    const char *why_constants;
+    const char *why_no_fast;        /* NULL: each GEMM may accumulate fast */
+    const char *why_no_gather;      /* NULL: param_gather is allowed */
+    bool pow2_follows;              /* the default of pow2: false with DeepSeek's constants */
+    double loss_tolerance;          /* `compare`: how far above BF16's loss still "holds" */
+};
+
+/* Borrowed for ever. `kind` is below RECIPE_KIND_COUNT. */
+const struct recipe_info *recipe_info(enum recipe_kind kind);
+/* The descriptor of that name, or NULL. */
+const struct recipe_info *recipe_info_named(const char *name);
+/* The names in the order of enum recipe_kind, NULL-terminated. */
+extern const char *const RECIPE_KIND_NAMES[RECIPE_KIND_COUNT + 1];
+
+static inline bool recipe_is_fp8(enum recipe_kind kind) {
+    return recipe_info(kind)->scale_x != SCALE_NONE;
+}
 
 /* The recipe of a run, per layer and site plus the head, resolved before anything runs. */
 struct recipe {

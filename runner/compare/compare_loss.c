@@ -5,17 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/recipe.h"
 #include "runner/compare/stats.h"
-#include "runner/plan/recipe_kinds.h"
 
 const char *loss_verdict_name(enum loss_verdict verdict) {
     static const char *const NAMES[] = { NULL, "holds", "does not hold", "undecided" };
     return NAMES[verdict];
 }
 
+/* A kind that this version does not know is judged as FP8 with tensor scales. */
 double loss_tolerance(const char *kind) {
-    const struct recipe_kind_row *row = recipe_kind_find(kind);
-    return row ? row->loss_tolerance : recipe_kind_row(RECIPE_BF16)->loss_tolerance;
+    const struct recipe_info *info = recipe_info_named(kind);
+    return (info ? info : recipe_info(RECIPE_TENSORWISE))->loss_tolerance;
 }
 
 /* ---- the interval -------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include "model/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
-#include "runner/plan/recipe_kinds.h"
+#include "runner/script/schema.h"
 
 enum { VALUE_WIDTH = 48 };
 
@@ -35,6 +35,21 @@ char *value_words(const json_t *value, size_t width) {
 
 /* ---- options ------------------------------------------------------------------------------- */
 
+/* The keys of the kind with this name; NULL: there is none. */
+static const struct schema *kind_schema(const char *name) {
+    for (size_t i = 0; SCHEMA_RECIPES[i]; i++)
+        if (!strcmp(SCHEMA_RECIPES[i]->name, name)) return SCHEMA_RECIPES[i];
+    return NULL;
+}
+
+/* The default of a key as the schema writes it. "pow2" of blockwise is the only default that
+ * depends on another key; schema_rules.c derives it by the same rule. */
+static const char *key_default(const struct field *field, const json_t *recipe) {
+    if (field->initial) return field->initial;
+    if (strcmp(field->key, "pow2") != 0) return "none";
+    return strcmp(json_text(recipe, "constants", ""), "deepseek") ? "true" : "false";
+}
+
 static void add_option(json_t *options, const char *key, const char *value, bool *failed) {
     json_append(options, value ? json_pack("{s:s, s:s}", "key", key, "value", value) : NULL,
                 failed);
@@ -44,7 +59,7 @@ static void add_scalar(json_t *options, const char *key, const struct field *fie
                        const json_t *value, const json_t *recipe, bool *failed) {
     if (!value) return; /* a bundle of a version without the key */
     char *text = value_words(value, VALUE_WIDTH);
-    if (!text || strcmp(text, recipe_key_default(field, recipe)) != 0)
+    if (!text || strcmp(text, key_default(field, recipe)) != 0)
         add_option(options, key, text, failed);
     free(text);
 }
@@ -88,7 +103,7 @@ static void add_layers(json_t *options, const char *key, const json_t *list, boo
 json_t *recipe_options(const json_t *recipe) {
     json_t *options = json_array();
     bool failed = !options;
-    const struct schema *schema = recipe_kind_schema(json_text(recipe, "kind", ""));
+    const struct schema *schema = kind_schema(json_text(recipe, "kind", ""));
     const char *key;
     json_t *value;
     if (!schema) return options;

@@ -116,7 +116,7 @@ static void record(struct doctor *d, const char *recipe, const struct recipe_row
 /* Compares the table's entry with what the device did, and its figures with the reference. */
 static void judge(struct doctor *d, enum recipe_kind kind, int capability, const json_t *check,
                   const json_t *reference) {
-    const char *name = recipe_kind_row(kind)->name;
+    const char *name = RECIPE_KIND_NAMES[kind];
     struct recipe_row expected = recipe_on(kind, capability);
     const char *way = recipe_way_name(expected.way), *did = check ? way_of(check) : NULL;
     const char *fix = "please report it, with fp8lab doctor --json";
@@ -192,7 +192,7 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
     bool here = train && d->here;
     if (here && try_out(d, "cpu", &reference) == OK)
         for (int k = RECIPE_CHECK_FIRST; k <= RECIPE_CHECK_LAST && d->gpu; k++) {
-            const char *name = recipe_kind_row((enum recipe_kind)k)->name;
+            const char *name = RECIPE_KIND_NAMES[k];
             char why[256];
             if (!equal_golden(check_of(reference, name), (enum recipe_kind)k, why))
                 doctor_say(d, FINDING_WRONG, "reference", "build with gcc and no extra flags; the "
@@ -206,7 +206,7 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
     /* An absent GPU, or one with an unknown capability, has no column. */
     bool known = !d->gpu || column_of(d) > 0;
     for (int k = RECIPE_CHECK_FIRST; known && k <= RECIPE_CHECK_LAST; k++) {
-        const char *name = recipe_kind_row((enum recipe_kind)k)->name;
+        const char *name = RECIPE_KIND_NAMES[k];
         const json_t *cpu = check_of(reference, name), *gpu = check_of(device, name);
         judge(d, (enum recipe_kind)k, column_of(d), d->gpu ? gpu : cpu,
               d->gpu && gpu ? cpu : NULL);

@@ -13,7 +13,6 @@
 #include "runner/bench/bench_measure.h"
 #include "runner/plan/backends.h"
 #include "runner/plan/options.h"
-#include "runner/plan/recipe_kinds.h"
 
 enum { GEMM_SIDE = 256, LAYERS = 2 };
 
@@ -22,13 +21,14 @@ enum { GEMM_SIDE = 256, LAYERS = 2 };
 /* Operands as the forward GEMM of a recipe has them. */
 static enum status multiply(struct backend *b, enum recipe_kind kind, uint16_t *product,
                             uint64_t *print, struct err *e) {
-    const struct recipe_kind_row *row = recipe_kind_row(kind);
+    const struct recipe_info *info = recipe_info(kind);
     const int64_t n = GEMM_SIDE;
     struct bench_memory m = { .b = b };
     struct tensor left, right, out, sum = tensor_1d(NULL, DTYPE_U64, 1);
     struct matmul_args args = { .out = &out, .a = &left, .b = &right };
-    enum status st = bench_operand(&m, &left, row->operand, n, n, row->scale_a, false, e);
-    if (st == OK) st = bench_operand(&m, &right, row->operand, n, n, row->scale_b, false, e);
+    enum dtype t = recipe_is_fp8(kind) ? DTYPE_E4M3 : DTYPE_BF16;
+    enum status st = bench_operand(&m, &left, t, n, n, info->scale_x, false, e);
+    if (st == OK) st = bench_operand(&m, &right, t, n, n, info->scale_w, false, e);
     if (st == OK) st = bench_tensor(&m, &out, DTYPE_BF16, n, n, 1, 1, e);
     if (st == OK) st = bench_zeros(&m, 8, &sum.data, e);
     if (st == OK) st = b->ops->matmul(b, LANE_COMPUTE, &args, e);
@@ -84,15 +84,6 @@ static const struct train_options TRAIN = {
     .schedule = { .kind = SCHEDULE_CONSTANT, .warmup = 2, .final = 1 },
 };
 
-static enum status default_options(enum recipe_kind kind, struct recipe_options *out,
-                                   struct err *e) {
-    json_t *defaults = recipe_kind_defaults(kind);
-    enum status st = defaults ? options_read_recipe(defaults, out, e)
-                              : FAIL(e, ERR_MEMORY, "the defaults of a recipe");
-    json_decref(defaults);
-    return st;
-}
-
 static enum status train(struct trainer *t, struct recipe_check *c, struct err *e) {
     for (int i = 0; i < RECIPE_CHECK_STEPS; i++) {
         struct step_result r;
@@ -103,8 +94,7 @@ static enum status train(struct trainer *t, struct recipe_check *c, struct err *
 }
 
 static enum status check_training(struct backend *b, struct recipe_check *c, struct err *e) {
-    struct recipe_options site[LAYERS * GEMM_SITE_COUNT], base;
-    TRY(default_options(c->kind, &base, e));
+    struct recipe_options site[LAYERS * GEMM_SITE_COUNT], base = recipe_info(c->kind)->defaults;
     for (int i = 0; i < LAYERS * GEMM_SITE_COUNT; i++) site[i] = base;
     const struct recipe recipe = { .site = site, .layers = LAYERS,
                                    .head = { .kind = RECIPE_BF16 } };
@@ -159,8 +149,7 @@ json_t *recipe_check_json(const struct recipe_check *c) {
                     &failed);
     }
     json_t *object = json_pack(
-        "{s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o,s:s}", "recipe",
-        recipe_kind_row(c->kind)->name, "status",
+        "{s:s,s:s,s:o,s:I,s:I,s:f,s:o,s:o,s:o,s:s}", "recipe", RECIPE_KIND_NAMES[c->kind], "status",
         status_name(c->status), "problem", *c->problem ? json_from_text(c->problem) : json_null(),
         "native", (json_int_t)c->native, "emulated", (json_int_t)c->emulated, "gemm_nmse",
         isfinite(c->gemm_nmse) ? c->gemm_nmse : 1.0, "gemm_print",

@@ -5,7 +5,6 @@
 
 #include "kernels/backend.h"
 #include "model/recipe.h"
-#include "runner/plan/recipe_kinds.h"
 
 struct json_t;
 

@@ -1,6 +1,5 @@
 #include "runner/doctor/recipe_table.h"
 
-#include "runner/plan/recipe_kinds.h"
 
 const char *recipe_way_name(enum recipe_way way) {
     static const char *const NAMES[] = { "native", "emulated", "refused" };
@@ -11,17 +10,24 @@ static struct recipe_row row(enum recipe_way way, const char *because) {
     return (struct recipe_row){ way, because };
 }
 
-/* One scale for each tensor: every chip with FP8 tensor cores. */
+/* One scale a tensor: every GPU with FP8 tensor cores. */
 static struct recipe_row tensor_scales(int cc) {
     if (cc >= 89) return row(WAY_NATIVE, "");
     return row(WAY_EMULATED, "this chip has no FP8 tensor cores");
 }
 
-/* One scale for each row, or 1x128 by 128x128: cuBLASLt has them for Hopper only. */
+/* One scale a row, or 1x128 by 128x128: cuBLASLt has these for Hopper only. */
 static struct recipe_row hopper_scales(int cc) {
     if (cc == 90) return row(WAY_NATIVE, "");
     if (cc < 89) return row(WAY_EMULATED, "this chip has no FP8 tensor cores");
     return row(WAY_EMULATED, "cuBLASLt has GEMMs with these scales for Hopper only");
+}
+
+/* One scale for 32 elements: emulated everywhere. */
+static struct recipe_row scales_of_32(int cc) {
+    if (cc < 89) return tensor_scales(cc);
+    return row(WAY_EMULATED, cc < 100 ? "this chip has no 1x32 scales"
+                                      : "its 1x32 GEMMs are not used by this version");
 }
 
 struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
@@ -30,7 +36,7 @@ struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
                                                     : "a CPU multiplies in f32; codes are exact");
     if (capability < 80) return row(WAY_REFUSED, "no machine code below compute capability 8.0");
     if (kind == RECIPE_F32) return row(WAY_REFUSED, "for tests, on the CPU backend only");
-    switch (recipe_kind_row(kind)->scale_a) {
+    switch (recipe_info(kind)->scale_x) {
     case SCALE_NONE: return row(WAY_NATIVE, "");
     case SCALE_TENSOR: return tensor_scales(capability);
     case SCALE_ROW:
@@ -39,7 +45,5 @@ struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
     case SCALE_1X32:
     case SCALE_32X32: break;
     }
-    if (capability < 89) return tensor_scales(capability);
-    return row(WAY_EMULATED, capability < 100 ? "this chip has no 1x32 scales"
-                                              : "its 1x32 GEMMs are not used by this version");
+    return scales_of_32(capability);
 }

@@ -9,8 +9,8 @@
 
 static bool any_fp8(const struct recipe *r) {
     for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++)
-        if (r->site[i].kind != RECIPE_BF16 && r->site[i].kind != RECIPE_F32) return true;
-    return r->head.kind != RECIPE_BF16 && r->head.kind != RECIPE_F32;
+        if (recipe_is_fp8(r->site[i].kind)) return true;
+    return recipe_is_fp8(r->head.kind);
 }
 
 void mfu_of_device(struct mfu *out, const struct run_options *run, const char *product,

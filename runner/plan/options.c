@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/plan/recipe_kinds.h"
 
 /* ---- typed access ------------------------------------------------------------------------------
  * One section and its first failure: getters after a failure do nothing, so that a section reads as
@@ -136,18 +135,16 @@ static enum status read_model(const struct section *root, struct model_config *o
 
 /* Keys that a kind does not have are absent, and stay zero. */
 static struct recipe_options read_recipe_options(struct section *s) {
-    const char *kinds[RECIPE_KIND_COUNT + 1];
-    recipe_kind_names(kinds);
-    struct recipe_options o = { .kind = (enum recipe_kind)get_word(s, "kind", kinds) };
-    if (o.kind == RECIPE_F32 || o.kind == RECIPE_BF16) return o;
-    o.format = (enum recipe_format)get_word_or(s, "format", WORDS("hybrid", "e4m3"), FORMAT_HYBRID);
-    o.constants = (enum quant_constants)get_word_or(s, "constants",
-                                                    WORDS("te", "torchao", "deepseek"), QUANT_TE);
+    struct recipe_options o = { .kind = (enum recipe_kind)get_word(s, "kind", RECIPE_KIND_NAMES) };
+    if (!recipe_is_fp8(o.kind)) return o;
+    o.format = (enum recipe_format)get_word_or(s, "format", RECIPE_FORMAT_NAMES, FORMAT_HYBRID);
+    o.constants = (enum quant_constants)get_word_or(s, "constants", RECIPE_CONSTANTS_NAMES,
+                                                    QUANT_TE);
     o.pow2 = get_bool_or(s, "pow2", false);
     o.margin = (int)get_upto(s, "margin", 64);
     o.history = (int)get_upto(s, "history", 65536);
-    o.algo = (enum amax_algo)get_word_or(s, "algo", WORDS("max", "most_recent"), AMAX_MAX);
-    o.roll = (enum roll_kind)get_word_or(s, "roll", WORDS("microbatch", "step"), ROLL_MICROBATCH);
+    o.algo = (enum amax_algo)get_word_or(s, "algo", RECIPE_ALGO_NAMES, AMAX_MAX);
+    o.roll = (enum roll_kind)get_word_or(s, "roll", RECIPE_ROLL_NAMES, ROLL_MICROBATCH);
     o.wgrad_bf16 = get_word_or(s, "wgrad", WORDS("fp8", "bf16"), 0) == 1;
     o.weight_2d = get_bool_or(s, "weight_2d", false);
     o.param_gather = get_bool_or(s, "param_gather", false);
@@ -160,12 +157,6 @@ static struct recipe_options read_recipe_options(struct section *s) {
         s->st = a.st;
     }
     return o;
-}
-
-enum status options_read_recipe(const json_t *recipe, struct recipe_options *out, struct err *e) {
-    struct section s = { recipe, "recipe", OK, e };
-    *out = read_recipe_options(&s);
-    return s.st;
 }
 
 /* The table of exceptions: [{"layer":0,"gemm":"qkv","recipe":{...}}, ...]. */

@@ -33,9 +33,6 @@ struct run_options {
 /* `resolved` is borrowed and must outlive *out. ERR_FORMAT names the key. */
 NODISCARD enum status options_read(const struct json_t *resolved, struct run_options *out,
                                    struct err *e);
-/* Only a recipe, without the keys that concern the whole model. */
-NODISCARD enum status options_read_recipe(const struct json_t *recipe, struct recipe_options *out,
-                                          struct err *e);
 /* Only the data section, for what hashes or exports data. */
 NODISCARD enum status options_read_data(const struct json_t *resolved, struct data_options *out,
                                         struct err *e);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/config.h"
+#include "model/recipe.h"
 #include "runner/hardware/query.h"
 
 /* ---- reading what may be missing ------------------------------------------------------------- */
@@ -179,82 +179,61 @@ static void check_query(struct diagnostics *d, const struct value *experiment) {
 }
 
 /* ---- recipes --------------------------------------------------------------------------------- */
-/* Which constant sets and formats some project defines for a kind. */
-static const struct {
-    const char *kind, *constants, *why_constants, *formats, *why_format;
-} DEFINED[] = {
-    { "fp8.delayed", "te", "only TransformerEngine defines delayed scaling", "hybrid e4m3", "" },
-    { "fp8.tensorwise", "te torchao",
-      "DeepSeek's constants are per block; fp8.blockwise takes them",
-      "hybrid e4m3", "" },
-    { "fp8.rowwise", "torchao", "torchao alone defines rowwise scaling", "e4m3",
-      "torchao's rowwise recipe uses E4M3 for every operand" },
-    { "fp8.blockwise", "te deepseek",
-      "torchao's constants are for whole tensors and rows; fp8.tensorwise and fp8.rowwise take "
-      "them",
-      "hybrid e4m3", "" },
-    { "fp8.mxfp8", "te", "MXFP8's scales have no other constants than the E8M0 rounding", "e4m3",
-      "MXFP8 is E4M3 forward and backward (E5M2 gradients were found to be worse)" },
-};
-
-/* Whether `word` is one of the words in `list`. */
-static bool has_word(const char *list, const char *word) {
-    size_t n = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
-    return false;
+/* The index of a word; the schema has checked that it is one. */
+static unsigned index_of(const char *const *words, const char *word) {
+    unsigned i = 0;
+    while (words[i] && strcmp(words[i], word) != 0) i++;
+    return i;
 }
 
 static void check_defined(struct diagnostics *d, const struct value *recipe, const char *kind,
-                          const char *path) {
+                          const struct recipe_info *info, const char *path) {
     const struct value *constants = value_get(recipe, "constants");
     const struct value *format = value_get(recipe, "format");
-    size_t i = 0, count = sizeof DEFINED / sizeof *DEFINED;
-    while (i < count && strcmp(DEFINED[i].kind, kind) != 0) i++;
-    if (i == count) return; /* bf16 and f32 have neither */
-    if (constants && !has_word(DEFINED[i].constants, constants->string))
+    if (constants && !(info->constants >> index_of(RECIPE_CONSTANTS_NAMES, constants->string) & 1))
         diagnostics_add(d, place_of(recipe, "constants"), schema_path(d->pool, path, "constants"),
                         "%s has no constants \"%s\": %s", kind, constants->string,
-                        DEFINED[i].why_constants);
-    if (format && !has_word(DEFINED[i].formats, format->string))
+                        info->why_constants);
+    if (format && !(info->formats >> index_of(RECIPE_FORMAT_NAMES, format->string) & 1))
         diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
                         "%s has no format \"%s\": %s; leave format out", kind, format->string,
-                        DEFINED[i].why_format);
-}
-
-static void check_blockwise(struct diagnostics *d, struct value *recipe, const char *path) {
-    static const char *const GEMMS[] = { "fprop", "dgrad", "wgrad" };
-    bool deepseek = value_is(value_get(recipe, "constants"), "deepseek");
-    if (!value_get(recipe, "pow2")) {
-        struct value *pow2 = value_new(d->pool, VALUE_BOOL, recipe->place);
-        pow2->b = !deepseek;
-        value_set(d->pool, recipe, "pow2", pow2, recipe->place);
-    }
-    if (deepseek && value_is(value_get(recipe, "format"), "hybrid"))
+                        info->why_formats);
+    bool deepseek = info->constants >> QUANT_DEEPSEEK & 1 && value_is(constants, "deepseek");
+    if (deepseek && value_is(format, "hybrid"))
         diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
                         "DeepSeek's blockwise recipe is E4M3 for every operand; use format = "
                         "\"e4m3\", or constants = \"te\" for hybrid");
+}
+
+static void check_accumulate(struct diagnostics *d, const struct value *recipe,
+                             const struct recipe_info *info, const char *path) {
+    static const char *const GEMMS[] = { "fprop", "dgrad", "wgrad" };
     const struct value *accumulate = value_get(recipe, "accumulate");
     const char *below = schema_path(d->pool, path, "accumulate");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; info->why_no_fast && i < 3; i++)
         if (value_is(value_get(accumulate, GEMMS[i]), "fast"))
             diagnostics_add(d, place_of(accumulate, GEMMS[i]),
-                            schema_path(d->pool, below, GEMMS[i]),
-                            "blockwise scaling applies a scale every 128 products, so its "
-                            "accumulation is always \"split\"");
+                            schema_path(d->pool, below, GEMMS[i]), "%s", info->why_no_fast);
+}
+
+static void derive_pow2(struct diagnostics *d, struct value *recipe) {
+    if (value_get(recipe, "pow2")) return;
+    struct value *pow2 = value_new(d->pool, VALUE_BOOL, recipe->place);
+    pow2->b = !value_is(value_get(recipe, "constants"), "deepseek");
+    value_set(d->pool, recipe, "pow2", pow2, recipe->place);
 }
 
 void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char *path) {
     const struct value *named = value_get(recipe, "kind");
     const struct value *gather = value_get(recipe, "param_gather");
-    if (!named) return;
-    check_defined(d, recipe, named->string, path);
-    if (value_is(named, "fp8.blockwise")) check_blockwise(d, recipe, path);
-    if (gather && gather->b && value_is(named, "fp8.rowwise"))
+    const struct recipe_info *info = named ? recipe_info_named(named->string) : NULL;
+    if (!info) return;
+    if (info->pow2_follows) derive_pow2(d, recipe);
+    check_defined(d, recipe, named->string, info, path);
+    check_accumulate(d, recipe, info, path);
+    if (gather && gather->b && info->why_no_gather)
         diagnostics_add(d, place_of(recipe, "param_gather"),
-                        schema_path(d->pool, path, "param_gather"),
-                        "rowwise scaling casts each weight along two axes, so no FP8 weight can be "
-                        "gathered; leave param_gather out, or use fp8.tensorwise");
+                        schema_path(d->pool, path, "param_gather"), "%s", info->why_no_gather);
 }
 
 static void check_excluded_layers(struct diagnostics *d, const struct value *experiment) {

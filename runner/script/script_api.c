@@ -4,6 +4,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "model/recipe.h"
 #include "runner/base/nearest.h"
 #include "runner/script/script_api.h"
 #include "runner/script/script_state.h"
@@ -169,18 +170,24 @@ static int preset_new(lua_State *L) {
 /* ---- the words ------------------------------------------------------------------------------- */
 static const char *const WORDS[] = { "experiment", "suite", "f32", "bf16", "text", "tokens",
                                      "synthetic", "adamw", "cosine", "linear", "wsd", "constant" };
-static const char *const FP8_WORDS[] = { "fp8.delayed", "fp8.tensorwise", "fp8.rowwise",
-                                         "fp8.blockwise", "fp8.mxfp8" };
+static const char *const *const FP8_WORDS = RECIPE_KIND_NAMES + RECIPE_BF16 + 1;
 enum { WORD_COUNT = sizeof WORDS / sizeof *WORDS,
-       FP8_WORD_COUNT = sizeof FP8_WORDS / sizeof *FP8_WORDS };
+       FP8_WORD_COUNT = RECIPE_KIND_COUNT - RECIPE_BF16 - 1 };
 
 static int fp8_missing(lua_State *L) {
     const char *name = luaL_checkstring(L, 2);
     const char *full = lua_pushfstring(L, "fp8.%s", name);
     const char *near = nearest_name(full, FP8_WORDS, FP8_WORD_COUNT);
-    return luaL_error(L, "there is no recipe %s%s%s; the FP8 recipes are fp8.delayed, "
-                      "fp8.tensorwise, fp8.rowwise, fp8.blockwise and fp8.mxfp8", full,
-                      near ? "; did you mean " : "", near ? near : "");
+    luaL_Buffer all;
+    luaL_buffinit(L, &all);
+    for (int i = 0; i < FP8_WORD_COUNT; i++) {
+        const char *between = i + 1 < FP8_WORD_COUNT ? ", " : " and ";
+        luaL_addstring(&all, i ? between : "");
+        luaL_addstring(&all, FP8_WORDS[i]);
+    }
+    luaL_pushresult(&all);
+    return luaL_error(L, "there is no recipe %s%s%s; the FP8 recipes are %s", full,
+                      near ? "; did you mean " : "", near ? near : "", lua_tostring(L, -1));
 }
 
 void script_open_api(lua_State *L) {

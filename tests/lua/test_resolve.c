@@ -126,6 +126,34 @@ static void a_configuration_is_complete(void **state) {
     resolution_destroy(&r);
 }
 
+/* The value and the text of each default stand side by side in model/recipe_kinds.h. */
+static void a_bare_recipe_is_its_descriptors_defaults(void **state) {
+    (void)state;
+    for (int kind = 0; kind < RECIPE_KIND_COUNT; kind++) {
+        struct err e = { 0 };
+        struct resolution r;
+        struct run_options run;
+        char source[1024];
+        snprintf(source, sizeof source, HEAD "return one { recipe = %s }", RECIPE_KIND_NAMES[kind]);
+        resolve_text(source, false, NULL, &r);
+        assert_int_equal(options_read(r.runs[0].config_json, &run, &e), OK);
+        const struct recipe_options *got = run.recipe.site;
+        const struct recipe_options *want = &recipe_info((enum recipe_kind)kind)->defaults;
+        assert_ptr_equal(recipe_info_named(RECIPE_KIND_NAMES[kind]),
+                         recipe_info((enum recipe_kind)kind));
+        assert_int_equal(got->kind, kind);
+#define SAME(field, value, text) assert_int_equal(got->field, want->field);
+#define SAME_SPEED(fprop, dgrad, wgrad)                                                       \
+    assert_int_equal(got->fprop_fast, want->fprop_fast);                                      \
+    assert_int_equal(got->dgrad_fast, want->dgrad_fast);                                      \
+    assert_int_equal(got->wgrad_fast, want->wgrad_fast);
+#define COMPARE(kind_, name) if (kind == RECIPE_##kind_) { RECIPE_OPTIONS_##kind_(SAME, SAME_SPEED) }
+        RECIPE_FP8_KINDS(COMPARE)
+        options_free(&run);
+        resolution_destroy(&r);
+    }
+}
+
 static void recipe_defaults_are_the_named_projects(void **state) {
     (void)state;
     static const struct { const char *recipe, *path, *value; } ROWS[] = {
@@ -633,6 +661,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_order_and_spelling_change_no_byte),
         cmocka_unit_test(a_configuration_is_complete),
+        cmocka_unit_test(a_bare_recipe_is_its_descriptors_defaults),
         cmocka_unit_test(recipe_defaults_are_the_named_projects),
         cmocka_unit_test(a_matrix_expands_in_a_stable_order),
         cmocka_unit_test(a_matrix_reaches_any_key),

@@ -46,9 +46,7 @@ struct train_options tiny_train(int64_t steps) {
 }
 
 const char *tiny_kind_name(enum recipe_kind kind) {
-    static const char *const NAME[] = { "f32", "bf16", "fp8.delayed", "fp8.tensorwise",
-                                        "fp8.rowwise", "fp8.blockwise", "fp8.mxfp8" };
-    return NAME[kind];
+    return RECIPE_KIND_NAMES[kind];
 }
 
 void tiny_run_recipe(struct tiny_run *run, const struct recipe_options *options) {
