@@ -147,7 +147,8 @@ static void a_bare_recipe_is_its_descriptors_defaults(void **state) {
     assert_int_equal(got->fprop_fast, want->fprop_fast);                                      \
     assert_int_equal(got->dgrad_fast, want->dgrad_fast);                                      \
     assert_int_equal(got->wgrad_fast, want->wgrad_fast);
-#define COMPARE(kind_, name) if (kind == RECIPE_##kind_) { RECIPE_OPTIONS_##kind_(SAME, SAME_SPEED) }
+#define COMPARE(kind_, name)                                                                  \
+    if (kind == RECIPE_##kind_) { RECIPE_OPTIONS_##kind_(SAME, SAME_SPEED) }
         RECIPE_FP8_KINDS(COMPARE)
         options_free(&run);
         resolution_destroy(&r);
