@@ -1,7 +1,7 @@
 #include "model/config.h"
 
-/* Of each size and of heads * head_dim, so that products of two of them, or of one and the rows of
- * a micro-batch, are counted in 64 bits without a check at each. */
+/* The limit of each size and of heads * head_dim. Products of two sizes, and of a size and the rows
+ * of a micro-batch, then fit into 64 bits without further checks. */
 enum { SIZE_LIMIT = 1 << 24 };
 
 static enum status positive(const char *name, int64_t value, struct err *e) {
@@ -14,7 +14,7 @@ static enum status check_rope(const struct model_config *c, struct err *e) {
     const struct rope_config *r = &c->rope;
     if (!(r->theta > 1))
         return FAIL(e, ERR_CONFIG, "model.rope.theta is %g; it must be above 1", r->theta);
-    /* exact_sin is defined up to 2^20; the fastest pair turns one radian a token. */
+    /* exact_sin is defined up to 2^20; the fastest pair rotates by one radian per token. */
     if (c->seq_len > 1 << 20)
         return FAIL(e, ERR_CONFIG, "model.seq_len is %lld; rope reaches 1048576",
                     (long long)c->seq_len);
@@ -41,7 +41,8 @@ enum status model_config_check(const struct model_config *c, struct err *e) {
     if (c->layers > 4096)
         return FAIL(e, ERR_CONFIG, "model.layers is %lld; at most 4096", (long long)c->layers);
     if (c->heads % c->kv_heads)
-        return FAIL(e, ERR_CONFIG, "model.heads is %lld, no multiple of model.kv_heads %lld",
+        return FAIL(e, ERR_CONFIG,
+                    "model.heads is %lld; it must be a multiple of model.kv_heads %lld",
                     (long long)c->heads, (long long)c->kv_heads);
     if (c->heads * c->head_dim > SIZE_LIMIT)
         return FAIL(e, ERR_CONFIG,

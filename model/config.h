@@ -1,6 +1,5 @@
-/* What transformer to build: the sizes and choices of one model, and what follows from them.
- * Filled by runner/plan/options.c from the resolved configuration; checked once by
- * model_config_check. */
+/* The sizes and choices of one transformer, and values derived from them. runner/plan/options.c
+ * fills the struct from the resolved configuration; model_config_check checks it once. */
 #ifndef FP8LAB_MODEL_CONFIG_H
 #define FP8LAB_MODEL_CONFIG_H
 
@@ -10,9 +9,9 @@ enum norm_kind { NORM_RMS, NORM_LAYER };
 enum activation_kind { ACTIVATION_SWIGLU, ACTIVATION_GELU };
 enum position_kind { POSITION_ROPE, POSITION_LEARNED };
 
-/* Llama-3.1's frequency scaling: wavelengths above original_seq_len/low_freq_factor are
- * stretched by factor, those below original_seq_len/high_freq_factor kept, in between
- * interpolated linearly. factor 0: no scaling. */
+/* Llama-3.1's frequency scaling. Wavelengths above original_seq_len/low_freq_factor are stretched
+ * by factor; wavelengths below original_seq_len/high_freq_factor are kept; between the two the
+ * stretch is interpolated linearly. factor 0: no scaling. */
 struct rope_config {
     double theta, factor, low_freq_factor, high_freq_factor;
     int64_t original_seq_len;
@@ -28,8 +27,8 @@ struct model_config {
     bool qk_norm, bias, tied;
 };
 
-/* Vocabulary rows as allocated: padded so that FP8 head GEMMs are legal on every device, and
- * masked. */
+/* Allocated vocabulary rows. They are padded so that FP8 head GEMMs are legal on every device, and
+ * the padding is masked. */
 enum { VOCAB_ALIGN = 128 };
 /* train.head_chunk must be a multiple: the rows of a chunk are wgrad's K, and an FP8 GEMM needs K
  * in whole FP8_ROW_ALIGN. */
@@ -37,10 +36,9 @@ enum { HEAD_CHUNK_ALIGN = FP8_ROW_ALIGN };
 static inline int64_t model_vocab_padded(const struct model_config *c) {
     return round_up(c->vocab, VOCAB_ALIGN);
 }
-/* Rows of logits at a time where nobody says (train.head_chunk): pieces of equal size that have at
- * most 1 GiB of BF16 logits each, but no fewer than 1024 rows nor more than 2^20. It
- * follows from the sizes alone, since it is part of what is computed; README.md has what it costs
- * and gains. */
+/* The default of train.head_chunk, the rows of logits at a time: chunks of equal size with at most
+ * 1 GiB of BF16 logits each, from 1024 to 2^20 rows. The result depends on the chunk size, so the
+ * default follows from the sizes alone. LOG.md has its effect on speed. */
 static inline int64_t model_head_chunk(int64_t vocab, int64_t rows) {
     int64_t most = ((int64_t)1 << 30) / (2 * round_up(vocab, VOCAB_ALIGN)) / 128 * 128;
     if (most < 1024) most = 1024;
@@ -48,8 +46,8 @@ static inline int64_t model_head_chunk(int64_t vocab, int64_t rows) {
     int64_t chunk = round_up(ceil_div(rows, ceil_div(rows, most)), 128);
     return chunk > 1024 ? chunk : 1024;
 }
-/* The same where train.head_chunk may say (0: it does not): rows at a time, and rows of the last
- * time, which may be fewer and so not be multiplied in the same way. */
+/* The rows of each head chunk and of the last one, which may be smaller and use another GEMM.
+ * `asked` is train.head_chunk; 0: the default. */
 struct head_rows { int64_t each, last; };
 static inline struct head_rows model_head_rows(int64_t vocab, int64_t rows, int64_t asked) {
     struct head_rows h = { asked ? asked : model_head_chunk(vocab, rows), 0 };
@@ -78,8 +76,8 @@ struct gemm_size gemm_site_size(const struct model_config *c, enum gemm_site sit
  * == 0, even head_dim, ... */
 NODISCARD enum status model_config_check(const struct model_config *c, struct err *e);
 
-/* Parameters, unpadded; and multiply-adds*2 of one token's forward + backward: 6 per matmul
- * weight plus causal attention counted once (12 * layers * heads * head_dim * seq_len / 2). */
+/* The count of parameters, unpadded. The FLOP of one token's forward and backward: 6 per matmul
+ * weight, and causal attention counted once (12 * layers * heads * head_dim * seq_len / 2). */
 int64_t model_parameter_count(const struct model_config *c);
 double model_flops_per_token(const struct model_config *c);
 

@@ -1,8 +1,8 @@
 /* The memory plan: named arenas, counted first and allocated once.
  *
- * Layout code reserves bytes and says where the address is to be written (usually the `data` of a
- * tensor view). memory_allocate then creates every arena and writes the addresses, so the same
- * layout serves `fp8lab plan`, which allocates nothing. Reservations must not move before that. */
+ * Layout code reserves bytes and passes the location that receives the address, usually the `data`
+ * of a tensor view. memory_allocate creates every arena and writes the addresses. `fp8lab plan`
+ * uses the same layout and allocates nothing. The locations must not move until then. */
 #ifndef FP8LAB_MODEL_MEMORY_H
 #define FP8LAB_MODEL_MEMORY_H
 
@@ -15,14 +15,14 @@ enum memory_arena {
     MEMORY_GRADIENTS,   /* main gradients */
     MEMORY_MOMENTS,     /* AdamW m and v */
     MEMORY_EXCHANGE,    /* several ranks: weights while they are read, gradients until reduced */
-    MEMORY_ACTIVATIONS, /* kept from forward to backward */
-    MEMORY_WORKSPACE,   /* used within a layer, then again by the next */
-    MEMORY_HEAD,        /* one chunk of logits and what belongs to it */
-    MEMORY_STATE,       /* FP8 state, scalars, tokens, fingerprints */
+    MEMORY_ACTIVATIONS, /* from forward to backward: values or transposed codes of GEMM inputs */
+    MEMORY_WORKSPACE,   /* during one layer, reused by the next: gradients, codes, recomputation */
+    MEMORY_HEAD,        /* one chunk of logits and its codes */
+    MEMORY_STATE,       /* the run: FP8 state, scalars, tokens, the record of a step */
     MEMORY_ARENA_COUNT
 };
 
-/* No machine has so much; no sum of what was planned below it overflows. */
+/* More than any machine has; sums of planned sizes below this limit do not overflow. */
 #define MEMORY_LIMIT ((int64_t)1 << 60)
 
 struct memory_place { /* one address to write */
@@ -41,10 +41,10 @@ struct memory {
     struct memory_shared *shared;
     int64_t place_count, item_count, shared_count;
     int64_t place_capacity, item_capacity, shared_capacity;
-    int64_t bytes;  /* planned, of all arenas, while it is below MEMORY_LIMIT */
-    bool pinned[MEMORY_ARENA_COUNT]; /* in the host's memory */
-    bool failed;    /* the host ran out of memory; memory_finish reports it */
-    bool too_large; /* the plan passed MEMORY_LIMIT: likewise */
+    int64_t bytes;  /* planned in all arenas, while below MEMORY_LIMIT */
+    bool pinned[MEMORY_ARENA_COUNT]; /* in pinned host memory */
+    bool failed;    /* out of host memory; memory_finish reports it */
+    bool too_large; /* the plan exceeds MEMORY_LIMIT; memory_finish reports it */
     struct backend *backend; /* set while allocated */
 };
 
@@ -54,21 +54,22 @@ void memory_init(struct memory *m);
 int64_t memory_reserve(struct memory *m, enum memory_arena arena, const char *item, int64_t bytes,
                        void **where);
 
-/* A region that several users have in turn: as large as the largest. A user may plan several pieces
- * of it, each at its own offset. */
+/* A region that several users take in turn, as large as the largest use. A user may plan several
+ * pieces of it, each at its own offset. */
 int memory_share_open(struct memory *m, enum memory_arena arena, const char *item);
 void memory_share(struct memory *m, int shared, int64_t offset, int64_t bytes, void **where);
-/* Plans a piece behind those planned so far, at a multiple of 16 bytes: for what is copied out
- * together. Returns its offset. */
+/* Plans a piece behind all earlier pieces of the region, at a multiple of 16 bytes, so that one
+ * copy moves them together. Returns its offset. */
 int64_t memory_append(struct memory *m, int shared, int64_t bytes, void **where);
-/* What a shared region has come to. */
+/* The size of a shared region so far. */
 int64_t memory_shared_bytes(const struct memory *m, int shared);
 
-/* An arena goes into locked memory of the host: what one operator reads and writes once a step. */
+/* Puts an arena into pinned host memory: for data that one operator reads and writes once a
+ * step. */
 void memory_pin(struct memory *m, enum memory_arena arena);
 
-/* Closes the plan: shared regions get their offsets. ERR_MEMORY if the host had no room for it,
- * ERR_CONFIG if it passes MEMORY_LIMIT. */
+/* Closes the plan and gives shared regions their offsets. ERR_MEMORY if the host had no room for
+ * the plan, ERR_CONFIG if the plan exceeds MEMORY_LIMIT. */
 NODISCARD enum status memory_finish(struct memory *m, struct err *e);
 
 /* Creates the arenas (zeroed) and writes every address. Call after memory_finish. */

@@ -1,5 +1,5 @@
-/* The parameter table: every trained tensor by its canonical name, with its value, master copy,
- * gradient, moments, and, where a GEMM reads it in FP8, its codes.
+/* The parameter table: every trained tensor by its canonical name, with value, master copy,
+ * gradient, moments, and codes if a GEMM reads it in FP8.
  *
  * Order and names (N from 0):
  *   embed.weight [V,C]   position.weight [T,C] (learned positions)
@@ -8,8 +8,8 @@
  *   layers.N.attn_out.weight [C, HD] (.bias)   layers.N.norm2.weight [C] (.bias)
  *   layers.N.ffn_in.weight [2F or F, C] (.bias)   layers.N.ffn_out.weight [C, F] (.bias)
  *   final_norm.weight [C] (.bias)   head.weight [V,C] (untied)
- * Rows are q heads, then k, then v in qkv; gate, then up in ffn_in. The vocabulary is padded to
- * model_vocab_padded rows in memory: the rest of the rows are 0 and stay 0. */
+ * The rows of qkv are q heads, k heads, v heads; the rows of ffn_in are gate, up. In memory the
+ * vocabulary is padded to model_vocab_padded rows; padding is 0 and stays 0. */
 #ifndef FP8LAB_MODEL_PARAMS_H
 #define FP8LAB_MODEL_PARAMS_H
 
@@ -25,17 +25,17 @@ struct param {
     int64_t rows, cols;   /* canonical shape; cols 0 for a vector of `rows` */
     int64_t rows_padded;  /* as allocated */
     enum param_init init;
-    bool gemm;            /* its gradient is a wgrad's output; else operators add to it */
-    const struct gemm_spec *spec; /* where a GEMM reads it, else NULL; owned by the transformer */
-    int bucket;                   /* where it lies; see model/bucket.h */
+    bool gemm;            /* a wgrad GEMM writes its gradient; else operators add to it */
+    const struct gemm_spec *spec; /* NULL if no GEMM reads it; owned by the transformer */
+    int bucket;                   /* see model/bucket.h */
     int64_t offset;               /* in the bucket, elements */
-    struct span part, own;        /* its elements in this rank's shard; those that it updates */
-    struct operand weight;        /* value and codes: what AdamW's sink writes */
-    struct operand dgrad;         /* the twin of split weights only */
+    struct span part, own;        /* its elements in this rank's shard; elements that it updates */
+    struct operand weight;        /* value and codes, written by AdamW's sink */
+    struct operand dgrad;         /* transposed codes of a split weight */
     struct tensor master, m, v;   /* of `own`, flat; data NULL where absent */
     struct tensor grad;           /* [rows_padded, cols] or [rows]: what backward writes */
-    /* Of `own`, as a matrix of n elements: what a rank that holds a shard updates, and its codes if
-     * those are gathered. */
+    /* The elements `own` as a matrix: the value that this rank updates, and its codes if codes are
+     * gathered. */
     struct tensor own_value, own_codes;
 };
 
@@ -44,7 +44,7 @@ struct param_options {
     enum state_kind state;
     bool master;
     struct shard_place shard;
-    bool accumulates; /* a step has several micro-batches on a rank */
+    bool accumulates; /* a rank has several micro-batches in a step */
 };
 
 struct params {
@@ -56,40 +56,40 @@ struct params {
     void *spare; /* device: SPARE_BYTES of codes made only for their scale (params_layout.c) */
 };
 
-/* Makes the table: names, shapes, initialisation. Specs are set by the transformer before
- * layout. */
+/* Makes the table: names, shapes, initialisation. The transformer sets specs before layout. */
 NODISCARD enum status params_init(struct params *p, const struct model_config *c,
                                   const struct param_options *o, struct err *e);
 /* The parameter of that name, or NULL. */
 struct param *params_find(const struct params *p, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Cuts the buckets, adds one amax slot for each parameter (those that a GEMM reads first) and plans
- * all memory. */
+/* Cuts the buckets, adds one amax slot for each parameter (GEMM weights first), plans all
+ * memory. */
 void params_layout(struct params *p, struct memory *m, struct slots *slots);
 /* After allocation. */
 void params_bind(struct params *p, const struct slots *slots);
-/* The sink of what this rank updates: all of a weight, with its codes, or the shard's part. */
+/* The sink of the elements that this rank updates: a whole weight with its codes, or a shard. */
 struct sink param_own_sink(struct params *p, struct param *x, const struct slots *slots);
-/* Elements of a view of a shard, from the first of `span` on; `span` is x->own or x->part. */
+/* The part `span` of x (x->own or x->part) in a view of this rank's shard. */
 struct tensor param_span(const struct params *p, const struct param *x, const struct tensor *shard,
                          struct span span);
-/* Seeded initial values of what this rank updates, of the masters too. Codes are made by
- * params_quantise. */
+/* Seeded initial values and masters of the elements that this rank updates. params_quantise makes
+ * the codes. */
 NODISCARD enum status params_fill(struct params *p, struct backend *b, const struct model_config *c,
                                   uint64_t seed, struct err *e);
-/* Before weights are quantised: clears their amax, and the counts of codes made with it. */
+/* Call before weights are quantised: clears their amax and counts. */
 NODISCARD enum status params_begin(struct params *p, struct backend *b, struct slots *slots,
                                    struct err *e);
-/* Amax, and codes where this rank makes them, from the values as they are. */
+/* Amax from the current values, and codes if this rank makes them. */
 NODISCARD enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                                       struct err *e);
-/* After their producers: the amax of weights over all ranks, then the codes that rest on it. */
+/* Call after the producers: reduces the amax of weights over ranks, then makes the codes that need
+ * it. */
 NODISCARD enum status params_finish(struct params *p, struct backend *b, struct slots *slots,
                                     struct err *e);
 void params_destroy(struct params *p);
 
 static inline int64_t param_cols(const struct param *p) { return p->cols ? p->cols : 1; }
-/* Elements as allocated, and of the canonical tensor; the latter come first. */
+/* Elements as allocated, and of the canonical tensor. Canonical elements come first. */
 static inline int64_t param_count_padded(const struct param *p) {
     return p->rows_padded * param_cols(p);
 }

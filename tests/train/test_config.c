@@ -69,7 +69,7 @@ static void parameter_counts(void **state) {
 static void impossible_models_are_refused(void **state) {
     struct model_config c = tiny_model();
     c.kv_heads = 3;
-    MUST_FAIL(ERR_CONFIG, "model.heads is 4, no multiple of model.kv_heads 3",
+    MUST_FAIL(ERR_CONFIG, "model.heads is 4; it must be a multiple of model.kv_heads 3",
               model_config_check(&c, E));
     c = tiny_model();
     c.head_dim = 15;
