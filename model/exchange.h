@@ -1,23 +1,22 @@
-/* Exchange: which collectives move weights and gradients among ranks, and when.
+/* Exchange: which collectives move weights and gradients between ranks, and when.
  *
- * Forward reads buckets in their order, backward in the opposite one. gather.c brings weights that
- * are not whole here before their first reader and makes their codes; reduce.c sums gradients over
- * ranks when backward is done with them. Both queue on LANE_COMM and order it with LANE_COMPUTE by
- * events, so that they run beside a neighbour's arithmetic:
+ * Forward reads buckets in ascending order, backward in descending order. gather.c gathers sharded
+ * weights before their first use and makes their codes. reduce.c sums gradients over ranks after
+ * backward wrote them. Both queue on LANE_COMM. Events order LANE_COMM with LANE_COMPUTE, so
+ * collectives of one bucket overlap with arithmetic of another:
  *
- *   forward    use(bucket)    waits for it, starts what comes a few buckets later
- *   backward   back(bucket)   the same downwards, for weights that pass
+ *   forward    use(bucket)    waits for its weights, starts to gather a bucket ahead
+ *   backward   back(bucket)   the same in descending order, for weights with value_passes
  *              open(bucket)   waits until the memory of its gradients is free
- *              close(bucket)  they are complete: reduce them
+ *              close(bucket)  its gradients are complete: reduces them
  *
- * Weights that stay whole are gathered once a step, in its first forward; who looks at them between
- * steps calls exchange_settle. With one rank all of this is nothing.
+ * Weights that stay whole are gathered once a step, in its first forward. To read them between
+ * steps, call exchange_settle first. With one rank this does nothing.
  *
- * Same bits. A reduction is reduce_scatter over the bucket in every mode (train.shard "none" then
- * gathers the sums), so an element's sum is taken in the same order whatever is sharded. Modes in
- * which gradients pass sum over ranks in each micro-batch and then over micro-batches, the others
- * the other way round: with one micro-batch a step all four give the same bits, with several "none"
- * and "optimizer" do, and "gradients" and "parameters". */
+ * Same bits. Every mode reduces a bucket with reduce_scatter (train.shard "none" then gathers the
+ * sums), so the order of a sum does not depend on the mode. "gradients" and "parameters" sum over
+ * ranks in each micro-batch, then over micro-batches; "none" and "optimizer" sum over micro-batches
+ * first. With one micro-batch a step all four give the same bits; with several, each pair does. */
 #ifndef FP8LAB_MODEL_EXCHANGE_H
 #define FP8LAB_MODEL_EXCHANGE_H
 
@@ -26,26 +25,26 @@
 /* The model's events. Buckets that are gathered ahead use EVENT_GATHERED in turn. */
 enum { GATHERED_EVENTS = 8 };
 enum model_event {
-    EVENT_GATHERED,                                  /* comm: a bucket's weights are there */
+    EVENT_GATHERED,                                  /* comm: a bucket's weights have arrived */
     EVENT_WEIGHTS = EVENT_GATHERED + GATHERED_EVENTS, /* compute: shards are up to date */
-    EVENT_FREE,                                      /* compute: nobody reads that place any more */
-    EVENT_GRADIENTS,                                 /* compute: a bucket's are complete */
-    EVENT_REDUCED                                    /* comm: [2], by place of the ring */
+    EVENT_FREE,                                      /* compute: the buffer has no reader left */
+    EVENT_GRADIENTS,                                 /* compute: gradients are complete */
+    EVENT_REDUCED                                    /* comm: [2], one for each ring buffer */
 };
 
 struct exchange {
     struct backend *b;     /* borrowed, as the next two */
     struct params *params;
     struct slots *slots;
-    bool first, last;      /* of the step's micro-batches, the one under way */
-    bool pending;          /* an update's weights are not gathered yet */
-    enum pass pass;        /* of the forward under way */
-    int issued, ready;     /* forward: buckets below are on their way; are there */
-    int held[2];           /* the bucket in each place of the ring, -1 none */
-    bool waited[2];        /* and whether compute has waited for it and made its codes */
+    bool first, last;      /* the current micro-batch is the step's first, last */
+    bool pending;          /* the updated weights are not gathered yet */
+    enum pass pass;        /* of the current forward */
+    int issued, ready;     /* forward: buckets below are being gathered; are gathered */
+    int held[2];           /* the bucket in each ring buffer; -1: none */
+    bool waited[2];        /* compute has waited for that bucket and made its codes */
 };
 
-/* Whether each micro-batch's gradients are reduced, so that the next one's are written afresh. */
+/* Whether every micro-batch reduces its gradients, so that the next one overwrites them. */
 static inline bool exchange_reduces_always(const struct exchange *x) {
     const struct shard_place *s = &x->params->options.shard;
     return s->world > 1 && s->kind >= SHARD_GRADIENTS;
@@ -58,9 +57,9 @@ void exchange_init(struct exchange *x, struct backend *b, struct params *p, stru
 NODISCARD enum status gather_begin(struct exchange *x, enum pass pass, struct err *e);
 NODISCARD enum status gather_use(struct exchange *x, int bucket, struct err *e);
 NODISCARD enum status gather_back(struct exchange *x, int bucket, struct err *e);
-/* Between steps: gathers what the last update changed and stays whole. */
+/* Between steps: gathers the updated weights that stay whole. */
 NODISCARD enum status exchange_settle(struct exchange *x, struct err *e);
-/* Between steps: *out is the whole value of a bucket, flat; until the next look or step. */
+/* Between steps: *out is the whole flat value of a bucket, valid until the next look or step. */
 NODISCARD enum status exchange_look(struct exchange *x, int bucket, struct tensor *out,
                                     struct err *e);
 
@@ -72,8 +71,8 @@ NODISCARD enum status reduce_open(struct exchange *x, int bucket, struct err *e)
 NODISCARD enum status reduce_close(struct exchange *x, int bucket, struct err *e);
 /* After backward: compute waits for every reduction that was queued. */
 NODISCARD enum status reduce_finish(struct exchange *x, struct err *e);
-/* Between backward and update: the whole reduced gradients of a bucket are where backward wrote
- * them. */
+/* Between backward and update: restores the whole reduced gradients of a bucket where backward
+ * wrote them. */
 NODISCARD enum status reduce_look(struct exchange *x, int bucket, struct err *e);
 
 #endif

@@ -5,8 +5,9 @@
  *   dgrad  dx [R,K] = dy [R,N] . (W^T [K,N])^T     reads dy rows, W's twin
  *   wgrad  dW [N,K] = dy^T [N,R] . (x^T [K,R])^T   reads dy's and x's twins
  *
- * An FP8 operand is K-contiguous in every GEMM that reads it, hence the transposed twins; high
- * precision operands are read through transposed views of one buffer. */
+ * An FP8 operand must be K-contiguous in every GEMM that reads it, so some operands have a second,
+ * transposed copy of their codes: the twin. A BF16 or f32 operand needs no copy: a GEMM reads it
+ * through a transposed view. */
 #ifndef FP8LAB_MODEL_OPERAND_H
 #define FP8LAB_MODEL_OPERAND_H
 
@@ -22,70 +23,70 @@ struct operand_spec {
     struct quant_rule rule;
 };
 
-/* A recipe at one GEMM site. w_dgrad differs from w only where dgrad reads a weight scaled
- * otherwise (rowwise with BF16 wgrad): it is then an operand of its own. */
+/* A recipe at one GEMM site. With split_weight, dgrad reads the weight with another scale (rowwise
+ * with BF16 wgrad): w_dgrad then differs from w and is an operand of its own. */
 struct gemm_spec {
     bool fp8, wgrad_fp8, split_weight;
     bool fprop_fast, dgrad_fast, wgrad_fast;
     struct operand_spec x, w, w_dgrad, dy;
     const struct recipe_options *options; /* borrowed from the recipe */
-    const char *name;                     /* of the weight, borrowed; NULL: not told */
+    const char *name;                     /* of the weight, borrowed; NULL: no name */
 };
 
 /* Resolves a site's options. Never fails on options that recipe_check passed. */
 void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *options);
 
-/* One operand in memory. The views are what sinks and GEMMs point to: it must not move. */
+/* One operand in memory. Sinks and GEMMs point to its views, so it must not move. */
 struct operand {
     struct operand_spec spec;
     struct tensor value;      /* [rows, K] act; scratch if keep_value is false and codes are made */
     struct tensor codes;      /* [rows, K] FP8; codes.transposed: &twin or NULL. data may be NULL */
     struct tensor codes_only; /* codes without the twin, for evaluation */
     struct tensor twin;       /* [K, rows] FP8 */
-    const struct tensor *lender; /* whose memory the value borrows, or NULL */
+    const struct tensor *lender; /* the value uses this tensor's memory; or NULL */
     int slot;                    /* amax slot, or -1: not recorded */
     bool fp8, keep_value, has_codes, has_twin;
 };
 
-/* Where an operand's bytes go: the index of a shared region, or OWN in the arena named. NONE is for
- * a value that nobody reads or writes whole (a weight of which codes are gathered). */
+/* The place of an operand's bytes: the index of a shared region, or PLACE_OWN for bytes of its own
+ * in the arena. PLACE_NONE: the value never exists whole (ranks gather its codes instead). */
 enum { PLACE_OWN = -1, PLACE_NONE = -2 };
 struct operand_place {
-    enum memory_arena value_arena, code_arena; /* of what is OWN */
+    enum memory_arena value_arena, code_arena; /* for PLACE_OWN */
     const char *item;                          /* its name in the plan */
     int value, codes, twin;                    /* shared regions or PLACE_OWN */
     int64_t value_at, codes_at, twin_at;       /* bytes into those regions */
 };
 
-/* What of an operand somebody reads. */
+/* Which forms of an operand are read. */
 struct operand_use { bool value, codes, twin; };
 
-/* Lays the operand out: [rows, K] in `act`, with the codes and scales that spec (NULL or not
- * FP8: none) and use ask for. The value always has a place, since every sink writes one; with
- * `lender` it lives in that tensor's memory instead, which must not move. slot -1: amax is not
+/* Lays the operand out: [rows, K] in `act`, with the codes and scales that `spec` and `use` ask for
+ * (spec NULL or not FP8: no codes). Every sink writes a value, so a value always has memory. With
+ * `lender`, the value uses that tensor's memory; the lender must not move. slot -1: amax is not
  * recorded. */
 void operand_layout(struct operand *o, struct memory *m, const struct operand_spec *spec,
                     struct operand_use use, struct operand_place place, enum dtype act,
                     int64_t rows, int64_t k, const struct tensor *lender, int slot);
 
-/* Bytes of the codes of one direction and of their scales, which stand behind them. */
+/* Bytes of the codes of one direction and of the scales that follow them. */
 int64_t operand_code_bytes(const struct tensor *codes);
 
-/* After memory_allocate and slots_start: the addresses that are shared with slots and lenders. */
+/* After memory_allocate and slots_start: sets the addresses shared with slots and lenders. */
 void operand_bind(struct operand *o, const struct slots *slots);
 
-/* What a sink is filled for: training counts saturation; recomputation repeats a count already
- * made; evaluation may not touch FP8 state and needs no twin. */
+/* The purpose of a sink. Training counts saturation. Recomputation does not count again. Evaluation
+ * must not change FP8 state and needs no twin. */
 enum pass { PASS_TRAIN, PASS_RECOMPUTE, PASS_EVAL };
 
 struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass pass);
-/* The same for an activation or its gradient: no other rank has a part of it. */
+/* The same for an activation or its gradient, which no rank shares. */
 struct sink activation_sink(struct operand *o, const struct slots *slots, enum pass pass);
 
-/* A matrix seen with rows and columns exchanged. */
+/* The transposed view of a matrix. */
 struct tensor tensor_transposed(const struct tensor *x);
 
-/* A linear layer's operands as the GEMMs read them; twins and views are chosen by the spec. */
+/* The GEMMs of a linear layer. The spec decides whether they read codes, twins or views. */
 NODISCARD enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec,
                                  const struct tensor *y, const struct operand *x,
                                  const struct operand *w, const struct tensor *bias,

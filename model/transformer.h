@@ -1,4 +1,4 @@
-/* The transformer: its buffers, and forward and backward as straight lines of operators.
+/* The transformer: its buffers, and forward and backward as sequences of operators.
  *
  * Legend: B sequences of a micro-batch, T tokens each, R = B*T rows, C width, H query heads, G
  * key/value heads, D head dim, W = (H+2G)*D, F ffn width, U = 2F (SwiGLU) or F (GELU), V
@@ -47,31 +47,31 @@ struct head_chunk {
 };
 
 struct transformer {
-    struct backend *b;    /* borrowed, as the next two; set before anything runs */
+    struct backend *b;    /* borrowed, as the next two; set before the first operator */
     struct slots *slots;
     struct exchange *exchange;
     struct model_config config;
     enum recompute_kind recompute;
     enum dtype act;
     int64_t batch, rows;             /* B, R */
-    int64_t chunk_rows, chunk_count; /* rows of logits at a time, how many times */
+    int64_t chunk_rows, chunk_count; /* rows of logits in a chunk; chunks */
     struct param *embed, *position;               /* position NULL with RoPE */
     struct layer *layer;                          /* [L], owned */
     struct tensor *x;                             /* [L+1] of [R,C] act, owned array */
     struct norm final_norm;
     struct operand normed; /* [R,C] final_norm(x[L]) */
-    struct linear head;    /* its operands are the chunks' */
+    struct linear head;    /* each chunk has its own operands */
     struct head_chunk *chunk; /* owned */
     struct tensor rope;       /* [T,D] f32, data NULL with learned positions */
     struct tensor tokens, targets, losses; /* [R] i32, i32, f32 */
     struct tensor grad_scale; /* [1] f32: 1 / tokens of the global batch */
     struct tensor logits;     /* [chunk,Vp] act */
-    /* Backward's workspace. */
+    /* Workspace of backward. */
     struct tensor d_x;               /* [R,C] act: gradient of the residual stream, in place */
     struct tensor d_h, d_normed;     /* [R,F], [R,C] act */
     struct tensor d_gate_up;         /* [R,U] act, GELU only: SwiGLU writes over gate_up */
     struct tensor d_o, d_qkv, delta; /* [R,HD], [R,W] act; [B,H,T] f32 */
-    int slot_embed;                  /* amax of the gradient that reaches the embedding */
+    int slot_embed;                  /* amax of the embedding's output gradient */
 };
 
 struct transformer_options {
@@ -84,11 +84,11 @@ struct transformer_options {
 NODISCARD enum status transformer_init(struct transformer *t, const struct model_config *c,
                                        const struct recipe *r, const struct transformer_options *o,
                                        struct params *p, struct err *e);
-/* Amax slots for a model of these sizes, at most. */
+/* An upper bound of amax slots for a model of these sizes. */
 int transformer_slots_max(const struct transformer *t, const struct params *p);
-/* Plans every buffer and adds the forward and backward slots; params_layout comes before. */
+/* Plans every buffer and adds the forward and backward slots. Call params_layout before. */
 void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots);
-/* After allocation and slots_start: addresses of views, the RoPE table. */
+/* After allocation and slots_start: sets addresses of views, fills the RoPE table. */
 NODISCARD enum status transformer_start(struct transformer *t, struct backend *b,
                                         struct slots *slots, struct exchange *exchange,
                                         struct err *e);
@@ -98,19 +98,19 @@ void transformer_destroy(struct transformer *t);
 
 /* tokens -> x[0..L] and final_norm(x[L]). */
 NODISCARD enum status transformer_forward(struct transformer *t, enum pass pass, struct err *e);
-/* Logits and losses chunk by chunk; in training also dlogits, the head's gradients and d_normed.
- * fresh: the head's gradient is written, else added to. */
+/* Logits and losses, one chunk at a time; in training also dlogits, the head's gradients and
+ * d_normed. fresh: overwrites the head's gradient; otherwise adds to it. */
 NODISCARD enum status transformer_head(struct transformer *t, enum pass pass, bool fresh,
                                        struct err *e);
-/* Everything from final_norm to the embedding; gradients of GEMM weights are written if fresh. */
+/* Backward from final_norm to the embedding. fresh: overwrites gradients of GEMM weights. */
 NODISCARD enum status transformer_backward(struct transformer *t, bool fresh, struct err *e);
 
-/* A layer's forward from x[l]; parts that recomputation repeats. */
+/* The parts of a layer's forward that recomputation repeats. */
 NODISCARD enum status layer_attention(struct transformer *t, int64_t l, enum pass pass,
                                       struct err *e);
 NODISCARD enum status layer_ffn_in(struct transformer *t, int64_t l, enum pass pass, struct err *e);
 
-/* y <- norm(x) through the sink; normalisation of either kind, forward and backward. */
+/* y <- norm(x) through the sink, for both kinds of norm; and its backward. */
 NODISCARD enum status norm_fwd(struct transformer *t, const struct norm *n, const struct sink *y,
                                const struct tensor *x, struct err *e);
 NODISCARD enum status norm_bwd(struct transformer *t, const struct norm *n, const struct sink *dx,
@@ -120,7 +120,7 @@ NODISCARD enum status norm_bwd(struct transformer *t, const struct norm *n, cons
 static inline const struct tensor *bias_value(const struct linear *l) {
     return l->bias ? &l->bias->weight.value : NULL;
 }
-/* [R, (H+2G)D] seen as the heads that attention works on. */
+/* [R, (H+2G)D] as the 4-D view that attention reads. */
 static inline struct tensor heads_view(const struct transformer *t, const struct tensor *qkv) {
     const struct model_config *c = &t->config;
     return tensor_make(qkv->data, qkv->dtype, t->batch, c->seq_len, c->heads + 2 * c->kv_heads,
