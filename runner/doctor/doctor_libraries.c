@@ -86,7 +86,7 @@ static void say_missing(struct doctor *d, const struct wanted *w) {
     case NEED_GPU:
         doctor_say(d, FINDING_WRONG, w->topic,
                    !strcmp(w->topic, "plugin")
-                       ? "build where nvcc is: make (fp8lab doctor names one that PATH hides)"
+                       ? "run make where nvcc is installed (doctor lists an nvcc outside PATH)"
                        : !strcmp(w->topic, "cublaslt")
                              ? "install CUDA's libcublas, or set LD_LIBRARY_PATH to where it is"
                              : "it comes with the driver; a container needs --gpus all and "
@@ -141,7 +141,7 @@ static bool find_ours(struct doctor *d, const struct wanted *w, const struct lib
         const char *machine = library_machine(path, text);
         if (!machine) { /* the loader stops here */
             doctor_say(d, FINDING_WRONG, w->topic, "remove it, or install it again",
-                       "%s is no library", path);
+                       "%s is not a library", path);
             record(d, w, path, NULL, "", "no library");
             return false;
         }
@@ -164,7 +164,7 @@ static void look_at(struct doctor *d, const struct wanted *w, const struct libra
     record(d, w, path, library_machine_here(), version, problem);
     if (w->need == NEED_PART) return;
     if (*problem)
-        doctor_say(d, FINDING_WRONG, w->topic, "install it again, with what it depends on",
+        doctor_say(d, FINDING_WRONG, w->topic, "install it again, with its dependencies",
                    "%s does not load: %s", path, problem);
     else if (!strcmp(w->topic, "cudnn")) judge_cudnn(d, version, path);
     else if (!strcmp(w->topic, "cublaslt")) judge_cublaslt(d, version, path);

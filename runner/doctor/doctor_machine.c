@@ -56,7 +56,7 @@ static void say_no_gpu(struct doctor *d) {
                    number_of(d, "gpu.on_bus"), in_container(d) ? " in this container" : "");
     else if (d->gpu && !d->caps)
         doctor_say(d, FINDING_WRONG, "gpu",
-                   "run where a GPU is, or take --backend cpu; --facts FILE or --caps ARCH plan "
+                   "use a machine with a GPU, or --backend cpu; --facts FILE or --caps ARCH plan "
                    "for another machine", "no NVIDIA GPU here, and --backend cuda needs one");
     else
         doctor_say(d, FINDING_NOTE, "gpu", NULL,
@@ -96,7 +96,7 @@ static void say_gpu(struct doctor *d) {
                    "--backend cpu",
                    "compute capability %s is older than any machine code built here", cc);
     if (is_true(d, "gpu.mixed"))
-        doctor_say(d, FINDING_WARNING, "gpu", "CUDA_VISIBLE_DEVICES can pick GPUs that are alike",
+        doctor_say(d, FINDING_WARNING, "gpu", "select GPUs of one product: CUDA_VISIBLE_DEVICES",
                    "the GPUs are not all of one product: results and speeds will differ");
     if (is_true(d, "gpu.mig"))
         doctor_say(d, FINDING_NOTE, "gpu", NULL,
@@ -117,7 +117,7 @@ static void say_ecc(struct doctor *d) {
     if (is_true(d, "gpu.ecc")) doctor_say(d, FINDING_FINE, "ecc", NULL, "on");
     else if (is_false(d, "gpu.ecc") && choice)
         doctor_say(d, FINDING_WARNING, "ecc", "nvidia-smi -e 1, then reboot",
-                   "off: a flipped bit goes unseen, and two runs may differ for it");
+                   "off: a flipped bit is not detected, and may change results");
     else doctor_say(d, FINDING_NOTE, "ecc", NULL, "this GPU has none, or does not say");
 }
 
@@ -128,11 +128,11 @@ static void say_clocks(struct doctor *d) {
     char power[32] = "power limit not known";
     if (watts > 0) snprintf(power, sizeof power, "%.0f W", watts);
     doctor_say(d, heat >= HOT_C ? FINDING_WARNING : FINDING_FINE, "clocks",
-               heat >= HOT_C ? "cool the machine first: clocks fall before it says so" : NULL,
+               heat >= HOT_C ? "cool the machine first: clocks drop before it reports so" : NULL,
                "SM %.0f of %.0f MHz now, %s, %.0f C", now, most, power, heat);
     if (others > 0)
-        doctor_say(d, FINDING_WARNING, "processes", "nvidia-smi names them; measure when they are "
-                   "gone", "%.0f compute process%s on the GPUs: speeds are not the machine's own",
+        doctor_say(d, FINDING_WARNING, "processes", "nvidia-smi lists them; measure after they "
+                   "ended", "%.0f compute process%s on the GPUs: speeds are not the machine's own",
                    others, others == 1 ? "" : "es");
     else if (others == 0)
         doctor_say(d, FINDING_FINE, "processes", NULL, "no others on the GPUs");
@@ -149,8 +149,8 @@ static void say_memory(struct doctor *d) {
                is_true(d, "memory.unified")
                    ? "; CPU and GPU share it, 8 GiB of it are left to the system" : "");
     if (is_true(d, "memory.unified") && available >= 0 && available < 16 * GIB)
-        doctor_say(d, FINDING_WARNING, "memory", "close other programs: on this machine memory "
-                   "that runs out stops the host, not the program",
+        doctor_say(d, FINDING_WARNING, "memory", "close other programs: if shared memory runs "
+                   "out, the host stops, not only the program",
                    "only %.1f GiB of the shared memory are available", available / GIB);
     if (page > 0) doctor_say(d, FINDING_FINE, "pages", NULL, "of %.0f KiB", page / 1024);
 }

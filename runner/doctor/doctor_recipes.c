@@ -135,7 +135,7 @@ static void judge(struct doctor *d, enum recipe_kind kind, int capability, const
     } else if (reference ? !near_reference(check, reference, &worst, why)
                          : !equal_golden(check, kind, why)) {
         doctor_say(d, FINDING_WRONG, name, reference ? "do not trust results of this machine; "
-                   "compare clocks, ECC and driver with one that is well" : fix, "%s; %s", text,
+                   "compare clocks, ECC and driver with one that works" : fix, "%s; %s", text,
                    why);
     } else if (reference) {
         doctor_say(d, FINDING_FINE, name, NULL, "%s; product and ten steps agree with the "

@@ -93,7 +93,7 @@ void doctor_disk(struct doctor *d) {
     if (access(runs, W_OK) != 0)
         doctor_say(d, FINDING_WRONG, "disk", "run from a folder of yours, or say --runs DIR; a "
                    "volume must belong to the user of the container (-u)",
-                   "runs would be written to %s/runs, which this user may not: %s", here,
+                   "this user cannot write to %s/runs, the folder of runs: %s", here,
                    strerror(errno));
     else if (statvfs(runs, &fs) == 0) {
         double left = (double)fs.f_bavail * (double)fs.f_frsize;

@@ -72,7 +72,7 @@ expect 2 -- --facts tests/facts/h200.json --caps sm_999 -- \
 expect 2 -- --facts tests/facts/laptop.json --caps sm_121 -- \
     'caps sm_121: the cpu backend has no device to pretend to be'
 expect 1 -- --facts tests/facts/laptop.json --backend cuda --quick -- \
-    'no NVIDIA GPU here, and --backend cuda needs one' 'fix: run where a GPU is, or take' '1 wrong'
+    'no NVIDIA GPU here, and --backend cuda needs one' 'fix: use a machine with a GPU, or' '1 wrong'
 grep -q emulated "$TEST_TMP/out" && fail "doctor --backend cuda: recipes of a GPU that is not there"
 expect 0 -- --facts tests/facts/laptop.json --backend cuda --caps sm_90 --quick -- \
     'fp8.tensorwise   native'
@@ -156,7 +156,7 @@ version bad 91400 130100 22809
 expect $well -- --quick -- \
     'cuDNN 9.14.0 is wrong under CUDA graphs for sequences that are no multiple of 128'
 echo 'no library' >bad/libcudnn.so.9
-expect 1 -- --quick -- "bad/libcudnn.so.9 is no library"
+expect 1 -- --quick -- "bad/libcudnn.so.9 is not a library"
 cp good/libnccl.so.2 bad/libcudnn.so.9
 [ "$(uname -m)" = x86_64 ] && other='\xb7\x00' name=aarch64 || other='\x3e\x00' name=x86_64
 printf "$other" | dd of=bad/libcudnn.so.9 bs=1 seek=18 conv=notrunc 2>/dev/null # e_machine of ELF
@@ -191,7 +191,7 @@ PATH=$PWD/toolkit/bin:$PATH expect 0 -- --quick --backend cpu -- \
     "nvcc             $PWD/toolkit/bin/nvcc"
 if [ "$(id -u)" != 0 ]; then
     mkdir -p theirs && chmod 555 theirs && cd theirs || exit 1
-    expect 1 -- --quick --backend cpu -- 'which this user may not' 'fix: run from a folder of yours'
+    expect 1 -- --quick --backend cpu -- 'this user cannot write to' 'fix: run from a folder of yours'
     cd ..
 fi
 expect 2 -- --backend tpu -- "there is no backend 'tpu': auto, cpu or cuda"
