@@ -55,4 +55,16 @@ violation runner/script/script.c '#include "kernels/cpu/cpu_backend.h"' \
 violation runner/script/script.c '#include <cuda_runtime.h>' \
     'runner may not include <cuda_runtime.h>'
 violation runner/script/script.c 'if (x) exit (2);' 'only runner/main.c ends the process'
+write_circle() { # runner/base gets a.c, which includes b.h, which includes a.h
+    echo '#include "runner/base/b.h"' >"$tree/runner/base/a.c"
+    echo '#include "runner/base/a.h"' >"$tree/runner/base/b.h"
+}
+write_clean
+write_circle
+said=$(tests/house/arrows.sh "$tree" 2>&1)
+[ "$said" = "runner/base: these include each other in a circle: a b" ] ||
+    [ "$said" = "runner/base: these include each other in a circle: b a" ] || {
+    echo "a circle gave: $said"
+    failed=1
+}
 exit "$failed"
