@@ -53,8 +53,8 @@ struct supervise_options {
     const char *const *envp; /* the whole environment of a worker; NULL-terminated */
     const char *run_path;    /* for logs: data/logs/worker-<rank>.log */
     struct signals *signals; /* open; shared by all attempts of a command */
-    int lock_fd;             /* of the run directory, or -1. Workers inherit it: the run stays locked
-                              * until the last worker has exited, even if the runner is killed */
+    int lock_fd; /* of the run directory, or -1. Workers inherit it: the run stays locked until the
+                  * last worker has exited, even if the runner is killed */
     /* The ranks of this host, from first_rank on. Each gets --rank, --world and --device after argv
      * where world > 1. */
     int64_t ranks, first_rank, world;

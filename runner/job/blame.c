@@ -7,7 +7,7 @@
 #include "runner/base/run_files.h"
 #include "runner/job/board.h"
 
-_Static_assert((int)SUPERVISE_RANKS_MAX <= (int)COMM_RANKS_MAX, "a set of ranks is one 64-bit word");
+_Static_assert((int)SUPERVISE_RANKS_MAX <= (int)COMM_RANKS_MAX, "a set of ranks is one word");
 
 /* ---- the state of a rank ----------------------------------------------------------------------*/
 

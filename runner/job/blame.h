@@ -1,6 +1,6 @@
 /* Which rank is at fault where no rank reported an error. Compares the board states of all ranks of
- * an attempt, on all hosts. Answers only where a single rank is at fault, since the next attempt may
- * leave the blamed GPU out. */
+ * an attempt, on all hosts. Answers only where a single rank is at fault, since the next attempt
+ * may leave the blamed GPU out. */
 #ifndef FP8LAB_RUNNER_JOB_BLAME_H
 #define FP8LAB_RUNNER_JOB_BLAME_H
 
@@ -35,8 +35,9 @@ int64_t blame_frozen(const struct rank_state *state, int64_t ranks, int64_t tick
  * last, since a host queues work ahead of its device. */
 int64_t blame_behind(const struct rank_state *state, int64_t ranks);
 
-/* Ranks lost links. Returns the rank with most broken links; -1 where that is not a single rank (one
- * broken link has two ends), or where no link is known to have broken (NCCL does not name the peer).
+/* Ranks lost links. Returns the rank with most broken links; -1 where that is not a single rank
+ * (one broken link has two ends), or where no link is known to have broken (NCCL does not name the
+ * peer).
  *
  * A rank that loses a link closes all its other links, and their other ends see a loss, too. Such a
  * loss does not count: the rank that closed the link had given up, and had not noted that peer as

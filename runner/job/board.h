@@ -22,7 +22,7 @@ struct board {
     struct rendezvous rendezvous; /* written by the runner, before the worker starts */
     bool met;               /* connected to every other rank */
     struct comm_note note;  /* written by the backend */
-    int64_t beats;          /* by the pulse thread: one more every PULSE_MS while the process runs */
+    int64_t beats;          /* by the pulse thread, every PULSE_MS while the process runs */
     int64_t where;          /* step and phase in one word: board_word */
     uint64_t device_turn;
     char device_in[2][BOARD_DEVICE_CAP]; /* by the pulse thread: see shared_record.h */

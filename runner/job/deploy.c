@@ -15,7 +15,7 @@ enum { RENDEZVOUS_S = 300 };
 /* The orders of part_make. A path may be any bytes, so it is not checked for UTF-8. */
 static json_t *make_orders(const struct deployment *d) {
     const struct run_settings *s = d->settings;
-    char *path = realpath(d->dir->path, NULL); /* the tasks may have different working directories */
+    char *path = realpath(d->dir->path, NULL); /* working directories may differ */
     const char *choices = json_text(json_object_get(d->dir->run, "inputs"), "choices", NULL);
     json_t *orders = json_pack(
         "{s:o,s:s,s:I,s:s?,s:o,s:b,s:I,s:s?,s:I,s:I,s:I,s:I}", "run",
@@ -30,8 +30,8 @@ static json_t *make_orders(const struct deployment *d) {
     return orders;
 }
 
-/* Opens a port for the ranks: at an address that the other hosts can reach, or at loopback where all
- * ranks are on this host. */
+/* Opens a port for the ranks: at an address that the other hosts can reach, or at loopback where
+ * all ranks are on this host. */
 static enum status open_rendezvous(const struct job_members *members, const struct rank_layout *f,
                                    struct rendezvous *m, int *fd, struct err *e) {
     *m = (struct rendezvous){ .timeout_s = RENDEZVOUS_S };

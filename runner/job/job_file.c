@@ -31,13 +31,14 @@ enum status job_file_path(const struct task *task, const char *runs, char path[J
                            struct err *e) {
     if (mkdir(runs, 0777) != 0 && errno != EEXIST)
         return FAIL(e, ERR_IO, "create %s: %s", runs, strerror(errno));
-    char *whole = realpath(runs, NULL); /* in messages: a relative path may differ from task to task */
+    char *whole = realpath(runs, NULL); /* working directories may differ */
     int n = snprintf(path, JOB_FILE_CAP, "%s/.job-%s", whole ? whole : runs, task->job);
     free(whole);
     return n < JOB_FILE_CAP ? OK : FAIL(e, ERR_ARG, "%s: the path is too long", runs);
 }
 
-/* Whether other tasks can use the address. A link-local address is a different host on each link. */
+/* Whether other tasks can use the address. A link-local address is a different host on each
+ * link. */
 static bool is_reachable(const struct ifaddrs *i, bool loopback) {
     if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || !(i->ifa_flags & IFF_LOOPBACK) != !loopback)
         return false;
@@ -160,8 +161,8 @@ enum status job_file_publish(const char *path, const struct task *task, const ch
     return st;
 }
 
-/* *text is NULL where there is no file. Another user with write access to the folder may replace the
- * file at any time, so the check is of the opened file. */
+/* *text is NULL where there is no file. Another user with write access to the folder may replace
+ * the file at any time, so the check is of the opened file. */
 static enum status read_ours(const char *path, char **text, size_t *n, struct err *e) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -210,7 +211,7 @@ enum status job_file_call(const json_t *file, const json_t *hello, int *fd, char
     for (size_t i = 0; i < json_array_size(addresses); i++) {
         const char *at = json_string_value(json_array_get(addresses, i));
         if (!at) continue;
-        st = wire_connect_once(at, port, clock_ms() + CONNECT_MS, fd, e);
+        st = wire_connect(at, port, clock_ms() + CONNECT_MS, fd, e);
         if (st == OK) st = call_at(*fd, secret, hello, at, port, e);
         if (st == OK) st = wire_peer(*fd, address, e);
         if (st == OK) return OK;

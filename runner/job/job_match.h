@@ -11,7 +11,8 @@ struct json_t;
  * their terms begin with the host's name. gpu.count is for the whole job: it assumes that all hosts
  * have as many GPUs for each task as the host that is matched. */
 NODISCARD enum status job_match(const struct json_t *config, const struct json_t *facts,
-                                const struct job_members *members, struct json_t **mismatch, struct err *e);
+                                const struct job_members *members, struct json_t **mismatch,
+                                 struct err *e);
 
 /* ERR_CONFIG where two tasks of one host would use the same GPU, since the launcher sets neither
  * their local index nor CUDA_VISIBLE_DEVICES. */
@@ -19,8 +20,8 @@ NODISCARD enum status job_places(const struct json_t *facts, const struct job_me
                                  struct err *e);
 
 /* The facts of this machine, for a comparison with the memory of all ranks (plan/fit.h). Where CPU
- * and GPU have separate memory, memory.total is for the whole job: it assumes that all hosts have as
- * much for each task. Without `members` *out is `facts`. A new reference. */
+ * and GPU have separate memory, memory.total is for the whole job: it assumes that all hosts have
+ * as much for each task. Without `members` *out is `facts`. A new reference. */
 NODISCARD enum status job_memory(const struct json_t *facts, const struct job_members *members,
                                  struct json_t **out, struct err *e);
 

@@ -51,8 +51,8 @@ static enum status admit(struct job_members *members, int fd, const json_t *hell
     return OK;
 }
 
-/* A probe comes from another leader that found this leader's file (job_file_publish), and never from
- * a task of this job. Another job has the same name, and its tasks could connect here. */
+/* A probe comes from another leader that found this leader's file (job_file_publish), and never
+ * from a task of this job. Another job has the same name, and its tasks could connect here. */
 static enum status fail_name_conflict(const struct job_members *members, int fd,
                                       const json_t *hello, struct err *e) {
     char address[64];
@@ -89,8 +89,8 @@ static enum status name_missing(const struct job_members *members, const struct 
     list_tasks(members, false, &missing);
     list_tasks(members, true, &connected);
     if (listener->rejected)
-        snprintf(rejected, sizeof rejected, "; %" PRId64 " connections did not prove that they know "
-                 "the job's secret, the last from %s", listener->rejected, listener->last);
+        snprintf(rejected, sizeof rejected, "; %" PRId64 " connections did not prove that they "
+                 "know the job's secret, the last from %s", listener->rejected, listener->last);
     return FAIL(e, ERR_PEER, "task %.200s of the %" PRId64 " that %s started%s%s did not connect "
                 "within %" PRId64 " s to task 0 on %s (connected: %.200s)%s: all tasks need the "
                 "same folder of runs (%s) and must reach this host; for a run of one task unset %s "
@@ -145,7 +145,8 @@ static enum status await_call(struct job_members *members, struct listener *list
         if (!signo || signo == SIGCHLD) signo = job_members_stop_signal(members);
         if (signo) {
             members->stopped_by = signo;
-            return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had connected",
+            return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had "
+                        "connected",
                         signo, strsignal(signo));
         }
         TRY(check_members(members, e));

@@ -108,7 +108,8 @@ static enum status wait_at(const struct listener *l, int64_t deadline_ms, int al
     int64_t left = until - clock_ms();
     if (left < 0) left = 0;
     int n = poll(wait, (nfds_t)l->callers + 2, (int)(left < 60000 ? left : 60000));
-    if (n < 0 && errno != EINTR) return FAIL(e, ERR_IO, "wait for connections: %s", strerror(errno));
+    if (n < 0 && errno != EINTR)
+        return FAIL(e, ERR_IO, "wait for connections: %s", strerror(errno));
     return OK;
 }
 

@@ -1,4 +1,5 @@
-/* How evenly the ranks of a run work: the slowest rank of each step, and how long the others waited.
+/* How evenly the ranks of a run work: the slowest rank of each step, and how long the others
+ * waited.
  *
  * A rank reports its time in collectives, and its idle time: the part of it without arithmetic. The
  * rank with the smallest idle time came last to the collectives, so it is the slowest. wait = a

@@ -38,8 +38,8 @@ static int64_t whole(const json_t *part, const char *key) {
     return json_integer_value(json_object_get(part, key));
 }
 
-/* Processors for each worker of the CPU backend, of which `workers` share this host. 0, all of them,
- * for a single worker. */
+/* Processors for each worker of the CPU backend, of which `workers` share this host. 0, all of
+ * them, for a single worker. */
 static int64_t threads_each(int64_t asked, int64_t workers) {
     cpu_set_t set;
     if (asked || workers == 1) return asked;

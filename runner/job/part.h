@@ -17,8 +17,8 @@
 struct json_t *part_make(const struct json_t *orders, const struct rank_layout *layout, int64_t t,
                          const struct rendezvous *rendezvous, const char *nonce);
 
-/* supervise() with the workers of `part`. The caller fills *options except for the command line, the
- * ranks, their devices, run_path, hang_s and the grace times, which come from the part. */
+/* supervise() with the workers of `part`. The caller fills *options except for the command line,
+ * the ranks, their devices, run_path, hang_s and the grace times, which come from the part. */
 NODISCARD enum status part_supervise(const struct json_t *part, const struct task *task,
                                      struct supervise_options *options, struct attempt *out,
                                      struct err *e);

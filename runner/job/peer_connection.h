@@ -1,10 +1,10 @@
-/* A connection between two runners of one job: JSON lines both ways, after a handshake in which both
- * proved that they know the job's secret, and heartbeats.
+/* A connection between two runners of one job: JSON lines both ways, after a handshake in which
+ * both proved that they know the job's secret, and heartbeats.
  *
- * Task 0 leads. It sends "attempt" (what to start), "stop", "kill" and "end". The other tasks follow.
- * They send "rank" (an event of a worker), "ended" (how their part of the attempt ended), and at any
- * time "asked" (this task got a stop request). Both send "beat", with the states of their ranks,
- * while an attempt runs and once at its end. */
+ * Task 0 leads. It sends "attempt" (what to start), "stop", "kill" and "end". The other tasks
+ * follow. They send "rank" (an event of a worker), "ended" (how their part of the attempt ended),
+ * and at any time "asked" (this task got a stop request). Both send "beat", with the states of
+ * their ranks, while an attempt runs and once at its end. */
 #ifndef FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 #define FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 
@@ -37,8 +37,8 @@ NODISCARD enum status peer_connection_open(int fd, int64_t task, const char *hos
                                            struct peer_connection *out, struct err *e);
 void peer_connection_close(struct peer_connection *c); /* safe on a zeroed struct */
 
-/* Sends and releases `message`; NULL means that it could not be allocated. A broken connection makes
- * *c lost, and is no error. ERR_MEMORY only. */
+/* Sends and releases `message`; NULL means that it could not be allocated. A broken connection
+ * makes *c lost, and is no error. ERR_MEMORY only. */
 NODISCARD enum status peer_connection_send(struct peer_connection *c, struct json_t *message,
                                            struct err *e);
 /* Reads what has arrived, without waiting. May make *c lost. */

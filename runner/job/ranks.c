@@ -23,7 +23,8 @@ static enum status start_rank(struct ranks *r, int64_t i, struct err *e) {
     struct spawn_options spawn = {
         .argv = o->argv, .envp = o->envp, .rank = number, .world = o->world,
         .device = o->device ? o->device[i] : i,
-        .rendezvous_fd = number == 0 ? o->rendezvous_fd : -1, .keep_fd = o->lock_fd, .old_mask = &o->signals->old,
+        .rendezvous_fd = number == 0 ? o->rendezvous_fd : -1, .keep_fd = o->lock_fd,
+        .old_mask = &o->signals->old,
     };
     TRY(path_join(spawn.log_path, o->run_path, log, e));
     TRY(board_create(&rank->board, &board, e));

@@ -1,5 +1,5 @@
-/* The worker processes of an attempt on this host: starting them with their boards, signalling them,
- * and reading what a failed one left. */
+/* The worker processes of an attempt on this host: starting them with their boards, signalling
+ * them, and reading what a failed one left. */
 #ifndef FP8LAB_RUNNER_JOB_RANKS_H
 #define FP8LAB_RUNNER_JOB_RANKS_H
 
@@ -36,7 +36,8 @@ void ranks_signal(const struct ranks *r, int signo); /* to all that run */
 bool ranks_gone(const struct ranks *r); /* all have exited or are unkillable */
 bool ranks_done(const struct ranks *r); /* all reported "done" */
 
-/* Reads the boards; call it once a tick. A tick in which this process did not run does not count. */
+/* Reads the boards; call it once a tick. A tick in which this process did not run does not
+ * count. */
 void ranks_look(struct ranks *r);
 /* The state on the board of the i-th rank here, now or when it died. */
 void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out);

@@ -16,7 +16,7 @@
 #include "runner/job/wire.h"
 
 enum {
-    RETRY_MS = 200,
+    RETRY_MS = 100,
     EXTRA_MS = 5000 /* the other ranks time out after rank 0, which knows the missing ranks */
 };
 
@@ -75,8 +75,8 @@ static enum status place_of(int fd, char address[64], struct err *e) {
     return OK;
 }
 
-/* Adds an authenticated connection to the mesh. A second connection of the same process replaces the
- * first, whose answer did not arrive. */
+/* Adds an authenticated connection to the mesh. A second connection of the same process replaces
+ * the first, whose answer did not arrive. */
 static enum status admit(struct joining *j, int fd, const json_t *hello, struct err *e) {
     struct mesh *m = j->mesh;
     int64_t rank = json_integer_value(json_object_get(hello, "rank"));
@@ -139,41 +139,38 @@ static enum status accept_ranks(struct joining *j, int listening, struct err *e)
     return st;
 }
 
-/* Connects once. *late: it took so long that the other end may have timed out. That is half of
- * LISTENER_AUTH_MS where many connect; a third is safely below. */
-static enum status connect_once(struct joining *j, int rank, const struct place *place, int port,
-                             bool *late, struct err *e) {
-    int *link = &j->mesh->link[rank];
+/* Connects once. *retry: the other end does not listen yet, or it may have timed out, since this
+ * process was blocked or had to wait. It times out after half of LISTENER_AUTH_MS where many connect;
+ * a third is safely below. A connection that is closed sooner was rejected. */
+static enum status try_rank(struct joining *j, int rank, const struct place *place, int port,
+                            bool *retry, struct err *e) {
+    int fd;
     int64_t begin = clock_ms();
-    enum status st = wire_connect(place->address, place->port, j->deadline_ms, link, e);
-    if (st == OK) st = say_hello(j, *link, port, e);
-    *late = clock_ms() - begin >= LISTENER_AUTH_MS / 3;
-    if (st != OK && *link >= 0) {
-        close(*link);
-        *link = -1;
-    }
+    enum status st = wire_connect(place->address, place->port, j->deadline_ms, &fd, e);
+    *retry = true;
+    if (st != OK) return st;
+    st = say_hello(j, fd, port, e);
+    *retry = st == ERR_PEER && clock_ms() - begin >= LISTENER_AUTH_MS / 3;
+    if (st == OK) j->mesh->link[rank] = fd;
+    else close(fd);
     return st;
 }
 
-/* Connects to a lower rank. Retries where the other end may have timed out, since this process was
- * blocked or had to wait. A connection that is closed at once was rejected: no retry. */
+/* Connects to a lower rank, which may need several attempts. */
 static enum status connect_rank(struct joining *j, int rank, const struct place *place, int port,
-                        struct err *e) {
+                                struct err *e) {
     struct mesh *m = j->mesh;
     const struct timespec nap = { 0, RETRY_MS * 1000000L };
-    bool late;
-    int attempts = 1;
-    enum status st = connect_once(j, rank, place, port, &late, e);
-    for (; st == ERR_PEER && late && clock_ms() + RETRY_MS < j->deadline_ms; attempts++) {
+    bool retry;
+    enum status st = try_rank(j, rank, place, port, &retry, e);
+    while (st != OK && retry && clock_ms() + RETRY_MS < j->deadline_ms) {
         (void)nanosleep(&nap, NULL);
-        st = connect_once(j, rank, place, port, &late, e);
+        st = try_rank(j, rank, place, port, &retry, e);
     }
-    if (st != OK && attempts > 1)
-        err_prefix(e, "%d attempts failed (a handshake must end within %d s); the last", attempts,
-                   LISTENER_AUTH_MS / 1000);
     if (st != OK)
-        err_prefix(e, "rendezvous: rank %d of %d on %s connects to rank %d on %s", m->rank, m->world,
-                   j->rendezvous->host, rank, *m->host[rank] ? m->host[rank] : place->address);
+        err_prefix(e, "rendezvous: rank %d of %d on %s connects to rank %d on %s", m->rank,
+                   m->world, j->rendezvous->host, rank,
+                   *m->host[rank] ? m->host[rank] : place->address);
     return st;
 }
 

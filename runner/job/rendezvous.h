@@ -8,7 +8,8 @@
 
 enum { RENDEZVOUS_RANKS_MAX = 64 };
 
-/* What a worker needs to connect; its runner writes it. Plain bytes, since it is in shared memory. */
+/* What a worker needs to connect; its runner writes it. Plain bytes, since it is in shared
+ * memory. */
 struct rendezvous {
     char address[64]; /* of rank 0; "" for rank 0 itself */
     int port;

@@ -15,8 +15,8 @@ NODISCARD enum status secret_make(char out[SHA256_HEX], struct err *e);
 NODISCARD enum status secret_sign(const char *secret, const char *text, char out[SHA256_HEX],
                                   struct err *e);
 
-/* Derives the secret of one rendezvous from the job's secret and `nonce`. Only the nonce is sent, so
- * a process that reads the network cannot join the ranks. */
+/* Derives the secret of one rendezvous from the job's secret and `nonce`. Only the nonce is sent,
+ * so a process that reads the network cannot join the ranks. */
 NODISCARD enum status secret_of_rendezvous(const char *secret, const char *nonce,
                                         char out[SHA256_HEX], struct err *e);
 

@@ -12,7 +12,7 @@
 
 #include "runner/job/attempt.h"
 
-enum { ARGS_MAX = 64, MOVED_FD = 100 };
+enum { ARGS_MAX = 64, ADDED_MAX = 12, MOVED_FD = 100 };
 
 /* The numbers of its command line. */
 struct numbers { char rank[24], world[24], device[24], board[24], rendezvous[24]; };
@@ -30,7 +30,9 @@ static enum status build_argv(const struct spawn_options *o, struct numbers *tex
                               char *argv[ARGS_MAX], struct err *e) {
     int64_t n = 0;
     for (; o->argv[n]; n++) {
-        if (n + 12 > ARGS_MAX) return FAIL(e, ERR_ARG, "the command line of a worker has over %d words", ARGS_MAX - 12);
+        if (n + ADDED_MAX > ARGS_MAX)
+            return FAIL(e, ERR_ARG, "the command line of a worker has over %d words",
+                        ARGS_MAX - ADDED_MAX);
         argv[n] = (char *)o->argv[n];
     }
     if (o->world > 1) {
@@ -59,7 +61,8 @@ static void become_worker(const struct spawn_options *o, char *const *argv, int 
     int moved = fcntl(events, F_DUPFD_CLOEXEC, MOVED_FD),
         report_copy = fcntl(report, F_DUPFD_CLOEXEC, MOVED_FD);
     int board = fcntl(o->board_fd, F_DUPFD_CLOEXEC, MOVED_FD);
-    int rendezvous = o->rendezvous_fd >= 0 ? fcntl(o->rendezvous_fd, F_DUPFD_CLOEXEC, MOVED_FD) : -1;
+    int rendezvous = -1;
+    if (o->rendezvous_fd >= 0) rendezvous = fcntl(o->rendezvous_fd, F_DUPFD_CLOEXEC, MOVED_FD);
     int kept = o->keep_fd >= 0 ? fcntl(o->keep_fd, F_DUPFD, MOVED_FD) : -1;
     bool ready = null >= 0 && moved >= 0 && report_copy >= 0 && board >= 0 &&
                  (kept >= 0 || o->keep_fd < 0) && (rendezvous >= 0 || o->rendezvous_fd < 0) &&

@@ -39,7 +39,7 @@ int64_t stop_grace_worker_s(int64_t grace_s) {
 
 bool stop_grace_packs(int64_t grace_s, int64_t since_ms, int64_t bytes) {
     if (!grace_s) return true;
-    int64_t left_s = grace_s - since_ms / 1000 - 1; /* one second for everything but the checkpoints */
+    int64_t left_s = grace_s - since_ms / 1000 - 1; /* 1 s for the other files */
     return bytes / PACK_BYTES_PER_S < left_s;
 }
 

@@ -51,7 +51,7 @@ static void take_signals(struct watch *w) {
             return;
         }
         w->out->signalled = true;
-        watch_say(w, "stopping: checkpoint, bundle, exit (a second signal exits at once)");
+        watch_say(w, "stopping: checkpoint, bundle, exit; a second signal exits at once");
         remote_request_stop(w, signo);
         verdict_stop_request(w, signo);
     }

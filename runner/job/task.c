@@ -19,8 +19,8 @@ struct launcher {
     const char *master, *nodes;
 };
 
-/* The first launcher whose variables are set counts: under mpirun in a Slurm job both sets are. Only
- * a step of srun has SLURM_STEP_NUM_TASKS; a batch script is one process, although it has
+/* The first launcher whose variables are set counts: under mpirun in a Slurm job both sets are.
+ * Only a step of srun has SLURM_STEP_NUM_TASKS; a batch script is one process, although it has
  * SLURM_NTASKS. */
 static const struct launcher LAUNCHERS[] = {
     { "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
@@ -90,8 +90,8 @@ static bool equal(getter get, const char *name, const char *other) {
 }
 
 /* Slurm's pmi2 plugin also sets PMI_RANK for each task of srun, but no local index: then
- * SLURM_LOCALID must choose the GPU. A PMI launcher that srun itself started, once a host, has other
- * numbers than srun. */
+ * SLURM_LOCALID must choose the GPU. A PMI launcher that srun itself started, once a host, has
+ * other numbers than srun. */
 static bool is_srun_speaking_pmi(getter get, const struct launcher *l) {
     return !strcmp(l->name, "PMI") && !get(l->local_index) &&
            equal(get, l->index, "SLURM_PROCID") && equal(get, l->count, "SLURM_STEP_NUM_TASKS");

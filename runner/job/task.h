@@ -28,8 +28,8 @@ struct task {
 NODISCARD enum status task_find(const char *(*get)(const char *name), struct task *out,
                                 struct err *e);
 
-/* "RANK=0 and WORLD_SIZE=2 are set, as by torchrun: this is task 0 of 2", and what to do where these
- * variables were left in a shell. One line without a newline. */
+/* "RANK=0 and WORLD_SIZE=2 are set, as by torchrun: this is task 0 of 2", and what to do where
+ * these variables were left in a shell. One line without a newline. */
 void task_explain(const struct task *t, char *out, size_t size);
 
 /* Whether a task of `ranks` ranks sees only its own GPUs: CUDA_VISIBLE_DEVICES (`visible`, or NULL)

@@ -109,7 +109,8 @@ static bool is_local(enum status status) {
            status == ERR_CONFIG;
 }
 
-static enum reported_loss loss_of(const struct watch *w, const struct rank *rank, enum status code) {
+static enum reported_loss loss_of(const struct watch *w, const struct rank *rank,
+                                  enum status code) {
     if (code != ERR_PEER || w->options->world == 1) return REPORTED_LOSS_NONE;
     return board_has_met(rank->board) ? REPORTED_LOSS_LINK : REPORTED_LOSS_RENDEZVOUS;
 }
@@ -332,8 +333,8 @@ static void adopt_error(struct attempt *out, const struct peer_connection *c,
     if (*text)
         (void)FAIL(&out->error, status_of_name(json_text(ended, "code", "")), "%s", text);
     else if (out->end == ATTEMPT_FAILED)
-        (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s ended its part of the attempt and "
-                   "reported no error", c->task, c->host);
+        (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s ended its part of the attempt "
+                   "and reported no error", c->task, c->host);
 }
 
 /* A runner that only stopped its ranks on request knows no cause. Its message counts as a reported

@@ -18,8 +18,8 @@ struct watch {
     struct ranks ranks;
     int64_t begin_ms, tick_ms, last_event_ms;
     int64_t kill_at_ms; /* when ranks that were asked to stop are killed; 0: not stopping */
-    const struct peer_connection *asked_by; /* whose task got the stop request; NULL: this process */
-    int64_t killed_ms; /* since when this process kills; later deaths by SIGKILL have no other cause */
+    const struct peer_connection *asked_by; /* its task got the stop request; NULL: this one */
+    int64_t killed_ms; /* since when this process sends SIGKILL; 0: it does not */
     bool ended;        /* out->end is settled; a real cause may still replace a reported loss */
     bool discards_events; /* on_event failed: later events are read and discarded */
 };

@@ -12,14 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model/json_safe.h"
 #include "runner/base/clock.h"
 #include "runner/job/secret.h"
 
-enum { RETRY_MS = 100, BACKLOG = 1024, KEEP_IDLE_S = 5, KEEP_EVERY_S = 5, KEEP_COUNT = 3 };
+enum { BACKLOG = 1024, KEEP_IDLE_S = 5, KEEP_EVERY_S = 5, KEEP_COUNT = 3 };
 
 /* Waits for an event on fd; false: the deadline came first. */
 static bool wait_for(int fd, short events, int64_t deadline_ms) {
@@ -81,8 +80,8 @@ static enum status look_up(const char *address, int port, int flags, struct addr
     snprintf(service, sizeof service, "%d", port);
     int rc = getaddrinfo(address, service, &want, out);
     if (rc == 0) return OK;
-    return FAIL(e, ERR_IO, "look up the address of %s: %s", address, rc == EAI_SYSTEM ? strerror(errno)
-                                                                             : gai_strerror(rc));
+    return FAIL(e, ERR_IO, "look up the address of %s: %s", address,
+                rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
 }
 
 /* A listening socket; -1 with errno. */
@@ -168,7 +167,7 @@ static int try_each(const struct addrinfo *list, int64_t deadline_ms) {
     return fd;
 }
 
-enum status wire_connect_once(const char *address, int port, int64_t deadline_ms, int *fd,
+enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
                               struct err *e) {
     struct addrinfo *list = NULL;
     *fd = -1;
@@ -181,16 +180,6 @@ enum status wire_connect_once(const char *address, int port, int64_t deadline_ms
     if (st == OK) *fd = s;
     else close(s);
     return st;
-}
-
-enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
-                         struct err *e) {
-    for (;;) {
-        enum status st = wire_connect_once(address, port, deadline_ms, fd, e);
-        if (st == OK || clock_ms() + RETRY_MS >= deadline_ms) return st;
-        struct timespec nap = { 0, RETRY_MS * 1000000L };
-        (void)nanosleep(&nap, NULL);
-    }
 }
 
 /* An IPv6 socket shows an IPv4 address as "::ffff:10.0.0.7". Hosts without IPv6 need it without the
@@ -272,8 +261,9 @@ enum status wire_get(int fd, json_t **line, int64_t deadline_ms, struct err *e) 
 /* ---- handshake --------------------------------------------------------------------------------*/
 
 /* The signature of one end: over the direction, both challenges and the hello message. */
-static enum status sign(const char *secret, const char *direction, const char *theirs, const char *mine,
-                        const json_t *hello, char out[SHA256_HEX], struct err *e) {
+static enum status sign(const char *secret, const char *direction, const char *theirs,
+                        const char *mine, const json_t *hello, char out[SHA256_HEX],
+                        struct err *e) {
     char *said = json_dump_text(hello, JSON_COMPACT | JSON_SORT_KEYS), *text = NULL;
     int n = said ? asprintf(&text, "%s %s %s %s", direction, theirs, mine, said) : -1;
     enum status st = n < 0 ? FAIL(e, ERR_MEMORY, "a signature")
@@ -296,7 +286,8 @@ static enum status hex_of(const json_t *line, const char *key, char out[SHA256_H
                           struct err *e) {
     const char *text = json_string_value(json_object_get(line, key));
     if (!text || !sha256_is_hex(text))
-        return FAIL(e, ERR_VERIFY, "the other end of a connection is no process of this job: it sent no %s", key);
+        return FAIL(e, ERR_VERIFY, "the other end of a connection is no process of this job: it "
+                    "sent no %s", key);
     memcpy(out, text, SHA256_HEX);
     return OK;
 }

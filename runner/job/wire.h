@@ -24,10 +24,6 @@ NODISCARD enum status wire_accept(int listening, int *fd, struct err *e);
 /* Tries each address of a name once, until one accepts; they share the time that is left. *fd is
  * the caller's to close, -1 on any error. ERR_IO: the name has no address, or the socket cannot be
  * set up. ERR_PEER: no address accepts; the text is about the last one. */
-NODISCARD enum status wire_connect_once(const char *address, int port, int64_t deadline_ms, int *fd,
-                                        struct err *e);
-/* Retries until the deadline, since the other end may not listen yet. The error is that of the last
- * attempt. */
 NODISCARD enum status wire_connect(const char *address, int port, int64_t deadline_ms, int *fd,
                                    struct err *e);
 

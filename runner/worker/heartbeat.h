@@ -13,8 +13,8 @@ NODISCARD enum status heartbeat_start(struct heartbeat **out, struct board *boar
 void heartbeat_stop(struct heartbeat *p); /* ends the thread; NULL is fine */
 
 /* From now on the thread writes the operators on b's device to the board, and polls its group of
- * ranks. It aborts a broken group, which ends the first thread's wait. NULL ends this; on return the
- * thread no longer uses the backend. */
+ * ranks. It aborts a broken group, which ends the first thread's wait. NULL ends this; on return
+ * the thread no longer uses the backend. */
 void heartbeat_watch(struct heartbeat *p, struct backend *b);
 
 /* Why the group was aborted; false: it was not. */
