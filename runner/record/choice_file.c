@@ -9,13 +9,13 @@
 static const char FILE_NAME[] = "data/choices.txt", NONE[] = "none";
 enum { TABLE_BYTES_MAX = 4 << 20 };
 
-/* "" of no table, as run.json's inputs have it. */
+/* The hash of no table is "", as in run.json's inputs. */
 static enum status hash_table(const char *text, char sha256[SHA256_HEX], struct err *e) {
     *sha256 = '\0';
     return *text ? sha256_bytes(text, strlen(text), sha256, e) : OK;
 }
 
-/* The run's table as it is found, and its hash; *text is the caller's also where that fails. */
+/* Reads the run's table and hashes it. The caller frees *text, also after an error. */
 static enum status read_table(const char *run_path, char **text, char sha256[SHA256_HEX],
                               struct err *e) {
     char path[PATH_CAP];
@@ -32,9 +32,9 @@ enum status choice_file_read(const char *run_path, const char *wanted, char **te
     char sha256[SHA256_HEX];
     enum status st = read_table(run_path, text, sha256, e);
     if (st == OK && strcmp(sha256, wanted) != 0)
-        st = FAIL(e, ERR_IO, "%s/%s as this host sees it is not the run's (%.12s, wanted %.12s): "
-                  "where hosts share a file system it may be late; resume", run_path, FILE_NAME,
-                  *sha256 ? sha256 : "none", *wanted ? wanted : "none");
+        st = FAIL(e, ERR_IO, "%s/%s is not the run's choice table (hash %.12s, wanted %.12s); a "
+                  "shared file system may still show an old file: resume the run", run_path,
+                  FILE_NAME, *sha256 ? sha256 : "none", *wanted ? wanted : "none");
     if (st == OK) return OK;
     free(*text);
     *text = NULL;
@@ -54,8 +54,8 @@ enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *
     return run_dir_save(dir, e);
 }
 
-/* The text of a table that a user names: a file, or a checkpoint that carries one. What is none is
- * said here, before anything runs. */
+/* Reads the table that a user names: a file, or a checkpoint that contains one. An invalid table is
+ * rejected here, before anything runs. */
 static enum status read_source(const char *source, char **text, struct err *e) {
     struct choices_reader reader;
     size_t n;
@@ -67,7 +67,7 @@ static enum status read_source(const char *source, char **text, struct err *e) {
     bool checkpoint = path_is_directory(source);
     if (checkpoint) TRY(checkpoint_choices(source, text, e));
     else TRY(file_read(source, TABLE_BYTES_MAX, text, &n, e));
-    if (checkpoint && !**text) return OK; /* made where nothing is chosen */
+    if (checkpoint && !**text) return OK; /* of a backend without choices */
     enum status st = choices_open(&reader, *text, e);
     if (st == OK) return OK;
     err_prefix(e, "%s", source);
@@ -91,8 +91,8 @@ enum status choice_file_check(const struct run_dir *dir, struct err *e) {
     TRY(st);
     const char *then = json_text(json_object_get(dir->run, "inputs"), "choices", "");
     if (!strcmp(then, sha256)) return OK;
-    return FAIL(e, ERR_CONFIG, "%s cannot go on as the same run: its choice table %s changed since "
-                "it began (%.12s, now %.12s); --choices none goes on with a new one", dir->id,
+    return FAIL(e, ERR_CONFIG, "%s cannot be resumed as the same run: its choice table %s changed "
+                "since it began (%.12s, now %.12s); --choices none makes a new table", dir->id,
                 FILE_NAME, *then ? then : "none", *sha256 ? sha256 : "none");
 }
 

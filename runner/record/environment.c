@@ -10,9 +10,8 @@
 #include "runner/base/canonical.h"
 #include "runner/script/schema_env.h"
 
-/* What a worker may need from the user's own environment beside a site's settings of NCCL. No name
- * that is likely to carry a secret matches; LD_LIBRARY_PATH is how CUDA images find their
- * libraries. */
+/* What a worker may need from the user's environment, beside the site's NCCL settings. No name that
+ * may hold a secret matches. CUDA images find their libraries by LD_LIBRARY_PATH. */
 static const char *const ALLOWED[] = {
     "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
@@ -22,9 +21,9 @@ static const char *const ALLOWED[] = {
     "ASAN_OPTIONS", "UBSAN_OPTIONS",
 };
 
-/* NCCL's are those that an experiment may set. Others of that list (NVIDIA_TF32_OVERRIDE,
- * CUBLAS_WORKSPACE_CONFIG) may move bits: they come from an experiment only, and its hash has
- * them. */
+/* NCCL variables are allowed if an experiment may set them. Other variables of that list
+ * (NVIDIA_TF32_OVERRIDE, CUBLAS_WORKSPACE_CONFIG) may change bits, so only an experiment sets them,
+ * and its hash covers them. */
 static bool is_allowed(const char *name) {
     if (!strncmp(name, "NCCL_", 5)) return env_is_allowed(name);
     for (size_t i = 0; i < sizeof ALLOWED / sizeof *ALLOWED; i++)
@@ -51,7 +50,7 @@ static bool sort_own(json_t *kept, json_t *withheld) {
         char *name = strndup(environ[i], strcspn(environ[i], "="));
         const char *value = strchr(environ[i], '=');
         good = name != NULL;
-        /* A value that is no UTF-8 cannot be recorded, so it is not passed on either. */
+        /* A value that is not UTF-8 cannot be recorded, so it is withheld. */
         if (good && is_allowed(name) && value && is_utf8(value + 1)) {
             good = json_object_set_new(kept, name, json_string(value + 1)) == 0;
             free(name);
@@ -83,12 +82,12 @@ static bool add_experiment(json_t *kept, const json_t *env) {
     return true;
 }
 
-/* Unless the user said otherwise:
- * - Threads that wait sleep instead of spinning: beside any other busy process spinning costs an
- *   order of magnitude (a 2048x384x128 matmul fell from 357 to 10 GFLOP/s). libgomp reads this
- *   while it is loaded, so it cannot be set later than here.
- * - NCCL leaves NVLink multicast alone: shared hosts do not always have the fabric for it in
- *   order. A worker has several threads when NCCL reads this, so nothing sets it later. */
+/* Defaults, unless the user sets the variables:
+ * - Waiting threads sleep instead of spinning. Beside another busy process, spinning slowed a
+ *   2048x384x128 matmul from 357 to 10 GFLOP/s. libgomp reads this when it is loaded, so it must be
+ *   set here.
+ * - NCCL does not use NVLink multicast, whose fabric is not always in order on shared hosts. It
+ *   must be set here too: a worker has several threads when NCCL reads it. */
 static bool add_defaults(json_t *kept, json_t *defaults) {
     static const char *const DEFAULTS[][2] = {
         { "NCCL_NVLS_ENABLE", "0" }, { "OMP_WAIT_POLICY", "passive" },
@@ -122,7 +121,7 @@ static bool to_vector(const json_t *kept, char ***out) {
     return true;
 }
 
-/* A configuration may come from a stranger's run directory, not from a script that was checked. */
+/* The configuration may come from an untrusted run directory instead of a checked script. */
 static enum status check_experiment(const json_t *env, struct err *e) {
     const char *name;
     json_t *value;

@@ -21,13 +21,13 @@ static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct e
     return st;
 }
 
-/* Else the first evaluation would say so, hours later. */
+/* Without this check the first evaluation would fail, perhaps hours later. */
 static enum status check_held_out(const struct run_options *run, const struct data *data,
                                   struct err *e) {
     if (run->eval.every == 0 || data_sequences(data, SPLIT_EVAL) > 0) return OK;
     return FAIL(e, ERR_CONFIG, "there is nothing to evaluate on: the data hold out less than one "
-                "sequence of %" PRId64 " and its last target; more data, a larger data.holdout, or "
-                "eval = false", run->model.seq_len);
+                "sequence of %" PRId64 " and its last target; give more data, a larger "
+                "data.holdout, or eval = false", run->model.seq_len);
 }
 
 static enum status hash_files(const struct data *data, char hex[SHA256_HEX], json_t **out,

@@ -19,7 +19,7 @@
 
 enum { PATCH_MAX = 8 << 20 };
 
-/* The git tree that holds the executable and our sources; false where it lies elsewhere. */
+/* The git tree that holds the executable and fp8lab's sources; false: there is none. */
 static bool source_root(char out[PATH_CAP]) {
     char path[PATH_CAP], probe[PATH_CAP];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -34,9 +34,9 @@ static bool source_root(char out[PATH_CAP]) {
     return false;
 }
 
-/* Records what the tree holds beyond its commit. safe.directory is given on the command line, which
- * git honours, because a mounted tree often belongs to another user. It leaves git's index as it
- * is: whoever commits in the tree at that moment would find it locked. */
+/* Records the tree's changes since its commit. safe.directory is set on the command line, because a
+ * mounted tree often belongs to another user. autoRefreshIndex is off, so that the index is not
+ * locked while the user commits. */
 static enum status write_patch(const struct run_dir *dir, bool *recorded, struct err *e) {
     char root[PATH_CAP], safe[PATH_CAP + 32], *patch = NULL;
     size_t n = 0;
@@ -62,7 +62,7 @@ static enum status put(const struct run_dir *dir, const char *file, json_t *valu
     return st;
 }
 
-/* archive_version_details() would say all of libarchive's, but leaks when it is called twice. */
+/* archive_version_details() names all of libarchive's libraries, but leaks if called twice. */
 static json_t *libraries(void) {
     return json_pack("{s:s,s:s,s:s,s:s,s:s?,s:s,s:s}", "libc", gnu_get_libc_version(), "lua",
                      LUA_RELEASE, "jansson", jansson_version_str(), "libarchive",
@@ -83,11 +83,11 @@ enum status provenance_write(const struct run_dir *dir, char *warning, size_t wa
     if (!warning) return OK;
     *warning = '\0';
     if (!strcmp(build.commit, "unknown"))
-        snprintf(warning, warning_size, "the source commit is not known: git could not say it when "
-                 "this program was built; the bundle records the hash of the sources (%.12s)",
+        snprintf(warning, warning_size, "the source commit is not known: git failed when this "
+                 "program was built; the bundle records the hash of the sources (%.12s)",
                  build.build_sha256);
     else if (!recorded)
-        snprintf(warning, warning_size, "git is missing or refuses: uncommitted changes of the "
-                 "sources are not recorded as a patch, only as a hash");
+        snprintf(warning, warning_size, "git is missing or failed: uncommitted changes of the "
+                 "sources are recorded as a hash only, not as a patch");
     return OK;
 }

@@ -25,9 +25,9 @@ struct notes {
     int64_t count, capacity;
 };
 
-/* Lines that are no notes, or damaged ones, are passed over. */
+/* Other lines, and damaged ones, are ignored. */
 static enum status take_line(struct notes *all, const char *line, struct err *e) {
-    const char *text = strstr(line, "Z "); /* behind the time, as run_log() writes it */
+    const char *text = strstr(line, "Z "); /* after the time, as run_log() writes it */
     struct note found;
     int end = 0;
     if (!text || sscanf(text, "Z checkpoint of step %" SCNd64 ", sha256 %64[0-9a-f]%n", &found.step,
@@ -60,7 +60,7 @@ static enum status read_notes(const struct run_dir *dir, struct notes *out, stru
     return st;
 }
 
-/* The last note of a step counts: a run that goes on from an earlier one saves it again. */
+/* The last line of a step counts: a run that resumes from an earlier step saves it again. */
 static void look_up(void *user, int64_t step, char sha256[65]) {
     const struct notes *all = user;
     for (int64_t i = all->count - 1; i >= 0; i--) {

@@ -15,7 +15,7 @@
 
 enum { TRIES_MAX = 1000 };
 
-/* Behind '.' and the id: a directory that is no run yet. */
+/* The suffix of a directory that is not a run yet: .<run-id>.new */
 static const char BEGUN[] = ".new";
 
 static const char *const FOLDERS[] = {
@@ -70,8 +70,8 @@ static bool is_taken(const char *path) {
     return path_exists(path) || path_exists(bundle);
 }
 
-/* Makes the directory itself, under a hidden name, for an id that nobody has. Of two processes that
- * want one id, one makes the hidden directory, and the other finds that, or what became of it. */
+/* Makes the directory under a hidden name, for an unused id. If two processes want the same id, one
+ * makes the hidden directory; the other finds it, or the run that it became, and tries the next. */
 static enum status make_unique(const char *runs, const char *name, const char *inputs_sha256,
                                struct run_dir *out, struct err *e) {
     char when[32], clean[80], path[PATH_CAP], hidden[sizeof out->id + sizeof BEGUN + 1];
@@ -96,8 +96,8 @@ static enum status make_unique(const char *runs, const char *name, const char *i
             continue;
         }
         if (errno == EACCES || errno == EROFS)
-            return FAIL(e, ERR_IO, "mkdir %s: %s; this is user %d, and --runs names another folder "
-                        "(in a container -u \"$(id -u):$(id -g)\" is you)", path,
+            return FAIL(e, ERR_IO, "mkdir %s: %s; this is user %d; --runs DIR writes elsewhere "
+                        "(in a container, -u \"$(id -u):$(id -g)\" runs as you)", path,
                         strerror(errno), (int)geteuid());
         if (errno != EEXIST) return FAIL(e, ERR_IO, "mkdir %s: %s", path, strerror(errno));
     }
@@ -118,7 +118,7 @@ static enum status make_folders(const struct run_dir *dir, struct err *e) {
 
 enum status run_dir_create(const char *runs, const char *name, const char *inputs_sha256,
                            struct run_dir *out, struct err *e) {
-    struct err ignored; /* the first error is the one to tell */
+    struct err ignored; /* the first error is returned */
     *out = (struct run_dir)RUN_DIR_NONE;
     TRY(directory_make(runs, e));
     TRY(make_unique(runs, name, inputs_sha256, out, e));
@@ -133,7 +133,7 @@ enum status run_dir_create(const char *runs, const char *name, const char *input
     return st;
 }
 
-/* With its first run.json the directory becomes a run. */
+/* Gives the directory its final name, once run.json is there. */
 static enum status give_name(struct run_dir *dir, struct err *e) {
     char runs[PATH_CAP], path[PATH_CAP];
     path_parent(runs, dir->path);
@@ -145,8 +145,8 @@ static enum status give_name(struct run_dir *dir, struct err *e) {
     return OK;
 }
 
-/* Whether nobody is at it: its writer was on this host and is gone, or it has been silent for far
- * longer than it takes to make a directory. */
+/* Whether no process works on it: its writer was on this host and is gone, or it has been silent
+ * far longer than it takes to make a directory. */
 static bool is_abandoned(const char *path) {
     struct stat info;
     struct run_writer writer;
@@ -160,7 +160,7 @@ void run_dir_clean(const char *runs) {
     if (!d) return;
     for (struct dirent *entry; (entry = readdir(d));) {
         char path[PATH_CAP];
-        struct err ignored; /* it is met again */
+        struct err ignored; /* the next run_dir_clean() tries again */
         size_t n = strlen(entry->d_name), end = sizeof BEGUN - 1;
         bool begun = entry->d_name[0] == '.' && n > end && !strcmp(entry->d_name + n - end, BEGUN);
         if (begun && path_join(path, runs, entry->d_name, &ignored) == OK && is_abandoned(path))
@@ -176,13 +176,14 @@ static enum status take_over(struct run_dir *dir, bool presumed_dead, struct err
     int fd;
     TRY(open_root(dir, e));
     TRY(beneath_file(dir->root, RECORD, O_RDONLY, dir->path, &fd, e));
-    if (fd < 0) return FAIL(e, ERR_ARG, "%s is no run directory: no %s", dir->path, RECORD);
+    if (fd < 0)
+        return FAIL(e, ERR_ARG, "%s is not a run directory: it has no %s", dir->path, RECORD);
     close(fd);
     TRY(tree_check(dir->root, dir->path, e));
     TRY(run_lock_take(dir->path, presumed_dead, &dir->lock_fd, e));
     TRY(beneath_json_read(dir->root, RECORD, dir->path, &dir->run, e));
     if (json_text(dir->run, "status", NULL)) return OK;
-    return FAIL(e, ERR_FORMAT, "%s/%s is no record of a run: it lacks \"status\"", dir->path,
+    return FAIL(e, ERR_FORMAT, "%s/%s is not the record of a run: it lacks \"status\"", dir->path,
                 RECORD);
 }
 
@@ -206,7 +207,7 @@ enum status run_dir_put(const struct run_dir *dir, const char *file, const json_
     return beneath_json_write(dir->root, file, dir->path, value, e);
 }
 
-/* The directory is still where its path says. */
+/* Whether the directory is still at its path. */
 static bool is_in_place(const struct run_dir *dir) {
     struct stat there, open;
     return stat(dir->path, &there) == 0 && fstat(dir->root, &open) == 0 &&
@@ -222,8 +223,8 @@ static enum status put_record(const struct run_dir *dir, struct err *e) {
 
 enum status run_dir_save(struct run_dir *dir, struct err *e) {
     if (!is_in_place(dir))
-        return FAIL(e, ERR_IO, "%s is gone: it was removed or renamed while the run wrote to it; "
-                    "run it again, or rename it back and `fp8lab close` it", dir->path);
+        return FAIL(e, ERR_IO, "%s is gone: it was deleted or renamed while the run wrote to it; "
+                    "run again, or rename it back and `fp8lab close` it", dir->path);
     TRY(put_record(dir, e));
     return dir->unnamed ? give_name(dir, e) : OK;
 }

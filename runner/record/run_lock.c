@@ -12,15 +12,15 @@
 
 #include "runner/base/run_files.h"
 
-/* TEXT_BYTES: of the three lines at the beginning. RESERVE_BYTES: what run.json and the last lines
- * need when the disk is full. */
+/* TEXT_BYTES: size of the text at the start of the file. RESERVE_BYTES: enough for run.json and the
+ * last log lines when the disk is full. */
 enum { TEXT_BYTES = 256, RESERVE_BYTES = 256 << 10 };
 
 static enum status lock_path(char out[PATH_CAP], const char *run, struct err *e) {
     return path_join(out, run, "lock", e);
 }
 
-/* ---- who --------------------------------------------------------------------------------------*/
+/* ---- writer -----------------------------------------------------------------------------------*/
 
 static void this_process(struct run_writer *out) {
     *out = (struct run_writer){ .pid = getpid() };
@@ -31,8 +31,8 @@ static void this_process(struct run_writer *out) {
     if (fd >= 0) close(fd);
 }
 
-/* Another host is one of another kernel and another name: a container has a name of its own on the
- * same kernel, and a machine that was started again has a new boot id under its old name. */
+/* Another host has another name and another boot id. A container has its own name on the same
+ * kernel; a rebooted machine has a new boot id under its old name. */
 static bool is_elsewhere(const struct run_writer *w) {
     struct run_writer here;
     this_process(&here);
@@ -62,7 +62,7 @@ static void read_writer(const char *run, int fd, struct run_writer *out) {
     out->heard_of = out->pid > 0 && heard_of(run, fd);
 }
 
-/* The lock file. A link is none, nor is a FIFO, which would be waited for: -1, and errno. */
+/* Opens the lock file. A link or a FIFO, which would block, is rejected: -1 and errno. */
 static int open_lock(const char *path, int flags) {
     struct stat info;
     int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
@@ -85,36 +85,35 @@ enum run_life run_lock_look(const char *run, struct run_writer *out) {
     return out->elsewhere && out->heard_of ? RUN_LIFE_ELSEWHERE : RUN_LIFE_NONE;
 }
 
-/* ---- taking it --------------------------------------------------------------------------------*/
+/* ---- take -------------------------------------------------------------------------------------*/
 
-/* Whether what stands in the locked file lets us have it. A file that its last holder removed while
- * we opened it does not count: another process may hold its successor. */
+/* Whether the content of the locked file allows us to take it. If the last holder deleted the file
+ * while we opened it, another process may hold a new one: ERR_STATE. */
 static enum status may_have(int fd, const char *run, bool presumed_dead, struct err *e) {
     struct run_writer last;
     struct stat info;
     if (fstat(fd, &info) != 0 || info.st_nlink == 0)
-        return FAIL(e, ERR_STATE, "%s: its writer has just closed it", run);
+        return FAIL(e, ERR_STATE, "%s: another process has just closed this run; try again", run);
     read_writer(run, fd, &last);
     if (presumed_dead || !last.elsewhere || !last.heard_of) return OK;
-    return FAIL(e, ERR_STATE, "%s: process %" PRId64 " on host %s is writing this run, as far as "
-                "can be told from here (locks do not reach across every shared file system); if it "
-                "is dead, wait until it has been silent for %d minutes, or: "
-                "fp8lab close --force %s",
+    return FAIL(e, ERR_STATE, "%s: process %" PRId64 " on host %s seems to be writing this run "
+                "(locks do not work across hosts on every shared file system); if it is dead, wait "
+                "until it has been silent for %d minutes, or: fp8lab close --force %s",
                 run, last.pid, last.host, RUN_LOCK_SILENT_S / 60, run);
 }
 
-/* Says in the file who writes the run; pid 0: nobody does any more. */
+/* Writes this process into the file as the writer; pid 0: the lock is released. */
 static enum status sign(int fd, int64_t pid, const char *path, struct err *e) {
     struct run_writer me;
     char text[TEXT_BYTES] = "";
     this_process(&me);
     snprintf(text, sizeof text, "%" PRId64 "\n%s\n%s\n", pid, me.host, me.boot);
     if (lseek(fd, 0, SEEK_SET) != 0) return FAIL(e, ERR_IO, "seek %s: %s", path, strerror(errno));
-    /* All of it: what stood there may be longer. */
+    /* Writes all of `text`, since the old text may be longer. */
     return write_all(fd, text, sizeof text, path, e);
 }
 
-/* 0, or errno. Who looks whether a run lives (run_lock_look) holds the lock for microseconds. */
+/* 0, or errno. run_lock_look() holds the lock for microseconds, hence the retries. */
 static int lock_now(int fd) {
     static const struct timespec MOMENT = { .tv_nsec = 2000000 };
     for (int left = 5; flock(fd, LOCK_EX | LOCK_NB) != 0; left--) {
@@ -140,7 +139,7 @@ enum status run_lock_take(const char *run, bool presumed_dead, int *out, struct 
     }
     enum status st = may_have(fd, run, presumed_dead, e);
     if (st == OK) st = sign(fd, getpid(), path, e);
-    if (st == OK) (void)posix_fallocate(fd, 0, RESERVE_BYTES); /* else we fail less politely */
+    if (st == OK) (void)posix_fallocate(fd, 0, RESERVE_BYTES); /* may fail: only a reserve */
     if (st != OK) close(fd);
     else *out = fd;
     return st;
@@ -157,7 +156,7 @@ void run_lock_drop(const char *run, int fd) {
 }
 
 void run_lock_leave(const char *run, int fd) {
-    struct err ignored; /* then it says that this process wrote the run, which is gone soon */
+    struct err ignored; /* on error the file names this process, which exits soon */
     (void)!sign(fd, 0, run, &ignored);
     close(fd);
 }

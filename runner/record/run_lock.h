@@ -1,4 +1,4 @@
-/* The lock of a run directory: who writes it, and on which host. */
+/* The lock of a run directory: which process writes it, and on which host. */
 #ifndef FP8LAB_RUNNER_RECORD_RUN_LOCK_H
 #define FP8LAB_RUNNER_RECORD_RUN_LOCK_H
 
@@ -7,46 +7,46 @@
 #include "kernels/base.h"
 #include "runner/base/host_name.h"
 
-/* flock does not reach other hosts on every file system (Lustre without -o flock, NFS with
- * local_lock): an unlocked file whose writer was on another host proves nothing. */
+/* flock does not work across hosts on every file system (Lustre without -o flock, NFS with
+ * local_lock), so an unlocked file of a writer on another host proves nothing. */
 enum run_life {
-    RUN_LIFE_NONE,     /* no lock file, or one whose writer is gone: it was on this host, or has
-                        * given no sign of life for RUN_LOCK_SILENT_S */
-    RUN_LIFE_LOCKED,   /* its writer lives: the lock is held */
-    RUN_LIFE_ELSEWHERE /* not locked as far as this host sees; its writer was on another, did not
-                        * let go, and was heard of lately: it lives there, or died there */
+    RUN_LIFE_NONE,     /* no lock file, or its writer is gone: the writer was on this host, or gave
+                        * no sign of life for RUN_LOCK_SILENT_S */
+    RUN_LIFE_LOCKED,   /* the lock is held: the writer lives */
+    RUN_LIFE_ELSEWHERE /* not locked as far as this host sees; the writer is on another host, has
+                        * not released it, and gave a sign of life lately: it may live */
 };
 
-/* A writer touches the file while its run goes on; a bundle being written is a sign of
- * life too. Far more than two hosts' clocks lie apart, and than it takes to make the
- * columns of a long run. */
+/* A writer touches the lock file every RUN_LOCK_BEAT_S; a growing bundle is a sign of life too.
+ * RUN_LOCK_SILENT_S is far longer than hosts' clocks differ, and than making the columns of a long
+ * run takes. Seconds. */
 enum { RUN_LOCK_BEAT_S = 30, RUN_LOCK_SILENT_S = 900 };
 
-/* Who took the lock last, as its file says; zeroes for what it does not say. */
+/* The last holder of the lock, as the lock file says; a missing member is zero. */
 struct run_writer {
-    int64_t pid;    /* 0: it let go, and left the run to be closed */
+    int64_t pid;    /* 0: the writer released the lock, and the run is to be closed */
     char host[HOST_NAME_CAP];
     char boot[40];  /* of the kernel: the same in every container of one machine */
-    bool elsewhere; /* that is another host than this */
-    bool here;      /* that is this host; neither, where the file does not say a host */
-    bool heard_of;  /* within RUN_LOCK_SILENT_S, and it did not let go */
+    bool elsewhere; /* `host` is another host */
+    bool here;      /* `host` is this host; both are false if the file names no host */
+    bool heard_of;  /* sign of life within RUN_LOCK_SILENT_S, and the lock was not released */
 };
 
 enum run_life run_lock_look(const char *run, struct run_writer *out);
 
-/* Takes the lock of directory `run`, or fails. ERR_STATE if another process holds it (it is named),
- * or where its writer was on another host and was heard of lately, unless `presumed_dead`. */
+/* Takes the lock of directory `run`. ERR_STATE if another process holds it (the error names it), or
+ * if the writer was on another host and gave a sign of life lately, unless `presumed_dead`. */
 NODISCARD enum status run_lock_take(const char *run, bool presumed_dead, int *fd, struct err *e);
 
-/* A sign of life; to be given every RUN_LOCK_BEAT_S. */
+/* Gives a sign of life; call it every RUN_LOCK_BEAT_S. */
 void run_lock_beat(int fd);
 
-/* Gives up what the file keeps in reserve for a full disk; false where that cannot be done. */
+/* Frees the space that the file reserves for a full disk; false if that fails. */
 bool run_lock_give_reserve(int fd);
 
-/* Removes the file and lets go. */
+/* Deletes the file and releases the lock. */
 void run_lock_drop(const char *run, int fd);
-/* Lets go of a run that is not closed yet. The file stays, and says which host left it. */
+/* Releases the lock of a run that is not closed yet. The file stays and names this host. */
 void run_lock_leave(const char *run, int fd);
 
 #endif

@@ -1,4 +1,4 @@
-/* data/logs/runner.log: what the runner did to a run, one timed line each. */
+/* data/logs/runner.log: the runner's actions on a run, one line with a time each. */
 #ifndef FP8LAB_RUNNER_RECORD_RUN_LOG_H
 #define FP8LAB_RUNNER_RECORD_RUN_LOG_H
 
@@ -6,7 +6,7 @@
 
 #define RUN_LOG_FILE "data/logs/runner.log"
 
-/* Appends "2026-11-21T02:48:23Z text". A log that cannot be written stops nothing. */
+/* Appends "2026-11-21T02:48:23Z text". Errors are ignored: a run goes on without its log. */
 void run_log(const struct run_dir *dir, const char *format, ...) PRINTF_LIKE(2, 3);
 
 #endif

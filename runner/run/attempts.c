@@ -35,24 +35,24 @@ struct attempts {
     struct run_options run;
     struct environment environment;
     struct progress progress;
-    struct records *records; /* of the attempt at hand */
+    struct records *records; /* of the current attempt */
     struct milestones milestones; /* likewise */
-    struct telemetry *telemetry; /* NULL: no GPU, or not asked for one */
+    struct telemetry *telemetry; /* NULL: no GPU is used */
     const json_t *resolved;
-    struct mfu mfu;              /* of the GPU that a worker said it uses; zeroed before */
-    int64_t beat_ms;         /* when the lock last got its sign of life */
-    int64_t from_step;       /* of the attempt at hand */
-    int64_t begin_ms;        /* of the attempt at hand (clock.h) */
+    struct mfu mfu;              /* of the GPU that the workers report; zeroed before that */
+    int64_t beat_ms;         /* of the last heartbeat on the lock file (clock.h) */
+    int64_t from_step;       /* of the current attempt */
+    int64_t begin_ms;        /* of the current attempt (clock.h) */
     int64_t retries_left;
-    bool stepped;            /* an attempt has trained: devices and libraries were all there */
+    bool stepped;            /* an attempt has made a step: devices and libraries work */
     struct rank_layout layout; /* which rank is where */
     struct pace *pace; /* owned */
-    int64_t stop_after;      /* --smoke stops once in the middle and resumes; 0: not (any more) */
+    int64_t stop_after;      /* --smoke stops here once and resumes; 0: no stop */
 };
 
 /* ---- events -----------------------------------------------------------------------------------*/
 
-/* A worker's figures and, beside them, the driver's; another host's runner has added its own. */
+/* Adds the driver's figures to a worker's record. On other hosts their runner has added them. */
 static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t *event,
                                  struct err *e) {
     json_t *both = json_copy((json_t *)event);
@@ -65,7 +65,7 @@ static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t 
     return st;
 }
 
-/* A worker has said what it runs on. */
+/* A worker has reported its device. */
 static enum status learn_device(struct attempts *a, const json_t *event, struct err *e) {
     if (strcmp(json_text(event, "backend", ""), "cuda") != 0) return OK;
     if (!a->telemetry) a->telemetry = telemetry_open();
@@ -130,25 +130,25 @@ static bool has_records(const struct run_dir *dir) {
     return fd >= 0;
 }
 
-/* Where an attempt begins, and why not later. */
+/* Finds the step from which the attempt starts. Says so if newer work is lost. */
 static enum status find_beginning(struct attempts *a, struct err *e) {
     struct checkpoint_info from;
     char text[700];
     TRY(run_checkpoint_latest(a->dir, &from, e));
     a->from_step = from.step;
     if (*from.damage)
-        snprintf(text, sizeof text, "a damaged checkpoint is passed over: %s; going on from step %"
+        snprintf(text, sizeof text, "a damaged checkpoint is skipped: %s; resuming from step %"
                  PRId64, from.damage, from.step);
     else if (!from.step && has_records(a->dir))
-        snprintf(text, sizeof text, "there is no checkpoint: beginning again at step 0");
+        snprintf(text, sizeof text, "there is no checkpoint: starting again at step 0");
     else return OK;
     on_tick(a, text);
     return OK;
 }
 
-/* One process for each GPU that the experiment asks for; or, on a machine that does not have them
- * and was accepted all the same, for each that is there, as far as the batch can be shared. A
- * launcher has decided how many there are. */
+/* One rank for each GPU that the experiment asks for. With --anywhere on a machine with fewer GPUs:
+ * one rank for each GPU that is there, or fewer, so that the batch divides. A launcher fixes the
+ * number. */
 static int64_t rank_count(const struct run_settings *s, const struct run_options *run,
                         const json_t *mismatch) {
     int64_t ranks = s->ranks ? s->ranks : run->gpus;
@@ -160,29 +160,30 @@ static int64_t rank_count(const struct run_settings *s, const struct run_options
     return ranks > 1 ? ranks : 1;
 }
 
-/* A host that is lost stays so, for the rows of a suite that follow too: *lost where ranks were on
- * one, as they are laid out. ERR_PEER where nobody allowed to go on without it. */
+/* Takes the ranks off lost hosts. A lost host stays lost, also for the next rows of a suite. *lost:
+ * ranks were taken off. ERR_PEER: a host is lost and --fewer-gpus is not given. */
 static enum status drop_lost_hosts(const struct run_settings *s, struct rank_layout *f, bool *lost,
                               struct err *e) {
     for (int64_t i = 0; s->members && i < s->members->task.count - 1; i++) {
         struct peer_connection *c = &s->members->peer[i];
-        peer_connection_fill(c); /* it may have gone since the last attempt */
+        peer_connection_fill(c); /* the host may have been lost since the last attempt */
         if (!c->lost) continue;
         if (!s->fewer_gpus)
-            return FAIL(e, ERR_PEER, "task %" PRId64 " on %s is lost: %s; going on without it "
-                        "takes --fewer-gpus", c->task, c->host, c->why_lost);
+            return FAIL(e, ERR_PEER, "task %" PRId64 " on %s is lost: %s; --fewer-gpus continues "
+                        "without it", c->task, c->host, c->why_lost);
         if (rank_layout_drop_task(f, i + 1)) *lost = true;
     }
     return OK;
 }
 
-/* The ranks on the hosts of the job. Of hardware.gpus the schema says that they share the batch. */
+/* Lays the ranks out on the hosts of the job. The schema checks hardware.gpus against the batch, so
+ * only --ranks is checked here. */
 static enum status lay_out_ranks(const struct run_settings *s, const struct run_options *run,
                         const json_t *mismatch, struct rank_layout *out, struct err *e) {
     const struct train_options *t = &run->train;
     if (s->ranks && t->global_batch % (t->micro_batch * s->ranks))
-        return FAIL(e, ERR_CONFIG, "--ranks %" PRId64 ": train.global_batch is %" PRId64 ", which "
-                    "is no multiple of micro_batch %" PRId64 " times so many", s->ranks,
+        return FAIL(e, ERR_CONFIG, "--ranks %" PRId64 ": train.global_batch %" PRId64 " must be a "
+                    "multiple of micro_batch %" PRId64 " times the ranks", s->ranks,
                     t->global_batch, t->micro_batch);
     int64_t tasks = s->members ? s->members->task.count : 1;
     TRY(rank_layout_init(out, rank_count(s, run, mismatch), tasks, e));
@@ -205,13 +206,13 @@ static enum status assign_batch(struct attempts *a, struct err *e) {
     return rank_layout_assign(&a->layout, t->global_batch, t->micro_batch, e);
 }
 
-/* By the attempts so far, of train.time_limit. */
+/* How much of train.time_limit the attempts so far have used. */
 static int64_t seconds_taken(const json_t *run) {
     double seconds = 0;
     size_t i;
     const json_t *row;
     json_array_foreach(json_object_get(run, "attempts"), i, row)
-        if (!json_object_get(row, "run")) /* of the run that this one extends */
+        if (!json_object_get(row, "run")) /* an attempt of the extended run */
             seconds += json_number_value(json_object_get(row, "seconds"));
     return (int64_t)seconds;
 }
@@ -231,12 +232,12 @@ static enum status run_workers(struct attempts *a, struct attempt *out, struct e
     };
     enum status st = deploy(&d, out, e);
     if (a->pace->lost)
-        run_log(a->dir, "%" PRId64 " steps have no row in ranks.jsonl: this runner was held up, "
-                "and the ranks were over %d steps apart by then", a->pace->lost, PACE_STEPS);
+        run_log(a->dir, "%" PRId64 " steps have no row in ranks.jsonl: this runner was blocked "
+                "until the ranks were more than %d steps apart", a->pace->lost, PACE_STEPS);
     return st;
 }
 
-/* The record of an attempt that begins; a runner that is killed leaves it there. */
+/* Records the start of an attempt. If the runner is killed, the record stays as it is. */
 static enum status record_begin(struct attempts *a, struct err *e) {
     char started[32];
     run_time_now(started);
@@ -247,7 +248,8 @@ static enum status record_begin(struct attempts *a, struct err *e) {
                : FAIL(e, ERR_MEMORY, "attempts");
 }
 
-/* Moves the attempt that began to those that ended. Takes over `more`. */
+/* Moves the current attempt to the list of ended attempts, with the members of `more` added. Takes
+ * over `more`. */
 static enum status file_attempt(json_t *run, json_t *more, struct err *e) {
     json_t *row = json_object_get(run, "attempt");
     bool good = more && json_object_update(row, more) == 0 &&
@@ -293,8 +295,8 @@ static enum status make_attempt(struct attempts *a, struct attempt *out, struct 
     return st;
 }
 
-/* An attempt that cannot be made, for want of a process, a file or memory, has failed like any
- * other, so that its run is concluded and bundled. */
+/* An attempt that cannot start (no process, file or memory) counts as failed, so that its run is
+ * ended and bundled like any other. */
 static enum status try_attempt(struct attempts *a, struct attempt *out, struct err *e) {
     struct err why = { 0 };
     *out = (struct attempt){ .end = ATTEMPT_FAILED, .error_step = -1, .rank = -1 };
@@ -312,10 +314,9 @@ static enum status try_attempt(struct attempts *a, struct attempt *out, struct e
 
 /* ---- how a run ends ---------------------------------------------------------------------------*/
 
-/* Leaves out what failed, with --fewer-gpus: a host that this attempt lost, or the GPU of the rank
- * that failed, where it is known which did; *without: something was. False where a host is lost and
- * nobody allowed to go on without it, too few GPUs are left, or a process that does not die still
- * has one of them, which is said. */
+/* With --fewer-gpus, drops what failed: a lost host, or the GPU of the failed rank if it is known.
+ * *without: something was dropped. Returns false, and tells the user why, where a lost host may not
+ * be dropped, too few GPUs are left, or an unkillable process still holds one. */
 static bool drop_failed(struct attempts *a, const struct attempt *attempt, bool *without) {
     struct err why = { 0 };
     bool lost = false;
@@ -331,9 +332,9 @@ static bool drop_failed(struct attempts *a, const struct attempt *attempt, bool 
     return false;
 }
 
-/* Whether another attempt may end otherwise: a worker died or hung, or a link failed, or a device
- * with which the run had trained. What no step was made with may not be there at all, like a
- * library, and is not on the next attempt either; nor is the arithmetic another one. */
+/* Whether another attempt may succeed: a worker died or hung, a link failed, or a device failed
+ * after the first step. Before the first step the device or a library may be missing, which a
+ * retry cannot change. Nor can it change arithmetic, which is deterministic. */
 static bool should_retry(const struct attempts *a, const struct attempt *attempt) {
     enum status code = attempt->error.code;
     if (attempt->end == ATTEMPT_CRASHED || attempt->end == ATTEMPT_HUNG) return true;
@@ -341,8 +342,8 @@ static bool should_retry(const struct attempts *a, const struct attempt *attempt
            (code == ERR_PEER || (code == ERR_DEVICE && a->stepped));
 }
 
-/* Prepares another attempt; false: there is none. Who asked for a stop meanwhile gets it, be there
- * another attempt left or not. */
+/* Prepares another attempt; false: there is none. A stop request that came during the attempt wins
+ * over retries. */
 static bool retry(struct attempts *a, struct attempt *attempt) {
     if (!should_retry(a, attempt)) return false;
     if (attempt->asked) attempt->end = ATTEMPT_SIGNAL;
@@ -351,7 +352,7 @@ static bool retry(struct attempts *a, struct attempt *attempt) {
     if (!drop_failed(a, attempt, &without)) return false;
     a->retries_left--;
     char text[1300];
-    snprintf(text, sizeof text, "%s; trying again%s (%" PRId64 " left)", attempt->error.text,
+    snprintf(text, sizeof text, "%s; retrying%s (%" PRId64 " left)", attempt->error.text,
              without ? " without it" : "", a->retries_left);
     on_tick(a, text);
     return true;
@@ -371,7 +372,7 @@ static const char *status_of(const struct attempt *attempt) {
     return "failed";
 }
 
-/* A machine with a process that does not die is not fit for the next row of a suite either. */
+/* An unkillable process makes the machine unfit for the next row of a suite too: EXIT_SYSTEM. */
 static int exit_code_for(const struct attempts *a, const struct attempt *attempt) {
     bool stopped = attempt->end == ATTEMPT_SIGNAL || attempt->end == ATTEMPT_ABANDONED;
     if (*attempt->unkillable && !stopped) return EXIT_SYSTEM;
@@ -382,7 +383,7 @@ static int exit_code_for(const struct attempts *a, const struct attempt *attempt
     case ATTEMPT_ABANDONED: return EXIT_SIGNAL + attempt->signal;
     case ATTEMPT_FAILED: {
         int code = exit_code_of(attempt->error.code);
-        /* A device that fails once training is under way is the run's failure, not the system's. */
+        /* A device that fails after the first step fails the run, not the system. */
         if (attempt->error.code == ERR_DEVICE && a->stepped) return EXIT_RUN_FAILED;
         return code == EXIT_VERIFY || code == EXIT_OK ? EXIT_RUN_FAILED : code;
     }
@@ -392,8 +393,8 @@ static int exit_code_for(const struct attempts *a, const struct attempt *attempt
     return EXIT_RUN_FAILED;
 }
 
-/* An error object for run.json: what failed, or what a stop in bad order lost, and who did not
- * die. */
+/* The error object of run.json: what failed, or what a forced stop lost, and which process could
+ * not be killed. */
 static json_t *error_json(const struct attempts *a, const struct attempt *attempt) {
     bool lost = attempt->unresponsive || attempt->end == ATTEMPT_ABANDONED;
     char what[sizeof attempt->error.text] = "", text[sizeof what + ATTEMPT_UNKILLABLE_CAP + 2];
@@ -424,8 +425,8 @@ static json_t *kept_row(const struct checkpoint_info *info, const char *as, cons
                      "sha256", info->sha256, "bytes", (json_int_t)info->bytes, "where", where);
 }
 
-/* The checkpoint of `step`, which is called `what`; out->step is -1 if it is not there or damaged,
- * and the user is told. */
+/* Verifies the checkpoint of `step`, called `what` in messages. If it is missing or damaged,
+ * out->step is -1 and the user is told. */
 static enum status find_kept(struct attempts *a, int64_t step, const char *what,
                              struct checkpoint_info *out, struct err *e) {
     char parent[PATH_CAP], path[CHECKPOINT_PATH_CAP];
@@ -439,8 +440,8 @@ static enum status find_kept(struct attempts *a, int64_t step, const char *what,
     return OK;
 }
 
-/* Names in the record what is to outlive a run that is done. The best checkpoint is that of the
- * best evaluation, if it is whole. */
+/* Lists in the record the checkpoints that a done run keeps. The best checkpoint is the one of the
+ * best evaluation, if it is intact. */
 static enum status record_kept(struct attempts *a, const struct checkpoint_info *last,
                                struct err *e) {
     struct keep keep = keep_which(&a->run, json_is_true(json_object_get(a->dir->run, "smoke")));
@@ -450,7 +451,7 @@ static enum status record_kept(struct attempts *a, const struct checkpoint_info 
     bool same = retention.best_step && retention.best_step == last->step;
     if (keep.init) TRY(find_kept(a, 0, "first", &init, e));
     if (retention.best_step && !same) TRY(find_kept(a, retention.best_step, "best", &best, e));
-    if (keep.last && !last->step) on_tick(a, "no checkpoint is kept: none of them is whole");
+    if (keep.last && !last->step) on_tick(a, "no checkpoint is kept: none of them is intact");
     const char *where = keep.packed ? "bundle" : "beside";
     json_t *rows = json_array();
     bool failed = !rows;
@@ -491,7 +492,7 @@ static enum status all_attempts(struct attempts *a, struct attempt *last, struct
         if (retry(a, last)) continue;
         if (!a->stop_after || last->end != ATTEMPT_DONE) break;
         a->stop_after = 0;
-        on_tick(a, "stopped at its checkpoint as a rehearsal; resuming");
+        on_tick(a, "stopped at its checkpoint to rehearse a resume; resuming");
     }
     progress_end(&a->progress);
     return record_end(a, last, e);
@@ -504,7 +505,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     TRY(options_read(resolved, &a.run, e));
     const json_t *mismatch = json_object_get(dir->run, "mismatch");
     a.pace = calloc(1, sizeof *a.pace);
-    enum status st = a.pace ? OK : FAIL(e, ERR_MEMORY, "the pace of ranks");
+    enum status st = a.pace ? OK : FAIL(e, ERR_MEMORY, "the pace records of the ranks");
     if (st == OK) st = lay_out_ranks(settings, &a.run, mismatch, &a.layout, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
     if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);

@@ -17,7 +17,7 @@
 #include "runner/run/reopen.h"
 #include "runner/run/run_one.h"
 
-/* When the run last wrote a record, and of which step; now and 0, where it wrote none. */
+/* The time and step of the run's last record; now and 0 if there is none. */
 static void last_sign_of_life(const struct run_dir *dir, char when[32], int64_t *step) {
     FILE *f = NULL;
     struct jsonl lines;
@@ -94,10 +94,10 @@ enum status close_run(const char *path, bool presumed_dead, struct bundle_result
     return st;
 }
 
-/* ---- what others left ---- */
+/* ---- directories left open --------------------------------------------------------------------*/
 
-/* A directory of this user that nobody writes, and that has a run but no bundle. One whose name is
- * not its run's is a copy that somebody unpacked here. */
+/* Whether `path` is a run directory of this user without writer and without bundle. A directory
+ * whose name is not its run's id is an unpacked copy, and does not count. */
 static bool lies_open(const char *path, struct run_writer *writer) {
     char base[PATH_CAP], bundle[PATH_CAP + 16];
     struct stat info;
@@ -121,7 +121,7 @@ static void close_and_say(const struct cli *cli, const char *path) {
     struct bundle_result result;
     struct err e = { 0 };
     enum status st = close_run(path, false, &result, &e);
-    if (st == OK) cli_note(cli, "closed %s, which its runner had left open", result.path);
+    if (st == OK) cli_note(cli, "closed %s, which its runner left open", result.path);
     else if (st != ERR_STATE) /* another process is closing it */
         cli_warn(cli, "%s cannot be closed: %s", path, e.text);
     if (st == OK && *result.problem) cli_warn(cli, "%s: %s", result.path, result.problem);

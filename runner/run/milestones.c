@@ -49,7 +49,7 @@ static void evaluation(const struct milestones *m, const json_t *event) {
             integer(event, "step"), number(event, "loss"), integer(event, "tokens"));
 }
 
-/* On a GPU they come again after the first step, in which each GEMM got its way. */
+/* On a GPU this event comes again after the first step, which selects each GEMM's algorithm. */
 static void decisions(const struct milestones *m, const json_t *event) {
     char text[256] = "";
     size_t used = 0;
@@ -74,7 +74,7 @@ void milestones_event(struct milestones *m, int64_t rank, const json_t *event) {
         run_checkpoint_note(m->dir, integer(event, "step"), json_text(event, "sha256", "?"));
     if (!strcmp(kind, "log"))
         run_log(m->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
-    if (!strcmp(kind, "error")) /* of several, the run's error is one */
+    if (!strcmp(kind, "error")) /* run.json keeps the error of one worker; the log has all */
         run_log(m->dir, "worker %" PRId64 " failed: %s", rank, json_text(event, "text", ""));
 }
 

@@ -1,5 +1,5 @@
-/* What a user sees while a run goes on: one line that is rewritten on a terminal, else a line every
- * few seconds. Messages, so stderr; nothing under -q. */
+/* The progress line of a run, on stderr: rewritten on a terminal, otherwise a new line every few
+ * seconds. Nothing under -q. */
 #ifndef FP8LAB_RUNNER_RUN_PROGRESS_H
 #define FP8LAB_RUNNER_RUN_PROGRESS_H
 
@@ -10,9 +10,9 @@ struct json_t;
 struct progress {
     const struct cli *cli;
     const char *name;            /* of the run; borrowed */
-    bool terminal, line_open;    /* line_open: the cursor stands behind a progress line */
-    int64_t steps, step, first_step; /* wanted; done; done when this attempt began */
-    int64_t begin_ms, shown_ms;  /* of the first step's event; of the last line */
+    bool terminal, line_open;    /* line_open: the cursor is at the end of a progress line */
+    int64_t steps, step, first_step; /* in all; done; done before this attempt */
+    int64_t begin_ms, shown_ms;  /* of the start event; of the last line (clock.h) */
     int64_t shown_step;
     double loss, tokens_per_s;   /* of the last step; smoothed */
     double mfu;                  /* of the last step, against the peak; 0: not known */
@@ -20,11 +20,11 @@ struct progress {
 };
 
 void progress_begin(struct progress *p, const struct cli *cli, const char *name, int64_t steps);
-/* Takes note of an event of rank 0. */
+/* Takes an event of rank 0. */
 void progress_event(struct progress *p, const struct json_t *event);
-/* Prints where it is time to. */
+/* Prints the line if it is due. */
 void progress_tick(struct progress *p);
-/* A message of its own line. */
+/* Prints a message on a line of its own. */
 void progress_say(struct progress *p, const char *text);
 /* Shows the last state and ends the line. */
 void progress_end(struct progress *p);

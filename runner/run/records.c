@@ -23,7 +23,7 @@ static const struct { const char *event, *file; } STREAMS[] = {
 };
 enum { STREAM_COUNT = sizeof STREAMS / sizeof *STREAMS };
 
-/* Events that come once an attempt: member `key` (NULL: all but "event") becomes the file. */
+/* Events that come once per attempt: member `key` (NULL: all but "event") becomes the file. */
 static const struct { const char *event, *key, *file; } DOCUMENTS[] = {
     { "slots", "names", "data/metrics/fp8_slots.json" },
     { "tensors", "names", "data/metrics/trace_tensors.json" },
@@ -41,8 +41,8 @@ struct records {
 
 enum line { LINE_KEPT, LINE_BEYOND, LINE_GARBLED };
 
-/* What a line is: a whole record of a step up to `last_step` (or of none, as telemetry's), one of a
- * later step, or no record. ERR_MEMORY: nobody knows. */
+/* Classifies a line: a whole record of a step up to `last_step` or without a step (telemetry), a
+ * record of a later step, or garbage. ERR_MEMORY: there was no memory to parse the line. */
 static enum status judge_line(const char *line, ssize_t n, int64_t last_step, enum line *out,
                               struct err *e) {
     *out = LINE_GARBLED;
@@ -58,8 +58,8 @@ static enum status judge_line(const char *line, ssize_t n, int64_t last_step, en
     return OK;
 }
 
-/* *bytes: of the records up to `last_step`, which stand in step order. A process that is killed
- * leaves garbage at the end, at most: ERR_FORMAT where a record that is kept stands behind some. */
+/* *bytes: the size of the records up to `last_step`; records are in step order. A killed process
+ * leaves garbage only at the end: ERR_FORMAT if garbage comes before a record that is kept. */
 static enum status measure(FILE *f, const char *name, int64_t last_step, int64_t *bytes,
                            struct err *e) {
     char *line = NULL;
@@ -77,12 +77,12 @@ static enum status measure(FILE *f, const char *name, int64_t last_step, int64_t
         if (kind == LINE_GARBLED && !garbled) garbled = number;
         if (kind == LINE_GARBLED) continue;
         if (garbled)
-            st = FAIL(e, ERR_FORMAT, "%s: line %" PRId64 " is no record, and whole records follow "
-                      "it; mend the line, or delete it to go on without that record", name,
-                      garbled);
+            st = FAIL(e, ERR_FORMAT, "%s: line %" PRId64 " is not a record, but whole records "
+                      "follow it; correct the line, or delete it to resume without that record",
+                      name, garbled);
         *bytes = at;
     }
-    /* An unread record is not one to cut away: getline also ends for want of memory. */
+    /* getline also stops for lack of memory; unread records must not be cut off. */
     if (st == OK && kind != LINE_BEYOND && !feof(f))
         st = FAIL(e, ERR_IO, "read %s: %s", name, strerror(errno));
     free(line);
@@ -95,7 +95,7 @@ static enum status open_to_read(const struct run_dir *dir, int64_t i, char name[
     return beneath_stream(dir->root, STREAMS[i].file, dir->path, f, e);
 }
 
-/* Cuts a stream behind its last record that is kept. */
+/* Cuts a stream after its last record that is kept. */
 static enum status cut_back(const struct run_dir *dir, int64_t i, int64_t last_step,
                             struct err *e) {
     char name[PATH_CAP];
@@ -148,7 +148,7 @@ void records_close(struct records *r) {
     free(r);
 }
 
-/* ---- filing -----------------------------------------------------------------------------------*/
+/* ---- write ------------------------------------------------------------------------------------*/
 
 static enum status open_stream(struct records *r, int64_t i, struct err *e) {
     struct stat info;
@@ -161,12 +161,12 @@ static enum status open_stream(struct records *r, int64_t i, struct err *e) {
     return OK;
 }
 
-/* Else a run whose directory somebody removes would go on for hours, writing into nothing. */
+/* Without this check, a run whose directory was deleted would train on for hours unrecorded. */
 static enum status still_there(const struct records *r, int64_t i, struct err *e) {
     struct stat info;
     if (fstat(r->fd[i], &info) != 0 || info.st_nlink > 0) return OK;
-    return FAIL(e, ERR_IO, "%s/%s was removed while the run writes it; the run cannot be recorded "
-                "and stops", r->dir->path, STREAMS[i].file);
+    return FAIL(e, ERR_IO, "%s/%s was deleted while the run writes it; the run stops, since it "
+                "cannot be recorded", r->dir->path, STREAMS[i].file);
 }
 
 static enum status append(struct records *r, int64_t i, const json_t *record, struct err *e) {
@@ -174,12 +174,12 @@ static enum status append(struct records *r, int64_t i, const json_t *record, st
     char *line = json_dump_text(record, JSON_COMPACT | JSON_SORT_KEYS);
     if (!line) return FAIL(e, ERR_MEMORY, "record of %s", STREAMS[i].file);
     size_t n = strlen(line);
-    line[n] = '\n'; /* the terminating NUL gives way: the length is known */
+    line[n] = '\n'; /* overwrites the terminating NUL; n is the length */
     enum status st = write_all(r->fd[i], line, n + 1, STREAMS[i].file, e);
     free(line);
     if (st == OK) r->size[i] += (int64_t)n + 1;
     else if (ftruncate(r->fd[i], r->size[i]) != 0)
-        err_prefix(e, "and its torn last line stays");
+        err_prefix(e, "and its torn last line remains");
     return st == OK ? still_there(r, i, e) : st;
 }
 

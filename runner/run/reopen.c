@@ -28,8 +28,8 @@ enum status reopen_check(const struct run_dir *dir, const json_t *resolved, cons
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(json_text(then, parts[i].key, ""), parts[i].value) != 0)
-            return FAIL(e, ERR_CONFIG, "%s cannot go on as the same run: %s changed since it began "
-                        "(%.12s, now %.12s)", dir->id, parts[i].name,
+            return FAIL(e, ERR_CONFIG, "%s cannot be resumed as the same run: %s changed since it "
+                        "began (%.12s, now %.12s)", dir->id, parts[i].name,
                         json_text(then, parts[i].key, "?"), parts[i].value);
     return OK;
 }
@@ -49,7 +49,7 @@ static json_t *value_json(const struct column *c, int64_t at) {
     return NULL;
 }
 
-/* A column is an array in its record where it has labels or more than one value. */
+/* A column with labels or several values per row is an array in its record. */
 static json_t *cell_json(const struct columns *all, const struct column *c, int64_t row) {
     bool wide = c->width > 1 || (all->labels && strcmp(c->name, "step") != 0);
     if (!wide) return value_json(c, row);
@@ -71,8 +71,8 @@ static bool write_row(FILE *out, const struct columns *all, int64_t row) {
     return good;
 }
 
-/* Writes `lines` from `cols` where the lines were dropped at close: whole or not at all, since the
- * columns are removed once the lines are there. */
+/* Writes `lines` from `cols` if closing deleted the lines. The file appears whole or not at all,
+ * since the columns are deleted afterwards. */
 static enum status restore_lines(const char *cols, const char *lines, struct err *e) {
     struct columns *all = NULL;
     char partial[PATH_CAP + 16];
@@ -132,12 +132,12 @@ enum status reopen_unchanged(const char *run_dir, struct err *e) {
     struct err why;
     enum status st = bag_unchanged(run_dir, &why);
     if (st == OK) return OK;
-    return FAIL(e, st, "%s; its bundle %s stands: move the directory away, and --resume %s unpacks "
-                "and goes on", why.text, bundle, bundle);
+    return FAIL(e, st, "%s; its bundle %s is intact: move the directory away, then --resume "
+                "%s unpacks the bundle and resumes", why.text, bundle, bundle);
 }
 
 enum status reopen_run(struct run_dir *dir, struct err *e) {
-    TRY(reopen_unchanged(dir->path, e)); /* the bundle goes, so this must not be worse */
+    TRY(reopen_unchanged(dir->path, e)); /* else deleting the bundle would lose data */
     TRY(bundle_checkpoints_back(dir->path, e));
     TRY(reopen_lines(dir->path, e));
     TRY(remove_made(dir, e));

@@ -1,24 +1,24 @@
-/* A run that was closed becomes one that is written again: for `run --resume`. */
+/* Reopens a closed run directory so that `run --resume` can write to it again. */
 #ifndef FP8LAB_RUNNER_RUN_REOPEN_H
 #define FP8LAB_RUNNER_RUN_REOPEN_H
 
 #include "runner/record/run_dir.h"
 
-/* Whether going on would still be the same run: its inputs (code, data, configuration) are what
- * they were; the data's paths count from `data_root` (NULL: as they stand). ERR_CONFIG names what
- * changed. */
+/* Checks that code, data and configuration are unchanged, so that the resumed run is still the same
+ * run. Data paths are relative to `data_root` (NULL: to the working directory). ERR_CONFIG names
+ * what changed. */
 NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *resolved,
                                    const char *data_root, struct err *e);
 
-/* Where a closed run has its bundle and its directory, whether the directory still is what was
- * closed: ERR_VERIFY tells how to go on from the bundle. */
+/* For a run with both bundle and directory: checks that the directory is unchanged since it was
+ * closed. ERR_VERIFY says how to resume from the bundle instead. */
 NODISCARD enum status reopen_unchanged(const char *run_dir, struct err *e);
 
-/* Columns below run_path become JSON lines again where closing dropped the lines. */
+/* Writes the JSON lines that closing replaced by columns, below run_path. */
 NODISCARD enum status reopen_lines(const char *run_path, struct err *e);
 
-/* Takes back what closing made: columns become JSON lines again where the lines were dropped, bag
- * files and the old bundle go, status is "running" (saved). */
+/* Undoes what closing did: restores JSON lines from columns, deletes the bag files and the old
+ * bundle, sets the status to "running" (saved). */
 NODISCARD enum status reopen_run(struct run_dir *dir, struct err *e);
 
 #endif

@@ -52,7 +52,7 @@ static enum status first_record(struct run_dir *dir, const struct run_request *r
     return run_dir_save(dir, e);
 }
 
-/* The attempts of the run that is extended, each with that run's name, stand before this one's. */
+/* The attempts of the extended run come first in the list, each with that run's id. */
 static enum status record_extension(struct run_dir *dir, const struct run_beginning *b,
                                     struct err *e) {
     json_t *run = dir->run, *list = json_object_get(run, "attempts"), *id;
@@ -60,7 +60,7 @@ static enum status record_extension(struct run_dir *dir, const struct run_beginn
     const json_t *attempt;
     size_t i;
     json_array_foreach(b->attempts, i, attempt) {
-        if (!json_is_object(attempt)) continue; /* a stranger's */
+        if (!json_is_object(attempt)) continue; /* an untrusted bundle */
         json_t *row = json_copy((json_t *)attempt);
         id = json_object_get(b->extends, "run");
         if (row && !json_object_get(row, "run")) failed |= json_object_set(row, "run", id) != 0;
@@ -69,7 +69,7 @@ static enum status record_extension(struct run_dir *dir, const struct run_beginn
     return failed ? FAIL(e, ERR_MEMORY, "run record") : run_dir_save(dir, e);
 }
 
-/* Moves what lies in a folder of `from` into the same folder of the run. */
+/* Moves the files in a folder of `from` into the same folder of the run. */
 static enum status move_folder(const struct run_dir *dir, const char *from, const char *folder,
                                struct err *e) {
     char source[PATH_CAP], target[PATH_CAP], a[PATH_CAP], b[PATH_CAP];
@@ -89,13 +89,13 @@ static enum status move_folder(const struct run_dir *dir, const char *from, cons
     return st;
 }
 
-/* Records and checkpoints that the run goes on from. */
+/* Takes over the records and checkpoints of the extended run. */
 static enum status take_beginning(struct run_dir *dir, const struct run_beginning *b,
                                   struct err *e) {
     TRY(record_extension(dir, b, e));
     TRY(move_folder(dir, b->path, "data/metrics", e));
     TRY(move_folder(dir, b->path, "data/checkpoints", e));
-    run_log(dir, "goes on from step %" PRId64 " of another run", b->step);
+    run_log(dir, "continues from step %" PRId64 " of another run", b->step);
     return OK;
 }
 
@@ -185,8 +185,8 @@ static int64_t checkpoint_bytes(const struct run_dir *dir) {
     return bytes;
 }
 
-/* What the bundle takes of the checkpoints: the policy's share, or none where a stop leaves no time
- * to pack it. */
+/* Which checkpoints the bundle takes: those of the policy, or none where a stop request leaves no
+ * time to pack them. */
 static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
                                                   const struct run_dir *dir,
                                                   const json_t *resolved,
@@ -198,14 +198,14 @@ static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
     int64_t bytes = checkpoint_bytes(dir);
     if (!bytes || stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes))
         return policy;
-    cli_warn(s->cli, "%s: %.1f GiB of checkpoints stay in its directory and out of the bundle, "
-             "which is to be whole %" PRId64 " s after the stop request (FP8LAB_STOP_GRACE); "
-             "`fp8lab close` packs them later", out->name, (double)bytes / 0x1p30,
+    cli_warn(s->cli, "%s: %.1f GiB of checkpoints stay in its directory: the bundle must be "
+             "written within %" PRId64 " s of the stop request (FP8LAB_STOP_GRACE); `fp8lab close` "
+             "packs them later", out->name, (double)bytes / 0x1p30,
              s->stop_grace_s);
     return BUNDLE_CHECKPOINTS_ASIDE;
 }
 
-/* Which checkpoints outlive the run, and where. */
+/* Tells the user which checkpoints are kept, and where. */
 static void say_kept(const struct run_settings *s, const struct run_dir *dir,
                      struct run_outcome *out) {
     const json_t *row, *kept = json_object_get(dir->run, "kept");
@@ -225,7 +225,7 @@ static void say_kept(const struct run_settings *s, const struct run_dir *dir,
              packed ? "the bundle" : out->checkpoints);
 }
 
-/* Packs the bundle. The directory stays where someone may want to go on from its checkpoint. */
+/* Packs the bundle. The directory stays if the run can be resumed from its checkpoint. */
 static void bundle_run(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
                        const struct attempt *last, struct run_outcome *out) {
     struct err e = { 0 };
@@ -243,12 +243,12 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
         if (out->exit_code == EXIT_OK) out->exit_code = EXIT_VERIFY;
         return;
     }
-    cli_warn(s->cli, "%s: no bundle could be written, the run is whole in %s: %s", dir->id,
+    cli_warn(s->cli, "%s: the bundle could not be written; the run is complete in %s: %s", dir->id,
              dir->path, e.text);
     if (out->exit_code == EXIT_OK) out->exit_code = EXIT_SYSTEM;
 }
 
-/* Attempts, then the end. The directory is closed in any case. */
+/* Makes the attempts, then packs the bundle. Closes the directory in any case. */
 static enum status run_and_bundle(const struct run_settings *s, struct run_dir *dir,
                                   const json_t *resolved, struct run_outcome *out,
                                   struct err *e) {
@@ -258,7 +258,7 @@ static enum status run_and_bundle(const struct run_settings *s, struct run_dir *
         fill_outcome(dir, out);
         say_end(s, dir);
         if (last.end == ATTEMPT_SIGNAL && last.signalled) {
-            /* A further signal has its usual effect from here on: it leaves at once. */
+            /* From here on a further signal has its default action: the process exits. */
             while (signals_take(s->signals)) continue;
             signals_close(s->signals);
         }
@@ -268,8 +268,8 @@ static enum status run_and_bundle(const struct run_settings *s, struct run_dir *
     return st;
 }
 
-/* Stop requests are the run's from here on. Before, while a script is read and data are hashed,
- * which can take minutes, nothing has begun: they end the program as they end any other. */
+/* From here on a signal stops the run in good order. Before, while the script is read and data are
+ * hashed (minutes), no run exists: signals have their default action. */
 static enum status take_signals_over(const struct run_settings *s, struct err *e) {
     return s->signals->fd >= 0 ? OK : signals_open(s->signals, e);
 }
@@ -282,13 +282,13 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     TRY(take_signals_over(s, e));
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
     enum status st = first_record(&dir, request, e);
-    claim_drop(s->claim); /* from here on others see it */
+    claim_drop(s->claim); /* from here on other commands see the run */
     if (st == OK) st = write_experiment(s, &dir, request, e);
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) st = write_origin(s, &dir, e);
     if (st == OK && request->beginning) st = take_beginning(&dir, request->beginning, e);
     if (st != OK) {
-        struct err ignored; /* the first error is the one to tell; the directory says nothing yet */
+        struct err ignored; /* the first error is returned; the directory holds nothing yet */
         if (tree_remove(dir.path, &ignored) != OK) cli_warn(s->cli, "%s", ignored.text);
         run_dir_close(&dir);
         return st;
@@ -302,11 +302,11 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
 enum status run_may_go_on(const json_t *run, struct err *e) {
     const char *status = json_text(run, "status", ""), *id = json_text(run, "id", "this run");
     if (!strcmp(status, "done"))
-        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume; more steps: run --extend "
-                    "RUN --set train.steps=N", id);
+        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume; for more steps: run "
+                    "--extend RUN --set train.steps=N", id);
     if (!strcmp(status, "time_limit"))
-        return FAIL(e, ERR_ARG, "%s has used up train.time_limit, which counts over all attempts: "
-                    "there is nothing to resume; more: run --extend RUN --set "
+        return FAIL(e, ERR_ARG, "%s has used up train.time_limit, which counts all attempts: "
+                    "there is nothing to resume; to train longer: run --extend RUN --set "
                     "train.time_limit=T", id);
     return OK;
 }

@@ -7,17 +7,17 @@
 #include "runner/record/run_dir.h"
 #include "runner/script/resolve.h"
 
-/* What a run begins with that goes on from another one's checkpoint. Borrowed, and its files are
+/* The start of a run that continues another run's checkpoint (--extend). Borrowed. The files are
  * moved into the new run's directory, so `path` must be on the same file system. */
 struct run_beginning {
     char path[PATH_CAP];    /* data/metrics/ and data/checkpoints/ as in a run's directory */
     int64_t step;           /* of the checkpoint */
     char checkpoint[SHA256_HEX]; /* its hash: an input of the run */
-    json_t *extends;        /* of run.json: the run extended, the step, what its rates were */
+    json_t *extends;        /* for run.json: the run extended, the step, its learning rates */
     const json_t *attempts; /* of the run extended */
-    int64_t rates_part;     /* the first step whose learning rate the schedule here does not have;
-                             * 0: none. The last one so, with both rates: */
-    int64_t rate_step;
+    int64_t rates_part;     /* the first step at which the new schedule has another learning rate;
+                             * 0: none */
+    int64_t rate_step;      /* the last such step, and the old and new rate at that step: */
     double rate_then, rate_now;
 };
 
@@ -36,26 +36,26 @@ struct run_request {
 struct run_outcome {
     char id[160], name[96], status[16]; /* as in run.json */
     char bundle[PATH_CAP];    /* the bundle, or the directory where none could be written */
-    char checkpoints[PATH_CAP]; /* the folder beside the bundle that holds some; "": none does */
+    char checkpoints[PATH_CAP]; /* the folder beside the bundle; "": none was kept there */
     int exit_code;
-    bool resumable;           /* not ended by itself, and a checkpoint is there to go on from */
+    bool resumable;           /* did not come to its end, and has a checkpoint to resume from */
     bool fails_again;         /* run_fails_again(), sharing.h */
 };
 
-/* Runs it. Whatever happens to the run is an outcome, and told to the user; an error is only what
- * kept it from being started or its record from being written. */
+/* Runs it. A failure of the run itself is an outcome, and is reported to the user. An error is
+ * returned only where the run could not start or its record could not be written. */
 NODISCARD enum status run_one(const struct run_settings *settings,
                               const struct run_request *request, struct run_outcome *out,
                               struct err *e);
 
-/* ERR_ARG where the run of this record came to its end: done, or its time limit used up. */
+/* ERR_ARG if the run of this record came to its end: done, or train.time_limit used up. */
 NODISCARD enum status run_may_go_on(const json_t *run, struct err *e);
 
-/* `path`, of a directory or a bundle, becomes the directory of the run to go on with: a bundle is
- * unpacked beside itself. ERR_ARG as run_may_go_on() says. */
+/* Changes `path`, a run directory or a bundle, to the directory of the run to resume. A bundle is
+ * unpacked beside itself. ERR_ARG as run_may_go_on(). */
 NODISCARD enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err *e);
 
-/* Goes on with an interrupted run in its directory, from its newest whole checkpoint. */
+/* Resumes an interrupted run in its directory, from the newest intact checkpoint. */
 NODISCARD enum status run_resume(const struct run_settings *settings, const char *path,
                                  struct run_outcome *out, struct err *e);
 

@@ -11,7 +11,7 @@
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
 
-/* A claim is held while a directory is made, or a run that was closed is taken apart. */
+/* A claim is held while a run directory is created, or a closed run is reopened. */
 enum { CLAIM_WAIT_MS = 60000, CLAIM_NAP_MS = 20 };
 
 static void set_state(struct row_state *s, enum row_state_kind kind, const char *path,
@@ -19,7 +19,7 @@ static void set_state(struct row_state *s, enum row_state_kind kind, const char 
     char bundle[PATH_CAP + 16];
     s->kind = kind;
     snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
-    bool packed = kind == ROW_ENDED && path_exists(bundle); /* the directory may be going */
+    bool packed = kind == ROW_ENDED && path_exists(bundle); /* the directory may be deleted soon */
     snprintf(s->path, sizeof s->path, "%.*s", PATH_CAP - 1, packed ? bundle : path);
     snprintf(s->id, sizeof s->id, "%s", id);
     snprintf(s->status, sizeof s->status, "%s", status);
@@ -42,7 +42,7 @@ void row_state_note(struct row_state *s, const struct run_view *view) {
              status);
 }
 
-/* Whether `path`, of a directory or a bundle, is called ...-<8 hex of the inputs>. */
+/* Whether the name of a directory or bundle ends in -<8 hex digits of the inputs' hash>. */
 static bool has_input_hash(const char *path, const char *sha256) {
     static const char SUFFIX[] = ".tar.zst";
     size_t n = strlen(path), suffix = sizeof SUFFIX - 1;
@@ -127,8 +127,8 @@ enum status claim_take(const char *runs, int *claim, struct err *e) {
         }
         close(fd);
         if (why != EWOULDBLOCK) return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(why));
-        return FAIL(e, ERR_STATE, "%s: another process has been beginning a run for %d s; see "
-                    "whether it stands still, and stop it", path, CLAIM_WAIT_MS / 1000);
+        return FAIL(e, ERR_STATE, "%s: another process has held this lock for %d s, to begin "
+                    "a run; it probably hangs: stop it", path, CLAIM_WAIT_MS / 1000);
     }
     *claim = fd;
     return OK;

@@ -1,6 +1,6 @@
-/* Commands that run one suite or experiment in one folder, at once or one after another, share its
- * rows: what a folder of runs says about a row, and the claim under which a row is looked for and
- * begun. */
+/* Several commands may run one suite in one folder, at once or one after another, and share its
+ * rows. This file has the state of a row, as the folder of runs shows it, and the claim: the lock
+ * under which a command reads that state and begins the row. */
 #ifndef FP8LAB_RUNNER_RUN_SHARING_H
 #define FP8LAB_RUNNER_RUN_SHARING_H
 
@@ -10,50 +10,50 @@
 #include "runner/record/run_lock.h"
 
 enum row_state_kind {
-    ROW_NEW,    /* nobody has run it (path ""), or the run at `path` failed, or stopped before
-                       * its first checkpoint: a new run begins */
-    ROW_RESUMABLE, /* stopped, killed, or failed for a lost peer, with a checkpoint to go on from
-                       * in the directory or, where that is gone, in the bundle */
-    ROW_RUNNING,    /* another process is running it */
-    ROW_ENDED    /* came to its end */
+    ROW_NEW,       /* a new run begins: the row was not run yet (path ""), or the run at `path`
+                    * failed or stopped before its first checkpoint */
+    ROW_RESUMABLE, /* stopped, killed, or failed for a lost peer; the directory, or else the
+                    * bundle, holds a checkpoint to resume from */
+    ROW_RUNNING,   /* another process is running it */
+    ROW_ENDED      /* came to its end */
 };
 
-/* How a row stands, and the run that says so. */
+/* The state of a row, and the run that shows it. */
 struct row_state {
     enum row_state_kind kind;
-    bool seen_locked; /* by its process, of ROW_RUNNING: locks reach us from where that is */
-    bool left_open;   /* a run of it is nobody's and not closed; row_state_close_left() does that */
+    bool seen_locked; /* ROW_RUNNING: this host has seen its lock held, so locks work here */
+    bool left_open;   /* an open run has no writer; row_state_close_left() closes it */
     struct run_writer writer; /* of ROW_RUNNING */
     char path[PATH_CAP], id[160], status[16];
 };
 
-/* Whether a run that ended as this run.json says would end so again, as far as one can tell: it
- * failed, and not for a lost peer. */
+/* Whether a run with this run.json would probably fail again: it failed, and no lost peer was the
+ * cause. */
 bool run_fails_again(const json_t *run);
 
-/* Takes note of an earlier run that was asked for with the row's inputs. */
+/* Adds an earlier run with the row's inputs to the row's state. */
 void row_state_note(struct row_state *s, const struct run_view *view);
 
-/* Looks for runs that bear the inputs' hash in their names: those of the same command. */
+/* Reads the row's state: of the runs in `runs` with the hash of these inputs in their names. */
 NODISCARD enum status row_state_read(const char *runs, const struct inputs *in, struct row_state *s,
                                     struct err *e);
 
-/* Closes this user's runs of the row that nobody writes any more, whichever host left them: the row
- * is asked for here, and goes on from what they saved. */
+/* Closes this user's open runs of the row that have no writer, on whichever host they ran. The row
+ * then resumes from their checkpoints. */
 NODISCARD enum status row_state_close_left(const struct cli *cli, const char *runs,
                                           const struct inputs *in, struct err *e);
 
-/* Whether a process is still at a row that is ROW_RUNNING, as far as can be told: one on another
- * host is, until its lock, once seen held, is not. */
+/* Whether a process still runs a ROW_RUNNING row, as far as this host can see. A process on another
+ * host counts as running until its lock, which was seen held before, is free. */
 bool row_state_is_running(struct row_state *s);
 
-/* Closes the run of a ROW_RUNNING row whose process died on another host, which close_dead_runs()
- * cannot know. */
+/* Closes the run of a ROW_RUNNING row whose process died on another host; close_dead_runs() closes
+ * only runs of this host. */
 NODISCARD enum status row_state_close_dead(struct row_state *s, struct err *e);
 
-/* Between these two no other command looks for a row or begins one in `runs`, which is made where
- * it is missing. *claim is -1 where nothing can be written there: beginning a run says why.
- * ERR_STATE where another process keeps the claim for a minute. */
+/* Between claim_take() and claim_drop() no other command reads the state of a row or begins one in
+ * `runs`. Makes `runs` if it is missing. *claim is -1 if `runs` cannot be written: creating the run
+ * then reports why. ERR_STATE: another process held the claim for a minute. */
 NODISCARD enum status claim_take(const char *runs, int *claim, struct err *e);
 void claim_drop(int *claim); /* NULL or -1: nothing */
 

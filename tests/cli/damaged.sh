@@ -60,11 +60,11 @@ stop other --set train.seed=2
 
 again whole-checkpoint
 goes_on resuming
-! grep -q "passed over" log || fail "a whole checkpoint is passed over"
+! grep -q "skipped" log || fail "a whole checkpoint is skipped"
 
 again cursor
 sed -i 's/\("cursor": [0-9]*\)[0-9],/\19,/' "$newest/checkpoint.json" # it was even
-goes_on "a damaged checkpoint is passed over: $newest/checkpoint.json: its own SHA-256 is"
+goes_on "a damaged checkpoint is skipped: $newest/checkpoint.json: its own SHA-256 is"
 again meaning
 sed -i 's/"vocab": 256/"vocab": 257/' "$newest/checkpoint.json"
 goes_on "$newest/checkpoint.json: its own SHA-256 is"
@@ -97,5 +97,5 @@ cmp -s before "$case_name"/*/data/metrics/train.jsonl || fail "records were cut 
 expect "exit code of close" 4 $?
 grep -q "data/metrics/train.jsonl stays text: .*:5: " log || fail "close -q does not say it"
 
-[ $failed = 0 ] && echo "damaged checkpoints are passed over"
+[ $failed = 0 ] && echo "damaged checkpoints are skipped"
 exit $failed

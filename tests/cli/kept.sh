@@ -130,7 +130,7 @@ run=$(ls -d full_up/*)
 echo "in the way" >"$run.checkpoints"
 wait $!
 expect "exit code" 6 $?
-says "the run is whole in $run"
+says "the run is complete in $run"
 [ -e "$run/data/checkpoints/step-$(printf %06d $steps)/state.safetensors" ] ||
     fail "the checkpoint is gone"
 rm "$run.checkpoints"

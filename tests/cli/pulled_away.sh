@@ -59,7 +59,7 @@ echo "more of it" >>text.txt
 kill -KILL $(cat /proc/$pid/task/$pid/children)
 wait $pid
 expect "exit code" 2 $?
-says "text.txt: 40011 bytes, and 40000 when the run began"
+says "text.txt: 40011 bytes, but 40000 when the run began"
 bundle_is_failed grown
 
 case_name="a directory of runs that is removed"
@@ -67,7 +67,7 @@ begin removed tiny.lua --set checkpoint=false
 mv removed away && rm -rf away # at once: files that are made meanwhile would keep it
 wait $pid
 expect "exit code" 6 $?
-says "is gone: it was removed or renamed while the run wrote to it"
+says "is gone: it was deleted or renamed while the run wrote to it"
 
 case_name="a file where the checkpoints were, in a folder whose name is no UTF-8"
 odd=$(printf 'repl\377ced')

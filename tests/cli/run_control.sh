@@ -290,7 +290,7 @@ wait
 flock -w 60 early/*/lock true
 early=$(ls -d early/*)
 "$FP8LAB" run --resume "$early" --runs early --threads 1 >out 2>log &
-await_words "there is no checkpoint: beginning again at step 0"
+await_words "there is no checkpoint: starting again at step 0"
 kill -TERM "$(runner_of early)"
 wait $!
 expect "exit code of --resume" 143 $?

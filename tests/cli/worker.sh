@@ -42,7 +42,7 @@ cp -r run/data/checkpoints/step-000006 kept
 work 6 --from 3
 no_step "open run/data/checkpoints/step-000003/checkpoint.json: No such file or directory"
 work 6 --from 6 --choices 0123456789abcdef
-no_step "run/data/choices.txt as this host sees it is not the run's (none, wanted 0123456789ab)"
+no_step "run/data/choices.txt is not the run's choice table (hash none, wanted 0123456789ab)"
 truncate -s -1 run/data/checkpoints/step-000006/model.safetensors
 work 4 --from 6
 no_step "(truncated?)"

@@ -44,7 +44,7 @@ wait
 kept=$(sha256sum other/*.tar.zst)
 "$FP8LAB" run --resume last --runs other --threads 1 --ranks 3 >out 2>log
 expect "exit code with 3" 2 $?
-grep -q -- "--ranks 3: .*global_batch is 8, .* no multiple of micro_batch 2 times so many" log ||
+grep -q -- "--ranks 3: .*global_batch 8 must be a multiple of micro_batch 2 times the ranks" log ||
     fail "it is not explained"
 expect "the bundle after it" "$kept" "$(sha256sum other/*.tar.zst)"
 "$FP8LAB" run --resume last --runs other --threads 1 --ranks 1 >out 2>log
@@ -87,7 +87,7 @@ wait
 expect status done "$(field "$(bundle_in retry)" 'run["status"]')"
 expect "attempts from" "[0, $every]" \
     "$(field "$(bundle_in retry)" '[a["from_step"] for a in run["attempts"]]')"
-grep -q "a damaged checkpoint is passed over: .*/state.safetensors.*; going on from step $every" \
+grep -q "a damaged checkpoint is skipped: .*/state.safetensors.*; resuming from step $every" \
     log || fail "it is not said"
 expect results "$reference" "$(field "$(bundle_in retry)" 'run["results_sha256"]')"
 
@@ -118,7 +118,7 @@ expect status done "$(field "$bundle" 'run["status"]')"
 expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in run["attempts"]]')"
 expect "devices of the second attempt" "0 1 " "$(tail -2 cut/*/data/metrics/telemetry.jsonl |
     sed 's/.*"device":\([0-9]*\),.*/\1/' | sort | tr '\n' ' ')"
-grep -q "rank 2 on $(hostname) lost its links, last at .*; trying again without it" log ||
+grep -q "rank 2 on $(hostname) lost its links, last at .*; retrying without it" log ||
     fail "it was not named"
 [ "$(grep -c "worker [0-3] failed: " cut/*/data/logs/runner.log)" -gt 1 ] ||
     fail "what the other ranks said is lost"
@@ -314,7 +314,7 @@ suite_without_a_task() {
     expect "exit code" 1 $?
     wait
     expect "bundles" 1 "$(ls all/*.tar.zst | wc -l)"
-    grep -q "task 1 on .* is lost: .*; going on without it takes --fewer-gpus" log0 ||
+    grep -q "task 1 on .* is lost: .*; --fewer-gpus continues without it" log0 ||
         fail "it is not said why the suite stops"
     $suite --runs all --only '*1' >out 2>log
     expect "exit code of its row again" 0 $?

@@ -143,7 +143,7 @@ expect "the text" True "$(field "$bundle" \
     'error["text"].startswith("task 1 on '"$name"' with ranks 2 to 3 is lost: ")')"
 expect "the operation" True "$(field "$bundle" '"step " in error["operation"]')"
 grep -q "task 0 on 10.77.0.1 is lost" log1 || fail "the other host does not say so"
-grep -q "no retry: task [0-9]* on .* is lost: .*; going on without it takes --fewer-gpus" log0 ||
+grep -q "no retry: task [0-9]* on .* is lost: .*; --fewer-gpus continues without it" log0 ||
     fail "nobody says why it was not tried again"
 grep -q "Next: fp8lab run --resume cut/" log0 || fail "nobody says how to go on"
 expect "workers are left" "" "$(pgrep -f -- 'fp8lab worker')"

@@ -170,9 +170,9 @@ refused() { # RUNS WORDS: by task 1, whose rank, host and file are named
     grep -q "rank [23] on $(hostname): data.txt: $2 when the run began" here/log0 ||
         fail "$1: rank, host and file are not named"
 }
-refused longer "38893 bytes, and 43893"
+refused longer "38893 bytes, but 43893"
 seq 9000 | tr 1 2 >there/data.txt
-refused other "other bytes, as many as"
+refused other "same size but other bytes"
 rm -rf here there
 
 case_name="a file that others can read is not believed"
