@@ -128,8 +128,10 @@ enum status run_dir_create(const char *runs, const char *name, const char *input
     if (st == OK) st = make_folders(out, e);
     if (st == OK && !(out->run = json_object())) st = FAIL(e, ERR_MEMORY, "run record");
     if (st == OK) return OK;
-    (void)!tree_remove(out->path, &ignored);
+    /* Without free descriptors tree_remove() fails: close ours first, and remove an empty directory
+     * by rmdir(), which needs none. */
     run_dir_close(out);
+    if (rmdir(out->path) != 0) (void)!tree_remove(out->path, &ignored);
     return st;
 }
 

@@ -1,10 +1,11 @@
-/* A run's directory: no run is ever seen without its run.json, what was begun and left is cleared
- * away by its host only, and a directory with a link in it is not touched. */
+/* A run directory: no reader sees a run without its run.json; only the host that began a directory
+ * cleans it up; a directory with a link in it is not changed. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,6 +81,32 @@ static void nobody_sees_a_run_without_its_record(void **state) {
     assert_string_equal(path, dir.path);
     MUST(path_join(file, path, "data/run.json", E));
     assert_true(path_exists(file));
+    run_dir_close(&dir);
+}
+
+/* run_dir_create() fails at each of its open() calls in turn, for want of descriptors. */
+static void a_failed_create_leaves_no_folder(void **state) {
+    const char *runs = *state;
+    char path[PATH_CAP];
+    struct run_dir dir;
+    struct rlimit limit;
+    struct err e;
+    int failures = 0, next = dup(STDIN_FILENO);
+    enum status st = ERR_IO;
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int allowed = 0; allowed < 16 && st != OK; allowed++) {
+        const struct rlimit low = { (rlim_t)(next + allowed), limit.rlim_max };
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        st = run_dir_create(runs, "t", INPUTS, &dir, &e);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        if (st == OK) break;
+        failures++;
+        assert_int_equal(entries(runs, true, path), 0);
+        assert_int_equal(entries(runs, false, path), 0);
+    }
+    assert_int_equal(st, OK);
+    assert_true(failures >= 2); /* the lock, and the directory itself */
     run_dir_close(&dir);
 }
 
@@ -199,6 +226,7 @@ static void no_link_is_followed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nobody_sees_a_run_without_its_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_create_leaves_no_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(ids_are_unique, setup, teardown),
         cmocka_unit_test_setup_teardown(only_what_is_dead_is_cleared_away, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_left_open_says_by_whom, setup, teardown),
