@@ -1,4 +1,4 @@
-/* fp8lab check: what a script would run, or everything that is wrong with it. Nothing runs. */
+/* fp8lab check: lists what a script would run, or all its errors. Runs nothing. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -18,13 +18,13 @@
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
-    { "only", "NAME", "of a suite only rows of this name (* and ?)", true },
-    { "smoke", NULL, "shrink sizes and steps for a rehearsal on a CPU", false },
-    { "resolved", NULL, "print the canonical configuration, one line a run", false },
+    { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
+    { "smoke", NULL, "shrink sizes and steps, to rehearse on a CPU", false },
+    { "resolved", NULL, "print the canonical configuration, one line per run", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };
 
-/* What the script printed, and the traceback of its error: foreign text, so indented. */
+/* The script's output and the traceback of its error: untrusted text, so indented. */
 static void print_log(const struct cli *cli, const char *log) {
     size_t n = log ? strlen(log) : 0;
     while (n && log[n - 1] == '\n') n--; /* cli_note ends the line */
@@ -40,7 +40,7 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
         if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
         cli_warn(cli, "%s", text ? text : x->text);
         free(text);
-        /* A script's name, and what is quoted of it, need not be UTF-8. */
+        /* A script's name and quoted text need not be UTF-8. */
         json_append(list, json_pack("{s:o, s:i, s:i, s:o, s:o}", "where", json_from_text(x->where),
                                     "line", x->line, "column", x->column, "key",
                                     json_from_text(x->key), "text", json_from_text(x->text)),
@@ -99,7 +99,7 @@ static void print_table(const struct cli *cli, const struct resolution *r) {
     }
 }
 
-/* Then `plan` says next whether this is that machine. */
+/* If so, the next command is `plan`, which matches the machine. */
 static bool asks_for_a_machine(const struct resolution *r) {
     bool asks = false;
     for (int64_t i = 0; i < r->run_count; i++) {
@@ -109,13 +109,13 @@ static bool asks_for_a_machine(const struct resolution *r) {
     return asks;
 }
 
-/* ---- what a script cannot know --------------------------------------------------------------- */
+/* ---- checks beyond the script ------------------------------------------------------------- */
 
-/* What the trainer would refuse of a row, among the errors of the script; once where several rows
- * have it in common. */
+/* Adds what the trainer would reject of a row to the script's errors; an error that several rows
+ * share is listed once. */
 static enum status ask_trainer(const char *path, struct resolution *r, struct keep *keeps,
                                struct err *e) {
-    json_t *nowhere = json_object(); /* the facts of no machine */
+    json_t *nowhere = json_object(); /* no facts: any machine */
     r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
     enum status st = nowhere && r->errors ? OK : FAIL(e, ERR_MEMORY, "the list of errors");
     for (int64_t i = 0; i < r->run_count && st == OK; i++) {
@@ -142,8 +142,8 @@ static enum status ask_trainer(const char *path, struct resolution *r, struct ke
     return st;
 }
 
-/* Data may be brought later, or lie on the machine that runs it: a warning, for rows
- * that follow each other and lack the same once. Whether they are all here. */
+/* Returns whether all data are here. Missing data are a warning only, since another machine may
+ * have them; rows in a row that lack the same data give one warning. */
 static bool look_for_data(const struct cli *cli, const struct resolution *r) {
     bool here = true;
     char said[sizeof((struct err *)0)->text] = "";
@@ -162,7 +162,7 @@ static bool look_for_data(const struct cli *cli, const struct resolution *r) {
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
         cli_warn(cli, "%s: its data %s: %s", r->runs[i].name,
-                 st == ERR_IO ? "cannot be read here" : "would be refused", e.text);
+                 st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }
     return here;
 }
@@ -203,8 +203,8 @@ static int check(const struct cli *cli) {
 const struct verb VERB_CHECK = {
     .name = "check",
     .arguments = "FILE.lua",
-    .about = "what a script would run, or all that is wrong with it",
-    .more = "Nothing runs. Exit 2 with every error of every row; data that are not here are a\n"
+    .about = "list what a script would run, or all its errors",
+    .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
             "warning.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,

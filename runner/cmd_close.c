@@ -1,4 +1,4 @@
-/* fp8lab close: bundles a run whose runner died, or that could not be packed when it ended. */
+/* fp8lab close: packs a run whose runner died, or whose bundle could not be written. */
 #include <jansson.h>
 
 #include "runner/base/canonical.h"
@@ -7,8 +7,8 @@
 #include "runner/run/close.h"
 
 static const struct flag FLAGS[] = {
-    { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
-    { "force", NULL, "the runner is dead, though another host cannot be asked", false },
+    { "runs", "DIR", "the folder of runs (default: runs)", false },
+    { "force", NULL, "the runner on the other host is known to be dead", false },
 };
 
 static int cmd_close(const struct cli *cli) {
@@ -18,7 +18,7 @@ static int cmd_close(const struct cli *cli) {
     enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
     if (st == OK && !path_is_directory(path))
         st = FAIL(&e, ERR_ARG,
-                  "%s is no directory of a run; its bundle, if it is one, needs no closing", path);
+                  "%s is not a run's directory; only directories can be closed", path);
     if (st == OK) st = close_run(path, cli_has(cli, "force"), &result, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
@@ -39,14 +39,14 @@ const struct verb VERB_CLOSE = {
     .arguments = "RUN",
     .about = "bundle a run whose runner died",
     .more =
-        "RUN is a directory, or the beginning of a run's id. `list` and `run` do this for every\n"
-        "such run of yours that this host left open. A run with a checkpoint keeps its directory,\n"
-        "to be resumed. A directory that holds a symbolic link, or anything but files and\n"
-        "directories, is refused as it is. Exit code 4: a file of records is damaged, and stays\n"
-        "text in the bundle.\n"
-        "A run whose runner was on another host, and was heard of in the last 15 minutes, is\n"
-        "closed with --force only: not every file system shows from here whether it lives. A lock\n"
-        "that is held, here or there, is never broken.\n",
+        "RUN is a directory, or the beginning of a run's id. `list` and `run` close your runs\n"
+        "that this host left open. A run with a checkpoint keeps its directory, so that it can be\n"
+        "resumed. A directory with a symbolic link, or with anything but files and directories,\n"
+        "is rejected and not changed. Exit code 4: a file of records is damaged; the bundle has\n"
+        "it as text.\n"
+        "If the runner was on another host and gave a sign of life in the last 15 minutes,\n"
+        "closing needs --force: not every file system shows locks across hosts. A lock that is\n"
+        "held is never broken.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

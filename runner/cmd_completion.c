@@ -1,5 +1,5 @@
-/* fp8lab completion: what a shell needs to complete verbs, flags, scripts and runs, made from the
- * same rows as --help. */
+/* fp8lab completion: prints a shell script that completes verbs, flags, scripts and runs. It is
+ * made from the same tables as --help. */
 #include <string.h>
 
 #include "runner/commands.h"
@@ -10,13 +10,13 @@ enum { VERB_COUNT = sizeof VERBS / sizeof *VERBS };
 
 static const char *const GLOBALS = "--json --quiet --no-color --help --version";
 
-/* ---- what a word may be -----------------------------------------------------------------------*/
+/* ---- candidates -----------------------------------------------------------------------------*/
 
 static bool takes(const struct verb *verb, const char *what) {
     return strstr(verb->arguments, what) != NULL;
 }
 
-/* How many bytes of `arguments` are words to choose from, "gemm|attention"; 0: none. */
+/* The length of the list of words in `arguments`, such as "gemm|attention"; 0: none. */
 static size_t choices_bytes(const struct verb *verb) {
     size_t n = strspn(verb->arguments, "abcdefghijklmnopqrstuvwxyz|");
     return memchr(verb->arguments, '|', n) ? n : 0;
@@ -31,14 +31,14 @@ static void put_verb_names(const struct cli *cli) {
         if (!VERBS[v]->hidden) cli_out(cli, "%s%s", v ? " " : "", VERBS[v]->name);
 }
 
-/* The words that a verb's argument is one of. */
+/* The words that a verb's argument may be. */
 static void put_choices(const struct cli *cli, const struct verb *verb) {
     if (takes(verb, "COMMAND")) put_verb_names(cli);
     for (size_t i = 0; i < choices_bytes(verb); i++)
         cli_out(cli, "%c", verb->arguments[i] == '|' ? ' ' : verb->arguments[i]);
 }
 
-/* Words that a flag's value can be, where they are few; NULL: others, or none. */
+/* The possible values of a flag; NULL: it has none, or they are not a fixed list. */
 static const char *values_of(const struct flag *flag) {
     static const struct { const char *name, *values; } KNOWN[] = {
         { "backend", "auto cpu cuda" },
@@ -52,7 +52,7 @@ static const char *values_of(const struct flag *flag) {
     return NULL;
 }
 
-/* What stands after a flag: a path, a run, one of few words, or what only the user knows. */
+/* Whether a flag's value is a path. */
 static bool is_path(const char *value) {
     static const char *const PATHS[] = { "DIR", "FILE", "TREE" };
     for (size_t i = 0; i < sizeof PATHS / sizeof *PATHS; i++)
@@ -64,18 +64,18 @@ static bool takes_paths(const struct verb *verb) {
     return takes(verb, "RUN") || takes(verb, "FILE") || takes(verb, "DIR");
 }
 
-/* The characters of a run's id. A bundle of any other name is offered as a file only: bash quotes
- * no `$` in a candidate that is not the name of a file. */
+/* The characters of a run's id. A bundle with other characters is offered as a file only: bash does
+ * not quote `$` in a candidate that is not a file name. */
 #define ID_CHARACTERS "A-Za-z0-9._-"
 
-/* ---- bash and zsh: the verbs, in words that both shells read ----------------------------------*/
+/* ---- bash and zsh: the part that both shells read ---------------------------------------------*/
 
-/* File names are foreign text, so no shell may expand a candidate. bash's `compgen -W` expands, and
- * zsh's emulation of bash inserts candidates without quotes. So this part only sets `flags` (words
- * of ours), `files` (a pattern, or nothing) and `runs` (not empty: runs are offered). Each shell's
+/* File names are untrusted text, so no shell may expand a candidate. bash's `compgen -W` expands,
+ * and zsh's emulation of bash inserts candidates without quotes. So this part only sets `flags`
+ * (our own words), `files` (a pattern, or empty) and `runs` (not empty: offer runs). Each shell's
  * own part compares whole names and lets the shell quote. */
 
-/* What is offered after a flag that takes a value, instead of the verb's own words. */
+/* The candidates after a flag that takes a value; they replace the verb's own. */
 static void put_shell_value(const struct cli *cli, const struct flag *flag) {
     const char *values = values_of(flag);
     cli_out(cli, "        --%s) flags='%s'", flag->name, values ? values : "");
@@ -102,7 +102,8 @@ static void put_shell_verb(const struct cli *cli, const struct verb *verb) {
     cli_out(cli, "%s        ;;\n", values ? "        esac\n" : "");
 }
 
-/* `given` holds the words between "fp8lab" and the one that is completed, `before` the last. */
+/* `given` holds the words between "fp8lab" and the word being completed; `before` is the last
+ * one. */
 static void put_shell_verbs(const struct cli *cli) {
     cli_out(cli, "    local item verb='' flags='' files='' runs=''\n"
                  "    for item in \"${given[@]}\"; do\n"
@@ -122,8 +123,8 @@ static void put_shell_verbs(const struct cli *cli) {
     cli_out(cli, "    esac\n");
 }
 
-/* A run is named by the beginning of its id, so the bundle's suffix is left out. `read` without -r
- * removes the backslashes that an earlier TAB inserted. */
+/* The beginning of an id names a run, so the bundle's suffix is omitted. `read` without -r removes
+ * the backslashes that an earlier TAB inserted. */
 static void print_bash(const struct cli *cli) {
     cli_out(cli, "_fp8lab() {\n"
                  "    local word before=${COMP_WORDS[COMP_CWORD-1]}\n"
@@ -163,7 +164,7 @@ static void print_zsh(const struct cli *cli) {
 
 /* ---- fish -------------------------------------------------------------------------------------*/
 
-/* Single quotes and backslashes are all that fish looks for inside single quotes. */
+/* Inside single quotes, fish interprets only single quotes and backslashes. */
 static void put_fish_text(const struct cli *cli, const char *text) {
     cli_out(cli, "'");
     for (; *text; text++) cli_out(cli, *text == '\'' || *text == '\\' ? "\\%c" : "%c", *text);
@@ -181,7 +182,7 @@ static void put_fish_flag(const struct cli *cli, const struct verb *verb,
     cli_out(cli, "\n");
 }
 
-/* fish expands nothing that a command substitution printed, and quotes what it inserts. */
+/* fish does not expand the output of a command substitution, and quotes what it inserts. */
 static void print_fish(const struct cli *cli) {
     cli_out(cli, "function __fp8lab_runs\n"
                  "    for bundle in runs/*.tar.zst\n"
@@ -219,18 +220,18 @@ static int cmd_completion(const struct cli *cli) {
         return EXIT_OK;
     }
     struct err e = { 0 };
-    (void)FAIL(&e, ERR_ARG, "completion %s: there are bash, zsh and fish", cli->args[0]);
+    (void)FAIL(&e, ERR_ARG, "completion %s: the shells are bash, zsh and fish", cli->args[0]);
     return cli_fail(cli, &e);
 }
 
 const struct verb VERB_COMPLETION = {
     .name = "completion",
     .arguments = "bash|zsh|fish",
-    .about = "print what a shell needs to complete our commands",
+    .about = "print the script that completes fp8lab commands in a shell",
     .more = "  bash   source <(fp8lab completion bash)\n"
             "  zsh    source <(fp8lab completion zsh)\n"
             "  fish   fp8lab completion fish | source\n"
-            "Verbs, flags and their values, scripts, and the runs in ./runs are completed.\n",
+            "Completes verbs, flags and their values, scripts, and the runs in ./runs.\n",
     .args_min = 1,
     .args_max = 1,
     .run = cmd_completion,

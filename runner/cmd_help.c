@@ -19,7 +19,7 @@ static int cmd_help(const struct cli *cli) {
 const struct verb VERB_HELP = {
     .name = "help",
     .arguments = "[COMMAND]",
-    .about = "these commands, or the flags of one of them",
+    .about = "list the commands, or explain one",
     .more = "The same as fp8lab --help and fp8lab COMMAND --help.\n",
     .args_max = 1,
     .run = cmd_help,

@@ -1,4 +1,4 @@
-/* fp8lab plan: what every row of a script would allocate, and whether it fits this machine. */
+/* fp8lab plan: the memory that each row of a script would allocate, and whether it fits. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ struct planned {
 
 static double mib(int64_t bytes) { return (double)bytes / 0x1p20; }
 
-/* A row of few bytes is no "0.0 MiB". */
+/* Small sizes are in KiB, so that none is printed as "0.0 MiB". */
 static void print_size(const struct cli *cli, int64_t bytes) {
     bool small = bytes < (1 << 20) / 10;
     cli_out(cli, " %12.1f %s\n", small ? (double)bytes / 0x1p10 : mib(bytes),
@@ -40,13 +40,13 @@ static const char *const SHARD[] = { "none", "optimizer", "gradients", "paramete
 static enum status make_verdict(const struct cli *cli, const struct resolved_run *run,
                                 struct planned *p, struct err *e) {
     const struct fit *fit = &p->fit;
-    bool another = p->mismatch && !fit->plan.gpu_bytes; /* a GPU is asked for, and none here */
+    bool another = p->mismatch && !fit->plan.gpu_bytes; /* a GPU is asked for but missing */
     bool less = *fit->way_out && !another;
     char budget[256], shared[48] = "";
     if (fit->shared) snprintf(shared, sizeof shared, ", which its %d ranks share", fit->ranks);
     if (fit->memory == 0)
-        snprintf(budget, sizeof budget, "%s is not known: whether that fits cannot be said; "
-                 "--facts FILE plans for a machine that has it", fit->where);
+        snprintf(budget, sizeof budget, "%s is not known, so whether it fits is not known; "
+                 "--facts FILE plans for another machine", fit->where);
     else
         snprintf(budget, sizeof budget, "%s%s%s %s of %.1f MiB%s",
                  cli_style(cli, fit->fits ? "green" : "red"), fit->fits ? "fits" : "does not fit",
@@ -57,8 +57,8 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
         less ? fit->way_out : "", less ? "\n" : "",
         p->mismatch ? "  the machine is not the one that the experiment asks for:\n" : "",
         terms ? terms : "",
-        another ? "  the above is of the CPU backend in this host's memory; --facts FILE plans "
-                  "for another\n  machine: `fp8lab hw --json > FILE` there writes it\n"
+        another ? "  the above is for the CPU backend in this host's memory; --facts FILE plans "
+                  "for another\n  machine; `fp8lab hw --json > FILE` on that machine writes FILE\n"
                 : "");
     free(terms);
     if (n >= 0) return OK;
@@ -113,7 +113,7 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
         cli_out(cli, "    %-30s %6" PRId64 "x", row->item, row->count);
         print_size(cli, row->bytes);
     }
-    cli_out(cli, "  %-40s %12.1f MiB a rank\n",
+    cli_out(cli, "  %-40s %12.1f MiB per rank\n",
             plan->gpu_bytes ? "all, at the peak, as nvidia-smi sees it" : "all", mib(fit->bytes));
     print_shards(cli, fit);
     cli_out(cli, "%s", p->verdict);
@@ -144,8 +144,8 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
 
 /* ---- a table of rows ------------------------------------------------------------------------ */
 
-/* Of the arenas whose names begin so, "weights" and "weight codes", as far as they lie in the
- * memory that is judged: beside a GPU what is offloaded does not. */
+/* Bytes of the arenas whose names begin with `beginning`, such as "weights" and "weight codes". For
+ * a GPU, arenas offloaded to the host do not count. */
 static int64_t named_bytes(const struct plan *plan, const char *beginning) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < plan->row_count; i++) {
@@ -168,7 +168,7 @@ static void print_line(const struct cli *cli, int width, const char *name, const
             known ? cli_style(cli, NULL) : "");
 }
 
-/* How many rows have the verdict of row `first`, itself included; 0 where one above it has. */
+/* How many rows have the verdict of row `first`, itself included; 0 if an earlier row has it. */
 static int64_t count_alike(const struct planned *planned, int64_t count, int64_t first) {
     int64_t alike = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -179,7 +179,7 @@ static int64_t count_alike(const struct planned *planned, int64_t count, int64_t
     return alike;
 }
 
-/* A line a row, then what is to be said of them: once for all rows of which it is the same. */
+/* One line per row, then the verdicts; equal verdicts are printed once. */
 static void print_rows(const struct cli *cli, const struct resolution *r,
                        const struct planned *planned) {
     int width = 0;
@@ -187,7 +187,7 @@ static void print_rows(const struct cli *cli, const struct resolution *r,
         int n = (int)strlen(r->runs[i].name);
         width = n > width ? n : width;
     }
-    cli_out(cli, "%s: MiB a rank\n%-*s ranks %10s %10s %10s %11s %10s\n", r->name, width, "row",
+    cli_out(cli, "%s: MiB per rank\n%-*s ranks %10s %10s %10s %11s %10s\n", r->name, width, "row",
             "weights", "gradients", "optimizer", "activations", "peak");
     for (int64_t i = 0; i < r->run_count; i++)
         print_line(cli, width, r->runs[i].name, &planned[i].fit);
@@ -245,7 +245,7 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
     if (st == OK && !cli->json) st = say_kept(cli, r, planned, e);
     for (int64_t i = 0; i < r->run_count && planned; i++) planned_free(&planned[i]);
     free(planned);
-    /* What was planned for another machine is rehearsed on this one. */
+    /* A plan for another machine is followed by a rehearsal on this one. */
     if (st == OK && known) script_next(cli, "run", *code != EXIT_OK || cli_has(cli, "facts"));
     return st;
 }
@@ -271,10 +271,10 @@ static int cmd_plan(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.micro_batch=2", true },
-    { "only", "NAME", "of a suite only rows of this name (* and ?)", true },
-    { "detail", NULL, "the arenas of every row of a suite", false },
-    { "ranks", "N", "plan for so many GPUs instead of hardware.gpus", false },
-    { "smoke", NULL, "plan the rehearsal instead", false },
+    { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
+    { "detail", NULL, "list the arenas of each row of a suite", false },
+    { "ranks", "N", "plan for N GPUs instead of hardware.gpus", false },
+    { "smoke", NULL, "plan the --smoke run instead", false },
     { "facts", "FILE", "plan for the machine that FILE describes (hw --json)", false },
     { "backend", "NAME", "auto (default), cpu or cuda: whose memory counts", false },
     { "lib", "DIR", "where require finds the shared presets", false },
@@ -285,13 +285,13 @@ const struct verb VERB_PLAN = {
     .arguments = "FILE.lua",
     .about = "the memory a script needs, and whether it fits",
     .more =
-        "Of a suite a line a row: weights (with FP8 codes and master weights), gradients, the\n"
-        "optimizer's moments, activations, and the peak of it all. One row alone, and every row\n"
-        "under --detail, is listed by arena.\n"
-        "Nothing runs and no data is read. Exit 3 where the machine is not the one asked for, or\n"
-        "lacks the memory. The arenas are exact: a run allocates them before its first step, and\n"
-        "nothing later. What a GPU takes beside them is reckoned from sizes and from what one\n"
-        "H200 was seen to take.\n",
+        "A suite has one line per row: weights (with FP8 codes and master weights), gradients,\n"
+        "optimizer moments, activations, and the peak of all. A single row, and each row under\n"
+        "--detail, is listed by arena.\n"
+        "Runs nothing and reads no data. Exits with 3 if the machine does not match the hardware\n"
+        "query or lacks the memory. Arenas are exact: a run allocates them before its first step,\n"
+        "and nothing later. What a GPU needs beside them is estimated from sizes and from\n"
+        "measurements on one H200.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -1,5 +1,5 @@
-/* fp8lab probe: what only an open device tells, as JSON. Started by `hw`, `run` and `doctor`, which
- * never open one themselves; hidden from the verb table. */
+/* fp8lab probe: the facts that need an open device, as JSON. `hw`, `run` and `doctor` start it,
+ * since they never open a device themselves. Hidden from the verb table. */
 #include <jansson.h>
 
 #include "runner/commands.h"
@@ -25,15 +25,15 @@ static int cmd_probe(const struct cli *cli) {
 static const struct flag FLAGS[] = {
     { "backend", "NAME", "auto, cpu or cuda", false },
     { "device", "INDEX", "of the cuda backend (0)", false },
-    { "caps", "ARCH", "check as if the device were of this architecture", false },
-    { "checks", NULL, "also try every recipe out", false },
-    { "ceilings", NULL, "also measure what a GEMM reaches here", false },
+    { "caps", "ARCH", "check as if the device had this architecture", false },
+    { "checks", NULL, "also try every recipe", false },
+    { "ceilings", NULL, "also measure the speed of a large GEMM", false },
 };
 
 const struct verb VERB_PROBE = {
     .name = "probe",
     .arguments = "",
-    .about = "what an open device says of itself, as JSON; started by `fp8lab hw`",
+    .about = "print the facts of an open device as JSON; started by `fp8lab hw`",
     VERB_FLAGS(FLAGS),
     .run = cmd_probe,
     .hidden = true,

@@ -202,8 +202,8 @@ static enum status read_settings(struct command *c, struct err *e) {
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
     TRY(cli_int(cli, "ranks", 1, SUPERVISE_RANKS_MAX, &s->ranks, e));
     if (s->ranks && !cli_has(cli, "resume"))
-        return FAIL(e, ERR_ARG, "--ranks is for --resume; how many ranks an experiment has is part "
-                    "of it: --set hardware.gpus=%" PRId64, s->ranks);
+        return FAIL(e, ERR_ARG, "--ranks is for --resume; the number of ranks is part of the "
+                    "experiment: --set hardware.gpus=%" PRId64, s->ranks);
     return cli_int(cli, "hang-after", 1, 1000000, &s->hang_s, e);
 }
 
@@ -261,44 +261,45 @@ static int cmd_run(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
-    { "only", "NAME", "of a suite only rows of this name (* and ?)", true },
-    { "smoke", NULL, "shrink sizes and steps for a rehearsal on a CPU", false },
-    { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
+    { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
+    { "smoke", NULL, "shrink sizes and steps, to rehearse on a CPU", false },
+    { "anywhere", NULL, "run although the hardware does not match; recorded", false },
     { "backend", "NAME", "auto (default), cpu or cuda", false },
-    { "caps", "ARCH", "emulate what a GPU of ARCH (sm_121) lacks, for tests", false },
-    { "choices", "FILE", "algorithms of a run: its choices.txt or a checkpoint; or none", false },
-    { "data-root", "DIR", "where paths of data count from (default: here)", false },
+    { "caps", "ARCH", "use only the features of ARCH (sm_121), for tests", false },
+    { "choices", "FILE", "choice table: choices.txt, a checkpoint, or none", false },
+    { "data-root", "DIR", "data paths are relative to DIR (default: here)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },
-    { "resume", "RUN", "go on with an interrupted run from its checkpoint", false },
-    { "extend", "RUN", "more steps of a done run, as a new one: --set train.steps=N", false },
-    { "tasks-within", "SECONDS", "wait so long for a launcher's tasks (default: 300)", false },
+    { "resume", "RUN", "resume an interrupted run from its checkpoint", false },
+    { "extend", "RUN", "continue a done run as a new one: --set train.steps=N", false },
+    { "tasks-within", "SECONDS", "how long to wait for a launcher's tasks (default: 300)", false },
     { "fewer-gpus", NULL, "a retry may leave out the GPU or host that failed", false },
-    { "ranks", "N", "with --resume: go on with so many, not hardware.gpus", false },
-    { "retries", "N", "new attempts after a worker died or hung (default: 0)", false },
-    { "hang-after", "SECONDS", "silence that counts as a hang (default: see above)", false },
-    { "again", NULL, "run it again, though a run with these inputs is there", false },
+    { "ranks", "N", "with --resume: N ranks instead of hardware.gpus", false },
+    { "retries", "N", "new attempts after a worker dies or hangs (default: 0)", false },
+    { "hang-after", "SECONDS", "time without events that counts as a hang", false },
+    { "again", NULL, "run again, even if a run with these inputs exists", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
-    { "image", "IMAGE", "with --launch: this image, not the experiment's; none: srun", false },
+    { "image", "IMAGE", "with --launch: this image instead of the experiment's", false },
     LAUNCH_FLAGS,
 };
 
 const struct verb VERB_RUN = {
     .name = "run",
     .arguments = "FILE.lua | --resume RUN | --extend RUN",
-    .about = "run an experiment and bundle what it did",
-    .more = "Writes runs/<run-id>/ while it goes on and runs/<run-id>.tar.zst however it ends.\n"
-            "The same command again goes on with a run that was stopped, names one that is done.\n"
-            "A suite runs row by row, shares its rows with the same command started elsewhere,\n"
-            "and ends with their comparison. SIGTERM and Ctrl-C:\n"
-            "checkpoint, bundle, exit 128+N; a second one leaves at once. A worker counts as\n"
-            "hung after 10 minutes, or 20 times its longest silence, without an event; after an\n"
-            "hour before its first step.\n"
+    .about = "run an experiment and pack it into a bundle",
+    .more = "Writes runs/<run-id>/ during the run, and runs/<run-id>.tar.zst however it ends.\n"
+            "The same command again resumes a stopped run, and does not repeat a done one.\n"
+            "A suite runs row by row and ends with a comparison. The same command may run in\n"
+            "several places at once: they share the rows.\n"
+            "SIGTERM and Ctrl-C: saves a checkpoint and the bundle, exits with 128+N. A second\n"
+            "signal exits at once. A worker without events for 10 minutes, or for 20 times its\n"
+            "longest silence, counts as hung; before its first step, after an hour.\n"
             "--extend begins a new run at the last checkpoint that RUN kept, with the schedule of\n"
-            "the new train.steps; it says where RUN's learning rates were other ones.\n"
-            "--launch starts the same command in the experiment's image, or, where it names none,\n"
-            "in that of `make image`; folders have the same path inside (containers/README.md).\n",
+            "the new train.steps. It warns if RUN had other learning rates at the same steps.\n"
+            "--launch starts the same command in the experiment's image, or in that of\n"
+            "`make image` if it names none (--image none: srun without an image). Folders have\n"
+            "the same path inside (containers/README.md).\n",
     VERB_FLAGS(FLAGS),
     .args_min = 0,
     .args_max = 1,

@@ -17,7 +17,8 @@ static int cmd_worker(const struct cli *cli) {
     struct err e = { 0 };
     enum status st = OK;
     if (!options.config || !options.run_path)
-        st = FAIL(&e, ERR_ARG, "worker needs --config and --run; `fp8lab run` starts it with them");
+        st = FAIL(&e, ERR_ARG, "worker needs --config and --run; use `fp8lab run`, which "
+                  "starts workers");
     if (st == OK) st = cli_int(cli, "events-fd", 3, 1023, &options.events_fd, &e);
     if (st == OK) st = cli_int(cli, "threads", 0, 4096, &options.threads, &e);
     if (st == OK) st = cli_int(cli, "rank", 0, 4095, &options.rank, &e);
@@ -34,18 +35,18 @@ static int cmd_worker(const struct cli *cli) {
 static const struct flag FLAGS[] = {
     { "config", "FILE", "the resolved configuration", false },
     { "run", "DIR", "the run directory", false },
-    { "events-fd", "N", "descriptor that takes the events", false },
+    { "events-fd", "N", "descriptor to which the events go", false },
     { "backend", "NAME", "auto, cpu or cuda", false },
     { "caps", "ARCH", "use only what a GPU of this architecture has", false },
-    { "data-root", "DIR", "where paths of data count from", false },
-    { "choose-anew", NULL, "instead of refusing a choice table that does not fit", false },
+    { "data-root", "DIR", "data paths are relative to DIR", false },
+    { "choose-anew", NULL, "make a new choice table if the run's does not fit", false },
     { "threads", "N", "threads of the cpu backend", false },
-    { "rank", "N", "this process among the ranks", false },
-    { "world", "N", "ranks", false },
+    { "rank", "N", "rank of this process", false },
+    { "world", "N", "number of ranks", false },
     { "device", "N", "the GPU of this rank on its host", false },
     { "board-fd", "N", "descriptor of the memory shared with the runner", false },
-    { "rendezvous-fd", "N", "rank 0: descriptor at which the others call", false },
-    { "from", "STEP", "go on from the checkpoint of this step", false },
+    { "rendezvous-fd", "N", "rank 0: listening socket for the other ranks", false },
+    { "from", "STEP", "resume from the checkpoint of this step", false },
     { "choices", "SHA256", "of the run's choice table", false },
     { "stop-after", "STEP", "checkpoint and stop after this step", false },
 };

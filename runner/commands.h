@@ -1,10 +1,10 @@
-/* The verbs. One row per cmd_<verb>.c; a verb stands here only once it is built. */
+/* The verbs: one row per cmd_<verb>.c. */
 #ifndef FP8LAB_RUNNER_COMMANDS_H
 #define FP8LAB_RUNNER_COMMANDS_H
 
 #include "runner/base/cli.h"
 
-/* In the order of the verb table. The owner of a verb adds its row to both lists. */
+/* In the order of the verb table. */
 #define FP8LAB_VERBS(X) \
     X(VERB_RUN) \
     X(VERB_CHECK) \

@@ -27,7 +27,7 @@ void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_
     image_welcome(cli);
     cli_out(cli, "Commands:\n");
     print_verbs(cli, verbs, count);
-    cli_out(cli, "\n`fp8lab help COMMAND` explains one, `fp8lab --help` the exit codes.\n");
+    cli_out(cli, "\n`fp8lab help COMMAND` explains a command, `fp8lab --help` lists exit codes.\n");
 }
 
 void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
@@ -36,10 +36,10 @@ void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t co
                  "Commands:\n");
     print_verbs(cli, verbs, count);
     cli_out(cli,
-            "\nFlags that every command takes, anywhere on the line:\n"
+            "\nFlags of every command, anywhere on the line:\n"
             "  --json         print the result as JSON on stdout (runner/README.md has the keys)\n"
             "  -q, --quiet    no messages, only results and errors\n"
-            "  --no-color     no colour (as NO_COLOR in the environment)\n"
+            "  --no-color     no colour (like NO_COLOR in the environment)\n"
             "  -h, --help     help on the command\n"
             "  --version      the version\n\n"
             "Exit codes:\n"

@@ -1,10 +1,10 @@
-/* What the command prints about itself: the verb table, each verb's --help, the first screen. */
+/* The help texts: the first screen, the verb table, each verb's --help. */
 #ifndef FP8LAB_RUNNER_HELP_H
 #define FP8LAB_RUNNER_HELP_H
 
 #include "runner/base/cli.h"
 
-/* `fp8lab` alone: what to do first. */
+/* `fp8lab` without arguments: the first steps. */
 void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_t count);
 /* `fp8lab --help`: the verb table, global flags and exit codes. */
 void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t count);

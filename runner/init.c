@@ -7,13 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The child gets a process group of its own, and the terminal where there is one: Ctrl-C then
- * reaches the child from the terminal alone, not once more from us. */
+/* Gives the child its own process group and the terminal, if there is one. Ctrl-C then reaches the
+ * child from the terminal only, not a second time from the parent. */
 static void take_terminal(void) {
     (void)setpgid(0, 0);
     int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
     if (terminal < 0) return;
-    sigset_t out, old; /* a process in the background is stopped for this */
+    sigset_t out, old; /* tcsetpgrp() stops a background process by SIGTTOU */
     sigemptyset(&out);
     sigaddset(&out, SIGTTOU);
     (void)sigprocmask(SIG_BLOCK, &out, &old);
@@ -22,7 +22,7 @@ static void take_terminal(void) {
     close(terminal);
 }
 
-/* Reaps whatever has ended. True once the child is among it. */
+/* Reaps all processes that have exited. Returns true if the child is among them. */
 static bool reap(pid_t child, int *code) {
     bool gone = false;
     int status;
@@ -34,8 +34,8 @@ static bool reap(pid_t child, int *code) {
     return gone;
 }
 
-/* Passes signals on until the child has ended. Stopping and going on are between the terminal and
- * the child. */
+/* Forwards signals until the child has exited. The terminal itself sends the child its stop
+ * signals. */
 static void forward_signals(pid_t child, const sigset_t *all, int *code) {
     while (!reap(child, code)) {
         siginfo_t info;

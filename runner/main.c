@@ -1,4 +1,4 @@
-/* argv -> verb. The only file that ends the process. */
+/* Parses the command line and calls the verb. Only this file ends the process. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -14,25 +14,26 @@
 static const struct verb *const VERBS[] = { FP8LAB_VERBS(ROW) NULL };
 enum { VERB_COUNT = sizeof VERBS / sizeof *VERBS - 1 };
 
-/* Occupies descriptors 0 to 2 where the caller closed them: a file of a run that was opened as 1
- * would take what is printed. Opened the wrong way round, so that using them fails as if closed. */
+/* Opens descriptors 0 to 2 if the caller closed them; otherwise a run's file could become
+ * descriptor 1 and receive printed text. The direction is wrong on purpose: using them fails, as if
+ * closed. */
 static void occupy_standard_descriptors(void) {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
             (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
 }
 
-/* An experiment may name 4096 text files, each of which stays open; shells allow 1024 at first. */
+/* An experiment may name 4096 text files, which all stay open; the usual limit is 1024. */
 static void allow_open_files(void) {
     const rlim_t wanted = 8192;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* without it, opening a file says what is missing */
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* if this fails, opening a file reports the limit */
 }
 
-/* The deepest calls take 160 KiB of the stack, most of it buffers for paths; workers inherit the
- * limit, and a sanitizer's frames are larger. */
+/* The deepest calls need 160 KiB of stack, mostly path buffers. Sanitizers need more, and workers
+ * inherit the limit. */
 static enum status ensure_stack(struct err *e) {
     const rlim_t needed = 512 << 10, usual = 8 << 20;
     struct rlimit limit;
@@ -40,8 +41,8 @@ static enum status ensure_stack(struct err *e) {
     const rlim_t found = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max < usual ? limit.rlim_max : usual;
     if (limit.rlim_cur >= needed && setrlimit(RLIMIT_STACK, &limit) == 0) return OK;
-    return FAIL(e, ERR_STATE, "the stack of a process may grow to %lld KiB here, and fp8lab needs "
-                "%lld KiB; raise the limit: ulimit -s 8192", (long long)found >> 10,
+    return FAIL(e, ERR_STATE, "the limit of the stack is %lld KiB, but fp8lab needs %lld KiB; "
+                "raise the limit: ulimit -s 8192", (long long)found >> 10,
                 (long long)needed >> 10);
 }
 

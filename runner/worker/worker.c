@@ -28,9 +28,9 @@ struct worker {
     const struct worker_options *options;
     struct event_writer *events;
     struct signals signals;
-    struct board *board, alone; /* the one shared with the runner, or `alone` */
+    struct board *board, alone; /* shared with the runner; `alone` if there is no runner */
     struct heartbeat *heartbeat;
-    struct mesh mesh;        /* the other ranks */
+    struct mesh mesh;        /* connections to the other ranks */
     struct comm_group group; /* the same for the backend */
     json_t *resolved;
     struct run_options run;
@@ -43,13 +43,13 @@ struct worker {
     struct retention retention;
     char checkpoints[PATH_CAP];  /* data/checkpoints of the run */
     int64_t saved_step;          /* of the newest checkpoint, -1: none */
-    int64_t telemetry_us;        /* when it was last said */
-    char *choices;               /* the table that the run has; "": none */
-    bool tuned;                  /* report_first_step() was made */
+    int64_t telemetry_us;        /* when telemetry was last emitted (clock.h) */
+    char *choices;               /* the run's choice table; "": none */
+    bool tuned;                  /* report_first_step() has run */
     bool stop;                   /* a signal, or stop_after */
-    int stop_signal;             /* that asked this rank; 0: none */
-    int64_t stop_step;           /* after which all ranks stop, since one was asked to; 0: none */
-    struct step_result result;   /* of the step last collected, or at hand when an error came */
+    int stop_signal;             /* the signal that this rank got; 0: none */
+    int64_t stop_step;           /* all ranks stop after this step; 0: no stop request */
+    struct step_result result;   /* of the last collected step, or of the step that failed */
 };
 
 static bool is_rank0(const struct worker *w) { return w->options->rank == 0; }
@@ -61,8 +61,8 @@ static enum status report_decisions(struct worker *w, struct err *e) {
                          model_vocab_padded(&w->run.model), w->options->caps, e);
 }
 
-/* Says the choice table where it has grown: after the first step, which tunes, and after an
- * evaluation, which may meet shapes of its own. */
+/* Emits the choice table if it has grown: after the first step, and after an evaluation, which may
+ * have other shapes. */
 static enum status report_choices(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     char *text = NULL;
@@ -74,7 +74,7 @@ static enum status report_choices(struct worker *w, struct err *e) {
     return st;
 }
 
-/* The run's own table, or none where it is another device's and that may be. */
+/* Loads the run's table. With --choose-anew, a table of another device is dropped. */
 static enum status load_choices(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     const char *wanted = w->options->choices ? w->options->choices : "";
@@ -113,7 +113,8 @@ static enum status open_device(struct worker *w, struct err *e) {
     return is_rank0(w) ? report_decisions(w, e) : OK;
 }
 
-/* No memory, before the first step: what was planned, arena by arena, and what would need less. */
+/* Out of memory before the first step: adds the planned size of each arena, and ways to need
+ * less. */
 static void explain_memory(const struct worker *w, const struct plan *plan, struct err *e) {
     char arenas[400] = "", less[256];
     size_t used = 0;
@@ -128,7 +129,7 @@ static void explain_memory(const struct worker *w, const struct plan *plan, stru
         used += n > 0 ? (size_t)n : 0;
         bytes = 0;
     }
-    err_prefix(e, "no memory before step 0, for %.1f MiB that are planned (%s)",
+    err_prefix(e, "out of memory before step 0; %.1f MiB are planned (%s)",
                (double)plan->bytes / 0x1p20, arenas);
     fit_way_out(&w->run.train, (int)w->options->world, less, sizeof less);
     size_t n = strlen(e->text);
@@ -196,9 +197,9 @@ static enum status save(struct worker *w, struct err *e) {
     struct checkpoint_info info;
     if (w->saved_step == trainer_step_count(w->trainer)) return OK;
     board_phase(w->board, BOARD_SAVING);
-    /* A checkpoint that is newer than the records would leave a gap in them when it is resumed. */
+    /* Resuming from a checkpoint newer than the records would leave a gap in them. */
     if (is_rank0(w)) TRY(event_settle(w->events, e));
-    TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* every rank's share */
+    TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* each rank saves its part */
     w->saved_step = info.step;
     if (!is_rank0(w)) return OK;
     TRY(say_checkpoint(w->events, &info, e));
@@ -222,7 +223,8 @@ static enum status observe(struct worker *w, struct err *e) {
                          trainer_memory_bytes(w->trainer), e);
 }
 
-/* After the first step of this process, in which the backend chose and decided. */
+/* Called after each step; acts on the first of this process, in which the backend chose
+ * algorithms. */
 static enum status report_first_step(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     struct decision first;
@@ -240,9 +242,9 @@ static enum status evaluate(struct worker *w, struct err *e) {
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
     if (is_rank0(w)) TRY(say_eval(w->events, w->result.step, &result, e));
-    if (is_rank0(w)) TRY(report_choices(w, e)); /* before a checkpoint that rests on them */
+    if (is_rank0(w)) TRY(report_choices(w, e)); /* before a checkpoint, which contains the table */
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
-    TRY(trainer_tell(w->trainer, &best, sizeof best, e)); /* other hosts lack what it rests on */
+    TRY(trainer_tell(w->trainer, &best, sizeof best, e)); /* only rank 0 has the records */
     return best ? save(w, e) : OK;
 }
 
@@ -250,7 +252,7 @@ static int64_t steps_queued(const struct worker *w) {
     return trainer_step_count(w->trainer) + trainer_pending(w->trainer);
 }
 
-/* A rank that is asked to stop asks the others, since all must stop after the same step. */
+/* A rank that is asked to stop tells the others: all must stop after the same step. */
 static void take_stop_requests(struct worker *w) {
     for (int signo; (signo = signals_take(&w->signals)) != 0;) {
         if (signo == SIGCHLD) continue;
@@ -263,7 +265,7 @@ static void take_stop_requests(struct worker *w) {
 
 static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 
-/* Reads the oldest step that is queued, and says so. */
+/* Reads the result of the oldest queued step and reports it. */
 static enum status collect(struct worker *w, struct err *e) {
     TRY(trainer_collect(w->trainer, &w->result, e));
     if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
@@ -275,7 +277,7 @@ static enum status collect(struct worker *w, struct err *e) {
     return report_first_step(w, e);
 }
 
-/* Collects what is done, and waits while more than `pending` steps are not. */
+/* Collects the finished steps; waits while more than `pending` steps are unfinished. */
 static enum status drain(struct worker *w, int pending, struct err *e) {
     for (;;) {
         bool ready = false;
@@ -285,7 +287,7 @@ static enum status drain(struct worker *w, int pending, struct err *e) {
     }
 }
 
-/* A step that cannot be queued leaves those before it whole: they are told first. */
+/* If a step cannot be queued, the steps before it are valid: reports them first. */
 static enum status queue_step(struct worker *w, int64_t step, bool trace, struct err *e) {
     enum status st = trainer_queue(w->trainer, trace, e);
     if (st == OK) return OK;
@@ -294,8 +296,8 @@ static enum status queue_step(struct worker *w, int64_t step, bool trace, struct
     return st;
 }
 
-/* Queues a step while the one before is under way. Whatever needs the state after a step (an
- * evaluation, a checkpoint, the end) waits for it; otherwise its result is read a step late. */
+/* Queues a step while the previous one runs. An evaluation, a checkpoint and the last step wait for
+ * it; otherwise its result is read one step later. */
 static enum status one_step(struct worker *w, struct err *e) {
     const struct run_options *r = &w->run;
     int64_t step = steps_queued(w) + 1;
@@ -307,7 +309,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     take_stop_requests(w);
     bool saves = w->stop || every(step, r->checkpoint.every) || (last && wanted);
     TRY(drain(w, evaluates || saves || last ? 0 : 1, e));
-    if (w->stop_step && step >= w->stop_step) { /* known to every rank: step - 1 is collected */
+    if (w->stop_step && step >= w->stop_step) { /* every rank knows: step - 1 is collected */
         w->stop = saves = true;
         TRY(drain(w, 0, e));
     }
@@ -325,22 +327,23 @@ static enum status train(struct worker *w, struct err *e) {
     int64_t step = trainer_step_count(w->trainer);
     char weights[65];
     TRY(trainer_weights_sha256(w->trainer, weights, e));
-    w->result.step = -1; /* an error from here on belongs to no step */
+    w->result.step = -1; /* a later error belongs to no step */
     board_phase(w->board, BOARD_LEAVING);
-    w->device.backend->ops->graph_drop(w->device.backend); /* an abort under way waits for them */
-    heartbeat_watch(w->heartbeat, NULL); /* the others leave when they are ready */
+    w->device.backend->ops->graph_drop(w->device.backend); /* an abort waits for the graphs */
+    heartbeat_watch(w->heartbeat, NULL); /* from here on other ranks may exit */
     bool stopped = step < w->run.train.steps;
-    int signo = w->stop_signal ? w->stop_signal : w->stop_step ? SIGTERM : 0; /* another rank's */
+    /* SIGTERM stands for a signal that another rank got. */
+    int signo = w->stop_signal ? w->stop_signal : w->stop_step ? SIGTERM : 0;
     return say_done(w->events, step, weights, stopped, stopped ? signo : 0, e);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------*/
+/* ---- lifetime ---------------------------------------------------------------------------------*/
 
 static void tear_down(struct worker *w) {
     free(w->choices);
     free(w->fingerprints);
     free(w->slots);
-    trainer_destroy(w->trainer); /* with its graphs, which an abort of the group waits for */
+    trainer_destroy(w->trainer); /* also its graphs, for which an abort of the group waits */
     if (w->heartbeat) heartbeat_watch(w->heartbeat, NULL);
     data_close(w->data);
     backend_close(&w->device);
@@ -362,13 +365,13 @@ static enum status begin(struct worker *w, struct err *e) {
     return heartbeat_start(&w->heartbeat, w->board, e);
 }
 
-/* Says what failed, unless nobody is there to be told. */
+/* Emits the error, unless the runner is gone. */
 static void report(struct worker *w, struct err *e) {
-    struct err ignored; /* the first error is the one to return */
+    struct err ignored; /* the first error is returned */
     if (!w->events || event_reader_gone(w->events)) return;
     /* The heartbeat thread knows which peer was lost. */
     if (w->heartbeat && e->code == ERR_PEER) (void)!heartbeat_error(w->heartbeat, e);
-    /* A number that is not finite says its step itself. */
+    /* The error of a number that is not finite names its step already. */
     if (e->code == ERR_DEVICE && w->result.step > 0)
         err_prefix(e, "step %" PRId64, w->result.step);
     if (say_error(w->events, e, w->result.step, w->result.tensor, &ignored) == OK)
@@ -384,7 +387,7 @@ enum status worker_run(const struct worker_options *options, struct err *e) {
     if (st == OK) st = event_flush(w.events, e);
     else report(&w, e);
     struct backend *b = w.device.backend;
-    if (st != OK && b) { /* what is queued may wait for ranks that have left */
+    if (st != OK && b) { /* queued work may wait for ranks that have exited */
         b->ops->graph_drop(b);
         /* The heartbeat thread must not poll the group that ends here. */
         if (w.heartbeat) heartbeat_watch(w.heartbeat, NULL);

@@ -11,7 +11,7 @@
 #include "model/json_safe.h"
 #include "runner/base/canonical.h"
 
-/* Emits and lets go of `event`; NULL is an allocation that failed. */
+/* Emits and frees `event`; NULL: its allocation failed. */
 static enum status emit(struct event_writer *w, json_t *event, bool may_drop, struct err *e) {
     if (!event) return FAIL(e, ERR_MEMORY, "event");
     enum status st = event_emit(w, event, may_drop, e);
@@ -27,7 +27,7 @@ static uint32_t float_bits(float x) {
 
 static json_t *hex32(uint32_t bits) { return json_sprintf("%08" PRIx32, bits); }
 
-/* JSON has no NaN: the bits beside it say which it was. */
+/* JSON has no NaN or infinity: null, with the exact value in *_bits. */
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 static int64_t unix_time(void) { return (int64_t)time(NULL); }
@@ -132,14 +132,14 @@ enum status say_choices(struct event_writer *w, const char *text, struct err *e)
     return emit(w, json_pack("{s:s,s:s}", "event", "choices", "text", text), false, e);
 }
 
-/* The object under `key`, made where it is missing; NULL: no memory. */
+/* The object under `key`, made if it is missing; NULL: out of memory. */
 static json_t *member_object(json_t *object, const char *key) {
     json_t *found = json_object_get(object, key);
     if (found || json_object_set_new(object, key, json_object()) != 0) return found;
     return json_object_get(object, key);
 }
 
-/* {section: {name: {direction: "way: detail"}}} and, for "gemm", how many went which way. */
+/* {section: {name: {direction: "way: detail"}}}; for "gemm" also the number of GEMMs by way. */
 static bool put_decision(json_t *event, const struct decision *d) {
     json_t *section = member_object(event, d->section);
     json_t *row = section ? member_object(section, d->name) : NULL;
@@ -154,7 +154,7 @@ static bool put_decision(json_t *event, const struct decision *d) {
     return json_object_set_new(ways, d->way, json_integer(count + 1)) == 0;
 }
 
-/* ["layers.0.qkv", ...], or null where nothing fell back. */
+/* ["layers.0.qkv", ...], or null if nothing fell back. */
 static json_t *fallback_names(const struct trainer *t) {
     char name[64];
     if (!t || !trainer_fell_back(t, 0, name)) return json_null();
@@ -170,7 +170,7 @@ enum status say_fallback(struct event_writer *w, const struct trainer *t, struct
     int64_t count = 0;
     while (trainer_fell_back(t, count, name)) count++;
     if (!count) return OK;
-    int at = snprintf(text, sizeof text, "fallback: %lld linear layers are BF16, since this device "
+    int at = snprintf(text, sizeof text, "fallback: %lld linear layers use BF16, since this device "
                       "has no native FP8 for them:", (long long)count);
     for (int64_t i = 0; i < count && at < (int)sizeof text - 72; i++) {
         trainer_fell_back(t, i, name);
@@ -191,7 +191,7 @@ enum status say_emulated(struct event_writer *w, struct backend *b, struct err *
     }
     if (!emulated) return OK;
     snprintf(text, sizeof text, "emulated: %" PRId64 " of %" PRId64 " GEMMs (the first: %s), since "
-             "this device or its library lacks their FP8 modes: codes are widened to BF16",
+             "this device or its library lacks their FP8 modes: FP8 codes are widened to BF16",
              emulated, gemms, first);
     return say_log(w, text, e);
 }

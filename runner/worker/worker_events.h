@@ -1,11 +1,11 @@
-/* The worker's events as JSON (README.md, "Events"): one function an event. */
+/* The worker's events as JSON (README.md, "Events"): one function for each event. */
 #ifndef FP8LAB_RUNNER_WORKER_WORKER_EVENTS_H
 #define FP8LAB_RUNNER_WORKER_WORKER_EVENTS_H
 
 #include "model/checkpoint.h"
 #include "runner/job/events.h"
 
-/* All return ERR_PEER where the runner is gone. */
+/* All return ERR_PEER if the runner is gone. */
 NODISCARD enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e);
 NODISCARD enum status say_names(struct event_writer *w, const char *event, const char *const *names,
                                 int64_t count, struct err *e);
@@ -23,27 +23,28 @@ NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkp
                                      struct err *e);
 /* The choice table as text. */
 NODISCARD enum status say_choices(struct event_writer *w, const char *text, struct err *e);
-/* What the backend is and, once steps were made, what it decided for each GEMM and attention; of a
- * trainer (NULL before there is one) what fell back to BF16. caps NULL: the device itself. */
+/* The backend and, after the first step, its implementation of each GEMM and of attention; for a
+ * trainer (NULL before it exists) the layers that fell back to BF16. caps: the architecture that is
+ * emulated, or NULL. */
 NODISCARD enum status say_decisions(struct event_writer *w, struct backend *b,
                                     const struct trainer *t, int64_t world, int64_t vocab_padded,
                                     const char *caps, struct err *e);
-/* A log line that names what fell back; nothing where nothing did. */
+/* A log line with the layers that fell back to BF16; nothing if there are none. */
 NODISCARD enum status say_fallback(struct event_writer *w, const struct trainer *t,
                                    struct err *e);
-/* A log line on how many GEMMs the backend emulated; nothing where it emulated none. */
+/* A log line with the number of emulated GEMMs; nothing if it is 0. */
 NODISCARD enum status say_emulated(struct event_writer *w, struct backend *b, struct err *e);
-/* Of each of several ranks: how long the step took here, and how much of it collectives did. */
+/* With several ranks: how long the step took on this rank, and how much of it was collectives. */
 NODISCARD enum status say_pace(struct event_writer *w, const struct step_result *result,
                                struct err *e);
-/* Memory of this process and of its device; dropped where the pipe is full. */
+/* Memory of this process and of its device; dropped if the pipe is full. */
 NODISCARD enum status say_telemetry(struct event_writer *w, const struct step_result *result,
                                     int64_t rank, int64_t device, int64_t device_bytes,
                                     struct err *e);
 NODISCARD enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256,
                                bool stopped, int stop_signal, struct err *e);
 NODISCARD enum status say_log(struct event_writer *w, const char *text, struct err *e);
-/* The error event for `why`; step -1 where it belongs to none, tensor "" likewise. */
+/* The error event for `why`. step is -1 and tensor "" if the error belongs to none. */
 NODISCARD enum status say_error(struct event_writer *w, const struct err *why, int64_t step,
                                 const char *tensor, struct err *e);
 

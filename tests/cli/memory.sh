@@ -54,7 +54,7 @@ suite=$lib/../h200_recipes.lua
 "$FP8LAB" plan -q "$suite" --facts most.json >log 2>&1
 [ $? = 3 ] || fail "plan of a suite of which one row does not fit"
 sed 's/^ *//' >wanted <<'TEXT'
-    llama3-8b-h200-recipes: MiB a rank
+    llama3-8b-h200-recipes: MiB per rank
     row ranks weights gradients optimizer activations peak
     llama3-8b-h200-bf16 8 N N N N N fits
     llama3-8b-h200-delayed 8 N N N N N fits
@@ -113,7 +113,7 @@ bench=$lib/../bench_llama3_8b.lua
 echo '{}' >nowhere.json
 "$FP8LAB" plan big.lua --lib "$lib" --facts nowhere.json --backend cuda >log 2>&1 ||
     fail "plan for a memory that is not known"
-says "gpu.memory is not known: whether that fits cannot be said; --facts FILE"
+says "gpu.memory is not known, so whether it fits is not known; --facts FILE"
 [ -z "$(next)" ] || fail "next, where it is not known whether it fits: $(next)"
 "$FP8LAB" plan big.lua --lib "$lib" --facts nowhere.json --backend cuda --json >log 2>&1
 says '"fits":null'
@@ -138,7 +138,7 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
      "$FP8LAB" worker --config worker/config.json --run worker --backend cpu --threads 1 \
          --events-fd 3 3>worker/events) >log 2>&1
     [ $? = 6 ] || fail "exit code of a worker without memory"
-    says "no memory before step 0, for 209836.8 MiB that are planned (weights 15316.5, master"
+    says "out of memory before step 0; 209836.8 MiB are planned (weights 15316.5, master"
     says "memory for weights: "
     says "$less"
     grep -q '"event":"step"' worker/events && fail "a step was made"
@@ -163,7 +163,7 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
     grep -qE '^( +-)+$' log && fail "compare shows ratios of nothing"
     "$FP8LAB" repro "$(ls none/*.tar.zst | head -1)" --runs again >log 2>&1
     [ $? = 3 ] || fail "exit code of repro of a run without a step"
-    says "holds no step to compare with: its run ended as failed: no memory before step 0"
+    says "holds no step to compare with: its run ended as failed: out of memory before step 0"
     ls again/*.tar.zst >/dev/null 2>&1 && fail "repro ran it"
 fi
 # experiments/RESULTS.md says of FP8's memory on a GH200 what `plan` says.

@@ -78,7 +78,7 @@ type_next 3 check tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 sed 's/synthetic.*},/text { "gone.txt" },/' tiny.lua >gone.lua
 type_next 0 check gone.lua --lib "$lib"
 echo short >gone.txt
-fp8lab check gone.lua --lib "$lib" 2>&1 | grep -q 'tiny: its data would be refused: ' ||
+fp8lab check gone.lua --lib "$lib" 2>&1 | grep -q 'tiny: its data would be rejected: ' ||
     fail "check of a text that is too short"
 type_next 0 plan tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 type_next 0 run tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'

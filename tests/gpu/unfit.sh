@@ -177,7 +177,7 @@ expect "more memory than there is" 3 -- big.lua
 says "less memory: --set train.micro_batch=1 --set train.recompute=block"
 [ -e runs ] && fail "a run was begun"
 expect "the same, all the same" 6 -- --anywhere big.lua
-says "no memory before step 0, for"
+says "out of memory before step 0;"
 says "less memory: --set train.micro_batch=1"
 left_bundle 0
 exit $failed
