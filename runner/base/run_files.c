@@ -83,7 +83,7 @@ static void parent_close(int root, int parent) {
     errno = saved;
 }
 
-int beneath_open(int root, const char *path, int flags, unsigned mode, bool make_parents) {
+int open_beneath(int root, const char *path, int flags, unsigned mode, bool make_parents) {
     int parent = parent_open(root, &path, make_parents);
     if (parent < 0) return -1;
     int fd = openat(parent, path, flags | O_NOFOLLOW | O_CLOEXEC, mode);
@@ -100,10 +100,10 @@ static enum status refuse(const char *shown, const char *path, struct err *e) {
                 strange ? " (a run holds files and directories only)" : "");
 }
 
-enum status beneath_file(int root, const char *path, int flags, const char *shown, int *out,
+enum status open_file_beneath(int root, const char *path, int flags, const char *shown, int *out,
                          struct err *e) {
     struct stat info;
-    *out = beneath_open(root, path, flags | O_NONBLOCK, 0644, false);
+    *out = open_beneath(root, path, flags | O_NONBLOCK, 0644, false);
     if (*out < 0 && errno == ENOENT && !(flags & O_CREAT)) return OK;
     if (*out < 0) return refuse(shown, path, e);
     if (fstat(*out, &info) == 0 && S_ISREG(info.st_mode)) return OK;
@@ -113,11 +113,11 @@ enum status beneath_file(int root, const char *path, int flags, const char *show
                 shown, path);
 }
 
-enum status beneath_stream(int root, const char *path, const char *shown, FILE **out,
+enum status open_stream_beneath(int root, const char *path, const char *shown, FILE **out,
                            struct err *e) {
     int fd;
     *out = NULL;
-    TRY(beneath_file(root, path, O_RDONLY, shown, &fd, e));
+    TRY(open_file_beneath(root, path, O_RDONLY, shown, &fd, e));
     if (fd < 0) return OK;
     *out = fdopen(fd, "r");
     if (*out) return OK;
@@ -164,7 +164,7 @@ enum status file_replace(const char *path, const void *bytes, size_t n, struct e
     return replace_at(AT_FDCWD, path, path, bytes, n, e);
 }
 
-enum status beneath_replace(int root, const char *path, const char *shown, const void *bytes,
+enum status replace_beneath(int root, const char *path, const char *shown, const void *bytes,
                             size_t n, struct err *e) {
     char whole[PATH_CAP];
     const char *name = path;
@@ -268,13 +268,13 @@ enum status json_file_read(const char *path, json_t **out, struct err *e) {
     return parse_file(text, n, path, out, e);
 }
 
-enum status beneath_json_read(int root, const char *path, const char *shown, json_t **out,
+enum status json_read_beneath(int root, const char *path, const char *shown, json_t **out,
                               struct err *e) {
     char whole[PATH_CAP], *text = NULL;
     size_t n = 0;
     int fd;
     TRY(path_join(whole, shown, path, e));
-    TRY(beneath_file(root, path, O_RDONLY, shown, &fd, e));
+    TRY(open_file_beneath(root, path, O_RDONLY, shown, &fd, e));
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", whole, strerror(ENOENT));
     enum status st = file_read_open(fd, whole, JSON_FILE_LIMIT, &text, &n, e);
     close(fd);
@@ -301,12 +301,12 @@ enum status json_file_write(const char *path, const json_t *value, struct err *e
     return st;
 }
 
-enum status beneath_json_write(int root, const char *path, const char *shown, const json_t *value,
+enum status json_write_beneath(int root, const char *path, const char *shown, const json_t *value,
                                struct err *e) {
     char *text = NULL;
     size_t n = 0;
     TRY(write_text(value, path, &text, &n, e));
-    enum status st = beneath_replace(root, path, shown, text, n, e);
+    enum status st = replace_beneath(root, path, shown, text, n, e);
     free(text);
     return st;
 }

@@ -28,15 +28,15 @@ void path_parent(char out[PATH_CAP], const char *path);
  * root is ever reached. `flags` are open(2)'s for the last component (O_NOFOLLOW and O_CLOEXEC are
  * added); with `make_parents`, missing directories on the way are made, mode 0700. Returns the
  * descriptor, or -1 with errno set (ELOOP or ENOTDIR where a link stands in the way). */
-int beneath_open(int root, const char *path, int flags, unsigned mode, bool make_parents);
+int open_beneath(int root, const char *path, int flags, unsigned mode, bool make_parents);
 
-/* Opens a regular file of a run as beneath_open() does, without waiting for a FIFO. `shown` is the
+/* Opens a regular file of a run as open_beneath() does, without waiting for a FIFO. `shown` is the
  * root's name in messages. *fd is -1 where there is no such file and O_CREAT is not asked for.
  * ERR_FORMAT: a link stands in the way, or what is there is no regular file. */
-NODISCARD enum status beneath_file(int root, const char *path, int flags, const char *shown,
+NODISCARD enum status open_file_beneath(int root, const char *path, int flags, const char *shown,
                                    int *fd, struct err *e);
 /* The same to read from; *out is NULL where there is no such file. */
-NODISCARD enum status beneath_stream(int root, const char *path, const char *shown, FILE **out,
+NODISCARD enum status open_stream_beneath(int root, const char *path, const char *shown, FILE **out,
                                      struct err *e);
 
 /* Writes all n bytes; retries short writes and EINTR. `name` is used in messages only. */
@@ -47,7 +47,7 @@ NODISCARD enum status write_all(int fd, const void *bytes, size_t n, const char 
 NODISCARD enum status file_replace(const char *path, const void *bytes, size_t n, struct err *e);
 
 /* The same of root/path, following no link. */
-NODISCARD enum status beneath_replace(int root, const char *path, const char *shown,
+NODISCARD enum status replace_beneath(int root, const char *path, const char *shown,
                                       const void *bytes, size_t n, struct err *e);
 
 /* The whole file, NUL-terminated beyond *n, owned by the caller. ERR_FORMAT above `limit` bytes. */
@@ -73,9 +73,9 @@ NODISCARD enum status json_file_read(const char *path, json_t **out, struct err 
 NODISCARD enum status json_file_write(const char *path, const json_t *value, struct err *e);
 
 /* Both of root/path, following no link. */
-NODISCARD enum status beneath_json_read(int root, const char *path, const char *shown, json_t **out,
+NODISCARD enum status json_read_beneath(int root, const char *path, const char *shown, json_t **out,
                                         struct err *e);
-NODISCARD enum status beneath_json_write(int root, const char *path, const char *shown,
+NODISCARD enum status json_write_beneath(int root, const char *path, const char *shown,
                                          const json_t *value, struct err *e);
 
 /* A string member, or `otherwise` when it is absent or not a string. Borrowed from object. */

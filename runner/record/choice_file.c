@@ -46,7 +46,7 @@ enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *
     TRY(path_join(path, dir->path, FILE_NAME, e));
     TRY(hash_table(text, sha256, e));
     if (*text) {
-        TRY(beneath_replace(dir->root, FILE_NAME, dir->path, text, strlen(text), e));
+        TRY(replace_beneath(dir->root, FILE_NAME, dir->path, text, strlen(text), e));
     } else {
         TRY(tree_remove(path, e));
     }

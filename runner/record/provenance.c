@@ -50,7 +50,7 @@ static enum status write_patch(const struct run_dir *dir, bool *recorded, struct
         free(patch);
         return OK;
     }
-    enum status st = beneath_replace(dir->root, "data/source/dirty.patch", dir->path, patch, n, e);
+    enum status st = replace_beneath(dir->root, "data/source/dirty.patch", dir->path, patch, n, e);
     free(patch);
     return st;
 }

@@ -49,7 +49,7 @@ static enum status read_notes(const struct run_dir *dir, struct notes *out, stru
     char *line = NULL;
     size_t capacity = 0;
     FILE *f;
-    TRY(beneath_stream(dir->root, RUN_LOG_FILE, dir->path, &f, e));
+    TRY(open_stream_beneath(dir->root, RUN_LOG_FILE, dir->path, &f, e));
     if (!f) return OK;
     enum status st = OK;
     while (st == OK && getline(&line, &capacity, f) > 0) st = take_line(out, line, e);

@@ -177,13 +177,13 @@ static enum status take_over(struct run_dir *dir, bool presumed_dead, struct err
     static const char RECORD[] = "data/run.json";
     int fd;
     TRY(open_root(dir, e));
-    TRY(beneath_file(dir->root, RECORD, O_RDONLY, dir->path, &fd, e));
+    TRY(open_file_beneath(dir->root, RECORD, O_RDONLY, dir->path, &fd, e));
     if (fd < 0)
         return FAIL(e, ERR_ARG, "%s is not a run directory: it has no %s", dir->path, RECORD);
     close(fd);
     TRY(tree_check(dir->root, dir->path, e));
     TRY(run_lock_take(dir->path, presumed_dead, &dir->lock_fd, e));
-    TRY(beneath_json_read(dir->root, RECORD, dir->path, &dir->run, e));
+    TRY(json_read_beneath(dir->root, RECORD, dir->path, &dir->run, e));
     if (json_text(dir->run, "status", NULL)) return OK;
     return FAIL(e, ERR_FORMAT, "%s/%s is not the record of a run: it lacks \"status\"", dir->path,
                 RECORD);
@@ -206,7 +206,7 @@ enum status run_dir_open(const char *path, bool presumed_dead, struct run_dir *o
 
 enum status run_dir_put(const struct run_dir *dir, const char *file, const json_t *value,
                         struct err *e) {
-    return beneath_json_write(dir->root, file, dir->path, value, e);
+    return json_write_beneath(dir->root, file, dir->path, value, e);
 }
 
 /* Whether the directory is still at its path. */

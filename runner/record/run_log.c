@@ -9,7 +9,7 @@ void run_log(const struct run_dir *dir, const char *format, ...) {
     char when[32];
     struct err ignored;
     int fd;
-    if (beneath_file(dir->root, RUN_LOG_FILE, O_WRONLY | O_APPEND | O_CREAT, dir->path, &fd,
+    if (open_file_beneath(dir->root, RUN_LOG_FILE, O_WRONLY | O_APPEND | O_CREAT, dir->path, &fd,
                      &ignored) != OK)
         return;
     FILE *f = fdopen(fd, "a");

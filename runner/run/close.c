@@ -27,7 +27,7 @@ static void last_sign_of_life(const struct run_dir *dir, char when[32], int64_t 
     json_t *record = NULL;
     run_time_now(when);
     *step = 0;
-    (void)!beneath_stream(dir->root, "data/metrics/train.jsonl", dir->path, &f, &ignored);
+    (void)!open_stream_beneath(dir->root, "data/metrics/train.jsonl", dir->path, &f, &ignored);
     if (!f) return;
     if (fstat(fileno(f), &info) == 0 && gmtime_r(&info.st_mtime, &utc))
         strftime(when, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
@@ -67,9 +67,9 @@ static enum status pack(const struct run_dir *dir, struct bundle_result *out, st
     json_t *resolved = NULL;
     int fd;
     TRY(bundle_checkpoints_back(dir->path, e));
-    TRY(beneath_file(dir->root, RESOLVED, O_RDONLY, dir->path, &fd, e));
+    TRY(open_file_beneath(dir->root, RESOLVED, O_RDONLY, dir->path, &fd, e));
     if (fd >= 0) close(fd);
-    if (fd >= 0) TRY(beneath_json_read(dir->root, RESOLVED, dir->path, &resolved, e));
+    if (fd >= 0) TRY(json_read_beneath(dir->root, RESOLVED, dir->path, &resolved, e));
     const char *status = json_text(dir->run, "status", "");
     bool resumable = json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
     struct bundle_options options = {
@@ -110,7 +110,7 @@ static bool lies_open(const char *path, struct run_writer *writer) {
     int root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0) return false;
     path_base(base, path);
-    bool found = beneath_json_read(root, "data/run.json", path, &run, &ignored) == OK &&
+    bool found = json_read_beneath(root, "data/run.json", path, &run, &ignored) == OK &&
                  !strcmp(json_text(run, "id", base), base);
     json_decref(run);
     close(root);

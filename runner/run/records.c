@@ -92,7 +92,7 @@ static enum status measure(FILE *f, const char *name, int64_t last_step, int64_t
 static enum status open_to_read(const struct run_dir *dir, int64_t i, char name[PATH_CAP],
                                 FILE **f, struct err *e) {
     TRY(path_join(name, dir->path, STREAMS[i].file, e));
-    return beneath_stream(dir->root, STREAMS[i].file, dir->path, f, e);
+    return open_stream_beneath(dir->root, STREAMS[i].file, dir->path, f, e);
 }
 
 /* Cuts a stream after its last record that is kept. */
@@ -107,7 +107,7 @@ static enum status cut_back(const struct run_dir *dir, int64_t i, int64_t last_s
     enum status st = measure(f, name, last_step, &bytes, e);
     fclose(f);
     TRY(st);
-    TRY(beneath_file(dir->root, STREAMS[i].file, O_WRONLY, dir->path, &fd, e));
+    TRY(open_file_beneath(dir->root, STREAMS[i].file, O_WRONLY, dir->path, &fd, e));
     if (ftruncate(fd, bytes) != 0) st = FAIL(e, ERR_IO, "truncate %s: %s", name, strerror(errno));
     if (fd >= 0) close(fd);
     return st;
@@ -153,7 +153,7 @@ void records_close(struct records *r) {
 static enum status open_stream(struct records *r, int64_t i, struct err *e) {
     struct stat info;
     if (r->fd[i] >= 0) return OK;
-    TRY(beneath_file(r->dir->root, STREAMS[i].file, O_WRONLY | O_APPEND | O_CREAT, r->dir->path,
+    TRY(open_file_beneath(r->dir->root, STREAMS[i].file, O_WRONLY | O_APPEND | O_CREAT, r->dir->path,
                      &r->fd[i], e));
     if (fstat(r->fd[i], &info) != 0)
         return FAIL(e, ERR_IO, "stat %s/%s: %s", r->dir->path, STREAMS[i].file, strerror(errno));

@@ -109,7 +109,7 @@ static enum status write_files(const struct run_dir *dir, const struct resolutio
     enum status st = OK;
     for (int64_t i = 0; i < r->file_count && st == OK; i++) {
         const struct resolved_file *file = &r->files[i];
-        int fd = beneath_open(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
+        int fd = open_beneath(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
         if (fd < 0) st = FAIL(e, ERR_IO, "create %s/%s: %s", path, file->name, strerror(errno));
         else st = write_all(fd, file->text, strlen(file->text), file->name, e);
         if (fd >= 0 && close(fd) != 0 && st == OK)
@@ -130,7 +130,7 @@ static json_t *argv_record(const struct cli *cli, const struct run_request *requ
 static enum status write_experiment(const struct run_settings *s, const struct run_dir *dir,
                                     const struct run_request *request, struct err *e) {
     TRY(write_files(dir, request->resolution, e));
-    TRY(beneath_replace(dir->root, "data/experiment/resolved.json", dir->path,
+    TRY(replace_beneath(dir->root, "data/experiment/resolved.json", dir->path,
                         request->run->config, request->run->config_bytes, e));
     TRY(run_dir_put(dir, "data/experiment/data.json", request->data_files, e));
     json_t *argv = argv_record(s->cli, request);
@@ -338,7 +338,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     claim_drop(s->claim);
     enum status st = run_may_go_on(dir.run, e);
     if (st == OK)
-        st = beneath_json_read(dir.root, "data/experiment/resolved.json", dir.path, &resolved, e);
+        st = json_read_beneath(dir.root, "data/experiment/resolved.json", dir.path, &resolved, e);
     if (st == OK) st = reopen_check(&dir, resolved, s->data_root, e);
     if (st == OK) st = records_check(&dir, e);
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
