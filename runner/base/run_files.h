@@ -1,6 +1,6 @@
-/* What every reader and writer of a run directory shares: paths, whole small files, JSON files,
- * listing and removing a tree. Nothing here changes the working directory, the umask or any other
- * state of the process. */
+/* Paths, whole small files and JSON files, for every reader and writer of a run directory. Includes
+ * open_beneath.h and file_tree.h, which these users need as well. Nothing here changes the working
+ * directory, the umask or any other state of the process. */
 #ifndef FP8LAB_RUNNER_BASE_RUN_FILES_H
 #define FP8LAB_RUNNER_BASE_RUN_FILES_H
 
@@ -8,6 +8,8 @@
 #include <stdio.h>
 
 #include "kernels/base.h"
+#include "runner/base/file_tree.h"
+#include "runner/base/open_beneath.h"
 
 enum { PATH_CAP = 4096 };
 
@@ -24,21 +26,6 @@ void path_base(char out[PATH_CAP], const char *path);
 /* Everything before the last component; "." when there is none. */
 void path_parent(char out[PATH_CAP], const char *path);
 
-/* Opens root/path one component at a time, following no link anywhere, so that nothing outside
- * root is ever reached. `flags` are open(2)'s for the last component (O_NOFOLLOW and O_CLOEXEC are
- * added); with `make_parents`, missing directories on the way are made, mode 0700. Returns the
- * descriptor, or -1 with errno set (ELOOP or ENOTDIR where a link stands in the way). */
-int open_beneath(int root, const char *path, int flags, unsigned mode, bool make_parents);
-
-/* Opens a regular file of a run as open_beneath() does, without waiting for a FIFO. `shown` is the
- * root's name in messages. *fd is -1 where there is no such file and O_CREAT is not asked for.
- * ERR_FORMAT: a link stands in the way, or what is there is no regular file. */
-NODISCARD enum status open_file_beneath(int root, const char *path, int flags, const char *shown,
-                                   int *fd, struct err *e);
-/* The same to read from; *out is NULL where there is no such file. */
-NODISCARD enum status open_stream_beneath(int root, const char *path, const char *shown, FILE **out,
-                                     struct err *e);
-
 /* Writes all n bytes; retries short writes and EINTR. `name` is used in messages only. */
 NODISCARD enum status write_all(int fd, const void *bytes, size_t n, const char *name,
                                 struct err *e);
@@ -47,7 +34,7 @@ NODISCARD enum status write_all(int fd, const void *bytes, size_t n, const char 
 NODISCARD enum status file_replace(const char *path, const void *bytes, size_t n, struct err *e);
 
 /* The same of root/path, following no link. */
-NODISCARD enum status replace_beneath(int root, const char *path, const char *shown,
+NODISCARD enum status replace_beneath(int root, const char *path, const char *root_name,
                                       const void *bytes, size_t n, struct err *e);
 
 /* The whole file, NUL-terminated beyond *n, owned by the caller. ERR_FORMAT above `limit` bytes. */
@@ -72,35 +59,13 @@ NODISCARD enum status json_file_read(const char *path, json_t **out, struct err 
 /* Sorted keys, two-space indent, one newline at the end: equal values give equal bytes. */
 NODISCARD enum status json_file_write(const char *path, const json_t *value, struct err *e);
 
-/* Both of root/path, following no link. */
-NODISCARD enum status json_read_beneath(int root, const char *path, const char *shown, json_t **out,
-                                        struct err *e);
-NODISCARD enum status json_write_beneath(int root, const char *path, const char *shown,
+/* The same two for root/path, without following a link. */
+NODISCARD enum status json_read_beneath(int root, const char *path, const char *root_name,
+                                        json_t **out, struct err *e);
+NODISCARD enum status json_write_beneath(int root, const char *path, const char *root_name,
                                          const json_t *value, struct err *e);
 
 /* A string member, or `otherwise` when it is absent or not a string. Borrowed from object. */
 const char *json_text(const json_t *object, const char *key, const char *otherwise);
-
-/* ---- a tree of files ----------------------------------------------------------------------- */
-struct tree_file {
-    char *path;   /* owned; relative to the root, '/' between components */
-    int64_t size; /* bytes */
-};
-struct tree {
-    struct tree_file *file; /* owned; bytewise order of paths */
-    int64_t count;
-};
-
-/* Every regular file below root, in order. Refuses links, devices and whatever else is neither a
- * file nor a directory (ERR_FORMAT, naming it), more than `limit` files, and 64 levels. */
-NODISCARD enum status tree_list(const char *root, int64_t limit, struct tree *out, struct err *e);
-void tree_free(struct tree *t);
-
-/* Whether everything below root is a regular file or a directory, 64 levels deep at most; else
- * ERR_FORMAT, naming what is not. Nothing is opened but directories. */
-NODISCARD enum status tree_check(int root, const char *shown, struct err *e);
-
-/* Removes path and all below it; links are removed, never followed. Absent is fine. */
-NODISCARD enum status tree_remove(const char *path, struct err *e);
 
 #endif

@@ -125,7 +125,8 @@ static void on_tick(void *user, const char *what) {
 static bool has_records(const struct run_dir *dir) {
     int fd;
     struct err ignored;
-    (void)!open_file_beneath(dir->root, "data/metrics/train.jsonl", O_RDONLY, dir->path, &fd, &ignored);
+    (void)!open_file_beneath(dir->root, "data/metrics/train.jsonl", O_RDONLY, dir->path, &fd,
+                             &ignored);
     if (fd >= 0) close(fd);
     return fd >= 0;
 }

@@ -153,8 +153,8 @@ void records_close(struct records *r) {
 static enum status open_stream(struct records *r, int64_t i, struct err *e) {
     struct stat info;
     if (r->fd[i] >= 0) return OK;
-    TRY(open_file_beneath(r->dir->root, STREAMS[i].file, O_WRONLY | O_APPEND | O_CREAT, r->dir->path,
-                     &r->fd[i], e));
+    TRY(open_file_beneath(r->dir->root, STREAMS[i].file, O_WRONLY | O_APPEND | O_CREAT,
+                          r->dir->path, &r->fd[i], e));
     if (fstat(r->fd[i], &info) != 0)
         return FAIL(e, ERR_IO, "stat %s/%s: %s", r->dir->path, STREAMS[i].file, strerror(errno));
     r->size[i] = info.st_size;
