@@ -7,7 +7,7 @@
 #include "model/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
-#include "runner/script/schema.h"
+#include "runner/script/schema_tables.h"
 
 enum { VALUE_WIDTH = 48 };
 

@@ -1,4 +1,4 @@
-/* The resolved configuration (runner/script/README.md, "Keys") as the option structs that
+/* The resolved configuration (runner/script/KEYS.md) as the option structs that
  * model/ takes. The script room has checked it against the schema and filled every default; a key
  * that is missing here means that the file was written by hand or by another version. */
 #ifndef FP8LAB_RUNNER_PLAN_OPTIONS_H

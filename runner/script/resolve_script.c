@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "model/config.h"
+#include "runner/script/schema_apply.h"
 #include "runner/script/schema_rules.h"
+#include "runner/script/schema_tables.h"
 #include "runner/script/script_api.h"
 #include "runner/script/smoke.h"
 #include "runner/script/suite.h"

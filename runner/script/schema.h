@@ -1,6 +1,5 @@
-/* The typed schema of an experiment: what keys there are, what each may hold, what it is when it is
- * left out. One row a key (schema_tables.c); this module applies rows to a script's values and
- * reports everything that does not fit. */
+/* The row of a key in an experiment's typed schema: its name, its type, its range, its default. The
+ * rows are in schema_tables.c; schema_apply.c applies them to the values of a script. */
 #ifndef FP8LAB_RUNNER_SCRIPT_SCHEMA_H
 #define FP8LAB_RUNNER_SCRIPT_SCHEMA_H
 
@@ -45,35 +44,10 @@ struct schema {
     const char *items_key;      /* the key that positional items stand for, or NULL */
 };
 
-/* schema_tables.c, schema_recipe.c */
-extern const struct schema SCHEMA_EXPERIMENT;
-extern const struct schema *const SCHEMA_RECIPES[];
-/* A recipe within `layers`: the same keys, without those that concern the whole model. */
-extern const struct schema *const SCHEMA_LAYER_RECIPES[];
-
-/* What other programs call a key (schema_others.c). */
-extern const struct other_name SCHEMA_OTHERS[];
-
-/* The table `v` with every key of the schema, typed, defaults filled in; keys without a default
- * stay absent. Whatever does not fit is in `d`, and its key absent from the result. `path` is the
- * path of v ("" for the whole). */
-struct value *schema_apply(struct diagnostics *d, const struct schema *schema,
-                           const struct value *v, const char *path);
-/* The same for a table told apart by its constructor. NULL when it is none of them. */
-struct value *schema_apply_variant(struct diagnostics *d, const struct schema *const *variants,
-                                   const struct value *v, const char *path);
-
+/* The row of a key, or NULL. */
 const struct field *schema_field(const struct schema *schema, const char *key);
 
-/* The full path of a key as it may be abbreviated in a matrix or an override: "recipe" stays,
- * "seed" is "train.seed", "ffn" is "model.ffn". Unknown names come back as they are. */
-const char *schema_expand_path(struct pool *p, const char *path);
-
-/* Lays `v` at a dotted path of the tree `root`, making tables on the way. */
-void schema_set_path(struct pool *p, struct value *root, const char *path, struct value *v,
-                     struct place place);
-
-/* "a.b", or "b" when a is "". */
+/* "a.b", or "b" if path is "". */
 const char *schema_path(struct pool *p, const char *path, const char *key);
 
 #endif

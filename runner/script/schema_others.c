@@ -1,6 +1,6 @@
 /* What PyTorch, Hugging Face, Megatron-LM, TransformerEngine and torchao call our keys. A key that
  * has no counterpart says what takes its place. */
-#include "runner/script/schema.h"
+#include "runner/script/schema_tables.h"
 
 #define STEPS "train.steps: it counts updates, tokens / (global_batch x seq_len) of them an epoch"
 #define BATCH "train.global_batch (sequences an update) and train.micro_batch (a pass and GPU)"

@@ -2,7 +2,7 @@
  * this file says what each option accepts. A key that a kind lacks is not in its table; the error
  * text then names a kind that has it. */
 #include "model/recipe.h"
-#include "runner/script/schema.h"
+#include "runner/script/schema_tables.h"
 
 #define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define WORD(key_, initial_, words_) \

@@ -6,6 +6,8 @@
 
 #include "model/recipe.h"
 #include "runner/hardware/query.h"
+#include "runner/script/schema_apply.h"
+#include "runner/script/schema_tables.h"
 
 /* ---- reading what may be missing ------------------------------------------------------------- */
 static bool get_int(const struct value *table, const char *key, int64_t *out) {

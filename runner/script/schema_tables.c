@@ -2,7 +2,7 @@
  * other keys (kv_heads, head_dim, schedule.decay, ...) is derived in schema_rules.c. Where a range
  * has no reason of its own it is there so that sizes computed from it stay far inside int64_t. */
 
-#include "runner/script/schema.h"
+#include "runner/script/schema_tables.h"
 
 #define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define INT(key_, min_, max_, ...) \

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/script/schema.h"
+#include "runner/script/schema_apply.h"
+#include "runner/script/schema_tables.h"
 #include "runner/script/schema_types.h"
 
 enum { AXES_MAX = 8 };

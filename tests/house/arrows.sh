@@ -117,6 +117,17 @@ if [ -z "${1:-}" ]; then
                  $NF !~ /__device_stub__|__cudaFatCubinHandle|^_ZStL8__ioinit$/ {
                      print $(NF-2), $NF }')
     done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' 2>/dev/null)
+
+    # The files of the schema call each other in one direction (runner/script/README.md): tsort
+    # fails on a cycle, and names its members.
+    objects=(runner/script/schema*.c)
+    objects=("${objects[@]/#/$build/}")
+    cycle=$(nm -A "${objects[@]/%.c/.o}" | sed 's@^[^ :]*/@@; s@:@ @' |
+        awk '$2 == "U" { user[++n] = $1; used[n] = $3 }
+             $3 ~ /^[TRD]$/ { owner[$4] = $1 }
+             END { for (i = 1; i <= n; i++)
+                       if (used[i] in owner) print user[i], owner[used[i]] }' |
+        tsort 2>&1 >/dev/null) || fail "runner/script: $(tr '\n' ' ' <<<"$cycle")"
 fi
 
 [ "$failed" = 0 ] && echo "arrows hold"

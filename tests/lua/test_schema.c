@@ -13,7 +13,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/script/resolve.h"
-#include "runner/script/schema.h"
+#include "runner/script/schema_tables.h"
 
 static const char GOLDEN[] = "tests/lua/golden";
 enum { OVERRIDES_MAX = 8, CASES_MAX = 64 };
@@ -94,26 +94,26 @@ static void errors_read_to_the_letter(void **state) {
     for (size_t i = 0; i < count; i++) check_case(names[i], *state != NULL);
 }
 
-/* ---- the README knows every key -------------------------------------------------------------- */
-static void look_for_keys(const struct schema *schema, const char *readme, int depth) {
+/* ---- KEYS.md names every key ------------------------------------------------------------------- */
+static void look_for_keys(const struct schema *schema, const char *reference, int depth) {
     assert_true(depth < 8);
     for (const struct field *f = schema->fields; f->key; f++) {
         char quoted[64];
         snprintf(quoted, sizeof quoted, "`%s`", f->key);
-        if (!strstr(readme, quoted)) fail_msg("runner/script/README.md does not name %s", quoted);
-        if (f->schema) look_for_keys(f->schema, readme, depth + 1);
+        if (!strstr(reference, quoted)) fail_msg("runner/script/KEYS.md does not name %s", quoted);
+        if (f->schema) look_for_keys(f->schema, reference, depth + 1);
         for (int i = 0; f->variants && f->variants[i]; i++)
-            look_for_keys(f->variants[i], readme, depth + 1);
+            look_for_keys(f->variants[i], reference, depth + 1);
     }
 }
 
-static void the_readme_names_every_key(void **state) {
+static void the_reference_names_every_key(void **state) {
     (void)state;
-    char *readme;
+    char *reference;
     size_t bytes;
-    assert_int_equal(file_read("runner/script/README.md", 1 << 20, &readme, &bytes, NULL), OK);
-    look_for_keys(&SCHEMA_EXPERIMENT, readme, 0);
-    free(readme);
+    assert_int_equal(file_read("runner/script/KEYS.md", 1 << 20, &reference, &bytes, NULL), OK);
+    look_for_keys(&SCHEMA_EXPERIMENT, reference, 0);
+    free(reference);
 }
 
 int main(int argc, char **argv) {
@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
     void *state = argc > 1 && strcmp(argv[1], "--write") == 0 ? &write : NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(errors_read_to_the_letter, state),
-        cmocka_unit_test(the_readme_names_every_key),
+        cmocka_unit_test(the_reference_names_every_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
