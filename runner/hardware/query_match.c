@@ -127,7 +127,7 @@ static enum status add_term(const struct query_node *term, bool negated, const j
                 shares_last_word(have, term->text);
     if (near) {
         char hint[768];
-        snprintf(hint, sizeof hint, "equality is exact; write ~ \"%s\" if that one will do", have);
+        snprintf(hint, sizeof hint, "equality is exact; write ~ \"%s\" to accept this one", have);
         json_put(object, "hint", json_string(hint), &failed);
     }
     json_append(list, object, &failed);

@@ -152,8 +152,8 @@ static enum status check_size(const struct parser *p, struct query_node *term,
         snprintf(what, sizeof what, "%s is a size: expected one such as 80GiB, 80G (the same) or "
                  "80GB", term->fact->name);
     else if (lacks_unit(term))
-        snprintf(what, sizeof what, "%s is in bytes, and %.40s bytes were hardly meant; with a "
-                 "unit: %.40sGiB, or %.40sB", term->fact->name, term->text, term->text, term->text);
+        snprintf(what, sizeof what, "%s is in bytes, and %.40s has no unit; write %.40sGiB, or "
+                 "%.40sB", term->fact->name, term->text, term->text, term->text);
     else
         return OK;
     return caret(p, value->start, what);

@@ -63,7 +63,7 @@ enum status backend_check_name(const char *name, struct err *e) {
     static const char *const NAMES[] = { "auto", "cpu", "cuda" };
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (!strcmp(name, NAMES[i])) return OK;
-    return FAIL(e, ERR_ARG, "there is no backend '%s': auto, cpu or cuda", name);
+    return FAIL(e, ERR_ARG, "unknown backend '%s'; use auto, cpu or cuda", name);
 }
 
 enum status backend_check(const char *name, struct err *e) {
@@ -75,7 +75,7 @@ enum status backend_check(const char *name, struct err *e) {
 enum status backend_check_caps(const char *name, const char *caps, struct err *e) {
     int cc;
     if (!strcmp(choose(name), "cpu"))
-        return FAIL(e, ERR_ARG, "caps %s: the cpu backend has no device to pretend to be", caps);
+        return FAIL(e, ERR_ARG, "caps %s: the cpu backend cannot simulate a GPU", caps);
     return choices_caps(caps, &cc, e);
 }
 
@@ -84,7 +84,7 @@ static enum status check_build(const char *path, const struct backend_ops *ops, 
     bool sized = ops->size == (int64_t)sizeof(struct backend_ops);
     if (sized && !strcmp(ops->kernels_sha256, FP8LAB_KERNELS_SHA256)) return OK;
     return FAIL(e, ERR_UNSUPPORTED,
-                "%s is of another build: its kernels are %.16s (a table of %" PRId64 " bytes), "
+                "%s is from another build: its kernels are %.16s (a table of %" PRId64 " bytes), "
                 "this program's are %.16s (%" PRId64 " bytes); build both from the same sources",
                 path, sized ? ops->kernels_sha256 : "unknown", ops->size, FP8LAB_KERNELS_SHA256,
                 (int64_t)sizeof(struct backend_ops));
@@ -94,7 +94,7 @@ static enum status check_complete(const struct backend_ops *ops, struct err *e) 
     const char *slot = backend_missing(ops);
     if (!slot) return OK;
     return FAIL(e, ERR_UNSUPPORTED, "the %s backend has no operator %s, which every backend must "
-                "have; it was built wrongly: build it again from the program's sources", ops->name,
+                "have; rebuild it from the program's sources", ops->name,
                 slot);
 }
 
@@ -105,7 +105,7 @@ static enum status open_plugin(int64_t device, struct backend_handle *out, struc
     out->plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!out->plugin)
         return FAIL(e, ERR_DEVICE, "%s cannot be loaded: %s; it needs the libraries of the CUDA "
-                    "that it was built with (libcublasLt), beside it or in LD_LIBRARY_PATH",
+                    "version it was built with (libcublasLt), beside it or in LD_LIBRARY_PATH",
                     path, dlerror());
     void *symbol = dlsym(out->plugin, PLUGIN_SYMBOL);
     if (!symbol) return FAIL(e, ERR_UNSUPPORTED, "%s has no %s", path, PLUGIN_SYMBOL);

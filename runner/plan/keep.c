@@ -61,7 +61,8 @@ static void say_kept(const struct cli *cli, const struct keep *keep, int64_t row
                      bool on_stdout) {
     static const char *const WHICH[] = { "", "the best checkpoint", "the last checkpoint",
                                          "the last and the best checkpoint",
-                                         "the first checkpoint", "the first and the best checkpoint",
+                                         "the first checkpoint",
+                                         "the first and the best checkpoint",
                                          "the first and the last checkpoint",
                                          "the first, the last and the best checkpoint" };
     const char *which = WHICH[keep->init << 2 | keep->last << 1 | (int)keep->best];
@@ -102,7 +103,7 @@ void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bo
         if (!said) say_kept(cli, &largest, rows, bytes, on_stdout);
     }
     if (nothing)
-        cli_warn(cli, "no checkpoint stays of %s once done, though `checkpoint` asks for some: "
+        cli_warn(cli, "no checkpoint of %s is kept at the end, although `checkpoint` is set: "
                  "checkpoint.keep is 0; --set checkpoint.keep=1 keeps the last one",
                  nothing > 1 ? "these runs" : "the run");
 }

@@ -26,8 +26,8 @@ NODISCARD enum status keep_plan(const json_t *config, bool smoke, struct keep *o
  * asked for. On stdout for verbs that answer what a script would do, else as a message. */
 void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout);
 
-/* {"init","last","best","bytes","where": "beside", "bundle" or null}; null where no checkpoint is asked
- * for. New reference; NULL without memory. */
+/* {"init","last","best","bytes","where": "beside", "bundle" or null}; JSON null if the experiment has
+ * no `checkpoint`. New reference; NULL: out of memory. */
 json_t *keep_json(const struct keep *keep);
 
 #endif

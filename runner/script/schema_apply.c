@@ -50,10 +50,10 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     const char *ours = other_name_find(SCHEMA_OTHERS, m->key);
     const char *elsewhere = find_key(d->pool, &SCHEMA_EXPERIMENT, m->key, "", 0);
     if (schema == &SCHEMA_EXPERIMENT && strcmp(m->key, "matrix") == 0)
-        diagnostics_add(d, m->place, full, "an experiment is one run; a matrix stands in suite { "
-                        "... }");
+        diagnostics_add(d, m->place, full, "an experiment is one run; write the matrix in "
+                        "suite { ... }");
     else if (variants && m->value->type == VALUE_TEXT && strcmp(m->key, "kind") == 0)
-        diagnostics_add(d, m->place, full, "unknown key 'kind'; the kind is what %s itself is: "
+        diagnostics_add(d, m->place, full, "unknown key 'kind'; %s itself names the kind: "
                         "--set %s=%s", path, path, m->value->string);
     else if (ours)
         diagnostics_add(d, m->place, full, "unknown key '%s'; here it is %s", m->key, ours);

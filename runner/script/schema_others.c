@@ -2,8 +2,8 @@
  * has no counterpart says what takes its place. */
 #include "runner/script/schema_tables.h"
 
-#define STEPS "train.steps: it counts updates, tokens / (global_batch x seq_len) of them an epoch"
-#define BATCH "train.global_batch (sequences an update) and train.micro_batch (a pass and GPU)"
+#define STEPS "train.steps, counted in updates: an epoch has tokens / (global_batch x seq_len)"
+#define BATCH "train.global_batch (sequences per update) and train.micro_batch (per pass and GPU)"
 #define WARMUP "warmup, in a schedule: schedule = cosine { warmup = 20 }"
 #define GATHERING "train.global_batch: an update is global_batch / (micro_batch x GPUs) passes"
 
@@ -38,7 +38,7 @@ const struct other_name SCHEMA_OTHERS[] = {
     { "lr_scheduler", "train.schedule" },
     { "warmup_steps", WARMUP },
     { "warmup_iters", WARMUP },
-    { "min_lr", "final, in a schedule: the last rate as a share of lr" },
+    { "min_lr", "final, in a schedule: the last rate as a fraction of lr" },
     /* model */
     { "hidden_size", "model.width" },
     { "d_model", "model.width" },

@@ -51,8 +51,8 @@ static void derive_heads(struct diagnostics *d, struct value *model) {
     }
     if (head_dim % 2 != 0)
         diagnostics_add(d, place_of(model, "head_dim"), "model.head_dim",
-                        "head_dim %" PRId64 " is odd; RoPE turns pairs, and attention kernels want "
-                        "a multiple of 8", head_dim);
+                        "head_dim %" PRId64 " is odd; RoPE rotates pairs, and attention kernels "
+                        "need a multiple of 8", head_dim);
 }
 
 static void derive_positions(struct diagnostics *d, struct value *model) {

@@ -75,7 +75,7 @@ static struct value *mismatch(struct diagnostics *d, const struct field *f, cons
     bool several = v->type == VALUE_TEXT && strpbrk(v->string, ",{[");
     diagnostics_add(d, v->place, path, "expected %s, found %s%s", schema_expected(d->pool, f),
                     value_describe(d->pool, v),
-                    several ? "; --set takes one value, several stand in a suite's matrix" : "");
+                    several ? "; --set takes one value, a suite's matrix takes several" : "");
     return NULL;
 }
 
@@ -256,8 +256,8 @@ static bool plain_list(struct diagnostics *d, const struct value *v, const char 
     for (const char *at = v->string; *at; at++)
         if (!strchr(MARKS, *at)) *to++ = *at;
     *to = '\0';
-    diagnostics_add(d, v->place, path, "a list has commas here, no brackets, quotes or spaces: "
-                    "--set %s=%s", path, *plain ? plain : "A,B");
+    diagnostics_add(d, v->place, path, "write a list with commas, without brackets, quotes or "
+                    "spaces: --set %s=%s", path, *plain ? plain : "A,B");
     return false;
 }
 

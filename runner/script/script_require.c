@@ -124,7 +124,7 @@ static const char *module_file(lua_State *L, const char *module) {
                 (c == '.' && module[i + 1] != '.');
     }
     if (!plain)
-        luaL_error(L, "require \"%s\": a module is named by letters, digits, '_' and '-' between "
+        luaL_error(L, "require \"%s\": a module name has letters, digits, '_' and '-' between "
                    "dots, as in \"models.llama3\"", module);
     char *file = pool_format(&script_of(L)->pool, "%s.lua", module);
     for (char *at = file; at < file + n; at++)
@@ -151,7 +151,7 @@ static void find_module(lua_State *L, const char *module) {
             return;
         }
         if (errno == ELOOP || errno == ENOTDIR)
-            luaL_error(L, "require \"%s\": %s is no file in plain folders; symbolic links are not "
+            luaL_error(L, "require \"%s\": %s is not a file in a folder; symbolic links are not "
                        "followed", module, path);
         luaL_addstring(&tried, "\n  ");
         luaL_addstring(&tried, path);
@@ -165,7 +165,7 @@ static int base_require(lua_State *L) {
     size_t bytes;
     const char *module = luaL_checklstring(L, 1, &bytes);
     lua_settop(L, 1);
-    luaL_argcheck(L, strlen(module) == bytes, 1, "a module is named by letters, not by NULs");
+    luaL_argcheck(L, strlen(module) == bytes, 1, "a module name has no NUL byte");
     if (lua_getfield(L, lua_upvalueindex(1), module) != LUA_TNIL) {
         if (lua_isboolean(L, -1) && !lua_toboolean(L, -1))
             return luaL_error(L, "require \"%s\": the module requires itself", module);

@@ -112,7 +112,8 @@ static const char *read_key(struct script *s, const struct value *v) {
                 lua_tointeger(L, -2) <= v->item_count;
     if (!item)
         diagnostics_add(&s->diagnostics, v->place, "",
-                        "a key that is a %s and no position of a list", luaL_typename(L, -2));
+                        "a key is a name or a position of a list, found a %s",
+                        luaL_typename(L, -2));
     return NULL;
 }
 

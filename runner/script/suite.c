@@ -56,7 +56,7 @@ static struct value *axis_values(struct diagnostics *d, const struct value *text
         item->string_bytes = n;
         value_append(d->pool, list, schema_text_scalar(d->pool, item));
         if (n == 0)
-            diagnostics_add(d, text->place, "", "an axis takes values with commas between, as in "
+            diagnostics_add(d, text->place, "", "an axis takes values separated by commas, as in "
                             "--set matrix.seed=1,2");
         at += n;
         if (!*at) return list;
@@ -258,7 +258,7 @@ static void expand_items(struct diagnostics *d, const struct value *suite, struc
         if (own) (void)schema_typed(d, schema_field(&SCHEMA_EXPERIMENT, m->key), m->value, m->key);
         else
             diagnostics_add(d, m->place, m->key, "a suite of experiments takes name, about and "
-                            "matrix; the rest stands in the experiments");
+                            "matrix; write other keys in the experiments");
     }
     for (int64_t i = 0; i < suite->item_count; i++) {
         const struct value *item = suite->items[i];

@@ -62,7 +62,7 @@ is "the table of a checkpoint" "$(field h200 'run["inputs"]["choices"]')" \
     "$(field carry 'run["inputs"]["choices"]')"
 
 run caps 2 --caps sm_121
-says "caps sm_121: the cpu backend has no device to pretend to be"
+says "caps sm_121: the cpu backend cannot simulate a GPU"
 [ -e caps ] && fail "a run was begun"
 
 # A table that came to a run between its attempts is not the run's.

@@ -70,7 +70,7 @@ expect 0 -- --facts tests/facts/h200.json --caps sm_80 -- \
 expect 2 -- --facts tests/facts/h200.json --caps sm_999 -- \
     'caps sm_999: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121'
 expect 2 -- --facts tests/facts/laptop.json --caps sm_121 -- \
-    'caps sm_121: the cpu backend has no device to pretend to be'
+    'caps sm_121: the cpu backend cannot simulate a GPU'
 expect 1 -- --facts tests/facts/laptop.json --backend cuda --quick -- \
     'no NVIDIA GPU here, and --backend cuda needs one' 'fix: use a machine with a GPU, or' '1 wrong'
 grep -q emulated "$TEST_TMP/out" && fail "doctor --backend cuda: recipes of a GPU that is not there"
@@ -194,6 +194,6 @@ if [ "$(id -u)" != 0 ]; then
     expect 1 -- --quick --backend cpu -- 'this user cannot write to' 'fix: run from a folder of yours'
     cd ..
 fi
-expect 2 -- --backend tpu -- "there is no backend 'tpu': auto, cpu or cuda"
+expect 2 -- --backend tpu -- "unknown backend 'tpu'; use auto, cpu or cuda"
 expect 2 -- --facts nowhere.json -- nowhere.json
 exit $failed

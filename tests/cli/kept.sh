@@ -97,7 +97,7 @@ says "state.safetensors"
 
 case_name="none, weights, full"
 run none --set checkpoint.keep=0
-says "no checkpoint stays of the run once done, though \`checkpoint\` asks for some"
+says "no checkpoint of the run is kept at the end, although \`checkpoint\` is set"
 expect "kept" "" "$(kept_in none)"
 run only $best --set checkpoint.keep=0
 expect "kept with keep = 0 and best" "['best']" \

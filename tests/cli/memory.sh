@@ -119,7 +119,7 @@ says "gpu.memory is not known, so whether it fits is not known; --facts FILE"
 says '"fits":null'
 "$FP8LAB" plan big.lua --lib "$lib" --backend gpu >log 2>&1
 [ $? = 2 ] || fail "plan for a backend that there is not"
-says "there is no backend 'gpu': auto, cpu or cuda"
+says "unknown backend 'gpu'; use auto, cpu or cuda"
 
 # This machine refuses too, and nothing is begun.
 "$FP8LAB" run big.lua --lib "$lib" --backend cpu --runs runs --set train.global_batch=4096 \

@@ -36,7 +36,7 @@ enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
     return OK;
 }
 C
-refused 2 "libfp8lab_cuda.so is of another build: its kernels are 0123456789abcdef" \
+refused 2 "libfp8lab_cuda.so is from another build: its kernels are 0123456789abcdef" \
     "build both from the same sources"
 
 case_name="another table"
@@ -49,7 +49,7 @@ enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
     return OK;
 }
 C
-refused 2 "is of another build: its kernels are unknown (a table of 8 bytes)"
+refused 2 "is from another build: its kernels are unknown (a table of 8 bytes)"
 
 case_name="an empty slot"
 sha=$(grep -o '[0-9a-f]\{64\}' "${BUILD:-$root/build/release}/gen/kernels_hash.h")
@@ -65,7 +65,7 @@ enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
     return OK;
 }
 C
-refused 2 "the cuda backend has no operator comm.init" "build it again from the program's sources"
+refused 2 "the cuda backend has no operator comm.init" "rebuild it from the program's sources"
 
 case_name="another library"
 stand_in <<<'int nothing;'

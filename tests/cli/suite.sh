@@ -62,7 +62,7 @@ expect "rows not run again" 1 "$(grep -c "already run with these inputs" log)"
 expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
 "$FP8LAB" run $suite --runs parts --only pair-bf61 >out 2>log
 expect "exit code of a row that is not there" 2 $?
-grep -q "none of the 2 runs is called so (the first is pair-bf16)" log ||
+grep -q "none of the 2 runs has such a name (the first is pair-bf16)" log ||
     expect "what is said" names "$(cat log)"
 
 # Two commands that run one suite in one folder share its rows; of one that is killed the

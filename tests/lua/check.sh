@@ -62,8 +62,8 @@ for list in '["a.txt", "b.txt"]' '{"a.txt","b.txt"}' '[a.txt,b.txt]' '"a.txt","b
     refused "data.paths=$list" ": --set data.paths=a.txt,b.txt"
 done
 refused "train.optimizer.betas={0.9,0.95}" ": --set train.optimizer.betas=0.9,0.95"
-refused "seed={1,2}" "--set takes one value, several stand in a suite's matrix"
-refused "recipe.kind=fp8.tensorwise" "what recipe itself is: --set recipe=fp8.tensorwise"
+refused "seed={1,2}" "--set takes one value, a suite's matrix takes several"
+refused "recipe.kind=fp8.tensorwise" "recipe itself names the kind: --set recipe=fp8.tensorwise"
 expect "errors of recipe.kind" 1 "$(grep -c "unknown key" "$work/err")"
 expect "exit code of a list" 0 \
     "$(code check --resolved --set data.paths=a.txt,b.txt experiments/quickstart.lua)"
