@@ -26,7 +26,7 @@ enum { GLOBAL_COUNT = sizeof GLOBALS / sizeof *GLOBALS, NAMES_MAX = 64 };
 
 /* ---- parsing ----------------------------------------------------------------------------------*/
 
-/* Compares a flag's name with argv text that may go on with "=value". */
+/* Compares a flag's name with a word of argv, which may continue with "=value". */
 static bool flag_named(const struct flag *flag, const char *text) {
     size_t n = strcspn(text, "=");
     return strlen(flag->name) == n && !strncmp(flag->name, text, n);
@@ -45,12 +45,12 @@ static bool is_lua_file(const char *arg) {
 
 static bool is_flag(const char *arg) { return arg[0] == '-' && arg[1] != '\0'; }
 
-/* The index in argv of the verb (or of the Lua file that stands for `run`), or argc. A flag that
- * some verb gives a value ("--set k=v" before the verb) takes the next word with it. */
+/* The index in argv of the verb (or of the Lua file that means `run`), or argc. The word after a
+ * flag that has a value in some verb ("--set k=v" before the verb) is skipped. */
 static int verb_index(int argc, char **argv, const struct verb *const *verbs, int64_t count) {
     for (int i = 1; i < argc; i++) {
         if (!is_flag(argv[i])) return i;
-        if (!strcmp(argv[i], "--")) return i + 1; /* what follows is no flag; argc: nothing does */
+        if (!strcmp(argv[i], "--")) return i + 1; /* the rest has no flags; may be argc */
         if (strncmp(argv[i], "--", 2) || strchr(argv[i], '=')) continue;
         for (int64_t v = 0; v < count; v++) {
             const struct flag *flag = flag_find(verbs[v]->flags, verbs[v]->flag_count, argv[i] + 2);
@@ -125,7 +125,7 @@ static bool take_global(struct cli *cli, const char *arg) {
     return true;
 }
 
-/* Takes the flag at argv[*i], with its value; *i is left on the last word used. */
+/* Reads the flag at argv[*i], with its value; *i becomes the index of the last word used. */
 static enum status take_flag(struct cli *cli, int argc, char **argv, int *i, struct err *e) {
     if (take_global(cli, argv[*i])) return OK;
     if (strncmp(argv[*i], "--", 2))
@@ -170,8 +170,8 @@ static enum status check_arg_count(const struct cli *cli, struct err *e) {
     return OK;
 }
 
-/* NO_COLOR counts when it is not empty (no-color.org); FORCE_COLOR wins over "not a terminal". The
- * stdout of a task of Open MPI's mpirun always is one, wherever mpirun writes what comes there. */
+/* NO_COLOR counts if it is not empty (no-color.org). FORCE_COLOR counts even without a terminal.
+ * Under Open MPI's mpirun stdout is always a terminal, even if mpirun itself writes to a file. */
 static bool wants_color(int fd) {
     const char *no = getenv("NO_COLOR"), *force = getenv("FORCE_COLOR"), *term = getenv("TERM");
     if (no && *no) return false;
@@ -190,7 +190,7 @@ enum status cli_parse(int argc, char **argv, const struct verb *const *verbs, in
 
     int at = verb_index(argc, argv, verbs, count);
     bool shorthand = at < argc && is_lua_file(argv[at]);
-    enum status first = OK; /* globals after a bad word still count: --json shapes the error */
+    enum status first = OK; /* after a bad word --json still sets the form of the error */
     if (at < argc) first = cli_find_verb(verbs, count, argv[at], &out->verb, e);
     bool only_args = false;
     for (int i = 1; i < argc; i++) {
@@ -286,9 +286,9 @@ void cli_out(const struct cli *cli, const char *format, ...) {
     va_end(args);
 }
 
-/* One message. What was printed on stdout before it comes before it where both go to one file.
- * Foreign words in the text cannot steer the terminal, nor pass for another message: of a text of
- * several lines only the first begins in the first column. */
+/* Prints one message. stdout is flushed first, so the order is kept if both go to one file.
+ * Untrusted text in it cannot control the terminal, and cannot look like another message: only the
+ * first line begins in the first column. */
 static void message(const char *style, const char *head, const char *format, va_list args) {
     char *text = NULL;
     fflush(stdout);

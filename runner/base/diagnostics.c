@@ -21,7 +21,7 @@ void diagnostics_add(struct diagnostics *d, struct place place, const char *path
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    d->said++;
+    d->reported++;
     struct diagnostic fresh = { .place = place, .path = path, .text = text };
     for (int64_t i = 0; i < d->count; i++)
         if (same(&d->list[i], &fresh)) return;

@@ -1,4 +1,4 @@
-/* Errors in a script, like a compiler's: collected, not thrown, so that all come at once. */
+/* Errors in a script, collected like those of a compiler, so that all are reported at once. */
 #ifndef FP8LAB_RUNNER_BASE_DIAGNOSTICS_H
 #define FP8LAB_RUNNER_BASE_DIAGNOSTICS_H
 
@@ -6,7 +6,7 @@
 
 struct diagnostic {
     struct place place;
-    const char *path; /* "train.optimizer.lr"; "" where no key is to blame */
+    const char *path; /* "train.optimizer.lr"; "" if the error belongs to no key */
     const char *text;
 };
 
@@ -14,10 +14,10 @@ struct diagnostics {
     struct pool *pool; /* borrowed; holds the list and its texts */
     struct diagnostic *list;
     int64_t count, capacity;
-    int64_t said; /* times that diagnostics_add was called, repeats included */
+    int64_t reported; /* calls of diagnostics_add, repeats included */
 };
 
-/* Adds one, unless the same was said before (each cell of a matrix would repeat it). */
+/* Adds an error, unless the list has the same one: each cell of a matrix would repeat it. */
 void diagnostics_add(struct diagnostics *d, struct place place, const char *path,
                      const char *format, ...) PRINTF_LIKE(4, 5);
 

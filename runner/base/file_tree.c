@@ -16,7 +16,7 @@ enum { TREE_DEPTH = 64 };
 struct walk {
     const char *root;
     int64_t limit, capacity;
-    struct tree *out; /* NULL: only looked at */
+    struct tree *out; /* NULL: check only */
 };
 
 static enum status tree_add(struct walk *w, const char *path, int64_t size, struct err *e) {
@@ -46,7 +46,7 @@ static enum status tree_visit(struct walk *w, int fd, const char *prefix, const 
     if (*prefix) TRY(path_join(path, prefix, name, e));
     else snprintf(path, sizeof path, "%s", name);
     if (fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-        return errno == ENOENT ? OK /* a live run's temporary file, renamed since */
+        return errno == ENOENT ? OK /* a temporary file of a live run, renamed meanwhile */
                                : FAIL(e, ERR_IO, "stat %s/%s: %s", w->root, path,
                                       strerror(errno));
     if (S_ISREG(info.st_mode)) return tree_add(w, path, info.st_size, e);
@@ -56,12 +56,12 @@ static enum status tree_visit(struct walk *w, int fd, const char *prefix, const 
     if (depth >= TREE_DEPTH)
         return FAIL(e, ERR_FORMAT, "%s/%s is nested deeper than %d", w->root, path, TREE_DEPTH);
     int below = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (below < 0 && errno == ENOENT) return OK; /* likewise */
+    if (below < 0 && errno == ENOENT) return OK; /* as above */
     if (below < 0) return FAIL(e, ERR_IO, "open %s/%s: %s", w->root, path, strerror(errno));
     return tree_walk(w, below, path, depth + 1, e);
 }
 
-/* Takes fd: it is closed in every case. */
+/* Closes fd in every case. */
 static enum status tree_walk(struct walk *w, int fd, const char *prefix, int depth,
                              struct err *e) {
     DIR *dir = fdopendir(fd);

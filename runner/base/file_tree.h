@@ -13,16 +13,15 @@ struct tree {
     int64_t count;
 };
 
-/* Every regular file below root, in order. Refuses links, devices and whatever else is neither a
- * file nor a directory (ERR_FORMAT, naming it), more than `limit` files, and 64 levels. */
+/* Every regular file below root, in order. ERR_FORMAT, with its name, for anything that is neither
+ * a regular file nor a directory; also for more than `limit` files or more than 64 levels. */
 NODISCARD enum status tree_list(const char *root, int64_t limit, struct tree *out, struct err *e);
 void tree_free(struct tree *t);
 
-/* Whether everything below root is a regular file or a directory, 64 levels deep at most; else
- * ERR_FORMAT, naming what is not. Nothing is opened but directories. */
+/* The same check without a list and without a limit on files. Only directories are opened. */
 NODISCARD enum status tree_check(int root, const char *root_name, struct err *e);
 
-/* Removes path and all below it; links are removed, never followed. Absent is fine. */
+/* Removes path and everything below it. Links are removed, never followed. OK if path is absent. */
 NODISCARD enum status tree_remove(const char *path, struct err *e);
 
 #endif

@@ -26,9 +26,10 @@ bool program_in_path(const char *program) {
     return false;
 }
 
-/* In a process group of its own: a terminal's Ctrl-C reaches us alone, who pass it on once. For the
- * same reason it reads nothing: a background group that reads a terminal is stopped. It alone gets
- * the signal and not its group: apptainer's container is in that, and gets it from apptainer. */
+/* The child has a process group of its own, so a terminal's Ctrl-C reaches only us, and we forward
+ * it once. Its stdin is /dev/null, because the kernel stops a background group that reads the
+ * terminal. Signals go to the child, not to its group: apptainer's container is in that group, and
+ * apptainer forwards them. */
 static enum status spawn(char *const *argv, int out, const sigset_t *mask, pid_t *pid,
                          struct err *e) {
     posix_spawn_file_actions_t files;
@@ -53,7 +54,7 @@ static enum status await(struct signals *signals, pid_t pid, int stop_as, int *s
         if (done == pid) return OK;
         if (done < 0 && errno != EINTR) return FAIL(e, ERR_IO, "wait: %s", strerror(errno));
         struct pollfd p = { .fd = signals->fd, .events = POLLIN };
-        (void)poll(&p, 1, 1000); /* a child's end is a signal too; 1 s in case it was merged */
+        (void)poll(&p, 1, 1000); /* SIGCHLD wakes us too; 1 s in case it was merged */
         for (int signo; (signo = signals_take(signals)) != 0;) {
             if (signo == SIGCHLD) continue;
             (void)kill(pid, stop_as ? stop_as : signo);
@@ -96,7 +97,7 @@ bool foreground_capture(const char *const *argv, size_t limit, char **out, size_
         if (got == 0 || (got < 0 && errno != EINTR)) break;
         if (got > 0) used += (size_t)got;
     }
-    close(fds[0]); /* a program that says more dies of SIGPIPE, and counts as failed */
+    close(fds[0]); /* a program that prints more gets SIGPIPE, and counts as failed */
     int status = -1;
     if (rc == 0) (void)waitpid(pid, &status, 0);
     bool good = bytes && status == 0;

@@ -1,5 +1,4 @@
-/* A program that this one waits for: it reads nothing, and is asked to stop when
- * we are. */
+/* Running another program and waiting for it. Its stdin is empty. Stop signals are forwarded. */
 #ifndef FP8LAB_RUNNER_BASE_FOREGROUND_H
 #define FP8LAB_RUNNER_BASE_FOREGROUND_H
 
@@ -8,15 +7,15 @@
 /* Whether `program` is in PATH. */
 bool program_in_path(const char *program);
 
-/* Runs argv (ends with NULL; its first word is looked for in PATH) to its end, with our descriptor
- * `out` as its stdout. Each stop signal that reaches us is passed on to it, once, as it came or, if
- * that is not 0, as `stop_as`. *exit_code is its own, or 128 + the signal that ended it, where
- * `stop_as` counts as the signal that came. ERR_IO where it cannot be started. */
+/* Runs argv (NULL-terminated; the first word is searched in PATH) until it exits. Its stdout is our
+ * descriptor `out`. Each stop signal that we receive is forwarded once: as `stop_as`, or unchanged
+ * if `stop_as` is 0. *exit_code is the program's, or 128 + the signal that ended it; if that is
+ * `stop_as`, 128 + the signal that we received. ERR_IO: the program cannot be started. */
 NODISCARD enum status foreground_run(char *const *argv, int out, int stop_as, int *exit_code,
                                      struct err *e);
 
-/* Runs a program without a shell and takes what it prints: at most `limit` bytes, owned by the
- * caller, with a NUL behind them. False where it cannot run, fails, or says more. */
+/* Runs a program without a shell and captures its stdout: at most `limit` bytes and a NUL, owned by
+ * the caller. False if the program cannot be started, fails, or prints more. */
 bool foreground_capture(const char *const *argv, size_t limit, char **out, size_t *n);
 
 #endif

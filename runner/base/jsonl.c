@@ -24,8 +24,8 @@ enum status jsonl_rewind(struct jsonl *j, struct err *e) {
     return OK;
 }
 
-/* Reads up to the newline, which is dropped. *whole is false at the end of the file, torn line or
- * not. fgets and a doubling buffer rather than getline, which would take any length. */
+/* Reads a line and removes its newline. *whole is false at the end of the file, even after an
+ * incomplete line. fgets and a doubling buffer, because getline accepts any length. */
 static enum status read_line(struct jsonl *j, size_t *length, bool *whole, struct err *e) {
     size_t have = 0;
     *whole = false;
@@ -41,7 +41,7 @@ static enum status read_line(struct jsonl *j, size_t *length, bool *whole, struc
             j->capacity = capacity;
         }
         size_t room = j->capacity - have;
-        memset(j->line + have, '\n', room); /* finds the end even if the line holds NUL bytes */
+        memset(j->line + have, '\n', room); /* marks the end even if the line has NUL bytes */
         if (!fgets(j->line + have, (int)room, j->file)) break;
         char *end = memchr(j->line + have, '\n', room);
         if (end && end + 1 < j->line + j->capacity && end[1] == 0) {
@@ -50,7 +50,7 @@ static enum status read_line(struct jsonl *j, size_t *length, bool *whole, struc
             *whole = true;
             return OK;
         }
-        if (end) break; /* fgets put its NUL before our filler: the file ends here, torn */
+        if (end) break; /* fgets put its NUL before our filler: an incomplete last line */
         have = j->capacity - 1;
     }
     if (ferror(j->file)) return FAIL(e, ERR_IO, "read %s: %s", j->name, strerror(errno));

@@ -1,5 +1,5 @@
-/* Reading JSON lines: one object a line, appended and flushed while a run lives. A process that is
- * killed leaves a torn last line; it is dropped here, for every reader alike. */
+/* Reading JSON lines: one object a line, appended and flushed during a run. A killed process may
+ * leave an incomplete last line, which every reader here ignores. */
 #ifndef FP8LAB_RUNNER_BASE_JSONL_H
 #define FP8LAB_RUNNER_BASE_JSONL_H
 
@@ -8,8 +8,8 @@
 
 #include "kernels/base.h"
 
-/* A record with the fingerprints of ten thousand tensors has 200 kB; more than this is no
- * record. */
+/* A record with the fingerprints of ten thousand tensors has 200 kB. A line longer than this limit
+ * is an error. */
 enum { JSONL_LINE_LIMIT = 16 << 20 };
 
 struct jsonl {
@@ -17,18 +17,18 @@ struct jsonl {
     const char *name; /* borrowed; for messages */
     char *line;       /* owned */
     size_t capacity;
-    int64_t number;   /* of the line read last, from 1 */
+    int64_t number;   /* of the last line read, from 1 */
 };
 
 void jsonl_open(struct jsonl *j, FILE *file, const char *name);
 void jsonl_close(struct jsonl *j); /* frees the line; the file stays open */
 
-/* Back to the first line. ERR_IO if the file cannot seek. */
+/* Returns to the first line. ERR_IO if the file cannot seek. */
 NODISCARD enum status jsonl_rewind(struct jsonl *j, struct err *e);
 
 /* The next object, owned by the caller; *out is NULL at the end. A last line without a newline is
- * torn and counts as the end. ERR_FORMAT, naming file and line, for any other line that is no
- * object or is longer than JSONL_LINE_LIMIT. */
+ * incomplete and counts as the end. ERR_FORMAT, with file and line, for any other line that is not
+ * an object or is longer than JSONL_LINE_LIMIT. */
 NODISCARD enum status jsonl_next(struct jsonl *j, json_t **out, struct err *e);
 
 #endif

@@ -30,7 +30,7 @@ static void add_list(struct library_places *p, const char *list) {
     }
 }
 
-/* Lines that begin with a slash; "include" is followed by every distribution to the same folder. */
+/* Only lines that begin with a slash: every distribution's "include" leads to this same folder. */
 static void add_configured(struct library_places *p) {
     glob_t found;
     if (glob("/etc/ld.so.conf.d/*.conf", 0, NULL, &found) != 0) return;
@@ -108,7 +108,7 @@ const char *library_machine_here(void) {
 
 /* ---- what it needs ----------------------------------------------------------------------------*/
 
-/* The names stand in the file as text; its sections need not be told apart for that. */
+/* The names are in the file as text, so its sections are not parsed. */
 int library_needs(const char *path, const char *stem) {
     FILE *f = fopen(path, "re");
     size_t n = strlen(stem);
@@ -125,7 +125,7 @@ int library_needs(const char *path, const char *stem) {
 
 /* ---- which version ----------------------------------------------------------------------------*/
 
-/* The digits and dots behind ".so." of the file that the name leads to: "9.19.0", or just "9". */
+/* The digits and dots after ".so." in the real name of the file: "9.19.0", or only "9". */
 static void version_of_name(const char *path, char version[32]) {
     char *real = realpath(path, NULL);
     const char *at = real ? strstr(real, ".so.") : NULL;
@@ -135,7 +135,7 @@ static void version_of_name(const char *path, char version[32]) {
     free(real);
 }
 
-/* In the child: what goes through the pipe is "=VERSION" or "!WHY". */
+/* In the child: writes "=VERSION" or "!REASON" into the pipe. */
 static void ask(const char *path, const char *symbol, enum version_form form, FILE *out) {
     union { void *address; size_t (*size)(void); int (*number)(int *); } call;
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -162,7 +162,7 @@ void library_version(const char *path, const char *symbol, enum version_form for
     pid_t pid = fork();
     if (pid == 0) {
         FILE *out = fdopen(ends[1], "w");
-        (void)alarm(ASK_SECONDS); /* a library that hangs while it loads ends with this child */
+        (void)alarm(ASK_SECONDS); /* ends the child if the library hangs while it loads */
         if (out) ask(path, symbol, form, out);
         if (out) fclose(out);
         _exit(0);

@@ -10,7 +10,7 @@
 static const char ELLIPSIS[] = "\xe2\x80\xa6";
 enum { NOT_UTF8 = 0xfffd };
 
-/* Not a letter, mark, digit, symbol or space: first to last code point. */
+/* The characters to replace: first to last code point. */
 static const struct { uint32_t first, last; } UNSAFE[] = {
     { 0x0000, 0x001f },   { 0x007f, 0x009f },   { 0x00ad, 0x00ad },   { 0x061c, 0x061c },
     { 0x180e, 0x180e },   { 0x200b, 0x200f },   { 0x2028, 0x202e },   { 0x2060, 0x206f },
@@ -33,7 +33,7 @@ size_t plain_character(const char *text, uint32_t *code, bool *plain) {
     return length ? length : 1;
 }
 
-/* Replaces in place, but for the characters of `keep`. */
+/* Replaces in place, except the characters of `keep`. */
 static char *replace(char *text, const char *keep) {
     char *to = text;
     for (const char *at = text; *at;) {

@@ -1,4 +1,4 @@
-/* A pool of memory that is freed as a whole: everything that resolving one script needs. */
+/* A pool of memory that is freed as a whole. Resolving a script allocates everything here. */
 #ifndef FP8LAB_RUNNER_BASE_POOL_H
 #define FP8LAB_RUNNER_BASE_POOL_H
 
@@ -6,8 +6,8 @@
 
 struct pool_block;
 
-/* Zero-initialise, then set `exhausted`, which must not return (the script's child raises a Lua
- * error): the functions below therefore never return NULL. */
+/* Zero-initialise, then set `exhausted`. It is called when memory runs out, and must not return
+ * (the script's child raises a Lua error), so the functions below never return NULL. */
 struct pool {
     struct pool_block *blocks; /* owned */
     void (*exhausted)(void *context);

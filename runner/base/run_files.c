@@ -64,8 +64,8 @@ enum status write_all(int fd, const void *bytes, size_t n, const char *name, str
     return OK;
 }
 
-/* Replaces `name` in a directory. The temporary file is a new one: whatever has its name, perhaps a
- * link or a FIFO, goes. */
+/* Replaces `name` in a directory. A file that already has the temporary name, perhaps a link or a
+ * FIFO, is removed first. */
 static enum status replace_at(int dir, const char *name, const char *root_name, const void *bytes,
                               size_t n, struct err *e) {
     char temporary[PATH_CAP];
@@ -167,7 +167,7 @@ enum status directory_make(const char *path, struct err *e) {
 enum status directory_sync(const char *path, struct err *e) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    /* Some network file systems answer EINVAL: they have no such notion, and that is no failure. */
+    /* Some network file systems do not support fsync of a directory; their EINVAL is no failure. */
     int failed = fsync(fd) != 0 && errno != EINVAL;
     int saved = errno;
     close(fd);
@@ -207,13 +207,13 @@ enum status json_read_beneath(int root, const char *path, const char *root_name,
     return st == OK ? parse_file(text, n, whole, out, e) : st;
 }
 
-/* As json_file_write() says; the caller's. */
+/* The text that json_file_write() writes; owned by the caller. */
 static enum status write_text(const json_t *value, const char *path, char **out, size_t *n,
                               struct err *e) {
     char *text = json_dump_text(value, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!text) return FAIL(e, ERR_MEMORY, "no memory for the text of %s", path);
     *n = strlen(text) + 1;
-    text[*n - 1] = '\n'; /* takes the place of the NUL: the length is known */
+    text[*n - 1] = '\n'; /* replaces the NUL: the length is known */
     *out = text;
     return OK;
 }

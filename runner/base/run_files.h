@@ -17,43 +17,45 @@ enum { PATH_CAP = 4096 };
 NODISCARD enum status path_join(char out[PATH_CAP], const char *dir, const char *name,
                                 struct err *e);
 
-/* Whether something (a link counts by what it names) is at path. */
+/* Whether path exists. Links are followed. */
 bool path_exists(const char *path);
 bool path_is_directory(const char *path);
 
-/* The last component of path, trailing slashes dropped, in out. */
+/* out = the last component of path, without trailing slashes. */
 void path_base(char out[PATH_CAP], const char *path);
-/* Everything before the last component; "." when there is none. */
+/* out = everything before the last component; "." if there is nothing. */
 void path_parent(char out[PATH_CAP], const char *path);
 
 /* Writes all n bytes; retries short writes and EINTR. `name` is used in messages only. */
 NODISCARD enum status write_all(int fd, const void *bytes, size_t n, const char *name,
                                 struct err *e);
 
-/* Replaces path by the bytes, or leaves it as it was: temporary name, fsync, rename. */
+/* Replaces the file at path by the bytes: temporary file, fsync, rename. After an error the old
+ * file is unchanged. */
 NODISCARD enum status file_replace(const char *path, const void *bytes, size_t n, struct err *e);
 
-/* The same of root/path, following no link. */
+/* The same for root/path, without following a link. */
 NODISCARD enum status replace_beneath(int root, const char *path, const char *root_name,
                                       const void *bytes, size_t n, struct err *e);
 
-/* The whole file, NUL-terminated beyond *n, owned by the caller. ERR_FORMAT above `limit` bytes. */
+/* Reads the whole file: *n bytes and a NUL after them, owned by the caller. ERR_FORMAT for more
+ * than `limit` bytes. */
 NODISCARD enum status file_read(const char *path, int64_t limit, char **out, size_t *n,
                                 struct err *e);
-/* The same of a regular file that is open, at its beginning; `path` is its name in messages. */
+/* The same for a regular file that is already open, at its start. `path` is for messages. */
 NODISCARD enum status file_read_open(int fd, const char *path, int64_t limit, char **out, size_t *n,
                                      struct err *e);
 
-/* Makes the directory and those it lies in, as far as they are not there. */
+/* Makes the directory and its missing parents. */
 NODISCARD enum status directory_make(const char *path, struct err *e);
 
-/* fsync of the directory itself, so that a rename in it survives a power cut. */
+/* fsync of the directory itself: a rename in it then survives a power failure. */
 NODISCARD enum status directory_sync(const char *path, struct err *e);
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 enum { JSON_FILE_LIMIT = 64 << 20 };
 
-/* Strict JSON (duplicate keys refused). *out is owned by the caller: json_decref. */
+/* Strict JSON: duplicate keys are rejected. *out is owned by the caller: json_decref. */
 NODISCARD enum status json_file_read(const char *path, json_t **out, struct err *e);
 
 /* Sorted keys, two-space indent, one newline at the end: equal values give equal bytes. */
@@ -65,7 +67,7 @@ NODISCARD enum status json_read_beneath(int root, const char *path, const char *
 NODISCARD enum status json_write_beneath(int root, const char *path, const char *root_name,
                                          const json_t *value, struct err *e);
 
-/* A string member, or `otherwise` when it is absent or not a string. Borrowed from object. */
+/* The string member `key`, or `otherwise` if it is absent or not a string. Borrowed from object. */
 const char *json_text(const json_t *object, const char *key, const char *otherwise);
 
 #endif

@@ -25,7 +25,7 @@ char *shell_word(const char *word) {
     if (!out) return NULL;
     bool escapes = !all_plain(word), plain = true;
     at += sprintf(at, escapes ? "$'" : "'");
-    size_t left = 0; /* bytes of the character that c is in */
+    size_t left = 0; /* remaining bytes of the current character */
     for (const char *c = word; *c; c++, left--) {
         uint32_t code;
         if (left == 0) left = plain_character(c, &code, &plain);

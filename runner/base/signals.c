@@ -9,8 +9,8 @@
 static const int REQUESTS[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1 };
 enum { REQUEST_COUNT = sizeof REQUESTS / sizeof *REQUESTS };
 
-/* Runs only in a thread that does not block the signal. In the main thread that is a child, forked
- * and not yet another program, which has put the old mask back: there it has its default effect. */
+/* Runs only in a thread that does not block the signal. If that is the main thread, this is a
+ * forked child before exec, with the old mask restored: there the signal has its default effect. */
 static void hand_over(int signo) {
     int saved = errno;
     pid_t process = getpid();
@@ -19,7 +19,7 @@ static void hand_over(int signo) {
     errno = saved;
 }
 
-/* What the caller ignores (nohup) stays ignored. */
+/* A signal that the caller ignores (nohup) stays ignored. */
 static void replace_handlers(void (*from)(int), void (*to)(int)) {
     struct sigaction now, wanted = { .sa_handler = to, .sa_flags = SA_RESTART };
     for (int i = 0; i < REQUEST_COUNT; i++)

@@ -1,6 +1,6 @@
 #include "runner/base/text_stream.h"
 
-/* What fopencookie calls; 0 is an error to it. */
+/* The write function for fopencookie; it returns 0 for an error. */
 static ssize_t append(void *cookie, const char *bytes, size_t n) {
     struct text *t = cookie;
     text_add(t, bytes, n);

@@ -1,4 +1,4 @@
-/* A stdio stream that ends up in memory, for text that fprintf writes best. */
+/* A stdio stream that writes into memory. */
 #ifndef FP8LAB_RUNNER_BASE_TEXT_STREAM_H
 #define FP8LAB_RUNNER_BASE_TEXT_STREAM_H
 
@@ -6,11 +6,12 @@
 
 #include "runner/base/canonical.h"
 
-/* Appends to t, which holds everything once text_stream_close is done; NULL without memory.
- * (glibc's open_memstream drops what finds no memory, and neither ferror nor fclose says so.) */
+/* Opens a stream that appends to t; t is complete after text_stream_close. NULL: out of memory.
+ * (glibc's open_memstream loses text if memory runs out, and neither ferror nor fclose reports
+ * it.) */
 FILE *text_stream_open(struct text *t);
 
-/* Closes the stream (NULL is fine). Whether t holds all that was written. */
+/* Closes the stream, which may be NULL. Returns whether t has everything that was written. */
 bool text_stream_close(FILE *stream, const struct text *t);
 
 #endif

@@ -43,7 +43,7 @@ struct value *value_get(const struct value *table, const char *key) {
     return m ? m->value : NULL;
 }
 
-/* Doubles an array of the pool when it is full; the old one stays behind until the pool goes. */
+/* Doubles a full array of the pool. The old array stays allocated as long as the pool. */
 static void *grown(struct pool *p, void *old, int64_t count, int64_t *capacity, size_t size) {
     if (count < *capacity) return old;
     *capacity = *capacity ? *capacity * 2 : 8;
@@ -93,7 +93,7 @@ static int compare_members(const void *a, const void *b) {
 }
 
 void value_sort_members(struct value *table) {
-    if (table->member_count) /* qsort takes no NULL, not even of nothing */
+    if (table->member_count) /* qsort must not get NULL, even with 0 items */
         qsort(table->members, (size_t)table->member_count, sizeof *table->members,
               compare_members);
 }

@@ -1,15 +1,15 @@
-/* What a script says, as a tree of C values that remember where in the source they were written.
- * Everything lives in a pool; nothing is freed alone. Includes no Lua header. */
+/* The result of a script as a tree of C values, each with its place in the source. The tree is in a
+ * pool; no value is freed alone. Includes no Lua header. */
 #ifndef FP8LAB_RUNNER_BASE_VALUE_H
 #define FP8LAB_RUNNER_BASE_VALUE_H
 
 #include "runner/base/canonical.h"
 #include "runner/base/pool.h"
 
-/* Where something was written. file NULL: not in a file (see `origin`). column 0: unknown. */
+/* A place in a source. file NULL: not in a file (see `origin`). column 0: unknown. */
 struct place {
     const char *file;   /* as the user named it */
-    const char *origin; /* the override that said it, "--set a.b=1", or NULL */
+    const char *origin; /* the override that set it, "--set a.b=1", or NULL */
     int line, column;   /* from 1; column in bytes */
 };
 
@@ -19,7 +19,7 @@ enum value_type {
     VALUE_INT,
     VALUE_FLOAT,
     VALUE_STRING,
-    VALUE_TEXT, /* the text after `--set key=`: typed only once the schema has said what it is */
+    VALUE_TEXT, /* the text after `--set key=`; the schema gives it a type later */
     VALUE_TABLE,
     VALUE_FUNCTION
 };
@@ -60,18 +60,18 @@ struct value_member *value_member(const struct value *table, const char *key);
 void value_set(struct pool *p, struct value *table, const char *key, struct value *v,
                struct place place);
 void value_append(struct pool *p, struct value *table, struct value *item);
-/* A copy that shares nothing that value_set or value_append could change. */
+/* A copy. value_set and value_append on one of the two do not change the other. */
 struct value *value_copy(struct pool *p, const struct value *v);
 
 /* Puts the members in bytewise order of their keys. */
 void value_sort_members(struct value *table);
 
-/* Shorthands for trees that the schema has already normalised; assert the type. */
+/* For trees that the schema has normalised; they assert the type. */
 int64_t value_int_at(const struct value *table, const char *key);
-const char *value_string_at(const struct value *table, const char *key); /* NULL where null */
+const char *value_string_at(const struct value *table, const char *key); /* NULL for null */
 bool value_is(const struct value *v, const char *string); /* equal strings; false for NULL */
 
-/* "the string "two"", "a table", "nil": how a message names what it found. */
+/* How a message names a value: "the string "two"", "a table", "nil". */
 const char *value_describe(struct pool *p, const struct value *v);
 
 /* Appends the canonical JSON of a normalised tree (no VALUE_TEXT, no functions). */

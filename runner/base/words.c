@@ -8,7 +8,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/shell_word.h"
 
-/* Takes over `word`, which is NULL where there was no memory for it. */
+/* Takes ownership of `word`; NULL means that its allocation failed. */
 static void take(struct words *w, char *word) {
     if (word && w->count + 2 > w->capacity) {
         int64_t capacity = w->capacity ? 2 * w->capacity : 64;

@@ -65,10 +65,10 @@ static void name_time_limit(struct pool *p, struct value *train) {
  * of layers says. */
 static struct value *check_run(struct script *s, const struct suite_run *run) {
     struct diagnostics *d = &s->diagnostics;
-    int64_t said = d->said;
+    int64_t before = d->reported;
     struct value *config = schema_apply(d, &SCHEMA_EXPERIMENT, run->tree, "");
     schema_rules(d, config);
-    return d->said > said ? NULL : config;
+    return d->reported > before ? NULL : config;
 }
 
 static void finish_run(struct script *s, struct value *config) {
