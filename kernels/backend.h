@@ -13,7 +13,8 @@
  *   values   that change between steps (learning rate, clip factor, step) are tensors, never
  *            arguments, so that a captured graph can be replayed.
  *   errors   ERR_ARG (a shape or dtype that the comment excludes, named in the text), ERR_DEVICE.
- *            A backend lacking an operator's mode answers ERR_UNSUPPORTED and says what has it.
+ *            ERR_UNSUPPORTED if a backend lacks an operator's mode; the text names one that has
+ *            it.
  *   NaN      is kept, never hidden, and canonical in every output (dtype.h). */
 #ifndef FP8LAB_KERNELS_BACKEND_H
 #define FP8LAB_KERNELS_BACKEND_H
@@ -32,7 +33,7 @@ enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
 /* What a captured graph is of. */
 enum graph_key {
     GRAPH_FIRST_MICRO, GRAPH_LATER_MICRO,
-    GRAPH_LAST_MICRO, /* of several, where its end differs: gradients are reduced over ranks */
+    GRAPH_LAST_MICRO, /* of several; its end reduces gradients over ranks */
     GRAPH_UPDATE, GRAPH_EVAL, GRAPH_COUNT
 };
 
@@ -67,7 +68,7 @@ struct matmul_args {
     const struct tensor *out, *a, *b, *bias, *residual;
     float beta;
     bool fast_accumulate;
-    const char *name; /* of the weight, or NULL: under it a backend records what it did */
+    const char *name; /* of the weight, or NULL; the backend records its decision under it */
     enum gemm_direction direction;
 };
 
@@ -80,10 +81,10 @@ struct matmul_args {
  *   master  [n] f32 or NULL. With it, w above is the master and value = round(master). Without it,
  *           w is the stored value and BF16 is stored with stochastic rounding.
  *   m, v    [n] F32; or BF16; or E4M3 with SCALE_1X128 over [1, n], where v holds sqrt(v). The
- *           narrow ones are rounded stochastically, since a moving average with beta near 1 would
- *           else stand still; a positive v never becomes 0. Both have one dtype.
- *   Draws: rng_bits(rng_key(seed, RNG_ROUND, *step, tensor_id), element_base + i), of which each
- *   rounding has its part (rng_round.h). */
+ *           narrow dtypes are rounded stochastically: otherwise a moving average with beta near 1
+ *           would never change. A positive v never becomes 0. Both have one dtype.
+ *   Draws: rng_bits(rng_key(seed, RNG_ROUND, *step, tensor_id), element_base + i); each rounding
+ *   uses its own bits of a draw (rng_round.h). */
 struct adamw_args {
     struct sink *weight;
     struct tensor *master, *m, *v;
@@ -101,30 +102,30 @@ struct adamw_args {
 struct delayed_args {
     struct tensor *history;    /* [H, S] f32; row 0 is cleared staging, rows 1.. oldest first */
     struct tensor *multiplier; /* [S] f32, starts at 1 */
-    struct tensor *factor;     /* [S] f32 = 1/multiplier: what the GEMM reads, so a stride[0] of 4
-                                  or more keeps each on the 16 bytes that scales stand on */
+    struct tensor *factor;     /* [S] f32 = 1/multiplier, read by the GEMM. A stride[0] of 4 or
+                                  more aligns each factor to 16 bytes, as scales must be */
     struct tensor *amax;       /* [S] u32 bits of this region; cleared */
     const float *code_max;     /* [S] host memory: 448 or 57344 by the slot's format */
     int margin;                /* multiplier = code_max * 2^-margin / amax */
     bool most_recent;          /* else the maximum over the history */
 };
 
-/* A library that a backend is made of, loads, or looked for in vain: see library(). */
+/* A library the backend links, loads at run time, or failed to find: see library(). */
 struct library {
     char name[16];     /* "cuda.runtime", "cublaslt", "cudnn", "nccl" */
-    char version[32];  /* "13.1.0"; "" where it was not found */
-    char path[512];    /* of the file; "" where it is linked in or was not found */
-    char problem[256]; /* why it is not used; "" where it is */
+    char version[32];  /* "13.1.0"; "" if it was not found */
+    char path[512];    /* of the file; "" if it is linked in or was not found */
+    char problem[256]; /* why it is not used; "" if it is used */
 };
 
-/* What a backend made of one call of the model: see decision(). */
+/* How a backend executes one call of the model: see decision(). */
 struct decision {
     char section[16];   /* "gemm", "attention" */
     char name[96];      /* the weight's; the shape of an attention */
     char direction[16]; /* "fprop", "dgrad", "wgrad"; "forward", "backward" */
     char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; "cudnn", "mma" */
-    char detail[64];    /* what the library was given: "e4m3 1x128 x e4m3 128x128"; why it was this
-                           way: "cudnn 302.1 us, wgmma 310.4 us" */
+    char detail[64];    /* the operands: "e4m3 1x128 x e4m3 128x128"; or the times that decided:
+                           "cudnn 302.1 us, wgmma 310.4 us" */
     int64_t calls;      /* queued or captured; replays are not counted */
 };
 
@@ -134,56 +135,56 @@ struct decision {
 
 struct backend_ops {
     int64_t size;               /* sizeof(struct backend_ops): checked first */
-    const char *kernels_sha256; /* of the sources of kernels/: a plugin of others is refused */
+    const char *kernels_sha256; /* of kernels/'s sources; another plugin is refused */
     const char *name;           /* "cpu", "cuda" */
-    bool rehearses; /* first uses choose, compile and allocate: they belong before step 0 */
+    bool rehearses; /* first uses choose, compile and allocate: run one before step 0 */
     struct comm_ops comm;
 
     void (*close)(struct backend *b); /* NULL is fine */
     enum status (*info)(struct backend *b, struct device_info *info, struct err *e);
 
     /* ---- memory, order ---- */
-    /* Zeroed, ARENA_ALIGN-aligned. Done on return. ERR_MEMORY names `what`, the bytes and what is
-     * free. */
+    /* Zeroed, ARENA_ALIGN-aligned. Done on return. ERR_MEMORY names `what`, the bytes and the free
+     * bytes. */
     enum status (*memory_create)(struct backend *b, const char *what, int64_t bytes, void **out,
                                  struct err *e);
-    /* The same in the host's memory, locked to it: operators reach it in place, as fast as the link
-     * between host and device is. */
+    /* The same in pinned host memory: operators access it in place, at the speed of the link
+     * between host and device. */
     enum status (*memory_create_pinned)(struct backend *b, const char *what, int64_t bytes,
                                         void **out, struct err *e);
     void (*memory_destroy)(struct backend *b, void *memory); /* of either kind */
-    /* Host to device and back, packed bytes. upload: `host` may be reused on return, which does not
-     * wait for what is queued; outside captures only. download: done on return, after everything
-     * queued on `lane` before it. */
+    /* Host to device and back, packed bytes. upload: `host` may be reused on return. upload does
+     * not wait for queued operators; it may not be captured. download: done on return, after all
+     * that was queued on `lane` before. */
     enum status (*upload)(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                           struct err *e);
     enum status (*download)(struct backend *b, int lane, void *host, const void *data,
                             int64_t bytes, struct err *e);
-    /* A step's record without a stall: queues a copy of at most READBACK_BYTES into one of
-     * READBACK_SLOTS slots, each with one copy at a time; ready says whether it is there, fetch
-     * waits for it. ERR_STATE for a slot that nothing was read back into. */
+    /* Reads a step's record without a stall: queues a copy of at most READBACK_BYTES into one of
+     * READBACK_SLOTS slots, each with one copy at a time. readback_ready tells whether the copy is
+     * done, readback_fetch waits for it. ERR_STATE for a slot without a copy. */
     enum status (*readback)(struct backend *b, int lane, int slot, const void *data, int64_t bytes,
                             struct err *e);
     enum status (*readback_ready)(struct backend *b, int slot, bool *ready, struct err *e);
     enum status (*readback_fetch)(struct backend *b, int slot, void *host, struct err *e);
-    /* A wait is for what was queued on a lane before the event's last signal, and for nothing if
-     * there was none. */
+    /* wait makes `lane` wait for the operators that were queued before the event's last signal. It
+     * does nothing if the event was never signalled. */
     enum status (*signal)(struct backend *b, int lane, int event, struct err *e);
     enum status (*wait)(struct backend *b, int lane, int event, struct err *e);
     enum status (*sync)(struct backend *b, struct err *e);
 
-    /* ---- graphs ---- replay sets *replayed false when nothing is captured under key: the caller
-     * then runs the operators itself, between begin and end if it wants them captured. Keys are
-     * dropped by graph_drop (a shape or address changed). The CPU captures nothing. */
+    /* ---- graphs ---- replay sets *replayed false when nothing is captured under key. The caller
+     * then runs the operators itself, between begin and end if they are to be captured. graph_drop
+     * drops all keys: needed when a shape or address changed. The CPU captures nothing. */
     enum status (*graph_replay)(struct backend *b, enum graph_key key, bool *replayed,
                                 struct err *e);
     enum status (*graph_begin)(struct backend *b, enum graph_key key, struct err *e);
     enum status (*graph_end)(struct backend *b, enum graph_key key, struct err *e);
     void (*graph_drop)(struct backend *b);
 
-    /* ---- time ---- for measuring only. Mark `mark` is where `lane` stands; set again, it moves.
-     * read gives the device's microseconds between two marks, once both have passed. ERR_STATE for
-     * marking inside a capture and for reading a mark that was never set. */
+    /* ---- time ---- for measuring only. timer_mark sets mark `mark` after the operators queued on
+     * `lane`; a second call moves it. timer_read waits for both marks and gives the device's
+     * microseconds between them. ERR_STATE in a capture, and for a mark that was never set. */
     enum status (*timer_mark)(struct backend *b, int lane, int mark, struct err *e);
     enum status (*timer_read)(struct backend *b, int from, int to, double *us, struct err *e);
 
@@ -196,30 +197,30 @@ struct backend_ops {
     enum status (*matmul_native)(struct backend *b, const struct matmul_args *args, bool *native,
                                  struct err *e);
 
-    /* ---- what the backend chose ---- */
-    /* The choice table (kernels/choices.h) so far, "" where nothing was chosen; *text is the
-     * caller's: free(). Choices are made on first use, outside graphs, and stay. */
+    /* ---- choices of the backend ---- */
+    /* The choice table (kernels/choices.h) so far, "" if nothing was chosen. The caller frees
+     * *text. Choices are made on first use, outside graphs, and never change. */
     enum status (*choices_save)(struct backend *b, char **text, struct err *e);
-    /* Takes a table before anything is chosen (ERR_STATE after); "" is every backend's. ERR_CONFIG
-     * for one of another device or library, naming both, and for what is no table. */
+    /* Loads a table; ERR_STATE after a first choice. Every backend accepts "". ERR_CONFIG for a
+     * table of another device or library, naming both, and for text that is no table. */
     enum status (*choices_load)(struct backend *b, const char *text, struct err *e);
-    /* The i-th library; false after the last. Those that are opened on demand are looked for now.
-     * Not inside a capture. The CPU has none. */
+    /* The i-th library; false after the last. Searches for libraries that are opened on demand. Not
+     * inside a capture. The CPU has none. */
     bool (*library)(struct backend *b, int64_t i, struct library *out);
     /* The i-th decision, in order of first use; false after the last. The CPU decides nothing. */
     bool (*decision)(struct backend *b, int64_t i, struct decision *out);
-    /* The operators that the device may be in, as far as it has told: "qk_fwd, attention_fwd or
-     * matmul layers.0.qkv fprop" into out [size], true; false: none, or that is not known. Asks the
-     * device nothing, so it answers while that hangs. Not queued; from any one thread. The CPU runs
-     * where it is called, and says nothing. */
+    /* Writes the operators that the device may be running into out [size]: "qk_fwd,
+     * attention_fwd or matmul layers.0.qkv fprop". False if none is running, or if the backend does
+     * not know. It reads host memory only, so it returns even while the device hangs. Not queued;
+     * from any one thread. The CPU runs operators in the call and always returns false. */
     bool (*under_way)(struct backend *b, char *out, size_t size);
-    /* From here on only what a device of `architecture` ("sm_121") can do is used, the rest is
-     * emulated. Before anything is chosen. ERR_UNSUPPORTED names what can be asked for. */
+    /* From now on the backend uses only features of a device of `architecture` ("sm_121") and
+     * emulates the others. To be called before any choice. ERR_UNSUPPORTED lists the
+     * architectures. */
     enum status (*pretend)(struct backend *b, const char *architecture, struct err *e);
 };
 
-/* The name of the first slot that a table leaves empty, "comm.init" or "matmul", or NULL: a table
- * has them all. */
+/* The name of the first empty slot of a table ("comm.init", "matmul"); NULL: the table is full. */
 const char *backend_missing(const struct backend_ops *ops);
 
 #ifdef __cplusplus

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What does not fit loses its middle: a name of any length leaves room for
- * what is said about it. */
+/* A text that is too long loses its middle, so that a name of any length leaves room for the
+ * rest of the sentence. */
 static void fill(struct err *e, const char *format, va_list args) {
     static const char CUT[] = " [...] ";
     const size_t tail = sizeof e->text / 2, cut = sizeof CUT - 1;

@@ -16,21 +16,21 @@ extern "C" {
 enum status {
     OK = 0,
     ERR_ARG,         /* a caller broke a contract: shape, dtype, range */
-    ERR_CONFIG,      /* the user asked for something that is not defined; the text says what is */
+    ERR_CONFIG,      /* the user's setting is not defined; the text lists what is */
     ERR_IO,          /* a file, pipe or socket failed; the text names it, with errno's words */
-    ERR_FORMAT,      /* bytes that are not what their format says: truncated, wrong magic */
-    ERR_MEMORY,      /* an allocation failed; the text names the bytes and what asked for them */
+    ERR_FORMAT,      /* malformed bytes: truncated, wrong magic */
+    ERR_MEMORY,      /* an allocation failed; the text names the bytes and their purpose */
     ERR_NUMERIC,     /* a non-finite value; the text names step and tensor */
     ERR_DEVICE,      /* driver, library or kernel launch */
     ERR_HARDWARE,    /* no device here, or none that this build, driver and libraries can use */
-    ERR_UNSUPPORTED, /* this backend, device or build lacks it; the text says what has it */
-    ERR_INTERRUPTED, /* a signal or time limit ended it in good order */
+    ERR_UNSUPPORTED, /* this backend, device or build lacks it; the text names one that has it */
+    ERR_INTERRUPTED, /* ended by a signal or time limit, in an orderly way */
     ERR_VERIFY,      /* well formed, but hashes or promises do not hold */
     ERR_PEER,        /* another rank failed, vanished or timed out */
     ERR_STATE        /* called in the wrong order, or a resource is held by another process */
 };
 
-/* Where an error was born, and one sentence for the user. The caller owns it and passes it as the
+/* Where an error occurred, and one sentence for the user. The caller owns it and passes it as the
  * last parameter; callees fill it once, at the place that knows most. */
 struct err {
     enum status code;
@@ -82,7 +82,7 @@ enum { ARENA_ALIGN = 256 };
 struct arena {
     const char *name; /* static storage: "weights", "activations", ... */
     int64_t bytes;    /* reserved so far */
-    void *base;       /* NULL while planning; owned by whoever allocated it */
+    void *base;       /* NULL while planning; owned by its allocator */
 };
 
 /* Returns the offset of `bytes` fresh bytes. bytes >= 0. Never fails: it only counts. */

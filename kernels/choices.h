@@ -7,8 +7,8 @@
  *   gemm 11008 16384 2048 ... : 0b00000042...
  *   attention 8 2048 16 4 128 0 : -
  *
- * A choice is its kind, integers that say for what, and the chosen bytes in hex, "-" for none. Only
- * the backend that wrote them knows what they mean. Lines that begin with '#' are comments. */
+ * A choice is: its kind, integers (the shape), and the chosen bytes in hex, "-" for none. Only the
+ * backend that wrote a choice can interpret it. Lines that begin with '#' are comments. */
 #ifndef FP8LAB_KERNELS_CHOICES_H
 #define FP8LAB_KERNELS_CHOICES_H
 
@@ -30,7 +30,7 @@ struct choice {
     int bytes; /* of value; 0: none */
 };
 
-/* Writes the head of a table, and one choice of it. Failures are the stream's: ferror(). */
+/* Write the head of a table, and one choice. Failures: see ferror() of the stream. */
 void choices_begin(FILE *out, const char *device, const char *libraries);
 void choices_put(FILE *out, const struct choice *choice);
 

@@ -5,9 +5,9 @@
  * all operands are packed.
  * A sum is taken in rank order, ((x_0 + x_1) + x_2) + ..., in f32, and rounded once: the bits
  * depend on the world size only, and are the same on every backend, whatever carries the bytes.
- * A peer that died or left, and a link that broke, is ERR_PEER from poll() or from a collective,
- * naming rank and host. A rank that is alive but stands still is nothing that a collective can tell
- * from a slow one: it waits. Whoever watches the processes decides, and calls abort(). */
+ * If a peer died or left, or a link broke, poll() or a collective returns ERR_PEER and names rank
+ * and host. A collective cannot tell a hung rank from a slow one: it waits. The supervisor of the
+ * processes decides, and calls abort(). */
 #ifndef FP8LAB_KERNELS_COMM_H
 #define FP8LAB_KERNELS_COMM_H
 
@@ -25,24 +25,24 @@ enum reduce_op {
     REDUCE_MAX  /* u32: amax bits, NaN and infinity kept */
 };
 
-enum { COMM_RANKS_MAX = 64 }; /* of a group, so that a set of them is a word: bit r is rank r */
+enum { COMM_RANKS_MAX = 64 }; /* of a group; a set of ranks is one word: bit r is rank r */
 
 struct comm_at {
-    int64_t count; /* collectives that a rank has come to so far: on a device, where that has run */
-    char what[64]; /* to, as of the last poll(); the last: "reduce_scatter of 1048576 f32" */
+    int64_t count; /* collectives that this rank has reached; on a device: that the device has */
+    char what[64]; /* the last of them, as of the last poll(): "reduce_scatter of 1048576 f32" */
 };
 
-/* What this rank's collectives are at, for whoever watches it: the memory may be shared with
- * another process, which reads it at any time, also after this one was killed. That one calls
- * comm_note_read; nobody but the backend writes. */
+/* The progress of this rank's collectives, for a supervisor. The memory may be shared with another
+ * process, which calls comm_note_read at any time, also after this process was killed. Only the
+ * backend writes. */
 struct comm_note {
     uint64_t turn;
     struct comm_at at[2]; /* see shared_record.h */
-    /* Ranks with whom bytes are exchanged over the links, and not all of theirs have come or ours
-     * gone; 0 after an exchange that succeeded, and of what other things than links carry. */
+    /* Ranks with which an exchange over the links is not complete. 0 after an exchange that
+     * succeeded, and for bytes that links do not carry. */
     uint64_t waits_for;
-    bool gave_up;  /* this rank has given up the group, and taken its links down itself; */
-    uint64_t lost; /* these were down by then: of the ranks whom it lost; written before gave_up */
+    bool gave_up;  /* this rank has given up the group and closed its links itself */
+    uint64_t lost; /* ranks whose links were down by then; written before gave_up */
 };
 
 /* One moment of a note that may be written meanwhile. */
@@ -70,15 +70,15 @@ static inline struct comm_state comm_note_read(const struct comm_note *n) {
 struct comm_group {
     int rank, world;
     /* [world] a connected stream socket to each other rank, for this group alone; -1 at `rank`.
-     * The CPU sends tensors through them; others what they need to find one another. */
+     * The CPU sends tensors through them; other backends send what NCCL needs to connect. */
     const int *link;
     const char *const *host; /* [world] names, for messages */
     struct comm_note *note;  /* or NULL */
 };
 
 struct comm_ops {
-    /* Joins the group, whose ranks all call it. NULL is a group of one. Done on return. Call once,
-     * before any collective. */
+    /* Joins the group; all its ranks must call it. NULL is a group of one. Done on return. Call
+     * once, before any collective. */
     enum status (*init)(struct backend *b, const struct comm_group *group, struct err *e);
     int (*rank)(const struct backend *b);
     int (*world)(const struct backend *b);
@@ -96,15 +96,16 @@ struct comm_ops {
     /* x <- rank root's x. */
     enum status (*broadcast)(struct backend *b, int lane, const struct tensor *x, int root,
                              struct err *e);
-    /* out [2] u64 <- nanoseconds that this rank has spent in collectives so far, waiting for peers
-     * included, those of replayed graphs too; and how long LANE_COMPUTE has stood still for them:
-     * what was not hidden behind arithmetic. 0 with one rank. */
+    /* out [2] u64 <- nanoseconds so far that this rank has spent in collectives, and that
+     * LANE_COMPUTE has waited for them (not hidden behind arithmetic). Both include waiting for
+     * peers and collectives of replayed graphs. 0 with one rank. */
     enum status (*busy)(struct backend *b, int lane, const struct tensor *out, struct err *e);
-    /* Not queued: ERR_PEER if the group is known to be broken, else OK at once. From any thread. */
+    /* Not queued. ERR_PEER if the group is known to be broken; otherwise OK, without waiting. From
+     * any thread. */
     enum status (*poll)(struct backend *b, struct err *e);
-    /* Tears the group down from any state and from any thread, so that peers notice and collectives
-     * under way end with ERR_PEER; never fails. May not return before graphs with collectives in
-     * them are dropped. */
+    /* Closes the group from any state and from any thread. Peers notice, and running collectives
+     * end with ERR_PEER. Never fails. It may not return until graphs that contain collectives are
+     * dropped. */
     void (*abort)(struct backend *b);
 };
 

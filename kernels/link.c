@@ -114,9 +114,9 @@ void links_abort(struct links *l) { give_up(l, 0); }
 
 static enum status broken(struct links *l, int peer, const char *what, const char *why,
                           struct err *e) {
-    bool told = atomic_load(&l->aborted);
+    bool aborted = atomic_load(&l->aborted);
     give_up(l, (uint64_t)1 << peer);
-    if (told) return FAIL(e, ERR_PEER, "%s: the group was given up", what);
+    if (aborted) return FAIL(e, ERR_PEER, "%s: the group was given up", what);
     return FAIL(e, ERR_PEER, "%s: rank %d on %s: %s", what, peer, host_of(l, peer), why);
 }
 

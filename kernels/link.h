@@ -1,5 +1,5 @@
-/* The sockets of a group: bytes to and from several ranks at once, whether the others are still
- * there, and goodbye. Part of the interface so that each backend has the same. */
+/* The sockets of a group: transfers with several ranks at once, detection of lost peers, an orderly
+ * end. Part of the interface, so that all backends share it. */
 #ifndef FP8LAB_KERNELS_LINK_H
 #define FP8LAB_KERNELS_LINK_H
 
@@ -27,14 +27,14 @@ struct link_transfer {
     int64_t sent, got; /* progress; set by links_exchange */
 };
 
-/* All transfers at the same time, so that no order of them can wait for itself. Done on return.
+/* Runs all transfers at the same time, so that their order cannot deadlock. Done on return.
  * ERR_PEER names `what`, rank and host; the group is broken from then on, and its sockets are shut
  * down so that the others notice. */
 NODISCARD enum status links_exchange(struct links *l, struct link_transfer *transfer, int count,
                                      const char *what, struct err *e);
 
-/* links_exchange of one header with each rank of `peer` (NULL: all others), which proves that they
- * are in the same collective: ERR_STATE, with both calls, where they are not. `detail` are numbers
+/* Exchanges one header with each rank of `peer` (NULL: all others), to check that all are in the
+ * same collective: ERR_STATE, with both calls, if they are not. `detail` are numbers
  * that must agree (dtype, count, root). */
 NODISCARD enum status links_agree(struct links *l, const int *peer, int count, const char *what,
                                   const int64_t detail[4], struct err *e);

@@ -43,7 +43,7 @@ float quant_multiplier(const struct quant_rule *rule, enum dtype code, float ama
 enum scale_source {
     SCALE_SOURCE_NONE,  /* high precision only: `codes` is NULL */
     SCALE_SOURCE_KNOWN, /* delayed: codes = sat(x * *multiplier), factor already in codes->scale */
-    SCALE_SOURCE_AMAX,  /* current: one scale from this tensor's amax, known when all of it is */
+    SCALE_SOURCE_AMAX,  /* current: one scale from this tensor's amax, known when it is complete */
     SCALE_SOURCE_BLOCK  /* one scale a row, block or tile, from its own amax */
 };
 
@@ -54,7 +54,7 @@ enum scale_source {
  * rounded value: amax, codes, transposed codes, stats. TransformerEngine's fused norms and
  * activations differ: with delayed scaling and MXFP8 they quantise the f32 result.
  *   value   [rows, K]. In the f32 and bf16 recipes it is the result. With FP8 codes it is the
- *           result too if keep_value, else scratch whose contents are undefined afterwards
+ *           result too if keep_value; otherwise scratch, undefined afterwards
  *           (the CPU stages through it; a fused kernel need not touch it). Never NULL.
  *   codes   [rows, K] FP8 with scale, or NULL. codes->transposed [K, rows], if not NULL, gets
  *           the same codes moved (SCALE_TENSOR, SCALE_128X128, SCALE_32X32) or is quantised
@@ -65,14 +65,14 @@ enum scale_source {
  *           so NaN and infinity are kept (NaN bits order above infinity). Recorded with every
  *           source.
  *   stats   [2] u64 or NULL: += elements that saturated (|x*m| above the format's maximum), and
- *           += non-zero elements that became zero; of the row-wise codes (of the transposed ones
- *           where there are no others).
+ *           += non-zero elements that became zero. Counted in the row-wise codes; in the
+ *           transposed codes if there are no others.
  *   sums    [K] F32 or BF16, or NULL: += the column sums of the value, rounded once. The gradient
  *           of a bias.
- *   own_amax  with SCALE_SOURCE_AMAX: nobody else adds to the amax, so that it is final when the
- *           producer is through with the tensor: the producer then makes the codes too, and
- *           quantise_finish has nothing to do. A backend may compute a value that is not kept
- *           twice instead of storing it: for the amax, and for the codes.
+ *   own_amax  with SCALE_SOURCE_AMAX: no other operator adds to the amax, so it is final when the
+ *           producer has read the whole tensor. The producer then makes the codes too, and
+ *           quantise_finish does nothing. If the value is not kept, a backend may compute it
+ *           twice instead of storing it: once for the amax, once for the codes.
  * Callers call quantise_finish(sink) after the producer and before the codes are read. */
 struct sink {
     struct tensor *value;
@@ -86,12 +86,12 @@ struct sink {
     bool keep_value, own_amax;
 };
 
-/* True if the codes wait for quantise_finish. */
+/* True if quantise_finish makes the codes. */
 static inline bool sink_waits(const struct sink *s) {
     return s->source == SCALE_SOURCE_AMAX && !s->own_amax;
 }
 
-/* A sink that only wants the high-precision result. */
+/* A sink without codes: the high-precision result only. */
 static inline struct sink sink_value(struct tensor *value, struct tensor *amax) {
     struct sink s;
     memset(&s, 0, sizeof s);

@@ -1,5 +1,5 @@
-/* What a GPU takes beside the memory that it is asked for, as far as sizes tell: the CUDA backend
- * takes as much, and the memory plan counts it without a device. */
+/* Scratch memory of a GPU, computed from sizes alone. The CUDA backend allocates these amounts, and
+ * the memory plan counts them without a device. */
 #ifndef FP8LAB_KERNELS_SCRATCH_H
 #define FP8LAB_KERNELS_SCRATCH_H
 

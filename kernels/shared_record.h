@@ -1,9 +1,9 @@
-/* A record in memory that another process reads at any time, also after the writer was killed: it
- * is read whole, never half of an old one and half of a new one.
+/* A record in shared memory. Another process may read it at any time, also after the writer was
+ * killed. A read never mixes two records.
  *
  * There are two copies. `turn` counts the records written so far; copy turn % 2 holds the last one.
- * A writer fills the other copy and then counts. A reader that finds the same turn before and after
- * has read a copy that nobody wrote to meanwhile. One thread writes at a time. */
+ * The writer fills the other copy, then increments `turn`. If a reader finds the same turn before
+ * and after, its copy was not written meanwhile. One thread writes at a time. */
 #ifndef FP8LAB_KERNELS_SHARED_RECORD_H
 #define FP8LAB_KERNELS_SHARED_RECORD_H
 
@@ -26,7 +26,7 @@ static inline void shared_write(uint64_t *turn, void *copies, const void *record
 
 enum { SHARED_READ_TRIES = 1000 };
 
-/* False, and zeros, where the writer was always faster. */
+/* False, and zeros, if the writer was faster in every attempt. */
 static inline bool shared_read(const uint64_t *turn, const void *copies, void *record,
                                size_t bytes) {
     for (int i = 0; i < SHARED_READ_TRIES; i++) {

@@ -61,7 +61,7 @@ static inline struct tensor tensor_2d(void *data, enum dtype t, int64_t rows, in
 static inline int64_t tensor_count(const struct tensor *x) {
     return x->dim[0] * x->dim[1] * x->dim[2] * x->dim[3];
 }
-/* dim[0] and everything behind it, as a matrix: what the row operators see. */
+/* The matrix [dim[0], product of the others]: the view of row operators. */
 static inline int64_t tensor_rows(const struct tensor *x) { return x->dim[0]; }
 static inline int64_t tensor_cols(const struct tensor *x) {
     return x->dim[1] * x->dim[2] * x->dim[3];

@@ -15,7 +15,7 @@ struct cpu_group {
     int rank, world;
     struct comm_note *note; /* of the caller, or `own` */
     struct comm_note own;
-    struct comm_at at;      /* what the note says last */
+    struct comm_at at;      /* last written to the note */
     uint64_t busy_ns; /* in collectives so far */
     uint32_t *terms;                /* [world][PIECE] */
     struct link_transfer *transfer; /* [world] */
@@ -143,7 +143,7 @@ static enum status gather(struct cpu_group *g, const struct slices *s, struct er
 
 /* ---- adding ---- */
 
-/* The term of `rank` in the sum at hand: as it came, or where this rank's own stands. */
+/* The term of `rank` in the current sum: the received bytes, or this rank's own slice. */
 static const void *term(const struct cpu_group *g, int rank, const void *own) {
     return rank == g->rank ? own : g->terms + (int64_t)rank * PIECE;
 }

@@ -27,8 +27,8 @@ struct cpu_backend {
 };
 
 static inline struct cpu_backend *cpu_of(struct backend *b) { return (struct cpu_backend *)b; }
-/* Scratch of one thread of a parallel region, valid until the operator returns. An operator whose
- * rows need more than SCRATCH_FLOATS answers ERR_ARG. */
+/* Scratch of one thread of a parallel region, valid until the operator returns. An operator
+ * returns ERR_ARG if its rows need more than SCRATCH_FLOATS. */
 static inline float *cpu_scratch(struct backend *b, int thread) {
     return cpu_of(b)->scratch + (int64_t)thread * SCRATCH_FLOATS;
 }

@@ -1,5 +1,5 @@
-/* Fills the table, and owns what is not arithmetic: memory, order, copies between dtypes. The CPU
- * runs every operator at once, in call order, so lanes, events and graphs have nothing to do. */
+/* Fills the table, and implements memory, order, and copies between dtypes. The CPU runs every
+ * operator in its call, so lanes, events and graphs do nothing. */
 #include "kernels/cpu/cpu_backend.h"
 
 #include <omp.h>

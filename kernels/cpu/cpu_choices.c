@@ -14,8 +14,8 @@ enum status cpu_choices_load(struct backend *b, const char *text, struct err *e)
     if (!*text) return OK;
     TRY(choices_open(&r, text, e));
     return FAIL(e, ERR_CONFIG,
-                "the choice table is of %s (%s), and the cpu backend has nothing to choose: its "
-                "bits are others; --choices none goes on without", r.device, r.libraries);
+                "the choice table is of %s (%s), and the cpu backend makes no choices: its "
+                "bits differ; use --choices none to run without the table", r.device, r.libraries);
 }
 
 bool cpu_library(struct backend *b, int64_t i, struct library *out) { return false; }

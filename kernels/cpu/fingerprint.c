@@ -7,7 +7,7 @@
 
 #define TERM(bits, i) (((uint64_t)(bits) + 1u) * (2u * rng_mix((uint64_t)(i)) + 1u))
 
-/* n elements `step` apart, the first of them number `first` in row-major order. */
+/* n elements, `step` apart. `first` is the row-major index of the first one. */
 CLONES static uint64_t span_fingerprint(const void *data, int64_t bytes, int64_t step, int64_t n,
                                         int64_t first) {
     const uint8_t *x1 = data;

@@ -71,7 +71,7 @@ ISA_TARGET static void isa_fp8_encode(enum dtype t, uint8_t *out, const float *x
 
 ISA_TARGET static void isa_fp8_stats(enum dtype t, const uint8_t *codes, const float *x,
                                      const float *m, int64_t n, uint32_t count[2]) {
-    /* Compared as integers, whose order is that of the magnitudes; NaN counts as neither. */
+    /* Compared as integers: their order is the order of magnitudes. NaN counts as neither. */
     int32_t max = t == DTYPE_E4M3 ? 0x43E00000 : 0x47600000, infinity = 0x7F800000; /* 448, 57344 */
     uint32_t saturated = 0, flushed = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -12,7 +12,7 @@ enum { LANES = 16 };
 /* Zeroed sums [LANES][n], at the start of the first thread's scratch. */
 float *lanes_start(struct backend *b, int64_t n);
 
-/* out [n] (F32 or BF16) += the join of the lanes, which stand `stride` floats apart; rounded
+/* out [n] (F32 or BF16) += the join of the lanes, which are `stride` floats apart; rounded
  * once. */
 void lanes_finish(const struct tensor *out, const float *lanes, int64_t stride, int64_t n);
 
@@ -24,7 +24,7 @@ void lanes_column_sums(struct backend *b, const struct tensor *out, const struct
 NODISCARD enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_floats,
                                   struct err *e);
 
-/* Row buffers of `thread`, behind where the lane sums of `lane_floats` columns stand. */
+/* Row buffers of `thread`, after the lane sums of `lane_floats` columns. */
 static inline float *lanes_rows(struct backend *b, int thread, int64_t lane_floats) {
     return cpu_scratch(b, thread) + LANES * round_up(lane_floats, 16);
 }

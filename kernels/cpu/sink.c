@@ -16,7 +16,7 @@ struct walk {
     const struct sink *sink;
     struct tensor x;             /* the value as [rows, cols] */
     const struct tensor *codes;  /* NULL where only the twin is wanted */
-    const struct tensor *twin;   /* NULL where it is not wanted */
+    const struct tensor *twin;   /* NULL: not needed */
     enum dtype dtype;            /* of both */
     enum scale_kind kind;        /* of both */
     float multiplier;            /* of SCALE_TENSOR */

@@ -47,7 +47,7 @@ run absent 2 --choices absent.txt
 
 printf 'fp8lab choices 1\ndevice NVIDIA H200\nlibraries cublaslt 130100, cudnn 91900\n' >h200.txt
 run h200 2 --choices h200.txt
-says "NVIDIA H200 (cublaslt 130100, cudnn 91900), and the cpu backend has nothing to choose"
+says "NVIDIA H200 (cublaslt 130100, cudnn 91900), and the cpu backend makes no choices"
 is "its hash is an input" "$(sha256sum h200.txt | cut -d' ' -f1)" \
     "$(field h200 'run["inputs"]["choices"]')"
 [ "$inputs" != "$(field h200 'run["inputs_sha256"]')" ] ||
