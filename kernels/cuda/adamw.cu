@@ -1,6 +1,6 @@
-/* AdamW by spans: a warp takes 256 elements, eight a lane. Spans of many tensors are one sequence,
- * shared out in turn, so that small tensors cost no launch each. What adamw_tile.cu does not take,
- * and whose codes then are a second pass. */
+/* AdamW by spans: a warp takes 256 elements, eight a lane. The spans of many tensors form one
+ * sequence, distributed over warps, so that small tensors share a launch. This kernel takes the
+ * tensors that adamw_tile.cu cannot take; a second pass makes their codes. */
 #include "kernels/cuda/adamw.cuh"
 
 enum { SPAN = EACH * WARP };

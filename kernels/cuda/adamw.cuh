@@ -1,12 +1,11 @@
 /* AdamW of eight elements a lane: the reference's expressions in the reference's order, so the same
- * bits. adamw.cu goes through weights by spans, adamw_tile.cu by tiles, which become codes, too.
+ * bits. adamw.cu walks weights by spans, adamw_tile.cu by tiles that also become codes.
  *
  * Bound by memory: read and write of weight and state, read of the gradient (BF16 throughout: 14
- * bytes an element), if it takes no more than some 70 instructions an element at the clock that a
- * step leaves. Hence one draw for all roundings (rng_round.h), root and quotient by the device's
- * approximations and one correction each, no branch, and one look for what those cannot do and for
- * what is not finite: such elements go the long way, and with them all that their warp has at a
- * time. */
+ * bytes an element), if an element takes no more than some 70 instructions at the clock that a step
+ * leaves. Hence: one draw for all roundings (rng_round.h); root and quotient by the device's
+ * approximations with one correction each; no branch; one test for elements that the approximations
+ * cannot handle or that are not finite. A warp that has such an element takes the slow path. */
 #ifndef FP8LAB_KERNELS_CUDA_ADAMW_CUH
 #define FP8LAB_KERNELS_CUDA_ADAMW_CUH
 

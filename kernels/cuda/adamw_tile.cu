@@ -1,12 +1,11 @@
-/* AdamW of weights that become FP8 codes in the same pass, a tile of 128 x 128 at a time: what the
- * span kernel of adamw.cu and quantise.cu make one after the other, to the bit, without reading
+/* AdamW of weights that become FP8 codes in the same pass, a tile of 128 x 128 at a time. The
+ * result equals, to the bit, the span kernel of adamw.cu followed by quantise.cu, without reading
  * the new weights again.
  *
  * Bound by memory: 14 bytes an element with BF16 throughout, and 2 of codes with a transposed copy.
- * A thread goes down the eight rows of its patch one at a time, as a lane goes from span to span:
- * registers bound what is under way. So the new weights wait in shared memory until their tile is
- * done and its one multiplier known; half a warp has 128 elements of a row, hence one block of
- * 8-bit state. */
+ * A thread processes the eight rows of its patch one at a time, since registers limit the loads in
+ * flight. The new weights wait in shared memory until the tile is complete and its multiplier is
+ * known. Half a warp has 128 elements of a row: one block of 8-bit state. */
 #include "kernels/cuda/adamw.cuh"
 #include "kernels/cuda/cast_tile.cuh"
 

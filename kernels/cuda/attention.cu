@@ -1,10 +1,10 @@
 /* Causal attention with grouped key/value heads, forward: an online softmax over key tiles, as in
  * FlashAttention-2 (arXiv:2307.08691), on mma.sync, so that every device from sm_80 on runs it.
  *
- * A block takes 128 query rows of one head, each of its four warps 32; keys come 64 at a time, the
- * next tile on its way while this one is multiplied. Probabilities are rounded to BF16 before they
- * meet V, which the reference does not do: the stated distance of the tests. Bound by the tensor
- * cores. */
+ * A block takes 128 query rows of one head, 32 for each of its four warps. Keys come 64 at a time;
+ * the next tile is loaded while this one is multiplied. Probabilities are rounded to BF16 before
+ * they are multiplied by V. The reference does not round them; the tests state the distance. Bound
+ * by the tensor cores. */
 #include <stdio.h>
 
 #include "kernels/cuda/attention_choice.cuh"

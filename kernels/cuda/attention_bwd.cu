@@ -1,12 +1,12 @@
-/* Causal attention, backward, without atomics: the gradients of keys and values have one owner per
- * key tile, those of queries one per query tile, and each recomputes the probabilities it needs
- * from the forward's log-sum-exp. Seven products instead of five buy the same bits in every run.
+/* Causal attention, backward, without atomics. One block owns the gradients of a key tile, one
+ * block those of a query tile. Each recomputes the probabilities that it needs from the forward's
+ * log-sum-exp. This costs seven products instead of five and gives the same bits in every run.
  *
  *   p = exp(s * scale - lse),  delta = sum over D of dO * O,  dS = p * (dO v^T - delta)
  *   dV = p^T dO,   dK = scale * dS^T q,   dQ = scale * dS k
  *
- * Tiles of 64 x 64, a warp 16 rows of its own side. p and dS are rounded to BF16 before they are
- * multiplied, which the reference does not do. */
+ * Tiles of 64 x 64; a warp takes 16 rows of its own side. p and dS are rounded to BF16 before they
+ * are multiplied; the reference does not round them. */
 #include "kernels/cuda/attention_hopper.cuh"
 
 enum { ROWS = 64, TILES = ROWS / 8 };

@@ -1,9 +1,10 @@
-/* The choice table of attention's forward. Where cuDNN has a deterministic plan for a shape, it is
- * timed once beside our own kernel, and what was faster serves that shape from then on.
+/* The choice table of attention's forward. If cuDNN has a deterministic plan for a shape, the plan
+ * and our own kernel are timed once. The faster one serves that shape from then on.
  *
- * The kernels alone are timed: that ours take the maximum of what they write, and cuDNN's leaves it
- * to another pass, is not counted, since one choice stands for every use of a shape: a forward that
- * is computed again for its backward must have the same bits. The backward is always our own. */
+ * Only the kernels are timed. Our kernels also take the maximum of their output; with cuDNN this is
+ * another pass, which the times leave out. One choice must hold for every use of a shape: a forward
+ * that is computed again for its backward must have the same bits. The backward is always our own.
+ * */
 #include "kernels/cuda/attention_choice.cuh"
 
 #include <stdlib.h>

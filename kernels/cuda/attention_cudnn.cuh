@@ -1,7 +1,7 @@
-/* Attention's forward by cuDNN where it is there: private to the attention files.
+/* Attention's forward by cuDNN, if it is installed: private to the attention files.
  *
- * Opened with dlopen, so that a machine without it runs on our own kernels. All keep the same
- * log-sum-exp, so that a forward by any may meet a backward by any. */
+ * cuDNN is opened with dlopen, so that a machine without it runs our own kernels. All forwards keep
+ * the same log-sum-exp, so that any forward works with any backward. */
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CUDNN_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_CUDNN_CUH
 

@@ -1,16 +1,16 @@
 /* Causal attention's backward on Hopper's warpgroup products: five of them, as FlashAttention-3
  * has it (arXiv:2407.08608), without storing scores.
  *
- * A block owns tiles of 128 keys; queries come to it 64 at a time, one head of the group after the
- * other. Two warpgroups, each with 64 of the keys, sum the gradients of keys and values in
- * registers. A third multiplies the score gradients, which it finds in shared memory, by the keys;
- * the copy engine adds that product to the queries' sums in global memory (reductions by the load
- * and store units did one float a clock). Single threads request tiles and keep turns.
+ * A block owns tiles of 128 keys. Queries come 64 at a time, one head of the group after the other.
+ * Two warpgroups, each with 64 of the keys, sum the gradients of keys and values in registers. A
+ * third warpgroup reads the score gradients from shared memory and multiplies them by the keys. The
+ * copy engine adds that product to the queries' sums in global memory (reductions by the load and
+ * store units reached one float a clock). Single threads request tiles and keep turns.
  *
- * The same bits in every run: blocks add to a tile of queries one after the other, in an order that
- * depends on the sizes alone, each when a counter says that it is its turn. It is the order in
- * which blocks that begin together arrive, so that there is little to wait for. The first stores:
- * no sum need be zero before. */
+ * The same bits in every run: blocks add to a tile of queries one after the other. The order
+ * depends on the sizes alone; a counter gives each block its turn. The order follows the order in
+ * which blocks arrive that start together, so that waits are short. The first block stores instead
+ * of adding, so that no sum needs zeroing. */
 #include "kernels/cuda/attention_hopper_bwd.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/wgmma.cuh"

@@ -1,5 +1,5 @@
-/* What a block of attention's backward on Hopper works on (attention_hopper_bwd.cu): which tiles,
- * in which order their sums are added, and where in shared memory. Private to it. */
+/* The work of a block of attention's backward on Hopper (attention_hopper_bwd.cu): its tiles, the
+ * order in which their sums are added, and the layout of shared memory. Private to that file. */
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_HOPPER_BWD_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_HOPPER_BWD_CUH
 

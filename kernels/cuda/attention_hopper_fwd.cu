@@ -1,10 +1,9 @@
-/* Causal attention forward on Hopper's warpgroup products: the online softmax of
- * attention.cu, a block of two warpgroups with 64 query rows each, keys 128 at a time, and a
- * warp that asks for them.
+/* Causal attention forward on Hopper's warpgroup products: the online softmax of attention.cu. A
+ * block has two warpgroups with 64 query rows each, and a warp that requests keys, 128 at a time.
  *
  * As in FlashAttention-3 (arXiv:2407.08608) the scores of the next tile are multiplied before the
- * probabilities of this one meet V, so that a warpgroup's exponentials fall into its own products;
- * and the two warpgroups queue their products in turns, so that they fall into each other's. */
+ * probabilities of this tile are multiplied by V. A warpgroup's exponentials then overlap its own
+ * products. The two warpgroups queue their products by turns, so that they overlap each other. */
 #include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"

@@ -1,15 +1,14 @@
-/* One tile of 128 x 128 values into FP8 codes, row-wise and transposed, for every scale kind: what
- * quantise.cu runs over stored values, and fused producers over values they have just computed.
+/* One tile of 128 x 128 values into FP8 codes, row-wise and transposed, for every scale kind.
+ * quantise.cu runs it over stored values, fused producers over values that they have just computed.
  *
  * A thread holds a patch of 8 x 8 values in registers, so that a row of the tile is read 16 bytes
- * at a time, and its codes are turned 4 x 4 bytes at a time by permutations; shared memory holds
- * codes only. Bytes moved: 2 read and 1 written per element and side (plus scales). The maximum
- * that a scale rests on is an integer maximum over |x| bits, so neither order nor NaN matters.
+ * at a time. Its codes are transposed 4 x 4 bytes at a time by permutations; shared memory holds
+ * codes only. Bytes moved: 2 read and 1 written per element and side (plus scales). The maximum for
+ * a scale is an integer maximum over |x| bits, so neither order nor NaN matters.
  *
- * Everything that a patch is made from is loaded before anything is computed: a branch between one
- * row's load and the next makes eight waits of one. Hence WHOLE, the kernel for tensors of whole
- * tiles, which asks for no edges; fused producers have no other, and leave the rest to a second
- * pass. */
+ * All loads of a patch come before any arithmetic: a branch between two loads would make eight
+ * waits of one. Hence WHOLE, the kernel for tensors of whole tiles, which tests no edges. Fused
+ * producers have only this kernel, and leave other tensors to a second pass. */
 #ifndef FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 #define FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 

@@ -1,5 +1,5 @@
-/* What this backend chose, and what it made of each call: the choice table as text, and the log of
- * decisions. Both grow on first use only, which is never inside a capture. */
+/* The backend's choices and decisions: the choice table as text, and the log of decisions. Both
+ * grow on first use only, never inside a capture. */
 #include <stdlib.h>
 #include <string.h>
 

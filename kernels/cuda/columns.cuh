@@ -1,8 +1,8 @@
-/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order:
- * blocks of rows into f32 partial sums, then those ascending. No atomics, so the bits depend on
- * the shape alone.
+/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order: blocks
+ * of rows into f32 partial sums, then the partial sums in ascending order. No atomics, so the bits
+ * depend on the shape alone.
  *
- * Bytes moved: one read of what the term reads. */
+ * Bytes moved: one read of the term's inputs. */
 #ifndef FP8LAB_KERNELS_CUDA_COLUMNS_CUH
 #define FP8LAB_KERNELS_CUDA_COLUMNS_CUH
 

@@ -1,6 +1,6 @@
-/* Collectives: NCCL moves, this adds. Every rank receives the others' terms of its own slice and
- * adds them in rank order, as the reference does: the same bits on both backends, for every
- * topology, and BF16 is rounded once instead of at each hop. */
+/* Collectives: NCCL moves bytes, this file adds. Every rank receives the others' terms of its own
+ * slice and adds them in rank order, as the reference does. So both backends give the same bits,
+ * for every topology, and BF16 is rounded once instead of at each hop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* The device writes one word of mapped host memory as it comes to a collective: how many there
- * were, and the number of this one's name. The write is posted: nothing waits for it. */
+/* When the device reaches a collective, it writes one word of mapped host memory: the number of
+ * collectives so far, and the number of this one's name. The write is posted: nothing waits for it.
+ * */
 #include "kernels/cuda/comm_place.cuh"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
-/* Where the device is among the collectives, for whoever watches this rank (comm_note): the host
- * queues them long before they run, and those of a replayed graph it does not even call. A rank
- * whose device has come to fewer of them than all others is the one that these wait for. */
+/* The position of the device among the collectives, for the supervisor of this rank (comm_note).
+ * The host queues collectives long before they run, and does not call those of a replayed graph. If
+ * one rank's device has reached fewer collectives than all others, the others wait for that rank.
+ * */
 #ifndef FP8LAB_KERNELS_CUDA_COMM_PLACE_CUH
 #define FP8LAB_KERNELS_CUDA_COMM_PLACE_CUH
 

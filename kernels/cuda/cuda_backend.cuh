@@ -1,4 +1,5 @@
-/* Private to the backend's own files: what several of them put into the table, or share. */
+/* Private to the backend's own files: slots of the table that are no operators, and shared
+ * functions. */
 #ifndef FP8LAB_KERNELS_CUDA_BACKEND_CUH
 #define FP8LAB_KERNELS_CUDA_BACKEND_CUH
 

@@ -1,5 +1,5 @@
-/* What this backend is made of: versions and files of NVIDIA's libraries. cuDNN and NCCL are opened
- * here by the names under which they are used, and left open where somebody else has them. */
+/* Versions and files of NVIDIA's libraries. cuDNN and NCCL are opened here by the names under which
+ * they are used; a library that other code has opened stays open. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Memory of the device, transfers, and what the device is. */
+/* Device memory, transfers, and the description of the device. */
 #include <stdio.h>
 #include <string.h>
 

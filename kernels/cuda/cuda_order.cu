@@ -1,9 +1,9 @@
 /* Lanes, events, read-back and graphs.
  *
- * A graph key is first run as it is (the warm-up: GEMM algorithms are chosen, scratch memory
- * grows), then captured, then replayed. A capture starts on the compute lane; the others join it
- * through events. Around a graph all lanes meet, so a record made outside is complete inside, and
- * the other way round: such waits need nothing. */
+ * The first run of a graph key is a warm-up: GEMM algorithms are chosen, scratch memory grows. The
+ * second run is captured, later ones are replayed. A capture starts on the compute lane; the other
+ * lanes join it through events. All lanes join before and after a graph. So an event recorded
+ * outside is complete inside, and the other way round: such waits do nothing. */
 #include <string.h>
 
 #include "kernels/cuda/cuda_backend.cuh"

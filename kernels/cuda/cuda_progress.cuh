@@ -1,7 +1,6 @@
-/* Where the device is, and was when it failed. A fault (an address that is not there, an assertion)
- * ends the context and says nothing of its place, least of all within a graph, and a kernel that
- * hangs says nothing at all: so operators leave marks as they end, in host memory, which outlives
- * the context. */
+/* The position of the device, also after it failed. A fault (an invalid address, an assertion) ends
+ * the context and does not name its operator, least of all within a graph. A hung kernel reports
+ * nothing. So operators set marks as they end, in host memory, which survives the context. */
 #ifndef FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 #define FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 

@@ -1,4 +1,4 @@
-/* Marks in time: events that keep a time stamp, made when they are first set. */
+/* Timing marks: events with a time stamp, created when they are first set. */
 #include "kernels/cuda/cuda_backend.cuh"
 
 static enum status mark_check(const char *what, int mark, struct err *e) {

@@ -1,6 +1,6 @@
-/* The composite graph of attention's forward: causal, grouped heads, BF16. What stands in it is in
- * NVIDIA's description of the supported patterns (cudnn-frontend,
- * scaled_dot_product_flash_attention). S x S tensors are virtual. */
+/* The composite graph of attention's forward: causal, grouped heads, BF16. NVIDIA describes the
+ * supported patterns in cudnn-frontend, scaled_dot_product_flash_attention. S x S tensors are
+ * virtual. */
 #include "kernels/cuda/attention_cudnn.cuh"
 
 #if __has_include(<cudnn_graph.h>)

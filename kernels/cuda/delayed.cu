@@ -1,5 +1,5 @@
-/* delayed_update: TransformerEngine's delayed scaling, as kernels/backend.h says. A few hundred
- * slots and a history of about a thousand rows: latency alone. */
+/* delayed_update: TransformerEngine's delayed scaling, as kernels/operators.inc says. A few hundred
+ * slots and a history of about a thousand rows: bound by latency. */
 #include <math.h>
 
 #include "kernels/cuda/cuda_common.cuh"

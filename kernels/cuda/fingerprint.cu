@@ -1,5 +1,5 @@
 /* The 64-bit fingerprint of a tensor: integer sums modulo 2^64 are the same in any order, so
- * atomics are as good as a tree. One read of x; packed tensors 16 bytes a thread and step. */
+ * atomics may be used. One read of x; packed tensors 16 bytes a thread and step. */
 #include "kernels/cuda/cuda_common.cuh"
 
 struct fingerprint_view {

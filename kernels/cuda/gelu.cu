@@ -2,10 +2,10 @@
  * which is (1 + tanh u) / 2 without its cancellation:  h = x s,   dx = dh (s + 2 x s (1 - s) u').
  *
  * Eight elements a thread; bound by memory: 4 bytes an element forward, 6 backward. The reference's
- * exact tanh would take four times as long as the bytes do (measured: 343 us for 86), so the
- * device's own exp and division serve (2 ulp each), which BF16 outputs hide but for values at a
- * rounding boundary. Where the scales need no earlier pass (cast_fuses), the codes are made in the
- * same kernel and the value is stored only for who keeps it. */
+ * exact tanh takes four times as long as the memory traffic (measured: 343 us for 86). So the
+ * device's own exp and division are used (2 ulp each). BF16 outputs hide the difference except at a
+ * rounding boundary. If the scales need no earlier pass (cast_fuses), the same kernel makes the
+ * codes, and the value is stored only if keep_value is set. */
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 

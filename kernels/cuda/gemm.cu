@@ -1,15 +1,15 @@
 /* The choice table of GEMM algorithms.
  *
- * cuBLASLt's first heuristic is not its fastest algorithm, so the first CANDIDATES of a shape are
- * timed once, on operands of our own (the caller's may be half written). Where a bias or a residual
- * follows, those that it names for the product alone are among them, as far as they can do the
- * rest. Where none does, split-K is, if its partial sums are f32 in the workspace, added in a fixed
- * order (before a bias or a residual some kernels round the sum); schemes that add in place or in
- * the output's type are not.
- * Where our own kernel for block factors serves a shape (gemm_hopper.cu), the best of them is timed
- * beside it, longer: what the shape then gets is what is faster at the clock that power leaves.
+ * cuBLASLt's first heuristic is not its fastest algorithm. So the first CANDIDATES of a shape are
+ * timed once, on operands of our own (the caller's may be half written). For a product with a bias
+ * or a residual, algorithms named for the product alone are candidates too, if the library accepts
+ * them with it. For a product without either, split-K is allowed if its partial sums are f32 in the
+ * workspace, added in a fixed order (before a bias or a residual some kernels round the sum).
+ * Schemes that add in place or in the output's type are not allowed.
+ * If our own kernel for block factors can serve a shape (gemm_hopper.cu), it and the best algorithm
+ * are timed against each other, for longer: the faster one at the power-limited clock serves.
  * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
- * only what ran is kept; where there is no memory to try, it is the library's first. */
+ * only algorithms that ran are kept. Without memory for a trial, the library's first is taken. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* cuBLASLt, behind one function: D = A B with what its descriptors can express, by the algorithm
- * that measured fastest on this device for this shape, or by our own kernel (gemm_hopper.cuh) where
- * that did. Private to matmul.cu. */
+/* cuBLASLt, behind one function: D = A B with everything its descriptors can express. The algorithm
+ * is the fastest measured on this device for this shape, or our own kernel (gemm_hopper.cuh) if
+ * that was faster. Private to matmul.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_CUH
 

@@ -1,15 +1,15 @@
-/* Block-scaled FP8 products on Hopper: tiles of 192 x 128 outputs, by three warpgroups of 64 rows
- * each, and a fourth that brings what they multiply.
+/* Block-scaled FP8 products on Hopper: tiles of 192 x 128 outputs. Three warpgroups multiply 64
+ * rows each; a fourth loads their operands.
  *
  * A block of threads stays on its multiprocessor and takes tile after tile. Its neighbour in the
- * cluster has the next 128 columns of the same rows: each asks for half of the rows' codes, which
- * the copy engine delivers to both. A warpgroup adds 128 of K on the tensor cores, which keep 13
- * fractional bits, and adds that chain, times its factors, to its totals in f32; meanwhile the
- * other two multiply. (As DeepGEMM does, deepseek-ai/DeepGEMM, whose tiles and roles differ.)
+ * cluster has the next 128 columns of the same rows: each requests half of the rows' codes, and the
+ * copy engine delivers them to both. A warpgroup adds 128 of K on the tensor cores, which keep 13
+ * fractional bits. It adds that chain, times its factors, to its f32 totals while the other two
+ * multiply. (As DeepGEMM does, deepseek-ai/DeepGEMM, with other tiles and roles.)
  *
- * A stage holds the codes of one block of K. Factors come by four blocks, from where the quantiser
- * wrote them, since four of a row are 16 bytes. So a step of the loops is a group of four blocks:
- * each has its own stage, and what K lacks of the last group is passed over. */
+ * A stage holds the codes of one block of K. Factors are loaded four blocks at a time from where
+ * the quantiser wrote them, since four of a row are 16 bytes. So a step of the loops is a group of
+ * four blocks, each with its own stage. Blocks of the last group beyond K are skipped. */
 #include "kernels/cuda/gemm_hopper.cuh"
 
 #include "kernels/cuda/hopper_copy.cuh"

@@ -1,8 +1,8 @@
-/* Tiles into shared memory by Hopper's copy engine (TMA), and the barriers that tell of them. One
- * thread asks for a tile; the barrier that it names opens when all bytes are there.
+/* Tiles into shared memory by Hopper's copy engine (TMA), and its barriers. One thread requests a
+ * tile and names a barrier; the barrier opens when all bytes have arrived.
  *
- * A pipeline is a ring of places with two barriers each: full, opened by the bytes, and empty,
- * opened by the warps that have used them. Both are waited for by the parity of their round. */
+ * A pipeline is a ring of stages with two barriers each: the arriving bytes open `full`, the warps
+ * that have used them open `empty`. Both are waited for by the parity of their round. */
 #ifndef FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
 #define FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
 

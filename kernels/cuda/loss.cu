@@ -2,10 +2,10 @@
  *   m = max, p_i = exp(x_i - m), l = sum(p), loss = (m + ln l) - x_target,
  *   d_logits_i = (p_i / l - onehot_i) * grad_scale.
  *
- * Here a block takes a row: one read keeps a running maximum and a sum rescaled to it, a second
- * read makes the gradient, in place if wanted. One block a multiprocessor, so that the rows under
- * way stay in L2 between the two. The device's own exp (2 ulp) costs less than the 4 bytes an
- * element from memory. Where a cluster of blocks can hold a row, it does (loss_cluster.cu). */
+ * Here a block takes a row. One read keeps a running maximum and a sum rescaled to it; a second
+ * read makes the gradient, in place if asked. There is one block a multiprocessor, so that its row
+ * stays in L2 between the two reads. The device's own exp (2 ulp) costs less than the 4 bytes an
+ * element from memory. Rows that a cluster of blocks can hold go to loss_cluster.cu. */
 #include "kernels/cuda/loss.cuh"
 
 enum {

@@ -1,4 +1,4 @@
-/* What the two ways to a row's cross-entropy share. */
+/* Shared by the two implementations of cross-entropy. */
 #ifndef FP8LAB_KERNELS_CUDA_LOSS_CUH
 #define FP8LAB_KERNELS_CUDA_LOSS_CUH
 

@@ -1,11 +1,11 @@
-/* Cross-entropy of rows that a cluster of blocks holds in its registers: a row is read once, its
- * maximum and sum are joined through distributed shared memory, and the gradient is made from what
- * was read. 4 bytes an element, from memory alone, and two exp, which at their rate take more than
- * half as long: so a cluster takes one row after the other, and the copy engine brings the next
- * into shared memory while this one is worked on. Two blocks a multiprocessor: one works while the
- * other waits for its cluster.
+/* Cross-entropy of rows that a cluster of blocks holds in registers. A row is read once, its
+ * maximum and sum are joined through distributed shared memory, and the gradient is made from the
+ * registers. Cost: 4 bytes an element of memory traffic, and two exp, which take more than half as
+ * long. So a cluster takes one row after the other, and the copy engine loads the next row into
+ * shared memory meanwhile. Two blocks a multiprocessor: one works while the other waits for its
+ * cluster.
  *
- * Devices of compute capability 9 and 10; others take loss.cu's way. */
+ * For compute capability 9 and 10; other devices use loss.cu. */
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 

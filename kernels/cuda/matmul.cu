@@ -1,13 +1,13 @@
-/* out = A B^T with scales and epilogue: which library call, or which emulation, it becomes.
+/* out = A B^T with scales and epilogue: selects the library call or the emulation.
  *
- * The library counts columns first: its A is our b, its B our a, its D our out, all without a
- * copy.
- *   native     FP8 operands as they are; row and block scales are first copied into the library's
+ * The library is column-major: its A is our b, its B our a, its D our out, all without a copy.
+ *   native     FP8 operands as they are. Row and block scales are first copied into the library's
  *              layout (4 bytes for 128 codes), unless our own kernel serves the shape.
- *   emulated   where the device or the library lacks the mode or the shape. Tensor and row scales:
- *              codes widened to BF16, which is exact, and the factors applied to the f32 product.
- *              Block scales: codes times factors, exact for powers of two, else rounded to BF16.
- * An epilogue that the library refuses is done by a kernel of ours from the f32 product. */
+ *   emulated   if the device or the library lacks the mode or the shape. Tensor and row scales:
+ *              codes are widened to BF16, which is exact, and factors are applied to the f32
+ *              product. Block scales: codes times factors, exact for powers of two, otherwise
+ *              rounded to BF16.
+ * A kernel of ours computes an epilogue that the library rejects, from the f32 product. */
 #include "kernels/cuda/gemm.cuh"
 
 /* ---- checks ---- */

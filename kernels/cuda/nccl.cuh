@@ -1,6 +1,5 @@
-/* Private to the collectives: NCCL, opened where it is installed, as what moves bytes between the
- * GPUs of a group. It adds nothing up but unsigned maxima, so no result depends on its algorithms,
- * channels or version. */
+/* NCCL, if it is installed, moves bytes between the GPUs of a group. It reduces unsigned maxima
+ * only, so no result depends on its algorithms, channels or version. Private to the collectives. */
 #ifndef FP8LAB_KERNELS_CUDA_NCCL_CUH
 #define FP8LAB_KERNELS_CUDA_NCCL_CUH
 

@@ -1,9 +1,9 @@
-/* RMSNorm and LayerNorm, which differ in whether a row is centred, have all but their names in
- * common: norm_fwd.cuh, norm_bwd.cuh. CENTRED: LayerNorm.
+/* RMSNorm and LayerNorm share all their code (norm_fwd.cuh, norm_bwd.cuh). They differ in whether a
+ * row is centred. CENTRED: LayerNorm.
  *
- * A row of up to 4096 columns is one warp's (several warps' in backward), held in registers, so
- * that it is read once; longer or unaligned rows are a block's, read twice, in backward a third
- * time. Bound by memory: forward 4 bytes an element, backward 8. */
+ * One warp takes a row of up to 4096 columns (several warps in backward) and holds it in registers,
+ * so that it is read once. A block takes longer or unaligned rows, and reads them twice, in
+ * backward a third time. Bound by memory: forward 4 bytes an element, backward 8. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_CUH
 

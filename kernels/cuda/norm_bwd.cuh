@@ -1,6 +1,6 @@
-/* Backward of both norms; norm.cuh says what they share. One or more warps take a row, held in
- * registers; sums over rows (of gain, bias, and of dx itself for the bias of the GEMM that reads
- * it) are of fixed order: a group of warps adds up its rows, columns.cuh joins the groups. */
+/* Backward of both norms; norm.cuh has the shared part. One or more warps take a row, held in
+ * registers. Sums over rows (of gain, of bias, and of dx itself for the bias of the GEMM that reads
+ * it) have a fixed order: a group of warps adds its rows, columns.cuh joins the groups. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 

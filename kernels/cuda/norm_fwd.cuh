@@ -1,7 +1,6 @@
-/* Forward of both norms; norm.cuh says what they share. A warp takes a row, read once and
- * held; into codes the row is read once for the statistics (and the amax, where the scale
- * rests on it) and once more for the codes: 6 bytes an element instead of 8 for value, and
- * codes of the value. */
+/* Forward of both norms; norm.cuh has the shared part. A warp takes a row, reads it once and holds
+ * it. Into codes the row is read once for the statistics (and the amax, if the scale needs it) and
+ * once more for the codes: 6 bytes an element instead of 8 for value and codes of the value. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 

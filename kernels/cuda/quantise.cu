@@ -1,5 +1,5 @@
 /* Sinks: FP8 codes from BF16 values in one pass over tiles (cast_tile.cuh), maxima of tensors and
- * of lines, and the way back. */
+ * of lines, and dequantisation. */
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 

@@ -1,4 +1,4 @@
-/* Device twins of kernels/quant.c and of the codecs in dtype.c, to the bit. */
+/* Device versions of kernels/quant.c and of the codecs in dtype.c, equal to the bit. */
 #ifndef FP8LAB_KERNELS_CUDA_QUANTISE_CUH
 #define FP8LAB_KERNELS_CUDA_QUANTISE_CUH
 

@@ -1,7 +1,7 @@
-/* Sums over whole tensors, over columns and of two, and what follows: clip factor, non-finite flag.
+/* Sums over whole tensors and over columns, the sum of two tensors, clip factor, non-finite flag.
  *
  * A long vector is summed in two stages: blocks of fixed extent into f32 partial sums, then one
- * block over those. Both trees depend on the length alone. Bound by memory: one read. */
+ * block sums these. Both trees depend on the length alone. Bound by memory: one read. */
 #include "kernels/cuda/columns.cuh"
 
 enum { SUM_THREADS = 512, SUM_EXTENT = 1 << 16 /* elements of one block */ };

@@ -1,13 +1,13 @@
 /* h = silu(gate) * up and its gradient.
  *
  * Eight elements a thread. Bound by memory: forward 6 bytes an element of h, backward 10. The
- * reference's exact exp and division would take longer than the bytes do (measured: 231 us, 128),
- * so the device's own serve (2 ulp each), which BF16 outputs hide but for values at a rounding
+ * reference's exact exp and division take longer than the memory traffic (measured: 231 us, 128).
+ * So the device's own are used (2 ulp each). BF16 outputs hide the difference except at a rounding
  * boundary.
  *
- * Where the scales need no earlier pass (cast_fuses), the codes are made in the same kernel and the
- * value is stored only for who keeps it: 6 bytes an element of h forward instead of 10, 10 backward
- * instead of 18. Where they rest on the amax, backward runs twice and stores no value (16). */
+ * If the scales need no earlier pass (cast_fuses), the same kernel makes the codes, and the value
+ * is stored only if keep_value is set: 6 bytes an element of h forward instead of 10, 10 backward
+ * instead of 18. If the scales need the amax, backward runs twice and stores no value (16). */
 #include "kernels/cuda/cast_tile.cuh"
 
 /* 1 / (1 + e^-x). Where e^-x overflows, 0. */

@@ -1,4 +1,4 @@
-/* Candidates by turns, each timed by events around several runs in a row. */
+/* Candidates run by turns; events time several runs in a row of each. */
 #include "kernels/cuda/trial.cuh"
 
 #include <float.h>

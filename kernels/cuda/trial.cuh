@@ -1,4 +1,4 @@
-/* Timing what could serve a call against one another, as gemm.cu and attention_choice.cu do on the
+/* Times the candidates for a call against each other, as gemm.cu and attention_choice.cu do on the
  * first use of a shape. */
 #ifndef FP8LAB_KERNELS_CUDA_TRIAL_CUH
 #define FP8LAB_KERNELS_CUDA_TRIAL_CUH
