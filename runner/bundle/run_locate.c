@@ -1,4 +1,4 @@
-/* Finding runs by what a user wrote: a path, the beginning of an id, or "last". */
+/* Finds a run by a user's text: a path, the beginning of an id, or "last". */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static bool has_suffix(const char *name) {
     return n > s && strcmp(name + n - s, SUFFIX) == 0;
 }
 
-/* A directory is a run if it holds a run.json; a file if its name says so. */
+/* A directory is a run if it has a run.json; a file is one if its name ends in .tar.zst. */
 static bool is_run(const char *runs_dir, const char *name, struct err *e) {
     char path[PATH_CAP], inner[PATH_CAP];
     if (name[0] == '.' || path_join(path, runs_dir, name, e) != OK) return false;
@@ -40,8 +40,8 @@ static enum status append(struct tree *out, const char *runs_dir, const char *na
     return OK;
 }
 
-/* Drops the bundle file X.tar.zst that stands beside its directory X: they are the same run. A
- * sorted list has X directly or with other X… between, so each file looks for its directory. */
+/* Drops the bundle X.tar.zst if the directory X is in the list too: they are the same run. Other
+ * names may stand between the two in the sorted list, so each file searches for its directory. */
 static void drop_twins(struct tree *t) {
     int64_t kept = 0;
     for (int64_t i = 0; i < t->count; i++) {
@@ -88,7 +88,7 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
     }
     int why = errno;
     if (lstat(text, &info) == 0)
-        return FAIL(e, ERR_ARG, "%s is a link that leads nowhere: %s", text, strerror(why));
+        return FAIL(e, ERR_ARG, "%s is a link to nothing: %s", text, strerror(why));
     if (why != ENOENT) return FAIL(e, ERR_ARG, "%s: %s", text, strerror(why));
     TRY(run_list(runs_dir, &runs, e));
     bool last = strcmp(text, "last") == 0;
@@ -105,7 +105,7 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
                   text, runs.file[found].path);
     else if (last) st = FAIL(e, ERR_ARG, "there are no runs in %s", runs_dir);
     else
-        st = FAIL(e, ERR_ARG, "%s is neither a path nor the beginning of a run in %s", text,
+        st = FAIL(e, ERR_ARG, "%s is neither a path nor the beginning of a run's id in %s", text,
                   runs_dir);
     tree_free(&runs);
     return st;

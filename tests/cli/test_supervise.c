@@ -379,7 +379,8 @@ static void a_garbled_record_is_not_cut_away_with_all_behind_it(void **state) {
     assert_true(out && fputs("{\"step\":1}\n{\"st\377p\":2}\n{\"step\":3}\n", out) >= 0);
     assert_int_equal(fclose(out), 0);
     assert_int_equal(records_check(&f->dir, &e), ERR_FORMAT);
-    assert_non_null(strstr(e.text, "eval.jsonl: line 2 is not a record, but whole records follow it"));
+    assert_non_null(strstr(e.text, "eval.jsonl: line 2 is not a record, but whole records "
+                                   "follow it"));
     assert_int_equal(records_open(&f->dir, 3, &f->records, &e), ERR_FORMAT);
     assert_int_equal(line_count(f, "data/metrics/eval.jsonl"), 3);
     out = fopen(path, "w");
