@@ -1,6 +1,6 @@
 #!/bin/bash
-# The choice table as an input of a run: one that is none is refused before anything runs, another
-# device's by the backend, one that was changed on --resume; a run on the CPU has none.
+# The choice table as an input of a run. An invalid table is rejected before anything runs, another
+# device's by the backend, a changed one on --resume. A run on the CPU has none.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -9,7 +9,7 @@ lib=$PWD/experiments/lib
 cd "$TEST_TMP" || exit 1
 failed=0
 
-# run RUNS CODE ARGS...: the tiny experiment in that folder; what it says goes to log.
+# run RUNS CODE ARGS...: the tiny experiment in that folder; its output goes to log.
 run() {
     local runs=$1 code=$2
     shift 2
@@ -53,7 +53,7 @@ is "its hash is an input" "$(sha256sum h200.txt | cut -d' ' -f1)" \
 [ "$inputs" != "$(field h200 'run["inputs_sha256"]')" ] ||
     fail "inputs_sha256 is that without a table"
 
-# The same table out of a checkpoint that carries it.
+# The same table from a checkpoint that contains it.
 mkdir carried
 printf '{"schema": "fp8lab.checkpoint/1", "step": 1, "cursor": 4, "choices": "%s"}' \
     "$(sed 's/$/\\n/' h200.txt | tr -d '\n')" >carried/checkpoint.json
@@ -65,7 +65,7 @@ run caps 2 --caps sm_121
 says "caps sm_121: the cpu backend cannot simulate a GPU"
 [ -e caps ] && fail "a run was begun"
 
-# A table that came to a run between its attempts is not the run's.
+# A table that appears between two attempts is rejected.
 "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs stop --backend cpu --threads 1 \
     --set train.steps=1000000 >out 2>log &
 for ((i = 0; i < 3000; i++)); do

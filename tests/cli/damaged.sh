@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 20
-# A run that goes on from a damaged checkpoint, or from one that is not its own: the older one is
-# taken, that is said, and the bits are those of a run that nobody disturbed.
+# A run resumes although its newest checkpoint is damaged or belongs to another run: it skips that
+# one with a message, takes the older one, and has the bits of an undisturbed run.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -75,7 +75,7 @@ again state
 printf '\377' | dd of="$newest/state.safetensors" bs=1 seek=3000 conv=notrunc 2>/dev/null
 goes_on "$newest/state.safetensors: tree SHA-256 is"
 
-# Whole, and of a run with another seed: its own hash is right, and this run's log has another.
+# An intact checkpoint of a run with another seed: its hash is right, but the log names another.
 again another-run
 while [ "$(basename "$newest")" != "step-$(printf %06d $((every * 3)))" ]; do
     rm -r "$newest"
@@ -85,7 +85,7 @@ rm -r "$newest"
 cp -r other/*/data/checkpoints/"$(basename "$newest")" "$newest"
 goes_on "$newest/checkpoint.json: SHA-256 is"
 
-# A line of records that is none: going on would lose what stands behind it, or it.
+# A line that is not a record: resuming would lose that line or the records after it.
 again records
 sed -i '5s/./#/' "$case_name"/*/data/metrics/eval.jsonl "$case_name"/*/data/metrics/train.jsonl
 cp "$case_name"/*/data/metrics/train.jsonl before

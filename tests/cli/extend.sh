@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 20, waits
-# run --extend: more steps of a done run, as a new run from its kept checkpoint, with the bits of a
-# run that made them all in one go; the parent stays as it is, and what would mislead is said.
+# run --extend: a new run makes more steps from a done run's kept checkpoint, with the bits of one
+# long run. The parent is not changed; other learning rates are reported.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

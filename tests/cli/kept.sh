@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 15, waits
-# The last and the best checkpoint outlive a run that is done: said before, named with hashes in the
-# bundle, whole beside it, and in one place or the other where keeping them fails.
+# A done run keeps its last and best checkpoint beside the bundle. The command announces them, the
+# bundle names their hashes, and no checkpoint is lost if keeping them fails.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -30,7 +30,7 @@ print(eval(sys.argv[1]))' "$2"
 kept_in() { (cd "$1" && ls -d ./*.checkpoints/step-* 2>/dev/null | sed 's|.*/||' | tr '\n' ' '); }
 packed_in() { tar --zstd -tf "$1"/*.tar.zst | grep -c 'data/checkpoints/'; }
 
-# The rate is so large at the end that the loss rises again: the best evaluation is an earlier one.
+# A large learning rate at the end makes the loss rise, so an earlier evaluation is the best.
 best="--set checkpoint.best=eval.loss --set train.steps=18 --set train.optimizer.lr=0.03
     --set checkpoint.every=4 --set eval.every=6"
 

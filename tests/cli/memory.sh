@@ -1,6 +1,6 @@
 #!/bin/bash
-# Memory that is not there: `plan` and `run` refuse before anything runs, and a worker that finds
-# less than was planned says what was planned and what would need less, without a step.
+# Too little memory: `plan` and `run` reject the experiment before anything runs. A worker that
+# finds less than planned fails before its first step, with the plan and with ways to need less.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${CONFIG:=release}"
 export NO_COLOR=1
@@ -15,7 +15,7 @@ fail() {
 }
 says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
 
-# 8 B parameters: 120 GiB with f32 gradients, moments and masters.
+# 8 B parameters: 120 GiB with f32 gradients, moments and master weights.
 cat >big.lua <<'LUA'
 local llama3 = require "models.llama3"
 return experiment { name = "big", model = llama3["8b"], recipe = bf16, data = synthetic {},
@@ -25,7 +25,7 @@ less="less memory: --set train.micro_batch=1 --set train.recompute=block \
 --set train.head_chunk=1024 --set train.optimizer.state=8bit --set train.optimizer.master=none \
 --set train.optimizer.offload=true --set train.grad_dtype=bf16"
 
-# A stand-in for the machine: the same GPU with a memory of its own size, then with half of it.
+# A fake machine: the same GPU with its full memory, then with half of it.
 "$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" >log 2>&1
 [ $? = 3 ] || fail "plan of what does not fit an H200"
 says "does not fit gpu.memory of 143771.0 MiB"
@@ -40,15 +40,15 @@ sed 's/\("gpu.memory": *\)[0-9]*/\175376885760/' "$facts/h200.json" >half.json
 [ $? = 3 ] || fail "plan of what fits only a whole H200"
 says "does not fit gpu.memory of 71885.0 MiB"
 
-# What is beside the arenas counts: 500 MiB more than the arenas are not enough.
+# Memory beside the arenas counts: the arenas plus 500 MiB are not enough.
 arenas=$("$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" $small --json |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["bytes"] + (500 << 20))')
 sed "s/\(\"gpu.memory\": *\)[0-9]*/\1$arenas/" "$facts/h200.json" >tight.json
 "$FP8LAB" plan big.lua --lib "$lib" --facts tight.json $small >log 2>&1
 [ $? = 3 ] || fail "plan of arenas that fit alone"
 
-# Of a suite a line a row, and what is true of several rows once. Every arena is behind --detail,
-# and where only one row is left.
+# A suite has one line per row, and equal verdicts once. --detail lists the arenas, as does a single
+# row.
 sed "s/\(\"gpu.memory\": *\)[0-9]*/\1110000000000/" "$facts/h200.json" >most.json
 suite=$lib/../h200_recipes.lua
 "$FP8LAB" plan -q "$suite" --facts most.json >log 2>&1
@@ -82,12 +82,12 @@ PY
 "$FP8LAB" plan -q "$suite" --facts most.json --only '*bf16' >log 2>&1
 [ "$(grep -c '^    softmax statistics' log)" = 1 ] || fail "--only: the arenas of the row"
 
-# What is offloaded is not in the GPU's memory, and in no column of it.
+# Offloaded arenas are not in the GPU's memory nor in its columns.
 "$FP8LAB" plan -q "$suite" --facts most.json --set train.optimizer.offload=true >log 2>&1
 [ "$(grep -cE '^llama3.* 0\.0 +[0-9.]+ +[0-9.]+  fits' log)" = 5 ] || fail "offloaded moments"
 
-# What ranks share is compared with what they take together: a host's memory by CPU ranks, and, by
-# the ranks of its GPUs, for what is offloaded.
+# Memory that ranks share is compared with what they need together: a host's memory, for CPU ranks
+# and for what GPU ranks offload.
 eight="--set hardware.gpus=8 --set train.global_batch=16"
 echo '{"memory.total":68719476736}' >host.json
 "$FP8LAB" plan -q big.lua --lib "$lib" --facts host.json $eight >log 2>&1
@@ -104,8 +104,8 @@ says "does not fit memory.total (for what is offloaded) of 65536.0 MiB, which it
 grep -qE "big needs [0-9]{4}\.[0-9] GiB for 64 ranks, memory.total is " log ||
     fail "what they need together is not said"
 
-# Planned for another machine, it is rehearsed on this one; where the memory is not known, nobody
-# says that it fits, nor what to run.
+# After a plan for another machine, the next command is a rehearsal here. If the memory is not
+# known, there is neither a verdict nor a next command.
 next() { sed -n 's/^Next: fp8lab //p' log; }
 bench=$lib/../bench_llama3_8b.lua
 "$FP8LAB" plan "$bench" --facts "$facts/h200.json" >log 2>&1 || fail "plan of what fits an H200"
@@ -121,14 +121,14 @@ says '"fits":null'
 [ $? = 2 ] || fail "plan for a backend that there is not"
 says "unknown backend 'gpu'; use auto, cpu or cuda"
 
-# This machine refuses too, and nothing is begun.
+# `run` on this machine rejects it too, and makes no directory.
 "$FP8LAB" run big.lua --lib "$lib" --backend cpu --runs runs --set train.global_batch=4096 \
     --set train.micro_batch=1024 >log 2>&1
 [ $? = 3 ] || fail "run of what does not fit"
 says "less memory: --set train.micro_batch=1"
 [ -e runs ] && fail "a run was begun"
 
-# A worker under a limit that the plan does not know. (The sanitizers reserve address space.)
+# A worker under a limit that the plan does not see. (The sanitizers reserve address space.)
 if [ "$CONFIG" != asan ]; then
     mkdir -p worker/data/checkpoints
     "$FP8LAB" check big.lua --lib "$lib" --json |
@@ -144,15 +144,14 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
     grep -q '"event":"step"' worker/events && fail "a step was made"
     grep -q '"code":"ERR_MEMORY"' worker/events || fail "no error event"
 
-    # So does `bench`, before it takes any.
+    # `bench` fails the same way.
     (ulimit -v 8000000
      "$FP8LAB" bench step big.lua --lib "$lib" --backend cpu --threads 1 \
          --set train.global_batch=4096 --set train.micro_batch=1024) >log 2>&1
     [ $? = 3 ] || fail "exit code of a bench without memory"
     says "; less memory: --set train.micro_batch=1"
 
-    # A run that ended before its first step has nothing to be measured against, and is not run
-    # again for that.
+    # A run without a step cannot be reproduced, so repro does not run it.
     (ulimit -v 8000000
      for batch in 1 2; do
          "$FP8LAB" run -q big.lua --lib "$lib" --backend cpu --threads 1 --anywhere --runs none \
@@ -166,7 +165,7 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
     says "holds no step to compare with: its run ended as failed: out of memory before step 0"
     ls again/*.tar.zst >/dev/null 2>&1 && fail "repro ran it"
 fi
-# experiments/RESULTS.md says of FP8's memory on a GH200 what `plan` says.
+# experiments/RESULTS.md and `plan` agree on FP8's memory on a GH200.
 "$FP8LAB" plan "${lib%/lib}/gh200_llama31_8b.lua" --facts "$facts/gh200.json" --json >log ||
     fail "plan of gh200_llama31_8b.lua"
 said=$(python3 -c 'import json, sys

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a run stands on is taken away while it goes on: its data, its directory, its checkpoints. It
-# ends with an error that names the thing, and what can still be packed is a bundle that verifies.
+# Data, directory or checkpoints of a run are deleted while it runs. It fails with an error that
+# names what is missing, and its bundle, if one can be written, verifies.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -22,7 +22,7 @@ expect() { # WHAT WANTED FOUND
 
 says() { grep -qF -- "$1" log || fail "nothing says: $1"; }
 
-# begin RUNS SCRIPT ARGS...: a run that would never end, in the background; returns at its step 10.
+# begin RUNS SCRIPT ARGS...: an endless run in the background; returns at its step 10.
 begin() {
     local runs=$1 i
     shift

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A user's shell at its worst: closed descriptors, names that are no UTF-8 or need quotes, --json of
-# whatever fails, and the printed next command typed as it stands.
+# Difficult shells: closed descriptors, names that are not UTF-8 or need quotes, --json of each
+# failure, and the printed next command typed unchanged.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -28,7 +28,7 @@ one_object() { # SCHEMA EXIT ARGS...
         "$(python3 -c 'import json; print(json.load(open("out"))["schema"])' 2>&1 | tail -1)"
 }
 
-# Types the command behind "Next: ", which must work.
+# Runs the command after "Next: ", which must work.
 type_next() { # EXIT ARGS...
     local wanted=$1 next
     shift
@@ -39,7 +39,7 @@ type_next() { # EXIT ARGS...
     expect "exit code of '$next', which $* suggests" "$wanted" $?
 }
 
-# Whatever the caller closed, the run's files hold what belongs there.
+# With any descriptors closed by the caller, the run's files have the right content.
 steps_of() {
     fp8lab show --json "$1"/*.tar.zst |
         python3 -c 'import json, sys; print(json.load(sys.stdin)["summary"]["step_last"])'
@@ -50,7 +50,7 @@ expect "steps of a run without descriptors" 12 "$(steps_of closed)"
 fp8lab list closed >/dev/full 2>err
 expect "exit code on a full device" 6 $?
 
-# Names that are no UTF-8, and names that a shell would take apart.
+# Names that are not UTF-8, and names that a shell would split.
 odd=$'no\xffutf8 it\'s "$odd" \n'
 fp8lab run -q tiny.lua --lib "$lib" --runs "$odd" >out 2>err ||
     fail "a folder with an odd name: $(cat err)"
@@ -92,20 +92,20 @@ type_next 0 verify "$bundle"
 type_next 0 bench gemm --m 32 --n 32 --k 32 --repeats 1
 type_next 3 hw
 
-# A copy that somebody unpacked among the runs stays what it is.
+# A copy unpacked among the runs is not changed.
 fp8lab extract -q json/*.tar.zst --to json/copy >out 2>err ||
     fail "extract among the runs: $(cat err)"
 fp8lab list json >out 2>err
 [ -d json/copy ] && [ ! -e json/copy.tar.zst ] || fail "list took a copy for a run to be closed"
 
-# A plugin that cannot serve is an error with a text, not a crash of the worker.
+# An unusable plugin gives an error text, not a crash of the worker.
 if [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ] && [ ! -e /dev/nvidiactl ]; then
     fp8lab run -q tiny.lua --lib "$lib" --runs cuda --backend cuda >out 2>err
     expect "exit code of the cuda backend without a driver" 3 $?
 fi
 
-# Data that are no files are refused, not waited for; a stop request while
-# data are hashed is obeyed.
+# Data that are not regular files are rejected without waiting; a signal while data are hashed
+# ends the command.
 mkfifo fifo.txt
 truncate -s 64G hole.txt
 for text in fifo hole; do sed "s/synthetic.*},/text { \"$text.txt\" },/" tiny.lua >$text.lua; done
@@ -118,7 +118,7 @@ wait $!
 expect "exit code of a stop while data are hashed" 143 $?
 [ -e data ] && fail "a run that never began left something"
 
-# A small stack is raised where that is allowed, and refused where it is not.
+# A small stack limit is raised if that is allowed, otherwise rejected.
 bash -c 'ulimit -Ss 128; exec "$@"' _ "$FP8LAB" run -q tiny.lua --lib "$lib" --set train.steps=1 \
     --runs stack >out 2>err
 expect "exit code with a soft limit of 128 KiB on the stack" 0 $?
@@ -127,7 +127,7 @@ bash -c 'ulimit -s 128; exec "$@"' _ "$FP8LAB" run -q tiny.lua --lib "$lib" --se
 expect "exit code with a hard limit of 128 KiB on the stack" 6 $?
 grep -q "raise the limit: ulimit -s 8192" err || fail "a small stack: $(cat err)"
 
-# A script's own words cannot steer the terminal; one from an editor that marks the byte order runs.
+# A script's text cannot steer the terminal. A script with a byte order mark runs.
 printf 'error("a\\27[31mb")' >escape.lua
 fp8lab check escape.lua >out 2>err
 grep -q $'\033' err && fail "an escape sequence of a script reaches the terminal"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 40, waits
-# A run that is stopped, killed, limited or crowded: what is left says so, and going on gives the
-# bits of a run that nobody disturbed.
+# A run is stopped, killed, or reaches a limit. Its record says so, and the resumed run has the bits
+# of an undisturbed run.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -18,7 +18,7 @@ fail() {
     failed=1
 }
 
-# run ARGS...: the tiny experiment, long enough to be hit; exit code in $code.
+# run ARGS...: the tiny experiment, long enough to be interrupted; exit code in $code.
 run() {
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint.every=$every \
         --set trace.first=5 "$@" >out 2>log
@@ -234,8 +234,8 @@ expect "exit code of close" 6 $?
 kill -TERM "$(runner_of "twin")"
 wait
 
-# The lock of a run whose runner and worker are gone, as one of another host would have left it
-# where flock does not reach: HOST, and no kernel of ours.
+# Makes the lock of a run look as if it came from HOST, with another boot id, where flock does not
+# work across hosts. The runner and worker are gone.
 case_name="a runner on another host"
 run --runs far $endless &
 await_step far $((every * 5 / 4))
@@ -259,7 +259,7 @@ expect "exit code of close --force" 0 $?
 expect status killed "$(field "$(bundle_in far)" 'run["status"]')"
 expect "no lock stays" "" "$(ls far/*/lock 2>/dev/null)"
 
-# `list` closes what this host left, and nothing else; `close` also what has long been silent.
+# `list` closes only runs that this host left open; `close` also those of a host long silent.
 case_name="a runner of this host before it was started again, of another container, long silent"
 for lines in "$(hostname)\n00000000-0000-0000-0000-000000000000" \
     "node17\n$(cat /proc/sys/kernel/random/boot_id)" \
@@ -279,7 +279,7 @@ for lines in "$(hostname)\n00000000-0000-0000-0000-000000000000" \
     expect "status after $lines" killed "$(field "$(bundle_in far)" 'run["status"]')"
 done
 
-# Without a checkpoint there is nothing to go on from but the beginning; nobody removes the run.
+# Without a checkpoint a run resumes at step 0; its directory is not deleted.
 case_name="kill -9 of a runner before its first checkpoint"
 "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint=false \
     --set train.steps=1000000 --runs early >out 2>log &

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 15, waits
-# The same experiment typed again: an interrupted run goes on, a done one is named, a live one is
-# refused, a failed one begins anew and says so, and --again repeats.
+# The same command again: an interrupted run resumes, a done run is named, a running one is
+# rejected, a failed one starts anew with a message, and --again runs it again.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 12
-# Experiments for machines that are not here can be rehearsed: each trains, evaluates, saves, stops,
-# resumes, and is bundled as a rehearsal on another machine.
+# --smoke --anywhere rehearses experiments for other machines: each trains, evaluates, saves, stops,
+# resumes, and its bundle is marked as a rehearsal on another machine.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

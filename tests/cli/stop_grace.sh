@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 8, waits
-# FP8LAB_STOP_GRACE, the seconds from SIGTERM to SIGKILL that a container runtime leaves: what fits
-# is done in them, and what does not is said, with the time that it would take.
+# FP8LAB_STOP_GRACE: the seconds from SIGTERM to SIGKILL that a container runtime allows. The run
+# does what fits in them, and reports what does not, with the time it would need.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -27,7 +27,7 @@ await_line() { # RUNS FILE WORDS: until that file of the run there has them
     fail "$1: no $3 in $2"
 }
 # stop RUNS GRACE STEP ARGS...: SIGTERM after step STEP; exit code in $code, seconds in $took. With
-# $deaf the worker, once that step's checkpoint is there (or `now`), hears nothing more.
+# $unresponsive the worker, once that step's checkpoint is there (or `now`), is suspended.
 stop() {
     local runs=$1 grace=$2 step=$3 pid begun
     shift 3
@@ -35,8 +35,8 @@ stop() {
         --runs "$runs" --set eval=false "$@" >out 2>log &
     pid=$!
     await_line "$runs" metrics/train.jsonl "\"step\":$step,"
-    if [ -n "$deaf" ]; then
-        [ "$deaf" = now ] || await_line "$runs" logs/runner.log "checkpoint of step $step,"
+    if [ -n "$unresponsive" ]; then
+        [ "$unresponsive" = now ] || await_line "$runs" logs/runner.log "checkpoint of step $step,"
         kill -STOP $(cat "/proc/$pid/task/$pid/children")
     fi
     begun=$(date +%s%N)
@@ -52,14 +52,14 @@ for wrong in 0 -1 ten 1.5 100000; do
         fail "FP8LAB_STOP_GRACE=$wrong is not refused"
 done
 
-deaf=
-# Enough time: checkpoint and bundle, all of it packed.
+unresponsive=
+# Enough time: the checkpoint is in the bundle.
 stop ample 60 3 --set train.steps=100000 --set checkpoint.every=50000
 [ "$code" = 143 ] || fail "ample: exit code $code"
 [ "$(field ample/*.tar.zst 'run["checkpoint_step"] > 0')" = True ] || fail "ample: no checkpoint"
 tar --zstd -tf ample/*.tar.zst | grep -q data/checkpoints/ || fail "ample: none is in the bundle"
 
-# Time for the bundle, none for the checkpoints in it: they stay beside it, and the run goes on.
+# Time for the bundle, but not for its checkpoints: they stay beside it, and the run can resume.
 stop aside 1 3 --set train.steps=100000 --set checkpoint.every=1
 [ "$code" = 143 ] || fail "aside: exit code $code"
 grep -q "of checkpoints stay in its directory" log || fail "aside: nothing says so"
@@ -71,9 +71,9 @@ ls "$run"/checkpoints/step-*/model.safetensors >/dev/null || fail "aside: no che
 tar --zstd -tf aside/*.tar.zst | grep -q data/checkpoints/ || fail "aside: close packs none"
 "$FP8LAB" verify -q aside/*.tar.zst "$run" 2>log || fail "aside: does not verify once packed"
 
-# A step that is longer than the worker's share: the last good checkpoint stands, nobody waits for
-# the two minutes that a worker has elsewhere, and the message has the time that it takes.
-deaf=1
+# A step longer than the worker's share of the time: the last good checkpoint counts, the runner
+# does not wait the usual two minutes, and the message names the time needed.
+unresponsive=1
 stop slow 4 1 --set train.steps=6 --set checkpoint.every=1 --set train.global_batch=4096
 [ "$code" = 143 ] || fail "slow: exit code $code"
 [ "$took" -le 60 ] || fail "slow: $took s of 4"
@@ -83,8 +83,8 @@ grep -q -- "--stop-timeout [0-9]*0 -e FP8LAB_STOP_GRACE=[0-9]*0" log ||
     fail "slow: not interrupted with the checkpoint of step 1"
 "$FP8LAB" verify -q slow/*.tar.zst || fail "slow: does not verify"
 
-# Killed before its first checkpoint: there is none to leave aside, nor to speak of.
-deaf=now
+# Killed before the first checkpoint: no message about checkpoints.
+unresponsive=now
 stop none 1 1 --set train.steps=100000 --set checkpoint.every=50000
 [ "$code" = 143 ] || fail "none: exit code $code"
 grep -q "of checkpoints stay in its directory" log && fail "none: speaks of checkpoints"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A run's directory that somebody else made: `list` and `close` follow no link out of it and wait
-# for no FIFO. `list` changes nothing but what this user left open on this host.
+# Untrusted run directories: `list` and `close` follow no link out of them and do not block on a
+# FIFO. `list` changes only runs that this user left open on this host.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -84,7 +84,7 @@ for file in lock data/run.json data/logs/runner.log data/metrics/train.jsonl \
     untouched
 done
 
-# What is not this user's, or not of this host, or does not say of which.
+# Runs of another user, of another host, or of an unnamed host.
 again no-lock
 rm "$run/lock"
 before=$(everything)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 25
-# A suite resumes: rows that are done are named and not run again, one that was stopped goes on, the
-# end is the comparison of all rows, and two commands at once run each row once.
+# A suite resumes: done rows are not run again, a stopped row resumes, all rows are compared at the
+# end, and two commands at once run each row once.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -53,7 +53,7 @@ print(json.load(sys.stdin)["run"]["results_sha256"])'; }
 set -- $(ls runs/*bf16*.tar.zst | tail -2)
 expect "results of equal inputs" "$(results "$1")" "$(results "$2")"
 
-# One row of a suite is the row that the suite would run, and the suite takes it for done.
+# A row that was run alone (--only) counts as done for the suite.
 "$FP8LAB" run $suite --runs parts --only '*.tensorwise' --set train.steps=3 >out 2>log
 expect "exit code of one row" 0 $?
 expect "rows" 1 "$(ls parts/*tensorwise*.tar.zst | wc -l)"
@@ -65,8 +65,8 @@ expect "exit code of a row that is not there" 2 $?
 grep -q "none of the 2 runs has such a name (the first is pair-bf16)" log ||
     expect "what is said" names "$(cat log)"
 
-# Two commands that run one suite in one folder share its rows; of one that is killed the
-# other takes the row over.
+# Two commands that run one suite in one folder share its rows. If one is killed, the other takes
+# its row over.
 both() { # RUNS ARGS...: starts the suite twice at once; their process ids in $first and $second
     "$FP8LAB" run $suite --runs "$@" >out.first 2>log.first &
     first=$!
@@ -95,7 +95,7 @@ wait
 expect "runs of two rows" 2 "$(ls taken/*.tar.zst | wc -l)"
 expect "rows that are done" 2 "$("$FP8LAB" list taken | grep -c done)"
 
-# The same where the other came to that row only after its process had died.
+# The same if the other command reaches the row only after the process died.
 "$FP8LAB" run $suite --runs left --set train.steps=1000 >out 2>log &
 first=$!
 await_step 5 'left/*bf16*'

@@ -283,7 +283,7 @@ static void a_second_signal_leaves_at_once(void **state) {
     assert_int_equal(a.end, ATTEMPT_ABANDONED);
 }
 
-static void a_worker_deaf_to_stopping_is_killed_after_its_grace(void **state) {
+static void a_worker_that_ignores_stop_is_killed_after_its_grace(void **state) {
     struct attempt a = attempt(*state, "hang", 1, 1, 0, 1);
     assert_int_equal(a.end, ATTEMPT_TIME_LIMIT);
     assert_true(a.unresponsive);
@@ -551,7 +551,7 @@ int main(int argc, char **argv) {
         CASE(a_stranger_s_signal_is_a_stop),
         CASE(a_stranger_s_signal_is_not_the_runner_s_first),
         CASE(a_second_signal_leaves_at_once),
-        CASE(a_worker_deaf_to_stopping_is_killed_after_its_grace),
+        CASE(a_worker_that_ignores_stop_is_killed_after_its_grace),
         CASE(before_the_first_step_nothing_is_waited_for),
         CASE(a_full_disk_stops_the_run_and_says_so),
         CASE(a_full_disk_does_not_hide_why_the_attempt_ends),

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A worker goes on from the step that its runner says, with the table of algorithms that its runner
-# knows of: where it finds anything else it ends, and makes no step. Checkpoints of later steps,
-# which the run was told to pass over, do not outlive the next one that it saves.
+# A worker resumes from the step and with the choice table that its runner names. If it finds
+# others, it exits without a step. Skipped checkpoints of later steps are deleted with the next
+# save.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
