@@ -1,5 +1,5 @@
-/* The names of the hardware facts, their kinds, and what they mean: one table, which the query
- * language checks against and `fp8lab hw` prints in order. */
+/* The names, kinds and meanings of the hardware facts, in one table. The query language checks
+ * names against it; `fp8lab hw` prints it in order. */
 #ifndef FP8LAB_RUNNER_HARDWARE_FACT_NAMES_H
 #define FP8LAB_RUNNER_HARDWARE_FACT_NAMES_H
 
@@ -24,9 +24,10 @@ extern const int64_t FACT_NAME_COUNT;
 
 /* The row of a fact, or NULL. */
 const struct fact_name *fact_find(const char *name);
-/* All values that a text can have, NULL-terminated; NULL: any text. */
+/* All values that a text fact can have, NULL-terminated; NULL: any text. */
 const char *const *fact_words(const struct fact_name *fact);
-/* What a wrong name was meant to be: by other tools' names, else the nearest one; or NULL. */
+/* The fact that a wrong name probably means: by its name in other tools, else the nearest; or
+ * NULL. */
 const char *fact_meant(const char *name);
 
 #endif

@@ -64,7 +64,7 @@ static int64_t file_hex(const char *path) {
 
 /* ---- cpu, memory, system ----------------------------------------------------------------------*/
 
-/* aarch64 kernels name no CPU, only numbers; these are the ones beside NVIDIA GPUs.
+/* aarch64 kernels report a CPU as numbers, not as a name; these are the CPUs beside NVIDIA GPUs.
  * Source: Arm's MIDR part numbers, as in the kernel's arch/arm64/include/asm/cputype.h. */
 static const char *arm_part_name(const char *part) {
     static const struct { const char *part, *name; } PARTS[] = {
@@ -103,7 +103,7 @@ static int64_t cpu_cores(void) {
     return sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than a cpu_set_t holds */
 }
 
-/* MemTotal, or the control group's limit where that is lower. */
+/* MemTotal, or the control group's limit if that is lower. */
 static json_t *memory_total(void) {
     char text[64];
     if (!file_value("/proc/meminfo", "MemTotal", ':', text, sizeof text)) return json_null();
@@ -157,7 +157,7 @@ static json_t *os_release(const char *key) {
     return found ? json_string(text) : json_null();
 }
 
-/* The release without what follows the numbers, so that it compares as a version. */
+/* The numbers at the start of the release, so that it compares as a version. */
 static json_t *kernel_release(const struct utsname *name) {
     size_t n = strspn(name->release, "0123456789.");
     while (n && name->release[n - 1] == '.') n--;
@@ -181,7 +181,7 @@ static const char *container_runtime(void) {
     const char *generic = getenv("container"); /* systemd's convention for container managers */
     if (generic && !strcmp(generic, "podman")) return "podman"; /* a read-only root has no file */
     if (generic && *generic) return "unknown";
-    /* containerd and a bare runtime leave no trace, but the image may be ours. */
+    /* containerd and a bare runtime leave no mark, but the image may be ours. */
     return access(IMAGE_RECORD_PATH, F_OK) == 0 ? "unknown" : "none";
 }
 
@@ -287,7 +287,7 @@ enum status facts_put_gpus(json_t *facts, const struct nvml_report *report, stru
 
 /* ---- the whole --------------------------------------------------------------------------------*/
 
-/* Names that nobody filled in become null, so that every fact stands in every file. */
+/* Facts without a value become null, so that every file has every fact. */
 static enum status fill_unknown(json_t *facts, struct err *e) {
     for (int64_t i = 0; i < FACT_NAME_COUNT; i++)
         if (!json_object_get(facts, FACT_NAMES[i].name) &&
@@ -370,7 +370,7 @@ enum status facts_complete(json_t *facts, const char *path, struct err *e) {
     if (!json_is_object(facts)) return FAIL(e, ERR_CONFIG, "%s: not a JSON object of facts", path);
     const char *name;
     json_t *value;
-    (void)json_object_del(facts, "schema"); /* `hw --json` carries one */
+    (void)json_object_del(facts, "schema"); /* `hw --json` writes one */
     json_object_foreach(facts, name, value) TRY(check_fact(path, name, value, e));
     return fill_unknown(facts, e);
 }

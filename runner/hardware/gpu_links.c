@@ -21,7 +21,7 @@ static bool alike(struct nvml_link a, struct nvml_link b) {
     return a.path == b.path && a.links == b.links;
 }
 
-/* Whether no pair before this one is joined as it is. */
+/* Whether no earlier pair has the same kind of connection. */
 static bool is_first(const struct nvml_report *r, struct pair p) {
     for (struct pair q = { 0, 0 }; next_pair(r->count, &q) && (q.a != p.a || q.b != p.b);)
         if (alike(link_of(r, q), link_of(r, p))) return false;

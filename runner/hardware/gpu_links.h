@@ -1,4 +1,4 @@
-/* How the GPUs of a host are joined, as one fact. */
+/* How the GPUs of a host are connected, as one fact. */
 #ifndef FP8LAB_RUNNER_HARDWARE_GPU_LINKS_H
 #define FP8LAB_RUNNER_HARDWARE_GPU_LINKS_H
 
@@ -6,9 +6,9 @@
 
 struct json_t;
 
-/* "nvlink x18" where all pairs are joined alike, else each way with its pairs: "nvlink x4: 0-1 2-3;
- * sys: 0-2 0-3 1-2 1-3". GPUs have the numbers that CUDA gives them. JSON null for fewer than two,
- * or where the driver says nothing. New reference; NULL: no memory. */
+/* "nvlink x18" if all pairs are connected alike, else each kind with its pairs: "nvlink x4: 0-1
+ * 2-3; sys: 0-2 0-3 1-2 1-3". GPUs have CUDA's numbers. JSON null for fewer than two GPUs, or if
+ * the driver does not answer. New reference; NULL: out of memory. */
 struct json_t *gpu_links(const struct nvml_report *report);
 
 #endif

@@ -34,7 +34,7 @@ static enum status add_term(json_t **mismatch, const char *fact, int64_t wanted,
     return OK;
 }
 
-/* Adds the term that the query leaves unsaid: as many GPUs as the experiment uses. */
+/* Adds the implied term of the query: as many GPUs as the experiment uses. */
 static enum status match_count(const json_t *config, const json_t *facts, json_t **mismatch,
                                struct err *e) {
     int64_t wanted = gpus_wanted(config);
@@ -43,7 +43,7 @@ static enum status match_count(const json_t *config, const json_t *facts, json_t
     return add_term(mismatch, "gpu.count", wanted, json_sprintf("%" PRId64, found), e);
 }
 
-/* A run on one GPU must not be taken for one on the eight that its experiment names. */
+/* A run on one GPU must not pass for a run on the eight GPUs of its experiment. */
 static enum status match_ranks(const json_t *config, json_t **mismatch, struct err *e) {
     if (gpus_wanted(config) <= RANKS_MAX) return OK;
     return add_term(mismatch, "GPUs used", gpus_wanted(config),

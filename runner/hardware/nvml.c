@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From the public NVML API reference; only what is asked here. Numbers are the API's. */
+/* From the public NVML API reference; only the calls that we use. Numbers are the API's. */
 typedef struct nvml_device_opaque *nvml_device;
 struct nvml_memory { unsigned long long total, free, used; };
 struct nvml_pci {
@@ -17,7 +17,7 @@ enum { NVML_SUCCESS = 0, NVML_ERROR_INSUFFICIENT_SIZE = 7, NVML_CLOCK_SM = 1, NV
        NVML_TEMPERATURE_GPU = 0, NVML_LINKS_MAX = 36, NVML_LINK_TO_SWITCH = 2,
        NVML_LINK_TO_UNKNOWN = 255 };
 
-/* One slot per function; NULL where this driver lacks it. */
+/* One slot per function; NULL if this driver lacks it. */
 struct nvml_calls {
     int (*init)(void);
     int (*shutdown)(void);
@@ -127,7 +127,7 @@ static void read_gpu(const struct nvml_calls *c, nvml_device device, struct nvml
     out->processes = read_processes(c, device);
 }
 
-/* ---- how GPUs are joined ----------------------------------------------------------------------*/
+/* ---- how GPUs are connected -------------------------------------------------------------------*/
 
 /* The GPU at the other end of a link, or -1. */
 static int64_t gpu_at(const struct nvml_pci *all, int64_t count, const struct nvml_pci *end) {
@@ -137,7 +137,8 @@ static int64_t gpu_at(const struct nvml_pci *all, int64_t count, const struct nv
     return -1;
 }
 
-/* Counts the links of GPU i that are up: to each other GPU into its row, to switches returned. */
+/* Counts the active links of GPU i: those to other GPUs into its row, those to switches
+ * returned. */
 static int64_t count_links(const struct nvml_calls *c, nvml_device device, int64_t i,
                            const struct nvml_pci *all, struct nvml_report *out) {
     int64_t to_switches = 0;

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Data sheets print twice these figures where they mean 2:4 sparsity, and GeForce ones also twice
- * for 16-bit accumulation, which training does not use: both are undone here.
+/* Data sheets double their figures for 2:4 sparsity, and GeForce ones double them again for 16-bit
+ * accumulation. Training uses neither, so these figures are without both.
  * Product strings are the driver's (nvidia-smi -L). */
 static const struct peak PEAKS[] = {
     { "NVIDIA A100-SXM4-40GB", "8.0", 312, 0, 1555, "A100 data sheet, 2020", false },

@@ -1,4 +1,4 @@
-/* What NVIDIA's data sheets promise of a GPU: dense figures, f32 accumulation, as a trainer sees
+/* Peak figures of GPUs from NVIDIA's data sheets: dense, with f32 accumulation, as training uses
  * them. The key is the driver's exact product string together with the compute capability. */
 #ifndef FP8LAB_RUNNER_HARDWARE_PEAKS_H
 #define FP8LAB_RUNNER_HARDWARE_PEAKS_H
@@ -11,10 +11,10 @@ struct peak {
     double bf16_tflops, fp8_tflops; /* dense; 0: the chip has no FP8 */
     double memory_gb_s;
     const char *source;
-    bool derived; /* computed from another figure of the data sheet, which prints none of these */
+    bool derived; /* computed from another figure, because the data sheet has none of these */
 };
 
-/* NULL for a product that is not in the table. */
+/* NULL if the product is not in the table. */
 const struct peak *peak_find(const char *product, const char *cc);
 
 #endif

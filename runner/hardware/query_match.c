@@ -18,7 +18,7 @@ enum truth { TRUTH_FALSE, TRUTH_UNKNOWN, TRUTH_TRUE };
 static enum truth truth_of(bool value) { return value ? TRUTH_TRUE : TRUTH_FALSE; }
 
 /* -1, 0, 1: dotted numbers part by part; a missing part counts as 0, so 13 equals 13.0. A suffix
- * that is no number ("6.1.0-18-amd64") ends the comparison. */
+ * that is not a number ("6.1.0-18-amd64") ends the comparison. */
 static int compare_versions(const char *a, const char *b) {
     while (*a || *b) {
         char *a_end, *b_end;
@@ -108,7 +108,7 @@ static void format_wanted(const struct query_node *term, bool negated, char *out
              quoted ? "\"" : "", term->text, quoted ? "\"" : "");
 }
 
-/* "NVIDIA GH200 480GB" against "H200" or "NVIDIA H200": the trap that exact equality is for. */
+/* True for "NVIDIA GH200 480GB" against "H200" or "NVIDIA H200", which are not equal. */
 static bool shares_last_word(const char *found, const char *wanted) {
     const char *space = strrchr(wanted, ' ');
     return strstr(found, space ? space + 1 : wanted) != NULL;
@@ -134,7 +134,7 @@ static enum status add_term(const struct query_node *term, bool negated, const j
     return failed ? FAIL(e, ERR_MEMORY, "explaining a hardware query") : OK;
 }
 
-/* Collects the terms that keep `node` from being true (or, negated, from being false). */
+/* Collects the terms that prevent `node` from being true (or, if negated, from being false). */
 static enum status explain(const struct query_node *node, bool negated, const json_t *facts,
                            json_t *list, struct err *e) {
     enum truth truth = node_truth(node, facts);
@@ -176,7 +176,7 @@ char *query_mismatch_text(const json_t *mismatch) {
                 field(term, "found"));
         if (json_object_get(term, "hint")) fprintf(out, "  %-18s (%s)\n", "", field(term, "hint"));
     }
-    text_add(&text, "", 0); /* a text even where there is nothing to say */
+    text_add(&text, "", 0); /* allocates even an empty text */
     if (!text_stream_close(out, &text)) {
         text_free(&text);
         return NULL;

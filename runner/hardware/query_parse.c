@@ -106,8 +106,8 @@ static bool token_is(const struct token *t, const char *word) {
 
 /* ---- values -----------------------------------------------------------------------------------*/
 
-/* "80GiB" -> bytes; a plain number is itself. False where the text is neither. A letter alone is
- * the power of two, as Slurm and docker read it. */
+/* "80GiB" -> bytes; a number without a unit stays as it is. False for any other text. A single
+ * letter is the power of two, as in Slurm and docker. */
 static bool parse_number(const char *text, bool bytes, double *out) {
     static const struct { const char *unit; double factor; } UNITS[] = {
         { "", 1 },         { "B", 1 },        { "KiB", 0x1p10 }, { "MiB", 0x1p20 },
@@ -137,8 +137,8 @@ static bool is_version(const char *text) {
     return digit;
 }
 
-/* A number of bytes that was surely meant as another unit: 80 is GiB, 81920 is MiB. A page may be
- * that small. */
+/* A number of bytes that is too small without a unit: 80 probably means GiB, 81920 MiB. Only a page
+ * size may be that small. */
 static bool lacks_unit(const struct query_node *term) {
     bool bare = !strpbrk(term->text, "BKMGT");
     return bare && term->number != 0 && term->number < 0x1p20 &&
@@ -159,7 +159,7 @@ static enum status check_size(const struct parser *p, struct query_node *term,
     return caret(p, value->start, what);
 }
 
-/* A text that the fact can never have, "Hopper" of gpu.family, would match no machine. */
+/* Rejects a text that the fact can never have: gpu.family=Hopper would match no machine. */
 static enum status check_word(const struct parser *p, const struct query_node *term,
                               const struct token *value) {
     const char *const *words = fact_words(term->fact);
@@ -303,7 +303,7 @@ static enum status parse_unary(struct parser *p, struct query_node **out) {
     return parse_term(p, *out);
 }
 
-/* A chain of `word`s, left to right: `next` parses what stands between them. */
+/* A chain of operands joined by `word`, left to right; `next` parses an operand. */
 static enum status parse_chain(struct parser *p, const char *word, enum query_kind kind,
                                enum status (*next)(struct parser *, struct query_node **),
                                struct query_node **out) {

@@ -9,7 +9,7 @@
 
 #include "runner/hardware/nvml.h"
 
-/* From the public NVML API reference, like nvml.c; NULL where this driver lacks one. */
+/* From the public NVML API reference, like nvml.c; NULL if this driver lacks one. */
 typedef struct nvml_device_opaque *nvml_device;
 struct memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
@@ -88,7 +88,7 @@ void telemetry_close(struct telemetry *t) {
 }
 
 /* The parent of a process of this namespace, or -1. Source: proc(5), stat; the name in parentheses
- * may hold anything, so fields are counted from the last one. */
+ * may contain any character, so parsing starts after the last parenthesis. */
 static long parent_of(unsigned pid) {
     char path[64], text[512];
     long parent = -1;
@@ -103,8 +103,8 @@ static long parent_of(unsigned pid) {
     return parent;
 }
 
-/* Workers are children of this process. Where the driver counts processes of another namespace none
- * of the list is, and then one of them is taken for the worker, which surely has a context. */
+/* Workers are children of this process. If the driver reports process numbers of another namespace,
+ * none is a child; then one of them is assumed to be the worker, which always has a context. */
 static unsigned others_of(const struct process *list, unsigned count) {
     unsigned ours = 0;
     for (unsigned i = 0; i < count; i++)
@@ -127,7 +127,7 @@ static int read_links(const struct telemetry *t, nvml_device gpu, struct reading
     return n;
 }
 
-/* What the driver answers, in any order; returns how many. */
+/* Reads the driver's values, in any order; returns their number. */
 static int read_all(const struct telemetry *t, nvml_device gpu, struct reading *out) {
     int n = 0;
     unsigned value = 0;

@@ -1,5 +1,5 @@
-/* What the GPU does while a run goes on, asked of the driver (NVML) beside the worker's own
- * figures: clocks, power, temperature, throttling, memory and processes. */
+/* The GPU's state during a run, from the driver (NVML), beside the worker's own figures: clocks,
+ * power, temperature, throttling, memory and processes. */
 #ifndef FP8LAB_RUNNER_HARDWARE_TELEMETRY_H
 #define FP8LAB_RUNNER_HARDWARE_TELEMETRY_H
 
@@ -8,19 +8,19 @@
 struct json_t;
 struct telemetry;
 
-/* Opens NVML for the GPUs that a CUDA program sees here. NULL where there is no driver, no GPU or
- * no memory: telemetry is then the workers' alone. */
+/* Opens NVML for the GPUs that a CUDA program sees here. NULL without a driver, a GPU or memory;
+ * telemetry then has only the workers' figures. */
 struct telemetry *telemetry_open(void);
 void telemetry_close(struct telemetry *t); /* NULL is fine */
 
-/* Adds what the driver says of the `device`th of them to a telemetry record, as far as it answers:
- *   gpu_clock_sm_mhz, gpu_clock_mem_mhz, gpu_power_mw, gpu_temperature_c, gpu_utilization (percent
- *   of the last period in which a kernel ran), gpu_memory_used_bytes (all processes), gpu_throttle
- *   (NVML's bits of reasons why clocks are low: 0x1 idle, 0x4 software power cap, 0x8 hardware
- *   slowdown, 0x20 software thermal, 0x40 hardware thermal, 0x80 power brake),
- *   gpu_processes (with a context on it, the worker included), gpu_processes_other (without the
- *   children of this process), gpu_nvlink_tx_kib and gpu_nvlink_rx_kib (all links, since some
- *   moment before). Nothing if t is NULL or there is no such GPU. ERR_MEMORY. */
+/* Adds the driver's figures of GPU `device` (an index among them) to a record, if it has them:
+ * gpu_clock_sm_mhz, gpu_clock_mem_mhz, gpu_power_mw, gpu_temperature_c, gpu_utilization (percent of
+ * the last period in which a kernel ran), gpu_memory_used_bytes (all processes), gpu_throttle
+ * (NVML's bits of reasons why clocks are low: 0x1 idle, 0x4 software power cap, 0x8 hardware
+ * slowdown, 0x20 software thermal, 0x40 hardware thermal, 0x80 power brake), gpu_processes (with a
+ * context on the GPU, including the worker), gpu_processes_other (without the children of this
+ * process), gpu_nvlink_tx_kib and gpu_nvlink_rx_kib (all links, since an unspecified earlier
+ * moment). Nothing if t is NULL or there is no such GPU. ERR_MEMORY. */
 NODISCARD enum status telemetry_add(const struct telemetry *t, int64_t device,
                                     struct json_t *record, struct err *e);
 

@@ -16,7 +16,7 @@ typedef enum status (*plugin_open)(struct backend **out, int device, struct err 
 
 static const char PLUGIN[] = "libfp8lab_cuda.so", PLUGIN_SYMBOL[] = "cuda_backend_open";
 
-/* The executable's directory; false where /proc is not mounted. */
+/* The executable's directory; false if /proc is not mounted. */
 static bool executable_directory(char out[PATH_CAP]) {
     char self[PATH_CAP];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -26,7 +26,7 @@ static bool executable_directory(char out[PATH_CAP]) {
     return true;
 }
 
-/* Puts the plugin's path into out; false where it is in neither place. */
+/* out = the plugin's path; false if it is in neither place. */
 static bool plugin_path(char out[PATH_CAP]) {
     static const char *const PLACES[] = { "", "../lib/fp8lab/" };
     char directory[PATH_CAP];
@@ -39,7 +39,7 @@ static bool plugin_path(char out[PATH_CAP]) {
     return false;
 }
 
-/* The name that "auto" stands for here; other names as they are. */
+/* The backend that "auto" means here; another name is returned unchanged. */
 static const char *choose(const char *name) {
     char path[PATH_CAP];
     if (strcmp(name, "auto")) return name;
@@ -79,7 +79,7 @@ enum status backend_check_caps(const char *name, const char *caps, struct err *e
     return choices_caps(caps, &cc, e);
 }
 
-/* Other kernels compute something else than what a run records as its code. */
+/* A run records the hash of this program's kernels, so a plugin with other kernels is rejected. */
 static enum status check_build(const char *path, const struct backend_ops *ops, struct err *e) {
     bool sized = ops->size == (int64_t)sizeof(struct backend_ops);
     if (sized && !strcmp(ops->kernels_sha256, FP8LAB_KERNELS_SHA256)) return OK;
@@ -101,7 +101,7 @@ static enum status check_complete(const struct backend_ops *ops, struct err *e) 
 static enum status open_plugin(int64_t device, struct backend_handle *out, struct err *e) {
     char path[PATH_CAP];
     TRY(require_plugin(path, e));
-    /* It stays loaded: an error that it made points to its file names, and outlives the handle. */
+    /* RTLD_NODELETE: the plugin's errors point to its file names and outlive the handle. */
     out->plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!out->plugin)
         return FAIL(e, ERR_DEVICE, "%s cannot be loaded: %s; it needs the libraries of the CUDA "
@@ -127,7 +127,7 @@ enum status backend_open(const char *name, int64_t threads, int64_t device,
 }
 
 void backend_close(struct backend_handle *h) {
-    /* Where `size` differs the table is of another build, and so is where it keeps close(). */
+    /* If `size` differs, the table is from another build, and close() may be elsewhere in it. */
     bool ours = h->backend && h->backend->ops->size == (int64_t)sizeof(struct backend_ops);
     if (ours && h->backend->ops->close) h->backend->ops->close(h->backend);
     h->backend = NULL;

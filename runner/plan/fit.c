@@ -6,14 +6,14 @@
 
 #include "runner/plan/options.h"
 
-/* Where CPU and GPU share one memory, taking the last of it hangs the host: this much stays. */
+/* Unused reserve of a memory that CPU and GPU share: using all of it hangs the host. */
 static const int64_t UNIFIED_RESERVE = INT64_C(8) << 30;
 
 static int64_t fact_bytes(const json_t *facts, const char *name) {
     return (int64_t)json_number_value(json_object_get(facts, name));
 }
 
-/* True where each rank has a memory of its own. */
+/* True if each rank has its own memory. */
 static bool find_memory(const json_t *facts, const char *backend, struct fit *out) {
     bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
     if (strcmp(backend, "auto") != 0) gpu = !strcmp(backend, "cuda");
@@ -28,7 +28,7 @@ static bool find_memory(const json_t *facts, const char *backend, struct fit *ou
     return gpu;
 }
 
-/* Only what is not chosen already. A smaller head_chunk is another rounding of one gradient. */
+/* Only settings that `t` does not have. A smaller head_chunk rounds one gradient differently. */
 void fit_way_out(const struct train_options *t, int ranks, char *text, size_t size) {
     bool shards = ranks > 1 && t->shard != SHARD_PARAMETERS;
     snprintf(text, size, "%s%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
@@ -49,7 +49,7 @@ void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]
              *fit->way_out ? "; less memory:" : "", fit->way_out);
 }
 
-/* The arenas of a rank and, on a GPU (NULL: none), what is beside them. */
+/* The arenas of a rank and, on a GPU (NULL: no GPU), the memory beside them. */
 static enum status plan_rank(struct plan *out, const struct run_options *run,
                              const struct train_options *train, int ranks,
                              const struct plan_gpu *gpu, struct err *e) {
@@ -57,7 +57,7 @@ static enum status plan_rank(struct plan *out, const struct run_options *run,
     return gpu ? plan_add_gpu(out, &run->model, &run->recipe, train, ranks, gpu, e) : OK;
 }
 
-/* "9.0" as 90; what is not known counts as Hopper, which has most modes. */
+/* "9.0" as 90. An unknown device counts as Hopper, which has the most modes. */
 static struct plan_gpu gpu_of(const json_t *facts, int64_t memory) {
     const char *cc = json_string_value(json_object_get(facts, "gpu.cc"));
     int major = 9, minor = 0;
@@ -65,7 +65,7 @@ static struct plan_gpu gpu_of(const json_t *facts, int64_t memory) {
     return (struct plan_gpu){ .cc = major * 10 + minor, .memory_bytes = memory };
 }
 
-/* What a rank would hold with each way of sharding. */
+/* The bytes of a rank for each value of train.shard. */
 static enum status plan_shards(const struct run_options *run, const struct plan_gpu *gpu,
                                struct fit *out, struct err *e) {
     struct train_options train = run->train;
@@ -80,7 +80,7 @@ static enum status plan_shards(const struct run_options *run, const struct plan_
     return OK;
 }
 
-/* What lies on the host beside the GPUs has to fit there. */
+/* The locked host memory of GPU ranks must fit into the host's memory. */
 static void check_host(const json_t *facts, struct fit *out) {
     int64_t host = fact_bytes(facts, "memory.total"), all = out->plan.pinned_bytes * out->ranks;
     if (host == 0 || all <= host) return;

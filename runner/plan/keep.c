@@ -82,7 +82,7 @@ static bool alike(const struct keep *a, const struct keep *b) {
     return a->init == b->init && a->last == b->last && a->best == b->best && a->packed == b->packed;
 }
 
-/* Rows that keep alike are one line, with the largest checkpoint among them. */
+/* Runs that keep the same checkpoints share a line, which has the size of the largest one. */
 void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout) {
     int64_t nothing = 0;
     for (int64_t i = 0; i < count; i++) {

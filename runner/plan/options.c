@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* ---- typed access ------------------------------------------------------------------------------
- * One section and its first failure: getters after a failure do nothing, so that a section reads as
- * a list of its keys, and is checked once at its end. */
+ * One section and its first failure. Getters after a failure do nothing, so a section's code is a
+ * list of its keys, with one check at the end. */
 struct section {
     const json_t *object;
     const char *path; /* "model"; for messages */
@@ -43,7 +42,7 @@ static int64_t get_int_or(struct section *s, const char *key, int64_t otherwise)
     return !value || json_is_null(value) ? otherwise : get_int(s, key);
 }
 
-/* 0 where the key is absent. A stranger's configuration was not checked by the schema. */
+/* 0 if the key is absent: the schema has not checked a configuration from another source. */
 static int64_t get_upto(struct section *s, const char *key, int64_t most) {
     char expected[64];
     int64_t i = get_int_or(s, key, 0);
@@ -133,7 +132,7 @@ static enum status read_model(const struct section *root, struct model_config *o
 
 /* ---- recipe -----------------------------------------------------------------------------------*/
 
-/* Keys that a kind does not have are absent, and stay zero. */
+/* A key that the kind does not have is absent, and its option stays zero. */
 static struct recipe_options read_recipe_options(struct section *s) {
     struct recipe_options o = { .kind = (enum recipe_kind)get_word(s, "kind", RECIPE_KIND_NAMES) };
     if (!recipe_is_fp8(o.kind)) return o;
@@ -287,7 +286,7 @@ static enum status read_train(const struct section *root, struct run_options *ou
     return read_schedule(&s, &t->schedule);
 }
 
-/* eval, checkpoint, trace, archive, hardware: what the runner does around the steps. */
+/* eval, checkpoint, trace, archive, hardware: the runner's work around the steps. */
 static enum status read_around(const struct section *root, struct run_options *out) {
     if (!is_null(root, "eval")) {
         struct section s = section_of(root, "eval", "eval");

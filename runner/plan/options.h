@@ -12,8 +12,8 @@ enum archive_policy { ARCHIVE_NONE, ARCHIVE_WEIGHTS, ARCHIVE_FULL };
 
 struct eval_options { int64_t every, batches; };      /* every 0: no evaluation */
 struct checkpoint_options {
-    int64_t every, keep; /* every 0: only where a stop asks for one; keep: the newest so many,
-                          * and with 0 none once the run is done */
+    int64_t every, keep; /* every 0: only on a stop request; keep: that many of the newest,
+                          * with 0 none after the run */
     bool best;           /* keep the one with the lowest eval loss as well */
     bool init;           /* save and keep one of step 0, before any update */
 };
@@ -27,13 +27,13 @@ struct run_options {
     struct checkpoint_options checkpoint;
     enum archive_policy archive;
     int64_t time_limit_s; /* 0: none */
-    int64_t gpus;         /* ranks that the experiment asks for, at least 1 */
+    int64_t gpus;         /* ranks of the experiment, at least 1 */
 };
 
 /* `resolved` is borrowed and must outlive *out. ERR_FORMAT names the key. */
 NODISCARD enum status options_read(const struct json_t *resolved, struct run_options *out,
                                    struct err *e);
-/* Only the data section, for what hashes or exports data. */
+/* Only the data section, for callers that hash or export data. */
 NODISCARD enum status options_read_data(const struct json_t *resolved, struct data_options *out,
                                         struct err *e);
 void options_free(struct run_options *o);
