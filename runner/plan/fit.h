@@ -14,7 +14,7 @@ struct fit {
                             words: the available part of it, less a reserve */
     int64_t memory;      /* its bytes; 0: unknown, and then the plan counts as fitting */
     int ranks;           /* of the run; the plan is for one of them */
-    int64_t bytes;       /* of a rank at its peak: arenas, and on a GPU what is beside them: context, libraries */
+    int64_t bytes;       /* of a rank at its peak: arenas, and on a GPU context and libraries */
     int64_t wanted;      /* of `memory`: by one rank, or by all if they share it */
     bool shared;         /* several ranks share `memory` */
     int64_t sharded[4];  /* `bytes` for each value of train.shard; 0 with one rank */

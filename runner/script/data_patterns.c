@@ -28,8 +28,8 @@ static int compare_words(const void *a, const void *b) {
 }
 
 /* ---- one name -------------------------------------------------------------------------------- */
-/* Whether the byte is in the set at *p, "[a-z]" or "[!a-z]"; *p moves behind it. A '[' without an
- * end is itself. */
+/* Whether the byte is in the set at *p, "[a-z]" or "[!a-z]". *p moves past the set. A '[' without
+ * a ']' matches itself. */
 static bool in_set(const char **p, char byte) {
     const char *at = *p + 1;
     bool negated = *at == '!', in = false;
@@ -47,9 +47,9 @@ static bool in_set(const char **p, char byte) {
     return first < end && in != negated;
 }
 
-/* Whether the path fits the pattern. After a mismatch only the last '*' is tried again, which is
- * enough where every component is matched on its own; so a long pattern costs no more than the
- * product of the lengths (fnmatch() can take exponential time). */
+/* Whether the path matches the pattern. After a mismatch only the last '*' is tried again. That is
+ * sufficient because every component is matched separately. The time is at most the product of the
+ * lengths (fnmatch() can take exponential time). */
 static bool matches(const char *p, const char *path) {
     const char *star = NULL, *from = NULL;
     for (const char *s = path; *s;) {
@@ -90,13 +90,13 @@ static enum status add_file(struct words *out, const char *folder, const char *n
     return out->failed ? FAIL(e, ERR_MEMORY, "the files of %s", folder) : OK;
 }
 
-/* Adds the files below `folder` ("" or with a '/' at its end) that match, without their first
- * `skip` bytes, in the folders' order. A folder that cannot be read has none. */
+/* Adds the matching files below `folder` ("" or ending in '/'), without their first `skip` bytes,
+ * in the folders' order. An unreadable folder counts as empty. */
 static enum status match_files(const char *folder, const char *pattern, size_t skip,
                                struct words *out, struct err *e) {
     size_t plain = strcspn(pattern, "*?[");
     while (plain > 0 && pattern[plain] && pattern[plain - 1] != '/') plain--;
-    const char *first = pattern + plain; /* the component that is a pattern */
+    const char *first = pattern + plain; /* the component with the pattern */
     size_t n = strcspn(first, "/");
     const char *rest = first + n + strspn(first + n, "/");
     char part[PATH_CAP], here[PATH_CAP], below[PATH_CAP];
@@ -123,7 +123,7 @@ static enum status match_here(const char *root, const char *pattern, struct word
                         : FAIL(e, ERR_ARG, "--data-root of %d bytes is too long", n);
 }
 
-/* The components of a path that are patterns. */
+/* The number of components of a path that are patterns. */
 static int64_t pattern_parts(const char *path) {
     int64_t parts = 0;
     while (*path) {
@@ -134,7 +134,7 @@ static int64_t pattern_parts(const char *path) {
     return parts;
 }
 
-/* The same among the files that a bundle names. */
+/* The same for the files that a bundle names. */
 static enum status match_known(const json_t *known, const char *path, struct words *out,
                                struct err *e) {
     size_t i;
@@ -160,7 +160,7 @@ static bool has_that_name(const struct pattern_source *source, const char *path)
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
-/* Appends what one path stands for. */
+/* Appends the path, or the files that its pattern matches. */
 static enum status expand_path(const struct pattern_source *source, const char *path, json_t *out,
                                struct err *e) {
     struct words found = { 0 };
@@ -209,7 +209,7 @@ enum status data_patterns_expand(json_t *config, const struct pattern_source *so
 
 bool data_pattern_is_here(const char *path) {
     struct words found = { 0 };
-    struct err ignored; /* without memory there is none, and the caller does without the data */
+    struct err ignored; /* out of memory counts as no match */
     if (access(path, R_OK) == 0) return true;
     bool here = is_pattern(path) && pattern_parts(path) <= PARTS_MAX &&
                 match_here(NULL, path, &found, &ignored) == OK && found.count > 0;

@@ -7,7 +7,7 @@
 /* ---- tokens ---------------------------------------------------------------------------------- */
 void lua_lexer_start(struct lua_lexer *x, const char *source, size_t bytes) {
     *x = (struct lua_lexer){ .at = source, .end = source + bytes, .line_start = source, .line = 1 };
-    if (bytes && *source == '#') /* a first line of the shell's */
+    if (bytes && *source == '#') /* a first line for the shell */
         while (x->at < x->end && *x->at != '\n') x->at++;
 }
 
@@ -29,7 +29,7 @@ static int long_bracket(const struct lua_lexer *x) {
     return peek(x, 1 + (size_t)level) == '[' ? level : -1;
 }
 
-/* Skips a long string or comment; *start and *bytes receive what it holds. */
+/* Skips a long string or comment; its text is *start, *bytes long. */
 static void skip_long(struct lua_lexer *x, int level, const char **start, size_t *bytes) {
     for (int i = 0; i < level + 2; i++) advance(x);
     *start = x->at;
@@ -154,8 +154,8 @@ static bool closes(const struct lua_token *t) {
     return lua_token_is(t, ")") || lua_token_is(t, "}") || lua_token_is(t, "]");
 }
 
-/* Inside an expression only `function` opens a block; inside its body the others do too (`for` and
- * `while` open theirs with `do`). */
+/* In an expression only `function` opens a block. In its body the other keywords do too (`for` and
+ * `while` open their block with `do`). */
 static int block_change(const struct lua_token *t, int blocks) {
     if (lua_token_is(t, "function")) return 1;
     if (blocks == 0) return 0;
@@ -179,7 +179,7 @@ static void skip_expression(struct reader *r) {
 
 static struct lua_constructor *read_constructor(struct reader *r, int nesting);
 
-/* Reads the key of an entry, leaving the reader at its value. */
+/* Reads the key of an entry. The reader is then at the value. */
 static void read_key(struct reader *r, struct lua_entry *entry, int64_t *position) {
     if (r->token.type == LUA_TOKEN_NAME && lua_token_is(&r->ahead, "=")) {
         entry->key = pool_copy_n(r->pool, r->token.at, r->token.bytes);
@@ -214,7 +214,7 @@ static void add_entry(struct reader *r, struct lua_constructor *c, struct lua_en
     c->entries[c->count++] = entry;
 }
 
-/* The reader stands at '{'; afterwards behind the matching '}'. */
+/* The reader is at '{', and afterwards past the matching '}'. */
 static struct lua_constructor *read_constructor(struct reader *r, int nesting) {
     struct lua_constructor *c = pool_alloc(r->pool, sizeof *c);
     int64_t position = 0;
@@ -231,7 +231,7 @@ static struct lua_constructor *read_constructor(struct reader *r, int nesting) {
         if (lua_token_is(&r->token, ",") || lua_token_is(&r->token, ";"))
             step(r);
         else if (!lua_token_is(&r->token, "}"))
-            break; /* not Lua as we know it */
+            break; /* not valid Lua */
     }
     step(r);
     return c;

@@ -1,8 +1,8 @@
-/* Where in a Lua source each key of a table constructor stands.
+/* The place of each key of a table constructor in a Lua source.
  *
- * Lua's tables carry no line numbers, so an error about a key is placed by reading the source text
- * once more: a small lexer of Lua 5.4 and a reader of table constructors. It is used for messages
- * only, and answers "not found" for anything it does not recognise. Includes libc only. */
+ * Lua's tables have no line numbers, so the place of a wrong key is found by reading the source
+ * text again, with a small lexer of Lua 5.4 and a reader of table constructors. This is for
+ * messages only; source text that it does not recognise gives "not found". Includes libc only. */
 #ifndef FP8LAB_RUNNER_SCRIPT_LUA_SCAN_H
 #define FP8LAB_RUNNER_SCRIPT_LUA_SCAN_H
 
@@ -25,7 +25,7 @@ struct lua_lexer {
 };
 
 void lua_lexer_start(struct lua_lexer *lexer, const char *source, size_t bytes);
-/* The next token; comments are skipped. LUA_TOKEN_END for ever at the end. */
+/* The next token, without comments. At the end every call returns LUA_TOKEN_END. */
 struct lua_token lua_lexer_next(struct lua_lexer *lexer);
 bool lua_token_is(const struct lua_token *t, const char *text);
 
@@ -47,9 +47,9 @@ struct lua_constructor {
 
 enum { LUA_SCAN_MAX = 8 };
 
-/* The constructors that are the argument of a call beginning on `line`: `callee {...}` or
+/* The constructors that are arguments of a call that begins on `line`: `callee {...}` or
  * `callee({...})`, where `callee` is the last name of the called expression ("delayed" of
- * fp8.delayed), or NULL for any. Returns how many of at most LUA_SCAN_MAX were found. */
+ * fp8.delayed), or NULL for any. Returns their number, at most LUA_SCAN_MAX. */
 int64_t lua_scan_calls(struct pool *p, const char *source, size_t bytes, int line,
                        const char *callee, struct lua_constructor *found[LUA_SCAN_MAX]);
 

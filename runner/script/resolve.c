@@ -77,8 +77,8 @@ static enum status add_error(struct resolution *out, const char *file, const cha
     return OK;
 }
 
-/* A Lua error reads "file:line: text", or "file: text" of a file as a whole; the place
- * goes where the other errors have it. */
+/* A Lua error is "file:line: text", or "file: text" for a whole file. Moves its place into the
+ * fields that the other errors use. */
 static enum status add_lua_error(struct resolution *out, const char *script, const char *text,
                                  struct err *e) {
     char file[PATH_CAP];

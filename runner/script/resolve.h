@@ -1,5 +1,5 @@
-/* A script, its overrides and --smoke, resolved to runs whose configuration is complete: the same
- * bytes on every machine that has the same files of data. What `check` prints and `run` runs. */
+/* Resolves a script, its overrides and --smoke to runs with complete configurations, which `check`
+ * prints and `run` runs. They have the same bytes on every machine with the same data files. */
 #ifndef FP8LAB_RUNNER_SCRIPT_RESOLVE_H
 #define FP8LAB_RUNNER_SCRIPT_RESOLVE_H
 
@@ -14,8 +14,8 @@ struct resolve_options {
     const char *const *overrides; /* "a.b=value" of each --set, in order; may be NULL */
     int64_t override_count;
     bool smoke;
-    const char *lib; /* folder of the shared presets; NULL: found beside script or executable */
-    struct pattern_source data; /* where patterns among data.paths find their files */
+    const char *lib; /* folder of the shared presets; NULL: resolve_find_lib() */
+    struct pattern_source data; /* where the patterns in data.paths find files */
 };
 
 struct resolved_run {
@@ -45,38 +45,38 @@ struct resolved_error {
 };
 
 struct resolution {
-    bool suite; /* the script returned suite {}: end with the comparison of the runs */
+    bool suite; /* the script returned suite {}: its runs are compared at the end */
     bool smoke;
     char *name, *about; /* of the suite, or of the one experiment */
-    char *replaced; /* the axes that an override took away, so that no name has them; "" */
+    char *replaced; /* the axes that an override removed, also from the names; "" */
     struct resolved_run *runs;
     int64_t run_count;
     struct resolved_file *files; /* the script first */
     int64_t file_count;
-    struct resolved_error *errors; /* in the order of their places */
+    struct resolved_error *errors; /* sorted by place */
     int64_t error_count;
     char *log; /* what the script printed; "" if nothing */
 };
 
-/* ERR_CONFIG when the script, an override or the configuration is at fault: *out then lists every
- * error (and no runs) and e summarises the first. *out is always valid for resolution_destroy(). */
+/* ERR_CONFIG for an error in the script, an override or the configuration: *out then lists all
+ * errors and no runs, and e has the first one. *out is always valid for resolution_destroy(). */
 NODISCARD enum status resolve_experiment(const struct resolve_options *options,
                                          struct resolution *out, struct err *e);
 void resolution_destroy(struct resolution *r);
 
-/* Drops the runs whose names match none of `count` patterns (* and ? as in a shell); of no patterns
- * every run stays. ERR_ARG names a pattern that fits no run, and the axes
- * that an override took out of the names. */
+/* Removes the runs whose names match none of `count` patterns (* and ? as in a shell). Without
+ * patterns every run stays. ERR_ARG, with the pattern and the replaced axes, if a pattern matches
+ * no run. */
 NODISCARD enum status resolution_keep(struct resolution *r, const char *const *patterns,
                                       int64_t count, struct err *e);
 
-/* Where the shared presets are: experiments/lib of the working directory, else that of the source
- * tree or installation the executable is in. "" when there is none: scripts that need no preset
- * still work. */
+/* The folder of the shared presets: experiments/lib of the working directory, else of the source
+ * tree or installation of the executable. "" if there is none; scripts without presets still
+ * work. */
 void resolve_find_lib(char out[PATH_CAP]);
 
-/* The text of one error as it is shown: "where: key: text", and where the place is known the line
- * and a caret below. Owned by the caller (free); NULL without memory. */
+/* The text of one error for the user: "where: key: text", and if the place is known, the line with
+ * a caret below. Owned by the caller (free); NULL: out of memory. */
 char *resolved_error_text(const struct resolved_error *error);
 
 #endif

@@ -12,7 +12,7 @@
 #include "runner/script/suite.h"
 
 /* ---- layers = function(index, gemm, count) --------------------------------------------------- */
-/* What the function says about one GEMM, as a recipe, or NULL for the run's own. */
+/* The recipe that the function returns for one GEMM, or NULL for the run's recipe. */
 static struct value *call_layers(struct script *s, const struct value *function, int64_t index,
                                  const char *gemm, int64_t count) {
     lua_State *L = s->L;
@@ -31,7 +31,7 @@ static struct value *call_layers(struct script *s, const struct value *function,
     return recipe;
 }
 
-/* Replaces the function by the table of what it returns for every layer and GEMM. */
+/* Replaces the function by a table of its results for every layer and GEMM. */
 static void resolve_layers(struct script *s, struct value *experiment) {
     struct pool *p = &s->pool;
     struct value *recipe = value_get(experiment, "recipe");
@@ -55,14 +55,14 @@ static void resolve_layers(struct script *s, struct value *experiment) {
 }
 
 /* ---- one run --------------------------------------------------------------------------------- */
-/* A script says time_limit = "1h56m"; the configuration says time_limit_s = 6960. */
+/* time_limit = "1h56m" in a script is time_limit_s = 6960 in the configuration. */
 static void name_time_limit(struct pool *p, struct value *train) {
     struct value_member *m = value_member(train, "time_limit");
     m->key = pool_copy(p, "time_limit_s");
 }
 
-/* NULL where the run is at fault; what is wrong with the others does not hide what its function
- * of layers says. */
+/* NULL if the run has an error. Errors of other runs do not count here, so that the `layers`
+ * function of a valid run is still called and checked. */
 static struct value *check_run(struct script *s, const struct suite_run *run) {
     struct diagnostics *d = &s->diagnostics;
     int64_t before = d->reported;
@@ -79,7 +79,7 @@ static void finish_run(struct script *s, struct value *config) {
     value_set(&s->pool, config, "schema", schema, none);
 }
 
-/* The configuration of every run of the suite; NULL for one that is at fault. */
+/* The configuration of every run of the suite; NULL for a run with an error. */
 static struct value **resolve_runs(struct script *s, const struct suite *suite, bool smoke) {
     struct value **configs = pool_alloc(&s->pool, ((size_t)suite->count + 1) * sizeof *configs);
     int64_t ends = 0;

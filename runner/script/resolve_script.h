@@ -1,4 +1,4 @@
-/* The half of resolve that runs in the script's child. */
+/* The part of resolve that runs in the script's child. */
 #ifndef FP8LAB_RUNNER_SCRIPT_RESOLVE_SCRIPT_H
 #define FP8LAB_RUNNER_SCRIPT_RESOLVE_SCRIPT_H
 

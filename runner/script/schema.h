@@ -15,11 +15,11 @@ enum field_type {
     FIELD_WORD,     /* one of `words` */
     FIELD_DURATION, /* seconds, "1h56m", "1.5h" or "01:56:00"; becomes an integer of seconds */
     FIELD_TABLE,    /* `schema` */
-    FIELD_VARIANT,  /* one of `variants`, told apart by the constructor that made it */
+    FIELD_VARIANT,  /* one of `variants`, chosen by the constructor */
     FIELD_FLOATS,   /* [min, max] bounds each; exactly `length` of them */
     FIELD_STRINGS,  /* at least one */
     FIELD_ENV,      /* environment variables: schema_env.h */
-    FIELD_FUNCTION  /* kept as it is; resolved later */
+    FIELD_FUNCTION  /* unchanged; resolved later */
 };
 
 enum { FIELD_REQUIRED = 1, FIELD_NULLABLE = 2 /* `false` in a script, `null` in an override */,
@@ -30,9 +30,9 @@ struct field {
     enum field_type type;
     unsigned flags;
     double min, max;
-    const char *initial;       /* as an override would write it; NULL: absent, null or derived */
+    const char *initial;       /* the default, written as in --set; NULL: absent, null or derived */
     const char *const *words;  /* NULL-terminated */
-    const struct other_name *refused; /* FIELD_WORD: words of others, and why not here; or NULL */
+    const struct other_name *refused; /* FIELD_WORD: rejected words with reasons; or NULL */
     const struct schema *schema;          /* FIELD_TABLE */
     const struct schema *const *variants; /* FIELD_VARIANT; NULL-terminated */
     int64_t length;            /* FIELD_FLOATS */
@@ -40,8 +40,8 @@ struct field {
 
 struct schema {
     const char *name;           /* the kind, for a variant: "fp8.delayed" */
-    const struct field *fields; /* ended by a row without a key */
-    const char *items_key;      /* the key that positional items stand for, or NULL */
+    const struct field *fields; /* terminated by a row without a key */
+    const char *items_key;      /* the key for positional items, or NULL */
 };
 
 /* The row of a key, or NULL. */

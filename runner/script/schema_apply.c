@@ -6,7 +6,7 @@
 #include "runner/script/schema_tables.h"
 #include "runner/script/schema_types.h"
 
-/* ---- the name that was meant ----------------------------------------------------------------- */
+/* ---- the probable name ----------------------------------------------------------------------- */
 enum { NAMES_MAX = 64, DEPTH_MAX = 6 };
 
 static int64_t field_names(const struct schema *schema, const char *names[NAMES_MAX]) {
@@ -31,7 +31,7 @@ static const char *find_key(struct pool *p, const struct schema *schema, const c
     return NULL;
 }
 
-/* Another variant that has the key, or NULL. */
+/* The name of another variant that has the key, or NULL. */
 static const char *variant_with(const struct schema *const *variants, const struct schema *own,
                                 const char *key) {
     for (int i = 0; variants && variants[i]; i++)
@@ -92,7 +92,7 @@ static struct value *apply_field(struct diagnostics *d, const struct field *f,
     if (f->type == FIELD_VARIANT) {
         const struct value *chosen = v;
         if (v->type == VALUE_TABLE && !v->kind && v->place.origin && f->initial) {
-            struct value *copy = value_copy(d->pool, v); /* --set of a key whose table is implied */
+            struct value *copy = value_copy(d->pool, v); /* --set in an implied table */
             copy->kind = f->initial;
             chosen = copy;
         }
@@ -101,7 +101,7 @@ static struct value *apply_field(struct diagnostics *d, const struct field *f,
     return schema_typed(d, f, v, path);
 }
 
-/* Whether some unknown key of v was meant to be `key`: then `key` is not missing, too. */
+/* Whether an unknown key of v probably means `key`: then `key` is not reported as missing. */
 static bool misspelt(const struct schema *schema, const struct value *v, const char *key) {
     const char *names[NAMES_MAX];
     int64_t count = field_names(schema, names);
@@ -135,7 +135,7 @@ static struct value *initial_value(struct diagnostics *d, const struct field *f,
     return NULL;
 }
 
-/* Positional items become the member they stand for: text { "a" } is text { paths = { "a" } }. */
+/* Positional items become a member: text { "a" } is text { paths = { "a" } }. */
 static const struct value *name_items(struct diagnostics *d, const struct schema *schema,
                                       const struct value *v, const char *path) {
     const struct value *given = schema->items_key ? value_get(v, schema->items_key) : NULL;

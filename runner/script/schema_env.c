@@ -27,7 +27,7 @@ bool env_is_allowed(const char *name) {
     return false;
 }
 
-/* Said by name, so that the message can tell why; everything else is simply not on the list. */
+/* Patterns with a reason for the message. Any other name is just not on the list. */
 static const struct { const char *pattern, *why; } REFUSED[] = {
     { "LD_*", "it makes the loader run other code" },
     { "PATH", "it decides which programs are run" },

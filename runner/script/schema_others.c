@@ -1,5 +1,5 @@
-/* What PyTorch, Hugging Face, Megatron-LM, TransformerEngine and torchao call our keys. A key that
- * has no counterpart says what takes its place. */
+/* Names of our keys in PyTorch, Hugging Face, Megatron-LM, TransformerEngine and torchao. For a
+ * name without an equal key, the text says what to use instead. */
 #include "runner/script/schema_tables.h"
 
 #define STEPS "train.steps, counted in updates: an epoch has tokens / (global_batch x seq_len)"

@@ -9,7 +9,7 @@
 #include "runner/script/schema_apply.h"
 #include "runner/script/schema_tables.h"
 
-/* ---- reading what may be missing ------------------------------------------------------------- */
+/* ---- keys that may be missing ---------------------------------------------------------------- */
 static bool get_int(const struct value *table, const char *key, int64_t *out) {
     const struct value *v = value_get(table, key);
     if (!v || v->type != VALUE_INT) return false;
@@ -140,8 +140,8 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
                         "... }");
 }
 
-/* Tokens are evaluated on a file of their own, or on the tail of the one they train on: a
- * hundredth, as Megatron's usual split 99,1,0 has it. */
+/* Tokens are evaluated on a separate file, or on the tail of the training file: by default 1 %, as
+ * in Megatron's usual split 99,1,0. */
 static void derive_holdout(struct diagnostics *d, struct value *data) {
     const struct value *eval_path = value_get(data, "eval_path");
     const struct value *holdout = value_get(data, "holdout");
@@ -168,7 +168,7 @@ static void check_data(struct diagnostics *d, const struct value *experiment) {
                         "%" PRId64, vocab);
 }
 
-/* A query that cannot be read would only be found out on the machine that it asks for. */
+/* Without this check a wrong query would be found only on the target machine. */
 static void check_query(struct diagnostics *d, const struct value *experiment) {
     const struct value *hardware = value_get(experiment, "hardware");
     const struct value *query = value_get(hardware, "query");

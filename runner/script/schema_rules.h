@@ -1,12 +1,12 @@
-/* What no single row can say: defaults that follow from other keys, and combinations that are
- * refused, each with the reason and a way out. */
+/* Rules over several keys: defaults that depend on other keys, and rejected combinations, each with
+ * the reason and a fix. */
 #ifndef FP8LAB_RUNNER_SCRIPT_SCHEMA_RULES_H
 #define FP8LAB_RUNNER_SCRIPT_SCHEMA_RULES_H
 
 #include "runner/script/schema.h"
 
-/* Completes and checks an experiment that schema_apply has normalised. Keys may be missing where
- * schema_apply complained; a rule that needs one then stays silent. */
+/* Completes and checks an experiment that schema_apply has normalised. A key is missing if
+ * schema_apply reported an error for it; rules that need the key are then skipped. */
 void schema_rules(struct diagnostics *d, struct value *experiment);
 
 /* The same for one recipe; `path` is its path. */

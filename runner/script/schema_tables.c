@@ -1,6 +1,6 @@
 /* The rows of everything but the recipes. A default in `initial` is fixed; one that depends on
- * other keys (kv_heads, head_dim, schedule.decay, ...) is derived in schema_rules.c. Where a range
- * has no reason of its own it is there so that sizes computed from it stay far inside int64_t. */
+ * other keys (kv_heads, head_dim, schedule.decay, ...) is derived in schema_rules.c. A range
+ * without another reason only keeps the sizes computed from it far inside int64_t. */
 
 #include "runner/script/schema_tables.h"
 
@@ -135,7 +135,7 @@ static const struct field TRAIN[] = {
     WORD("grad_dtype", WORDS("f32", "bf16"), INITIAL("f32")),
     WORD("recompute", WORDS("none", "ffn", "block"), INITIAL("none")),
     INT("head_chunk", 1, ROWS_MAX), /* token rows of head and loss at a time: model_head_chunk */
-    /* What each of several GPUs holds a share of: each word adds to the one before. */
+    /* What is divided among several GPUs. Each word includes the ones before it. */
     WORD("shard", WORDS("none", "optimizer", "gradients", "parameters"), INITIAL("optimizer")),
     VARIANT("optimizer", OPTIMIZERS, INITIAL("adamw")),
     VARIANT("schedule", SCHEDULES, INITIAL("constant")),

@@ -80,7 +80,7 @@ static struct value *mismatch(struct diagnostics *d, const struct field *f, cons
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
-/* Reads VALUE_TEXT as a number; anything else comes back as it is. */
+/* Parses VALUE_TEXT as a number; any other value is returned unchanged. */
 static const struct value *read_number(struct pool *p, const struct value *v) {
     if (v->type != VALUE_TEXT) return v;
     char *end;
@@ -130,8 +130,8 @@ static struct value *typed_float(struct diagnostics *d, const struct field *f,
 /* ---- durations ------------------------------------------------------------------------------- */
 enum { DURATION_PART_MAX = 1000000 };
 
-/* "90", and "1.5" in units of `unit` seconds; the text moves on. -1 where it is no such number, or
- * no whole number of seconds. */
+/* Parses "90" or "1.5", in units of `unit` seconds, and advances *text. -1 if it is not such a
+ * number, or not a whole number of seconds. */
 static int64_t read_part(const char **text, int64_t unit) {
     int64_t whole = 0, scale = 1, parts = 0;
     const char *at = *text, *digits = at;
@@ -149,7 +149,7 @@ static int64_t read_part(const char **text, int64_t unit) {
     return parts * unit % scale == 0 ? whole * unit + parts * unit / scale : -1;
 }
 
-/* "1h56m", "90s", "2d", "1.5h": numbers with falling units. -1 when it is none. */
+/* "1h56m", "90s", "2d", "1.5h": numbers with decreasing units. -1 for any other text. */
 static int64_t units_s(const char *text) {
     static const struct { char unit; int64_t s; } UNITS[] = {
         { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 }
@@ -168,8 +168,8 @@ static int64_t units_s(const char *text) {
     return total;
 }
 
-/* "01:56:00", "2-01:56:00" with days, as Slurm writes them. There are three numbers: two would be
- * minutes and seconds to Slurm, hours and minutes to others. -1 when it is none. */
+/* "01:56:00", or "2-01:56:00" with days, as in Slurm. Three numbers are required: two are minutes
+ * and seconds in Slurm, but hours and minutes elsewhere. -1 for any other text. */
 static int64_t clock_s(const char *text) {
     const char *days = strchr(text, '-');
     int64_t total = 0;
@@ -230,7 +230,7 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
                                 const struct value *v, const char *path) {
     int64_t count = 0;
     bool text = (v->type == VALUE_STRING || v->type == VALUE_TEXT) &&
-                strlen(v->string) == v->string_bytes; /* a NUL ends no word */
+                strlen(v->string) == v->string_bytes; /* a word has no NUL byte */
     for (; f->words[count]; count++)
         if (text && strcmp(f->words[count], v->string) == 0)
             return value_string(d->pool, v->string, v->place);
@@ -247,8 +247,8 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
-/* A list of --set as Lua, JSON or a shell would have it: its brackets and quotes would become part
- * of the values. False, and told, if it is one. */
+/* Rejects a list of --set with the brackets or quotes of Lua, JSON or a shell, which would become
+ * part of the values. Returns false after a diagnostic. */
 static bool plain_list(struct diagnostics *d, const struct value *v, const char *path) {
     static const char MARKS[] = "[]{}\"' ";
     if (v->type != VALUE_TEXT || !*v->string || !strchr("[{\"' ", *v->string)) return true;
@@ -261,7 +261,7 @@ static bool plain_list(struct diagnostics *d, const struct value *v, const char 
     return false;
 }
 
-/* "0.9,0.95" as the list it stands for. */
+/* The list that "0.9,0.95" means. */
 static const struct value *read_list(struct pool *p, const struct value *v) {
     if (v->type != VALUE_TEXT) return v;
     struct value *list = value_new(p, VALUE_TABLE, v->place);

@@ -30,7 +30,7 @@ struct evaluation {
 
 static void set_limit(int resource, rlim_t soft, rlim_t hard) {
     struct rlimit limit = { soft, hard };
-    setrlimit(resource, &limit); /* lowering a limit cannot fail for a reason we could mend */
+    setrlimit(resource, &limit); /* lowering a limit does not fail */
 }
 
 static void confine(const struct script_limits *limits) {
@@ -43,7 +43,7 @@ static void confine(const struct script_limits *limits) {
     set_limit(RLIMIT_CPU, (rlim_t)limits->cpu_s, (rlim_t)limits->cpu_s + 1);
     set_limit(RLIMIT_CORE, 0, 0);
     set_limit(RLIMIT_FSIZE, 0, 0);
-#if !defined(__SANITIZE_ADDRESS__) /* its shadow memory alone is terabytes of addresses */
+#if !defined(__SANITIZE_ADDRESS__) /* its shadow memory has terabytes of addresses */
     set_limit(RLIMIT_AS, (rlim_t)limits->address_bytes, (rlim_t)limits->address_bytes);
 #endif
 }
@@ -167,7 +167,7 @@ _Noreturn static void child_main(const struct script_task *task, const char *dir
 /* ---- the parent ------------------------------------------------------------------------------ */
 enum report { REPORT_WHOLE, REPORT_LATE, REPORT_TOO_LARGE, REPORT_LOST };
 
-/* Reads until the child closes its end. REPORT_LOST: out->failed, or the pipe did. */
+/* Reads until the child closes its end. REPORT_LOST: out of memory, or the pipe failed. */
 static enum report read_report(int fd, int64_t deadline_ms, struct text *out) {
     char chunk[16384];
     for (;;) {
@@ -192,7 +192,7 @@ static int wait_for(pid_t child) {
     return status;
 }
 
-/* The report of a child that could not write one. */
+/* The report for a child that did not write one. */
 static enum status killed_report(const struct script_task *task, int status, enum report got,
                                  const struct script_trail *trail, json_t **report, struct err *e) {
     const struct script_limits *limits = task->limits ? task->limits : &SCRIPT_LIMITS;

@@ -1,6 +1,6 @@
 /* The words of an experiment: experiment, suite, preset, the recipes, data kinds, optimizer and
- * schedules. Each takes one table and returns a copy that remembers what it is (its kind) and where
- * it was written (its sources); what may stand in it is the schema's business. */
+ * schedules. Each takes one table and returns a copy with its kind and its places in the source
+ * (its sources). The schema checks the contents later. */
 #include <lauxlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "runner/script/script_api.h"
 #include "runner/script/script_state.h"
 
-/* Its address is the registry key of a table: what we made -> { kind =, { file, line, callee } } */
+/* Its address is the registry key of a table: our table -> { kind =, { file, line, callee } } */
 static const char ORIGINS[] = "fp8lab.origins";
 
 bool script_push_origin(lua_State *L, int index) {
@@ -33,7 +33,7 @@ static void set_origin(lua_State *L, int index) {
     lua_pop(L, 1);
 }
 
-/* Pushes a fresh record with this call as its only source. callee may be NULL. [-0, +1, raises] */
+/* Pushes a new record with this call as its only source. callee may be NULL. [-0, +1, raises] */
 static void push_call_record(lua_State *L, const char *kind, const char *callee) {
     struct place here = script_here(L);
     lua_newtable(L);
@@ -49,7 +49,7 @@ static void push_call_record(lua_State *L, const char *kind, const char *callee)
     lua_setfield(L, -2, "kind");
 }
 
-/* Adds the sources (and, where it has none, the kind) of the table at `index` to the record on top
+/* Adds the sources (and the kind, if it has none) of the table at `index` to the record on top
  * of the stack. [-0, +0] */
 static void inherit_origin(lua_State *L, int index) {
     if (!script_push_origin(L, index)) return;
@@ -65,8 +65,8 @@ static void inherit_origin(lua_State *L, int index) {
     lua_pop(L, 2);
 }
 
-/* Copies the fields of the table at `from` into the one at `to`; plain tables that stand in both
- * are merged when `deep`. [-0, +0, raises] */
+/* Copies the fields of the table at `from` into the one at `to`; plain tables in both are
+ * merged if `deep`. [-0, +0, raises] */
 static void copy_fields(lua_State *L, int from, int to, bool deep) {
     from = lua_absindex(L, from);
     to = lua_absindex(L, to);
@@ -116,7 +116,7 @@ static int construct(lua_State *L) {
     return 1;
 }
 
-/* Leaves a word on the stack: a table that can be called, or stands for its own empty call. */
+/* Pushes a word: a table that can be called. Without a call it means a call with an empty table. */
 static void push_word(lua_State *L, const char *kind) {
     const char *dot = strrchr(kind, '.');
     lua_newtable(L);
@@ -135,7 +135,7 @@ static void push_word(lua_State *L, const char *kind) {
 }
 
 /* ---- presets --------------------------------------------------------------------------------- */
-/* preset { ... } { overrides }: the table with the overrides laid over it, itself a preset.
+/* preset { ... } { overrides }: a preset of the table with the overrides applied.
  * Upvalue 1: the metatable of presets. */
 static int preset_call(lua_State *L) {
     if (lua_gettop(L) != 2 || !lua_istable(L, 2))

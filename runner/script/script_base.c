@@ -74,7 +74,7 @@ static int string_format(lua_State *L) {
 }
 
 /* ---- metatables ------------------------------------------------------------------------------ */
-/* Without __gc and __mode: both act when the collector does, which must not show. */
+/* Without __gc and __mode: both depend on the collector, which must not affect results. */
 static int base_setmetatable(lua_State *L) {
     luaL_checktype(L, 1, LUA_TTABLE);
     if (lua_istable(L, 2)) {
@@ -157,13 +157,13 @@ static void wrap(lua_State *L, const char *table, const char *name, lua_CFunctio
     lua_pop(L, 1);
 }
 
-/* xpcall goes because no hook fires while its handler runs for an error that a hook raised: a loop
- * there would outrun the instruction limit. */
+/* xpcall is removed: while its handler runs for an error that a hook raised, no hook runs, so a
+ * loop there would escape the instruction limit. */
 void script_open_base(lua_State *L) {
     static const char *const NOT_BASE[] = { "collectgarbage", "dofile", "load", "loadfile", "next",
                                             "warn", "xpcall", NULL };
     static const char *const NOT_STRING[] = { "dump", NULL };
-    /* The C library's, whose last bit differs between machines. */
+    /* Those of the C library differ between machines in the last bit. */
     static const char *const NOT_MATH[] = { "tan", "asin", "acos", "atan", "randomseed", NULL };
     static const luaL_Reg BASE[] = { { "print", base_print },
                                      { "tostring", base_tostring },
@@ -189,7 +189,7 @@ void script_open_base(lua_State *L) {
     lua_pushliteral(L, "");
     lua_getmetatable(L, -1);
     lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable"); /* getmetatable("") answers false */
+    lua_setfield(L, -2, "__metatable"); /* getmetatable("") returns false */
     lua_pop(L, 2);
 }
 
@@ -216,7 +216,7 @@ static int global_missing(lua_State *L) {
         lua_pop(L, 1);
         if (lua_type(L, -1) == LUA_TSTRING && count < 128) names[count++] = lua_tostring(L, -1);
     }
-    qsort(names, (size_t)count, sizeof *names, compare_names); /* of equals the first is told */
+    qsort(names, (size_t)count, sizeof *names, compare_names); /* ties: the first */
     const char *near = nearest_name(name, names, count);
     return luaL_error(L, "the global '%s' does not exist%s%s%s", name,
                       near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");

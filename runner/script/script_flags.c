@@ -14,7 +14,7 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
     }
 }
 
-/* Every value of a flag that repeats; the array is owned, its texts are borrowed. */
+/* Every value of a repeated flag. The array is owned by the caller, its texts are borrowed. */
 static const char **values_of(const struct cli *cli, const char *flag) {
     int64_t n = cli_count(cli, flag);
     const char **values = calloc((size_t)n + 1, sizeof *values);
@@ -30,7 +30,7 @@ static enum status keep_only(const struct cli *cli, struct resolution *r, struct
     return st;
 }
 
-/* The value of a flag that not every verb has; NULL where it is not given. */
+/* The value of a flag that not every verb has; NULL if absent. */
 static const char *value_of_any(const struct cli *cli, const char *flag) {
     const char *value = NULL;
     for (int64_t i = 0; i < cli->flag_count; i++)
@@ -38,13 +38,13 @@ static const char *value_of_any(const struct cli *cli, const char *flag) {
     return value;
 }
 
-/* Only `run` reads the data; a launched one does so elsewhere, where other files may be. */
+/* Only `run` reads the data. A launched run reads them elsewhere, where other files may exist. */
 static struct pattern_source data_of(const struct cli *cli) {
     bool reads = !strcmp(cli->verb->name, "run") && !value_of_any(cli, "launch");
     return (struct pattern_source){ .root = value_of_any(cli, "data-root"), .must_match = reads };
 }
 
-/* gpus: in the place of hardware.gpus; NULL: not. */
+/* gpus: replaces hardware.gpus; NULL: does not. */
 static enum status read_script(const struct cli *cli, const char *gpus, struct resolution *out,
                                struct err *e) {
     int64_t n = cli_count(cli, "set");
@@ -75,7 +75,7 @@ enum status script_resolve(const struct cli *cli, const char *gpus, struct resol
                 out->error_count == 1 ? "" : "s", cli->args[0]);
 }
 
-/* Flags that mean for the next command what they meant for this one. */
+/* Flags with the same meaning for the next command. */
 static bool is_carried(const char *flag) {
     static const char *const CARRIED[] = { "set", "only", "lib", "smoke", "anywhere", "backend",
                                            "threads", "runs", "retries", "hang-after", "keep-dir",
@@ -97,7 +97,7 @@ void script_next(const struct cli *cli, const char *verb, bool rehearse) {
     for (size_t i = 0; i < flags; i++) {
         const struct cli_flag *flag = &cli->flags[i];
         bool there = rehearse && (!strcmp(flag->name, "smoke") || !strcmp(flag->name, "anywhere"));
-        if (!rehearse && !strcmp(flag->name, "ranks")) { /* what plan was asked, run is told so */
+        if (!rehearse && !strcmp(flag->name, "ranks")) { /* run has --set for it */
             snprintf(dashed[i], sizeof dashed[i], "hardware.gpus=%s", flag->value);
             words[n++] = "--set";
             words[n++] = dashed[i];

@@ -1,22 +1,22 @@
-/* A verb that takes a script: its flags --set, --only, --smoke, --lib resolved,
- * its errors printed. */
+/* For verbs that take a script: resolves it with --set, --only, --smoke and --lib, prints its
+ * errors. */
 #ifndef FP8LAB_RUNNER_SCRIPT_SCRIPT_FLAGS_H
 #define FP8LAB_RUNNER_SCRIPT_SCRIPT_FLAGS_H
 
 #include "runner/base/cli.h"
 #include "runner/script/resolve.h"
 
-/* Resolves cli->args[0], its errors left in *out (resolve.h), which is valid for
- * resolution_destroy() in any case. */
+/* Resolves cli->args[0]. The script's errors are in *out (resolve.h), which is always valid for
+ * resolution_destroy(). */
 NODISCARD enum status script_read(const struct cli *cli, struct resolution *out, struct err *e);
 
-/* The same, as if hardware.gpus were `gpus` (a number; NULL: as it stands), and where the script is
- * at fault every error is printed and `e` counts them. */
+/* The same, with hardware.gpus replaced by `gpus` (a number; NULL: not replaced). Every error of
+ * the script is printed, and `e` has their number. */
 NODISCARD enum status script_resolve(const struct cli *cli, const char *gpus,
                                      struct resolution *out, struct err *e);
 
-/* The next useful command after a script was looked at: to run it with the same flags, or, where
- * `rehearse` says that this is not the machine for it, to rehearse it here. */
+/* Suggests the next command after a script was checked: to run it with the same flags, or, if
+ * `rehearse` is set because this machine does not fit it, to run it here with --smoke. */
 void script_next(const struct cli *cli, const char *verb, bool rehearse);
 
 #endif

@@ -1,4 +1,4 @@
-/* require: Lua source from the script's own folder and experiments/lib, and from nowhere else. */
+/* require: loads Lua source only from the script's own folder and experiments/lib. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -73,8 +73,8 @@ static void refuse_pow(struct script *s, const struct script_file *f) {
     }
 }
 
-/* Whether f is to be recorded. Two different files that a bundle would have to keep under one name
- * are refused. [raises] */
+/* Whether f must be recorded. Two different files with the same name in the bundle are an error.
+ * [raises] */
 static bool is_new_file(struct script *s, const struct script_file *f) {
     for (int64_t i = 0; i < s->file_count; i++) {
         if (strcmp(s->files[i].name, f->name) != 0) continue;
@@ -103,7 +103,7 @@ void script_load(struct script *s, const char *name, const char *path, int fd) {
     if (is_new_file(s, f)) s->file_count++;
     const char *text = f->text;
     size_t bytes = f->bytes;
-    static const char MARK[] = "\xef\xbb\xbf"; /* of byte order: what some editors begin with */
+    static const char MARK[] = "\xef\xbb\xbf"; /* byte order mark, which some editors write first */
     if (!strncmp(text, MARK, sizeof MARK - 1)) text += sizeof MARK - 1;
     if (*text == '#') text += strcspn(text, "\n"); /* the shell's first line */
     const char *chunk = pool_format(&s->pool, "@%s", path);

@@ -16,7 +16,7 @@ struct sort_key {
     bool integer;
     lua_Integer i;
     lua_Number n;
-    const char *text; /* borrowed from the table that is being walked */
+    const char *text; /* borrowed from the table */
     size_t bytes;
 };
 
@@ -91,8 +91,8 @@ static void push_sorted_keys(lua_State *L, int table) {
     lua_remove(L, -2); /* the array of keys */
 }
 
-/* The iterator: upvalues are the table, the list of keys, and how many were visited. A key that was
- * removed meanwhile is passed over; one that was added is not visited. */
+/* The iterator. Upvalues: the table, the list of keys, the number visited. A key that was removed
+ * meanwhile is skipped; a key that was added is not visited. */
 static int pairs_next(lua_State *L) {
     lua_Integer at = lua_tointeger(L, lua_upvalueindex(3));
     for (;;) {

@@ -15,8 +15,8 @@ const struct script_limits SCRIPT_LIMITS = {
 };
 
 enum {
-    HOOK_EVERY = 1000,           /* instructions between two looks at the limit */
-    MEMORY_RESERVE = 1 << 20,    /* left for raising the error once the cap is reached */
+    HOOK_EVERY = 1000,           /* instructions between two checks of the limit */
+    MEMORY_RESERVE = 1 << 20,    /* kept for raising the error at the limit */
     RANDOM_SEED = 1234
 };
 
@@ -51,8 +51,8 @@ static void raise_limit(lua_State *L, const struct script *s) {
     lua_error(L);
 }
 
-/* Fires at every line (for the trail) and every HOOK_EVERY instructions; once a limit is reached,
- * at every instruction, so that no pcall can carry on. */
+/* Runs at every line (for the trail) and every HOOK_EVERY instructions. After a limit is reached it
+ * runs at every instruction, so that no pcall can continue. */
 static void on_hook(lua_State *L, lua_Debug *ar) {
     struct script *s = script_of(L);
     if (s->stopped) raise_limit(L, s);
@@ -137,8 +137,8 @@ static int run_body(lua_State *L) {
     return 0;
 }
 
-/* The outermost level of calls, or 0. Each look walks down from the top, and a script that recurses
- * without end has 200,000 levels: so by bisection. */
+/* The outermost level of calls, or 0. By bisection: each lua_getstack walks down from the top, and
+ * endless recursion has 200,000 levels. */
 static int outermost_level(lua_State *L) {
     lua_Debug ar;
     int there = 0, beyond = 1;
@@ -154,8 +154,8 @@ static int outermost_level(lua_State *L) {
     return there;
 }
 
-/* Whether a traceback says more than `text`: not where the script calls nothing, nor where the text
- * already begins with the line that the outermost call came from. */
+/* Whether a traceback adds to `text`: not if the script calls nothing, and not if the text already
+ * begins with the line of the outermost call. */
 static bool traceback_helps(lua_State *L, const char *text) {
     lua_Debug ar;
     for (int level = outermost_level(L); level > 0 && lua_getstack(L, level, &ar); level--) {
@@ -178,7 +178,7 @@ void script_log(struct script *s, const char *text, size_t bytes) {
     }
 }
 
-/* The message handler: the traceback goes to the log while the stack still stands. */
+/* The message handler: writes the traceback to the log before the stack unwinds. */
 static int on_error(lua_State *L) {
     struct script *s = script_of(L);
     if (s->stopped) lua_sethook(L, NULL, 0, 0); /* let the report itself through */

@@ -1,10 +1,10 @@
-/* The Lua state an experiment is evaluated in: what it may use and how much of it.
+/* The Lua state that evaluates an experiment: its libraries and its limits.
  *
- * Lives in the child that script.c forks, and only there. Text chunks only; base, string, table,
- * math and utf8, pruned; no io, os, debug, load, dofile, collectgarbage. The collector never runs
- * (the child is short-lived), so that weak tables and finalizers cannot make a result depend on
- * timing; memory is bounded by the cap instead. Functions that may raise a Lua error say [raises];
- * they are called under script_protect() only. */
+ * It exists only in the child that script.c forks. Text chunks only; base, string, table, math and
+ * utf8, pruned; no io, os, debug, load, dofile, collectgarbage. The collector never runs, so that
+ * weak tables and finalizers cannot make a result depend on timing; a limit bounds the memory of
+ * the short-lived child instead. Functions that may raise a Lua error are marked [raises]; they are
+ * called only under script_protect(). */
 #ifndef FP8LAB_RUNNER_SCRIPT_SCRIPT_STATE_H
 #define FP8LAB_RUNNER_SCRIPT_SCRIPT_STATE_H
 
@@ -32,8 +32,8 @@ struct script_file {
     char sha256[SHA256_HEX];
 };
 
-/* The last line that began to run, in memory the parent shares: it names the line of a script that
- * had to be killed inside a C function, where no hook fires. */
+/* The last line that began, in memory shared with the parent. It gives the line of a script that is
+ * killed inside a C function, where no hook runs. */
 struct script_trail {
     int line;
     char file[512];
@@ -58,7 +58,7 @@ struct script {
     int64_t instructions, memory_bytes, memory_reserve;
     enum script_limit stopped;
     uint64_t random;   /* state of math.random */
-    struct text log;   /* what the script printed */
+    struct text log;   /* the script's output */
     struct script_file files[SCRIPT_FILES_MAX];
     int64_t file_count;
     struct script_root roots[SCRIPT_ROOTS_MAX];
@@ -70,8 +70,8 @@ struct script {
 NODISCARD enum status script_open(struct script *s, struct err *e);
 
 /* Calls body(s, argument) with Lua errors caught: ERR_CONFIG with "file:line: text", its traceback
- * in the log. The limits cannot be outrun: an error they raise comes back at every instruction,
- * whatever pcall does. */
+ * in the log. pcall cannot escape the limits: once exceeded, every instruction raises the error
+ * again. */
 NODISCARD enum status script_protect(struct script *s, void (*body)(struct script *, void *),
                                      void *argument, struct err *e);
 
@@ -90,20 +90,20 @@ void script_open_base(lua_State *L);    /* base, string, table, math, utf8, prun
 void script_open_stable(lua_State *L);  /* pairs, table.sort, math.random: equal everywhere */
 void script_open_require(lua_State *L);
 void script_open_api(lua_State *L);     /* experiment, suite, fp8, adamw, ...  */
-void script_close_globals(lua_State *L); /* from now on an unknown global is an error */
+void script_close_globals(lua_State *L); /* afterwards an unknown global is an error */
 
-/* Appends to the log; a NUL stands there as "\0". */
+/* Appends to the log; a NUL becomes "\0". */
 void script_log(struct script *s, const char *text, size_t bytes);
 
-/* Appends what tostring(value) says, without addresses, and pushes it. [-0, +1, raises] */
+/* Pushes tostring(value), without addresses. [-0, +1, raises] */
 const char *script_tostring(lua_State *L, int index);
 
 /* ---- values ---------------------------------------------------------------------------------- */
-/* The value at `index` as a tree with places; kind NULL where no constructor made it. Errors in
- * it (cycles, keys of odd types) become diagnostics. [raises only for memory] */
+/* The value at `index` as a tree with places; kind NULL if no constructor made it. Errors in it
+ * (cycles, keys of other types) become diagnostics. [raises only for memory] */
 struct value *script_tree(struct script *s, int index, struct place place);
 
-/* Where Lua is now: the line of the innermost Lua function. */
+/* The current line of the innermost Lua function. */
 struct place script_here(lua_State *L);
 
 #endif

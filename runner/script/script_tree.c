@@ -1,4 +1,4 @@
-/* A Lua value as a C tree, each key with the place where it was written. */
+/* A Lua value as a C tree, each key with its place in the source. */
 #include <lauxlib.h>
 #include <string.h>
 
@@ -97,8 +97,8 @@ static void walk_items(struct walk *w, int index, struct value *v, const struct 
     }
 }
 
-/* The key below the top of the stack as text; NULL where it is no name (an item's position, or an
- * error that is then reported). */
+/* The key below the top of the stack as text. NULL for an item's position, or after an error, which
+ * is reported. */
 static const char *read_key(struct script *s, const struct value *v) {
     lua_State *L = s->L;
     if (lua_type(L, -2) == LUA_TSTRING) {

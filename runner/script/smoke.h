@@ -1,4 +1,4 @@
-/* --smoke: any experiment, small enough to rehearse in seconds on a CPU. */
+/* --smoke: shrinks any experiment so that it runs in seconds on a CPU. */
 #ifndef FP8LAB_RUNNER_SCRIPT_SMOKE_H
 #define FP8LAB_RUNNER_SCRIPT_SMOKE_H
 
@@ -6,15 +6,15 @@
 
 #include "runner/base/value.h"
 
-/* Shrinks sizes and steps of a normalised experiment and leaves the rest: the recipe with its
- * BF16 layers, the kinds of norm, activation and positions, the schedule's shape. What it must
- * exercise it adds: accumulation over two micro-batches, one evaluation, one checkpoint half-way
- * from which the runner resumes. Data that is not there becomes synthetic. `ends`: the most
- * smoke_ends() of any row of the script. Every row gets two layers more than that, so that rows
- * differ small in what they differ in large. */
+/* Shrinks sizes and steps of a normalised experiment. The recipe with its BF16 layers, the kinds of
+ * norm, activation and positions, and the schedule's shape stay. Adds accumulation over two
+ * micro-batches, one evaluation, and one checkpoint half-way, from which the runner resumes.
+ * Missing data become synthetic. `ends`: the largest smoke_ends() of the script's runs. Every run
+ * gets two layers more than that, so that the small runs differ in the same options as the full
+ * ones. */
 void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends);
 
-/* How many layers at both ends the recipe of a normalised experiment leaves in BF16. */
+/* The number of layers at both ends that the recipe of a normalised experiment keeps in BF16. */
 int64_t smoke_ends(const struct value *experiment);
 
 #endif

@@ -34,14 +34,14 @@ static bool parse_override(struct diagnostics *d, const char *argument, struct o
     return true;
 }
 
-/* Whether setting `path` replaces what stands at `below`. */
+/* Whether setting `path` replaces the value at `below`. */
 static bool covers(const char *path, const char *below) {
     size_t n = strlen(path);
     return strncmp(path, below, n) == 0 && (below[n] == '\0' || below[n] == '.');
 }
 
 /* ---- --set of an axis ------------------------------------------------------------------------ */
-/* "matrix.seed"; or "matrix" alone, which is refused. */
+/* True for "matrix.seed", and for "matrix" alone, which is rejected later. */
 static bool sets_axis(const struct override *o) {
     return covers("matrix", o->path);
 }
@@ -63,7 +63,7 @@ static struct value *axis_values(struct diagnostics *d, const struct value *text
     }
 }
 
-/* Gives the axis its values in the place of the script's, or makes a new one. */
+/* Replaces the values of the axis, or adds a new axis. */
 static void set_axis(struct diagnostics *d, struct value *matrix, const struct override *o) {
     if (strcmp(o->path, "matrix") == 0) {
         diagnostics_add(d, o->text->place, o->path, "an axis is set by its name, as in --set "
@@ -113,7 +113,7 @@ static bool is_scalar(const struct value *v) {
            v->type == VALUE_STRING;
 }
 
-/* "fp8.delayed"; or "fp8.delayed-margin-1" where the axis has several of a kind. */
+/* "fp8.delayed"; or "fp8.delayed-margin-1" if the axis has several of that kind. */
 static const char *table_label(struct pool *p, const struct value *v, bool several) {
     const char *label = v->kind;
     struct value *sorted = value_copy(p, v);
@@ -219,7 +219,7 @@ static void add_cell(struct diagnostics *d, struct suite *out, const struct valu
         stride *= axes[i].count;
     }
     const struct value *named = value_get(base, "name");
-    bool plain = named && named->type == VALUE_STRING && /* else it is refused as it stands */
+    bool plain = named && named->type == VALUE_STRING && /* else it is rejected later */
                  strlen(named->string) == named->string_bytes;
     const char *name = plain ? named->string : NULL;
     for (int64_t i = 0; i < axis_count; i++) {
@@ -249,7 +249,8 @@ static void add_cells(struct diagnostics *d, struct suite *out, const struct val
         add_cell(d, out, base, axes, axis_count, number);
 }
 
-/* The experiments that stand in a suite as items; its other keys would contradict theirs. */
+/* The experiments that are items of a suite. Other keys of the suite are errors: they would
+ * conflict with those of the experiments. */
 static void expand_items(struct diagnostics *d, const struct value *suite, struct suite *out,
                          const struct axis *axes, int64_t axis_count) {
     for (int64_t i = 0; i < suite->member_count; i++) {
@@ -279,7 +280,7 @@ static struct value *take(struct value *table, const char *key) {
     return v;
 }
 
-/* The matrix of the script with what --set says of its axes; NULL where there is none. */
+/* The script's matrix with the axes from --set applied; NULL if there is none. */
 static struct value *take_matrix(struct diagnostics *d, struct value *suite,
                                  const struct override *overrides, int64_t count) {
     struct value *matrix = take(suite, "matrix");
