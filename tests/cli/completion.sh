@@ -1,6 +1,6 @@
 #!/bin/bash
-# completion: what bash offers for words of a command line; each shell's text names every verb; no
-# shell runs the name of a file on TAB.
+# completion: bash's suggestions for the words of a command line; each shell's script names every
+# verb; no shell executes a file name on TAB.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 tests=$PWD/tests/cli
@@ -38,7 +38,7 @@ offers help worker fp8lab h
 offers repro worker fp8lab help ""
 offers attention docker fp8lab bench ""
 offers fish gemm fp8lab completion f
-# After a flag what it takes, and nothing else; no files where a verb takes none.
+# After a flag only its values; no files for a verb without file arguments.
 touch reports replay.tar.zst
 offers e4m3 --m fp8lab bench gemm --dtype ""
 offers 128x128 gemm fp8lab bench quantise --scale ""
@@ -65,7 +65,7 @@ for shell in zsh fish; do
     "$FP8LAB" completion $shell >script
     $shell -n script || fail "$shell does not take it"
 done
-# In interactive shells, with names that a shell would run.
+# In interactive shells, with file names that contain commands.
 bash_completion=/usr/share/bash-completion/bash_completion
 for shell in bash bash-completion zsh fish; do
     if [ $shell = bash-completion ] && [ -e $bash_completion ] || command -v $shell >/dev/null; then

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Machines that are unfit for the CUDA backend, each with its own sentence and exit code, on a
-# machine without a GPU: its driver and cuBLASLt are stood in for by libraries made here.
+# Machines that cannot run the CUDA backend, each with its own message and exit code. This runs
+# without a GPU: libraries made here replace the driver and cuBLASLt.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${BUILD:=$PWD/build/release}" "${FP8LAB:=$BUILD/fp8lab}"
 export NO_COLOR=1
@@ -13,7 +13,7 @@ tests=$PWD/tests/cli lib=$PWD/experiments/lib stand_ins=$PWD/tests/containers
 cd "$TEST_TMP" || exit 1
 failed=0
 
-# expect CODE WORDS VARIABLE=VALUE...: opening the backend says so.
+# expect CODE WORDS VARIABLE=VALUE...: opening the backend prints WORDS.
 expect() {
     local code=$1 words=$2
     shift 2

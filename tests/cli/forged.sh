@@ -1,6 +1,6 @@
 #!/bin/bash
-# Foreign text on the terminal: ids, `about`, errors, file names and printed lines of a stranger's
-# bundle or script make no line or row of their own, steer nothing, and turn no text around.
+# Untrusted text on the terminal: ids, `about`, errors, file names and printed lines of a bundle or
+# script add no line or row, do not control the terminal, and do not change the text direction.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -12,7 +12,7 @@ cd "$TEST_TMP" || exit 1
 mkdir runs
 "$FP8LAB" extract -q "$reference" --to bag >log 2>&1 || { cat log; exit 1; }
 
-# A bundle whose manifests are right over forged words; its folder's name is one, too.
+# A bundle with forged texts and correct manifests; the name of its folder is forged too.
 python3 - <<'PY' || exit 1
 import hashlib, json, os, pathlib
 evil = "x\nFORGED done 1 2\t\x1b[31mFORGED\u009b31mFORGED\u202eFORGED\u2028FORGED"
@@ -53,7 +53,7 @@ pathlib.Path("suite.lua").write_text(
 PY
 evil=$(echo runs/*)
 
-# says WORDS...: keeps what the command says.
+# says WORDS...: keeps the command's output.
 mkdir said
 count=0
 says() {
@@ -83,7 +83,7 @@ says check suite.lua --lib "$lib" --resolved
 says list
 grep -q '?FORGED' said/$count.out || { echo "list does not show the forged id at all:"; failed=1; }
 
-# No character acts, and no line begins with FORGED.
+# No control character is left, and no line begins with FORGED.
 python3 - <<'PY' || failed=1
 import pathlib, re, sys
 bad = False

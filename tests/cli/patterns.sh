@@ -1,6 +1,6 @@
 #!/bin/bash
-# Patterns among data.paths: the files they match are in the configuration, the inputs and a
-# container's mounts; `repro` means the bundle's files by them, whatever lies here by then.
+# Patterns in data.paths: the matching files are in the configuration, the inputs and a container's
+# mounts. `repro` uses the bundle's files for them, even if other files match here by then.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 lib=$PWD/experiments/lib
@@ -14,7 +14,7 @@ cd "$TEST_TMP" || exit 1
 unset FP8LAB_IMAGE
 run() { "$FP8LAB" run -q x.lua --lib "$lib" --set train.steps=2 --runs runs "$@" >out 2>err; }
 
-# Nothing there: an error before anything runs; `check` warns, as of any data that are elsewhere.
+# No match: an error before the run. `check` only warns, because the data may be elsewhere.
 run && fail "a run without a file that matches"
 grep -q 'data.paths: no file matches "books/\*.txt"' err || fail "no match: $(cat err)"
 [ -e runs ] && fail "a run directory without data"
@@ -38,7 +38,7 @@ bundle=$(ls runs/*.tar.zst)
 "$FP8LAB" extract -q "$bundle" --to bag >out 2>err || fail "extract: $(cat err)"
 grep -qF "books/b.txt" bag/data/experiment/data.json || fail "the inputs do not list the files"
 
-# Another root, and another file by then.
+# Another root, and a file that was added later.
 mkdir elsewhere && mv books elsewhere/
 run && fail "data that moved away"
 run --data-root elsewhere || fail "--data-root: $(cat err)"

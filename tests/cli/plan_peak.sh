@@ -1,6 +1,7 @@
 #!/bin/bash
-# tests/gpu/plan_peak.py without a GPU: a stand-in for the driver and one for the program, whose
-# peak a single look at memory sees. It counts, beyond what was in use before, on the fuller GPU.
+# tests/gpu/plan_peak.py without a GPU: a stand-in for the driver, and one for the program, whose
+# peak is visible in a single sample. The result is the peak above the earlier use, on the GPU with
+# the higher one.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -13,7 +14,7 @@ fail() {
     failed=1
 }
 
-# The program holds 3000 MiB on GPU 0, 2000 MiB on GPU 1, and there 1500 MiB more for one look.
+# The program holds 3000 MiB on GPU 0, 2000 MiB on GPU 1, and there 1500 MiB more for one sample.
 cat >program <<'SH'
 #!/bin/bash
 if [ "$1" = plan ]; then

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Fails on an include that goes against the arrows, on a way to end the process outside
-# runner/main.c, and on file-scope mutable state in what was built.
+# Fails on an include against the arrows, on a call outside runner/main.c that ends the process, on
+# file-scope mutable state in the built objects, and on a cycle of calls in the schema.
 #
 #   tests/house/arrows.sh [ROOT]        ROOT: another tree with the same rooms; default: here
 #
@@ -36,7 +36,7 @@ room() {
     done < <(includes "${files[@]}" | grep ':"')
 }
 
-# kernels/*.h is the interface; what a backend keeps to itself lies in its folder.
+# kernels/*.h and *.inc are the interface; a backend's private headers are in its folder.
 iface='kernels/[a-z0-9_]+\.(h|inc)'
 room "the kernel interface" kernels/*.[ch] -- "$iface"
 room "kernels/cpu" kernels/cpu/*.[ch] -- \
@@ -73,7 +73,8 @@ for folder in kernels kernels/cpu kernels/cuda model runner runner/*/; do
     [ -z "$circle" ] || fail "$folder: these include each other in a circle: ${circle% }"
 done
 
-# Libraries by their headers. $1: a regex of angle-bracket targets; the rest: files that must not.
+# Libraries by their headers. $1: who; $2: a regex of angle-bracket targets; the rest: files that
+# may not include them.
 forbid() {
     local what=$1 pattern=$2 line
     shift 2
@@ -104,7 +105,7 @@ done)
 # State: a named object in .data, .bss, .tdata, .tbss or COMMON. .data.rel.ro is constant once the
 # program is loaded (tables of pointers). Compilers' own names contain a dot or begin with "__", or
 # are what nvcc registers kernels with (__device_stub__, __cudaFatCubinHandle), or the initialiser
-# of the C++ library's streams (_ZStL8__ioinit) that <iostream> leaves wherever CUB draws it in.
+# of the C++ library's streams (_ZStL8__ioinit) that <iostream> adds wherever CUB includes it.
 if [ -z "${1:-}" ]; then
     build=${BUILD:-build/release}
     while IFS= read -r object; do

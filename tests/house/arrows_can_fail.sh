@@ -1,6 +1,6 @@
 #!/bin/bash
-# arrows.sh finds each kind of violation, and only those: a small tree, first clean, then with one
-# offending line at a time.
+# arrows.sh finds each kind of violation and nothing else: in a small tree, first clean, then with
+# one wrong line at a time.
 set -u
 failed=0
 tree=$TEST_TMP/tree

@@ -1,6 +1,6 @@
 #!/bin/bash
-# No line of a source is longer than 100 characters. The bundles in experiments/reference hold what
-# ran, as it was.
+# No line of a source is longer than 100 characters. The bundles in experiments/reference are
+# exempt: they hold sources as they ran.
 set -u
 export LC_ALL=C.UTF-8 # where a character may be several bytes
 failed=0

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The folder of `make dist` runs from another place, with an empty environment and with no library
-# of this machine but the C library; the CUDA backend in it, where it was built, has machine code
-# for what was asked for, and takes NVIDIA's libraries from where the other machine has them.
+# The folder of `make dist` runs from another place, with an empty environment and without this
+# machine's libraries, except the C library. If the CUDA backend was built, it has machine code for
+# the requested devices and finds NVIDIA's libraries where the other machine has them.
 set -u
 out=$TEST_TMP/dist
 plugin=$BUILD/libfp8lab_cuda.so
@@ -39,13 +39,13 @@ grep -qE 'RUNPATH.*\[\$ORIGIN/\.\.:' <<<"$dynamic" ||
     { echo "the CUDA backend does not look for libraries in lib/"; failed=1; }
 inside=$(find "$out" -name 'lib*.so*' | grep -E '/lib(cuda|cublas|cudnn|nccl|nvrtc|nvidia)')
 [ -z "$inside" ] || { echo "NVIDIA's own libraries came along: $inside"; failed=1; }
-if [ ! -e /dev/nvidiactl ]; then # it is found and opens; what is missing is a driver
+if [ ! -e /dev/nvidiactl ]; then # it is found and opens, but there is no driver
     said=$(cd / && env -i "$out/bin/fp8lab" bench gemm --backend cuda 2>&1)
     [[ $? = 3 && $said = *"no NVIDIA driver is installed"* ]] ||
         { echo "the CUDA backend does not open from its new place: $said"; failed=1; }
 fi
 
-# The words it was compiled with name compiler and devices.
+# Its recorded compile command names the compiler and the devices.
 nvcc=$(cut -d' ' -f1 "$BUILD/with.nvcc")
 cuobjdump=$(command -v "$(dirname "$nvcc")/cuobjdump" || command -v cuobjdump)
 if [ -n "$cuobjdump" ]; then

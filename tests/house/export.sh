@@ -12,7 +12,7 @@ echo mine >"$text/mine.txt"
 containers/export_text.sh "$text/mine.txt"
 [ "$(cat "$text/mine.txt")" = mine ] || { echo "an existing file was replaced"; failed=1; }
 
-# A `bible` that has lost its data prints too little: the licence texts take its place.
+# A `bible` without its data prints too little: the licence texts are used instead.
 mkdir -p "$TEST_TMP/bin"
 printf '#!/bin/sh\necho "cannot open data"\n' >"$TEST_TMP/bin/bible"
 chmod +x "$TEST_TMP/bin/bible"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Objects are compiled again where the compiler, its flags or the devices are no longer those that
-# they were made with, and only there. nvcc is played by a stand-in that leaves an empty object.
+# Objects are compiled again if the compiler, its flags or the devices changed, and only then. A
+# stand-in for nvcc writes an empty object.
 set -u
 failed=0
 build=$TEST_TMP/build c=$TEST_TMP/build/kernels/base.o cuda=$TEST_TMP/build/kernels/cuda/nccl.o
@@ -9,12 +9,12 @@ for nvcc in nvcc other; do
         >"$TEST_TMP/$nvcc"
     chmod +x "$TEST_TMP/$nvcc"
 done
-# The caller's own settings of make, CI's warnings among them, are not what is tested.
+# The caller's settings of make, such as CI's warnings, are not tested here.
 make_() { # TARGET SETTING...
     env -u MAKEFLAGS -u MFLAGS -u MAKEOVERRIDES -u CFLAGS -u WERROR -u ARCHS -u CUDNN_INCLUDE \
         make -s BUILD="$build" CC=gcc NVCC="$TEST_TMP/nvcc" "$@"
 }
-# expect CODE TARGET SETTING...: make -q, which leaves with 0 where nothing is to be done, else 1
+# expect CODE TARGET SETTING...: make -q, which exits with 0 if nothing must be made, else with 1
 expect() {
     local wanted=$1 got
     shift
@@ -34,7 +34,7 @@ expect 1 "$cuda" NVCC="$TEST_TMP/other"
 expect 1 "$cuda" CUDNN_INCLUDE=/elsewhere
 expect 1 "$cuda" ARCHS="sm_80 sm_90a"
 
-# What is said once holds for what is made next: all devices, then one again.
+# A setting applies to the next make: all devices, then one again.
 for archs in all sm_90a; do
     expect 1 "$cuda" ARCHS=$archs
     make_ "$cuda" ARCHS=$archs || failed=1
@@ -42,11 +42,11 @@ for archs in all sm_90a; do
 done
 make_ "$c" WERROR="-DIT='1'" || failed=1 # a word with quotes is kept as it is
 expect 0 "$c" WERROR="-DIT='1'"
-# Every object of the plugin is in question, and those of C are not.
+# Every object of the plugin is out of date, and no object of C.
 again=$(make_ -n ARCHS=all "$build/libfp8lab_cuda.so" | grep -c -- '-gencode .*-o .*\.o ')
 [ "$again" = "$(ls kernels/cuda/*.cu | wc -l)" ] || { echo "ARCHS=all: $again objects"; failed=1; }
 
-# ARCHS: what is no device of the list stops make before nvcc sees it, with the word that is meant.
+# ARCHS: an unknown device stops make before nvcc runs; the error suggests the right word.
 archs() { # ARCHS WORDS...
     local said
     said=$(make_ -n "$cuda" ARCHS="$1" 2>&1) && { echo "ARCHS=$1: exit code 0"; failed=1; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/gpu/run.sh fails where it finds no test, and where one fails.
+# tests/gpu/run.sh fails if it finds no test, and if a test fails.
 set -u
 failed=0
 wanted() { # CODE FOLDER

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Every header compiles alone, as C11, without a warning; those of the operator interface as C++
-# too, since the CUDA backend includes them. A header without an include guard is a body that others
-# include after some definitions; those are named, so that a forgotten guard is seen.
+# Every header compiles alone, as C11, without a warning; those of the operator interface also
+# as C++, because the CUDA backend includes them. A header without an include guard is a body that
+# others include after some definitions; these are listed here, so a forgotten guard is found.
 set -u
 failed=0
 flags=(-I. -I"${BUILD:-build/release}/gen" -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every room of the runner has its page, which names each of its sources, and
-# none that is not there.
+# Every room of the runner has a README, which names all of its sources and no
+# other.
 set -u
 failed=0
 fail() { echo "$1"; failed=1; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# `check` from outside: what it prints, where, and with which exit code.
+# `check` from outside: its output, stdout or stderr, and its exit code.
 set -u
 failed=0
 work=${TEST_TMP:-$(mktemp -d)}
@@ -15,7 +15,7 @@ code() { # ARGUMENTS... -> exit code; output in $work/out and $work/err
     echo $?
 }
 
-# Every script that is shipped, as it is and rehearsed.
+# Every shipped script, with and without --smoke.
 for script in experiments/*.lua; do
     expect "check $script" 0 "$(code check "$script")"
     expect "check --smoke $script" 0 "$(code check --smoke "$script")"
@@ -33,7 +33,7 @@ again=$(cd / && "$FP8LAB" check -q --resolved "$here/experiments/shapes.lua" | s
 expect "bytes from the root" "$first" "$again"
 expect "lines of --resolved" 25 "$("$FP8LAB" check -q --resolved experiments/shapes.lua | wc -l)"
 
-# Recursion without end is a stack overflow, and told at once.
+# Endless recursion is a stack overflow, reported at once.
 echo 'local function f() return 1 + f() end f()' >"$work/deep.lua"
 expect "recursion without end" 2 "$(code check "$work/deep.lua")"
 expect "what it says" 1 "$(grep -c 'deep.lua:1: stack overflow' "$work/err")"
@@ -52,8 +52,8 @@ grep -q '"key": *"model.layers"' "$work/out" || expect "--json names the key" ye
 expect "exit code of a missing script" 2 "$(code check "$work/absent.lua")"
 expect "exit code of a bad override" 2 "$(code check --set train.step=3 experiments/margins.lua)"
 
-# Lists as Lua or JSON would have them, several values for one, a kind as a key: refused with the
-# spelling that works, and that one is taken.
+# Lists in the notation of Lua or JSON, several values for one key, a kind as a key: each is rejected
+# with the correct spelling, and that spelling is accepted.
 refused() { # SET WORDS
     expect "exit code of --set $1" 2 "$(code check --set "$1" experiments/quickstart.lua)"
     grep -qF -- "$2" "$work/err" || expect "--set $1" "$2" "$(cat "$work/err")"
