@@ -415,7 +415,7 @@ static void smoke_calls_layers_for_the_small_model(void **state) {
 }
 
 /* ---- patterns among data.paths --------------------------------------------------------------- */
-/* Both with spaces between; expected "": refused. */
+/* Both separated by spaces; expected "": rejected. */
 struct pattern_case { const char *paths, *expected; };
 
 static const struct pattern_case PATTERNS[] = {
@@ -488,9 +488,9 @@ static void patterns_become_sorted_files(void **state) {
     assert_int_equal(tree_remove(folder, NULL), OK);
 }
 
-/* ---- what a stranger's bundle says ----------------------------------------------------------- */
-/* A configuration that no schema checked: counts beyond the model's layers are refused, and nothing
- * is computed with them. */
+/* ---- an untrusted configuration -------------------------------------------------------------- */
+/* A configuration that no schema checked: counts beyond the model's layers are rejected before any
+ * computation with them. */
 static void layers_in_bf16_are_within_the_model(void **state) {
     (void)state;
     static const int64_t BAD[] = { INT64_MIN, -1, 5, INT64_MAX };
@@ -557,7 +557,7 @@ static void every_shipped_experiment_checks(void **state) {
     assert_true(count >= 13);
 }
 
-/* What a bundle keeps of a script is enough to resolve it again, elsewhere, to the same bytes. */
+/* A script's files in a bundle are enough to resolve it elsewhere to the same bytes. */
 static void recorded_files_resolve_to_the_same_bytes(void **state) {
     (void)state;
     static const char *const SCRIPTS[] = { "experiments/h200_recipes.lua",
@@ -583,7 +583,7 @@ static void recorded_files_resolve_to_the_same_bytes(void **state) {
     }
 }
 
-/* A suite of scripts runs what the scripts run by themselves, so their rows are not run twice. */
+/* A suite of scripts gives the same runs as the scripts alone, so no row runs twice. */
 static void a_suite_of_scripts_has_their_configurations(void **state) {
     (void)state;
     struct resolution suite, one;

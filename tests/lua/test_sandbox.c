@@ -1,4 +1,4 @@
-/* What a hostile or careless script meets: what it may not reach, and what it may not use up. */
+/* A hostile or careless script: what it cannot reach, and the limits on what it uses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "runner/script/script_state.h"
 #include "tests/support/run_fixture.h"
 
-/* Small limits, so that each bomb goes off quickly. A sanitizer slows everything down. */
+/* Small limits, so that each case ends quickly. A sanitizer slows everything down. */
 static const struct script_limits LIMITS = { .instructions = 5 * 1000 * 1000,
                                              .memory_bytes = 64 << 20,
                                              .cpu_s = 2,
@@ -190,7 +190,7 @@ static void limits_cannot_be_caught(void **state) {
     check_rows(BOMBS, sizeof BOMBS / sizeof *BOMBS);
 }
 
-/* Hooks do not fire inside C functions: only the limit on processor time ends these. */
+/* Hooks do not run inside C functions: only the limit on processor time ends these. */
 static void a_call_that_never_returns_is_stopped(void **state) {
     (void)state;
     static const char *const SOURCES[] = {

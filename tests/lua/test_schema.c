@@ -1,5 +1,5 @@
 /* The exact text of every schema error: golden/X.lua against golden/X.txt. A first line
- * "-- overrides: a=b c=d" gives --set arguments. `test_schema --write` writes the texts anew; read
+ * "-- overrides: a=b c=d" gives --set arguments. `test_schema --write` writes new texts; read
  * the difference before committing it. */
 #include <dirent.h>
 #include <setjmp.h>

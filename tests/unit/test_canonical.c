@@ -1,4 +1,4 @@
-/* Canonical JSON: the bytes of each kind of value, and that they read back to it. */
+/* Canonical JSON: the bytes of each kind of value; reading them gives the value again. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static void doubles_are_the_shortest_that_read_back(void **state) {
     }
 }
 
-/* Doubles of all exponents: each reads back to its own bits. */
+/* Doubles of all exponents: reading the text gives the same bits. */
 static void doubles_of_every_size_read_back(void **state) {
     (void)state;
     uint64_t bits = UINT64_C(0x9E3779B97F4A7C15);

@@ -1,4 +1,4 @@
-/* The environment of a worker: nothing but what the allow-lists name. */
+/* The environment of a worker: only variables of the allow-lists. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ static void an_experiment_sets_what_is_allowed(void **state) {
     json_decref(env);
 }
 
-/* Waiting threads sleep unless somebody said how they shall wait, and the record tells which. */
+/* Waiting threads sleep, unless a variable sets how they wait; the record has the setting. */
 static void what_nobody_set_has_a_default(void **state) {
     (void)state;
     struct environment environment;
@@ -61,7 +61,7 @@ static void what_nobody_set_has_a_default(void **state) {
     environment_free(&environment);
 }
 
-/* What a cluster's own set-up says to NCCL reaches it; what may move bits, scripts alone say. */
+/* NCCL gets a cluster's own settings; settings that may change bits come only from scripts. */
 static void a_site_configures_the_network(void **state) {
     (void)state;
     struct environment environment;

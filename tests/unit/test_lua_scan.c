@@ -1,4 +1,4 @@
-/* Where keys stand in Lua source: the lexer, and the reader of constructors. */
+/* The places of keys in Lua source: the lexer, and the reader of constructors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static void calls_are_found_by_line_and_name(void **state) {
     pool_destroy(&p);
 }
 
-/* Whatever the text, scanning ends and reads nothing beyond it (the sanitizers watch). */
+/* For any text, scanning ends and does not read beyond it (the sanitizers check). */
 static void any_text_is_survived(void **state) {
     (void)state;
     static const char *const SOURCES[] = {

@@ -1,4 +1,4 @@
-/* Foreign text on its way to a terminal: nothing that steers it, no second line, valid UTF-8. */
+/* Untrusted text for a terminal: no control characters, no second line, valid UTF-8. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static void every_character_shows_itself_or_not_at_all(void **state) {
     assert_string_equal(PLAIN(NULL), "");
 }
 
-/* A text that does not fit is cut between two characters, and says so. */
+/* A text that does not fit is cut between two characters and ends in "…". */
 static void long_text_is_cut(void **state) {
     (void)state;
     char out[9];
@@ -49,7 +49,7 @@ static void long_text_is_cut(void **state) {
     assert_string_equal(plain_copy(out, sizeof out, "\n\n\n\n\n\n\n\n\n"), "?????\xe2\x80\xa6");
 }
 
-/* JSON keeps the value; only ASCII, letters and symbols stand in its text as they are. */
+/* JSON keeps the value; all other characters are escaped in its text. */
 static void json_is_escaped(void **state) {
     (void)state;
     json_t *object = json_object(), *back;
