@@ -163,7 +163,7 @@ static bool alike(const struct adamw_args *a, const struct adamw_args *b) {
            a->eps == b->eps && a->seed == b->seed;
 }
 
-/* Queues those of args [n] that adamw_fuses() says `fused` of, as many in a launch as it takes. */
+/* Queues the updates of args [n] for which adamw_fuses() is `fused`, in as few launches as fit. */
 static void launch_all(struct backend *b, int lane, const struct adamw_args *args, int64_t n,
                        bool fused) {
     struct adamw_group group = {};

@@ -19,7 +19,7 @@ enum {
     ADAMW_THREADS = 256,
     ADAMW_WAVES = 4, /* more blocks than there is room for: multiprocessors are not equally fast */
     ADAMW_TENSORS = 32, /* of a launch: their table fits into a kernel's parameters of 4 KB */
-    ADAMW_TILE_TENSORS = 15 /* the same, with what their codes want */
+    ADAMW_TILE_TENSORS = 15 /* the same, with the fields for their codes */
 };
 
 struct adamw_tensor {
@@ -51,7 +51,7 @@ template <> struct stored<DTYPE_F32> { typedef float element; typedef struct flo
 template <> struct stored<DTYPE_BF16> { typedef bf16_bits element; typedef uint4 eight; };
 template <> struct stored<DTYPE_E4M3> { typedef uint8_t element; typedef uint2 eight; };
 
-/* A lane's elements: count of them, 8 but at a tensor's end. */
+/* A lane's elements; count is 8 except at the end of a tensor. */
 struct place { int64_t at; int count; };
 
 template <int DTYPE>
@@ -156,7 +156,7 @@ __device__ static inline void read_scalars(struct scalars &s, const struct adamw
     s.quick = a.eps >= 0x1p-39f && a.eps <= 0x1p60f;
 }
 
-/* Scalars and every tensor's key, made once a block, which meets after it. */
+/* Scalars and every tensor's key, made once a block. Contains a block barrier. */
 template <int TENSORS>
 __device__ static inline void adamw_begin(struct scalars &s, uint64_t (&key)[TENSORS],
                                           const struct adamw_step &a,
@@ -232,7 +232,7 @@ template <enum round_part PART> __device__ static uint32_t round_up(float x, uin
     uint32_t u = f32_bits(x);
     if constexpr (PART == ROUND_WEIGHT) return u + (uint32_t)(bits >> 48);
     uint32_t up = __dp2a_lo((uint32_t)(PART == ROUND_M ? bits : bits >> 24), 1u, u);
-    if constexpr (PART == ROUND_V) /* what is positive stays so */
+    if constexpr (PART == ROUND_V) /* positive values stay positive */
         asm("{ .reg .pred p; setp.gt.s32 p, %1, 0; @p max.u32 %0, %0, 0x10000; }"
             : "+r"(up) : "r"(u));
     return up;
@@ -275,7 +275,7 @@ __device__ static void store_f32(float *to, struct place p, const float (&x)[2][
     }
 }
 
-/* Returns what was stored, zeros behind it. */
+/* Returns the stored values, followed by zeros. */
 template <bool WHOLE>
 __device__ static uint4 store_bf16(bf16_bits *to, struct place p, const uint2 (&x)[2]) {
     uint4 v = make_uint4(x[0].x, x[0].y, x[1].x, x[1].y);
@@ -410,7 +410,7 @@ __device__ static auto update(const struct adamw_tensor &t, const struct scalars
     struct new_values to;
     struct place p = { Way::at(where), EACH };
     load<true>(raw, t, p);
-    __syncwarp(); /* all four loads are under way before the first of them is waited for */
+    __syncwarp(); /* all four loads are issued before the first wait */
     if (__all_sync(0xFFFFFFFFu, updated_values<true>(to, t, s, key, p, raw)))
         return Way::answer(store<true, STATE, MASTER, GRAD>(t, p, to));
     return update_slowly<Way, true, STATE, MASTER, GRAD>(t, s, key, where);

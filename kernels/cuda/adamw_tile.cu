@@ -21,7 +21,7 @@ static_assert((int)ADAMW_THREADS == TILE_THREADS && (int)EACH == PATCH && (int)S
 
 struct tile_memory {
     union {
-        uint4 weight[TILE][TILE / PATCH]; /* [row][8 columns]; each read by who wrote it */
+        uint4 weight[TILE][TILE / PATCH]; /* [row][8 columns]; each read by its writer */
         struct tile_shared transposed;
     };
     uint32_t top[TILE_WARPS]; /* SCALE_128X128: the largest |bits| of a warp's rows */
@@ -48,7 +48,8 @@ __device__ static uint32_t update_tile(const struct adamw_tensor &t, const struc
     return top;
 }
 
-/* SCALE_128X128: the multiplier of a tile, from every thread's largest |bits|. The block meets. */
+/* SCALE_128X128: the multiplier of a tile, from every thread's largest |bits|. Contains a block
+ * barrier. */
 __device__ static float block_multiplier(const struct tile_args &c, struct tile_at at,
                                          uint32_t top, struct tile_memory &memory) {
     top = warp_max(max(top & 0xFFFFu, top >> 16));

@@ -13,7 +13,7 @@
 enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
        KEY_TILES = KEY_ROWS / 8 };
 
-/* Running maximum and sum of the rows a thread meets: g and g + 8 of each tile. */
+/* Running maximum and sum of a thread's rows: g and g + 8 of each tile. */
 template <int D> struct row_state {
     float out[M_TILES][D / 8][4];
     float max[M_TILES][2], sum[M_TILES][2];
@@ -35,7 +35,7 @@ __device__ static void mask_tile(float (&s)[M_TILES][KEY_TILES][4], int64_t firs
             }
 }
 
-/* Scores to probabilities under the new maximum; what was summed so far is rescaled to it. */
+/* Scores to probabilities under the new maximum; earlier sums are rescaled to it. */
 template <int D>
 __device__ static void softmax_tile(float (&s)[M_TILES][KEY_TILES][4], struct row_state<D> &r,
                                     float scale_log2) {

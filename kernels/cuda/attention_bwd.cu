@@ -30,7 +30,7 @@ __global__ void delta_kernel(struct backward f) {
 
 /* ---- shared by both passes ---- */
 
-/* Where one head of one sequence stands. */
+/* The position of one head of one sequence. */
 struct head_view {
     const bf16_bits *q, *k, *v, *d_o;
     const float *lse, *delta;

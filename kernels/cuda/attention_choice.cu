@@ -160,7 +160,7 @@ static enum status measure(struct cuda_backend *b, const struct forward *f,
                            struct attention_choice *c, struct err *e) {
     float us[CANDIDATES];
     bool timed;
-    TRY(cuda_sync(&b->base, e)); /* o and lse may be in use by what is queued */
+    TRY(cuda_sync(&b->base, e)); /* queued operators may use o and lse */
     TRY(time_both(b, f, c->plan, us, &timed, e));
     c->name = c->plan->name;
     c->by_cudnn = !timed || us[OWN] < 0.0f ||
@@ -185,7 +185,7 @@ static enum status settle(struct cuda_backend *b, const struct attention *a,
                 "what this cuDNN offers", c->name.place, c->name.engine);
 }
 
-/* Ranks measure alike but not the same; rank 0's choice stands for all of them. */
+/* Ranks measure different times; rank 0's choice holds for all of them. */
 static enum status agree(struct cuda_backend *b, struct attention_choice *c, struct err *e) {
     const struct attention_size *s = &c->shape;
     const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads, s->head_dim };
@@ -205,7 +205,7 @@ static enum status choose(struct cuda_backend *b, const struct forward *f,
     return settle(b, &f->a, c, e);
 }
 
-/* What does not depend on the cuDNN that is installed: all ranks of a group answer alike. */
+/* Independent of the installed cuDNN: all ranks of a group get the same result. */
 static bool may_have_plan(const struct cuda_backend *b, const struct attention *a) {
     return (b->caps == 90 || b->caps == 100) && a->head_dim >= 64 && a->length >= LENGTH_MIN &&
            a->batch > 0;

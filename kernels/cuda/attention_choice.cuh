@@ -16,7 +16,7 @@ struct attention_way {
 NODISCARD enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                                        struct attention_way *way, struct err *e);
 
-/* The table, for choices.cu: how many, all of them as text, one of them back. */
+/* The table, for choices.cu: number of choices, all as text, one back from text. */
 int64_t attention_choices(const struct cuda_backend *b);
 void attention_choices_write(const struct cuda_backend *b, FILE *out);
 NODISCARD enum status attention_choice_take(struct cuda_backend *b, const struct choice *c,

@@ -220,7 +220,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
         wgmma_wait<1>();
         wgmma_hold(x);
         gradients(x, packed, s.delta(stage));
-        wgmma_wait<0>(); /* it reads what was packed */
+        wgmma_wait<0>(); /* it reads the packed values */
         wgmma_hold(dv);
         barrier_wait(s.ds_empty(which), r.n / 2 - 1 & 1);
         wgmma_hold(x);
@@ -244,7 +244,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
         recompute_softmax<D>(f, s, next, at * STEP - line, x);
         wgmma_wait<0>();
         wgmma_hold(dk);
-        __syncwarp(); /* every lane has read what belongs to these queries */
+        __syncwarp(); /* every lane has read the data of these queries */
         if (is_first_lane()) barrier_arrive(s.empty(stage));
     }
     if (is_first_lane()) barrier_arrive(s.own_empty());
@@ -467,7 +467,7 @@ hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ str
 
 #endif
 
-/* ---- before: what belongs to queries, and counters at zero ---- */
+/* ---- before: delta and log-sum-exp of queries, counters at zero ---- */
 
 /* -lse in powers of two, and delta = sum over D of dO * O. Queries behind the last get
  * probability 0. */
@@ -537,7 +537,7 @@ enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct 
     TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, attention_sums_bytes(&size), &scratch, e));
     o.tiles = (int)ceil_div(a->length, OWN);
     o.query_tiles = (int)ceil_div(a->length, STEP);
-    bool paired = o.tiles <= b->sm_count; /* two multiprocessors for each block that must meet */
+    bool paired = o.tiles <= b->sm_count; /* two multiprocessors for each pair of blocks */
     o.blocks = paired ? (o.tiles + 1) / 2 : o.tiles;
     o.half = paired ? o.tiles / 2 : 0;
     o.sums = (float *)scratch;

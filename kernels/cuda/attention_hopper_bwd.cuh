@@ -101,7 +101,7 @@ template <int D> __device__ static struct places<D> open_places(uint32_t *ticket
 
 __device__ static bool is_first_lane() { return threadIdx.x % WARP == 0; }
 
-/* ---- what a block does ---- */
+/* ---- the work of a block ---- */
 
 /* Early keys are seen by many queries, late ones by few, so a block takes one tile of each, late
  * first, and all have as much to do. Blocks of one key/value head then wait for each other and

@@ -80,7 +80,7 @@ __device__ static void pass_turn(int warpgroup) {
     asm volatile("bar.arrive %0, %1;" ::"r"(2 - warpgroup), "n"(2 * WARPGROUP) : "memory");
 }
 
-/* Running maximum and sum of the two rows that a thread meets: g and g + 8. */
+/* Running maximum and sum of a thread's two rows: g and g + 8. */
 struct rows_so_far { float max[2], sum[2]; };
 
 /* Keys behind the query. behind: the warpgroup's first query less the tile's first key. */

@@ -41,7 +41,7 @@ struct tile_args {
     unsigned long long *stats;   /* [2] or NULL */
     const int32_t *flag;         /* nothing is written once flag[0] >= 0; or NULL */
     struct quant_rule rule;
-    bool line_maxima, square_maxima; /* which of them some scale or the amax needs */
+    bool line_maxima, square_maxima; /* needed by a scale or the amax */
 };
 
 /* Aligned for the 16 bytes in which col_max and code are moved. */
@@ -63,7 +63,7 @@ __device__ static inline struct tile_at tile_of(int64_t cols) {
     return t;
 }
 
-/* Where this thread's patch stands in the tile. */
+/* The position of this thread's patch in the tile. */
 __device__ static inline int patch_row() { return threadIdx.x / 16 * PATCH; }
 __device__ static inline int patch_col() { return threadIdx.x % 16 * PATCH; }
 
@@ -111,7 +111,7 @@ __device__ static inline void squares_maxima(const uint4 (&v)[PATCH], struct til
         atomicMax(&s.square_max[patch_row() / SEGMENT][patch_col() / SEGMENT], top);
 }
 
-/* Fills what of s the scales need; the block meets after it. */
+/* Fills the parts of s that the scales need. Contains a block barrier. */
 __device__ static inline void tile_maxima(const struct tile_args &a, const uint4 (&v)[PATCH],
                                           struct tile_shared &s) {
     if (!a.line_maxima && !a.square_maxima) return;

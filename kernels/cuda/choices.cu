@@ -7,7 +7,7 @@
 #include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/gemm.cuh"
 
-/* ---- whose table it is ---- */
+/* ---- device and libraries of a table ---- */
 
 struct identity { char device[160], libraries[160]; };
 

@@ -13,7 +13,7 @@ enum {
     THREADS = 256,
     SLICE_ALIGN = 16,      /* elements: slices start where 16-byte loads can */
     SMALL_BYTES = 1 << 16, /* up to here every rank adds everything: one hop instead of two */
-    STALLED = LANE_COUNT, CLOCKS /* a clock for each lane, and one for standing still */
+    STALLED = LANE_COUNT, CLOCKS /* a clock for each lane, and one for waiting */
 };
 
 struct cuda_group {
@@ -59,7 +59,7 @@ enum status cuda_await_collective(struct cuda_backend *cb, cudaEvent_t event, st
 }
 
 /* Collectives run one at a time, in the order in which they are called, whatever lanes they are on:
- * a communicator has one set of buffers, and all ranks must take turns at it alike. */
+ * a communicator has one set of buffers, and all ranks must use it in the same order. */
 static enum status wait_for_communicator(struct cuda_backend *cb, int lane, struct err *e) {
     const struct cuda_group *g = cb->group;
     if (g->last_lane < 0 || g->last_lane == lane || g->last.capture != cb->capture) return OK;
@@ -168,7 +168,7 @@ enum status cuda_agree(struct cuda_backend *cb, const char *what, const int64_t 
 
 struct terms {
     const char *own;   /* this rank's */
-    const char *other; /* [world][stride] those of the others */
+    const char *other; /* [world][stride] terms of the other ranks */
     int64_t stride;    /* bytes */
     int rank, world;
 };
@@ -242,7 +242,7 @@ static enum status add_terms(struct backend *b, int lane, void *out, struct term
     return cuda_launched("adding the terms of a group", e);
 }
 
-/* Everybody's x to everybody, who adds it all. */
+/* Every rank's x to every rank; each adds all of them. */
 static enum status reduce_small(struct backend *b, int lane, const struct tensor *x,
                                 struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
@@ -276,7 +276,7 @@ static enum status scatter(struct backend *b, int lane, char *out, char *x, int6
     return OK;
 }
 
-/* Slices that can be shared out alike, then what is left over. */
+/* Equal slices, then the rest. */
 static enum status reduce_large(struct backend *b, int lane, const struct tensor *x,
                                 struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;

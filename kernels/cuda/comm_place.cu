@@ -16,7 +16,7 @@ static_assert(NAMES_MAX <= 1 << NAME_BITS, "a name's number fits into its bits")
 struct comm_place {
     char name[NAMES_MAX][sizeof ((struct comm_at *)0)->what];
     uint32_t names;
-    unsigned long long *count; /* device: collectives come to so far */
+    unsigned long long *count; /* device: collectives reached so far */
     volatile uint64_t *board;  /* host, mapped */
 };
 

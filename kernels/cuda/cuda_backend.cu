@@ -44,13 +44,13 @@ static void fill_table(struct backend_ops *t) {
     t->decision = cuda_decision;
     t->under_way = cuda_under_way;
     t->pretend = cuda_pretend;
-    cuda_progress_wrap(t); /* the operators, and what else may meet a fault */
+    cuda_progress_wrap(t); /* the operators, and other slots that may see a fault */
 }
 
 __global__ void probe_kernel() {}
 
-/* A driver older than this runtime, no device, or a device that this build has no machine code for:
- * each has its own remedy, so each has its own sentence. */
+/* A driver older than this runtime, no device, a device without machine code in this build: each
+ * has its own remedy, so each has its own error. */
 static enum status device_open(struct cuda_backend *cb, int device, struct err *e) {
     int driver = 0, count = 0;
     cudaError_t status = cudaDriverGetVersion(&driver);

@@ -26,7 +26,7 @@ enum scratch_use {
     SCRATCH_AMAX,      /* row and column maxima */
     SCRATCH_PARTIAL,   /* partial sums of two-stage reductions */
     SCRATCH_ATTENTION, /* cuDNN's workspace, or sums of our own backward */
-    SCRATCH_TERMS,     /* what other ranks add to a sum */
+    SCRATCH_TERMS,     /* terms of other ranks of a sum */
     SCRATCH_SORT,      /* embedding_bwd: tokens and rows, twice */
     SCRATCH_COUNT
 };
@@ -70,7 +70,7 @@ struct cuda_backend {
     struct backend_ops ops; /* what base.ops points to */
     int device, cc, sm_count; /* cc: 90 for 9.0 */
     int64_t memory_bytes;     /* of the device */
-    int caps;         /* whose scale modes and libraries are used: cc, or what pretend() says */
+    int caps;         /* capability whose features are used: cc, or that of pretend() */
     int shared_bytes; /* opt-in shared memory of one block */
     cudaStream_t lane[LANE_COUNT];
     struct event_slot event[EVENT_COUNT];
@@ -81,7 +81,7 @@ struct cuda_backend {
     cudaEvent_t join[LANE_COUNT]; /* orders the lanes around graphs */
     cudaEvent_t graph_done;
     cudaEvent_t timer[TIMER_MARKS]; /* NULL until marked */
-    int64_t capture;    /* number of the capture under way, 0 outside */
+    int64_t capture;    /* number of the open capture, 0 outside */
     int64_t captures;   /* begun so far */
     struct gemm_library *gemm;
     struct attention_table *attention; /* NULL until attention has a choice */
@@ -99,7 +99,7 @@ static inline cudaStream_t cuda_lane(struct backend *b, int lane) { return cuda_
 NODISCARD enum status cuda_scratch(struct backend *b, int lane, enum scratch_use use, int64_t bytes,
                                    void **out, struct err *e);
 
-/* Notes what became of a call (kernels/backend.h, struct decision); calls are counted here. */
+/* Records the decision of a call (kernels/backend.h, struct decision), and counts the calls. */
 NODISCARD enum status cuda_decided(struct cuda_backend *b, const struct decision *d,
                                    struct err *e);
 
@@ -156,7 +156,7 @@ NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, in
  * that writes the value, and say so; otherwise this reads the value for it. */
 NODISCARD enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s,
                                      bool amax_done, struct err *e);
-/* out [rows,K] BF16 = codes * scale, rounded once: what an emulated matmul multiplies. */
+/* out [rows,K] BF16 = codes * scale, rounded once: the operands of an emulated matmul. */
 NODISCARD enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
                                       const struct tensor *codes, struct err *e);
 /* cuda_sink_emit for AdamW: nothing is written once flag[0] >= 0 on the device. */
@@ -212,7 +212,7 @@ __device__ static inline void bf16x8_decode(float (&out)[8], uint4 v) {
     }
 }
 
-/* bf16x2_encode of eight, with one look for NaN: nothing else is unordered with itself. */
+/* bf16x2_encode of eight, with one test for NaN. */
 __device__ static inline uint4 bf16x8_encode(const float (&in)[8]) {
     uint32_t word[4];
     bool nan = false;
@@ -266,7 +266,7 @@ __device__ static inline uint32_t store_bf16(bf16_bits *x, const float (&in)[N])
     }
 }
 
-/* The same where the values may only be looked at: to is NULL then. */
+/* store_bf16; if `to` is NULL, only the maximum. */
 template <int N> __device__ static inline uint32_t put_bf16(bf16_bits *to, const float (&in)[N]) {
     if (to) return store_bf16(to, in);
     uint32_t top = 0;
@@ -366,8 +366,7 @@ static inline unsigned grid_for(struct backend *b, int64_t items, int64_t items_
 
 void cuda_fill_comm(struct comm_ops *comm);
 void cuda_group_close(struct cuda_backend *b);
-/* Makes LANE_COMPUTE wait for what another lane's collective leaves behind, and times how long it
- * stands still for that. */
+/* Makes LANE_COMPUTE wait for the event of another lane's collective, and times the wait. */
 NODISCARD enum status cuda_await_collective(struct cuda_backend *b, cudaEvent_t event,
                                             struct err *e);
 /* Rank 0's bytes to every rank, on the host, so that all make the same choice; nothing with one

@@ -112,7 +112,7 @@ enum status cuda_readback(struct backend *b, int lane, int slot, const void *dat
     return record(cuda_of(b), &r->done, lane, e);
 }
 
-/* What to wait for: a captured copy is done when its graph is. */
+/* The event to wait for: a captured copy is done when its graph is done. */
 static cudaEvent_t readback_event(struct cuda_backend *b, int slot) {
     const struct readback_slot *r = &b->readback[slot];
     return r->done.capture ? b->graph_done : r->done.event;
@@ -137,7 +137,7 @@ enum status cuda_readback_fetch(struct backend *b, int slot, void *host, struct 
 
 /* ---- graphs ---- */
 
-/* The compute lane waits for every other. */
+/* The compute lane waits for every other lane. */
 static enum status join_lanes(struct cuda_backend *b, struct err *e) {
     for (int i = 0; i < LANE_COUNT; i++) {
         if (i == LANE_COMPUTE) continue;
@@ -180,7 +180,7 @@ enum status cuda_graph_begin(struct backend *b, enum graph_key key, struct err *
     TRY(join_lanes(cb, e));
     CUDA_TRY(e, cudaStreamBeginCapture(cb->lane[LANE_COMPUTE], cudaStreamCaptureModeThreadLocal));
     cb->capture = ++cb->captures;
-    /* The other lanes start where the compute lane stands. */
+    /* The other lanes start after what the compute lane has queued. */
     CUDA_TRY(e, cudaEventRecord(cb->join[LANE_COMPUTE], cb->lane[LANE_COMPUTE]));
     for (int i = 0; i < LANE_COUNT; i++)
         if (i != LANE_COMPUTE)
@@ -208,8 +208,7 @@ enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e)
     return launch(cb, slot, e);
 }
 
-/* Ends a capture that nobody will: an operator in it failed. While it is open nothing can be waited
- * for or freed. */
+/* Ends a capture in which an operator failed. While a capture is open, waiting and freeing fail. */
 static void capture_give_up(struct cuda_backend *b) {
     cudaGraph_t graph = NULL;
     if (!b->capture) return;

@@ -12,7 +12,7 @@
 
 enum {
     GROUP = 4,
-    MARKS_MAX = 2048,   /* of a section: what is queued beyond is not marked */
+    MARKS_MAX = 2048,   /* of a section; later operators have no mark */
     NAME_BYTES = 80,
     DIRECT = GRAPH_COUNT, /* the section of what runs outside graphs: a ring */
     SECTIONS = GRAPH_COUNT + 1
@@ -70,7 +70,8 @@ static unsigned char *byte_of(const struct cuda_progress *p, int section, int64_
     return p->board + (int64_t)section * MARKS_MAX + mark % MARKS_MAX;
 }
 
-/* What a mark's byte holds once it is set. Outside graphs bytes are used again: by their round. */
+/* The value of a mark's byte when it is set. Outside graphs bytes are reused: the value counts
+ * rounds. */
 static unsigned char value_of(int section, int64_t mark) {
     return section == DIRECT ? (unsigned char)(mark / MARKS_MAX % 255 + 1) : 1;
 }
@@ -108,7 +109,7 @@ enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key, stru
     struct section *s = &p->section[key];
     forget(s);
     p->current = key;
-    memset(byte_of(p, key, 0), 1, MARKS_MAX); /* nothing of it is under way */
+    memset(byte_of(p, key, 0), 1, MARKS_MAX); /* none of its operators is running */
     CUDA_TRY(e, cudaEventRecord(p->done, b->lane[LANE_COMPUTE]));
     CUDA_TRY(e, cudaStreamWaitEvent(p->side, p->done, 0));
     CUDA_TRY(e, cudaMemsetAsync(byte_of(p, key, 0), 0, MARKS_MAX, p->side));
@@ -132,9 +133,9 @@ void cuda_progress_give_up(struct cuda_backend *b) {
     p->current = DIRECT;
 }
 
-/* ---- naming what was under way ---- */
+/* ---- naming the running operators ---- */
 
-/* The first mark that is not set, of those that may be looked at; -1: all are. */
+/* The first readable mark that is not set; -1: all are set. */
 static int64_t first_open(const struct cuda_progress *p, int section) {
     int64_t marks = seen(&p->section[section].marks);
     int64_t from = section == DIRECT ? max_i64(marks - MARKS_MAX, 0) : 0;
@@ -154,8 +155,8 @@ static void list_group(const struct section *s, int64_t mark, char *out, size_t 
                                s->name[i % (MARKS_MAX * GROUP)]);
 }
 
-/* The first group that has not ended, of a graph first, since what was queued behind it is open
- * too. `rest`: where all marks are set, what has none yet counts as under way. */
+/* The first group that has not ended. Graphs come first, since operators queued after a graph have
+ * not ended either. `rest`: if all marks are set, operators without a mark count as running. */
 static bool name_open(const struct cuda_progress *p, bool rest, char *out, size_t size) {
     for (int i = 0; i < SECTIONS; i++) {
         const struct section *s = &p->section[i];
@@ -173,13 +174,13 @@ bool cuda_under_way(struct backend *b, char *out, size_t size) {
     return p && name_open(p, false, out, size);
 }
 
-/* Adds what was under way to the error of a device that has failed for good. */
+/* Adds the running operators to the error of a device that has failed permanently. */
 static void explain(struct backend *b, struct err *e) {
     struct cuda_progress *p = cuda_of(b)->progress;
     if (!p || !e) return;
     cudaError_t state = cudaStreamQuery(cuda_lane(b, LANE_COMPUTE));
     if (state == cudaSuccess || state == cudaErrorNotReady) return;
-    /* A lane that is captured cannot be asked, which says nothing of the device. */
+    /* A captured lane cannot be queried. This is no failure of the device. */
     if (state == cudaErrorStreamCaptureUnsupported || state == cudaErrorStreamCaptureInvalidated)
         return;
     char names[GROUP * (NAME_BYTES + 4)];
@@ -202,7 +203,7 @@ template <typename First, typename... Rest> static struct err *last_of(First, Re
     return last_of(rest...);
 }
 
-/* An operator that notes itself under the name of its slot. */
+/* An operator that records itself under the name of its slot. */
 template <auto F, class Name> struct noted;
 template <class Name, typename... A, enum status (*F)(struct backend *, int, A...)>
 struct noted<F, Name> {
@@ -221,7 +222,7 @@ struct noted<F, Name> {
     }
 };
 
-/* Anything else that may be the first to see a fault. */
+/* Another slot that may be the first to see a fault. */
 template <auto F> struct explained;
 template <typename... A, enum status (*F)(struct backend *, A...)> struct explained<F> {
     static enum status call(struct backend *b, A... args) {

@@ -9,17 +9,18 @@
 NODISCARD enum status cuda_progress_open(struct cuda_backend *b, struct err *e);
 void cuda_progress_close(struct cuda_backend *b);
 
-/* Puts operators in the table that note themselves, and read errors that say what was under way. */
+/* Fills the operators and other slots of the table with wrappers: operators record themselves, and
+ * an error names the running operators. */
 void cuda_progress_wrap(struct backend_ops *t);
 
 /* under_way of the table. */
 bool cuda_under_way(struct backend *b, char *out, size_t size);
 
-/* Around a capture of `key`: after the lanes have joined it, before they meet at its end. */
+/* Around a capture of `key`: begin after the lanes have joined it, end before they leave it. */
 NODISCARD enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key,
                                           struct err *e);
 NODISCARD enum status cuda_progress_end(struct cuda_backend *b, struct err *e);
-/* Instead of the latter, for a capture that is given up. */
+/* Instead of cuda_progress_end, for a capture that is given up. */
 void cuda_progress_give_up(struct cuda_backend *b);
 
 #endif

@@ -29,7 +29,7 @@ struct cudnn_nodes {
     int count;
 };
 
-/* Identities of what a call passes in. */
+/* Identities of a call's tensors. */
 enum cudnn_id { ID_Q = 1, ID_K, ID_V, ID_O, ID_STATS, ID_SCALE, ID_MINUS_INFINITY, ID_VIRTUAL };
 
 /* A descriptor among `owned`; NULL, with *status set, once something has failed. */

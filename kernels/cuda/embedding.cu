@@ -114,7 +114,7 @@ static enum status sort_tokens(struct backend *b, int lane, struct sorted *out,
 }
 
 /* Past the last place in sorted key[from, n) that holds `value`, as key[from] does. Most runs are
- * short, so it is looked for close by first: each load waits for the one before. */
+ * short, so the search starts nearby: each load waits for the one before. */
 __device__ static int64_t run_end(const uint32_t *key, int64_t from, int64_t n, uint32_t value) {
     int64_t low = from, high = from + 1;
     for (int64_t step = 1; high < n && key[high] <= value; step *= 2) {
@@ -130,7 +130,7 @@ __device__ static int64_t run_end(const uint32_t *key, int64_t from, int64_t n, 
     return low;
 }
 
-/* Grid: x over sorted places, of which the first of each run works; y over columns. */
+/* Grid: x over sorted positions; the first position of each run works. y over columns. */
 template <int N>
 __global__ void __launch_bounds__(RUN_THREADS, RUN_BLOCKS)
     embedding_bwd_kernel(struct grad_view d_table, int64_t ld, int64_t vocab, const bf16_bits *dx,

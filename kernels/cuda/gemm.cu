@@ -25,7 +25,7 @@ enum {
 /* Ours serves where it takes less than this share of the library's time: nearer, noise would
  * decide. */
 static const float DISPLACES = 0.98f;
-/* What stands in the choice table for our own kernel, instead of an algorithm. */
+/* The entry of our own kernel in the choice table, instead of an algorithm. */
 static const int32_t OWN_KERNEL = 1;
 
 /* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as
@@ -316,7 +316,7 @@ static void time_contest(struct contest *c, struct gemm_choice *choice) {
              (double)us[choice->own ? OWN : LIBRARY], (double)us[choice->own ? LIBRARY : OWN]);
 }
 
-/* Fills choice->algo from what ran on stand-ins for the operands. */
+/* Fills choice->algo from trials on stand-ins for the operands. */
 static enum status measure(struct cuda_backend *b, const struct gemm_problem *problem,
                            const cublasLtMatmulHeuristicResult_t *list, int count, void *workspace,
                            struct gemm_choice *choice, struct err *e) {
@@ -439,9 +439,9 @@ static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm
                     (long long)p->n, (long long)p->m, (long long)p->k);
     memset(choice, 0, sizeof *choice);
     choice->key = key;
-    TRY(cuda_sync(&b->base, e)); /* the workspace is shared with what is queued */
+    TRY(cuda_sync(&b->base, e)); /* queued operators share the workspace */
     TRY(choose(b, p, *workspace, choice, e));
-    /* Ranks measure alike but not the same; one table stands for all of them. */
+    /* Ranks measure different times; one table holds for all of them. */
     const int64_t about[4] = { key.m, key.n, key.k, key.type_a << 16 | key.type_b };
     TRY(cuda_agree(b, "choosing a GEMM", about, choice, sizeof *choice, e));
     g->choices++;

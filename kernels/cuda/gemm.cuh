@@ -51,7 +51,7 @@ NODISCARD enum status gemm_way_of(struct cuda_backend *b, int lane, const struct
 NODISCARD enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                  bool *found, struct err *e);
 
-/* The table, for choices.cu: how many, all of them as text, one of them back. */
+/* The table, for choices.cu: number of choices, all as text, one back from text. */
 int64_t gemm_choices(const struct cuda_backend *b);
 void gemm_choices_write(const struct cuda_backend *b, FILE *out);
 NODISCARD enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c,

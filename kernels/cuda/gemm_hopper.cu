@@ -128,7 +128,7 @@ __device__ static inline void put_factors(uint32_t to, int apart, float4 v) {
     store_shared(to + 3 * apart, v.w);
 }
 
-/* Into the L2 cache, what is added to a tile. */
+/* Prefetches the addend of a tile into the L2 cache. */
 template <typename OUT>
 __device__ static void prefetch(const struct product &g, int id, int row, int col) {
     constexpr int LINE = 128 / (int)sizeof(OUT), LINES = COLS / LINE;
@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         registers_down<32>();
         if (threadIdx.x >= WARP) load_factors<BY_COLUMN, OUT>(g, s);
         else if (threadIdx.x == 0) request_codes(g, &row_map, &col_map, s);
-        __syncwarp(); /* lanes that wait for the cluster would take turns with the one that asks */
+        __syncwarp(); /* waiting lanes would take turns with the requesting one */
     } else {
         registers_up<160>();
         multiply<BY_COLUMN, OUT>(g, s);

@@ -18,7 +18,7 @@ bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem 
 NODISCARD enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,
                                       cudaStream_t stream, struct err *e);
 
-/* What those kernels ask of the device, once, where it is of compute capability 9.0. */
+/* Prepares the kernels on a device of compute capability 9.0, once. */
 NODISCARD enum status gemm_hopper_open(struct err *e);
 
 #endif

@@ -10,7 +10,7 @@
 
 enum {
     LOSS_THREADS = 1024,
-    LOSS_DEPTH = 4 /* vectors of a thread under way at once */
+    LOSS_DEPTH = 4 /* vectors of a thread in flight */
 };
 
 __device__ static float block_max(float x, float *shared) {

@@ -135,7 +135,7 @@ __device__ static void request_pieces(const CUtensorMap *logits, int row, const 
                    word + i * (PIECE_MAX / PIECE_WORD), row);
 }
 
-/* This thread's vectors of those that have arrived. */
+/* This thread's vectors among the arrived ones. */
 __device__ static void take(uint4 (&held)[CLUSTER_VECTORS], const uint4 *arrived,
                             const struct share &s, int vocab) {
 #pragma unroll

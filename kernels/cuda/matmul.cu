@@ -189,7 +189,7 @@ static enum status run_product(struct backend *b, int lane, const struct matmul_
 
 /* ---- scales in the library's layout ---- */
 
-/* One operand's factors: from [outer or its blocks][K blocks] to what the library reads. */
+/* One operand's factors: from [outer or its blocks][K blocks] to the library's layout. */
 struct scale_copy {
     const float *from;
     float *to;

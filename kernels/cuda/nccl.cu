@@ -14,7 +14,7 @@
 
 enum {
     VERSION_MIN = 21800,  /* asynchronous errors, abort and configurations as they are used here */
-    ABORT_WAIT_MS = 200   /* for a call under way in another thread */
+    ABORT_WAIT_MS = 200   /* for a running call of another thread */
 };
 
 struct nccl_functions {
@@ -78,7 +78,7 @@ static enum status failed(const struct nccl *n, const char *what, ncclResult_t r
                           struct err *e) {
     bool aborted = n->aborted;
     enum status code = result == ncclRemoteError || aborted ? ERR_PEER : ERR_DEVICE;
-    const char *detail = aborted ? NULL : n->f.last_error(NULL); /* whose is not asked */
+    const char *detail = aborted ? NULL : n->f.last_error(NULL); /* of any communicator */
     bool said = detail && *detail;
     return FAIL(e, code, "%s: NCCL: %s%s%.300s", what, n->f.error_string(result), said ? ": " : "",
                 said ? detail : "");

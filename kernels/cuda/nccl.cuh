@@ -17,8 +17,8 @@ void nccl_close(struct nccl *n); /* NULL is fine */
 
 /* ERR_PEER with NCCL's words if the communicator failed by itself. From any thread. */
 NODISCARD enum status nccl_poll(struct nccl *n, struct err *e);
-/* Ends what is under way on the device; nothing is queued any more. From any thread, but not while
- * another one polls: the communicator is freed. */
+/* Ends the running collectives on the device; later calls queue nothing. From any thread, but not
+ * while another one polls: the communicator is freed. */
 void nccl_abort(struct nccl *n);
 
 /* ---- queued on `stream`; sizes in bytes ---- */

@@ -105,7 +105,7 @@ template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     norm_bwd_warp_kernel(struct norm_bwd a, int turns) {
     constexpr int GROUPS = NORM_WARPS / W, WIDTH = W * V * NORM_COLUMNS;
-    __shared__ struct row_grad row_sum[2][NORM_WARPS]; /* in turns: one meeting a row is enough */
+    __shared__ struct row_grad row_sum[2][NORM_WARPS]; /* alternating: one barrier a row suffices */
     __shared__ float column_sum[GROUPS][WIDTH];
     int warp = threadIdx.x / WARP, group = warp / W;
     int64_t col0 = warp % W * (V * NORM_COLUMNS);
@@ -201,7 +201,7 @@ template <bool CENTRED, bool SUMS> static struct norm_bwd_choice choose_norm_bwd
     return norm_bwd_with<CENTRED, SUMS, 4, 4, FOUR>();
 }
 
-/* sums: where those of dx go, or NULL. */
+/* sums: receives the sums of dx, or NULL. */
 template <bool CENTRED>
 static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct norm_bwd a,
                                          const struct tensor *d_gain, const struct tensor *d_bias,
@@ -242,7 +242,7 @@ template <bool CENTRED> struct norm_gain_term {
     }
 };
 
-/* Rows that no warp can hold. The sums come before dx, which may stand where dy does. */
+/* Rows that no warp can hold. The sums come before dx, since dx may alias dy. */
 template <bool CENTRED>
 static enum status launch_norm_bwd_blocks(struct backend *b, int lane, const struct norm_bwd &a,
                                           const struct tensor *d_gain, const struct tensor *d_bias,

@@ -146,7 +146,7 @@ template <bool CENTRED> struct norm_values {
 
 typedef void (*norm_fwd_function)(struct norm_fwd);
 
-/* How many blocks a multiprocessor has at once: what its registers allow. */
+/* Blocks of a multiprocessor at once, limited by registers. */
 struct norm_fwd_choice { norm_fwd_function kernel; int blocks; };
 
 template <bool CENTRED, int V, int BLOCKS> static struct norm_fwd_choice norm_fwd_with() {

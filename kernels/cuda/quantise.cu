@@ -68,7 +68,7 @@ __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
     block_amax_into(amax, top << 16);
 }
 
-/* Codes that are there already, turned: what is left of a twin when codes are gathered. */
+/* Existing codes, transposed: makes the twin when codes are gathered. */
 __global__ void __launch_bounds__(TILE_THREADS, 3) transpose_kernel(struct tile_args a) {
     __shared__ struct tile_shared s;
     struct tile_at at = tile_of(a.cols);
@@ -260,7 +260,7 @@ __device__ static float factor_at(const struct factor_view &f, int64_t row, int6
     }
 }
 
-/* Eight codes a thread; rows of codes are padded to 16, those of out need not be. */
+/* Eight codes a thread. Rows of codes are padded to 16, rows of out need not be. */
 __global__ void dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors,
                                   const uint8_t *codes, int64_t ld, int64_t rows, int64_t cols,
                                   struct factor_view f, bool e5m2) {

@@ -9,7 +9,7 @@
 struct trial {
     cudaStream_t stream;
     cudaEvent_t start, stop;
-    bool held; /* what is timed is queued behind a pause: the host's part is then not in it */
+    bool held; /* queue behind a pause, so that the host's launches are not timed */
 };
 
 NODISCARD enum status trial_open(struct trial *t, struct err *e);

@@ -40,11 +40,11 @@ __device__ static inline void wgmma_begin() {
 __device__ static inline void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Until at most PENDING groups are under way. */
+/* Waits until at most PENDING groups are running. */
 template <int PENDING> __device__ static inline void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-/* Keeps the compiler from moving reads or writes of sums across products that are under way. */
+/* Keeps the compiler from moving reads or writes of sums across running products. */
 template <int N> __device__ static inline void wgmma_hold(float (&x)[N][4]) {
 #pragma unroll
     for (int j = 0; j < N; j++)
