@@ -1,6 +1,6 @@
-/* Hashes of matmul and of quantisation for every scale kind, to be compared with gemm.txt on every
- * architecture and for any number of threads. Where the losses differ, this says whether the GEMM
- * is the cause. Links kernels only. */
+/* Hashes of matmul and of quantisation for every scale kind, compared with gemm.txt on every
+ * architecture and for any number of threads. If the losses differ, these hashes tell whether the
+ * GEMM is the cause. Links kernels only. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

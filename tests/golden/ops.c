@@ -1,6 +1,6 @@
-/* Hashes of what every operator but quantise gives on seeded inputs, a NaN among them: a line
- * each, to be compared with ops.txt on every architecture and for every thread count. Links
- * kernels only. */
+/* Hashes of the results of every operator but quantise on seeded inputs, a NaN among them: one line
+ * each, compared with ops.txt on every architecture and for every thread count. Links kernels
+ * only. */
 #include <inttypes.h>
 #include <omp.h>
 #include <stdio.h>

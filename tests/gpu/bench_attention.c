@@ -1,10 +1,10 @@
 /* Times of attention on a GPU by every kernel that can serve a shape: medians of several samples,
- * and products a second (the causal half; a backward counts as 2.5 forwards, however it is done).
+ * and products a second (the causal half; a backward counts as 2.5 forwards for every kernel).
  *
  *   bench_attention [WAY..]    chosen, wgmma or mma limits it to these
  *
- * For "wgmma" cuDNN's plans are left out of the choice table; for "mma" another device is
- * pretended. Each line says what served, and why that where there was a choice. */
+ * For "wgmma" the choice table names no cuDNN plans; for "mma" the backend takes another device's
+ * features. Each line names the kernel that served, and the reason if there was a choice. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

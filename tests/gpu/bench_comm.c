@@ -1,5 +1,5 @@
-/* How fast collectives move and add, one process a GPU: GB/s of a rank's tensor times
- * (world-1)/world, which is what crosses its links. Prints one line a size. */
+/* The speed of collectives, one process a GPU: GB/s of the bytes that cross a rank's links, which
+ * is its tensor times (world-1)/world. Prints one line a size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

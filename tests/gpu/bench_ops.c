@@ -1,10 +1,10 @@
-/* Times of the operators on a GPU at the sizes of one model's step: median of several samples, and
- * what that is in bytes or operations a second.
+/* Times of the operators on a GPU at the sizes of one model's step: medians of several samples, and
+ * bytes or operations a second.
  *
  *   bench_ops [--model llama3-small|8b|gpt2|124m] [NAME..]    NAME limits it to operators named so
  *
- * Bytes are what the operator must move, each operand once; attention counts the causal half.
- * Operands are several times the L2 cache, or it is them that the figure is about. */
+ * Bytes are those that the operator must move, each operand once; attention counts the causal half.
+ * Operands are several times the size of the L2 cache, so that the figure is about memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* A plugin that stands in for the CUDA backend's and makes the device fail in the middle of a run:
- * it opens the real one, named libfp8lab_cuda_real.so beside it, and takes the activations' memory
- * away after some steps, while graphs still hold its address. Or, where a file "hang" beside it
- * names this rank, a kernel that does not end takes all of the device, and nothing fails. For
- * fault.sh and hang.sh; nothing of this is in the product. */
+/* A plugin in the place of the CUDA backend's that makes the device fail in the middle of a run. It
+ * opens the real plugin, libfp8lab_cuda_real.so beside it. After some steps it frees the
+ * activations' memory while graphs still hold its address. If a file "hang" beside it names this
+ * rank, it starts a kernel that never ends and takes the whole device; nothing fails then. Used by
+ * fault.sh and hang.sh only. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Two GPUs, and one of them holds the other up while nothing has failed: its device hangs in the
-# middle of a run (fault_plugin.c), or its process is stopped. Rank 1 is named, by NCCL's ranks as
-# by the CPU's (tests/dist/faults.sh), and the run can go on without it. Where its process is killed
-# the run goes on with both, to the bits of a run that nobody disturbed.
+# Two GPUs, and one blocks the other without an error: its device hangs in the middle of a run
+# (fault_plugin.c), or its process is stopped. The error names rank 1, as with the CPU backend
+# (tests/dist/faults.sh), and the run can be resumed without it. If its process is killed, the
+# resumed run with both has the bits of an undisturbed run.
 #
 #   tests/gpu/hang.sh [FOLDER] [PROGRAM]
 #

@@ -1,5 +1,5 @@
-/* For tests of the CUDA backend against the CPU's: every tensor twice, once in each backend's
- * memory, with the same contents; an operator is run on both, then both are compared. */
+/* For tests of the CUDA backend against the CPU's. Every tensor exists twice, once in each
+ * backend's memory, with the same contents. An operator runs on both, then both are compared. */
 #ifndef FP8LAB_TESTS_GPU_PAIR_H
 #define FP8LAB_TESTS_GPU_PAIR_H
 

@@ -1,5 +1,5 @@
-/* What an independent implementation needs to check a step of ours: the weights as the step finds
- * them, its batch, the loss of every token, and all gradients, as safetensors.
+/* Writes a step of ours so that an independent implementation can check it: the weights before the
+ * step, its batch, the loss of every token, and all gradients, as safetensors.
  *
  *   parity_dump llama|gpt2 DIRECTORY [SEED [BACKEND]]
  *
@@ -7,9 +7,9 @@
  *   DIRECTORY/step.safetensors        tokens, targets [B,T] i32; losses [B,T] f32
  *   DIRECTORY/gradients.safetensors   f32, in the names and shapes of the weights
  *
- * The weights have been trained for a while first: gains of 1 and biases of 0 would let mistakes
- * pass. At a rate too high for such models, so that attention is sharp: where it is not (1e-3), its
- * backward may round what it ought not to, and hardly a gradient tells. */
+ * The weights are trained for a while first: gains of 1 and biases of 0 would hide mistakes. The
+ * learning rate is too high for such models on purpose, so that attention becomes sharp. With flat
+ * attention (rate 1e-3) wrong rounding in its backward hardly changes a gradient. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

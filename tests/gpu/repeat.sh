@@ -1,11 +1,11 @@
 #!/bin/bash
-# The same bits again, in every recipe: two runs from nothing with one table of algorithms; a
-# run stopped and resumed; and a run that begins on one backend and ends on the other, near
-# what it would have been.
+# The same bits again, in every recipe: two new runs with one table of algorithms; a run stopped
+# and resumed; and a run that begins on one backend and ends on the other, with a loss near that of
+# a whole run.
 #
 #   tests/gpu/repeat.sh [PROGRAM] [RECIPE...]     default build/release/fp8lab, all six
 #
-# PARTS=same leaves out what crosses backends, PARTS=cross the rest. Everything at the same time.
+# PARTS=same skips the runs across backends, PARTS=cross all others. Everything at the same time.
 set -u
 program=$(realpath "${1:-build/release/fp8lab}")
 shift

@@ -6,7 +6,7 @@
 #
 # FOLDER: holds test_* and libfp8lab_cuda.so; default build/release/tests/gpu.
 #
-# A FOLDER without a test is a failure: nothing would have been looked at.
+# A FOLDER without a test is a failure, since nothing would be tested.
 #
 # Libraries in FOLDER/lib are preferred to the machine's. Under compute-sanitizer: sanitize.sh.
 set -u

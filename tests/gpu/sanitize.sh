@@ -1,13 +1,13 @@
 #!/bin/bash
 # The operator tests under compute-sanitizer: memory errors, races in shared memory, and reads of
-# what nobody wrote. Each pair of tool and test is a process of its own, all at the same time.
+# uninitialised memory. Each pair of tool and test is a process of its own, all at the same time.
 #
 #   tests/gpu/sanitize.sh [FOLDER] [TOOL...]
 #
 # FOLDER: as run.sh's. TOOL: memcheck, racecheck, initcheck.
 #
-# TESTS="test_ops ..." takes others than the six below; LIMIT=seconds bounds each process,
-# and what it had checked by then is said. A line a process; exit code 0 only if all are clean
+# TESTS="test_ops ..." replaces the six below. LIMIT=seconds bounds each process; the line of the
+# process then says how far it came. One line a process; exit code 0 only if all are clean
 # and whole.
 #
 # racecheck leaves the libraries' kernels out (it reports hazards in cuDNN's), has test_attention in

@@ -1,5 +1,5 @@
-/* AdamW against the reference, to the bit: the draws and the expressions are the same, and codes
- * are what quantising the new weights gives, made in the same pass or after it. */
+/* AdamW against the reference, to the bit: the draws and the expressions are the same. Codes equal
+ * those of quantising the new weights, made in the same pass or after it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,15 +1,15 @@
 /* Attention against the reference, forward and backward: every head dimension, grouped heads,
- * lengths around the tiles, by every kernel that could serve, and the same call five times for the
- * same bits.
+ * lengths around the tiles, by every kernel that could serve. The same call runs five times and
+ * must give the same bits.
  *
- *   test_attention [short]    few and small shapes that still reach every kernel and every way
- *                             through it, for tools under which each access takes a while
+ *   test_attention [short]    few and small shapes that still reach every kernel and every path in
+ *                             it, for tools that slow down each access
  *
  * Bounds (NMSE): probabilities and score gradients are rounded to BF16 before they are multiplied
  * (2^-9 each, 1.3e-6 in NMSE), and outputs once more: 1e-5. Gradients of scores are differences of
- * numbers so rounded: 1e-4. A tensor within its bound may hold a row that is wrong, so each head's
- * row is looked at alone, too: 1e-3 of it and a mean row together, since the first rows' gradients
- * nearly vanish. Simulated with these roundings, no row of these shapes is beyond 1.7e-4. */
+ * such rounded numbers: 1e-4. A tensor within its bound may hold a wrong row. So each head's row is
+ * checked alone, too: 1e-3 of it and a mean row together, since the first rows' gradients nearly
+ * vanish. Simulated with these roundings, no row of these shapes is beyond 1.7e-4. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* What the backend chose, on a model small enough to train in a blink: native means FP8 operands in
- * every GEMM that the recipe does not leave out; another device's column is emulated; the choice
- * table of one backend gives another the same algorithms, attention and bits. */
+/* The backend's choices, on a model small enough to train in a moment. Native means FP8 operands in
+ * every GEMM that the recipe includes. Another device's column is emulated. The choice table of one
+ * backend gives another backend the same algorithms, attention and bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

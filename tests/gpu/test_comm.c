@@ -1,6 +1,6 @@
 /* The collectives over NCCL, one process a GPU: the reference's bits, also out of a captured graph
- * and beside work on another lane; and what becomes of the others when one rank dies. Skipped with
- * fewer than two GPUs. */
+ * and beside work on another lane; and the errors of the other ranks when one rank dies. Skipped
+ * with fewer than two GPUs. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

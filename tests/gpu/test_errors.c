@@ -1,8 +1,8 @@
-/* Bad input at the operator interface: what the CPU backend refuses, the CUDA backend refuses with
- * the same status, names the operator and queues nothing; a capture that fails is no trap; what the
- * device is in is known, and a fault of it is named.
+/* Bad input at the operator interface. If the CPU backend rejects it, the CUDA backend returns the
+ * same status, names the operator and queues nothing. A failed capture can be left. The operators
+ * that the device is running are known, and the error of a fault names them.
  *
- * Rows are operators with a good set of arguments; every argument in turn is missing, of another
+ * Rows are operators with a good set of arguments. Each argument in turn is missing, of another
  * dtype, one row longer, one column longer, and full of gaps. */
 #include <setjmp.h>
 #include <stdarg.h>

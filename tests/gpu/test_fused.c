@@ -1,6 +1,6 @@
-/* Producers that make FP8 codes themselves. The value is near the reference's; amax, codes and
- * counts are to the bit what the reference makes of the value that the GPU stored, and what they
- * are where it stores none. */
+/* Producers that make FP8 codes themselves. The value is near the reference's. Amax, codes and
+ * counts equal, to the bit, those that the reference makes of the value stored by the GPU. They do
+ * not change if the GPU stores no value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

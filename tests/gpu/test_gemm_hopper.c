@@ -1,7 +1,7 @@
-/* Our own kernel for block-scaled FP8 (kernels/cuda/gemm_hopper.cu), where the choice table names
- * it, whatever is faster: near the reference; equal to the bit, in sampled outputs, to what
- * gemm_hopper.cuh says that it computes; the same bits twice; NaN and zeros; and what it does not
- * have. On a device that is no Hopper there is nothing to test. */
+/* Our own kernel for block-scaled FP8 (kernels/cuda/gemm_hopper.cu), selected by the choice table:
+ * near the reference; equal to the bit, in sampled outputs, to the arithmetic that gemm_hopper.cuh
+ * states; the same bits twice; NaN and zeros; modes that it lacks. Other devices than Hopper skip
+ * this test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Every operator family on more than 2^31 elements: an index that is narrower than that writes
- * elsewhere. Rows do not know of each other, so the CPU backend computes some of them again, with
- * the same inputs by element number: the first, those around element 2^31, the last. */
+/* Every operator family on more than 2^31 elements: a narrower index writes to another place. Rows
+ * are independent, so the CPU backend computes some of them again, with the same inputs by element
+ * number: the first ones, those around element 2^31, the last ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

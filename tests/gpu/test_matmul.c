@@ -1,13 +1,13 @@
 /* matmul against the reference: every scale mode native to Hopper, the emulated ones, every
- * epilogue, odd sizes, long K, what `fast_accumulate` costs, and twice the same call for the same
+ * epilogue, odd sizes, long K, the cost of `fast_accumulate`, and the same call twice for the same
  * bits.
  *
- * How far a device may be from the reference follows from where it rounds; nmse_bound says it for
- * each row before anything runs. That cuBLASLt adds bias, residual and C to the f32 product and
- * rounds once was measured of those that it names for the call: every output of every algorithm
- * equal to that, for products that f32 holds exactly; of those that it names for the product alone
- * the rows here are all that is known. The exceptions are C in place (beta 1) in BF16, where the
- * product is rounded before it is added, and C on rows of no whole 16 bytes, which we add. */
+ * The distance of a device from the reference follows from its roundings; nmse_bound states it for
+ * each row before anything runs. cuBLASLt adds bias, residual and C to the f32 product and rounds
+ * once. This was measured for every algorithm that it names for the call: all outputs equal, for
+ * products that f32 holds exactly. For algorithms that it names for the product alone, only the
+ * rows here are known. There are two exceptions: C in place (beta 1) in BF16, where the product is
+ * rounded before the addition, and C on rows that are not whole 16 bytes, which we add. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,16 +1,16 @@
 /* The transformer's operators against the reference. Elementwise ones are to the bit; those with
- * sums in another order are within the NMSE stated.
+ * sums in another order are within the stated NMSE.
  *
- * A sum of n numbers, one after the other, is off by about sqrt(n) 2^-24 of itself: of 8200,
+ * A sum of n numbers, one after the other, has a relative error of about sqrt(n) 2^-24: for 8200,
  * the longest row but for the loss, 5.4e-6. F32_NEAR is three times the square of that.
  *
- * A BF16 output that is off by d of itself before it is rounded comes out as its neighbour, 2^-7
- * away at most, for a share d / 2^-7 of values: 2^-7 d, 4e-8. But one such value of some twenty,
- * as small tensors have, is 2^-16 / 20 alone: BF16_NEAR.
+ * A BF16 output with a relative error d before rounding becomes its neighbour, 2^-7 away at most,
+ * for a share d / 2^-7 of values: 2^-7 d, 4e-8. But one such value of some twenty, as small tensors
+ * have, is 2^-16 / 20 alone: BF16_NEAR.
  *
- * The loss of 2^18 logits has a sum that is off by 2^-15 and is 10 or so: (2^-15 / 10)^2.
- * Gradients of logits are off by that 2^-15 before they are rounded: 2^-22, and D_LOGITS_NEAR is
- * eight times as much, for tensors of few rows. */
+ * The loss of 2^18 logits has a sum with an error of 2^-15 and is about 10: (2^-15 / 10)^2.
+ * Gradients of logits have that error of 2^-15 before rounding: 2^-22. D_LOGITS_NEAR is eight times
+ * as much, for tensors of few rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,4 @@
-/* quantise, quantise_finish, delayed_update, copies, fills, fingerprints: to the
- * bit. */
+/* quantise, quantise_finish, delayed_update, copies, fills, fingerprints: to the bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* The step on the device, graphs replayed: it reads its results late, stops at a bad step, resumes
- * to the bit, goes on from a checkpoint of the CPU and back, and an evaluation takes no memory. */
+/* The step on the device, with graphs replayed: it reads its results late, stops at a bad step,
+ * resumes to the bit, continues from a checkpoint of the CPU and back, and an evaluation takes no
+ * memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

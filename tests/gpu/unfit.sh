@@ -1,12 +1,12 @@
 #!/bin/bash
-# What a GPU machine can lack, each with its own sentence and exit code: devices hidden, a device
+# Each thing that a GPU machine can lack has its own error and exit code: devices hidden, a device
 # without our machine code, libraries missing or too old, memory that does not suffice.
 #
 #   tests/gpu/unfit.sh [PROGRAM] [FOREIGN]
 #
 # PROGRAM: with its plugin beside it or in ../lib/fp8lab; default build/release/fp8lab.
 # FOREIGN: a plugin with machine code for another device than this machine's (`make test-gpu` has it
-# in build/release/foreign); without it that case is left out.
+# in build/release/foreign); without it that case is skipped.
 set -u
 program=$(realpath "${1:-build/release/fp8lab}") foreign=${2:+$(realpath "$2")}
 root=$(cd "$(dirname "$0")/../.." && pwd)

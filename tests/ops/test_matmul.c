@@ -1,6 +1,6 @@
-/* matmul: to the bit against the definition in backend.h written out as scalar fmaf chains, for
- * every vector kernel of this machine and 1, 2, 3 threads; and against a naive double loop, which
- * knows nothing of that definition. */
+/* matmul: to the bit against the definition in backend.h, written out as scalar fmaf chains, for
+ * every vector kernel of this machine and 1, 2, 3 threads; and against a naive double loop that
+ * does not use that definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* What is not arithmetic: opening, memory, copies between dtypes and strides, readback, order. */
+/* Slots without arithmetic: opening, memory, copies between dtypes and strides, readback, order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
