@@ -224,7 +224,7 @@ $(BUILD)/tests/gpu/fault_plugin.so: tests/gpu/fault_plugin.c $(BUILD)/plugin/ker
                                     $(wildcard kernels/*.h kernels/*.inc)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -shared -o $@ $(filter-out %.h,$^) -ldl
+	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -shared -o $@ $(filter-out %.h %.inc,$^) -ldl
 .PHONY: test-gpu-build
 test-gpu-build: $(PLUGIN) $(FOREIGN) $(GPU_TEST_BIN) $(BUILD)/tests/gpu/fault_plugin.so
 	@cp -f $(PLUGIN) $(BUILD)/tests/gpu/
