@@ -2,7 +2,8 @@
 # A debug build of an operator waits for the device after each launch. A release build never does:
 # the wait would stall a step.
 set -u
-nvcc=$(containers/find_nvcc.sh 2>/dev/null) && [ -n "$nvcc" ] || { echo "there is no nvcc"; exit 77; }
+nvcc=$(containers/find_nvcc.sh 2>/dev/null)
+[ -n "$nvcc" ] || { echo "there is no nvcc"; exit 77; }
 command -v nm >/dev/null || { echo "there is no nm"; exit 77; }
 out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT
