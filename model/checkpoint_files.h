@@ -1,5 +1,5 @@
-/* The files of a checkpoint as they lie on the disk: their names, how they are verified, the
- * directory in which several stand. What is in them, and how it reaches a trainer: checkpoint.c. */
+/* The files of a checkpoint on disk: their names, their verification, the directory with several
+ * checkpoints. checkpoint.c moves their content to and from a trainer. */
 #ifndef FP8LAB_MODEL_CHECKPOINT_FILES_H
 #define FP8LAB_MODEL_CHECKPOINT_FILES_H
 
@@ -12,18 +12,18 @@
 #define CHECKPOINT_MODEL "model.safetensors"
 #define CHECKPOINT_STATE "state.safetensors"
 #define CHECKPOINT_JSON "checkpoint.json"
-/* checkpoint.json's own SHA-256 stands in it, and is of the text with these digits in its place. */
+/* checkpoint.json contains the SHA-256 of its own text; for the hash these digits replace it. */
 #define CHECKPOINT_UNSIGNED "0000000000000000000000000000000000000000000000000000000000000000"
 
 /* out = parent/name. ERR_IO: it is too long. */
 NODISCARD enum status checkpoint_join(char out[CHECKPOINT_PATH_CAP], const char *parent,
                                       const char *name, struct err *e);
 
-/* Puts its own hash into the text of a checkpoint.json, in which CHECKPOINT_UNSIGNED stands. */
+/* Replaces CHECKPOINT_UNSIGNED in the text of a checkpoint.json by the hash of the text. */
 NODISCARD enum status checkpoint_sign(char *text, struct err *e);
 
-/* As checkpoint_verify(); *root, which must be NULL, becomes the content of checkpoint.json, and is
- * the caller's whatever the status. */
+/* As checkpoint_verify(). *root must be NULL; it becomes the content of checkpoint.json. The caller
+ * releases *root for every status. */
 NODISCARD enum status checkpoint_read(const char *path, json_t **root, struct checkpoint_info *info,
                                       struct err *e);
 

@@ -1,4 +1,4 @@
-/* The inside of a data stream: token files, and how tokens are read from them. */
+/* The fields of a data stream: token files and their runs of tokens. */
 #ifndef FP8LAB_MODEL_DATA_SOURCE_H
 #define FP8LAB_MODEL_DATA_SOURCE_H
 
@@ -42,8 +42,8 @@ NODISCARD enum status data_add_file(struct data *d, const char *path, int64_t *i
 NODISCARD enum status stream_append(struct token_stream *s, int64_t file, int64_t offset,
                                     int64_t count, struct err *e);
 
-/* The tokens of sequence `index` of the synthetic stream: seq_len + 1 of them. A noisy walk that
- * a model can learn: mostly each token follows from the one before. */
+/* Sequence `index` of the synthetic stream, seq_len + 1 tokens. A noisy walk that a model can
+ * learn: 7 of 8 tokens follow from the token before. */
 void synthetic_sequence(const struct data *d, enum data_split split, int64_t index, int32_t *tokens,
                         int32_t *targets);
 

@@ -1,6 +1,6 @@
-/* fallback = "bf16": what a device cannot multiply in FP8 as it is goes in BF16 instead of being
- * emulated. Decided before anything is laid out, for a whole linear layer: its three GEMMs share
- * operands. Off unless a recipe asks for it: nothing changes precision silently. */
+/* fallback = "bf16": a linear layer whose FP8 GEMMs the device would emulate runs in BF16 instead.
+ * Decided before layout, and for the whole linear layer, because its three GEMMs share operands.
+ * Off unless a recipe asks for it: no precision changes silently. */
 #ifndef FP8LAB_MODEL_FALLBACK_H
 #define FP8LAB_MODEL_FALLBACK_H
 
@@ -8,8 +8,8 @@
 #include "model/recipe.h"
 #include "model/train.h"
 
-/* Turns the sites that ask for it, and of which the backend would emulate fprop, dgrad or wgrad,
- * into BF16 (fell_back). The CPU, which is the reference, never has one. */
+/* Sets kind BF16 and fell_back for each site with fall_back whose fprop, dgrad or wgrad the backend
+ * would emulate. On the CPU, the reference, no site falls back. */
 NODISCARD enum status recipe_fall_back(struct recipe *r, const struct model_config *c,
                                        const struct train_options *o, struct backend *b,
                                        struct err *e);

@@ -12,7 +12,7 @@ enum status input_open(struct input_file *f, const char *path, struct err *e) {
     enum status st = OK;
     struct stat info;
     *f = (struct input_file){ 0 };
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would be waited for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would block */
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     char *copy = strdup(path);
     if (!copy) st = FAIL(e, ERR_MEMORY, "no host memory for a path");
@@ -35,12 +35,12 @@ void input_close(struct input_file *f) {
 
 enum status input_whole(const struct input_file *f, int64_t bytes, struct err *e) {
     if (bytes == f->bytes) return OK;
-    return FAIL(e, ERR_IO, "%s: %lld bytes when it was opened, now %lld: somebody changed it while "
-                "it was in use; restore it, and go on or begin again", f->path,
+    return FAIL(e, ERR_IO, "%s: %lld bytes when it was opened, now %lld: it was changed while in "
+                "use; restore the file, then resume or start again", f->path,
                 (long long)f->bytes, (long long)bytes);
 }
 
-/* A read found nothing at a place that lay inside the file. */
+/* The error for a read that returned 0 bytes before the size at open. */
 static enum status ends_early(const struct input_file *f, int64_t at, struct err *e) {
     struct stat info;
     bool shorter = fstat(f->fd, &info) == 0 && info.st_size < f->bytes;

@@ -1,5 +1,5 @@
-/* A file that is read when it is needed, at any time of a run. It is not mapped: touching a mapping
- * of a file that somebody truncates ends the process, reading it is an error that can be told. */
+/* An input file that is read on demand during a run. It is not mapped: if the file is truncated, a
+ * mapping kills the process with SIGBUS, while a read returns an error. */
 #ifndef FP8LAB_MODEL_INPUT_FILE_H
 #define FP8LAB_MODEL_INPUT_FILE_H
 
@@ -11,19 +11,20 @@ struct input_file {
     int64_t bytes; /* when it was opened */
 };
 
-/* ERR_IO naming it, also for what is no regular file. On failure there is nothing to close. */
+/* ERR_IO naming the file, also if it is not a regular file. After an error there is nothing to
+ * close. */
 NODISCARD enum status input_open(struct input_file *f, const char *path, struct err *e);
-void input_close(struct input_file *f); /* one that is all zero is fine */
+void input_close(struct input_file *f); /* allowed for a zeroed struct */
 
-/* Bytes at .. at+n-1, which must lie inside what it had when it was opened. Any number of threads.
- * ERR_IO with both sizes where the file has become shorter since. */
+/* Reads bytes at .. at+n-1, which must lie within the size at open. Thread-safe. ERR_IO with both
+ * sizes if the file has shrunk. */
 NODISCARD enum status input_read(const struct input_file *f, int64_t at, int64_t n, void *out,
                                  struct err *e);
 
-/* Says that these bytes are read soon: the host fetches them ahead, if it likes. Does not wait. */
+/* Prefetches these bytes: a hint to the kernel that does not wait. */
 void input_expect(const struct input_file *f, int64_t at, int64_t n);
 
-/* ERR_IO unless `bytes`, all that could be read of it, is what it had when it was opened. */
+/* ERR_IO unless `bytes`, the bytes that could be read, equals the size at open. */
 NODISCARD enum status input_whole(const struct input_file *f, int64_t bytes, struct err *e);
 
 /* A little-endian number of `bytes` bytes. */

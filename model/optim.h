@@ -1,6 +1,5 @@
-/* AdamW over the parameters: which of them decay, what the learning rate is at a step, how the
- * moments are stored. Schedules and bias corrections are computed by kernels/exactmath.h, so
- * that they have the same bits on every machine. */
+/* AdamW: its options, the learning rate of each step, the format of the moments. Schedules and bias
+ * corrections use kernels/exactmath.h, so they have the same bits on every machine. */
 #ifndef FP8LAB_MODEL_OPTIM_H
 #define FP8LAB_MODEL_OPTIM_H
 
@@ -13,7 +12,7 @@ struct optimizer_options {
     double clip; /* largest gradient norm; 0 = no clipping */
     enum state_kind state;
     bool master; /* f32 master copies; without them BF16 weights are rounded stochastically */
-    bool offload; /* both in locked memory of the host, which AdamW reaches in place */
+    bool offload; /* moments and masters in pinned host memory, which AdamW reads in place */
 };
 
 enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };

@@ -1,12 +1,12 @@
-/* Pieces: the canonical bytes of tensors, on their way between files and the ranks that hold them.
+/* Pieces: transfer of the canonical bytes of tensors between files and the ranks that hold them.
  *
- * A tensor is whole on every rank, or cut where its bucket is. What a rank holds it can write by
- * itself (pieces_holder, pieces_own); all else goes by broadcast, a piece of at most PIECE_BYTES at
- * a time, from its owner when it is saved or hashed, from rank 0 when it is loaded: no rank needs
- * memory for more than a piece. Every rank makes the same collective calls in the same order; a
- * rank whose own work has failed goes on with them until all agree that it has (pieces_agree).
- * Where the device or the group itself fails nothing can be agreed on: that rank leaves, which ends
- * the calls of the others. */
+ * A tensor is whole on every rank, or cut at the shards of its bucket. A rank writes bytes that it
+ * holds by itself (pieces_holder, pieces_own). Other bytes travel by broadcast, in pieces of at
+ * most PIECE_BYTES, so no rank needs memory for more than a piece: from the owner when saved or
+ * hashed, from rank 0 when loaded. Every rank makes the same collective calls in the same order.
+ * After an error of its own a rank continues these calls until all ranks agree on the error
+ * (pieces_agree). After an error of the device or the group, no agreement is possible: the rank
+ * returns, which ends the calls of the other ranks. */
 #ifndef FP8LAB_MODEL_PIECES_H
 #define FP8LAB_MODEL_PIECES_H
 
@@ -20,43 +20,44 @@ struct pieces {
     void *staging;     /* device: PIECE_BYTES, with several ranks */
 };
 
-/* Where a tensor's bytes are. */
+/* The place of a tensor's bytes. */
 struct holding {
-    char *data;           /* device: this rank's first byte, of `bytes` from `first` on */
+    char *data;           /* device: this rank's bytes first .. first+bytes-1 of the tensor */
     int64_t first, bytes;
     int64_t shard;         /* bytes of a bucket's shard; 0: the tensor is whole on every rank */
     int64_t offset;        /* bytes, of the tensor in its bucket */
 };
 
 struct holding holding_whole(void *data, int64_t bytes);
-/* The canonical part of a parameter's value or state, of which `data` is this rank's `own`: `bytes`
- * for each `elements`. */
+/* The canonical part of a parameter's value or state. `data` has this rank's `own` elements,
+ * `bytes` bytes for each `elements` elements. */
 struct holding holding_of(const struct params *p, const struct param *x, void *data, int64_t bytes,
                           int64_t elements);
 
-/* The one rank that holds bytes at .. at+n-1; HOLDER_ALL: every rank does, HOLDER_NONE: they lie on
- * several. No communication. */
+/* The rank that holds bytes at .. at+n-1. HOLDER_ALL: every rank holds them. HOLDER_NONE: they lie
+ * on several ranks. No communication. */
 enum { HOLDER_ALL = -1, HOLDER_NONE = -2 };
 int pieces_holder(const struct holding *h, int64_t at, int64_t n);
-/* Bytes that this rank holds into host memory. No communication. */
+/* Copies bytes that this rank holds to host memory. No communication. */
 NODISCARD enum status pieces_own(const struct pieces *p, const struct holding *h, int64_t at,
                                  int64_t n, void *host, struct err *e);
-/* Bytes at .. at+n-1 into host memory, n <= PIECE_BYTES; `host` NULL on a rank that wants none. */
+/* Bytes at .. at+n-1 to host memory, n <= PIECE_BYTES. `host` NULL: this rank does not need
+ * them. */
 NODISCARD enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t at,
                                   int64_t n, void *host, struct err *e);
-/* For who works on one piece while the next one comes: queues the first *part bytes of
- * at .. at+n-1, which lie together, into a read-back slot of the backend, on every rank. */
+/* Overlaps work on one piece with the transfer of the next: queues the first *part contiguous bytes
+ * of at .. at+n-1 into a read-back slot of the backend, on every rank. */
 NODISCARD enum status pieces_queue(const struct pieces *p, const struct holding *h, int64_t at,
                                    int64_t n, int slot, int64_t *part, struct err *e);
-/* The other way; `host` is read on rank 0 only. */
+/* The opposite of pieces_read; only rank 0's `host` is read. */
 NODISCARD enum status pieces_write(const struct pieces *p, const struct holding *h, int64_t at,
                                    int64_t n, const void *host, struct err *e);
-/* Rank 0's bytes to all, n <= PIECE_BYTES. */
+/* Broadcasts n bytes of rank 0, n <= PIECE_BYTES. */
 NODISCARD enum status pieces_tell(const struct pieces *p, void *host, int64_t n, struct err *e);
-/* Each of the n numbers becomes the largest that a rank has in its place. */
+/* Replaces each of the n numbers by its maximum over ranks. */
 NODISCARD enum status pieces_join(const struct pieces *p, uint32_t *host, int64_t n, struct err *e);
-/* OK only if all ranks bring OK. One that brings another status gets it back; the rest get ERR_PEER
- * and learn `what` failed. */
+/* OK only if every rank passes OK. A rank that passes another status gets it back; the other ranks
+ * get ERR_PEER with `what` in the text. */
 NODISCARD enum status pieces_agree(const struct pieces *p, enum status mine, const char *what,
                                    struct err *e);
 

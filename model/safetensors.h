@@ -13,7 +13,7 @@ struct safetensor {
     int64_t shape[2];
     int rank;
     struct holding held; /* borrowed device memory of its packed elements */
-    int64_t begin;       /* bytes behind the header, once the file is written */
+    int64_t begin;       /* bytes after the header; set by safetensors_write */
 };
 
 static inline int64_t safetensor_bytes(const struct safetensor *t) {
@@ -28,23 +28,24 @@ struct safetensors {
     int64_t count, capacity;
 };
 
-/* Appends one that is whole on every rank; cols 0: a vector. ERR_MEMORY. What is cut gets its
- * `held` afterwards. */
+/* Appends a tensor that is whole on every rank; cols 0: a vector. ERR_MEMORY. For a sharded tensor
+ * the caller sets `held` afterwards. */
 NODISCARD enum status safetensors_add(struct safetensors *s, enum dtype dtype, int64_t rows,
                                       int64_t cols, void *data, struct err *e, const char *format,
                                       ...) PRINTF_LIKE(7, 8);
 void safetensors_free(struct safetensors *s);
 
-/* Writes a new file, wide types first, synced: *bytes and its tree hash (model/sha256.h). All ranks
- * call it, and each writes what it holds if it sees the file that rank 0 makes; it fails on all if
- * it fails on one. The bytes do not depend on the number of ranks or on how tensors are cut. */
+/* Writes and syncs a new file, wide types first. Returns its size and tree hash (model/sha256.h).
+ * Every rank calls it and writes the bytes that it holds, if it sees the file that rank 0 creates.
+ * An error on one rank is an error on all. The bytes do not depend on the number of ranks or
+ * shards. */
 NODISCARD enum status safetensors_write(struct safetensors *s, const struct pieces *p,
                                         const char *path, int64_t *bytes,
                                         char tree_sha256[SHA256_HEX], struct err *e);
 
-/* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file; ERR_CONFIG,
- * before anything is copied, naming the first tensor that is missing, superfluous or of another
- * type or shape. All ranks call it, rank 0 reads; it fails on all if it fails on one. */
+/* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file. ERR_CONFIG, before
+ * any copy, names the first tensor that is missing, unexpected, or has another type or shape. Every
+ * rank calls it; rank 0 reads. An error on one rank is an error on all. */
 NODISCARD enum status safetensors_read(const struct safetensors *s, const struct pieces *p,
                                        const char *path, struct err *e);
 

@@ -124,7 +124,7 @@ enum status sha256_tree_fd(int fd, const char *name, char hex[SHA256_HEX], int64
 }
 
 enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size, struct err *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would be waited for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would block */
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     enum status st = sha256_fd(fd, path, hex, size, e);
     close(fd);

@@ -1,5 +1,5 @@
-/* SHA-256 of bytes, of streams and of files (libcrypto underneath). Digests travel as 64 lowercase
- * hexadecimal digits, which is how manifests, run.json and file names write them. */
+/* SHA-256 of bytes, streams and files, by libcrypto. Digests are 64 lowercase hexadecimal digits,
+ * as in manifests, run.json and file names. */
 #ifndef FP8LAB_MODEL_SHA256_H
 #define FP8LAB_MODEL_SHA256_H
 
@@ -16,14 +16,14 @@ void sha256_destroy(struct sha256 *s); /* NULL is fine */
 /* Adds n bytes. */
 void sha256_add(struct sha256 *s, const void *bytes, size_t n);
 
-/* Writes the digest of all bytes added; nothing can be added after it. */
+/* Writes the digest of all bytes added. No byte can be added afterwards. */
 void sha256_finish(struct sha256 *s, char hex[SHA256_HEX]);
 
 /* The digest of one buffer. */
 NODISCARD enum status sha256_bytes(const void *bytes, size_t n, char hex[SHA256_HEX],
                                    struct err *e);
 
-/* The same, not yet written out. */
+/* The same in binary. */
 NODISCARD enum status sha256_digest(const void *bytes, size_t n, unsigned char out[SHA256_BYTES],
                                     struct err *e);
 
@@ -32,8 +32,8 @@ NODISCARD enum status sha256_digest(const void *bytes, size_t n, unsigned char o
 NODISCARD enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
                                 struct err *e);
 
-/* The tree hash, for files that several processes write: the digest of the digests (32 bytes each)
- * of the file's leaves, which are its bytes in steps of SHA256_LEAF_BYTES. Without this program:
+/* The tree hash, for files that several processes write. The file is cut into leaves of
+ * SHA256_LEAF_BYTES; the tree hash is the digest of their digests (32 bytes each). In a shell:
  *   split -b 1M --filter='sha256sum | head -c 64' FILE |
  *       tr a-f A-F | basenc --base16 -d | sha256sum
  * Otherwise as sha256_fd. */
