@@ -14,7 +14,7 @@ enum status norm_bwd(struct transformer *t, const struct norm *n, const struct s
     return ops->quantise_finish(t->b, LANE_COMPUTE, dx, e);
 }
 
-/* dx = dy W,  dW (+)= dy^T x; the producer of dy has added its column sums to dbias. */
+/* dx = dy W,  dW (+)= dy^T x. The producer of dy already added its column sums to dbias. */
 static enum status linear_bwd(struct transformer *t, struct linear *l, const struct tensor *dx,
                               bool fresh, struct err *e) {
     const struct operand *w = l->spec.split_weight ? &l->weight->dgrad : &l->weight->weight;
@@ -22,22 +22,22 @@ static enum status linear_bwd(struct transformer *t, struct linear *l, const str
     return gemm_wgrad(t->b, &l->spec, &l->weight->grad, &l->dy, &l->x, fresh ? 0.0f : 1.0f, e);
 }
 
-/* Where the gradient of a linear layer's output goes, and what its bias adds up. */
+/* The sink of the gradient of a linear layer's output, with the sums for its bias. */
 static struct sink dy_sink(struct transformer *t, struct linear *l) {
     struct sink s = activation_sink(&l->dy, t->slots, PASS_TRAIN);
     if (l->bias) s.sums = &l->bias->grad;
     return s;
 }
 
-/* What forward did not keep, by the same operators from the same inputs and scales. */
+/* Recomputes what forward did not keep: the same operators, inputs and scales. */
 static enum status recompute(struct transformer *t, int64_t l, struct err *e) {
     if (t->recompute == RECOMPUTE_NONE) return OK;
     if (t->recompute == RECOMPUTE_BLOCK) TRY(layer_attention(t, l, PASS_RECOMPUTE, e));
     return layer_ffn_in(t, l, PASS_RECOMPUTE, e);
 }
 
-/* d_x [R,C] comes in as the gradient of the block's output (and as codes in ffn_out's dy) and
- * leaves as the gradient of x_mid (and as codes in attn_out's dy). */
+/* d_x [R,C] is the gradient of the block's output on entry (codes in ffn_out's dy) and the gradient
+ * of x_mid on return (codes in attn_out's dy). */
 static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     struct layer *layer = &t->layer[l];
@@ -55,7 +55,7 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct 
     return norm_bwd(t, &layer->norm2, &d_mid, &t->d_normed, &layer->x_mid, &t->d_x, e);
 }
 
-/* Back through queries_and_keys, in place, and into the operand that the qkv GEMMs read. */
+/* Backward of queries_and_keys, in place, into the operand that the qkv GEMMs read. */
 static enum status queries_and_keys_bwd(struct transformer *t, struct layer *layer,
                                         const struct sink *d_qkv, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
@@ -70,7 +70,7 @@ static enum status queries_and_keys_bwd(struct transformer *t, struct layer *lay
                        q ? &rstd : NULL, t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e);
 }
 
-/* d_x: gradient of x_mid in, of the block's input out, through `dx`. */
+/* d_x: the gradient of x_mid on entry, of the block's input on return, written by `dx`. */
 static enum status attention_bwd(struct transformer *t, int64_t l, const struct sink *dx,
                                  bool fresh, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
@@ -82,7 +82,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     struct tensor heads = heads_view(t, &layer->qkv);
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     struct tensor delta = tensor_make(t->delta.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
-    bool between = c->qk_norm || t->rope.data; /* else, as in GPT-2, the GEMM's operand is made */
+    bool between = c->qk_norm || t->rope.data; /* if not (GPT-2), attention writes it */
     struct sink d_qkv = dy_sink(t, qkv);                                          /* [R,W] */
     struct sink d_heads = between ? sink_value(&t->d_qkv, NULL) : d_qkv;
     TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &d_heads, &delta, &t->d_o, &out->x.value, &heads,
@@ -93,7 +93,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
 }
 
-/* Where the gradient of x[l] goes: to the block below, as its ffn_out's dy, or to the embedding. */
+/* The sink of the gradient of x[l]: dy of ffn_out in the block below, or the embedding. */
 static struct sink d_stream_sink(struct transformer *t, int64_t l) {
     if (l > 0) return dy_sink(t, &t->layer[l - 1].linear[GEMM_FFN_OUT]);
     return sink_value(&t->d_x, &t->slots->slot[t->slot_embed].amax);

@@ -17,7 +17,7 @@
 /* Adds the tensors of one file. */
 typedef enum status (*lister)(const struct trainer *t, struct safetensors *s, struct err *e);
 
-/* The one added last: this rank holds `bytes` for each `elements` of what it updates. */
+/* The tensor added last is sharded: `bytes` bytes for each `elements` elements of x->own. */
 static void held(struct safetensors *s, const struct trainer *t, const struct param *p, void *data,
                  int64_t bytes, int64_t elements) {
     s->tensor[s->count - 1].held = holding_of(&t->params, p, data, bytes, elements);
@@ -65,7 +65,7 @@ static enum status list_state(const struct trainer *t, struct safetensors *s, st
     return OK;
 }
 
-/* One hash for the recipe: what each site's options are. */
+/* One hash of the recipe: the options of every site. */
 static enum status recipe_sha256(const struct recipe *r, char hex[65], struct err *e) {
     struct sha256 *sha = NULL;
     char line[160];
@@ -83,7 +83,7 @@ static enum status recipe_sha256(const struct recipe *r, char hex[65], struct er
     return OK;
 }
 
-/* null where positions are learned; owned by the caller. */
+/* null with learned positions; owned by the caller. */
 static json_t *rope_meaning(const struct model_config *c) {
     const struct rope_config *r = &c->rope;
     if (c->positions != POSITION_ROPE) return json_null();
@@ -93,7 +93,7 @@ static json_t *rope_meaning(const struct model_config *c) {
                      "original_seq_len", (json_int_t)r->original_seq_len);
 }
 
-/* What must be equal for the tensors to mean the same; owned by the caller. */
+/* The settings that give the tensors their meaning; owned by the caller. */
 static json_t *meaning(const struct trainer *t, const char *recipe) {
     static const char *const STATE[] = { "f32", "bf16", "8bit" };
     const struct model_config *c = &t->model;
@@ -132,7 +132,7 @@ static enum status write_text(const char *path, const char *text, struct err *e)
     return st;
 }
 
-/* What one file is to hold, on all ranks or on none; the caller's path and list. */
+/* The content and path of one file. Fails on all ranks or on none. The caller frees the list. */
 static enum status begin_file(const struct trainer *t, const char *dir, const char *name,
                               lister list, char path[CHECKPOINT_PATH_CAP], struct safetensors *s,
                               struct err *e) {
@@ -141,7 +141,7 @@ static enum status begin_file(const struct trainer *t, const char *dir, const ch
     return pieces_agree(&t->pieces, st, name, e);
 }
 
-/* As checkpoint.json has it. */
+/* The entry of a file in checkpoint.json. */
 struct written { int64_t bytes; char tree_sha256[SHA256_HEX]; };
 
 static enum status write_file(const struct trainer *t, const char *dir, const char *name,
@@ -154,7 +154,7 @@ static enum status write_file(const struct trainer *t, const char *dir, const ch
     return st;
 }
 
-/* Owned by the caller, its own SHA-256 blank; NULL without memory. */
+/* The text with CHECKPOINT_UNSIGNED as its hash; owned by the caller; NULL: no memory. */
 static json_t *description(const struct trainer *t, const struct written *model,
                            const struct written *state, const char *choices, const char *recipe) {
     json_t *root =
@@ -168,7 +168,7 @@ static json_t *description(const struct trainer *t, const struct written *model,
     return json_whole(root, json_object_set_new(root, "files", files) != 0);
 }
 
-/* Rank 0's part: what the tensors mean, and everything on the disk. */
+/* Rank 0: writes checkpoint.json and syncs everything to disk. */
 static enum status describe(const struct trainer *t, const char *dir, const struct written *model,
                             const struct written *state, struct checkpoint_info *info,
                             struct err *e) {
@@ -202,7 +202,7 @@ static enum status move(const char *from, const char *to, struct err *e) {
     return FAIL(e, ERR_IO, "rename %s to %s: %s", from, to, strerror(errno));
 }
 
-/* Moves dir to its final name; one of the same step steps aside first, and back if that fails. */
+/* Renames dir to its final name. An existing one is renamed first, and restored after an error. */
 static enum status publish(const char *dir, const char *parent, const char *final, struct err *e) {
     char old[CHECKPOINT_PATH_CAP];
     struct err lost;
@@ -218,18 +218,18 @@ static enum status publish(const char *dir, const char *parent, const char *fina
     return replaces ? checkpoint_remove(old, e) : OK;
 }
 
-/* Rank 0's part: a new directory to write in. */
+/* Rank 0: creates the temporary directory. */
 static enum status begin_directory(const struct trainer *t, const char *parent, const char *dir,
                                    struct err *e) {
     if (t->rank != 0) return OK;
     if (mkdir(parent, 0777) != 0 && errno != EEXIST)
         return FAIL(e, ERR_IO, "create %s: %s", parent, strerror(errno));
-    TRY(checkpoint_remove(dir, e)); /* what an earlier process left when it was killed */
+    TRY(checkpoint_remove(dir, e)); /* left by a killed process */
     if (mkdir(dir, 0777) != 0) return FAIL(e, ERR_IO, "create %s: %s", dir, strerror(errno));
     return OK;
 }
 
-/* Rank 0's part: the directory under its name, or gone. */
+/* Rank 0: renames the directory to its final name, or removes it. */
 static enum status end_directory(const struct trainer *t, enum status st, const char *parent,
                                  const char *dir, const char *final, struct err *e) {
     struct err ignored;
@@ -262,7 +262,7 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
 
 /* ---- reading ---- */
 
-/* The first key whose value differs is named. */
+/* The error names the first key whose value differs. */
 static enum status check_meaning(const struct trainer *t, const json_t *root, const char *path,
                                  struct err *e) {
     char recipe[65];
@@ -297,7 +297,7 @@ static enum status read_file(const struct trainer *t, const char *dir, const cha
     return st;
 }
 
-/* Rank 0's part: whether the checkpoint is whole and means what this trainer does. */
+/* Rank 0: verifies the checkpoint and that it fits this trainer. */
 static enum status examine(const struct trainer *t, const char *path, struct checkpoint_info *info,
                            struct err *e) {
     json_t *root = NULL;
@@ -323,11 +323,11 @@ enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoi
     enum status st = examine(t, path, info, e);
     TRY(pieces_agree(&t->pieces, st, "verifying a checkpoint", e));
     TRY(pieces_tell(&t->pieces, info, sizeof *info, e));
-    if (t->failure == IN_PART) t->failure = NULL; /* what is tried again may succeed */
+    if (t->failure == IN_PART) t->failure = NULL; /* a retry may succeed */
     st = restore(t, path, e);
     st = pieces_agree(&t->pieces, st, path, e);
     if (st != OK) {
-        t->failure = IN_PART; /* weights of one run, moments of another */
+        t->failure = IN_PART; /* a mix of two states */
         return st;
     }
     t->step = info->step;

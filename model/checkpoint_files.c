@@ -11,8 +11,8 @@
 
 enum { JSON_MAX = 64 << 20 };
 
-/* Older schemas have no checksum of checkpoint.json itself; in the first, a file's hash is that of
- * its bytes from end to end. */
+/* Older schemas have no hash of checkpoint.json itself. In schema 1 the hash of a file is plain
+ * SHA-256, not the tree hash. */
 static const char *const SCHEMAS[] = { CHECKPOINT_SCHEMA, "fp8lab.checkpoint/2",
                                        "fp8lab.checkpoint/1" };
 static const char STEP_NAME[] = "step-%06lld";
@@ -33,8 +33,8 @@ enum status checkpoint_path(char out[CHECKPOINT_PATH_CAP], const char *parent, i
 
 /* ---- checkpoint.json ---- */
 
-/* Where the text has its own SHA-256, which reads `digits` now; NULL if it does not. A quote inside
- * a JSON string is escaped, so no string can look like this member. */
+/* The place of the text's own SHA-256, which is `digits`; NULL if absent. A quote inside a JSON
+ * string is escaped, so no string can look like this member. */
 static char *own_sha256(char *text, const char *digits) {
     char member[SHA256_HEX + 16];
     int n = snprintf(member, sizeof member, "\"sha256\": \"%s\"", digits);
@@ -49,7 +49,7 @@ enum status checkpoint_sign(char *text, struct err *e) {
     return OK;
 }
 
-/* All of a small file, and a NUL behind it; *text is the caller's. */
+/* Reads a small file and appends a NUL; the caller frees *text. */
 static enum status read_whole(const char *path, char **text, size_t *n, struct err *e) {
     struct input_file f;
     TRY(input_open(&f, path, e));
@@ -80,15 +80,15 @@ static enum status check_schema(const json_t *root, const char *file, struct err
                 CHECKPOINT_SCHEMA);
 }
 
-/* Whether checkpoint.json is as it was written. Its text is spoiled. A checksum counts under every
- * schema: damage may turn one schema's name into another's. */
+/* Verifies checkpoint.json's own hash; overwrites the hash in the text. A hash is verified under
+ * every schema, because damage may change one schema's name into another's. */
 static enum status check_own_sha256(const json_t *root, char *text, size_t n, const char *file,
                                     struct err *e) {
     const json_t *own = json_object_get(root, "sha256");
     const char *said = json_string_value(own);
     const char *schema = json_string_value(json_object_get(root, "schema"));
     char found[SHA256_HEX];
-    if (!own && strcmp(schema, CHECKPOINT_SCHEMA) != 0) return OK; /* an older one has none */
+    if (!own && strcmp(schema, CHECKPOINT_SCHEMA) != 0) return OK; /* older schemas have none */
     char *at = said && strlen(said) == SHA256_HEX - 1 ? own_sha256(text, said) : NULL;
     if (!at) return FAIL(e, ERR_FORMAT, "%s: no SHA-256 of its own", file);
     memcpy(at, CHECKPOINT_UNSIGNED, SHA256_HEX - 1);
@@ -108,7 +108,7 @@ static enum status read_position(const json_t *root, const char *file,
                 (long long)info->step, (long long)info->cursor);
 }
 
-/* *root is the caller's also where this fails. */
+/* The caller releases *root also after an error. */
 static enum status read_info(const char *path, json_t **root, struct checkpoint_info *info,
                              struct err *e) {
     char file[CHECKPOINT_PATH_CAP], *text = NULL;
@@ -183,7 +183,7 @@ enum status checkpoint_choices(const char *path, char **text, struct err *e) {
     *text = NULL;
     enum status st = read_info(path, &root, &info, e);
     const char *choices = json_string_value(json_object_get(root, "choices"));
-    if (st == OK && !(*text = strdup(choices ? choices : ""))) /* an older checkpoint has none */
+    if (st == OK && !(*text = strdup(choices ? choices : ""))) /* older checkpoints have none */
         st = FAIL(e, ERR_MEMORY, "no host memory for a choice table");
     json_decref(root);
     return st;
@@ -196,7 +196,7 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The step that a directory's name says, as checkpoint_path() writes it; -1: another name. */
+/* The step in a directory's name as checkpoint_path() writes it; -1: another name. */
 static int64_t step_of_name(const char *name) {
     char again[64];
     if (strncmp(name, "step-", 5) != 0) return -1;
@@ -205,7 +205,7 @@ static int64_t step_of_name(const char *name) {
     return strcmp(name, again) == 0 ? step : -1;
 }
 
-/* The steps that have a directory in `parent`, the newest first; *steps is the caller's. */
+/* The steps with a directory in `parent`, newest first; the caller frees *steps. */
 static enum status list_steps(const char *parent, int64_t **steps, int64_t *count, struct err *e) {
     int64_t capacity = 0;
     *steps = NULL;
@@ -234,7 +234,7 @@ static enum status list_steps(const char *parent, int64_t **steps, int64_t *coun
     return OK;
 }
 
-/* A file is not there: removing a checkpoint was cut short, or somebody took it. */
+/* A missing file is damage: a removal was interrupted, or the file was deleted. */
 static bool misses_a_file(const char *path) {
     static const char *const FILES[] = { CHECKPOINT_JSON, CHECKPOINT_MODEL, CHECKPOINT_STATE };
     char file[CHECKPOINT_PATH_CAP];
@@ -246,8 +246,8 @@ static bool misses_a_file(const char *path) {
     return false;
 }
 
-/* Whether the checkpoint of `step` is what the caller's log says was saved then, and stands under
- * its own step. */
+/* Whether the checkpoint has the hash that the caller's log has for `step`, and contains that
+ * step. */
 static enum status check_logged(const struct checkpoint_log *log, const char *path, int64_t step,
                                 const struct checkpoint_info *info, struct err *e) {
     char logged[SHA256_HEX] = "";
@@ -259,7 +259,7 @@ static enum status check_logged(const struct checkpoint_log *log, const char *pa
                 info->sha256, logged);
 }
 
-/* The cheap checks come first: a checkpoint's large files take minutes to hash. */
+/* Cheap checks first: hashing the large files takes minutes. */
 static enum status examine_files(const char *path, const struct checkpoint_log *log, int64_t step,
                                  struct checkpoint_info *info, struct err *e) {
     json_t *root = NULL;
@@ -270,8 +270,8 @@ static enum status examine_files(const char *path, const struct checkpoint_log *
     return st;
 }
 
-/* Verifies the checkpoint of `step`. ERR_FORMAT: damaged, as *e says. Of one that cannot be read
- * nobody knows: ERR_MEMORY, ERR_IO. */
+/* Verifies the checkpoint of `step`. ERR_FORMAT: it is damaged. ERR_MEMORY, ERR_IO: it cannot be
+ * read, so its state is unknown. */
 static enum status examine_step(const char *parent, const struct checkpoint_log *log, int64_t step,
                                 struct checkpoint_info *info, struct err *e) {
     char path[CHECKPOINT_PATH_CAP];
@@ -296,7 +296,7 @@ enum status checkpoint_latest(const char *parent, const struct checkpoint_log *l
         if (st == ERR_FORMAT && first.code == OK) first = why;
     }
     free(steps);
-    if (st == ERR_FORMAT) info->step = -1; /* there is none that is whole */
+    if (st == ERR_FORMAT) info->step = -1; /* no undamaged checkpoint */
     snprintf(info->damage, sizeof info->damage, "%.511s", first.text);
     if (st == OK || st == ERR_FORMAT) return OK;
     if (e) *e = why;

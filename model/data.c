@@ -6,7 +6,7 @@
 #include "kernels/rng.h"
 #include "model/data_source.h"
 
-enum { READ_BYTES = 1 << 15 }; /* on the stack: tokens that are read at a time */
+enum { READ_BYTES = 1 << 15 }; /* a read buffer on the stack */
 
 /* ---- reading a stream ---- */
 
@@ -21,10 +21,10 @@ static const struct token_run *find_run(const struct token_stream *s, int64_t at
     return &s->run[low];
 }
 
-/* Neighbouring tokens of one file. */
+/* Contiguous tokens of one file. */
 struct piece { const struct input_file *file; int64_t offset, count; };
 
-/* The tokens at .. at+count-1 of a stream, as far as one file has them; count > 0. */
+/* The first part of tokens at .. at+count-1 that lies in one file; count > 0. */
 static struct piece piece_at(const struct data *d, const struct token_stream *s, int64_t at,
                              int64_t count) {
     const struct token_run *run = find_run(s, at);
@@ -34,8 +34,8 @@ static struct piece piece_at(const struct data *d, const struct token_stream *s,
                            .count = left < count ? left : count };
 }
 
-/* Where a sequence of `length` tokens and the token behind it go: every token but the last one is
- * an input, every token but the first one is the target of the one before. */
+/* Receives a sequence of `length` tokens and one token more. Every token but the last is an input;
+ * every token but the first is the target of the token before. */
 struct window { int32_t *tokens, *targets; int64_t length, taken; };
 
 static void take(struct window *w, int32_t id) {
@@ -44,7 +44,7 @@ static void take(struct window *w, int32_t id) {
     w->taken++;
 }
 
-/* The tokens of a piece, each checked against the vocabulary; `out` may be NULL. */
+/* Reads a piece and checks each token against the vocabulary. `out` NULL: only checks. */
 static enum status read_piece(const struct data *d, const struct piece *p, int bytes,
                               struct window *out, struct err *e) {
     unsigned char buffer[READ_BYTES];
@@ -65,7 +65,7 @@ static enum status read_piece(const struct data *d, const struct piece *p, int b
     return OK;
 }
 
-/* Tokens at .. at+count-1 of a stream, as read_piece. */
+/* Reads tokens at .. at+count-1 of a stream, as read_piece does. */
 static enum status read_tokens(const struct data *d, const struct token_stream *s, int64_t at,
                                int64_t count, struct window *out, struct err *e) {
     while (count > 0) {
@@ -77,7 +77,7 @@ static enum status read_tokens(const struct data *d, const struct token_stream *
     return OK;
 }
 
-/* Ids that the vocabulary cannot hold, as far as a start may take time for. */
+/* Checks ids against the vocabulary in the first DATA_SCAN_BYTES: opening must stay fast. */
 static enum status scan(const struct data *d, const struct token_stream *s, struct err *e) {
     if (s->token_bytes < 4 && d->vocab >= (int64_t)1 << (8 * s->token_bytes)) return OK;
     int64_t most = DATA_SCAN_BYTES / s->token_bytes;
@@ -86,7 +86,7 @@ static enum status scan(const struct data *d, const struct token_stream *s, stru
 
 /* ---- opening ---- */
 
-/* Sequences that `tokens` tokens hold: each needs the token behind it as its last target. */
+/* The sequences in `tokens` tokens. The last target of a sequence is the token after it. */
 static int64_t sequences_in(const struct data *d, int64_t tokens) {
     return tokens > 0 ? (tokens - 1) / d->seq_len : 0;
 }
@@ -161,8 +161,8 @@ int64_t data_sequences(const struct data *d, enum data_split which) { return d->
 
 /* ---- drawing ---- */
 
-/* A permutation of [0, n) that needs no table: a four-round Feistel network over the next power of
- * four, walked until it lands inside (Black & Rogaway 2002, cycle walking). */
+/* A permutation of [0, n) without a table: a four-round Feistel network over the next power of
+ * four, repeated until the result is below n (cycle walking, Black & Rogaway 2002). */
 static int64_t permute(uint64_t key, int64_t n, int64_t i) {
     int half = 1;
     while ((int64_t)1 << (2 * half) < n) half++;
@@ -179,7 +179,7 @@ static int64_t permute(uint64_t key, int64_t n, int64_t i) {
     return (int64_t)x;
 }
 
-/* Which sequence of the stream stands at a position of the training order. */
+/* The sequence at a position of the training order. */
 static int64_t training_sequence(const struct data *d, int64_t position) {
     int64_t n = d->sequences[SPLIT_TRAIN], epoch = position / n;
     if (d->kind == DATA_SYNTHETIC) return position % n;

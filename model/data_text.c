@@ -14,8 +14,8 @@ enum status data_open_text(struct data *d, const struct data_options *o, struct 
     return OK;
 }
 
-/* Out of 8 draws, 7 follow a fixed rule from the token before and one is uniform, so that the best
- * possible loss is about 1/8 ln V + 0.4 nats. */
+/* 7 of 8 tokens follow from the token before by a fixed rule, and one is uniform. The best possible
+ * loss is about 1/8 ln V + 0.4 nats. */
 void synthetic_sequence(const struct data *d, enum data_split which, int64_t index, int32_t *tokens,
                         int32_t *targets) {
     uint32_t V = (uint32_t)d->vocab;

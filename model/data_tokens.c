@@ -1,5 +1,5 @@
 /* Token files of other projects: Megatron's indexed datasets and llm.c's shards. Both are little
- * endian; what a header promises is held against the size of the file before anything is read. */
+ * endian. Sizes in a header are checked against the file's size before any read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,15 +8,15 @@
 /* ---- Megatron-LM: PATH.idx beside PATH.bin ----
  *   9 B magic, u64 version 1, u8 dtype, u64 S, u64 D, i32 length[S], i64 byte_pointer[S],
  *   i64 document_indices[D]; the i64 arrays need not be aligned. */
-enum { MEGATRON_HEADER = 34, INDEX_PIECE = 1024 /* sequences that are checked at a time */ };
+enum { MEGATRON_HEADER = 34, INDEX_PIECE = 1024 /* sequences per check */ };
 static const unsigned char MEGATRON_MAGIC[9] = "MMIDIDX\0";
 
 static int megatron_token_bytes(int code) {
     return code == 1 ? 1 : code == 8 ? 2 : code == 4 ? 4 : 0; /* u8, u16, i32 */
 }
 
-/* Lengths and pointers of `n` sequences from `first` on must describe the .bin back to back;
- * *expected, its next byte, moves. */
+/* Checks that n sequences starting at `first` follow each other in the .bin without a gap.
+ * *expected is the next byte of the .bin; it advances. */
 static enum status check_some(const struct input_file *idx, const struct input_file *bin,
                               int64_t sequences, int64_t first, int64_t n, int size,
                               int64_t *expected, struct err *e) {
@@ -33,7 +33,7 @@ static enum status check_some(const struct input_file *idx, const struct input_f
                         (long long)(first + i), (long long)(lengths + 4 * i), (long long)count);
         if (at != *expected)
             return FAIL(e, ERR_FORMAT, "%s: sequence %lld at byte %lld points to byte %lld of %s, "
-                        "where %lld follows", idx->path, (long long)(first + i),
+                        "expected byte %lld", idx->path, (long long)(first + i),
                         (long long)(pointers + 8 * i), (long long)at, bin->path,
                         (long long)*expected);
         *expected += count * size;
@@ -41,7 +41,7 @@ static enum status check_some(const struct input_file *idx, const struct input_f
     return OK;
 }
 
-/* The stream is the .bin's bytes in order. */
+/* Checks that the index describes all bytes of the .bin in order. */
 static enum status check_sequences(const struct input_file *idx, const struct input_file *bin,
                                    int64_t sequences, int size, struct err *e) {
     int64_t expected = 0;
@@ -82,7 +82,7 @@ static enum status check_index(const struct input_file *idx, const struct input_
     return check_sequences(idx, bin, (int64_t)sequences, *size, e);
 }
 
-/* PATH without .bin or .idx, then with the suffix; owned by the caller. */
+/* PATH with its .bin or .idx replaced by the suffix; owned by the caller. */
 static char *with_suffix(const char *path, const char *suffix) {
     size_t n = strlen(path);
     if (n > 4 && (strcmp(path + n - 4, ".bin") == 0 || strcmp(path + n - 4, ".idx") == 0)) n -= 4;

@@ -4,7 +4,7 @@
 
 #include "model/operand.h"
 
-/* Views of a product's operands without data: what a backend is asked about. */
+/* A view of an operand without data, to ask the backend about. */
 static struct tensor codes_of(const struct operand_spec *spec, int64_t rows, int64_t k) {
     struct tensor x = tensor_fp8(NULL, spec->code, rows, k);
     x.scale = scale_make(NULL, spec->kind, rows, k);

@@ -14,7 +14,7 @@ enum status norm_fwd(struct transformer *t, const struct norm *n, const struct s
     return ops->quantise_finish(t->b, LANE_COMPUTE, y, e);
 }
 
-/* qkv [R,W] -> QK-norm, rotation, in place without QK-norm; nothing for GPT-2. */
+/* QK-norm and rotation of qkv [R,W]; in place without QK-norm. No effect for GPT-2. */
 static enum status queries_and_keys(struct transformer *t, struct layer *layer, struct err *e) {
     const struct model_config *c = &t->config;
     if (!c->qk_norm && !t->rope.data) return OK;

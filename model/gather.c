@@ -1,7 +1,7 @@
-/* Weights before they are read: all-gathers ahead of use, then FP8 codes. */
+/* Gathers weights ahead of their use, then makes FP8 codes. */
 #include "model/exchange.h"
 
-/* How many buckets ahead: what passes has two places, of which one is being read. */
+/* Buckets gathered ahead. With value_passes there are two buffers, and one is being read. */
 enum { AHEAD_WHOLE = 4, AHEAD_PASSING = 1 };
 
 void exchange_init(struct exchange *x, struct backend *b, struct params *p, struct slots *s) {
@@ -15,7 +15,7 @@ static bool divides(const struct exchange *x) { return shard_divides(&x->params-
 
 /* ---- codes ---- */
 
-/* Gathered codes lack their twin only. Evaluation, which has no backward, needs none. */
+/* Gathered codes need only their twin. Evaluation has no backward and needs no twin. */
 static enum status turn_codes(struct exchange *x, struct param *p, struct err *e) {
     struct operand *w = &p->weight;
     if (x->pass == PASS_EVAL || !w->has_twin) return OK;
@@ -23,7 +23,7 @@ static enum status turn_codes(struct exchange *x, struct param *p, struct err *e
     return x->b->ops->copy(x->b, LANE_COMPUTE, &w->twin, &transposed, e);
 }
 
-/* The amax of a weight is known from its update: current scaling only has to finish. */
+/* The update has made the amax of a weight, so current scaling only makes the codes. */
 static enum status make_codes(struct exchange *x, struct operand *w, struct err *e) {
     struct sink s = operand_sink(w, x->slots, x->pass);
     struct slot *slot = &x->slots->slot[w->slot];
@@ -59,7 +59,7 @@ static enum status gather(struct exchange *x, int bucket, int lane, struct err *
         : x->b->ops->comm.all_gather(x->b, lane, &k->value, &k->value_shard, e);
 }
 
-/* What passes is gathered in every forward, the rest in the first after an update. */
+/* Weights with value_passes are gathered in every forward, others in the first after an update. */
 static bool comes(const struct exchange *x, int bucket) {
     return x->params->bucket[bucket].value_passes || (x->pass == PASS_TRAIN && x->first);
 }
@@ -67,7 +67,7 @@ static bool comes(const struct exchange *x, int bucket) {
 static enum status issue(struct exchange *x, int bucket, struct err *e) {
     const struct backend_ops *ops = x->b->ops;
     const struct bucket *k = &x->params->bucket[bucket];
-    if (k->value_passes) { /* the readers of what was in its place are queued by now */
+    if (k->value_passes) { /* all readers of the buffer are queued */
         TRY(ops->signal(x->b, LANE_COMPUTE, EVENT_FREE, e));
         TRY(ops->wait(x->b, LANE_COMM, EVENT_FREE, e));
         x->held[k->ring] = bucket;
@@ -112,7 +112,7 @@ static bool is_held(const struct exchange *x, int bucket) {
 enum status gather_back(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
     if (!k->value_passes) return OK;
-    if (x->pass == PASS_TRAIN) x->pass = PASS_RECOMPUTE; /* forward has counted what saturates */
+    if (x->pass == PASS_TRAIN) x->pass = PASS_RECOMPUTE; /* forward has counted saturation */
     if (!is_held(x, bucket)) TRY(issue(x, bucket, e));
     int next = bucket - 1;
     if (next >= BUCKET_LAYER && !is_held(x, next)) TRY(issue(x, next, e));
@@ -133,8 +133,8 @@ enum status exchange_settle(struct exchange *x, struct err *e) {
     return OK;
 }
 
-/* Codes stand in for the value of some: theirs takes the place of gradients, which are dead between
- * an update and the next backward and have as many elements of at least its size. */
+/* A bucket with by_codes has no whole value. Its value is gathered into the memory of gradients,
+ * which are unused between an update and the next backward and are at least as large. */
 enum status exchange_look(struct exchange *x, int bucket, struct tensor *out, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
     *out = k->value;

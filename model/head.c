@@ -1,8 +1,8 @@
-/* The head and the loss, a chunk of rows at a time: logits [rows,Vp] are never whole in memory.
- * An FP8 head quantises chunk by chunk; with current scaling a chunk has its own scale. */
+/* The head and the loss, one chunk of rows at a time; memory holds the logits [rows,Vp] of one
+ * chunk. An FP8 head quantises each chunk; with current scaling each chunk has its own scale. */
 #include "model/transformer.h"
 
-/* The chunk's part of final_norm's output as codes; nothing when the head is high precision. */
+/* Quantises the chunk of final_norm's output. No effect if the head is not FP8. */
 static enum status chunk_input(struct transformer *t, struct head_chunk *k, enum pass pass,
                                struct err *e) {
     if (!t->head.spec.fp8) return OK;
@@ -38,7 +38,7 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, 
         TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &dy, e));
         TRY(chunk_backward(t, k, fresh, e));
     }
-    /* A tied weight's gradient is complete when the embedding has added its own. */
+    /* A tied weight's gradient is complete after the embedding has added to it. */
     if (pass != PASS_TRAIN || t->config.tied) return OK;
     return reduce_close(t->exchange, head->weight->bucket, e);
 }

@@ -1,5 +1,5 @@
-/* SHA-256 of what identifies a run: its weights and its data. Apart from the rest, so that a
- * program that only trains needs no libcrypto. */
+/* SHA-256 of weights and of data. A file of its own, so that a program that only trains does not
+ * need libcrypto. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* ---- weights ---- */
 
-/* Read-back slots that no step uses: one piece is hashed while the next one comes. */
+/* Read-back slots that no step uses: one piece is hashed while the next is transferred. */
 enum { HASH_SLOT = IN_FLIGHT_MAX };
 static_assert(HASH_SLOT + 1 < READBACK_SLOTS && (int)PIECE_BYTES <= (int)READBACK_BYTES,
               "two pieces have a place");
@@ -22,7 +22,7 @@ static enum status hash_param(struct trainer *t, const struct param *p, struct s
                               unsigned char *host, struct err *e) {
     const struct tensor *x = &p->own_value;
     char head[160];
-    bool here = false; /* which of both slots holds the piece that comes */
+    bool here = false; /* the slot that receives the next piece */
     int n = snprintf(head, sizeof head, "%s %s %lld %lld\n", p->name, dtype_name(x->dtype),
                      (long long)p->rows, (long long)p->cols);
     sha256_add(sha, head, (size_t)n);
@@ -71,7 +71,7 @@ enum { SAMPLES = 64, SAMPLE_BYTES = 4096 };
 enum status data_sample_sha256(const struct data *d, int64_t at, char hex[65], struct err *e) {
     const struct input_file *f = &d->file[at];
     bool all = f->bytes <= (int64_t)SAMPLES * SAMPLE_BYTES;
-    int64_t last = f->bytes - SAMPLE_BYTES; /* where the last piece begins */
+    int64_t last = f->bytes - SAMPLE_BYTES; /* first byte of the last piece */
     unsigned char piece[SAMPLE_BYTES];
     struct sha256 *sha = NULL;
     enum status st = sha256_create(&sha, e);

@@ -1,4 +1,4 @@
-/* Where the transformer's buffers lie: which are kept for each layer, which are used in turn. */
+/* The placement of the transformer's buffers: kept for each layer, or shared by layers in turn. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
     gemm_spec_resolve(&t->head.spec, &r->head);
     t->head.weight = c->tied ? t->embed : params_find(p, "head.weight");
     t->head.weight->spec = &t->head.spec;
-    t->head.spec.name = "head.weight"; /* also where the embedding's weight is its own */
+    t->head.spec.name = "head.weight"; /* also if tied to the embedding */
     return OK;
 }
 
@@ -71,11 +71,11 @@ void transformer_destroy(struct transformer *t) {
 
 /* ---- memory ---- */
 
-/* Regions that layers use in turn. */
+/* Regions that layers share in turn. */
 struct regions {
-    int staging;                 /* values that only feed codes */
+    int staging;                 /* values that are read only to make codes */
     int x_codes, dy_codes, dy_twin;
-    int x_kept[GEMM_SITE_COUNT]; /* what recomputation makes again, one layer at a time */
+    int x_kept[GEMM_SITE_COUNT]; /* recomputed, one layer at a time */
     int x_twin[GEMM_SITE_COUNT];
     int qkv, qkv_raw, x_mid, gate_up;
 };
@@ -101,7 +101,7 @@ static void reserve_act(struct tensor *x, struct memory *m, enum memory_arena ar
     memory_reserve(m, arena, item, tensor_count(x) * dtype_bytes(dtype), &x->data);
 }
 
-/* Kept for every layer, or one buffer for all when it is computed again. */
+/* Kept for each layer; with `again`, one shared buffer, because backward recomputes it. */
 static void keep(struct tensor *x, struct memory *m, bool again, int shared, const char *item,
                  enum dtype dtype, int64_t rows, int64_t cols) {
     *x = tensor_2d(NULL, dtype, rows, cols);
@@ -118,7 +118,7 @@ static void layout_norm(struct norm *n, struct memory *m, enum norm_kind kind, i
     memory_reserve(m, MEMORY_ACTIVATIONS, "norm statistics", 4 * rows, &n->mean.data);
 }
 
-/* The input of one linear layer: rows for fprop, the twin or the value for wgrad. */
+/* The input of one linear layer: codes for fprop, the twin or the value for wgrad. */
 static void layout_x(struct transformer *t, struct memory *m, const struct regions *g, int64_t l,
                      int site) {
     static const char *const ITEM[GEMM_SITE_COUNT] = { "norm1 output", "attention output",
@@ -185,7 +185,7 @@ static void layout_layer(struct transformer *t, struct memory *m, const struct r
     for (int s = 0; s < GEMM_SITE_COUNT; s++) layout_x(t, m, g, l, s);
 }
 
-/* Per-chunk slots where a chunk's scale comes from its own amax; else one for all. */
+/* One slot per chunk if a chunk's scale comes from its own amax; otherwise one slot for all. */
 static int chunk_slot(struct transformer *t, enum slot_region region,
                       const struct operand_spec *spec, int64_t i, int first, int64_t cols,
                       const char *suffix) {
@@ -282,7 +282,7 @@ void transformer_layout(struct transformer *t, struct memory *m, struct slots *s
 
 /* ---- start ---- */
 
-/* Angles per token of pair i (Llama-3.1's scaling as in model/config.h). */
+/* The angle per token of pair i, with Llama-3.1's scaling (model/config.h). */
 static double rope_frequency(const struct rope_config *r, int64_t i, int64_t head_dim) {
     const double PI = 3.14159265358979323846;
     double f = exact_pow(r->theta, -2.0 * (double)i / (double)head_dim);

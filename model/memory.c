@@ -13,7 +13,7 @@ void memory_init(struct memory *m) {
     for (int i = 0; i < MEMORY_ARENA_COUNT; i++) m->arena[i].name = ARENA_NAME[i];
 }
 
-/* Room for one more element; false and `failed` when there is none. */
+/* Makes room for one more element; false, with `failed` set, if there is no memory. */
 static bool grow(struct memory *m, void **array, int64_t count, int64_t *capacity, size_t size) {
     if (count < *capacity) return true;
     int64_t wanted = *capacity ? 2 * *capacity : 64;
@@ -46,7 +46,7 @@ static void add_item(struct memory *m, int arena, const char *name, int64_t byte
     m->item[m->item_count++] = it;
 }
 
-/* Counts `bytes` towards the limit; false, and too_large, when they pass it. */
+/* Adds `bytes` to the plan; false, with too_large set, if the plan exceeds MEMORY_LIMIT. */
 static bool within_limit(struct memory *m, int64_t bytes) {
     if (bytes > MEMORY_LIMIT - ARENA_ALIGN - m->bytes) m->too_large = true;
     else m->bytes += round_up(bytes, ARENA_ALIGN);

@@ -6,7 +6,7 @@
 
 /* ---- the record of a step ---- */
 
-/* The name behind a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
+/* The name of a flag's index: a slot, "loss", "grad:NAME" or "grad_norm". */
 static void flagged_name(const struct trainer *t, int32_t index, char *out, size_t size) {
     if (index < flag_loss(t)) snprintf(out, size, "%s", t->slots.name[index]);
     else if (index < flag_squares(t)) snprintf(out, size, "loss");
@@ -19,7 +19,7 @@ void record_check(struct trainer *t, struct record_head *head, char tensor[128])
     memcpy(head, t->seen, sizeof *head);
     tensor[0] = 0;
     if (head->flag[0] < 0) return;
-    t->failure = "a value that is not finite was seen";
+    t->failure = "a value was not finite";
     flagged_name(t, head->flag[1], tensor, 128);
 }
 
@@ -38,8 +38,8 @@ const char *const *trainer_slots(const struct trainer *t, int64_t *count) {
     return t->slots.name;
 }
 
-/* Of all ranks, or of this one where the others' do not come (struct slots). A weight that each
- * rank quantises whole counts once a rank. */
+/* Counts of all ranks, or of this rank if ranks do not gather counts (struct slots). A weight that
+ * every rank quantises whole counts once per rank. */
 static void count(const struct trainer *t, int i, struct fp8_slot *out) {
     const struct slots *s = &t->slots;
     const struct slot *slot = &s->slot[i];

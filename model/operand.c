@@ -4,12 +4,12 @@
 
 int64_t operand_code_bytes(const struct tensor *codes) {
     int64_t bytes = tensor_fp8_bytes(codes->dim[0], codes->dim[1]);
-    if (codes->scale.kind == SCALE_TENSOR) return bytes; /* one f32 in the slot is all */
+    if (codes->scale.kind == SCALE_TENSOR) return bytes; /* its scale is one f32 in the slot */
     return round_up(round_up(bytes, ARENA_ALIGN) + scale_bytes(&codes->scale), ARENA_ALIGN);
 }
 
-/* The codes of one direction and their scales, which live as long as the codes do and so stand
- * behind them in a shared region. */
+/* The codes of one direction and their scales. Scales live as long as their codes, so in a shared
+ * region they follow the codes. */
 static void layout_codes(struct tensor *t, struct memory *m, const struct operand_place *place,
                          int shared, int64_t at) {
     int64_t bytes = tensor_fp8_bytes(t->dim[0], t->dim[1]), scales = scale_bytes(&t->scale);

@@ -8,7 +8,7 @@
 
 /* ---- the table ---- */
 
-/* The matrices added from here on lie in a bucket of their own. */
+/* Starts a new bucket for the matrices that are added from now on. */
 static void open_bucket(struct params *p, const char *name) {
     p->bucket[p->bucket_count++].name = name;
 }
@@ -119,7 +119,7 @@ void params_destroy(struct params *p) {
 static enum status fill_one(struct param *p, struct backend *b, double std, uint64_t seed,
                             uint32_t id, struct err *e) {
     struct tensor value = p->own_value, *held = p->master.data ? &p->master : &value;
-    int64_t left = param_count(p) - p->own.first; /* padding stays zero, as memory is created */
+    int64_t left = param_count(p) - p->own.first; /* padding stays 0 */
     int64_t n = left < p->own.count ? left : p->own.count;
     if (p->init == INIT_ZERO || n <= 0) return OK;
     value = tensor_span(&value, 0, n);
@@ -142,7 +142,7 @@ enum status params_fill(struct params *p, struct backend *b, const struct model_
     return OK;
 }
 
-/* The second set of codes of a split weight, from its value; nothing for others. */
+/* Makes the second codes of a split weight from its value. No effect for other weights. */
 static enum status quantise_dgrad(struct param *p, struct backend *b, struct slots *slots,
                                   struct err *e) {
     if (!p->spec || !p->spec->split_weight) return OK;
@@ -170,8 +170,8 @@ enum status params_quantise(struct params *p, struct backend *b, struct slots *s
     return params_finish(p, b, slots, e);
 }
 
-/* The amax of a split weight's second codes, which are made when its value is whole, is that of the
- * first. As f32, which its bits are: a NaN becomes the canonical one. */
+/* Copies the amax of a split weight's first codes to its second codes, which are made later, when
+ * the value is whole. Copies as f32: a NaN becomes the canonical NaN. */
 static enum status copy_amax(struct param *p, struct backend *b, struct slots *slots,
                              struct err *e) {
     if (!p->spec || !p->spec->split_weight) return OK;

@@ -1,10 +1,10 @@
-/* The memory of parameters: buckets cut into shards, and where values, codes, gradients and
- * optimizer state of each lie. */
+/* The memory of parameters: cuts buckets into shards; places values, codes, gradients and optimizer
+ * state. */
 #include "model/params.h"
 
 enum { SPARE_BYTES = 2 * ARENA_ALIGN };
 
-/* Shared regions of the memory plan that buckets take in turn: see struct bucket, `ring`. */
+/* Shared regions that buckets use in turn: see struct bucket, `ring`. */
 struct ring { int value[2], codes[2], twin[2], grad[2], part; };
 
 static struct ring open_ring(struct memory *m) {
@@ -21,15 +21,15 @@ static struct ring open_ring(struct memory *m) {
 
 /* ---- cutting ---- */
 
-/* FP8 codes can be gathered as they are where they are one byte an element, without gaps in them or
- * in their twin, and one scale serves all of them. */
+/* Ranks can gather FP8 codes if neither the codes nor their twin have padding in a row, and all
+ * codes have one scale. */
 static bool gathers_codes(const struct param *p) {
     return p->spec && p->spec->fp8 && p->spec->options->param_gather && !p->spec->split_weight &&
            p->spec->w.kind == SCALE_TENSOR && p->cols % FP8_ROW_ALIGN == 0 &&
            p->rows_padded % FP8_ROW_ALIGN == 0;
 }
 
-/* Offsets: gradients that operators add to come first, so that one call clears them. */
+/* Sets offsets. Gradients that operators add to come first, so that one call clears them. */
 static void place_params(struct params *p) {
     for (int k = 0; k < p->bucket_count; k++) p->bucket[k].by_codes = k >= BUCKET_LAYER;
     for (int pass = 0; pass < 2; pass++) {
@@ -72,7 +72,7 @@ static int64_t whole(const struct params *p, const struct bucket *b) {
     return b->shard * p->options.shard.world;
 }
 
-/* The flat views of values and codes, and the regions in which the parameters' views lie. */
+/* The flat views of values and codes, and the regions of the parameters' views. */
 static void layout_values(const struct params *p, struct bucket *b, struct memory *m,
                           const struct ring *ring) {
     int64_t n = whole(p, b), size = dtype_bytes(p->options.act);
@@ -96,13 +96,13 @@ static void layout_values(const struct params *p, struct bucket *b, struct memor
     memory_share(m, b->home.value, 0, n * size, &b->value.data);
 }
 
-/* An operand's codes stand behind those laid out before. */
+/* Codes of an operand follow the codes laid out before. */
 static void advance(struct bucket *b, const struct operand *o) {
     if (o->has_codes) b->home.codes_at += operand_code_bytes(&o->codes);
     if (o->has_twin) b->home.twin_at += operand_code_bytes(&o->twin);
 }
 
-/* The twin of a weight that dgrad reads scaled otherwise than fprop does. */
+/* The twin of a split weight: dgrad reads it with another scale than fprop. */
 static void layout_split(struct params *p, struct param *x, struct memory *m, struct slots *slots,
                          struct operand_place place) {
     struct bucket *b = &p->bucket[x->bucket];
@@ -149,7 +149,7 @@ static void layout_gradients(struct params *p, int k, struct memory *m, const st
     int64_t n = whole(p, b), size = dtype_bytes(grad);
     int region = ring->grad[b->ring];
     if (!b->grad_passes) region = memory_share_open(m, MEMORY_GRADIENTS, b->name);
-    else if (k == BUCKET_EMBEDDING && b->added < b->elements) /* tied: all of backward adds to it */
+    else if (k == BUCKET_EMBEDDING && b->added < b->elements) /* tied: backward adds to the end */
         region = memory_share_open(m, MEMORY_EXCHANGE, "gradients before reduction");
     b->grad = tensor_1d(NULL, grad, n);
     b->grad_shard = b->grad_part = tensor_1d(NULL, grad, b->shard);
@@ -167,7 +167,7 @@ static void layout_gradients(struct params *p, int k, struct memory *m, const st
     }
 }
 
-/* Of n elements; a rank may hold none of a parameter. */
+/* One moment of n elements; n may be 0. */
 static void layout_moment(struct tensor *t, struct memory *m, enum state_kind kind, int64_t n) {
     if (kind == STATE_8BIT) {
         *t = tensor_fp8(NULL, DTYPE_E4M3, 1, n);
@@ -215,8 +215,8 @@ struct tensor param_span(const struct params *p, const struct param *x, const st
     return tensor_span(shard, x->offset + span.first - begin, span.count);
 }
 
-/* Of gathered codes every rank reads the scale, which is made where codes are: one that holds no
- * part of a weight quantises a few spare elements instead. */
+/* Quantisation makes the scale, and every rank reads the scale of gathered codes. So a rank that
+ * holds no part of a weight quantises a few spare elements. */
 static void bind_own(const struct params *p, struct param *x, const struct slots *slots) {
     const struct bucket *b = &p->bucket[x->bucket];
     int64_t n = x->own.count, cols = SHARD_ALIGN, rows = n / cols;
@@ -224,7 +224,7 @@ static void bind_own(const struct params *p, struct param *x, const struct slots
     if (shard_divides(&p->options.shard)) value = param_span(p, x, &b->value_shard, x->own);
     x->own_value = tensor_2d(value.data, p->options.act, 1, n);
     if (!b->by_codes) return;
-    /* Rows of a tile's width, which quantisation takes at a time, rather than a long one. */
+    /* Quantisation works in tiles: rows of a tile's width are faster than one long row. */
     codes = param_span(p, x, &b->codes_shard, x->own);
     if (n == 0) {
         rows = 1;
@@ -237,7 +237,7 @@ static void bind_own(const struct params *p, struct param *x, const struct slots
     x->own_codes.scale = scale_make(slots->slot[x->weight.slot].factor, SCALE_TENSOR, rows, cols);
 }
 
-/* An empty part has an address all the same, as an operand must. */
+/* An empty part also gets an address, because operators require one. */
 static struct tensor bind_part(const struct params *p, const struct param *x) {
     const struct tensor *shard = &p->bucket[x->bucket].grad_shard;
     return x->part.count ? param_span(p, x, shard, x->part) : tensor_span(shard, 0, 0);

@@ -99,7 +99,7 @@ enum status pieces_join(const struct pieces *p, uint32_t *host, int64_t n, struc
 enum status pieces_agree(const struct pieces *p, enum status mine, const char *what,
                          struct err *e) {
     const struct backend_ops *ops = p->b->ops;
-    struct err lost; /* what this rank has to say stands in e already */
+    struct err lost; /* e already has this rank's error */
     struct err *why = mine == OK ? e : &lost;
     if (p->world == 1) return mine;
     uint32_t failed = mine != OK;

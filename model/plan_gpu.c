@@ -1,19 +1,19 @@
-/* What a GPU takes beside the arenas, without one: which GEMMs and attention a configuration has,
- * and what the CUDA backend takes for each (kernels/scratch.h). Compared with what nvidia-smi sees
- * of a run in tests/gpu/plan_peak.py. */
+/* GPU memory beside the arenas, computed without a GPU: the GEMMs and attention of a configuration,
+ * and the scratch of the CUDA backend for each (kernels/scratch.h). tests/gpu/plan_peak.py compares
+ * the result with nvidia-smi. */
 #include <stdlib.h>
 
 #include "kernels/scratch.h"
 #include "model/operand.h"
 #include "model/train.h"
 
-/* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs and
- * what allocations round up to. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1,
+/* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs, and
+ * the rounding of allocations. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1,
  * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
 static const int64_t CONTEXT_BYTES = (int64_t)564 << 20;
 
-/* A communicator of NCCL 2.28.9: buffers, machine code, and more for each peer that terms come
- * from. Two H200 took 1,112 MiB beside all else, four took 2,138 (a rank, over NVLink). */
+/* A communicator of NCCL 2.28.9: buffers, machine code, and buffers for each peer. Measured per
+ * rank over NVLink: 1,112 MiB with two H200, 2,138 MiB with four. */
 static const int64_t NCCL_BYTES = (int64_t)600 << 20, NCCL_PEER_BYTES = (int64_t)512 << 20;
 
 /* out [m,n] = a [m,k] . b [n,k]^T */
@@ -23,26 +23,26 @@ struct product {
     enum scale_kind a, b;
 };
 
-/* Bytes; the larger of two products where they use a place in turn. */
+/* Bytes. Products that use a buffer in turn need the largest. */
 struct need {
     int cc;
     int64_t factors[2];      /* scales in the library's layout */
     int64_t wide[2], result; /* emulated: operands in BF16, the product in f32 */
-    int64_t trial[2];        /* timing candidates, before and after attention's backward has run */
+    int64_t trial[2];        /* timing: before, after attention's backward */
 };
 
 static void most(int64_t *x, int64_t y) {
     if (y > *x) *x = y;
 }
 
-/* Of one operand with `outer` rows; scales of a tensor or a row are read where they are. */
+/* One operand with `outer` rows. Scales of a tensor or a row need no copy. */
 static int64_t factor_bytes(enum scale_kind kind, int64_t outer, int64_t k) {
     if (kind == SCALE_1X128) return 4 * round_up(outer, 4) * ceil_div(k, 128);
     if (kind == SCALE_128X128) return 4 * ceil_div(outer, 128) * round_up(ceil_div(k, 128), 4);
     return 0;
 }
 
-/* Candidates are timed on stand-ins for the operands and the output. */
+/* Algorithm candidates are timed on copies of the operands and the output. */
 static void count(struct need *need, const struct product *p, bool late) {
     int64_t size = p->fp8 ? 1 : 2, out = p->out_bytes;
     if (p->fp8 && gemm_is_native(need->cc, p->a, p->b, p->m, p->n)) {
@@ -60,8 +60,8 @@ static void count(struct need *need, const struct product *p, bool late) {
     most(&need->trial[late], size * (p->m * p->k + p->n * p->k) + out * p->m * p->n);
 }
 
-/* The three products of a linear layer of `rows` inputs. `late`: which of them meet attention's
- * scratch; again: gradients are also added to, which is timed for itself, late. */
+/* The three products of a linear layer with `rows` rows. `late`: dgrad and wgrad are timed after
+ * attention's backward has allocated scratch. `again`: wgrad that adds is timed too, late. */
 static void count_linear(struct need *need, const struct gemm_spec *s, int64_t rows,
                          struct gemm_size of, int64_t grad_bytes, bool late, bool again) {
     const int64_t inputs = of.inputs, outputs = of.outputs;
@@ -89,7 +89,7 @@ static void count_layer(struct need *need, const struct model_config *c, const s
         count_linear(need, &spec, o->micro_batch * c->seq_len,
                      gemm_site_size(c, (enum gemm_site)s), dtype_bytes(o->grad_dtype), late, again);
     }
-    /* A residual is added to rows that are no whole 16 bytes by our kernel, from f32. */
+    /* If a row is not a multiple of 16 bytes, our kernel adds the residual, from f32. */
     if (c->width % 8) most(&need->result, 4 * o->micro_batch * c->seq_len * c->width);
 }
 

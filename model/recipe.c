@@ -127,9 +127,9 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
 
 /* ---- one GEMM's operands ---- */
 
-/* DeepSeek's floor under amax is for activations and weights. A gradient is divided by the tokens
- * of the global batch, so a floor of 1e-4 would lose more of it the larger the batch is. A
- * gradient's floor only keeps the factor of a zero block, amax/448, a normal number. */
+/* DeepSeek's lower bound of amax is for activations and weights. A gradient is divided by the
+ * tokens of the global batch, so a bound of 1e-4 would lose more of it with larger batches. The
+ * bound for gradients only keeps the factor of a zero block, amax/448, a normal number. */
 static const float DEEPSEEK_AMAX_MIN = 1e-4f, DEEPSEEK_GRADIENT_AMAX_MIN = 448 * 0x1p-126f;
 
 /* One operand: its format, the granularity of its scales, and the rule from amax to scale. */
@@ -167,7 +167,7 @@ void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *o) {
     out->w = out->w_dgrad = spec_of(o, w, false);
     out->dy = spec_of(o, info->scale_x, true);
     if (info->delayed) {
-        /* Weights too, with param_gather as without: TransformerEngine casts FP8 primary weights
+        /* Weights too, with or without param_gather: TransformerEngine casts FP8 primary weights
          * with the lagged scale, and their amax enters the history
          * (pytorch/tensor/utils.py, _cast_master_weights_to_fp8_delayed_scaling). */
         out->x.source = out->dy.source = SCALE_SOURCE_KNOWN;

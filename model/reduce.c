@@ -1,9 +1,9 @@
-/* Gradients after backward: sums over ranks, bucket by bucket, while backward goes on. */
+/* Sums gradients over ranks, bucket by bucket, while backward continues. */
 #include "model/exchange.h"
 
 static int world(const struct exchange *x) { return x->params->options.shard.world; }
 
-/* Untied, it takes a place that others of the ring use during backward: cleared after that. */
+/* Without tying, its ring buffer has other users during backward, so it is cleared later. */
 static bool shares_place(const struct bucket *k) {
     return k->grad_passes && k->added == k->elements;
 }
@@ -30,7 +30,7 @@ enum status reduce_open(struct exchange *x, int bucket, struct err *e) {
     return shares_place(k) ? clear(x, k, e) : OK;
 }
 
-/* Sums over ranks into this rank's shard; of a later micro-batch, added to what is there. */
+/* Sums over ranks into this rank's shard. Later micro-batches add to it. */
 static enum status reduce(struct exchange *x, const struct bucket *k, struct err *e) {
     const struct backend_ops *ops = x->b->ops;
     bool adds = k->grad_passes && !x->first;

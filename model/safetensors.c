@@ -55,7 +55,7 @@ void safetensors_free(struct safetensors *s) {
 
 /* ---- reading ---- */
 
-/* One header entry against what is wanted; *at gets where its bytes begin. */
+/* Checks one header entry against the expected tensor; *at is its first byte. */
 static enum status check_tensor(const struct safetensor *t, const json_t *header, int64_t space,
                                 const char *path, int64_t *at, struct err *e) {
     const json_t *entry = json_object_get(header, t->name);
@@ -90,7 +90,7 @@ static enum status check_names(const struct safetensors *s, const json_t *header
                 json_object_size(header) - extra, (long long)s->count);
 }
 
-/* The header, checked against what is wanted; *start is where the tensors' bytes begin. */
+/* Reads the header and checks it against the expected tensors; *start is their first byte. */
 static enum status read_header(const struct safetensors *s, const struct input_file *f,
                                json_t **header, int64_t *start, struct err *e) {
     unsigned char at[8] = { 0 };
@@ -115,8 +115,8 @@ static enum status read_header(const struct safetensors *s, const struct input_f
     return check_names(s, *header, f->path, e);
 }
 
-/* `from`: the tensor's first byte in the file; `piece` holds PIECE_BYTES. Both on rank 0, which
- * hands out pieces also when it can no longer read: the others do not know that yet. */
+/* `from` (the tensor's first byte in the file) and `piece` (PIECE_BYTES) are rank 0's. After a read
+ * error rank 0 continues to send pieces, because the other ranks do not know of the error yet. */
 static enum status read_tensor(const struct safetensor *t, const struct pieces *p,
                                const struct input_file *f, int64_t from, char *piece,
                                struct err *e) {
@@ -132,7 +132,7 @@ static enum status read_tensor(const struct safetensor *t, const struct pieces *
     return st;
 }
 
-/* Rank 0's part before anything is copied. */
+/* Rank 0, before any copy. */
 static enum status begin_reading(const struct safetensors *s, const char *path,
                                  struct input_file *f, char **piece, json_t **header,
                                  int64_t *start, struct err *e) {

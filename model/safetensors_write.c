@@ -1,7 +1,7 @@
-/* Writing a safetensors file with all ranks at once. The file is cut into leaves, which are written
- * and hashed one by one: by the rank that has all of a leaf's bytes, while the others do the same
- * with theirs; what lies across ranks, a leaf wherever a rank's part of a tensor begins or ends, is
- * put together on rank 0 afterwards. Which rank wrote what cannot be seen in the file. */
+/* Writes a safetensors file by all ranks in parallel. The file is cut into leaves. A rank that
+ * holds all bytes of a leaf hashes and writes it. Rank 0 then joins and writes the leaves whose
+ * bytes lie on several ranks (where a shard begins or ends). The bytes do not depend on who
+ * writes. */
 #include <stdlib.h>
 
 #include "model/json_safe.h"
@@ -10,16 +10,16 @@
 
 enum { HEADER_ALIGN = 8, LENGTH_BYTES = 8, LEAF = SHA256_LEAF_BYTES };
 
-/* A piece of a leaf may be all of it. */
+/* A piece may be a whole leaf. */
 _Static_assert((int)LEAF <= (int)PIECE_BYTES, "a leaf's bytes come in pieces");
 
-/* The file as it will be. */
+/* The file being written. */
 struct image {
     const struct safetensors *s;
     char *header;         /* owned: its length, then JSON padded with spaces */
     int64_t header_bytes; /* of both */
     int64_t bytes, leaves;
-    unsigned char *digest; /* owned: [leaves][SHA256_BYTES], of what this rank wrote; else 0 */
+    unsigned char *digest; /* owned: [leaves][SHA256_BYTES]; 0 for leaves of other ranks */
     char *host;            /* owned: one leaf */
 };
 
@@ -31,7 +31,7 @@ static int wider_first(const void *a, const void *b) {
     return wide ? (wide > 0 ? 1 : -1) : strcmp(x->name, y->name);
 }
 
-/* Where every tensor begins, and the JSON that says so: the caller's, NULL without memory. */
+/* Sets each tensor's first byte; returns the JSON header, owned by the caller; NULL: no memory. */
 static char *describe(struct safetensors *s, int64_t *bytes) {
     int64_t at = 0;
     json_t *root = json_object();
@@ -91,17 +91,17 @@ static void image_free(struct image *m) {
 
 struct leaf {
     int64_t index, at, end; /* bytes of the file */
-    int64_t tensor;         /* the first that has bytes at `at` or later */
+    int64_t tensor;         /* the first with bytes at or after `at` */
 };
 
-/* A stretch of a leaf: of the header, or of one tensor. */
+/* Bytes of a leaf that lie in the header or in one tensor. */
 struct stretch {
-    const char *header;          /* NULL: of a tensor */
+    const char *header;          /* NULL: in a tensor */
     const struct holding *held;
     int64_t at, n;               /* bytes, of the tensor */
 };
 
-/* Bytes of the file up to the end of a tensor. */
+/* The first byte of the file after a tensor. */
 static int64_t tensor_end(const struct image *m, int64_t tensor) {
     const struct safetensor *t = &m->s->tensor[tensor];
     return m->header_bytes + t->begin + safetensor_bytes(t);
@@ -114,7 +114,7 @@ static bool next_leaf(const struct image *m, struct leaf *l) {
     return l->index < m->leaves;
 }
 
-/* The stretch at *at, which moves on; false at the leaf's end. */
+/* Takes the bytes at the cursor and advances it; false at the end of the leaf. */
 static bool next_stretch(const struct image *m, struct leaf *l, int64_t *at, struct stretch *x) {
     int64_t end = m->header_bytes;
     if (*at >= l->end) return false;
@@ -144,8 +144,8 @@ static int holder_of(const struct image *m, const struct leaf *leaf) {
 
 enum { TOGETHER = -1 };
 
-/* The rank that writes a leaf by itself, or TOGETHER: rank 0, with what the others send. What every
- * rank has is divided by its place in the file. */
+/* The rank that writes a leaf by itself, or TOGETHER: rank 0, with bytes that the others send.
+ * Leaves that every rank holds are divided by their place in the file. */
 static int writer_of(const struct image *m, const struct leaf *l, const struct pieces *p,
                      const struct shared_file *f) {
     int holder = holder_of(m, l);
@@ -163,7 +163,7 @@ static enum status put(const struct image *m, const struct shared_file *f, const
     return shared_file_write(f, l->at, m->host, l->end - l->at, e);
 }
 
-/* What this rank writes by itself. */
+/* Writes the leaves that this rank writes by itself. */
 static enum status write_own(const struct image *m, const struct pieces *p,
                              const struct shared_file *f, struct err *e) {
     for (struct leaf l = { .index = -1 }; next_leaf(m, &l);) {
@@ -178,8 +178,8 @@ static enum status write_own(const struct image *m, const struct pieces *p,
     return OK;
 }
 
-/* One leaf, put together on rank 0. Every rank hands over what it holds, also when rank 0 can no
- * longer write (st): the others do not know that yet. */
+/* Joins one leaf on rank 0. Every rank sends the bytes that it holds, also after a write error of
+ * rank 0 (st), because the other ranks do not know of the error yet. */
 static enum status write_leaf(const struct image *m, struct leaf *l, const struct pieces *p,
                               const struct shared_file *f, enum status st, struct err *e) {
     struct stretch x;

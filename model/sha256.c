@@ -7,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* OpenSSL has a type of the same name as one of our status codes; neither is used here. */
+/* OpenSSL has a type with the name of one of our status codes; this file uses neither. */
 #define ERR_STATE OPENSSL_ERR_STATE
 #include <openssl/evp.h>
 #undef ERR_STATE
 
-/* Large enough that system calls vanish beside hashing, small enough to stay in the L2 cache. */
+/* Large enough that system calls cost little beside hashing; small enough for the L2 cache. */
 enum { BUFFER = 256 * 1024 };
 
 struct sha256 {
@@ -72,7 +72,7 @@ enum status sha256_bytes(const void *bytes, size_t n, char hex[SHA256_HEX], stru
     return OK;
 }
 
-/* As many of n bytes as there still are. */
+/* Reads n bytes, or fewer at the end of the file. */
 static enum status read_up_to(int fd, const char *name, char *buffer, size_t n, size_t *got,
                               struct err *e) {
     for (*got = 0; *got < n;) {
@@ -85,7 +85,7 @@ static enum status read_up_to(int fd, const char *name, char *buffer, size_t n, 
     return OK;
 }
 
-/* Adds what is left of fd, n bytes at a time, or with `tree` their digest in their place. */
+/* Adds the rest of fd, n bytes at a time; with `tree`, the digest of each n bytes instead. */
 static enum status add_fd(struct sha256 *s, int fd, const char *name, char *buffer, size_t n,
                           bool tree, int64_t *total, struct err *e) {
     unsigned char digest[SHA256_BYTES];

@@ -8,7 +8,7 @@
 
 struct word { unsigned char byte[16]; };
 
-/* Rank 0's part. */
+/* Rank 0. */
 static enum status create(struct shared_file *f, int64_t bytes, struct word *word, struct err *e) {
     if (getrandom(word, sizeof *word, 0) != (ssize_t)sizeof *word)
         return FAIL(e, ERR_IO, "no random bytes from the kernel: %s", strerror(errno));
@@ -21,7 +21,7 @@ static enum status create(struct shared_file *f, int64_t bytes, struct word *wor
     return shared_file_sync(f, e);
 }
 
-/* The others' part: whatever keeps a rank from it, the file is not to be seen from there. */
+/* The other ranks. After any error the rank does not see the file. */
 static void find(struct shared_file *f, const struct word *word) {
     struct word found;
     f->fd = open(f->path, O_RDWR | O_CLOEXEC);

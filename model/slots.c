@@ -7,7 +7,7 @@
 
 #include "model/operand.h"
 
-enum { FACTOR_STRIDE = 4 }; /* f32 each: a GEMM wants its scale on a 16-byte boundary */
+enum { FACTOR_STRIDE = 4 }; /* in f32: a GEMM requires its scale on a 16-byte boundary */
 
 enum status slots_init(struct slots *s, int capacity, struct err *e) {
     memset(s, 0, sizeof *s);
@@ -92,7 +92,7 @@ enum status slots_layout(struct slots *s, struct memory *m, int record, struct e
     };
     for (size_t i = 0; i < sizeof array / sizeof *array; i++) {
         *array[i].t = tensor_1d(NULL, array[i].dtype, s->count);
-        int64_t n = s->count + (array[i].t == &s->amax); /* the loss stands behind it */
+        int64_t n = s->count + (array[i].t == &s->amax); /* the loss follows it */
         memory_append(m, record, 4 * n, &array[i].t->data);
     }
     s->amax_eval = tensor_1d(NULL, DTYPE_U32, s->count);

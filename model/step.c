@@ -1,11 +1,11 @@
-/* A step: queued as forward and backward of every micro-batch and the update, read when its record
- * is there; an evaluation; and the rehearsal of both before the first step. */
+/* A step: queue forward and backward of every micro-batch and the update; collect its record. Also
+ * evaluation, and the rehearsal of both before the first step. */
 #include <assert.h>
 
 #include "model/trainer.h"
 
-/* Marks in time: the ends of steps, each until the step behind it is collected, and the beginning
- * of a step that no other comes right before. */
+/* Timer marks: the end of each step, kept until the next step is collected; and the beginning of a
+ * step if no step was pending before it. */
 enum { END_MARKS = IN_FLIGHT_MAX + 1, MARK_BEGIN = TIMER_MARKS - 1,
        MARK_END = MARK_BEGIN - END_MARKS };
 static_assert((int)IN_FLIGHT_MAX <= (int)READBACK_SLOTS, "a step has a read-back slot of its own");
@@ -15,7 +15,7 @@ static_assert((int)IN_FLIGHT_MAX <= (int)READBACK_SLOTS, "a step has a read-back
 static enum status check_usable(const struct trainer *t, struct err *e) {
     if (!t->data) return FAIL(e, ERR_STATE, "the trainer was created without data");
     if (t->failure)
-        return FAIL(e, ERR_STATE, "%s after step %lld; nothing runs on from there", t->failure,
+        return FAIL(e, ERR_STATE, "%s after step %lld; this trainer cannot continue", t->failure,
                     (long long)t->step);
     return OK;
 }
@@ -108,7 +108,7 @@ static enum status run_update(struct trainer *t, struct err *e) {
     return ops->graph_end(t->backend, GRAPH_UPDATE, e);
 }
 
-/* What a step keeps of all its micro-batches, on all ranks. */
+/* Finishes what a step accumulates over micro-batches and ranks. */
 static enum status finish_accumulation(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     t->exchange.pending = false; /* the first micro-batch has gathered */
@@ -116,8 +116,8 @@ static enum status finish_accumulation(struct trainer *t, struct err *e) {
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.loss, REDUCE_SUM, e);
 }
 
-/* Every micro-batch of this rank, then the sums over ranks. A global batch is accumulation * stride
- * sequences, so micro-batch i+1 of the last i is the next step's first. */
+/* Runs every micro-batch of this rank, then sums over ranks. A global batch has accumulation *
+ * stride sequences, so for the last i, position i+1 is the first micro-batch of the next step. */
 static enum status accumulate(struct trainer *t, struct err *e) {
     int64_t mine = t->options.micro_batch, stride = mine * t->world;
     int64_t cursor = t->cursor + t->pending * t->options.global_batch + t->rank * mine;
@@ -131,7 +131,7 @@ static enum status accumulate(struct trainer *t, struct err *e) {
 
 static int mark_of_end(int64_t step) { return MARK_END + (int)(step % END_MARKS); }
 
-/* Everything of a step that changes state, and the copy of its record. */
+/* Queues all operators of a step and the copy of its record. */
 static enum status queue_step(struct trainer *t, int64_t step, struct in_flight *f,
                               struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
@@ -164,7 +164,7 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
     struct in_flight *f = &t->in_flight[step % IN_FLIGHT_MAX];
     *f = (struct in_flight){ .traced = trace };
     enum status st = queue_step(t, step, f, e);
-    if (st != OK) t->failure = "a step failed half-way"; /* FP8 histories may have rolled already */
+    if (st != OK) t->failure = "a step failed half-way"; /* FP8 histories may have changed */
     else t->pending++;
     return st;
 }
@@ -178,7 +178,7 @@ enum status trainer_ready(struct trainer *t, bool *ready, struct err *e) {
     return t->backend->ops->readback_ready(t->backend, slot, ready, e);
 }
 
-/* Waits for the record of `step`; how long the device took for it. */
+/* Waits for the record of `step`; *us is the device time of the step. */
 static enum status fetch_record(struct trainer *t, int64_t step, bool marked, int64_t *us,
                                 struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
@@ -190,7 +190,7 @@ static enum status fetch_record(struct trainer *t, int64_t step, bool marked, in
     return OK;
 }
 
-/* One rank that was asked to stop asks all. */
+/* Whether any rank was asked to stop. */
 static bool asked_to_stop(const struct trainer *t) {
     for (int r = 0; r < t->world; r++)
         if (told_by(t, r)[0]) return true;
@@ -221,7 +221,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     memcpy(t->comm_ns, head.comm_ns, sizeof t->comm_ns);
     t->has_trace = false;
     if (result->tensor[0]) {
-        t->pending = 0; /* a step behind this one changed no parameter and is no step */
+        t->pending = 0; /* the step queued behind it changed no parameter: drop it */
         return FAIL(e, ERR_NUMERIC, "step %lld: %s is not finite", (long long)step, result->tensor);
     }
     t->pending--;
@@ -270,8 +270,7 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     int64_t sequences = data_sequences(t->data, SPLIT_EVAL);
     int64_t mine = t->options.micro_batch, all = mine * t->world;
     int64_t wanted = batches * mine < sequences ? batches * mine : sequences;
-    /* Where ranks are left over they take part with what does not count: nothing is behind the last
-     * sequence. */
+    /* Surplus ranks evaluate positions after the last sequence, which do not count. */
     for (int64_t first = 0; first < wanted; first += all) {
         int64_t at = first + t->rank * mine;
         TRY(upload_batch(t, SPLIT_EVAL, at < wanted ? at : sequences, e));
@@ -289,7 +288,8 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
 
 /* ---- rehearsal ---- */
 
-/* Each kind of micro-batch once, as every step but the first finds it: after an update. */
+/* Runs each kind of micro-batch once, in the state after an update, as in every step but the
+ * first. */
 static enum status rehearse_once(struct trainer *t, struct err *e) {
     t->exchange.pending = true;
     TRY(trace_weights(t, e));
@@ -316,6 +316,6 @@ enum status trainer_rehearse(struct trainer *t, struct err *e) {
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.tokens, e));
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.targets, e));
     TRY(upload_scalars(t, 1, &lr, e));
-    for (int i = 0; i < 2; i++) TRY(rehearse_once(t, e)); /* as it is, then captured */
+    for (int i = 0; i < 2; i++) TRY(rehearse_once(t, e)); /* plain, then captured */
     return ops->sync(b, e);
 }

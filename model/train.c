@@ -35,7 +35,7 @@ static enum status check_options(const struct trainer *t, struct err *e) {
     return optimizer_check(&o->optimizer, &o->schedule, e);
 }
 
-/* Before anything is reckoned from the options. */
+/* Call before any other use of the options. */
 static enum status check(const struct trainer *t, struct err *e) {
     TRY(model_config_check(&t->model, e));
     TRY(recipe_check(&t->recipe, &t->model, e));
@@ -57,7 +57,7 @@ static void layout_scalars(struct trainer *t) {
                    &t->squares.data);
 }
 
-/* Everything that is read after a step, so that one copy takes it: head, slots, fingerprints. */
+/* The record of a step: head, slots, fingerprints. One region, so that one copy reads it. */
 static enum status layout_record(struct trainer *t, struct err *e) {
     struct memory *m = &t->memory;
     int record = memory_share_open(m, MEMORY_STATE, "record of a step");
@@ -179,7 +179,7 @@ static void bind_scalars(struct scalars *s, void *record) {
                               DTYPE_U64, 2);
 }
 
-/* Values that stay, and those that the first step reads. */
+/* Scalars that never change, and scalars that the first step reads. */
 static enum status start(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     TRY(memory_allocate(&t->memory, b, e));
@@ -239,7 +239,7 @@ fail:
 
 void trainer_destroy(struct trainer *t) {
     if (!t) return;
-    t->backend->ops->graph_drop(t->backend); /* graphs hold addresses of this trainer's memory */
+    t->backend->ops->graph_drop(t->backend); /* graphs contain addresses of this trainer's memory */
     free_parts(t);
     free(t);
 }

@@ -1,4 +1,4 @@
-/* The end of a step: gradient norm, clipping, AdamW for every parameter, fresh FP8 weights. */
+/* The end of a step: gradient norm, clipping, AdamW for every parameter, new FP8 weights. */
 #include "model/trainer.h"
 
 static enum status clip(struct trainer *t, struct err *e) {
@@ -13,14 +13,14 @@ static enum status clip(struct trainer *t, struct err *e) {
     return ops->flag_nonfinite(b, LANE_COMPUTE, &s->flag, &s->step, &s->norm, flag_norm(t), e);
 }
 
-/* The gradient of what this rank updates. */
+/* The gradient of the elements that this rank updates. */
 static struct tensor own_gradient(const struct params *p, const struct param *x) {
     if (shard_divides(&p->options.shard))
         return param_span(p, x, &p->bucket[x->bucket].grad_shard, x->own);
     return tensor_1d(x->grad.data, x->grad.dtype, tensor_count(&x->grad));
 }
 
-/* Some parameters at a time: many are small, and a backend updates those together. */
+/* Parameters in one adamw call: many are small, and a backend updates them together. */
 enum { TOGETHER = 32 };
 
 struct batch {
@@ -61,7 +61,7 @@ static enum status update_params(struct trainer *t, struct err *e) {
     return OK;
 }
 
-/* Weights that are no longer finite are flagged in the step that made them so. */
+/* Flags non-finite weights in the step that made them. */
 static enum status flag_weights(struct trainer *t, struct err *e) {
     struct tensor amax = t->slots.amax;
     amax.dim[0] = t->slots.first[SLOT_FORWARD];
