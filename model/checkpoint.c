@@ -246,7 +246,7 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
     if (t->failure)
         return FAIL(e, ERR_STATE, "%s after step %lld: nothing is saved", t->failure,
                     (long long)t->step);
-    TRY(trainer_settled(t, e));
+    TRY(trainer_check_idle(t, e));
     info->step = t->step;
     info->cursor = t->cursor;
     char dir[CHECKPOINT_PATH_CAP];
@@ -257,7 +257,7 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
     st = write_checkpoint(t, dir, info, e);
     st = end_directory(t, st, parent, dir, info->path, e);
     TRY(pieces_agree(&t->pieces, st, "saving a checkpoint", e));
-    return pieces_tell(&t->pieces, info, sizeof *info, e);
+    return pieces_broadcast(&t->pieces, info, sizeof *info, e);
 }
 
 /* ---- reading ---- */
@@ -319,10 +319,10 @@ static enum status restore(struct trainer *t, const char *path, struct err *e) {
 
 enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoint_info *info,
                             struct err *e) {
-    TRY(trainer_settled(t, e));
+    TRY(trainer_check_idle(t, e));
     enum status st = examine(t, path, info, e);
     TRY(pieces_agree(&t->pieces, st, "verifying a checkpoint", e));
-    TRY(pieces_tell(&t->pieces, info, sizeof *info, e));
+    TRY(pieces_broadcast(&t->pieces, info, sizeof *info, e));
     if (t->failure == IN_PART) t->failure = NULL; /* a retry may succeed */
     st = restore(t, path, e);
     st = pieces_agree(&t->pieces, st, path, e);

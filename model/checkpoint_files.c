@@ -149,7 +149,7 @@ static enum status verify_file(const char *dir, const char *name, const json_t *
     if (f.bytes != wanted_bytes)
         st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld%s", path, (long long)f.bytes,
                   (long long)wanted_bytes, f.bytes < wanted_bytes ? " (truncated?)" : "");
-    if (st == OK) st = input_whole(&f, bytes, e);
+    if (st == OK) st = input_check_size(&f, bytes, e);
     if (st == OK && strcmp(found, wanted) != 0)
         st = FAIL(e, ERR_FORMAT, "%s: %s is %s, wanted %s", path,
                   tree ? "tree SHA-256" : "SHA-256", found, wanted);

@@ -215,13 +215,13 @@ enum status data_batch(const struct data *d, enum data_split which, int64_t posi
     return OK;
 }
 
-void data_expect(const struct data *d, int64_t position, int64_t count) {
+void data_prefetch(const struct data *d, int64_t position, int64_t count) {
     if (d->kind == DATA_SYNTHETIC) return;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = d->first[SPLIT_TRAIN] + training_sequence(d, position + i) * d->seq_len;
         for (int64_t left = d->seq_len + 1; left > 0;) {
             struct piece p = piece_at(d, &d->train, at, left);
-            input_expect(p.file, p.offset, p.count * d->train.token_bytes);
+            input_prefetch(p.file, p.offset, p.count * d->train.token_bytes);
             at += p.count;
             left -= p.count;
         }

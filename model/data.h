@@ -57,7 +57,7 @@ NODISCARD enum status data_batch(const struct data *d, enum data_split split, in
 
 /* Prefetches the files of the training sequences that are drawn next, while the device works. A
  * hint: it changes no result and cannot fail. */
-void data_expect(const struct data *d, int64_t position, int64_t count);
+void data_prefetch(const struct data *d, int64_t position, int64_t count);
 
 /* A file of the stream. Another machine can find it by its hashes. */
 struct data_file {

@@ -11,7 +11,7 @@
  *              close(bucket)  its gradients are complete: reduces them
  *
  * Weights that stay whole are gathered once a step, in its first forward. To read them between
- * steps, call exchange_settle first. With one rank this does nothing.
+ * steps, call exchange_gather_all first. With one rank this does nothing.
  *
  * Same bits. Every mode reduces a bucket with reduce_scatter (train.shard "none" then gathers the
  * sums), so the order of a sum does not depend on the mode. "gradients" and "parameters" sum over
@@ -58,9 +58,9 @@ NODISCARD enum status gather_begin(struct exchange *x, enum pass pass, struct er
 NODISCARD enum status gather_use(struct exchange *x, int bucket, struct err *e);
 NODISCARD enum status gather_back(struct exchange *x, int bucket, struct err *e);
 /* Between steps: gathers the updated weights that stay whole. */
-NODISCARD enum status exchange_settle(struct exchange *x, struct err *e);
+NODISCARD enum status exchange_gather_all(struct exchange *x, struct err *e);
 /* Between steps: *out is the whole flat value of a bucket, valid until the next look or step. */
-NODISCARD enum status exchange_look(struct exchange *x, int bucket, struct tensor *out,
+NODISCARD enum status exchange_whole_value(struct exchange *x, int bucket, struct tensor *out,
                                     struct err *e);
 
 /* ---- reduce.c ---- */
@@ -73,6 +73,6 @@ NODISCARD enum status reduce_close(struct exchange *x, int bucket, struct err *e
 NODISCARD enum status reduce_finish(struct exchange *x, struct err *e);
 /* Between backward and update: restores the whole reduced gradients of a bucket where backward
  * wrote them. */
-NODISCARD enum status reduce_look(struct exchange *x, int bucket, struct err *e);
+NODISCARD enum status reduce_whole_gradients(struct exchange *x, int bucket, struct err *e);
 
 #endif

@@ -121,7 +121,7 @@ enum status gather_back(struct exchange *x, int bucket, struct err *e) {
 
 /* ---- between steps ---- */
 
-enum status exchange_settle(struct exchange *x, struct err *e) {
+enum status exchange_gather_all(struct exchange *x, struct err *e) {
     if (!divides(x) || !x->pending) return OK;
     x->pass = PASS_TRAIN;
     for (int k = 0; k < x->params->bucket_count; k++) {
@@ -135,11 +135,12 @@ enum status exchange_settle(struct exchange *x, struct err *e) {
 
 /* A bucket with by_codes has no whole value. Its value is gathered into the memory of gradients,
  * which are unused between an update and the next backward and are at least as large. */
-enum status exchange_look(struct exchange *x, int bucket, struct tensor *out, struct err *e) {
+enum status exchange_whole_value(struct exchange *x, int bucket, struct tensor *out,
+                                 struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
     *out = k->value;
     if (!divides(x)) return OK;
-    if (!k->value_passes && !k->by_codes) return exchange_settle(x, e);
+    if (!k->value_passes && !k->by_codes) return exchange_gather_all(x, e);
     if (k->by_codes) out->data = k->grad.data;
     return x->b->ops->comm.all_gather(x->b, LANE_COMPUTE, out, &k->value_shard, e);
 }

@@ -43,7 +43,7 @@ static enum status hash_param(struct trainer *t, const struct param *p, struct s
 }
 
 enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *e) {
-    TRY(trainer_settled(t, e));
+    TRY(trainer_check_idle(t, e));
     struct sha256 *sha = NULL;
     unsigned char *host = malloc(PIECE_BYTES);
     if (!host) return FAIL(e, ERR_MEMORY, "no host memory for a buffer to hash");
@@ -96,7 +96,7 @@ static enum status hash_file(const struct data *d, int64_t at, struct data_file 
     if (lseek(f->fd, 0, SEEK_SET) != 0)
         return FAIL(e, ERR_IO, "seek %s: %s", f->path, strerror(errno));
     TRY(sha256_fd(f->fd, f->path, out->sha256, &bytes, e));
-    TRY(input_whole(f, bytes, e));
+    TRY(input_check_size(f, bytes, e));
     return data_sample_sha256(d, at, out->sample_sha256, e);
 }
 

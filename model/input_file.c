@@ -33,7 +33,7 @@ void input_close(struct input_file *f) {
     *f = (struct input_file){ 0 };
 }
 
-enum status input_whole(const struct input_file *f, int64_t bytes, struct err *e) {
+enum status input_check_size(const struct input_file *f, int64_t bytes, struct err *e) {
     if (bytes == f->bytes) return OK;
     return FAIL(e, ERR_IO, "%s: %lld bytes when it was opened, now %lld: it was changed while in "
                 "use; restore the file, then resume or start again", f->path,
@@ -44,7 +44,7 @@ enum status input_whole(const struct input_file *f, int64_t bytes, struct err *e
 static enum status ends_early(const struct input_file *f, int64_t at, struct err *e) {
     struct stat info;
     bool shorter = fstat(f->fd, &info) == 0 && info.st_size < f->bytes;
-    return input_whole(f, shorter ? info.st_size : at, e);
+    return input_check_size(f, shorter ? info.st_size : at, e);
 }
 
 enum status input_read(const struct input_file *f, int64_t at, int64_t n, void *out,
@@ -62,6 +62,6 @@ enum status input_read(const struct input_file *f, int64_t at, int64_t n, void *
     return OK;
 }
 
-void input_expect(const struct input_file *f, int64_t at, int64_t n) {
+void input_prefetch(const struct input_file *f, int64_t at, int64_t n) {
     (void)posix_fadvise(f->fd, at, n, POSIX_FADV_WILLNEED);
 }

@@ -22,10 +22,10 @@ NODISCARD enum status input_read(const struct input_file *f, int64_t at, int64_t
                                  struct err *e);
 
 /* Prefetches these bytes: a hint to the kernel that does not wait. */
-void input_expect(const struct input_file *f, int64_t at, int64_t n);
+void input_prefetch(const struct input_file *f, int64_t at, int64_t n);
 
 /* ERR_IO unless `bytes`, the bytes that could be read, equals the size at open. */
-NODISCARD enum status input_whole(const struct input_file *f, int64_t bytes, struct err *e);
+NODISCARD enum status input_check_size(const struct input_file *f, int64_t bytes, struct err *e);
 
 /* A little-endian number of `bytes` bytes. */
 static inline uint64_t load_le(const unsigned char *p, int bytes) {

@@ -23,7 +23,7 @@ void record_check(struct trainer *t, struct record_head *head, char tensor[128])
     flagged_name(t, head->flag[1], tensor, 128);
 }
 
-enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
+enum status trainer_read_record(struct trainer *t, struct record_head *head, char tensor[128],
                          struct err *e) {
     TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, t->seen, t->record, t->record_bytes,
                                   e));
@@ -44,14 +44,14 @@ static void count(const struct trainer *t, int i, struct fp8_slot *out) {
     const struct slots *s = &t->slots;
     const struct slot *slot = &s->slot[i];
     const uint64_t *own = record_of(t, &s->stats);
-    int ranks = s->tells_counts ? t->world : 1;
+    int ranks = s->gathers_counts ? t->world : 1;
     for (int r = 0; r < ranks; r++) {
-        const uint64_t *of = s->tells_counts ? told_by(t, r) + 2 : own;
+        const uint64_t *of = s->gathers_counts ? gathered_from(t, r) + 2 : own;
         out->saturated += (int64_t)of[2 * i];
         out->underflow += (int64_t)of[2 * i + 1];
     }
     out->elements = slot->elements * ranks * (slot->region == SLOT_WEIGHT ? 1 : t->accumulation);
-    if (slot->divided && s->tells_counts) out->elements = slot->divided;
+    if (slot->divided && s->gathers_counts) out->elements = slot->divided;
 }
 
 static struct fp8_slot figures_of(const struct trainer *t, int i) {
@@ -119,7 +119,7 @@ static struct tensor in_bucket(const struct param *p, const struct tensor *bucke
 enum status trace_weights(struct trainer *t, struct err *e) {
     for (int k = 0; k < t->params.bucket_count; k++) {
         struct tensor values;
-        TRY(exchange_look(&t->exchange, k, &values, e));
+        TRY(exchange_whole_value(&t->exchange, k, &values, e));
         for (int i = 0; i < t->params.count; i++) {
             const struct param *p = &t->params.param[i];
             if (p->bucket != k) continue;
@@ -138,7 +138,7 @@ enum status trace_outputs(struct trainer *t, struct err *e) {
 
 enum status trace_gradients(struct trainer *t, struct err *e) {
     for (int k = 0; k < t->params.bucket_count; k++) {
-        TRY(reduce_look(&t->exchange, k, e));
+        TRY(reduce_whole_gradients(&t->exchange, k, e));
         for (int i = 0; i < t->params.count; i++) {
             const struct param *p = &t->params.param[i];
             if (p->bucket != k) continue;

@@ -74,7 +74,7 @@ enum status pieces_write(const struct pieces *p, const struct holding *h, int64_
     return ops->copy(p->b, LANE_COMPUTE, &to, &from, e);
 }
 
-enum status pieces_tell(const struct pieces *p, void *host, int64_t n, struct err *e) {
+enum status pieces_broadcast(const struct pieces *p, void *host, int64_t n, struct err *e) {
     const struct backend_ops *ops = p->b->ops;
     if (p->world == 1) return OK;
     struct tensor staged = bytes_at(p->staging, n);

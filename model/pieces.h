@@ -53,7 +53,8 @@ NODISCARD enum status pieces_queue(const struct pieces *p, const struct holding 
 NODISCARD enum status pieces_write(const struct pieces *p, const struct holding *h, int64_t at,
                                    int64_t n, const void *host, struct err *e);
 /* Broadcasts n bytes of rank 0, n <= PIECE_BYTES. */
-NODISCARD enum status pieces_tell(const struct pieces *p, void *host, int64_t n, struct err *e);
+NODISCARD enum status pieces_broadcast(const struct pieces *p, void *host, int64_t n,
+                                       struct err *e);
 /* Replaces each of the n numbers by its maximum over ranks. */
 NODISCARD enum status pieces_join(const struct pieces *p, uint32_t *host, int64_t n, struct err *e);
 /* OK only if every rank passes OK. A rank that passes another status gets it back; the other ranks

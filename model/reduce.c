@@ -57,7 +57,7 @@ enum status reduce_finish(struct exchange *x, struct err *e) {
     return x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_REDUCED + 1, e);
 }
 
-enum status reduce_look(struct exchange *x, int bucket, struct err *e) {
+enum status reduce_whole_gradients(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
     if (!shard_divides(&x->params->options.shard)) return OK;
     return x->b->ops->comm.all_gather(x->b, LANE_COMPUTE, &k->grad, &k->grad_shard, e);

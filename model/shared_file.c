@@ -41,7 +41,7 @@ enum status shared_file_create(struct shared_file *f, const struct pieces *p, co
     if (!f->seen) st = FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
     if (st == OK && p->rank == 0) st = create(f, bytes, &word, e);
     TRY(pieces_agree(p, st, path, e));
-    TRY(pieces_tell(p, &word, sizeof word, e));
+    TRY(pieces_broadcast(p, &word, sizeof word, e));
     if (p->rank != 0) find(f, &word);
     f->seen[p->rank] = f->fd >= 0;
     return pieces_join(p, f->seen, p->world, e);

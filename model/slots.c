@@ -101,17 +101,17 @@ enum status slots_layout(struct slots *s, struct memory *m, int record, struct e
     return OK;
 }
 
-enum { TOLD_ROW = 16 }; /* bytes */
+enum { GATHERED_ROW = 16 }; /* bytes */
 
-void slots_layout_told(struct slots *s, struct memory *m, int record, int world, int64_t room) {
-    int64_t counts = TOLD_ROW * (int64_t)s->count;
-    s->tells_counts = (TOLD_ROW + counts) * world <= room;
-    s->told_rows = s->tells_counts ? 1 + s->count : 1;
+void slots_layout_gathered(struct slots *s, struct memory *m, int record, int world, int64_t room) {
+    int64_t counts = GATHERED_ROW * (int64_t)s->count;
+    s->gathers_counts = (GATHERED_ROW + counts) * world <= room;
+    s->gathered_rows = s->gathers_counts ? 1 + s->count : 1;
     s->stats = tensor_2d(NULL, DTYPE_U64, s->count, 2);
-    s->told = tensor_2d(NULL, DTYPE_U64, s->told_rows * world, 2);
-    s->told_own = tensor_2d(NULL, DTYPE_U64, s->told_rows, 2);
-    memory_append(m, record, TOLD_ROW * s->told.dim[0], &s->told.data);
-    if (!s->tells_counts) memory_append(m, record, counts, &s->stats.data);
+    s->gathered = tensor_2d(NULL, DTYPE_U64, s->gathered_rows * world, 2);
+    s->gathered_own = tensor_2d(NULL, DTYPE_U64, s->gathered_rows, 2);
+    memory_append(m, record, GATHERED_ROW * s->gathered.dim[0], &s->gathered.data);
+    if (!s->gathers_counts) memory_append(m, record, counts, &s->stats.data);
 }
 
 /* Elements first .. first+count-1 of a device array over the slots. */
@@ -126,8 +126,9 @@ enum status slots_start(struct slots *s, struct backend *b, struct err *e) {
     struct tensor factor = tensor_1d(s->factor, DTYPE_F32, s->count);
     factor.stride[0] = FACTOR_STRIDE;
     s->loss = tensor_1d((char *)s->amax.data + 4 * (int64_t)s->count, DTYPE_F32, 1);
-    s->told_own.data = (char *)s->told.data + TOLD_ROW * s->told_rows * b->ops->comm.rank(b);
-    if (s->tells_counts) s->stats.data = (char *)s->told_own.data + TOLD_ROW;
+    s->gathered_own.data =
+        (char *)s->gathered.data + GATHERED_ROW * s->gathered_rows * b->ops->comm.rank(b);
+    if (s->gathers_counts) s->stats.data = (char *)s->gathered_own.data + GATHERED_ROW;
     for (int i = 0; i < s->count; i++) {
         struct slot *slot = &s->slot[i];
         slot->amax = span_of(&s->amax, i, 1);
@@ -222,10 +223,10 @@ enum status slots_share_weights(struct slots *s, struct backend *b, struct err *
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &weights, REDUCE_MAX, e);
 }
 
-enum status slots_tell(struct slots *s, struct backend *b, bool stop, struct err *e) {
+enum status slots_gather_counts(struct slots *s, struct backend *b, bool stop, struct err *e) {
     const uint64_t asks = stop;
-    TRY(b->ops->upload(b, LANE_COMPUTE, s->told_own.data, &asks, sizeof asks, e));
-    return b->ops->comm.all_gather(b, LANE_COMPUTE, &s->told, &s->told_own, e);
+    TRY(b->ops->upload(b, LANE_COMPUTE, s->gathered_own.data, &asks, sizeof asks, e));
+    return b->ops->comm.all_gather(b, LANE_COMPUTE, &s->gathered, &s->gathered_own, e);
 }
 
 enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,

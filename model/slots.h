@@ -56,12 +56,12 @@ struct slots {
      * micro-batch for trainer_read_fp8. All but amax_eval belong to a step's record. */
     struct tensor amax, amax_eval, multiplier, stats, seen_amax, seen_multiplier;
     struct tensor loss; /* [1] f32 behind amax: 0 or NaN, see slots_share */
-    /* Gathered from all ranks after a step (slots_tell): [ranks * told_rows, 2] u64, in the record.
-     * The first row of a rank is {asks to stop, 0}. With tells_counts its counts follow. told_own
-     * are this rank's rows; with tells_counts `stats` is a part of them. */
-    struct tensor told, told_own;
-    int64_t told_rows;
-    bool tells_counts;
+    /* Gathered from all ranks after a step (slots_gather_counts): [ranks * gathered_rows, 2] u64,
+     * in the record. The first row of a rank is {asks to stop, 0}. With gathers_counts its counts
+     * follow. gathered_own are this rank's rows; with gathers_counts `stats` is a part of them. */
+    struct tensor gathered, gathered_own;
+    int64_t gathered_rows;
+    bool gathers_counts;
     void *factor;
 };
 
@@ -76,8 +76,8 @@ int slots_add(struct slots *s, enum slot_region region, const struct operand_spe
  * after the last slots_add. */
 NODISCARD enum status slots_layout(struct slots *s, struct memory *m, int record, struct err *e);
 /* Plans the counts, and the rows in which ranks gather counts if these take at most `room` more
- * bytes of the record. Otherwise ranks do not gather counts (tells_counts false). */
-void slots_layout_told(struct slots *s, struct memory *m, int record, int world, int64_t room);
+ * bytes of the record. Otherwise ranks do not gather counts (gathers_counts false). */
+void slots_layout_gathered(struct slots *s, struct memory *m, int record, int world, int64_t room);
 /* After allocation: makes the views and the state of a new run (multiplier and factor 1). */
 NODISCARD enum status slots_start(struct slots *s, struct backend *b, struct err *e);
 /* Restores the state of a new run: no amax, count or history; multiplier and factor 1. */
@@ -105,7 +105,8 @@ NODISCARD enum status slots_end_micro(struct slots *s, struct backend *b, struct
 NODISCARD enum status slots_end_step(struct slots *s, struct backend *b, struct err *e);
 /* After a step: all-gathers the ranks' counts and requests to stop. The reader adds the counts,
  * because no collective adds integers. */
-NODISCARD enum status slots_tell(struct slots *s, struct backend *b, bool stop, struct err *e);
+NODISCARD enum status slots_gather_counts(struct slots *s, struct backend *b, bool stop,
+                                          struct err *e);
 /* Zeroes the counts of some slots. */
 NODISCARD enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,
                                          struct err *e);

@@ -20,7 +20,7 @@ static enum status check_usable(const struct trainer *t, struct err *e) {
     return OK;
 }
 
-enum status trainer_settled(const struct trainer *t, struct err *e) {
+enum status trainer_check_idle(const struct trainer *t, struct err *e) {
     if (t->pending == 0) return OK;
     return FAIL(e, ERR_STATE, "step %lld is queued: collect it first", (long long)t->step + 1);
 }
@@ -123,7 +123,7 @@ static enum status accumulate(struct trainer *t, struct err *e) {
     int64_t cursor = t->cursor + t->pending * t->options.global_batch + t->rank * mine;
     for (int64_t i = 0; i < t->accumulation; i++) {
         TRY(upload_batch(t, SPLIT_TRAIN, cursor + i * stride, e));
-        data_expect(t->data, cursor + (i + 1) * stride, mine);
+        data_prefetch(t->data, cursor + (i + 1) * stride, mine);
         TRY(run_micro_batch(t, i, e));
     }
     return finish_accumulation(t, e);
@@ -149,7 +149,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     }
     TRY(run_update(t, e));
     t->exchange.pending = true;
-    TRY(slots_tell(&t->slots, t->backend, t->asks_stop, e));
+    TRY(slots_gather_counts(&t->slots, t->backend, t->asks_stop, e));
     TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm, e));
     TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
                       t->record_bytes, e));
@@ -193,7 +193,7 @@ static enum status fetch_record(struct trainer *t, int64_t step, bool marked, in
 /* Whether any rank was asked to stop. */
 static bool asked_to_stop(const struct trainer *t) {
     for (int r = 0; r < t->world; r++)
-        if (told_by(t, r)[0]) return true;
+        if (gathered_from(t, r)[0]) return true;
     return false;
 }
 
@@ -233,7 +233,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
 
 enum status trainer_step(struct trainer *t, bool trace, struct step_result *result, struct err *e) {
     memset(result, 0, sizeof *result);
-    TRY(trainer_settled(t, e));
+    TRY(trainer_check_idle(t, e));
     TRY(trainer_queue(t, trace, e));
     return trainer_collect(t, result, e);
 }
@@ -263,9 +263,9 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
                          struct err *e) {
     memset(result, 0, sizeof *result);
     TRY(check_usable(t, e));
-    TRY(trainer_settled(t, e));
+    TRY(trainer_check_idle(t, e));
     struct backend *b = t->backend;
-    TRY(exchange_settle(&t->exchange, e));
+    TRY(exchange_gather_all(&t->exchange, e));
     TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_loss, e));
     int64_t sequences = data_sequences(t->data, SPLIT_EVAL);
     int64_t mine = t->options.micro_batch, all = mine * t->world;
@@ -301,7 +301,7 @@ static enum status rehearse_once(struct trainer *t, struct err *e) {
     TRY(trace_gradients(t, e));
     TRY(run_update(t, e));
     t->exchange.pending = true;
-    TRY(exchange_settle(&t->exchange, e));
+    TRY(exchange_gather_all(&t->exchange, e));
     return run_eval_batch(t, e);
 }
 

@@ -66,7 +66,7 @@ static enum status layout_record(struct trainer *t, struct err *e) {
     t->prints = tensor_1d(NULL, DTYPE_U64, t->traced_count);
     memory_append(m, record, 8 * (int64_t)t->traced_count, &t->prints.data);
     int64_t room = READBACK_BYTES - round_up(memory_shared_bytes(m, record), 16);
-    slots_layout_told(&t->slots, m, record, t->world, room);
+    slots_layout_gathered(&t->slots, m, record, t->world, room);
     t->record_bytes = memory_shared_bytes(m, record);
     if (t->record_bytes <= READBACK_BYTES) return OK;
     return FAIL(e, ERR_CONFIG,
@@ -244,8 +244,8 @@ void trainer_destroy(struct trainer *t) {
     free(t);
 }
 
-enum status trainer_tell(struct trainer *t, void *host, int64_t bytes, struct err *e) {
-    return pieces_tell(&t->pieces, host, bytes, e);
+enum status trainer_broadcast(struct trainer *t, void *host, int64_t bytes, struct err *e) {
+    return pieces_broadcast(&t->pieces, host, bytes, e);
 }
 
 int64_t trainer_step_count(const struct trainer *t) { return t->step; }

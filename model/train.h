@@ -189,7 +189,8 @@ NODISCARD enum status trainer_trace(const struct trainer *t, uint64_t *out, stru
 
 /* Broadcasts rank 0's `bytes` bytes (at most PIECE_BYTES of model/pieces.h). Every rank calls
  * it. */
-NODISCARD enum status trainer_tell(struct trainer *t, void *host, int64_t bytes, struct err *e);
+NODISCARD enum status trainer_broadcast(struct trainer *t, void *host, int64_t bytes,
+                                        struct err *e);
 
 /* SHA-256 in hex of the current weights: for each tensor in table order its name, dtype, shape and
  * unpadded bytes. Equal hashes mean equal weights. Every rank calls it and gets the hash. */

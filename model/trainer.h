@@ -91,23 +91,23 @@ NODISCARD enum status trainer_update(struct trainer *t, struct err *e);
 NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
 
 /* ERR_STATE while a step is pending. */
-NODISCARD enum status trainer_settled(const struct trainer *t, struct err *e);
+NODISCARD enum status trainer_check_idle(const struct trainer *t, struct err *e);
 /* Reads the head of the record in `seen`. Fills `tensor` with the name that its flag holds and sets
  * `failure`, or fills it with "". */
 void record_check(struct trainer *t, struct record_head *head, char tensor[128]);
 /* Waits for queued work, downloads the record as it is now, and checks it as record_check does. */
-NODISCARD enum status trainer_look(struct trainer *t, struct record_head *head, char tensor[128],
-                                   struct err *e);
+NODISCARD enum status trainer_read_record(struct trainer *t, struct record_head *head,
+                                          char tensor[128], struct err *e);
 
 /* A tensor of the record, in the host's copy. */
 static inline const void *record_of(const struct trainer *t, const struct tensor *x) {
     return t->seen + ((const char *)x->data - (const char *)t->record);
 }
 
-/* The rows of one rank in that copy: see struct slots, `told`. */
-static inline const uint64_t *told_by(const struct trainer *t, int rank) {
-    const uint64_t *told = record_of(t, &t->slots.told);
-    return told + 2 * t->slots.told_rows * rank;
+/* The rows of one rank in that copy: see struct slots, `gathered`. */
+static inline const uint64_t *gathered_from(const struct trainer *t, int rank) {
+    const uint64_t *gathered = record_of(t, &t->slots.gathered);
+    return gathered + 2 * t->slots.gathered_rows * rank;
 }
 
 /* Fingerprints of a traced step: before it, after forward, after backward. Queued. */

@@ -83,10 +83,10 @@ enum status trainer_requantise(struct trainer *t, struct err *e) {
     t->exchange.pending = true;
     TRY(params_quantise(&t->params, t->backend, &t->slots, e));
     TRY(flag_weights(t, e));
-    TRY(slots_tell(&t->slots, t->backend, t->asks_stop, e));
+    TRY(slots_gather_counts(&t->slots, t->backend, t->asks_stop, e));
     struct record_head head;
     char tensor[128];
-    TRY(trainer_look(t, &head, tensor, e));
+    TRY(trainer_read_record(t, &head, tensor, e));
     if (t->failure) return FAIL(e, ERR_NUMERIC, "%s is not finite", tensor);
     return OK;
 }

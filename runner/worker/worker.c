@@ -244,7 +244,7 @@ static enum status evaluate(struct worker *w, struct err *e) {
     if (is_rank0(w)) TRY(say_eval(w->events, w->result.step, &result, e));
     if (is_rank0(w)) TRY(report_choices(w, e)); /* before a checkpoint, which contains the table */
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
-    TRY(trainer_tell(w->trainer, &best, sizeof best, e)); /* only rank 0 has the records */
+    TRY(trainer_broadcast(w->trainer, &best, sizeof best, e)); /* other hosts lack its inputs */
     return best ? save(w, e) : OK;
 }
 

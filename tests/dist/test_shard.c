@@ -359,13 +359,13 @@ static enum status open_slots(struct slots *s, struct memory *m, int count, int6
     for (int i = 0; i < count; i++) slots_add(s, SLOT_FORWARD, NULL, NULL, 0, "slot %d", i);
     int record = memory_share_open(m, MEMORY_STATE, "record of a step");
     TRY(slots_layout(s, m, record, e));
-    slots_layout_told(s, m, record, b->ops->comm.world(b), room);
+    slots_layout_gathered(s, m, record, b->ops->comm.world(b), room);
     TRY(memory_finish(m, e));
     TRY(memory_allocate(m, b, e));
     return slots_start(s, b, e);
 }
 
-/* What slots_tell brings, with counts and, where a record has no room for them, without. */
+/* What slots_gather_counts gathers: with counts, and without if the record has no room for them. */
 static int one_rank_tells(struct rank_test *t) {
     const struct backend_ops *ops = t->backend->ops;
     enum { SLOTS = 5 };
@@ -376,15 +376,15 @@ static int one_rank_tells(struct rank_test *t) {
         struct memory m;
         uint64_t own[2 * SLOTS], all[2 * RANKS_MAX * (1 + SLOTS)];
         RANK_MUST(open_slots(&s, &m, SLOTS, room, t->backend, &must_));
-        RANK_CHECK(s.tells_counts == (pass == 0) && s.told_rows == (pass == 0 ? rows : 1));
+        RANK_CHECK(s.gathers_counts == (pass == 0) && s.gathered_rows == (pass == 0 ? rows : 1));
         for (int i = 0; i < 2 * SLOTS; i++) own[i] = ((uint64_t)rank << 40) + (uint64_t)i;
         RANK_MUST(ops->upload(t->backend, LANE_COMPUTE, s.stats.data, own, sizeof own, &must_));
         for (int asks = 1; asks >= 0; asks--) { /* and no longer */
-            RANK_MUST(slots_tell(&s, t->backend, asks && rank == 1, &must_));
-            RANK_MUST(ops->download(t->backend, LANE_COMPUTE, all, s.told.data,
-                                    16 * s.told_rows * world, &must_));
+            RANK_MUST(slots_gather_counts(&s, t->backend, asks && rank == 1, &must_));
+            RANK_MUST(ops->download(t->backend, LANE_COMPUTE, all, s.gathered.data,
+                                    16 * s.gathered_rows * world, &must_));
             for (int r = 0; r < world; r++) {
-                const uint64_t *of = all + 2 * s.told_rows * r;
+                const uint64_t *of = all + 2 * s.gathered_rows * r;
                 RANK_CHECK(of[0] == (asks && r == 1));
                 for (int i = 0; pass == 0 && i < 2 * SLOTS; i++)
                     RANK_CHECK(of[2 + i] == ((uint64_t)r << 40) + (uint64_t)i);

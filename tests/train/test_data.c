@@ -113,7 +113,7 @@ static void a_sequence_is_read_once(void **state) {
     int32_t tokens[BATCH * T], targets[BATCH * T];
     MUST(data_open(&d, &o, 256, T, 1, E));
     touched = (struct touched){ .on = true };
-    data_expect(d, 4, BATCH);
+    data_prefetch(d, 4, BATCH);
     MUST(data_batch(d, SPLIT_TRAIN, 4, BATCH, tokens, targets, E));
     touched.on = false;
     assert_int_equal(touched.reads, BATCH);

@@ -467,7 +467,7 @@ static void nan_in_a_gradient_is_named(void **state) {
         poke(&r, &p->grad, 9, NAN);
         MUST(trainer_weights_sha256(r.trainer, before, E));
         MUST(trainer_update(r.trainer, E));
-        MUST(trainer_look(r.trainer, &head, tensor, E));
+        MUST(trainer_read_record(r.trainer, &head, tensor, E));
         assert_string_equal(tensor, "grad:layers.0.attn_out.weight");
         MUST(trainer_weights_sha256(r.trainer, after, E));
         assert_string_equal(before, after);
@@ -492,7 +492,7 @@ static void infinite_loss_and_norm_are_named(void **state) {
         poke(&r, &params_find(&r.trainer->params, NAMES[i])->grad, 9, 1.5e19f); /* 2.25e38 each */
     MUST(trainer_weights_sha256(r.trainer, before, E));
     MUST(trainer_update(r.trainer, E));
-    MUST(trainer_look(r.trainer, &seen, tensor, E));
+    MUST(trainer_read_record(r.trainer, &seen, tensor, E));
     assert_string_equal(tensor, "grad_norm");
     MUST(trainer_weights_sha256(r.trainer, after, E));
     assert_string_equal(before, after);
