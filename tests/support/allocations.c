@@ -15,12 +15,12 @@
 
 /* ---- in place of the C library's ---- */
 
-/* Where the program is linked with a sanitizer, its allocator stands behind ours. These functions
- * run before the sanitizer has been set up, so they do without its checks. */
+/* With a sanitizer, its allocator is called by ours. These functions run before the sanitizer is
+ * initialised, so they are compiled without its checks. */
 #if defined(__SANITIZE_ADDRESS__)
 #define BEHIND(name) __interceptor_##name
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
-enum { CALLS_PER_PLACE = 1 }; /* it is slow, and what leaks does so on the first call too */
+enum { CALLS_PER_PLACE = 1 }; /* it is slow, and a leak appears on the first call too */
 #else
 #define BEHIND(name) __libc_##name
 #define UNCHECKED
@@ -68,7 +68,7 @@ static uint64_t stack_hash(void) {
     return h;
 }
 
-/* A number that is failed in its turn, unless its place has had its share. */
+/* Marks the allocation to fail, unless its call stack has reached CALLS_PER_PLACE. */
 static void collect(int64_t number) {
     uint64_t h = stack_hash();
     size_t at = h % PLACES_MAX;
@@ -109,7 +109,7 @@ UNCHECKED int posix_memalign(void **out, size_t alignment, size_t n) {
     *out = p;
     return 0;
 }
-/* The C library's would call our malloc, the sanitizer's its own. */
+/* The C library's strdup would call our malloc, the sanitizer's its own. */
 UNCHECKED char *strdup(const char *text) {
     size_t n = strlen(text) + 1;
     char *copy = DENIED ? NULL : BEHIND(malloc)(n);

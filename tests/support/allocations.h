@@ -1,7 +1,7 @@
 /* Counts the allocations of a thread, and of the children it forks, and makes chosen ones fail:
  * malloc, calloc, realloc, aligned_alloc, posix_memalign and strdup, those of libraries included.
- * Outside a watch they are what they always were. libgomp, libarchive and libzstd are spared:
- * without memory they end the process or crash. */
+ * Outside a watch they behave normally. Allocations of libgomp, libarchive and libzstd never fail:
+ * without memory these libraries exit or crash. */
 #ifndef FP8LAB_TESTS_ALLOCATIONS_H
 #define FP8LAB_TESTS_ALLOCATIONS_H
 

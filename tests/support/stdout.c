@@ -1,5 +1,5 @@
-/* A test that a signal ends leaves what it has printed: cmocka's lines say which test that was, and
- * would lie in a buffer where its output goes to a file. */
+/* Unbuffers stdout. A test killed by a signal then leaves cmocka's lines in its log, and they name
+ * the test. */
 #include <stdio.h>
 
 __attribute__((constructor)) static void print_line_by_line(void) {

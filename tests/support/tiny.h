@@ -20,7 +20,7 @@ struct train_options tiny_train(int64_t steps);
 
 const char *tiny_kind_name(enum recipe_kind kind);
 
-/* A trainer with all it stands on. Change the options, then open. */
+/* A trainer with its backend and data. Change the options, then open. */
 enum { TINY_LAYERS_MAX = 8 };
 struct tiny_run {
     struct model_config model;
@@ -28,7 +28,7 @@ struct tiny_run {
     struct recipe recipe;
     struct train_options train;
     struct data_options data_options; /* synthetic, seed 7 */
-    struct backend *backend;          /* owned from here on; NULL when opened: the CPU's */
+    struct backend *backend;          /* owned after open; NULL at open: the CPU backend */
     struct data *data;
     struct trainer *trainer;
 };
@@ -38,6 +38,6 @@ void tiny_run_init(struct tiny_run *run, enum recipe_kind kind, int64_t steps);
 /* The same with these options at every site. */
 void tiny_run_recipe(struct tiny_run *run, const struct recipe_options *options);
 NODISCARD enum status tiny_run_open(struct tiny_run *run, struct err *e);
-void tiny_run_close(struct tiny_run *run); /* what is open; fine when nothing is */
+void tiny_run_close(struct tiny_run *run); /* closes what is open, if anything */
 
 #endif

@@ -1,5 +1,5 @@
-/* Checkpoint files: what is in them, that damage and strangers are refused, that they are whole or
- * absent; and that the safetensors package of Python reads the same numbers. */
+/* Checkpoint files: their content; damage and checkpoints of other runs are rejected; a checkpoint
+ * is whole or absent; Python's safetensors package reads the same numbers. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ static void file_in(char out[PATH_BYTES], const char *dir, const char *name) {
     assert_true(snprintf(out, PATH_BYTES, "%s/%s", dir, name) < PATH_BYTES);
 }
 
-/* A vocabulary of 96 is padded to 128 rows in memory: neither file may show it. */
+/* Memory pads a vocabulary of 96 to 128 rows; the files must not contain the padding. */
 static void open_run(struct tiny_run *r, enum recipe_kind kind) {
     tiny_run_init(r, kind, 8);
     r->train.optimizer.state = STATE_8BIT;
@@ -99,7 +99,7 @@ static void damage_is_refused(void **state) {
         assert_int_equal(stat(path, &s), 0);
         assert_int_equal(truncate(path, s.st_size - 1), 0);
         MUST_FAIL(ERR_FORMAT, "(truncated?)", checkpoint_verify(info.path, &found, E));
-        MUST(checkpoint_save(r.trainer, dir, &info, E)); /* whole again */
+        MUST(checkpoint_save(r.trainer, dir, &info, E)); /* undamaged again */
     }
     file_in(path, info.path, "checkpoint.json");
     flip_byte(path, 0, SEEK_SET);
@@ -116,7 +116,7 @@ static void damage_is_refused(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* The checkpoint as an older program wrote it, whose checkpoint.json has no hash of its own. */
+/* A checkpoint in an older schema: checkpoint.json has no hash of its own. */
 static void make_older(const char *checkpoint, const char *schema) {
     char path[PATH_BYTES];
     file_in(path, checkpoint, "checkpoint.json");
@@ -127,7 +127,7 @@ static void make_older(const char *checkpoint, const char *schema) {
     json_decref(root);
 }
 
-/* Without a position in the data nobody may go on from step 0, or from before it. */
+/* A checkpoint without a valid position in the data is rejected. */
 static void a_position_is_demanded(void **state) {
     static const struct { const char *find, *put; } CASE[] = {
         { "\"step\": 1", "\"stop\": 1" }, { "\"cursor\": 4", "\"cursor\": -4" },
@@ -158,7 +158,7 @@ static void a_position_is_demanded(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* Of the first two schemas: the hashes of the first go over a file from end to end. */
+/* The first two schemas. Schema 1 has plain file hashes, not tree hashes. */
 static void older_ones_are_read(void **state) {
     static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
     char dir[64], path[PATH_BYTES], hash[SHA256_HEX];
@@ -192,8 +192,8 @@ static void older_ones_are_read(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* The weights are read before the state: where that is no state, though its hash is right, nothing
- * may train on with weights of one run and moments of another. */
+/* Weights are read before the state. If the state file has a right hash but is no state, the
+ * trainer must reject steps: it has weights of one run and moments of another. */
 static void half_a_checkpoint_is_no_start(void **state) {
     char dir[64], path[PATH_BYTES], model[PATH_BYTES];
     struct tiny_run r;
@@ -219,7 +219,7 @@ static void half_a_checkpoint_is_no_start(void **state) {
     MUST(checkpoint_remove(info.path, E));
     struct tiny_run other;
     save_one(&other, dir, &info);
-    MUST(checkpoint_load(r.trainer, info.path, &found, E)); /* a whole one is a start again */
+    MUST(checkpoint_load(r.trainer, info.path, &found, E)); /* a load allows steps again */
     MUST(trainer_step(r.trainer, false, &s, E));
     MUST(checkpoint_remove(info.path, E));
     tiny_run_close(&other);
@@ -249,8 +249,7 @@ static void latest_passes_over_damage(void **state) {
     assert_int_equal(found.step, -1);
 }
 
-/* Nobody knows whether a file is damaged that cannot be read: it is not passed over. One that is
- * gone is. */
+/* An unreadable checkpoint is an error, not damage. A missing file is damage. */
 static void latest_stops_at_the_unreadable(void **state) {
     char dir[64], path[PATH_BYTES];
     struct tiny_run r;
@@ -272,7 +271,7 @@ static void latest_stops_at_the_unreadable(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* What another run left is refused by the first thing that differs. */
+/* The error for a checkpoint of another run names the first difference. */
 static void strangers_are_refused(void **state) {
     char dir[64];
     struct tiny_run r;
@@ -305,8 +304,8 @@ static void strangers_are_refused(void **state) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* A process that was killed while it wrote leaves a directory that nobody takes for a checkpoint
- * and that the next one clears away. */
+/* A process killed while it writes leaves a directory that is not a checkpoint; the next save
+ * removes it. */
 static void unfinished_is_no_checkpoint(void **state) {
     char dir[64], path[PATH_BYTES];
     struct tiny_run r;
@@ -353,7 +352,7 @@ static void disk_full_leaves_nothing(void **state) {
     tiny_run_close(&r);
 }
 
-/* A header's offsets are a stranger's numbers: any of them, without arithmetic that overflows. */
+/* Offsets in a header are untrusted: no value may overflow the arithmetic. */
 static void offsets_out_of_range_are_refused(void **state) {
     static const char *const RANGE[] = {
         "-1, 3", "0, 3", "0, 5", "1, 5", "1, -9223372036854775808", "9223372036854775807, 4",
@@ -409,7 +408,7 @@ static enum status made_up_choices(struct backend *b, char **text, struct err *e
     return *text ? OK : FAIL(e, ERR_MEMORY, "a table");
 }
 
-/* The table goes where the checkpoint goes, and loading it elsewhere asks for none. */
+/* A checkpoint carries the choice table; loading it on another device does not require one. */
 static void choices_are_carried(void **state) {
     char dir[64], *text = NULL;
     for (int made_up = 0; made_up < 2; made_up++) {

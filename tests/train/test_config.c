@@ -1,4 +1,4 @@
-/* Schedules, bias corrections, parameter counts, and what a configuration may not say. */
+/* Schedules, bias corrections, parameter counts, and invalid configurations. */
 #include <math.h>
 
 #include "model/trainer.h"
@@ -20,7 +20,7 @@ static void schedules_by_hand(void **state) {
         { SCHEDULE_WSD, 20, 11, 1 },        { SCHEDULE_WSD, 20, 80, 1 },
         { SCHEDULE_WSD, 20, 90, 0.55 },     { SCHEDULE_WSD, 20, 100, 0.1 },
         { SCHEDULE_WSD, 0, 100, 1 },
-        /* longer than the run: falls from where the warm-up ends, not from within the fall */
+        /* longer than the run: the decay begins where the warm-up ends */
         { SCHEDULE_WSD, 400, 10, 1 },       { SCHEDULE_WSD, 400, 11, 0.99 },
         { SCHEDULE_WSD, 400, 100, 0.1 },
         { SCHEDULE_CONSTANT, 20, 9, 0.9 },  { SCHEDULE_CONSTANT, 20, 100, 1 },
@@ -116,7 +116,7 @@ static void impossible_runs_are_refused(void **state) {
     MUST_FAIL(ERR_CONFIG, "layer 0, ffn_out", recipe_check(&r.recipe, &r.model, E));
 }
 
-/* trainer_create says so too, whatever it has to reckon before there is a plan. */
+/* trainer_create reports the same error, before any other computation. */
 static void impossible_trainers_are_refused(void **state) {
     struct tiny_run r;
     tiny_run_init(&r, RECIPE_BF16, 5);
@@ -129,7 +129,7 @@ static void impossible_trainers_are_refused(void **state) {
     tiny_run_close(&r);
 }
 
-/* The memory table of a model that no test could allocate. */
+/* The memory table of a model too large to allocate in a test. */
 static void plans_are_free(void **state) {
     struct tiny_run r;
     struct plan plan;
@@ -150,8 +150,8 @@ static void plans_are_free(void **state) {
     plan_free(&plan);
 }
 
-/* cuBLASLt multiplies factors of 1x128 where 8 divides the rows: not those of a last chunk of 14,
- * which are widened first. */
+/* cuBLASLt multiplies 1x128 scales if the rows are a multiple of 8. A last chunk of 14 rows is
+ * widened first. */
 static void plans_count_the_last_chunk(void **state) {
     for (int rest = 0; rest < 2; rest++) {
         struct tiny_run r;
@@ -200,7 +200,7 @@ static void rope_table_of_llama_31(void **state) {
     tiny_run_close(&r);
 }
 
-/* Sizes whose bytes would overflow 64 bits are refused, not planned as something small. */
+/* Sizes whose bytes overflow 64 bits are rejected. */
 static void sizes_do_not_overflow(void **state) {
     struct tiny_run r;
     struct plan plan;
@@ -227,7 +227,7 @@ static void sizes_do_not_overflow(void **state) {
     }
 }
 
-/* Equal pieces of at most 1 GiB of logits; small heads in one piece, but of 1024 rows or more. */
+/* Equal chunks of at most 1 GiB of logits and at least 1024 rows; small heads have one chunk. */
 static void head_chunk_follows_from_sizes(void **state) {
     static const struct { int64_t vocab, rows, chunk; } CASE[] = {
         { 128256, 16384, 4096 }, { 50257, 32768, 8192 }, { 256, 1024, 1024 }, { 256, 100, 1024 },

@@ -1,5 +1,5 @@
-/* A checkpoint that was damaged in any byte, or that is not the one that the run's log has, is
- * passed over to the older one, and it is said what is wrong with it. */
+/* A checkpoint with any damaged byte, or with another hash than the run's log has, is skipped in
+ * favour of the older one. The damage is reported. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ enum { PATH_BYTES = 8192 };
 
 static int64_t entries_read;
 
-/* The C library's, counted. */
+/* Counts calls of the C library's function. */
 struct dirent *readdir(DIR *dir) {
     static struct dirent *(*real)(DIR *);
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, "readdir");
@@ -74,7 +74,7 @@ static void flip(int fd, int64_t at, int bit) {
     assert_int_equal(pwrite(fd, &byte, 1, at), 1);
 }
 
-/* With one bit flipped the newest is passed over; then it is whole again. */
+/* With one bit flipped the newest is skipped; then the bit is restored. */
 static void flip_is_noticed(const struct saved *s, int fd, const char *path, int64_t at, int bit) {
     struct checkpoint_info found;
     flip(fd, at, bit);
@@ -99,7 +99,7 @@ static void every_byte_of_the_description(void **state) {
     close(fd);
 }
 
-/* Of the tensors every byte of the header's beginning, and then one in so many. */
+/* In tensor files: every byte at the start of the header, then a sample of bytes. */
 static void bytes_of_the_tensors(void **state) {
     static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
     const struct saved *s = *state;
@@ -114,7 +114,7 @@ static void bytes_of_the_tensors(void **state) {
     }
 }
 
-/* What the log says of step 2. */
+/* The hash in the log for step 2. */
 static void look_up(void *user, int64_t step, char sha256[65]) {
     if (step == 2) snprintf(sha256, SHA256_HEX, "%s", (const char *)user);
 }
@@ -129,12 +129,12 @@ static void the_log_has_another(void **state) {
     MUST(checkpoint_latest(s->dir, &log, &found, E));
     assert_int_equal(found.step, 1);
     assert_non_null(strstr(found.damage, "the run's log has"));
-    log.user = ""; /* killed before it was noted */
+    log.user = ""; /* killed before it was recorded */
     MUST(checkpoint_latest(s->dir, &log, &found, E));
     assert_int_equal(found.step, 2);
 }
 
-/* A whole checkpoint under another step's name. */
+/* An undamaged checkpoint under the name of another step. */
 static void a_renamed_one(void **state) {
     const struct saved *s = *state;
     struct checkpoint_info found;
@@ -147,8 +147,8 @@ static void a_renamed_one(void **state) {
     assert_non_null(strstr(found.damage, "is of step 2"));
 }
 
-/* Names that look like checkpoints cost one look each: the folder is read once, not once for each
- * of them. Names that we never write are none. */
+/* The folder is read once, not once for each name that looks like a checkpoint. Names in another
+ * form are ignored. */
 static void many_false_names(void **state) {
     enum { NAMES = 3000 };
     const struct saved *s = *state;

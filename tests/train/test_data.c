@@ -1,4 +1,4 @@
-/* Token files: what is read, in which order, and what a damaged file is told. */
+/* Token files: the tokens, their order, and the errors for damaged files. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void text_windows(void **state) {
         assert_int_equal(tokens[i], 48 + i);
         assert_int_equal(targets[i], 49 + i);
     }
-    for (int i = 15; i < 20; i++) { /* the last one again, without targets */
+    for (int i = 15; i < 20; i++) { /* the last sequence again, without targets */
         assert_int_equal(tokens[i], tokens[i - 5]);
         assert_int_equal(targets[i], -1);
     }
@@ -73,17 +73,17 @@ static void text_windows(void **state) {
     drop("b.txt");
 }
 
-/* Each epoch visits every sequence once, in another order, whatever the position asked for. */
+/* Each epoch visits every sequence once, in its own order, from any position. */
 /* ---- what is asked of files ---- */
 
-/* Bytes of files that were read, and that were said to be read soon, in order. */
+/* Byte ranges of files that were read and that were prefetched, in order. */
 static struct touched {
     bool on;
     struct { off_t at; size_t n; } read[64], expected[64];
     int reads, expectations;
 } touched; /* of this test program only */
 
-/* In place of the C library's. */
+/* Replaces the C library's function. */
 ssize_t pread(int fd, void *out, size_t n, off_t at) {
     ssize_t (*real)(int, void *, size_t, off_t);
     *(void **)&real = dlsym(RTLD_NEXT, "pread");
@@ -131,8 +131,8 @@ static void a_sequence_is_read_once(void **state) {
     drop("t.txt");
 }
 
-/* A step asks for the sequences of the next micro-batch, its own or the next step's, before the
- * device is given work: all but the first ones were expected. */
+/* A step prefetches the sequences of the next micro-batch (of this step or the next) before it
+ * gives work to the device: all reads but the first were prefetched. */
 static void steps_expect_what_they_read(void **state) {
     unsigned char text[33 * 32 + 1] = { 0 };
     put("t.txt", text, sizeof text);
@@ -200,7 +200,7 @@ static void ids_beyond_the_vocabulary(void **state) {
     MUST_FAIL(ERR_IO, "not a regular file", data_open(&d, &o, 256, 4, 1, E));
 }
 
-/* A file that somebody truncates while it is open: an error with both sizes, not a signal. */
+/* A file truncated while it is open: an error with both sizes, not a signal. */
 static void a_file_that_shrinks(void **state) {
     unsigned char text[20000];
     memset(text, 'a', sizeof text);
@@ -385,7 +385,7 @@ static void sample(const char *bytes, size_t n, char hex[65]) {
     data_close(d);
 }
 
-/* A small file is seen whole, a large one at both ends and in between. */
+/* The sample covers all of a small file, and both ends and the middle of a large file. */
 static void a_sample_sees_other_bytes(void **state) {
     enum { LARGE = 300001, SMALL = 5000 };
     static const struct { int bytes, at; bool seen; } CASES[] = {

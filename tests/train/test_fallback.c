@@ -1,5 +1,5 @@
-/* fallback = "bf16": what a device does not multiply in FP8 goes in BF16, a whole linear layer at a
- * time, by name, and only where the recipe asks for it. The device is the CPU, made to say so. */
+/* fallback = "bf16": a linear layer that the device cannot multiply in FP8 runs in BF16, is named,
+ * and only if the recipe asks for it. The device is the CPU with a changed matmul_native. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/support/tiny.h"
 
-/* No FP8 for products as wide as the inner layer of the FFN: its fprop. */
+/* No FP8 for products as wide as the FFN's inner layer: its fprop. */
 static enum status lacks_ffn_in(struct backend *b, const struct matmul_args *args, bool *native,
                                 struct err *e) {
     *native = args->out->dim[1] != 2 * tiny_model().ffn;
@@ -19,7 +19,7 @@ static enum status lacks_ffn_in(struct backend *b, const struct matmul_args *arg
 
 struct trained { struct tiny_run run; struct backend_ops ops; char weights[65]; };
 
-/* Two steps; `asks` and `device` as the recipe and the backend would have it. */
+/* Two steps. `asks`: the recipe has fallback. `device`: the backend lacks native FP8. */
 static void train(struct trained *t, bool asks, bool device, bool by_hand) {
     struct err e = { .text = "" };
     struct step_result result;
@@ -62,14 +62,14 @@ static void what_is_lacking_goes_in_bf16(void **state) {
     free(by_hand);
 }
 
-/* As blocks of 1x128 on Hopper: outputs of a multiple of 8 only. */
+/* Like 1x128 blocks on Hopper: native only if the output has a multiple of 8 rows. */
 static enum status wants_multiples_of_8(struct backend *b, const struct matmul_args *args,
                                         bool *native, struct err *e) {
     *native = args->out->dim[0] % 8 == 0 && args->out->dim[1] % 8 == 0;
     return OK;
 }
 
-/* 62 rows, 48 at a time: the 14 of the last time are what the head falls back for. */
+/* 62 rows in chunks of 48: the head falls back because of the last chunk of 14. */
 static void the_last_chunk_of_the_head_counts(void **state) {
     for (int rest = 0; rest < 2; rest++) {
         struct err e = { .text = "" };

@@ -1,5 +1,5 @@
-/* Backward against forward: derivatives along a direction, from the gradients and from
- * differences of the loss, in the f32 recipe, for every architecture option. */
+/* Backward against forward: directional derivatives from gradients and from finite differences of
+ * the loss, in the f32 recipe, for every architecture option. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,8 +8,7 @@
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
-/* Forward and loss of the batch that lies in the buffers, and gradients if wanted. Mean, in
- * double. */
+/* Forward, and backward if asked, of the batch in the buffers. Returns the mean loss in double. */
 static double loss_of(struct tiny_run *r, bool gradients) {
     struct trainer *t = r->trainer;
     struct transformer *tf = &t->transformer;
@@ -42,7 +41,8 @@ static void load_batch(struct tiny_run *r) {
     put(r, tf->grad_scale.data, &one, 4);
 }
 
-/* Half the gradient's direction, half random: a unit vector along which the loss surely moves. */
+/* A unit vector, half the gradient's direction and half random, so that the loss changes along
+ * it. */
 static double *direction(const float *gradient, int64_t n, uint64_t key) {
     double *d = malloc((size_t)n * sizeof *d), norm = 0, length = 0, total = 0;
     for (int64_t i = 0; i < n; i++) norm += (double)gradient[i] * gradient[i];
@@ -69,8 +69,8 @@ static double moved(struct tiny_run *r, const struct param *p, const float *w, c
     return loss_of(r, false);
 }
 
-/* Relative difference of the two derivatives of one parameter. Five points, so that curvature
- * enters with the fourth power of the step. */
+/* The relative difference of the two derivatives of one parameter. A five-point formula: its error
+ * is of fourth order in the step. */
 static double check_param(struct tiny_run *r, const struct param *p, uint64_t key) {
     int64_t n = param_count(p);
     float *w = malloc((size_t)n * sizeof *w), *g = malloc((size_t)n * sizeof *g);

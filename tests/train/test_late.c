@@ -1,5 +1,5 @@
-/* Steps queued ahead: their records are those of steps made one by one, to the bit, and a bad step
- * is named as such although another stands behind it. */
+/* Steps queued ahead have the same records, bit for bit, as steps run one by one. A bad step is
+ * named although another step is queued behind it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void collect(struct tiny_run *r, struct record *out) {
     else MUST_FAIL(ERR_STATE, "not traced", trainer_trace(r->trainer, out->print[i], E));
 }
 
-/* At most `ahead` steps pending when one more is queued; every second one is traced. */
+/* At most `ahead` steps are pending when another is queued. Every second step is traced. */
 static void run(enum recipe_kind kind, int ahead, bool rehearses, struct record *out) {
     struct tiny_run r;
     int64_t slots, traced;
@@ -62,7 +62,7 @@ static void run(enum recipe_kind kind, int ahead, bool rehearses, struct record 
 
 static void late_records_are_the_same(void **state) {
     struct record *at_once = malloc(sizeof *at_once), *late = malloc(sizeof *late);
-    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+    for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
         run((enum recipe_kind)kind, 0, false, at_once);
         run((enum recipe_kind)kind, 1, false, late);
         assert_memory_equal(at_once, late, sizeof *late);
@@ -71,10 +71,10 @@ static void late_records_are_the_same(void **state) {
     free(late);
 }
 
-/* A step and an evaluation before step 0 leave nothing behind. */
+/* A rehearsal changes no result. */
 static void a_rehearsal_is_forgotten(void **state) {
     struct record *without = malloc(sizeof *without), *with = malloc(sizeof *with);
-    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+    for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
         run((enum recipe_kind)kind, 0, false, without);
         run((enum recipe_kind)kind, 0, true, with);
         assert_memory_equal(without, with, sizeof *with);
@@ -99,11 +99,11 @@ static void assert_no_checkpoint(struct tiny_run *r, const char *words) {
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/checkpoints", dir);
     MUST_FAIL(ERR_STATE, words, checkpoint_save(r->trainer, path, &info, E));
-    assert_int_equal(rmdir(dir), 0); /* nothing was left in it */
+    assert_int_equal(rmdir(dir), 0); /* it is empty */
 }
 
-/* Step 3 is bad, step 4 was queued before anybody knew: step 2 is whole, step 3 is named, and of
- * neither step is anything left in the weights. */
+/* Step 3 is bad, and step 4 was queued before step 3 was collected. Step 2 is complete, the error
+ * names step 3, and the weights contain neither step 3 nor step 4. */
 static void a_bad_step_is_named_late(void **state) {
     struct tiny_run r;
     struct step_result s;
@@ -134,7 +134,7 @@ static void a_bad_step_is_named_late(void **state) {
     tiny_run_close(&r);
 }
 
-/* What needs the state after a step refuses while one is under way. */
+/* Calls that need the state after a step are rejected while a step is pending. */
 static void a_pending_step_is_in_the_way(void **state) {
     struct tiny_run r;
     struct step_result s;
@@ -164,7 +164,7 @@ static enum status broken_copy(struct backend *b, int lane, const struct tensor 
     return FAIL(e, ERR_DEVICE, "broken on purpose");
 }
 
-/* A step that cannot be queued does not lose the one before it. */
+/* A step that cannot be queued does not lose the step before it. */
 static void the_step_before_a_failure_is_kept(void **state) {
     struct tiny_run r;
     struct step_result s;

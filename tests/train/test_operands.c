@@ -1,5 +1,5 @@
-/* What each GEMM of a recipe multiplies: format, granularity and rule of every operand, against the
- * table of kernels/README.md, as the recipe is resolved and as matmul really gets it. */
+/* The operands of each GEMM of a recipe: format, granularity and rule, against the table of
+ * kernels/README.md, in the resolved recipe and in the calls of matmul. */
 #include "model/trainer.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
@@ -9,10 +9,10 @@ struct pair { enum scale_kind a, b; };
 
 struct operand_case {
     const char *name;
-    struct recipe_options o; /* kind, constants, format, pow2 and switches; the rest is tiny's */
+    struct recipe_options o; /* kind, constants, format, pow2 and switches; the rest from tiny.c */
     struct pair fprop, dgrad, wgrad; /* x W, dY W^T, dY^T x^T */
     enum scale_source weight;
-    struct quant_rule rule; /* of every operand; DeepSeek's floor is not of gradients */
+    struct quant_rule rule; /* of every operand; DeepSeek's bound does not apply to gradients */
 };
 
 #define NONE SCALE_NONE
@@ -95,7 +95,7 @@ enum { FPROP, DGRAD, WGRAD, GEMM_COUNT };
 
 static struct {
     const struct backend_ops *real;
-    int64_t wide; /* columns that only ffn_in's output has */
+    int64_t wide; /* the width of ffn_in's output only */
     struct { enum dtype a, b; struct pair kind; bool fast; int calls; } gemm[GEMM_COUNT];
 } seen; /* of this test program only */
 
@@ -139,7 +139,7 @@ static void gemms_read_what_the_table_says(void **state) {
         const struct pair *wanted[GEMM_COUNT] = { &c->fprop, &c->dgrad, &c->wgrad };
         struct recipe_options o = c->o;
         o.history = 4;
-        o.fprop_fast = i % 3 == 0; /* each GEMM's own switch, and no other's */
+        o.fprop_fast = i % 3 == 0; /* one switch for each GEMM */
         o.dgrad_fast = i % 3 == 1;
         o.wgrad_fast = i % 3 == 2;
         watch_a_step(&o);

@@ -1,5 +1,5 @@
-/* Recipe semantics by hand: the scales of delayed scaling from the recorded amax, which GEMMs
- * run on FP8 operands, and what happens to a value that is not finite. */
+/* Recipe semantics worked out by hand: delayed scales from the recorded amax, the GEMMs that run on
+ * FP8 operands, and the effect of a non-finite value. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +42,8 @@ static void step(struct tiny_run *r, struct fp8_slot *slots) {
 
 /* ---- delayed scaling ---- */
 
-/* multiplier = max * 2^-margin / (largest amax of the steps that the history still holds): a
- * history of H rows keeps H-1 older values, and the current one counts beside them. */
+/* multiplier = max * 2^-margin / (largest amax in the history). A history of H rows has H-1 older
+ * values and the current one. */
 static void delayed_scales_by_hand(void **state) {
     static const struct { int margin, history; enum amax_algo algo; } CASE[] = {
         { 0, 1024, AMAX_MAX }, { 1, 1024, AMAX_MAX }, { 0, 3, AMAX_MAX }, { 2, 2, AMAX_MAX },
@@ -74,9 +74,9 @@ static void delayed_scales_by_hand(void **state) {
     }
 }
 
-/* A weight's codes lag one quantisation too: the first ones, made at creation, and those of the
- * first update have multipliers 1 and 448/amax at creation. FP8 primary weights (param_gather) lag
- * alike, as in TransformerEngine, and give the same weights. */
+/* The scale of a weight lags one quantisation too: codes made at creation have multiplier 1, codes
+ * of the first update 448/amax at creation. With param_gather the scale lags alike, as in
+ * TransformerEngine, and the weights are the same. */
 static void delayed_weights(void **state) {
     char weights[2][65];
     for (int gather = 0; gather < 2; gather++) {
@@ -108,9 +108,9 @@ static void delayed_weights(void **state) {
     assert_string_equal(weights[0], weights[1]);
 }
 
-/* roll = "step": in the first step every scale is 1 and every amax that of the whole batch, in
- * however many pieces; so the second step's scales are equal too, and made from those. Per
- * micro-batch they are not: the second piece already has a scale from the first. */
+/* roll = "step": in the first step every scale is 1 and every amax is the whole batch's, for any
+ * number of micro-batches, so the second step's scales are equal too. With roll = "microbatch" they
+ * are not: the second micro-batch has a scale from the first. */
 static void roll_per_step_ignores_accumulation(void **state) {
     static const enum roll_kind ROLL[] = { ROLL_STEP, ROLL_MICROBATCH };
     for (int k = 0; k < 2; k++) {
@@ -138,7 +138,7 @@ static void roll_per_step_ignores_accumulation(void **state) {
     }
 }
 
-/* Neighbours of other options have a history of their own: a margin and a length for each. */
+/* Neighbouring slots with other options have their own history, margin and length. */
 static void each_gemm_keeps_its_own_history(void **state) {
     static const struct { const char *name; int margin, history; } SITE[] = {
         { "layers.0.attn_out.x", 0, 1 }, { "layers.0.ffn_in.x", 2, 1 },
@@ -191,8 +191,8 @@ static void first_and_last_in_bf16(void **state) {
     tiny_run_close(&r);
 }
 
-/* Current scaling saturates at the largest element at most; a margin of -8 scales 256 times
- * beyond the largest code. Counts are of elements. */
+/* With current scaling at most the largest element saturates; a margin of -8 scales values to 256
+ * times the largest code. Counts are elements. */
 static void saturation_is_counted(void **state) {
     struct tiny_run r;
     struct fp8_slot slots[SLOTS_MAX];
@@ -244,8 +244,8 @@ static double gradients_lost(const struct recipe_options *o, int64_t sequences) 
     return (double)lost / (double)elements;
 }
 
-/* How much of a gradient blockwise FP8 keeps does not depend on the number of tokens in a step. All
- * three numbers of tokens are powers of two, so the codes are the same. */
+/* The share of a gradient that blockwise FP8 keeps does not depend on the tokens in a step. All
+ * three numbers of tokens are powers of two, so the codes are equal. */
 static void large_batches_lose_no_gradients(void **state) {
     static const int64_t SEQUENCES[] = { 4, 1 << 15, 1 << 25 }; /* 2^7, 2^20, 2^30 tokens */
     static const enum quant_constants CONSTANTS[] = { QUANT_TE, QUANT_DEEPSEEK };
@@ -336,8 +336,8 @@ static void open_at_rest(struct tiny_run *r, const struct recipe_options *o, boo
     for (int i = 0; i < 3; i++) MUST(trainer_step(r->trainer, false, &s, E));
 }
 
-/* Every gradient points and is as long as in f32, up to the format's precision. AdamW does not
- * notice a wrong scale, so learning proves nothing about it. */
+/* Every gradient has the direction and length of f32's, up to the format's precision. AdamW hides a
+ * wrong scale, so a falling loss does not prove this. */
 static void gradients_have_direction_and_length(void **state) {
     static const struct { const char *name; enum recipe_kind kind;
                           bool wgrad_bf16, param_gather, weight_2d, fp8_head;
@@ -400,7 +400,7 @@ static void poke_row(struct tiny_run *r, const struct tensor *x, int64_t row, fl
     for (int64_t i = 0; i < x->dim[1]; i++) poke(r, x, row * x->dim[1] + i, value);
 }
 
-/* The step fails and names the tensor; no parameter moved; nothing steps or is saved from there. */
+/* The step fails and names the tensor. No parameter changes. Steps and saves are rejected. */
 static void assert_stopped(struct tiny_run *r, const char *tensor) {
     char before[65], after[65], words[128];
     struct step_result s;
@@ -427,20 +427,20 @@ static void open_for_poking(struct tiny_run *r, int kind) {
 }
 
 static void nan_in_a_weight_is_named(void **state) {
-    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+    for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
         struct tiny_run r;
         open_for_poking(&r, kind);
         struct trainer *t = r.trainer;
         struct param *p = params_find(&t->params, "layers.1.ffn_in.weight");
         poke(&r, &p->weight.value, 77, NAN);
-        MUST(params_quantise(&t->params, t->backend, &t->slots, E)); /* as an update would */
+        MUST(params_quantise(&t->params, t->backend, &t->slots, E)); /* as an update does */
         assert_stopped(&r, "layers.1.ffn_in.weight");
         tiny_run_close(&r);
     }
 }
 
 static void nan_in_an_activation_is_named(void **state) {
-    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+    for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
         struct tiny_run r;
         open_for_poking(&r, kind);
         struct param *embed = params_find(&r.trainer->params, "embed.weight");
@@ -452,16 +452,16 @@ static void nan_in_an_activation_is_named(void **state) {
 }
 
 static void nan_in_a_gradient_is_named(void **state) {
-    for (int kind = RECIPE_F32; kind <= RECIPE_MXFP8; kind++) {
+    for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
         struct tiny_run r;
         char before[65], after[65], tensor[128];
         struct record_head head;
-        /* one that reaches the network ... */
+        /* an input of the network ... */
         open_for_poking(&r, kind);
         poke(&r, &r.trainer->transformer.grad_scale, 0, NAN);
         assert_stopped(&r, "head.dy");
         tiny_run_close(&r);
-        /* ... and one that is born in an accumulator */
+        /* ... and a value made in an accumulator */
         open_for_poking(&r, kind);
         struct param *p = params_find(&r.trainer->params, "layers.0.attn_out.weight");
         poke(&r, &p->grad, 9, NAN);
@@ -475,7 +475,7 @@ static void nan_in_a_gradient_is_named(void **state) {
     }
 }
 
-/* What no operand shows: logits that overflow, and a sum over tensors whose own sums are finite. */
+/* Overflow in no operand: logits, and a sum over tensors whose own sums are finite. */
 static void infinite_loss_and_norm_are_named(void **state) {
     struct tiny_run r;
     char before[65], after[65], tensor[128];
@@ -499,8 +499,7 @@ static void infinite_loss_and_norm_are_named(void **state) {
     tiny_run_close(&r);
 }
 
-/* A weight that an update makes infinite is caught in that step, before a checkpoint could see
- * it. */
+/* A weight that an update makes infinite is found in that step, before a checkpoint can save it. */
 static void exploding_update_is_named(void **state) {
     struct tiny_run r;
     struct step_result s;
@@ -521,7 +520,7 @@ static enum status broken_copy(struct backend *b, int lane, const struct tensor 
     return FAIL(e, ERR_DEVICE, "broken on purpose");
 }
 
-/* An error in the middle of a step leaves state of no step: histories rolled by one micro-batch. */
+/* An error inside a step leaves histories updated by one micro-batch: no valid state. */
 static void half_a_step_is_not_saved(void **state) {
     struct tiny_run r;
     struct step_result s;

@@ -1,6 +1,6 @@
-/* What scales of earlier steps cost: several recipes are led along one BF16 run, step by step with
- * its weights and its batches, and their gradients held against f32's. No chance is in it, as there
- * is in the losses of runs that go each its own way. */
+/* The cost of delayed scales. Several recipes follow one BF16 run, step by step with its weights
+ * and batches, and their gradients are compared with f32's. Separate runs would diverge by
+ * chance. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
-/* SETTLED: no slot has its first scale of 1 any more. TOKENS: of a large run's step, over which its
- * loss is a mean, for gradients of that size. */
+/* SETTLED: steps after which no slot has its first scale of 1. TOKENS: tokens in a step of a large
+ * run, which give gradients of that size. */
 enum { STEPS = 24, SETTLED = 4, TOKENS = 1 << 17 };
 
 static void open_run(struct tiny_run *r, enum recipe_kind kind, int history, enum amax_algo algo) {
@@ -36,7 +36,7 @@ static float *values_of(struct tiny_run *r, const struct tensor *x, int64_t n) {
     return out;
 }
 
-/* The weights that the leader has now, and their codes by the scales of the steps before. */
+/* Copies the leader's weights and makes their codes with the scales of earlier steps. */
 static void follow(struct tiny_run *r, struct tiny_run *leader) {
     struct trainer *t = r->trainer;
     for (int i = 0; i < t->params.count; i++) {
@@ -70,9 +70,9 @@ static double error_of(struct tiny_run *r, struct tiny_run *exact) {
     return sqrt(difference / size);
 }
 
-/* Once every slot has a scale, one of all steps since the first, of the last four or of the last is
- * as good as the tensor's own: FP8 is a floating format, and a scale too small by some powers of
- * two loses only what is smallest. The first step alone, with scales of 1, loses its gradients. */
+/* Once every slot has a scale, a scale from all steps, from the last four or from the last is as
+ * good as a current scale. FP8 is a floating-point format: a scale too small by some powers of two
+ * loses only the smallest values. Only the first step, with scales of 1, loses its gradients. */
 static void stale_scales_cost_little(void **state) {
     static const struct { const char *name; enum recipe_kind kind; int history;
                           enum amax_algo algo; } CASE[] = {

@@ -1,5 +1,5 @@
-/* What a run promises: it learns in every recipe, resumes to the bit, is not changed by being
- * looked at, and allocates nothing in a step. */
+/* A run learns in every recipe, resumes bit for bit, is not changed by observation, and allocates
+ * nothing in a step. */
 /* long: 13 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,8 +47,8 @@ static const struct variant VARIANTS[] = {
 };
 enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS };
 
-/* What is learned and which bits come out, sanitizers do not change, and they take six times as
- * long: every third way is asked that, and each one makes its steps (a_step_allocates_nothing). */
+/* Sanitizers do not change losses or bits, and take six times as long. Under them these tests use
+ * every third row; a_step_allocates_nothing runs every row. */
 #ifdef __SANITIZE_ADDRESS__
 enum { EVERY = 3 };
 #else
@@ -155,7 +155,7 @@ static void scratch(char dir[64]) {
     assert_non_null(mkdtemp(dir));
 }
 
-/* Two steps, then a new process's worth of state from a checkpoint, twice. */
+/* Two steps, then a fresh trainer from a checkpoint, twice. */
 static void run_interrupted(const struct variant *v, struct record *out) {
     char dir[64];
     struct checkpoint_info info = { .step = -1 };
@@ -215,7 +215,7 @@ static void run_observed(const struct variant *v, enum recompute_kind recompute,
         MUST(trainer_trace(r.trainer, prints, E));
         MUST(trainer_eval(r.trainer, 3, &eval, E));
         assert_true(eval.loss > 0 && eval.tokens == 3 * 2 * 32);
-        MUST(trainer_eval(r.trainer, 3, &again, E)); /* nor is it changed by looking */
+        MUST(trainer_eval(r.trainer, 3, &again, E)); /* evaluation changes nothing */
         assert_true(eval.loss == again.loss);
         MUST(checkpoint_save(r.trainer, dir, &info, E));
         MUST(checkpoint_remove(info.path, E));
@@ -238,7 +238,7 @@ static void observation_changes_no_bit(void **state) {
     free(b);
 }
 
-/* Recomputation exists to save memory: the plan must show it. */
+/* Recomputation saves memory in the plan. */
 static void recomputation_saves_memory(void **state) {
     int64_t bytes[3];
     for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_BLOCK; k++) {
@@ -264,7 +264,7 @@ static void recomputation_saves_memory(void **state) {
 
 /* ---- accumulation ---- */
 
-/* The same batch in one piece or four gives the same sums but for their rounding. */
+/* The same batch in one micro-batch or four gives the same sums up to rounding. */
 static void accumulation_is_one_batch(void **state) {
     float loss[2][3], norm[2][3];
     for (int k = 0; k < 2; k++) {
@@ -289,8 +289,8 @@ static void accumulation_is_one_batch(void **state) {
 
 /* ---- evaluation ---- */
 
-/* Three held-out sequences do not fill two micro-batches of two: what stands in the empty place
- * counts neither as loss nor as tokens, however many batches were asked for. */
+/* Three held-out sequences do not fill two micro-batches of two. The filler counts neither as loss
+ * nor as tokens, for any number of batches. */
 static void a_part_batch_is_evaluated_in_part(void **state) {
     char path[] = "/tmp/fp8lab-eval-XXXXXX";
     unsigned char text[8 * 32 + 1];
@@ -321,8 +321,8 @@ static void a_part_batch_is_evaluated_in_part(void **state) {
     unlink(path);
 }
 
-/* One held-out sequence in a batch of four is evaluated as by itself, to the bit: what fills the
- * batch reaches no scale of its own making, in recipes with one scale a tensor either. */
+/* One held-out sequence in a batch of four has the same loss as alone, bit for bit: the filler
+ * changes no scale, even with one scale a tensor. */
 static void filler_reaches_no_scale(void **state) {
     char path[] = "/tmp/fp8lab-filler-XXXXXX";
     unsigned char text[6 * 32];

@@ -1,5 +1,5 @@
-/* The first update of a run, worked out from its gradients: what is clipped, what decays, what the
- * weights start from. The f32 recipe, so that nothing is rounded on the way. */
+/* The first update of a run, computed from its gradients: clipping, decay, first weights. In the
+ * f32 recipe, so that values are not rounded. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -46,7 +46,7 @@ static void assert_updated(struct tiny_run *r, const struct param *p, const floa
 }
 
 static void first_update_by_hand(void **state) {
-    static const double CLIP[] = { 0, 0.25, 100 }; /* off, at work, out of reach */
+    static const double CLIP[] = { 0, 0.25, 100 }; /* off, active, not reached */
     for (int c = 0; c < 3; c++) {
         struct tiny_run r;
         struct step_result s;
@@ -55,7 +55,7 @@ static void first_update_by_hand(void **state) {
         r.model.bias = true;
         r.train.optimizer.clip = CLIP[c];
         r.train.optimizer.weight_decay = 0.5;
-        r.train.optimizer.eps = 1e-4; /* seen beside small gradients */
+        r.train.optimizer.eps = 1e-4; /* visible beside small gradients */
         r.train.schedule = (struct schedule_options){ .kind = SCHEDULE_CONSTANT };
         MUST(tiny_run_open(&r, E));
         struct params *p = &r.trainer->params;
@@ -77,7 +77,7 @@ static void first_update_by_hand(void **state) {
 
 /* ---- state on the host ---- */
 
-/* It is the same state, elsewhere. */
+/* Offload: the same state in host memory. */
 static void offloaded_state_gives_the_same_bits(void **state) {
     char weights[2][65];
     int64_t bytes[2], pinned[2];
@@ -101,12 +101,12 @@ static void offloaded_state_gives_the_same_bits(void **state) {
     assert_true(pinned[0] == 0 && pinned[1] > 0 && bytes[0] == bytes[1] + pinned[1]);
 }
 
-/* ---- what AdamW is told, and what it may not touch ---- */
+/* ---- the arguments of AdamW, and the memory that it must not change ---- */
 
 static struct {
     const struct backend_ops *real;
     uint64_t seed;
-    uint32_t next_id; /* ids are 0, 1, 2, ... in the order of the table: no two draw alike */
+    uint32_t next_id; /* ids are 0, 1, 2, ... in table order: no two share draws */
 } watched; /* of this test program only */
 
 static enum status watching_adamw(struct backend *b, int lane, const struct adamw_args *args,
@@ -130,8 +130,8 @@ static void assert_zero_behind(struct tiny_run *r, const struct param *p, const 
             fail_msg("%s: byte %lld of the padding is %d", p->name, (long long)i, bytes[i]);
 }
 
-/* A vocabulary of 96 lies in 128 rows. Those behind it are no one's weights: 0 at the start, after
- * updates with decay, rounding and 8-bit state, and in every copy. */
+/* A vocabulary of 96 has 128 rows in memory. The padding is 0 at the start, after updates with
+ * decay, rounding and 8-bit state, and in every copy. */
 static void padding_stays_zero(void **state) {
     for (int tied = 0; tied < 2; tied++)
         for (int kind = STATE_F32; kind <= STATE_8BIT; kind++) {
@@ -166,7 +166,7 @@ static void padding_stays_zero(void **state) {
         }
 }
 
-/* What writes to the residual stream starts smaller by sqrt(2L), as in GPT-2; gains at 1. */
+/* Weights that write to the residual stream start smaller by sqrt(2L), as in GPT-2; gains are 1. */
 static void weights_start_as_said(void **state) {
     struct tiny_run r;
     tiny_run_init(&r, RECIPE_F32, 3);

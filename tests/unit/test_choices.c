@@ -1,5 +1,5 @@
-/* The choice table: what is written is read back, what is no table is refused by line, another
- * device or library by name; the CPU backend's is empty, and it takes no other. */
+/* The choice table: a written table reads back; an invalid table is rejected by line, another
+ * device or library by name. The CPU backend's table is empty, and it rejects any other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,12 +78,12 @@ static void what_is_no_table_is_refused(void **state) {
     }
 }
 
-/* Every beginning of a table is refused or a shorter table; none is read beyond its end. */
+/* Every prefix of a table is rejected or is a shorter table; no read passes its end. */
 static void a_table_cut_off_is_refused(void **state) {
     static const char WHOLE[] = HEAD "gemm 1 2 3 : 0011\nattention 8 : -\n";
     struct err e;
     for (size_t n = 0; n < sizeof WHOLE; n++) {
-        char *text = malloc(n + 1); /* of its own, so that a sanitizer sees its end */
+        char *text = malloc(n + 1); /* exact size: a sanitizer sees a read past it */
         assert_non_null(text);
         memcpy(text, WHOLE, n);
         text[n] = '\0';

@@ -1,4 +1,4 @@
-/* JSON through json_safe.h is jansson's, no more and no less: same values, same refusals. */
+/* json_safe.h accepts and rejects the same texts as jansson, with the same values. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -47,8 +47,8 @@ static void refuses_what_jansson_refuses(void **state) {
     assert_int_equal(why.line, 3);
 }
 
-/* Strings of every length around what jansson's buffer doubles at, with memory to spare and with
- * every allocation failing in turn: the value, or ERR_MEMORY. */
+/* Strings of every length near the sizes at which jansson's buffer doubles, with enough memory and
+ * with each allocation failing in turn: the value, or ERR_MEMORY. */
 static void long_tokens_are_whole(void **state) {
     for (int n = 0; n < 140; n++) {
         char text[200], expected[160];

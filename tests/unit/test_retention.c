@@ -1,4 +1,4 @@
-/* Which checkpoints stay when one was saved. */
+/* Which checkpoints are kept after a save. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 
 enum { STEPS_MAX = 8 };
 
-/* Of folders of the steps in `before` (0 ends it) those of `after` are left once `saved` was
- * saved. */
+/* Folders of the steps in `before` (0 ends the list); after a save of `saved`, those in `after`
+ * remain. */
 static void leaves(const struct retention *r, const int64_t before[STEPS_MAX], int64_t saved,
                    const int64_t after[STEPS_MAX]) {
     char parent[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
@@ -27,7 +27,7 @@ static void leaves(const struct retention *r, const int64_t before[STEPS_MAX], i
         MUST(checkpoint_path(path, parent, after[left], E));
         assert_int_equal(rmdir(path), 0);
     }
-    assert_int_equal(rmdir(parent), 0); /* nothing else */
+    assert_int_equal(rmdir(parent), 0); /* it is empty */
 }
 
 static void newest_stay(void **state) {
@@ -43,7 +43,7 @@ static void best_stays_too(void **state) {
     leaves(&one, (int64_t[STEPS_MAX]){ 10, 20, 30 }, 30, (int64_t[STEPS_MAX]){ 10, 30 });
 }
 
-/* Step 0 stays beside the newest where it is wanted, and else is one like any other. */
+/* Step 0 is kept beside the newest if asked; otherwise it is treated like any other. */
 static void the_first_stays_if_wanted(void **state) {
     for (int wanted = 0; wanted < 2; wanted++) {
         const struct retention r = { .keep = 1, .keep_init = wanted };
@@ -62,7 +62,7 @@ static void the_first_stays_if_wanted(void **state) {
     }
 }
 
-/* Damaged ones of 200 and 204 were passed over: what is saved from then on is not what goes. */
+/* Damaged steps 200 and 204 were skipped: new checkpoints are not the ones removed. */
 static void passed_over_go(void **state) {
     const struct retention two = { .keep = 2 };
     leaves(&two, (int64_t[STEPS_MAX]){ 50, 200, 204 }, 50, (int64_t[STEPS_MAX]){ 50 });
