@@ -126,7 +126,7 @@ static void a_bad_step_is_named_late(void **state) {
     assert_int_equal(trainer_step_count(r.trainer), 2);
     assert_int_equal(trainer_pending(r.trainer), 0);
     MUST_FAIL(ERR_STATE, "no step", trainer_collect(r.trainer, &s, E));
-    MUST_FAIL(ERR_STATE, "not finite was seen after step 2", trainer_queue(r.trainer, false, E));
+    MUST_FAIL(ERR_STATE, "a value was not finite after step 2", trainer_queue(r.trainer, false, E));
     assert_no_checkpoint(&r, "nothing is saved");
     weights_after(2, wanted);
     MUST(trainer_weights_sha256(r.trainer, found, E));
