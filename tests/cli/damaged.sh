@@ -91,7 +91,7 @@ sed -i '5s/./#/' "$case_name"/*/data/metrics/eval.jsonl "$case_name"/*/data/metr
 cp "$case_name"/*/data/metrics/train.jsonl before
 "$FP8LAB" run -q --resume last --runs "$case_name" >out 2>log
 expect "exit code of --resume" 4 $?
-grep -q "train.jsonl: line 5 is no record" log || fail "--resume -q does not say it"
+grep -q "train.jsonl: line 5 is not a record" log || fail "--resume -q does not say it"
 cmp -s before "$case_name"/*/data/metrics/train.jsonl || fail "records were cut away"
 "$FP8LAB" close -q last --runs "$case_name" >out 2>log
 expect "exit code of close" 4 $?

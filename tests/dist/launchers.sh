@@ -172,7 +172,7 @@ refused() { # RUNS WORDS: by task 1, whose rank, host and file are named
 }
 refused longer "38893 bytes, but 43893"
 seq 9000 | tr 1 2 >there/data.txt
-refused other "same size but other bytes"
+refused other "same size but other bytes than"
 rm -rf here there
 
 case_name="a file that others can read is not believed"
