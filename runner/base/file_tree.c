@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runner/base/run_files.h"
+#include "runner/base/paths.h"
 
 enum { TREE_DEPTH = 64 };
 

@@ -1,6 +1,6 @@
-/* Paths, whole small files and JSON files, for every reader and writer of a run directory. Includes
- * open_beneath.h and file_tree.h, which these users need as well. Nothing here changes the working
- * directory, the umask or any other state of the process. */
+/* Whole small files and JSON files, for every reader and writer of a run directory. Includes
+ * paths.h, open_beneath.h and file_tree.h, which these users need as well. Nothing here changes the
+ * working directory, the umask or any other state of the process. */
 #ifndef FP8LAB_RUNNER_BASE_RUN_FILES_H
 #define FP8LAB_RUNNER_BASE_RUN_FILES_H
 
@@ -10,21 +10,7 @@
 #include "kernels/base.h"
 #include "runner/base/file_tree.h"
 #include "runner/base/open_beneath.h"
-
-enum { PATH_CAP = 4096 };
-
-/* out = dir/name. ERR_ARG if it does not fit PATH_CAP. */
-NODISCARD enum status path_join(char out[PATH_CAP], const char *dir, const char *name,
-                                struct err *e);
-
-/* Whether path exists. Links are followed. */
-bool path_exists(const char *path);
-bool path_is_directory(const char *path);
-
-/* out = the last component of path, without trailing slashes. */
-void path_base(char out[PATH_CAP], const char *path);
-/* out = everything before the last component; "." if there is nothing. */
-void path_parent(char out[PATH_CAP], const char *path);
+#include "runner/base/paths.h"
 
 /* Writes all n bytes; retries short writes and EINTR. `name` is used in messages only. */
 NODISCARD enum status write_all(int fd, const void *bytes, size_t n, const char *name,

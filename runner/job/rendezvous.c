@@ -140,8 +140,8 @@ static enum status accept_ranks(struct joining *j, int listening, struct err *e)
 }
 
 /* Connects once. *retry: the other end does not listen yet, or it may have timed out, since this
- * process was blocked or had to wait. It times out after half of LISTENER_AUTH_MS where many connect;
- * a third is safely below. A connection that is closed sooner was rejected. */
+ * process was blocked or had to wait. It times out after half of LISTENER_AUTH_MS where many
+ * connect; a third is safely below. A connection that is closed sooner was rejected. */
 static enum status try_rank(struct joining *j, int rank, const struct place *place, int port,
                             bool *retry, struct err *e) {
     int fd;

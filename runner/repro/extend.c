@@ -352,7 +352,7 @@ void extension_say(const struct extension *x, const struct cli *cli) {
     }
     cli_warn(cli, "its learning rates differ from the schedule over %" PRId64 " steps from step %"
              PRId64 " on: at step %" PRId64 " it used %.6g, the schedule has %.6g. From step %"
-             PRId64 " on, the schedule over %" PRId64 " steps applies. One run of %" PRId64 " steps has "
-             "other results", steps, b->rates_part, b->rate_step, b->rate_then, b->rate_now,
-             b->step + 1, steps, steps);
+             PRId64 " on, the schedule over %" PRId64 " steps applies. One run of %" PRId64
+             " steps has other results", steps, b->rates_part, b->rate_step, b->rate_then,
+             b->rate_now, b->step + 1, steps, steps);
 }

@@ -191,7 +191,8 @@ PATH=$PWD/toolkit/bin:$PATH expect 0 -- --quick --backend cpu -- \
     "nvcc             $PWD/toolkit/bin/nvcc"
 if [ "$(id -u)" != 0 ]; then
     mkdir -p theirs && chmod 555 theirs && cd theirs || exit 1
-    expect 1 -- --quick --backend cpu -- 'this user cannot write to' 'fix: run from a folder of yours'
+    expect 1 -- --quick --backend cpu -- 'this user cannot write to' \
+        'fix: run from a folder of yours'
     cd ..
 fi
 expect 2 -- --backend tpu -- "unknown backend 'tpu'; use auto, cpu or cuda"

@@ -200,8 +200,8 @@ static void done_is_done(void **state) {
 static void a_crash_carries_exit_status_and_last_words(void **state) {
     struct attempt a = attempt(*state, "crash", 1, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
-    assert_string_equal(a.error.text, "worker 0 exited with status 7 and reported no error, last at "
-                                      "the start; last line of its log: out of paper");
+    assert_string_equal(a.error.text, "worker 0 exited with status 7 and reported no error, last "
+                                      "at the start; last line of its log: out of paper");
 }
 
 static void a_killed_worker_keeps_whole_records_only(void **state) {

@@ -147,7 +147,8 @@ for signal in TERM KILL; do
         "$(cat code? | tr '\n' ' ')"
     expect "what is left" "" "$(ls -A waits)"
 done
-grep -q "task 1 on $(hostname) was lost before all tasks had connected" log0 || fail "it is not named"
+grep -q "task 1 on $(hostname) was lost before all tasks had connected" log0 ||
+    fail "it is not named"
 
 case_name="data that are not the same on all hosts"
 mkdir -p here there
@@ -198,8 +199,8 @@ file may have changed .*did not prove that it knows this job's secret" log2 ||
 wait
 expect "exit codes" "1 1 1 " "$(cat code? | tr '\n' ' ')"
 here=$(hostname)
-grep -q "task 2 of the 3 .* did not connect within 15 s to task 0 on $here (connected: 1 on $here); [1-9]\
-[0-9]* connections did not prove that they know the job's secret, the last from [0-9:]" log0 ||
+grep -q "task 2 of the 3 .* did not connect within 15 s to task 0 on $here (connected: 1 on \
+$here); [1-9][0-9]* connections did not prove that they know the job's secret, the last from [0-9:]" log0 ||
     fail "task 0 does not say who was there"
 rm -rf other
 
@@ -244,8 +245,8 @@ for log in log0 two/log0; do
     grep -q "another job of this name is waiting for its tasks: its task 0 is on $here ([0-9:]" \
         $log || fail "$log does not say why"
 done
-grep -q "did not find task 0 within 1 s .*there is no such file, which task 0 creates: all tasks of \
-a job need the same folder of runs and the same job name" two/log1 ||
+grep -q "did not find task 0 within 1 s .*there is no such file, which task 0 creates: all tasks \
+of a job need the same folder of runs and the same job name" two/log1 ||
     fail "the second's task 1 found the first"
 expect "what else is left" "" "$(left_in same)"
 
@@ -296,7 +297,7 @@ for rows in 0 1; do # that have come to their end by then
     expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
     expect "how the rows ended" "$(yes done | head -$rows | tr '\n' ' ')interrupted " \
         "$(for bundle in $runs/*.tar.zst; do field "$bundle" 'run["status"]'; done | tr '\n' ' ')"
-    grep -q "task 1 on $(hostname) got a stop request (signal 15, Terminated): all tasks stop" log0 ||
+    grep -q "task 1 on $(hostname) got a stop request (signal 15, Terminated): all tasks" log0 ||
         fail "task 0 does not say who was asked"
 done
 
