@@ -200,8 +200,8 @@ wait
 expect "exit codes" "1 1 1 " "$(cat code? | tr '\n' ' ')"
 here=$(hostname)
 grep -q "task 2 of the 3 .* did not connect within 15 s to task 0 on $here (connected: 1 on \
-$here); [1-9][0-9]* connections did not prove that they know the job's secret, the last from [0-9:]" log0 ||
-    fail "task 0 does not say who was there"
+$here); [1-9][0-9]* connections did not prove that they know the job's secret, the last from \
+[0-9:]" log0 || fail "task 0 does not say who was there"
 rm -rf other
 
 case_name="two jobs with torchrun's defaults, in one folder"
