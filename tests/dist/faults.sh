@@ -1,7 +1,6 @@
 #!/bin/bash
 # long: 150
-# Ranks of one host: the bits that they must have, and what becomes of a run whose ranks are asked
-# to stop, die, or stand still.
+# Ranks of one host: their bits, and the end of a run whose ranks are asked to stop, die or freeze.
 set -u
 golden=$PWD/tests/dist/golden.txt
 . tests/dist/lib.sh
@@ -36,7 +35,7 @@ expect "nothing is lost" True \
 expect "exit code of --resume" 0 $?
 expect "results after it" "$reference" "$(field "$(bundle_in term)" 'run["results_sha256"]')"
 
-case_name="going on with another number of ranks"
+case_name="resumed with another number of ranks"
 run 2 --runs other $long &
 await_step other $((every * 3 / 2))
 kill -TERM "$(runner_of other)"
@@ -52,7 +51,7 @@ expect "exit code of --resume" 0 $?
 expect "ranks of the attempts" "[2, 1]" \
     "$(field "$(bundle_in other)" '[a["ranks"] for a in run["attempts"]]')"
 
-case_name="a worker that cannot be started leaves a bundle all the same"
+case_name="a worker that cannot be started: there is a bundle"
 (ulimit -n 64 && run 2 --runs unstarted && exit $code)
 expect "exit code" 6 $?
 bundle=$(bundle_in unstarted)
@@ -91,7 +90,7 @@ grep -q "a damaged checkpoint is skipped: .*/state.safetensors.*; resuming from 
     log || fail "it is not said"
 expect results "$reference" "$(field "$(bundle_in retry)" 'run["results_sha256"]')"
 
-case_name="a rank that stands still, one retry on fewer"
+case_name="a frozen rank, one retry on fewer"
 run 4 --runs still $long --retries 1 --hang-after 6 --fewer-gpus &
 await_step still $((every * 5 / 4))
 kill -STOP "$(rank_of "$(runner_of still)" 2)"
@@ -123,7 +122,7 @@ grep -q "rank 2 on $(hostname) lost its links, last at .*; retrying without it" 
 [ "$(grep -c "worker [0-3] failed: " cut/*/data/logs/runner.log)" -gt 1 ] ||
     fail "what the other ranks said is lost"
 
-case_name="a device that never worked: another attempt is no use"
+case_name="a device that never worked: no retry"
 mkdir missing.bin && cp "$BUILD/tests/dist/faulty" missing.bin/fp8lab &&
     echo "broken 2" >missing.bin/fault
 FP8LAB=$PWD/missing.bin/fp8lab run 4 --runs missing --retries 1 --fewer-gpus
@@ -173,7 +172,7 @@ expect results "$reference" "$(field "$bundle" 'run["results_sha256"]')"
 grep -q "rank 1 on $(hostname) was killed by signal 9 (Killed), last at checkpoint of step " log ||
     fail "the checkpoint is not named"
 
-case_name="a disk that is full to one rank"
+case_name="a full disk for one rank"
 for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to itself
     run 2 --runs full$rank $endless --set model.vocab=8192 --set checkpoint.every=2 &
     await_step full$rank 3
@@ -188,7 +187,7 @@ for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to its
         fail "rank and file are not named"
 done
 
-# What these wait for passes while nothing works: each has a folder of its own, beside the others.
+# These wait without load, so they run side by side, each in its own folder.
 first_thread_hangs() {
     case_name="a rank whose first thread hangs"
     faulty stuck stuck $endless --hang-after 6
@@ -212,7 +211,7 @@ tasks_in_the_middle() { # ARGS...: of a run
     await_step tasks $((every * 5 / 4))
 }
 other_worker_stands_still() {
-    case_name="a worker of another runner stands still"
+    case_name="a frozen worker of another runner"
     tasks_in_the_middle --hang-after 6
     kill -STOP "$(pgrep -f -- "fp8lab worker .*$PWD/tasks/.*--rank 3 ")"
     wait
@@ -305,7 +304,7 @@ suite_on_what_is_left() {
         "$(field "$1" "0 <= summary['ranks_steps_missing'] < $every")"
 }
 suite_without_a_task() {
-    case_name="a suite that loses a task and may not go on without"
+    case_name="a suite that loses a task, without --fewer-gpus"
     # shellcheck disable=SC2086
     two_tasks $suite --runs all
     await_step all $((every * 5 / 4))
@@ -332,7 +331,7 @@ for each in first_thread_hangs other_worker_stands_still "asked_while_failing 0"
 done
 for each in "${beside[@]}"; do wait "$each" || failed=1; done
 
-case_name="no GPU is left to go on with"
+case_name="no GPU is left"
 run 1 --runs last $endless --retries 1 --fewer-gpus &
 await_step last $((every * 5 / 4))
 kill -KILL "$(children_of "$(runner_of last)")"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 60, waits
-# Two hosts: network namespaces with a wire between them and names of their own. The same bits as
-# one host has; and a wire that is cut ends the run on both sides within the time that is promised.
+# Two hosts: network namespaces with their own names and a virtual cable. The bits are those of one
+# host; a cut cable ends the run on both sides within the promised time.
 set -u
 . tests/dist/lib.sh
 
@@ -77,7 +77,7 @@ job both
 expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
 expect results "$reference" "$(field "$(bundle_in both)" 'run["results_sha256"]')"
 
-case_name="two hosts that know IPv6 only"
+case_name="two hosts with IPv6 only"
 if [ -e /proc/net/if_inet6 ]; then
     ip addr flush dev wire0
     on_other ip addr flush dev wire1
@@ -89,7 +89,7 @@ if [ -e /proc/net/if_inet6 ]; then
     ip addr add 10.77.0.1/24 dev wire0
     on_other ip addr add 10.77.0.2/24 dev wire1
 
-    case_name="one host that has IPv6 alone"
+    case_name="one host with IPv6 only"
     # shellcheck disable=SC2046
     unshare --net sh -c 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"' sh \
         $(command_of 4 --runs v6) >out 2>log
@@ -106,10 +106,10 @@ expect "hosts" "$(hostname) $(hostname) $name $name" \
     python3 -c 'import json, glob
 print(*(h["host"] for h in json.load(open(glob.glob("*/data/system/hosts.json")[0]))))')"
 
-# As Debian's /etc/hosts has it of the own name; and an address that no other host has a way to.
+# Addresses of task 0's host: the one in Debian's /etc/hosts, and one that other hosts cannot reach.
 ip addr add 192.0.2.1/32 dev lo
 for master in 127.0.1.1 192.0.2.1; do
-    case_name="a task for each rank, and task 0's host calls itself $master"
+    case_name="a task for each rank, and the address of task 0's host is $master"
     each=2 master=$master job "own-$master"
     expect "exit codes" "0 0 0 0 " "$(cat code? | tr '\n' ' ')"
     expect results "$reference" "$(field "$(bundle_in "own-$master")" 'run["results_sha256"]')"
@@ -126,7 +126,7 @@ bundle=$(bundle_in killed)
 expect status killed "$(field "$bundle" 'run["status"]')"
 expect "rank and host" "2 $name" "$(field "$bundle" '"%d %s" % (error["rank"], error["host"])')"
 
-case_name="the wire is cut"
+case_name="the cable is cut"
 # shellcheck disable=SC2086
 job cut $endless --retries 1 &
 await_step cut $((every * 5 / 4))
@@ -148,7 +148,7 @@ grep -q "no retry: task [0-9]* on .* is lost: .*; --fewer-gpus continues without
 grep -q "Next: fp8lab run --resume cut/" log0 || fail "nobody says how to go on"
 expect "workers are left" "" "$(pgrep -f -- 'fp8lab worker')"
 
-case_name="the wire is cut, and the run may go on without the other host"
+case_name="the cable is cut, with --fewer-gpus"
 ip link set wire0 up
 sleep 1
 # shellcheck disable=SC2086

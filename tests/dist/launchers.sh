@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 45, waits
-# The tasks of a job as launchers start them, by what those put into the environment: one task a
-# host or one a rank gives one bundle with the bits of a run that one runner made.
+# The tasks of a job, started with the environment variables of each launcher: one task a host or
+# one a rank gives one bundle, with the bits of a run of one runner.
 set -u
 . tests/dist/lib.sh
 
@@ -46,7 +46,7 @@ job() { # TASKS LAUNCHER RUNS ARGS...
     wait
 }
 
-# Waits until $1 leaders have told in the folder $2 where they are; until file $1 is not $2.
+# Waits until there are $1 job files in folder $2; until the content of file $1 is not $2.
 await_files() { await "[ \"\$(ls -A $2 2>/dev/null | grep -cx '\.job-[-_0-9a-z]*')\" = $1 ]"; }
 await_other() { await "[ -f '$1' ] && [ \"\$(cat '$1')\" != '$2' ]"; }
 await_signals() { # of task $1: it takes stop requests itself
@@ -61,8 +61,8 @@ await() {
     fail "it never came to $1"
 }
 
-# Variables that were left in a shell: each task waits for another that nobody started, says so at
-# once, and 10 s later again. What they said is looked at in the end. (No `wait` here is for them.)
+# Variables that were left in a shell: each task waits for another that was not started, and tells
+# the user at once and after 10 s. The end of this file checks that. (No `wait` here is for them.)
 for i in 0 1; do
     (RANK=$i WORLD_SIZE=2 "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs left$i \
         >/dev/null 2>left.$i & echo $! >left.pid$i)
@@ -80,7 +80,7 @@ for launcher in torchrun openmpi pmi srun; do
     done
 done
 
-case_name="who was there is recorded"
+case_name="the hosts are recorded"
 expect "tasks, and SLURM_PROCID of each" "[(0, '0'), (1, '1')]" \
     "$("$FP8LAB" extract -q "$(bundle_in srun2)" >/dev/null 2>&1
     python3 -c 'import json, glob
@@ -104,7 +104,7 @@ for _ in first second; do # the second time nothing is left to do
 done
 expect "rows that are equal" 2 "$(grep -c "equal bit for bit over 3 steps" out0)"
 
-case_name="a task that does not come"
+case_name="a missing task"
 rm -f log? out? code? pid?
 task 0 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code0)"
@@ -112,7 +112,7 @@ grep -q "task 1 of the 2 that srun started on n\[1-2\] did not connect within 1 
     fail "it is not named"
 expect "what is left" "" "$(ls -A missing)"
 
-case_name="a leader that does not come"
+case_name="a missing leader"
 rm -f log? out? code? pid?
 task 1 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code1)"
@@ -133,7 +133,7 @@ for i in 0 1; do # 0 waits for 1, then 1 for 0
 done
 grep -q "stopped by signal 15 (Terminated) before it found task 0" log1 || fail "it does not say so"
 
-case_name="a task that has come is stopped, or dies, while another is missing"
+case_name="a connected task is stopped, or dies, while another is missing"
 for signal in TERM KILL; do
     rm -f log? out? code? pid?
     task 0 4 srun waits &
@@ -176,7 +176,7 @@ seq 9000 | tr 1 2 >there/data.txt
 refused other "same size but other bytes than"
 rm -rf here there
 
-case_name="a file that others can read is not believed"
+case_name="a job file that others can read is rejected"
 mkdir -p stranger
 echo '{"addresses":["127.0.0.1"],"port":9,"secret":"x"}' >stranger/.job-srun-4711-0
 chmod 644 stranger/.job-srun-4711-0
@@ -219,7 +219,7 @@ wait
 expect "exit codes" "0 0 0 0 " "$(cat one/code? two/code? | tr '\n' ' ')"
 expect "bundles" 2 "$(ls both/*.tar.zst | wc -l)"
 
-case_name="a job after one of its name that was killed"
+case_name="a job after a killed job of the same name"
 rm -f log? out? code? pid?
 task 0 2 srun same &
 await_files 1 same
@@ -233,7 +233,7 @@ wait
 expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
 expect "what else is left" "" "$(left_in same)"
 
-case_name="two jobs of one name: neither takes the other's tasks"
+case_name="two jobs of one name: both fail"
 rm -f {.,one,two}/{log,out,code,pid}?
 task 0 2 srun same &
 await_files 1 same
@@ -275,7 +275,7 @@ expect "nothing is lost" True \
     "$(field "$(bundle_in stopped)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
 expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
 
-# Its followers are idle while a leader waits to begin a row: the test holds what it waits for.
+# Followers are idle while the leader waits for the claim of a row, which the test holds.
 begins() { await "ls -l /proc/\$(cat pid0 2>/dev/null)/fd 2>/dev/null | grep -q '[.]claim$'"; }
 for rows in 0 1; do # that have come to their end by then
     case_name="SIGTERM to one task between attempts, after $rows"
@@ -297,11 +297,12 @@ for rows in 0 1; do # that have come to their end by then
     expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
     expect "how the rows ended" "$(yes done | head -$rows | tr '\n' ' ')interrupted " \
         "$(for bundle in $runs/*.tar.zst; do field "$bundle" 'run["status"]'; done | tr '\n' ' ')"
-    grep -q "task 1 on $(hostname) got a stop request (signal 15, Terminated): all tasks" log0 ||
+    grep -q "task 1 on $(hostname) got a stop request (signal 15, Terminated): all tasks stop" \
+        log0 ||
         fail "task 0 does not say who was asked"
 done
 
-case_name="SIGTERM to one task while another process is at the rows"
+case_name="SIGTERM to one task while another process runs the rows"
 "$FP8LAB" run rows.lua --lib "$lib" --threads 1 --runs theirs --only "*parameters*" \
     --set train.steps=1000000 >out 2>log &
 theirs=$!
@@ -315,13 +316,13 @@ expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
 kill -TERM $theirs
 wait
 
-case_name="GPUs that cannot be shared out to go on: the run stays as it was"
+case_name="resumed with GPUs that cannot be shared out: the run is unchanged"
 kept=$(sha256sum stopped/*.tar.zst)
 command=again job 3 srun stopped
 expect "exit codes" "2 2 2 " "$(cat code? | tr '\n' ' ')"
 expect "its bundle" "$kept" "$(sha256sum stopped/*.tar.zst)"
 
-case_name="and go on together"
+case_name="resumed together"
 command=again job 2 srun stopped
 expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
 expect attempts "['signal', 'done']" \

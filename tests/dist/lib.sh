@@ -6,7 +6,7 @@ lib=$PWD/experiments/lib
 cd "$TEST_TMP" || exit 1
 failed=0
 case_name=
-# Steps between checkpoints of a run that is to be disturbed.
+# Steps between checkpoints of a run that a test disturbs.
 [ "${CONFIG:-release}" = asan ] && : "${every:=20}"
 : "${every:=50}"
 
@@ -28,7 +28,7 @@ command_of() { # RANKS ARGS...
         "--set train.global_batch=8 $*"
 }
 long="--set train.steps=$((6 * every)) --set checkpoint.every=$every"
-# For what is not gone on with: it cannot be done too early.
+# For runs that are not resumed: they cannot end too early.
 endless="--set train.steps=1000000 --set checkpoint.every=$every"
 
 run() { # RANKS ARGS...; exit code in $code
@@ -37,7 +37,7 @@ run() { # RANKS ARGS...; exit code in $code
     code=$?
 }
 
-# What stands in a folder of runs beside bundles and what belongs to them.
+# The files in a folder of runs other than bundles, their checkpoints and the claim.
 left_in() {
     find "$1" -mindepth 1 -maxdepth 1 ! -name '*.tar.zst' ! -name .claim ! -name '*.checkpoints'
 }
@@ -70,7 +70,7 @@ rank_of() {
     done
 }
 runner_of() { head -1 "$(ls "$1"/*/lock)"; }
-# What a host's ranks are at is told with its signs of life, two a second (TICK_MS): some pass, so
-# that its leader has heard of a step.
+# The states of another host's ranks come with its heartbeats, two a second (TICK_MS). Waits for
+# some, so that the leader knows of a step.
 await_beats() { sleep 2; }
 seconds() { date +%s; }

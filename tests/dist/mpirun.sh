@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 35, waits
 # fp8lab under the real launchers of Open MPI (mpirun) and MPICH (mpiexec, "hydra"), on one machine
-# and its CPUs: the bits of one runner, and what becomes of a run that is stopped through them or
-# loses a task. What differs between them is how they kill; each is tried where it is installed.
+# and its CPUs: the bits of one runner, and the end of a run that is stopped through them or loses a
+# task. Each is tested where it is installed; they differ in how they kill.
 set -u
 skip() {
     printf '\n*** SKIP: %s\n' "$*"
@@ -10,7 +10,7 @@ skip() {
     exit 77
 }
 
-# The first of the programs that says of itself that it is what is looked for.
+# The first of the programs whose --version has the words.
 named() { # WORDS PROGRAM...
     local words=$1 program
     shift
@@ -29,8 +29,7 @@ endless="--set train.steps=1000000 --set checkpoint.every=$every"
 program=$(readlink -f "$FP8LAB")
 here=$(pwd -P)
 
-# The words before the program. More tasks than processors are nothing bad here, and tests run as
-# root in containers; Open MPI wants both in writing.
+# The launcher and its flags. Open MPI needs flags for more tasks than processors, and for root.
 launcher() { # NAME TASKS
     case $1 in
     openmpi) echo "$openmpi --allow-run-as-root --oversubscribe -n $2" ;;
@@ -45,7 +44,7 @@ start() { # NAME TASKS COMMAND...
     pid=$!
 }
 
-# The same to its end; exit code in $code.
+# Runs the job to its end; exit code in $code.
 job() {
     start "$@"
     wait "$pid"
@@ -64,14 +63,14 @@ task_of() {
     done
 } 2>/dev/null
 
-# Those of this job that still live: runners and workers.
+# The runners and workers of this job that still run.
 alive() {
     local at
     find /proc -maxdepth 2 -name cwd -lname "$here" 2>/dev/null | while read -r at; do
         [ "$(readlink "${at%cwd}exe")" != "$program" ] || echo "${at//[!0-9]/}"
     done
 }
-# A moment after their launcher at the latest.
+# They must exit shortly after their launcher.
 all_ended() {
     local i
     for ((i = 0; i < 50; i++)); do
@@ -176,7 +175,7 @@ for mpi in openmpi hydra; do
     step=$(field "$bundle" 'run["checkpoint_step"]')
 
     # Both hand it on and kill nobody after it.
-    case_name="$mpi, goes on in as many tasks as ranks, and SIGUSR1"
+    case_name="$mpi, resumed with one task a rank, and SIGUSR1"
     start $mpi 4 "$FP8LAB" run --resume last --runs $mpi-stopped --threads 1
     stop USR1 4 $mpi-stopped $((step + 3))
     bundle=$(bundle_in $mpi-stopped)

@@ -1,5 +1,5 @@
-/* What a job is made of, without its processes: tasks by what launchers say, ranks laid out on
- * slots, whose word on an end counts, and the secret that both ends of a connection prove. */
+/* The parts of a job, without its processes: tasks from launchers' variables, the layout of ranks,
+ * which cause of an end counts, and the handshake with the job's secret. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -35,7 +35,7 @@
 
 /* ---- tasks ------------------------------------------------------------------------------------*/
 
-/* Sets exactly these variables, "A=1 B=2", of those that a launcher may set. */
+/* Sets these variables, "A=1 B=2", and unsets all others that a launcher may set. */
 static void environment(const char *variables) {
     static const char *const ALL[] = {
         "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -88,11 +88,11 @@ static void tasks_by_launcher(void **state) {
     expect_task("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 "
                 "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_JOB_ID=9 SLURM_STEP_ID=1 FP8LAB_JOB=mine",
                 "srun", 1, 2, 0, 1, "mine");
-    /* srun --mpi=pmi2: PMI does not say which of its host's tasks it is, Slurm does. */
+    /* srun --mpi=pmi2: the local index is from Slurm, since PMI has none. */
     expect_task("PMI_RANK=3 PMI_SIZE=4 PMI_JOBID=9.0 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 "
                 "SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_JOB_ID=9 "
                 "SLURM_STEP_ID=0", "srun", 3, 4, 1, 2, "srun-9-0");
-    /* mpiexec inside a Slurm job started its proxies with srun, once a host. */
+    /* mpiexec in a Slurm job, which started its proxies with srun, once a host. */
     expect_task("PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 SLURM_PROCID=1 "
                 "SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_JOB_ID=9",
                 "PMI", 3, 4, 1, 2, "PMI-9");
@@ -101,13 +101,13 @@ static void tasks_by_launcher(void **state) {
                 "PMI-9");
     expect_task("PMI_RANK=3 PMI_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 "
                 "SLURM_JOB_ID=9", "PMI", 3, 4, 0, 1, "PMI-9");
-    /* A batch script is one process, whatever its job will start; mpirun within a job counts. */
+    /* A batch script is one process. In a Slurm job mpirun's variables count. */
     expect_task("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=9", NULL, 0, 1, 0, 1, "");
     expect_task("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_JOB_ID=9 OMPI_COMM_WORLD_RANK=1 "
                 "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
                 "mpirun", 1, 2, 1, 2, "mpirun");
     expect_task("RANK=0 WORLD_SIZE=1 MASTER_ADDR=x", NULL, 0, 1, 0, 1, "");
-    /* A script that derives one of torchrun's from srun's is srun's. */
+    /* srun, whose script also sets one of torchrun's variables. */
     expect_task("WORLD_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_NODEID=0 "
                 "SLURM_STEP_TASKS_PER_NODE=4 SLURM_JOB_ID=9 SLURM_STEP_ID=0", "srun", 1, 4, 1, 4,
                 "srun-9-0");
@@ -140,12 +140,12 @@ static void devices_of_tasks(void **state) {
     const struct task t = { .count = 8, .local_index = 2, .local_count = 4 };
     assert_int_equal(task_device(&t, NULL, 2, 1), 5);
     assert_int_equal(task_device(&t, "0,1,2,3,4,5,6,7", 2, 1), 5);
-    assert_int_equal(task_device(&t, "4,5", 2, 1), 1); /* the launcher gave it its own */
+    assert_int_equal(task_device(&t, "4,5", 2, 1), 1); /* it sees only its own GPUs */
     assert_int_equal(task_device(&t, "GPU-1", 1, 0), 0);
 }
 
-/* A launcher may show each task all GPUs of its host or its own: both are as many for the job. A
- * task that is not alone on its host is asked as the first of it, as task 0 is. */
+/* A launcher may show each task all GPUs of its host, or only its own: the job's number of GPUs is
+ * the same. */
 static void gpus_of_all_hosts(void **state) {
     static const struct {
         int64_t tasks, local_count;
@@ -186,9 +186,9 @@ static void put_file(const char *path, mode_t mode, const char *text) {
     assert_int_equal(close(fd), 0);
 }
 
-/* Whoever may write in the folder of runs may put a file of his own in the place of a leader's
- * while a task looks at it. */
-static void a_file_is_judged_by_what_is_read(void **state) {
+/* Another user with write access to the folder of runs may replace the leader's file while a task
+ * reads it. */
+static void a_job_file_of_another_user_is_rejected(void **state) {
     char folder[] = "/tmp/fp8lab-job-XXXXXX", ours[64], theirs[64];
     struct err e = { 0 };
     json_t *file = NULL;
@@ -223,7 +223,7 @@ static void a_file_is_judged_by_what_is_read(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* Three tasks of one GPU each: hosts need as many GPUs as they have tasks. */
+/* Three tasks of one GPU each: a host needs one GPU for each of its tasks. */
 static void hosts_with_other_numbers_of_tasks(void **state) {
     static const struct {
         int64_t local_count[3], seen[3];
@@ -256,8 +256,8 @@ static void hosts_with_other_numbers_of_tasks(void **state) {
     }
 }
 
-/* RANK and WORLD_SIZE once a GPU, and nothing else: nobody could tell whose is which. */
-static void tasks_of_a_host_need_a_place(void **state) {
+/* RANK and WORLD_SIZE alone, one task a GPU: the GPU of each task is unknown. */
+static void tasks_of_a_host_need_a_local_index(void **state) {
     struct job_members members = { 0 };
     struct err e = { 0 };
     json_t *facts = json_pack("{s:i}", "gpu.count", 8);
@@ -282,11 +282,11 @@ static void tasks_of_a_host_need_a_place(void **state) {
     json_decref(facts);
 }
 
-/* What offloaded state takes is of all ranks, and so is the memory that it is compared with. */
+/* Offloaded state of all ranks is compared with the memory of all hosts. */
 static void memory_of_all_hosts(void **state) {
     static const struct { int64_t tasks, local_count, unified, wanted; } CASES[] = {
         { 2, 1, 0, 128 }, { 16, 8, 0, 128 }, { 8, 8, 0, 64 }, { 2, 1, 1, 64 },
-        { 3, 2, 0, 96 }, /* as of one and a half hosts */
+        { 3, 2, 0, 96 }, /* one and a half hosts */
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         const struct job_members members = { .task = { .count = CASES[i].tasks,
@@ -339,9 +339,9 @@ static void adopt(struct watch *w, const struct attempt *theirs) {
     json_decref(message);
 }
 
-/* A task that proved the job's secret may still say less than ours would, or nonsense: that is a
- * failure with a reason, and no rank is blamed that nobody named. */
-static void a_bare_end_is_a_failure(void **state) {
+/* A message without some members, or with wrong ones, is a failure with a reason; no rank is
+ * blamed. */
+static void an_incomplete_end_is_a_failure(void **state) {
     static const char *const SAID[] = {
         "{\"event\":\"ended\"}",
         "{\"event\":\"ended\",\"end\":\"failed\",\"code\":\"OK\",\"text\":\"\"}",
@@ -367,9 +367,9 @@ static void a_bare_end_is_a_failure(void **state) {
     }
 }
 
-/* A rank here has lost a peer. A follower whose ranks were stopped then knows nothing better; one
- * whose rank died does. */
-static void a_cause_replaces_hearsay(void **state) {
+/* A rank here reports a lost peer. The end of a follower whose ranks were stopped replaces nothing;
+ * the end of a follower whose rank died does. */
+static void a_cause_replaces_a_reported_loss(void **state) {
     struct attempt ours = { .end = ATTEMPT_FAILED, .reported_loss = REPORTED_LOSS_LINK, .rank = 0,
                             .host = "here", .asked = true, .signal = SIGTERM };
     struct attempt stopped = { .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
@@ -388,14 +388,14 @@ static void a_cause_replaces_hearsay(void **state) {
     assert_string_equal(ours.host, "there");
     assert_string_equal(ours.operation, "step 7");
     assert_string_equal(ours.error.text, "rank 3 was killed");
-    assert_int_equal(ours.signal, SIGTERM); /* ours, whatever stopped theirs */
+    assert_int_equal(ours.signal, SIGTERM); /* of the stop request here */
     adopt(&w, &stopped);
     assert_int_equal(ours.rank, 3);
 }
 
-/* Rank 2, there, cannot call rank 1, and leaves: rank 0, which had met all, loses its link and says
- * so first, with notes that blame rank 2; rank 1 was still waiting for it. */
-static void who_did_not_meet_did_not_lose_a_link(void **state) {
+/* Rank 2, there, cannot connect to rank 1, and exits. Rank 0, which has all its links, loses one
+ * and reports it first. A failed rendezvous counts for more. */
+static void a_failed_rendezvous_is_no_lost_link(void **state) {
     struct attempt ours = { .rank = -1 };
     struct attempt theirs = { .end = ATTEMPT_FAILED, .rank = 2, .host = "there",
                               .reported_loss = REPORTED_LOSS_RENDEZVOUS };
@@ -414,14 +414,14 @@ static void who_did_not_meet_did_not_lose_a_link(void **state) {
     json_t *reset = json_pack("{s:s,s:s}", "code", "ERR_PEER", "text", "Connection reset by peer");
     verdict_error_event(&w, 0, reset);
     assert_int_equal(ours.reported_loss, REPORTED_LOSS_LINK);
-    (void)FAIL(&theirs.error, ERR_PEER, "rank 2 on there: rank 2 calls rank 1: no route to it");
+    (void)FAIL(&theirs.error, ERR_PEER, "rank 2 on there: rank 2 connects to rank 1: no route");
     adopt(&w, &theirs);
     adopt(&w, &lost);
-    verdict_error_event(&w, 1, reset); /* reported_loss of the same kind, and later */
+    verdict_error_event(&w, 1, reset); /* the same kind of loss, later */
     verdict_conclude(&w);
     assert_int_equal(ours.reported_loss, REPORTED_LOSS_RENDEZVOUS);
     assert_string_equal(ours.error.text, theirs.error.text);
-    assert_int_equal(ours.rank, -1); /* a call has two ends */
+    assert_int_equal(ours.rank, -1); /* a connection has two ends */
     ours.reported_loss = REPORTED_LOSS_NONE;
     w.ended = false;
     verdict_error_event(&w, 1, reset);
@@ -443,7 +443,7 @@ static void hang(struct rank_state *there, struct board *here, struct attempt *o
     assert_int_equal(out->end, ATTEMPT_HUNG);
 }
 
-/* Nothing goes on; who is at fault may be on another host, whose runner has not found out yet. */
+/* The rank at fault may be on another host, whose runner has not detected it yet. */
 static void a_hang_has_a_rank(void **state) {
     const struct board nine = { .where = board_word(8, BOARD_STEPPING),
                                 .note = { .at = { { .count = 9, .what = "all_gather" } } } };
@@ -458,7 +458,7 @@ static void a_hang_has_a_rank(void **state) {
     assert_string_equal(a.operation, "step 8, all_reduce");
     assert_string_equal(a.error.text, "rank 3 on there is frozen: no sign of life for 2 s (last at "
                                       "step 8, all_reduce); it was killed");
-    there[0].silent_ticks = 9; /* which of the two held the other up is not known */
+    there[0].silent_ticks = 9; /* which of the two is at fault is unknown */
     hang(there, here, &a);
     assert_int_equal(a.rank, -1);
     assert_string_equal(a.host, "");
@@ -482,7 +482,7 @@ static void a_hang_has_a_rank(void **state) {
                                       "killed");
 }
 
-/* Both ranks are here, and have been still for so many ticks; whether that is too long. */
+/* Two ranks here, silent for `first` and `second` ticks. Whether that ends the attempt. */
 static bool frozen(int64_t first, int64_t second, struct attempt *out) {
     const struct supervise_options options = { .ranks = 2, .world = 2 };
     static struct watch w;
@@ -495,8 +495,8 @@ static bool frozen(int64_t first, int64_t second, struct attempt *out) {
     return verdict_frozen(&w, 40);
 }
 
-/* A rank that stands still is left out of the next attempt; two may both have been held up. */
-static void one_that_stands_still_is_blamed(void **state) {
+/* A single frozen rank is at fault. Of two, none is: something else may have frozen both. */
+static void a_single_frozen_rank_is_blamed(void **state) {
     struct attempt a;
     assert_false(frozen(39, 39, &a));
     assert_int_equal(a.error.code, OK);
@@ -509,30 +509,31 @@ static void one_that_stands_still_is_blamed(void **state) {
     assert_non_null(strstr(a.error.text, "2 ranks are frozen: no sign of life of rank 1 on here"));
 }
 
-/* ---- a peer that stands still ----------------------------------------------------------------*/
+/* ---- a peer that does not read ----------------------------------------------------------------*/
 
-/* A connection to `port`, and what nobody reads written into it until no more fits. */
-static int fill_line(int port, int *user_ms, int patience_ms) {
+/* Connects to `port`, and writes until no more fits. */
+static int connect_and_fill(int port, int *user_ms, int lost_ms) {
     struct err e = { 0 };
     socklen_t size = sizeof *user_ms;
     char bytes[4096] = { 0 };
     int fd;
     assert_int_equal(wire_connect("127.0.0.1", port, clock_ms() + 60000, &fd, &e), OK);
-    if (patience_ms) assert_int_equal(wire_set_lost_ms(fd, patience_ms, &e), OK);
+    if (lost_ms) assert_int_equal(wire_set_lost_ms(fd, lost_ms, &e), OK);
     assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_ms, &size), 0);
     while (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) continue;
     assert_int_equal(errno, EAGAIN);
     return fd;
 }
 
-/* The kernel gives a peer up that lives and reads nothing: not the leader within its time. */
-static void a_leader_may_stand_still(void **state) {
+/* The kernel closes the connection to a peer that reads nothing, but not to a blocked leader. */
+static void a_leader_may_block(void **state) {
     struct err e = { 0 };
     struct peer_connection leader, other;
     int listening, port, user_ms;
     socklen_t size = sizeof user_ms;
     assert_int_equal(wire_listen("127.0.0.1", 0, &listening, &port, &e), OK);
-    int hasty = fill_line(port, &user_ms, 1000), patient = fill_line(port, &user_ms, 0);
+    int hasty = connect_and_fill(port, &user_ms, 1000);
+    int patient = connect_and_fill(port, &user_ms, 0);
     assert_int_equal(user_ms, WIRE_LOST_MS);
     assert_int_equal(peer_connection_open(patient, 0, "there", &leader, &e), OK);
     assert_int_equal(getsockopt(patient, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, &size), 0);
@@ -542,7 +543,7 @@ static void a_leader_may_stand_still(void **state) {
     assert_true(lost.revents & POLLERR);
     peer_connection_fill(&leader);
     assert_false(leader.lost);
-    int follower = fill_line(port, &user_ms, 0); /* a leader's line to one of its own */
+    int follower = connect_and_fill(port, &user_ms, 0); /* a leader's connection to a follower */
     assert_int_equal(peer_connection_open(follower, 1, "there", &other, &e), OK);
     assert_int_equal(getsockopt(follower, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, &size), 0);
     assert_int_equal(user_ms, WIRE_LOST_MS);
@@ -572,8 +573,8 @@ static void signatures(void **state) {
     assert_true(sha256_is_hex(out));
 }
 
-/* What followers are told lets them make the secret by which ranks meet, and nobody else. */
-static void the_secret_of_a_rendezvous_does_not_travel(void **state) {
+/* The orders hold the nonce from which a follower derives the secret of the rendezvous. */
+static void the_secret_of_a_rendezvous_is_not_sent(void **state) {
     struct err e = { 0 };
     struct peer_connection member, other;
     struct job_members members = { .task = { .count = 2 }, .peer = &member };
@@ -607,27 +608,28 @@ static void the_secret_of_a_rendezvous_does_not_travel(void **state) {
     peer_connection_close(&other);
 }
 
-/* Rank 1, in a process of its own; what it gives is the exit status, a code. */
+/* Rank 1, in a child process: returns its exit status. */
 static int join_as_one(const struct rendezvous *rendezvous) {
     struct mesh mesh;
     return (int)rendezvous_join(rendezvous, 1, 2, -1, &mesh, NULL);
 }
 
-/* A stranger calls itself rank 1; once it has left, the real one comes. 0: both as they should. */
-static int come_after_a_stranger(const struct rendezvous *rendezvous) {
+/* A process without the secret connects as rank 1. After it exits, the real rank 1 connects. 0: the
+ * first was rejected, the second accepted. */
+static int connect_after_a_stranger(const struct rendezvous *rendezvous) {
     struct rendezvous guess = *rendezvous;
     int status = 0;
     guess.secret[0] ^= 1;
     pid_t stranger = fork();
     if (stranger == 0) _exit(join_as_one(&guess));
     bool left = waitpid(stranger, &status, 0) == stranger && WIFEXITED(status);
-    /* What the listener is shut on mid-sentence may also see just that. */
+    /* ERR_PEER: the connection was closed while it wrote. */
     bool refused = left && (WEXITSTATUS(status) == ERR_VERIFY || WEXITSTATUS(status) == ERR_PEER);
     return refused && join_as_one(rendezvous) == OK ? 0 : 1;
 }
 
-/* A caller without the secret is let go, and does not learn whether anybody was there; those that
- * say nothing, more than are heard at a time, keep nobody out. */
+/* A process without the secret is rejected. Silent connections, more than are served at a time, do
+ * not keep a rank out. */
 static void strangers(void **state) {
     struct rendezvous rendezvous = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
     struct err e = { 0 };
@@ -638,7 +640,7 @@ static void strangers(void **state) {
     for (int i = 0; i < count; i++)
         assert_int_equal(wire_connect("127.0.0.1", rendezvous.port, late, &silent[i], &e), OK);
     pid_t friend = fork();
-    if (friend == 0) _exit(come_after_a_stranger(&rendezvous));
+    if (friend == 0) _exit(connect_after_a_stranger(&rendezvous));
     struct mesh mesh;
     enum status st = rendezvous_join(&rendezvous, 0, 2, listening, &mesh, &e);
     if (st != OK) fail_msg("%s", e.text);
@@ -651,8 +653,8 @@ static void strangers(void **state) {
     close(listening);
 }
 
-/* Rank 1 is stopped between its call and its hello, until the called has let go of it. */
-static void a_rank_that_is_held_up_calls_again(void **state) {
+/* Rank 1 is stopped after it connects and before its hello, until it is rejected. */
+static void a_blocked_rank_connects_again(void **state) {
     struct rendezvous rendezvous = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
     struct err e = { 0 };
     struct mesh mesh;
@@ -680,7 +682,7 @@ static void a_rank_that_is_held_up_calls_again(void **state) {
     close(listening);
 }
 
-/* A rank's call, by hand: whether it was believed. */
+/* Connects as a rank; whether the handshake succeeded. */
 static bool say_hello(const struct rendezvous *rendezvous, int rank, const char *caller, int *fd) {
     int64_t late = clock_ms() + 60000;
     json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:s}", "rank", rank, "world", 3, "port", 0,
@@ -691,8 +693,8 @@ static bool say_hello(const struct rendezvous *rendezvous, int rank, const char 
     return good;
 }
 
-/* Rank 1 calls as `first` and then as `second`, and rank 2 once; what rank 0 makes of it. */
-static enum status call_twice(const char *first, const char *second, struct err *e) {
+/* Rank 1 connects with the id `first` and then `second`, rank 2 once. Returns rank 0's status. */
+static enum status connect_twice(const char *first, const char *second, struct err *e) {
     struct rendezvous rendezvous = { .timeout_s = 60, .host = "here" };
     struct mesh mesh;
     int listening, fd[3], status = 0;
@@ -706,16 +708,16 @@ static enum status call_twice(const char *first, const char *second, struct err 
     enum status st = rendezvous_join(&rendezvous, 0, 3, listening, &mesh, e);
     close(listening);
     mesh_close(&mesh);
-    if (st != OK) (void)kill(others, SIGKILL); /* its next call would wait for an answer */
+    if (st != OK) (void)kill(others, SIGKILL); /* its next attempt would wait for an answer */
     assert_int_equal(waitpid(others, &status, 0), others);
     if (st == OK) assert_int_equal(status, 0);
     return st;
 }
 
-static void a_rank_may_call_twice_but_not_two(void **state) {
+static void a_rank_may_connect_twice_but_not_two_processes(void **state) {
     struct err e = { 0 };
-    if (call_twice("a", "a", &e) != OK) fail_msg("%s", e.text);
-    assert_int_equal(call_twice("a", "b", &e), ERR_STATE);
+    if (connect_twice("a", "a", &e) != OK) fail_msg("%s", e.text);
+    assert_int_equal(connect_twice("a", "b", &e), ERR_STATE);
     assert_string_equal(e.text, "two processes connected as rank 1: on there and on there");
 }
 
@@ -737,18 +739,18 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_by_launcher), cmocka_unit_test(tasks_that_do_not_fit_together),
         cmocka_unit_test(devices_of_tasks), cmocka_unit_test(gpus_of_all_hosts),
-        cmocka_unit_test(a_file_is_judged_by_what_is_read),
-        cmocka_unit_test(tasks_of_a_host_need_a_place),
+        cmocka_unit_test(a_job_file_of_another_user_is_rejected),
+        cmocka_unit_test(tasks_of_a_host_need_a_local_index),
         cmocka_unit_test(hosts_with_other_numbers_of_tasks),
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
-        cmocka_unit_test(a_bare_end_is_a_failure),
-        cmocka_unit_test(a_cause_replaces_hearsay),
-        cmocka_unit_test(who_did_not_meet_did_not_lose_a_link), cmocka_unit_test(a_hang_has_a_rank),
-        cmocka_unit_test(one_that_stands_still_is_blamed),
-        cmocka_unit_test(a_leader_may_stand_still), cmocka_unit_test(signatures),
-        cmocka_unit_test(the_secret_of_a_rendezvous_does_not_travel), cmocka_unit_test(strangers),
-        cmocka_unit_test(a_rank_that_is_held_up_calls_again),
-        cmocka_unit_test(a_rank_may_call_twice_but_not_two),
+        cmocka_unit_test(an_incomplete_end_is_a_failure),
+        cmocka_unit_test(a_cause_replaces_a_reported_loss),
+        cmocka_unit_test(a_failed_rendezvous_is_no_lost_link), cmocka_unit_test(a_hang_has_a_rank),
+        cmocka_unit_test(a_single_frozen_rank_is_blamed),
+        cmocka_unit_test(a_leader_may_block), cmocka_unit_test(signatures),
+        cmocka_unit_test(the_secret_of_a_rendezvous_is_not_sent), cmocka_unit_test(strangers),
+        cmocka_unit_test(a_blocked_rank_connects_again),
+        cmocka_unit_test(a_rank_may_connect_twice_but_not_two_processes),
         cmocka_unit_test(a_missing_rank_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

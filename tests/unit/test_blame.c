@@ -1,4 +1,4 @@
-/* Which rank is blamed, by what all of them noted: for links that broke, and for standing still. */
+/* Which rank is at fault, from the states of all ranks: broken links, and hangs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,25 +14,25 @@
 
 enum { RANKS = 4 };
 
-/* What each rank had lost when it gave up; NOTHING: it did not. */
+/* The ranks that each rank had lost when it gave up; NOTHING: it did not give up. */
 static const uint64_t NOTHING = UINT64_MAX;
 struct links_case { const char *what; uint64_t lost[RANKS]; int64_t blamed; };
 
 static const struct links_case LINKS[] = {
-    { "all links of rank 2 break, and all notice at once",
+    { "all links of rank 2 break, and all ranks detect it at once",
       { ONE(2), ONE(2), THREE(0, 1, 3), ONE(2) }, 2 },
-    { "rank 0 notices first, and is gone for 1 and 3 when these do",
+    { "rank 0 detects it first, and has closed its links to 1 and 3",
       { ONE(2), TWO(0, 2), THREE(0, 1, 3), TWO(0, 2) }, 2 },
-    { "rank 3 sees the end of everybody",
+    { "rank 3 loses all other ranks",
       { ONE(2), TWO(0, 2), THREE(0, 1, 3), THREE(0, 1, 2) }, 2 },
-    { "rank 2 notices nothing: no packet comes through to it",
+    { "rank 2 detects nothing: no packet reaches it",
       { ONE(2), ONE(0), NOTHING, ONE(0) }, 2 },
     { "two links of rank 2", { ONE(2), ONE(2), TWO(0, 1), TWO(0, 1) }, 2 },
     { "one link, between 2 and 3", { TWO(2, 3), ONE(3), ONE(3), ONE(2) }, -1 },
-    { "links of two ranks, as many", { ONE(1), ONE(0), ONE(3), ONE(2) }, -1 },
-    { "rank 1 gave up for a reason of its own (NCCL), and all others lose it",
+    { "two ranks with equally many broken links", { ONE(1), ONE(0), ONE(3), ONE(2) }, -1 },
+    { "rank 1 gave up because of NCCL, and all others lose it",
       { ONE(1), 0, ONE(1), TWO(0, 1) }, -1 },
-    { "nobody lost anybody", { 0, NOTHING, NOTHING, 0 }, -1 },
+    { "no link is lost", { 0, NOTHING, NOTHING, 0 }, -1 },
 };
 
 static void broken_links(void **state) {
@@ -47,7 +47,7 @@ static void broken_links(void **state) {
     }
 }
 
-/* One link has two ends; rank 0 saw one of them leave for it. */
+/* One link broke; rank 0 lost one of its ends later. */
 static void two_ranks_that_lost_each_other(void **state) {
     struct rank_state rank[3] = { { .gave_up = true, .lost = ONE(1) },
                                   { .gave_up = true, .lost = ONE(2) },
@@ -56,7 +56,7 @@ static void two_ranks_that_lost_each_other(void **state) {
     assert_int_equal(blame_links(rank, 3), -1);
     assert_true(blame_link(rank, 3, end) && end[0] == 1 && end[1] == 2);
     rank[0].lost = 0;
-    rank[1].lost = 0; /* it gave up for a reason of its own */
+    rank[1].lost = 0; /* it gave up for another reason */
     assert_false(blame_link(rank, 3, end));
 }
 
@@ -68,16 +68,16 @@ struct behind_case {
 };
 
 static const struct behind_case BEHIND[] = {
-    { "rank 2 has not come to the collective in which the others are",
+    { "rank 2 has not reached the collective of the others",
       { 7, 7, 7, 7 }, { 41, 41, 40, 41 }, { ONE(2), ONE(2), 0, ONE(2) }, 2 },
-    { "rank 2 is stuck within a collective that all are in",
+    { "rank 2 hangs in a collective that all have reached",
       { 7, 7, 7, 7 }, { 41, 41, 41, 41 }, { ONE(2), ONE(2), TWO(0, 3), ONE(2) }, 2 },
-    { "rank 0 got what it wanted of rank 2, and is in the next one",
+    { "rank 0 is in the next collective",
       { 7, 7, 7, 7 }, { 42, 41, 41, 41 }, { THREE(1, 2, 3), ONE(2), 0, ONE(2) }, 2 },
-    { "waiting is not seen, but that rank 3's device has not come to where the others are",
+    { "NCCL: only the counts show that rank 3's device is behind",
       { 8, 8, 8, 8 }, { 41, 41, 41, 40 }, { 0 }, 3 },
-    { "its host is ahead of the others", { 7, 7, 7, 8 }, { 41, 42, 41, 40 }, { 0 }, 3 },
-    { "rank 3's host stands between two steps", { 8, 8, 8, 7 }, { 41, 41, 41, 41 }, { 0 }, 3 },
+    { "the same, and its host is ahead", { 7, 7, 7, 8 }, { 41, 42, 41, 40 }, { 0 }, 3 },
+    { "rank 3's host is a step behind", { 8, 8, 8, 7 }, { 41, 41, 41, 41 }, { 0 }, 3 },
     { "two are behind", { 8, 8, 7, 7 }, { 41, 41, 40, 40 }, { 0 }, -1 },
     { "all at the same", { 7, 7, 7, 7 }, { 41, 41, 41, 41 }, { 0 }, -1 },
     { "all wait for all", { 7, 7, 7, 7 }, { 41, 41, 41, 41 },
@@ -94,7 +94,7 @@ static void ranks_behind(void **state) {
         int64_t found = blame_behind(rank, RANKS);
         if (found != c->blamed) fail_msg("%s: %d is blamed", c->what, (int)found);
         rank[1].known = false;
-        assert_int_equal(blame_behind(rank, RANKS), -1); /* it may be any */
+        assert_int_equal(blame_behind(rank, RANKS), -1); /* any rank may be at fault */
     }
     const struct rank_state alone = { .known = true };
     assert_int_equal(blame_behind(&alone, 1), -1);
@@ -112,7 +112,7 @@ static void ranks_that_stand_still(void **state) {
     assert_int_equal(longest, 3);
 }
 
-/* What goes to another host comes back as it was, the highest rank of a set too. */
+/* A state survives a message, with the highest rank of a set, too. */
 static void a_state_as_a_message(void **state) {
     const struct rank_state all = { .known = true, .step = 7, .count = 41, .silent_ticks = 3,
                                     .waits_for = TWO(0, 63), .lost = ONE(63), .gave_up = true,

@@ -1,4 +1,4 @@
-/* Who was the slowest rank of a step, and how long the others stood still for it. */
+/* The slowest rank of a step, and how long the others waited for it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,9 +29,8 @@ static double real(const json_t *record, const char *key) {
     return json_real_value(json_object_get(record, key));
 }
 
-/* Rank 0 waits most on its lane of communication, but behind arithmetic: that
- * makes no rank slow. */
-static void the_slowest_stands_still_least(void **state) {
+/* Rank 0 is longest in collectives, but arithmetic hides that: it is not the slowest. */
+static void the_slowest_has_least_idle_time(void **state) {
     static struct pace p;
     pace_begin(&p, 3);
     assert_null(tell(&p, 0, 1, 1000, 400, 40));
@@ -48,7 +47,7 @@ static void the_slowest_stands_still_least(void **state) {
     json_decref(r);
 }
 
-/* Of two that stood still equally long it is the first, whoever tells first. */
+/* Of two ranks with equal idle time the lower is the slowest, in any order of events. */
 static void equals_have_an_order(void **state) {
     static struct pace p;
     pace_begin(&p, 3);
@@ -60,7 +59,7 @@ static void equals_have_an_order(void **state) {
     json_decref(r);
 }
 
-/* A runner that was held up reads all that one rank has told before it hears the other. */
+/* A blocked runner later reads all events of one rank before those of the other. */
 static void steps_overlap(void **state) {
     enum { APART = 16384 };
     static struct pace p;
@@ -77,7 +76,7 @@ static void steps_overlap(void **state) {
     assert_true(sizeof p <= (1 << 20) + 64);
 }
 
-/* Steps that newer ones drive out are counted; the others stay whole. */
+/* Steps overwritten by newer ones are counted; the others are complete. */
 static void steps_too_far_apart(void **state) {
     static struct pace p;
     pace_begin(&p, 2);
@@ -94,7 +93,7 @@ static void steps_too_far_apart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_slowest_stands_still_least),
+        cmocka_unit_test(the_slowest_has_least_idle_time),
         cmocka_unit_test(equals_have_an_order),
         cmocka_unit_test(steps_overlap),
         cmocka_unit_test(steps_too_far_apart),

@@ -1,4 +1,4 @@
-/* Stop requests reach the main thread as data, whatever other threads block. */
+/* Stop requests reach the main thread as data, whatever signals other threads block. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 
 #include "runner/base/signals.h"
 
-/* Between poll's answer and the read, the other thread may be given the signal: it is then handed
- * over, so that the next poll sees it again. */
+/* The kernel may give the signal to the other thread between poll and read. It is then sent on, and
+ * the next poll sees it. */
 static int await(struct signals *s) {
     struct pollfd p = { .fd = s->fd, .events = POLLIN };
     int taken = 0;
@@ -19,8 +19,7 @@ static int await(struct signals *s) {
     return taken;
 }
 
-/* As a driver's thread may be: it blocks nothing, so that it is given what is
- * sent to the process. */
+/* As a thread of a driver: it blocks no signal, so the kernel may give it those of the process. */
 static void *careless(void *end) {
     sigset_t none;
     char byte;
@@ -40,7 +39,7 @@ static void test_a_thread_that_blocks_nothing(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, careless, &end[0]), 0);
     static const int REQUESTS[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
     for (int i = 0; i < 4; i++) {
-        usleep(20000); /* the thread has unblocked them by now; if not, the test is plainer */
+        usleep(20000); /* the thread has unblocked them by now; otherwise the test checks less */
         assert_int_equal(kill(getpid(), REQUESTS[i]), 0);
         assert_int_equal(await(&s), REQUESTS[i]);
     }
@@ -51,7 +50,7 @@ static void test_a_thread_that_blocks_nothing(void **state) {
     close(end[1]);
 }
 
-/* A forked child that has the old mask is ended by what it is sent. */
+/* A signal ends a forked child that has the old mask. */
 static void test_a_child(void **state) {
     struct signals s;
     struct err e = { 0 };

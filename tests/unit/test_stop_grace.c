@@ -1,4 +1,4 @@
-/* A stop request's time: who gets how much of it, and what is asked for where it was too short. */
+/* The division of the time after a stop request, and the advice where it was too short. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static void test_packing(void **state) {
     assert_true(stop_grace_packs(10, 0, 8 << 20));
     assert_false(stop_grace_packs(10, 0, (int64_t)1 << 30));
     assert_true(stop_grace_packs(60, 0, (int64_t)1 << 30));
-    assert_false(stop_grace_packs(60, 58000, (int64_t)1 << 30)); /* the worker took it */
+    assert_false(stop_grace_packs(60, 58000, (int64_t)1 << 30)); /* the worker used it up */
     assert_false(stop_grace_packs(1, 0, 0));
 }
 
@@ -65,13 +65,13 @@ static void test_advice(void **state) {
     int64_t advised = number_after(text, "--stop-timeout ");
     assert_int_equal(advised, number_after(text, "FP8LAB_STOP_GRACE="));
     assert_true(stop_grace_worker_s(advised) >= 180); /* a step and a checkpoint of 90 s each */
-    slow.longest_gap_ms = 0; /* nothing known: more than there was */
+    slow.longest_gap_ms = 0; /* unknown: the advice is more than the present time */
     stop_grace_explain(10, &slow, text, sizeof text);
     assert_true(stop_grace_worker_s(number_after(text, "--stop-timeout ")) >=
                 2 * stop_grace_worker_s(10));
     stop_grace_explain(0, &slow, text, sizeof text); /* not in a container */
     assert_null(strstr(text, "--stop-timeout"));
-    slow.end = ATTEMPT_TIME_LIMIT; /* nobody waits outside */
+    slow.end = ATTEMPT_TIME_LIMIT; /* no signal: no container stops it */
     stop_grace_explain(10, &slow, text, sizeof text);
     assert_null(strstr(text, "--stop-timeout"));
 }
