@@ -16,8 +16,11 @@ OPT_release := -O2
 OPT_debug   := -O0
 OPT_asan    := -O1 -fsanitize=address,undefined -fno-omit-frame-pointer \
                -fno-sanitize-recover=undefined
+# For tests of threads that are not OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
+# not instrumented, so tests/run.sh limits OpenMP to one thread: its barriers would be reported.
+OPT_tsan    := -O1 -fsanitize=thread -fno-omit-frame-pointer
 ifeq ($(OPT_$(CONFIG)),)
-$(error CONFIG=$(CONFIG) is unknown; use release, debug or asan)
+$(error CONFIG=$(CONFIG) is unknown; use release, debug, asan or tsan)
 endif
 CFLAGS += $(BASE_FLAGS) $(OPT_$(CONFIG))
 
@@ -36,7 +39,7 @@ RUNNER_LIB  := $(BUILD)/librunner.a
 ROOMS := $(RUNNER_LIB) $(MODEL_LIB) $(KERNELS_LIB)
 
 .PHONY: all
-all: $(BUILD)/fp8lab ## build the program (the default); CONFIG=release, debug or asan
+all: $(BUILD)/fp8lab ## build the program (the default); CONFIG=release, debug, asan or tsan
 
 $(BUILD)/fp8lab: $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
@@ -239,6 +242,9 @@ LONG_SRC  := $(call chosen,$(wildcard tests/long/test_*.c))
 TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% %/lib.sh,$(sort $(wildcard tests/*/*.sh))))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
+ifeq ($(CONFIG),tsan) # its malloc would run before the thread sanitizer is set up
+TEST_HELP := $(filter-out %/allocations.o,$(TEST_HELP))
+endif
 # A test that includes nothing of the runner is linked without it, and is not linked again when the
 # runner changes.
 ON_RUNNER := $(shell grep -lE '"(runner/|tests/support/(comm_cases|ranks|run_fixture)\.h)' tests/support/*.c $(TEST_SRC) /dev/null)
@@ -407,5 +413,5 @@ clean: ## remove build/
 
 .PHONY: help
 help: ## list the targets
-	@echo "make TARGET [CONFIG=release|debug|asan]"
+	@echo "make TARGET [CONFIG=release|debug|asan|tsan]"
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16

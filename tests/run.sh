@@ -7,7 +7,7 @@
 # NAME is a cmocka program without its suffix (tests/unit/test_cli; build/CONFIG/NAME is run) or a
 # shell test (tests/cli/suite.sh). A shell test passes with 0, is skipped with 77 (its last line
 # says why), and fails with anything else. What a test finds in its environment:
-#   FP8LAB    the program of this configuration          CONFIG   release, debug or asan
+#   FP8LAB    the program of this configuration          CONFIG   release, debug, asan or tsan
 #   BUILD     build/CONFIG                               VENV     python environment, or empty
 #   TEST_TMP  a directory of its own, empty at the start
 # all of them absolute paths. A line "# timeout: SECONDS" in it is its own limit. Logs:
@@ -49,6 +49,9 @@ run_one() {
     # Tests run beside each other: a thread that spins at a barrier would take the core that the
     # one it waits for needs.
     export OMP_WAIT_POLICY=passive
+    if [ "$config" = tsan ]; then # libgomp is not instrumented: it must start no threads
+        export OMP_THREAD_LIMIT=1
+    fi
     if [ "$config" = asan ]; then
         # handle_*: the sanitizer reports a crash itself, where cmocka would only say that it was
         # one. Use after return stays off: gcc 12 places 64-byte vectors of its replaced stack
@@ -156,7 +159,7 @@ export OMP_WAIT_POLICY=passive
 # The same order of names and the same words everywhere.
 export LC_ALL=C.UTF-8
 export VENV JOBS TEST_TIMEOUT
-for config in release debug asan; do
+for config in release debug asan tsan; do
     rm -rf "build/$config/test-log"
 done
 started=$(date +%s)

@@ -9,8 +9,10 @@
 #define FP8LAB_KERNELS_CPU_CLONES_H
 
 /* Not with clang: version 14 gives the resolver of a static function external linkage, so that
- * equal names in two files collide. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+ * equal names in two files collide. Not with the thread sanitizer: the resolver runs before its
+ * runtime is loaded. */
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CLONES
