@@ -11,6 +11,7 @@
 
 #include "model/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/record/inputs.h"
 
 /* ---- the numbers --------------------------------------------------------------------------- */
 
@@ -69,10 +70,11 @@ static enum status check_summary(const json_t *stated, json_t *made, struct err 
     return OK;
 }
 
-enum status recheck_numbers(const struct run_columns *c, const json_t *run, const json_t *summary,
-                            struct err *e) {
+enum status recheck_numbers(const struct run_columns *c, const json_t *run,
+                            const json_t *resolved, const json_t *summary, struct err *e) {
     json_t *made = NULL;
     char hex[SHA256_HEX];
+    TRY(inputs_check(run, resolved, e));
     TRY(check_bits(c->train, "train", "loss", e));
     TRY(check_bits(c->train, "train", "grad_norm", e));
     TRY(check_bits(c->eval, "eval", "loss", e));
@@ -90,7 +92,9 @@ enum status recheck_numbers(const struct run_columns *c, const json_t *run, cons
 
 /* ---- of a bundle that streams by ----------------------------------------------------------- */
 
-enum { KEPT_MAX = 8 }; /* run.json, summary.json and six files of columns */
+enum { KEPT_MAX = 9 }; /* run.json, resolved.json, summary.json and six files of columns */
+
+static const char RESOLVED[] = "data/experiment/resolved.json";
 
 struct kept {
     char path[64];
@@ -127,7 +131,7 @@ void recheck_destroy(struct recheck *r) {
 static bool is_needed(const char *path) {
     struct run_columns none = { 0 };
     return run_columns_slot(&none, path) || strcmp(path, "data/run.json") == 0 ||
-           strcmp(path, "data/metrics/summary.json") == 0;
+           strcmp(path, RESOLVED) == 0 || strcmp(path, "data/metrics/summary.json") == 0;
 }
 
 enum status recheck_begin(struct recheck *r, const char *path, struct err *e) {
@@ -187,14 +191,16 @@ static enum status load_columns(const struct recheck *r, struct run_columns *out
 }
 
 enum status recheck_finish(struct recheck *r, struct err *e) {
-    json_t *run = NULL, *summary = NULL;
+    json_t *run = NULL, *resolved = NULL, *summary = NULL;
     struct run_columns columns = { 0 };
     enum status st = load_json(r, "data/run.json", &run, e);
+    if (st == OK && find_kept(r, RESOLVED)) st = load_json(r, RESOLVED, &resolved, e);
     if (st == OK) st = load_json(r, "data/metrics/summary.json", &summary, e);
     if (st == OK) st = load_columns(r, &columns, e);
-    if (st == OK) st = recheck_numbers(&columns, run, summary, e);
+    if (st == OK) st = recheck_numbers(&columns, run, resolved, summary, e);
     run_columns_free(&columns);
     json_decref(summary);
+    json_decref(resolved);
     json_decref(run);
     return st;
 }

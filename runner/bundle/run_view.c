@@ -14,6 +14,7 @@
 #include "runner/bundle/bundle_reader.h"
 #include "runner/bundle/columns.h"
 #include "runner/bundle/recheck.h"
+#include "runner/record/inputs.h"
 
 static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
 
@@ -182,6 +183,7 @@ static bool enough(const struct loader *l, const char *path) {
     const struct run_view *v = l->view;
     if (archive_is_checkpoint(path)) return true;
     if (l->depth == RUN_VIEW_BRIEF && has_manifest(l)) return archive_stage(path) == 3;
+    if (l->depth == RUN_VIEW_INPUTS && has_manifest(l) && v->resolved) return true;
     bool finished = v->identity[0] && v->columns.train &&
                     json_array_size(json_object_get(v->summary, "problems")) == 0;
     size_t n = strlen(path);
@@ -218,10 +220,12 @@ static enum status take_entries(struct loader *l, struct err *e) {
 static enum status check_complete(struct loader *l, struct err *e) {
     for (int64_t i = 0; i < l->tags.manifest.count; i++) {
         const struct bag_line *line = &l->tags.manifest.line[i];
-        bool asked = l->depth == RUN_VIEW_BRIEF
-                         ? archive_stage(line->path) < 3
-                         : json_slot(l, line->path) ||
-                               run_columns_slot(&l->view->columns, line->path);
+        bool asked = l->depth == RUN_VIEW_FULL
+                         ? json_slot(l, line->path) ||
+                               run_columns_slot(&l->view->columns, line->path)
+                         : archive_stage(line->path) < 3 ||
+                               (l->depth == RUN_VIEW_INPUTS &&
+                                json_slot(l, line->path) == &l->view->resolved);
         if (asked && !line->seen) return FAIL(e, ERR_VERIFY, "missing file %s", line->path);
     }
     return has_manifest(l) && !l->view->summary
@@ -242,10 +246,14 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     }
     if (st == OK && !json_is_object(out->run))
         st = FAIL(e, ERR_FORMAT, "%s holds no data/run.json: it is not a run", path);
+    if (st == OK && depth == RUN_VIEW_INPUTS) {
+        st = inputs_check(out->run, out->resolved, e);
+        if (st != OK) err_prefix(e, "%s", path);
+    }
     if (st == OK && !out->summary)
         st = summary_make(&out->columns, json_object_get(out->run, "attempts"), &out->summary, e);
     else if (st == OK && depth == RUN_VIEW_FULL) {
-        st = recheck_numbers(&out->columns, out->run, out->summary, e);
+        st = recheck_numbers(&out->columns, out->run, out->resolved, out->summary, e);
         if (st != OK) err_prefix(e, "%s", path);
     }
     bundle_close(l.bundle);

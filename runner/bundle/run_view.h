@@ -11,8 +11,9 @@
 #include "runner/bundle/summary.h"
 
 enum run_view_depth {
-    RUN_VIEW_BRIEF, /* run and summary, for a list; reads no byte of a bundle behind them */
-    RUN_VIEW_FULL   /* everything below */
+    RUN_VIEW_BRIEF,  /* run and summary, for a list; reads no byte of a bundle behind them */
+    RUN_VIEW_INPUTS, /* these and the configuration, which must have the hash in run.json */
+    RUN_VIEW_FULL    /* everything below */
 };
 
 /* All JSON is owned; NULL where the run has no such file. */

@@ -109,6 +109,28 @@ enum status inputs_record_choices(json_t *run, const char *sha256, struct err *e
                : FAIL(e, ERR_MEMORY, "run record");
 }
 
+/* Whether the hash that `of` states under `key` is that of `value`. */
+static enum status check_hash(const json_t *of, const char *key, const json_t *value,
+                              const char *what, struct err *e) {
+    char hex[SHA256_HEX];
+    const char *stated = json_text(of, key, "?");
+    TRY(hash_json(value, hex, e));
+    return strcmp(stated, hex) == 0
+               ? OK
+               : FAIL(e, ERR_VERIFY, "run.json says %s is %.16s…, but that of %s is %.16s…", key,
+                      stated, what, hex);
+}
+
+enum status inputs_check(const json_t *run, const json_t *resolved, struct err *e) {
+    const json_t *inputs = json_object_get(run, "inputs");
+    bool hashed = json_object_get(run, "inputs_sha256") != NULL;
+    if (hashed && !json_is_object(inputs))
+        return FAIL(e, ERR_VERIFY, "run.json has inputs_sha256, but no inputs");
+    if (hashed) TRY(check_hash(run, "inputs_sha256", inputs, "its inputs", e));
+    if (!resolved || (!hashed && !json_object_get(inputs, "config"))) return OK;
+    return check_hash(inputs, "config", resolved, "data/experiment/resolved.json", e);
+}
+
 static bool same(const json_t *inputs, const char *key, const char *value) {
     const char *text = json_string_value(json_object_get(inputs, key));
     return text && !strcmp(text, value);

@@ -36,6 +36,12 @@ NODISCARD enum status inputs_extend(struct inputs *in, const char *sha256, struc
  * if the inputs name one, since a run without --choices makes its own. */
 bool inputs_asked(const struct json_t *run, const struct inputs *in);
 
+/* Checks the hashes in run.json: inputs_sha256 is that of `inputs`, and inputs.config that of
+ * `resolved` (NULL: the run has no resolved.json). Without inputs_sha256, only keys that are there
+ * are checked. ERR_VERIFY names the hash that is wrong. */
+NODISCARD enum status inputs_check(const struct json_t *run, const struct json_t *resolved,
+                                   struct err *e);
+
 /* run.json's "inputs": {"config","code","data","choices": text or null}, and "parent" if there is
  * one. NULL: out of memory. */
 struct json_t *inputs_json(const struct inputs *in);

@@ -68,7 +68,7 @@ enum status row_state_read(const char *runs, const struct inputs *in, struct row
             s->writer = writer;
             continue;
         }
-        if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
+        if (run_view_load(path, RUN_VIEW_INPUTS, &view, NULL) != OK) continue;
         if (inputs_asked(view.run, in)) {
             row_state_note(s, &view);
             if (!strcmp(json_text(view.run, "status", ""), "running")) s->left_open = true;
@@ -86,7 +86,7 @@ enum status row_state_close_left(const struct cli *cli, const char *runs, const 
     for (int64_t i = 0; i < all.count; i++) {
         struct run_view view;
         if (!has_input_hash(all.file[i].path, in->all) ||
-            run_view_load(all.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK)
+            run_view_load(all.file[i].path, RUN_VIEW_INPUTS, &view, NULL) != OK)
             continue;
         if (inputs_asked(view.run, in)) close_left_open(cli, all.file[i].path);
         run_view_free(&view);

@@ -28,6 +28,19 @@ void suite_free(struct suite *s) {
     s->rows = NULL;
 }
 
+/* Whether a configuration with the hash in run.json lies in the run: run.json of a foreign bundle
+ * may have the hash of another one. */
+static bool inputs_are_right(const struct suite *s, const char *path) {
+    struct run_view view;
+    struct err why = { 0 };
+    if (run_view_load(path, RUN_VIEW_INPUTS, &view, &why) != OK) {
+        cli_warn(s->settings->cli, "not taken for an earlier run: %s", why.text);
+        return false;
+    }
+    run_view_free(&view);
+    return true;
+}
+
 enum status suite_find_earlier(struct suite *s, struct err *e) {
     struct tree runs;
     if (s->again) return OK;
@@ -36,7 +49,8 @@ enum status suite_find_earlier(struct suite *s, struct err *e) {
         struct run_view view;
         if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
         for (int64_t r = 0; r < s->resolution->run_count; r++)
-            if (inputs_asked(view.run, &s->rows[r].inputs))
+            if (inputs_asked(view.run, &s->rows[r].inputs) &&
+                inputs_are_right(s, runs.file[i].path))
                 row_state_note(&s->rows[r].state, &view);
         run_view_free(&view);
     }

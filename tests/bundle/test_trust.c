@@ -291,6 +291,30 @@ static void a_signed_results_hash_is_made_again(void **state) {
     expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is 01234567", true);
 }
 
+/* Every reader that shows the configuration, or takes the run for one with the same inputs. */
+static void expect_inputs(const struct scene *s, const char *words) {
+    struct run_view view;
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, words, true);
+    expect(s->dir, ERR_VERIFY, words, true);
+    MUST_FAIL(ERR_VERIFY, words, run_view_load(s->forged, RUN_VIEW_INPUTS, &view, E));
+}
+
+static void a_signed_configuration_must_have_its_hash(void **state) {
+    struct scene *s = *state;
+    struct run_view view;
+    MUST(run_view_load(s->bundle, RUN_VIEW_INPUTS, &view, E));
+    assert_non_null(view.resolved);
+    run_view_free(&view);
+    edit(s, "data/experiment/resolved.json", "\"fp8.delayed\"", "\"fp8.tensorwise\"");
+    expect_inputs(s, "run.json says config is ");
+    edit(s, "data/experiment/resolved.json", "\"fp8.tensorwise\"", "\"fp8.delayed\"");
+    edit(s, "data/run.json", "\"code\": \"bb\"", "\"code\": \"b0\"");
+    expect_inputs(s, "run.json says inputs_sha256 is ");
+    edit(s, "data/run.json", "\"inputs\"", "\"outputs\"");
+    expect_inputs(s, "run.json has inputs_sha256, but no inputs");
+}
+
 /* Columns and summary are forged alike, but not the bits. */
 static void a_loss_must_be_what_its_bits_are(void **state) {
     struct scene *s = *state;
@@ -357,6 +381,8 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_signed_summary_is_made_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_signed_results_hash_is_made_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_signed_configuration_must_have_its_hash, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_loss_must_be_what_its_bits_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_printed_is_compared, set_up, tear_down),
     };

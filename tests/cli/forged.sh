@@ -27,9 +27,14 @@ def run(value):
     value["status"] = "failed" + evil
     value["started"] += evil
     value["error"] = {"code": "io", "text": evil}
+    value["inputs"]["config"] = sha256(json.loads((bag / resolved).read_text()))
+    value["inputs_sha256"] = sha256(value["inputs"])
+resolved = "data/experiment/resolved.json"
+def sha256(value):
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":"),
+                                     ensure_ascii=False).encode()).hexdigest()
+edit(resolved, lambda value: value.update(about=evil, name=evil))
 edit("data/run.json", run)
-edit(next(p.relative_to(bag) for p in bag.rglob("resolved.json")),
-     lambda value: value.update(about=evil, name=evil))
 def manifest(name, paths):
     (bag / name).write_text("".join(
         f"{hashlib.sha256((bag / p).read_bytes()).hexdigest()}  {p}\n" for p in paths))

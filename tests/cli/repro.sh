@@ -101,6 +101,16 @@ forge() { # NAME FILE SED ARGS...: prints the bundle
     rm -f "$dir"data/source/dirty.patch # of this source tree
     [ -z "${PATCH:-}" ] || cp "$PATCH" "$dir"data/source/dirty.patch
     sed -i 's/"status": "done"/"status": "running"/' "$dir"data/run.json
+    python3 - "$dir"data/ <<'PY' # the hashes of the changed configuration
+import hashlib, json, sys
+data = sys.argv[1]
+run = json.load(open(data + "run.json"))
+def sha256(text): return hashlib.sha256(text).hexdigest()
+run["inputs"]["config"] = sha256(open(data + "experiment/resolved.json", "rb").read())
+run["inputs_sha256"] = sha256(
+    json.dumps(run["inputs"], sort_keys=True, separators=(",", ":")).encode())
+json.dump(run, open(data + "run.json", "w"), indent=1)
+PY
     "$FP8LAB" close "$dir" >/dev/null 2>log || fail "close"
     ls "$name"/*.tar.zst
 }

@@ -57,6 +57,29 @@ run --runs whole $long --again
 expect "exit code with --again" 0 $code
 expect "bundles after --again" 2 "$(bundles whole)"
 
+case_name="a bundle of another configuration under this one's hash"
+run --runs foreign --set train.steps=4
+expect "exit code" 0 $code
+"$FP8LAB" extract -q "$(bundle_in foreign)" --to bag >log 2>&1 || fail "no directory"
+rm -r foreign/*
+python3 - <<'PY' # with right manifests
+import hashlib, pathlib
+bag = pathlib.Path("bag")
+resolved = bag / "data/experiment/resolved.json"
+resolved.write_text(resolved.read_text().replace('"steps":4', '"steps":5'))
+def manifest(name, paths):
+    (bag / name).write_text("".join(
+        f"{hashlib.sha256((bag / p).read_bytes()).hexdigest()}  {p}\n" for p in paths))
+manifest("manifest-sha256.txt",
+         sorted(str(p.relative_to(bag)) for p in (bag / "data").rglob("*") if p.is_file()))
+manifest("tagmanifest-sha256.txt", ["bag-info.txt", "bagit.txt", "manifest-sha256.txt"])
+PY
+mv bag foreign/
+run --runs foreign --set train.steps=4
+expect "exit code" 0 $code
+says "not taken for an earlier run: foreign/bag: run.json says config is"
+expect "bundles after it" 1 "$(bundles foreign)"
+
 case_name="a run that was interrupted"
 begin cut 60 $long
 kill -TERM $pid

@@ -11,6 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/sha256.h"
+#include "runner/base/canonical.h"
+#include "runner/record/inputs.h"
+
 struct run_fixture run_fixture_default(void) {
     return (struct run_fixture){ .id = "20261121T024823Z-tiny-0badcafe", .status = "done",
                                  .steps = 20, .seed = 1, .recipe = "fp8.delayed", .tensors = 6,
@@ -171,27 +175,46 @@ static void write_checkpoint(const char *dir, const struct run_fixture *f) {
     assert(fclose(out) == 0);
 }
 
+/* Sets the hashes of run.json that depend on resolved.json. */
+static void hash_inputs(const char *dir, const char *choices) {
+    struct err e;
+    char path[PATH_CAP], hex[SHA256_HEX], *text = NULL;
+    size_t n = 0;
+    json_t *run = NULL, *resolved = NULL;
+    bool ok = path_join(path, dir, "data/experiment/resolved.json", &e) == OK &&
+              json_file_read(path, &resolved, &e) == OK &&
+              json_canonical(resolved, &text, &n, &e) == OK &&
+              sha256_bytes(text, n, hex, &e) == OK &&
+              path_join(path, dir, "data/run.json", &e) == OK &&
+              json_file_read(path, &run, &e) == OK &&
+              json_object_set_new(json_object_get(run, "inputs"), "config", json_string(hex)) == 0 &&
+              inputs_record_choices(run, choices, &e) == OK && json_file_write(path, run, &e) == OK;
+    assert(ok);
+    (void)ok;
+    free(text);
+    json_decref(resolved);
+    json_decref(run);
+}
+
 void run_fixture_write(const char *parent, const struct run_fixture *f, char dir[PATH_CAP]) {
     struct err e;
     bool ok = path_join(dir, parent, f->id, &e) == OK;
     assert(ok);
     (void)ok;
     bool bad = strcmp(f->status, "failed") == 0;
-    const char *quote = f->choices ? "\"" : "";
     put_file(dir, "data/run.json",
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
              "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
-             "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":\"%064llx\","
-             "\"results_sha256\":null,\"inputs\":{\"config\":\"aa\",\"code\":\"bb\","
-             "\"data\":\"cc\",\"choices\":%s%s%s},\"version\":\"0.1.0\",\"attempts\":[],"
+             "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":null,"
+             "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"bb\","
+             "\"data\":\"cc\"},\"version\":\"0.1.0\",\"attempts\":[],"
              "\"parent\":null,\"mismatch\":null,\"smoke\":%s}",
              f->id, f->status, bad ? 1 : 0,
              bad ? "{\"code\":\"ERR_NUMERIC\",\"text\":\"loss is nan at step 7\",\"where\":\"\"}"
                  : "null",
-             (long long)f->seed,
-             (unsigned long long)(mix((uint64_t)f->seed) ^ strlen(f->recipe)), quote,
-             f->choices ? f->choices : "null", quote, f->smoke ? "true" : "false");
+             (long long)f->seed, f->smoke ? "true" : "false");
     write_inputs(dir, f);
+    hash_inputs(dir, f->choices ? f->choices : "");
     write_train(dir, f);
     write_fp8(dir, f);
     write_trace(dir, f);
