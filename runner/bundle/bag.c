@@ -217,7 +217,11 @@ static enum status line_unchanged(const char *dir, const struct bag_line *line, 
                 gone ? "is gone" : "changed");
 }
 
-enum status bag_unchanged(const char *dir, struct err *e) {
+static bool in_part(enum bag_part part, const char *path) {
+    return part == BAG_ALL || archive_is_checkpoint(path) == (part == BAG_CHECKPOINTS);
+}
+
+enum status bag_unchanged(const char *dir, enum bag_part part, struct err *e) {
     char path[PATH_CAP], *text = NULL;
     size_t n = 0;
     struct bag_manifest m;
@@ -225,7 +229,8 @@ enum status bag_unchanged(const char *dir, struct err *e) {
     TRY(file_read(path, JSON_FILE_LIMIT, &text, &n, e));
     enum status st = bag_manifest_parse(text, path, &m, e);
     free(text);
-    for (int64_t i = 0; st == OK && i < m.count; i++) st = line_unchanged(dir, &m.line[i], e);
+    for (int64_t i = 0; st == OK && i < m.count; i++)
+        if (in_part(part, m.line[i].path)) st = line_unchanged(dir, &m.line[i], e);
     bag_manifest_free(&m);
     return st;
 }

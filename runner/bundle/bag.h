@@ -38,9 +38,11 @@ NODISCARD enum status bag_manifest_parse(const char *text, const char *name,
 void bag_manifest_free(struct bag_manifest *m);
 struct bag_line *bag_manifest_find(const struct bag_manifest *m, const char *path);
 
-/* Compares the files that a directory's manifest lists with their hashes. ERR_VERIFY names the
- * first that changed or is gone; ERR_IO one that cannot be read. */
-NODISCARD enum status bag_unchanged(const char *dir, struct err *e);
+enum bag_part { BAG_ALL, BAG_CHECKPOINTS, BAG_OTHERS }; /* files of the payload */
+
+/* Compares this part of the files that a directory's manifest lists with their hashes. ERR_VERIFY
+ * names the first that changed or is gone; ERR_IO one that cannot be read. */
+NODISCARD enum status bag_unchanged(const char *dir, enum bag_part part, struct err *e);
 
 /* Reads Payload-Oxum ("bytes.files") from bag-info.txt's text; false when absent or malformed. */
 bool bag_oxum(const char *info, int64_t *bytes, int64_t *files);

@@ -13,6 +13,7 @@
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/columns.h"
 #include "runner/record/inputs.h"
+#include "runner/record/run_checkpoint.h"
 
 /* ---- inputs -----------------------------------------------------------------------------------*/
 
@@ -124,20 +125,44 @@ static enum status remove_made(const struct run_dir *dir, struct err *e) {
     return tree_remove(bundle, e);
 }
 
-enum status reopen_unchanged(const char *run_dir, struct err *e) {
+/* Compares this part of the directory with its manifest. OK if the run has no bundle. */
+static enum status part_unchanged(const char *run_dir, enum bag_part part, struct err *e) {
     char bundle[PATH_CAP + 16], manifest[PATH_CAP];
     TRY(path_join(manifest, run_dir, "manifest-sha256.txt", e));
     snprintf(bundle, sizeof bundle, "%s.tar.zst", run_dir);
     if (!path_exists(bundle) || !path_exists(manifest)) return OK;
-    struct err why;
-    enum status st = bag_unchanged(run_dir, &why);
-    if (st == OK) return OK;
-    return FAIL(e, st, "%s; its bundle %s is intact: move the directory away, then --resume "
-                "%s unpacks the bundle and resumes", why.text, bundle, bundle);
+    return bag_unchanged(run_dir, part, e);
 }
 
-enum status reopen_run(struct run_dir *dir, struct err *e) {
-    TRY(reopen_unchanged(dir->path, e)); /* else deleting the bundle would lose data */
+static enum status refuse(const char *run_dir, const struct err *why, struct err *e) {
+    return FAIL(e, why->code, "%s; its bundle %s.tar.zst is intact: move the directory away, then "
+                "--resume %s.tar.zst unpacks the bundle and resumes", why->text, run_dir, run_dir);
+}
+
+enum status reopen_unchanged(const char *run_dir, struct err *e) {
+    struct err why;
+    return part_unchanged(run_dir, BAG_ALL, &why) == OK ? OK : refuse(run_dir, &why, e);
+}
+
+/* As reopen_unchanged(), but of the checkpoints one must be intact: the run resumes from it. */
+static enum status check_resumable(const struct run_dir *dir, struct err *changed, struct err *e) {
+    struct checkpoint_info from;
+    struct err why = { 0 };
+    *changed = why;
+    if (part_unchanged(dir->path, BAG_OTHERS, &why) != OK) return refuse(dir->path, &why, e);
+    enum status st = part_unchanged(dir->path, BAG_CHECKPOINTS, &why);
+    if (st == OK) return OK;
+    if (st != ERR_VERIFY) return refuse(dir->path, &why, e);
+    TRY(run_checkpoint_latest(dir, &from, e));
+    if (from.step == 0) return refuse(dir->path, &why, e); /* only the bundle has an intact one */
+    if (*from.damage) return OK;                           /* the first attempt says it */
+    (void)!FAIL(changed, st, "%s; the checkpoint of step %" PRId64 " is intact", why.text,
+                from.step);
+    return OK;
+}
+
+enum status reopen_run(struct run_dir *dir, struct err *changed, struct err *e) {
+    TRY(check_resumable(dir, changed, e)); /* else deleting the bundle would lose data */
     TRY(bundle_checkpoints_back(dir->path, e));
     TRY(reopen_lines(dir->path, e));
     TRY(remove_made(dir, e));

@@ -333,6 +333,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
                        struct err *e) {
     struct run_dir dir;
     json_t *resolved = NULL;
+    struct err changed = { 0 };
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
@@ -344,7 +345,11 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
     if (st == OK) st = attempts_check(s, resolved, json_object_get(dir.run, "mismatch"), e);
     if (st == OK) st = take_signals_over(s, e);
-    if (st == OK) st = reopen_run(&dir, e);
+    if (st == OK) st = reopen_run(&dir, &changed, e);
+    if (st == OK && changed.code != OK) {
+        cli_warn(s->cli, "%s", changed.text);
+        run_log(&dir, "%s", changed.text);
+    }
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) {
         cli_note(s->cli, "%s: resuming", dir.path);

@@ -28,7 +28,7 @@ run() { # RUNS ARGS...
 results() {
     "$FP8LAB" show --json "$1"/*.tar.zst | grep -o '"results_sha256":"[0-9a-f]*"' | head -1
 }
-stop() { # RUNS ARGS...: interrupted after its third checkpoint; only the directory stays
+stop() { # RUNS ARGS...: interrupted after its third checkpoint; the directory and its bundle stay
     local i
     run "$@" &
     for ((i = 0; i < 3000; i++)); do
@@ -37,19 +37,29 @@ stop() { # RUNS ARGS...: interrupted after its third checkpoint; only the direct
     done
     kill -TERM "$(head -1 "$1"/*/lock)"
     wait
-    rm "$1"/*.tar.zst || fail "$1 was done before it was stopped"
+    ls -d "$1"/*/data "$1"/*.tar.zst >/dev/null || fail "$1 was done before it was stopped"
 }
-again() { # CASE: a copy of the run; its newest checkpoint is $newest
+again_bundled() { # CASE: a copy of the run and its bundle; its newest checkpoint is $newest
     case_name=$1
     cp -r stopped "$1"
     checkpoints=$(echo "$1"/*/data/checkpoints)
     newest=$(ls -d "$checkpoints"/step-* | tail -1)
 }
+again() { # CASE: the same without the bundle
+    again_bundled "$1"
+    rm "$1"/*.tar.zst
+}
+ends_right() { # CODE WORDS: after the run resumed
+    expect "exit code" 0 "$1"
+    grep -qF "$2" log || fail "nobody says: $2"
+    expect results "$reference" "$(results "$case_name")"
+}
 goes_on() { # WORDS
     "$FP8LAB" run --resume last --runs "$case_name" --threads 1 >out 2>log
-    expect "exit code" 0 $?
-    grep -qF "$1" log || fail "nobody says: $1"
-    expect results "$reference" "$(results "$case_name")"
+    ends_right $? "$1"
+}
+damage() { # FILE
+    printf '\377' | dd of="$1" bs=1 seek=3000 conv=notrunc 2>/dev/null
 }
 
 case_name=undisturbed
@@ -72,7 +82,7 @@ again step
 sed -i 's/^ "step": /&1/' "$newest/checkpoint.json"
 goes_on "$newest/checkpoint.json: its own SHA-256 is"
 again state
-printf '\377' | dd of="$newest/state.safetensors" bs=1 seek=3000 conv=notrunc 2>/dev/null
+damage "$newest/state.safetensors"
 goes_on "$newest/state.safetensors: tree SHA-256 is"
 
 # An intact checkpoint of a run with another seed: its hash is right, but the log names another.
@@ -84,6 +94,35 @@ done
 rm -r "$newest"
 cp -r other/*/data/checkpoints/"$(basename "$newest")" "$newest"
 goes_on "$newest/checkpoint.json: SHA-256 is"
+
+# The run was bundled: --resume DIR, and the command that began the run.
+again_bundled bundled-cursor
+sed -i 's/\("cursor": [0-9]*\)[0-9],/\19,/' "$newest/checkpoint.json"
+goes_on "a damaged checkpoint is skipped: $newest/checkpoint.json: its own SHA-256 is"
+again_bundled bundled-state
+damage "$newest/state.safetensors"
+"$FP8LAB" run --resume "${checkpoints%/data/*}" --threads 1 >out 2>log
+ends_right $? "a damaged checkpoint is skipped: $newest/state.safetensors: tree SHA-256 is"
+again_bundled bundled-model
+damage "$newest/model.safetensors"
+run bundled-model
+ends_right $? "a damaged checkpoint is skipped: $newest/model.safetensors: tree SHA-256 is"
+again_bundled bundled-older
+older=$(ls -d "$checkpoints"/step-* | tail -2 | head -1)
+damage "$older/model.safetensors"
+goes_on "$older/model.safetensors changed since the run was closed; the checkpoint of step "
+! grep -q "skipped" log || fail "a whole checkpoint is skipped"
+
+# Only the bundle has an intact checkpoint: it stays.
+again_bundled bundled-all
+for model in "$checkpoints"/step-*/model.safetensors; do damage "$model"; done
+hash=$(sha256sum bundled-all/*.tar.zst)
+"$FP8LAB" run --resume "${checkpoints%/data/*}" --threads 1 >out 2>log
+expect "exit code of --resume" 4 $?
+grep -q "changed since the run was closed; its bundle .* is intact" log || fail "nobody says it"
+run bundled-all
+expect "exit code of the command" 4 $?
+expect "the bundle" "$hash" "$(sha256sum bundled-all/*.tar.zst)"
 
 # A line that is not a record: resuming would lose that line or the records after it.
 again records

@@ -92,7 +92,9 @@ state=$(cd "$dir" && ls data/checkpoints/*/state.safetensors | tail -1)
 for file in data/metrics/train.jsonl "$state"; do
     cp "$dir/$file" saved
     truncate -s 500 "$dir/$file"
-    for verb in close "run --runs changed --resume"; do
+    verbs=(close "run --runs changed --resume")
+    [ "$file" = "$state" ] && verbs=(close) # --resume skips a damaged checkpoint: damaged.sh
+    for verb in "${verbs[@]}"; do
         "$FP8LAB" $verb "$dir" >out 2>log
         expect "exit code of $verb" 4 $?
         says "$file changed since the run was closed"
