@@ -160,8 +160,15 @@ enum status bundle_checkpoints_back(const char *run_dir, struct err *e) {
     return move_checkpoints(run_dir, false, e);
 }
 
-/* Removes files that a killed process left half-written, and the checkpoints that the policy leaves
- * out. */
+/* What a killed process left half-written, and the log of a worker that printed nothing. */
+static bool is_leftover(const struct tree_file *file) {
+    static const char LOG[] = "data/logs/worker-";
+    size_t n = strlen(file->path);
+    if (n > 8 && strcmp(file->path + n - 8, ".partial") == 0) return true;
+    return file->size == 0 && strncmp(file->path, LOG, strlen(LOG)) == 0;
+}
+
+/* Removes leftovers, and the checkpoints that the policy leaves out. */
 static enum status prune(struct finish *f, struct err *e) {
     char path[PATH_CAP];
     if (f->options->checkpoints == BUNDLE_CHECKPOINTS_ASIDE)
@@ -176,9 +183,7 @@ static enum status prune(struct finish *f, struct err *e) {
     enum status st = OK;
     for (int64_t i = 0; st == OK && i < f->list.count; i++) {
         const char *name = f->list.file[i].path;
-        size_t n = strlen(name);
-        bool partial = n > 8 && strcmp(name + n - 8, ".partial") == 0;
-        if (!partial && kept_by(policy, name)) continue;
+        if (!is_leftover(&f->list.file[i]) && kept_by(policy, name)) continue;
         st = path_join(path, f->dir, name, e);
         if (st == OK && unlink(path) != 0) st = FAIL(e, ERR_IO, "remove %s", path);
     }

@@ -171,19 +171,24 @@ static void the_directory_goes_when_told_and_the_policy_prunes(void **state) {
     struct bundle_options options = KEEP;
     options.checkpoints = BUNDLE_CHECKPOINTS_WEIGHTS;
     options.keep_directory = false;
+    put_file(dir, "data/logs/worker-0.log", "%s", "");
+    put_file(dir, "data/logs/worker-1.log", "out of paper\n");
     CHECK(bundle_finish(dir, &options, &result, &e));
     assert_false(path_exists(dir));
     struct bundle *b = NULL;
     struct bundle_entry entry;
-    int checkpoints = 0;
+    int checkpoints = 0, worker_logs = 0;
     CHECK(bundle_open(result.path, &BUNDLE_LIMITS, &b, &e));
     for (;;) {
         CHECK(bundle_next(b, &entry, &e));
         if (!entry.path) break;
         assert_null(strstr(entry.path, "state.safetensors"));
+        assert_string_not_equal(entry.path, "data/logs/worker-0.log"); /* it is empty */
+        worker_logs += strcmp(entry.path, "data/logs/worker-1.log") == 0;
         checkpoints += strncmp(entry.path, "data/checkpoints/", 17) == 0;
     }
     assert_int_equal(checkpoints, 2);
+    assert_int_equal(worker_logs, 1);
     bundle_close(b);
     assert_int_equal(bundle_policy("none", "done"), BUNDLE_CHECKPOINTS_NONE);
     assert_int_equal(bundle_policy("weights", "done"), BUNDLE_CHECKPOINTS_WEIGHTS);

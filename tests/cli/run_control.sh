@@ -86,6 +86,7 @@ run --runs a $long
 expect "exit code" 0 $code
 reference=$(field "$(bundle_in a)" 'run["results_sha256"]')
 expect "a directory is left" "" "$(find a -mindepth 1 -maxdepth 1 -type d ! -name '*.checkpoints')"
+! tar --zstd -tf "$(bundle_in a)" | grep -q "worker-0.log" || fail "the bundle has an empty log"
 tar --zstd -xOf "$(bundle_in a)" --wildcards '*/data/logs/runner.log' >runner.log
 for line in "start after step 0 of $((6 * every))$" "backend cpu on ..*" \
     "step 1 of $((6 * every)): loss [0-9.]*, [0-9]* tokens/s$" \
