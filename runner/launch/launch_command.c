@@ -26,17 +26,37 @@ enum status launcher_find(const char *name, enum launcher *out, struct err *e) {
 
 static bool is_path(const char *image) { return image[0] == '/' || !strncmp(image, "./", 2); }
 
-/* Accepts a reference ([registry/]name[:tag][@digest]) or a path that begins with '/' or "./", so
- * that no launcher takes the image for a flag. */
-static enum status check_image(const char *image, struct err *e) {
+/* The name without "docker://", which docker, podman and Enroot do not take in their words. */
+static const char *without_docker(const char *image) {
+    static const char DOCKER[] = "docker://";
+    size_t n = sizeof DOCKER - 1;
+    return strncmp(image, DOCKER, n) == 0 ? image + n : image;
+}
+
+/* Whether the image says by itself where it is: oras://, library://, or docker-daemon:NAME:TAG, an
+ * image of docker on this machine. */
+static bool has_scheme(const char *image) {
+    static const char DAEMON[] = "docker-daemon:";
+    return !is_path(image) &&
+           (strstr(image, "://") || strncmp(image, DAEMON, sizeof DAEMON - 1) == 0);
+}
+
+/* Accepts a reference ([docker://][registry/]name[:tag][@digest]) or a path that begins with '/' or
+ * "./", so that no launcher takes the image for a flag. Only apptainer reads other schemes. */
+static enum status check_image(const char *image, enum launcher launcher, struct err *e) {
     static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyz" "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789", MARKS[] = "._/:@+-";
     char all[sizeof LETTERS + sizeof MARKS];
+    const char *name = without_docker(image);
     snprintf(all, sizeof all, "%s%s", LETTERS, MARKS);
-    bool begins = is_path(image) || (*image && strchr(LETTERS, *image));
-    if (begins && image[strspn(image, all)] == '\0') return OK;
-    return FAIL(e, ERR_CONFIG, "'%.200s' names no image: [registry/]name[:tag], or a path that "
-                "begins with / or ./", image);
+    bool begins = is_path(image) || (*name && strchr(LETTERS, *name));
+    if (!begins || name[strspn(name, all)] != '\0')
+        return FAIL(e, ERR_CONFIG, "'%.200s' names no image: [registry/]name[:tag], or a path that "
+                    "begins with / or ./", image);
+    if (launcher == LAUNCH_APPTAINER || !has_scheme(name)) return OK;
+    return FAIL(e, ERR_CONFIG, "%.200s: only --launch apptainer reads this scheme; for %s, write "
+                "--image [registry/]name[:tag]%s", image, launcher_name(launcher),
+                launcher == LAUNCH_SRUN ? ", or the file of enroot import: ./x.sqsh" : "");
 }
 
 static bool has_digest(const char *image) { return strchr(image, '@') != NULL; }
@@ -54,9 +74,8 @@ static void add_pyxis_image(struct words *w, const char *image) {
     else words_addf(w, "--container-image=%s", image);
 }
 
-/* docker-daemon:NAME:TAG is an image of docker on this machine. */
 static void add_apptainer_image(struct words *w, const char *image) {
-    bool whole = is_path(image) || !strncmp(image, "docker-daemon:", strlen("docker-daemon:"));
+    bool whole = is_path(image) || has_scheme(image);
     words_addf(w, "%s%s", whole ? "" : "docker://", image);
 }
 
@@ -69,7 +88,7 @@ static void add_program(struct words *w, const struct launch_plan *p) {
 /* docker and podman: the image starts its own fp8lab, unless another one is mounted. */
 static void add_image_and_command(struct words *w, const struct launch_plan *p) {
     if (p->program) words_addf(w, "--entrypoint=%s", p->program);
-    words_add(w, p->image);
+    words_add(w, without_docker(p->image));
     words_add_all(w, p->command);
 }
 
@@ -166,7 +185,7 @@ static void add_pyxis_mounts(struct words *w, const struct launch_plan *p) {
  * GPUs. The job therefore sets the variable to none. */
 static void add_pyxis(struct words *w, const struct launch_plan *p) {
     if (!p->gpu) words_add(w, "--export=ALL,NVIDIA_VISIBLE_DEVICES=void");
-    add_pyxis_image(w, p->image);
+    add_pyxis_image(w, without_docker(p->image));
     add_pyxis_mounts(w, p);
     words_addf(w, "--container-workdir=%s", p->cwd);
     words_add(w, "--no-container-mount-home");
@@ -203,7 +222,7 @@ enum status launch_command(const struct launch_plan *p, struct words *argv, stru
     if (!p->image && p->launcher != LAUNCH_SRUN)
         return FAIL(e, ERR_CONFIG, "--image none is for --launch srun; %s starts an image, and "
                     "without --launch the run is here", launcher_name(p->launcher));
-    if (p->image) TRY(check_image(p->image, e));
+    if (p->image) TRY(check_image(p->image, p->launcher, e));
     if (p->image && p->launcher == LAUNCH_SRUN && has_digest(p->image))
         return FAIL(e, ERR_CONFIG, "%s: Enroot 3 does not read a digest; import the image once "
                     "(enroot import) and name the file with --image ./x.sqsh", p->image);

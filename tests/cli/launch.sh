@@ -85,6 +85,17 @@ show() {
     done
     show run tiny.lua --backend cpu --launch apptainer --dry-run \
         --image docker-daemon:fp8lab:latest
+    for launcher in docker podman apptainer srun; do
+        show run tiny.lua --backend cpu --launch $launcher --dry-run \
+            --image docker://registry.lab:5000/fp8lab:1
+    done
+    for scheme in oras:// library:// docker-daemon:; do
+        for launcher in docker apptainer srun; do
+            show run tiny.lua --backend cpu --launch $launcher --dry-run --image ${scheme}lab/fp8:1
+        done
+    done
+    show run tiny.lua --backend cpu --launch podman --dry-run --image oras://lab/fp8:1
+    show run tiny.lua --backend cpu --launch docker --dry-run --image docker://--privileged
     show run tiny.lua --launch podman --dry-run --image none
     show run big.lua --launch docker --dry-run
     show run big.lua --launch srun --dry-run --image x@sha256:0123
