@@ -5,6 +5,8 @@
 #define STEPS "train.steps, counted in updates: an epoch has tokens / (global_batch x seq_len)"
 #define BATCH "train.global_batch (sequences per update) and train.micro_batch (per pass and GPU)"
 #define WARMUP "warmup, in a schedule: schedule = cosine { warmup = 20 }"
+#define QUANTIZE "recipe, such as recipe = fp8.delayed"
+#define RESUME "a flag of run: fp8lab run --resume RUN"
 #define GATHERING "train.global_batch: an update is global_batch / (micro_batch x GPUs) passes"
 
 const struct other_name SCHEMA_OTHERS[] = {
@@ -15,6 +17,8 @@ const struct other_name SCHEMA_OTHERS[] = {
     { "fp8", "recipe" },
     { "precision", "recipe" },
     { "dtype", "recipe" },
+    { "quantize", QUANTIZE },
+    { "quantization", QUANTIZE },
     /* batches and steps */
     { "batch_size", BATCH },
     { "global_batch_size", "train.global_batch" },
@@ -68,6 +72,8 @@ const struct other_name SCHEMA_OTHERS[] = {
     { "tie_word_embeddings", "model.tied" },
     /* the rest */
     { "dataset", "data" },
+    { "resume", RESUME },
+    { "resume_from_checkpoint", RESUME },
     { "save_every", "checkpoint.every" },
     { "save_steps", "checkpoint.every" },
     { "eval_steps", "eval.every" },
