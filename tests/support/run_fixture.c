@@ -187,7 +187,8 @@ static void hash_inputs(const char *dir, const char *choices) {
               sha256_bytes(text, n, hex, &e) == OK &&
               path_join(path, dir, "data/run.json", &e) == OK &&
               json_file_read(path, &run, &e) == OK &&
-              json_object_set_new(json_object_get(run, "inputs"), "config", json_string(hex)) == 0 &&
+              json_object_set_new(json_object_get(run, "inputs"), "config",
+                                  json_string(hex)) == 0 &&
               inputs_record_choices(run, choices, &e) == OK && json_file_write(path, run, &e) == OK;
     assert(ok);
     (void)ok;
