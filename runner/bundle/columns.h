@@ -81,6 +81,10 @@ const char *columns_label(const struct columns *c, int64_t slot);
 NODISCARD enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd,
                                       int64_t *rows, struct err *e);
 
+/* Whether row `row` (< rows) of the column is what columns_convert() makes of this value of a
+ * record. NULL: the record has none. */
+bool columns_hold(const struct column *c, int64_t row, const json_t *value);
+
 /* Converts the file jsonl_path to cols_path, atomically. labels_path: a JSON file with the array of
  * names, or NULL; the file may be absent. */
 NODISCARD enum status columns_convert_file(const char *jsonl_path, const char *labels_path,

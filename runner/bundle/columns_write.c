@@ -197,15 +197,16 @@ static enum status draft_flush(struct conversion *c, struct draft *d, struct err
     return OK;
 }
 
-static enum status draft_put(struct conversion *c, struct draft *d, const json_t *value,
-                             struct err *e) {
-    union {
-        int64_t i;
-        double f;
-        uint64_t u;
-    } v = { 0 };
+union cell {
+    int64_t i;
+    double f;
+    uint64_t u;
+};
+
+static union cell cell_of(enum column_type type, const json_t *value) {
+    union cell v = { 0 };
     const char *text = json_string_value(value);
-    switch (d->type) {
+    switch (type) {
     case COLUMN_I64: v.i = json_is_true(value) ? 1 : json_integer_value(value); break;
     case COLUMN_F64:
         v.f = json_is_true(value)                              ? 1.0
@@ -215,6 +216,12 @@ static enum status draft_put(struct conversion *c, struct draft *d, const json_t
     case COLUMN_U32: v.u = text ? strtoull(text, NULL, 16) : UINT32_MAX; break;
     case COLUMN_U64: v.u = text ? strtoull(text, NULL, 16) : UINT64_MAX; break;
     }
+    return v;
+}
+
+static enum status draft_put(struct conversion *c, struct draft *d, const json_t *value,
+                             struct err *e) {
+    union cell v = cell_of(d->type, value);
     if (d->filled + 8 > BUFFER_BYTES) TRY(draft_flush(c, d, e));
     /* Little-endian: the low four bytes of a u32 come first. */
     memcpy(d->buffer + d->filled, &v, (size_t)column_type_bytes(d->type));
@@ -251,6 +258,35 @@ static enum status fill(struct conversion *c, struct err *e) {
     }
     for (int64_t i = 0; i < c->count; i++) TRY(draft_flush(c, &c->draft[i], e));
     return OK;
+}
+
+/* Whether a column of the type may hold the value; one that it cannot would look like a missing
+ * one. */
+static bool fits(enum column_type type, const json_t *value) {
+    enum kind kind = value ? kind_of(value) : KIND_NONE;
+    switch (type) {
+    case COLUMN_I64: return kind == KIND_WHOLE;
+    case COLUMN_F64: return kind == KIND_WHOLE || kind == KIND_REAL || kind == KIND_NONE;
+    case COLUMN_U32: return kind == KIND_HEX8 || kind == KIND_NONE;
+    case COLUMN_U64: return kind == KIND_HEX16 || kind == KIND_NONE;
+    }
+    return false;
+}
+
+bool columns_hold(const struct column *c, int64_t row, const json_t *value) {
+    bool list = json_is_array(value);
+    size_t size = (size_t)column_type_bytes(c->type);
+    if (list && (int64_t)json_array_size(value) != c->width) return false;
+    for (int64_t i = 0; i < c->width; i++) {
+        const json_t *item = list ? json_array_get(value, (size_t)i) : value;
+        union cell v = cell_of(c->type, item);
+        int64_t at = row * c->width + i;
+        bool gap = c->type == COLUMN_F64 && isnan(v.f) && isnan(column_value(c, at));
+        if (!fits(c->type, item)) return false;
+        /* Little-endian, as in draft_put(). */
+        if (!gap && memcmp(&v, (const char *)c->data + (size_t)at * size, size) != 0) return false;
+    }
+    return true;
 }
 
 enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd, int64_t *rows,

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/json_safe.h"
+#include "runner/base/jsonl.h"
 #include "runner/base/run_files.h"
 #include "runner/record/inputs.h"
 
@@ -90,11 +91,53 @@ enum status recheck_numbers(const struct run_columns *c, const json_t *run,
                 stated, hex);
 }
 
+/* ---- the lines ------------------------------------------------------------------------------ */
+
+static enum status check_record(const struct columns *c, int64_t row, const json_t *record,
+                                const char *name, struct err *e) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct column *column = &c->column[i];
+        const json_t *value = json_object_get(record, column->name);
+        if (columns_hold(column, row, value)) continue;
+        char *text = value ? value_text(value) : NULL;
+        (void)!FAIL(e, ERR_VERIFY, "%s:%lld: %s is %.100s, but its column has another value", name,
+                    (long long)row + 1, column->name, text ? text : "missing");
+        free(text);
+        return ERR_VERIFY;
+    }
+    return OK;
+}
+
+static enum status check_records(FILE *in, const char *name, const struct columns *c,
+                                 struct err *e) {
+    struct jsonl lines;
+    int64_t row = 0, rows = c ? c->rows : 0;
+    enum status st = OK;
+    jsonl_open(&lines, in, name);
+    for (; st == OK; row++) {
+        json_t *record = NULL;
+        st = jsonl_next(&lines, &record, e);
+        if (!record) break;
+        if (row % COLUMNS_CHUNK == 0 && c) columns_forget(c);
+        st = row < rows ? check_record(c, row, record, name, e)
+                        : FAIL(e, ERR_VERIFY, "%s has more records than the %lld rows of its "
+                               "columns", name, (long long)rows);
+        json_decref(record);
+    }
+    jsonl_close(&lines);
+    return st != OK || row == rows
+               ? st
+               : FAIL(e, ERR_VERIFY, "%s has %lld records, its columns have %lld rows", name,
+                      (long long)row, (long long)rows);
+}
+
 /* ---- of a bundle that streams by ----------------------------------------------------------- */
 
-enum { KEPT_MAX = 9 }; /* run.json, resolved.json, summary.json and six files of columns */
+enum { KEPT_MAX = 11 }; /* three JSON files, six files of columns and two of lines */
 
-static const char RESOLVED[] = "data/experiment/resolved.json";
+static const char RESOLVED[] = "data/experiment/resolved.json",
+                  TRAIN_LINES[] = "data/metrics/train.jsonl",
+                  EVAL_LINES[] = "data/metrics/eval.jsonl";
 
 struct kept {
     char path[64];
@@ -129,9 +172,12 @@ void recheck_destroy(struct recheck *r) {
 }
 
 static bool is_needed(const char *path) {
+    static const char *const NEEDED[] = { "data/run.json", "data/metrics/summary.json", RESOLVED,
+                                          TRAIN_LINES, EVAL_LINES };
     struct run_columns none = { 0 };
-    return run_columns_slot(&none, path) || strcmp(path, "data/run.json") == 0 ||
-           strcmp(path, RESOLVED) == 0 || strcmp(path, "data/metrics/summary.json") == 0;
+    for (size_t i = 0; i < sizeof NEEDED / sizeof *NEEDED; i++)
+        if (strcmp(path, NEEDED[i]) == 0) return true;
+    return run_columns_slot(&none, path) != NULL;
 }
 
 enum status recheck_begin(struct recheck *r, const char *path, struct err *e) {
@@ -190,6 +236,44 @@ static enum status load_columns(const struct recheck *r, struct run_columns *out
     return OK;
 }
 
+/* Lines that did not convert stay beside the columns of an earlier close; `show` prints that. */
+static bool stays_text(const json_t *summary, const char *path) {
+    size_t i, n = strlen(path);
+    const json_t *problem;
+    json_array_foreach(json_object_get(summary, "problems"), i, problem) {
+        const char *text = json_string_value(problem);
+        if (text && strncmp(text, path, n) == 0 && text[n] == ' ') return true;
+    }
+    return false;
+}
+
+/* The part of the temporary file that one file has. */
+struct part {
+    int fd;
+    int64_t at, end;
+};
+
+static ssize_t part_read(void *cookie, char *out, size_t n) {
+    struct part *p = cookie;
+    int64_t left = p->end - p->at;
+    ssize_t got = pread(p->fd, out, (int64_t)n < left ? n : (size_t)left, p->at);
+    if (got > 0) p->at += got;
+    return got;
+}
+
+static enum status check_lines(const struct recheck *r, const char *path,
+                               const struct columns *columns, const json_t *summary,
+                               struct err *e) {
+    const struct kept *k = find_kept(r, path);
+    if (!k || stays_text(summary, path)) return OK;
+    struct part part = { .fd = r->fd, .at = k->offset, .end = k->offset + k->bytes };
+    FILE *in = fopencookie(&part, "rb", (cookie_io_functions_t){ .read = part_read });
+    enum status st = in ? check_records(in, path, columns, e)
+                        : FAIL(e, ERR_MEMORY, "no memory to read %s", path);
+    if (in) fclose(in);
+    return st;
+}
+
 enum status recheck_finish(struct recheck *r, struct err *e) {
     json_t *run = NULL, *resolved = NULL, *summary = NULL;
     struct run_columns columns = { 0 };
@@ -198,6 +282,8 @@ enum status recheck_finish(struct recheck *r, struct err *e) {
     if (st == OK) st = load_json(r, "data/metrics/summary.json", &summary, e);
     if (st == OK) st = load_columns(r, &columns, e);
     if (st == OK) st = recheck_numbers(&columns, run, resolved, summary, e);
+    if (st == OK) st = check_lines(r, TRAIN_LINES, columns.train, summary, e);
+    if (st == OK) st = check_lines(r, EVAL_LINES, columns.eval, summary, e);
     run_columns_free(&columns);
     json_decref(summary);
     json_decref(resolved);

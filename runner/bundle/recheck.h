@@ -27,7 +27,8 @@ void recheck_destroy(struct recheck *r); /* r may be NULL. */
 NODISCARD enum status recheck_begin(struct recheck *r, const char *path, struct err *e);
 NODISCARD enum status recheck_add(struct recheck *r, const void *bytes, size_t n, struct err *e);
 
-/* Checks all files that were added. ERR_VERIFY also if run.json or summary.json is missing,
+/* Checks all files that were added: recheck_numbers(), and each record of train.jsonl and eval.jsonl
+ * with its row of the columns. ERR_VERIFY also if run.json or summary.json is missing,
  * ERR_FORMAT if a file does not parse. */
 NODISCARD enum status recheck_finish(struct recheck *r, struct err *e);
 

@@ -336,6 +336,57 @@ static void a_loss_must_be_what_its_bits_are(void **state) {
            true);
 }
 
+/* Readers of text see the lines, and `show` the columns. */
+static void lines_must_be_what_their_columns_are(void **state) {
+    static const struct {
+        const char *name, *old, *new, *words;
+    } CASES[] = {
+        { "train", "{\"step\":20,\"loss\":1", "{\"step\":20,\"loss\":0",
+          "data/metrics/train.jsonl:20: loss is 0." },
+        { "train", "{\"step\":20,\"loss\":", "{\"step\":20,\"lost\":",
+          "data/metrics/train.jsonl:20: loss is missing" },
+        { "train", "{\"step\":7,", "{\"step\":8,", "data/metrics/train.jsonl:7: step is 8" },
+        { "train", "{\"step\":7,", "{\"step\":\"7\",",
+          "data/metrics/train.jsonl:7: step is \"7\"" },
+        { "train", "{\"step\":1,", "{\"step\":0}\n{\"step\":1,",
+          "data/metrics/train.jsonl:1: step is 0" },
+        { "eval", "{\"step\":20,\"loss\":1", "{\"step\":20,\"loss\":0",
+          "data/metrics/eval.jsonl:2: loss is 0." },
+        { "eval", "\"tokens\":4096}\n{", "\"tokens\":4096}\n{}\n{",
+          "data/metrics/eval.jsonl:2: step is missing" },
+    };
+    struct scene *s = *state;
+    struct unpack_report report;
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char name[64];
+        size_t n;
+        snprintf(name, sizeof name, "data/metrics/%s.jsonl", CASES[i].name);
+        char *text = text_of(s, name, &n);
+        edit(s, name, CASES[i].old, CASES[i].new);
+        sign_and_pack(s);
+        MUST_FAIL(ERR_VERIFY, CASES[i].words,
+                  bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
+        MUST_FAIL(ERR_VERIFY, CASES[i].words,
+                  bundle_unpack(s->dir, NULL, &BUNDLE_LIMITS, &report, E));
+        put_file(s->dir, name, "%s", text);
+        free(text);
+    }
+    size_t n;
+    char *text = text_of(s, "data/metrics/eval.jsonl", &n);
+    put_file(s->dir, "data/metrics/eval.jsonl", "%s%s", text, "{\"step\":30}\n");
+    sign_and_pack(s);
+    MUST_FAIL(ERR_VERIFY, "eval.jsonl has more records than the 2 rows of its columns",
+              bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
+    put_file(s->dir, "data/metrics/eval.jsonl", "%s", "");
+    sign_and_pack(s);
+    MUST_FAIL(ERR_VERIFY, "eval.jsonl has 0 records, its columns have 2 rows",
+              bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
+    put_file(s->dir, "data/metrics/eval.jsonl", "%s", text);
+    free(text);
+    sign_and_pack(s);
+    MUST(bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
+}
+
 /* A directory that is not closed has no manifest; its printed numbers are compared all the same. */
 static void what_is_printed_is_compared(void **state) {
     struct scene *s = *state;
@@ -383,6 +434,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_signed_results_hash_is_made_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_signed_configuration_must_have_its_hash, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(lines_must_be_what_their_columns_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_loss_must_be_what_its_bits_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_printed_is_compared, set_up, tear_down),
     };
