@@ -16,8 +16,9 @@
 /* SLICE: bytes of a zstd file that libarchive gets before the next guard check. A zstd block of 4
  * bytes becomes at most 128 KiB, so a slice becomes at most 128 MiB. HEADERS_MAX: bytes of tar
  * headers for one entry; a name of 512 bytes takes two headers of one block and two blocks of
- * text. */
-enum { BLOCK = 256 * 1024, FEED = 64 * 1024, SLICE = 4096, HEADERS_MAX = 4096 };
+ * text. END_MAX: bytes behind the last entry: the two blocks of zeros that end a tar. */
+enum { BLOCK = 256 * 1024, FEED = 64 * 1024, SLICE = 4096, HEADERS_MAX = 4096, TAR_BLOCK = 512,
+       END_MAX = 2 * TAR_BLOCK };
 
 struct bundle {
     char *path;       /* owned copy */
@@ -285,13 +286,24 @@ static enum status skip_rest(struct bundle *b, struct err *e) {
     return OK;
 }
 
+/* libarchive reads headers that no entry follows without a word: a global one has room for a
+ * megabyte. `end`: where the last entry ends. */
+static enum status check_end(const struct bundle *b, int64_t end, struct err *e) {
+    int64_t rest = archive_filter_bytes(b->archive, 0) - end;
+    if (rest > END_MAX)
+        return FAIL(e, ERR_FORMAT, "%s: %lld bytes behind the last entry refused, at most %d",
+                    b->path, (long long)rest, END_MAX);
+    return guard_end(b->guard, e);
+}
+
 static enum status next_in_archive(struct bundle *b, struct bundle_entry *out, struct err *e) {
     if (b->at_entry) TRY(skip_rest(b, e));
     b->at_entry = false;
     for (;;) {
         struct archive_entry *entry = b->entry;
+        int64_t end = round_up(archive_filter_bytes(b->archive, 0), TAR_BLOCK);
         int got = archive_read_next_header2(b->archive, entry);
-        if (got == ARCHIVE_EOF) return OK;
+        if (got == ARCHIVE_EOF) return check_end(b, end, e);
         /* ARCHIVE_WARN: the name does not convert to the locale; admit() checks names. */
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return archive_broken(b, e);
         TRY(admit(b, entry, e));

@@ -24,6 +24,7 @@ struct guard {
 struct node {
     bool directory, explicit; /* explicit: has an entry of its own, and is not only the parent of
                                  one */
+    bool holds;               /* a directory with a file in it, at any depth */
     char *folded;             /* lower case; borrowed from text */
     char text[];              /* the name as written, NUL, the folded name, NUL */
 };
@@ -105,9 +106,10 @@ static struct node *node_create(const char *path, size_t n, bool directory) {
     return node;
 }
 
-/* Enters the first n bytes of path. `explicit`: the entry itself; otherwise a parent of it. */
+/* Enters the first n bytes of path. `explicit`: the entry itself; otherwise a parent of it.
+ * `holds`: a parent of a file. */
 static enum status enter(struct guard *g, const char *path, size_t n, bool directory,
-                         bool explicit, struct err *e) {
+                         bool explicit, bool holds, struct err *e) {
     char safe[128];
     struct node *node = node_create(path, n, directory);
     struct node **slot = node ? tsearch(node, &g->names, by_folded) : NULL;
@@ -118,6 +120,7 @@ static enum status enter(struct guard *g, const char *path, size_t n, bool direc
     struct node *known = *slot;
     if (known == node) {
         node->explicit = explicit;
+        node->holds = holds;
         if (++g->count <= g->limits.names) return OK;
         return FAIL(e, ERR_FORMAT, "more than %lld files and directories refused",
                     (long long)g->limits.names);
@@ -132,6 +135,7 @@ static enum status enter(struct guard *g, const char *path, size_t n, bool direc
     else if (explicit && known->explicit)
         st = FAIL(e, ERR_FORMAT, "duplicate name refused: %s", shown(node->text, safe));
     known->explicit |= explicit;
+    known->holds |= holds;
     free(node);
     return st;
 }
@@ -151,8 +155,23 @@ enum status guard_admit(struct guard *g, const char *path, bool directory, int64
                     (long long)g->limits.total_bytes, shown(path, safe));
     g->total += size;
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/'))
-        TRY(enter(g, path, (size_t)(slash - path), true, false, e));
-    return enter(g, path, strlen(path), directory, true, e);
+        TRY(enter(g, path, (size_t)(slash - path), true, false, !directory, e));
+    return enter(g, path, strlen(path), directory, true, false, e);
+}
+
+/* twalk_r(): keeps an entry of a directory without a file. */
+static void find_empty(const void *at, VISIT visit, void *found) {
+    const struct node *node = *(const struct node *const *)at;
+    if ((visit == postorder || visit == leaf) && node->directory && node->explicit && !node->holds)
+        *(const struct node **)found = node;
+}
+
+enum status guard_end(const struct guard *g, struct err *e) {
+    char safe[128];
+    const struct node *empty = NULL;
+    twalk_r(g->names, find_empty, &empty);
+    return empty ? FAIL(e, ERR_FORMAT, "empty directory refused: %s", shown(empty->text, safe))
+                 : OK;
 }
 
 enum status guard_ratio(const struct guard *g, int64_t packed, int64_t unpacked, struct err *e) {

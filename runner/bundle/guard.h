@@ -38,6 +38,9 @@ NODISCARD enum status guard_name(const char *path, const struct bundle_limits *l
 NODISCARD enum status guard_admit(struct guard *g, const char *path, bool directory, int64_t size,
                                   struct err *e);
 
+/* Call after the last entry. ERR_FORMAT if a directory was admitted and no file in it. */
+NODISCARD enum status guard_end(const struct guard *g, struct err *e);
+
 /* Call while unpacking, with the bytes read from the archive and the bytes unpacked. */
 NODISCARD enum status guard_ratio(const struct guard *g, int64_t packed, int64_t unpacked,
                                   struct err *e);

@@ -292,6 +292,44 @@ static void tar_hides_nothing(void **state) {
     }
 }
 
+/* A global header behind the last file describes no file. Up to 1 MB of it is read. */
+static void a_header_behind_the_last_file_is_refused(void **state) {
+    static const size_t SIZES[] = { 512, 8192, 512 * 1024 };
+    struct scene *s = *state;
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
+        struct raw r;
+        char block[512], *data = malloc(SIZES[i]);
+        bundle_as_tar(s->bundle, &r.bytes, &r.n);
+        tar_header(block, F "g", 'g', SIZES[i]);
+        memset(data, 'a', SIZES[i]);
+        int n = snprintf(data, SIZES[i], "%zu comment=hidden", SIZES[i]);
+        data[n] = 'a';
+        data[SIZES[i] - 1] = '\n';
+        raw_insert(&r, r.n - 1024, block, sizeof block);
+        raw_insert(&r, r.n - 1024, data, SIZES[i]);
+        raw_write(s, &r);
+        expect(s, s->hostile, ERR_FORMAT, "bytes behind the last entry refused, at most 1024");
+        free(data);
+        free(r.bytes);
+    }
+}
+
+/* Their names and times would be data that no manifest lists. */
+static void empty_directories_are_refused(void **state) {
+    struct scene *s = *state;
+    struct unpack_report report;
+    struct err e = { 0 };
+    struct archive *out = begin(s, -1);
+    add(out, &(struct hostile_entry){ F "data/metrics", AE_IFDIR, NULL, NULL, 0 });
+    end(out);
+    CHECK(bundle_unpack(s->hostile, NULL, &BUNDLE_LIMITS, &report, &e));
+    out = begin(s, -1);
+    add(out, &(struct hostile_entry){ F "data/hidden", AE_IFDIR, NULL, NULL, 0 });
+    add(out, &(struct hostile_entry){ F "data/hidden/words", AE_IFDIR, NULL, NULL, 0 });
+    end(out);
+    expect(s, s->hostile, ERR_FORMAT, "empty directory refused: " F "data/hidden");
+}
+
 static void skippable_frames_are_refused(void **state) {
     static const char FRAME[] = "\x5a\x2a\x4d\x18\x06\0\0\0hidden";
     struct scene *s = *state;
@@ -524,6 +562,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(names_are_counted_with_the_directories_they_imply, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(tar_hides_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_header_behind_the_last_file_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(empty_directories_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(skippable_frames_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(zstd_within_zstd_is_not_unpacked, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_frame_of_repeated_bytes_is_a_bomb, set_up, tear_down),
