@@ -1,4 +1,5 @@
 /* fp8lab list: the runs of a directory, one line each. */
+#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
+#include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
 
@@ -176,6 +178,20 @@ static void suggest(const struct cli *cli, const struct tree *runs, int64_t last
     else cli_next(cli, "compare", turned ? path : with, turned ? with : path, NULL);
 }
 
+/* Older programs left directories without run.json, which are not in the list. */
+static void note_stubs(const struct cli *cli, const char *dir) {
+    struct dirent **entries;
+    int count = scandir(dir, &entries, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        char path[PATH_CAP];
+        struct err e = { 0 };
+        if (path_join(path, dir, entries[i]->d_name, &e) == OK && run_dir_check_stub(path, &e) != OK)
+            cli_note(cli, "%s", e.text);
+        free(entries[i]);
+    }
+    if (count >= 0) free(entries);
+}
+
 static int cmd_list(const struct cli *cli) {
     const char *dir = cli->arg_count ? cli->args[0] : "runs";
     struct tree runs;
@@ -188,6 +204,7 @@ static int cmd_list(const struct cli *cli) {
     int64_t last;
     int code = list_runs(cli, &runs, &last);
     if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
+    note_stubs(cli, dir);
     if (last < 0) cli_next(cli, "run", "experiments/quickstart.lua", NULL);
     else suggest(cli, &runs, last);
     tree_free(&runs);

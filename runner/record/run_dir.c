@@ -51,10 +51,14 @@ enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
     return OK;
 }
 
-void run_dir_close(struct run_dir *dir) {
+static bool has_bundle(const char *path) {
     char bundle[PATH_CAP + 16];
-    snprintf(bundle, sizeof bundle, "%s.tar.zst", dir->path);
-    if (dir->lock_fd >= 0 && path_exists(bundle)) run_lock_drop(dir->path, dir->lock_fd);
+    snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
+    return path_exists(bundle);
+}
+
+void run_dir_close(struct run_dir *dir) {
+    if (dir->lock_fd >= 0 && has_bundle(dir->path)) run_lock_drop(dir->path, dir->lock_fd);
     else if (dir->lock_fd >= 0) run_lock_leave(dir->path, dir->lock_fd);
     if (dir->root >= 0) close(dir->root);
     dir->lock_fd = dir->root = -1;
@@ -65,9 +69,7 @@ void run_dir_close(struct run_dir *dir) {
 /* ---- create -----------------------------------------------------------------------------------*/
 
 static bool is_taken(const char *path) {
-    char bundle[PATH_CAP + 16];
-    snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
-    return path_exists(path) || path_exists(bundle);
+    return path_exists(path) || has_bundle(path);
 }
 
 /* Makes the directory under a hidden name, for an unused id. If two processes want the same id, one
@@ -171,6 +173,40 @@ void run_dir_clean(const char *runs) {
     closedir(d);
 }
 
+/* ---- stubs ------------------------------------------------------------------------------------*/
+
+/* Whether the name is <UTC time>…-<8 hex digits>, as make_unique() and older programs write it. */
+static bool is_run_id(const char *name) {
+    static const char WHEN[] = "00000000T000000Z";
+    size_t n = strlen(name), when = sizeof WHEN - 1, hash = 8;
+    if (n < when + hash + 2 || name[n - hash - 1] != '-') return false;
+    for (size_t i = 0; i < when; i++)
+        if (WHEN[i] == '0' ? !isdigit((unsigned char)name[i]) : name[i] != WHEN[i]) return false;
+    for (size_t i = when; i < n - hash; i++)
+        if (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i])) return false;
+    return strspn(name + n - hash, "0123456789abcdef") == hash;
+}
+
+enum status run_dir_check_stub(const char *path, struct err *e) {
+    char runs[PATH_CAP], base[PATH_CAP], clean[PATH_CAP]; /* clean: without a slash at its end */
+    struct stat info;
+    struct run_writer writer;
+    struct tree files;
+    path_parent(runs, path);
+    path_base(base, path);
+    TRY(path_join(clean, runs, base, e));
+    if (!is_run_id(base) || lstat(clean, &info) != 0 || !S_ISDIR(info.st_mode) ||
+        has_bundle(clean) || run_lock_look(clean, &writer) != RUN_LIFE_NONE ||
+        tree_list(clean, 1, &files, NULL) != OK)
+        return OK;
+    bool stub = files.count == 0 || strcmp(files.file[0].path, "lock") == 0;
+    tree_free(&files);
+    if (!stub) return OK;
+    return FAIL(e, ERR_ARG, "%s holds no run: its program was killed before it wrote "
+                "data/run.json, and nothing else is there; unless a program is starting this run "
+                "now, remove the directory", clean);
+}
+
 /* ---- open -------------------------------------------------------------------------------------*/
 
 static enum status take_over(struct run_dir *dir, bool presumed_dead, struct err *e) {
@@ -178,6 +214,7 @@ static enum status take_over(struct run_dir *dir, bool presumed_dead, struct err
     int fd;
     TRY(open_root(dir, e));
     TRY(open_file_beneath(dir->root, RECORD, O_RDONLY, dir->path, &fd, e));
+    if (fd < 0) TRY(run_dir_check_stub(dir->path, e));
     if (fd < 0)
         return FAIL(e, ERR_ARG, "%s is not a run directory: it has no %s", dir->path, RECORD);
     close(fd);
