@@ -63,6 +63,31 @@ static struct value *axis_values(struct diagnostics *d, const struct value *text
     }
 }
 
+/* Whether `path` begins with a key of an experiment, or has a hint as another program's key. False
+ * after an error that names the suite's axes. */
+static bool can_be_axis(struct diagnostics *d, struct value *matrix, const struct override *o,
+                        const char *path) {
+    enum { NAMES_MAX = 64 };
+    const char *head = pool_copy_n(d->pool, path, strcspn(path, ".")), *names[NAMES_MAX];
+    if (schema_field(&SCHEMA_EXPERIMENT, head) || other_name_find(SCHEMA_OTHERS, head)) return true;
+    int64_t count = 0;
+    struct text axes = { 0 };
+    value_sort_members(matrix);
+    for (int64_t i = 0; i < matrix->member_count; i++) {
+        text_puts(&axes, i ? ", " : "the suite's axes are ");
+        text_puts(&axes, matrix->members[i].key);
+        if (count < NAMES_MAX) names[count++] = matrix->members[i].key;
+    }
+    for (const struct field *f = SCHEMA_EXPERIMENT.fields; f->key && count < NAMES_MAX; f++)
+        names[count++] = f->key;
+    const char *near = nearest_name(head, names, count);
+    diagnostics_add(d, o->text->place, o->path, "unknown key '%s'; %s%s%s%s", head,
+                    axes.bytes ? axes.bytes : "the suite has no axes",
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    text_free(&axes);
+    return false;
+}
+
 /* Replaces the values of the axis, or adds a new axis. */
 static void set_axis(struct diagnostics *d, struct value *matrix, const struct override *o) {
     if (strcmp(o->path, "matrix") == 0) {
@@ -71,6 +96,7 @@ static void set_axis(struct diagnostics *d, struct value *matrix, const struct o
         return;
     }
     const char *path = schema_expand_path(d->pool, o->path + strlen("matrix."));
+    if (!can_be_axis(d, matrix, o, path)) return;
     struct value *list = axis_values(d, o->text);
     for (int64_t i = 0; i < matrix->member_count; i++) {
         struct value_member *m = &matrix->members[i];
@@ -169,6 +195,21 @@ static int compare_axes(const void *a, const void *b) {
     return strcmp(((const struct axis *)a)->path, ((const struct axis *)b)->path);
 }
 
+/* Whether an override replaces the whole axis. An error if the axis is from --set, too: one of the
+ * two would have no effect. */
+static bool is_replaced(struct diagnostics *d, const struct axis *axis,
+                        const struct override *overrides, int64_t count) {
+    bool replaced = false;
+    for (int64_t i = 0; i < count; i++) {
+        if (!covers(overrides[i].path, axis->path)) continue;
+        replaced = true;
+        if (axis->place.origin)
+            diagnostics_add(d, overrides[i].text->place, overrides[i].path, "'%s' makes an axis of "
+                            "the same key; leave out one of the two", axis->place.origin);
+    }
+    return replaced;
+}
+
 static int64_t read_axes(struct diagnostics *d, struct value *matrix,
                          const struct override *overrides, int64_t override_count,
                          struct axis axes[AXES_MAX], struct suite *out) {
@@ -185,11 +226,8 @@ static int64_t read_axes(struct diagnostics *d, struct value *matrix,
             break;
         }
         struct axis axis = { 0 };
-        bool replaced = false;
         if (!read_axis(d, &matrix->members[i], &axis)) continue;
-        for (int64_t k = 0; k < override_count; k++)
-            replaced = replaced || covers(overrides[k].path, axis.path);
-        if (!replaced) axes[count++] = axis;
+        if (!is_replaced(d, &axis, overrides, override_count)) axes[count++] = axis;
         else out->replaced = pool_format(d->pool, "%s%s%s", out->replaced,
                                          *out->replaced ? ", " : "", axis.path);
     }

@@ -58,6 +58,13 @@ for finding in report["findings"]:
     assert finding["level"] not in ("warning", "wrong") or finding["fix"], finding
 PY
 
+# ---- variables of a launcher that were left in a shell
+RANK=0 WORLD_SIZE=2 expect 0 -- --quick --backend cpu -- 'warning  launcher' \
+    'RANK=0 and WORLD_SIZE=2 are set, as by torchrun: `fp8lab run` is task 0 of 2 here' \
+    'fix: unset RANK WORLD_SIZE'
+WORLD_SIZE=2 expect 1 -- --quick --backend cpu -- 'wrong    launcher' \
+    'WORLD_SIZE=2 is set, as torchrun does, and RANK is not'
+
 # ---- machines of fact files
 expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \
     'dense 989 TFLOP/s BF16, 1979 FP8' 'fp8.blockwise    native' \
@@ -174,13 +181,6 @@ FAKE_PROCESSES=2 expect $well -- --quick -- '2 compute processes on the GPUs'
 # ---- telemetry of a run over that driver: its own process does not count as another one
 (cd "$root" && FAKE_PROCESSES=2 "$BUILD/tests/cli/test_hardware") >out 2>&1 ||
     fail "telemetry with a driver"
-
-# ---- variables of a launcher that were left in a shell
-RANK=0 WORLD_SIZE=2 expect 0 -- --quick --backend cpu -- 'warning  launcher' \
-    'RANK=0 and WORLD_SIZE=2 are set, as by torchrun: `fp8lab run` is task 0 of 2 here' \
-    'fix: unset RANK WORLD_SIZE'
-WORLD_SIZE=2 expect 1 -- --quick --backend cpu -- 'wrong    launcher' \
-    'WORLD_SIZE=2 is set, as torchrun does, and RANK is not'
 
 # ---- a compiler outside PATH; a disk without permission; a mistyped flag
 printf '#!/bin/sh\n' >toolkit/bin/nvcc && chmod +x toolkit/bin/nvcc
