@@ -47,6 +47,23 @@ static int base_print(lua_State *L) {
     return 0;
 }
 
+/* Calls the wrapped function with all arguments. An error of its own would name neither the function
+ * nor the script's line, since no Lua code calls it; both are added here. */
+static int call_wrapped(lua_State *L, const char *name) {
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    int rc = lua_pcall(L, lua_gettop(L) - 1, 1, 0);
+    if (rc == LUA_OK) return 1;
+    if (rc == LUA_ERRRUN && lua_type(L, -1) == LUA_TSTRING) {
+        const char *text = lua_tostring(L, -1);
+        luaL_where(L, 1);
+        luaL_gsub(L, text, "to '?'", lua_pushfstring(L, "to '%s'", name));
+        lua_remove(L, -2); /* what replaces "to '?'" */
+        lua_concat(L, 2);
+    }
+    return lua_error(L);
+}
+
 /* The conversions of string.format whose text is the same on every machine: not %p, an address, nor
  * %a, whose digits the C library chooses. */
 static const char CONVERSIONS[] = "cdiuoxXeEfFgGqs%";
@@ -67,10 +84,7 @@ static int string_format(lua_State *L) {
         script_tostring(L, i);
         lua_replace(L, i);
     }
-    lua_pushvalue(L, lua_upvalueindex(1));
-    lua_insert(L, 1);
-    lua_call(L, count, 1);
-    return 1;
+    return call_wrapped(L, "format");
 }
 
 /* ---- metatables ------------------------------------------------------------------------------ */
@@ -87,10 +101,7 @@ static int base_setmetatable(lua_State *L) {
             lua_pop(L, 1);
         }
     }
-    lua_pushvalue(L, lua_upvalueindex(1));
-    lua_insert(L, 1);
-    lua_call(L, 2, 1);
-    return 1;
+    return call_wrapped(L, "setmetatable");
 }
 
 /* ---- math with the same bits everywhere ------------------------------------------------------ */

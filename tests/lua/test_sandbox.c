@@ -151,6 +151,10 @@ static const struct row STABLE[] = {
     { "local s = string.format('\\0%c%i%o%x%X%e%E%f%g%G%q%s\\0%%', 65, 1, 8, 10, 10, 1, 1, 1, 1, "
       "1, 'a', {}) return #s .. s:sub(2, 7)", "51A110aA", true },
     { "return string.format('%-5d|%%p', 3)", "3    |%p", true },
+    { "\nreturn string.format('%5s|', 'a\\0b')",
+      "x.lua:2: bad argument #2 to 'format' (string contains zeros)", false },
+    { "return string.format('%d', 'y')", "x.lua:1: bad argument #2 to 'format' (number", false },
+    { "return setmetatable({}, 5)", "x.lua:1: bad argument #2 to 'setmetatable'", false },
     { "return string.format('%.14g %.14g %.14g', math.exp(1), math.log(10), math.pow(2, 0.5))",
       "2.718281828459 2.302585092994 1.4142135623731", true },
 };
