@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runner/base/nearest.h"
 #include "runner/script/schema_env.h"
@@ -130,14 +131,14 @@ static struct value *typed_float(struct diagnostics *d, const struct field *f,
 /* ---- durations ------------------------------------------------------------------------------- */
 enum { DURATION_PART_MAX = 1000000 };
 
-/* Parses "90" or "1.5", in units of `unit` seconds, and advances *text. -1 if it is not such a
- * number, or not a whole number of seconds. */
+/* Parses "90", or "1.5" or ".5" in units of `unit` seconds, and advances *text. -1 if it is not such
+ * a number, or not a whole number of seconds. */
 static int64_t read_part(const char **text, int64_t unit) {
     int64_t whole = 0, scale = 1, parts = 0;
     const char *at = *text, *digits = at;
     for (; *at >= '0' && *at <= '9' && whole <= DURATION_PART_MAX; at++)
         whole = whole * 10 + (*at - '0');
-    if (at == digits || whole > DURATION_PART_MAX) return -1;
+    if ((at == digits && *at != '.') || whole > DURATION_PART_MAX) return -1;
     if (*at == '.') {
         for (digits = ++at; *at >= '0' && *at <= '9' && scale < DURATION_PART_MAX; at++) {
             parts = parts * 10 + (*at - '0');
@@ -208,22 +209,44 @@ static bool name_char(char c) {
            c == '_' || c == '-';
 }
 
+/* The first control character, with its place, as an error. False if there is one. */
+static bool no_control(struct diagnostics *d, const struct value *v, const char *path) {
+    static const char *const NAMES[0x20] = {
+        [0] = "NUL", ['\a'] = "bell", ['\b'] = "backspace", ['\t'] = "tab", ['\n'] = "newline",
+        ['\r'] = "carriage return", [0x1b] = "escape",
+    };
+    size_t at = 0;
+    while (at < v->string_bytes && (unsigned char)v->string[at] >= 0x20) at++;
+    if (at == v->string_bytes) return true;
+    int c = v->string[at];
+    diagnostics_add(d, v->place, path, "expected text without control characters, found %s "
+                    "(U+%04X) at byte %zu of %s", NAMES[c] ? NAMES[c] : "a control character", c,
+                    at + 1, value_describe(d->pool, v));
+    return false;
+}
+
 static struct value *typed_string(struct diagnostics *d, const struct field *f,
                                   const struct value *v, const char *path) {
     if (v->type != VALUE_STRING && v->type != VALUE_TEXT) return mismatch(d, f, v, path);
     size_t n = v->string_bytes;
+    if (!no_control(d, v, path)) return NULL;
     if (utf8_valid_prefix(v->string, n) != n) {
         diagnostics_add(d, v->place, path, "expected UTF-8 text, found %s",
                         value_describe(d->pool, v));
         return NULL;
     }
     bool plain = (double)n >= f->min && (double)n <= f->max;
-    for (size_t i = 0; i < n && plain; i++) {
-        unsigned char c = (unsigned char)v->string[i];
-        plain = f->type == FIELD_NAME ? name_char((char)c) && (i || c != '.') : c >= 0x20;
-    }
+    for (size_t i = 0; i < n && plain && f->type == FIELD_NAME; i++)
+        plain = name_char(v->string[i]) && (i || v->string[i] != '.');
     if (!plain) return mismatch(d, f, v, path);
     return value_string(d->pool, v->string, v->place);
+}
+
+/* Why the word, in any case of its letters, is not one of ours; NULL if it is unknown. */
+static const char *refused_word(const struct field *f, const char *word) {
+    for (const struct other_name *o = f->refused; o && o->given; o++)
+        if (strcasecmp(o->given, word) == 0) return o->ours;
+    return NULL;
 }
 
 static struct value *typed_word(struct diagnostics *d, const struct field *f,
@@ -234,7 +257,7 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
     for (; f->words[count]; count++)
         if (text && strcmp(f->words[count], v->string) == 0)
             return value_string(d->pool, v->string, v->place);
-    const char *why = text && f->refused ? other_name_find(f->refused, v->string) : NULL;
+    const char *why = text ? refused_word(f, v->string) : NULL;
     if (why) {
         diagnostics_add(d, v->place, path, "there is no \"%s\": %s", v->string, why);
         return NULL;
