@@ -224,9 +224,38 @@ void resolution_destroy(struct resolution *r) {
     *r = (struct resolution){ 0 };
 }
 
+enum { EXCERPT_BYTES = 100 };
+
+static bool is_continuation(char c) { return ((unsigned char)c & 0xc0) == 0x80; } /* of UTF-8 */
+
+/* The part of a source line around the column, with a caret below if the column is known. */
+static void add_excerpt(struct text *t, const struct resolved_error *x) {
+    const char *source = x->source;
+    size_t n = strlen(source), begin = 0, end = n;
+    bool known = x->column > 0 && (size_t)x->column <= n;
+    size_t at = known ? (size_t)x->column - 1 : 0;
+    char line[32];
+    if (n > EXCERPT_BYTES) {
+        begin = at > EXCERPT_BYTES / 2 ? at - EXCERPT_BYTES / 2 : 0;
+        if (begin > n - EXCERPT_BYTES) begin = n - EXCERPT_BYTES;
+        end = begin + EXCERPT_BYTES;
+        while (is_continuation(source[begin])) begin++;
+        while (is_continuation(source[end])) end++;
+    }
+    snprintf(line, sizeof line, "%5d | ", x->line);
+    text_puts(t, line);
+    text_puts(t, begin ? "..." : "");
+    text_add(t, source + begin, end - begin);
+    text_puts(t, end < n ? "...\n" : "\n");
+    if (!known) return;
+    text_puts(t, begin ? "      |    " : "      | ");
+    for (size_t i = begin; i < at; i++)
+        if (!is_continuation(source[i])) text_puts(t, source[i] == '\t' ? "\t" : " ");
+    text_puts(t, "^\n");
+}
+
 char *resolved_error_text(const struct resolved_error *x) {
     struct text t = { 0 };
-    char line[32];
     text_puts(&t, x->where);
     text_puts(&t, ": ");
     if (*x->key) {
@@ -235,17 +264,7 @@ char *resolved_error_text(const struct resolved_error *x) {
     }
     text_puts(&t, x->text);
     text_puts(&t, "\n");
-    if (x->source) {
-        snprintf(line, sizeof line, "%5d | ", x->line);
-        text_puts(&t, line);
-        text_puts(&t, x->source);
-        text_puts(&t, "\n");
-    }
-    if (x->source && x->column > 0 && (size_t)x->column <= strlen(x->source)) {
-        text_puts(&t, "      | ");
-        for (int i = 1; i < x->column; i++) text_puts(&t, x->source[i - 1] == '\t' ? "\t" : " ");
-        text_puts(&t, "^\n");
-    }
+    if (x->source) add_excerpt(&t, x);
     if (!t.failed) return t.bytes; /* moved to the caller */
     text_free(&t);
     return NULL;

@@ -346,6 +346,49 @@ static void an_axis_is_set_from_outside(void **state) {
     resolution_destroy(&r);
 }
 
+/* ---- errors ---------------------------------------------------------------------------------- */
+/* The shown line and the one of its caret: of an error at `key` in a long line. */
+static void check_excerpt(const char *source, const char *key, const char *line) {
+    char folder[PATH_CAP], path[PATH_CAP];
+    struct resolution r;
+    struct err e = { 0 };
+    scratch_directory(folder);
+    put_file(folder, "x.lua", "%s", source);
+    assert_int_equal(path_join(path, folder, "x.lua", NULL), OK);
+    struct resolve_options options = { .path = path };
+    assert_int_equal(resolve_experiment(&options, &r, &e), ERR_CONFIG);
+    int64_t i = 0;
+    while (i < r.error_count && strcmp(r.errors[i].key, key) != 0) i++;
+    if (i == r.error_count) fail_msg("no error of %s", key);
+    char *text = resolved_error_text(&r.errors[i]);
+    assert_non_null(text);
+    const char *shown = strchr(text, '\n');
+    assert_non_null(shown);
+    if (strcmp(shown + 1, line) != 0) fail_msg("expected:\n%sfound:\n%s", line, shown + 1);
+    free(text);
+    resolution_destroy(&r);
+    assert_int_equal(tree_remove(folder, NULL), OK);
+}
+
+static void a_long_line_is_cut_around_the_column(void **state) {
+    (void)state;
+    char source[10400], line[400], fill[5000], wide[61];
+    memset(fill, 'y', sizeof fill);
+    fill[sizeof fill - 1] = '\0';
+    for (int i = 0; i < 30; i++) memcpy(wide + 2 * i, "\u00e9", 2);
+    wide[60] = '\0';
+    snprintf(source, sizeof source, "return experiment { one = 1, about = \"%s\", two = \"%s\", "
+             "three = \"%s\", four = 4 }", fill, wide, fill);
+    snprintf(line, sizeof line, "    1 | return experiment { one = 1, about = \"%.62s...\n"
+             "      | %20s^\n", fill, "");
+    check_excerpt(source, "one", line);
+    snprintf(line, sizeof line, "    1 | ...%.47s\", two = \"%.44s...\n      |    %50s^\n", fill, wide,
+             "");
+    check_excerpt(source, "two", line);
+    snprintf(line, sizeof line, "    1 | ...%.87s\", four = 4 }\n      |    %90s^\n", fill, "");
+    check_excerpt(source, "four", line);
+}
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 static void layers_become_a_table(void **state) {
     (void)state;
@@ -672,6 +715,7 @@ int main(void) {
         cmocka_unit_test(durations_are_read_as_people_write_them),
         cmocka_unit_test(an_override_of_an_axis_takes_it_away),
         cmocka_unit_test(an_axis_is_set_from_outside),
+        cmocka_unit_test(a_long_line_is_cut_around_the_column),
         cmocka_unit_test(layers_become_a_table),
         cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),
         cmocka_unit_test(smoke_keeps_data_that_is_there),
