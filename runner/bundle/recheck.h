@@ -7,10 +7,10 @@
 
 #include "runner/bundle/summary.h"
 
-/* Checks that the hashes of the inputs in `run` (run.json) are right (inputs_check(); `resolved` may
- * be NULL); that each loss and gradient norm is the number of its bits; that the keys of `summary`
- * have the values that summary_make() gives; and that results_sha256 of `run`, if there, is that of
- * results_hash(). ERR_VERIFY names the first contradiction. */
+/* Checks that the hashes of the inputs in `run`, run.json, are right (inputs_check(); `resolved`
+ * may be NULL); that each loss and gradient norm is the number of its bits; that the keys of
+ * `summary` have the values that summary_make() gives; and that results_sha256 of `run`, if there,
+ * is that of results_hash(). ERR_VERIFY names the first contradiction. */
 NODISCARD enum status recheck_numbers(const struct run_columns *c, const json_t *run,
                                       const json_t *resolved, const json_t *summary,
                                       struct err *e);
@@ -27,8 +27,8 @@ void recheck_destroy(struct recheck *r); /* r may be NULL. */
 NODISCARD enum status recheck_begin(struct recheck *r, const char *path, struct err *e);
 NODISCARD enum status recheck_add(struct recheck *r, const void *bytes, size_t n, struct err *e);
 
-/* Checks all files that were added: recheck_numbers(), and each record of train.jsonl and eval.jsonl
- * with its row of the columns. ERR_VERIFY also if run.json or summary.json is missing,
+/* Checks all files that were added: recheck_numbers(), and each record of train.jsonl and of
+ * eval.jsonl with its row of the columns. ERR_VERIFY also if run.json or summary.json is missing,
  * ERR_FORMAT if a file does not parse. */
 NODISCARD enum status recheck_finish(struct recheck *r, struct err *e);
 
