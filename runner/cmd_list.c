@@ -185,7 +185,8 @@ static void note_stubs(const struct cli *cli, const char *dir) {
     for (int i = 0; i < count; i++) {
         char path[PATH_CAP];
         struct err e = { 0 };
-        if (path_join(path, dir, entries[i]->d_name, &e) == OK && run_dir_check_stub(path, &e) != OK)
+        if (path_join(path, dir, entries[i]->d_name, &e) == OK &&
+            run_dir_check_stub(path, &e) != OK)
             cli_note(cli, "%s", e.text);
         free(entries[i]);
     }

@@ -47,8 +47,8 @@ static int base_print(lua_State *L) {
     return 0;
 }
 
-/* Calls the wrapped function with all arguments. An error of its own would name neither the function
- * nor the script's line, since no Lua code calls it; both are added here. */
+/* Calls the wrapped function with all arguments. An error of its own would name neither the
+ * function nor the script's line, since no Lua code calls it; both are added here. */
 static int call_wrapped(lua_State *L, const char *name) {
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);

@@ -103,9 +103,11 @@ static void a_changed_file_is_a_verdict(void **state) {
     MUST(bag_unchanged(dir, BAG_ALL, E));
     MUST(path_join(path, dir, "data/run.json", E));
     put_file(dir, "data/run.json", "{}");
-    MUST_FAIL(ERR_VERIFY, "data/run.json changed since the run was closed", bag_unchanged(dir, BAG_ALL, E));
+    MUST_FAIL(ERR_VERIFY, "data/run.json changed since the run was closed",
+              bag_unchanged(dir, BAG_ALL, E));
     assert_int_equal(unlink(path), 0);
-    MUST_FAIL(ERR_VERIFY, "data/run.json is gone since the run was closed", bag_unchanged(dir, BAG_ALL, E));
+    MUST_FAIL(ERR_VERIFY, "data/run.json is gone since the run was closed",
+              bag_unchanged(dir, BAG_ALL, E));
     MUST(tree_remove(parent, E));
 }
 

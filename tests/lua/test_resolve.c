@@ -382,8 +382,8 @@ static void a_long_line_is_cut_around_the_column(void **state) {
     snprintf(line, sizeof line, "    1 | return experiment { one = 1, about = \"%.62s...\n"
              "      | %20s^\n", fill, "");
     check_excerpt(source, "one", line);
-    snprintf(line, sizeof line, "    1 | ...%.47s\", two = \"%.44s...\n      |    %50s^\n", fill, wide,
-             "");
+    snprintf(line, sizeof line, "    1 | ...%.47s\", two = \"%.44s...\n"
+             "      |    %50s^\n", fill, wide, "");
     check_excerpt(source, "two", line);
     snprintf(line, sizeof line, "    1 | ...%.87s\", four = 4 }\n      |    %90s^\n", fill, "");
     check_excerpt(source, "four", line);
