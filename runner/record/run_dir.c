@@ -233,6 +233,7 @@ enum status run_dir_open(const char *path, bool presumed_dead, struct run_dir *o
     path_base(base, path);
     snprintf(dir.id, sizeof dir.id, "%.*s", (int)sizeof dir.id - 1, base);
     snprintf(dir.path, sizeof dir.path, "%s", path);
+    for (size_t n = strlen(dir.path); n > 1 && dir.path[n - 1] == '/';) dir.path[--n] = '\0';
     *out = dir; /* `path` may be out->path */
     enum status st = take_over(out, presumed_dead, e);
     if (st != OK) run_dir_close(out);

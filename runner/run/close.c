@@ -88,7 +88,7 @@ enum status close_run(const char *path, bool presumed_dead, struct bundle_result
     enum status st = run_dir_open(path, presumed_dead, &dir, e);
     bool open = st == OK && !strcmp(json_text(dir.run, "status", "running"), "running");
     if (open) st = mark_killed(&dir, e);
-    else if (st == OK) st = reopen_unchanged(path, e);
+    else if (st == OK) st = reopen_unchanged(dir.path, e);
     if (st == OK) st = pack(&dir, out, e);
     run_dir_close(&dir);
     return st;

@@ -95,9 +95,11 @@ for file in data/metrics/train.jsonl "$state"; do
     verbs=(close "run --runs changed --resume")
     [ "$file" = "$state" ] && verbs=(close) # --resume skips a damaged checkpoint: damaged.sh
     for verb in "${verbs[@]}"; do
-        "$FP8LAB" $verb "$dir" >out 2>log
-        expect "exit code of $verb" 4 $?
-        says "$file changed since the run was closed"
+        for path in "$dir" "$dir/"; do # the slash is a shell's completion
+            timeout 60 "$FP8LAB" $verb "$path" >out 2>log
+            expect "exit code of $verb $path" 4 $?
+            says "$file changed since the run was closed"
+        done
     done
     cp saved "$dir/$file"
 done
