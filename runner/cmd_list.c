@@ -179,14 +179,14 @@ static void suggest(const struct cli *cli, const struct tree *runs, int64_t last
 }
 
 /* Older programs left directories without run.json, which are not in the list. */
-static void note_stubs(const struct cli *cli, const char *dir) {
+static void note_leftovers(const struct cli *cli, const char *dir) {
     struct dirent **entries;
     int count = scandir(dir, &entries, NULL, alphasort);
     for (int i = 0; i < count; i++) {
         char path[PATH_CAP];
         struct err e = { 0 };
         if (path_join(path, dir, entries[i]->d_name, &e) == OK &&
-            run_dir_check_stub(path, &e) != OK)
+            run_dir_check_leftover(path, &e) != OK)
             cli_note(cli, "%s", e.text);
         free(entries[i]);
     }
@@ -205,7 +205,7 @@ static int cmd_list(const struct cli *cli) {
     int64_t last;
     int code = list_runs(cli, &runs, &last);
     if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
-    note_stubs(cli, dir);
+    note_leftovers(cli, dir);
     if (last < 0) cli_next(cli, "run", "experiments/quickstart.lua", NULL);
     else suggest(cli, &runs, last);
     tree_free(&runs);

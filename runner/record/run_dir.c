@@ -173,7 +173,7 @@ void run_dir_clean(const char *runs) {
     closedir(d);
 }
 
-/* ---- stubs ------------------------------------------------------------------------------------*/
+/* ---- leftovers -------------------------------------------------------------------------------*/
 
 /* Whether the name is <UTC time>…-<8 hex digits>, as make_unique() and older programs write it. */
 static bool is_run_id(const char *name) {
@@ -187,7 +187,7 @@ static bool is_run_id(const char *name) {
     return strspn(name + n - hash, "0123456789abcdef") == hash;
 }
 
-enum status run_dir_check_stub(const char *path, struct err *e) {
+enum status run_dir_check_leftover(const char *path, struct err *e) {
     char runs[PATH_CAP], base[PATH_CAP], clean[PATH_CAP]; /* clean: without a slash at its end */
     struct stat info;
     struct run_writer writer;
@@ -199,9 +199,9 @@ enum status run_dir_check_stub(const char *path, struct err *e) {
         has_bundle(clean) || run_lock_look(clean, &writer) != RUN_LIFE_NONE ||
         tree_list(clean, 1, &files, NULL) != OK)
         return OK;
-    bool stub = files.count == 0 || strcmp(files.file[0].path, "lock") == 0;
+    bool leftover = files.count == 0 || strcmp(files.file[0].path, "lock") == 0;
     tree_free(&files);
-    if (!stub) return OK;
+    if (!leftover) return OK;
     return FAIL(e, ERR_ARG, "%s holds no run: its program was killed before it wrote "
                 "data/run.json, and nothing else is there; unless a program is starting this run "
                 "now, remove the directory", clean);
@@ -214,7 +214,7 @@ static enum status take_over(struct run_dir *dir, bool presumed_dead, struct err
     int fd;
     TRY(open_root(dir, e));
     TRY(open_file_beneath(dir->root, RECORD, O_RDONLY, dir->path, &fd, e));
-    if (fd < 0) TRY(run_dir_check_stub(dir->path, e));
+    if (fd < 0) TRY(run_dir_check_leftover(dir->path, e));
     if (fd < 0)
         return FAIL(e, ERR_ARG, "%s is not a run directory: it has no %s", dir->path, RECORD);
     close(fd);

@@ -37,10 +37,10 @@ NODISCARD enum status run_dir_save(struct run_dir *dir, struct err *e);
  * this host, or on a host that has been silent for RUN_LOCK_SILENT_S. */
 void run_dir_clean(const char *runs);
 
-/* ERR_ARG, with what the user should do, if `path` is a stub: a directory with a run's name and no
- * file but its lock, which no process holds. Older programs left one if they were killed before
+/* ERR_ARG, with what the user should do, if `path` is a leftover: a directory with a run's name and
+ * no file but its lock, which no process holds. Older programs left one if they were killed before
  * run.json was written. OK for anything else. */
-NODISCARD enum status run_dir_check_stub(const char *path, struct err *e);
+NODISCARD enum status run_dir_check_leftover(const char *path, struct err *e);
 
 /* Replaces a file of the run (path relative to it) by canonical JSON. */
 NODISCARD enum status run_dir_put(const struct run_dir *dir, const char *file, const json_t *value,

@@ -34,14 +34,14 @@ CASES = [(["show", RUN[:10]], RUN),
 
 
 def set_up():
-    os.makedirs(FOLDER + "/work/runs")
+    os.makedirs(FOLDER + "/here/runs")
     os.makedirs(FOLDER + "/bin")
     os.makedirs(FOLDER + "/home")
     for name in [RUN] + HOSTILE:
-        open(f"{FOLDER}/work/runs/{name}.tar.zst", "w").close()
+        open(f"{FOLDER}/here/runs/{name}.tar.zst", "w").close()
     for given, want in CASES:
         if given[0] in ("check", "verify"):
-            open(f"{FOLDER}/work/{want}", "w").close()
+            open(f"{FOLDER}/here/{want}", "w").close()
     with open(FOLDER + "/bin/fp8lab", "w") as f:
         f.write(f"#!/bin/sh\n[ \"$1\" != completion ] || exec '{PROGRAM}' \"$@\"\n"
                 f"printf '%s\\0' \"$@\" >'{FOLDER}/got.part'\n"
@@ -56,7 +56,7 @@ def start():
              "fish": ["fish", "--no-config", "-i"]}[SHELL]
     pid, fd = pty.fork()
     if pid == 0:
-        os.chdir(FOLDER + "/work")
+        os.chdir(FOLDER + "/here")
         env = {"HOME": FOLDER + "/home", "PATH": FOLDER + "/bin:/usr/bin:/bin", "TERM": "xterm",
                "LANG": "C.UTF-8", "ZDOTDIR": FOLDER + "/home", "XDG_CONFIG_HOME": FOLDER + "/home",
                "XDG_DATA_HOME": FOLDER + "/home"}
@@ -125,7 +125,7 @@ def main():
         got = run_line(fd, screen, "\x15fp8lab next\r", f"{line!r}")
         if got != ["next"]:
             failed.append(f"{line!r}: the program got {got} after it")
-    for where in ("work", "home"):
+    for where in ("here", "home"):
         if "PWNED" in os.listdir(f"{FOLDER}/{where}"):
             failed.append("a name was run as a command")
     os.close(fd)

@@ -111,51 +111,51 @@ fi
 
 # What an older program left that was killed before run.json was there. A directory that holds
 # something, has a bundle, or has no run's name is none.
-stub=20260101T000000Z-t-s-00000001
-says_stub="$stub holds no run: .* remove the directory"
-begin_stub() { # CASE
+leftover=20260101T000000Z-t-s-00000001
+says_leftover="$leftover holds no run: .* remove the directory"
+begin_leftover() { # CASE
     case_name=$1
-    run=runs/$1/$stub
+    run=runs/$1/$leftover
     mkdir -p "$run/data/logs"
 }
-begin_stub stub
+begin_leftover leftover
 for folder in data/logs data ""; do
     untouched
-    grep -q "$says_stub" log || fail "close says: $(cat log)"
+    grep -q "$says_leftover" log || fail "close says: $(cat log)"
     expect "exit code of close" 2 $code
     ends list "runs/$case_name"
     expect "exit code of list" 0 $code
-    grep -q "$says_stub" log || fail "list says: $(cat log)"
+    grep -q "$says_leftover" log || fail "list says: $(cat log)"
     [ -z "$folder" ] || rmdir "$run/$folder"
 done
 ends close "$run/"
-grep -q "$says_stub" log || fail "close of a path with a slash says: $(cat log)"
+grep -q "$says_leftover" log || fail "close of a path with a slash says: $(cat log)"
 touch "$run/lock"
 ends list "runs/$case_name"
-grep -q "$says_stub" log || fail "list of a lock that nobody holds says: $(cat log)"
-no_stub() {
+grep -q "$says_leftover" log || fail "list of a lock that nobody holds says: $(cat log)"
+no_leftover() {
     ends list "runs/$case_name"
     ! grep -q "holds no run" log || fail "list says: $(cat log)"
     ends close "$run"
     expect "exit code of close" 2 $code
     ! grep -q "holds no run" log || fail "close says: $(cat log)"
 }
-begin_stub stub-with-records
+begin_leftover leftover-with-records
 echo "{}" >"$run/data/train.jsonl"
-no_stub
-begin_stub stub-with-bundle
+no_leftover
+begin_leftover leftover-with-bundle
 touch "$run.tar.zst"
-no_stub
-begin_stub stub-that-begins
+no_leftover
+begin_leftover leftover-that-begins
 touch "$run/lock"
 exec 9<"$run/lock"
 flock 9
-no_stub
+no_leftover
 exec 9<&-
-begin_stub stub-of-another-name
+begin_leftover leftover-of-another-name
 mv "$run" "runs/$case_name/20260101T000000Z-t-s-0000000g"
 run=runs/$case_name/20260101T000000Z-t-s-0000000g
-no_stub
+no_leftover
 
 [ $failed = 0 ] && echo "a stranger's directory is left as it is"
 exit $failed
