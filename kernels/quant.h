@@ -1,6 +1,6 @@
 /* How a tensor becomes FP8: the rule that turns an amax into a scale, and the output sink.
  *
- * Semantics to the constant, with the projects they come from: kernels/README.md, "Recipes". */
+ * Semantics to the constant, with the projects they come from: kernels/RECIPES.md. */
 #ifndef FP8LAB_KERNELS_QUANT_H
 #define FP8LAB_KERNELS_QUANT_H
 

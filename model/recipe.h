@@ -1,5 +1,5 @@
 /* Recipes: which GEMMs run in FP8, and with which formats, scales and constants. Semantics to the
- * constant: kernels/README.md, "Recipes". */
+ * constant: kernels/RECIPES.md. */
 #ifndef FP8LAB_MODEL_RECIPE_H
 #define FP8LAB_MODEL_RECIPE_H
 

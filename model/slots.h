@@ -10,7 +10,7 @@
  * updated together after backward, and weight slots right before weights are quantised again. This
  * gives the scales of TransformerEngine's rule, and a GEMM or a recomputation always reads the
  * scale with which its codes were made. Codes are made from BF16 values; TransformerEngine's partly
- * from f32 (kernels/README.md, "Recipes"). */
+ * from f32 (kernels/RECIPES.md). */
 #ifndef FP8LAB_MODEL_SLOTS_H
 #define FP8LAB_MODEL_SLOTS_H
 

@@ -37,7 +37,7 @@ void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t co
     print_verbs(cli, verbs, count);
     cli_out(cli,
             "\nFlags of every command, anywhere on the line:\n"
-            "  --json         print the result as JSON on stdout (runner/README.md has the keys)\n"
+            "  --json         print the result as JSON on stdout (runner/JSON.md has the keys)\n"
             "  -q, --quiet    no messages, only results and errors\n"
             "  --no-color     no colour (like NO_COLOR in the environment)\n"
             "  -h, --help     help on the command\n"

@@ -62,7 +62,7 @@ enum status bench_tensor(struct bench_memory *m, struct tensor *out, enum dtype 
     return m->b->ops->fill_normal(m->b, LANE_COMPUTE, &flat, 1.0f, 1, m->draws++, 0, e);
 }
 
-/* The default constants of each granularity (kernels/README.md, "Recipes"). */
+/* The default constants of each granularity (kernels/RECIPES.md). */
 static struct quant_rule rule_of(enum scale_kind kind) {
     switch (kind) {
     case SCALE_ROW: return (struct quant_rule){ QUANT_TORCHAO, 1e-12f, true };

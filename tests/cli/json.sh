@@ -1,5 +1,5 @@
 #!/bin/bash
-# --json prints one line of valid JSON with the keys that runner/README.md lists.
+# --json prints one line of valid JSON with the keys that runner/JSON.md lists.
 set -u
 python=$(command -v python3) || python=${VENV:+$VENV/bin/python}
 [ -n "$python" ] || { echo "skipped: there is no python3"; exit 77; }
@@ -7,7 +7,7 @@ failed=0
 
 # The words in backquotes of the row of schema $1, after its second column.
 documented() {
-    sed -n '/^| schema /,/^$/p' runner/README.md | grep -E "^\|[^|]*\`$1\`" | cut -d'|' -f4- |
+    sed -n '/^| schema /,/^$/p' runner/JSON.md | grep -E "^\|[^|]*\`$1\`" | cut -d'|' -f4- |
         grep -oE '`[a-z_0-9.]+`' | tr -d '`'
 }
 
@@ -27,7 +27,7 @@ for key, value in json.load(open(sys.argv[1])).items():
     [ "$schema" = facts ] && return # the facts by name
     for key in $(sed -n 's/^key //p' "$TEST_TMP/keys"); do
         documented "$schema" | grep -qx "$key" ||
-            fail "$*: runner/README.md does not list '$key' of $schema"
+            fail "$*: runner/JSON.md does not list '$key' of $schema"
     done
 }
 fail() { echo "FAILED: $1"; sed 's/^/    /' "$TEST_TMP/err" | tail -3; failed=1; }
@@ -36,7 +36,7 @@ fail() { echo "FAILED: $1"; sed 's/^/    /' "$TEST_TMP/err" | tail -3; failed=1;
 complete() {
     local key
     for key in $(documented "$1"); do
-        grep -qx "key $key" "$TEST_TMP/keys" || fail "$1: '$key' of runner/README.md is missing"
+        grep -qx "key $key" "$TEST_TMP/keys" || fail "$1: '$key' of runner/JSON.md is missing"
     done
 }
 
