@@ -32,7 +32,7 @@ field() { # BUNDLE EXPRESSION over run.json
 o = json.load(sys.stdin); run = o["run"]; resolved = o["resolved"]; summary = o["summary"]
 print(eval(sys.argv[1]))' "$2"
 }
-newest() { ls "$1"/*.tar.zst | tail -1; }
+newest() { ls -t "$1"/*.tar.zst | head -1; } # by time: two names can share a second
 left() { find "$1" -mindepth 1 -maxdepth 1 -name '.*' ! -name .claim; } # of the command's own
 
 case_name="a constant schedule: the bits of one run"

@@ -50,7 +50,7 @@ print(json.dumps([[r["status"], r["earlier"]] for r in json.load(open("out"))["r
 expect "runs after --again" 6 "$(ls runs/*.tar.zst | wc -l)"
 results() { "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
 print(json.load(sys.stdin)["run"]["results_sha256"])'; }
-set -- $(ls runs/*bf16*.tar.zst | tail -2)
+set -- $(ls -t runs/*bf16*.tar.zst | head -2)
 expect "results of equal inputs" "$(results "$1")" "$(results "$2")"
 
 # A row that was run alone (--only) counts as done for the suite.

@@ -14,7 +14,8 @@ for verb in $verbs; do
 done
 
 # Commands in the fenced blocks: "fp8lab VERB ...", and their flags.
-for page in README.md CONTRIBUTING.md experiments/README.md containers/README.md containers/LAUNCHING.md; do
+for page in README.md CONTRIBUTING.md experiments/README.md containers/README.md \
+    containers/LAUNCHING.md; do
     while read -r _ verb rest; do
         [[ $verb == *.lua ]] && continue
         grep -qx "$verb" <<<"$verbs" || { fail "$page: no verb '$verb'"; continue; }
