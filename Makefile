@@ -30,7 +30,7 @@ PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 LIBS       := -lm -ldl -lpthread
 
 KERNELS_SRC := $(wildcard kernels/*.c kernels/cpu/*.c)
-MODEL_SRC   := $(wildcard model/*.c)
+MODEL_SRC   := $(wildcard model/*.c model/*/*.c)
 RUNNER_SRC  := $(filter-out runner/main.c,$(wildcard runner/*.c runner/*/*.c))
 objs = $(patsubst %.c,$(BUILD)/%.o,$(1))
 KERNELS_LIB := $(BUILD)/libkernels.a
@@ -93,7 +93,7 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kerne
 # determine its results: kernels, model, the process that trains, and what turns a script into a
 # configuration. `build` is the hash of all sources: the tasks of one job must agree in it. The commit is
 # known where git is; an image is built without git's folder, and is told (COMMIT, DIRTY).
-SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] runner/*.[ch] runner/*/*.[ch]))
+SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] model/*/*.[ch] runner/*.[ch] runner/*/*.[ch]))
 RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/worker/% runner/plan/options.% \
                            runner/plan/backends.% runner/base/canonical.% runner/base/value.%,$(SOURCES))
 GIT     := git --no-optional-locks -c safe.directory='*'

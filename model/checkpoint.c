@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "model/checkpoint_files.h"
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "model/safetensors.h"
 #include "model/trainer.h"
 

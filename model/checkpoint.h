@@ -6,7 +6,7 @@
  *                                          delayed slots, in the order of model/slots.h
  *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes,
  *                                          seed, recipe, optimizer), size and tree hash of both
- *                                          files (model/sha256.h), the backend's choice table
+ *                                          files (model/ground/sha256.h), the backend's choice table
  *                                          (kernels/choices.h), and "sha256": of this file itself,
  *                                          with 64 zeros in place of these digits
  *

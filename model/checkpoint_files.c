@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "model/input_file.h"
-#include "model/json_safe.h"
+#include "model/ground/input_file.h"
+#include "model/ground/json_safe.h"
 
 enum { JSON_MAX = 64 << 20 };
 

@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "model/checkpoint.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 #define CHECKPOINT_SCHEMA "fp8lab.checkpoint/3"
 #define CHECKPOINT_MODEL "model.safetensors"

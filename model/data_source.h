@@ -3,7 +3,7 @@
 #define FP8LAB_MODEL_DATA_SOURCE_H
 
 #include "model/data.h"
-#include "model/input_file.h"
+#include "model/ground/input_file.h"
 
 /* A run of tokens inside a file. */
 struct token_run {

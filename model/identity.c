@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "model/data_source.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "model/trainer.h"
 
 /* ---- weights ---- */

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model/input_file.h"
-#include "model/json_safe.h"
-#include "model/sha256.h"
+#include "model/ground/input_file.h"
+#include "model/ground/json_safe.h"
+#include "model/ground/sha256.h"
 
 enum { HEADER_MAX = 100000000 };
 

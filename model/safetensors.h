@@ -5,7 +5,7 @@
 #define FP8LAB_MODEL_SAFETENSORS_H
 
 #include "model/pieces.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct safetensor {
     char name[96];
@@ -35,7 +35,7 @@ NODISCARD enum status safetensors_add(struct safetensors *s, enum dtype dtype, i
                                       ...) PRINTF_LIKE(7, 8);
 void safetensors_free(struct safetensors *s);
 
-/* Writes and syncs a new file, wide types first. Returns its size and tree hash (model/sha256.h).
+/* Writes and syncs a new file, wide types first. Returns its size and tree hash (model/ground/sha256.h).
  * Every rank calls it and writes the bytes that it holds, if it sees the file that rank 0 creates.
  * An error on one rank is an error on all. The bytes do not depend on the number of ranks or
  * shards. */

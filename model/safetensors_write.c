@@ -4,7 +4,7 @@
  * writes. */
 #include <stdlib.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "model/safetensors.h"
 #include "model/shared_file.h"
 

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"

@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"
 #include "runner/doctor/doctor.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/commands.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"

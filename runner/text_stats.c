@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/input_file.h"
+#include "model/ground/input_file.h"
 
 enum { SYMBOLS = 256, CHUNK = 1 << 16 };
 

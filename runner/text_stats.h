@@ -4,7 +4,7 @@
 #define FP8LAB_RUNNER_TEXT_STATS_H
 
 #include "kernels/base.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct text_stats {
     int64_t bytes;

@@ -4,7 +4,7 @@
 #define FP8LAB_RUNNER_TOKEN_STATS_H
 
 #include "kernels/base.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 enum token_format { TOKENS_NONE, TOKENS_MEGATRON, TOKENS_LLMC };
 

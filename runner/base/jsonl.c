@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 
 void jsonl_open(struct jsonl *j, FILE *file, const char *name) {
     *j = (struct jsonl){ .file = file, .name = name };

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/bench/bench.h"
 #include "runner/bench/bench_ceilings.h"
 #include "runner/plan/mfu.h"

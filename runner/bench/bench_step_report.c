@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/cli.h"
 #include "runner/bench/bench_step.h"
 #include "runner/hardware/telemetry.h"

@@ -6,7 +6,7 @@
 
 #include "kernels/base.h"
 #include "runner/base/run_files.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct bag_info {
     const char *identifier;  /* External-Identifier: the run id */

@@ -5,7 +5,7 @@
 #define FP8LAB_RUNNER_BUNDLE_BAG_TAGS_H
 
 #include "kernels/base.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle_reader.h"
 

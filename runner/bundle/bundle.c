@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/version.h"
 #include "runner/bundle/archive.h"

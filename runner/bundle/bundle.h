@@ -4,7 +4,7 @@
 
 #include "kernels/base.h"
 #include "runner/base/run_files.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 /* Which files of data/checkpoints/ go into the bundle. The others are moved beside the bundle if
  * run.json's "kept" names them (kept.h), and removed if not. So directory and bundle stay the same

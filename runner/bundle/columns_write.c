@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/jsonl.h"
 #include "runner/base/run_files.h"
 #include "runner/bundle/columns.h"

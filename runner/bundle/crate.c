@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 
 static const char METADATA[] = "ro-crate-metadata.json";
 static const char CRATE_URI[] = "https://w3id.org/ro/crate/1.1";

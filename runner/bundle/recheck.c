@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/jsonl.h"
 #include "runner/base/run_files.h"
 #include "runner/record/inputs.h"

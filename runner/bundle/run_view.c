@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/archive.h"
 #include "runner/bundle/bag_tags.h"

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "runner/bundle/columns.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 /* The columns of one run; any may be NULL. All owned. */
 struct run_columns {

@@ -5,7 +5,7 @@
 
 #include "kernels/base.h"
 #include "runner/bundle/guard.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct unpack_report {
     char folder[256];           /* the run id: the name of the archive's folder or of the

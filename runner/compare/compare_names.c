@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/compare/compare.h"
 #include "runner/compare/recipe_name.h"

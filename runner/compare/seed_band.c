@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 
 static const char SCHEMA[] = "fp8lab.seed_band/1";

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/doctor/doctor.h"
 #include "runner/doctor/probe.h"

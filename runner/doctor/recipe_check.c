@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "model/train.h"
 #include "runner/base/canonical.h"
 #include "runner/bench/bench_measure.h"

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 
 enum { SETTLE_NAP_NS = 200000 }; /* a runner that is awake has read by then */
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/host_name.h"

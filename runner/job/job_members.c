@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/build_info.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"

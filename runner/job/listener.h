@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct json_t;
 

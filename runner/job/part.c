@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/job/supervise.h"
 

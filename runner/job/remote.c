@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/job/peer_connection.h"
 #include "runner/job/verdict.h"

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"

@@ -5,7 +5,7 @@
 #define FP8LAB_RUNNER_JOB_SECRET_H
 
 #include "kernels/base.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 /* 64 hexadecimal digits from the system's generator: a secret, or a challenge. */
 NODISCARD enum status secret_make(char out[SHA256_HEX], struct err *e);

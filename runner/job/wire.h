@@ -5,7 +5,7 @@
 #define FP8LAB_RUNNER_JOB_WIRE_H
 
 #include "kernels/base.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct json_t;
 

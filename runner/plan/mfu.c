@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/hardware/peaks.h"
 #include "runner/plan/options.h"
 

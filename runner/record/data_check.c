@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "runner/base/run_files.h"
 
 static const char CHANGED[] = "the file changed, or this host has another one; restore the file, "

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 
 bool image_inside(void) { return access(IMAGE_RECORD_PATH, F_OK) == 0; }

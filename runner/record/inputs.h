@@ -4,7 +4,7 @@
 #define FP8LAB_RUNNER_RECORD_INPUTS_H
 
 #include "kernels/base.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct json_t;
 

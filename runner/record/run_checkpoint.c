@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "runner/record/run_log.h"
 
 #define NOTE "checkpoint of step %" PRId64 ", sha256 %s"

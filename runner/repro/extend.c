@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "model/checkpoint.h"
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/jsonl.h"
 #include "runner/base/plain_text.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 
 static void add(json_t *list, const char *path, bool *failed) {
     json_append(list, json_string_nocheck(path), failed); /* a truncated path may not be UTF-8 */

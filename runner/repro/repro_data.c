@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "model/checkpoint.h"
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/hardware/telemetry.h"

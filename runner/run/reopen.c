@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/columns.h"

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "runner/base/run_files.h"
 #include "runner/script/data_patterns.h"
 

@@ -11,7 +11,7 @@
 #include <lua.h>
 
 #include "runner/base/diagnostics.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 struct script_limits {
     int64_t instructions; /* of the Lua machine */

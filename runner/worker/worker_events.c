@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 
 /* Emits and frees `event`; NULL: its allocation failed. */

@@ -204,7 +204,7 @@ static void damage_of_any_share_is_noticed(void **state) {
     shell("rm -r %s%s", s->all, "");
 }
 
-/* The command that model/sha256.h gives to those without this program. */
+/* The command that model/ground/sha256.h gives to those without this program. */
 static void coreutils_give_the_tree_hash(void **state) {
     static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
     struct scratch *s = *state;

@@ -4,7 +4,7 @@
 #
 #   tests/house/arrows.sh [ROOT]        ROOT: another tree with the same rooms; default: here
 #
-#   experiments -> runner -> model -> kernels/*.h <- kernels/cpu, kernels/cuda
+#   experiments -> runner -> model -> model/ground -> kernels/*.h <- kernels/cpu, kernels/cuda
 set -u
 cd "${1:-.}" || exit 2
 failed=0
@@ -43,7 +43,9 @@ room "kernels/cpu" kernels/cpu/*.[ch] -- \
     "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|kernels_hash\.h)"
 room "kernels/cuda" kernels/cuda/*.{c,h,cu,cuh} -- \
     "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|kernels_hash\.h)"
-room "model" model/*.[ch] -- "(model/[a-z0-9_]+\.h|$iface)"
+room "model/ground" model/ground/*.[ch] -- "(model/ground/[a-z0-9_]+\.h|kernels/base\.h)"
+model='model/(ground/)?[a-z0-9_]+\.h'
+room "model" model/*.[ch] -- "($model|$iface)"
 shopt -s extglob nullglob
 
 # The rooms of the runner, from the bottom up: each may include those before it, and the verbs all.
@@ -52,11 +54,11 @@ for part in base hardware script plan record bundle job worker run compare bench
     launch repro; do
     below+="${below:+|}$part"
     room "runner/$part" runner/$part/!(backends).[ch] -- \
-        "(runner/($below)/[a-z0-9_]+\.h|model/[a-z0-9_]+\.h|$iface|sources\.h)"
+        "(runner/($below)/[a-z0-9_]+\.h|$model|$iface|sources\.h)"
 done
 room "runner/plan/backends.c" runner/plan/backends.c -- \
-    "((runner/base|runner/plan|model|kernels|kernels/cpu)/[a-z0-9_]+\.h|kernels_hash\.h)"
-room "the verbs" runner/*.[ch] -- "(runner|runner/($below)|model|kernels)/[a-z0-9_]+\.h"
+    "((runner/base|runner/plan|kernels|kernels/cpu)/[a-z0-9_]+\.h|$model|kernels_hash\.h)"
+room "the verbs" runner/*.[ch] -- "((runner|runner/($below)|kernels)/[a-z0-9_]+\.h|$model)"
 for folder in runner/*/; do
     [[ $folder =~ ^runner/($below)/$ ]] || fail "$folder has no place among the rooms above"
 done
@@ -64,7 +66,7 @@ done
 # Within a room the sources form no circle of includes; x.c and x.h count as one. The rooms in
 # `circles` still have some.
 circles="kernels kernels/cpu model runner/run runner/script"
-for folder in kernels kernels/cpu kernels/cuda model runner runner/*/; do
+for folder in kernels kernels/cpu kernels/cuda model model/ground runner runner/*/; do
     folder=${folder%/}
     [[ " $circles " == *" $folder "* ]] && continue
     circle=$(grep -oHE "^#include \"$folder/[a-z0-9_]+\.h" "$folder"/*.* /dev/null 2>/dev/null |
@@ -89,13 +91,13 @@ gpu='cuda[^>]*|cublas[^>]*|nccl\.h|cudnn[^>]*|nvml\.h'
 forbid "kernels" "$lua|$others" kernels/*.[ch] kernels/*/*
 forbid "the kernel interface" "$gpu|immintrin\.h|arm_neon\.h|omp\.h" kernels/*.h
 forbid "the CPU backend" "$gpu" kernels/cpu/*
-forbid "model" "$lua|$gpu|archive[^>]*|pcre2\.h" model/*.[ch]
+forbid "model" "$lua|$gpu|archive[^>]*|pcre2\.h" model/*.[ch] model/*/*.[ch]
 forbid "runner" "$gpu|immintrin\.h|arm_neon\.h" runner/*.[ch] runner/*/*.[ch]
 
 # Ending the process: main.c alone, and it returns. _exit is for the child between fork and exec.
 while IFS= read -r line; do
     fail "$line only runner/main.c ends the process"
-done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] runner/!(main).[ch] \
+done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] model/*/*.[ch] runner/!(main).[ch] \
     runner/*/*.[ch]; do
     sed -E 's@/\*.*\*/@@; s@//.*@@; s@^ \* .*@@' "$file" |
         grep -nE '(^|[^_[:alnum:].>])(exit|abort|quick_exit)[[:space:]]*\(' |

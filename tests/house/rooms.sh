@@ -1,11 +1,11 @@
 #!/bin/bash
-# Every room of the runner has a README, which names all of its sources and no
-# other.
+# Every room of the runner and model/ground have a README, which names all of their sources and no
+# others.
 set -u
 failed=0
 fail() { echo "$1"; failed=1; }
 
-for room in runner/*/; do
+for room in runner/*/ model/ground/; do
     page=${room}README.md
     [ -e "$page" ] || { fail "$room has no README.md"; continue; }
     for source in "$room"*.c; do

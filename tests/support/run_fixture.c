@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "runner/base/canonical.h"
 #include "runner/record/inputs.h"
 

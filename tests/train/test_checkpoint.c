@@ -12,7 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "model/trainer.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"

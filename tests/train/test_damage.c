@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "model/checkpoint.h"
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 #include "model/trainer.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 #include "tests/support/allocations.h"
 #include "tests/support/must.h"
 

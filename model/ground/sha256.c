@@ -1,4 +1,4 @@
-#include "model/sha256.h"
+#include "model/ground/sha256.h"
 
 #include <assert.h>
 #include <errno.h>

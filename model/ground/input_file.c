@@ -1,4 +1,4 @@
-#include "model/input_file.h"
+#include "model/ground/input_file.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* jansson 2.14, safe when memory runs out: failures are sticky, text is whole or absent, and parse
  * errors tell damage from lack of memory. */
-#ifndef FP8LAB_MODEL_JSON_SAFE_H
-#define FP8LAB_MODEL_JSON_SAFE_H
+#ifndef FP8LAB_GROUND_JSON_SAFE_H
+#define FP8LAB_GROUND_JSON_SAFE_H
 
 #include <jansson.h>
 

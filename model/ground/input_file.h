@@ -1,7 +1,7 @@
 /* An input file that is read on demand during a run. It is not mapped: if the file is truncated, a
  * mapping kills the process with SIGBUS, while a read returns an error. */
-#ifndef FP8LAB_MODEL_INPUT_FILE_H
-#define FP8LAB_MODEL_INPUT_FILE_H
+#ifndef FP8LAB_GROUND_INPUT_FILE_H
+#define FP8LAB_GROUND_INPUT_FILE_H
 
 #include "kernels/base.h"
 

@@ -1,7 +1,7 @@
 /* SHA-256 of bytes, streams and files, by libcrypto. Digests are 64 lowercase hexadecimal digits,
  * as in manifests, run.json and file names. */
-#ifndef FP8LAB_MODEL_SHA256_H
-#define FP8LAB_MODEL_SHA256_H
+#ifndef FP8LAB_GROUND_SHA256_H
+#define FP8LAB_GROUND_SHA256_H
 
 #include "kernels/base.h"
 

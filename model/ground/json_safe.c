@@ -1,4 +1,4 @@
-#include "model/json_safe.h"
+#include "model/ground/json_safe.h"
 
 #include <errno.h>
 #include <stdlib.h>
