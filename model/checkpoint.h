@@ -6,9 +6,9 @@
  *                                          delayed slots, in the order of model/slots.h
  *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes,
  *                                          seed, recipe, optimizer), size and tree hash of both
- *                                          files (model/ground/sha256.h), the backend's choice table
- *                                          (kernels/choices.h), and "sha256": of this file itself,
- *                                          with 64 zeros in place of these digits
+ *                                          files (model/ground/sha256.h), the backend's choice
+ *                                          table (kernels/choices.h), and "sha256": of this file
+ *                                          itself, with 64 zeros in place of these digits
  *
  * All other inputs of a step follow from these. Random draws are keyed by seed and step. FP8
  * weights are quantised again from values and scales. The cursor is the position in the sampling

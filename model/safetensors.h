@@ -35,10 +35,10 @@ NODISCARD enum status safetensors_add(struct safetensors *s, enum dtype dtype, i
                                       ...) PRINTF_LIKE(7, 8);
 void safetensors_free(struct safetensors *s);
 
-/* Writes and syncs a new file, wide types first. Returns its size and tree hash (model/ground/sha256.h).
- * Every rank calls it and writes the bytes that it holds, if it sees the file that rank 0 creates.
- * An error on one rank is an error on all. The bytes do not depend on the number of ranks or
- * shards. */
+/* Writes and syncs a new file, wide types first. Returns its size and tree hash
+ * (model/ground/sha256.h). Every rank calls it and writes the bytes that it holds, if it sees the
+ * file that rank 0 creates. An error on one rank is an error on all. The bytes do not depend on the
+ * number of ranks or shards. */
 NODISCARD enum status safetensors_write(struct safetensors *s, const struct pieces *p,
                                         const char *path, int64_t *bytes,
                                         char tree_sha256[SHA256_HEX], struct err *e);

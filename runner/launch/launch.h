@@ -84,8 +84,8 @@ NODISCARD enum status launch_command(const struct launch_plan *p, struct words *
                                      struct err *e);
 
 /* ---- Slurm (launch_slurm.c) ------------------------------------------------------------------ */
-/* The hardware query as a scheduler's constraint. slurm.json (containers/LAUNCHING.md) lists the kinds
- * of nodes with their facts. Kinds that match every configuration's query are candidates; the
+/* The hardware query as a scheduler's constraint. slurm.json (containers/LAUNCHING.md) lists the
+ * kinds of nodes with their facts. Kinds that match every configuration's query are candidates; the
  * constraint holds those of which the fewest nodes have `gpus` GPUs. */
 struct launch_slurm {
     char *constraint;   /* owned; NULL: no file, or no condition */

@@ -97,8 +97,8 @@ forbid "runner" "$gpu|immintrin\.h|arm_neon\.h" runner/*.[ch] runner/*/*.[ch]
 # Ending the process: main.c alone, and it returns. _exit is for the child between fork and exec.
 while IFS= read -r line; do
     fail "$line only runner/main.c ends the process"
-done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] model/*/*.[ch] runner/!(main).[ch] \
-    runner/*/*.[ch]; do
+done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] model/*/*.[ch] \
+    runner/!(main).[ch] runner/*/*.[ch]; do
     sed -E 's@/\*.*\*/@@; s@//.*@@; s@^ \* .*@@' "$file" |
         grep -nE '(^|[^_[:alnum:].>])(exit|abort|quick_exit)[[:space:]]*\(' |
         sed "s@^\([0-9]*\):.*@$file:\1:@"

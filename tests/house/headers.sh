@@ -20,7 +20,8 @@ alone() { # HEADER COMPILER...
     fi
 }
 
-for header in kernels/*.h kernels/cpu/*.h model/*.h model/*/*.h runner/*.h runner/*/*.h tests/support/*.h; do
+for header in kernels/*.h kernels/cpu/*.h model/*.h model/*/*.h runner/*.h runner/*/*.h \
+    tests/support/*.h; do
     [ -e "$header" ] || continue
     if ! grep -q '^#ifndef FP8LAB_' "$header"; then
         echo "$header has no include guard: compiled where it is included"
