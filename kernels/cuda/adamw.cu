@@ -15,14 +15,15 @@ struct by_span {
     __device__ static int64_t at(int64_t span) {
         return span * SPAN + threadIdx.x % WARP * EACH;
     }
-    /* The largest |bits|, as an amax slot has it. */
+    /* The largest |bits| of the weights, in the form of an amax slot. */
     __device__ static uint32_t answer(uint4 weights) {
         uint32_t top = bf16x8_largest(weights);
         return max(top << 16, top & 0xFFFF0000u);
     }
 };
 
-/* The state's dtype, whether the weight has a master, the gradient's dtype: of all tensors. */
+/* All tensors share the state's dtype, whether the weight has a master, and the gradient's
+ * dtype. */
 template <int STATE, bool MASTER, int GRAD>
 __global__ void __launch_bounds__(ADAMW_THREADS, adamw_blocks(STATE, MASTER))
     adamw_kernel(const __grid_constant__ struct adamw_spans a) {
@@ -153,7 +154,7 @@ unsigned adamw_grid(struct backend *b, const struct adamw_args *args, int64_t it
     return (unsigned)min_i64(items, room * ADAMW_WAVES);
 }
 
-/* What one launch has in common. */
+/* Whether two updates may share a launch: they have the same dtypes and scalars. */
 static bool alike(const struct adamw_args *a, const struct adamw_args *b) {
     return a->m->dtype == b->m->dtype && a->grad->dtype == b->grad->dtype &&
            !a->master == !b->master && a->lr->data == b->lr->data &&

@@ -1,11 +1,11 @@
 /* AdamW of eight elements a lane: the reference's expressions in the reference's order, so the same
  * bits. adamw.cu walks weights by spans, adamw_tile.cu by tiles that also become codes.
  *
- * Bound by memory: read and write of weight and state, read of the gradient (BF16 throughout: 14
- * bytes an element), if an element takes no more than some 70 instructions at the clock that a step
- * leaves. Hence: one draw for all roundings (rng_round.h); root and quotient by the device's
- * approximations with one correction each; no branch; one test for elements that the approximations
- * cannot handle or that are not finite. A warp that has such an element takes the slow path. */
+ * Bound by memory if an element takes at most about 70 instructions at the clock of a whole step.
+ * Bytes moved: weight and state read and written, gradient read (BF16 throughout: 14 bytes an
+ * element). Hence one draw serves all roundings (rng_round.h). Root and quotient are the device's
+ * approximations with one correction each. There is no branch, and one test for elements that are
+ * not finite or that the approximations cannot handle: their warp takes the slow path. */
 #ifndef FP8LAB_KERNELS_CUDA_ADAMW_CUH
 #define FP8LAB_KERNELS_CUDA_ADAMW_CUH
 
@@ -15,11 +15,11 @@
 enum {
     EACH = 8, /* elements of a lane */
     HALF = EACH / 2,
-    STATE_BLOCK = 128, /* elements of 8-bit state with one scale: half a warp's */
+    STATE_BLOCK = 128, /* elements of 8-bit state with one scale: the elements of half a warp */
     ADAMW_THREADS = 256,
-    ADAMW_WAVES = 4, /* more blocks than there is room for: multiprocessors are not equally fast */
+    ADAMW_WAVES = 4, /* blocks, in multiples of those that fit at once: SMs differ in speed */
     ADAMW_TENSORS = 32, /* of a launch: their table fits into a kernel's parameters of 4 KB */
-    ADAMW_TILE_TENSORS = 15 /* the same, with the fields for their codes */
+    ADAMW_TILE_TENSORS = 15 /* the same for adamw_tile.cu, whose table also has codes */
 };
 
 struct adamw_tensor {
@@ -34,7 +34,7 @@ struct adamw_tensor {
     uint32_t tensor_id;
 };
 
-/* What the tensors of a launch have in common. */
+/* The values that all tensors of a launch share. */
 struct adamw_step {
     const float *lr, *clip, *bias1, *bias2;
     const int32_t *step, *flag;
@@ -59,7 +59,7 @@ __device__ static typename stored<DTYPE>::eight load_eight(const void *from, int
     typedef typename stored<DTYPE>::element element;
     return *(const typename stored<DTYPE>::eight *)((const element *)from + at);
 }
-/* Zeros behind the first p.count. */
+/* Elements after the first p.count are zero. */
 template <int DTYPE>
 __device__ static typename stored<DTYPE>::eight load_some(const void *from, struct place p) {
     union {
@@ -138,8 +138,8 @@ __device__ static void decode(struct four &x, const struct raw_values<STATE, MAS
 
 /* ---- the update ---- */
 
-/* What a step has in common; in shared memory, since the compiler would rather make it again for
- * each eight. */
+/* Values that all elements of a step share. They are in shared memory, since the compiler would
+ * otherwise recompute them for each group of eight. */
 struct scalars {
     float lr, clip, bias1, bias2, c1, c2, eps;
     bool quick; /* eps is within what quick_weights() assumes */
@@ -186,14 +186,14 @@ __device__ static inline void update_weights(struct four &x, const struct scalar
     }
 }
 
-/* update_weights, with the same bits where it answers true; what it leaves in w otherwise is of no
- * use. True only if all new values are finite, too.
+/* Computes what update_weights computes, with the same bits, and returns true. On false the values
+ * in w are invalid. True only if all new values are finite, too.
  *
- * Root and quotient are an approximation and one correction from the exact remainder, as the
- * compiler makes them; those hold while nothing on the way is subnormal. Hence the powers of two:
- * the root is taken of 2^32 v, the quotient of 2^24 m, and taken back in the sum that follows,
- * where it costs nothing. A root below 2^-63 is lost in the sum with eps: 2^-96 stands for all
- * squares below it, as a word, which leaves alone what is negative or NaN. */
+ * Root and quotient are an approximation and one correction from the exact remainder, as in the
+ * compiler's own code. This is exact unless an intermediate value is subnormal. So the root is
+ * taken of 2^32 v and the quotient of 2^24 m; the sum that follows removes these powers at no cost.
+ * A root below 2^-63 has no effect in the sum with eps, so 2^-96 replaces all smaller squares. The
+ * replacement compares integers, so negative values and NaN stay. */
 __device__ static inline bool quick_weights(struct four &x, const struct scalars &s, float decay) {
     float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, finite = 0.0f;
     uint32_t least = 0xFFFFFFFFu;
@@ -208,10 +208,10 @@ __device__ static inline bool quick_weights(struct four &x, const struct scalars
         inverse = __fmaf_rn(inverse, __fmaf_rn(-below, inverse, 1.0f), inverse);
         float quotient = above * inverse;
         quotient = __fmaf_rn(-inverse, __fmaf_rn(below, quotient, -above), quotient);
-        /* 0 wraps round to the largest: a quotient of 0 is exact, or too small to count. */
+        /* 0 wraps round to the largest: a quotient of 0 is exact, or too small to matter. */
         least = min(least, (f32_bits(quotient) << 1) - 1);
         x.w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, decay * x.w[i]);
-        finite = __fmaf_rn(x.w[i], 0.0f, finite); /* not 0 but NaN if m or v is not finite */
+        finite = __fmaf_rn(x.w[i], 0.0f, finite); /* becomes NaN if m or v is not finite */
     }
     return least >= 2 * 0x20800000u - 1 && s.quick && finite == 0.0f; /* 2^-62 */
 }
@@ -226,8 +226,8 @@ __device__ static inline void draw(uint64_t (&bits)[HALF], uint64_t key, int64_t
 
 /* ---- rounding ---- */
 
-/* Of two finite values f32 bits plus a draw of 16 bits, of which the upper halves are BF16. A dot
- * product with 1 and 0 is mask and sum in one. */
+/* Adds a draw of 16 bits to the f32 bits of each of two finite values; the upper halves are then
+ * BF16. A dot product with 1 and 0 masks and adds in one instruction. */
 template <enum round_part PART> __device__ static uint32_t round_up(float x, uint64_t bits) {
     uint32_t u = f32_bits(x);
     if constexpr (PART == ROUND_WEIGHT) return u + (uint32_t)(bits >> 48);
@@ -275,7 +275,7 @@ __device__ static void store_f32(float *to, struct place p, const float (&x)[2][
     }
 }
 
-/* Returns the stored values, followed by zeros. */
+/* Returns the stored values; elements after the first p.count are zero. */
 template <bool WHOLE>
 __device__ static uint4 store_bf16(bf16_bits *to, struct place p, const uint2 (&x)[2]) {
     uint4 v = make_uint4(x[0].x, x[0].y, x[1].x, x[1].y);
@@ -295,7 +295,7 @@ __device__ static uint4 store_bf16(bf16_bits *to, struct place p, const uint2 (&
     return make_uint4(kept[0], kept[1], kept[2], kept[3]);
 }
 
-/* 8-bit state, by the half warp that has its block. */
+/* 8-bit state: half a warp stores its block. */
 template <bool WHOLE>
 __device__ static void store_codes(void *codes, float *scale, struct place p, float (&x)[2][HALF],
                                    const uint64_t (&bits)[2][HALF], enum round_part part) {
@@ -322,15 +322,15 @@ __device__ static void store_codes(void *codes, float *scale, struct place p, fl
     if (WHOLE) *(uint2 *)to = make_uint2(packed[0], packed[1]);
 }
 
-/* What a lane's elements become. Of m and v either codes or values are wanted; the compiler drops
- * the rest. */
+/* The new values of a lane's elements. Either codes or values of m and v are used; the compiler
+ * drops the others. */
 struct new_values {
     float master[2][HALF], m[2][HALF], v[2][HALF];
     uint2 w_code[2], m_code[2], v_code[2];
     uint64_t bits[2][HALF];
 };
 
-/* QUICK: without branches; false where an element must go the long way. */
+/* QUICK: without branches; returns false if an element needs the slow path. */
 template <bool QUICK, int STATE, bool MASTER, int GRAD>
 __device__ static bool updated_values(struct new_values &to, const struct adamw_tensor &t,
                                       const struct scalars &s, uint64_t key, struct place p,
@@ -381,11 +381,12 @@ __device__ static uint4 store(const struct adamw_tensor &t, struct place p,
     return store_bf16<WHOLE>(t.value, p, x.w_code);
 }
 
-/* A kernel's way through a weight, Way: `at`, where a lane's eight elements are, and `answer`, what
- * it wants to know of their new weights. With either outside of update() the compiler draws after
- * the loads have come instead of meanwhile: three layers of 8B by spans took 1 % longer (H200). */
+/* How a kernel visits a weight, Way: `at`, the place of a lane's eight elements, and `answer`, the
+ * result it needs from their new weights. Both are called inside update(). Outside, the compiler
+ * computed the draws after the loads had arrived: three layers of 8B by spans took 1 % longer
+ * (H200). */
 
-/* The long way: of what has an element that needs it, and of a tensor's end, whose lanes have eight
+/* The slow path: for elements that need it, and for a tensor's end, where lanes have eight
  * elements, fewer or none. */
 template <class Way, bool WHOLE, int STATE, bool MASTER, int GRAD>
 __device__ static __noinline__ auto update_slowly(const struct adamw_tensor &t,
@@ -401,8 +402,8 @@ __device__ static __noinline__ auto update_slowly(const struct adamw_tensor &t,
     return Way::answer(store<WHOLE, STATE, MASTER, GRAD>(t, p, to));
 }
 
-/* Eight elements of every lane of a warp. Half warps have 128 in a row, of which the first is a
- * multiple of 128. Nothing is stored before it is known that all lanes are fine. */
+/* Eight elements of every lane of a warp. Half a warp has 128 elements in a row, from a multiple of
+ * 128 on. Nothing is stored before all lanes are known to be finite. */
 template <class Way, int STATE, bool MASTER, int GRAD>
 __device__ static auto update(const struct adamw_tensor &t, const struct scalars &s, uint64_t key,
                               int64_t where) {
@@ -418,7 +419,7 @@ __device__ static auto update(const struct adamw_tensor &t, const struct scalars
 
 /* ---- launching ---- */
 
-/* Blocks of a multiprocessor: for BF16 spans with 2 or 4 are slower (measured). */
+/* Blocks per multiprocessor. For BF16 spans 2 and 4 are slower (measured). */
 static constexpr int adamw_blocks(int state, bool master) {
     return state == DTYPE_F32 || master ? 2 : 3;
 }
@@ -439,7 +440,7 @@ template <class Kernels> static auto adamw_kernel_for(const struct adamw_args *a
                      : adamw_for_state<Kernels, false>(a->m->dtype, a->grad->dtype);
 }
 
-/* Tensors of one call that are alike: the same dtypes, scalars and way. */
+/* Tensors of one call that share dtypes, scalars and kernel. */
 struct adamw_group {
     const struct adamw_args *of[ADAMW_TENSORS];
     int count; /* at least 1 */
@@ -447,13 +448,13 @@ struct adamw_group {
 
 struct adamw_tensor adamw_tensor_of(const struct adamw_args *args);
 struct adamw_step adamw_step_of(const struct adamw_args *args);
-/* Blocks for so many items of a block's size each, of a kernel with these tensors. */
+/* Blocks for `items` items, one item a block at a time, of a kernel for these tensors. */
 unsigned adamw_grid(struct backend *b, const struct adamw_args *args, int64_t items);
 
 /* ---- adamw_tile.cu ---- */
 
-/* Whether the codes are made in the same pass: E4M3 of whole tiles, by a scale that is known or a
- * tile's own. */
+/* Whether the codes are made in the same pass: E4M3 of whole tiles, with a scale that is known or
+ * that depends on one tile only. */
 bool adamw_fuses(const struct adamw_args *args);
 void adamw_launch_tiles(struct backend *b, int lane, const struct adamw_group *group);
 

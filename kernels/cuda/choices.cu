@@ -67,7 +67,7 @@ enum status cuda_choices_load(struct backend *b, const char *text, struct err *e
     }
 }
 
-/* The columns of the table in README.md. Below 89 there is no FP8 at all. */
+/* Selects a column of the table in README.md. Below 89 there is no FP8 at all. */
 enum status cuda_pretend(struct backend *b, const char *architecture, struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
     int cc;
@@ -83,7 +83,7 @@ enum status cuda_pretend(struct backend *b, const char *architecture, struct err
 struct decision_log {
     struct decision *list;
     int64_t count, capacity;
-    int64_t next; /* where the last call was found, plus one: calls come in the same order again */
+    int64_t next; /* the last call's entry plus one: calls come in the same order in each step */
 };
 
 static bool same_decision(const struct decision *x, const struct decision *y) {

@@ -11,10 +11,10 @@
 enum {
     COLUMN_LANES = 32, /* threads along the columns, N columns each */
     ROW_LANES = 8,     /* threads along the rows */
-    ROW_DEPTH = 4,     /* rows of a thread on their way at once */
+    ROW_DEPTH = 4,     /* rows of a thread in flight */
     COLUMN_ROWS = 256, /* rows of one block */
-    COLUMN_BLOCKS = 4  /* at least, of a multiprocessor. Not told, the compiler saves registers for
-                          eight and has one row on its way instead of ROW_DEPTH */
+    COLUMN_BLOCKS = 4  /* at least, per multiprocessor. Without this bound the compiler saves
+                          registers for eight, and has one row in flight instead of ROW_DEPTH */
 };
 
 /* Adds a row's term; returns the larger of `top` and its |bits|. */
@@ -28,8 +28,8 @@ __device__ static inline uint32_t add_term(float (&sum)[N], const float (&x)[N],
     return top;
 }
 
-/* Grid: x over groups of 32 N columns, y over blocks of rows. term(row, col, out[N]), which may
- * also store what it gives: it is asked once for each. amax: as a sink's, of the terms; or NULL. */
+/* Grid: x over groups of 32 N columns, y over blocks of rows. term(row, col, out[N]) is called once
+ * for each place, so it may also store its result. amax: of the terms, as a sink's; or NULL. */
 template <int N, class Term>
 __global__ void __launch_bounds__(COLUMN_LANES *ROW_LANES, COLUMN_BLOCKS)
     column_partial_kernel(Term term, float *partial, int64_t rows, int64_t cols, uint32_t *amax) {
@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(COLUMN_LANES *ROW_LANES, COLUMN_BLOCKS)
     }
 }
 
-/* out[c] += sum of partial[.][c], for up to three vectors: the partial sums of one stand behind
- * those of another. 32 threads share a column, each with every 32nd row, and are added
- * ascending. Grid: x over columns, y over vectors; block 32 x 32. Templates only so that each file
- * may have its own. */
+/* out[c] += sum of partial[.][c], for up to three vectors, whose partial sums follow one another.
+ * 32 threads share a column, each with every 32nd row; their sums are added in ascending order.
+ * Grid: x over columns, y over vectors; block 32 x 32. A template, so that several files can
+ * include it. */
 struct column_join {
     struct grad_view out[3];
     const float *partial; /* [vectors][blocks][cols] */
@@ -102,7 +102,7 @@ static inline void launch_column_join(const struct column_join &j, unsigned vect
     column_join_kernel<0><<<grid, threads, 0, stream>>>(j);
 }
 
-/* The values themselves, as a term. */
+/* A term: the values themselves. */
 struct value_term {
     const bf16_bits *x;
     int64_t ld;

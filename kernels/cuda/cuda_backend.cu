@@ -10,7 +10,7 @@ static void cuda_close(struct backend *b) {
     if (!b) return;
     struct cuda_backend *cb = cuda_of(b);
     cudaDeviceSynchronize();
-    cuda_graph_drop(b); /* NCCL does not let go of a communicator that a graph refers to */
+    cuda_graph_drop(b); /* NCCL cannot free a communicator that a graph still refers to */
     cuda_group_close(cb);
     cuda_attention_close(cb);
     cuda_gemm_close(cb);
@@ -49,8 +49,8 @@ static void fill_table(struct backend_ops *t) {
 
 __global__ void probe_kernel() {}
 
-/* A driver older than this runtime, no device, a device without machine code in this build: each
- * has its own remedy, so each has its own error. */
+/* An old driver, no device, and a device without machine code in this build have different
+ * remedies. So each has its own error. */
 static enum status device_open(struct cuda_backend *cb, int device, struct err *e) {
     int driver = 0, count = 0;
     cudaError_t status = cudaDriverGetVersion(&driver);

@@ -1,4 +1,4 @@
-/* Private to the backend's own files: slots of the table that are no operators, and shared
+/* Private to the backend's own files: the slots of the table that are not operators, and shared
  * functions. */
 #ifndef FP8LAB_KERNELS_CUDA_BACKEND_CUH
 #define FP8LAB_KERNELS_CUDA_BACKEND_CUH

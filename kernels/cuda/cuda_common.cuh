@@ -33,9 +33,8 @@ enum scratch_use {
 
 struct scratch { void *data; int64_t bytes; };
 
-/* Where an event or read-back was last recorded: outside any graph, or while one was captured, and
- * on which lane. A captured record cannot be waited for from outside: the end of its graph is
- * waited for instead. */
+/* Where an event or read-back was last recorded: the capture (0: outside any graph) and the lane.
+ * The host cannot wait for a captured record. The wait is for the end of its graph instead. */
 struct event_slot { cudaEvent_t event; int64_t capture; int lane; };
 
 struct readback_slot {
@@ -44,8 +43,8 @@ struct readback_slot {
     struct event_slot done;
 };
 
-/* Pinned memory through which uploads go, a chunk after the other: the host runs on while the
- * device is busy, and waits only for a chunk that is still to be copied from. */
+/* Pinned memory for uploads, used chunk by chunk. The host continues while the device is busy, and
+ * waits only for a chunk that has not been copied yet. */
 enum { STAGING_CHUNKS = 32, STAGING_BYTES = 256 << 10 /* of a chunk */ };
 struct staging {
     char *host; /* STAGING_CHUNKS * STAGING_BYTES */
@@ -69,7 +68,7 @@ struct cuda_backend {
     struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
     struct backend_ops ops; /* what base.ops points to */
     int device, cc, sm_count; /* cc: 90 for 9.0 */
-    int64_t memory_bytes;     /* of the device */
+    int64_t memory_bytes;     /* total of the device */
     int caps;         /* capability whose features are used: cc, or that of pretend() */
     int shared_bytes; /* opt-in shared memory of one block */
     cudaStream_t lane[LANE_COUNT];
@@ -82,7 +81,7 @@ struct cuda_backend {
     cudaEvent_t graph_done;
     cudaEvent_t timer[TIMER_MARKS]; /* NULL until marked */
     int64_t capture;    /* number of the open capture, 0 outside */
-    int64_t captures;   /* begun so far */
+    int64_t captures;   /* begun so far, counted */
     struct gemm_library *gemm;
     struct attention_table *attention; /* NULL until attention has a choice */
     struct cudnn_library *cudnn;       /* NULL until attention wants it */
@@ -95,7 +94,7 @@ static inline struct cuda_backend *cuda_of(struct backend *b) { return (struct c
 static inline cudaStream_t cuda_lane(struct backend *b, int lane) { return cuda_of(b)->lane[lane]; }
 
 /* At least `bytes` of scratch, 256-byte aligned, valid for the operator being queued. Growing drops
- * the captured graphs, which hold its address; inside a capture it is ERR_STATE. */
+ * the captured graphs, which hold its address. Growing inside a capture is ERR_STATE. */
 NODISCARD enum status cuda_scratch(struct backend *b, int lane, enum scratch_use use, int64_t bytes,
                                    void **out, struct err *e);
 
@@ -120,8 +119,8 @@ enum { SYNC_EACH_LAUNCH = 1 };
 enum { SYNC_EACH_LAUNCH = 0 };
 #endif
 
-/* To be called after each launch. A sticky error of an earlier launch is reported here too: the
- * text then names the operator that noticed. In a debug build it names the launch that failed. */
+/* To be called after each launch. It also reports a sticky error of an earlier launch: the text
+ * then names the operator that noticed it. In a debug build it names the launch that failed. */
 static inline enum status cuda_launched(const char *what, struct err *e) {
     cudaError_t status = cudaGetLastError();
     if (SYNC_EACH_LAUNCH && status == cudaSuccess) status = cudaDeviceSynchronize();
@@ -137,12 +136,12 @@ enum { /* sets of dtypes */
     IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
 };
 
-/* OK if x is there, of one of the dtypes, [rows, cols] seen as [dim 0, the rest] (-1: any extent),
- * and its rows are contiguous. ERR_UNSUPPORTED for f32 activations where only BF16 is listed: those
- * are the CPU backend's. `what` names operator and operand. */
+/* OK if x is not NULL, has one of the dtypes and the shape [rows, cols] (seen as [dim 0, the rest];
+ * -1: any extent), and its rows are contiguous. ERR_UNSUPPORTED for f32 activations where only BF16
+ * is listed: only the CPU backend has them. `what` names operator and operand. */
 NODISCARD enum status cuda_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
                                  int64_t cols, struct err *e);
-/* cuda_check, and no gaps between the rows. */
+/* cuda_check, and the rows must have no gaps between them. */
 NODISCARD enum status cuda_check_packed(const struct tensor *x, const char *what, int dtypes,
                                         int64_t rows, int64_t cols, struct err *e);
 bool cuda_is_packed(const struct tensor *x);
@@ -152,8 +151,8 @@ NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, in
 
 /* ---- sinks (quantise.cu) --------------------------------------------------------------------- */
 
-/* What a producer calls once s->value is queued. Producers maximise s->amax themselves, in the pass
- * that writes the value, and say so; otherwise this reads the value for it. */
+/* A producer calls this once s->value is queued. Producers maximise s->amax themselves, in the pass
+ * that writes the value, and pass that fact; otherwise this function reads the value for it. */
 NODISCARD enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s,
                                      bool amax_done, struct err *e);
 /* out [rows,K] BF16 = codes * scale, rounded once: the operands of an emulated matmul. */
@@ -235,7 +234,7 @@ __device__ static inline uint32_t bf16x8_largest(uint4 v) {
                     __vmaxu2(v.z & magnitude, v.w & magnitude));
 }
 
-/* 16 bytes in one store: the compiler splits an assignment where it made the words apart. */
+/* 16 bytes in one store. The compiler would split an assignment of separately computed words. */
 __device__ static inline void store_words(void *to, uint4 v) { __stwb((uint4 *)to, v); }
 
 /* N consecutive BF16 as floats: one 16-byte access for 8, scalar for 1. */
@@ -247,7 +246,7 @@ template <int N> __device__ static inline void load_bf16(float (&out)[N], const 
         for (int i = 0; i < N; i++) out[i] = bf16_decode(x[i]);
     }
 }
-/* Returns the largest |x| bits stored, as an amax slot collects them. */
+/* Returns the largest |x| bits stored, in the form of an amax slot. */
 template <int N>
 __device__ static inline uint32_t store_bf16(bf16_bits *x, const float (&in)[N]) {
     if constexpr (N == 8) {
@@ -280,7 +279,7 @@ template <int N> __device__ static inline uint32_t put_bf16(bf16_bits *to, const
     return top;
 }
 
-/* Elementary functions where BF16 outputs hide 2 ulp; subnormal results are 0. */
+/* Elementary functions whose error of 2 ulp disappears in BF16 outputs; subnormal results are 0. */
 __device__ static inline float fast_exp(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
@@ -306,7 +305,7 @@ __device__ static inline void grad_store(struct grad_view g, int64_t i, float x)
     else ((float *)g.data)[i] = f32_canonical(x);
 }
 
-/* Butterflies: every lane ends with the same bits, since a + b == b + a. */
+/* Butterfly sums: every lane ends with the same bits, since a + b == b + a. */
 __device__ static inline float warp_sum(float x) {
 #pragma unroll
     for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
@@ -330,8 +329,8 @@ __device__ static inline float block_sum(float x, float *shared) {
     x = (int)(threadIdx.x % WARP) < warps ? shared[threadIdx.x % WARP] : 0.0f;
     return warp_sum(x);
 }
-/* Maxima into *slot, which is read first: thousands of atomics on one address would wait for one
- * another, more than a nanosecond each, and few of them raise it. */
+/* Raises *slot to bits. Reads it first: thousands of atomics on one address wait for one another,
+ * more than a nanosecond each, and few of them raise it. */
 __device__ static inline void raise_amax(uint32_t *slot, uint32_t bits) {
     if (bits > *(volatile uint32_t *)slot) atomicMax(slot, bits);
 }
@@ -369,9 +368,9 @@ void cuda_group_close(struct cuda_backend *b);
 /* Makes LANE_COMPUTE wait for the event of another lane's collective, and times the wait. */
 NODISCARD enum status cuda_await_collective(struct cuda_backend *b, cudaEvent_t event,
                                             struct err *e);
-/* Rank 0's bytes to every rank, on the host, so that all make the same choice; nothing with one
- * rank. All call it at the same place, about the same thing: `about` tells things apart. Done on
- * return. */
+/* Sends rank 0's bytes to every rank, on the host, so that all make the same choice. With one rank
+ * it does nothing. All ranks call it at the same place with the same `about`, which identifies the
+ * choice. Done on return. */
 NODISCARD enum status cuda_agree(struct cuda_backend *b, const char *what, const int64_t about[4],
                                  void *value, int64_t bytes, struct err *e);
 

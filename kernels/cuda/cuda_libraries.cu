@@ -1,5 +1,5 @@
 /* Versions and files of NVIDIA's libraries. cuDNN and NCCL are opened here by the names under which
- * they are used; a library that other code has opened stays open. */
+ * they are used. A library that other code has opened stays open. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/cuda_backend.cuh"
 
-/* 130100 -> "13.1.0": the libraries count 10000, 100, 1. */
+/* 130100 -> "13.1.0": the libraries encode major * 10000 + minor * 100 + patch. */
 static void version_text(struct library *out, long long v) {
     snprintf(out->version, sizeof out->version, "%lld.%lld.%lld", v / 10000, v / 100 % 100,
              v % 100);
@@ -21,7 +21,7 @@ static void path_of(struct library *out, const void *address) {
 }
 
 static void runtime_library(struct library *out) {
-    int v = 0; /* 13000: 1000, 10 */
+    int v = 0; /* major * 1000 + minor * 10: 13000 */
     if (cudaRuntimeGetVersion(&v) == cudaSuccess)
         snprintf(out->version, sizeof out->version, "%d.%d", v / 1000, v % 1000 / 10);
 }
@@ -31,7 +31,7 @@ static void cublaslt_library(struct library *out) {
     path_of(out, (const void *)cublasLtGetVersion);
 }
 
-/* Opens `file` for as long as it takes to ask; NULL with the reason where it is not to be had. */
+/* Opens `file`, to be closed after the query; NULL with the reason if it cannot be opened. */
 static void *open_library(struct library *out, const char *file, const char *symbol, void **found) {
     void *so = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     *found = so ? dlsym(so, symbol) : NULL;

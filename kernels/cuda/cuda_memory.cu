@@ -16,8 +16,8 @@ enum status cuda_info(struct backend *b, struct device_info *info, struct err *e
     return OK;
 }
 
-/* cudaMalloc rather than managed or pooled memory: planned once, and seen as it is by
- * nvidia-smi. */
+/* cudaMalloc instead of managed or pooled memory: memory is planned once, and nvidia-smi then shows
+ * the true amount. */
 enum status cuda_memory_create(struct backend *b, const char *what, int64_t bytes, void **out,
                                struct err *e) {
     *out = NULL;
@@ -74,7 +74,8 @@ void cuda_memory_destroy(struct backend *b, void *memory) {
 enum status cuda_upload(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                         struct err *e) {
     if (bytes < 0) return FAIL(e, ERR_ARG, "upload: %lld bytes", (long long)bytes);
-    if (cuda_of(b)->capture) return FAIL(e, ERR_STATE, "upload: a graph would hold its address");
+    if (cuda_of(b)->capture)
+        return FAIL(e, ERR_STATE, "upload: inside a capture, where a graph would keep its address");
     struct staging *s = &cuda_of(b)->staging;
     for (int64_t done = 0; done < bytes; done += STAGING_BYTES) {
         int64_t part = min_i64(bytes - done, STAGING_BYTES);
@@ -94,7 +95,7 @@ enum status cuda_download(struct backend *b, int lane, void *host, const void *d
                           struct err *e) {
     if (bytes < 0) return FAIL(e, ERR_ARG, "download: %lld bytes", (long long)bytes);
     if (!bytes) return OK;
-    /* From pinned memory of the host too, which the direction follows from. */
+    /* cudaMemcpyDefault takes the direction from the addresses: data may be pinned host memory. */
     CUDA_TRY(e, cudaMemcpyAsync(host, data, (size_t)bytes, cudaMemcpyDefault,
                                 cuda_lane(b, lane)));
     CUDA_TRY(e, cudaStreamSynchronize(cuda_lane(b, lane)));

@@ -3,14 +3,14 @@
  * The first run of a graph key is a warm-up: GEMM algorithms are chosen, scratch memory grows. The
  * second run is captured, later ones are replayed. A capture starts on the compute lane; the other
  * lanes join it through events. All lanes join before and after a graph. So an event recorded
- * outside is complete inside, and the other way round: such waits do nothing. */
+ * outside a graph is complete inside it, and the reverse: such waits do nothing. */
 #include <string.h>
 
 #include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/cuda_progress.cuh"
 
 enum status cuda_order_open(struct cuda_backend *b, struct err *e) {
-    /* Communication first: a collective that starts late is waited for by every rank. */
+    /* Communication has priority: every rank waits for a collective that starts late. */
     int low = 0, high = 0;
     CUDA_TRY(e, cudaDeviceGetStreamPriorityRange(&low, &high));
     for (int i = 0; i < LANE_COUNT; i++) {
@@ -74,7 +74,7 @@ enum status cuda_signal(struct backend *b, int lane, int event, struct err *e) {
 enum status cuda_wait(struct backend *b, int lane, int event, struct err *e) {
     TRY(event_check("wait", event, e));
     const struct event_slot *s = &cuda_of(b)->event[event];
-    if (s->capture != cuda_of(b)->capture) return OK; /* the lanes have met since */
+    if (s->capture != cuda_of(b)->capture) return OK; /* the lanes have joined since then */
     if (lane == LANE_COMPUTE && s->lane == LANE_COMM && cuda_of(b)->group)
         return cuda_await_collective(cuda_of(b), s->event, e);
     CUDA_TRY(e, cudaStreamWaitEvent(cuda_lane(b, lane), s->event, 0));
@@ -112,7 +112,7 @@ enum status cuda_readback(struct backend *b, int lane, int slot, const void *dat
     return record(cuda_of(b), &r->done, lane, e);
 }
 
-/* The event to wait for: a captured copy is done when its graph is done. */
+/* The event to wait for. A captured copy is done when its graph is done. */
 static cudaEvent_t readback_event(struct cuda_backend *b, int slot) {
     const struct readback_slot *r = &b->readback[slot];
     return r->done.capture ? b->graph_done : r->done.event;

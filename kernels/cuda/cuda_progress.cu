@@ -1,7 +1,7 @@
 /* A mark is one byte of mapped host memory. A separate stream sets the byte: it waits for the
- * operator, and no operator waits for it. At the side of a graph a mark costs 0.25 us, in line 1.8
- * us (H200, 500 small kernels). One operator in GROUP has a mark, so that a step of 700 operators
- * costs 0.04 ms. The text of an error names the operators of the first group that did not end. */
+ * operator, and no operator waits for it. On a side branch of a graph a mark costs 0.25 us, on the
+ * compute lane 1.8 us (H200, 500 small kernels). One operator in GROUP has a mark, so a step of 700
+ * operators costs 0.04 ms. An error names the operators of the first group that did not end. */
 #include "kernels/cuda/cuda_progress.cuh"
 
 #include "kernels/cuda/cuda_backend.cuh"
@@ -12,15 +12,15 @@
 
 enum {
     GROUP = 4,
-    MARKS_MAX = 2048,   /* of a section; later operators have no mark */
+    MARKS_MAX = 2048,   /* marks of a section; later operators have none */
     NAME_BYTES = 80,
-    DIRECT = GRAPH_COUNT, /* the section of what runs outside graphs: a ring */
+    DIRECT = GRAPH_COUNT, /* the section of operators outside graphs: a ring */
     SECTIONS = GRAPH_COUNT + 1
 };
 
-/* The operators of one graph, or the latest outside of graphs, in the order of their queueing. The
- * thread that queues them writes; another may read (cuda_under_way): a name is there before it
- * counts, and stays for MARKS_MAX * GROUP more. */
+/* The operators of one graph, or the latest outside graphs, in queueing order. The queueing thread
+ * writes; another thread may read (cuda_under_way). A name is written before it is counted, and
+ * stays for MARKS_MAX * GROUP more operators. */
 struct section {
     char (*name)[NAME_BYTES]; /* [MARKS_MAX * GROUP] */
     int64_t operators, marks;
@@ -70,7 +70,7 @@ static unsigned char *byte_of(const struct cuda_progress *p, int section, int64_
     return p->board + (int64_t)section * MARKS_MAX + mark % MARKS_MAX;
 }
 
-/* The value of a mark's byte when it is set. Outside graphs bytes are reused: the value counts
+/* The value that a set mark's byte has. Outside graphs bytes are reused, so the value counts
  * rounds. */
 static unsigned char value_of(int section, int64_t mark) {
     return section == DIRECT ? (unsigned char)(mark / MARKS_MAX % 255 + 1) : 1;
@@ -155,8 +155,8 @@ static void list_group(const struct section *s, int64_t mark, char *out, size_t 
                                s->name[i % (MARKS_MAX * GROUP)]);
 }
 
-/* The first group that has not ended. Graphs come first, since operators queued after a graph have
- * not ended either. `rest`: if all marks are set, operators without a mark count as running. */
+/* Names the first group that has not ended. Graphs come first, since operators queued after a graph
+ * have not ended either. `rest`: if all marks are set, name the operators without a mark. */
 static bool name_open(const struct cuda_progress *p, bool rest, char *out, size_t size) {
     for (int i = 0; i < SECTIONS; i++) {
         const struct section *s = &p->section[i];
@@ -180,7 +180,7 @@ static void explain(struct backend *b, struct err *e) {
     if (!p || !e) return;
     cudaError_t state = cudaStreamQuery(cuda_lane(b, LANE_COMPUTE));
     if (state == cudaSuccess || state == cudaErrorNotReady) return;
-    /* A captured lane cannot be queried. This is no failure of the device. */
+    /* A captured lane cannot be queried. This does not mean that the device failed. */
     if (state == cudaErrorStreamCaptureUnsupported || state == cudaErrorStreamCaptureInvalidated)
         return;
     char names[GROUP * (NAME_BYTES + 4)];
@@ -189,7 +189,7 @@ static void explain(struct backend *b, struct err *e) {
 
 /* ---- the wrapped table ---- */
 
-/* Of a matmul also the weight and the direction. */
+/* The detail of an operator's name: for a matmul the weight and the direction. */
 template <typename... A> static void detail_of(char *out, size_t size, A...) { out[0] = 0; }
 template <typename... A>
 static void detail_of(char *out, size_t size, const struct matmul_args *t, A...) {
@@ -210,7 +210,7 @@ struct noted<F, Name> {
     static enum status call(struct backend *b, int lane, A... args) {
         struct err *e = last_of(args...);
         enum status st = F(b, lane, args...);
-        /* Libraries launch, too. */
+        /* Here too: libraries launch kernels without calling cuda_launched. */
         if (SYNC_EACH_LAUNCH && st == OK) st = cuda_launched(Name::text(), e);
         if (st == OK) {
             char detail[NAME_BYTES];
@@ -222,7 +222,7 @@ struct noted<F, Name> {
     }
 };
 
-/* Another slot that may be the first to see a fault. */
+/* Another slot in which a fault may first be reported. */
 template <auto F> struct explained;
 template <typename... A, enum status (*F)(struct backend *, A...)> struct explained<F> {
     static enum status call(struct backend *b, A... args) {

@@ -1,6 +1,6 @@
 /* The position of the device, also after it failed. A fault (an invalid address, an assertion) ends
- * the context and does not name its operator, least of all within a graph. A hung kernel reports
- * nothing. So operators set marks as they end, in host memory, which survives the context. */
+ * the context without naming its operator, above all in a graph. A hung kernel reports nothing. So
+ * operators set marks when they end, in host memory, which survives the context. */
 #ifndef FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 #define FP8LAB_KERNELS_CUDA_PROGRESS_CUH
 
@@ -20,7 +20,7 @@ bool cuda_under_way(struct backend *b, char *out, size_t size);
 NODISCARD enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key,
                                           struct err *e);
 NODISCARD enum status cuda_progress_end(struct cuda_backend *b, struct err *e);
-/* Instead of cuda_progress_end, for a capture that is given up. */
+/* Called instead of cuda_progress_end when a capture is abandoned. */
 void cuda_progress_give_up(struct cuda_backend *b);
 
 #endif

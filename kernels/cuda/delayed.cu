@@ -6,7 +6,7 @@
 
 enum { UPDATE_SLOTS = 256, UPDATE_ROWS = 16 /* of history in registers at a time */ };
 
-/* Arrays over slots, each with its own stride. By value, so that a captured graph holds the
+/* Arrays over slots, each with its own stride. Passed by value, so that a captured graph keeps the
  * limits. */
 struct delayed_slots {
     float *history, *multiplier, *factor;
@@ -18,7 +18,7 @@ struct delayed_slots {
     float limit[UPDATE_SLOTS];
 };
 
-/* A thread a slot. The history moves up by one row, its maximum is taken on the way. */
+/* One thread a slot. The history moves up by one row; its maximum is taken in the same pass. */
 __global__ void __launch_bounds__(UPDATE_SLOTS) delayed_update_kernel(struct delayed_slots d) {
     int64_t s = d.first + threadIdx.x;
     if (s >= d.slots) return;

@@ -1,7 +1,7 @@
 /* Token (and learned position) embedding.
  *
- * Backward adds many rows into one table row, in row order and without atomics on floats: the
- * tokens are sorted (stable, so that equal tokens keep their rows ascending), then each run of
+ * Backward adds many rows into one table row, in row order and without atomics on floats. The
+ * tokens are sorted (stable: equal tokens keep their rows in ascending order). Then each run of
  * equal tokens has one owner. */
 #include <cub/device/device_radix_sort.cuh>
 
@@ -50,15 +50,15 @@ enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor 
 
 /* ---- backward: (token, row) pairs by token ---- */
 
-/* The bounds are there for the registers that they leave: without, the compiler saves some and has
- * fewer rows on their way than it is told to. */
+/* The block bounds give each thread more registers. Without them the compiler saves registers, and
+ * then has fewer than DEPTH rows in flight. */
 enum {
     RUN_THREADS = 128, RUN_BLOCKS = 10,          /* of embedding_bwd_kernel */
     POSITION_THREADS = 256, POSITION_BLOCKS = 4, /* of position_bwd_kernel */
-    DEPTH = 4                                    /* rows of a thread on their way at once */
+    DEPTH = 4                                    /* rows of a thread in flight */
 };
 
-/* sum += DEPTH rows, one after the other, which are all on their way before the first is added. */
+/* sum += DEPTH rows in order. All are in flight before the first is added. */
 template <int N>
 __device__ static void add_rows(float (&sum)[N], const bf16_bits *const (&row)[DEPTH]) {
     float v[DEPTH][N];
@@ -77,7 +77,7 @@ template <int N> __device__ static void add_row(float (&sum)[N], const bf16_bits
     for (int j = 0; j < N; j++) sum[j] += v[j];
 }
 
-/* Tokens outside the table become `vocab`, behind all others: their rows are added nowhere. */
+/* Tokens outside the table become `vocab` and sort last: their rows are not added. */
 __global__ void sort_keys_kernel(uint32_t *key, uint32_t *row, const int32_t *tokens, int64_t n,
                                  int64_t vocab) {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
@@ -113,8 +113,8 @@ static enum status sort_tokens(struct backend *b, int lane, struct sorted *out,
     return OK;
 }
 
-/* Past the last place in sorted key[from, n) that holds `value`, as key[from] does. Most runs are
- * short, so the search starts nearby: each load waits for the one before. */
+/* The end of the run of `value` that begins at key[from], in sorted key[from, n). Most runs are
+ * short, so the search starts nearby; each load depends on the one before. */
 __device__ static int64_t run_end(const uint32_t *key, int64_t from, int64_t n, uint32_t value) {
     int64_t low = from, high = from + 1;
     for (int64_t step = 1; high < n && key[high] <= value; step *= 2) {

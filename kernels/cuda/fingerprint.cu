@@ -1,5 +1,5 @@
-/* The 64-bit fingerprint of a tensor: integer sums modulo 2^64 are the same in any order, so
- * atomics may be used. One read of x; packed tensors 16 bytes a thread and step. */
+/* The 64-bit fingerprint of a tensor. Integer sums modulo 2^64 are the same in any order, so
+ * atomics may be used. One read of x; for packed tensors a thread reads 16 bytes at a time. */
 #include "kernels/cuda/cuda_common.cuh"
 
 struct fingerprint_view {
@@ -41,7 +41,7 @@ __global__ void fingerprint_kernel(unsigned long long *out, struct fingerprint_v
     add_block(out, sum);
 }
 
-/* Packed and 16-byte aligned; BITS of 8, 16, 32 or 64. The tail goes one element a thread. */
+/* Packed and 16-byte aligned; BITS of 8, 16, 32 or 64. In the tail a thread takes one element. */
 template <int BITS>
 __global__ void fingerprint_packed_kernel(unsigned long long *out, const void *x, int64_t n) {
     constexpr int EACH = 128 / BITS;

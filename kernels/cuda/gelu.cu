@@ -11,7 +11,7 @@
 
 static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
-/* (1 + tanh u) / 2. Where e^-2u overflows, 0. */
+/* (1 + tanh u) / 2; 0 where e^-2u overflows. */
 __device__ static float share(float x, float square) {
     float u = SQRT_2_OVER_PI * (x + CUBIC * (x * square));
     return fast_inverse(1.0f + fast_exp(-2.0f * u));
@@ -22,13 +22,13 @@ __device__ static float gelu(float x) { return x * share(x, x * x); }
 __device__ static float gelu_slope(float x) {
     float square = x * x, s = share(x, square);
     float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
-    /* s (1 - s) vanishes long before x^2 overflows: keep 0 * infinity out. */
+    /* s (1 - s) vanishes long before x^2 overflows: this avoids 0 * infinity. */
     float bend = s * (1.0f - s);
     float tail = bend == 0.0f ? 0.0f : ((2.0f * x) * bend) * slope;
     return s + tail;
 }
 
-/* out = gelu(x), or dh * gelu'(x) where dh is given. */
+/* out = gelu(x), or dh * gelu'(x) if dh is not NULL. */
 template <int N>
 __global__ void gelu_kernel(bf16_bits *out, const bf16_bits *x, int64_t ld, const bf16_bits *dh,
                             int64_t ld_dh, int64_t rows, int64_t width, uint32_t *amax) {
@@ -82,7 +82,7 @@ static enum status launch_tiles(struct backend *b, int lane, const struct sink *
     return cast_tiles<true>(b, lane, out, tile_args_of(out, sink_amax(out)), from, e);
 }
 
-/* The gradient as a term of column sums, stored on the way. */
+/* The gradient as a term of column sums; the term also stores it. */
 struct gelu_grad_term {
     bf16_bits *out;
     const bf16_bits *x, *dh;

@@ -1,15 +1,15 @@
 /* The choice table of GEMM algorithms.
  *
  * cuBLASLt's first heuristic is not its fastest algorithm. So the first CANDIDATES of a shape are
- * timed once, on operands of our own (the caller's may be half written). For a product with a bias
- * or a residual, algorithms named for the product alone are candidates too, if the library accepts
- * them with it. For a product without either, split-K is allowed if its partial sums are f32 in the
+ * timed once, on operands of our own (the caller's may be incomplete). For a product with a bias or
+ * a residual, algorithms listed for the product alone are also candidates, if the library accepts
+ * them. For a product without either, split-K is allowed if its partial sums are f32 in the
  * workspace, added in a fixed order (before a bias or a residual some kernels round the sum).
  * Schemes that add in place or in the output's type are not allowed.
  * If our own kernel for block factors can serve a shape (gemm_hopper.cu), it and the best algorithm
  * are timed against each other, for longer: the faster one at the power-limited clock serves.
- * Heuristics may name an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales), so
- * only algorithms that ran are kept. Without memory for a trial, the library's first is taken. */
+ * The heuristic may list an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales).
+ * So only algorithms that ran are kept. If memory for a trial is lacking, the first one is used. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <stdlib.h>
@@ -19,17 +19,17 @@
 #include "kernels/cuda/trial.cuh"
 
 enum {
-    CANDIDATES = 16,  /* of two queries: 13.1 never names more than 8 at a time */
+    CANDIDATES = 16,  /* of two queries: 13.1 never returns more than 8 each */
     TABLE_MAX = 1024  /* shapes; a model has some tens */
 };
-/* Ours serves where it takes less than this share of the library's time: nearer, noise would
- * decide. */
+/* Our kernel serves if it takes less than this share of the library's time. Closer than this, noise
+ * would decide. */
 static const float DISPLACES = 0.98f;
 /* The entry of our own kernel in the choice table, instead of an algorithm. */
 static const int32_t OWN_KERNEL = 1;
 
-/* What an algorithm's validity and speed depend on. Zeroed before it is filled: compared as
- * bytes. */
+/* The inputs that an algorithm's validity and speed depend on. Compared as bytes, so zeroed before
+ * it is filled. */
 struct gemm_key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t type_a, type_b, type_d, type_bias; /* type_bias -1: no bias */
@@ -44,9 +44,9 @@ struct gemm_choice {
     struct gemm_key key;
     cublasLtMatmulAlgo_t algo;
     float time_us;
-    bool usable; /* false: the library has nothing that runs */
+    bool usable; /* false: the library has no algorithm that runs */
     bool own;    /* gemm_hopper.cu serves it, not the library */
-    char why[40]; /* "wgmma 480 us, cublaslt 502 us", as found here; "": there was no contest */
+    char why[40]; /* "wgmma 480 us, cublaslt 502 us", as measured here; "": nothing was compared */
 };
 
 struct gemm_library {
@@ -63,8 +63,8 @@ struct gemm_library {
             return FAIL((e), ERR_DEVICE, "%s: cuBLASLt status %d", #call, lt_try_); \
     } while (0)
 
-/* Libraries of one major version share a name, and one of an older CUDA may stand before the right
- * one in the search path. 13.0 has every mode used here, as 12.9 of the version before has. */
+/* Libraries of one major version share a name, and an older one may be first in the search path.
+ * 13.0 has every mode used here; of the version before, 12.9 has. */
 enum status cuda_gemm_library(struct err *e) {
     enum { VERSION_MIN = CUBLAS_VER_MAJOR >= 13 ? 130000 : 120900 };
     size_t version = cublasLtGetVersion();
@@ -203,7 +203,7 @@ static cublasStatus_t layout_of(cublasLtMatrixLayout_t out, const struct gemm_op
 static enum status describe(struct descriptors *d, const struct gemm_problem *p, struct err *e) {
     LT_TRY(e, cublasLtMatmulDescInit(&d->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     cublasOperation_t ta = p->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    /* B enters [K, n]: stored so unless it is the other way round. */
+    /* B enters as [K, n], which is how it is stored unless it is transposed. */
     cublasOperation_t tb = p->b.transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
     LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_TRANSA, ta));
     LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_TRANSB, tb));
@@ -262,7 +262,7 @@ static cudaError_t stand_in(const struct trial *t, struct gemm_operand *x, int64
     return status;
 }
 
-/* What is timed: the products of one problem by each of a list. */
+/* A trial: the products of one problem by each algorithm of a list. */
 struct candidates {
     struct gemm_library *g;
     struct descriptors *d;
@@ -360,8 +360,8 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
 #define PREFER(name, value) \
     cublasLtMatmulPreferenceSetAttribute(&preference, name, &(value), sizeof(value))
 
-/* Adds the library's first algorithms for d under these reduction schemes to the list, as far as
- * they can do `whole`. */
+/* Adds the library's first algorithms for d under these reduction schemes to the list, if they also
+ * support `whole`. */
 static enum status query(struct cuda_backend *b, struct descriptors *d, struct descriptors *whole,
                          const struct gemm_key *key, uint32_t schemes,
                          cublasLtMatmulHeuristicResult_t *list, int *count, struct err *e) {
@@ -381,13 +381,13 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, struct d
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(b->gemm->handle, &d->product, &d->a, &d->b, &d->d, &d->d,
                                        &preference, CANDIDATES / 2, more, &found);
-    /* No room or no device says nothing of the shape, which must not count as lacking for good. */
+    /* Out of memory or no device says nothing about the shape, so no entry may be made of it. */
     if (status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED ||
         status == CUBLAS_STATUS_EXECUTION_FAILED)
         return FAIL(e, ERR_DEVICE, "asking cuBLASLt for algorithms: status %d", (int)status);
     if (status != CUBLAS_STATUS_SUCCESS) return OK; /* none: not usable */
     for (int i = 0; i < found; i++) {
-        bool fresh = more[i].state == CUBLAS_STATUS_SUCCESS; /* else it is none */
+        bool fresh = more[i].state == CUBLAS_STATUS_SUCCESS; /* otherwise not an algorithm */
         for (int j = 0; j < *count; j++)
             fresh = fresh && memcmp(&list[j].algo, &more[i].algo, sizeof more[i].algo) != 0;
         cublasLtMatmulHeuristicResult_t checked = more[i];
@@ -441,7 +441,7 @@ static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm
     choice->key = key;
     TRY(cuda_sync(&b->base, e)); /* queued operators share the workspace */
     TRY(choose(b, p, *workspace, choice, e));
-    /* Ranks measure different times; one table holds for all of them. */
+    /* Ranks measure different times, but must all use one table. */
     const int64_t about[4] = { key.m, key.n, key.k, key.type_a << 16 | key.type_b };
     TRY(cuda_agree(b, "choosing a GEMM", about, choice, sizeof *choice, e));
     g->choices++;

@@ -1,6 +1,6 @@
-/* cuBLASLt, behind one function: D = A B with everything its descriptors can express. The algorithm
- * is the fastest measured on this device for this shape, or our own kernel (gemm_hopper.cuh) if
- * that was faster. Private to matmul.cu. */
+/* cuBLASLt behind one function: D = A B with everything that its descriptors can express. The
+ * algorithm is the fastest measured on this device for this shape, or our own kernel
+ * (gemm_hopper.cuh) if that was faster. Private to matmul.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_CUH
 
@@ -9,7 +9,7 @@
 #include "kernels/choices.h"
 #include "kernels/cuda/cuda_common.cuh"
 
-/* One operand, column-major as the library counts: [rows = K when transposed, ...]. */
+/* One operand, column-major as in the library: [rows = K when transposed, ...]. */
 struct gemm_operand {
     const void *data;
     const void *scale; /* device, in the library's layout; NULL unless FP8 */
@@ -32,13 +32,13 @@ struct gemm_problem {
     bool fast_accumulate;
 };
 
-/* Queues the product, or sets *found false and does nothing where the library has no algorithm that
- * ran. The first call of a shape measures: it may allocate, and waits for the device. */
+/* Queues the product. If the library has no algorithm that ran, sets *found to false and does
+ * nothing else. The first call of a shape measures: it may allocate, and waits for the device. */
 NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                bool *found, struct err *e);
 
-/* What serves the problem, chosen now if it was not. Our own kernel reads factors, not scales: with
- * `own` these need not be laid out. */
+/* The choice for the problem, made now if there is none. Our own kernel reads factors, not scales:
+ * if `own` is set, scales need not be laid out. */
 struct gemm_way {
     bool own;
     const char *why; /* "wgmma 480 us, cublaslt 502 us"; "": not timed; valid until a new choice */
@@ -46,8 +46,8 @@ struct gemm_way {
 NODISCARD enum status gemm_way_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                   struct gemm_way *out, struct err *e);
 
-/* Whether gemm_run would find an algorithm, chosen now if it was not: addresses of the problem are
- * never read, those that are NULL count as aligned. */
+/* Whether gemm_run would find an algorithm; the choice is made now if there is none. Addresses of
+ * the problem are never read; NULL counts as aligned. */
 NODISCARD enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                  bool *found, struct err *e);
 

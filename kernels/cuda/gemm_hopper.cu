@@ -2,13 +2,13 @@
  * rows each; a fourth loads their operands.
  *
  * A block of threads stays on its multiprocessor and takes tile after tile. Its neighbour in the
- * cluster has the next 128 columns of the same rows: each requests half of the rows' codes, and the
- * copy engine delivers them to both. A warpgroup adds 128 of K on the tensor cores, which keep 13
- * fractional bits. It adds that chain, times its factors, to its f32 totals while the other two
- * multiply. (As DeepGEMM does, deepseek-ai/DeepGEMM, with other tiles and roles.)
+ * cluster has the next 128 columns of the same rows. Each block requests half of the rows' codes,
+ * and the copy engine delivers them to both. A warpgroup adds 128 of K on the tensor cores, which
+ * keep 13 fractional bits. It then adds that chain, times its factors, to its f32 totals while the
+ * other two multiply. (As in deepseek-ai/DeepGEMM, with other tiles and roles.)
  *
- * A stage holds the codes of one block of K. Factors are loaded four blocks at a time from where
- * the quantiser wrote them, since four of a row are 16 bytes. So a step of the loops is a group of
+ * A stage holds the codes of one block of K. Factors are loaded four blocks at a time directly from
+ * the quantiser's output, since four of a row are 16 bytes. So a step of the loops is a group of
  * four blocks, each with its own stage. Blocks of the last group beyond K are skipped. */
 #include "kernels/cuda/gemm_hopper.cuh"
 
@@ -21,15 +21,15 @@ enum {
     GROUP = 4,                                    /* blocks of K, and stages */
     CLUSTER = 2, SHARED_ROWS = ROWS / CLUSTER,
     SLOTS = 2,                                    /* groups of factors */
-    LOADERS = WARPGROUP - WARP,                  /* threads that load them */
+    LOADERS = WARPGROUP - WARP,                  /* threads that load factors */
     TALL = 8,                                     /* tiles of rows that are swept together */
 };
 
-/* Shared memory, in bytes from an address that 1024 divides. */
+/* Shared memory: offsets in bytes from a 1024-byte-aligned address. */
 struct layout {
     static constexpr int ROW_CODES = ROWS * BLOCK, STAGE = ROW_CODES + COLS * BLOCK;
     static constexpr int ROW_FACTORS = ROWS * 4;
-    /* The 32 columns of one lane of a quad stand together, each lane's in other banks. */
+    /* The 32 columns of one lane of a quad are contiguous; the four lanes use different banks. */
     static constexpr int LANE_FACTORS = (COLS / 4 + 4) * 4, COL_FACTORS = 4 * LANE_FACTORS;
     static constexpr int SLOT = GROUP * (ROW_FACTORS + COL_FACTORS);
     static constexpr int FACTORS = GROUP * STAGE, BARRIERS = FACTORS + SLOTS * SLOT;
@@ -67,8 +67,8 @@ struct places {
 
 /* ---- which tile ---- */
 
-/* The tiles of a cluster: TALL tiles of rows are swept together, from column to column, so that
- * what is read again is in the L2 cache. */
+/* The tiles of a cluster. TALL tiles of rows are swept together, from column to column, so that
+ * repeated reads hit the L2 cache. */
 struct walk { int row_tiles, col_pairs, i; };
 
 __device__ static inline struct walk walk_of(const struct product &g) {
@@ -87,9 +87,9 @@ __device__ static inline void tile_of(const struct walk &w, int *row, int *col) 
     *col = (rest / tall * CLUSTER + (int)cluster_rank()) * COLS;
 }
 
-/* ---- bringing ---- */
+/* ---- loading ---- */
 
-/* One thread asks for codes. */
+/* One thread requests codes. */
 __device__ static void request_codes(const struct product &g, const CUtensorMap *row_map,
                                      const CUtensorMap *col_map, const struct places &s) {
     int parity = 1, part = (int)cluster_rank() * SHARED_ROWS;
@@ -111,7 +111,7 @@ __device__ static void request_codes(const struct product &g, const CUtensorMap 
     }
 }
 
-/* Four blocks' factors of one row, 0 behind the last. */
+/* Four blocks' factors of one row; 0 after the last block. */
 __device__ static inline float4 load_factors(const float *row, int blocks, int k) {
     if (blocks % GROUP == 0) return *(const float4 *)(row + k);
     float4 v = { row[k], 0.0f, 0.0f, 0.0f };
@@ -120,7 +120,7 @@ __device__ static inline float4 load_factors(const float *row, int blocks, int k
     if (k + 3 < blocks) v.w = row[k + 3];
     return v;
 }
-/* To each of four blocks, `apart` bytes from one another. */
+/* Stores the factors of four blocks, `apart` bytes from one another. */
 __device__ static inline void put_factors(uint32_t to, int apart, float4 v) {
     store_shared(to, v.x);
     store_shared(to + apart, v.y);
@@ -139,7 +139,8 @@ __device__ static void prefetch(const struct product &g, int id, int row, int co
     }
 }
 
-/* Three warps load factors. One factor for all columns is multiplied into the rows' here. */
+/* Three warps load factors. If all columns share one factor, it is multiplied into the rows'
+ * here. */
 template <bool BY_COLUMN, typename OUT>
 __device__ static void load_factors(const struct product &g, const struct places &s) {
     constexpr int TURNS = ROWS / LOADERS, COL_TURNS = (COLS + LOADERS - 1) / LOADERS;
@@ -186,8 +187,8 @@ __device__ static void load_factors(const struct product &g, const struct places
 
 typedef float sums[COLS / 8][4];
 
-/* total += chain * factors. low, high: of the rows g and g + 8; with factors by column, which are
- * at `cols`, they are still to be multiplied by those. */
+/* total += chain * factors. low, high: factors of the rows g and g + 8. With factors by column,
+ * read from `cols`, low and high are multiplied by these first. */
 template <bool BY_COLUMN>
 __device__ static inline void promote(sums &total, const sums &chain, float low, float high,
                                       uint32_t cols) {
@@ -207,11 +208,11 @@ __device__ static inline void promote(sums &total, const sums &chain, float low,
     }
 }
 
-/* What a worker keeps in mind between tiles. */
+/* The state of a worker between tiles. */
 struct worker {
     uint32_t row_factors, col_factors; /* of this thread's first row and columns, slot 0 */
-    uint32_t rows_at, cols_at;         /* of the warpgroup's codes, as a descriptor has them */
-    uint32_t empty;                    /* stage 0's barrier in the block that this lane tells */
+    uint32_t rows_at, cols_at;         /* of the warpgroup's codes, in a descriptor's form */
+    uint32_t empty;                    /* stage 0's barrier in the block that this lane signals */
     int parity, slot, slot_parity;
 };
 
@@ -224,7 +225,7 @@ __device__ static struct worker worker_of(const struct places &s) {
     w.rows_at = (s.row_codes(0) + warpgroup * 64 * BLOCK) >> 4;
     w.cols_at = s.col_codes(0) >> 4;
     w.empty = cluster_address(s.empty(0), lane % CLUSTER);
-    /* Opaque, or each use computes them anew. */
+    /* Opaque to the compiler, which would otherwise recompute them at each use. */
     asm("" : "+r"(w.row_factors), "+r"(w.col_factors), "+r"(w.empty));
     return w;
 }
@@ -290,7 +291,8 @@ __device__ static inline void add_row(const struct product &g, sums &total, int 
     }
 }
 
-/* Each of a quad's lanes has a pair of each of four eights of columns; it gets one whole eight. */
+/* Each lane of a quad has a pair of each of four groups of eight columns; it gets one whole
+ * group. */
 __device__ static inline uint4 transpose_quad(uint32_t (&p)[4]) {
     bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
     uint32_t x = __shfl_xor_sync(~0u, odd ? p[0] : p[1], 1);
@@ -360,7 +362,7 @@ __device__ static void multiply(const struct product &g, const struct places &s)
     }
 }
 
-/* A block waits at its end for its neighbour, which may still send to it. */
+/* A block waits at its end for its neighbour, which may still send data to it. */
 template <bool BY_COLUMN, typename OUT>
 __global__ void __launch_bounds__(THREADS, 1)
     gemm_hopper_kernel(const __grid_constant__ struct product g,
@@ -382,7 +384,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         registers_down<32>();
         if (threadIdx.x >= WARP) load_factors<BY_COLUMN, OUT>(g, s);
         else if (threadIdx.x == 0) request_codes(g, &row_map, &col_map, s);
-        __syncwarp(); /* waiting lanes would take turns with the requesting one */
+        __syncwarp(); /* waiting lanes would slow down the requesting one */
     } else {
         registers_up<160>();
         multiply<BY_COLUMN, OUT>(g, s);
@@ -399,7 +401,7 @@ gemm_hopper_kernel(const __grid_constant__ struct product g,
 
 #endif
 
-/* ---- the host's part ---- */
+/* ---- host side ---- */
 
 typedef void (*kernel)(struct product, CUtensorMap, CUtensorMap);
 

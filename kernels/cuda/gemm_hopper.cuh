@@ -4,9 +4,9 @@
 
 #include "kernels/cuda/gemm.cuh"
 
-/* Whether gemm_hopper_run has this product: E4M3 by E4M3, p->b with 1x128 factors, p->a with 1x128
- * or 128x128 ones, m and n multiples of 8, and rows of D on 16 bytes; bias and C of any kind that a
- * problem has. Reads no address but its alignment. */
+/* Whether gemm_hopper_run supports this product: E4M3 by E4M3; p->b with 1x128 factors, p->a with
+ * 1x128 or 128x128 ones; m and n multiples of 8; rows of D 16-byte aligned. Bias and C may be of
+ * any kind that a problem has. Reads no memory, only alignments. */
 bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *p);
 
 /* Queues the product; p->a.factors and p->b.factors are read, the scales are not. D may be C.

@@ -1,6 +1,6 @@
 #include "kernels/cuda/hopper_copy.cuh"
 
-/* The driver's function is found through the runtime: this library is not linked to the driver. */
+/* Finds the driver's function through the runtime: this library is not linked to the driver. */
 static enum status encoder(decltype(&cuTensorMapEncodeTiled) *out, struct err *e) {
     void *found = NULL;
     cudaDriverEntryPointQueryResult result;

@@ -1,8 +1,8 @@
 /* Tiles into shared memory by Hopper's copy engine (TMA), and its barriers. One thread requests a
  * tile and names a barrier; the barrier opens when all bytes have arrived.
  *
- * A pipeline is a ring of stages with two barriers each: the arriving bytes open `full`, the warps
- * that have used them open `empty`. Both are waited for by the parity of their round. */
+ * A pipeline is a ring of stages with two barriers each. The arriving bytes open `full`; the warps
+ * that have used them open `empty`. A wait names the parity of its round. */
 #ifndef FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
 #define FP8LAB_KERNELS_CUDA_HOPPER_COPY_CUH
 
@@ -11,19 +11,19 @@
 #include "kernels/cuda/cuda_common.cuh"
 
 /* A tensor [B, T, heads, D] of BF16 with its rows `row` elements apart, in boxes of `rows` x 64 for
- * one head: 128-byte lines in the 128-byte swizzle (wgmma.cuh). Outside of T a box is zero. */
+ * one head: 128-byte lines in the 128-byte swizzle (wgmma.cuh). Elements outside T read as zero. */
 NODISCARD enum status hopper_map(CUtensorMap *out, const void *data, int64_t batch, int64_t length,
                                  int64_t heads, int64_t head_dim, int64_t row, int rows,
                                  struct err *e);
 /* Rows of `bytes` (a multiple of 8), `stride` bytes apart (a multiple of 16), in pieces of `piece`
- * bytes (a multiple of 16, at most PIECE_MAX), as they are. Behind the end of a row a piece is
- * zero. Both maps keep the address of data, which 16 divides; ERR_DEVICE if the driver refuses. */
+ * bytes (a multiple of 16, at most PIECE_MAX), not swizzled. Bytes after the end of a row read as
+ * zero. data must be 16-byte aligned; both maps keep it. ERR_DEVICE if the driver refuses. */
 enum { PIECE_WORD = 8, PIECE_MAX = 256 * PIECE_WORD };
 NODISCARD enum status hopper_rows_map(CUtensorMap *out, const void *data, int64_t rows,
                                       int64_t bytes, int64_t stride, int piece, struct err *e);
 
 /* Codes [rows, k] of a byte each, rows `stride` bytes apart (a multiple of 16), in boxes of `box`
- * rows x 128: lines in the 128-byte swizzle. Outside a box is zero. */
+ * rows x 128: lines in the 128-byte swizzle. Elements outside read as zero. */
 NODISCARD enum status hopper_codes_map(CUtensorMap *out, const void *data, int64_t rows, int64_t k,
                                        int64_t stride, int box, struct err *e);
 
@@ -38,7 +38,7 @@ __device__ static inline void barriers_ready() {
     asm volatile("fence.proxy.async.shared::cta;");
     __syncthreads();
 }
-/* This thread arrives, and announces so many bytes of copies. */
+/* This thread arrives, and announces `bytes` bytes of copies. */
 __device__ static inline void barrier_expect(uint32_t barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
@@ -46,7 +46,7 @@ __device__ static inline void barrier_expect(uint32_t barrier, int bytes) {
 __device__ static inline void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/* Until the phase of this parity is over. */
+/* Waits until the phase of this parity is over. */
 __device__ static inline void barrier_wait(uint32_t barrier, int parity) {
     uint32_t done;
     do {
@@ -67,9 +67,9 @@ __device__ static inline void copy_box(uint32_t to, const CUtensorMap *map, uint
                  "r"(row), "r"(sequence), "r"(barrier)
                  : "memory");
 }
-/* A piece of a row, from 8-byte word `word` on, to where 128 divides the address.
- * (cp.async.bulk takes an address instead of a map; racecheck then loses sight of what the barrier
- * tells, from one turn of a loop to the next.) */
+/* A piece of a row, from 8-byte word `word` on, to a 128-byte-aligned address. (cp.async.bulk takes
+ * an address instead of a map, but racecheck does not follow its barrier from one iteration of a
+ * loop to the next.) */
 __device__ static inline void copy_piece(uint32_t to, const CUtensorMap *map, uint32_t barrier,
                                          int word, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -83,7 +83,8 @@ __device__ static inline void copy_codes(uint32_t to, const CUtensorMap *map, ui
                                          int k, int row) {
     copy_piece(to, map, barrier, k, row);
 }
-/* The same to this place in each block of a cluster of BLOCKS; each one's barrier there is told. */
+/* The same to this place in each block of a cluster of BLOCKS; each block's own barrier counts
+ * it. */
 template <int BLOCKS>
 __device__ static inline void copy_codes_to_all(uint32_t to, const CUtensorMap *map,
                                                 uint32_t barrier, int k, int row) {
@@ -100,20 +101,20 @@ __device__ static inline uint32_t cluster_rank() {
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-/* Of the same place in block `rank`. */
+/* The address of the same place in block `rank`. */
 __device__ static inline uint32_t cluster_address(uint32_t own, int rank) {
     uint32_t there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
     return there;
 }
-/* At a barrier of any block of the cluster. Orders no ordinary access: what was read must be read,
- * as it is after wgmma_wait. (A release at cluster scope waits for all that the thread wrote, and
- * took half the time of a product.) */
+/* Arrives at a barrier of any block of the cluster. Orders no ordinary access: the reads before it
+ * must be complete, as they are after wgmma_wait. (A release at cluster scope waits for all that
+ * the thread wrote, and took half the time of a product.) */
 __device__ static inline void barrier_arrive_far(uint32_t barrier) {
     asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
                  : "memory");
 }
-/* All threads of all blocks of the cluster. */
+/* Waits for all threads of all blocks of the cluster. */
 __device__ static inline void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -136,8 +137,8 @@ __device__ static inline void store_shared(uint32_t to, float x) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
 }
 
-/* Registers of a warpgroup: those that copy need few, those that multiply many. Not in code for
- * every device of compute capability 9 and more, as the rest is: sm_90a has it, sm_90 has not. */
+/* Registers of a warpgroup: copying needs few, multiplying many. sm_90a has these instructions,
+ * sm_90 does not, unlike the rest of this file. */
 template <int N> __device__ static inline void registers_down() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }

@@ -143,15 +143,15 @@ static void set_out(struct gemm_problem *p, const struct tensor *out) {
     p->type = out->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-/* Can the library do the whole epilogue: one addend, of the layout of out? Not where rows of BF16
- * are no whole 16 bytes: its kernels for those round the product before they add. */
+/* Whether the library can do the whole epilogue: one addend with the layout of out. Its kernels for
+ * BF16 rows that are not a multiple of 16 bytes round the product before they add: not usable. */
 static bool epilogue_fits(const struct matmul_args *t) {
     if (!t->residual) return true;
     if (t->beta != 0.0f || t->residual->stride[0] != t->out->stride[0]) return false;
     return t->out->dtype == DTYPE_F32 || t->out->stride[0] % 8 == 0;
 }
 
-/* The product with its epilogue, which fits. */
+/* The product with its epilogue, for which epilogue_fits() is true. */
 static struct gemm_problem whole_problem(const struct matmul_args *t,
                                          const struct gemm_problem *p) {
     struct gemm_problem whole = *p;
@@ -165,8 +165,8 @@ static struct gemm_problem whole_problem(const struct matmul_args *t,
     return whole;
 }
 
-/* The product and its epilogue: wholly by the library, or by it into f32 and then by our kernel.
- * `unscaled`: the factors are still to be applied, so the second way only. */
+/* The product and its epilogue: wholly by the library, or the product by the library into f32 and
+ * the epilogue by our kernel. `unscaled`: factors are still to be applied, so always the second. */
 static enum status run_product(struct backend *b, int lane, const struct matmul_args *t,
                                struct gemm_problem *p, bool unscaled, bool *found, struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
@@ -200,8 +200,8 @@ struct scale_copies { struct scale_copy side[2]; };
 
 enum { SQUARE = 32, SQUARE_ROWS = 8, SQUARES_MAX = 2048 };
 
-/* 1x128: [outer][K blocks] transposed by tiles, so that both sides move in whole lines: a wgrad
- * may have millions of factors. */
+/* 1x128: [outer][K blocks] transposed by tiles, so that reads and writes are both coalesced: a
+ * wgrad may have millions of factors. */
 __device__ static void transpose_scales(const struct scale_copy &c) {
     __shared__ float tile[SQUARE][SQUARE + 1];
     int64_t across = (c.blocks + SQUARE - 1) / SQUARE;
@@ -219,8 +219,8 @@ __device__ static void transpose_scales(const struct scale_copy &c) {
     }
 }
 
-/* Grid: x over tiles or factors, y the operand. The padding of 2D factors is zeroed, so that
- * nothing read is undefined. */
+/* Grid: x over tiles or factors, y the operand. The padding of 2D factors is zeroed, since the
+ * library reads it. */
 __global__ void scale_layout_kernel(struct scale_copies copies) {
     const struct scale_copy &c = copies.side[blockIdx.y];
     if (!c.to) return;
@@ -257,7 +257,7 @@ static enum status lay_scales(struct backend *b, int lane, const struct scale_co
     return cuda_launched("matmul", e);
 }
 
-/* rows: one of the two operands has a factor for each row, which then both must have. */
+/* rows: one of the two operands has a factor for each row; the library then needs both as rows. */
 static cublasLtMatmulMatrixScale_t scale_mode_of(const struct tensor *x, bool rows) {
     switch (x->scale.kind) {
     case SCALE_1X128: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
@@ -339,7 +339,7 @@ static void set_native(struct gemm_problem *p, const struct matmul_args *t) {
     p->b.factors = (const float *)t->a->scale.data;
 }
 
-/* Block scales by our own kernel, if that is the shape's choice. */
+/* Runs block scales by our own kernel, if that is the shape's choice. */
 static enum status run_own(struct backend *b, int lane, const struct matmul_args *t,
                            const struct gemm_problem *p, struct gemm_way *way, bool *found,
                            struct err *e) {
@@ -373,7 +373,7 @@ enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args
     p.n = args->a->dim[0];
     set_native(&p, args);
     set_out(&p, args->out);
-    p.a.scale = p.b.scale = &p; /* anything but NULL: they have one, of views without data */
+    p.a.scale = p.b.scale = &p; /* any address but NULL: the scales exist, but not their data */
     p.beta = args->beta;
     p.c = p.d;
     return gemm_found(cuda_of(b), LANE_COMPUTE, &p, native, e);
@@ -413,7 +413,7 @@ static const char *scale_name(int kind) {
     return NAME[kind];
 }
 
-/* An operand as the library got it: where it is emulated, that is BF16. */
+/* An operand's type as the library got it: BF16 if emulated. */
 static const char *library_type(cudaDataType_t type) {
     return type == CUDA_R_8F_E4M3 ? "e4m3" : type == CUDA_R_8F_E5M2 ? "e5m2" : "bf16";
 }

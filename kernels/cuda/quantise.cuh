@@ -41,8 +41,8 @@ __device__ static inline float e8m0_decode_inverse_of(uint8_t e) {
     return f32_from_bits(e == 254 ? 0x400000u : (254u - e) << 23);
 }
 
-/* quant_multiplier of kernels/quant.c. `factor` is what the GEMM multiplies by; `e8m0` the same
- * as its stored byte where the rule is QUANT_MX. */
+/* quant_multiplier of kernels/quant.c. `factor`: what the GEMM multiplies by; `e8m0`: its stored
+ * byte, if the rule is QUANT_MX. */
 struct multiplier { float m, factor; uint8_t e8m0; };
 
 __device__ static inline struct multiplier quant_multiplier_of(const struct quant_rule &rule,

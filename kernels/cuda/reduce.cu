@@ -6,7 +6,7 @@
 
 enum { SUM_THREADS = 512, SUM_EXTENT = 1 << 16 /* elements of one block */ };
 
-/* Grid: one block for SUM_EXTENT elements; four a thread and step. */
+/* Grid: one block for SUM_EXTENT elements; a thread reads four at a time. */
 __global__ void __launch_bounds__(SUM_THREADS)
     sum_partial_kernel(float *partial, const float *x, int64_t n) {
     __shared__ float shared[WARP];
@@ -65,14 +65,15 @@ enum status cuda_sum(struct backend *b, int lane, const struct tensor *total,
     return sum_into(b, lane, join, x, "sum", e);
 }
 
-/* ---- squares of many tensors: a model has hundreds, most too small for a launch each ---- */
+/* ---- squares of many tensors: a model has hundreds, most of them small; they share launches
+ * ---- */
 
 enum { SQUARES_MAX = 128 }; /* tensors of one launch: their table is a kernel argument */
 
 struct squares {
     const void *x[SQUARES_MAX];
     int64_t n[SQUARES_MAX];
-    uint32_t first[SQUARES_MAX + 1]; /* block of each, ascending; the last one's end */
+    uint32_t first[SQUARES_MAX + 1]; /* first block of each tensor, ascending; then the end */
     int count;
 };
 
@@ -96,7 +97,7 @@ __device__ static void add_squares(float (&sum)[4], const bf16_bits *x) {
     for (int j = 0; j < 8; j++) sum[j % 4] += v[j] * v[j];
 }
 
-/* Grid: a block for each SUM_EXTENT elements of each tensor; 16 bytes a thread and step. */
+/* Grid: a block for each SUM_EXTENT elements of each tensor; a thread reads 16 bytes at a time. */
 template <class T>
 __global__ void __launch_bounds__(SUM_THREADS)
     squares_kernel(const __grid_constant__ struct squares s, float *partial) {
@@ -201,7 +202,7 @@ enum status cuda_clip_factor(struct backend *b, int lane, const struct tensor *n
     return sum_into(b, lane, join, squares, "clip_factor", e);
 }
 
-/* One block: x has one element a slot, some hundreds. */
+/* One block: x has one element for each slot, some hundreds. */
 __global__ void flag_nonfinite_kernel(int32_t *flag, const int32_t *step, const uint32_t *x,
                                       int64_t n, int32_t base) {
     __shared__ unsigned long long first;

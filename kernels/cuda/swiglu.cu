@@ -1,16 +1,17 @@
 /* h = silu(gate) * up and its gradient.
  *
  * Eight elements a thread. Bound by memory: forward 6 bytes an element of h, backward 10. The
- * reference's exact exp and division take longer than the memory traffic (measured: 231 us, 128).
- * So the device's own are used (2 ulp each). BF16 outputs hide the difference except at a rounding
- * boundary.
+ * reference's exact exp and division take longer than the memory traffic (measured: 231 us, 128
+ * us). So the device's own are used (2 ulp each). BF16 outputs hide the difference except at a
+ * rounding boundary.
  *
  * If the scales need no earlier pass (cast_fuses), the same kernel makes the codes, and the value
- * is stored only if keep_value is set: 6 bytes an element of h forward instead of 10, 10 backward
- * instead of 18. If the scales need the amax, backward runs twice and stores no value (16). */
+ * is stored only if keep_value is set. An element of h then moves 6 bytes forward instead of 10,
+ * and 10 backward instead of 18. If the scales need the amax, backward runs twice and stores no
+ * value (16 bytes). */
 #include "kernels/cuda/cast_tile.cuh"
 
-/* 1 / (1 + e^-x). Where e^-x overflows, 0. */
+/* 1 / (1 + e^-x); 0 where e^-x overflows. */
 __device__ static float sigmoid(float x) { return fast_inverse(1.0f + fast_exp(-x)); }
 
 template <int N>
@@ -92,8 +93,8 @@ enum status cuda_swiglu_fwd(struct backend *b, int lane, const struct sink *h,
     return cuda_sink_emit(b, lane, h, true, e);
 }
 
-/* d may stand where gate_up does: a thread reads both of its places before it writes them; or it
- * is NULL, where only the amax is wanted. */
+/* d may be gate_up: a thread reads both of its places before it writes them. d may be NULL if only
+ * the amax is wanted. */
 template <int N>
 __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_dh,
                                   const bf16_bits *gate_up, int64_t ld, int64_t rows, int64_t width,
@@ -115,7 +116,7 @@ __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_
     block_amax_into(amax, top);
 }
 
-/* d_gate_up for the tiles of cast_tile_kernel: one of d_gate and that of d_up beside it. */
+/* d_gate_up for the tiles of cast_tile_kernel: a tile of d_gate and the tile of d_up beside it. */
 struct swiglu_grads {
     enum { TILES = 2, BLOCKS = 2 };
     struct raw { uint4 gate, up, dh; };

@@ -1,4 +1,4 @@
-/* Candidates run by turns; events time several runs in a row of each. */
+/* Candidates run in turn; events time several runs in a row of each. */
 #include "kernels/cuda/trial.cuh"
 
 #include <float.h>
@@ -7,11 +7,11 @@
 #include "kernels/rng.h"
 
 enum {
-    ROUNDS = 4,        /* each candidate is timed so often; its best time counts */
-    RUNS = 3,          /* of one timing */
-    HOLD_NS = 200000,  /* within which the host queues RUNS of anything */
-    SETTLE_US = 60000, /* of each candidate, until the clock is what power leaves */
-    SLICE_US = 12000,  /* of a candidate's turn after that */
+    ROUNDS = 4,        /* timings of each candidate; its best time counts */
+    RUNS = 3,          /* runs in one timing */
+    HOLD_NS = 200000,  /* enough for the host to queue RUNS of any candidate */
+    SETTLE_US = 60000, /* run time of each candidate until the clock has adapted to its power */
+    SLICE_US = 12000,  /* run time of a candidate's turn after that */
     SLICES = 4,
     RUNS_MAX = 2000,
 };
@@ -36,7 +36,7 @@ __global__ static void hold_kernel(uint64_t ns) {
     while (clock_ns() - start < ns) continue;
 }
 
-/* Microseconds of one of `runs` in a row; negative if it failed. */
+/* Microseconds for one of `runs` runs in a row; negative if it failed. */
 static float time_runs(const struct trial *t, trial_queue queue, void *context, int i, int runs) {
     float ms = -1.0f;
     if (t->held) hold_kernel<<<1, 1, 0, t->stream>>>(HOLD_NS);
@@ -61,7 +61,7 @@ void trial_run(const struct trial *t, trial_queue queue, void *context, int coun
         }
 }
 
-/* Some at least, and no more than the host queues in a moment. */
+/* How many runs take slice_us: at least one, at most what the host queues in a moment. */
 static int runs_within(int slice_us, float us) {
     return 1 + (int)fminf((float)slice_us / fmaxf(us, 1.0f), RUNS_MAX);
 }

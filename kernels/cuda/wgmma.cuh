@@ -1,11 +1,11 @@
-/* Hopper's warpgroup products (wgmma): of BF16 for attention, of FP8 codes for gemm_hopper.cu; f32
- * sums, tiles in shared memory in the 128-byte swizzle. Only machine code for sm_90a has the
+/* Hopper's warpgroup products (wgmma): BF16 for attention, FP8 codes for gemm_hopper.cu; f32 sums;
+ * tiles in shared memory in the 128-byte swizzle. Only machine code for sm_90a has the
  * instructions.
  *
- * A tile is [ROWS][D] with D a multiple of 64: D/64 panels behind each other, each ROWS lines of
- * 128 bytes; the 16-byte chunk c of line r stands at c ^ (r % 8). One tile serves a product in two
- * ways (PTX ISA, matrix descriptor): along D ("rows": D is the inner dimension K), or along its
- * rows ("columns": D is the outer dimension N, which the instruction transposes).
+ * A tile is [ROWS][D] with D a multiple of 64: D/64 consecutive panels, each ROWS lines of 128
+ * bytes; the 16-byte chunk c of line r is at c ^ (r % 8). One tile serves a product in two ways
+ * (PTX ISA, matrix descriptor): along D ("rows": D is the inner dimension K), or along its rows
+ * ("columns": D is the outer dimension N, which the instruction transposes).
  *
  * Sums are in the layout of mma.m16n8 (attention.cuh), a warp 16 of the 64 rows: sum[j] holds
  * columns 8j + 2t and 8j + 2t + 1 of rows g and g + 8. */
@@ -20,8 +20,8 @@ enum { LINE_BYTES = 128 };
 
 /* ---- descriptors ---- */
 
-/* Rows of a panel as the outer dimension: 8 of them are 1024 bytes. At 16 elements (32 bytes) a
- * step along D, within a line. */
+/* Rows of a panel as the outer dimension: 8 of them are 1024 bytes. A step of 16 elements along D
+ * is 32 bytes within a line. */
 __device__ static inline uint64_t rows_of(uint32_t panel) {
     return (uint64_t)(panel >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
@@ -144,7 +144,7 @@ __device__ static inline void queue_columns(float (&c)[D / 8][4], const uint32_t
     for (int k = 0; k < K / 16; k++) wgmma_columns(c, p[k], columns_of<K>(b + k * 16 * LINE_BYTES));
 }
 
-/* Two values rounded to BF16 in one word; a NaN is some NaN. */
+/* Two values rounded to BF16 in one word; NaN stays NaN, not canonical. */
 __device__ static inline uint32_t pack_pair(float low, float high) {
     uint32_t packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
