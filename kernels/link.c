@@ -116,7 +116,7 @@ static enum status broken(struct links *l, int peer, const char *what, const cha
                           struct err *e) {
     bool aborted = atomic_load(&l->aborted);
     give_up(l, (uint64_t)1 << peer);
-    if (aborted) return FAIL(e, ERR_PEER, "%s: the group was given up", what);
+    if (aborted) return FAIL(e, ERR_PEER, "%s: the group was aborted", what);
     return FAIL(e, ERR_PEER, "%s: rank %d on %s: %s", what, peer, host_of(l, peer), why);
 }
 
@@ -209,7 +209,7 @@ enum status links_agree(struct links *l, const int *peer, int count, const char 
 /* ---- liveness ---------------------------------------------------------------------------------*/
 
 enum status links_poll(struct links *l, struct err *e) {
-    if (atomic_load(&l->aborted)) return FAIL(e, ERR_PEER, "the group was given up");
+    if (atomic_load(&l->aborted)) return FAIL(e, ERR_PEER, "the group was aborted");
     for (int i = 0; i < l->group->world; i++) {
         char byte;
         if (i == l->group->rank) continue;

@@ -1,10 +1,9 @@
-/* AdamW. Every element is independent but for the scale of an 8-bit state block, so the unit of
- * work is a span of whole blocks: state widened to f32, the update in f32 buffers, everything
- * rounded back.
+/* AdamW. Elements are independent, except that a block of 8-bit state shares a scale. So the unit
+ * of work is a span of whole blocks. State is widened to f32, updated and rounded back.
  *
- * 8-bit state: each block of 128 has factor s and multiplier m as quant_multiplier gives them
- * for tensor-wide E4M3 without an amax floor; stored codes are x*m rounded stochastically, value
- * = code*s. v holds sqrt(v), which halves its range in binary orders of magnitude. */
+ * 8-bit state: each block of 128 has factor s and multiplier m, from quant_multiplier for
+ * tensor-wide E4M3 without an amax floor. Stored codes are x*m rounded stochastically; value =
+ * code*s. v is stored as sqrt(v), which halves its range in binary orders of magnitude. */
 #include <math.h>
 #include <omp.h>
 
@@ -79,7 +78,7 @@ static void store_state(const struct tensor *out, int64_t at, float *x, const ui
                     x + i, random + i, n - i < STATE_BLOCK ? n - i : STATE_BLOCK, is_square);
 }
 
-/* What the roundings of a span take of its draws. */
+/* The parts of a span's draws that its roundings use. */
 struct randoms { uint32_t m[SPAN], v[SPAN], weight[SPAN]; };
 
 CLONES static void draw(uint64_t key, int64_t element, int64_t n, struct randoms *r) {

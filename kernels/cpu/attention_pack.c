@@ -28,7 +28,7 @@ enum status attention_setup(struct attention *a, struct backend *b, const char *
     return OK;
 }
 
-/* The largest |x| bits decide: infinity and NaN are larger than every finite value. */
+/* Decided by the largest |x| bits: infinity and NaN are larger than every finite value. */
 CLONES static bool all_finite(const float *x, int64_t n) {
     uint32_t max = 0;
     for (int64_t i = 0; i < n; i++) {

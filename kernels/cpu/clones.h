@@ -1,10 +1,9 @@
-/* CLONES compiles one function for three x86-64 levels and picks at load time. The bits are the
- * same in each: no contraction, and the lane structure of every sum is written in the source.
- * Elsewhere the compiler's base level is already a vector machine (NEON) and the attribute is
- * empty.
+/* CLONES compiles one function for three x86-64 levels; the loader picks one. Each has the same
+ * bits: no contraction, and the source fixes the lanes of every sum. On other machines the
+ * compiler's base level already has vectors (NEON), and the attribute is empty.
  *
- * It belongs on the function with the inner loop, called from inside a parallel region: the body
- * of an OpenMP construct is outlined before cloning and would stay at the base level. */
+ * Put it on the function with the inner loop, called from inside a parallel region. The compiler
+ * outlines the body of an OpenMP construct before cloning, so it would stay at the base level. */
 #ifndef FP8LAB_KERNELS_CPU_CLONES_H
 #define FP8LAB_KERNELS_CPU_CLONES_H
 
@@ -18,7 +17,7 @@
 #define CLONES
 #endif
 
-/* For the body that a cloned function calls with different constants. */
+/* For a function body that a cloned function calls with different constants. */
 #if defined(__GNUC__)
 #define ALWAYS_INLINE __attribute__((always_inline))
 #else

@@ -1,6 +1,6 @@
 /* Collectives over the group's sockets. A reduction is scattered (every rank adds one slice, in
- * rank order) and gathered again; tensors are moved in pieces, so that the memory for other ranks'
- * terms is allocated once, at init. */
+ * rank order) and gathered again. Tensors are moved in pieces, so the memory for other ranks' terms
+ * is allocated once, at init. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -13,10 +13,10 @@ enum { PIECE = 1 << 17 }; /* elements of one slice that are moved at a time */
 struct cpu_group {
     struct links *links;
     int rank, world;
-    struct comm_note *note; /* of the caller, or `own` */
+    struct comm_note *note; /* the caller's, or `own` */
     struct comm_note own;
     struct comm_at at;      /* last written to the note */
-    uint64_t busy_ns; /* in collectives so far */
+    uint64_t busy_ns;       /* time in collectives so far */
     uint32_t *terms;                /* [world][PIECE] */
     struct link_transfer *transfer; /* [world] */
 };
@@ -77,14 +77,14 @@ static void comm_abort(struct backend *b) {
 
 /* ---- moving ---- */
 
-/* A tensor cut into one slice for each rank, all of `each` elements but the last ones. */
+/* A tensor cut into one slice for each rank. All have `each` elements; the last may have fewer. */
 struct slices { char *data; int64_t count, each, bytes; };
 
 static struct slices slices_of(const struct cpu_group *g, const struct tensor *x) {
     int64_t n = tensor_count(x);
     return (struct slices){ x->data, n, ceil_div(n, g->world), dtype_bytes(x->dtype) };
 }
-/* Elements of slice `rank` in piece `p`: their number, and where they begin in *at. */
+/* Slice `rank` in piece `p`: returns the number of its elements; *at is where they begin. */
 static int64_t piece_of(const struct slices *s, int rank, int64_t p, char **at) {
     int64_t first = rank * s->each + p * PIECE, end = (rank + 1) * s->each;
     if (end > s->count) end = s->count;
@@ -93,7 +93,7 @@ static int64_t piece_of(const struct slices *s, int rank, int64_t p, char **at) 
     return end - first < PIECE ? end - first : PIECE;
 }
 
-/* Notes the collective and makes sure that the others are in the same one. */
+/* Notes the collective, and checks that all ranks are in the same one. */
 static enum status begin(struct cpu_group *g, const char *name, const struct tensor *x, int64_t op,
                          const int *peer, int peers, struct err *e) {
     const int64_t detail[4] = { x->dtype, tensor_count(x), op, 0 };
@@ -104,7 +104,7 @@ static enum status begin(struct cpu_group *g, const char *name, const struct ten
     return links_agree(g->links, peer, peers, g->at.what, detail, e);
 }
 
-/* Piece p of every slice to its rank, and the others' terms of this rank's slice. */
+/* Sends piece p of every slice to its rank, and receives the others' terms of this rank's slice. */
 static enum status scatter_piece(struct cpu_group *g, const struct slices *s, int64_t p,
                                  struct err *e) {
     char *at;
@@ -121,7 +121,7 @@ static enum status scatter_piece(struct cpu_group *g, const struct slices *s, in
     return links_exchange(g->links, g->transfer, n, g->at.what, e);
 }
 
-/* Every rank's slice to every rank. */
+/* Sends every rank's slice to every rank. */
 static enum status gather(struct cpu_group *g, const struct slices *s, struct err *e) {
     int n = 0;
     char *mine, *theirs;
@@ -299,7 +299,7 @@ static enum status comm_broadcast(struct backend *b, int lane, const struct tens
 static enum status comm_busy(struct backend *b, int lane, const struct tensor *out,
                              struct err *e) {
     TRY(cpu_check(out, "busy: out", IS_U64, 2, 1, e));
-    uint64_t *ns = out->data; /* every lane is this thread: nothing is hidden */
+    uint64_t *ns = out->data; /* all lanes run in this thread, so all of the time is waiting */
     ns[0] = ns[1] = cpu_of(b)->group ? cpu_of(b)->group->busy_ns : 0;
     return OK;
 }

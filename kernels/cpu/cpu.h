@@ -1,5 +1,5 @@
-/* Private to kernels/cpu: the backend's state, the prototype of every operator, and the few helpers
- * they share. One operator family a file, named as its slots in kernels/backend.h. */
+/* Private to kernels/cpu: the backend's state, the prototype of every operator, and shared helpers.
+ * One operator family a file, named as in kernels/operators.inc. */
 #ifndef FP8LAB_KERNELS_CPU_CPU_H
 #define FP8LAB_KERNELS_CPU_CPU_H
 
@@ -16,7 +16,7 @@ struct cpu_group;
 struct cpu_backend {
     struct backend base;    /* first: a struct backend * is a struct cpu_backend * */
     struct backend_ops ops; /* what base.ops points to */
-    int threads;            /* of every parallel region */
+    int threads;            /* in every parallel region */
     const struct isa *isa;  /* vector kernels */
     float *scratch;         /* [threads][SCRATCH_FLOATS], 64-byte aligned */
     float *gemm_a, *gemm_b, *gemm_c; /* matmul.c: packed operands, partial sums */
@@ -88,7 +88,7 @@ static inline float sum16(const float *x, int64_t n) {
     for (int j = 0; i + j < n; j++) lane[j] = lane[j] + x[i + j];
     return sum16_join(lane);
 }
-/* The same of the products x[i]*y[i], each rounded to f32 before it is added. */
+/* The same for the products x[i]*y[i], each rounded to f32 before it is added. */
 static inline float sum16_dot(const float *x, const float *y, int64_t n) {
     float16 sums = { 0 }, v, w;
     float lane[16];
@@ -110,13 +110,13 @@ enum { /* sets of dtypes */
     IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_FP8 = IS_E4M3 | IS_E5M2,
     IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
 };
-/* Whether the elements of x lie behind each other in row-major order. */
+/* Whether the elements of x are contiguous in row-major order. */
 bool cpu_is_packed(const struct tensor *x);
-/* ERR_ARG unless x is there, of one of the dtypes, [rows, cols] seen as [dim 0, the rest] (-1: any
- * extent), and its rows are contiguous. `what` names operator and operand: "rmsnorm_fwd: gain". */
+/* ERR_ARG unless x is not NULL, has one of the dtypes and the shape [rows, cols] (seen as [dim 0,
+ * the rest]; -1: any extent), and its rows are contiguous. `what`: "rmsnorm_fwd: gain". */
 NODISCARD enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
                                 int64_t cols, struct err *e);
-/* cpu_check, and the whole tensor is one run of elements. */
+/* cpu_check, and the whole tensor must be one run of elements. */
 NODISCARD enum status cpu_check_packed(const struct tensor *x, const char *what, int dtypes,
                                        int64_t rows, int64_t cols, struct err *e);
 /* ERR_ARG unless an FP8 tensor has a scale of its kind's dtype and shape. */
@@ -131,11 +131,11 @@ static inline struct tensor sink_rows(const struct sink *s, int64_t rows, int64_
     return tensor_2d(s->value->data, s->value->dtype, rows, cols);
 }
 
-/* What a producer calls once s->value is complete: records the amax and makes the codes, unless
- * those must wait for the amax of the whole tensor (quantise_finish). Cannot fail after
+/* A producer calls this once s->value is complete. It records the amax and makes the codes, unless
+ * they must wait for the amax of the whole tensor (quantise_finish). Cannot fail after
  * cpu_check_sink. */
 void cpu_sink_emit(struct backend *b, const struct sink *s);
-/* The codes of SCALE_SOURCE_AMAX, whose amax is final. */
+/* Makes the codes of SCALE_SOURCE_AMAX, once its amax is final. */
 void cpu_sink_finish(struct backend *b, const struct sink *s);
 
 /* ---- collectives (comm.c) and the operators -------------------------------------------------- */

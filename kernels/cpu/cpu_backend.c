@@ -98,7 +98,7 @@ static enum status cpu_readback_fetch(struct backend *b, int slot, void *host, s
 
 /* ---- zero, copy: any strides ---- */
 
-/* Calls on the innermost dimension for every index of the outer three. */
+/* Runs over the innermost dimension for every index of the outer three. */
 #define FOR_ROWS(x, i, j, k)                             \
     for (int64_t i = 0; i < (x)->dim[0]; i++)            \
         for (int64_t j = 0; j < (x)->dim[1]; j++)        \
@@ -173,7 +173,7 @@ static enum status cpu_matmul_native(struct backend *b, const struct matmul_args
     return OK;
 }
 
-/* ---- order and graphs: everything has already happened ---- */
+/* ---- order and graphs: every operator has finished when it returns ---- */
 
 static enum status cpu_event(struct backend *b, int lane, int event, struct err *e) {
     if (event < 0 || event >= EVENT_COUNT)
@@ -209,7 +209,8 @@ static const struct backend_ops CPU_OPS = {
     .size = sizeof(struct backend_ops),
     .kernels_sha256 = FP8LAB_KERNELS_SHA256,
     .name = "cpu",
-    /* .comm: cpu_backend_open copies CPU_COMM in, since C has no constant of another file */
+    /* .comm: cpu_backend_open copies CPU_COMM, since C cannot initialise from another file's
+     * value */
     .close = cpu_close,
     .info = cpu_info, .memory_create = cpu_memory_create,
     .memory_create_pinned = cpu_memory_create, .memory_destroy = cpu_memory_destroy,
@@ -227,7 +228,7 @@ static const struct backend_ops CPU_OPS = {
     .under_way = cpu_under_way, .pretend = cpu_pretend,
 };
 
-/* The scratch memory of a backend: planned here, so that a step allocates nothing. */
+/* Allocates scratch memory at open, so that a step allocates nothing. */
 static enum status allocate_floats(float **out, int64_t n, const char *what, struct err *e) {
     *out = aligned_alloc(ARENA_ALIGN, (size_t)n * sizeof(float));
     if (*out) return OK;

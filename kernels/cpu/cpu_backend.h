@@ -1,6 +1,6 @@
 /* The reference backend: plain C, no device, the same bits on every machine and for any number of
- * threads. What each operator means is said in kernels/backend.h; how the bits are kept, in
- * kernels/cpu/README.md. */
+ * threads. kernels/operators.inc defines each operator; kernels/cpu/README.md has the rules for the
+ * bits. */
 #ifndef FP8LAB_KERNELS_CPU_BACKEND_H
 #define FP8LAB_KERNELS_CPU_BACKEND_H
 
@@ -10,15 +10,15 @@
 extern "C" {
 #endif
 
-/* Opens the reference with `threads` threads, 0 meaning as many as OpenMP would use: one per
- * processor that this process may run on, unless OMP_NUM_THREADS says otherwise.
- * *out is owned by the caller: (*out)->ops->close(*out). All scratch memory is allocated here.
- * ERR_ARG for a negative or absurd count, ERR_MEMORY. */
+/* Opens the reference with `threads` threads. 0 means as many as OpenMP would use: one per
+ * processor that this process may run on, unless OMP_NUM_THREADS is set.
+ * The caller owns *out and ends it with (*out)->ops->close(*out). All scratch memory is allocated
+ * here. ERR_ARG for a negative or too large count, ERR_MEMORY. */
 NODISCARD enum status cpu_backend_open(struct backend **out, int threads, struct err *e);
 
 /* For tests and measurements: makes an open CPU backend use the vector kernels called `isa`
- * ("avx512", "avx2", "neon", "portable") instead of the best this machine has. No result changes.
- * ERR_UNSUPPORTED names what this machine has. */
+ * ("avx512", "avx2", "neon", "portable") instead of the machine's best. No result changes.
+ * ERR_UNSUPPORTED if the machine lacks them; the error names the machine's best. */
 NODISCARD enum status cpu_backend_use(struct backend *b, const char *isa, struct err *e);
 
 #ifdef __cplusplus

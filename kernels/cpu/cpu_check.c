@@ -1,7 +1,7 @@
 /* Argument checks shared by the operators: each names the operator and the operand. */
 #include "kernels/cpu/lanes.h"
 
-/* Whether dimensions first..3 are packed behind each other. */
+/* Whether dimensions first..3 are packed without gaps. */
 static bool contiguous_from(const struct tensor *x, int first) {
     int64_t expect = 1;
     for (int d = 3; d >= first; d--) {

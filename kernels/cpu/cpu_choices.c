@@ -1,4 +1,4 @@
-/* The reference has one way to do everything: its choice table is empty. */
+/* The reference has no alternatives to choose from: its choice table is empty. */
 #include <stdlib.h>
 
 #include "kernels/choices.h"

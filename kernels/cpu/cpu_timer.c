@@ -1,4 +1,4 @@
-/* Marks in time: everything queued has already happened, so a mark is the clock at the call. */
+/* Timing marks. Every operator has finished when it returns, so a mark is the clock at the call. */
 #include <time.h>
 
 #include "kernels/cpu/cpu.h"

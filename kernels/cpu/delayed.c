@@ -1,4 +1,4 @@
-/* delayed_update: TransformerEngine's delayed scaling, as backend.h and kernels/README.md say. */
+/* delayed_update: TransformerEngine's delayed scaling, as kernels/operators.inc defines it. */
 #include <float.h>
 #include <math.h>
 
@@ -16,8 +16,8 @@ static enum status check(const struct delayed_args *d, struct err *e) {
     return OK;
 }
 
-/* Unsigned order of bits, as everywhere: NaN and infinity in the history keep the old scale until
- * they have left it. */
+/* Compares bits as unsigned, like every amax: NaN and infinity in the history keep the old scale
+ * until they have left the history. */
 static uint32_t max_with_history(const struct delayed_args *d, int64_t slot, uint32_t amax) {
     const float *history = d->history->data;
     for (int64_t r = 1; r < d->history->dim[0]; r++) {

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/lanes.h"
 
-/* ERR_ARG naming the first token outside [0, vocab). */
+/* ERR_ARG that names the first token outside [0, vocab). */
 static enum status check_tokens(const struct tensor *tokens, int64_t vocab, const char *what,
                                 struct err *e) {
     const int32_t *token = tokens->data;
@@ -55,7 +55,7 @@ CLONES static void backward_token(const struct tensor *d_table, const struct ten
     store_row(d_table, token, buffer);
 }
 
-/* d_position[t] += rows t, t + T, ...: lane b % 16 adds sequence b, lanes joined in the tree. */
+/* d_position[t] += rows t, t + T, ...: lane b % 16 adds sequence b; the tree joins the lanes. */
 CLONES static void backward_position(const struct tensor *d_position, const struct tensor *dx,
                                      int64_t t, float *lanes, float *buffer) {
     int64_t n = tensor_cols(dx), length = tensor_rows(d_position), batch = tensor_rows(dx) / length;
@@ -88,8 +88,8 @@ enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *
     TRY(lanes_check("embedding_bwd", n, vocab + rows + 2 * n, e));
     TRY(check_tokens(tokens, vocab, "embedding_bwd", e));
 
-    /* Rows chained by token: first[token] is its first row, next[r] the one after r. They stand
-     * at the end of the first thread's scratch, which the row buffers do not reach. */
+    /* Rows chained by token: first[token] is its first row, next[r] the one after r. They are at
+     * the end of the first thread's scratch, which the row buffers do not reach. */
     int32_t *next = (int32_t *)(cpu_scratch(b, 0) + SCRATCH_FLOATS) - rows, *first = next - vocab;
     const int32_t *token = tokens->data;
     for (int64_t v = 0; v < vocab; v++) first[v] = -1;

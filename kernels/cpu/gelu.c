@@ -7,7 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/exactmath_f32.h"
 
-enum { SPAN = 512 }; /* elements worked on at a time */
+enum { SPAN = 512 }; /* elements processed at a time */
 
 static const float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
@@ -37,7 +37,7 @@ CLONES static void backward_row(const struct tensor *dx, const struct tensor *dh
             float square = v[i] * v[i];
             float t = exact_tanhf(SQRT_2_OVER_PI * (v[i] + CUBIC * (v[i] * square)));
             float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
-            /* 1 - t^2 vanishes long before x^2 overflows: keep 0 * infinity out. */
+            /* 1 - t^2 vanishes long before x^2 overflows: this avoids 0 * infinity. */
             float bend = (1.0f - t) * (1.0f + t);
             float tail = bend == 0.0f ? 0.0f : ((0.5f * v[i]) * bend) * slope;
             v[i] = g[i] * (0.5f * (1.0f + t) + tail);

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/isa_list.h"
 
-/* Best first. What the machine lacks is NULL. */
+/* Best first. NULL: this machine does not have it. */
 enum { ISA_COUNT = 3 };
 static void isa_here(const struct isa *found[ISA_COUNT]) {
     memset(found, 0, ISA_COUNT * sizeof *found);

@@ -13,7 +13,7 @@ struct isa {
     const char *architecture; /* "x86_64-avx512" */
     int mr, nr;               /* micro-tile of the GEMM: mr rows of A by nr rows of B */
 
-    /* The fma chains of c [mr][nr] continued over k more terms: c[i][j] = fma(a[k][i], b[k][j],
+    /* Continues the fma chains of c [mr][nr] over k more terms: c[i][j] = fma(a[k][i], b[k][j],
      * c[i][j]), k ascending. a is packed [k][mr], b [k][nr]; b, c and sb are 64-byte aligned. */
     void (*gemm)(int64_t k, const float *a, const float *b, float *c);
     /* A fresh chain over k terms from +0, then c[i][j] = fma(chain, sa[i] * sb[j], c[i][j]). */
@@ -31,11 +31,12 @@ struct isa {
     void (*bf16_encode)(uint16_t *out, const float *x, int64_t n);
     /* Maximum of |x| bits over n elements: NaN and infinity are kept. */
     uint32_t (*amax)(const float *x, int64_t n);
-    /* max[i] = the larger of itself and |x[i]| bits. */
+    /* max[i] = the larger of max[i] and the bits of |x[i]|. */
     void (*amax_each)(uint32_t *max, const float *x, int64_t n);
 };
 
-/* The kernels of that name, or NULL where this build or machine lacks them. NULL: the best here. */
+/* The kernels of that name, or NULL if this build or machine lacks them. NULL: the machine's
+ * best. */
 const struct isa *isa_find(const char *name);
 
 #endif

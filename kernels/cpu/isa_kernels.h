@@ -4,14 +4,14 @@
  *   VEC_LOAD(p) VEC_STORE(p, v) VEC_SPLAT(x) VEC_MUL(a, b) VEC_FMA(a, b, c)   fused: one rounding
  *   MR, NV           the micro-tile: MR rows of A by NV vectors of rows of B
  * and afterwards fills a struct isa from the static functions below. The loops over elements are
- * plain C that the compiler vectorises for the target (-O3, see the Makefile); every operation in
- * them is defined to the bit by IEEE 754, so the bits do not depend on the target. */
+ * plain C that the compiler vectorises for the target (-O3, see the Makefile). IEEE 754 defines
+ * every operation in them to the bit, so the bits do not depend on the target. */
 #include "kernels/cpu/isa.h"
 #include "kernels/fp8_inline.h"
 
 enum { NR = NV * VEC_FLOATS };
 
-_Static_assert((int)MR <= (int)GEMM_MR_MAX && (int)NR <= (int)GEMM_NR_MAX, "isa.h bounds them");
+_Static_assert((int)MR <= (int)GEMM_MR_MAX && (int)NR <= (int)GEMM_NR_MAX, "the bounds in isa.h");
 
 /* The chains of one micro-tile stay in MR*NV registers; each k costs NV loads, MR broadcasts and
  * MR*NV fused multiply-adds. */
@@ -71,7 +71,7 @@ ISA_TARGET static void isa_fp8_encode(enum dtype t, uint8_t *out, const float *x
 
 ISA_TARGET static void isa_fp8_stats(enum dtype t, const uint8_t *codes, const float *x,
                                      const float *m, int64_t n, uint32_t count[2]) {
-    /* Compared as integers: their order is the order of magnitudes. NaN counts as neither. */
+    /* Compared as integers, which order like magnitudes. NaN counts as neither. */
     int32_t max = t == DTYPE_E4M3 ? 0x43E00000 : 0x47600000, infinity = 0x7F800000; /* 448, 57344 */
     uint32_t saturated = 0, flushed = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* Kernels for any machine, one float at a time. fmaf is exact in every C library; where the machine
- * has no fused multiply-add it is slow, and still has the same bits. */
+/* Kernels for any machine, one float at a time. fmaf is exact in every C library. Without a fused
+ * multiply-add instruction it is slow, but the bits are the same. */
 #include "kernels/cpu/isa_list.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@ float *lanes_start(struct backend *b, int64_t n) {
 enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_floats, struct err *e) {
     int64_t need = LANES * round_up(lane_floats, 16) + row_floats;
     if (need <= SCRATCH_FLOATS) return OK;
-    return FAIL(e, ERR_ARG, "%s: rows this wide need %lld floats of scratch, there are %d", what,
+    return FAIL(e, ERR_ARG, "%s: rows this wide need %lld floats of scratch; a thread has %d", what,
                 (long long)need, SCRATCH_FLOATS);
 }
 

@@ -1,6 +1,6 @@
-/* Sums over the rows of a matrix, for gain and bias gradients: lane r % 16 adds row r, rows
- * ascending; the 16 lanes are joined as sum16_join does, per column. A lane is also the unit of
- * parallel work, so that one pass over the rows serves both the row's own result and these sums. */
+/* Sums over the rows of a matrix, for gain and bias gradients. Lane r % 16 adds row r, rows
+ * ascending; the 16 lanes are joined as in sum16_join, per column. A lane is also the unit of
+ * parallel work, so one pass gives both the rows' own results and these sums. */
 #ifndef FP8LAB_KERNELS_CPU_LANES_H
 #define FP8LAB_KERNELS_CPU_LANES_H
 
@@ -16,7 +16,7 @@ float *lanes_start(struct backend *b, int64_t n);
  * once. */
 void lanes_finish(const struct tensor *out, const float *lanes, int64_t stride, int64_t n);
 
-/* out [n] += the column sums of x [rows,n]; x passed lanes_check(n, n). */
+/* out [n] += the column sums of x [rows,n]; lanes_check(n, n) must have passed. */
 void lanes_column_sums(struct backend *b, const struct tensor *out, const struct tensor *x);
 
 /* ERR_ARG unless `lane_floats` lane sums a column set and `row_floats` of row buffers fit in
@@ -24,7 +24,7 @@ void lanes_column_sums(struct backend *b, const struct tensor *out, const struct
 NODISCARD enum status lanes_check(const char *what, int64_t lane_floats, int64_t row_floats,
                                   struct err *e);
 
-/* Row buffers of `thread`, after the lane sums of `lane_floats` columns. */
+/* Row buffers of `thread`; they follow the lane sums of `lane_floats` columns. */
 static inline float *lanes_rows(struct backend *b, int thread, int64_t lane_floats) {
     return cpu_scratch(b, thread) + LANES * round_up(lane_floats, 16);
 }

@@ -1,9 +1,9 @@
 /* out = round(A B^T * scales + bias + beta * out + residual), bit for bit as backend.h defines it.
  *
- * Both operands are packed once into f32 panels (matmul_pack.c), which is where FP8 and BF16 are
- * decoded, so that the inner loop is the same for all of them. Each output is one fma chain in k
- * order: K is cut into chunks for the caches, and a partial chain waits in f32 between them, which
- * changes nothing. Threads share the tiles of the output, so their number cannot matter.
+ * Both operands are packed once into f32 panels (matmul_pack.c). Packing decodes FP8 and BF16, so
+ * the inner loop is the same for all dtypes. Each output is one fma chain in k order. K is cut into
+ * chunks for the caches, and a partial chain waits in f32 between chunks, which changes no bit.
+ * Threads share the tiles of the output, so their number changes no bit either.
  *
  *   super-block  what the three GEMM_FLOATS buffers hold: nearly always the whole matmul
  *   tile         tile_m x tile_n panels: the unit of work of a thread; its partial sums stay in L2
@@ -15,10 +15,10 @@
 
 enum {
     K_SUPER = 4096,    /* along K in a super-block: a multiple of every scale block */
-    K_CHUNK = 256,     /* along K at a time: a panel of B this long stays in L1 */
+    K_CHUNK = 256,     /* along K in a chunk: a panel of B this long stays in L1 */
     PACK_GROUP = 4,    /* panels packed at a time */
     TILE_PANELS_A = 10, TILE_PANELS_B = 8,
-    TILES_PER_THREAD = 4 /* enough to even out the threads */
+    TILES_PER_THREAD = 4 /* enough to balance the threads */
 };
 
 _Static_assert(K_SUPER % 128 == 0 && K_CHUNK % 128 == 0, "chunks hold whole scale blocks");
@@ -108,7 +108,7 @@ static enum status check_args(const struct matmul_args *m, struct err *e) {
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Rows of an operand that a buffer holds, in whole panels. */
+/* How many rows of an operand a buffer holds, in whole panels. */
 static int64_t rows_held(const struct operand *o, int64_t k, int64_t block) {
     int64_t floats = k + (block ? ceil_div(k, block) : 0);
     int64_t held = GEMM_FLOATS / max64(floats, 1) / o->width * o->width;
@@ -139,7 +139,7 @@ static void plan(struct gemm *g, int threads) {
 
 /* ---- packing ---- */
 
-/* Group `i` of PACK_GROUP panels of one operand, all of the super-block's K. */
+/* Packs group `i` of PACK_GROUP panels of one operand, for all of the super-block's K. */
 static void pack_group(const struct gemm *g, const struct super *s, bool is_b, int64_t i,
                        float *scratch) {
     const struct operand *o = is_b ? &g->b : &g->a;
@@ -155,7 +155,7 @@ static void pack_group(const struct gemm *g, const struct super *s, bool is_b, i
 
 /* ---- one tile ---- */
 
-/* The micro-tile continued over [k, k + kn) of the super-block. */
+/* Continues the micro-tile's chains over [k, k + kn) of the super-block. */
 static void micro_tile(const struct gemm *g, const struct super *s, const float *a, const float *b,
                        int64_t k, int64_t kn, float *sums) {
     int64_t mr = g->a.width, nr = g->b.width;
@@ -171,7 +171,7 @@ static void micro_tile(const struct gemm *g, const struct super *s, const float 
     }
 }
 
-/* Everything after the sum, for `n` outputs of one row. values: the sums, overwritten. */
+/* All steps after the sum, for `n` outputs of one row. values: the sums; overwritten. */
 static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
                         float *other) {
     const struct matmul_args *args = g->args;
@@ -201,7 +201,7 @@ static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t 
     store_span(args->out, row * args->out->stride[0] + col, values, n);
 }
 
-/* Panels [pa, pa_end) x [pb, pb_end); sums: their micro-tiles, row after row of them. */
+/* Panels [pa, pa_end) x [pb, pb_end); sums: their micro-tiles in row-major order. */
 struct tile { int64_t pa, pa_end, pb, pb_end; float *sums; };
 
 static void finish_tile(const struct gemm *g, const struct super *s, const struct tile *t) {
@@ -224,7 +224,7 @@ static void compute_tile(const struct gemm *g, const struct super *s, int64_t in
     t.pb = index % tiles_b * g->tile_n;
     t.pa_end = min64(t.pa + g->tile_m, s->panels_a);
     t.pb_end = min64(t.pb + g->tile_n, s->panels_b);
-    /* Tiles of one row of tiles lie behind each other. */
+    /* Tiles of one row of tiles are consecutive in the buffer. */
     t.sums = g->sums + (t.pa * s->panels_b + t.pb * (t.pa_end - t.pa)) * mr * nr;
     int64_t count = (t.pa_end - t.pa) * (t.pb_end - t.pb);
     if (s->first) memset(t.sums, 0, (size_t)(count * mr * nr) * sizeof(float));
@@ -254,7 +254,7 @@ static struct super super_at(const struct gemm *g, int64_t m0, int64_t n0, int64
     return s;
 }
 
-/* Called by every thread of the team. */
+/* Called by every thread of the parallel region. */
 static void compute_super(const struct gemm *g, const struct super *s, float *scratch) {
     int64_t groups_a = ceil_div(s->panels_a, PACK_GROUP);
     int64_t groups = groups_a + ceil_div(s->panels_b, PACK_GROUP);

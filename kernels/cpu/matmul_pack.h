@@ -1,4 +1,4 @@
-/* Packing of matmul operands: whatever the dtype and strides, the micro-kernels read f32 panels. */
+/* Packing of matmul operands: the micro-kernels read f32 panels, for any dtype and strides. */
 #ifndef FP8LAB_KERNELS_CPU_MATMUL_PACK_H
 #define FP8LAB_KERNELS_CPU_MATMUL_PACK_H
 
@@ -24,7 +24,7 @@ void pack_panels(const struct isa *isa, const struct operand *o, int64_t row, in
 /* out[block][width] = the stored factors of one panel's rows, blocks covering [k0, k0 + kn). */
 void pack_scales(const struct operand *o, int64_t row, int64_t k0, int64_t kn, float *out);
 
-/* Factor of `row` where the scale does not vary along K; 1 where there is none. */
+/* The factor of `row` if the scale does not vary along K; 1 without a scale. */
 float operand_row_scale(const struct operand *o, int64_t row);
 
 #endif

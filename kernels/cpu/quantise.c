@@ -1,4 +1,4 @@
-/* quantise, quantise_finish: sink.c behind the table. */
+/* The operators quantise and quantise_finish; sink.c does the work. */
 #include "kernels/cpu/cpu.h"
 
 enum status cpu_quantise(struct backend *b, int lane, const struct sink *out,

@@ -1,8 +1,8 @@
-/* Sums over whole tensors, of two, and what follows from them: clip factor,
- * non-finite flag.
+/* Sums over whole tensors, the sum of two tensors, and results from them: clip factor, non-finite
+ * flag.
  *
- * A long vector is summed in two levels: sum16 of each block of 65536 elements, then sum16 of
- * the block sums. Blocks are the unit of parallel work, and their number depends on the length
+ * A long vector is summed in two levels: sum16 of each block of 65536 elements, then sum16 of the
+ * block sums. Blocks are the unit of parallel work, and their number depends on the length
  * alone. */
 #include <math.h>
 #include <omp.h>
@@ -11,8 +11,8 @@
 
 enum { BLOCK = 65536, SPAN = 1024 };
 
-/* sum16 over x[at, at+n) or over the squares, in spans that are multiples of 16 so that an
- * element's lane is its index modulo 16. */
+/* sum16 over x[at, at+n), or over its squares. Spans are multiples of 16, so an element's lane is
+ * its index modulo 16. */
 CLONES static float block_sum(const struct tensor *x, int64_t at, int64_t n, bool squared) {
     float lane[16] = { 0 }, v[SPAN];
     for (int64_t s = 0; s < n; s += SPAN) {

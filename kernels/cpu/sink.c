@@ -1,8 +1,8 @@
 /* From a producer's value to FP8 codes: every scale kind, the transposed twin, amax and stats.
  *
- * The value is walked in tiles of 128 x 128, which hold whole blocks of all kinds but SCALE_ROW and
- * SCALE_TENSOR; those two need their amax before the walk. Tiles are shared among threads; maxima
- * and counts are integers, so that neither their order nor the thread count can matter. */
+ * The value is processed in tiles of 128 x 128, which hold whole blocks of all kinds except
+ * SCALE_ROW and SCALE_TENSOR; these two need their amax first. Threads share the tiles. Maxima and
+ * counts are integers, so neither their order nor the thread count changes a bit. */
 #include <omp.h>
 
 #include "kernels/cpu/lanes.h"
@@ -10,19 +10,19 @@
 
 enum { TILE = 128, AMAX_SPAN = 4096 };
 
-/* What one walk does. */
+/* The arguments of one pass over the value. */
 struct walk {
     const struct isa *isa;
     const struct sink *sink;
     struct tensor x;             /* the value as [rows, cols] */
-    const struct tensor *codes;  /* NULL where only the twin is wanted */
-    const struct tensor *twin;   /* NULL: not needed */
+    const struct tensor *codes;  /* NULL if only the twin is wanted */
+    const struct tensor *twin;   /* NULL if not wanted */
     enum dtype dtype;            /* of both */
     enum scale_kind kind;        /* of both */
-    float multiplier;            /* of SCALE_TENSOR */
+    float multiplier;            /* for SCALE_TENSOR */
 };
 
-/* One tile in a thread's scratch. */
+/* The buffers of one tile in a thread's scratch. */
 struct tile {
     int64_t row, col, rows, cols;
     float *x;         /* [TILE][TILE] */
@@ -41,7 +41,7 @@ static int64_t block_cols(enum scale_kind k) {
 static int64_t block_rows(enum scale_kind k) {
     return k == SCALE_128X128 || k == SCALE_32X32 ? block_cols(k) : 1;
 }
-/* Kinds whose twin holds the same codes, moved. */
+/* Kinds whose twin holds the same codes, transposed. */
 static bool twin_is_moved(enum scale_kind k) {
     return k == SCALE_TENSOR || k == SCALE_128X128 || k == SCALE_32X32;
 }
@@ -55,7 +55,8 @@ static void scale_put(const struct scale *s, int64_t i, int64_t j, float stored)
 
 /* ---- amax ---- */
 
-/* Of n contiguous elements of x from `offset` on; buffer holds min(n, AMAX_SPAN) floats. */
+/* The amax of n contiguous elements of x from `offset` on; buffer holds min(n, AMAX_SPAN)
+ * floats. */
 static uint32_t amax_span(const struct isa *isa, const struct tensor *x, int64_t offset, int64_t n,
                           float *buffer) {
     uint32_t max = 0;
@@ -86,7 +87,7 @@ static void amax_of_value(struct backend *b, const struct sink *s) {
     raise_amax(s->amax, max);
 }
 
-/* ---- SCALE_ROW: the factors' memory holds the amax of each row (or column) until the end ---- */
+/* ---- SCALE_ROW: until the codes are made, the factors' memory holds the amax of each line ---- */
 
 static void amax_of_rows(struct backend *b, const struct walk *w) {
     float *amax = w->codes->scale.data;
@@ -146,7 +147,7 @@ static float block_multiplier(const struct walk *w, const struct tile *t, int64_
     return m;
 }
 
-/* t->m for row i, if it differs from that of the row before. */
+/* Fills t->m for row i, unless it equals the multipliers of the row before. */
 static void row_multipliers(const struct walk *w, struct tile *t, int64_t i) {
     if (w->kind == SCALE_TENSOR || w->kind == SCALE_ROW) {
         if (w->kind == SCALE_TENSOR && i > 0) return;
@@ -175,7 +176,7 @@ static void put_rows(const struct walk *w, const struct tile *t) {
     }
 }
 
-/* By way of a small copy: rows of the twin are often a power of two apart, and pieces of 16 bytes
+/* Through a small copy: rows of the twin are often a power of two apart, and pieces of 16 bytes
  * written that far apart evict each other from the cache. */
 static void put_columns(const struct walk *w, const struct tile *t) {
     int64_t stride = w->twin->stride[0], rows = w->x.dim[0];
@@ -188,7 +189,7 @@ static void put_columns(const struct walk *w, const struct tile *t) {
     }
 }
 
-/* Codes by rows, and the twin if it holds the same codes. */
+/* Makes codes by rows, and the twin if it holds the same codes. */
 static void encode_rows(const struct walk *w, struct tile *t, uint32_t *count) {
     for (int64_t i = 0; i < t->rows; i++) {
         row_multipliers(w, t, i);
@@ -200,7 +201,7 @@ static void encode_rows(const struct walk *w, struct tile *t, uint32_t *count) {
     if (w->twin && twin_is_moved(w->kind)) put_columns(w, t);
 }
 
-/* t->m for a block of rows from i on: one multiplier a column. */
+/* Fills t->m for a block of rows from i on: one multiplier a column. */
 static void column_multipliers(const struct walk *w, struct tile *t, int64_t i, int64_t rows) {
     const float *known = w->twin->scale.data;
     memset(t->column, 0, TILE * sizeof *t->column);
@@ -214,7 +215,7 @@ static void column_multipliers(const struct walk *w, struct tile *t, int64_t i, 
     }
 }
 
-/* The twin of a kind that is quantised afresh along the other axis. */
+/* Makes the twin of a kind that is quantised again along the other axis. */
 static void encode_columns(const struct walk *w, struct tile *t, uint32_t *count) {
     int64_t rows = block_cols(w->kind);
     for (int64_t i = 0; i < t->rows; i++) {

@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/exactmath_f32.h"
 
-enum { SPAN = 512 }; /* elements worked on at a time: buffers that stay in the first cache */
+enum { SPAN = 512 }; /* elements processed at a time: buffers that stay in the first cache */
 
 CLONES static void forward_row(const struct tensor *h, const struct tensor *gate_up, int64_t row) {
     int64_t width = tensor_cols(h);

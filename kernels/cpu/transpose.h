@@ -1,4 +1,4 @@
-/* Transposition of bytes: FP8 codes on their way into the twin that a TN-only GEMM reads. */
+/* Transposes bytes: FP8 codes for the twin that a TN-only GEMM reads. */
 #ifndef FP8LAB_KERNELS_CPU_TRANSPOSE_H
 #define FP8LAB_KERNELS_CPU_TRANSPOSE_H
 
@@ -12,9 +12,8 @@ typedef uint8_t byte16 __attribute__((vector_size(16)));
 #define BYTES_HIGH(a, b) \
     __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 
-/* out[c][r] = in[r][c] for a 16 x 16 block. Four rounds each interleave rows i and i + 8: the
- * bits of the index rotate by one, and after four rotations rows and columns have changed
- * places. */
+/* out[c][r] = in[r][c] for a 16 x 16 block. Each of four rounds interleaves rows i and i + 8, which
+ * rotates the bits of the index by one. After four rounds rows and columns have changed places. */
 static inline void transpose_16x16(uint8_t *out, int64_t out_stride, const uint8_t *in,
                                    int64_t in_stride) {
     byte16 x[16], y[16];

@@ -32,7 +32,7 @@ struct by_tile {
     __device__ static uint4 answer(uint4 weights) { return weights; }
 };
 
-/* Updates one tile. Returns this thread's largest |bits|, of two weights in either half. */
+/* Updates one tile. Returns this thread's largest |bits|, packed as two 16-bit maxima. */
 template <int STATE, bool MASTER, int GRAD>
 __device__ static uint32_t update_tile(const struct adamw_tensor &t, const struct scalars &s,
                                        uint64_t key, struct tile_at at, int64_t cols,
@@ -84,7 +84,7 @@ __device__ static void emit_updated(const struct tile_args &c, struct tile_at at
     store_transposed<true>(c, at, memory.transposed, codes);
 }
 
-/* As adamw_kernel; a block takes tiles where a warp there takes spans. */
+/* Like adamw_kernel, but a block takes tiles instead of a warp taking spans. */
 template <int STATE, bool MASTER, int GRAD>
 __global__ void __launch_bounds__(TILE_THREADS, adamw_blocks(STATE, MASTER))
     adamw_tile_kernel(const __grid_constant__ struct adamw_tiles a) {
@@ -122,7 +122,7 @@ struct tile_kernels {
     }
 };
 
-/* A side that is not wanted, or has one multiplier for a tile or for all. */
+/* True if this side is not wanted, or has one multiplier for a tile or for the tensor. */
 static bool side_fuses(const struct tensor *codes) {
     if (!codes || !codes->data) return true;
     return codes->dtype == DTYPE_E4M3 &&

@@ -1,14 +1,14 @@
-/* One tile of 128 x 128 values into FP8 codes, row-wise and transposed, for every scale kind.
- * quantise.cu runs it over stored values, fused producers over values that they have just computed.
+/* Turns one tile of 128 x 128 values into FP8 codes, row-wise and transposed, for every scale kind.
+ * quantise.cu runs it over stored values, fused producers over values that they just computed.
  *
  * A thread holds a patch of 8 x 8 values in registers, so that a row of the tile is read 16 bytes
- * at a time. Its codes are transposed 4 x 4 bytes at a time by permutations; shared memory holds
- * codes only. Bytes moved: 2 read and 1 written per element and side (plus scales). The maximum for
+ * at a time. Codes are transposed in groups of 4 x 4 bytes by permutations; shared memory holds
+ * only codes. Bytes moved: 2 read and 1 written per element and side (plus scales). The maximum for
  * a scale is an integer maximum over |x| bits, so neither order nor NaN matters.
  *
- * All loads of a patch come before any arithmetic: a branch between two loads would make eight
- * waits of one. Hence WHOLE, the kernel for tensors of whole tiles, which tests no edges. Fused
- * producers have only this kernel, and leave other tensors to a second pass. */
+ * All loads of a patch come before any arithmetic: a branch between loads would turn one wait into
+ * eight. Hence WHOLE, the kernel for tensors of whole tiles, which tests no edges. Fused producers
+ * have only this kernel, and leave other tensors to a second pass. */
 #ifndef FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 #define FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 
@@ -23,7 +23,7 @@ enum {
     SEGMENTS = TILE / SEGMENT
 };
 
-/* One of the two outputs: rows of x, or its columns. */
+/* One of the two outputs: codes along the rows of x, or along its columns. */
 struct code_side {
     uint8_t *codes;       /* NULL: not wanted */
     void *scale;          /* row-major, scale_cols wide */
@@ -37,14 +37,14 @@ struct tile_args {
     struct code_side row, col;
     const float *multiplier;     /* SCALE_TENSOR, scale known */
     const uint32_t *tensor_amax; /* SCALE_TENSOR, scale from the amax; written by the first tile */
-    uint32_t *amax;              /* to be maximised, or NULL */
+    uint32_t *amax;              /* raised to the tile's maximum; or NULL */
     unsigned long long *stats;   /* [2] or NULL */
     const int32_t *flag;         /* nothing is written once flag[0] >= 0; or NULL */
     struct quant_rule rule;
     bool line_maxima, square_maxima; /* needed by a scale or the amax */
 };
 
-/* Aligned for the 16 bytes in which col_max and code are moved. */
+/* Aligned to 16 bytes, the size in which col_max and code are moved. */
 struct __align__(16) tile_shared {
     uint2 code[TILE][TILE / PATCH];    /* [column][8 rows, exchanged by swizzle()] */
     uint16_t row_max[TILE][SEGMENTS];  /* |x| bits of 32 columns of a row */
@@ -69,7 +69,7 @@ __device__ static inline int patch_col() { return threadIdx.x % 16 * PATCH; }
 
 /* ---- maxima ---- */
 
-/* Of 32 columns of every row (four lanes) and of 16 rows of every column (two lanes). */
+/* Maxima of 32 columns of every row (four lanes) and of 16 rows of every column (two lanes). */
 __device__ static inline void lines_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
     int lane = threadIdx.x % WARP;
     const uint32_t whole = 0xFFFFFFFFu, magnitude = 0x7FFF7FFFu;
@@ -98,7 +98,7 @@ __device__ static inline void lines_maxima(const uint4 (&v)[PATCH], struct tile_
             make_uint4(col[0], col[1], col[2], col[3]);
 }
 
-/* Of 32 x 32 values. */
+/* Maxima of 32 x 32 values. */
 __device__ static inline void squares_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
     uint32_t top = 0;
 #pragma unroll
@@ -154,11 +154,11 @@ __device__ static inline bool in_small_blocks(int kind) {
     return kind == SCALE_1X32 || kind == SCALE_32X32;
 }
 
-/* Where a tile lies along the lines that share scales, and across them. */
+/* Position and extent of a tile along the lines that share scales, and across them. */
 struct tile_span { int64_t line0, lines, along0, along; };
 
 /* The multiplier of line `line` of the tile (a row, or a column when transposed) in segment
- * `segment` along the other axis; its owner also stores the factor. */
+ * `segment` along the other axis. The owning thread also stores the factor. */
 template <bool E5M2>
 __device__ static float line_multiplier(const struct tile_args &a, const struct code_side &side,
                                         const struct tile_shared &s, struct tile_span span,
@@ -201,7 +201,7 @@ __device__ static float line_multiplier(const struct tile_args &a, const struct 
     return r.m;
 }
 
-/* Every line's multipliers: half of the threads have the rows, half the columns. */
+/* Every line's multipliers: half of the threads compute the rows', half the columns'. */
 template <bool E5M2>
 __device__ static inline void tile_multipliers(const struct tile_args &a, struct tile_at at,
                                                struct tile_shared &s) {
@@ -219,7 +219,7 @@ __device__ static inline void tile_multipliers(const struct tile_args &a, struct
     }
 }
 
-/* SCALE_TENSOR's one multiplier. */
+/* The single multiplier of SCALE_TENSOR. */
 template <bool E5M2> __device__ static inline float tensor_multiplier(const struct tile_args &a) {
     if (!a.tensor_amax) return a.multiplier ? *a.multiplier : 1.0f;
     struct multiplier r = quant_multiplier_of(a.rule, E5M2, f32_from_bits(*a.tensor_amax));
@@ -237,8 +237,8 @@ __device__ static inline uint32_t bytes_like(uint32_t codes, uint32_t like) {
     return ~(((codes & 0x7F7F7F7Fu) ^ like) + 0x7F7F7F7Fu) & 0x80808080u;
 }
 
-/* Eight products rounded to codes. A code of zero or of the largest value is rare and may have
- * been an underflow or a saturation: only then are they counted one by one. */
+/* Eight products rounded to codes. A code of zero or of the largest value is rare, and may be an
+ * underflow or a saturation: only then are they counted one by one. */
 template <bool E5M2>
 __device__ static inline uint2 encode_eight(uint4 v, const float (&m)[PATCH], bool counted,
                                             struct counts &n) {
@@ -259,15 +259,15 @@ __device__ static inline uint2 encode_eight(uint4 v, const float (&m)[PATCH], bo
     return make_uint2(word[0], word[1]);
 }
 
-/* The first n of eight codes; the rest +0. Padding is zero by contract, whatever the multiplier. */
+/* Keeps the first n of eight codes; the rest become +0. Padding must be zero for any multiplier. */
 __device__ static inline uint2 keep_codes(uint2 codes, int64_t n) {
     if (n >= PATCH) return codes;
     uint64_t mask = n <= 0 ? 0 : ((uint64_t)1 << (8 * n)) - 1;
     return make_uint2(codes.x & (uint32_t)mask, codes.y & (uint32_t)(mask >> 32));
 }
 
-/* Codes of the patch with the rows' multipliers, stored where rows are wanted: 128 bytes a row of
- * the tile. What lies outside is +0. */
+/* Codes of the patch with the rows' multipliers, stored if rows are wanted: 128 bytes a row of the
+ * tile. Codes outside the tensor are +0. */
 template <bool E5M2, bool WHOLE>
 __device__ static inline void encode_rows(const struct tile_args &a, struct tile_at at,
                                           const uint4 (&v)[PATCH], const struct tile_shared &s,
@@ -288,7 +288,7 @@ __device__ static inline void encode_rows(const struct tile_args &a, struct tile
     }
 }
 
-/* The same with the columns' multipliers, stored nowhere yet. */
+/* The same with the columns' multipliers; not stored yet. */
 template <bool E5M2, bool WHOLE>
 __device__ static inline void encode_cols(const struct tile_args &a, struct tile_at at,
                                           const uint4 (&v)[PATCH], const struct tile_shared &s,
@@ -315,8 +315,9 @@ __device__ static inline void transpose_4x4(uint32_t (&out)[4], uint32_t a, uint
     out[3] = __byte_perm(ab_high, cd_high, 0x7632);
 }
 
-/* The codes turned through shared memory and stored: 128 bytes a column of the tile. Groups of
- * eight rows are exchanged by the column's patch, so that neither side meets bank conflicts. */
+/* Transposes the codes through shared memory and stores them: 128 bytes a column of the tile.
+ * Groups of eight rows are permuted by the column's patch, which avoids bank conflicts on both
+ * sides. */
 template <bool WHOLE>
 __device__ static inline void store_transposed(const struct tile_args &a, struct tile_at at,
                                            struct tile_shared &s, const uint2 (&codes)[PATCH]) {
@@ -352,7 +353,7 @@ __device__ static inline void add_counts(const struct tile_args &a, struct count
     if (underflow) atomicAdd(&a.stats[1], underflow);
 }
 
-/* One tile of values into codes. SAME: the transposed codes are the row-wise ones, moved. */
+/* One tile of values into codes. SAME: the transposed codes are the row-wise codes, transposed. */
 template <bool E5M2, bool SAME, bool WHOLE>
 __device__ static inline void emit_tile(const struct tile_args &a, struct tile_at at,
                                         const uint4 (&v)[PATCH], struct tile_shared &s,
@@ -370,12 +371,12 @@ __device__ static inline void emit_tile(const struct tile_args &a, struct tile_a
     store_transposed<WHOLE>(a, at, s, codes);
 }
 
-/* Grid: one block a tile, or a pair of tiles. Of a Source:
- *   TILES             1; or 2: it makes the tiles of two halves of the columns from the same inputs
- *   BLOCKS            of a multiprocessor at once, which bounds the registers
- *   struct raw        what eight values are made from
- *   load(row, col)    it, for a place inside
- *   make(v, raw, row, col)   the values, eight for each tile; may store them, too */
+/* Grid: one block a tile, or a pair of tiles. A Source has:
+ *   TILES             1; or 2: one input gives a tile in each half of the columns
+ *   BLOCKS            blocks per multiprocessor, which bounds the registers
+ *   struct raw        the inputs of eight values
+ *   load(row, col)    returns struct raw for a place inside the tensor
+ *   make(v, raw, row, col)   computes the values, eight for each tile; may also store them */
 template <class Source, bool E5M2, bool SAME, bool WHOLE>
 __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
     cast_tile_kernel(struct tile_args a, Source from) {
@@ -410,7 +411,7 @@ __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
 
 /* ---- launching ---- */
 
-/* Everything of the arguments that a sink says. amax: to be maximised, or NULL. */
+/* All arguments that a sink determines. amax: to be raised, or NULL. */
 struct tile_args tile_args_of(const struct sink *s, uint32_t *amax);
 /* ERR_ARG for a grid too large or two formats in one sink. */
 NODISCARD enum status tile_count(const struct sink *s, const struct tile_args *a, unsigned *tiles,
@@ -421,28 +422,29 @@ static inline bool whole_tiles(int64_t rows, int64_t cols) {
     return rows % TILE == 0 && cols % TILE == 0;
 }
 
-/* True if a producer may emit the codes of its value tile by tile: the scales are known, or a tile
- * holds all that they rest on. */
+/* True if a producer may emit the codes of its value tile by tile: each scale is known or depends
+ * on one tile only. */
 static inline bool cast_fuses(const struct sink *s) {
     if (s->source != SCALE_SOURCE_KNOWN && s->source != SCALE_SOURCE_BLOCK) return false;
-    if (s->sums) return false; /* of the stored value */
+    if (s->sums) return false; /* they are sums of the stored value */
     const struct tensor *made = s->codes->data ? s->codes : s->codes->transposed;
     return made->scale.kind != SCALE_ROW && whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 
-/* True if it may compute that value twice instead of storing it: once for the amax, once for the
- * codes. It pays where the inputs are no more bytes than value, codes and value again. */
+/* True if the producer may compute that value twice instead of storing it: once for the amax, once
+ * for the codes. This pays if the inputs are no larger than value, codes and value again. */
 static inline bool cast_repeats(const struct sink *s) {
     return s->source == SCALE_SOURCE_AMAX && !sink_waits(s) && !s->keep_value && !s->sums &&
            whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 
-/* A square block that is its own transpose: one set of codes. */
+/* A square block's transpose is itself a block: one set of codes serves both sides. */
 static inline bool codes_are_moved(int kind) {
     return kind == SCALE_TENSOR || kind == SCALE_128X128 || kind == SCALE_32X32;
 }
 
-/* WHOLE as above; a Source with edges is asked for eight columns of which the first is inside. */
+/* WHOLE as above. A Source with edges loads eight columns, of which only the first must be
+ * inside. */
 template <bool WHOLE, class Source>
 static enum status cast_tiles(struct backend *b, int lane, const struct sink *s,
                               const struct tile_args &a, const Source &from, struct err *e) {

@@ -1,6 +1,6 @@
 /* Collectives: NCCL moves bytes, this file adds. Every rank receives the others' terms of its own
- * slice and adds them in rank order, as the reference does. So both backends give the same bits,
- * for every topology, and BF16 is rounded once instead of at each hop. */
+ * slice and adds them in rank order, as the reference does. So both backends give the same bits for
+ * every topology, and BF16 is rounded once instead of at each hop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 
 enum {
     THREADS = 256,
-    SLICE_ALIGN = 16,      /* elements: slices start where 16-byte loads can */
-    SMALL_BYTES = 1 << 16, /* up to here every rank adds everything: one hop instead of two */
+    SLICE_ALIGN = 16,      /* elements: slices start where 16-byte loads are possible */
+    SMALL_BYTES = 1 << 16, /* up to this size every rank adds everything: one hop instead of two */
     STALLED = LANE_COUNT, CLOCKS /* a clock for each lane, and one for waiting */
 };
 
@@ -22,10 +22,10 @@ struct cuda_group {
     struct comm_place *place;
     struct comm_note *note, own; /* the caller's, or own */
     int rank, world;
-    struct event_slot last; /* the end of the last collective, and on which lane that was */
-    int last_lane;          /* -1: there was none */
-    /* Device [CLOCKS]: when a lane's last one began, and LANE_COMPUTE last
-     * stood still; ns so far. */
+    struct event_slot last; /* the end of the last collective, with its lane */
+    int last_lane;          /* -1: no collective yet */
+    /* Device [CLOCKS]: when each lane's last collective began, and when LANE_COMPUTE last began to
+     * wait; total ns of each. */
     uint64_t *began, *busy;
 };
 
@@ -58,8 +58,8 @@ enum status cuda_await_collective(struct cuda_backend *cb, cudaEvent_t event, st
     return stop_clock(cb, LANE_COMPUTE, STALLED, e);
 }
 
-/* Collectives run one at a time, in the order in which they are called, whatever lanes they are on:
- * a communicator has one set of buffers, and all ranks must use it in the same order. */
+/* Collectives run one at a time, in the order of the calls, on any lane: a communicator has one set
+ * of buffers, and all ranks must use it in the same order. */
 static enum status wait_for_communicator(struct cuda_backend *cb, int lane, struct err *e) {
     const struct cuda_group *g = cb->group;
     if (g->last_lane < 0 || g->last_lane == lane || g->last.capture != cb->capture) return OK;
@@ -105,7 +105,7 @@ static enum status open_clocks(struct cuda_group *g, struct err *e) {
     CUDA_TRY(e, cudaEventCreateWithFlags(&g->last.event, cudaEventDisableTiming));
     CUDA_TRY(e, cudaMalloc((void **)&g->began, 2 * bytes));
     CUDA_TRY(e, cudaMemset(g->began, 0, 2 * bytes));
-    CUDA_TRY(e, cudaDeviceSynchronize()); /* no lane waits for the stream that this was queued on */
+    CUDA_TRY(e, cudaDeviceSynchronize()); /* no lane waits for the stream of these writes */
     g->busy = g->began + CLOCKS;
     return OK;
 }
@@ -177,8 +177,8 @@ __device__ static inline const void *term(struct terms t, int r) {
     return r == t.rank ? t.own : t.other + r * t.stride;
 }
 
-/* out = the terms in rank order, N at a time where 16 bytes hold as many; out may be own. */
-template <typename T> struct wide; /* how 16 bytes are so many values */
+/* out = the terms in rank order, N at a time if 16 bytes hold N; out may be own. */
+template <typename T> struct wide; /* a 16-byte vector of T */
 template <> struct wide<float> {
     enum { N = 4 };
     __device__ static void load(float *out, const void *x, int64_t i) {
@@ -242,7 +242,7 @@ static enum status add_terms(struct backend *b, int lane, void *out, struct term
     return cuda_launched("adding the terms of a group", e);
 }
 
-/* Every rank's x to every rank; each adds all of them. */
+/* Sends every rank's x to every rank; each adds all of them. */
 static enum status reduce_small(struct backend *b, int lane, const struct tensor *x,
                                 struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
@@ -276,7 +276,7 @@ static enum status scatter(struct backend *b, int lane, char *out, char *x, int6
     return OK;
 }
 
-/* Equal slices, then the rest. */
+/* Equal slices, then the remainder. */
 static enum status reduce_large(struct backend *b, int lane, const struct tensor *x,
                                 struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;

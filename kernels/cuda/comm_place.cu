@@ -1,6 +1,6 @@
-/* When the device reaches a collective, it writes one word of mapped host memory: the number of
- * collectives so far, and the number of this one's name. The write is posted: nothing waits for it.
- * */
+/* When the device reaches a collective, it writes one word of mapped host memory: the count of
+ * collectives so far, and the number of this one's name. The write is posted: the device does not
+ * wait for it. */
 #include "kernels/cuda/comm_place.cuh"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    NAMES_MAX = 1024, /* different ones of a run; all further ones share the last */
+    NAMES_MAX = 1024, /* distinct names of a run; all later ones share the last */
     NAME_BITS = 16    /* of the word: the name's number; the rest is the count */
 };
 static_assert(NAMES_MAX <= 1 << NAME_BITS, "a name's number fits into its bits");
@@ -34,7 +34,7 @@ enum status comm_place_open(struct comm_place **out, struct err *e) {
     *p->board = 0;
     CUDA_TRY(e, cudaMalloc((void **)&p->count, sizeof *p->count));
     CUDA_TRY(e, cudaMemset(p->count, 0, sizeof *p->count));
-    CUDA_TRY(e, cudaDeviceSynchronize()); /* no lane waits for the stream that this was queued on */
+    CUDA_TRY(e, cudaDeviceSynchronize()); /* no lane waits for the stream of this write */
     return OK;
 }
 
@@ -45,7 +45,7 @@ void comm_place_close(struct comm_place *p) {
     free(p);
 }
 
-/* The number of a name, which stays where it is: it may be read meanwhile. */
+/* The number of a name. Names never move: another thread may be reading them. */
 static uint32_t number_of(struct comm_place *p, const char *name) {
     uint32_t i = 0;
     while (i < p->names && strcmp(p->name[i], name)) i++;

@@ -9,7 +9,7 @@
 enum { OPERATIONS_MAX = 40 };
 typedef cudnn_node node;
 
-/* ---- building: the first failure is kept, everything after it does nothing ---- */
+/* ---- building: the first failure is kept, and all later calls do nothing ---- */
 
 struct builder {
     const struct cudnn_functions *f;
@@ -136,7 +136,7 @@ static node reduce(struct builder *w, cudnnReduceTensorOp_t mode, node x, node y
 
 /* ---- the graph ---- */
 
-/* Shapes of one problem. kt is the transposed view that the product takes as right operand. */
+/* Shapes of one problem. kt is the transposed view of k, the right operand of the product. */
 struct shapes { struct extent q, k, kt, o, scores, row; };
 
 static struct shapes shapes_of(const struct attention *a) {
@@ -152,7 +152,7 @@ static struct shapes shapes_of(const struct attention *a) {
     return s;
 }
 
-/* scale * q k^T with later keys at minus infinity. */
+/* scale * q k^T, with keys after the query at minus infinity. */
 static node masked_scores(struct builder *w, const struct shapes *s, node q, node kt, node scale) {
     node x = matmul(w, q, kt, hidden(w, s->scores, CUDNN_DATA_FLOAT));
     x = binary(w, CUDNN_POINTWISE_MUL, x, scale, hidden(w, s->scores, CUDNN_DATA_FLOAT));

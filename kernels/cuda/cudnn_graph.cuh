@@ -1,5 +1,5 @@
-/* cuDNN's C backend as attention needs it: its functions, found at run time, and the operation
- * graph of causal attention's forward over them. Private to attention_cudnn.cu. */
+/* The part of cuDNN's C backend that attention needs: functions found at run time, and the
+ * operation graph of causal attention's forward. Private to attention_cudnn.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_CUDNN_GRAPH_CUH
 #define FP8LAB_KERNELS_CUDA_CUDNN_GRAPH_CUH
 
@@ -22,7 +22,7 @@ struct cudnn_functions {
     decltype(&cudnnBackendExecute) execute;
 };
 
-/* Descriptors that others were made of, which they must outlive. */
+/* Descriptors that other descriptors refer to; they must outlive these. */
 enum { CUDNN_NODES_MAX = 160 };
 struct cudnn_nodes {
     cudnn_node node[CUDNN_NODES_MAX];
@@ -32,7 +32,7 @@ struct cudnn_nodes {
 /* Identities of a call's tensors. */
 enum cudnn_id { ID_Q = 1, ID_K, ID_V, ID_O, ID_STATS, ID_SCALE, ID_MINUS_INFINITY, ID_VIRTUAL };
 
-/* A descriptor among `owned`; NULL, with *status set, once something has failed. */
+/* A new descriptor, added to `owned`; NULL, with *status set, once anything has failed. */
 cudnn_node cudnn_make(const struct cudnn_functions *f, struct cudnn_nodes *owned,
                       cudnnBackendDescriptorType_t type, cudnnStatus_t *status);
 

@@ -13,8 +13,8 @@
 #include <nccl.h>
 
 enum {
-    VERSION_MIN = 21800,  /* asynchronous errors, abort and configurations as they are used here */
-    ABORT_WAIT_MS = 200   /* for a running call of another thread */
+    VERSION_MIN = 21800,  /* has asynchronous errors, abort and configurations as used here */
+    ABORT_WAIT_MS = 200   /* how long to wait for another thread's running call */
 };
 
 struct nccl_functions {
@@ -40,7 +40,7 @@ struct nccl {
     struct nccl_functions f;
     ncclComm_t comm;
     pthread_mutex_t lock; /* held while something is queued */
-    std::atomic<bool> aborted; /* and comm is being freed, or was */
+    std::atomic<bool> aborted; /* comm is being freed or has been freed */
     int rank, world, version;
 };
 
@@ -61,9 +61,9 @@ static bool find_functions(struct nccl *n) {
     return true;
 }
 
-/* NVLink multicast is for those who ask for it: shared hosts do not always have the fabric for it
- * in order. NCCL reads NCCL_NVLS_ENABLE from the environment. Whoever starts this process sets it:
- * by now other threads run, and may read the environment. */
+/* NVLink multicast is off unless the user asks for it: on shared hosts its fabric may be broken.
+ * NCCL reads NCCL_NVLS_ENABLE from the environment. The process that starts this one sets it: here
+ * other threads already run, and may read the environment. */
 static enum status load(struct nccl *n, struct err *e) {
     n->so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!n->so) return FAIL(e, ERR_DEVICE, "several GPUs need NCCL: %s", dlerror());
@@ -132,12 +132,12 @@ void nccl_close(struct nccl *n) {
     if (!n) return;
     if (n->comm && !n->aborted) (void)n->f.destroy(n->comm);
     pthread_mutex_destroy(&n->lock);
-    delete n; /* the library stays loaded: errors point into it, and its threads may still end */
+    delete n; /* the library stays loaded: errors point into it, and its threads may still run */
 }
 
 enum status nccl_poll(struct nccl *n, struct err *e) {
     ncclResult_t state = ncclSuccess;
-    if (n->aborted) return FAIL(e, ERR_PEER, "the group was given up");
+    if (n->aborted) return FAIL(e, ERR_PEER, "the group was aborted");
     ncclResult_t result = n->f.async_error(n->comm, &state);
     if (result == ncclSuccess) result = state;
     if (result == ncclSuccess || result == ncclInProgress) return OK;
@@ -145,8 +145,9 @@ enum status nccl_poll(struct nccl *n, struct err *e) {
     return e ? e->code = ERR_PEER : ERR_PEER;
 }
 
-/* A call under way may be what hangs: then it is not waited for, as NCCL permits. NCCL itself waits
- * for graphs that refer to the communicator; whoever holds them must be able to go on meanwhile. */
+/* Another thread's call may be what hangs, so this waits only ABORT_WAIT_MS for it; NCCL permits
+ * that. NCCL itself waits for graphs that refer to the communicator: the thread that holds them
+ * must not wait for this function. */
 void nccl_abort(struct nccl *n) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -161,7 +162,7 @@ void nccl_abort(struct nccl *n) {
 
 /* ---- queueing ---- */
 
-/* Runs `call` unless the group was given up. */
+/* Runs `call` unless the group was aborted. */
 #define QUEUE(n, what, call, e)                                                       \
     do {                                                                              \
         pthread_mutex_lock(&(n)->lock);                                               \

@@ -3,7 +3,7 @@
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
-/* Stored values: where they allow 16-byte loads, and else. */
+/* Stored values: with 16-byte loads where rows allow them, and element by element. */
 struct stored_vectors {
     enum { TILES = 1, BLOCKS = 3 }; /* measured: 2 and 4 are slower */
     struct raw { uint4 v; };
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(TILE_THREADS) line_amax_kernel(struct tile_arg
     if (top) atomicMax(&side.line_amax[at_line], top << 16);
 }
 
-/* |x| bits over n packed values into one slot. */
+/* The largest |x| bits of n packed values, into one slot. */
 __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     int64_t start = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
@@ -68,7 +68,7 @@ __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
     block_amax_into(amax, top << 16);
 }
 
-/* Existing codes, transposed: makes the twin when codes are gathered. */
+/* Transposes existing codes: makes the twin when codes are gathered. */
 __global__ void __launch_bounds__(TILE_THREADS, 3) transpose_kernel(struct tile_args a) {
     __shared__ struct tile_shared s;
     struct tile_at at = tile_of(a.cols);
@@ -166,7 +166,7 @@ bool cuda_is_transposed_copy(const struct tensor *out, const struct tensor *x) {
 enum status cuda_transpose(struct backend *b, int lane, const struct tensor *out,
                       const struct tensor *x, struct err *e) {
     struct tile_args a = {};
-    a.rows = x->dim[1]; /* x is the transposed view of what lies there */
+    a.rows = x->dim[1]; /* x is the transposed view of the stored codes */
     a.cols = x->dim[0];
     a.row.codes = (uint8_t *)x->data;
     a.row.ld = x->stride[1];
