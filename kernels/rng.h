@@ -15,8 +15,9 @@ extern "C" {
 enum rng_purpose { /* the values are part of every draw */
     RNG_INIT = 0,          /* weight initialisation; step 0 */
     RNG_ROUND = 1,         /* stochastic rounding in AdamW: rng_round.h */
-    RNG_DATA_ORDER = 3,    /* which sequence comes when; tensor = epoch */
-    RNG_DATA_SYNTHETIC = 4 /* synthetic tokens */
+    RNG_DATA_ORDER = 3,    /* which sequence comes when; step = part, tensor = epoch */
+    RNG_DATA_SYNTHETIC = 4, /* synthetic tokens */
+    RNG_DOCUMENT_ORDER = 5 /* which document comes when; step = part, tensor = epoch */
 };
 
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t x) {

@@ -6,82 +6,11 @@
 #include "kernels/rng.h"
 #include "model/data_source.h"
 
-enum { READ_BYTES = 1 << 15 }; /* a read buffer on the stack */
-
-/* ---- reading a stream ---- */
-
-/* The run that holds token `at`; at < count. */
-static const struct token_run *find_run(const struct token_stream *s, int64_t at) {
-    int64_t low = 0, high = s->run_count - 1;
-    while (low < high) {
-        int64_t middle = (low + high + 1) / 2;
-        if (s->run[middle].first <= at) low = middle;
-        else high = middle - 1;
-    }
-    return &s->run[low];
-}
-
-/* Contiguous tokens of one file. */
-struct piece { const struct input_file *file; int64_t offset, count; };
-
-/* The first part of tokens at .. at+count-1 that lies in one file; count > 0. */
-static struct piece piece_at(const struct data *d, const struct token_stream *s, int64_t at,
-                             int64_t count) {
-    const struct token_run *run = find_run(s, at);
-    int64_t left = run->first + run->count - at;
-    return (struct piece){ .file = &d->file[run->file],
-                           .offset = run->offset + (at - run->first) * s->token_bytes,
-                           .count = left < count ? left : count };
-}
-
-/* Receives a sequence of `length` tokens and one token more. Every token but the last is an input;
- * every token but the first is the target of the token before. */
-struct window { int32_t *tokens, *targets; int64_t length, taken; };
-
-static void take(struct window *w, int32_t id) {
-    if (w->taken < w->length) w->tokens[w->taken] = id;
-    if (w->taken > 0) w->targets[w->taken - 1] = id;
-    w->taken++;
-}
-
-/* Reads a piece and checks each token against the vocabulary. `out` NULL: only checks. */
-static enum status read_piece(const struct data *d, const struct piece *p, int bytes,
-                              struct window *out, struct err *e) {
-    unsigned char buffer[READ_BYTES];
-    int64_t offset = p->offset, count = p->count;
-    while (count > 0) {
-        int64_t n = count < READ_BYTES / bytes ? count : READ_BYTES / bytes;
-        TRY(input_read(p->file, offset, n * bytes, buffer, e));
-        for (int64_t i = 0; i < n; i++, offset += bytes) {
-            uint64_t id = load_le(buffer + i * bytes, bytes);
-            if (id >= (uint64_t)d->vocab)
-                return FAIL(e, ERR_FORMAT, "%s: token id %llu at byte %lld is beyond the "
-                            "vocabulary of %lld", p->file->path, (unsigned long long)id,
-                            (long long)offset, (long long)d->vocab);
-            if (out) take(out, (int32_t)id);
-        }
-        count -= n;
-    }
-    return OK;
-}
-
-/* Reads tokens at .. at+count-1 of a stream, as read_piece does. */
-static enum status read_tokens(const struct data *d, const struct token_stream *s, int64_t at,
-                               int64_t count, struct window *out, struct err *e) {
-    while (count > 0) {
-        struct piece p = piece_at(d, s, at, count);
-        TRY(read_piece(d, &p, s->token_bytes, out, e));
-        at += p.count;
-        count -= p.count;
-    }
-    return OK;
-}
-
 /* Checks ids against the vocabulary in the first DATA_SCAN_BYTES: opening must stay fast. */
 static enum status scan(const struct data *d, const struct token_stream *s, struct err *e) {
     if (s->token_bytes < 4 && d->vocab >= (int64_t)1 << (8 * s->token_bytes)) return OK;
     int64_t most = DATA_SCAN_BYTES / s->token_bytes;
-    return read_tokens(d, s, 0, s->count < most ? s->count : most, NULL, e);
+    return stream_read(d, s, 0, s->count < most ? s->count : most, NULL, e);
 }
 
 /* ---- opening ---- */
@@ -91,42 +20,92 @@ static int64_t sequences_in(const struct data *d, int64_t tokens) {
     return tokens > 0 ? (tokens - 1) / d->seq_len : 0;
 }
 
-static enum status split(struct data *d, double holdout, struct err *e) {
-    int64_t held = 0;
-    d->sequences[SPLIT_TRAIN] = sequences_in(d, d->train.count);
-    if (d->eval.run) {
-        d->sequences[SPLIT_EVAL] = sequences_in(d, d->eval.count);
-    } else if (holdout > 0) {
-        int64_t kept = (int64_t)((double)d->train.count * (1 - holdout));
-        d->first[SPLIT_EVAL] = kept;
-        held = sequences_in(d, d->train.count - kept);
-        d->sequences[SPLIT_TRAIN] = sequences_in(d, kept);
-        d->sequences[SPLIT_EVAL] = held;
-    }
-    if (d->sequences[SPLIT_TRAIN] > 0) return OK;
+static const char *first_path(const struct data *d, const struct token_source *part) {
+    return d->file[part->stream.run[0].file].path;
+}
+
+/* The end of the training tokens of a part. With an evaluation file that is all of them. */
+static enum status split_part(struct data *d, struct token_source *part, double holdout,
+                              struct err *e) {
+    int64_t count = part->stream.count, kept = count;
+    if (!d->eval.run && holdout > 0) kept = (int64_t)((double)count * (1 - holdout));
+    if (d->order == ORDER_DOCUMENTS)
+        TRY(documents_open(&part->documents, d, part, &kept, e));
+    part->first[SPLIT_EVAL] = kept;
+    part->sequences[SPLIT_TRAIN] = sequences_in(d, kept);
+    part->sequences[SPLIT_EVAL] = d->eval.run || holdout == 0 ? 0 : sequences_in(d, count - kept);
+    if (part->sequences[SPLIT_TRAIN] > 0) return OK;
     return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, do not make one sequence "
-                "of %lld and its last target", d->file[0].path, (long long)d->train.count,
+                "of %lld and its last target", first_path(d, part), (long long)count,
                 100 * holdout, (long long)d->seq_len);
 }
 
-static enum status open_kind(struct data *d, const struct data_options *o, struct err *e) {
-    if (d->kind == DATA_SYNTHETIC) {
-        d->sequences[SPLIT_TRAIN] = d->sequences[SPLIT_EVAL] = (int64_t)1 << 31;
-        return OK;
+/* The longest prefix of the blend for which every part has held-out sequences. */
+static int64_t blended_eval_sequences(const struct data *d) {
+    int64_t low = 0, high = 0;
+    for (int64_t i = 0; i < d->part_count; i++) high += d->part[i].sequences[SPLIT_EVAL];
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        bool fits = true;
+        for (int64_t i = 0; i < d->part_count; i++)
+            fits = fits && data_blend_count(d, i, middle) <= d->part[i].sequences[SPLIT_EVAL];
+        if (fits) low = middle;
+        else high = middle - 1;
     }
+    return low;
+}
+
+static enum status split(struct data *d, const struct data_options *o, struct err *e) {
+    for (int64_t i = 0; i < d->part_count; i++) {
+        TRY(split_part(d, &d->part[i], o->holdout, e));
+        d->sequences[SPLIT_TRAIN] += d->part[i].sequences[SPLIT_TRAIN];
+    }
+    d->sequences[SPLIT_EVAL] = d->eval.run ? sequences_in(d, d->eval.count)
+                                           : blended_eval_sequences(d);
+    return OK;
+}
+
+static enum status add_file(struct data *d, struct token_stream *s, const char *path,
+                            struct err *e) {
+    switch (d->kind) {
+    case DATA_TEXT: return data_add_text(d, s, path, e);
+    case DATA_MEGATRON: return data_add_megatron(d, s, path, e);
+    case DATA_LLMC: return data_add_llmc(d, s, path, e);
+    case DATA_SYNTHETIC: break;
+    }
+    return OK;
+}
+
+static enum status open_part(struct data *d, struct token_source *part, const char *const *path,
+                             int64_t paths, struct err *e) {
+    for (int64_t i = 0; i < paths; i++) TRY(add_file(d, &part->stream, path[i], e));
+    if (part->stream.count == 0) return FAIL(e, ERR_FORMAT, "%s: no token in it", path[0]);
+    return scan(d, &part->stream, e);
+}
+
+static enum status open_files(struct data *d, const struct data_options *o, struct err *e) {
+    const char *const *path = o->paths;
     if (o->path_count < 1) return FAIL(e, ERR_CONFIG, "data names no file");
     if (!(o->holdout >= 0 && o->holdout < 1))
         return FAIL(e, ERR_CONFIG, "data.holdout is %g; it must be at least 0 and below 1",
                     o->holdout);
-    switch (d->kind) {
-    case DATA_TEXT: TRY(data_open_text(d, o, e)); break;
-    case DATA_MEGATRON: TRY(data_open_megatron(d, o, e)); break;
-    case DATA_LLMC: TRY(data_open_llmc(d, o, e)); break;
-    case DATA_SYNTHETIC: break;
+    if (d->order == ORDER_DOCUMENTS && d->kind != DATA_MEGATRON)
+        return FAIL(e, ERR_CONFIG, "data.order = \"documents\" needs Megatron's index; %s does not "
+                    "say where documents end", o->paths[0]);
+    d->part_count = o->parts ? o->part_count : 1;
+    d->part = calloc((size_t)d->part_count, sizeof *d->part);
+    if (!d->part) return FAIL(e, ERR_MEMORY, "no host memory for the parts of the data");
+    TRY(data_blend_weights(d, o, e));
+    for (int64_t i = 0; i < d->part_count; i++) {
+        int64_t paths = o->parts ? o->parts[i].path_count : o->path_count;
+        TRY(open_part(d, &d->part[i], path, paths, e));
+        path += paths;
     }
-    TRY(scan(d, &d->train, e));
-    if (d->eval.run) TRY(scan(d, &d->eval, e));
-    return split(d, o->holdout, e);
+    if (o->eval_path) {
+        TRY(add_file(d, &d->eval, o->eval_path, e));
+        TRY(scan(d, &d->eval, e));
+    }
+    return split(d, o, e);
 }
 
 enum status data_open(struct data **out, const struct data_options *options, int64_t vocab,
@@ -137,11 +116,17 @@ enum status data_open(struct data **out, const struct data_options *options, int
     d->kind = options->kind;
     d->vocab = vocab;
     d->seq_len = seq_len;
+    d->order = options->order;
     d->seed = seed;
     d->synthetic_seed = options->seed;
     d->root = options->root ? strdup(options->root) : NULL;
-    enum status st = options->root && !d->root ? FAIL(e, ERR_MEMORY, "no host memory for a path")
-                                               : open_kind(d, options, e);
+    enum status st = OK;
+    if (d->kind == DATA_SYNTHETIC)
+        d->sequences[SPLIT_TRAIN] = d->sequences[SPLIT_EVAL] = (int64_t)1 << 31;
+    else if (options->root && !d->root)
+        st = FAIL(e, ERR_MEMORY, "no host memory for a path");
+    else
+        st = open_files(d, options, e);
     if (st == OK) *out = d;
     else data_close(d);
     return st;
@@ -151,79 +136,69 @@ void data_close(struct data *d) {
     if (!d) return;
     for (int64_t i = 0; i < d->file_count; i++) input_close(&d->file[i]);
     free(d->file);
+    for (int64_t i = 0; i < d->part_count && d->part; i++) {
+        documents_close(d->part[i].documents);
+        free(d->part[i].stream.run);
+    }
+    free(d->part);
     free((char *)d->root);
-    free(d->train.run);
     free(d->eval.run);
     free(d);
 }
 
 int64_t data_sequences(const struct data *d, enum data_split which) { return d->sequences[which]; }
 
+int64_t data_part_count(const struct data *d) { return d->part_count; }
+
+struct data_use data_use_at(const struct data *d, int64_t part, int64_t sequences) {
+    int64_t root = d->root ? (int64_t)strlen(d->root) + 1 : 0;
+    return (struct data_use){ .path = first_path(d, &d->part[part]) + root,
+                              .sequences = d->part[part].sequences[SPLIT_TRAIN],
+                              .read = data_blend_count(d, part, sequences) };
+}
+
 /* ---- drawing ---- */
 
-/* A permutation of [0, n) without a table: a four-round Feistel network over the next power of
- * four, repeated until the result is below n (cycle walking, Black & Rogaway 2002). */
-static int64_t permute(uint64_t key, int64_t n, int64_t i) {
-    int half = 1;
-    while ((int64_t)1 << (2 * half) < n) half++;
-    uint64_t mask = ((uint64_t)1 << half) - 1, x = (uint64_t)i;
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (uint64_t round = 0; round < 4; round++) {
-            uint64_t next = left ^ (rng_bits(key, right * 4 + round) & mask);
-            left = right;
-            right = next;
-        }
-        x = left << half | right;
-    } while (x >= (uint64_t)n);
-    return (int64_t)x;
+static enum status draw_training(const struct data *d, int64_t position, struct window *w,
+                                 struct err *e) {
+    struct blended b = data_blend(d, position);
+    const struct token_source *part = &d->part[b.part];
+    int64_t n = part->sequences[SPLIT_TRAIN], epoch = b.drawn / n;
+    uint64_t key = rng_key(d->seed, RNG_DATA_ORDER, (uint64_t)b.part, (uint64_t)epoch);
+    int64_t at = data_permute(key, n, b.drawn % n) * d->seq_len;
+    if (part->documents)
+        return documents_read(d, b.part, epoch, at, d->seq_len + 1, w, e);
+    return stream_read(d, &part->stream, at, d->seq_len + 1, w, e);
 }
 
-/* The sequence at a position of the training order. */
-static int64_t training_sequence(const struct data *d, int64_t position) {
-    int64_t n = d->sequences[SPLIT_TRAIN], epoch = position / n;
-    if (d->kind == DATA_SYNTHETIC) return position % n;
-    return permute(rng_key(d->seed, RNG_DATA_ORDER, 0, (uint64_t)epoch), n, position % n);
+static enum status draw_held_out(const struct data *d, int64_t position, struct window *w,
+                                 struct err *e) {
+    if (d->eval.run)
+        return stream_read(d, &d->eval, position * d->seq_len, d->seq_len + 1, w, e);
+    struct blended b = data_blend(d, position);
+    const struct token_source *part = &d->part[b.part];
+    int64_t at = part->first[SPLIT_EVAL] + b.drawn * d->seq_len;
+    return stream_read(d, &part->stream, at, d->seq_len + 1, w, e);
 }
 
-static const struct token_stream *stream_of(const struct data *d, enum data_split which) {
-    return which == SPLIT_EVAL && d->eval.run ? &d->eval : &d->train;
-}
-
-static enum status draw_one(const struct data *d, enum data_split which, int64_t index,
+static enum status draw_one(const struct data *d, enum data_split which, int64_t position,
                             int32_t *tokens, int32_t *targets, struct err *e) {
-    if (d->kind == DATA_SYNTHETIC) {
-        synthetic_sequence(d, which, index, tokens, targets);
-        return OK;
-    }
     struct window w = { .tokens = tokens, .targets = targets, .length = d->seq_len };
-    int64_t at = d->first[which] + index * d->seq_len;
-    return read_tokens(d, stream_of(d, which), at, d->seq_len + 1, &w, e);
+    if (d->kind != DATA_SYNTHETIC)
+        return which == SPLIT_TRAIN ? draw_training(d, position, &w, e)
+                                    : draw_held_out(d, position, &w, e);
+    synthetic_sequence(d, which, position % d->sequences[which], tokens, targets);
+    return OK;
 }
 
 enum status data_batch(const struct data *d, enum data_split which, int64_t position, int64_t count,
                        int32_t *tokens, int32_t *targets, struct err *e) {
     int64_t T = d->seq_len, last = d->sequences[which] - 1;
     if (last < 0) return FAIL(e, ERR_STATE, "no sequence to draw in this part of the data");
-    for (int64_t i = 0; i < count; i++, tokens += T, targets += T) {
-        int64_t index = position + i;
-        if (which == SPLIT_TRAIN) index = training_sequence(d, index);
-        bool filler = index > last;
-        TRY(draw_one(d, which, filler ? last : index, tokens, targets, e));
+    for (int64_t i = position; i < position + count; i++, tokens += T, targets += T) {
+        bool filler = which == SPLIT_EVAL && i > last;
+        TRY(draw_one(d, which, filler ? last : i, tokens, targets, e));
         for (int64_t k = 0; filler && k < T; k++) targets[k] = -1;
     }
     return OK;
-}
-
-void data_prefetch(const struct data *d, int64_t position, int64_t count) {
-    if (d->kind == DATA_SYNTHETIC) return;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = d->first[SPLIT_TRAIN] + training_sequence(d, position + i) * d->seq_len;
-        for (int64_t left = d->seq_len + 1; left > 0;) {
-            struct piece p = piece_at(d, &d->train, at, left);
-            input_prefetch(p.file, p.offset, p.count * d->train.token_bytes);
-            at += p.count;
-            left -= p.count;
-        }
-    }
 }

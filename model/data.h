@@ -1,9 +1,10 @@
 /* Token sequences for training and evaluation, from files or generated.
  *
  * A sequence is T tokens and T targets; a target is the next token. Sequence j of a stream covers
- * tokens j*T .. j*T+T, so neighbours share one token. Training visits every sequence once per
- * epoch. The order is a pure function of (seed, epoch), so a checkpoint saves only a position.
- * Evaluation reads held-out sequences from the start, in file order.
+ * tokens j*T .. j*T+T, so neighbours share one token. Training visits every sequence of a part once
+ * per epoch of that part. The order is a pure function of (seed, part, epoch), so a checkpoint
+ * saves only a position. Evaluation reads held-out sequences from the start, in file order.
+ * model/NUMERICS.md defines the order for other programs.
  *
  * Opening checks sizes, magic, and ids against the vocabulary in the first DATA_SCAN_BYTES. Later
  * ids are checked when drawn. Files stay open and are read on demand; a file that shrinks is an
@@ -22,13 +23,27 @@ enum data_kind {
     DATA_SYNTHETIC /* generated from `seed`; equal on every machine */
 };
 
-/* Strings are borrowed for the duration of data_open. */
+enum data_order {
+    ORDER_WINDOWS,  /* sequences of the stream as it is in the files, shuffled */
+    ORDER_DOCUMENTS /* Megatron: each epoch shuffles documents, then the sequences of the result */
+};
+
+/* A source of a blend: the next `path_count` paths, one after another. */
+struct data_part {
+    int64_t path_count;
+    double weight; /* its share of the sequences, relative to the other parts; above 0 */
+};
+
+/* Strings and arrays are borrowed for the duration of data_open. */
 struct data_options {
     enum data_kind kind;
-    const char *const *paths; /* DATA_TEXT: path_count files; else paths[0] */
+    const char *const *paths; /* of all parts, path_count in all */
     int64_t path_count;
-    const char *eval_path; /* Megatron and llm.c: a second file, or NULL: the tail is held out */
-    double holdout;        /* share of the tail held out for evaluation, without eval_path */
+    const struct data_part *parts; /* part_count; NULL: one part has all paths */
+    int64_t part_count;
+    const char *eval_path; /* Megatron and llm.c: a file, or NULL: the tail of each part */
+    double holdout;        /* share of each part held out for evaluation, without eval_path */
+    enum data_order order;
     uint64_t seed;         /* synthetic only */
     const char *root;      /* prefix of all paths, absolute paths too; NULL: none */
 };
@@ -43,21 +58,27 @@ NODISCARD enum status data_open(struct data **out, const struct data_options *op
                                 int64_t vocab, int64_t seq_len, uint64_t seed, struct err *e);
 void data_close(struct data *d);
 
-/* Sequences in a split; synthetic data have 2^31. */
+/* Sequences in a split: of all parts for training; for evaluation as many as their weights allow
+ * until a part has no more. Synthetic data have 2^31. */
 int64_t data_sequences(const struct data *d, enum data_split split);
+
+/* What the first `sequences` of training read of a part. */
+struct data_use {
+    const char *path;       /* the part's first file; borrowed from the data */
+    int64_t sequences;      /* the part has */
+    int64_t read;           /* of these, with repetitions: read / sequences epochs */
+};
+int64_t data_part_count(const struct data *d); /* 0 for synthetic data */
+struct data_use data_use_at(const struct data *d, int64_t part, int64_t sequences);
 
 /* Writes `count` sequences starting at `position`: tokens and targets [count, T]. Training
  * continues with the next epoch. After the last held-out sequence that sequence is repeated with
  * targets of -1, which the loss ignores; made-up tokens would change the scale of the whole tensor.
  * ERR_FORMAT for an id beyond the vocabulary, naming file and offset; ERR_IO for an unreadable or
- * shortened file; ERR_STATE for a split without a sequence. */
+ * shortened file; ERR_STATE for a split without a sequence. Allocates nothing. Thread-safe. */
 NODISCARD enum status data_batch(const struct data *d, enum data_split split, int64_t position,
                                  int64_t count, int32_t *tokens, int32_t *targets,
                                  struct err *e);
-
-/* Prefetches the files of the training sequences that are drawn next, while the device works. A
- * hint: it changes no result and cannot fail. */
-void data_prefetch(const struct data *d, int64_t position, int64_t count);
 
 /* A file of the stream. Another machine can find it by its hashes. */
 struct data_file {

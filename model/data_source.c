@@ -17,8 +17,13 @@ enum status data_add_file(struct data *d, const char *path, int64_t *index, stru
     return st;
 }
 
-enum status stream_append(struct token_stream *s, int64_t file, int64_t offset, int64_t count,
-                          struct err *e) {
+enum status stream_append(struct data *d, struct token_stream *s, int64_t file, int64_t offset,
+                          int64_t count, int token_bytes, struct err *e) {
+    if (s->run_count && s->token_bytes != token_bytes)
+        return FAIL(e, ERR_FORMAT, "%s has tokens of %d bytes, but %s, of the same part of the "
+                    "data, has tokens of %d; make them parts of their own", d->file[file].path,
+                    token_bytes, d->file[s->run[0].file].path, s->token_bytes);
+    s->token_bytes = token_bytes;
     struct token_run *fresh = realloc(s->run, (size_t)(s->run_count + 1) * sizeof *fresh);
     if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of token runs");
     s->run = fresh;

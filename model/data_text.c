@@ -2,16 +2,12 @@
 #include "kernels/rng.h"
 #include "model/data_source.h"
 
-enum status data_open_text(struct data *d, const struct data_options *o, struct err *e) {
-    d->train.token_bytes = 1;
-    for (int64_t i = 0; i < o->path_count; i++) {
-        int64_t index;
-        TRY(data_add_file(d, o->paths[i], &index, e));
-        int64_t bytes = d->file[index].bytes;
-        if (bytes > 0) TRY(stream_append(&d->train, index, 0, bytes, e));
-    }
-    if (d->train.count == 0) return FAIL(e, ERR_FORMAT, "%s: no text in it", o->paths[0]);
-    return OK;
+enum status data_add_text(struct data *d, struct token_stream *s, const char *path,
+                          struct err *e) {
+    int64_t index;
+    TRY(data_add_file(d, path, &index, e));
+    int64_t bytes = d->file[index].bytes;
+    return bytes > 0 ? stream_append(d, s, index, 0, bytes, 1, e) : OK;
 }
 
 /* 7 of 8 tokens follow from the token before by a fixed rule, and one is uniform. The best possible

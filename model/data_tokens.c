@@ -93,10 +93,11 @@ static char *with_suffix(const char *path, const char *suffix) {
     return out;
 }
 
-static enum status add_megatron(struct data *d, struct token_stream *s, const char *path,
-                                struct err *e) {
+enum status data_add_megatron(struct data *d, struct token_stream *s, const char *path,
+                              struct err *e) {
     enum status st = OK;
     int64_t bin = 0, idx = 0;
+    int bytes = 0;
     char *bin_path = with_suffix(path, ".bin"), *idx_path = with_suffix(path, ".idx");
     if (!bin_path || !idx_path) {
         st = FAIL(e, ERR_MEMORY, "no host memory for a path");
@@ -104,24 +105,19 @@ static enum status add_megatron(struct data *d, struct token_stream *s, const ch
     }
     st = data_add_file(d, bin_path, &bin, e);
     if (st == OK) st = data_add_file(d, idx_path, &idx, e);
-    if (st == OK) st = check_index(&d->file[idx], &d->file[bin], &s->token_bytes, e);
-    if (st == OK) st = stream_append(s, bin, 0, d->file[bin].bytes / s->token_bytes, e);
+    if (st == OK) st = check_index(&d->file[idx], &d->file[bin], &bytes, e);
+    if (st == OK) st = stream_append(d, s, bin, 0, d->file[bin].bytes / bytes, bytes, e);
 done:
     free(bin_path);
     free(idx_path);
     return st;
 }
 
-enum status data_open_megatron(struct data *d, const struct data_options *o, struct err *e) {
-    TRY(add_megatron(d, &d->train, o->paths[0], e));
-    return o->eval_path ? add_megatron(d, &d->eval, o->eval_path, e) : OK;
-}
-
 /* ---- llm.c: 256 i32 {magic, version, tokens}, then u16 (GPT-2) or u32 (Llama-3) tokens ---- */
 enum { LLMC_HEADER = 1024, LLMC_GPT2 = 20240520, LLMC_LLAMA3 = 20240801 };
 
-static enum status add_llmc(struct data *d, struct token_stream *s, const char *path,
-                            struct err *e) {
+enum status data_add_llmc(struct data *d, struct token_stream *s, const char *path,
+                          struct err *e) {
     int64_t index;
     TRY(data_add_file(d, path, &index, e));
     const struct input_file *f = &d->file[index];
@@ -138,16 +134,11 @@ static enum status add_llmc(struct data *d, struct token_stream *s, const char *
     if (version != wanted)
         return FAIL(e, ERR_FORMAT, "%s: version %lld at byte 4; %d is known", path,
                     (long long)version, wanted);
-    s->token_bytes = magic == LLMC_GPT2 ? 2 : 4;
+    int bytes = magic == LLMC_GPT2 ? 2 : 4;
     int64_t tokens = (int32_t)load_le(head + 8, 4);
-    if (tokens < 0 || f->bytes != LLMC_HEADER + tokens * s->token_bytes)
+    if (tokens < 0 || f->bytes != LLMC_HEADER + tokens * bytes)
         return FAIL(e, ERR_FORMAT, "%s: %lld bytes, but byte 8 announces %lld tokens, %lld bytes "
                     "(truncated?)", path, (long long)f->bytes, (long long)tokens,
-                    (long long)(LLMC_HEADER + tokens * s->token_bytes));
-    return stream_append(s, index, LLMC_HEADER, tokens, e);
-}
-
-enum status data_open_llmc(struct data *d, const struct data_options *o, struct err *e) {
-    TRY(add_llmc(d, &d->train, o->paths[0], e));
-    return o->eval_path ? add_llmc(d, &d->eval, o->eval_path, e) : OK;
+                    (long long)(LLMC_HEADER + tokens * bytes));
+    return stream_append(d, s, index, LLMC_HEADER, tokens, bytes, e);
 }

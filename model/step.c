@@ -2,6 +2,7 @@
  * evaluation, and the rehearsal of both before the first step. */
 #include <assert.h>
 
+#include "model/data_ahead.h"
 #include "model/trainer.h"
 
 /* Timer marks: the end of each step, kept until the next step is collected; and the beginning of a
@@ -29,7 +30,8 @@ static enum status upload_batch(struct trainer *t, enum data_split split, int64_
                                 struct err *e) {
     struct backend *b = t->backend;
     struct transformer *tf = &t->transformer;
-    TRY(data_batch(t->data, split, position, tf->batch, t->tokens, t->targets, e));
+    if (split == SPLIT_TRAIN) TRY(data_ahead_take(t->ahead, position, t->tokens, t->targets, e));
+    else TRY(data_batch(t->data, split, position, tf->batch, t->tokens, t->targets, e));
     TRY(b->ops->upload(b, LANE_COMPUTE, tf->tokens.data, t->tokens, tf->rows * 4, e));
     return b->ops->upload(b, LANE_COMPUTE, tf->targets.data, t->targets, tf->rows * 4, e);
 }
@@ -117,13 +119,13 @@ static enum status finish_accumulation(struct trainer *t, struct err *e) {
 }
 
 /* Runs every micro-batch of this rank, then sums over ranks. A global batch has accumulation *
- * stride sequences, so for the last i, position i+1 is the first micro-batch of the next step. */
+ * stride sequences, so positions are one stride apart from step to step too, and the thread that
+ * reads ahead finds each. */
 static enum status accumulate(struct trainer *t, struct err *e) {
     int64_t mine = t->options.micro_batch, stride = mine * t->world;
     int64_t cursor = t->cursor + t->pending * t->options.global_batch + t->rank * mine;
     for (int64_t i = 0; i < t->accumulation; i++) {
         TRY(upload_batch(t, SPLIT_TRAIN, cursor + i * stride, e));
-        data_prefetch(t->data, cursor + (i + 1) * stride, mine);
         TRY(run_micro_batch(t, i, e));
     }
     return finish_accumulation(t, e);

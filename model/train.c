@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "model/data_ahead.h"
 #include "model/fallback.h"
 #include "model/trainer.h"
 
@@ -228,7 +229,10 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
                   (long long)t->record_bytes);
         goto fail;
     }
-    st = start(t, e);
+    if (data)
+        st = data_ahead_create(&t->ahead, data, t->transformer.batch, t->model.seq_len,
+                               t->options.micro_batch * t->world, e);
+    if (st == OK) st = start(t, e);
     if (st != OK) goto fail;
     *out = t;
     return OK;
@@ -240,6 +244,7 @@ fail:
 void trainer_destroy(struct trainer *t) {
     if (!t) return;
     t->backend->ops->graph_drop(t->backend); /* graphs contain addresses of this trainer's memory */
+    data_ahead_destroy(t->ahead);
     free_parts(t);
     free(t);
 }

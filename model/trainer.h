@@ -39,6 +39,7 @@ struct in_flight {
 struct trainer {
     struct backend *backend; /* borrowed */
     const struct data *data; /* borrowed, may be NULL */
+    struct data_ahead *ahead; /* owned; NULL without data */
     struct model_config model;
     struct recipe recipe; /* sites owned */
     struct train_options options;

@@ -148,10 +148,10 @@ enum status token_stats_file(const char *path, enum token_format format, struct 
     struct sha256 *sha = NULL;
     unsigned char head[16];
     TRY(data_open(&d, &o, IDS_MAX, 1, 0, e));
-    const struct token_run *run = &d->train.run[0];
+    const struct token_run *run = &d->part[0].stream.run[0];
     const struct input_file *f = &d->file[run->file];
     *out = (struct token_stats){ .bytes = f->bytes, .tokens = run->count,
-                                 .token_bytes = d->train.token_bytes };
+                                 .token_bytes = d->part[0].stream.token_bytes };
     enum status st = sha256_create(&sha, e);
     if (st == OK) st = read_all(f, run->offset, out->token_bytes, &counts, sha, e);
     if (st == OK && format == TOKENS_MEGATRON)

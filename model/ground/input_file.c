@@ -61,7 +61,3 @@ enum status input_read(const struct input_file *f, int64_t at, int64_t n, void *
     }
     return OK;
 }
-
-void input_prefetch(const struct input_file *f, int64_t at, int64_t n) {
-    (void)posix_fadvise(f->fd, at, n, POSIX_FADV_WILLNEED);
-}

@@ -1,11 +1,10 @@
 /* Token files: the tokens, their order, and the errors for damaged files. */
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "model/trainer.h"
+#include "model/data.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
@@ -74,13 +73,13 @@ static void text_windows(void **state) {
 }
 
 /* Each epoch visits every sequence once, in its own order, from any position. */
-/* ---- what is asked of files ---- */
+/* ---- what is read of files ---- */
 
-/* Byte ranges of files that were read and that were prefetched, in order. */
+/* Byte ranges of files that were read, in order. */
 static struct touched {
     bool on;
-    struct { off_t at; size_t n; } read[64], expected[64];
-    int reads, expectations;
+    struct { off_t at; size_t n; } read[64];
+    int reads;
 } touched; /* of this test program only */
 
 /* Replaces the C library's function. */
@@ -94,14 +93,6 @@ ssize_t pread(int fd, void *out, size_t n, off_t at) {
     return real(fd, out, n, at);
 }
 
-int posix_fadvise(int fd, off_t at, off_t n, int advice) {
-    if (touched.on && advice == POSIX_FADV_WILLNEED && touched.expectations < 64) {
-        touched.expected[touched.expectations].at = at;
-        touched.expected[touched.expectations++].n = (size_t)n;
-    }
-    return 0;
-}
-
 static void a_sequence_is_read_once(void **state) {
     enum { T = 100, BATCH = 3 };
     unsigned char text[1001];
@@ -113,12 +104,9 @@ static void a_sequence_is_read_once(void **state) {
     int32_t tokens[BATCH * T], targets[BATCH * T];
     MUST(data_open(&d, &o, 256, T, 1, E));
     touched = (struct touched){ .on = true };
-    data_prefetch(d, 4, BATCH);
     MUST(data_batch(d, SPLIT_TRAIN, 4, BATCH, tokens, targets, E));
     touched.on = false;
     assert_int_equal(touched.reads, BATCH);
-    assert_int_equal(touched.expectations, BATCH);
-    assert_memory_equal(touched.read, touched.expected, BATCH * sizeof *touched.read);
     for (int i = 0; i < BATCH; i++) {
         assert_int_equal(touched.read[i].n, T + 1);
         const unsigned char *at = text + touched.read[i].at;
@@ -128,27 +116,6 @@ static void a_sequence_is_read_once(void **state) {
         }
     }
     data_close(d);
-    drop("t.txt");
-}
-
-/* A step prefetches the sequences of the next micro-batch (of this step or the next) before it
- * gives work to the device: all reads but the first were prefetched. */
-static void steps_expect_what_they_read(void **state) {
-    unsigned char text[33 * 32 + 1] = { 0 };
-    put("t.txt", text, sizeof text);
-    const char *path = path_of("t.txt");
-    struct tiny_run r;
-    struct step_result s;
-    tiny_run_init(&r, RECIPE_BF16, 3); /* two micro-batches of two sequences a step */
-    r.data_options = options(DATA_TEXT, &path);
-    MUST(tiny_run_open(&r, E));
-    touched = (struct touched){ .on = true };
-    for (int i = 0; i < 3; i++) MUST(trainer_step(r.trainer, false, &s, E));
-    touched.on = false;
-    assert_int_equal(touched.reads, 12);
-    assert_int_equal(touched.expectations, 12);
-    assert_memory_equal(touched.read + 2, touched.expected, 10 * sizeof *touched.read);
-    tiny_run_close(&r);
     drop("t.txt");
 }
 
@@ -411,7 +378,6 @@ int main(void) {
         cmocka_unit_test(a_sample_sees_other_bytes),
         cmocka_unit_test(text_windows),
         cmocka_unit_test(a_sequence_is_read_once),
-        cmocka_unit_test(steps_expect_what_they_read),
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(ids_beyond_the_vocabulary),
         cmocka_unit_test(a_file_that_shrinks),

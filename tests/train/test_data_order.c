@@ -1,0 +1,394 @@
+/* The order of sequences in blends, of shuffled documents, and of batches that a thread draws. */
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "model/data_ahead.h"
+#include "tests/support/must.h"
+
+static char DIR[64]; /* of this test program only */
+
+static int make_directory(void **state) {
+    strcpy(DIR, "/tmp/fp8lab-order-XXXXXX");
+    return mkdtemp(DIR) ? 0 : -1;
+}
+
+static int remove_directory(void **state) { return rmdir(DIR); }
+
+struct path { char text[128]; };
+
+static struct path path_of(const char *name, const char *suffix) {
+    struct path p;
+    snprintf(p.text, sizeof p.text, "%s/%s%s", DIR, name, suffix);
+    return p;
+}
+
+static void put(struct path p, const void *bytes, size_t n) {
+    FILE *f = fopen(p.text, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+enum { DOCUMENTS_MAX = 300 };
+
+/* A Megatron dataset whose document i has length[i] tokens; document 1 is two sequences if `split`.
+ * Ids count up from `first`, so an id names its place in the file. */
+static int64_t put_documents(const char *name, int64_t count, const int *length, int32_t first,
+                             bool split) {
+    static int32_t ids[1 << 16], lengths[DOCUMENTS_MAX + 1];
+    static int64_t pointers[DOCUMENTS_MAX + 1], ends[DOCUMENTS_MAX + 1];
+    int64_t sequences = 0, tokens = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int parts = split && i == 1 ? 2 : 1, left = length[i];
+        ends[i] = sequences;
+        for (int k = 0; k < parts; k++) {
+            int n = k == parts - 1 ? left : left / 2;
+            pointers[sequences] = 4 * tokens;
+            lengths[sequences++] = n;
+            for (int j = 0; j < n; j++, tokens++) ids[tokens] = first + (int32_t)tokens;
+            left -= n;
+        }
+    }
+    ends[count] = sequences;
+    int64_t entries = count + 1;
+    unsigned char head[34] = "MMIDIDX\0";
+    head[9] = 1;
+    head[17] = 4;
+    memcpy(head + 18, &sequences, 8);
+    memcpy(head + 26, &entries, 8);
+    put(path_of(name, ".bin"), ids, (size_t)tokens * 4);
+    FILE *f = fopen(path_of(name, ".idx").text, "wb");
+    assert_non_null(f);
+    fwrite(head, 1, 34, f);
+    fwrite(lengths, 4, (size_t)sequences, f);
+    fwrite(pointers, 8, (size_t)sequences, f);
+    fwrite(ends, 8, (size_t)entries, f);
+    assert_int_equal(fclose(f), 0);
+    return tokens;
+}
+
+static void drop(const char *name) {
+    assert_int_equal(unlink(path_of(name, ".bin").text), 0);
+    assert_int_equal(unlink(path_of(name, ".idx").text), 0);
+}
+
+/* ---- blends ---- */
+
+enum { T = 4, PARTS = 3 };
+static const int FIRST[PARTS] = { 0, 10000, 20000 };
+
+static void open_blend(struct data **d, const double *weight, double holdout) {
+    static const char *const NAMES[PARTS] = { "a", "b", "c" };
+    static struct path path[PARTS];
+    const char *paths[PARTS];
+    struct data_part parts[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        int length[] = { 4 * 50 + 1 + 40 * i };
+        put_documents(NAMES[i], 1, length, FIRST[i], false);
+        path[i] = path_of(NAMES[i], "");
+        paths[i] = path[i].text;
+        parts[i] = (struct data_part){ .path_count = 1, .weight = weight[i] };
+    }
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = PARTS,
+                              .parts = parts, .part_count = PARTS, .holdout = holdout };
+    MUST(data_open(d, &o, 50000, T, 7, E));
+}
+
+static void drop_blend(struct data *d) {
+    data_close(d);
+    drop("a");
+    drop("b");
+    drop("c");
+}
+
+static int part_of(int32_t id) { return id < FIRST[1] ? 0 : id < FIRST[2] ? 1 : 2; }
+
+/* Of any first n positions, each part has its share to less than two sequences, and every epoch of
+ * a part visits each of its sequences once. */
+static void a_blend_keeps_its_shares(void **state) {
+    static const double WEIGHT[PARTS] = { 0.7, 0.05, 0.25 };
+    struct data *d;
+    open_blend(&d, WEIGHT, 0);
+    assert_int_equal(data_sequences(d, SPLIT_TRAIN), 50 + 60 + 70);
+    int64_t drawn[PARTS] = { 0 };
+    int seen[PARTS][100] = { 0 };
+    for (int64_t p = 0; p < 2000; p++) {
+        int32_t tokens[T], targets[T];
+        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, E));
+        int part = part_of(tokens[0]);
+        int64_t sequences = 50 + 10 * part;
+        int at = (tokens[0] - FIRST[part]) / T;
+        assert_int_equal(tokens[0], FIRST[part] + at * T);
+        assert_int_equal(seen[part][at], drawn[part] / sequences); /* once an epoch */
+        seen[part][at]++;
+        drawn[part]++;
+        for (int i = 0; i < PARTS; i++) {
+            double wanted = WEIGHT[i] * (double)(p + 1);
+            assert_true((double)drawn[i] > wanted - 2 && (double)drawn[i] < wanted + 2);
+            assert_int_equal(data_use_at(d, i, p + 1).read, drawn[i]);
+            assert_int_equal(data_use_at(d, i, p + 1).sequences, 50 + 10 * i);
+        }
+    }
+    drop_blend(d);
+}
+
+/* Parts of equal weight still have different orders. */
+static void parts_have_orders_of_their_own(void **state) {
+    static const double EVEN[PARTS] = { 1, 1, 1 };
+    struct data *d;
+    open_blend(&d, EVEN, 0);
+    int32_t place[PARTS][50], tokens[T], targets[T];
+    int drawn[PARTS] = { 0 }, same = 0;
+    for (int64_t p = 0; p < 150; p++) {
+        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, E));
+        int part = part_of(tokens[0]);
+        place[part][drawn[part]++] = tokens[0] - FIRST[part];
+    }
+    for (int i = 0; i < 50; i++) same += place[1][i] == place[2][i];
+    assert_true(drawn[0] == 50 && same < 15);
+    drop_blend(d);
+}
+
+/* Evaluation reads the held-out tails in the same shares, until the first part has no more. */
+static void a_blend_is_evaluated_in_its_shares(void **state) {
+    static const double WEIGHT[PARTS] = { 2, 1, 1 };
+    struct data *d;
+    open_blend(&d, WEIGHT, 0.2);
+    int64_t drawn[PARTS] = { 0 }, n = data_sequences(d, SPLIT_EVAL);
+    int32_t tokens[T], targets[T];
+    for (int64_t p = 0; p < n; p++) {
+        MUST(data_batch(d, SPLIT_EVAL, p, 1, tokens, targets, E));
+        int part = part_of(tokens[0]);
+        int64_t count = 4 * 50 + 1 + 40 * part, kept = (int64_t)((double)count * 0.8);
+        assert_int_equal(tokens[0] - FIRST[part], kept + T * drawn[part]);
+        drawn[part]++;
+    }
+    assert_int_equal(drawn[0], 10); /* (201 - 160 - 1) / 4: all of the first part */
+    assert_in_range(n, 20, 21);
+    MUST(data_batch(d, SPLIT_EVAL, n, 1, tokens, targets, E));
+    for (int k = 0; k < T; k++) assert_int_equal(targets[k], -1);
+    drop_blend(d);
+}
+
+static void weights_are_above_0(void **state) {
+    int length[] = { 30 };
+    put_documents("a", 1, length, 0, false);
+    struct path path = path_of("a", "");
+    const char *paths[2] = { path.text, path.text };
+    struct data_part parts[2] = { { 1, 1 }, { 1, 0 } };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 2,
+                              .parts = parts, .part_count = 2 };
+    struct data *d;
+    MUST_FAIL(ERR_CONFIG, "part 2 of the data has weight 0", data_open(&d, &o, 50000, T, 7, E));
+    drop("a");
+}
+
+/* ---- documents ---- */
+
+/* The tokens of an epoch, window after window. In each window a token is followed by the next one
+ * of its document, or by the first one of another. */
+static void read_epoch(const struct data *d, int64_t epoch, int64_t windows, int32_t *out,
+                       const int32_t *follows) {
+    for (int64_t p = 0; p < windows; p++) {
+        int32_t *tokens = out + p * T, targets[T];
+        MUST(data_batch(d, SPLIT_TRAIN, epoch * windows + p, 1, tokens, targets, E));
+        for (int k = 0; k < T - 1; k++) assert_int_equal(targets[k], tokens[k + 1]);
+        for (int k = 0; k < T; k++) { /* the next token of the document, or a document's first */
+            int32_t next = follows[tokens[k]];
+            if (next >= 0) assert_int_equal(targets[k], next);
+            else assert_true(targets[k] == 0 || follows[targets[k] - 1] < 0);
+        }
+    }
+}
+
+/* Windows cross from a document's last token to another document's first; an epoch has every token
+ * but those of the last, incomplete window once; epochs and seeds differ. */
+static void documents_are_shuffled(void **state) {
+    enum { N = 200 };
+    static int32_t follows[1 << 14], epochs[3][1 << 14];
+    static int seen[1 << 14];
+    int length[N];
+    int64_t tokens = 0;
+    for (int i = 0; i < N; i++) {
+        length[i] = i % 7 == 3 ? 0 : 1 + (i * 37) % 23;
+        for (int k = 0; k < length[i]; k++)
+            follows[tokens + k] = k + 1 < length[i] ? (int32_t)(tokens + k + 1) : -1;
+        tokens += length[i];
+    }
+    assert_int_equal(put_documents("m", N, length, 0, true), tokens);
+    struct path path = path_of("m", "");
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 1,
+                              .order = ORDER_DOCUMENTS };
+    struct data *d, *other;
+    MUST(data_open(&d, &o, 50000, T, 7, E));
+    MUST(data_open(&other, &o, 50000, T, 8, E));
+    int64_t windows = data_sequences(d, SPLIT_TRAIN);
+    assert_int_equal(windows, (tokens - 1) / T);
+    for (int epoch = 0; epoch < 2; epoch++) read_epoch(d, epoch, windows, epochs[epoch], follows);
+    read_epoch(other, 0, windows, epochs[2], follows);
+    for (int which = 0; which < 3; which++) {
+        memset(seen, 0, sizeof seen);
+        for (int64_t i = 0; i < windows * T; i++)
+            assert_int_equal(seen[epochs[which][i]]++, 0);
+        int same = 0;
+        const int32_t *other_order = epochs[(which + 1) % 3];
+        for (int64_t i = 0; i < windows * T; i++) same += epochs[which][i] == other_order[i];
+        assert_true(same < windows * T / 10);
+    }
+    int32_t again[T], targets[T];
+    MUST(data_batch(d, SPLIT_TRAIN, 3, 1, again, targets, E)); /* back in an earlier epoch */
+    assert_memory_equal(again, &epochs[0][3 * T], sizeof again);
+    data_close(d);
+    data_close(other);
+    drop("m");
+}
+
+/* What is held out begins with a document. */
+static void whole_documents_are_held_out(void **state) {
+    static const int LENGTH[] = { 40, 40, 40, 40 };
+    put_documents("m", 4, LENGTH, 0, false);
+    struct path path = path_of("m", "");
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 1,
+                              .order = ORDER_DOCUMENTS, .holdout = 0.3 };
+    struct data *d;
+    int32_t tokens[T], targets[T];
+    MUST(data_open(&d, &o, 50000, T, 7, E)); /* 112 tokens are for training: two documents */
+    assert_int_equal(data_sequences(d, SPLIT_TRAIN), 79 / T);
+    assert_int_equal(data_sequences(d, SPLIT_EVAL), 79 / T);
+    MUST(data_batch(d, SPLIT_EVAL, 0, 1, tokens, targets, E));
+    assert_int_equal(tokens[0], 80);
+    for (int64_t p = 0; p < 40; p++) {
+        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, E));
+        for (int k = 0; k < T; k++) assert_true(tokens[k] < 80 && targets[k] < 80);
+    }
+    data_close(d);
+    o.holdout = 0.8;
+    MUST_FAIL(ERR_CONFIG, "its first document ends behind the first 31 tokens",
+              data_open(&d, &o, 50000, T, 7, E));
+    o.kind = DATA_TEXT;
+    MUST_FAIL(ERR_CONFIG, "needs Megatron's index", data_open(&d, &o, 50000, T, 7, E));
+    drop("m");
+}
+
+static void damaged_documents_are_named(void **state) {
+    static const int LENGTH[] = { 40, 40, 40 };
+    static const struct { long at; unsigned char value; const char *words; } DAMAGE[] = {
+        { 70, 1, "m.idx: document 0 at byte 70 begins with sequence 1" },
+        { 86, 0, "m.idx: document 2 at byte 86 begins with sequence 0" },
+        { 86, 9, "m.idx: document 2 at byte 86 begins with sequence 9" },
+        { 94, 2, "m.idx: document 3 at byte 94 begins with sequence 2" },
+        { 26, 0, "m.idx: it lists no document" },
+    };
+    struct path path = path_of("m", "");
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 1,
+                              .order = ORDER_DOCUMENTS };
+    struct data *d;
+    for (size_t i = 0; i < sizeof DAMAGE / sizeof *DAMAGE; i++) {
+        put_documents("m", 3, LENGTH, 0, false);
+        FILE *f = fopen(path_of("m", ".idx").text, "r+b");
+        assert_non_null(f);
+        assert_int_equal(fseek(f, DAMAGE[i].at, SEEK_SET), 0);
+        assert_int_equal(fputc(DAMAGE[i].value, f), DAMAGE[i].value);
+        assert_int_equal(fclose(f), 0);
+        MUST_FAIL(ERR_FORMAT, DAMAGE[i].words, data_open(&d, &o, 50000, T, 7, E));
+    }
+    drop("m");
+}
+
+/* ---- batches drawn by a thread ---- */
+
+static _Atomic int reads; /* of this test program only */
+
+/* Replaces the C library's function. */
+ssize_t pread(int fd, void *out, size_t n, off_t at) {
+    ssize_t (*real)(int, void *, size_t, off_t);
+    *(void **)&real = dlsym(RTLD_NEXT, "pread");
+    atomic_fetch_add(&reads, 1);
+    return real(fd, out, n, at);
+}
+
+static void batches_are_drawn_ahead(void **state) {
+    enum { BATCH = 2, STRIDE = 6 };
+    int length[] = { 4 * 40 + 1 };
+    put_documents("m", 1, length, 0, false);
+    struct path path = path_of("m", "");
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 1 };
+    struct data *d;
+    struct data_ahead *ahead;
+    int32_t tokens[BATCH * T], targets[BATCH * T], wanted[BATCH * T], wanted_targets[BATCH * T];
+    MUST(data_open(&d, &o, 50000, T, 7, E));
+    MUST(data_ahead_create(&ahead, d, BATCH, T, STRIDE, E));
+    int before = atomic_load(&reads);
+    MUST(data_ahead_take(ahead, 0, tokens, targets, E));
+    time_t limit = time(NULL) + 60;
+    while (atomic_load(&reads) < before + (1 + BATCHES_AHEAD) * BATCH && time(NULL) < limit)
+        usleep(1000);
+    assert_int_equal(atomic_load(&reads), before + (1 + BATCHES_AHEAD) * BATCH);
+    /* In order, and with jumps as a resumed run makes them. */
+    for (int64_t i = 0, position = 0; i < 300; i++) {
+        position = i % 11 == 10 ? (i * 31) % 97 : position + STRIDE;
+        MUST(data_ahead_take(ahead, position, tokens, targets, E));
+        MUST(data_batch(d, SPLIT_TRAIN, position, BATCH, wanted, wanted_targets, E));
+        assert_memory_equal(tokens, wanted, sizeof wanted);
+        assert_memory_equal(targets, wanted_targets, sizeof wanted);
+    }
+    data_ahead_destroy(ahead);
+    data_close(d);
+    drop("m");
+}
+
+/* A batch that the thread could not draw is an error when it is taken, not before. */
+static void an_error_belongs_to_its_batch(void **state) {
+    unsigned char text[T * 20 + 1];
+    memset(text, 'a', sizeof text);
+    text[T * 10] = 0xFF; /* beyond the vocabulary; the id is in two sequences */
+    struct path path = path_of("t", ".txt");
+    put(path, text, sizeof text);
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_TEXT, .paths = paths, .path_count = 1 };
+    struct data *d;
+    struct data_ahead *ahead;
+    int32_t tokens[T], targets[T];
+    text[T * 10] = 'a';
+    put(path, text, sizeof text);
+    MUST(data_open(&d, &o, 200, T, 7, E)); /* opening checks ids */
+    text[T * 10] = 0xFF;
+    put(path, text, sizeof text);
+    MUST(data_ahead_create(&ahead, d, 1, T, 1, E));
+    int failed = 0;
+    for (int64_t p = 0; p < 20; p++) {
+        struct err e = { 0 };
+        enum status st = data_ahead_take(ahead, p, tokens, targets, &e);
+        enum status alone = data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, NULL);
+        assert_int_equal(st, alone);
+        failed += st != OK;
+        if (st != OK) assert_non_null(strstr(e.text, "token id 255 at byte 40"));
+    }
+    assert_int_equal(failed, 2);
+    data_ahead_destroy(ahead);
+    data_close(d);
+    assert_int_equal(unlink(path.text), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_blend_keeps_its_shares),
+        cmocka_unit_test(parts_have_orders_of_their_own),
+        cmocka_unit_test(a_blend_is_evaluated_in_its_shares),
+        cmocka_unit_test(weights_are_above_0),
+        cmocka_unit_test(documents_are_shuffled),
+        cmocka_unit_test(whole_documents_are_held_out),
+        cmocka_unit_test(damaged_documents_are_named),
+        cmocka_unit_test(batches_are_drawn_ahead),
+        cmocka_unit_test(an_error_belongs_to_its_batch),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
