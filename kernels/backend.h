@@ -19,10 +19,9 @@
 #ifndef FP8LAB_KERNELS_BACKEND_H
 #define FP8LAB_KERNELS_BACKEND_H
 
+#include "kernels/arguments.h"
 #include "kernels/comm.h"
-#include "kernels/quant.h"
 #include "kernels/rng.h"
-#include "kernels/tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,65 +48,6 @@ struct device_info {
     char architecture[32];  /* "x86_64-avx512", "aarch64-neon", "sm_90" */
     int64_t memory_bytes;   /* total */
     int64_t memory_free;    /* at the call */
-};
-
-/* out = round(A B^T * scales + bias + beta * out + residual), one rounding, in this order.
- *   a [M,K], b [N,K], out [M,N]. act/act, or FP8/FP8 with scales (not E5M2 with E5M2).
- *   a, b: one of the two strides is 1. FP8 operands are K-contiguous (stride[1] == 1).
- *   out act or grad; bias [N] act or F32 or NULL; residual [M,N] of out's dtype or NULL (may alias
- *   out when beta is 0). beta is 0 or 1; with beta 1, no residual and a BF16 out a device may round
- *   A B^T * scales + bias before it adds out (cuBLASLt in place does).
- *   Reference sum, for each output: acc = fma(a_k, b_k, acc) over k ascending from +0. Tensor and
- *   row scales: acc * (s_a * s_b) at the end. Block scales along K: that chain within each block
- *   where both factors are constant (128, or 32 for MXFP8), then total = fma(chain, s_a * s_b,
- *   total), blocks ascending. 128x128 by 128x128 is refused: no recipe and no library has it.
- *   fast_accumulate: the device may keep fewer accumulator bits (cuBLASLt FAST_ACCUM); the
- *   reference has only one way to add and ignores it. */
-enum gemm_direction { GEMM_FPROP, GEMM_DGRAD, GEMM_WGRAD };
-struct matmul_args {
-    const struct tensor *out, *a, *b, *bias, *residual;
-    float beta;
-    bool fast_accumulate;
-    const char *name; /* of the weight, or NULL; the backend records its decision under it */
-    enum gemm_direction direction;
-};
-
-/* One parameter's AdamW update (Loshchilov & Hutter, arXiv:1711.05101), n elements:
- *   g = grad * clip;  m = m + (1-beta1)(g-m);  v = v + (1-beta2)(g*g-v)
- *   w = w - lr * (m*bias1 / (sqrt(v*bias2) + eps) + weight_decay * w)
- * where bias1 = 1/(1-beta1^t), bias2 = 1/(1-beta2^t). Nothing at all is written when flag[0] >= 0.
- *   weight  value [n] or [rows,K]: BF16 or F32, in place; codes (and amax) are made from the new
- *           value as for any producer: call quantise_finish.
- *   master  [n] f32 or NULL. With it, w above is the master and value = round(master). Without it,
- *           w is the stored value and BF16 is stored with stochastic rounding.
- *   m, v    [n] F32; or BF16; or E4M3 with SCALE_1X128 over [1, n], where v holds sqrt(v). The
- *           narrow dtypes are rounded stochastically: otherwise a moving average with beta near 1
- *           would never change. A positive v never becomes 0. Both have one dtype.
- *   Draws: rng_bits(rng_key(seed, RNG_ROUND, *step, tensor_id), element_base + i); each rounding
- *   uses its own bits of a draw (rng_round.h). */
-struct adamw_args {
-    struct sink *weight;
-    struct tensor *master, *m, *v;
-    const struct tensor *grad;                             /* F32 or BF16 */
-    const struct tensor *lr, *clip, *bias1, *bias2;        /* [1] f32 */
-    const struct tensor *step;                             /* [1] i32 */
-    const struct tensor *flag;                             /* [2] i32 */
-    float beta1, beta2, eps, weight_decay;
-    uint64_t seed;
-    uint32_t tensor_id;
-    int64_t element_base; /* of this shard in the whole tensor */
-};
-
-/* Delayed scaling's state, S slots (TransformerEngine delayed_scaling.cu; kernels/README.md). */
-struct delayed_args {
-    struct tensor *history;    /* [H, S] f32; row 0 is cleared staging, rows 1.. oldest first */
-    struct tensor *multiplier; /* [S] f32, starts at 1 */
-    struct tensor *factor;     /* [S] f32 = 1/multiplier, read by the GEMM. A stride[0] of 4 or
-                                  more aligns each factor to 16 bytes, as scales must be */
-    struct tensor *amax;       /* [S] u32 bits of this region; cleared */
-    const float *code_max;     /* [S] host memory: 448 or 57344 by the slot's format */
-    int margin;                /* multiplier = code_max * 2^-margin / amax */
-    bool most_recent;          /* else the maximum over the history */
 };
 
 /* A library the backend links, loads at run time, or failed to find: see library(). */

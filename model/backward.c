@@ -4,13 +4,14 @@ enum status norm_bwd(struct transformer *t, const struct norm *n, const struct s
                      const struct tensor *dy, const struct tensor *x,
                      const struct tensor *residual, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
-    const struct param *gain = n->gain;
-    if (t->config.norm == NORM_RMS)
-        TRY(ops->rmsnorm_bwd(t->b, LANE_COMPUTE, dx, &gain->grad, dy, x, &gain->weight.value,
-                             &n->rstd, residual, e));
-    else
-        TRY(ops->layernorm_bwd(t->b, LANE_COMPUTE, dx, &gain->grad, n->bias ? &n->bias->grad : NULL,
-                               dy, x, &gain->weight.value, &n->mean, &n->rstd, residual, e));
+    bool rms = t->config.norm == NORM_RMS;
+    struct norm_bwd_args args = {
+        .dx = dx, .d_gain = &n->gain->grad, .d_bias = n->bias ? &n->bias->grad : NULL, .dy = dy,
+        .x = x, .gain = &n->gain->weight.value, .mean = rms ? NULL : &n->mean, .rstd = &n->rstd,
+        .residual = residual,
+    };
+    TRY(rms ? ops->rmsnorm_bwd(t->b, LANE_COMPUTE, &args, e)
+            : ops->layernorm_bwd(t->b, LANE_COMPUTE, &args, e));
     return ops->quantise_finish(t->b, LANE_COMPUTE, dx, e);
 }
 
@@ -58,16 +59,23 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct 
 /* Backward of queries_and_keys, in place, into the operand that the qkv GEMMs read. */
 static enum status queries_and_keys_bwd(struct transformer *t, struct layer *layer,
                                         const struct sink *d_qkv, struct err *e) {
-    const struct backend_ops *ops = t->b->ops;
     const struct model_config *c = &t->config;
     struct tensor d_heads = heads_view(t, &t->d_qkv);
     struct tensor in = heads_view(t, c->qk_norm ? &layer->qkv_raw : &layer->qkv);
     struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
                                      c->heads + c->kv_heads, 1);
-    struct param *q = layer->q_norm, *k = layer->k_norm;
-    return ops->qk_bwd(t->b, LANE_COMPUTE, d_qkv, q ? &q->grad : NULL, k ? &k->grad : NULL,
-                       &d_heads, &in, q ? &q->weight.value : NULL, k ? &k->weight.value : NULL,
-                       q ? &rstd : NULL, t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads, e);
+    struct qk_bwd_args args = {
+        .dx = d_qkv, .d_out = &d_heads, .in = &in, .rope = t->rope.data ? &t->rope : NULL,
+        .heads = c->heads, .kv_heads = c->kv_heads,
+    };
+    if (c->qk_norm) {
+        args.d_gain_q = &layer->q_norm->grad;
+        args.d_gain_k = &layer->k_norm->grad;
+        args.gain_q = &layer->q_norm->weight.value;
+        args.gain_k = &layer->k_norm->weight.value;
+        args.rstd = &rstd;
+    }
+    return t->b->ops->qk_bwd(t->b, LANE_COMPUTE, &args, e);
 }
 
 /* d_x: the gradient of x_mid on entry, of the block's input on return, written by `dx`. */
@@ -85,8 +93,11 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     bool between = c->qk_norm || t->rope.data; /* if not (GPT-2), attention writes it */
     struct sink d_qkv = dy_sink(t, qkv);                                          /* [R,W] */
     struct sink d_heads = between ? sink_value(&t->d_qkv, NULL) : d_qkv;
-    TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &d_heads, &delta, &t->d_o, &out->x.value, &heads,
-                           &lse, c->heads, c->kv_heads, e));
+    struct attention_bwd_args attention = {
+        .d_qkv = &d_heads, .delta = &delta, .d_o = &t->d_o, .o = &out->x.value, .qkv = &heads,
+        .lse = &lse, .heads = c->heads, .kv_heads = c->kv_heads,
+    };
+    TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &attention, e));
     if (between) TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));
     TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_qkv, e));
     TRY(linear_bwd(t, qkv, &t->d_normed, fresh, e));                              /* [R,C] */

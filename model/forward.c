@@ -3,14 +3,14 @@
 enum status norm_fwd(struct transformer *t, const struct norm *n, const struct sink *y,
                      const struct tensor *x, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
-    const struct tensor *gain = &n->gain->weight.value;
-    float eps = (float)t->config.norm_eps;
-    if (t->config.norm == NORM_RMS) {
-        TRY(ops->rmsnorm_fwd(t->b, LANE_COMPUTE, y, &n->rstd, x, gain, eps, e));
-    } else {
-        const struct tensor *bias = n->bias ? &n->bias->weight.value : NULL;
-        TRY(ops->layernorm_fwd(t->b, LANE_COMPUTE, y, &n->mean, &n->rstd, x, gain, bias, eps, e));
-    }
+    bool rms = t->config.norm == NORM_RMS;
+    struct norm_fwd_args args = {
+        .y = y, .mean = rms ? NULL : &n->mean, .rstd = &n->rstd, .x = x,
+        .gain = &n->gain->weight.value, .bias = n->bias ? &n->bias->weight.value : NULL,
+        .eps = (float)t->config.norm_eps,
+    };
+    TRY(rms ? ops->rmsnorm_fwd(t->b, LANE_COMPUTE, &args, e)
+            : ops->layernorm_fwd(t->b, LANE_COMPUTE, &args, e));
     return ops->quantise_finish(t->b, LANE_COMPUTE, y, e);
 }
 
@@ -22,11 +22,16 @@ static enum status queries_and_keys(struct transformer *t, struct layer *layer, 
     struct tensor in = heads_view(t, c->qk_norm ? &layer->qkv_raw : &layer->qkv);
     struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
                                      c->heads + c->kv_heads, 1);
-    return t->b->ops->qk_fwd(t->b, LANE_COMPUTE, &out, c->qk_norm ? &rstd : NULL, &in,
-                             c->qk_norm ? &layer->q_norm->weight.value : NULL,
-                             c->qk_norm ? &layer->k_norm->weight.value : NULL,
-                             t->rope.data ? &t->rope : NULL, c->heads, c->kv_heads,
-                             (float)c->norm_eps, e);
+    struct qk_fwd_args args = {
+        .out = &out, .in = &in, .rope = t->rope.data ? &t->rope : NULL, .heads = c->heads,
+        .kv_heads = c->kv_heads, .eps = (float)c->norm_eps,
+    };
+    if (c->qk_norm) {
+        args.rstd = &rstd;
+        args.gain_q = &layer->q_norm->weight.value;
+        args.gain_k = &layer->k_norm->weight.value;
+    }
+    return t->b->ops->qk_fwd(t->b, LANE_COMPUTE, &args, e);
 }
 
 /* x_mid = x + attention(qk(norm1(x) Wqkv^T)) Wo^T */
@@ -45,7 +50,10 @@ enum status layer_attention(struct transformer *t, int64_t l, enum pass pass, st
     struct sink o = activation_sink(&out->x, t->slots, pass);                     /* [R,HD] */
     struct tensor heads = heads_view(t, &layer->qkv);
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
-    TRY(ops->attention_fwd(t->b, LANE_COMPUTE, &o, &lse, &heads, c->heads, c->kv_heads, e));
+    struct attention_fwd_args attention = {
+        .o = &o, .lse = &lse, .qkv = &heads, .heads = c->heads, .kv_heads = c->kv_heads,
+    };
+    TRY(ops->attention_fwd(t->b, LANE_COMPUTE, &attention, e));
     TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &o, e));
     return gemm_fprop(t->b, &out->spec, &layer->x_mid, &out->x, &out->weight->weight,
                       bias_value(out), &t->x[l], e);

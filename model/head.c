@@ -32,8 +32,11 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, 
         TRY(chunk_input(t, k, pass, e));
         TRY(gemm_fprop(t->b, &head->spec, &k->logits, &k->x, &head->weight->weight, NULL, NULL, e));
         struct sink dy = activation_sink(&k->dy, t->slots, pass);                 /* [rows,Vp] */
-        TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &k->losses, pass == PASS_TRAIN ? &dy : NULL,
-                               &k->logits, &k->targets, t->config.vocab, &t->grad_scale, e));
+        struct cross_entropy_args loss = {
+            .loss = &k->losses, .d_logits = pass == PASS_TRAIN ? &dy : NULL, .logits = &k->logits,
+            .targets = &k->targets, .grad_scale = &t->grad_scale, .vocab = t->config.vocab,
+        };
+        TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &loss, e));
         if (pass != PASS_TRAIN) continue;
         TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &dy, e));
         TRY(chunk_backward(t, k, fresh, e));

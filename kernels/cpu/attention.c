@@ -94,11 +94,13 @@ static void forward_chunk(const struct forward *f, int64_t i, int64_t h, int64_t
     }
 }
 
-enum status cpu_attention_fwd(struct backend *b, int lane, const struct sink *o,
-                              const struct tensor *lse, const struct tensor *qkv, int64_t heads,
-                              int64_t kv_heads, struct err *e) {
+enum status cpu_attention_fwd(struct backend *b, int lane, const struct attention_fwd_args *args,
+                              struct err *e) {
     struct forward f;
-    TRY(attention_setup(&f.a, b, "attention_fwd: qkv", qkv, heads, kv_heads, e));
+    const struct sink *o = args->o;
+    const struct tensor *lse = args->lse;
+    int64_t heads = args->heads;
+    TRY(attention_setup(&f.a, b, "attention_fwd: qkv", args->qkv, heads, args->kv_heads, e));
     int64_t batch = f.a.batch, length = f.a.length;
     TRY(cpu_check_sink(o, "attention_fwd: o", batch * length, heads * f.a.head_dim, e));
     TRY(cpu_check_packed(lse, "attention_fwd: lse", IS_F32, batch, heads * length, e));

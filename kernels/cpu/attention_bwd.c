@@ -194,16 +194,16 @@ static void backward_group(const struct backward *f, int64_t i, int64_t g, float
     }
 }
 
-enum status cpu_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
-                              const struct tensor *delta, const struct tensor *d_o,
-                              const struct tensor *o, const struct tensor *qkv,
-                              const struct tensor *lse, int64_t heads, int64_t kv_heads,
+enum status cpu_attention_bwd(struct backend *b, int lane, const struct attention_bwd_args *args,
                               struct err *e) {
     struct backward f;
-    TRY(attention_setup(&f.a, b, "attention_bwd: qkv", qkv, heads, kv_heads, e));
+    const struct sink *d_qkv = args->d_qkv;
+    const struct tensor *delta = args->delta, *d_o = args->d_o, *o = args->o, *lse = args->lse;
+    int64_t heads = args->heads, kv_heads = args->kv_heads;
+    TRY(attention_setup(&f.a, b, "attention_bwd: qkv", args->qkv, heads, kv_heads, e));
     int64_t batch = f.a.batch, length = f.a.length, rows = batch * length;
     int64_t row = heads * f.a.head_dim;
-    int act = 1 << qkv->dtype;
+    int act = 1 << args->qkv->dtype;
     TRY(cpu_check_sink(d_qkv, "attention_bwd: d_qkv", rows, f.a.width, e));
     TRY(cpu_check_packed(d_o, "attention_bwd: d_o", act, rows, row, e));
     TRY(cpu_check_packed(o, "attention_bwd: o", act, rows, row, e));

@@ -29,10 +29,11 @@ CLONES static void forward_row(const struct layernorm_row *a, int64_t row, float
     a->rstd[row] = f32_canonical(rstd);
 }
 
-enum status cpu_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
-                              const struct tensor *mean, const struct tensor *rstd,
-                              const struct tensor *x, const struct tensor *gain,
-                              const struct tensor *bias, float eps, struct err *e) {
+enum status cpu_layernorm_fwd(struct backend *b, int lane, const struct norm_fwd_args *args,
+                              struct err *e) {
+    const struct tensor *x = args->x, *gain = args->gain, *bias = args->bias;
+    const struct tensor *mean = args->mean, *rstd = args->rstd;
+    const struct sink *y = args->y;
     TRY(cpu_check(x, "layernorm_fwd: x", IS_ACT, -1, -1, e));
     int64_t rows = tensor_rows(x), n = tensor_cols(x);
     TRY(cpu_check(gain, "layernorm_fwd: gain", 1 << x->dtype, n, 1, e));
@@ -47,7 +48,8 @@ enum status cpu_layernorm_fwd(struct backend *b, int lane, const struct sink *y,
         float *g = cpu_scratch(b, omp_get_thread_num());
         load_span(g, gain, 0, n);
         if (bias) load_span(g + n, bias, 0, n);
-        struct layernorm_row a = { &value, x, g, bias ? g + n : NULL, mean->data, rstd->data, eps };
+        struct layernorm_row a = { &value, x, g, bias ? g + n : NULL, mean->data, rstd->data,
+                                   args->eps };
         #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++) forward_row(&a, r, g + 2 * n);
     }
@@ -85,12 +87,12 @@ CLONES static void backward_row(const struct layernorm_grad *a, int64_t row, flo
     store_row(a->dx, row, g);
 }
 
-enum status cpu_layernorm_bwd(struct backend *b, int lane, const struct sink *dx,
-                              const struct tensor *d_gain, const struct tensor *d_bias,
-                              const struct tensor *dy, const struct tensor *x,
-                              const struct tensor *gain, const struct tensor *mean,
-                              const struct tensor *rstd, const struct tensor *residual,
+enum status cpu_layernorm_bwd(struct backend *b, int lane, const struct norm_bwd_args *args,
                               struct err *e) {
+    const struct tensor *dy = args->dy, *x = args->x, *gain = args->gain, *mean = args->mean;
+    const struct tensor *rstd = args->rstd, *residual = args->residual;
+    const struct tensor *d_gain = args->d_gain, *d_bias = args->d_bias;
+    const struct sink *dx = args->dx;
     TRY(cpu_check(x, "layernorm_bwd: x", IS_ACT, -1, -1, e));
     int64_t rows = tensor_rows(x), n = tensor_cols(x);
     int act = 1 << x->dtype;

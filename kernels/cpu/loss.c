@@ -49,10 +49,12 @@ static void loss_row(float *loss, const struct tensor *d_logits, const struct te
     store_row(d_logits, row, buffer);
 }
 
-enum status cpu_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
-                              const struct sink *d_logits, const struct tensor *logits,
-                              const struct tensor *targets, int64_t vocab,
-                              const struct tensor *grad_scale, struct err *e) {
+enum status cpu_cross_entropy(struct backend *b, int lane, const struct cross_entropy_args *args,
+                              struct err *e) {
+    const struct tensor *loss = args->loss, *logits = args->logits, *targets = args->targets;
+    const struct tensor *grad_scale = args->grad_scale;
+    const struct sink *d_logits = args->d_logits;
+    int64_t vocab = args->vocab;
     TRY(cpu_check(logits, "cross_entropy: logits", IS_ACT, -1, -1, e));
     int64_t rows = tensor_rows(logits), width = tensor_cols(logits);
     TRY(cpu_check(loss, "cross_entropy: loss", IS_F32, rows, 1, e));

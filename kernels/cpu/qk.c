@@ -70,11 +70,12 @@ CLONES static void backward_row(const struct qk *a, int64_t row, float *lanes, f
     store_row(a->out, row, g);
 }
 
-/* Everything that forward and backward have in common; fills *a but for the converted gains. */
-static enum status qk_check(struct qk *a, const char *what, const struct tensor *in,
-                            const struct tensor *gain_q, const struct tensor *gain_k,
-                            const struct tensor *rstd, const struct tensor *rope, int64_t heads,
-                            int64_t kv_heads, struct err *e) {
+/* The inputs that forward and backward share: checks them and fills *a except for its gains. */
+static enum status qk_check(struct qk *a, const char *what, const struct qk_fwd_args *args,
+                            struct err *e) {
+    const struct tensor *in = args->in, *rope = args->rope, *rstd = args->rstd;
+    const struct tensor *gain_q = args->gain_q, *gain_k = args->gain_k;
+    int64_t heads = args->heads, kv_heads = args->kv_heads;
     TRY(cpu_check_packed(in, what, IS_ACT, -1, -1, e));
     int64_t batch = in->dim[0], length = in->dim[1], d = in->dim[3];
     if (heads < 1 || kv_heads < 1 || in->dim[2] != heads + 2 * kv_heads)
@@ -98,24 +99,22 @@ static enum status qk_check(struct qk *a, const char *what, const struct tensor 
     return OK;
 }
 
-enum status cpu_qk_fwd(struct backend *b, int lane, const struct tensor *out,
-                       const struct tensor *rstd, const struct tensor *in,
-                       const struct tensor *gain_q, const struct tensor *gain_k,
-                       const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
+enum status cpu_qk_fwd(struct backend *b, int lane, const struct qk_fwd_args *args,
                        struct err *e) {
     struct qk shared;
-    TRY(qk_check(&shared, "qk_fwd", in, gain_q, gain_k, rstd, rope, heads, kv_heads, e));
+    const struct tensor *in = args->in, *out = args->out;
+    TRY(qk_check(&shared, "qk_fwd", args, e));
     TRY(cpu_check_packed(out, "qk_fwd: out", 1 << in->dtype, in->dim[0], tensor_cols(in), e));
     shared.out = out;
-    shared.eps = eps;
+    shared.eps = args->eps;
     int64_t rows = in->dim[0] * in->dim[1], d = shared.head_dim;
     #pragma omp parallel num_threads(cpu_of(b)->threads)
     {
         float *gain = cpu_scratch(b, omp_get_thread_num());
         struct qk a = shared;
-        if (gain_q) {
-            load_span(gain, gain_q, 0, d);
-            load_span(gain + d, gain_k, 0, d);
+        if (args->gain_q) {
+            load_span(gain, args->gain_q, 0, d);
+            load_span(gain + d, args->gain_k, 0, d);
             a.gain_q = gain;
             a.gain_k = gain + d;
         }
@@ -125,14 +124,17 @@ enum status cpu_qk_fwd(struct backend *b, int lane, const struct tensor *out,
     return OK;
 }
 
-enum status cpu_qk_bwd(struct backend *b, int lane, const struct sink *dx,
-                       const struct tensor *d_gain_q, const struct tensor *d_gain_k,
-                       const struct tensor *d_out, const struct tensor *in,
-                       const struct tensor *gain_q, const struct tensor *gain_k,
-                       const struct tensor *rstd, const struct tensor *rope, int64_t heads,
-                       int64_t kv_heads, struct err *e) {
+enum status cpu_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *args,
+                       struct err *e) {
     struct qk shared;
-    TRY(qk_check(&shared, "qk_bwd", in, gain_q, gain_k, rstd, rope, heads, kv_heads, e));
+    const struct sink *dx = args->dx;
+    const struct tensor *in = args->in, *d_out = args->d_out, *gain_q = args->gain_q;
+    const struct tensor *d_gain_q = args->d_gain_q, *d_gain_k = args->d_gain_k;
+    const struct qk_fwd_args forward = {
+        .in = in, .gain_q = gain_q, .gain_k = args->gain_k, .rstd = args->rstd,
+        .rope = args->rope, .heads = args->heads, .kv_heads = args->kv_heads,
+    };
+    TRY(qk_check(&shared, "qk_bwd", &forward, e));
     int64_t rows = in->dim[0] * in->dim[1], d = shared.head_dim;
     TRY(cpu_check_packed(d_out, "qk_bwd: d_out", 1 << in->dtype, in->dim[0], tensor_cols(in), e));
     TRY(cpu_check_sink(dx, "qk_bwd: dx", rows, shared.width, e));
@@ -148,9 +150,9 @@ enum status cpu_qk_bwd(struct backend *b, int lane, const struct sink *dx,
     {
         float *gain = lanes_rows(b, omp_get_thread_num(), 2 * d);
         struct qk a = shared;
-        if (gain_q) {
-            load_span(gain, gain_q, 0, d);
-            load_span(gain + d, gain_k, 0, d);
+        if (args->gain_q) {
+            load_span(gain, args->gain_q, 0, d);
+            load_span(gain + d, args->gain_k, 0, d);
             a.gain_q = gain;
             a.gain_k = gain + d;
         }

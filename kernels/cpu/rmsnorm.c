@@ -16,9 +16,12 @@ CLONES static void forward_row(const struct tensor *y, const struct tensor *x, i
     *rstd = f32_canonical(r);
 }
 
-enum status cpu_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
-                            const struct tensor *rstd, const struct tensor *x,
-                            const struct tensor *gain, float eps, struct err *e) {
+enum status cpu_rmsnorm_fwd(struct backend *b, int lane, const struct norm_fwd_args *args,
+                            struct err *e) {
+    const struct tensor *x = args->x, *gain = args->gain, *rstd = args->rstd;
+    const struct sink *y = args->y;
+    if (args->mean || args->bias)
+        return FAIL(e, ERR_ARG, "rmsnorm_fwd: has neither mean nor bias");
     TRY(cpu_check(x, "rmsnorm_fwd: x", IS_ACT, -1, -1, e));
     int64_t rows = tensor_rows(x), n = tensor_cols(x);
     TRY(cpu_check(gain, "rmsnorm_fwd: gain", 1 << x->dtype, n, 1, e));
@@ -32,7 +35,7 @@ enum status cpu_rmsnorm_fwd(struct backend *b, int lane, const struct sink *y,
         load_span(g, gain, 0, n);
         #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++)
-            forward_row(&value, x, r, g, buffer, (float *)rstd->data + r, eps);
+            forward_row(&value, x, r, g, buffer, (float *)rstd->data + r, args->eps);
     }
     cpu_sink_emit(b, y);
     return OK;
@@ -65,11 +68,13 @@ CLONES static void backward_row(const struct rmsnorm_grad *a, int64_t row, float
     store_row(a->dx, row, g);
 }
 
-enum status cpu_rmsnorm_bwd(struct backend *b, int lane, const struct sink *dx,
-                            const struct tensor *d_gain, const struct tensor *dy,
-                            const struct tensor *x, const struct tensor *gain,
-                            const struct tensor *rstd, const struct tensor *residual,
+enum status cpu_rmsnorm_bwd(struct backend *b, int lane, const struct norm_bwd_args *args,
                             struct err *e) {
+    const struct tensor *dy = args->dy, *x = args->x, *gain = args->gain, *rstd = args->rstd;
+    const struct tensor *d_gain = args->d_gain, *residual = args->residual;
+    const struct sink *dx = args->dx;
+    if (args->mean || args->d_bias)
+        return FAIL(e, ERR_ARG, "rmsnorm_bwd: has neither mean nor d_bias");
     TRY(cpu_check(x, "rmsnorm_bwd: x", IS_ACT, -1, -1, e));
     int64_t rows = tensor_rows(x), n = tensor_cols(x);
     int act = 1 << x->dtype;

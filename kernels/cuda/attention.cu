@@ -218,12 +218,14 @@ enum status attention_own_fwd(struct cuda_backend *b, const struct forward *f, c
     return cuda_launched("attention_fwd", e);
 }
 
-enum status cuda_attention_fwd(struct backend *b, int lane, const struct sink *o,
-                               const struct tensor *lse, const struct tensor *qkv, int64_t heads,
-                               int64_t kv_heads, struct err *e) {
+enum status cuda_attention_fwd(struct backend *b, int lane, const struct attention_fwd_args *args,
+                               struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
     struct forward f = {};
-    TRY(attention_setup(&f.a, "attention_fwd: qkv", qkv, heads, kv_heads, e));
+    const struct sink *o = args->o;
+    const struct tensor *lse = args->lse;
+    int64_t heads = args->heads;
+    TRY(attention_setup(&f.a, "attention_fwd: qkv", args->qkv, heads, args->kv_heads, e));
     TRY(cuda_check_sink(o, "attention_fwd: o", f.a.batch * f.a.length, heads * f.a.head_dim, e));
     TRY(cuda_check_packed(lse, "attention_fwd: lse", IS_F32, f.a.batch, heads * f.a.length, e));
     f.o = sink_value_of(o);

@@ -192,13 +192,13 @@ enum status cuda_attention_bwd_open(struct cuda_backend *b, struct err *e) {
     return OK;
 }
 
-enum status cuda_attention_bwd(struct backend *b, int lane, const struct sink *d_qkv,
-                               const struct tensor *delta, const struct tensor *d_o,
-                               const struct tensor *o, const struct tensor *qkv,
-                               const struct tensor *lse, int64_t heads, int64_t kv_heads,
+enum status cuda_attention_bwd(struct backend *b, int lane, const struct attention_bwd_args *args,
                                struct err *e) {
     struct backward f = {};
-    TRY(attention_setup(&f.a, "attention_bwd: qkv", qkv, heads, kv_heads, e));
+    const struct sink *d_qkv = args->d_qkv;
+    const struct tensor *delta = args->delta, *d_o = args->d_o, *o = args->o, *lse = args->lse;
+    int64_t heads = args->heads, kv_heads = args->kv_heads;
+    TRY(attention_setup(&f.a, "attention_bwd: qkv", args->qkv, heads, kv_heads, e));
     int64_t rows = f.a.batch * f.a.length, row = heads * f.a.head_dim, per = heads * f.a.length;
     TRY(cuda_check_sink(d_qkv, "attention_bwd: d_qkv", rows, f.a.width, e));
     TRY(cuda_check_packed(d_o, "attention_bwd: d_o", IS_BF16, rows, row, e));

@@ -117,10 +117,12 @@ __global__ void __launch_bounds__(LOSS_THREADS, 1) cross_entropy_kernel(struct l
     block_amax_into(a.amax, row_gradient<N>(a, row, r));
 }
 
-enum status cuda_cross_entropy(struct backend *b, int lane, const struct tensor *loss,
-                               const struct sink *d_logits, const struct tensor *logits,
-                               const struct tensor *targets, int64_t vocab,
-                               const struct tensor *grad_scale, struct err *e) {
+enum status cuda_cross_entropy(struct backend *b, int lane, const struct cross_entropy_args *args,
+                               struct err *e) {
+    const struct tensor *loss = args->loss, *logits = args->logits, *targets = args->targets;
+    const struct tensor *grad_scale = args->grad_scale;
+    const struct sink *d_logits = args->d_logits;
+    int64_t vocab = args->vocab;
     TRY(cuda_check(logits, "cross_entropy: logits", IS_BF16, -1, -1, e));
     int64_t rows = tensor_rows(logits), width = tensor_cols(logits);
     TRY(cuda_check(loss, "cross_entropy: loss", IS_F32, rows, 1, e));

@@ -258,12 +258,11 @@ static enum status launch_norm_bwd_blocks(struct backend *b, int lane, const str
 
 /* As norm_forward. */
 template <bool CENTRED>
-static enum status norm_backward(struct backend *b, int lane, const struct sink *dx,
-                                 const struct tensor *d_gain, const struct tensor *d_bias,
-                                 const struct tensor *dy, const struct tensor *x,
-                                 const struct tensor *gain, const struct tensor *mean,
-                                 const struct tensor *rstd, const struct tensor *residual,
+static enum status norm_backward(struct backend *b, int lane, const struct norm_bwd_args *args,
                                  const char *what, struct err *e) {
+    const struct tensor *dy = args->dy, *x = args->x, *gain = args->gain, *mean = args->mean;
+    const struct tensor *d_gain = args->d_gain, *d_bias = args->d_bias, *residual = args->residual;
+    const struct sink *dx = args->dx;
     int64_t rows = tensor_rows(x), cols = tensor_cols(x);
     if (rows == 0) return OK;
     bool vectors = tensor_is_vectors(x) && tensor_is_vectors(dy) &&
@@ -276,7 +275,7 @@ static enum status norm_backward(struct backend *b, int lane, const struct sink 
                           (const bf16_bits *)gain->data,
                           residual ? (const bf16_bits *)residual->data : NULL,
                           mean ? (const float *)mean->data : NULL,
-                          (const float *)rstd->data,
+                          (const float *)args->rstd->data,
                           rows,
                           cols,
                           dy->stride[0],

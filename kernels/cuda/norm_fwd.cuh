@@ -176,11 +176,10 @@ static void launch_norm_fwd(struct backend *b, int lane, const struct norm_fwd &
 
 /* After the arguments are checked. mean and bias are NULL where rows are not centred. */
 template <bool CENTRED>
-static enum status norm_forward(struct backend *b, int lane, const struct sink *y,
-                                const struct tensor *mean, const struct tensor *rstd,
-                                const struct tensor *x, const struct tensor *gain,
-                                const struct tensor *bias, float eps, const char *what,
-                                struct err *e) {
+static enum status norm_forward(struct backend *b, int lane, const struct norm_fwd_args *args,
+                                const char *what, struct err *e) {
+    const struct tensor *x = args->x, *gain = args->gain, *bias = args->bias, *mean = args->mean;
+    const struct sink *y = args->y;
     int64_t rows = tensor_rows(x), cols = tensor_cols(x);
     if (rows == 0) return OK;
     bool vectors = tensor_is_vectors(x) && rows_are_vectors(gain->data, cols, cols) &&
@@ -189,8 +188,8 @@ static enum status norm_forward(struct backend *b, int lane, const struct sink *
     bool fused = vectors && cast_fuses(y), repeated = vectors && cast_repeats(y);
     struct norm_values<CENTRED> from = { {
         y->keep_value ? sink_value_of(y) : NULL, mean ? (float *)mean->data : NULL,
-        (float *)rstd->data, (const bf16_bits *)x->data, (const bf16_bits *)gain->data,
-        bias ? (const bf16_bits *)bias->data : NULL, rows, cols, x->stride[0], eps, NULL
+        (float *)args->rstd->data, (const bf16_bits *)x->data, (const bf16_bits *)gain->data,
+        bias ? (const bf16_bits *)bias->data : NULL, rows, cols, x->stride[0], args->eps, NULL
     } };
     struct norm_fwd first = from.a;
     first.y = fused || repeated ? NULL : sink_value_of(y);

@@ -239,10 +239,12 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
 
 /* ---- launchers ---- */
 
-static enum status qk_setup(struct qk *a, const char *what, const struct tensor *in,
-                            const struct tensor *gain_q, const struct tensor *gain_k,
-                            const struct tensor *rstd, const struct tensor *rope, int64_t heads,
-                            int64_t kv_heads, struct err *e) {
+/* The inputs that forward and backward share. */
+static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_args *args,
+                            struct err *e) {
+    const struct tensor *in = args->in, *rope = args->rope, *rstd = args->rstd;
+    const struct tensor *gain_q = args->gain_q, *gain_k = args->gain_k;
+    int64_t heads = args->heads, kv_heads = args->kv_heads;
     TRY(cuda_check_packed(in, what, IS_BF16, -1, -1, e));
     int64_t batch = in->dim[0], length = in->dim[1], d = in->dim[3];
     if (heads < 1 || kv_heads < 1 || in->dim[2] != heads + 2 * kv_heads)
@@ -281,28 +283,33 @@ static unsigned blocks_of(const struct qk *a) {
     return (unsigned)max_i64(1, min_i64(ceil_div(a->items * a->group, QK_THREADS), QK_BLOCKS_MAX));
 }
 
-enum status cuda_qk_fwd(struct backend *b, int lane, const struct tensor *out,
-                        const struct tensor *rstd, const struct tensor *in,
-                        const struct tensor *gain_q, const struct tensor *gain_k,
-                        const struct tensor *rope, int64_t heads, int64_t kv_heads, float eps,
+enum status cuda_qk_fwd(struct backend *b, int lane, const struct qk_fwd_args *args,
                         struct err *e) {
     struct qk a;
-    TRY(qk_setup(&a, "qk_fwd", in, gain_q, gain_k, rstd, rope, heads, kv_heads, e));
-    TRY(cuda_check_packed(out, "qk_fwd: out", IS_BF16, in->dim[0], tensor_cols(in), e));
-    a.out = (bf16_bits *)out->data;
-    a.eps = eps;
+    const struct tensor *in = args->in;
+    TRY(qk_setup(&a, "qk_fwd", args, e));
+    TRY(cuda_check_packed(args->out, "qk_fwd: out", IS_BF16, in->dim[0], tensor_cols(in), e));
+    a.out = (bf16_bits *)args->out->data;
+    a.eps = args->eps;
     qk_fwd_kernel<<<blocks_of(&a), QK_THREADS, 0, cuda_lane(b, lane)>>>(a);
     return cuda_launched("qk_fwd", e);
 }
 
-enum status cuda_qk_bwd(struct backend *b, int lane, const struct sink *dx,
-                        const struct tensor *d_gain_q, const struct tensor *d_gain_k,
-                        const struct tensor *d_out, const struct tensor *in,
-                        const struct tensor *gain_q, const struct tensor *gain_k,
-                        const struct tensor *rstd, const struct tensor *rope, int64_t heads,
-                        int64_t kv_heads, struct err *e) {
+enum status cuda_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *args,
+                        struct err *e) {
     struct qk a;
-    TRY(qk_setup(&a, "qk_bwd", in, gain_q, gain_k, rstd, rope, heads, kv_heads, e));
+    const struct sink *dx = args->dx;
+    const struct tensor *in = args->in, *d_out = args->d_out, *gain_q = args->gain_q;
+    const struct tensor *d_gain_q = args->d_gain_q, *d_gain_k = args->d_gain_k;
+    struct qk_fwd_args forward = {};
+    forward.in = in;
+    forward.gain_q = gain_q;
+    forward.gain_k = args->gain_k;
+    forward.rstd = args->rstd;
+    forward.rope = args->rope;
+    forward.heads = args->heads;
+    forward.kv_heads = args->kv_heads;
+    TRY(qk_setup(&a, "qk_bwd", &forward, e));
     int64_t rows = in->dim[0] * in->dim[1], d = a.head_dim;
     TRY(cuda_check_packed(d_out, "qk_bwd: d_out", IS_BF16, in->dim[0], tensor_cols(in), e));
     TRY(cuda_check_sink(dx, "qk_bwd: dx", rows, in->dim[2] * d, e));

@@ -58,15 +58,17 @@ struct attention_run {
 
 static enum status run_forward(void *context, struct err *e) {
     struct attention_run *r = context;
-    return r->b->ops->attention_fwd(r->b, LANE_COMPUTE, &r->sink, &r->lse, &r->qkv,
-                                    r->shape->heads, r->shape->kv_heads, e);
+    return r->b->ops->attention_fwd(r->b, LANE_COMPUTE, &(struct attention_fwd_args){
+            .o = &r->sink, .lse = &r->lse, .qkv = &r->qkv, .heads = r->shape->heads,
+            .kv_heads = r->shape->kv_heads }, e);
 }
 
 static enum status run_backward(void *context, struct err *e) {
     struct attention_run *r = context;
     struct sink d_qkv = sink_value(&r->d_qkv, NULL);
-    return r->b->ops->attention_bwd(r->b, LANE_COMPUTE, &d_qkv, &r->delta, &r->d_o, &r->o, &r->qkv,
-                                    &r->lse, r->shape->heads, r->shape->kv_heads, e);
+    return r->b->ops->attention_bwd(r->b, LANE_COMPUTE, &(struct attention_bwd_args){
+            .d_qkv = &d_qkv, .delta = &r->delta, .d_o = &r->d_o, .o = &r->o, .qkv = &r->qkv,
+            .lse = &r->lse, .heads = r->shape->heads, .kv_heads = r->shape->kv_heads }, e);
 }
 
 static enum status attention_tensors(struct bench_memory *m, struct attention_run *r,

@@ -243,27 +243,29 @@ static struct cost finish_cost(const struct timed *t, const struct sink *out) {
 #define COST_delayed_update  IS(PART_QUANTISE, 2 * bytes_of(args->history))
 #define COST_embedding_fwd   IS(PART_OTHER, 2 * bytes_of(x))
 #define COST_embedding_bwd   IS(PART_OTHER, 3 * bytes_of(dx))
-#define COST_rmsnorm_fwd     IS(PART_NORM, bytes_of(x) + sink_bytes(y))
+#define COST_rmsnorm_fwd     IS(PART_NORM, bytes_of(args->x) + sink_bytes(args->y))
 #define COST_rmsnorm_bwd \
-    IS(PART_NORM, bytes_of(dy) + bytes_of(x) + bytes_of(residual) + sink_bytes(dx))
+    IS(PART_NORM, bytes_of(args->dy) + bytes_of(args->x) + bytes_of(args->residual) + \
+                      sink_bytes(args->dx))
 #define COST_layernorm_fwd   COST_rmsnorm_fwd
 #define COST_layernorm_bwd   COST_rmsnorm_bwd
-#define COST_qk_fwd          IS(PART_NORM, bytes_of(in) + bytes_of(out))
+#define COST_qk_fwd          IS(PART_NORM, bytes_of(args->in) + bytes_of(args->out))
 #define COST_qk_bwd \
-    IS(PART_NORM, bytes_of(d_out) + (gain_q ? bytes_of(in) : 0) + sink_bytes(dx))
+    IS(PART_NORM, bytes_of(args->d_out) + (args->gain_q ? bytes_of(args->in) : 0) + \
+                      sink_bytes(args->dx))
 #define COST_attention_fwd \
-    attention_cost(t, false, qkv, heads, kv_heads, \
-                   bytes_of(qkv) + sink_bytes(o) + bytes_of(lse), &c, e)
+    attention_cost(t, false, args->qkv, args->heads, args->kv_heads, \
+                   bytes_of(args->qkv) + sink_bytes(args->o) + bytes_of(args->lse), &c, e)
 #define COST_attention_bwd \
-    attention_cost(t, true, qkv, heads, kv_heads, \
-                   bytes_of(qkv) + sink_bytes(d_qkv) + bytes_of(d_o) + bytes_of(o) + \
-                       bytes_of(lse), &c, e)
+    attention_cost(t, true, args->qkv, args->heads, args->kv_heads, \
+                   bytes_of(args->qkv) + sink_bytes(args->d_qkv) + bytes_of(args->d_o) + \
+                       bytes_of(args->o) + bytes_of(args->lse), &c, e)
 #define COST_swiglu_fwd      IS(PART_NORM, bytes_of(gate_up) + sink_bytes(h))
 #define COST_swiglu_bwd \
     IS(PART_NORM, bytes_of(dh) + bytes_of(gate_up) + sink_bytes(d_gate_up))
 #define COST_gelu_fwd        IS(PART_NORM, bytes_of(x) + sink_bytes(h))
 #define COST_gelu_bwd        IS(PART_NORM, bytes_of(dh) + bytes_of(x) + sink_bytes(dx))
-#define COST_cross_entropy   IS(PART_HEAD, bytes_of(logits) + sink_bytes(d_logits))
+#define COST_cross_entropy   IS(PART_HEAD, bytes_of(args->logits) + sink_bytes(args->d_logits))
 #define COST_sum             IS(PART_HEAD, bytes_of(x))
 #define COST_add             IS(PART_OTHER, bytes_of(x) + 2 * bytes_of(out))
 #define COST_sum_squares     IS(PART_OPTIMIZER, bytes_of_all(x, n))

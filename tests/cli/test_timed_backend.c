@@ -199,7 +199,8 @@ static void too_many_shapes_are_named(void **state) {
                               .stride = { t, t, 1, 1 } };
         struct sink sink = sink_value(&o, NULL);
         assert_int_equal(attention, OK);
-        attention = b->ops->attention_fwd(b, LANE_COMPUTE, &sink, &lse, &qkv, 1, 1, &e);
+        attention = b->ops->attention_fwd(b, LANE_COMPUTE, &(struct attention_fwd_args){
+                .o = &sink, .lse = &lse, .qkv = &qkv, .heads = 1, .kv_heads = 1 }, &e);
     }
     assert_int_equal(attention, ERR_ARG);
     assert_string_equal(e.text, "a step with more than 128 shapes of attention");

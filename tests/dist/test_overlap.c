@@ -77,19 +77,15 @@ static enum status see_sync(struct backend *b, struct err *e) {
         for (int k = 0; k < LANE_COUNT; k++) merge(&seen.lane[i], &seen.lane[k], BY_EVENTS);
     return seen.real->sync(b, e);
 }
-static enum status see_forward(struct backend *b, int lane, const struct sink *o,
-                               const struct tensor *lse, const struct tensor *qkv, int64_t heads,
-                               int64_t kv_heads, struct err *e) {
+static enum status see_forward(struct backend *b, int lane, const struct attention_fwd_args *args,
+                               struct err *e) {
     if (seen.forwards < LAYERS) seen.forward[seen.forwards++] = queue(lane);
-    return seen.real->attention_fwd(b, lane, o, lse, qkv, heads, kv_heads, e);
+    return seen.real->attention_fwd(b, lane, args, e);
 }
-static enum status see_backward(struct backend *b, int lane, const struct sink *d_qkv,
-                                const struct tensor *delta, const struct tensor *d_o,
-                                const struct tensor *o, const struct tensor *qkv,
-                                const struct tensor *lse, int64_t heads, int64_t kv_heads,
+static enum status see_backward(struct backend *b, int lane, const struct attention_bwd_args *args,
                                 struct err *e) {
     if (seen.backwards < LAYERS) seen.backward[LAYERS - ++seen.backwards] = queue(lane);
-    return seen.real->attention_bwd(b, lane, d_qkv, delta, d_o, o, qkv, lse, heads, kv_heads, e);
+    return seen.real->attention_bwd(b, lane, args, e);
 }
 static enum status see_update(struct backend *b, int lane, const struct adamw_args *args,
                               int64_t n, struct err *e) {

@@ -74,17 +74,23 @@ static void norms(struct golden *g, enum dtype t) {
     struct tensor d_gain = make(g, DTYPE_F32, 6, C, 1, 1, 1);
     struct tensor d_bias = make(g, DTYPE_F32, 7, C, 1, 1, 1);
     struct sink s = sink_value(&y, NULL);
-    must(g, g->ops->rmsnorm_fwd(g->b, 0, &s, &rstd, &x, &gain, 1e-5f, &g->e));
+    must(g, g->ops->rmsnorm_fwd(g->b, 0, &(struct norm_fwd_args){
+            .y = &s, .rstd = &rstd, .x = &x, .gain = &gain, .eps = 1e-5f }, &g->e));
     print(g, "rmsnorm y", &y);
     print(g, "rmsnorm rstd", &rstd);
-    must(g, g->ops->rmsnorm_bwd(g->b, 0, &s, &d_gain, &dy, &x, &gain, &rstd, &residual, &g->e));
+    must(g, g->ops->rmsnorm_bwd(g->b, 0, &(struct norm_bwd_args){
+            .dx = &s, .d_gain = &d_gain, .dy = &dy, .x = &x, .gain = &gain, .rstd = &rstd,
+            .residual = &residual }, &g->e));
     print(g, "rmsnorm dx", &y);
     print(g, "rmsnorm d_gain", &d_gain);
-    must(g, g->ops->layernorm_fwd(g->b, 0, &s, &mean, &rstd, &x, &gain, &bias, 1e-5f, &g->e));
+    must(g, g->ops->layernorm_fwd(g->b, 0, &(struct norm_fwd_args){
+            .y = &s, .mean = &mean, .rstd = &rstd, .x = &x, .gain = &gain, .bias = &bias,
+            .eps = 1e-5f }, &g->e));
     print(g, "layernorm y", &y);
     print(g, "layernorm rstd", &rstd);
-    must(g, g->ops->layernorm_bwd(g->b, 0, &s, &d_gain, &d_bias, &dy, &x, &gain, &mean, &rstd, NULL,
-                               &g->e));
+    must(g, g->ops->layernorm_bwd(g->b, 0, &(struct norm_bwd_args){
+            .dx = &s, .d_gain = &d_gain, .d_bias = &d_bias, .dy = &dy, .x = &x, .gain = &gain,
+            .mean = &mean, .rstd = &rstd }, &g->e));
     print(g, "layernorm dx", &y);
     print(g, "layernorm d_gain", &d_gain);
     print(g, "layernorm d_bias", &d_bias);
@@ -110,15 +116,22 @@ static void attention(struct golden *g, enum dtype t, bool nan) {
                (size_t)dtype_bytes(t));
     }
     struct sink s = sink_value(&o, NULL), dx = sink_value(&d_qkv, NULL);
-    must(g, g->ops->qk_fwd(g->b, 0, &qkv, &rstd, &in, &gain, &gain, &rope, H, G, 1e-6f, &g->e));
+    must(g, g->ops->qk_fwd(g->b, 0, &(struct qk_fwd_args){
+            .out = &qkv, .rstd = &rstd, .in = &in, .gain_q = &gain, .gain_k = &gain, .rope = &rope,
+            .heads = H, .kv_heads = G, .eps = 1e-6f }, &g->e));
     print(g, "qk out", &qkv);
-    must(g, g->ops->attention_fwd(g->b, 0, &s, &lse, &qkv, H, G, &g->e));
+    must(g, g->ops->attention_fwd(g->b, 0, &(struct attention_fwd_args){
+            .o = &s, .lse = &lse, .qkv = &qkv, .heads = H, .kv_heads = G }, &g->e));
     print(g, "attention o", &o);
     print(g, "attention lse", &lse);
-    must(g, g->ops->attention_bwd(g->b, 0, &dx, &delta, &d_o, &o, &qkv, &lse, H, G, &g->e));
+    must(g, g->ops->attention_bwd(g->b, 0, &(struct attention_bwd_args){
+            .d_qkv = &dx, .delta = &delta, .d_o = &d_o, .o = &o, .qkv = &qkv, .lse = &lse,
+            .heads = H, .kv_heads = G }, &g->e));
     print(g, "attention d_qkv", &d_qkv);
-    must(g, g->ops->qk_bwd(g->b, 0, &dx, &d_gain_q, &d_gain_k, &d_qkv, &in, &gain, &gain, &rstd,
-                        &rope, H, G, &g->e));
+    must(g, g->ops->qk_bwd(g->b, 0, &(struct qk_bwd_args){
+            .dx = &dx, .d_gain_q = &d_gain_q, .d_gain_k = &d_gain_k, .d_out = &d_qkv, .in = &in,
+            .gain_q = &gain, .gain_k = &gain, .rstd = &rstd, .rope = &rope, .heads = H,
+            .kv_heads = G }, &g->e));
     print(g, "qk dx", &d_qkv);
     print(g, "qk d_gain_q", &d_gain_q);
     print(g, "qk d_gain_k", &d_gain_k);
@@ -161,7 +174,9 @@ static void ends(struct golden *g, enum dtype t) {
     must(g, g->ops->embedding_bwd(g->b, 0, &d_table, &d_position, &dx, &tokens, &g->e));
     print(g, "embedding d_table", &d_table);
     print(g, "embedding d_position", &d_position);
-    must(g, g->ops->cross_entropy(g->b, 0, &loss, &s, &logits, &tokens, V, &grad_scale, &g->e));
+    must(g, g->ops->cross_entropy(g->b, 0, &(struct cross_entropy_args){
+            .loss = &loss, .d_logits = &s, .logits = &logits, .targets = &tokens, .vocab = V,
+            .grad_scale = &grad_scale }, &g->e));
     print(g, "cross_entropy loss", &loss);
     print(g, "cross_entropy d_logits", &d_logits);
     must(g, g->ops->sum(g->b, 0, &total, &loss, 1.0f / R, 0, &g->e));

@@ -75,10 +75,12 @@ static void call(struct bench *t, bool backward) {
     struct sink o = sink_value(&t->o, &t->amax), d_qkv = sink_value(&t->d_qkv, &t->amax);
     int64_t h = t->s.heads, g = t->s.kv_heads;
     if (backward)
-        need(t, t->ops->attention_bwd(t->b, 0, &d_qkv, &t->delta, &t->d_o, &t->o, &t->qkv,
-                                      &t->lse, h, g, &t->e));
+        need(t, t->ops->attention_bwd(t->b, 0, &(struct attention_bwd_args){
+                .d_qkv = &d_qkv, .delta = &t->delta, .d_o = &t->d_o, .o = &t->o, .qkv = &t->qkv,
+                .lse = &t->lse, .heads = h, .kv_heads = g }, &t->e));
     else
-        need(t, t->ops->attention_fwd(t->b, 0, &o, &t->lse, &t->qkv, h, g, &t->e));
+        need(t, t->ops->attention_fwd(t->b, 0, &(struct attention_fwd_args){
+                .o = &o, .lse = &t->lse, .qkv = &t->qkv, .heads = h, .kv_heads = g }, &t->e));
 }
 
 /* Microseconds of one of `calls` calls in a row. */

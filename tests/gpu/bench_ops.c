@@ -162,20 +162,26 @@ static void bench_into(struct bench *t, const struct into *into) {
     struct sink y = coded(t, &t->y, r, c, into, true);
     if (t->s.gpt2)
         MEASURE(t, NAMED("layernorm_fwd"), n * 4, 0.0,
-                finish(t, ops->layernorm_fwd(b, 0, &y, &t->mean, &t->rstd, &t->x, &t->gain,
-                                             &t->gain, 1e-5f, e), &y));
+                finish(t, ops->layernorm_fwd(b, 0, &(struct norm_fwd_args){
+                    .y = &y, .mean = &t->mean, .rstd = &t->rstd, .x = &t->x, .gain = &t->gain,
+                    .bias = &t->gain, .eps = 1e-5f }, e), &y));
     else
         MEASURE(t, NAMED("rmsnorm_fwd"), n * 4, 0.0,
-                finish(t, ops->rmsnorm_fwd(b, 0, &y, &t->rstd, &t->x, &t->gain, 1e-5f, e), &y));
+                finish(t, ops->rmsnorm_fwd(b, 0, &(struct norm_fwd_args){
+                    .y = &y, .rstd = &t->rstd, .x = &t->x, .gain = &t->gain,
+                    .eps = 1e-5f }, e), &y));
     y.keep_value = true;
     if (t->s.gpt2)
         MEASURE(t, NAMED("layernorm_bwd"), n * 10, 0.0,
-                finish(t, ops->layernorm_bwd(b, 0, &y, &t->d_gain, &t->d_bias, &t->z, &t->x,
-                                             &t->gain, &t->mean, &t->rstd, &t->residual, e), &y));
+                finish(t, ops->layernorm_bwd(b, 0, &(struct norm_bwd_args){
+                    .dx = &y, .d_gain = &t->d_gain, .d_bias = &t->d_bias, .dy = &t->z, .x = &t->x,
+                    .gain = &t->gain, .mean = &t->mean, .rstd = &t->rstd,
+                    .residual = &t->residual }, e), &y));
     else
         MEASURE(t, NAMED("rmsnorm_bwd"), n * 10, 0.0,
-                finish(t, ops->rmsnorm_bwd(b, 0, &y, &t->d_gain, &t->z, &t->x, &t->gain, &t->rstd,
-                                           &t->residual, e), &y));
+                finish(t, ops->rmsnorm_bwd(b, 0, &(struct norm_bwd_args){
+                    .dx = &y, .d_gain = &t->d_gain, .dy = &t->z, .x = &t->x, .gain = &t->gain,
+                    .rstd = &t->rstd, .residual = &t->residual }, e), &y));
     struct sink h = coded(t, &t->h, r, f, into, true);
     if (t->s.gpt2)
         MEASURE(t, NAMED("gelu_fwd"), g * 4, 0.0,
@@ -193,8 +199,9 @@ static void bench_into(struct bench *t, const struct into *into) {
     struct sink dx = coded(t, &t->d_qkv, r, t->all * t->s.dim, into, true);
     double q = (double)r * (double)(t->all * t->s.dim);
     MEASURE(t, NAMED("qk_bwd"), q * 4, 0.0,
-            finish(t, ops->qk_bwd(b, 0, &dx, NULL, NULL, &t->d_qkv, &t->qkv, NULL, NULL, NULL,
-                                  t->s.gpt2 ? NULL : &t->rope, t->s.heads, t->s.kv, e), &dx));
+            finish(t, ops->qk_bwd(b, 0, &(struct qk_bwd_args){
+                .dx = &dx, .d_out = &t->d_qkv, .in = &t->qkv, .rope = t->s.gpt2 ? NULL : &t->rope,
+                .heads = t->s.heads, .kv_heads = t->s.kv }, e), &dx));
 #undef NAMED
 }
 
@@ -206,22 +213,29 @@ static void bench_norms(struct bench *t) {
     double n = (double)t->rows * (double)t->s.width;
     if (t->s.gpt2) {
         MEASURE(t, "layernorm_fwd", n * 4, 0.0,
-                ops->layernorm_fwd(b, 0, &y, &t->mean, &t->rstd, &t->x, &t->gain, &t->gain, 1e-5f,
-                                   e));
+                ops->layernorm_fwd(b, 0, &(struct norm_fwd_args){
+                    .y = &y, .mean = &t->mean, .rstd = &t->rstd, .x = &t->x, .gain = &t->gain,
+                    .bias = &t->gain, .eps = 1e-5f }, e));
         MEASURE(t, "layernorm_bwd", n * 8, 0.0,
-                ops->layernorm_bwd(b, 0, &y, &t->d_gain, &t->d_bias, &t->z, &t->x, &t->gain,
-                                   &t->mean, &t->rstd, &t->residual, e));
+                ops->layernorm_bwd(b, 0, &(struct norm_bwd_args){
+                    .dx = &y, .d_gain = &t->d_gain, .d_bias = &t->d_bias, .dy = &t->z, .x = &t->x,
+                    .gain = &t->gain, .mean = &t->mean, .rstd = &t->rstd,
+                    .residual = &t->residual }, e));
         y.sums = &t->d_bias;
         MEASURE(t, "layernorm_bwd with sums", n * 8, 0.0,
-                ops->layernorm_bwd(b, 0, &y, &t->d_gain, &t->d_bias, &t->z, &t->x, &t->gain,
-                                   &t->mean, &t->rstd, &t->residual, e));
+                ops->layernorm_bwd(b, 0, &(struct norm_bwd_args){
+                    .dx = &y, .d_gain = &t->d_gain, .d_bias = &t->d_bias, .dy = &t->z, .x = &t->x,
+                    .gain = &t->gain, .mean = &t->mean, .rstd = &t->rstd,
+                    .residual = &t->residual }, e));
         return;
     }
     MEASURE(t, "rmsnorm_fwd", n * 4, 0.0,
-            ops->rmsnorm_fwd(b, 0, &y, &t->rstd, &t->x, &t->gain, 1e-5f, e));
+            ops->rmsnorm_fwd(b, 0, &(struct norm_fwd_args){
+                .y = &y, .rstd = &t->rstd, .x = &t->x, .gain = &t->gain, .eps = 1e-5f }, e));
     MEASURE(t, "rmsnorm_bwd", n * 8, 0.0,
-            ops->rmsnorm_bwd(b, 0, &y, &t->d_gain, &t->z, &t->x, &t->gain, &t->rstd, &t->residual,
-                             e));
+            ops->rmsnorm_bwd(b, 0, &(struct norm_bwd_args){
+                .dx = &y, .d_gain = &t->d_gain, .dy = &t->z, .x = &t->x, .gain = &t->gain,
+                .rstd = &t->rstd, .residual = &t->residual }, e));
 }
 
 static void bench_rows(struct bench *t) {
@@ -245,28 +259,34 @@ static void bench_rows(struct bench *t) {
         MEASURE(t, "swiglu_fwd", f * 6, 0.0, ops->swiglu_fwd(b, 0, &h, &t->gate_up, e));
         MEASURE(t, "swiglu_bwd", f * 10, 0.0, ops->swiglu_bwd(b, 0, &g, &t->h, &t->gate_up, e));
         MEASURE(t, "qk_fwd (rope)", q * 4, 0.0,
-                ops->qk_fwd(b, 0, &t->qkv, NULL, &t->qkv, NULL, NULL, &t->rope, t->s.heads,
-                            t->s.kv, 1e-5f, e));
+                ops->qk_fwd(b, 0, &(struct qk_fwd_args){
+                    .out = &t->qkv, .in = &t->qkv, .rope = &t->rope, .heads = t->s.heads,
+                    .kv_heads = t->s.kv, .eps = 1e-5f }, e));
     }
     MEASURE(t, t->s.gpt2 ? "qk_bwd (amax alone)" : "qk_bwd (rope)", q * (t->s.gpt2 ? 2 : 4), 0.0,
-            ops->qk_bwd(b, 0, &dx, NULL, NULL, &t->d_qkv, &t->qkv, NULL, NULL, NULL,
-                        t->s.gpt2 ? NULL : &t->rope, t->s.heads, t->s.kv, e));
+            ops->qk_bwd(b, 0, &(struct qk_bwd_args){
+                .dx = &dx, .d_out = &t->d_qkv, .in = &t->qkv, .rope = t->s.gpt2 ? NULL : &t->rope,
+                .heads = t->s.heads, .kv_heads = t->s.kv }, e));
 }
 
 static void bench_attention(struct bench *t) {
     struct sink o = sink_value(&t->y, &t->amax), d_qkv = sink_value(&t->d_qkv, &t->amax);
     double flop = 4.0 * (double)(t->s.batch * t->s.heads * t->s.time * t->s.time * t->s.dim) / 2;
     MEASURE(t, "attention_fwd", 0.0, flop,
-            t->ops->attention_fwd(b, 0, &o, &t->lse, &t->qkv, t->s.heads, t->s.kv, e));
+            t->ops->attention_fwd(b, 0, &(struct attention_fwd_args){
+                .o = &o, .lse = &t->lse, .qkv = &t->qkv, .heads = t->s.heads,
+                .kv_heads = t->s.kv }, e));
     MEASURE(t, "attention_bwd", 0.0, 2.5 * flop,
-            t->ops->attention_bwd(b, 0, &d_qkv, &t->delta, &t->z, &t->y, &t->qkv, &t->lse,
-                                  t->s.heads, t->s.kv, e));
+            t->ops->attention_bwd(b, 0, &(struct attention_bwd_args){
+                .d_qkv = &d_qkv, .delta = &t->delta, .d_o = &t->z, .o = &t->y, .qkv = &t->qkv,
+                .lse = &t->lse, .heads = t->s.heads, .kv_heads = t->s.kv }, e));
     if (!t->s.gpt2) return;
     struct tensor bias = tensor_make(t->bias.data, DTYPE_F32, t->all * t->s.dim, 1, 1, 1);
     d_qkv.sums = &bias;
     MEASURE(t, "attention_bwd with sums", 0.0, 2.5 * flop,
-            t->ops->attention_bwd(b, 0, &d_qkv, &t->delta, &t->z, &t->y, &t->qkv, &t->lse,
-                                  t->s.heads, t->s.kv, e));
+            t->ops->attention_bwd(b, 0, &(struct attention_bwd_args){
+                .d_qkv = &d_qkv, .delta = &t->delta, .d_o = &t->z, .o = &t->y, .qkv = &t->qkv,
+                .lse = &t->lse, .heads = t->s.heads, .kv_heads = t->s.kv }, e));
 }
 
 static void bench_ends(struct bench *t) {
@@ -279,8 +299,9 @@ static void bench_ends(struct bench *t) {
     MEASURE(t, "embedding_bwd", n * 2, 0.0,
             ops->embedding_bwd(b, 0, &t->table, NULL, &t->z, &t->tokens, e));
     MEASURE(t, "cross_entropy", l * 4, 0.0,
-            ops->cross_entropy(b, 0, &t->loss, &d, &t->logits, &t->targets, t->s.vocab,
-                               &t->grad_scale, e));
+            ops->cross_entropy(b, 0, &(struct cross_entropy_args){
+                .loss = &t->loss, .d_logits = &d, .logits = &t->logits, .targets = &t->targets,
+                .vocab = t->s.vocab, .grad_scale = &t->grad_scale }, e));
     struct adamw_args a = { .weight = &weight, .m = &t->m, .v = &t->v, .grad = &t->grad,
                             .lr = &t->one, .clip = &t->one, .bias1 = &t->one, .bias2 = &t->one,
                             .step = &t->step,

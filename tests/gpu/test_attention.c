@@ -166,21 +166,24 @@ static bool one_case(size_t i, const char *forward, const char *backward) {
               (struct quant_rule){ QUANT_TE, 0, false }, false);
     pair_fill(p, &qkv, 31 + i, 2, 0.5f);
     pair_fill(p, &d_o, 32 + i, 2, 0.5f);
-    if (p->ops[GPU]->attention_fwd(p->b[GPU], LANE_COMPUTE, &o.side[GPU], &lse.side[GPU],
-                                   &qkv.side[GPU], h, g, &p->e) == ERR_DEVICE &&
+    if (p->ops[GPU]->attention_fwd(p->b[GPU], LANE_COMPUTE, &(struct attention_fwd_args){
+            .o = &o.side[GPU], .lse = &lse.side[GPU], .qkv = &qkv.side[GPU], .heads = h,
+            .kv_heads = g }, &p->e) == ERR_DEVICE &&
         strstr(p->e.text, "is not what this cuDNN offers")) {
         pair_clear(p);
         return false;
     }
-    ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE, S(o), S(lse), S(qkv), h, g, e));
+    ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE, &(struct attention_fwd_args){
+            .o = S(o), .lse = S(lse), .qkv = S(qkv), .heads = h, .kv_heads = g }, e));
     int rounds = only_short ? 2 : ROUNDS;
     for (int round = 0; round < rounds; round++) {
         d_qkv[round] = gradients_of(n * t, all * d);
         for (int s = 0; s < SIDES; s++) { /* the reference once */
             struct sink to = sink_of(&d_qkv[round], s);
             if ((s == GPU || round == 0) &&
-                (p->ops[s]->attention_bwd(p->b[s], LANE_COMPUTE, &to, S(delta), S(d_o),
-                                          S(o.value), S(qkv), S(lse), h, g, &p->e) != OK ||
+                (p->ops[s]->attention_bwd(p->b[s], LANE_COMPUTE, &(struct attention_bwd_args){
+                    .d_qkv = &to, .delta = S(delta), .d_o = S(d_o), .o = S(o.value), .qkv = S(qkv),
+                    .lse = S(lse), .heads = h, .kv_heads = g }, &p->e) != OK ||
                  p->ops[s]->sync(p->b[s], &p->e) != OK))
                 fail_msg("attention_bwd: %s", p->e.text);
         }
@@ -321,9 +324,13 @@ static uint16_t *long_gradients(const struct long_case *c, const char *caps, con
     pair_fill(p, &d_o, 52, 2, 0.5f);
     struct backend *b = p->b[GPU];
     struct sink to = sink_value(&o.side[GPU], NULL), into = sink_value(&d_qkv.side[GPU], NULL);
-    if (b->ops->attention_fwd(b, 0, &to, &lse.side[GPU], &qkv.side[GPU], h, 1, &p->e) != OK ||
-        b->ops->attention_bwd(b, 0, &into, &delta.side[GPU], &d_o.side[GPU], &o.side[GPU],
-                              &qkv.side[GPU], &lse.side[GPU], h, 1, &p->e) != OK ||
+    if (b->ops->attention_fwd(b, 0, &(struct attention_fwd_args){
+            .o = &to, .lse = &lse.side[GPU], .qkv = &qkv.side[GPU], .heads = h,
+            .kv_heads = 1 }, &p->e) != OK ||
+        b->ops->attention_bwd(b, 0, &(struct attention_bwd_args){
+            .d_qkv = &into, .delta = &delta.side[GPU], .d_o = &d_o.side[GPU], .o = &o.side[GPU],
+            .qkv = &qkv.side[GPU], .lse = &lse.side[GPU], .heads = h,
+            .kv_heads = 1 }, &p->e) != OK ||
         b->ops->download(b, 0, host, d_qkv.side[GPU].data, bytes, &p->e) != OK ||
         (!*chosen && b->ops->choices_save(b, chosen, &p->e) != OK))
         fail_msg("%s", p->e.text);

@@ -152,8 +152,9 @@ static void test_rope(void **state) {
             }
         }
         PRODUCED(&out, "qk_bwd", value_near(&out), pair_fill(p, &d_out, 1, 2, 1),
-                 ops->qk_bwd(b, LANE_COMPUTE, S(out), NULL, NULL, S(d_out), S(in), NULL, NULL, NULL,
-                             S(rope), h, g, e));
+                 ops->qk_bwd(b, LANE_COMPUTE, &(struct qk_bwd_args){
+                     .dx = S(out), .d_out = S(d_out), .in = S(in), .rope = S(rope), .heads = h,
+                     .kv_heads = g }, e));
         pair_clear(p);
     }
 }
@@ -175,17 +176,19 @@ static void test_attention(void **state) {
         pair_fill(p, &qkv, 1, 2, 0.5f);
         sink_into(&out, i / CASES, n * t, h * d);
         PRODUCED(&out, "attention_fwd", 1e-5, FRESH,
-                 ops->attention_fwd(b, LANE_COMPUTE, S(out), S(lse), S(qkv), h, g, e));
+                 ops->attention_fwd(b, LANE_COMPUTE, &(struct attention_fwd_args){
+                     .o = S(out), .lse = S(lse), .qkv = S(qkv), .heads = h, .kv_heads = g }, e));
         struct twin o = pair_tensor(p, H, n * t, h * d, 1, 1), d_o = filled(H, n * t, h * d, 2);
         struct twin delta = pair_tensor(p, F, n, h, t, 1);
         struct twin_sink d_qkv;
         sink_into(&d_qkv, i / CASES, n * t, (h + 2 * g) * d);
-        ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE,
-                                      &(struct sink){ .value = S(o), .keep_value = true }, S(lse),
-                                      S(qkv), h, g, e));
+        ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE, &(struct attention_fwd_args){
+                .o = &(struct sink){ .value = S(o), .keep_value = true }, .lse = S(lse),
+                .qkv = S(qkv), .heads = h, .kv_heads = g }, e));
         PRODUCED(&d_qkv, "attention_bwd", 1e-4, FRESH,
-                 ops->attention_bwd(b, LANE_COMPUTE, S(d_qkv), S(delta), S(d_o), S(o), S(qkv),
-                                    S(lse), h, g, e));
+                 ops->attention_bwd(b, LANE_COMPUTE, &(struct attention_bwd_args){
+                     .d_qkv = S(d_qkv), .delta = S(delta), .d_o = S(d_o), .o = S(o), .qkv = S(qkv),
+                     .lse = S(lse), .heads = h, .kv_heads = g }, e));
         pair_clear(p);
     }
 }
@@ -220,17 +223,22 @@ static void test_norms(void **state) {
         struct twin_sink out[4];
         for (int k = 0; k < 4; k++) sink_into(&out[k], i / NORMS, r, c);
         PRODUCED(&out[0], "rmsnorm_fwd", value_near(&out[0]), FRESH,
-                 ops->rmsnorm_fwd(b, LANE_COMPUTE, S(out[0]), S(rstd), S(x), S(gain), 1e-5f, e));
+                 ops->rmsnorm_fwd(b, LANE_COMPUTE, &(struct norm_fwd_args){
+                     .y = S(out[0]), .rstd = S(rstd), .x = S(x), .gain = S(gain),
+                     .eps = 1e-5f }, e));
         PRODUCED(&out[1], "rmsnorm_bwd", value_near(&out[1]), FRESH,
-                 ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[1]), S(d_gain), S(dy), S(x), S(gain),
-                                  S(rstd), S(residual), e));
+                 ops->rmsnorm_bwd(b, LANE_COMPUTE, &(struct norm_bwd_args){
+                     .dx = S(out[1]), .d_gain = S(d_gain), .dy = S(dy), .x = S(x), .gain = S(gain),
+                     .rstd = S(rstd), .residual = S(residual) }, e));
         PRODUCED(&out[2], "layernorm_fwd", value_near(&out[2]), FRESH,
-                 ops->layernorm_fwd(b, LANE_COMPUTE, S(out[2]), S(mean), S(rstd), S(x), S(gain),
-                                    i % 2 ? S(bias) : NULL, 1e-5f, e));
+                 ops->layernorm_fwd(b, LANE_COMPUTE, &(struct norm_fwd_args){
+                     .y = S(out[2]), .mean = S(mean), .rstd = S(rstd), .x = S(x), .gain = S(gain),
+                     .bias = i % 2 ? S(bias) : NULL, .eps = 1e-5f }, e));
         PRODUCED(&out[3], "layernorm_bwd", value_near(&out[3]), FRESH,
-                 ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
-                                    i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
-                                    S(rstd), S(residual), e));
+                 ops->layernorm_bwd(b, LANE_COMPUTE, &(struct norm_bwd_args){
+                     .dx = S(out[3]), .d_gain = S(d_gain), .d_bias = i % 2 ? S(d_bias) : NULL,
+                     .dy = S(dy), .x = S(x), .gain = S(gain), .mean = S(mean), .rstd = S(rstd),
+                     .residual = S(residual) }, e));
         pair_clear(p);
     }
 }
@@ -256,11 +264,13 @@ static void test_sums(void **state) {
         }
         ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[0]), S(dy), S(x), e));
         ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dy), S(gate_up), e));
-        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(out[2]), S(d_gain), S(dy), S(x), S(gain),
-                                    S(rstd), NULL, e));
-        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, S(out[3]), S(d_gain),
-                                      i % 2 ? S(d_bias) : NULL, S(dy), S(x), S(gain), S(mean),
-                                      S(rstd), S(residual), e));
+        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, &(struct norm_bwd_args){
+                .dx = S(out[2]), .d_gain = S(d_gain), .dy = S(dy), .x = S(x), .gain = S(gain),
+                .rstd = S(rstd) }, e));
+        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, &(struct norm_bwd_args){
+                .dx = S(out[3]), .d_gain = S(d_gain), .d_bias = i % 2 ? S(d_bias) : NULL,
+                .dy = S(dy), .x = S(x), .gain = S(gain), .mean = S(mean), .rstd = S(rstd),
+                .residual = S(residual) }, e));
         ON_BOTH(p, ops->quantise(b, LANE_COMPUTE, S(out[4]), S(x), e));
         for (int k = 0; k < 5; k++) {
             finish(&out[k], "sums");
@@ -319,13 +329,15 @@ static void test_own_amax(void **state) {
             case 1: st = ops->swiglu_bwd(b, LANE_COMPUTE, s, &dy.side[GPU], &x.side[GPU], e);
                     break;
             case 2: st = ops->gelu_bwd(b, LANE_COMPUTE, s, &dy.side[GPU], &narrow, e); break;
-            case 3: st = ops->rmsnorm_fwd(b, LANE_COMPUTE, s, &rstd.side[GPU], &narrow,
-                                             &gain.side[GPU], 1e-5f, e); break;
-            case 6: st = ops->qk_bwd(b, LANE_COMPUTE, s, NULL, NULL, &heads, &heads, NULL, NULL,
-                                     NULL, &rope.side[GPU], c / 64 - 2, 1, e); break;
-            case 4: st = ops->layernorm_fwd(b, LANE_COMPUTE, s, &mean.side[GPU],
-                                               &rstd.side[GPU], &narrow, &gain.side[GPU],
-                                               &gain.side[GPU], 1e-5f, e); break;
+            case 3: st = ops->rmsnorm_fwd(b, LANE_COMPUTE, &(struct norm_fwd_args){
+                    .y = s, .rstd = &rstd.side[GPU], .x = &narrow, .gain = &gain.side[GPU],
+                    .eps = 1e-5f }, e); break;
+            case 6: st = ops->qk_bwd(b, LANE_COMPUTE, &(struct qk_bwd_args){
+                    .dx = s, .d_out = &heads, .in = &heads, .rope = &rope.side[GPU],
+                    .heads = c / 64 - 2, .kv_heads = 1 }, e); break;
+            case 4: st = ops->layernorm_fwd(b, LANE_COMPUTE, &(struct norm_fwd_args){
+                    .y = s, .mean = &mean.side[GPU], .rstd = &rstd.side[GPU], .x = &narrow,
+                    .gain = &gain.side[GPU], .bias = &gain.side[GPU], .eps = 1e-5f }, e); break;
             default: st = ops->quantise(b, LANE_COMPUTE, s, &narrow, e);
             }
             assert_int_equal(st, OK);

@@ -339,9 +339,12 @@ static void attention(void **state) {
             lse[s] = allocate(s, F, rows);
             delta[s] = allocate(s, F, rows);
             struct sink out = sink_value(&o[s], NULL), into = sink_value(&d_qkv[s], NULL);
-            if (p->ops[s]->attention_fwd(p->b[s], 0, &out, &lse[s], &qkv[s], h, g, &p->e) != OK ||
-                p->ops[s]->attention_bwd(p->b[s], 0, &into, &delta[s], &d_o[s], &o[s], &qkv[s],
-                                         &lse[s], h, g, &p->e) != OK ||
+            if (p->ops[s]->attention_fwd(p->b[s], 0, &(struct attention_fwd_args){
+                    .o = &out, .lse = &lse[s], .qkv = &qkv[s], .heads = h,
+                    .kv_heads = g }, &p->e) != OK ||
+                p->ops[s]->attention_bwd(p->b[s], 0, &(struct attention_bwd_args){
+                    .d_qkv = &into, .delta = &delta[s], .d_o = &d_o[s], .o = &o[s], .qkv = &qkv[s],
+                    .lse = &lse[s], .heads = h, .kv_heads = g }, &p->e) != OK ||
                 p->ops[s]->sync(p->b[s], &p->e) != OK)
                 fail_msg("%s", p->e.text);
         }

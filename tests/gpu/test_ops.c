@@ -50,11 +50,13 @@ static void test_rmsnorm(void **state) {
         struct twin_sink y, dx;
         pair_sink(p, &y, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
         pair_sink(p, &dx, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
-        ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, S(y), S(rstd), S(x), S(gain), 1e-5f, e));
+        ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, &(struct norm_fwd_args){
+                .y = S(y), .rstd = S(rstd), .x = S(x), .gain = S(gain), .eps = 1e-5f }, e));
         pair_near(p, "rmsnorm_fwd y", &y.value, BF16_NEAR);
         pair_near(p, "rmsnorm_fwd rstd", &rstd, F32_NEAR);
-        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, S(dx), S(d_gain), S(dy), S(x), S(gain),
-                                    S(rstd), i % 2 ? S(residual) : NULL, e));
+        ON_BOTH(p, ops->rmsnorm_bwd(b, LANE_COMPUTE, &(struct norm_bwd_args){
+                .dx = S(dx), .d_gain = S(d_gain), .dy = S(dy), .x = S(x), .gain = S(gain),
+                .rstd = S(rstd), .residual = i % 2 ? S(residual) : NULL }, e));
         pair_near(p, "rmsnorm_bwd dx", &dx.value, BF16_NEAR);
         pair_near(p, "rmsnorm_bwd d_gain", &d_gain, i % 2 ? F32_NEAR : BF16_NEAR);
         pair_clear(p);
@@ -73,14 +75,16 @@ static void test_layernorm(void **state) {
         struct twin_sink y, dx;
         pair_sink(p, &y, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
         pair_sink(p, &dx, r, c, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
-        ON_BOTH(p, ops->layernorm_fwd(b, LANE_COMPUTE, S(y), S(mean), S(rstd), S(x), S(gain),
-                                      with ? S(bias) : NULL, 1e-5f, e));
+        ON_BOTH(p, ops->layernorm_fwd(b, LANE_COMPUTE, &(struct norm_fwd_args){
+                .y = S(y), .mean = S(mean), .rstd = S(rstd), .x = S(x), .gain = S(gain),
+                .bias = with ? S(bias) : NULL, .eps = 1e-5f }, e));
         pair_near(p, "layernorm_fwd y", &y.value, BF16_NEAR);
         pair_near(p, "layernorm_fwd mean", &mean, F32_NEAR);
         pair_near(p, "layernorm_fwd rstd", &rstd, F32_NEAR);
-        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, S(dx), S(d_gain), with ? S(d_bias) : NULL,
-                                      S(dy), S(x), S(gain), S(mean), S(rstd),
-                                      with ? S(residual) : NULL, e));
+        ON_BOTH(p, ops->layernorm_bwd(b, LANE_COMPUTE, &(struct norm_bwd_args){
+                .dx = S(dx), .d_gain = S(d_gain), .d_bias = with ? S(d_bias) : NULL, .dy = S(dy),
+                .x = S(x), .gain = S(gain), .mean = S(mean), .rstd = S(rstd),
+                .residual = with ? S(residual) : NULL }, e));
         pair_near(p, "layernorm_bwd dx", &dx.value, BF16_NEAR);
         pair_near(p, "layernorm_bwd d_gain", &d_gain, with ? F32_NEAR : BF16_NEAR);
         pair_near(p, "layernorm_bwd d_bias", &d_bias, with ? F32_NEAR : BF16_NEAR);
@@ -108,12 +112,15 @@ static void test_qk(void **state) {
         struct twin_sink dx;
         pair_sink(p, &dx, rows, all * d, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
         bool norm = QK[i].norm;
-        ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, S(out), S(rstd), S(in), norm ? S(gain_q) : NULL,
-                               norm ? S(gain_k) : NULL, QK[i].rope ? S(rope) : NULL, QK[i].h,
-                               QK[i].g, 1e-6f, e));
-        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(dx), S(d_q), S(d_k), S(d_out), S(in),
-                               norm ? S(gain_q) : NULL, norm ? S(gain_k) : NULL, S(rstd),
-                               QK[i].rope ? S(rope) : NULL, QK[i].h, QK[i].g, e));
+        ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, &(struct qk_fwd_args){
+                .out = S(out), .rstd = S(rstd), .in = S(in), .gain_q = norm ? S(gain_q) : NULL,
+                .gain_k = norm ? S(gain_k) : NULL, .rope = QK[i].rope ? S(rope) : NULL,
+                .heads = QK[i].h, .kv_heads = QK[i].g, .eps = 1e-6f }, e));
+        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, &(struct qk_bwd_args){
+                .dx = S(dx), .d_gain_q = S(d_q), .d_gain_k = S(d_k), .d_out = S(d_out), .in = S(in),
+                .gain_q = norm ? S(gain_q) : NULL, .gain_k = norm ? S(gain_k) : NULL,
+                .rstd = S(rstd), .rope = QK[i].rope ? S(rope) : NULL, .heads = QK[i].h,
+                .kv_heads = QK[i].g }, e));
         if (!norm) {
             pair_same(p, "qk_fwd out", &out);
             pair_same(p, "qk_bwd dx", &dx.value);
@@ -138,12 +145,14 @@ static void test_qk_in_place(void **state) {
         struct twin_sink dx;
         pair_sink(p, &dx, 2 * 37, all * d, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
         for (int s = 0; s < SIDES; s++) dx.side[s].value = S(grad);
-        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, S(dx), NULL, NULL, S(grad), S(in), NULL, NULL, NULL,
-                               i % 2 ? S(rope) : NULL, heads, kv, e));
+        ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, &(struct qk_bwd_args){
+                .dx = S(dx), .d_out = S(grad), .in = S(in), .rope = i % 2 ? S(rope) : NULL,
+                .heads = heads, .kv_heads = kv }, e));
         pair_same(p, "qk_bwd in place", &grad);
         pair_same(p, "qk_bwd amax", &dx.amax);
-        ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, S(grad), NULL, S(grad), NULL, NULL,
-                               i % 2 ? S(rope) : NULL, heads, kv, 1e-6f, e));
+        ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, &(struct qk_fwd_args){
+                .out = S(grad), .in = S(grad), .rope = i % 2 ? S(rope) : NULL, .heads = heads,
+                .kv_heads = kv, .eps = 1e-6f }, e));
         pair_same(p, "qk_fwd in place", &grad);
         pair_clear(p);
     }
@@ -198,8 +207,9 @@ static void test_cross_entropy_not_finite(void **state) {
         pair_set(p, &targets, target, sizeof target);
         pair_set(p, &logits, host, rows * n * 2);
         pair_sink(p, &d, rows, n, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
-        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(loss), S(d), S(logits), S(targets), n,
-                                      S(scale), e));
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, &(struct cross_entropy_args){
+                .loss = S(loss), .d_logits = S(d), .logits = S(logits), .targets = S(targets),
+                .vocab = n, .grad_scale = S(scale) }, e));
         pair_near(p, "cross_entropy loss", &loss, LOSS_NEAR);
         pair_near(p, "cross_entropy d_logits", &d.value, D_LOGITS_NEAR);
         free(host);
@@ -223,10 +233,12 @@ static void test_cross_entropy(void **state) {
         struct twin scale = pair_f32(p, 0.037f), eval = pair_tensor(p, F, rows, 1, 1, 1);
         struct twin_sink d;
         pair_sink(p, &d, rows, width, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
-        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(eval), NULL, S(logits), S(targets),
-                                      LOSS[i].vocab, NULL, e));
-        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(loss), S(d), S(logits), S(targets),
-                                      LOSS[i].vocab, S(scale), e));
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, &(struct cross_entropy_args){
+                .loss = S(eval), .logits = S(logits), .targets = S(targets),
+                .vocab = LOSS[i].vocab }, e));
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, &(struct cross_entropy_args){
+                .loss = S(loss), .d_logits = S(d), .logits = S(logits), .targets = S(targets),
+                .vocab = LOSS[i].vocab, .grad_scale = S(scale) }, e));
         pair_near(p, "cross_entropy loss", &loss, LOSS_NEAR);
         pair_near(p, "cross_entropy loss in evaluation", &eval, LOSS_NEAR);
         pair_near(p, "cross_entropy d_logits", &d.value, D_LOGITS_NEAR);
@@ -256,8 +268,9 @@ static void loss_by_pieces(const struct tensor *loss, const struct tensor *d,
         struct tensor x = tensor_2d((uint16_t *)logits->data + at * width, H, n, width);
         struct tensor value = tensor_2d((uint16_t *)d->data + at * width, H, n, width);
         struct sink to = sink_value(&value, amax);
-        if (p->ops[GPU]->cross_entropy(p->b[GPU], LANE_COMPUTE, &l, &to, &x, &t, vocab, scale,
-                                       &p->e) != OK)
+        if (p->ops[GPU]->cross_entropy(p->b[GPU], LANE_COMPUTE, &(struct cross_entropy_args){
+                .loss = &l, .d_logits = &to, .logits = &x, .targets = &t, .vocab = vocab,
+                .grad_scale = scale }, &p->e) != OK)
             fail_msg("%s", p->e.text);
     }
 }
@@ -280,8 +293,8 @@ static void test_cross_entropy_many_rows(void **state) {
         struct twin d = pair_tensor(p, H, rows, width, 1, 1), amax[3];
         for (int j = 0; j < 3; j++) amax[j] = pair_tensor(p, DTYPE_U32, 1, 1, 1, 1);
         const struct tensor *x = &logits.side[GPU], *to[3] = { &d.side[GPU], &d.side[GPU], x };
-        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, S(eval), NULL, S(logits), S(targets), vocab,
-                                      NULL, e));
+        ON_BOTH(p, ops->cross_entropy(b, LANE_COMPUTE, &(struct cross_entropy_args){
+                .loss = S(eval), .logits = S(logits), .targets = S(targets), .vocab = vocab }, e));
         pair_near(p, "cross_entropy loss of many rows", &eval, LOSS_NEAR);
         float *want = downloaded(&eval.side[GPU]);
         uint16_t *bits[3];

@@ -80,14 +80,16 @@ static struct run make(struct ops *ops, struct sizes z, enum dtype t, double sca
 
 static void forward(struct ops *ops, struct run *r, struct sizes z) {
     struct sink o = sink_value(&r->o, NULL);
-    OPS_OK(ops, ops->table->attention_fwd(ops->b, LANE_COMPUTE, &o, &r->lse, &r->qkv, z.heads,
-                                          z.kv_heads, &ops->e));
+    OPS_OK(ops, ops->table->attention_fwd(ops->b, LANE_COMPUTE, &(struct attention_fwd_args){
+            .o = &o, .lse = &r->lse, .qkv = &r->qkv, .heads = z.heads,
+            .kv_heads = z.kv_heads }, &ops->e));
 }
 
 static void backward(struct ops *ops, struct run *r, struct sizes z) {
     struct sink d_qkv = sink_value(&r->d_qkv, NULL);
-    OPS_OK(ops, ops->table->attention_bwd(ops->b, LANE_COMPUTE, &d_qkv, &r->delta, &r->d_o, &r->o,
-                                          &r->qkv, &r->lse, z.heads, z.kv_heads, &ops->e));
+    OPS_OK(ops, ops->table->attention_bwd(ops->b, LANE_COMPUTE, &(struct attention_bwd_args){
+            .d_qkv = &d_qkv, .delta = &r->delta, .d_o = &r->d_o, .o = &r->o, .qkv = &r->qkv,
+            .lse = &r->lse, .heads = z.heads, .kv_heads = z.kv_heads }, &ops->e));
 }
 
 static struct reference reference_of(struct ops *ops, const struct run *r, struct sizes z) {
@@ -221,18 +223,25 @@ static void test_arguments(void **state) {
     small.dim[2] = 7;
     const struct backend_ops *t = ops->table;
     struct err *e = &ops->e;
-    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &i32, 4, 2, e), ERR_ARG, "qkv is i32");
-    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 5, 2, e), ERR_ARG,
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &(struct attention_fwd_args){
+            .o = &o, .lse = &r.lse, .qkv = &i32, .heads = 4,
+            .kv_heads = 2 }, e), ERR_ARG, "qkv is i32");
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &(struct attention_fwd_args){
+            .o = &o, .lse = &r.lse, .qkv = &r.qkv, .heads = 5, .kv_heads = 2 }, e), ERR_ARG,
             "5 heads over 2");
-    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &r.lse, &r.qkv, 6, 2, e), ERR_ARG,
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &(struct attention_fwd_args){
+            .o = &o, .lse = &r.lse, .qkv = &r.qkv, .heads = 6, .kv_heads = 2 }, e), ERR_ARG,
             "8 heads in the");
-    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &o, &small, &r.qkv, 4, 2, e), ERR_ARG, "lse");
+    OPS_ERR(ops, t->attention_fwd(ops->b, 0, &(struct attention_fwd_args){
+            .o = &o, .lse = &small, .qkv = &r.qkv, .heads = 4, .kv_heads = 2 }, e), ERR_ARG, "lse");
     struct sink d_qkv = sink_value(&r.d_qkv, NULL), of_i32 = sink_value(&i32, NULL);
-    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &d_qkv, &r.delta, &r.d_o, &r.o, &r.qkv, &small, 4, 2,
-                                  e),
+    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &(struct attention_bwd_args){
+            .d_qkv = &d_qkv, .delta = &r.delta, .d_o = &r.d_o, .o = &r.o, .qkv = &r.qkv,
+            .lse = &small, .heads = 4, .kv_heads = 2 }, e),
             ERR_ARG, "lse");
-    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &of_i32, &r.delta, &r.d_o, &r.o, &r.qkv, &r.lse, 4, 2,
-                                  e),
+    OPS_ERR(ops, t->attention_bwd(ops->b, 0, &(struct attention_bwd_args){
+            .d_qkv = &of_i32, .delta = &r.delta, .d_o = &r.d_o, .o = &r.o, .qkv = &r.qkv,
+            .lse = &r.lse, .heads = 4, .kv_heads = 2 }, e),
             ERR_ARG, "d_qkv: value is i32");
     ops_close(ops);
 }

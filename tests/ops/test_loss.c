@@ -24,8 +24,9 @@ static struct run make(struct ops *o, int64_t rows, int64_t width, int64_t vocab
 
 static enum status run(struct ops *o, struct run *r, int64_t vocab) {
     struct sink d = sink_value(&r->d_logits, NULL);
-    return o->table->cross_entropy(o->b, LANE_COMPUTE, &r->loss, &d, &r->logits, &r->targets, vocab,
-                                   &r->scale, &o->e);
+    return o->table->cross_entropy(o->b, LANE_COMPUTE, &(struct cross_entropy_args){
+            .loss = &r->loss, .d_logits = &d, .logits = &r->logits, .targets = &r->targets,
+            .vocab = vocab, .grad_scale = &r->scale }, &o->e);
 }
 
 static const struct {
@@ -75,12 +76,13 @@ static void test_masks_and_aliases(void **state) {
     assert_true(ops_get(&r.loss, 1) == 0 && ops_get(&r.loss, 0) > 0);
     for (int64_t c = 0; c < 24; c++) assert_true(ops_get(&r.d_logits, 24 + c) == 0);
     struct tensor loss = ops_tensor(o, DTYPE_F32, 4, 1, 1, 1);
-    OPS_OK(o, o->table->cross_entropy(o->b, 0, &loss, NULL, &r.logits, &r.targets, 20, NULL,
-                                      &o->e));
+    OPS_OK(o, o->table->cross_entropy(o->b, 0, &(struct cross_entropy_args){
+            .loss = &loss, .logits = &r.logits, .targets = &r.targets, .vocab = 20 }, &o->e));
     assert_int_equal(ops_hash(&loss), ops_hash(&r.loss));
     struct sink in_place = sink_value(&r.logits, NULL);
-    OPS_OK(o, o->table->cross_entropy(o->b, 0, &loss, &in_place, &r.logits, &r.targets, 20,
-                                      &r.scale, &o->e));
+    OPS_OK(o, o->table->cross_entropy(o->b, 0, &(struct cross_entropy_args){
+            .loss = &loss, .d_logits = &in_place, .logits = &r.logits, .targets = &r.targets,
+            .vocab = 20, .grad_scale = &r.scale }, &o->e));
     assert_int_equal(ops_hash(&r.logits), ops_hash(&r.d_logits));
     ops_close(o);
 }

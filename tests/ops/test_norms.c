@@ -65,19 +65,24 @@ static struct run make(struct ops *o, int64_t rows, int64_t cols, enum dtype t, 
 static enum status forward(struct ops *o, enum kind kind, const struct run *r) {
     struct sink y = sink_value((struct tensor *)&r->y, NULL);
     if (kind == RMS)
-        return o->table->rmsnorm_fwd(o->b, LANE_COMPUTE, &y, &r->rstd, &r->x, &r->gain, EPS, &o->e);
-    return o->table->layernorm_fwd(o->b, LANE_COMPUTE, &y, &r->mean, &r->rstd, &r->x, &r->gain,
-                                   &r->bias, EPS, &o->e);
+        return o->table->rmsnorm_fwd(o->b, LANE_COMPUTE, &(struct norm_fwd_args){
+                .y = &y, .rstd = &r->rstd, .x = &r->x, .gain = &r->gain, .eps = EPS }, &o->e);
+    return o->table->layernorm_fwd(o->b, LANE_COMPUTE, &(struct norm_fwd_args){
+            .y = &y, .mean = &r->mean, .rstd = &r->rstd, .x = &r->x, .gain = &r->gain,
+            .bias = &r->bias, .eps = EPS }, &o->e);
 }
 
 static enum status backward(struct ops *o, enum kind kind, const struct run *r,
                             struct tensor *dx) {
     struct sink s = sink_value(dx, NULL);
     if (kind == RMS)
-        return o->table->rmsnorm_bwd(o->b, LANE_COMPUTE, &s, &r->d_gain, &r->dy, &r->x, &r->gain,
-                                     &r->rstd, &r->residual, &o->e);
-    return o->table->layernorm_bwd(o->b, LANE_COMPUTE, &s, &r->d_gain, &r->d_bias, &r->dy, &r->x,
-                                   &r->gain, &r->mean, &r->rstd, &r->residual, &o->e);
+        return o->table->rmsnorm_bwd(o->b, LANE_COMPUTE, &(struct norm_bwd_args){
+                .dx = &s, .d_gain = &r->d_gain, .dy = &r->dy, .x = &r->x, .gain = &r->gain,
+                .rstd = &r->rstd, .residual = &r->residual }, &o->e);
+    return o->table->layernorm_bwd(o->b, LANE_COMPUTE, &(struct norm_bwd_args){
+            .dx = &s, .d_gain = &r->d_gain, .d_bias = &r->d_bias, .dy = &r->dy, .x = &r->x,
+            .gain = &r->gain, .mean = &r->mean, .rstd = &r->rstd,
+            .residual = &r->residual }, &o->e);
 }
 
 static struct reference reference_of(struct ops *o, enum kind kind, const struct run *r) {
@@ -204,11 +209,13 @@ static void test_nan_kept(void **state) {
         struct tensor amax = ops_tensor(o, DTYPE_U32, 1, 1, 1, 1);
         struct sink dx = sink_value(&r.dx, &amax);
         if (kind == RMS)
-            OPS_OK(o, o->table->rmsnorm_bwd(o->b, 0, &dx, &r.d_gain, &r.dy, &r.x, &r.gain, &r.rstd,
-                                            NULL, &o->e));
+            OPS_OK(o, o->table->rmsnorm_bwd(o->b, 0, &(struct norm_bwd_args){
+                    .dx = &dx, .d_gain = &r.d_gain, .dy = &r.dy, .x = &r.x, .gain = &r.gain,
+                    .rstd = &r.rstd }, &o->e));
         else
-            OPS_OK(o, o->table->layernorm_bwd(o->b, 0, &dx, &r.d_gain, &r.d_bias, &r.dy, &r.x,
-                                              &r.gain, &r.mean, &r.rstd, NULL, &o->e));
+            OPS_OK(o, o->table->layernorm_bwd(o->b, 0, &(struct norm_bwd_args){
+                    .dx = &dx, .d_gain = &r.d_gain, .d_bias = &r.d_bias, .dy = &r.dy, .x = &r.x,
+                    .gain = &r.gain, .mean = &r.mean, .rstd = &r.rstd }, &o->e));
         for (int64_t i = 0; i < 100; i++)
             assert_int_equal(isnan(ops_get(&r.dx, i)) != 0, i / 20 == 2);
         for (int64_t c = 0; c < 20; c++) assert_true(isnan(ops_get(&r.d_gain, c)));
@@ -236,6 +243,16 @@ static void test_arguments(void **state) {
         r = good; OPS_ERR(o, backward(o, kind, &r, &wide), ERR_ARG, "dx");
         ops_close(o);
     }
+    struct ops *o = ops_open(1);
+    struct run r = make(o, 4, 8, DTYPE_BF16, 1);
+    struct sink s = sink_value(&r.y, NULL);
+    OPS_ERR(o, o->table->rmsnorm_fwd(o->b, LANE_COMPUTE, &(struct norm_fwd_args){
+            .y = &s, .rstd = &r.rstd, .x = &r.x, .gain = &r.gain, .bias = &r.bias }, &o->e),
+            ERR_ARG, "neither mean nor bias");
+    OPS_ERR(o, o->table->rmsnorm_bwd(o->b, LANE_COMPUTE, &(struct norm_bwd_args){
+            .dx = &s, .d_gain = &r.d_gain, .d_bias = &r.d_bias, .dy = &r.dy, .x = &r.x,
+            .gain = &r.gain, .rstd = &r.rstd }, &o->e), ERR_ARG, "neither mean nor d_bias");
+    ops_close(o);
 }
 
 int main(void) {

@@ -77,19 +77,22 @@ static struct run make(struct ops *o, const struct sizes *z, enum dtype t) {
 }
 
 static enum status forward(struct ops *o, const struct run *r, const struct sizes *z) {
-    return o->table->qk_fwd(o->b, LANE_COMPUTE, &r->out, z->norm ? &r->rstd : NULL, &r->in,
-                            z->norm ? &r->gain_q : NULL, z->norm ? &r->gain_k : NULL,
-                            z->rope ? &r->rope : NULL, z->heads, z->kv_heads, EPS, &o->e);
+    return o->table->qk_fwd(o->b, LANE_COMPUTE, &(struct qk_fwd_args){
+            .out = &r->out, .rstd = z->norm ? &r->rstd : NULL, .in = &r->in,
+            .gain_q = z->norm ? &r->gain_q : NULL, .gain_k = z->norm ? &r->gain_k : NULL,
+            .rope = z->rope ? &r->rope : NULL, .heads = z->heads, .kv_heads = z->kv_heads,
+            .eps = EPS }, &o->e);
 }
 
 static enum status backward(struct ops *o, const struct run *r, const struct sizes *z,
                             struct tensor *dx) {
     struct sink s = sink_value(dx, NULL);
-    return o->table->qk_bwd(o->b, LANE_COMPUTE, &s, z->norm ? &r->d_gain_q : NULL,
-                            z->norm ? &r->d_gain_k : NULL, &r->d_out, &r->in,
-                            z->norm ? &r->gain_q : NULL, z->norm ? &r->gain_k : NULL,
-                            z->norm ? &r->rstd : NULL, z->rope ? &r->rope : NULL, z->heads,
-                            z->kv_heads, &o->e);
+    return o->table->qk_bwd(o->b, LANE_COMPUTE, &(struct qk_bwd_args){
+            .dx = &s, .d_gain_q = z->norm ? &r->d_gain_q : NULL,
+            .d_gain_k = z->norm ? &r->d_gain_k : NULL, .d_out = &r->d_out, .in = &r->in,
+            .gain_q = z->norm ? &r->gain_q : NULL, .gain_k = z->norm ? &r->gain_k : NULL,
+            .rstd = z->norm ? &r->rstd : NULL, .rope = z->rope ? &r->rope : NULL, .heads = z->heads,
+            .kv_heads = z->kv_heads }, &o->e);
 }
 
 static struct reference reference_of(struct ops *o, const struct run *r, const struct sizes *z) {
@@ -212,8 +215,9 @@ static void test_arguments(void **state) {
     struct sizes wrong = z;
     wrong.heads = 3;
     OPS_ERR(o, forward(o, &good, &wrong), ERR_ARG, "4 heads in the tensor, 3 + 2*1");
-    OPS_ERR(o, o->table->qk_fwd(o->b, 0, &r.out, &r.rstd, &r.in, &r.gain_q, NULL, NULL, 2, 1, EPS,
-                                &o->e), ERR_ARG, "alone");
+    OPS_ERR(o, o->table->qk_fwd(o->b, 0, &(struct qk_fwd_args){
+            .out = &r.out, .rstd = &r.rstd, .in = &r.in, .gain_q = &r.gain_q, .heads = 2,
+            .kv_heads = 1, .eps = EPS }, &o->e), ERR_ARG, "alone");
     ops_close(o);
 }
 
