@@ -1,5 +1,5 @@
-/* Every allocation of kernels and model that can fail, failing: an error value each time, nothing
- * leaked (the address sanitizer looks), and nothing half done left behind. */
+/* Each allocation of kernels and model fails in turn. Each time the result is an error value, with
+ * no leak (the address sanitizer checks) and no partial result. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -124,7 +124,7 @@ static void trainer_create_survives(void **state) {
 struct checkpoint_case {
     struct tiny_run run;
     char parent[PATH_CAP], weights[65];
-    struct checkpoint_info whole; /* as it was saved with memory to spare */
+    struct checkpoint_info whole; /* as saved without a failing allocation */
 };
 
 static enum status save(void *context, struct err *e) {
@@ -133,7 +133,7 @@ static enum status save(void *context, struct err *e) {
     return checkpoint_save(c->run.trainer, c->parent, &info, e);
 }
 
-/* The checkpoint of before, or the new one, which has the same bytes; nothing beside it. */
+/* The earlier checkpoint or the new one, which has the same bytes, and no other file. */
 static enum status is_whole(void *context, enum status st, struct err *e) {
     struct checkpoint_case *c = context;
     struct checkpoint_info info;
@@ -154,7 +154,7 @@ static enum status load(void *context, struct err *e) {
     return checkpoint_load(c->run.trainer, c->whole.path, &info, e);
 }
 
-/* A load that failed may be tried again. */
+/* A failed load can be repeated. */
 static enum status loads_again(void *context, enum status st, struct err *e) {
     struct checkpoint_case *c = context;
     char hex[65];
@@ -169,7 +169,7 @@ static enum status verify(void *context, struct err *e) {
     return checkpoint_verify(c->whole.path, &info, e);
 }
 
-/* A checkpoint that cannot be read for want of memory is not damaged: it is not passed over. */
+/* A checkpoint that cannot be read for lack of memory is not damaged, so it must not be skipped. */
 static enum status latest(void *context, struct err *e) {
     struct checkpoint_case *c = context;
     struct checkpoint_info info = { .step = 0 };

@@ -1,6 +1,6 @@
-/* Every allocation of the runner's library calls that can fail, failing: closing a run, reading
- * bundles, resolving scripts, parsing queries. An error value each time, and nothing lost: what
- * answers OK must answer what it always does. */
+/* Each allocation of the runner's library calls fails in turn: closing a run, reading bundles,
+ * resolving scripts, parsing queries. Each time the result is an error value and no data is lost. A
+ * call that returns OK must have its usual result. */
 /* long: 8 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,17 +25,17 @@
 
 struct bundle_case {
     char parent[PATH_CAP], dir[PATH_CAP], file[PATH_CAP];
-    char sha256[SHA256_HEX]; /* of the bundle file as made with memory to spare */
+    char sha256[SHA256_HEX]; /* of the bundle file made without a failing allocation */
     struct bundle_options options;
 };
 
-/* A fresh directory in memory where the system has one: these tests sync thousands of files. */
+/* A fresh directory on tmpfs if there is one: these tests sync thousands of files. */
 static void fast_directory(char dir[PATH_CAP]) {
     snprintf(dir, PATH_CAP, "/dev/shm/fp8lab-test-XXXXXX");
     if (!mkdtemp(dir)) scratch_directory(dir);
 }
 
-/* Each step is evaluated, so that a comparison has losses to judge. */
+/* Each step is evaluated, so that a comparison has losses. */
 static struct run_fixture three_steps(void) {
     struct run_fixture f = run_fixture_default();
     f.steps = 3;
@@ -64,7 +64,7 @@ static enum status finish(void *context, struct err *e) {
     return bundle_finish(c->dir, &c->options, &result, e);
 }
 
-/* What failed is done by calling it again, and gives the bytes it would have given. */
+/* Calling again after a failure completes the work, with the same bytes. */
 static enum status finishes_equal(void *context, enum status st, struct err *e) {
     struct bundle_case *c = context;
     char hex[SHA256_HEX];
@@ -73,7 +73,7 @@ static enum status finishes_equal(void *context, enum status st, struct err *e) 
     return strcmp(hex, c->sha256) == 0 ? OK : FAIL(e, ERR_VERIFY, "the bundle has other bytes");
 }
 
-/* A run that has just ended: its metrics are text. */
+/* A run that has just ended: its metrics are still text. */
 static void as_it_ended(void *context) {
     struct bundle_case *c = context;
     struct run_fixture f = three_steps();
@@ -104,8 +104,8 @@ static enum status extract(void *context, struct err *e) {
     return bundle_unpack(c->file, dest, &BUNDLE_LIMITS, &report, e);
 }
 
-/* There whole or not at all. Clearing a directory takes memory too: what is left without any has a
- * name that says so, and the next extraction asks for its removal. */
+/* Complete or absent. Clearing a directory also allocates: a directory that is left over has a
+ * reserved name, and the next extraction asks the user to remove it. */
 static enum status is_extracted(void *context, enum status st, struct err *e) {
     struct bundle_case *c = context;
     char dest[PATH_CAP], partial[PATH_CAP];
@@ -136,7 +136,7 @@ static void reading_a_bundle_survives(void **state) {
 struct compare_case {
     struct bundle_case bundle;
     char other[PATH_CAP];
-    char *text; /* the report as made with memory to spare; owned */
+    char *text; /* the report made without a failing allocation; owned */
 };
 
 static enum status compare(void *context, struct err *e) {
@@ -159,7 +159,7 @@ static enum status compare(void *context, struct err *e) {
 static void comparing_survives(void **state) {
     struct compare_case c = { .text = NULL };
     struct run_fixture f = three_steps();
-    omp_set_num_threads(1); /* only this thread's allocations fail */
+    omp_set_num_threads(1); /* so that all failing allocations are in this thread */
     bundle_case_open(&c.bundle);
     f.id = "20261121T024900Z-tiny-1badcafe";
     f.recipe = "bf16";
@@ -170,7 +170,7 @@ static void comparing_survives(void **state) {
     bundle_case_close(&c.bundle);
 }
 
-/* A verdict, and a band of two runs that are none. */
+/* A verdict; and no band, since two runs without different seeds give none. */
 static enum status judge(void *context, struct err *e) {
     struct compare_case *c = context;
     const char *paths[] = { c->bundle.file, c->bundle.file };

@@ -1,7 +1,7 @@
-/* A small mutation fuzzer: good bundles, columns, manifests and JSON lines, damaged in ways drawn
- * from fixed seeds. Readers may refuse or accept, but must not crash, hang, leak or write outside;
- * CONFIG=asan is where this earns its keep. Equal on every machine, so a failure repeats: the
- * number of the round is printed. */
+/* A small mutation fuzzer: valid bundles, columns, manifests and JSON lines, damaged by draws from
+ * fixed seeds. Readers may reject or accept, but must not crash, hang, leak or write outside their
+ * folder; CONFIG=asan finds most of these. Seeds are equal on every machine, so a failure repeats:
+ * the number of the round is printed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static uint64_t draw(uint64_t *state) { /* xorshift64* */
     return *state * 0x2545f4914f6cdd1du;
 }
 
-/* A damaged copy, NUL-terminated: a few bit flips, bytes that matter to parsers, copies, cuts. */
+/* A damaged copy, NUL-terminated: bit flips, bytes with a meaning for parsers, copies, cuts. */
 static struct sample mutate(const struct sample *good, uint64_t *state) {
     static const char INTERESTING[] = "\0\x7f\x80\xff/.\\\"{}[]:,\n0912eE-+uU";
     struct sample s = { malloc(good->n + 1), good->n };
@@ -87,7 +87,7 @@ static int set_up(void **state) {
     run_fixture_write(s->parent, &f, dir);
     s->lines = read_sample(dir, "data/metrics/train.jsonl");
     CHECK(bundle_finish(dir, &KEEP, &result, &e));
-    /* An uncompressed one too: damage then reaches tar and its files, not only zstd's checks. */
+    /* Also an uncompressed one: damage then reaches tar and its files, not only zstd's checksum. */
     bundle_as_tar(result.path, &s->tar.bytes, &s->tar.n);
     s->packed = read_sample(s->parent, strrchr(result.path, '/') + 1);
     s->columns = read_sample(dir, "data/trace.cols");
@@ -111,7 +111,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* Every reader of bundles sees the damaged file; a refusal must carry a text. */
+/* Every reader of bundles reads the damaged file; an error must have a text. */
 static void try_bundle(const struct scene *s, const struct sample *bad, int round) {
     struct err e = { 0 };
     struct unpack_report report;

@@ -1,6 +1,6 @@
-/* Broken scripts: the shipped ones with bytes changed, doubled and dropped. Whatever comes out, the
- * evaluation ends with runs or with errors, never by a crash of the child (a sanitizer's report
- * included) and never without a word. */
+/* Broken scripts: the shipped ones with bytes changed, doubled and dropped. The evaluation must end
+ * with runs or with error texts. It must not crash its child process (a sanitizer's report counts
+ * as a crash) or end without a message. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@ static uint64_t next(uint64_t *state) {
     return *state >> 33;
 }
 
-/* Cuts, copies and exchanges pieces of `text`, and puts in characters that Lua gives a meaning. */
+/* Cuts, copies and exchanges pieces of `text`, and inserts characters that mean something in
+ * Lua. */
 static void mutate(char *text, uint64_t *random) {
     static const char SPICE[] = "{}()[]=,;.\"'\\-#~<>^0195efx\n \x80\xff";
     for (uint64_t edits = 1 + next(random) % 4; edits > 0; edits--) {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # long: 40
-# The golden programs, compiled for aarch64 and run under an emulator, print the same bits as here.
+# The golden programs, compiled for aarch64 and run under an emulator, print the same bits.
 set -u
 failed=0
 emulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64)

@@ -1,5 +1,5 @@
 /* Hashes of matmul and of quantisation for every scale kind, compared with gemm.txt on every
- * architecture and for any number of threads. If the losses differ, these hashes tell whether the
+ * architecture and for any number of threads. If the losses differ, these hashes show whether the
  * GEMM is the cause. Links kernels only. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static uint64_t hash_bytes(uint64_t h, const void *data, int64_t n) {
 
 static void *zeroed(int64_t bytes) {
     void *p = calloc(1, (size_t)bytes + 1);
-    if (!p) exit(1); /* a test program: there is nobody to tell */
+    if (!p) exit(1); /* a test program: no caller handles it */
     return p;
 }
 

@@ -1,6 +1,6 @@
-/* Short runs, one per recipe: the bits of every loss and gradient norm and a
- * fingerprint of the final weights. Links model and kernels only, so that it runs under
- * an emulator (1.5 GFLOP each). */
+/* Short runs, one for each recipe: the bits of every loss and gradient norm, and a fingerprint of
+ * the final weights. Links model and kernels only, so that it runs under an emulator (1.5 GFLOP a
+ * run). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { STEPS = 3 };
 /* One number for all weights: the last step's fingerprints of the tensors, mixed in order. */
 static enum status final_fingerprint(struct trainer *t, uint64_t *out, struct err *e) {
     struct step_result r;
-    TRY(trainer_step(t, true, &r, e)); /* a traced step begins with the weights as they are */
+    TRY(trainer_step(t, true, &r, e)); /* a traced step records the weights before it */
     int64_t count;
     trainer_trace_tensors(t, &count);
     uint64_t *prints = malloc((size_t)count * sizeof *prints);

@@ -15,7 +15,7 @@ struct golden {
     struct backend *b;
     const struct backend_ops *ops;
     struct err e;
-    void *memory[512]; /* owned: what make() handed out since the last release() */
+    void *memory[512]; /* owned: allocations of make() since the last release() */
     int count;
 };
 
@@ -110,7 +110,7 @@ static void attention(struct golden *g, enum dtype t, bool nan) {
     struct tensor gain = make(g, t, 14, D, 1, 1, 1), rstd = make(g, DTYPE_F32, 0, B, T, H + G, 1);
     struct tensor d_gain_q = make(g, DTYPE_F32, 0, D, 1, 1, 1);
     struct tensor d_gain_k = make(g, DTYPE_F32, 0, D, 1, 1, 1);
-    if (nan) { /* one value of one key: everything that reads it, and nothing else */
+    if (nan) { /* one value of one key: it reaches every result that reads it, and no other */
         uint32_t bits = t == DTYPE_F32 ? 0xFFC00001u : 0xFFC1u;
         memcpy((char *)in.data + (30 * (H + 2 * G) + H + G) * D * dtype_bytes(t), &bits,
                (size_t)dtype_bytes(t));

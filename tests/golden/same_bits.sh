@@ -1,5 +1,5 @@
 #!/bin/bash
-# The golden programs print what their .txt says, with one thread and with two.
+# The golden programs print the lines of their .txt, with one thread and with two.
 set -u
 failed=0
 for golden in tests/golden/*.txt; do

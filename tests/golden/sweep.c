@@ -50,7 +50,7 @@ static const struct {
     { "bf16", f_bf16 }, { "e4m3", f_e4m3 }, { "e5m2", f_e5m2 },  { "e8m0", f_e8m0 },
 };
 
-/* Functions of a double within the range that they are defined for. */
+/* Functions of a double within their range of definition. */
 static double d_exp(uint64_t i) { return exact_exp(between(i, 1400) - 700); }
 static double d_log(uint64_t i) { return exact_log(between(i, 1e6)); }
 static double d_pow(uint64_t i) { return exact_pow(between(i, 10), between(i + DRAWS, 20) - 10); }
@@ -69,7 +69,7 @@ static const struct {
 int main(void) {
     for (size_t k = 0; k < sizeof F32 / sizeof *F32; k++) {
         uint64_t h = HASH_START;
-        /* Half of the draws any bit pattern, half of them moderate: |x| < 128. */
+        /* Half of the draws are arbitrary bit patterns, half are moderate: |x| < 128. */
         for (uint64_t i = 0; i < DRAWS; i++) {
             float any = f32_from_bits((uint32_t)draw(i));
             float x = i % 2 ? any : (float)(between(i, 256) - 128);

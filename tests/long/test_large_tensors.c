@@ -1,5 +1,5 @@
-/* Operators on more elements than a 32-bit number counts: what stands at both ends and around 2^31
- * and 2^32 is treated like the rest. A 32-bit index or count anywhere would miss it. */
+/* Operators on more elements than 32 bits can count. Elements at both ends and around 2^31 and 2^32
+ * must be treated like the rest, which a 32-bit index or count would break. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,15 @@ enum { COLS = 4096 };
 static const int64_t BEYOND_31 = ((int64_t)1 << 31) + 16 * COLS,
                      BEYOND_32 = ((int64_t)1 << 32) + 16 * COLS;
 
-/* Where a wrong index would show: the ends, and both sides of 2^31 and 2^32. */
+/* Places at which a wrong index would show: the ends, and both sides of 2^31 and 2^32. */
 enum { PROBES = 8 };
 static int64_t probe(int i, int64_t n) {
     const int64_t at[PROBES] = { 0, (1ll << 31) - 1, 1ll << 31, (1ll << 31) + 1, (1ll << 32) - 1,
                                  1ll << 32, (1ll << 32) + 1, n - 1 };
-    return at[i] < n ? at[i] : n - 2; /* where n ends before 2^32, the last but one */
+    return at[i] < n ? at[i] : n - 2; /* shorter than 2^32: the last element but one */
 }
 
-/* The machine must hold it: 32-bit mistakes do not show in less. */
+/* Skips without enough memory: 32-bit mistakes do not show in smaller tensors. */
 static struct ops *open_with(int64_t bytes) {
     char line[128];
     long long available_kib = -1;
@@ -53,7 +53,7 @@ static void check_constant(const struct tensor *x, double value) {
     for (int64_t i = 0; i < n; i += 65537) assert_true(ops_get(x, i) == value);
 }
 
-/* Each probe gets a value of its own; the fingerprint must move by what its definition says. */
+/* Each probe gets its own value; the fingerprint must change as its definition says. */
 static void fingerprint_sees_each(struct ops *o, const struct tensor *x) {
     const uint16_t *bits = x->data;
     uint64_t before = fingerprint(o, x), moved = 0;
@@ -66,7 +66,7 @@ static void fingerprint_sees_each(struct ops *o, const struct tensor *x) {
     assert_true(fingerprint(o, x) - before == moved);
 }
 
-/* Each probe is an eighth of what the sum must be. */
+/* Each probe contributes an eighth of the sum. */
 static void sum_of_squares_sees_each(struct ops *o, const struct tensor *x, double rest) {
     int64_t n = tensor_count(x);
     struct tensor out = ops_f32(o, -1);
@@ -76,8 +76,8 @@ static void sum_of_squares_sees_each(struct ops *o, const struct tensor *x, doub
     OPS_BELOW(fabs(ops_get(&out, 0) / want - 1), 1e-5, "sum of squares of 2^32 elements");
 }
 
-/* Current scaling: the amax is the very last element, and all but the probes underflow, so that
- * the count of those passes 2^32. */
+/* Current scaling: the amax is the very last element. All elements but the probes underflow, so the
+ * count of underflows exceeds 2^32. */
 static void quantise(struct ops *o, struct tensor *x, bool twin) {
     int64_t n = tensor_count(x), rows = n / COLS;
     struct tensor codes = tensor_fp8(ops_memory(o, n), DTYPE_E4M3, rows, COLS), transposed;
@@ -130,7 +130,7 @@ static void more_than_2_to_the_32(void **state) {
     ops_close(o);
 }
 
-/* 4.3 GB of BF16 beside a copy of them, then beside 4.3 GB of codes in both directions. */
+/* 4.3 GB of BF16 with a copy, then with 4.3 GB of codes in both directions. */
 static void more_than_2_to_the_31(void **state) {
     struct ops *o = open_with(6 * BEYOND_31);
     struct tensor x = large(o, DTYPE_BF16, BEYOND_31), y = large(o, DTYPE_BF16, BEYOND_31);

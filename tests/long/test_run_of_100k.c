@@ -1,5 +1,5 @@
-/* Runs of 100,000 steps: closed, verified, compared; and the one bit found in which two of them
- * differ, at step 77,777. */
+/* Runs of 100,000 steps: closed, verified and compared. Two of them differ in one bit, at step
+ * 77,777, which compare must find. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ struct scene {
     char parent[PATH_CAP], path[RUNS][PATH_CAP], results[RUNS][SHA256_HEX];
 };
 
-/* Run 1 is run 0 again; run 2 differs in the lowest bit of one amax. */
+/* Run 1 repeats run 0; run 2 differs in the lowest bit of one amax. */
 static int open_scene(void **state) {
     struct scene *s = calloc(1, sizeof *s);
     assert_non_null(s);

@@ -1,4 +1,4 @@
-/* SwiGLU and GELU against doubles; gradients against finite differences of them. */
+/* SwiGLU and GELU against double loops; gradients against finite differences. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,8 +75,8 @@ static void test_forward_and_gradient(void **state) {
                                      ops_doubles(o, &r.h), ops_doubles(o, &r.dh) };
             reference_forward(&ref);
             OPS_BELOW(ops_nmse(&r.h, ref.h), CASE[i].nmse_max, "h");
-            /* The slope changes by a step's worth of curvature: 1e-8; f32 leaves 1e-7. bf16 rounds
-             * each term by 2^-9, at random. */
+            /* A finite difference's error from curvature is 1e-8, from f32 1e-7. bf16 rounds each
+             * term by 2^-9, at random. */
             double bound = CASE[i].dtype == DTYPE_F32 ? 1e-6 : 3e-3;
             for (uint64_t seed = 20; seed < 24; seed++) {
                 double want = ops_difference(reference_forward, &ref, ref.x, tensor_count(&r.x),
@@ -105,7 +105,7 @@ static void test_bits(void **state) {
         }
 }
 
-/* GELU at the ends: x passes, -x vanishes, and 0 * infinity never appears; NaN stays NaN. */
+/* GELU at the ends: large x passes, large -x gives 0, never 0 * infinity; NaN stays NaN. */
 static void test_extremes(void **state) {
     struct ops *o = ops_open(1);
     struct run r = make(o, GELU, 1, 5, DTYPE_F32, 1);
@@ -128,8 +128,7 @@ static void test_extremes(void **state) {
     ops_close(o);
 }
 
-/* The gradient may overwrite the input; codes and amax come through the sink from the rounded
- * value. */
+/* The gradient may overwrite the input. The sink makes codes and amax from the rounded value. */
 static void test_alias_and_sink(void **state) {
     struct ops *o = ops_open(2);
     struct run r = make(o, SWIGLU, 4, 32, DTYPE_BF16, 2);

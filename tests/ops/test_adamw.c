@@ -1,5 +1,5 @@
-/* AdamW against doubles over 20 steps, every state and weight format; stochastic rounding by
- * numbers. */
+/* AdamW against double loops over 20 steps, for every state and weight format; and the statistics
+ * of stochastic rounding. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ struct optimiser {
     struct tensor weight, master, m, v, grad, lr, clip, bias1, bias2, step, flag;
     struct sink sink;
     struct adamw_args args;
-    int decades; /* orders of magnitude that neighbouring gradients span; make() says 8 */
+    int decades; /* orders of magnitude between neighbouring gradients; make() sets 8 */
 };
 
 static struct tensor state_tensor(struct ops *o, enum dtype t) {
@@ -29,7 +29,7 @@ static struct tensor state_tensor(struct ops *o, enum dtype t) {
     return x;
 }
 
-/* *p lives as long as the test: args points into it. */
+/* *p must outlive the test's calls: args points into it. */
 static void make(struct ops *o, struct optimiser *p, enum dtype weight, bool master,
                  enum dtype state) {
     *p = (struct optimiser){
@@ -54,7 +54,7 @@ static void make(struct ops *o, struct optimiser *p, enum dtype weight, bool mas
     p->decades = 8;
 }
 
-/* Gradients, some of them 0. */
+/* Sets the gradients; some are 0. */
 static void set_step(struct optimiser *p, int t) {
     ops_fill(&p->grad, 100 + (uint64_t)t, 1);
     for (int64_t i = 0; i < COUNT; i++) {
@@ -70,7 +70,7 @@ static enum status step(struct ops *o, struct optimiser *p) {
     return o->table->adamw(o->b, LANE_COMPUTE, &p->args, 1, &o->e);
 }
 
-/* The distance between the optimiser after STEPS and a run in double, as a share of what moved. */
+/* The difference between the optimiser after STEPS and a run in double, relative to the change. */
 static double distance(struct ops *o, struct optimiser *p) {
     static double w[COUNT], m[COUNT], v[COUNT], start[COUNT];
     for (int64_t i = 0; i < COUNT; i++) {
@@ -107,14 +107,14 @@ static const struct {
 } CASE[] = {
     { "f32 weight, f32 state", DTYPE_F32, false, DTYPE_F32, 8, 1e-5 },
     { "f32 master, f32 state", DTYPE_BF16, true, DTYPE_F32, 8, 1e-5 },
-    /* m and v each within 2^-8 a step, unbiased. */
+    /* m and v each rounded to within 2^-8 a step, unbiased. */
     { "f32 master, bf16 state", DTYPE_BF16, true, DTYPE_BF16, 8, 0.01 },
     /* Codes have 3 bits: 2^-4 a step on m and on sqrt v. */
     { "f32 master, 8-bit state", DTYPE_BF16, true, DTYPE_E4M3, 1, 0.1 },
-    /* A block's small values share the scale of its largest: those 2^-18 below it are held at its
-     * least code, which makes their steps too small. */
+    /* A block's small values share the scale of its largest. Values 2^-18 below the largest are
+     * held at the smallest code, which makes their steps too small. */
     { "f32 master, 8-bit state, wide", DTYPE_BF16, true, DTYPE_E4M3, 8, 0.5 },
-    /* A step of 1e-2 is some ulps of a bf16 weight: rounding walks at random around the path. */
+    /* A step of 1e-2 is a few ulps of a bf16 weight: rounding is a random walk around the path. */
     { "bf16 weight, stochastic", DTYPE_BF16, false, DTYPE_F32, 8, 0.15 },
 };
 enum { CASES = sizeof CASE / sizeof CASE[0] };
@@ -155,7 +155,7 @@ static void test_bits(void **state) {
             make(o, &p, CASE[i].weight, CASE[i].master, CASE[i].state);
             for (int t = 1; t <= 3; t++) {
                 set_step(&p, t);
-                for (int64_t k = 0; k < COUNT; k++) /* not the C library's pow */
+                for (int64_t k = 0; k < COUNT; k++) /* without the C library's pow */
                     ops_set(&p.grad, k, (double)((k * 37 + t * 11) % 101 - 50) / 64);
                 *(float *)p.bias1.data = 2;
                 *(float *)p.bias2.data = 3;
@@ -172,7 +172,7 @@ static void test_bits(void **state) {
     assert_int_equal(failures, 0);
 }
 
-/* A raised flag: not one bit changes, state, codes and amax included. */
+/* With a raised flag no bit changes: weights, state, codes and amax stay. */
 static void test_flag_gates(void **state) {
     for (int i = 0; i < CASES; i++) {
         struct ops *o = ops_open(2);
@@ -194,7 +194,7 @@ static void test_flag_gates(void **state) {
     }
 }
 
-/* Shards give what the whole gives, draws included: the second half alone, from its
+/* A shard has the bits of the whole tensor, draws included: the second half alone, from its
  * element_base. */
 static void test_sharding(void **state) {
     struct ops *o = ops_open(2);
@@ -216,8 +216,8 @@ static void test_sharding(void **state) {
     ops_close(o);
 }
 
-/* 8-bit state: within a code's step of the exact value, the block's largest exact to 2^-4, a
- * positive v never 0, and an all-zero block stays 0. */
+/* 8-bit state: every value within one code of the exact value, the block's largest exact to 2^-4.
+ * A positive v never becomes 0, and an all-zero block stays 0. */
 static void test_8bit_round_trip(void **state) {
     struct ops *o = ops_open(1);
     struct optimiser p;
@@ -235,13 +235,13 @@ static void test_8bit_round_trip(void **state) {
         double want = i == 200 ? 4.0 * sqrt(0.05) : 0.5e-5 * sqrt(0.05);
         assert_true(fabs(e4m3_decode(v[i]) * v_scale[1] - want) <= want / 8 + v_scale[1] / 512);
     }
-    for (int i = 256; i < COUNT; i++) /* uniform blocks: every element is its block's largest */
+    for (int i = 256; i < COUNT; i++) /* uniform blocks: each element is the largest */
         assert_true(m[i] >= 0x7D && v[i] >= 0x7D);
     ops_close(o);
 }
 
-/* Stochastic rounding, exhaustively over its random bits: of the 2^k draws, exactly as many go
- * up as the value lies above the lower neighbour. */
+/* Stochastic rounding, exhaustively over its random bits: the share of the 2^k draws that round up
+ * is exactly the value's distance from the lower neighbour, in steps. */
 static void test_rounding_is_unbiased(void **state) {
     static const uint32_t LOW[] = { 0, 1, 0x1234, 0x8000, 0xFFFF };
     for (size_t i = 0; i < sizeof LOW / sizeof LOW[0]; i++) {
@@ -283,8 +283,8 @@ static void test_rounding_special_values(void **state) {
     assert_int_equal(e4m3_round_stochastic(1e-30f, 0xFFFFF), 0x00);
 }
 
-/* The draws the optimiser makes, with the seed fixed: a bf16 weight of 1 moving by a hundredth
- * of an ulp goes down in 1 of 100 draws; 10,500 draws, 5 sigma; then the number itself. */
+/* The optimiser's own draws, with a fixed seed. A bf16 weight of 1 that moves by a hundredth of an
+ * ulp goes down in 1 of 100 draws. Of 10,500 draws: within 5 sigma, then the exact count. */
 static void test_small_steps_add_up(void **state) {
     struct ops *o = ops_open(2);
     struct optimiser p;
@@ -304,9 +304,9 @@ static void test_small_steps_add_up(void **state) {
     ops_close(o);
 }
 
-/* The three parts of the draws: no bit is more often 1 than 0, and none goes with a bit of the
- * part's neighbours (the other parts of the element, the same part of the next element, step and
- * tensor) more often than against it. Of 2^16 draws, a count is within 5 sigma, 640, of half. */
+/* The three parts of the draws. No bit is 1 more often than 0. No bit correlates with a bit of its
+ * neighbours: other parts of the element, the same part of the next element, step and tensor. Of
+ * 2^16 draws, a count is within 5 sigma, 640, of half. */
 static void test_parts_are_independent(void **state) {
     enum { DRAWS = 1 << 16, BITS = 16, SIGMA = 128 /* of a count: sqrt(DRAWS) / 2 */ };
     static const struct { int element, step, tensor, part; } NEIGHBOUR[] = {

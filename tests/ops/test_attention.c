@@ -1,4 +1,4 @@
-/* Attention against double loops; its gradient against finite differences of them. */
+/* Attention against double loops; its gradient against finite differences. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +127,7 @@ static void test_forward(void **state) {
     }
 }
 
-/* f32: 3e-5 relative of the largest derivative seen, which f32 sums and a step of 1e-4 allow. */
+/* f32: within 3e-5 of the largest derivative, the error of f32 sums and of a step of 1e-4. */
 static void test_gradient(void **state) {
     for (int i = 0; i < CASES; i++) {
         if (CASE[i].dtype != DTYPE_F32) continue;
@@ -148,7 +148,7 @@ static void test_gradient(void **state) {
     }
 }
 
-/* bf16: against the same call in f32 on the same numbers. o is rounded before delta uses it. */
+/* bf16: against the same call in f32 with the same numbers. o is rounded before delta uses it. */
 static void test_gradient_bf16(void **state) {
     for (int i = 0; i < CASES; i++) {
         if (CASE[i].dtype != DTYPE_BF16) continue;
@@ -167,7 +167,8 @@ static void test_gradient_bf16(void **state) {
     }
 }
 
-/* The bits for any thread count and any vector kernels: they change only with the definition. */
+/* The bits are the same for any thread count and vector kernels. Only a new definition changes
+ * them. */
 static void test_bits(void **state) {
     struct sizes z = { 2, 150, 4, 2, 24 };
     static const char *const ISA[] = { "avx512", "avx2", "neon", "portable" };
@@ -187,7 +188,8 @@ static void test_bits(void **state) {
         }
 }
 
-/* Row t never reads rows after it, not even NaN; a NaN reaches every row that reads it. */
+/* Row t never reads rows after it, so a NaN there has no effect. A NaN reaches every row that reads
+ * it. */
 static void test_nan_is_causal_and_kept(void **state) {
     struct sizes z = { 1, 80, 2, 1, 16 };
     enum { BAD = 50 };

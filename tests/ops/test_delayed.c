@@ -1,4 +1,4 @@
-/* delayed_update, worked by hand: H rows of history, row 0 the cleared staging row. */
+/* delayed_update, expected values by hand: H rows of history, row 0 is the cleared staging row. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
 static bool same(float a, float b) { return f32_bits(a) == f32_bits(b); }
 
-/* Every case is tried between two slots that it must not touch. */
+/* Every case is tried between two slots that must not change. */
 enum { SLOTS = 3, SLOT = 1 };
 
 static void check(struct backend *b, const struct delayed_case *c) {
@@ -84,7 +84,7 @@ static void test_by_hand(void **state) {
     op_free();
 }
 
-/* Four regions of one slot, history 3 (two older rows), as TransformerEngine would go. */
+/* Four regions of one slot, history 3 (two older rows): the values that TransformerEngine gives. */
 static void test_a_history_of_three(void **state) {
     static const float AMAX[] = { 7, 3.5f, 1.75f, 1.75f };
     static const float MULTIPLIER[] = { 64, 64, 64, 128 }; /* 7 counts for two more regions */

@@ -1,4 +1,4 @@
-/* Token and position embedding: nothing is computed forward, so exact; backward sums. */
+/* Token and position embedding: forward only copies, so it is exact; backward sums. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static struct run make(struct ops *o, enum dtype act, enum dtype grad) {
         ops_tensor(o, grad, VOCAB, WIDTH, 1, 1),  ops_tensor(o, grad, LENGTH, WIDTH, 1, 1),
         ops_tensor(o, act, ROWS, WIDTH, 1, 1),
     };
-    /* Few tokens, so that they repeat; the last of the vocabulary stands at row 0 only. */
+    /* Few tokens, so that they repeat; the last of the vocabulary is in row 0 only. */
     for (int64_t i = 0; i < ROWS; i++)
         ops_set(&r.tokens, i, i ? rng_below(rng_bits(3, (uint64_t)i), VOCAB / 2) : VOCAB - 1);
     ops_fill(&r.table, 1, 1);
@@ -75,7 +75,7 @@ static void test_backward(void **state) {
 static void test_nan_kept(void **state) {
     struct ops *o = ops_open(2);
     struct run r = make(o, DTYPE_F32, DTYPE_F32);
-    ops_set(&r.dx, 4, NAN); /* row 0, whose token stands nowhere else */
+    ops_set(&r.dx, 4, NAN); /* row 0, whose token occurs only there */
     OPS_OK(o, o->table->embedding_bwd(o->b, LANE_COMPUTE, &r.d_table, &r.d_position, &r.dx,
                                       &r.tokens, &o->e));
     for (int64_t i = 0; i < VOCAB * WIDTH; i++)

@@ -39,8 +39,8 @@ static void test_normal_moments_and_bits(void **state) {
     }
 }
 
-/* A shard holds what the whole holds there; seed and tensor matter; bf16 is the f32 draw,
- * rounded. */
+/* A shard has the values of the whole tensor at its place. Seed and tensor id matter. bf16 is the
+ * f32 draw, rounded. */
 static void test_normal_is_counter_based(void **state) {
     struct ops *o = ops_open(2);
     struct tensor whole = ops_tensor(o, DTYPE_F32, 3000, 1, 1, 1);
@@ -88,7 +88,8 @@ static void test_fingerprint_is_the_definition(void **state) {
         }
 }
 
-/* Any changed bit, any swap of two different neighbours, any missing element shows. */
+/* The fingerprint changes if a bit changes, two different neighbours swap, or an element is
+ * missing. */
 static void test_fingerprint_sensitivity(void **state) {
     struct ops *o = ops_open(1);
     struct tensor x = ops_tensor(o, DTYPE_BF16, 50, 1, 1, 1);

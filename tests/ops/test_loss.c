@@ -1,4 +1,4 @@
-/* Cross-entropy: loss and gradient against doubles, masks, padded vocabulary. */
+/* Cross-entropy: loss and gradient against double loops, masks, padded vocabulary. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@ static struct run make(struct ops *o, int64_t rows, int64_t width, int64_t vocab
                      ops_tensor(o, t, rows, width, 1, 1), ops_tensor(o, DTYPE_I32, rows, 1, 1, 1),
                      ops_f32(o, 0.125f) };
     ops_fill(&r.logits, 1, x_max);
-    for (int64_t i = 0; i < rows * width; i++) /* what stands in the padding must not matter */
+    for (int64_t i = 0; i < rows * width; i++) /* values in the padding must not matter */
         if (i % width >= vocab) ops_set(&r.logits, i, i % 2 ? NAN : 1e30);
     for (int64_t i = 0; i < rows; i++)
         ops_set(&r.targets, i, rng_below(rng_bits(2, (uint64_t)i), (uint32_t)vocab));
@@ -65,7 +65,7 @@ static void test_loss_and_gradient(void **state) {
     }
 }
 
-/* A masked row: loss and gradient 0 whatever its logits. Evaluation (no gradient): the same
+/* A masked row has loss and gradient 0 for any logits. Evaluation (no gradient) has the same
  * losses. The gradient may overwrite the logits. */
 static void test_masks_and_aliases(void **state) {
     struct ops *o = ops_open(2);
@@ -99,7 +99,7 @@ static void test_nan_and_infinity_kept(void **state) {
         assert_true(isnan(ops_get(&r.d_logits, 7)) && !isnan(ops_get(&r.loss, 1)));
         ops_close(o);
     }
-    struct ops *o = ops_open(1); /* -infinity is a probability of 0, as masks want it */
+    struct ops *o = ops_open(1); /* -infinity is a probability of 0: masks use it */
     struct run r = make(o, 1, 20, 20, DTYPE_F32, 1);
     ops_set(&r.targets, 0, 3);
     ops_set(&r.logits, 7, -INFINITY);

@@ -1,6 +1,6 @@
-/* matmul: to the bit against the definition in backend.h, written out as scalar fmaf chains, for
- * every vector kernel of this machine and 1, 2, 3 threads; and against a naive double loop that
- * does not use that definition. */
+/* matmul, two comparisons: to the bit with the definition in backend.h, written as scalar fmaf
+ * chains, for every vector kernel of this machine and 1, 2, 3 threads; and within a bound with a
+ * naive double loop that does not use that definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static const struct matmul_case CASES[] = {
     { .M = 7, .N = 5, .K = 3, .a = H, .b = H, .out = H },
     { .M = 130, .N = 261, .K = 67, .a = H, .b = H, .out = H },
     { .M = 261, .N = 1, .K = 129, .a = H, .b = H, .out = F },
-    /* more than the buffers hold: along M and N, along K */
+    /* more than the buffers hold: along M and N, and along K */
     { .M = 1460, .N = 1450, .K = 2, .a = F, .b = F, .out = H },
     { .M = 3, .N = 2, .K = 8200, .a = H, .b = H, .out = F, .transposed_b = true },
     { .M = 515, .N = 3, .K = 4097, .a = H, .b = H, .out = F },
@@ -51,7 +51,7 @@ static const struct matmul_case CASES[] = {
     { .M = 37, .N = 50, .K = 70, .a = H, .b = H, .out = H, .transposed_b = true },
     { .M = 141, .N = 43, .K = 300, .a = H, .b = H, .out = F, .beta = 1, .transposed_a = true,
       .transposed_b = true },
-    /* what is added after the sum, in its order */
+    /* addends after the sum, in their order */
     { .M = 20, .N = 40, .K = 30, .a = H, .b = H, .out = H, .bias = ACT_BIAS },
     { .M = 20, .N = 40, .K = 30, .a = H, .b = H, .out = F, .bias = F32_BIAS, .beta = 1 },
     { .M = 20, .N = 40, .K = 30, .a = F, .b = F, .out = F, .residual = RESIDUAL },
@@ -128,7 +128,7 @@ static int64_t block_of(enum scale_kind kind) {
     return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
 }
 
-/* backend.h, word for word. */
+/* The definition in backend.h, literally. */
 static float defined_sum(const struct fixture *f, int64_t i, int64_t j) {
     int64_t K = f->a.dim[1], block = block_of(f->a.scale.kind);
     float total = 0.0f, acc = 0.0f;
@@ -201,8 +201,8 @@ static void test_bits_are_those_of_the_definition(void **state) {
     }
 }
 
-/* An f32 chain of K terms is off by about sqrt(K) * 2^-24 of its size, squared 3e-11 for K 8300; a
- * bf16 result by 2^-9 at most, squared and averaged 1.3e-6. */
+/* An f32 chain of K terms has a relative error of about sqrt(K) * 2^-24, squared 3e-11 for K 8300.
+ * A bf16 result has at most 2^-9, squared and averaged 1.3e-6. */
 static void test_close_to_a_naive_double_loop(void **state) {
     struct backend *b = op_backend(2, NULL);
     assert_non_null(b);
@@ -244,7 +244,7 @@ static void test_nan_is_kept_and_canonical(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- rejected arguments ---- */
 
 static void spoil_k(struct fixture *f) { f->b.dim[1]++; }
 static void spoil_dtype(struct fixture *f) { f->b.dtype = H; }

@@ -1,4 +1,5 @@
-/* Slots without arithmetic: opening, memory, copies between dtypes and strides, readback, order. */
+/* Slots without arithmetic: opening, memory, copies between dtypes and strides, read-back,
+ * order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,12 +28,12 @@ static void test_open(void **state) {
     assert_int_equal(cpu_backend_use(b, "portable", &e), OK);
     assert_int_equal(b->ops->info(b, &info, &e), OK);
     assert_string_equal(info.name, "cpu: portable C, 3 threads");
-    void (*close)(struct backend *) = b->ops->close; /* the table goes with the backend */
+    void (*close)(struct backend *) = b->ops->close; /* closing frees the table */
     close(b);
     close(NULL);
 }
 
-/* A table with a hole would crash in the middle of a step. Pointers follow size, hash and name. */
+/* An empty slot would crash in the middle of a step. Pointers follow size, hash and name. */
 static void test_every_slot_is_filled(void **state) {
     struct backend *b = op_backend(1, NULL);
     const unsigned char *p = (const unsigned char *)b->ops;
@@ -70,7 +71,7 @@ static void test_memory(void **state) {
 
 static void test_memory_that_is_not_there(void **state) {
 #if defined(__SANITIZE_ADDRESS__)
-    skip(); /* the address sanitizer ends the program at such a request, unless told otherwise */
+    skip(); /* the address sanitizer ends the program at such a request by default */
 #endif
     struct backend *b = op_backend(1, NULL);
     void *memory = &memory;
@@ -103,8 +104,8 @@ static void test_readback(void **state) {
     op_free();
 }
 
-/* Every pair of act dtypes, packed and through transposed views on either side; codes into their
- * twin. */
+/* Every pair of act dtypes, packed and through transposed views on either side. Codes are copied to
+ * their twin. */
 static void test_copy(void **state) {
     static const enum dtype ACT[] = { DTYPE_F32, DTYPE_BF16 };
     struct backend *b = op_backend(2, NULL);
@@ -144,7 +145,7 @@ static void test_copy(void **state) {
     op_free();
 }
 
-/* Only what the view covers. */
+/* zero() writes only the elements of the view. */
 static void test_zero(void **state) {
     struct backend *b = op_backend(1, NULL);
     struct tensor *x = op_tensor(DTYPE_BF16, 10, 12, SCALE_NONE), view = *x;

@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm against double loops; gradients against finite differences of them. */
+/* RMSNorm and LayerNorm against double loops; gradients against finite differences. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,7 +111,7 @@ enum { CASES = sizeof CASE / sizeof CASE[0] };
 static void test_forward(void **state) {
     for (int i = 0; i < CASES; i++)
         for (enum kind kind = RMS; kind <= LAYER; kind++) {
-            if (kind == LAYER && CASE[i].cols == 1) continue; /* x - mean is 0: nothing but bias */
+            if (kind == LAYER && CASE[i].cols == 1) continue; /* x - mean is 0: only bias is left */
             struct ops *o = ops_open(2);
             struct run r = make(o, CASE[i].rows, CASE[i].cols, CASE[i].dtype, CASE[i].x_max);
             OPS_OK(o, forward(o, kind, &r));
@@ -122,8 +122,8 @@ static void test_forward(void **state) {
         }
 }
 
-/* Every operand's gradient; f32, so that rounding leaves 1e-4 of the largest derivative at most
- * (x of 1e4 makes the derivative itself a difference of near equals). */
+/* Every operand's gradient, in f32: rounding leaves at most 1e-4 of the largest derivative. With x
+ * of 1e4 the derivative itself is a difference of nearly equal numbers. */
 static void test_gradient(void **state) {
     for (int i = 0; i < CASES; i++)
         for (enum kind kind = RMS; kind <= LAYER; kind++) {
@@ -153,8 +153,8 @@ static void test_gradient(void **state) {
         }
 }
 
-/* d_gain and d_bias accumulate; dx may stand where the residual or dy stood; bf16 gradients
- * round once. */
+/* d_gain and d_bias accumulate. dx may alias the residual or dy. bf16 gradients are rounded
+ * once. */
 static void test_accumulation_and_aliases(void **state) {
     for (enum kind kind = RMS; kind <= LAYER; kind++) {
         struct ops *o = ops_open(2);
@@ -196,7 +196,7 @@ static void test_bits(void **state) {
         }
 }
 
-/* A NaN spoils its own row and the sums over rows, nothing else; the sink's amax says so. */
+/* A NaN reaches its own row and the sums over rows, nothing else; the sink's amax shows it. */
 static void test_nan_kept(void **state) {
     for (enum kind kind = RMS; kind <= LAYER; kind++) {
         struct ops *o = ops_open(2);

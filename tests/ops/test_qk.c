@@ -1,4 +1,4 @@
-/* QK-norm and RoPE against double loops; gradients against finite differences of them. */
+/* QK-norm and RoPE against double loops; gradients against finite differences. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -148,7 +148,7 @@ static void test_gradient(void **state) {
     }
 }
 
-/* out may be in without a norm; dx may be d_out; v passes untouched. */
+/* Without a norm out may alias in. dx may alias d_out. v is unchanged. */
 static void test_aliases(void **state) {
     struct sizes z = { 2, 12, 2, 1, 8, false, true };
     struct ops *o = ops_open(2);
@@ -172,7 +172,7 @@ static void test_bits(void **state) {
     for (int threads = 1; threads <= 3; threads++) {
         struct ops *o = ops_open(threads);
         struct run r = make(o, &z, DTYPE_BF16);
-        for (int64_t i = 0; i < tensor_count(&r.rope); i++) /* not the C library's sine */
+        for (int64_t i = 0; i < tensor_count(&r.rope); i++) /* without the C library's sine */
             ops_set(&r.rope, i, 0.5 + 0.25 * (double)(i % 3));
         OPS_OK(o, forward(o, &r, &z));
         OPS_OK(o, backward(o, &r, &z, &r.dx));

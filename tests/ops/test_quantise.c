@@ -1,6 +1,5 @@
-/* quantise, quantise_finish: to the bit against the definition written out block by
- * block, for every scale kind, source, twin and constant set. delayed_update: by hand, in
- * test_delayed.c. */
+/* quantise and quantise_finish: to the bit against the definition, written block by block, for
+ * every scale kind, source, twin and set of constants. test_delayed.c has delayed_update. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +67,8 @@ struct fixture {
 
 static void fill(struct tensor *x, bool special) {
     op_fill(x, 7, 9);
-    /* The largest in the corner of a tile of 128 x 128 or of the tensor: nothing ends before it. */
+    /* The largest element is last in a tile of 128 x 128 or in the tensor, so an early end
+     * shows. */
     if (!special) op_set(x, x->dim[0] < 128 ? x->dim[0] - 1 : 127,
                          x->dim[1] < 128 ? x->dim[1] - 1 : 127, -5000.0f);
     if (!special) return;
@@ -118,7 +118,7 @@ static uint32_t amax_of(const struct tensor *x, int64_t i0, int64_t i1, int64_t 
     return max;
 }
 
-/* quant.h, word for word: codes of x (or of a transposed view of it), block by block. */
+/* The definition in quant.h, literally: codes of x (or of a transposed view), block by block. */
 static struct tensor *defined_codes(const struct tensor *x, const struct quantise_case *c,
                                     uint64_t stats[2]) {
     struct tensor *codes = op_tensor(c->code, x->dim[0], x->dim[1], c->kind);
@@ -131,7 +131,7 @@ static struct tensor *defined_codes(const struct tensor *x, const struct quantis
         for (int64_t j0 = 0; j0 < x->dim[1]; j0 += cols) {
             float amax = f32_from_bits(amax_of(x, i0, i0 + rows, j0, j0 + cols)), stored = 0;
             float m = quant_multiplier(&c->rule, c->code, amax, &stored);
-            if (c->source == KNOWN) { m = KNOWN_MULTIPLIER; stored = 0; } /* not its to write */
+            if (c->source == KNOWN) { m = KNOWN_MULTIPLIER; stored = 0; } /* must not be written */
             int64_t at = i0 / rows * codes->scale.dim[1] + j0 / cols;
             if (codes->scale.dtype == DTYPE_F32) ((float *)codes->scale.data)[at] = stored;
             else ((uint8_t *)codes->scale.data)[at] = e8m0_encode_up(stored);
@@ -156,7 +156,8 @@ static void assert_same(const struct tensor *got, const struct tensor *want, con
         fail_msg("row %zu: the scale of %s", row, which);
 }
 
-/* own: the amax is the producer's alone, which then makes the codes; finishing changes nothing. */
+/* own: no other rank shares the amax, so the producer makes the codes and finishing changes
+ * nothing. */
 static void check_case(struct backend *b, size_t row, bool own) {
     const struct quantise_case *c = &CASES[row];
     struct fixture f;
@@ -164,7 +165,7 @@ static void check_case(struct backend *b, size_t row, bool own) {
     uint64_t stats[2] = { 5, 7 }, twin_stats[2] = { 5, 7 };
     fixture_make(&f, c);
     f.sink.own_amax = own;
-    memcpy(f.stats->data, stats, sizeof stats); /* counted on top */
+    memcpy(f.stats->data, stats, sizeof stats); /* new counts are added to these */
     if (b->ops->quantise(b, LANE_COMPUTE, &f.sink, f.x, &e) != OK) fail_msg("%zu: %s", row, e.text);
     if (c->source == AMAX && f.codes->data && !own)
         assert_int_equal(*(uint8_t *)f.codes->data, 0xAA);
@@ -190,7 +191,7 @@ static void test_bits_are_those_of_the_definition(void **state) {
         }
 }
 
-/* value may alias x; the amax slot only rises; without codes nothing else happens. */
+/* value may alias x. The amax slot only rises. Without codes nothing else happens. */
 static void test_value_alone(void **state) {
     struct backend *b = op_backend(2, NULL);
     struct tensor *x = op_tensor(H, 90, 100, SCALE_NONE);
@@ -211,7 +212,7 @@ static void test_value_alone(void **state) {
     op_free();
 }
 
-/* ---- what is refused ---- */
+/* ---- rejected arguments ---- */
 
 static void spoil_x(struct fixture *f) { f->x->dtype = DTYPE_I32; }
 static void spoil_value(struct fixture *f) { f->sink.value = NULL; }

@@ -13,7 +13,7 @@ static double total(struct ops *o, const struct tensor *x, float factor, float b
     return ops_get(&out, 0);
 }
 
-/* The definition, spelled out: 16 lanes a block of 65536, the same again over the block sums. */
+/* The definition, literally: 16 lanes for each block of 65536, then the same over block sums. */
 static float lanes16(const float *x, int64_t n) {
     float lane[16] = { 0 };
     for (int64_t i = 0; i < n; i++) lane[i % 16] += x[i];
@@ -69,7 +69,7 @@ static void test_sum_squares_bf16(void **state) {
     ops_close(o);
 }
 
-/* Each pair of dtypes: in f32, rounded once. */
+/* Each pair of dtypes: added in f32, rounded once. */
 static void test_add(void **state) {
     static const enum dtype T[] = { DTYPE_F32, DTYPE_BF16 };
     for (int c = 0; c < 12; c++) {
@@ -109,7 +109,7 @@ static void test_clip_factor(void **state) {
     ops_close(o);
 }
 
-/* The first bad element of the first bad tensor wins, and stays. */
+/* The first bad element of the first bad tensor is reported; later ones do not replace it. */
 static void test_flag_order(void **state) {
     struct ops *o = ops_open(1);
     const struct backend_ops *t = o->table;
@@ -137,7 +137,7 @@ static void test_flag_order(void **state) {
     ops_close(o);
 }
 
-/* A sink adds the column sums of what it is given: the gradient of a bias. */
+/* A sink adds the column sums of its value: the gradient of a bias. */
 static void test_column_sums(void **state) {
     static const enum dtype GRAD[] = { DTYPE_F32, DTYPE_BF16 };
     for (int g = 0; g < 2; g++) {

@@ -127,7 +127,7 @@ static void make_older(const char *checkpoint, const char *schema) {
     json_decref(root);
 }
 
-/* A checkpoint without a valid position in the data is rejected. */
+/* A checkpoint without a valid data position is rejected. */
 static void a_position_is_demanded(void **state) {
     static const struct { const char *find, *put; } CASE[] = {
         { "\"step\": 1", "\"stop\": 1" }, { "\"cursor\": 4", "\"cursor\": -4" },
@@ -288,7 +288,7 @@ static void strangers_are_refused(void **state) {
         tiny_run_init(&r, i == 2 ? RECIPE_TENSORWISE : RECIPE_DELAYED, 8);
         if (i == 0) r.model.width = 48;
         if (i == 1) r.train.seed = 5;
-        /* the same tensors, which mean something else */
+        /* tensors of the same shapes with another meaning */
         if (i == 4) r.model.norm = NORM_LAYER;
         if (i == 5) r.model.norm_eps = 1e-6;
         if (i == 6) r.model.rope.theta = 500000;

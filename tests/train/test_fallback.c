@@ -1,5 +1,5 @@
-/* fallback = "bf16": a linear layer that the device cannot multiply in FP8 runs in BF16, is named,
- * and only if the recipe asks for it. The device is the CPU with a changed matmul_native. */
+/* fallback = "bf16": a linear layer that the device cannot multiply in FP8 runs in BF16 and is
+ * named, only if the recipe asks for it. The device is the CPU with a changed matmul_native. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/support/tiny.h"
 
-/* No FP8 for products as wide as the FFN's inner layer: its fprop. */
+/* No native FP8 for products as wide as the FFN's inner layer: its fprop. */
 static enum status lacks_ffn_in(struct backend *b, const struct matmul_args *args, bool *native,
                                 struct err *e) {
     *native = args->out->dim[1] != 2 * tiny_model().ffn;

@@ -1,5 +1,5 @@
 /* Steps queued ahead have the same records, bit for bit, as steps run one by one. A bad step is
- * named although another step is queued behind it. */
+ * named even if another step is queued after it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -60,7 +60,7 @@ static void delayed_scales_by_hand(void **state) {
         for (int i = 0; i < STEPS; i++) step(&r, seen[i]);
         for (size_t k = 0; k < sizeof SLOT / sizeof *SLOT; k++) {
             int slot = slot_named(&r, SLOT[k].name);
-            assert_true(seen[0][slot].scale == 1.0f); /* nothing is known before the first step */
+            assert_true(seen[0][slot].scale == 1.0f); /* no amax before the first step */
             for (int i = 1; i < STEPS; i++) {
                 float amax = 0;
                 int back = CASE[c].algo == AMAX_MOST_RECENT ? 1 : CASE[c].history;
@@ -74,8 +74,8 @@ static void delayed_scales_by_hand(void **state) {
     }
 }
 
-/* The scale of a weight lags one quantisation too: codes made at creation have multiplier 1, codes
- * of the first update 448/amax at creation. With param_gather the scale lags alike, as in
+/* The scale of a weight also lags one quantisation: codes made at creation have multiplier 1, codes
+ * of the first update 448/amax at creation. With param_gather the scale lags by as much, as in
  * TransformerEngine, and the weights are the same. */
 static void delayed_weights(void **state) {
     char weights[2][65];
@@ -261,7 +261,7 @@ static void large_batches_lose_no_gradients(void **state) {
     }
 }
 
-/* ---- which operands the GEMMs really read ---- */
+/* ---- which operands the GEMMs read ---- */
 
 static struct {
     const struct backend_ops *real;
@@ -475,7 +475,7 @@ static void nan_in_a_gradient_is_named(void **state) {
     }
 }
 
-/* Overflow in no operand: logits, and a sum over tensors whose own sums are finite. */
+/* Overflow outside operands: logits, and a sum over tensors whose own sums are finite. */
 static void infinite_loss_and_norm_are_named(void **state) {
     struct tiny_run r;
     char before[65], after[65], tensor[128];
@@ -539,7 +539,7 @@ static void half_a_step_is_not_saved(void **state) {
     tiny_run_close(&r);
 }
 
-/* ---- what no project defines ---- */
+/* ---- combinations that no project defines ---- */
 
 static void undefined_combinations_are_refused(void **state) {
     static const struct { enum recipe_kind kind; enum quant_constants constants;

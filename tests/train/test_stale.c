@@ -1,6 +1,5 @@
-/* The cost of delayed scales. Several recipes follow one BF16 run, step by step with its weights
- * and batches, and their gradients are compared with f32's. Separate runs would diverge by
- * chance. */
+/* The cost of delayed scales. Several recipes follow one BF16 run, step by step, with its weights
+ * and batches. Their gradients are compared with f32's. Separate runs would diverge by chance. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

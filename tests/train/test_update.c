@@ -75,7 +75,7 @@ static void first_update_by_hand(void **state) {
     }
 }
 
-/* ---- state on the host ---- */
+/* ---- state in host memory ---- */
 
 /* Offload: the same state in host memory. */
 static void offloaded_state_gives_the_same_bits(void **state) {
@@ -101,7 +101,7 @@ static void offloaded_state_gives_the_same_bits(void **state) {
     assert_true(pinned[0] == 0 && pinned[1] > 0 && bytes[0] == bytes[1] + pinned[1]);
 }
 
-/* ---- the arguments of AdamW, and the memory that it must not change ---- */
+/* ---- the arguments of AdamW, and memory that it must not change ---- */
 
 static struct {
     const struct backend_ops *real;
@@ -191,7 +191,7 @@ static void weights_start_as_said(void **state) {
             assert_float_equal(sqrt(square / (double)n), std, 0.05 * std); /* n is 4096 or more */
             assert_float_equal(sum / (double)n, 0, 0.1 * std);
         } else {
-            double all = strstr(p->name, "weight") ? 1 : 0; /* a gain, or a bias */
+            double all = strstr(p->name, "weight") ? 1 : 0; /* a gain, else a bias */
             assert_true(sum == all * (double)n && square == all * (double)n);
         }
         free(w);
