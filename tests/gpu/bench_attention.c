@@ -1,9 +1,9 @@
-/* Times of attention on a GPU by every kernel that can serve a shape: medians of several samples,
+/* Times attention on a GPU with every kernel that can serve a shape: medians of several samples,
  * and products a second (the causal half; a backward counts as 2.5 forwards for every kernel).
  *
- *   bench_attention [WAY..]    chosen, wgmma or mma limits it to these
+ *   bench_attention [WAY..]    chosen, wgmma or mma: only these
  *
- * For "wgmma" the choice table names no cuDNN plans; for "mma" the backend takes another device's
+ * For "wgmma" the choice table names no cuDNN plans. For "mma" the backend takes another device's
  * features. Each line names the kernel that served, and the reason if there was a choice. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "tests/gpu/pair.h"
 
 enum { SAMPLES = 7, WAYS = 3 };
-static const double SAMPLE_US = 20e3; /* of calls in a row, about */
+static const double SAMPLE_US = 20e3; /* approximate time of the calls in one sample */
 static const char *const WAY[WAYS] = { "chosen", "wgmma", "mma" };
 
 static const struct shape { int64_t batch, length, heads, kv_heads, dim; } SHAPE[] = {
@@ -83,7 +83,7 @@ static void call(struct bench *t, bool backward) {
                 .o = &o, .lse = &t->lse, .qkv = &t->qkv, .heads = h, .kv_heads = g }, &t->e));
 }
 
-/* Microseconds of one of `calls` calls in a row. */
+/* Microseconds for one of `calls` consecutive calls. */
 static double sample(struct bench *t, bool backward, int calls) {
     need(t, t->ops->sync(t->b, &t->e));
     double start = now_us();
@@ -97,7 +97,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* What served this shape and direction last, by the log of decisions. */
+/* The kernel that last served this shape and direction, from the log of decisions. */
 static const char *served_by(struct bench *t, bool backward, struct decision *d) {
     for (int64_t i = 0; t->ops->decision(t->b, i, d); i++) {
         char name[sizeof d->name];
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
         struct bench t = { .e = { 0 } };
         bool wanted = argc == 1;
         for (int i = 1; i < argc; i++) wanted = wanted || !strcmp(argv[i], WAY[w]);
-        if (!wanted && w != 0) continue; /* the first table is needed to leave its plans out */
+        if (!wanted && w != 0) continue; /* the first table is needed: others are made from it */
         open_as(&t, WAY[w], table);
         for (int i = 0; i < SHAPES; i++) {
             t.s = SHAPE[i];

@@ -1,5 +1,5 @@
-/* The speed of collectives, one process a GPU: GB/s of the bytes that cross a rank's links, which
- * is its tensor times (world-1)/world. Prints one line a size. */
+/* The speed of collectives, one process a GPU: GB/s of the bytes that cross a rank's links: tensor
+ * bytes times (world-1)/world. Prints one line a size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@ enum { SECONDS = 200, WARM = 3, RUNS = 10, GPUS_MAX = 8 };
 
 static int64_t largest(struct rank_test *t) { return *(const int64_t *)t->user; }
 
-/* Seconds of one call, the median of none: the mean of RUNS behind each other. */
+/* Seconds for one call: the mean of RUNS consecutive calls. */
 static enum status timed(struct rank_test *t, int what, const struct tensor *all,
                          const struct tensor *mine, double *us, struct err *e) {
     const struct backend_ops *ops = t->backend->ops;

@@ -1,10 +1,10 @@
-/* Times of the operators on a GPU at the sizes of one model's step: medians of several samples, and
+/* Times the operators on a GPU at the sizes of one model's step: medians of several samples, and
  * bytes or operations a second.
  *
- *   bench_ops [--model llama3-small|8b|gpt2|124m] [NAME..]    NAME limits it to operators named so
+ *   bench_ops [--model llama3-small|8b|gpt2|124m] [NAME..]    NAME: only operators of that name
  *
- * Bytes are those that the operator must move, each operand once; attention counts the causal half.
- * Operands are several times the size of the L2 cache, so that the figure is about memory. */
+ * Bytes count each operand once; attention counts the causal half. Operands are several times the
+ * size of the L2 cache, so that the figures are memory speeds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,8 +147,8 @@ static void bench_quantise(struct bench *t) {
         }
 }
 
-/* Producers into codes and their transpose, quantise_finish included; only dx of a norm keeps its
- * value. */
+/* Producers into codes and their transpose, including quantise_finish. Only dx of a norm is also
+ * kept as a value. */
 static enum status finish(struct bench *t, enum status st, const struct sink *s) {
     return st == OK ? t->ops->quantise_finish(t->b, LANE_COMPUTE, s, &t->e) : st;
 }
@@ -313,7 +313,7 @@ static void bench_ends(struct bench *t) {
 
 /* ---- the optimizer ---- */
 
-enum { LAYERS = 3, WEIGHTS = 4 * LAYERS }; /* of one call, as a step has them in turn */
+enum { LAYERS = 3, WEIGHTS = 4 * LAYERS }; /* weights of one call, in the order of a step */
 
 struct weight {
     struct tensor value, m, v, grad, codes, twin;
@@ -331,7 +331,7 @@ static void make_weight(struct bench *t, struct weight *w, int64_t rows, int64_t
     w->twin.scale.data = make(t, DTYPE_F32, k, ceil_div(rows, 128), 1, 1).data;
 }
 
-/* NULL: values alone. */
+/* into NULL: values without codes. */
 static struct sink weight_into(struct bench *t, struct weight *w, const struct into *into) {
     struct sink s = sink_value(&w->value, &t->amax);
     if (!into) return s;
@@ -353,7 +353,7 @@ static enum status adamw(struct bench *t, const struct adamw_args *args) {
     return OK;
 }
 
-/* The weights of a few layers, quantise_finish included. */
+/* The weights of a few layers, including quantise_finish. */
 static void bench_adamw(struct bench *t) {
     int64_t c = t->s.width, o = t->s.heads * t->s.dim;
     const int64_t rows[4] = { t->all * t->s.dim, c, t->in, c }, cols[4] = { c, o, c, t->s.ffn };

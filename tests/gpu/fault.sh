@@ -1,10 +1,10 @@
 #!/bin/bash
-# The device fails in the middle of a run (fault_plugin.c): the run ends with exit code 1, operator
-# and step are named, and its bundle is whole.
+# The device fails in the middle of a run (fault_plugin.c). The run ends with exit code 1, its error
+# names operator and step, and its bundle is complete.
 #
 #   tests/gpu/fault.sh [FOLDER] [PROGRAM]
 #
-# FOLDER: holds both plugins; default build/release/tests/gpu.
+# FOLDER: has both plugins; default build/release/tests/gpu.
 set -u
 folder=$(cd "${1:-build/release/tests/gpu}" && pwd) program=$(realpath "${2:-build/release/fp8lab}")
 root=$(cd "$(dirname "$0")/../.." && pwd)

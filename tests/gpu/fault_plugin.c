@@ -1,8 +1,8 @@
-/* A plugin in the place of the CUDA backend's that makes the device fail in the middle of a run. It
- * opens the real plugin, libfp8lab_cuda_real.so beside it. After some steps it frees the
- * activations' memory while graphs still hold its address. If a file "hang" beside it names this
- * rank, it starts a kernel that never ends and takes the whole device; nothing fails then. Used by
- * fault.sh and hang.sh only. */
+/* A plugin that replaces the CUDA backend's and makes the device fail in the middle of a run. It
+ * opens the real plugin, libfp8lab_cuda_real.so, in its own folder. After some steps it frees the
+ * activations' memory while graphs still hold its address. If a file "hang" in the folder names
+ * this rank, it starts a kernel that never ends and occupies the whole device, without an error.
+ * Used by fault.sh and hang.sh only. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,15 @@
 #include "kernels/backend.h"
 
 enum { LAST_REPLAY = 5, NOT_ASKED = -2 };
-static const int64_t ROOM = 64 << 20; /* so much is given back to the device when it is freed */
+static const int64_t ROOM = 64 << 20; /* memory of this size returns to the device when freed */
 
-/* The table that is seen; the rest lies behind it. */
+/* Begins with the table that callers see; the real table is behind it. */
 struct fault {
     struct backend_ops ops;
     const struct backend_ops *real;
     void *activations;
     int replays;
-    int rank, hangs; /* who this is; who hangs (-1: nobody), or NOT_ASKED */
+    int rank, hangs; /* this rank; the rank that hangs (-1: none), or NOT_ASKED */
 };
 
 static struct fault *fault_of(struct backend *b) { return (struct fault *)(uintptr_t)b->ops; }
@@ -41,7 +41,7 @@ static enum status fault_init(struct backend *b, const struct comm_group *group,
 
 /* ---- a device that hangs ---- */
 
-/* For a minute, should the process outlive its killing. */
+/* The kernel ends after a minute, in case the process survives SIGKILL. */
 static const char HANG_PTX[] =
     ".version 7.0\n.target sm_80\n.address_size 64\n"
     ".visible .entry hang() {\n"
@@ -54,8 +54,8 @@ static const char HANG_PTX[] =
     "  @%more bra again;\n"
     "  ret;\n}\n";
 
-/* Functions of the driver, whose handles are pointers and whose success is 0; cuda.h is not here
- * where a compiler alone is. */
+/* Functions of the driver, declared here since a machine with only a compiler has no cuda.h.
+ * Handles are pointers; success is 0. */
 struct driver {
     int (*load)(void **module, const void *image);
     int (*find)(void **function, void *module, const char *name);
@@ -79,7 +79,7 @@ static bool find_driver(struct driver *d) {
     return true;
 }
 
-/* Every multiprocessor has all the threads that it can have: nothing else begins. */
+/* Occupies every thread of every multiprocessor: nothing else can start. */
 static enum status hang(struct backend *b, struct err *e) {
     enum { MULTIPROCESSORS = 16, NON_BLOCKING = 1, BLOCK = 1024, BLOCKS = 2 };
     struct driver d;
@@ -111,7 +111,7 @@ static void fault_close(struct backend *b) {
     free(f);
 }
 
-/* The path of a file beside this one. */
+/* The path of a file in this plugin's folder. */
 static void beside(char *path, size_t size, const char *name) {
     Dl_info here;
     *path = '\0';

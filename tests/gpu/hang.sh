@@ -1,17 +1,17 @@
 #!/bin/bash
 # Two GPUs, and one blocks the other without an error: its device hangs in the middle of a run
 # (fault_plugin.c), or its process is stopped. The error names rank 1, as with the CPU backend
-# (tests/dist/faults.sh), and the run can be resumed without it. If its process is killed, the
-# resumed run with both has the bits of an undisturbed run.
+# (tests/dist/faults.sh), and the run can be resumed without it. If its process is killed, a resumed
+# run with both has the bits of an undisturbed run.
 #
 #   tests/gpu/hang.sh [FOLDER] [PROGRAM]
 #
-# FOLDER: holds both plugins; default build/release/tests/gpu.
+# FOLDER: has both plugins; default build/release/tests/gpu.
 set -u
 folder=$(cd "${1:-build/release/tests/gpu}" && pwd) program=$(realpath "${2:-build/release/fp8lab}")
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 if [ "$gpus" -lt 2 ]; then
-    echo "hang.sh: $gpus GPUs, and two are needed: left out"
+    echo "hang.sh: $gpus GPUs, needs two: skipped"
     exit 0
 fi
 TEST_TMP=$(mktemp -d)
@@ -21,13 +21,13 @@ cp "$program" "$FP8LAB"
 cp "$folder/fault_plugin.so" "$TEST_TMP/libfp8lab_cuda.so"
 cp "$folder/libfp8lab_cuda.so" "$TEST_TMP/libfp8lab_cuda_real.so"
 cd "$(dirname "$0")/../.." || exit 1
-every=100 # a GPU makes more of them in the time that it takes to disturb it
+every=100 # a GPU makes many steps in the time that it takes to disturb the run
 . tests/dist/lib.sh
 
 cuda="--backend cuda --hang-after 15"
 echo 1 >hang
 
-named() { # FOLDER: rank 1 and where it was
+named() { # FOLDER: the error names rank 1 and its position
     local bundle
     bundle=$(bundle_in "$1")
     expect rank 1 "$(field "$bundle" 'error["rank"]')"
@@ -49,7 +49,7 @@ expect status done "$(field "$(bundle_in fewer)" 'run["status"]')"
 expect "ranks of the attempts" "[2, 1]" \
     "$(field "$(bundle_in fewer)" '[a["ranks"] for a in run["attempts"]]')"
 
-echo -1 >hang # nobody
+echo -1 >hang # no rank
 case_name="a process is stopped"
 run 2 --runs still $endless $cuda &
 await_step still 50

@@ -1,6 +1,6 @@
 /* Operators as functions of plain tensors, so that a test can loop over them. t: the tensors in the
- * order of the slot's arguments; sinks are made of a value. Define HEADS, KV and VOCAB (the numbers
- * that operators take beside tensors) before including this. */
+ * order of the operator's arguments; sinks are made from a value. Before including this, define
+ * HEADS, KV and VOCAB, the numbers that operators take. */
 #ifndef FP8LAB_TESTS_GPU_OPERATORS_H
 #define FP8LAB_TESTS_GPU_OPERATORS_H
 

@@ -29,13 +29,13 @@ void pair_clear(struct pair *p) {
 }
 
 void pair_close(struct pair *p) {
-    if (!p) return; /* it did not open */
+    if (!p) return; /* it could not be opened */
     pair_clear(p);
     for (int s = 0; s < SIDES; s++) backend_close(&p->handle[s]);
     free(p);
 }
 
-/* The same bytes of fresh memory on both sides. */
+/* Allocates the same number of bytes on both sides. */
 static void take(struct pair *p, int64_t bytes, void *out[SIDES]) {
     assert_true(p->count < PAIR_MEMORY_MAX);
     for (int s = 0; s < SIDES; s++) {

@@ -7,7 +7,7 @@
 
 enum { CPU, GPU, SIDES, PAIR_MEMORY_MAX = 512 };
 
-/* The two backends, and what was allocated in them since the last pair_clear. */
+/* The two backends, and all tensors allocated since the last pair_clear. */
 struct pair {
     struct backend_handle handle[SIDES];
     struct backend *b[SIDES];
@@ -20,7 +20,7 @@ struct pair {
 /* One tensor in both memories. */
 struct twin { struct tensor side[SIDES]; };
 
-/* A sink in both memories, with everything it may want. */
+/* A sink in both memories, with all of its parts. */
 struct twin_sink {
     struct sink side[SIDES];
     struct twin value, codes, transposed, multiplier, amax, stats;
@@ -30,12 +30,12 @@ struct pair *pair_open(void);
 void pair_close(struct pair *p);
 void pair_clear(struct pair *p); /* frees every tensor */
 
-/* Packed and zeroed. */
+/* A packed tensor of zeros. */
 struct twin pair_tensor(struct pair *p, enum dtype t, int64_t d0, int64_t d1, int64_t d2,
                         int64_t d3);
 /* FP8 [rows, k] with a scale; padding and codes start as 0xAA. */
 struct twin pair_codes(struct pair *p, enum dtype t, int64_t rows, int64_t k, enum scale_kind kind);
-/* One element. */
+/* A tensor of one element. */
 struct twin pair_f32(struct pair *p, float x);
 struct twin pair_i32(struct pair *p, int32_t x);
 
@@ -44,8 +44,8 @@ struct twin pair_i32(struct pair *p, int32_t x);
 void pair_fill(struct pair *p, struct twin *x, uint64_t seed, int spread, float scale);
 /* Writes host bytes (packed as the tensor's data) to both sides. */
 void pair_set(struct pair *p, struct twin *x, const void *host, int64_t bytes);
-/* Makes what a producer would write to the sink on the GPU unlike what any would: codes and factors
- * 0xAA, but those that are known before; amax and stats 0. */
+/* Makes the sink on the GPU differ from any producer's output: codes and factors become 0xAA,
+ * except factors that are known before; amax and stats become 0. */
 void pair_spoil_sink(struct pair *p, struct twin_sink *s);
 
 /* Every part of a sink over [rows, k]. kind SCALE_NONE: value and amax alone. */
@@ -53,15 +53,15 @@ void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enu
                enum scale_kind kind, enum scale_source source, struct quant_rule rule,
                bool transposed);
 
-/* Fail the test unless the two sides agree: to the bit, or within an NMSE (DISTANCES=1 in the
- * environment prints each beside its bound). */
+/* Fail the test unless the two sides agree: to the bit, or within an NMSE. With DISTANCES=1 in the
+ * environment each distance is printed with its bound. */
 void pair_same(struct pair *p, const char *what, const struct twin *x);
 void pair_near(struct pair *p, const char *what, const struct twin *x, double nmse_max);
-/* Codes with their scales, amax and stats of a sink, as far as it wants them, to the bit. */
+/* Compares to the bit the parts that the sink has: codes with their scales, amax, stats. */
 void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s);
 
-/* Runs `call`, which uses s for the side, on both, or on the GPU alone; fails the test where one
- * does not answer OK. */
+/* Runs `call`, which uses s for the side, on both sides or on the GPU alone; the test fails if one
+ * does not return OK. */
 #define ON_SIDES(p, first, call)                                                             \
     for (int s = (first); s < SIDES; s++) {                                                  \
         struct backend *b = (p)->b[s];                                                       \
@@ -75,8 +75,8 @@ void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s)
 #define S(x) (&(x).side[s])
 
 /* The choice table with `value` for every choice of a kind ("attention ... : ab12" becomes "... :
- * value"). attention: cuDNN's plan of that name, or our own kernels for "-". gemm: an algorithm, or
- * our own kernel for GEMM_OWN. The caller's to free. */
+ * value"). attention: cuDNN's plan of that name, or "-" for our own kernels. gemm: an algorithm, or
+ * GEMM_OWN for our own kernel. The caller frees it. */
 char *choices_with(const char *kind, const char *table, const char *value);
 #define GEMM_OWN "01000000"
 

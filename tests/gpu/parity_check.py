@@ -1,28 +1,27 @@
 #!/usr/bin/env python3
-"""Steps of ours beside an independent implementation in PyTorch.
+"""Our training steps against an independent implementation in PyTorch.
 
     parity_check.py [--spoil delta|lse] llama|gpt2 DIRECTORY...
 
-DIRECTORY: what parity_dump wrote, one of each seed.
+DIRECTORY: output of parity_dump, one for each seed.
 
-The same weights and batch go through the model below three times: ours (as dumped), PyTorch in f32
-and PyTorch in BF16 as it is commonly trained (weights, activations and gradients BF16, the loss in
-f32). The distance of a tensor is the Euclidean norm of its difference from f32, over that of f32.
-Exit code 0 only if, for the losses of the tokens and for every gradient tensor, our distance is at
-most 1.25 x that of PyTorch's own BF16, in the geometric mean of the seeds.
+The same weights and batch are computed three times: by us (as dumped), by PyTorch in f32, and by
+PyTorch in BF16 as commonly trained (weights, activations and gradients BF16, the loss in f32). The
+distance of a tensor is the Euclidean norm of its difference from f32, over that of f32. Exit code 0
+only if, for the losses of the tokens and for every gradient tensor, our distance is at most 1.25 x
+that of PyTorch's own BF16, in the geometric mean of the seeds.
 
-Why so: one state says little. Attention's backward takes differences of nearly equal numbers, and
-how much of a gradient is left between them hangs on a few rows. Of five neighbours of a state, one
-weight in a hundred moved by one unit in its last place, PyTorch's own BF16 was at distances up to
-18 times apart (CPU, 4 layers of 256). In a root of the mean square the seed that is worst off
-decides; logarithms weigh all alike, either way. Their standard error stands beside the mean, in
-per cent.
+Why many seeds: one state says little. Attention's backward takes differences of nearly equal
+numbers, and a few rows decide how much of a gradient is left. For five neighbours of one state (one
+weight in a hundred moved by one unit in its last place), PyTorch's own BF16 had distances up to 18
+times apart (CPU, 4 layers of 256). A root of the mean square would follow the worst seed;
+logarithms weigh all seeds alike. Their standard error is printed with the mean, in per cent.
 
---spoil shows that the check can fail: in place of ours, PyTorch's BF16 whose attention rounds its
-backward's delta (sum of dO * O) or log-sum-exp to BF16.
+--spoil shows that the check can fail. It replaces our values by PyTorch's BF16 with one change: its
+attention rounds the backward's delta (sum of dO * O) or log-sum-exp to BF16.
 
-The mean loss is one number: BF16 errors of the tokens cancel in it, and how far they do is chance.
-So the losses are compared token by token; the means are printed beside.
+The mean loss is a single number, in which the tokens' BF16 errors cancel by chance. So the losses
+are compared token by token; the means are only printed.
 """
 import argparse
 import json
@@ -68,8 +67,8 @@ def causal(scores):
 
 
 class SpoiltAttention(torch.autograd.Function):
-    """Attention as kernels do it, probabilities and score gradients rounded to BF16 before they are
-    multiplied and sums in f32, but for one number of each row that ought not to be rounded."""
+    """Attention as in GPU kernels: probabilities and score gradients are rounded to BF16 before
+    they are multiplied, sums are f32. One number of each row is rounded that should not be."""
 
     @staticmethod
     def forward(ctx, q, k, v, what):
@@ -98,7 +97,7 @@ class SpoiltAttention(torch.autograd.Function):
 
 
 class Model:
-    """Llama or GPT-2, told apart by which weights there are. spoilt: as --spoil has it, or None."""
+    """Llama or GPT-2, recognised by its weights. spoilt: as in --spoil, or None."""
 
     def __init__(self, weights, sizes, dtype, spoilt=None):
         self.spoilt = spoilt
@@ -147,7 +146,7 @@ class Model:
             gate, up = h.chunk(2, -1)
             h = F.silu(gate) * up
         else:
-            h = F.gelu(h, approximate="tanh")  # GPT-2's, not the one by erf
+            h = F.gelu(h, approximate="tanh")  # GPT-2's form, not the erf form
         return self.linear(h, f"layers.{layer}.ffn_out")
 
     def losses(self, tokens, targets):
@@ -164,7 +163,7 @@ class Model:
 
     def step(self, tokens, targets):
         """Losses of the tokens, and the gradients of their mean, both f32."""
-        # In f32 the attention that writes its sums out; in BF16 what PyTorch picks.
+        # f32: the attention that stores its scores; BF16: PyTorch's own choice.
         exact = [SDPBackend.MATH]
         usual = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH]
         with sdpa_kernel(exact if self.dtype == torch.float32 else usual):

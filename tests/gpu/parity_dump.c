@@ -1,5 +1,5 @@
-/* Writes a step of ours so that an independent implementation can check it: the weights before the
- * step, its batch, the loss of every token, and all gradients, as safetensors.
+/* Writes one of our steps for an independent implementation to check: the weights before the step,
+ * its batch, the loss of every token, and all gradients, as safetensors.
  *
  *   parity_dump llama|gpt2 DIRECTORY [SEED [BACKEND]]
  *
@@ -22,8 +22,8 @@
 
 enum { STEPS = 30, BATCH = 4 };
 
-/* Small, since the check needs many; but with the head dimensions of real models, and one
- * vocabulary that is padded. */
+/* Small, since the check needs many runs; but with the head dimensions of real models, and one
+ * padded vocabulary. */
 static bool config_named(const char *name, struct model_config *out) {
     if (!strcmp(name, "llama")) {
         *out = (struct model_config){
@@ -60,7 +60,7 @@ static enum status write_step(struct trainer *t, const char *directory, struct e
     return st;
 }
 
-/* Of every parameter, what `field` (offsetof) says: its value or its gradient. */
+/* Writes one field of every parameter: `field` is the offsetof of its value or its gradient. */
 static enum status write_params(struct trainer *t, const char *directory, const char *file,
                                 size_t field, struct err *e) {
     char path[4096], sha256[65];

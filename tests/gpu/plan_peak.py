@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The memory plan beside what another process sees: every row of the suites given, six steps each.
+"""The memory plan against measured memory: every row of the given suites, six steps each.
 
     tests/gpu/plan_peak.py FP8LAB FILE.lua[:NAME]... [--set KEY=VALUE]...
 
-On a machine whose GPUs nobody else uses. NAME: only the rows called so (* and ? as in a shell).
-With --set hardware.gpus=2 it is two ranks, and the fuller GPU counts. Prints a line a row and
-exits 1 where the plan is off by more than 3 % and 512 MiB.
+For a machine whose GPUs no other process uses. NAME: only the rows of that name (* and ? as in a
+shell). With --set hardware.gpus=2 there are two ranks, and the fuller GPU counts. Prints a line for
+each row. Exits 1 if the plan is off by more than 3 % and 512 MiB.
 
-What the GPUs hold is asked of NVML, where nvidia-smi has it from, about once a millisecond: the
-operands of GEMMs that are timed before step 0 are there for less than nvidia-smi's shortest
-interval. How often it was asked, and the longest time that it was not, stand in the output."""
+NVML, the source of nvidia-smi's numbers, is read about once a millisecond: the operands of GEMMs
+that are timed before step 0 exist for less than nvidia-smi's shortest interval. The output has the
+number of reads and the longest time between two."""
 import ctypes
 import json
 import os
@@ -21,22 +21,22 @@ import time
 
 MIB = 1 << 20
 PAUSE_S = 0.001
-SETTLE_S = 0.3  # what ended may take a moment to give its memory back
+SETTLE_S = 0.3  # a process that has ended may take a moment to return its memory
 
 
 class MemoryV1(ctypes.Structure):
-    """nvmlMemory_t; `used` has what the driver reserves in it."""
+    """nvmlMemory_t; `used` includes what the driver reserves."""
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
 
 class MemoryV2(ctypes.Structure):
-    """nvmlMemory_v2_t; `used` is what nvidia-smi calls memory.used."""
+    """nvmlMemory_v2_t; `used` is nvidia-smi's memory.used."""
     _fields_ = [("version", ctypes.c_uint),
                 *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used"))]
 
 
 class Gpus:
-    """Those that this process may use."""
+    """The GPUs that this process may use."""
 
     def __init__(self):
         try:
@@ -98,8 +98,8 @@ def ask(*command):
 
 
 def peak_of(gpus, command):
-    """The most that one GPU held while the command ran, beyond what was in use before, how often
-    it was looked at, and the longest time between two looks, in seconds."""
+    """Returns the most memory that one GPU used while the command ran, beyond its use before; how
+    often it was read; and the longest time between two reads, in seconds."""
     time.sleep(SETTLE_S)
     before = gpus.used()
     peak, looks, longest = 0, 0, 0.0
@@ -112,7 +112,7 @@ def peak_of(gpus, command):
                 now = time.monotonic()
                 looks, longest, last = looks + 1, max(longest, now - last), now
                 time.sleep(PAUSE_S)
-        finally:  # also when this program is told to stop: a run left behind would hold its memory
+        finally:  # also if this program is terminated: a run left behind would keep its memory
             child.terminate()
         if child.returncode:
             said.seek(0)

@@ -1,18 +1,18 @@
 #!/bin/bash
-# The same bits again, in every recipe: two new runs with one table of algorithms; a run stopped
-# and resumed; and a run that begins on one backend and ends on the other, with a loss near that of
-# a whole run.
+# The same bits again, in every recipe: two new runs with one choice table, and a run that is
+# stopped and resumed. Also a run that begins on one backend and ends on the other: its loss is near
+# that of a whole run.
 #
 #   tests/gpu/repeat.sh [PROGRAM] [RECIPE...]     default build/release/fp8lab, all six
 #
-# PARTS=same skips the runs across backends, PARTS=cross all others. Everything at the same time.
+# PARTS=same skips the runs across backends, PARTS=cross skips all others. All run at the same time.
 set -u
 program=$(realpath "${1:-build/release/fp8lab}")
 shift
 recipes=${*:-bf16 fp8.delayed fp8.tensorwise fp8.rowwise fp8.blockwise fp8.mxfp8}
 parts=${PARTS:-same cross}
-# reference/ has the runs of full size again: these are short, and their checkpoints are not what
-# takes the time, but last long enough to be stopped in the middle.
+# reference/ has full-size runs. These are short, so that checkpoints take little time, but long
+# enough to be stopped in the middle.
 steps=400 stop=100
 size="--set model.layers=2 --set model.width=1024 --set model.heads=8 --set model.kv_heads=2
       --set model.ffn=2816 --set model.seq_len=512 --set train.global_batch=4
@@ -55,7 +55,7 @@ run_until() { # RUNS STEP ARGS...
     [ $code = 143 ] || fail "a run that is stopped leaves with $code, not 143"
 }
 
-# A run that was stopped and resumed went on where it was stopped, in the middle.
+# A run that was stopped and resumed continued where it was stopped, in the middle.
 went_on() { # RUNS WHAT
     local to_from
     to_from=$(field "$1" \
@@ -86,8 +86,8 @@ same_bits() { # RECIPE
     exit $failed
 }
 
-# Begins on the backend $2, goes on with $3: its loss is near that of a run on the CPU alone. Runs
-# that differ by roundings drift apart: 0.4 % was seen after these steps, a fifth of what may be.
+# Begins on the backend $2, continues on $3: its loss must be near that of a run on the CPU. Runs
+# that differ by roundings diverge: 0.4 % was seen after these steps, a fifth of the limit.
 crosses() { # RECIPE FROM TO
     local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100"
     local from whole crossed

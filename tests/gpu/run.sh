@@ -1,14 +1,14 @@
 #!/bin/bash
-# Runs every operator test of the CUDA backend. Builds nothing, so that a folder made elsewhere can
-# be carried to a machine with a GPU:
+# Runs every operator test of the CUDA backend. Builds nothing, so that a folder built elsewhere can
+# be copied to a machine with a GPU:
 #
 #   tests/gpu/run.sh [FOLDER]
 #
-# FOLDER: holds test_* and libfp8lab_cuda.so; default build/release/tests/gpu.
+# FOLDER: has test_* and libfp8lab_cuda.so; default build/release/tests/gpu.
 #
-# A FOLDER without a test is a failure, since nothing would be tested.
+# A FOLDER without tests is a failure.
 #
-# Libraries in FOLDER/lib are preferred to the machine's. Under compute-sanitizer: sanitize.sh.
+# Libraries in FOLDER/lib come before the machine's. sanitize.sh runs tests under compute-sanitizer.
 set -u
 folder=${1:-build/release/tests/gpu}
 export LD_LIBRARY_PATH="$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

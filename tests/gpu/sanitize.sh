@@ -1,17 +1,16 @@
 #!/bin/bash
 # The operator tests under compute-sanitizer: memory errors, races in shared memory, and reads of
-# uninitialised memory. Each pair of tool and test is a process of its own, all at the same time.
+# uninitialised memory. Each pair of tool and test is a separate process; all run at the same time.
 #
 #   tests/gpu/sanitize.sh [FOLDER] [TOOL...]
 #
-# FOLDER: as run.sh's. TOOL: memcheck, racecheck, initcheck.
+# FOLDER: as for run.sh. TOOL: memcheck, racecheck, initcheck.
 #
-# TESTS="test_ops ..." replaces the six below. LIMIT=seconds bounds each process; the line of the
-# process then says how far it came. One line a process; exit code 0 only if all are clean
-# and whole.
+# TESTS="test_ops ..." replaces the six below. LIMIT=seconds bounds each process; its line then says
+# how far it came. One line a process; exit code 0 only if all processes are clean and complete.
 #
-# racecheck leaves the libraries' kernels out (it reports hazards in cuDNN's), has test_attention in
-# its short form, and its backward on wgmma, which takes it longest, in a process of its own.
+# racecheck excludes the libraries' kernels (it reports hazards in cuDNN's). It runs test_attention
+# in its short form, and its backward on wgmma, the slowest part, in a separate process.
 set -u
 folder=$(cd "${1:-build/release/tests/gpu}" && pwd)
 shift

@@ -1,5 +1,5 @@
-/* AdamW against the reference, to the bit: the draws and the expressions are the same. Codes equal
- * those of quantising the new weights, made in the same pass or after it. */
+/* AdamW against the reference, to the bit: it has the same draws and expressions. Codes must equal
+ * those of quantising the new weights, whether made in the same pass or after it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,9 +30,9 @@ static struct twin state_tensor(enum dtype t, int64_t n) {
     return x;
 }
 
-/* State and gradients over 200 binary orders of magnitude, with zeros of both signs, what is not
- * finite, and a second moment below nothing among them: whatever a quick way through root and
- * quotient may not assume. */
+/* State and gradients over 200 binary orders of magnitude. Among them are zeros of both signs,
+ * values that are not finite, and negative second moments: all that the fast path for root and
+ * quotient cannot handle. */
 static void fill_wide(struct twin *x, uint64_t seed, bool square) {
     static const float SPECIAL[] = {
         0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, 3e38f, -1e-40f,
@@ -46,7 +46,7 @@ static void fill_wide(struct twin *x, uint64_t seed, bool square) {
         uint64_t bits = rng_bits(seed, (uint64_t)i);
         float v = ldexpf(1.0f + rng_uniform(bits), (int)(bits % 201) - 150);
         if (!square && bits & 256) v = -v;
-        if (bits >> 9 & 1) v = ldexpf(v, 50); /* most of them nearer to 1 */
+        if (bits >> 9 & 1) v = ldexpf(v, 50); /* half of them nearer to 1 */
         if (bits % 97 == 0) v = SPECIAL[bits / 97 % 8];
         if (t->dtype == F) wide[i] = v;
         else half[i] = bf16_encode(v);
@@ -55,7 +55,7 @@ static void fill_wide(struct twin *x, uint64_t seed, bool square) {
     free(half);
 }
 
-/* What every update of a call has in common. */
+/* The scalars that all updates of a call share. */
 struct common { struct twin lr, clip, bias1, bias2, step, flag; };
 
 static struct common common(void) {
@@ -63,14 +63,14 @@ static struct common common(void) {
                         pair_i32(p, 0), pair_tensor(p, DTYPE_I32, 2, 1, 1, 1) };
     return c;
 }
-/* Of step t; flagged: after something was found not to be finite. */
+/* Sets the scalars of step t. flagged: a value that is not finite was found before. */
 static void begin_step(struct common *c, int32_t t, bool flagged) {
     int32_t flag[2] = { flagged ? 3 : -1, -1 };
     pair_set(p, &c->step, &t, sizeof t);
     pair_set(p, &c->flag, flag, sizeof flag);
 }
 
-/* A parameter with everything that its update wants. */
+/* A parameter with all tensors of its update. */
 struct update {
     struct twin_sink w;
     struct twin master, grad, m, v;
@@ -116,7 +116,7 @@ static const struct into {
 };
 enum { INTOS = sizeof INTO / sizeof *INTO };
 
-/* Codes on both sides, or on one. */
+/* Which codes a weight gets: both sides, or one. */
 enum wanted { BOTH_SIDES, ROWS, TRANSPOSED, WANTED };
 
 static void sink_into(struct twin_sink *w, const struct into *into, int64_t rows, int64_t cols,
@@ -126,9 +126,9 @@ static void sink_into(struct twin_sink *w, const struct into *into, int64_t rows
     for (int s = 0; s < SIDES; s++) w->side[s].codes->data = NULL;
 }
 
-/* Every combination of state, master and gradient, every way into codes, at sizes with tails and
- * of whole tiles, the latter with extreme values, too. Three steps, since the first has empty
- * state; a bad step writes nothing. */
+/* Every combination of state, master and gradient, and every kind of codes, at sizes with tails and
+ * at whole tiles. Whole tiles also get extreme values. Three steps, since the first has empty
+ * state; then a flagged step, which must write nothing. */
 static void test_adamw(void **state) {
     static const enum dtype STATE[] = { F, H, DTYPE_E4M3 };
     enum { STATES = 3 * 2 * 2, FILLS = 3 };
@@ -160,7 +160,7 @@ static void test_adamw(void **state) {
     }
 }
 
-/* A few large weights in one call: blocks go on to other tiles, and from one weight to the next. */
+/* A few large weights in one call: a block takes several tiles, also of different weights. */
 static void test_adamw_many_tiles(void **state) {
     static const struct { int64_t rows, cols; int into; } WEIGHT[] = {
         { 2048, 8192, 1 }, { 1024, 1536, 4 }, { 128, 128, 1 }, /* 1121 tiles; 1056 blocks on H200 */
@@ -187,7 +187,7 @@ static void test_adamw_many_tiles(void **state) {
     pair_clear(p);
 }
 
-/* Whatever a quick way may not assume, in state too, with other eps. */
+/* Values that the fast path cannot handle, in state too, and other values of eps. */
 static void test_adamw_extremes(void **state) {
     static const float EPS[] = { 1e-8f, 1e-8f, 0.0f, 1e-15f };
     for (int i = 0; i < 16; i++) {
@@ -218,8 +218,8 @@ static void test_adamw_extremes(void **state) {
     }
 }
 
-/* Many tensors in one call, of all sizes and ways into codes, more than one launch takes: what each
- * call alone gives. */
+/* Many tensors in one call, of all sizes and kinds of codes, more than one launch takes: the result
+ * must equal that of separate calls. */
 static void test_adamw_together(void **state) {
     enum { TENSORS = 72 };
     static const int WAY[8] = { 1, 4, 5, 3, 1, 4, 1, 7 };
@@ -254,7 +254,7 @@ static void test_adamw_together(void **state) {
     pair_clear(p);
 }
 
-/* test_adamw [PATTERN]: those of that name. */
+/* test_adamw [PATTERN]: runs the tests of that name. */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

@@ -1,15 +1,15 @@
 /* Attention against the reference, forward and backward: every head dimension, grouped heads,
- * lengths around the tiles, by every kernel that could serve. The same call runs five times and
+ * lengths around the tiles, with every kernel that can serve. The same call runs five times and
  * must give the same bits.
  *
- *   test_attention [short]    few and small shapes that still reach every kernel and every path in
- *                             it, for tools that slow down each access
+ *   test_attention [short]    few and small shapes that still reach every kernel and every path,
+ *                             for tools that slow down each access
  *
  * Bounds (NMSE): probabilities and score gradients are rounded to BF16 before they are multiplied
  * (2^-9 each, 1.3e-6 in NMSE), and outputs once more: 1e-5. Gradients of scores are differences of
- * such rounded numbers: 1e-4. A tensor within its bound may hold a wrong row. So each head's row is
- * checked alone, too: 1e-3 of it and a mean row together, since the first rows' gradients nearly
- * vanish. Simulated with these roundings, no row of these shapes is beyond 1.7e-4. */
+ * such rounded numbers: 1e-4. A tensor within its bound may still have a wrong row. So each head's
+ * row is also checked alone: 1e-3, relative to it and a mean row together, since the first rows'
+ * gradients nearly vanish. In a simulation of these roundings no row exceeded 1.7e-4. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static const double ROW_MAX = 1e-3;
 
 static struct pair *p;
 static bool only_short;
-static char *table; /* the choices of the first test; owned */
+static char *table; /* the choice table after the first test; owned */
 
 static int close_pair(void **state) {
     pair_close(p);
@@ -43,7 +43,8 @@ static const struct { int64_t batch, length, heads, kv_heads, dim; bool is_short
 };
 enum { CASES_COUNT = sizeof CASES / sizeof *CASES };
 
-/* Every row of `dim` numbers alone: within ROW_MAX of itself and a mean row together. */
+/* Checks every row of `dim` numbers alone: within ROW_MAX, relative to it and a mean row
+ * together. */
 static void rows_near(const char *what, const struct twin *x, int64_t dim) {
     int64_t n = tensor_count(&x->side[CPU]), rows = n / dim;
     const uint16_t *want = x->side[CPU].data;
@@ -66,7 +67,7 @@ static void rows_near(const char *what, const struct twin *x, int64_t dim) {
     test_free(got);
 }
 
-/* The largest of the GPU's values, which cuDNN leaves to another pass, is in its slot. */
+/* The slot has the largest of the GPU's values (after cuDNN, from another pass). */
 static void assert_amax(const char *what, const struct twin_sink *s) {
     int64_t n = tensor_count(&s->value.side[GPU]);
     uint16_t *value = test_malloc((size_t)n * 2);
@@ -98,8 +99,8 @@ static void equal_on_gpu(const struct tensor *x, const struct tensor *y) {
     test_free(host[1]);
 }
 
-/* How a case was served in one direction, by the log of decisions: in one way, and `way` unless
- * that is NULL. */
+/* The decision log has exactly one way for a case and direction; it is `way`, unless that is
+ * NULL. */
 static void assert_way(size_t i, const char *direction, const char *way) {
     struct decision d;
     int found = 0;
@@ -117,7 +118,7 @@ static void assert_way(size_t i, const char *direction, const char *way) {
     assert_int_equal(found, 1);
 }
 
-/* Gradients of one round, and what a bias and a scale want of them. */
+/* Gradients of one round, with their amax and column sums. */
 struct gradients { struct twin value, amax, sums; };
 
 static struct gradients gradients_of(int64_t rows, int64_t width) {
@@ -131,8 +132,8 @@ static struct sink sink_of(struct gradients *g, int side) {
     return s;
 }
 
-/* The largest gradient and the sums of the columns beside the reference's of the same values. Sums
- * differ by their order: of a few thousand terms in f32, by two parts in 10^6 of their size. */
+/* Compares amax and column sums with the reference's for the same values. Sums differ by their
+ * order: a few thousand terms in f32, by two parts in 10^6 of their size. */
 static void assert_observed(const char *what, struct gradients *g) {
     struct tensor *values = g->value.side;
     int64_t bytes = tensor_count(&values[GPU]) * 2;
@@ -150,8 +151,8 @@ static void assert_observed(const char *what, struct gradients *g) {
     pair_near(p, what, &sums, 4e-12);
 }
 
-/* One case served forward and backward as told, NULL: in any way. False: a plan of cuDNN that the
- * choice table names is not offered. */
+/* Runs one case with the named kernels for forward and backward; NULL: any. False if the choice
+ * table names a plan that cuDNN does not offer. */
 static bool one_case(size_t i, const char *forward, const char *backward) {
     int64_t n = CASES[i].batch, t = CASES[i].length, h = CASES[i].heads, g = CASES[i].kv_heads;
     int64_t d = CASES[i].dim, all = h + 2 * g;
@@ -178,7 +179,7 @@ static bool one_case(size_t i, const char *forward, const char *backward) {
     int rounds = only_short ? 2 : ROUNDS;
     for (int round = 0; round < rounds; round++) {
         d_qkv[round] = gradients_of(n * t, all * d);
-        for (int s = 0; s < SIDES; s++) { /* the reference once */
+        for (int s = 0; s < SIDES; s++) { /* the reference runs once */
             struct sink to = sink_of(&d_qkv[round], s);
             if ((s == GPU || round == 0) &&
                 (p->ops[s]->attention_bwd(p->b[s], LANE_COMPUTE, &(struct attention_bwd_args){
@@ -210,7 +211,7 @@ static bool one_case(size_t i, const char *forward, const char *backward) {
 
 static bool is_wanted(size_t i) { return CASES[i].is_short || !only_short; }
 
-/* Whatever serves on this machine. Leaves the table of its choices for the next test. */
+/* The kernels that this machine chooses. Leaves the table of its choices for the next tests. */
 static void as_chosen(void **state) {
     p = pair_open();
     for (size_t i = 0; i < CASES_COUNT; i++)
@@ -218,7 +219,7 @@ static void as_chosen(void **state) {
     if (p->ops[GPU]->choices_save(p->b[GPU], &table, &p->e) != OK) fail_msg("%s", p->e.text);
 }
 
-/* The kernels for any device, also where others would serve. */
+/* The kernels for any device, even where others would be chosen. */
 static void on_mma(void **state) {
     p = pair_open();
     if (p->ops[GPU]->pretend(p->b[GPU], "sm_121", &p->e) != OK) fail_msg("%s", p->e.text);
@@ -226,7 +227,7 @@ static void on_mma(void **state) {
         if (is_wanted(i)) assert_true(one_case(i, "mma", "mma"));
 }
 
-/* Loads the first test's table with this plan for every attention; it is the caller's to free. */
+/* Loads the first test's table with this plan for every attention; the caller frees the result. */
 static char *load_with_plan(const char *plan) {
     assert_non_null(table);
     char *text = choices_with("attention", table, plan);
@@ -234,7 +235,7 @@ static char *load_with_plan(const char *plan) {
     return text;
 }
 
-/* Hopper's kernels wherever they can serve, also where cuDNN would. */
+/* Hopper's kernels wherever they can serve, even where cuDNN would be chosen. */
 static void on_wgmma(void **state) {
     struct device_info info;
     p = pair_open();
@@ -245,7 +246,7 @@ static void on_wgmma(void **state) {
         if (is_wanted(i) && CASES[i].dim >= 64) assert_true(one_case(i, "wgmma", "wgmma"));
 }
 
-/* Whether cuDNN can serve: the head of the first test's table has its version, 0 for none. */
+/* Whether cuDNN is usable: the header of the first test's table has its version, 0 for none. */
 static bool has_cudnn(void) {
     struct device_info info;
     if (p->ops[GPU]->info(p->b[GPU], &info, &p->e) != OK) fail_msg("%s", p->e.text);
@@ -257,8 +258,8 @@ static bool may_have_plan(size_t i) {
     return is_wanted(i) && CASES[i].dim >= 64 && CASES[i].length >= 256;
 }
 
-/* Cases that the plan of this name served, of those that are not `done`. The table stays as it is:
- * nothing is chosen, what it names serves or is refused. */
+/* Returns how many cases, not yet `done`, this plan served. The table must not change: nothing is
+ * chosen; a plan of the table serves or is rejected. */
 static int serve_by(int place, int engine, bool done[CASES_COUNT]) {
     char plan[32], *loaded, *saved = NULL;
     int served = 0;
@@ -278,8 +279,8 @@ static int serve_by(int place, int engine, bool done[CASES_COUNT]) {
     return served;
 }
 
-/* cuDNN wherever it has a plan, also where ours would serve. Which are its plans is found by naming
- * some. */
+/* cuDNN wherever it has a plan, even where ours would be chosen. The test finds its plans by trying
+ * names. */
 static void on_cudnn(void **state) {
     enum { PLACES = 2, ENGINES = 16 };
     bool done[CASES_COUNT] = { false };
@@ -296,15 +297,15 @@ static void on_cudnn(void **state) {
 }
 
 /* One sequence and key/value head with more tiles of keys than an H200 has multiprocessors: a block
- * then has one tile. The first is the short one. */
+ * then has one tile. The first tile is the short one. */
 struct long_case { int64_t length, heads, dim; };
 static const struct long_case LONG[] = { { 17024, 1, 128 }, { 24640, 4, 64 } };
 enum { LONGS = sizeof LONG / sizeof *LONG };
 
 static int64_t long_count(const struct long_case *c) { return c->length * (c->heads + 2) * c->dim; }
 
-/* Its gradients on a backend of its own, downloaded; by the choices in *chosen, left there where it
- * is NULL. All is the caller's to free. */
+/* Its gradients on a backend of its own, downloaded. Choices are loaded from *chosen, or stored
+ * there if it is NULL. The caller frees both. */
 static uint16_t *long_gradients(const struct long_case *c, const char *caps, const char *way,
                                 char **chosen) {
     int64_t t = c->length, h = c->heads, dim = c->dim, bytes = long_count(c) * 2;

@@ -17,9 +17,9 @@ static const enum recipe_kind FP8[] = { RECIPE_DELAYED, RECIPE_TENSORWISE, RECIP
                                         RECIPE_BLOCKWISE };
 enum { FP8_COUNT = sizeof FP8 / sizeof *FP8, LAYERS = 2, STEPS = 4 };
 
-/* How near the first step of a model is where its products are added otherwise. Simulated, with
- * noise of nmse_bound's s (test_matmul.c, its worst) in each product of both: losses were up to
- * 1.2e-4 apart, gradient norms up to 0.33 %. */
+/* How close two first steps must be whose products are added in different orders. In a simulation
+ * with noise of nmse_bound's s (test_matmul.c, the worst case) in each product of both, losses
+ * differed by up to 1.2e-4, gradient norms by up to 0.33 %. */
 static const float LOSS_NEAR = 5e-4f, NORM_NEAR = 0.01f;
 
 struct trained {
@@ -38,8 +38,8 @@ static struct backend *open_gpu(struct trained *t, const char *caps, const char 
     return b;
 }
 
-/* What a run is told beside its recipe: caps to pretend, a table to load; that every site asks for
- * BF16 where FP8 is not native; that the last layer is left out of the recipe, in BF16. */
+/* The options of a run beside its recipe: caps to pretend; a table to load; whether every site
+ * falls back to BF16 where FP8 is not native; whether the recipe leaves the last layer in BF16. */
 struct how {
     const char *caps, *table;
     bool fall_back, bf16_last;
@@ -78,7 +78,7 @@ static void done(struct trained *t) {
     free(t->table);
 }
 
-/* The decision on one GEMM: exactly one, since no GEMM may go two ways. */
+/* The decision on one GEMM. There must be exactly one: no GEMM may be computed in two ways. */
 static struct decision decision_on(const struct trained *t, const char *name,
                                    const char *direction) {
     struct backend *b = t->run.backend;
@@ -94,13 +94,13 @@ static struct decision decision_on(const struct trained *t, const char *name,
 
 static const char *const DIRECTION[] = { "fprop", "dgrad", "wgrad" };
 
-/* Where each graph is run as it is, then captured, and replayed from then on: a first and a later
- * micro-batch, and in fprop an evaluation. A trainer that replays nothing has two calls more for
- * each of its STEPS. */
+/* Calls of a GEMM. Each graph runs once uncaptured, is captured once, and is then replayed. There
+ * are graphs for the first and for later micro-batches; fprop also has an evaluation. Without
+ * replay there would be two more calls for each of the STEPS. */
 enum { CALLS = 2 * 2, CALLS_FPROP = 2 * 3 };
 
-/* All GEMMs of a layer went that way, with such operands. Fast accumulation is the scales' own:
- * what is scaled tensor-wide has it in fprop alone (tiny_recipe_options), the others nowhere. */
+/* All GEMMs of a layer were computed in that way, with such operands. Fast accumulation is allowed
+ * for tensor-wide scales only, and there in fprop only (tiny_recipe_options). */
 static void layer_goes(const struct trained *t, int layer, const char *way, bool fp8) {
     for (int s = 0; s < 4; s++)
         for (int i = 0; i < 3; i++) {
@@ -134,7 +134,7 @@ static void native_is_fp8_in_every_direction(void **state) {
     done(&t);
 }
 
-/* A layer that the recipe leaves out is BF16, and the other is not. */
+/* A layer that the recipe leaves out is BF16; the other layer is not. */
 static void a_layer_left_out_is_bf16(void **state) {
     struct trained t;
     train(&t, RECIPE_TENSORWISE, (struct how){ .bf16_last = true });
@@ -143,9 +143,9 @@ static void a_layer_left_out_is_bf16(void **state) {
     done(&t);
 }
 
-/* Loss and gradient norm of the first step as another device's column has them: the first updates
- * of AdamW are signs of gradients, which amplify any difference in the order of sums to some per
- * cent of the loss within four steps. */
+/* Loss and gradient norm of the first step are near those of another device's column. Later steps
+ * are not compared: AdamW's first updates are signs of gradients, which amplify any difference in
+ * the order of sums to some per cent of the loss within four steps. */
 static void first_steps_near(const struct trained *native, const struct trained *other,
                              const char *what, const char *caps) {
     float loss = other->loss / native->loss - 1, norm = other->grad_norm / native->grad_norm - 1;
@@ -157,7 +157,7 @@ static void first_steps_near(const struct trained *native, const struct trained 
                  (double)native->grad_norm, caps, (double)other->loss, (double)other->grad_norm);
 }
 
-/* sm_121 has tensor scales alone, sm_80 no FP8 at all. */
+/* sm_121 has only tensor scales, sm_80 no FP8 at all. */
 static void what_a_device_lacks_is_emulated(void **state) {
     static const char *const CAPS[] = { "sm_121", "sm_80" };
     for (int k = 0; k < FP8_COUNT; k++) {
@@ -185,7 +185,7 @@ static void mxfp8_is_emulated(void **state) {
     done(&t);
 }
 
-/* Asked to fall back, a recipe is BF16 in what sm_121 lacks, by name, and FP8 in what it has. */
+/* With fallback, a recipe is BF16 for what sm_121 lacks, which is named, and FP8 for the rest. */
 static void what_sm_121_lacks_falls_back(void **state) {
     for (int k = 0; k < FP8_COUNT; k++) {
         bool tensor = FP8[k] == RECIPE_DELAYED || FP8[k] == RECIPE_TENSORWISE;
@@ -197,14 +197,14 @@ static void what_sm_121_lacks_falls_back(void **state) {
         while (trainer_fell_back(t.run.trainer, count, name)) count++;
         assert_int_equal(count, tensor ? 0 : LAYERS * GEMM_SITE_COUNT);
         done(&t);
-        train(&t, FP8[k], (struct how){ .fall_back = true }); /* Hopper lacks none of them */
+        train(&t, FP8[k], (struct how){ .fall_back = true }); /* Hopper has all of them */
         every_layer_goes(&t, "native", true);
         done(&t);
     }
 }
 
-/* A table that says of the first GEMM that the library has nothing for it, nor for its f32 product,
- * which is the way around: it is refused by name. */
+/* The table says that the library has no algorithm for the first GEMM, nor for its f32 product, the
+ * alternative. The GEMM is rejected by name. */
 static void what_the_library_lacks_is_refused(void **state) {
     enum { LDD = 5, TYPE_D = 8, KEYS = 21 }; /* places in a line of kernels/cuda/gemm.cu */
     struct trained first, second = { .loss = 0 };
@@ -255,7 +255,7 @@ static void a_loaded_table_gives_the_same_bits(void **state) {
     }
 }
 
-/* How attention's forward went: in one way, whatever its layer. */
+/* How attention's forward was computed: in one way, for all layers. */
 static struct decision attention_of(const struct trained *t) {
     struct backend *b = t->run.backend;
     struct decision d, found = { .calls = 0 };
@@ -268,8 +268,8 @@ static struct decision attention_of(const struct trained *t) {
     return found;
 }
 
-/* What is chosen for attention stands in the table; with a table nothing is chosen, and what it
- * says is done: the same again, or our own kernel where it names no plan. */
+/* The table records the choice for attention. With a table nothing is chosen: the named plan serves
+ * again, or our own kernel if it names none. */
 static void attention_goes_by_the_table(void **state) {
     struct trained first, again, own, own_again;
     train(&first, RECIPE_BF16, (struct how){ 0 });

@@ -1,5 +1,5 @@
-/* The collectives over NCCL, one process a GPU: the reference's bits, also out of a captured graph
- * and beside work on another lane; and the errors of the other ranks when one rank dies. Skipped
+/* The collectives over NCCL, one process a GPU: the reference's bits, also from a captured graph
+ * and during work on another lane; and the errors of the other ranks when one rank dies. Skipped
  * with fewer than two GPUs. */
 #include <setjmp.h>
 #include <signal.h>
@@ -17,8 +17,8 @@
 
 enum { SECONDS = 20, GPUS_MAX = 8 };
 
-/* What may be seen, or else device nodes, since asking CUDA would make this process one that cannot
- * be forked. */
+/* From CUDA_VISIBLE_DEVICES, else from device nodes: a process that has called CUDA cannot be
+ * forked. */
 static int gpu_count(void) {
     int n = 0;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -75,7 +75,7 @@ static int check_sums(struct rank_test *t, const struct tensor *x) {
     return 0;
 }
 
-/* Four times: as it is, captured, replayed twice; or as it is throughout. */
+/* Four times: uncaptured, captured, replayed twice; or uncaptured each time. */
 static int repeated(struct rank_test *t, int small_lane, bool graph) {
     const struct backend_ops *ops = t->backend->ops;
     struct tensor x = comm_tensor(t, DTYPE_BF16, 3000000), x0 = comm_tensor(t, DTYPE_BF16, 3000000);
@@ -112,8 +112,8 @@ static int captured_lanes(struct rank_test *t) {
     RANK_MUST(t->backend->ops->comm.busy(t->backend, LANE_COMM, &busy, &must_));
     RANK_MUST(t->backend->ops->download(t->backend, LANE_COMM, ns, busy.data, sizeof ns,
                                         &must_));
-    /* Two collectives in each of four passes: replays are counted as well, and timed. Nothing stood
-     * beside these, of which compute waited for one and was in the other. */
+    /* Two collectives in each of four passes: replays are counted and timed as well. Nothing
+     * overlapped them: compute waited for one and ran the other. */
     RANK_CHECK(comm_note_read(&t->note).at.count == 8);
     RANK_CHECK(ns[1] > 0 && ns[1] < 60000000000ull && ns[0] < 60000000000ull);
     RANK_CHECK(ns[0] >= ns[1] / 2);
@@ -126,7 +126,7 @@ static void test_captured_lanes(void **state) { all_succeed(captured_lanes); }
 
 struct aborting { struct rank_test *t; struct err e; };
 
-/* What a worker's pulse does: polls, and gives up. */
+/* Like a worker's heartbeat thread: polls, and aborts the group on an error. */
 static void *pulse(void *user) {
     struct aborting *a = user;
     const struct comm_ops *c = &a->t->backend->ops->comm;
@@ -140,7 +140,7 @@ static void *pulse(void *user) {
     return NULL;
 }
 
-/* Rank 1 dies; the others' collectives end, with a graph that refers to the group still there. */
+/* Rank 1 dies. The others' collectives end, although a graph still refers to the group. */
 static int survives(struct rank_test *t) {
     const struct comm_ops *c = &t->backend->ops->comm;
     RANK_CHECK(captured(t) == 0);
@@ -153,7 +153,7 @@ static int survives(struct rank_test *t) {
     pthread_t thread;
     RANK_CHECK(pthread_create(&thread, NULL, pulse, &a) == 0);
     (void)!c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &e);
-    (void)!t->backend->ops->sync(t->backend, &e); /* returns, whatever it says */
+    (void)!t->backend->ops->sync(t->backend, &e); /* must return, with any status */
     RANK_CHECK(c->all_reduce(t->backend, LANE_COMM, &x, REDUCE_SUM, &e) == ERR_PEER);
     t->backend->ops->graph_drop(t->backend);
     RANK_CHECK(pthread_join(thread, NULL) == 0 && a.e.code == ERR_PEER);
@@ -166,7 +166,7 @@ static void test_death(void **state) {
     for (int r = 0; r < world; r++) assert_int_equal(code[r], r == 1 ? RANK_KILLED : 0);
 }
 
-/* An argument chooses tests: "test_captured*". */
+/* An argument selects tests: "test_captured*". */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

@@ -1,9 +1,9 @@
 /* Bad input at the operator interface. If the CPU backend rejects it, the CUDA backend returns the
- * same status, names the operator and queues nothing. A failed capture can be left. The operators
- * that the device is running are known, and the error of a fault names them.
+ * same status, names the operator and queues nothing. A backend works after a failed capture. The
+ * running operators are known, and the error of a fault names them.
  *
- * Rows are operators with a good set of arguments. Each argument in turn is missing, of another
- * dtype, one row longer, one column longer, and full of gaps. */
+ * Rows are operators with valid arguments. Each argument in turn is missing, of another dtype, one
+ * row longer, one column longer, and full of gaps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static struct pair *p;
 static int setup(void **state) { p = pair_open(); return 0; }
 static int teardown(void **state) { pair_close(p); return 0; }
 
-/* ---- mutations: what is wrong with one argument ---- */
+/* ---- mutations of one argument ---- */
 
 static void missing(struct tensor *x) { x->data = NULL; }
 static void integers(struct tensor *x) {
@@ -107,7 +107,7 @@ static const struct { const char *name; void (*apply)(struct tensor *x); } WRONG
     { "wider", wider },     { "with gaps", with_gaps },
 };
 
-/* Twice the memory that an argument needs, so that what a backend lets pass is no fault. */
+/* Twice the memory that an argument needs, so that an accepted bad argument causes no fault. */
 static int make_args(const struct row *row, struct twin *out) {
     int n = 0;
     for (; n < ARGS_MAX && row->arg[n].d[0]; n++) {
@@ -169,12 +169,12 @@ static void too_much_memory_is_an_error(void **state) {
     assert_non_null(strstr(e.text, "memory for weights: 1125899906842624 bytes wanted"));
     assert_non_null(strstr(e.text, "free on the device"));
     assert_int_equal(b->ops->memory_create(b, "x", -1, &memory, &e), ERR_ARG);
-    assert_int_equal(b->ops->memory_create(b, "x", 16, &memory, &e), OK); /* and life goes on */
+    assert_int_equal(b->ops->memory_create(b, "x", 16, &memory, &e), OK); /* still works */
     b->ops->memory_destroy(b, memory);
 }
 
-/* What is captured when an operator fails is given up with the graphs: no memory could be had or
- * freed else, and everything queued afterwards would be recorded instead of run. */
+/* If an operator fails in a capture, the capture and all graphs are dropped. Otherwise no memory
+ * could be allocated or freed, and later work would be recorded instead of run. */
 static void a_failed_capture_is_given_up(void **state) {
     struct backend *b = p->b[GPU];
     const struct backend_ops *ops = b->ops;
@@ -186,7 +186,7 @@ static void a_failed_capture_is_given_up(void **state) {
     bool replayed;
     struct err e = { 0 };
     ops->graph_drop(b);
-    for (int round = 0; round < 4; round++) { /* as it is, captured in vain, again, captured */
+    for (int round = 0; round < 4; round++) { /* uncaptured, failed capture, uncaptured, captured */
         float value = (float)(round + 1);
         assert_int_equal(ops->graph_begin(b, GRAPH_UPDATE, &e), OK);
         assert_int_equal(ops->fill(b, LANE_COMPUTE, &x.side[GPU], value, &e), OK);
@@ -196,7 +196,7 @@ static void a_failed_capture_is_given_up(void **state) {
             ops->graph_drop(b);
             assert_int_equal(ops->memory_create(b, "x", 1 << 20, &memory, &e), OK);
             ops->memory_destroy(b, memory);
-            value = 1; /* what was recorded has not run */
+            value = 1; /* recorded operators have not run */
         } else {
             assert_int_equal(ops->graph_end(b, GRAPH_UPDATE, &e), OK);
         }
@@ -210,7 +210,7 @@ static void a_failed_capture_is_given_up(void **state) {
     pair_clear(p);
 }
 
-/* Whether the device says soon that it is in nothing: marks are set behind the operators. */
+/* Whether the device soon reports no running operator: marks are set after the operators. */
 static bool is_idle(struct backend *b) {
     char in[160];
     for (int i = 0; i < 1000; i++) {
@@ -221,7 +221,7 @@ static bool is_idle(struct backend *b) {
     return false;
 }
 
-/* Asked while a second of work is queued, outside graphs and in one; then when it is done. */
+/* under_way while a second of work is queued, outside graphs and in one; then after it is done. */
 static void what_the_device_is_in_is_known(void **state) {
     enum { TIMES = 400 };
     struct backend *b = p->b[GPU];
@@ -237,12 +237,12 @@ static void what_the_device_is_in_is_known(void **state) {
     assert_true(is_idle(b));
     for (int i = 0; i < TIMES; i++) assert_int_equal(ops->fill(b, LANE_COMPUTE, &x, 1, &e), OK);
     assert_true(ops->under_way(b, in, sizeof in));
-    assert_non_null(strstr(in, "fill")); /* and, of its four, what was queued before it */
+    assert_non_null(strstr(in, "fill")); /* the group of four also has operators queued before */
     assert_true(ops->under_way(b, in, 3));
     assert_int_equal(strlen(in), 2);
     assert_int_equal(ops->sync(b, &e), OK);
     assert_true(is_idle(b));
-    for (int round = 0; round < 3; round++) { /* as it is, captured, replayed */
+    for (int round = 0; round < 3; round++) { /* uncaptured, captured, replayed */
         bool replayed;
         assert_int_equal(ops->graph_replay(b, GRAPH_UPDATE, &replayed, &e), OK);
         assert_int_equal(replayed, round == 2);
@@ -252,7 +252,7 @@ static void what_the_device_is_in_is_known(void **state) {
                 assert_int_equal(ops->zero(b, LANE_COMPUTE, &x, &e), OK);
             assert_int_equal(ops->graph_end(b, GRAPH_UPDATE, &e), OK);
         }
-        /* A graph says nothing before it has begun. */
+        /* A graph reports nothing before it has begun. */
         for (int i = 0; i < 100000 && !ops->under_way(b, in, sizeof in); i++) continue;
         assert_non_null(strstr(in, "zero"));
         assert_int_equal(ops->sync(b, &e), OK);
@@ -272,7 +272,7 @@ static struct tensor block(struct backend *b, int64_t n) {
     return tensor_1d(data, F, n);
 }
 
-/* Operators around a fill of an address that is not there; the status and text of the sync. */
+/* A fill of an invalid address between other operators; returns the status of the sync. */
 static enum status fault_outside_graphs(struct backend *b, struct err *e) {
     struct tensor good = block(b, 1 << 20), one = block(b, 1);
     struct tensor bad = tensor_1d((void *)(uintptr_t)0x7000000000, F, 1 << 20);
@@ -282,7 +282,7 @@ static enum status fault_outside_graphs(struct backend *b, struct err *e) {
     return b->ops->sync(b, e);
 }
 
-/* The same in a graph that was fine until its memory went. */
+/* The same in a graph that was valid until its memory was freed. */
 static enum status fault_in_a_graph(struct backend *b, struct err *e) {
     struct tensor good = block(b, 1 << 20), one = block(b, 1), gone = block(b, 1 << 26);
     bool replayed = false;
@@ -301,7 +301,7 @@ static enum status fault_in_a_graph(struct backend *b, struct err *e) {
     return OK;
 }
 
-/* Runs it in a child; its error's status and text. */
+/* Runs it in a child process; returns its status and error text. */
 static enum status in_a_child(enum status (*fault)(struct backend *, struct err *),
                               char text[1024]) {
     int end[2], code = 0;

@@ -1,6 +1,6 @@
 /* Producers that make FP8 codes themselves. The value is near the reference's. Amax, codes and
- * counts equal, to the bit, those that the reference makes of the value stored by the GPU. They do
- * not change if the GPU stores no value. */
+ * counts equal, to the bit, those that the reference makes from the value that the GPU stored. They
+ * do not change if the GPU stores no value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,8 +36,8 @@ static const struct {
 enum { INTOS = sizeof INTO / sizeof *INTO };
 
 /* A value that is off by d before it is rounded to BF16 has an NMSE of 2^-7 d (test_ops.c): 4e-8
- * for the longest sums here, less for the device's exp. One value in n that comes out as its
- * neighbour has 2^-14 / n if it is twice as large as most. */
+ * for the longest sums here, less for the device's exp. If one value in n becomes its neighbour,
+ * the NMSE is 2^-14 / n (for a value twice as large as most). */
 static double value_near(const struct twin_sink *out) {
     return fmin(2e-6, 1e-7 + 0x1p-14 / (double)tensor_count(&out->value.side[CPU]));
 }
@@ -58,7 +58,7 @@ static void sink_into(struct twin_sink *out, int i, int64_t rows, int64_t cols) 
     pair_sink(p, out, rows, cols, INTO[i].code, INTO[i].kind, INTO[i].source, INTO[i].rule, true);
 }
 
-/* Gives the reference the value of the GPU to quantise, and compares. */
+/* Gives the GPU's value to the reference to quantise, and compares. */
 static void finish_near(struct twin_sink *out, const char *what, double nmse_max) {
     pair_near(p, what, &out->value, nmse_max);
     struct tensor *value = &out->value.side[CPU];
@@ -78,9 +78,9 @@ static void finish(struct twin_sink *out, const char *what) {
     finish_near(out, what, value_near(out));
 }
 
-/* The sinks of a model whose values nobody reads, after one that keeps its own: an amax that is
- * final when the producer is through; in training codes both ways, and in evaluation no transposed
- * ones nor counts. */
+/* The sinks of a model that keeps no values; they follow one that keeps its value. The amax is
+ * final when the producer ends. In training codes go both ways; in evaluation there are no
+ * transposed codes and no counts. */
 enum unkept { IN_TRAINING, IN_EVALUATION, UNKEPT };
 
 static void keep_nothing(struct twin_sink *out, enum unkept which) {
@@ -94,8 +94,9 @@ static void keep_nothing(struct twin_sink *out, enum unkept which) {
     pair_spoil_sink(p, out);
 }
 
-/* Codes, factors, amax and counts of a value that is kept, as the reference makes them of it; then
- * the same where it is not. `ready` makes inputs anew that an output stands in. */
+/* Compares codes, factors, amax and counts of a kept value with those that the reference makes from
+ * it; then the same without keeping the value. `ready` restores inputs that the output
+ * overwrote. */
 #define PRODUCED(out, what, nmse_max, ready, call)                                          \
     do {                                                                                    \
         ON_BOTH(p, call);                                                                   \
@@ -109,7 +110,7 @@ static void keep_nothing(struct twin_sink *out, enum unkept which) {
                                                : what ", not kept, in evaluation", out);    \
         }                                                                                   \
     } while (0)
-#define FRESH (void)0 /* no input is written over */
+#define FRESH (void)0 /* no input is overwritten */
 
 static void test_activations(void **state) {
     for (int i = 0; i < INTOS * SIZES; i++) {
@@ -130,7 +131,7 @@ static void test_activations(void **state) {
     }
 }
 
-/* Rotation back into codes; d_out may stand where the value does. */
+/* Backward of the rotation, into codes; d_out may alias the value. */
 static void test_rope(void **state) {
     static const struct { int64_t batch, time, heads, kv, dim; } ROPE[] = {
         { 2, 64, 2, 1, 128 }, { 1, 128, 6, 2, 64 }, { 4, 96, 4, 2, 16 }, { 1, 50, 2, 1, 128 },
@@ -159,9 +160,9 @@ static void test_rope(void **state) {
     }
 }
 
-/* Attention's outputs into codes: by cuDNN where it is the faster, which leaves the amax to another
- * pass, by wgmma and by mma, which take it themselves; and its gradients, whose amax comes with
- * them on wgmma alone. The bounds are test_attention.c's. */
+/* Attention's outputs into codes: by cuDNN where it is faster, which leaves the amax to another
+ * pass; by wgmma and by mma, which take it themselves. Then its gradients, whose amax only wgmma
+ * takes itself. test_attention.c explains the bounds. */
 static void test_attention(void **state) {
     static const struct { int64_t batch, time, heads, kv, dim; } CASE[] = {
         { 1, 256, 2, 1, 128 }, { 2, 128, 2, 1, 64 }, { 2, 200, 4, 2, 128 }, { 1, 130, 4, 2, 32 },
@@ -193,7 +194,7 @@ static void test_attention(void **state) {
     }
 }
 
-/* swiglu_bwd's value may stand where its input does. */
+/* swiglu_bwd's value may alias its input. */
 static void test_swiglu_in_place(void **state) {
     for (int i = 0; i < INTOS * 2; i++) {
         int64_t r = 256, c = i % 2 ? 384 : 200;
@@ -243,7 +244,7 @@ static void test_norms(void **state) {
     }
 }
 
-/* Producers that also add up the columns of their value: as the reference does from that value. */
+/* Producers that also sum the columns of their value: as the reference does from that value. */
 static void test_sums(void **state) {
     static const struct { int64_t rows, cols; } SUMS[] = {
         { 1, 13 }, { 130, 200 }, { 256, 768 }, { 384, 2048 }, { 128, 4096 }, { 100, 8200 },
@@ -280,7 +281,7 @@ static void test_sums(void **state) {
     }
 }
 
-/* What one call of a producer left in a sink, on the GPU. */
+/* The content of a sink on the GPU after one call of a producer. */
 static uint8_t *left_by(struct twin_sink *out, int64_t *bytes) {
     const struct tensor *part[] = { &out->codes.side[GPU], &out->transposed.side[GPU] };
     int64_t n[2];
@@ -299,8 +300,8 @@ static uint8_t *left_by(struct twin_sink *out, int64_t *bytes) {
     return all;
 }
 
-/* With an amax of its own, a producer makes the codes, and may compute twice what is not kept: the
- * bits are those of value, amax, then codes. */
+/* If no other rank shares the amax, a producer makes the codes, and may compute a value that is not
+ * kept twice. The bits must be those of value, then amax, then codes. */
 static void test_own_amax(void **state) {
     static const struct { int64_t rows, cols; } OWN[] = {
         { 128, 256 }, { 256, 768 }, { 130, 256 },

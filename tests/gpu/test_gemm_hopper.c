@@ -1,7 +1,7 @@
 /* Our own kernel for block-scaled FP8 (kernels/cuda/gemm_hopper.cu), selected by the choice table:
  * near the reference; equal to the bit, in sampled outputs, to the arithmetic that gemm_hopper.cuh
- * states; the same bits twice; NaN and zeros; modes that it lacks. Other devices than Hopper skip
- * this test. */
+ * states; the same bits twice; NaN and zeros; modes that it does not support. Skipped on other
+ * devices than Hopper. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "tests/gpu/pair.h"
 
 static struct pair *p;
-static struct backend_handle own; /* a second backend on the GPU, that has the table */
+static struct backend_handle own; /* a second backend on the GPU, which loads the table */
 
 static int setup(void **state) { p = pair_open(); return 0; }
 static int teardown(void **state) { pair_close(p); return 0; }
@@ -35,14 +35,14 @@ struct own_case {
 /* Tiles are 192 x 128, in pairs of columns; K goes by groups of four blocks. */
 static const struct own_case CASES[] = {
     { 192, 256, 512, BLOCKS, H, 0, false, false },  /* one pair of whole tiles, one group */
-    { 192, 128, 128, ROWS, F, 0, false, false },    /* a tile without its neighbour, one block */
+    { 192, 128, 128, ROWS, F, 0, false, false },    /* one tile, no neighbour; one block */
     { 8, 8, 16, BLOCKS, H, 0, false, false },
     { 8, 8, 16, ROWS, F, 1, false, false },
     { 200, 136, 1168, BLOCKS, H, 0, true, false },  /* just more than a tile; 9.1 blocks */
-    { 1000, 776, 720, BLOCKS, H, 0, true, true },   /* tails all round */
+    { 1000, 776, 720, BLOCKS, H, 0, true, true },   /* tails in every dimension */
     { 1000, 776, 720, BLOCKS, H, 0, false, true },
     { 1000, 776, 720, BLOCKS, F, 1, false, false },
-    { 264, 328, 4752, ROWS, F, 1, false, false },   /* a wgrad's: few outputs, long sums */
+    { 264, 328, 4752, ROWS, F, 1, false, false },   /* like a wgrad: few outputs, long sums */
     { 264, 328, 4752, ROWS, H, 1, false, false },   /* BF16 main gradients */
     { 264, 328, 640, ROWS, H, 0, false, false },
     { 3000, 3080, 256, BLOCKS, H, 0, false, false }, /* several tiles for each block of threads */
@@ -59,7 +59,7 @@ static struct operands make(const struct own_case *c, enum dtype a) {
         .out = pair_tensor(p, c->out, c->m, c->n, 1, 1), .bias = pair_tensor(p, H, c->n, 1, 1, 1),
         .residual = pair_tensor(p, c->out, c->m, c->n, 1, 1),
     };
-    float size = sqrtf((float)c->k) * 2000; /* about a product's: codes reach 448 */
+    float size = sqrtf((float)c->k) * 2000; /* about the size of a product: codes reach 448 */
     pair_fill(p, &o.a, 1, 2, 1);
     pair_fill(p, &o.b, 2, 2, 1);
     pair_fill(p, &o.bias, 3, 2, size);
@@ -75,7 +75,7 @@ static enum status multiply(struct backend *b, const struct own_case *c, struct 
         .residual = c->residual ? S(o->residual) : NULL, .beta = c->beta, .name = name }, &p->e);
 }
 
-/* A backend whose table has our own kernel for that call, which the first backend has timed. */
+/* A backend whose table names our own kernel for that call; the first backend made the entry. */
 static struct backend *open_own(const struct own_case *c, struct operands *o) {
     char *table;
     if (multiply(p->b[GPU], c, o, GPU, "timed") != OK ||
@@ -99,14 +99,14 @@ static bool is_hopper(void) {
 
 /* ---- what it computes, to the bit ---- */
 
-/* 2^-13 of the largest exponent is the last place of a sum: towards zero. */
+/* The last place of a sum is 2^-13 of the largest exponent; truncates towards zero. */
 static double truncated(double x, int exponent) {
     double place = ldexp(1, exponent - 13);
     return trunc(x / place) * place;
 }
 
-/* chain + a b over 32 codes, as Hopper's tensor cores add them: the exponent of a product is the
- * sum of those of its factors, not normalised. */
+/* chain + a b over 32 codes, as Hopper's tensor cores add them. The exponent of a product is the
+ * sum of its factors' exponents, not normalised. */
 static double instruction(double chain, const uint8_t *a, const uint8_t *b, int count) {
     int top = -1000, exponent, other;
     double sum;
@@ -118,7 +118,7 @@ static double instruction(double chain, const uint8_t *a, const uint8_t *b, int 
             float x = fp8_decode(DTYPE_E4M3, a[i]), y = fp8_decode(DTYPE_E4M3, b[i]);
             if (x == 0 || y == 0) continue;
             frexp(x, &exponent);
-            frexp(y, &other); /* subnormal codes have the least exponent, -6 */
+            frexp(y, &other); /* subnormal codes have the smallest exponent, -6 */
             exponent = (exponent - 1 < -6 ? -6 : exponent - 1) + (other - 1 < -6 ? -6 : other - 1);
             if (pass == 0) top = exponent > top ? exponent : top;
             else sum += truncated((double)x * y, top);
@@ -151,7 +151,7 @@ static float value_of(enum dtype t, const void *data, int64_t i) {
     return t == F ? ((const float *)data)[i] : bf16_decode(((const uint16_t *)data)[i]);
 }
 
-/* `before`: what stood in out. */
+/* `before`: the content of out before the call. */
 static void check_bits(const struct own_case *c, const struct operands *o, const void *got,
                        const void *before) {
     enum { SAMPLES = 300 };
@@ -178,7 +178,7 @@ static void *fetch(const struct tensor *x) {
     return host;
 }
 
-/* The last decision of the second backend: it went by our own kernel. */
+/* The last decision of the second backend names our own kernel. */
 static void assert_own(struct backend *b, const char *name) {
     struct decision d;
     for (int64_t i = 0; b->ops->decision(b, i, &d); i++)
@@ -213,7 +213,8 @@ static void equals_its_definition(void **state) {
     }
 }
 
-/* 13 bits of a sum of four instructions in each block: tests/gpu/test_matmul.c, nmse_bound. */
+/* 13 bits of a sum of four instructions in each block: see nmse_bound in
+ * tests/gpu/test_matmul.c. */
 static void is_near_the_reference(void **state) {
     if (!is_hopper()) skip();
     for (int i = 0; i < CASE_COUNT; i++) {
@@ -233,8 +234,8 @@ static void is_near_the_reference(void **state) {
 
 /* ---- NaN, zeros ---- */
 
-/* One code of a row is NaN: so is each of its outputs, canonical, and none else. A block of zeros
- * adds nothing; a row of them is +0. */
+/* One code of a row is NaN: then all outputs of that row are NaN, canonical, and no others. A block
+ * of zeros adds nothing; a row of zeros gives +0. */
 static void nan_and_zeros_stay_where_they_are(void **state) {
     enum { M = 200, N = 264, K = 640, NAN_ROW = 130, ZERO_ROW = 7, ZERO_BLOCK = 2 };
     if (!is_hopper()) skip();
@@ -266,9 +267,9 @@ static void nan_and_zeros_stay_where_they_are(void **state) {
     }
 }
 
-/* ---- what it does not have ---- */
+/* ---- unsupported modes ---- */
 
-/* A table that names it for E5M2 is refused, by shape. */
+/* A table that names our kernel for E5M2 is rejected, with the shape. */
 static void what_it_lacks_is_refused(void **state) {
     static const struct own_case c = { 256, 384, 512, ROWS, F, 0, false, false };
     if (!is_hopper()) skip();

@@ -1,6 +1,6 @@
-/* Every operator family on more than 2^31 elements: a narrower index writes to another place. Rows
- * are independent, so the CPU backend computes some of them again, with the same inputs by element
- * number: the first ones, those around element 2^31, the last ones. */
+/* Every operator family on more than 2^31 elements: a narrower index would write to another place.
+ * Rows are independent, so the CPU backend computes some of them again, from the same inputs by
+ * element number: the first rows, those around element 2^31, and the last. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static const int64_t LIMIT = (int64_t)1 << 31;
 #define F DTYPE_F32
 #define I DTYPE_I32
 
-/* An argument of one row, [d1, d2, d3] of it, or shared by all rows: d0 says how many. */
+/* An argument: [d1, d2, d3] for each row, or shared by all rows, then d0 is its number of rows. */
 enum role { IN, OUT, SHARED };
 struct argument { enum role role; enum dtype t; int64_t d[4]; };
 struct row {
@@ -37,7 +37,7 @@ struct row {
 #define GAIN(t, n) { SHARED, t, { n, 1, 1, 1 } }
 #define QKV(role) { role, H, { 0, T, HEADS + 2 * KV, DIM } }
 
-/* Bounds of BF16 outputs as in test_ops.c; f32 ones have F32_NEAR. */
+/* Bounds of BF16 outputs as in test_ops.c; f32 outputs have F32_NEAR. */
 static const double NEAR = 1e-6, LOGITS_NEAR = 2e-6, F32_NEAR = 1e-10;
 static const struct row ROWS[] = {
     { "copy", copy, { ROW(OUT, F, 4096), ROW(IN, H, 4096) }, 0 },
@@ -106,7 +106,7 @@ static struct tensor make_arg(int side, const struct argument *a, int which, int
     int64_t base = shared ? 0 : first * a->d[1] * a->d[2] * a->d[3];
     struct tensor x = allocate(side, a->t, d);
     if (a->t == I) fill_tokens(side, &x, first);
-    else if (a->role != OUT || a->t == F) /* some operators add to what is there */
+    else if (a->role != OUT || a->t == F) /* some operators add to the old value */
         if (p->ops[side]->fill_normal(p->b[side], LANE_COMPUTE, &x, 1, 7, (uint32_t)which, base,
                                       &p->e) != OK)
             fail_msg("%s", p->e.text);
@@ -136,7 +136,7 @@ static void run_slice(const struct row *row, int n, const struct tensor *whole, 
         arg[i] = make_arg(CPU, &row->arg[i], i, first, SLICE);
         t[i] = &arg[i];
     }
-    if (row->call == fill_normal) /* its own element numbers */
+    if (row->call == fill_normal) /* has element numbers of its own */
         assert_int_equal(p->ops[CPU]->fill_normal(p->b[CPU], 0, t[0], 1, 1, 1,
                                                   first * row_elements(&row->arg[0]), &p->e), OK);
     else if (row->call(p->b[CPU], t, &p->e) != OK) fail_msg("%s: %s", row->name, p->e.text);
@@ -170,7 +170,7 @@ static void rows_of_operators(void **state) {
     }
 }
 
-/* ---- what has no independent rows ---- */
+/* ---- operators without independent rows ---- */
 
 static struct tensor normal(int side, enum dtype t, int64_t rows, int64_t cols, uint32_t id,
                             int64_t base) {
@@ -180,7 +180,7 @@ static struct tensor normal(int side, enum dtype t, int64_t rows, int64_t cols, 
     return x;
 }
 
-/* out [M,N] with more than 2^31 elements; and A with as many, so that K is the long side. */
+/* out [M,N] with more than 2^31 elements; then A with as many, so that K is the long side. */
 static void products(void **state) {
     /* Bounds: nmse_bound of test_matmul.c for these K. */
     static const struct { int64_t m, n, k; double nmse_max; } SHAPES[] = {
@@ -233,7 +233,7 @@ static void codes(void **state) {
     seen.data = (char *)code[GPU].data + first * k;
     seen.scale.data = (char *)code[GPU].scale.data + first * (k / 128) * 4;
     pair_same(p, "the last codes", &(struct twin){ { code[CPU], seen } });
-    /* Of the transpose the last 128 columns, brought together. */
+    /* The last 128 columns of the transposed codes, packed. */
     struct tensor view = twin[GPU];
     view.dim[1] = 128;
     view.data = (char *)twin[GPU].data + first;
@@ -246,7 +246,7 @@ static void codes(void **state) {
     pair_clear(p);
 }
 
-/* AdamW's draws are by element number: a slice has its own base. */
+/* AdamW draws by element number: a slice has its own base. */
 static void update(void **state) {
     const int64_t cols = 4096, rows = LIMIT / cols + 2 * SLICE, first = rows - SLICE;
     struct tensor w[SIDES], m[SIDES], v[SIDES], grad[SIDES], one[SIDES], step[SIDES], flag[SIDES];
@@ -287,8 +287,7 @@ static float fetch_f32(const struct tensor *x) {
     return value;
 }
 
-/* Sums over everything: of ones; and of zeros by position, which is what a fingerprint of them is.
- * */
+/* Sums over all elements: of ones; and a fingerprint of zeros, which depends on positions only. */
 static void sums(void **state) {
     const int64_t cols = 4096, rows = LIMIT / cols + 16, n = rows * cols;
     struct backend *b = p->b[GPU];
@@ -318,8 +317,8 @@ static void sums(void **state) {
     pair_clear(p);
 }
 
-/* Sequences of attention are independent rows too; of head dimension 64 and 128 by cuDNN and
- * wgmma, of 32 by mma. */
+/* Sequences are independent rows of attention too. Head dimensions 64 and 128 use cuDNN and wgmma,
+ * 32 uses mma. */
 static void attention(void **state) {
     static const struct { int64_t heads, kv, dim; } OF[] = {
         { 16, 4, 64 }, { 16, 4, 128 }, { 16, 4, 32 },

@@ -1,13 +1,12 @@
 /* matmul against the reference: every scale mode native to Hopper, the emulated ones, every
- * epilogue, odd sizes, long K, the cost of `fast_accumulate`, and the same call twice for the same
- * bits.
+ * epilogue, odd sizes, long K, the cost of `fast_accumulate`, and equal bits of repeated calls.
  *
- * The distance of a device from the reference follows from its roundings; nmse_bound states it for
- * each row before anything runs. cuBLASLt adds bias, residual and C to the f32 product and rounds
- * once. This was measured for every algorithm that it names for the call: all outputs equal, for
- * products that f32 holds exactly. For algorithms that it names for the product alone, only the
- * rows here are known. There are two exceptions: C in place (beta 1) in BF16, where the product is
- * rounded before the addition, and C on rows that are not whole 16 bytes, which we add. */
+ * A device's distance from the reference follows from its roundings; nmse_bound computes it for
+ * each row before the call. cuBLASLt adds bias, residual and C to the f32 product and rounds once.
+ * This was measured for every algorithm that it lists for the call: all outputs were equal, for
+ * products that f32 holds exactly. For algorithms that it lists for the product alone, only the
+ * rows here were measured. Two exceptions: with C in place (beta 1) in BF16, the product is rounded
+ * before the addition; and C with rows that are not a multiple of 16 bytes is added by us. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +41,7 @@ struct matmul_case {
     float beta;
     int bias; /* a dtype, or -1 */
     bool residual, fast;
-    const char *way; /* what becomes of it on Hopper: for odd sizes the library has no FP8 */
+    const char *way; /* the way on Hopper: for odd sizes the library has no FP8 */
 };
 
 static const struct matmul_case CASES[] = {
@@ -59,7 +58,7 @@ static const struct matmul_case CASES[] = {
     { 127, 255, 190, H, H, H, 0, 0, false, false, 0, H, false, false, "bf16" },
     { 33, 17, 5, H, H, F, 0, 0, true, true, 1, -1, true, false, "bf16" },
     { 1, 1, 1, H, H, H, 0, 0, false, false, 0, -1, false, false, "bf16" },
-    /* a model's: algorithms that are named for the product alone add to it, too */
+    /* a model's shape: algorithms listed for the product alone are candidates too */
     { 1024, 3072, 768, H, H, H, 0, 0, false, false, 0, H, false, false, "bf16" },
     { 1024, 768, 768, H, H, H, 0, 0, false, false, 0, H, true, false, "bf16" },
     { 1024, 768, 2048, H, H, H, 0, 0, false, false, 0, -1, true, false, "bf16" },
@@ -76,12 +75,12 @@ static const struct matmul_case CASES[] = {
     { 256, 384, 512, E, G, H, T, T, false, false, 1, -1, false, false, "native" },
     { 256, 384, 512, E, E, H, T, T, false, false, 0, H, true, false, "native" },
     { 37, 53, 100, E, E, H, T, T, false, false, 0, -1, false, false, "emulated" },
-    /* rows, also one side only */
+    /* row scales, also on one side only */
     { 256, 384, 512, E, E, H, R, R, false, false, 0, -1, false, false, "native" },
     { 256, 384, 512, E, E, F, R, R, false, false, 1, -1, false, true, "native" },
     { 256, 384, 512, E, E, H, R, T, false, false, 0, -1, false, false, "native" },
     { 50, 70, 90, E, E, H, R, R, false, false, 0, H, false, false, "emulated" },
-    /* blocks; K blocks not a multiple of 4, and a short last one */
+    /* block scales; K blocks not a multiple of 4, and a short last one */
     { 256, 384, 512, E, E, H, B, W, false, false, 0, -1, false, false, "native" },
     { 256, 384, 640, E, E, H, B, W, false, false, 0, H, true, false, "native" },
     { 256, 384, 640, E, E, H, W, B, false, false, 0, -1, false, false, "native" },
@@ -98,18 +97,16 @@ static const struct matmul_case CASES[] = {
 
 /* The largest NMSE that a row may have.
  *
- * s: the device's sum before its last rounding is off by s times the sum's own size (rms). f32
- * chains on tensor cores truncate: 2^-23 for each of K terms at worst. Hopper's FP8 products keep
- * at least 13 bits of the running sum, which takes 32 terms at a time, and start afresh every 128
- * unless `fast` (facts: accumulation accuracy). Block factors that are no powers of two are
- * multiplied into both operands and rounded to BF16 where emulated: uniform within 2^-8, so
- * 2^-8/sqrt(3) each.
+ * s: before its last rounding the device's sum is off by s times its own size (rms). f32 chains on
+ * tensor cores truncate: at worst 2^-23 for each of K terms. Hopper's FP8 products keep at least 13
+ * bits of the running sum, which takes 32 terms at a time. They start again every 128 terms unless
+ * `fast` (facts: accumulation accuracy). Emulated block factors that are no powers of two are
+ * multiplied into both operands and rounded to BF16: uniform within 2^-8, so 2^-8/sqrt(3) each.
  *
- * An f32 output is off by s^2. A BF16 one, whose neighbours are at most 2^-7 of it apart, comes out
- * as the other neighbour with probability |error| / distance: 2^-7 E|x| E|error| on top, and E|x|
- * is 0.8 of the rms in sums of many terms. C in place: the product, rounded before, is off by up to
- * 2^-8, 2^-9 in the mean. Addends are independent of the product, so they only make the result
- * larger. */
+ * An f32 output is off by s^2. A BF16 output has neighbours at most 2^-7 of it apart, and becomes
+ * the other neighbour with probability |error| / distance. This adds 2^-7 E|x| E|error|; E|x| is
+ * 0.8 of the rms in sums of many terms. C in place: the product is rounded first, off by up to 2^-8,
+ * 2^-9 in the mean. Addends are independent of the product, so they only make the result larger. */
 static double nmse_bound(const struct matmul_case *c) {
     double k = (double)c->k, s = k * 0x1p-23, in_place = 0;
     bool fp8 = dtype_is_fp8(c->a), native = !strcmp(c->way, "native");
@@ -117,11 +114,11 @@ static double nmse_bound(const struct matmul_case *c) {
     if (fp8 && native) s += ceil((c->fast ? k : fmin(k, 128)) / 32) * 0x1p-13;
     if (fp8 && !native && blocks) s += sqrt(2) * 0x1p-8 / sqrt(3);
     if (c->out == F) return s * s;
-    if (c->beta != 0 && !c->residual) in_place = 0x1p-7 * 0x1p-9; /* both: our own epilogue */
+    if (c->beta != 0 && !c->residual) in_place = 0x1p-7 * 0x1p-9; /* with both, we add C */
     return s * s + 0x1p-7 * 0.8 * 0.8 * s + in_place;
 }
 
-/* What the GPU made of the call of that name. */
+/* The GPU's decision for the call of that name. */
 static struct decision decided(const char *name) {
     struct decision d;
     for (int64_t i = 0; p->ops[GPU]->decision(p->b[GPU], i, &d); i++)
@@ -147,7 +144,7 @@ static struct twin operand(enum dtype t, int64_t rows, int64_t k, enum scale_kin
     return x;
 }
 
-/* The rms of a product on the CPU, which is done. */
+/* The rms of a finished product on the CPU. */
 static double rms_of(const struct tensor *x) {
     double squares = 0;
     for (int64_t i = 0; i < tensor_count(x); i++) {
@@ -158,8 +155,8 @@ static double rms_of(const struct tensor *x) {
     return sqrt(squares / (double)tensor_count(x));
 }
 
-/* Of addends as large as the product: without one of them a result is off by a fifth of itself or
- * more. Draws of pair_fill with a spread of 2 have 3.2 times their scale as rms. */
+/* The scale of addends as large as the product: without one of them a result is off by a fifth or
+ * more. Draws of pair_fill with a spread of 2 have an rms of 3.2 times their scale. */
 static double addend_scale(const struct tensor *product) { return rms_of(product) / 3.2; }
 
 static void check(size_t row, const struct matmul_case *c) {
@@ -207,7 +204,7 @@ static void test_matmul(void **state) {
 
 /* ---- fast accumulation ---- */
 
-/* Codes of one byte, but for the first of each row; and a factor of 1. */
+/* Codes that are all equal, except the first of each row; and a factor of 1. */
 static struct tensor rows_alike(int64_t rows, int64_t k, float first, float others) {
     struct tensor x = pair_codes(p, E, rows, k, T).side[GPU];
     uint8_t *host = test_malloc((size_t)(rows * k));
@@ -221,7 +218,8 @@ static struct tensor rows_alike(int64_t rows, int64_t k, float first, float othe
     return x;
 }
 
-/* Every output is the same sum, which f32 holds exactly: how much of it the GPU loses at most. */
+/* Every output is the same sum, exact in f32. Returns the largest share of it that the GPU
+ * loses. */
 static double share_lost(int64_t k, float first, float others, bool fast, const char *what) {
     enum { M = 1024, N = 2048 }; /* a tile for each multiprocessor: K stays whole */
     struct tensor a = rows_alike(M, k, first, others), b = rows_alike(N, k, first, 1);
@@ -241,12 +239,12 @@ static double share_lost(int64_t k, float first, float others, bool fast, const 
     return most;
 }
 
-/* One term of 2^16 and 16,383 of 7/64: Hopper's 14 bits of 2^16 end at 4, or at 8 if that counts
- * the leading one, so 32 small terms together, 3.5, leave such a sum as it is. Fast, all of them
- * are lost: 1792, 2.7 % of the sum; several sums of a part of K each, added in f32, would lose
- * that in the first part alone. Split, the first 128 terms lose 14, 2e-4 of it: within the s of
- * nmse_bound (2.4e-3), which a device that adds in the fast way everywhere misses by a factor
- * of 11. That fast is the worse one is Hopper's: others may keep more. */
+/* One term of 2^16 and 16,383 of 7/64. Hopper's 14 bits of 2^16 end at 4 (or at 8, if they include
+ * the leading bit). So 32 small terms together, 3.5, leave such a sum unchanged. Fast: all of them
+ * are lost, 1792, which is 2.7 % of the sum; split-K would lose them in the first part only. Not
+ * fast: the first 128 terms lose 14, 2e-4 of the sum, within nmse_bound's s (2.4e-3). A device that
+ * always accumulates fast exceeds that bound by a factor of 11. That fast loses more holds for
+ * Hopper; other devices may keep more bits. */
 static void test_fast_accumulation(void **state) {
     enum { K = 16384 };
     const float first = 256, others = 0.109375f;

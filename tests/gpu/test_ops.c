@@ -1,12 +1,12 @@
-/* The transformer's operators against the reference. Elementwise ones are to the bit; those with
- * sums in another order are within the stated NMSE.
+/* The transformer's operators against the reference. Elementwise ones are equal to the bit; those
+ * with sums in another order are within the stated NMSE.
  *
- * A sum of n numbers, one after the other, has a relative error of about sqrt(n) 2^-24: for 8200,
- * the longest row but for the loss, 5.4e-6. F32_NEAR is three times the square of that.
+ * A sequential sum of n numbers has a relative error of about sqrt(n) 2^-24: 5.4e-6 for 8200, the
+ * longest row except the loss's. F32_NEAR is three times the square of that.
  *
- * A BF16 output with a relative error d before rounding becomes its neighbour, 2^-7 away at most,
- * for a share d / 2^-7 of values: 2^-7 d, 4e-8. But one such value of some twenty, as small tensors
- * have, is 2^-16 / 20 alone: BF16_NEAR.
+ * A BF16 output with a relative error d before rounding becomes its neighbour, at most 2^-7 away,
+ * for a share d / 2^-7 of values: an NMSE of 2^-7 d, 4e-8. In a small tensor of twenty values, one
+ * such value alone gives 2^-16 / 20: BF16_NEAR.
  *
  * The loss of 2^18 logits has a sum with an error of 2^-15 and is about 10: (2^-15 / 10)^2.
  * Gradients of logits have that error of 2^-15 before rounding: 2^-22. D_LOGITS_NEAR is eight times
@@ -135,7 +135,7 @@ static void test_qk(void **state) {
     }
 }
 
-/* Backward in place, as a model has it; without rotation nothing moves but the amax. */
+/* Backward in place, as in a model; without rotation only the amax is computed. */
 static void test_qk_in_place(void **state) {
     for (int i = 0; i < 6; i++) {
         int64_t heads = i / 2 == 2 ? 5 : 4, kv = 2, d = i / 2 ? 64 : 128, all = heads + 2 * kv;
@@ -181,13 +181,13 @@ static void test_embedding(void **state) {
         ON_BOTH(p, ops->embedding_bwd(b, LANE_COMPUTE, S(d_table), i % 2 ? S(d_position) : NULL,
                                       S(dx), S(tokens), e));
         pair_same(p, "embedding_bwd d_table", &d_table); /* rows ascending on both sides */
-        /* at most four terms and what was there, each sum off by 2^-24: twice that squared */
+        /* at most four terms and the old value, each sum off by 2^-24: twice that squared */
         pair_near(p, "embedding_bwd d_position", &d_position, 1e-13);
         pair_clear(p);
     }
 }
 
-/* Rows of which the loss is not a number: with NaN, of -infinity alone, with +infinity. */
+/* Rows whose loss is not finite: with NaN, with only -infinity, with +infinity. */
 static void test_cross_entropy_not_finite(void **state) {
     static const int64_t WIDTH[] = { 30, 5000, 70000 };
     for (int i = 0; i < 3; i++) {
@@ -220,7 +220,7 @@ static void test_cross_entropy_not_finite(void **state) {
 static void test_cross_entropy(void **state) {
     static const struct { int64_t rows, width, vocab; } LOSS[] = {
         { 1, 1, 1 }, { 5, 37, 30 }, { 40, 256, 256 }, { 9, 50304, 50257 }, { 7, 32776, 32770 },
-        { 5, 128256, 128256 }, { 3, 262144, 262144 }, { 2, 262152, 262145 }, /* no cluster's */
+        { 5, 128256, 128256 }, { 3, 262144, 262144 }, { 2, 262152, 262145 }, /* no cluster fits */
     };
     for (size_t i = 0; i < sizeof LOSS / sizeof *LOSS; i++) {
         int64_t rows = LOSS[i].rows, width = LOSS[i].width;
@@ -255,7 +255,7 @@ static void *downloaded(const struct tensor *x) {
     return host;
 }
 
-/* On the GPU, for `rows` of the rows at a time; the gradient is maximised into amax. */
+/* On the GPU, `rows` rows a call; amax is raised to the gradient's maximum. */
 static void loss_by_pieces(const struct tensor *loss, const struct tensor *d,
                            struct tensor *amax, const struct tensor *logits,
                            const struct tensor *targets, int64_t vocab,
@@ -275,8 +275,8 @@ static void loss_by_pieces(const struct tensor *loss, const struct tensor *d,
     }
 }
 
-/* More rows than clusters of one, two, four and eight blocks run at once, so that each takes
- * several: the bits of few rows at a time, elsewhere and in place. */
+/* More rows than clusters of one, two, four and eight blocks can run at once, so that each takes
+ * several. The bits must be those of few rows a call, out of place and in place. */
 static void test_cross_entropy_many_rows(void **state) {
     static const struct { int64_t rows, width, vocab; } MANY[] = {
         { 1201, 1000, 990 }, { 301, 32776, 32770 }, { 151, 65560, 65560 }, { 83, 131080, 131077 },
@@ -298,7 +298,7 @@ static void test_cross_entropy_many_rows(void **state) {
         pair_near(p, "cross_entropy loss of many rows", &eval, LOSS_NEAR);
         float *want = downloaded(&eval.side[GPU]);
         uint16_t *bits[3];
-        for (int j = 0; j < 3; j++) { /* few at a time, all at once, all in place */
+        for (int j = 0; j < 3; j++) { /* few a call, all in one call, all in place */
             loss_by_pieces(&loss.side[GPU], to[j], &amax[j].side[GPU], x, &targets.side[GPU], vocab,
                            &scale.side[GPU], j ? rows : 20);
             float *got = downloaded(&loss.side[GPU]);
@@ -318,7 +318,7 @@ static void test_cross_entropy_many_rows(void **state) {
     }
 }
 
-/* More tensors than one launch takes, short and long, some off the 16 bytes of a vector. */
+/* More tensors than one launch takes, short and long, some not 16-byte aligned. */
 static void test_many_squares(void **state) {
     enum { MANY = 300 };
     struct twin x = filled(H, 400000, 1, 3, 1), out = pair_tensor(p, F, MANY, 1, 1, 1);
@@ -373,7 +373,7 @@ static void test_reductions(void **state) {
     }
 }
 
-/* A norm above max_norm, exactly at it, below it, and no limit. */
+/* A norm above max_norm, exactly max_norm, below it, and no limit. */
 static void test_clip(void **state) {
     static const float MAX[] = { 4.0f, 5.0f, 6.0f, 0.0f }, WANT[] = { 0.8f, 1.0f, 1.0f, 1.0f };
     const float nine_and_sixteen[2] = { 9.0f, 16.0f };
@@ -405,7 +405,7 @@ static void test_flag(void **state) {
     pair_clear(p);
 }
 
-/* The clock of the device: what is queued between two marks takes time; a capture takes no mark. */
+/* The device's clock: work between two marks takes time; a capture allows no mark. */
 static void test_timer(void **state) {
     struct backend *b = p->b[GPU];
     const struct backend_ops *ops = p->ops[GPU];
@@ -418,7 +418,7 @@ static void test_timer(void **state) {
     assert_int_equal(ops->timer_mark(b, LANE_COMPUTE, 1, e), OK);
     assert_int_equal(ops->timer_read(b, 0, 1, &us, e), OK);
     assert_true(us > 4 && us < 1e6); /* 64 MiB: 4 us would be 16 TB/s */
-    for (int round = 0; round < 2; round++) { /* as it is, then captured */
+    for (int round = 0; round < 2; round++) { /* uncaptured, then captured */
         assert_int_equal(ops->graph_begin(b, GRAPH_EVAL, e), OK);
         assert_int_equal(ops->timer_mark(b, LANE_COMPUTE, 0, e), round ? ERR_STATE : OK);
         assert_int_equal(ops->graph_end(b, GRAPH_EVAL, e), OK);
@@ -427,7 +427,7 @@ static void test_timer(void **state) {
     pair_clear(p);
 }
 
-/* test_ops [PATTERN]: those of that name. */
+/* test_ops [PATTERN]: runs the tests of that name. */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

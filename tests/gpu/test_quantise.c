@@ -35,7 +35,7 @@ static const struct {
     enum scale_kind kind;
     enum scale_source source;
     struct quant_rule rule;
-    bool codes, transposed, special; /* special: zeros, NaN, infinity, and blocks of the tiniest */
+    bool codes, transposed, special; /* special: zeros, NaN, infinity, blocks of tiny values */
 } QUANTISE[] = {
     { 1, 1, E, SCALE_TENSOR, AMAX, TE, true, true, false },
     { 150, 300, E, SCALE_TENSOR, KNOWN, TE, true, true, false },
@@ -116,7 +116,7 @@ static void test_delayed(void **state) {
         struct twin history = pair_tensor(p, DTYPE_F32, DEPTH[c / 2], SLOTS, 1, 1);
         struct twin multiplier = pair_tensor(p, DTYPE_F32, SLOTS, 1, 1, 1);
         struct twin factor = pair_tensor(p, DTYPE_F32, SLOTS, 4, 1, 1), factors = factor;
-        /* 16 bytes apart, as the GEMM wants them */
+        /* 16 bytes apart, which the GEMM requires */
         for (int s = 0; s < SIDES; s++) factor.side[s].dim[1] = 1;
         struct twin amax = pair_tensor(p, DTYPE_U32, SLOTS, 1, 1, 1);
         float code_max[SLOTS], one[SLOTS];
@@ -151,7 +151,7 @@ static struct twin strided(struct twin x) {
     return x;
 }
 
-/* Codes into their twin: tile by tile where alignment allows, else one by one. */
+/* Copies codes to their twin: tile by tile where alignment allows, else one by one. */
 static void test_transposed_codes(void **state) {
     static const int64_t SIZE[][2] = { { 16, 8 }, { 128, 128 }, { 400, 1000 }, { 37, 21 },
                                        { 1024, 4096 } };

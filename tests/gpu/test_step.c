@@ -1,6 +1,6 @@
-/* The step on the device, with graphs replayed: it reads its results late, stops at a bad step,
- * resumes to the bit, continues from a checkpoint of the CPU and back, and an evaluation takes no
- * memory. */
+/* The step on the device, with replayed graphs. It reads its results late, stops at a bad step and
+ * resumes to the bit. It continues from a checkpoint of the CPU, and the CPU from its own. An
+ * evaluation allocates no memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,15 +12,16 @@
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
-/* What is trained: a Llama, or a GPT-2 (LayerNorm, GELU, biases, learned positions, tied), and how.
- * `lean`: 8-bit optimizer state without masters, BF16 gradients over four micro-steps. */
+/* The model: a Llama, or a GPT-2 (LayerNorm, GELU, biases, learned positions, tied weights); and
+ * its training. `lean`: 8-bit optimizer state without masters, BF16 gradients over four
+ * micro-steps. */
 struct setup {
     enum recipe_kind kind;
     bool gpt2, lean, offload;
     enum recompute_kind recompute;
 };
 
-/* The first RECIPES are one of each recipe. */
+/* The first RECIPES entries have one of each recipe. */
 static const struct setup SETUP[] = {
     { .kind = RECIPE_BF16 }, { .kind = RECIPE_DELAYED }, { .kind = RECIPE_TENSORWISE },
     { .kind = RECIPE_ROWWISE }, { .kind = RECIPE_BLOCKWISE }, { .kind = RECIPE_MXFP8 },
@@ -88,10 +89,10 @@ static char *choices_of(struct gpu_run *g) {
     return text;
 }
 
-/* Pairs of losses and norms of all steps, queued ahead. */
+/* Loss and norm bits of all steps, queued ahead. */
 static void run_ahead(struct gpu_run *g, uint32_t bits[STEPS][2], char weights[65]) {
     struct step_result s;
-    for (int i = 0; i < STEPS + 1; i++) { /* collects the step before the one it queues */
+    for (int i = 0; i < STEPS + 1; i++) { /* collects the step before the one that it queues */
         if (i < STEPS) MUST(trainer_queue(g->run.trainer, false, E));
         if (i == 0) continue;
         MUST(trainer_collect(g->run.trainer, &s, E));
@@ -151,8 +152,8 @@ static void a_bad_step_changes_nothing(void **state) {
     close_run(&g);
 }
 
-/* What is loaded is saved again to the byte, and steps go on from it: losses and gradient norms of
- * two. */
+/* A loaded checkpoint is saved again to the byte, and two steps continue from it: their losses and
+ * gradient norms. */
 struct gone_on { float loss[2], norm[2]; };
 static struct gone_on go_on(const char *backend, const struct setup *how, const char *from,
                             const struct checkpoint_info *saved) {
@@ -198,10 +199,11 @@ static const char *setup_name(const struct setup *how, char out[64]) {
     return out;
 }
 
-/* Three steps on one backend, the next two on either: the same state to the byte, and losses and
- * gradient norms that differ by how the two round sums; those of step 5 after an update that each
- * made of its own gradients. Simulated, with noise of nmse_bound's s (test_matmul.c), which is its
- * worst, in each product, losses were up to 4.2e-4 and 1.2e-3 apart, norms up to 2.4e-3. */
+/* Three steps on one backend, the next two on either. The loaded state is equal to the byte. Losses
+ * and gradient norms differ by the rounding of sums; those of step 5 follow an update that each
+ * backend made from its own gradients. In a simulation with noise of nmse_bound's s (test_matmul.c,
+ * the worst case) in each product, losses differed by up to 4.2e-4 and 1.2e-3, norms by up to
+ * 2.4e-3. */
 static void checkpoints_cross_over(void **state) {
     static const char *const BACKEND[] = { "cpu", "cuda" };
     static const float LOSS_NEAR[2] = { 4e-4f, 3e-3f }, NORM_NEAR = 0.01f;
@@ -233,7 +235,7 @@ static void checkpoints_cross_over(void **state) {
         }
 }
 
-/* What memory is saved by changes no bit: computing again, and optimizer state on the host. */
+/* Saving memory changes no bit: neither recomputation nor optimizer state on the host. */
 static void saving_memory_changes_no_bit(void **state) {
     static const struct setup OF[] = {
         { .kind = RECIPE_BF16 }, { .kind = RECIPE_DELAYED }, { .kind = RECIPE_TENSORWISE },
@@ -265,7 +267,7 @@ static int64_t device_free(struct gpu_run *g) {
     return info.memory_free;
 }
 
-/* From the first step on nothing more is taken, by evaluation either. */
+/* After the first step no memory is allocated, not even by an evaluation. */
 static void evaluation_takes_no_memory(void **state) {
     for (int k = 0; k < RECIPES; k++) {
         struct gpu_run g;
@@ -282,8 +284,8 @@ static void evaluation_takes_no_memory(void **state) {
     }
 }
 
-/* More than the pinned buffer holds, in one call and in many behind a device that is busy: what was
- * in `host` at each call arrives, though it is written over at once. */
+/* More than the pinned buffer holds, in one call, and in many calls while the device is busy. The
+ * content of `host` at each call arrives, although `host` is overwritten at once. */
 static void uploads_may_be_written_over(void **state) {
     enum { LARGE = (20 << 20) + 3, SMALL = 4096, CALLS = 1000 };
     struct gpu_run g;
@@ -311,7 +313,7 @@ static void uploads_may_be_written_over(void **state) {
     free(back);
 }
 
-/* Two steps of ten milliseconds or so are queued before the first is done. */
+/* Two steps of about ten milliseconds are queued before the first is done. */
 static void queueing_does_not_wait(void **state) {
     struct gpu_run g;
     struct step_result s[2];

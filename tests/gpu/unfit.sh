@@ -1,12 +1,12 @@
 #!/bin/bash
-# Each thing that a GPU machine can lack has its own error and exit code: devices hidden, a device
-# without our machine code, libraries missing or too old, memory that does not suffice.
+# Each part that a GPU machine can lack has its own error and exit code: devices hidden, a device
+# without our machine code, libraries missing or too old, too little memory.
 #
 #   tests/gpu/unfit.sh [PROGRAM] [FOREIGN]
 #
-# PROGRAM: with its plugin beside it or in ../lib/fp8lab; default build/release/fp8lab.
-# FOREIGN: a plugin with machine code for another device than this machine's (`make test-gpu` has it
-# in build/release/foreign); without it that case is skipped.
+# PROGRAM: its plugin is beside it or in ../lib/fp8lab; default build/release/fp8lab.
+# FOREIGN: a plugin with machine code for another device only (`make test-gpu` builds it in
+# build/release/foreign); without it that case is skipped.
 set -u
 program=$(realpath "${1:-build/release/fp8lab}") foreign=${2:+$(realpath "$2")}
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -21,9 +21,10 @@ fail() {
     sed 's/^/    /' out | tail -6
     failed=1
 }
-says() { grep -qF -- "$1" out || fail "nobody says: $1"; }
+says() { grep -qF -- "$1" out || fail "no message: $1"; }
 
-# expect WHAT CODE [VARIABLE=VALUE...] -- ARGS...: a run with these ends so; its words are in `out`.
+# expect WHAT CODE [VARIABLE=VALUE...] -- ARGS...: a run with these must exit with CODE; `out` has
+# its output.
 expect() {
     local what=$1 wanted=$2 code
     shift 2
@@ -37,7 +38,7 @@ expect() {
     [ $code = "$wanted" ] || fail "$what: exit code $code, not $wanted"
     echo "$what: exit code $code: $(grep -m1 -E 'fp8lab:|needs|done' out | cut -c1-200)"
 }
-# The bundle that `expect` left is whole, and made so many steps.
+# The bundle that `expect` left is complete and has so many steps.
 left_bundle() {
     local bundle steps
     bundle=$(ls runs/*.tar.zst 2>/dev/null) || { fail "no bundle"; return; }
@@ -62,24 +63,24 @@ if [ -n "$foreign" ]; then
     says "this build has no machine code for it: make ARCHS=sm_"
     left_bundle 0
 else
-    echo "no machine code: left out, no plugin for another device was given"
+    echo "no machine code: skipped, no plugin for another device was given"
 fi
 
-# ---- libraries that are found, and are not what they are called ----------------------------------
+# ---- libraries that are found but do not work ----------------------------------------------------
 plugin=$(ls "$(dirname "$program")"/{,../lib/fp8lab/}libfp8lab_cuda.so 2>/dev/null | head -1)
 found=${LD_LIBRARY_PATH:-}
 compiler=$(command -v cc || command -v gcc)
-[ -n "$compiler" ] || echo "no compiler here: libraries that are too old are left out," \
+[ -n "$compiler" ] || echo "no compiler here: old libraries are skipped," \
     "those without functions are empty files"
 
-# stand_in FOLDER LIBRARY SOURCE: in FOLDER, what is called LIBRARY and is made of SOURCE.
+# stand_in FOLDER LIBRARY SOURCE: builds SOURCE as FOLDER/LIBRARY.
 stand_in() {
     mkdir "$1"
     if [ -z "$compiler" ]; then : >"$1/$2"; return; fi
     "$compiler" -shared -fPIC -w -o "$1/$2" -Wl,-soname,"$2" -DHERE="\"$PWD\"" "$3" || exit 1
 }
 first() { echo "LD_LIBRARY_PATH=$PWD/$1${found:+:$found}"; }
-# functions PREFIX BUT...: what the plugin looks for in a library; each does nothing, and succeeds.
+# functions PREFIX BUT...: the functions that the plugin needs of a library; each does nothing.
 functions() {
     local prefix=$1
     shift
@@ -93,16 +94,16 @@ if env "$(first no_cublaslt)" ldd "$plugin" 2>&1 | grep -q no_cublaslt; then
     expect "no cuBLASLt" 6 "$(first no_cublaslt)" -- "$tiny"
     says "it needs the libraries of the CUDA"
 else
-    echo "no cuBLASLt: left out, the plugin has a path of its own to it"
+    echo "no cuBLASLt: skipped, the plugin has its own path to the library"
 fi
 
-# Long enough for cuDNN to be asked for; `took` finds the way that attention's forward then went,
-# and why.
+# Long enough for cuDNN to be considered; `took` reads how attention's forward was computed, and
+# why.
 asks_cudnn="--set model.seq_len=256 --set model.heads=2 --set model.kv_heads=1 $tiny"
 took() {
     why=$("$program" show --json runs/*.tar.zst | grep -oE '"forward": *"[^"]+' | head -1)
     why=${why##*\"} way=${why%%:*}
-    echo "    attention by ${why:-nobody says}"
+    echo "    attention by ${why:-an unknown kernel}"
     [ -n "$way" ] || fail "the bundle does not say how attention was computed"
 }
 # shellcheck disable=SC2086  # words
@@ -115,7 +116,7 @@ expect "a cuDNN without functions" 0 "$(first no_cudnn)" -- $asks_cudnn
 left_bundle 12
 took
 [ "$way" != cudnn ] || fail "cuDNN was used"
-if [ -n "$compiler" ]; then # it leaves a mark where it is asked, and where it is used all the same
+if [ -n "$compiler" ]; then # it makes one file when its version is read, another when it is used
     {
         functions cudnn cudnnGetVersion cudnnCreate
         cat <<'C'
@@ -131,13 +132,13 @@ C
     left_bundle 12
     took
     [ "$way" != cudnn ] || fail "cuDNN was used"
-    [ -e asked ] || fail "nobody asked this cuDNN for its version"
+    [ -e asked ] || fail "this cuDNN's version was not read"
     [ ! -e used ] || fail "a cuDNN that is too old was used"
 fi
 
 gpus=$("$program" hw --json | grep -oE '"gpu.count": *[0-9]+' | grep -oE '[0-9]+$')
 if [ "${gpus:-0}" -lt 2 ]; then
-    echo "no NCCL, or one that is too old: left out, since here are not two GPUs"
+    echo "no NCCL, or an old NCCL: skipped, needs two GPUs"
 else
     two="--set hardware.gpus=2 $tiny"
     mkdir no_nccl
@@ -166,8 +167,8 @@ else
 fi
 
 # ---- memory --------------------------------------------------------------------------------------
-# 8 B parameters with f32 state: refused before anything is begun; and where the user insists, the
-# first memory that is not there ends the run before its first step.
+# 8 B parameters with f32 state: rejected before a run begins. With --anywhere the run begins, and
+# the first allocation that fails ends it before its first step.
 cat >big.lua <<'LUA'
 local llama3 = require "models.llama3"
 return experiment { name = "big", model = llama3["8b"], recipe = bf16, data = synthetic {},
