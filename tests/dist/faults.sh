@@ -1,6 +1,6 @@
 #!/bin/bash
 # long: 150
-# Ranks of one host: their bits, and the end of a run whose ranks are asked to stop, die or freeze.
+# Ranks of one host: their bits, and the end of a run whose ranks are stopped, die or freeze.
 set -u
 golden=$PWD/tests/dist/golden.txt
 . tests/dist/lib.sh
@@ -44,7 +44,7 @@ kept=$(sha256sum other/*.tar.zst)
 "$FP8LAB" run --resume last --runs other --threads 1 --ranks 3 >out 2>log
 expect "exit code with 3" 2 $?
 grep -q -- "--ranks 3: .*global_batch 8 must be a multiple of micro_batch 2 times the ranks" log ||
-    fail "it is not explained"
+    fail "no error about the batch"
 expect "the bundle after it" "$kept" "$(sha256sum other/*.tar.zst)"
 "$FP8LAB" run --resume last --runs other --threads 1 --ranks 1 >out 2>log
 expect "exit code of --resume" 0 $?
@@ -87,7 +87,7 @@ expect status done "$(field "$(bundle_in retry)" 'run["status"]')"
 expect "attempts from" "[0, $every]" \
     "$(field "$(bundle_in retry)" '[a["from_step"] for a in run["attempts"]]')"
 grep -q "a damaged checkpoint is skipped: .*/state.safetensors.*; resuming from step $every" \
-    log || fail "it is not said"
+    log || fail "no such message"
 expect results "$reference" "$(field "$(bundle_in retry)" 'run["results_sha256"]')"
 
 case_name="a frozen rank, one retry on fewer"
@@ -99,9 +99,9 @@ bundle=$(bundle_in still)
 expect status done "$(field "$bundle" 'run["status"]')"
 expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in run["attempts"]]')"
 grep -q "rank 2 on $(hostname) is frozen: no sign of life for [0-9]* s (last at .*step " log ||
-    fail "it was not named"
+    fail "the rank was not named"
 
-# Ranks that misbehave while their processes live: faulty.c says how.
+# Ranks that misbehave while their processes live: see faulty.c.
 faulty() { # KIND RUNS ARGS...: rank 2 of 4 does KIND in the middle of the run
     mkdir "$2.bin" && cp "$BUILD/tests/dist/faulty" "$2.bin/fp8lab"
     FP8LAB=$PWD/$2.bin/fp8lab run 4 --runs "$2" "${@:3}" &
@@ -118,9 +118,9 @@ expect "ranks of the attempts" "[4, 2]" "$(field "$bundle" '[a["ranks"] for a in
 expect "devices of the second attempt" "0 1 " "$(tail -2 cut/*/data/metrics/telemetry.jsonl |
     sed 's/.*"device":\([0-9]*\),.*/\1/' | sort | tr '\n' ' ')"
 grep -q "rank 2 on $(hostname) lost its links, last at .*; retrying without it" log ||
-    fail "it was not named"
+    fail "the rank was not named"
 [ "$(grep -c "worker [0-3] failed: " cut/*/data/logs/runner.log)" -gt 1 ] ||
-    fail "what the other ranks said is lost"
+    fail "the other ranks' messages are lost"
 
 case_name="a device that never worked: no retry"
 mkdir missing.bin && cp "$BUILD/tests/dist/faulty" missing.bin/fp8lab &&
@@ -148,7 +148,7 @@ FP8LAB=$PWD/ways.bin/fp8lab run 2 --runs ways --keep-dir
 expect "the log" 1 "$(grep -c "emulated: 1 of 2 GEMMs (the first: layers.0.qkv.weight, dgrad)" \
     ways/*/data/logs/runner.log)"
 "$FP8LAB" show "$(bundle_in ways)" 2>/dev/null | grep -q "^  GEMMs  *native 1, emulated 1$" ||
-    fail "the bundle does not say so"
+    fail "the bundle does not contain it"
 
 case_name="kill -9 of rank 1 while a checkpoint is written, one retry"
 run 2 --runs saving $long --set checkpoint.every=5 --retries 1 &
@@ -159,7 +159,7 @@ while kill -0 "$pid" 2>/dev/null; do
     [ -d "$unfinished" ] || { sleep 0.002; continue; }
     kill -STOP "$pid"
     sleep 0.2
-    [ -d "$unfinished" ] && break # the others cannot end it without this rank
+    [ -d "$unfinished" ] && break # the others cannot finish it without this rank
     kill -CONT "$pid"
 done
 kill -KILL "$pid"
@@ -173,7 +173,7 @@ grep -q "rank 1 on $(hostname) was killed by signal 9 (Killed), last at checkpoi
     fail "the checkpoint is not named"
 
 case_name="a full disk for one rank"
-for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to itself
+for rank in 0 1; do # each writes 1 MiB of the file for an embedding of 4 MiB
     run 2 --runs full$rank $endless --set model.vocab=8192 --set checkpoint.every=2 &
     await_step full$rank 3
     prlimit --fsize=1048576 --pid "$(rank_of "$(runner_of full$rank)" $rank)"
@@ -187,7 +187,7 @@ for rank in 0 1; do # of an embedding of 4 MiB each has a MiB of the file to its
         fail "rank and file are not named"
 done
 
-# These wait without load, so they run side by side, each in its own folder.
+# These wait without load, so they run at the same time, each in its own folder.
 first_thread_hangs() {
     case_name="a rank whose first thread hangs"
     faulty stuck stuck $endless --hang-after 6
@@ -196,7 +196,7 @@ first_thread_hangs() {
     expect "the text" True "$(field "$bundle" \
         'error["text"].startswith("rank 2 on %s hung: no event for " % error["host"])')"
 }
-two_tasks() { # COMMAND...: as srun starts it, on this host; the processes are in $leader, $follower
+two_tasks() { # COMMAND...: started as by srun, on this host; the processes are $leader, $follower
     local task
     for task in 0 1; do
         env SLURM_PROCID=$task SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$task SLURM_NODEID=0 \
@@ -228,7 +228,7 @@ asked_while_failing() { # RETRIES
     runner=$(runner_of asked) dies=$(rank_of "$(runner_of asked)" 1)
     kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
     kill -KILL "$dies"
-    while kill -0 "$dies" 2>/dev/null; do sleep 0.02; done # its runner has seen it
+    while kill -0 "$dies" 2>/dev/null; do sleep 0.02; done # its runner has noticed
     kill -TERM "$runner"
     wait
     bundle=$(bundle_in asked)
@@ -272,7 +272,7 @@ worker_does_not_die() {
     expect "the text" True "$(field "$bundle" "error['text'].endswith('; rank 1 on $(hostname) \
 (process $worker) does not die, 30 s after SIGKILL: it is left behind and keeps its GPU')")"
     grep -q "no retry: rank 1 on $(hostname) (process $worker) does not die" log0 ||
-        fail "it is not said"
+        fail "no error about the unkillable process"
 }
 cat >rows.lua <<END
 local tiny = require "models.tiny"
@@ -290,7 +290,7 @@ suite_on_what_is_left() {
     two_tasks $suite --runs left --retries 2 --fewer-gpus
     await_step left $((every * 5 / 4))
     kill -KILL "$follower"
-    await_step left $((every * 9 / 4)) # by those that are left
+    await_step left $((every * 9 / 4)) # of the remaining ranks
     kill -KILL "$(rank_of "$leader" 1)"
     wait "$leader"
     expect "exit code" 0 $?
@@ -314,7 +314,7 @@ suite_without_a_task() {
     wait
     expect "bundles" 1 "$(ls all/*.tar.zst | wc -l)"
     grep -q "task 1 on .* is lost: .*; --fewer-gpus continues without it" log0 ||
-        fail "it is not said why the suite stops"
+        fail "no reason why the suite stops"
     $suite --runs all --only '*1' >out 2>log
     expect "exit code of its row again" 0 $?
     expect "bundles then" 1 "$(ls all/*.tar.zst | wc -l)"
@@ -339,6 +339,6 @@ wait
 bundle=$(bundle_in last)
 expect status killed "$(field "$bundle" 'run["status"]')"
 expect attempts 1 "$(field "$bundle" 'len(run["attempts"])')"
-grep -q "no GPU is left on the host of task 0, which leads the run" log || fail "it is not said"
+grep -q "no GPU is left on the host of task 0, which leads the run" log || fail "no such message"
 
 exit $failed

@@ -1,9 +1,9 @@
-/* The program with a backend in which one rank misbehaves while its process lives: linked like
- * fp8lab, but for the reference's opening and a runner's wait, which go through here. What happens
- * is said by a file "fault" beside the program, as soon as it is there: "cut 2" takes rank 2's
- * links down, "stuck 2" stops its first thread (the pulse goes on), "slow 2" makes each forward
- * pass of it slower, and "broken 2" fails as a device does, "emulates 0" says of two GEMMs that it
- * emulated one. With "unkillable 1" in it, a runner sees no process end that SIGKILL ended. */
+/* The program with a backend in which one rank misbehaves while its process lives. It is linked
+ * like fp8lab, but opening the reference backend and a runner's wait go through this file. A file
+ * "fault" beside the program selects the fault as soon as it exists. "cut 2" closes rank 2's links;
+ * "stuck 2" stops its main thread (heartbeats continue); "slow 2" makes each of its forward passes
+ * slower; "broken 2" fails like a device; "emulates 0" reports one of two GEMMs as emulated. With
+ * "unkillable 1" a runner does not see the end of a process that SIGKILL ended. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +16,10 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "runner/base/clock.h"
 
-/* A slow rank sleeps for so many times what the rest of a step takes, on whatever machine. */
+/* A slow rank sleeps for SLOWER times the duration of the rest of a step, on any machine. */
 enum { SLOWER = 6, SLOW_LEAST_MS = 60 };
 
-/* The table that is seen; the rest lies behind it. */
+/* Begins with the table that callers see; the real table is behind it. */
 struct faulty {
     struct backend_ops ops;
     const struct backend_ops *real;
@@ -44,7 +44,7 @@ static void be_slow(struct faulty *f) {
     f->slept_ms = clock_ms();
 }
 
-/* What the file says now; false: nothing. */
+/* Reads the file's current content; false: there is none. */
 static bool read_fault(char kind[16], int *rank) {
     char path[4096] = "";
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - sizeof "fault");
@@ -57,7 +57,7 @@ static bool read_fault(char kind[16], int *rank) {
     return whole;
 }
 
-/* What this rank is to do now; false: nothing. */
+/* The fault that this rank must have now; false: none. */
 static bool is_told(const struct faulty *f, char kind[16]) {
     int rank;
     return f->group && read_fault(kind, &rank) && rank == f->group->rank;
@@ -106,7 +106,7 @@ static void faulty_close(struct backend *b) {
     free(f);
 }
 
-/* The linker's names (--wrap): __wrap_X is called for X, which __real_X is. */
+/* The linker's --wrap: calls of X go to __wrap_X, and __real_X is the original. */
 enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct err *e);
 enum status __real_cpu_backend_open(struct backend **out, int threads, struct err *e);
 

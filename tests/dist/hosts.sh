@@ -1,12 +1,12 @@
 #!/bin/bash
 # long: 60, waits
 # Two hosts: network namespaces with their own names and a virtual cable. The bits are those of one
-# host; a cut cable ends the run on both sides within the promised time.
+# host. A cut cable ends the run on both hosts within the specified time.
 set -u
 . tests/dist/lib.sh
 
 LOST_S=20 # WIRE_LOST_MS and SUPERVISE_FROZEN_S
-ENDED_S=60 # to end a run and bundle it, on a busy machine: far less than a hang's limit
+ENDED_S=60 # to end a run and bundle it on a busy machine: far less than a hang's limit
 if [ -z "${DIST_INSIDE:-}" ]; then
     if ! unshare -n true 2>/dev/null; then
         as=(--user --map-root-user)
@@ -16,7 +16,7 @@ if [ -z "${DIST_INSIDE:-}" ]; then
         fi
     fi
     command -v ip >/dev/null || { echo "skipped: there is no ip (iproute2)"; exit 77; }
-    # A namespace for this test as a whole: what it makes is gone with it.
+    # A namespace for the whole test: everything that the test makes ends with it.
     cd "$OLDPWD" || exit 1
     DIST_INSIDE=1 exec unshare "${as[@]}" --net --mount --pid --fork --mount-proc "$0"
 fi
@@ -37,15 +37,15 @@ ip link set wire0 up
 on_other ip addr add 10.77.0.2/24 dev wire1
 on_other ip link set wire1 up
 on_other ip link set lo up
-name=$(printf "otherhost-%054d" 7) # 64 characters: none is longer
+name=$(printf "otherhost-%054d" 7) # 64 characters, the maximum
 on_other hostname "$name"
 on_other hostname | grep -qx "$name" || {
     echo "skipped: a namespace has no name of its own"
     exit 77
 }
 
-each=1 # tasks of a host
-master= # torchrun's word for task 0's host; empty: srun alone starts the tasks
+each=1 # tasks on each host
+master= # MASTER_ADDR, torchrun's address of task 0's host; empty: only srun's variables
 task() { # INDEX RUNS ARGS...
     local i=$1 node=$(($1 / each)) runs=$2 where='' torchrun=()
     shift 2
@@ -142,10 +142,10 @@ expect "the host" "$name" "$(field "$bundle" 'error["host"]')"
 expect "the text" True "$(field "$bundle" \
     'error["text"].startswith("task 1 on '"$name"' with ranks 2 to 3 is lost: ")')"
 expect "the operation" True "$(field "$bundle" '"step " in error["operation"]')"
-grep -q "task 0 on 10.77.0.1 is lost" log1 || fail "the other host does not say so"
+grep -q "task 0 on 10.77.0.1 is lost" log1 || fail "the other host does not report it"
 grep -q "no retry: task [0-9]* on .* is lost: .*; --fewer-gpus continues without it" log0 ||
-    fail "nobody says why it was not tried again"
-grep -q "Next: fp8lab run --resume cut/" log0 || fail "nobody says how to go on"
+    fail "no reason why there was no retry"
+grep -q "Next: fp8lab run --resume cut/" log0 || fail "no hint how to continue"
 expect "workers are left" "" "$(pgrep -f -- 'fp8lab worker')"
 
 case_name="the cable is cut, with --fewer-gpus"

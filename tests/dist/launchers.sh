@@ -13,7 +13,7 @@ reference=$(field "$(bundle_in alone)" 'run["results_sha256"]')
 rows() { echo "$FP8LAB run rows.lua --lib $lib --threads 1 ${*:2}"; }
 again() { echo "$FP8LAB run --resume last --threads 1 ${*:2}"; }
 
-# Starts task $1 of $2 of launcher $3, with RUNS and further arguments behind.
+# Starts task $1 of $2 of launcher $3, followed by RUNS and further arguments.
 task() {
     local i=$1 n=$2 launcher=$3 runs=$4
     shift 4
@@ -49,7 +49,7 @@ job() { # TASKS LAUNCHER RUNS ARGS...
 # Waits until there are $1 job files in folder $2; until the content of file $1 is not $2.
 await_files() { await "[ \"\$(ls -A $2 2>/dev/null | grep -cx '\.job-[-_0-9a-z]*')\" = $1 ]"; }
 await_other() { await "[ -f '$1' ] && [ \"\$(cat '$1')\" != '$2' ]"; }
-await_signals() { # of task $1: it takes stop requests itself
+await_signals() { # of task $1: waits until it handles stop requests itself
     await "grep -qs '^SigBlk:.*14203$' /proc/\$(cat pid$1 2>/dev/null)/status"
 }
 await() {
@@ -58,11 +58,11 @@ await() {
         eval "$1" && return
         sleep 0.02
     done
-    fail "it never came to $1"
+    fail "it never reached $1"
 }
 
-# Variables that were left in a shell: each task waits for another that was not started, and tells
-# the user at once and after 10 s. The end of this file checks that. (No `wait` here is for them.)
+# Variables left over in a shell: each task waits for another that was not started, and tells the
+# user so at once and after 10 s. The end of this file checks that. (No `wait` here is for them.)
 for i in 0 1; do
     (RANK=$i WORLD_SIZE=2 "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs left$i \
         >/dev/null 2>left.$i & echo $! >left.pid$i)
@@ -97,7 +97,7 @@ return suite {
   matrix = { ["train.shard"] = { "optimizer", "gradients", "parameters" } },
 }
 END
-for _ in first second; do # the second time nothing is left to do
+for _ in first second; do # the second time all rows are done
     command=rows job 2 torchrun suite
     expect "exit codes" "0 0 " "$(cat code? | tr '\n' ' ')"
     expect "bundles" 3 "$(ls suite/*.tar.zst | wc -l)"
@@ -109,7 +109,7 @@ rm -f log? out? code? pid?
 task 0 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code0)"
 grep -q "task 1 of the 2 that srun started on n\[1-2\] did not connect within 1 s" log0 ||
-    fail "it is not named"
+    fail "the task is not named"
 expect "what is left" "" "$(ls -A missing)"
 
 case_name="a missing leader"
@@ -118,7 +118,7 @@ task 1 2 srun missing --tasks-within 1
 expect "exit code" 1 "$(cat code1)"
 grep -q "task 1 of 2 (srun) did not find task 0 within 1 s by $PWD/missing/.job-srun-4711-0 (for a \
 run of one task unset SLURM_PROCID and SLURM_STEP_NUM_TASKS): there is no such file" log1 ||
-    fail "it does not say so, with the whole path"
+    fail "no message with the whole path"
 
 case_name="stopped while a task is missing"
 for i in 0 1; do # 0 waits for 1, then 1 for 0
@@ -131,7 +131,7 @@ for i in 0 1; do # 0 waits for 1, then 1 for 0
     expect "exit code of task $i" 143 "$(cat code$i)"
     expect "what is left" "" "$(ls -A waits)"
 done
-grep -q "stopped by signal 15 (Terminated) before it found task 0" log1 || fail "it does not say so"
+grep -q "stopped by signal 15 (Terminated) before it found task 0" log1 || fail "no such message"
 
 case_name="a connected task is stopped, or dies, while another is missing"
 for signal in TERM KILL; do
@@ -148,7 +148,7 @@ for signal in TERM KILL; do
     expect "what is left" "" "$(ls -A waits)"
 done
 grep -q "task 1 on $(hostname) was lost before all tasks had connected" log0 ||
-    fail "it is not named"
+    fail "the task is not named"
 
 case_name="data that are not the same on all hosts"
 mkdir -p here there
@@ -163,7 +163,7 @@ return experiment {
 }
 END
 texts() { echo "$FP8LAB run ../text.lua --lib $lib --threads 1 ${*:2}"; }
-refused() { # RUNS WORDS: by task 1, whose rank, host and file are named
+refused() { # RUNS WORDS: by task 1; its rank, host and file are named
     (cd here && command=texts task 0 2 srun "../$1") &
     (cd there && command=texts task 1 2 srun "../$1")
     wait
@@ -187,7 +187,7 @@ rm -rf stranger
 case_name="a task that does not know the secret"
 rm -f log? out? code? pid?
 mkdir -p other
-task 0 3 srun secret --tasks-within 15 & # it ends so, after both others have come
+task 0 3 srun secret --tasks-within 15 & # it times out after both others have connected
 await_files 1 secret
 sed 's/"secret":"/&0/' secret/.job-srun-4711-0 >other/.job-srun-4711-0
 chmod 600 other/.job-srun-4711-0
@@ -195,13 +195,13 @@ task 1 3 srun secret &
 task 2 3 srun other --tasks-within 1
 grep -q "task 2 of 3 (srun) did not find task 0 within 1 s .*may be another job's task 0, or the \
 file may have changed .*did not prove that it knows this job's secret" log2 ||
-    fail "task 2 does not say it"
+    fail "task 2 does not report it"
 wait
 expect "exit codes" "1 1 1 " "$(cat code? | tr '\n' ' ')"
 here=$(hostname)
 grep -q "task 2 of the 3 .* did not connect within 15 s to task 0 on $here (connected: 1 on \
 $here); [1-9][0-9]* connections did not prove that they know the job's secret, the last from \
-[0-9:]" log0 || fail "task 0 does not say who was there"
+[0-9:]" log0 || fail "task 0 does not name the tasks that it found"
 rm -rf other
 
 case_name="two jobs with torchrun's defaults, in one folder"
@@ -243,7 +243,7 @@ wait
 expect "exit codes" "6 6 1 " "$(cat code0 two/code? | tr '\n' ' ')"
 for log in log0 two/log0; do
     grep -q "another job of this name is waiting for its tasks: its task 0 is on $here ([0-9:]" \
-        $log || fail "$log does not say why"
+        $log || fail "$log has no reason"
 done
 grep -q "did not find task 0 within 1 s .*there is no such file, which task 0 creates: all tasks \
 of a job need the same folder of runs and the same job name" two/log1 ||
@@ -258,7 +258,7 @@ case_name="GPUs that cannot be shared out"
 rm -f log? out? code? pid?
 job 3 srun uneven
 expect "exit codes" "2 2 2 " "$(cat code? | tr '\n' ' ')"
-grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "it is not explained"
+grep -q "3 tasks, and the experiment has hardware.gpus = 4" log0 || fail "no such message"
 expect "what is left" "" "$(left_in uneven)"
 
 case_name="SIGTERM to one task stops all"
@@ -277,7 +277,7 @@ expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
 
 # Followers are idle while the leader waits for the claim of a row, which the test holds.
 begins() { await "ls -l /proc/\$(cat pid0 2>/dev/null)/fd 2>/dev/null | grep -q '[.]claim$'"; }
-for rows in 0 1; do # that have come to their end by then
+for rows in 0 1; do # rows that are complete by then
     case_name="SIGTERM to one task between attempts, after $rows"
     runs=between$rows
     mkdir $runs && exec 7>$runs/.claim && flock 7
@@ -299,7 +299,7 @@ for rows in 0 1; do # that have come to their end by then
         "$(for bundle in $runs/*.tar.zst; do field "$bundle" 'run["status"]'; done | tr '\n' ' ')"
     grep -q "task 1 on $(hostname) got a stop request (signal 15, Terminated): all tasks stop" \
         log0 ||
-        fail "task 0 does not say who was asked"
+        fail "task 0 does not name the asked task"
 done
 
 case_name="SIGTERM to one task while another process runs the rows"
@@ -349,7 +349,7 @@ for i in 0 1; do
     expect "lines that say what to do" 2 "$(grep -c "RANK=$i and WORLD_SIZE=2 are set, .* for a \
 run of one task unset RANK and WORLD_SIZE, for 2 tasks start " left.$i)"
     others=$([ $i = 0 ] && echo "other tasks" || echo "task 0")
-    head -1 left.$i | grep -q "^waiting up to 300 s for $others: RANK" || fail "not said at once"
+    head -1 left.$i | grep -q "^waiting up to 300 s for $others: RANK" || fail "no message at once"
     sed -n 2p left.$i | grep -q "after 10 s task $((1 - i)) has not .*: RANK" || fail "not named"
 done
 

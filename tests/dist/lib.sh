@@ -58,7 +58,7 @@ await_step() {
         grep -qs "\"step\":$2," "$1"/*/data/metrics/train.jsonl && return
         sleep 0.02
     done
-    fail "step $2 never came"
+    fail "step $2 was never recorded"
 }
 
 children_of() { cat "/proc/$1/task/$1/children"; }
@@ -70,7 +70,7 @@ rank_of() {
     done
 }
 runner_of() { head -1 "$(ls "$1"/*/lock)"; }
-# The states of another host's ranks come with its heartbeats, two a second (TICK_MS). Waits for
-# some, so that the leader knows of a step.
+# The states of another host's ranks come with its heartbeats, two a second (TICK_MS). Waits for a
+# few of them, so that the leader has received a step.
 await_beats() { sleep 2; }
 seconds() { date +%s; }

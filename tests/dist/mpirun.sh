@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 35, waits
-# fp8lab under the real launchers of Open MPI (mpirun) and MPICH (mpiexec, "hydra"), on one machine
-# and its CPUs: the bits of one runner, and the end of a run that is stopped through them or loses a
-# task. Each is tested where it is installed; they differ in how they kill.
+# fp8lab under the real launchers of Open MPI (mpirun) and MPICH (mpiexec, "hydra"), on the CPUs of
+# one machine: the bits of a run without launcher, and the end of a run that is stopped by them or
+# loses a task. Each is tested if it is installed; they differ in how they kill.
 set -u
 skip() {
     printf '\n*** SKIP: %s\n' "$*"
@@ -51,7 +51,7 @@ job() {
     code=$?
 }
 
-# The process of task $2 among the descendants of $1. A launcher's threads have children, too.
+# The process of task $2 among the descendants of $1. A launcher's threads also have children.
 task_of() {
     local child
     for child in $(cat "/proc/$1"/task/*/children); do
@@ -77,12 +77,12 @@ all_ended() {
         [ -n "$(alive)" ] || return
         sleep 0.1
     done
-    fail "still there: $(alive)"
+    fail "still running: $(alive)"
     # shellcheck disable=SC2046
     kill -KILL $(alive) 2>/dev/null
 }
 
-stop() { # SIGNAL TASKS RUNS STEP: by its launcher, once the run has recorded the step
+stop() { # SIGNAL TASKS RUNS STEP: signals the launcher once the run has recorded the step
     await_step "$3" "$4"
     expect "runners and workers" $(($2 + 4)) "$(alive | wc -l)"
     kill -"$1" "$pid"
@@ -98,18 +98,18 @@ reference=$(field "$(bundle_in alone)" 'run["results_sha256"]')
 for mpi in openmpi hydra; do
     case_name="$mpi"
     if [ -z "${!mpi}" ]; then
-        echo "SKIP: $mpi is not here (containers/install.sh mpi)"
+        echo "SKIP: $mpi is not installed (containers/install.sh mpi)"
         continue
     fi
     job $mpi 1 true
     if [ $code != 0 ]; then
         sed 's/^/    /' log | tail -3
-        echo "SKIP: ${!mpi} starts nothing here: exit code $code"
+        echo "SKIP: ${!mpi} cannot start a program here: exit code $code"
         continue
     fi
     tried=1
 
-    # 4: once a rank. 2: as if once a host, two ranks each.
+    # 4 tasks: one a rank. 2 tasks: two ranks each, as with one task a host.
     for tasks in 2 4; do
         case_name="$mpi, $tasks tasks"
         runs=$mpi$tasks
@@ -119,7 +119,7 @@ for mpi in openmpi hydra; do
         expect "bundles" 1 "$(ls "$runs"/*.tar.zst | wc -l)"
         expect "results" "$reference" "$(field "$(bundle_in "$runs")" 'run["results_sha256"]')"
         expect "what else is left" "" "$(left_in "$runs")"
-        expect "lines of who says the result" 1 "$(grep -c "done.*$runs/" out)"
+        expect "lines with the result" 1 "$(grep -c "done.*$runs/" out)"
         expect "colour in a file" 0 "$(cat out log | grep -c $'\033')"
     done
 
@@ -127,11 +127,11 @@ for mpi in openmpi hydra; do
     # shellcheck disable=SC2046
     job $mpi 3 $(command_of 4 --runs uneven)
     expect "exit code" 2 $code
-    grep -q "3 tasks, and the experiment has hardware.gpus = 4" log || fail "it is not explained"
+    grep -q "3 tasks, and the experiment has hardware.gpus = 4" log || fail "no such message"
     expect "what is left" "" "$(left_in uneven)"
     all_ended
 
-    case_name="$mpi, a worker is killed" # not its runner, which a launcher would see
+    case_name="$mpi, a worker is killed" # not its runner, whose end the launcher would notice
     # shellcheck disable=SC2046,SC2086
     start $mpi 2 $(command_of 4 --runs $mpi-worker $endless)
     await_step $mpi-worker $every
@@ -142,9 +142,9 @@ for mpi in openmpi hydra; do
     expect "status and rank" "('killed', 3)" \
         "$(field "$(bundle_in $mpi-worker)" 'run["status"], error["rank"]')"
 
-    # Both launchers then end the others. Open MPI waits for a second, sends SIGTERM, waits for a
-    # second and sends SIGKILL; here for three, since other tests want the processors as well. MPICH
-    # sends SIGKILL at once: task 0 writes nothing, and the next command that meets the run does.
+    # Both launchers then end the other tasks. Open MPI waits a second, sends SIGTERM, waits a
+    # second and sends SIGKILL; here three seconds, since other tests load the machine. MPICH sends
+    # SIGKILL at once: task 0 writes no bundle; the next command that finds the run does.
     export OMPI_MCA_odls_base_sigkill_timeout=3
     case_name="$mpi, a task is killed"
     # shellcheck disable=SC2046,SC2086
@@ -162,8 +162,8 @@ for mpi in openmpi hydra; do
             "$(field "$(bundle_in $mpi-task)" 'run["status"], run["checkpoint_step"] > 0')"
     fi
 
-    # Their exit code says little: Open MPI's is 1, MPICH's 143 or, now and then, 0, which it has
-    # for a shell script that leaves with 143, too.
+    # Their exit code says little. Open MPI's is 1. MPICH's is 143 or sometimes 0, as also for a
+    # shell script that exits with 143.
     case_name="$mpi, SIGTERM to it"
     # shellcheck disable=SC2046,SC2086
     start $mpi 2 $(command_of 4 --runs $mpi-stopped $endless)
@@ -174,7 +174,7 @@ for mpi in openmpi hydra; do
         "$(field "$bundle" 'run["checkpoint_step"] == summary["step_last"] > 0')"
     step=$(field "$bundle" 'run["checkpoint_step"]')
 
-    # Both hand it on and kill nobody after it.
+    # Both forward the signal, and kill no process after it.
     case_name="$mpi, resumed with one task a rank, and SIGUSR1"
     start $mpi 4 "$FP8LAB" run --resume last --runs $mpi-stopped --threads 1
     stop USR1 4 $mpi-stopped $((step + 3))

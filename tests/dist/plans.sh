@@ -1,13 +1,12 @@
 #!/bin/bash
-# Llama-3-8B on one H200 and on 2, 4 and 8 of them, in every way of sharding that fits,
-# and with sequences of 32k tokens on 8: what the plan says fits, and each way takes
-# less than the one before.
+# Llama-3-8B on one H200 and on 2, 4 and 8, with every way of sharding that fits, and sequences of
+# 32k tokens on 8: the plans that fit, and each way needs less memory than the one before.
 set -u
 : "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
 facts=tests/facts/h200x8.json
 failed=0
-plan() { # WANTED EXPERIMENT FLAG...: the exit code that it must have
+plan() { # EXIT-CODE EXPERIMENT FLAG...: the plan must exit with that code
     local wanted=$1 script=experiments/$2.lua
     shift 2
     "$FP8LAB" plan -q "$script" --facts $facts "$@" >/dev/null 2>&1
@@ -16,18 +15,18 @@ plan() { # WANTED EXPERIMENT FLAG...: the exit code that it must have
     echo "FAILED: plan $script $*: exit code $code, wanted $wanted"
     failed=1
 }
-# A sum over ranks takes memory beside the arenas: at most 128 MiB, less where a shard has less.
+# A sum over ranks needs memory beside the arenas: at most 128 MiB, less if a shard is smaller.
 terms() {
     "$FP8LAB" plan -q experiments/$1.lua --facts $facts --json "${@:2}" 2>/dev/null |
         grep -o '"item":"terms of a sum over ranks"' | head -1
 }
-[ -z "$(terms h200_bf16 --ranks 1)" ] || { echo "FAILED: one rank sums over ranks"; failed=1; }
+[ -z "$(terms h200_bf16 --ranks 1)" ] || { echo "FAILED: memory for a sum of one rank"; failed=1; }
 [ -n "$(terms h200_bf16 --ranks 4)" ] || {
-    echo "FAILED: the sums of four ranks take nothing"
+    echo "FAILED: no memory for the sums of four ranks"
     failed=1
 }
-# Asking for so many is asking for that experiment: a batch that they cannot share is refused, as
-# run refuses it, and a machine of so many is the one that is asked for.
+# --ranks N changes the experiment: a batch that N ranks cannot share is rejected, as in run, and
+# the machine needs N GPUs.
 plan 2 h200_bf16 --ranks 3
 plan 0 h200_bf16 --ranks 8 --set hardware.gpus=4
 small="--set train.optimizer.master=none --set train.grad_dtype=bf16"

@@ -1,4 +1,4 @@
--- Every way of sharding in four recipes: one micro-batch a step, so that all of them sum alike.
+-- Every way of sharding in four recipes. One micro-batch a step: all have the same order of sums.
 local tiny = require "models.tiny"
 return suite {
   name = "sharding",

@@ -1,5 +1,5 @@
-/* The collectives of the CPU backend over sockets, with 2, 3 and 4 ranks: what each means, to the
- * bit, and what becomes of a group whose ranks disagree, leave or die. */
+/* The collectives of the CPU backend over sockets, with 2, 3 and 4 ranks: their results, to the
+ * bit, and the errors of a group whose ranks disagree, leave or die. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -31,9 +31,9 @@ static void test_reduce_scatter(void **state) { all_succeed(comm_scatters); }
 static void test_all_gather(void **state) { all_succeed(comm_gathers); }
 static void test_broadcast(void **state) { all_succeed(comm_broadcasts); }
 
-/* ---- ranks that do not hold together ----------------------------------------------------------*/
+/* ---- groups that fail -------------------------------------------------------------------------*/
 
-/* Returns 10 + status of one sum of 100000; `want` must be in the text of its error. */
+/* Returns 10 + the status of a sum of 100000; the text of its error must contain `want`. */
 static int one_sum(struct rank_test *t, const char *want) {
     struct err e = { 0 };
     struct tensor x = comm_tensor(t, DTYPE_F32, 100000);
@@ -59,7 +59,7 @@ static int leaves(struct rank_test *t) {
     struct timespec nap = { 0, 200000000 };
     (void)nanosleep(&nap, NULL);
     struct err e = { 0 };
-    if (t->backend->ops->comm.poll(t->backend, &e) != OK) return 2; /* it said goodbye */
+    if (t->backend->ops->comm.poll(t->backend, &e) != OK) return 2; /* rank 1 left in order */
     return one_sum(t, "all_reduce sum of 100000 f32: rank 1 on ");
 }
 
@@ -68,7 +68,7 @@ static int dies(struct rank_test *t) {
         (void)raise(SIGKILL);
     }
     struct err e = { 0 };
-    /* ranks_run ends what waits too long. */
+    /* ranks_run ends a test that waits too long. */
     while (t->backend->ops->comm.poll(t->backend, &e) == OK) {
         struct timespec nap = { 0, 10000000 };
         (void)nanosleep(&nap, NULL);
@@ -87,7 +87,8 @@ static int is_aborted(struct rank_test *t) {
     return one_sum(t, "");
 }
 
-/* All links of rank 1 break while it lives: it notes both, the others note it at least. */
+/* All links of rank 1 break while it lives. It notes both; each other rank notes rank 1 at
+ * least. */
 static int is_cut_off(struct rank_test *t) {
     const struct comm_note *note = t->group.note;
     bool cut = t->group.rank == 1;

@@ -1,5 +1,5 @@
-/* Files of tensors of any size, cut among any number of ranks anywhere: every byte is where the
- * header says, and the file is the same for all of them. */
+/* Files of tensors of any size, cut anywhere among any number of ranks: every byte is where the
+ * header says, and the file is the same for all numbers of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,18 +18,18 @@
 
 enum { RANKS_MAX = 4, SECONDS = 120, MIB = 1 << 20, BUCKET = 16 };
 
-/* How tensors are cut: BUCKET of them lie one behind the other in a bucket, on a multiple of
- * `align` bytes each, and a rank's shard of it is a multiple of `align`. */
+/* How tensors are cut: a bucket has BUCKET consecutive tensors, each aligned to `align` bytes; a
+ * rank's shard of a bucket is a multiple of `align`. */
 struct kind {
     const char *name;
     int64_t tensors, most; /* bytes of the largest */
     int64_t align;
-    bool wide;             /* names as long as they may be: of 9,000 the header has over 1 MiB */
+    bool wide;             /* longest names: 9,000 of them make a header over 1 MiB */
 };
 
 struct job {
     const struct kind *kind;
-    int far;       /* a rank that does not see the file; -1: all do */
+    int far;       /* a rank that does not see the file; -1: all see it */
     char path[64];
     char tree_sha256[SHA256_HEX]; /* written on rank 0, in memory shared by all */
 };
@@ -45,7 +45,7 @@ static enum dtype dtype_of(int64_t i) {
     return OF[i % 4];
 }
 
-/* From one element on; a few are far larger than most, and than a leaf. */
+/* At least one element; a few tensors are far larger than most, and than a leaf. */
 static int64_t count_of(const struct kind *k, int64_t i) {
     int64_t most = i % 7 ? k->most / 64 + 2 : k->most;
     return 1 + (int64_t)(mixed((uint64_t)i + 1) % (uint64_t)most) / dtype_bytes(dtype_of(i));
@@ -60,9 +60,9 @@ static unsigned char byte_of(int64_t i, int64_t at) {
     return (unsigned char)mixed((uint64_t)(i << 32 | at));
 }
 
-/* ---- what a rank holds ---- */
+/* ---- the shard of a rank ---- */
 
-/* Exactly that, so that the address sanitizer sees a step beside it. */
+/* Exactly that size, so that the address sanitizer reports an access outside. */
 static char *fill(int64_t i, int64_t first, int64_t bytes) {
     char *data = bytes ? malloc((size_t)bytes) : NULL;
     for (int64_t k = 0; data && k < bytes; k++) data[k] = (char)byte_of(i, first + k);
@@ -77,7 +77,7 @@ static void hold(const struct kind *k, struct safetensors *s, int rank, int worl
         for (int64_t i = b; i < end; i++)
             used += round_up(safetensor_bytes(&s->tensor[i]), k->align);
         int64_t shard = round_up(ceil_div(used, world), k->align), offset = 0;
-        bool cut = world > 1 && b / BUCKET % 3 != 0; /* of three buckets one is whole everywhere */
+        bool cut = world > 1 && b / BUCKET % 3 != 0; /* one bucket in three is whole on all ranks */
         for (int64_t i = b; i < end; i++) {
             int64_t n = safetensor_bytes(&s->tensor[i]);
             struct holding h = { .first = cut ? clamp(rank * shard - offset, n) : 0,
@@ -112,7 +112,7 @@ static int write_one(struct rank_test *t) {
     return 0;
 }
 
-/* ---- what is in the file ---- */
+/* ---- the content of the file ---- */
 
 struct file { unsigned char *bytes; int64_t n, header; json_t *json; };
 
@@ -176,7 +176,7 @@ static const struct kind KINDS[] = {
     { .name = "one of one element", .tensors = 1, .most = 1, .align = 4 },
 };
 
-/* Which rank is blind changes with their number: rank 0 makes the file. */
+/* The rank that does not see the file depends on their number; rank 0 creates the file. */
 static void same_bytes_from_any_ranks(void **state) {
     struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                            -1, 0);

@@ -1,6 +1,6 @@
-/* Checkpoints when one rank of several has no memory, or its disk an error: whatever it was doing,
- * it says so, the others learn it in the same call, all are in step afterwards, and the checkpoint
- * of before stands. */
+/* Checkpoints when one of several ranks has no memory, or its disk an error. The rank reports the
+ * error, the others learn of it in the same call, all stay in step, and the previous checkpoint is
+ * kept. */
 /* long: 14 */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 
 enum { RANKS = 2, SECONDS = 240, VOCAB = 4096 };
 
-/* ---- in place of the C library's ---- */
+/* ---- wrapped functions of the C library ---- */
 
 static int64_t calls, broken_call; /* of this process; broken_call 0: none */
 
@@ -61,16 +61,16 @@ ssize_t getrandom(void *to, size_t n, unsigned flags) {
     return breaks() ? -1 : syscall(SYS_getrandom, to, n, flags);
 }
 
-/* ---- what fails ---- */
+/* ---- the failures ---- */
 
 struct job {
     int victim; /* the rank that fails */
-    bool loads; /* while it loads; else, while it saves */
-    bool disk;  /* a call to the system; else, an allocation */
+    bool loads; /* it fails while it loads; else while it saves */
+    bool disk;  /* a system call fails; else an allocation */
     char dir[64];
 };
 
-/* From here on what is asked for is counted, or the one of this number fails. */
+/* From here on calls are counted, and the call of this number fails (0: none). */
 static void watch(const struct job *job, int64_t number) {
     calls = 0;
     broken_call = job->disk ? number : 0;
@@ -84,7 +84,7 @@ static void end_watch(const struct job *job) {
     if (!job->disk) allocations_end();
 }
 
-/* The number of the ith to fail, 0: there are no more. `counted`: calls in the attempt that was
+/* The number of the ith call to fail; 0: no more. `counted`: calls in the attempt that was
  * watched. */
 static int64_t number_of(const struct job *job, int64_t i, int64_t counted) {
     return !job->disk ? allocations_noted(i) : i < counted ? i + 1 : 0;
@@ -98,7 +98,7 @@ static enum status attempt(const struct job *job, struct trainer *t, struct chec
     return checkpoint_load(t, path, info, e);
 }
 
-/* The largest that a rank brings, which also shows that the ranks are in step. */
+/* The largest value of all ranks; it also shows that the ranks are in step. */
 static enum status largest(struct rank_test *t, uint32_t *value, struct err *e) {
     struct tensor x = tensor_1d(value, DTYPE_U32, 1);
     return t->backend->ops->comm.all_reduce(t->backend, LANE_COMPUTE, &x, REDUCE_MAX, e);
@@ -110,7 +110,7 @@ static bool tells(const struct job *job, bool victim, enum status st, const char
     return st == ERR_MEMORY || strcasestr(text, "memory");
 }
 
-/* One failure: the same end on all ranks, for the reason that each of them knows. */
+/* One failure: all ranks return an error; the failing rank's names the cause. */
 static int fail_one(struct rank_test *t, struct trainer *trainer, int64_t number) {
     const struct job *job = t->user;
     bool victim = t->group.rank == job->victim;
@@ -130,7 +130,7 @@ static int fail_one(struct rank_test *t, struct trainer *trainer, int64_t number
     return 0;
 }
 
-/* Nothing but the checkpoint `whole` in the directory that was to have another. */
+/* The directory has the checkpoint `whole` and no other file. */
 static int stands(struct rank_test *t, const struct checkpoint_info *whole) {
     const struct job *job = t->user;
     struct checkpoint_info info;

@@ -1,7 +1,7 @@
-/* What may run beside what in a step of several ranks: reductions beside backward, gathers beside
- * forward, and nothing before what it needs. A CPU runs everything in the order in which it is
- * queued; so this looks at what a device is told: which operator is on which lane, and which events
- * order it, as vector clocks. And at what is on the wire: of which dtype, and how much. */
+/* What may overlap in a step of several ranks: reductions with backward, gathers with forward; each
+ * after the operators that it depends on. A CPU runs every operator when it is queued. So this test
+ * records the calls: each operator's lane, and the events that order it, as vector clocks. It also
+ * records the traffic: dtypes and sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,16 +17,16 @@
 
 enum { LAYERS = 4, HEAD = BUCKET_LAYER + LAYERS, BUCKETS = HEAD + 1, SECONDS = 60 };
 
-/* How many operators of each lane are done when one begins: by lanes and events, and where also
- * collectives take turns at the links, in the order of their calls, whatever their lanes. A device
- * has them do so, but nothing may rely on it. */
+/* How many operators of each lane are done when one begins. BY_EVENTS: ordered by lanes and events.
+ * BY_TURNS_TOO: collectives also run one at a time in the order of the calls, on any lane. A device
+ * does so, but no code may rely on it. */
 enum order { BY_EVENTS, BY_TURNS_TOO, ORDERS };
 struct clock { int64_t of[ORDERS][LANE_COUNT]; };
 struct op { int lane; struct clock clock; int64_t count; enum dtype dtype; };
 
 static struct {
     const struct backend_ops *real;
-    struct backend_ops ops; /* those, but for what is looked at */
+    struct backend_ops ops; /* the real table with wrapped operators */
     struct clock lane[LANE_COUNT], event[EVENT_COUNT], turn;
     struct op forward[LAYERS], backward[LAYERS]; /* attention of each layer */
     struct op gather[BUCKETS], reduce[BUCKETS];  /* in forward, and in backward */
@@ -62,7 +62,7 @@ static bool beside(const struct op *a, const struct op *b) {
     return !ordered(a, b, BY_TURNS_TOO) && !ordered(b, a, BY_TURNS_TOO);
 }
 
-/* ---- the operators that are looked at ---------------------------------------------------------*/
+/* ---- the wrapped operators --------------------------------------------------------------------*/
 
 static enum status see_signal(struct backend *b, int lane, int event, struct err *e) {
     seen.event[event] = seen.lane[lane];
@@ -145,7 +145,7 @@ static int check_order(struct rank_test *t, const struct way *way) {
         RANK_CHECK(before(&seen.backward[l], gradients));
         if (l > 0) RANK_CHECK(beside(weights, &seen.forward[l - 1]));
         if (l > 0) RANK_CHECK(beside(gradients, &seen.backward[l - 1]));
-        if (l < 2) continue; /* of what passes, every second bucket has the same place */
+        if (l < 2) continue; /* every second bucket shares a buffer */
         if (way->shard >= SHARD_GRADIENTS) RANK_CHECK(before(gradients, &seen.backward[l - 2]));
         if (way->shard == SHARD_PARAMETERS) RANK_CHECK(before(&seen.forward[l - 2], weights));
     }
@@ -155,8 +155,8 @@ static int check_order(struct rank_test *t, const struct way *way) {
     return 0;
 }
 
-/* Each bucket crosses once each way: gradients as they are kept, weights as BF16, or as a byte an
- * element where codes are gathered, whose amax are one collective beside that of all slots. */
+/* Each bucket is transferred once each way: gradients in their dtype; weights as BF16, or one byte
+ * an element if codes are gathered. The codes' amax are one more collective beside all slots'. */
 static int check_wire(struct rank_test *t, const struct way *way, const struct params *p) {
     RANK_CHECK(p->bucket_count == BUCKETS);
     for (int k = 0; k < BUCKETS; k++) {
@@ -186,7 +186,7 @@ static int one_step(struct rank_test *t) {
                         &must_));
     RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
     RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
-    look_on(t->backend); /* at the second: the first one's update comes before */
+    look_on(t->backend); /* the second step: its gathers follow an update */
     RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
     t->backend->ops = seen.real;
     int code = check_order(t, way);

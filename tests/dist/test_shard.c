@@ -1,4 +1,4 @@
-/* Sharding over 2 and 4 ranks: every mode gives the same bits, and they are those of one rank but
+/* Sharding over 2 and 4 ranks: every mode gives the same bits. They are those of one rank, except
  * for the order of sums. */
 /* long: 20 */
 #include <math.h>
@@ -30,7 +30,7 @@ struct way {
     enum recompute_kind recompute;
 };
 
-/* What all ranks must agree on. */
+/* The results that all ranks must agree on. */
 struct record {
     float loss[STEPS], norm[STEPS], eval;
     char weights[65];
@@ -43,7 +43,7 @@ struct job {
     const struct way *way;
     enum shard_kind shard;
     int64_t global_batch, micro_batch;
-    int steps;              /* after loading, if anything is loaded */
+    int steps;              /* after loading, if a checkpoint is loaded */
     const char *load, *save; /* directories of checkpoints, or NULL */
     struct record rank[RANKS_MAX];
 };
@@ -88,11 +88,11 @@ static enum status run_steps(struct tiny_run *r, int steps, struct record *out, 
     int begin = (int)trainer_step_count(r->trainer);
     for (int i = begin; i < begin + steps; i++) {
         struct step_result s;
-        TRY(trainer_step(r->trainer, i != 2, &s, e)); /* one that nothing looks into */
+        TRY(trainer_step(r->trainer, i != 2, &s, e)); /* one of them is not traced */
         out->loss[i] = s.loss;
         out->norm[i] = s.grad_norm;
         if (s.traced) TRY(trace(r, out->prints[i], e));
-        if (i != 1) continue; /* looked at in between, which changes nothing */
+        if (i != 1) continue; /* an evaluation in between must change nothing */
         struct eval_result eval;
         TRY(trainer_eval(r->trainer, 2, &eval, e));
         out->eval = eval.loss;
@@ -186,8 +186,8 @@ static const struct way WAYS[] = {
       .fp8_head = true },
     { .name = "mxfp8", .kind = RECIPE_MXFP8 },
 };
-/* Bits are compared without sanitizers, which take six times as long: under them each way is seen
- * once, and every third one's checkpoints, for what they do to memory. */
+/* Bits are compared without sanitizers, which take six times as long. Under sanitizers each way
+ * runs once, and every third one's checkpoints are tested, for memory errors. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SANITIZED = 1, EVERY = 3 };
 #else
@@ -201,7 +201,7 @@ static void assert_modes_agree(const struct way *way, int world, int64_t global,
                                enum shard_kind from, enum shard_kind to) {
     struct job *first = run(way, from, world, global, 2);
     for (int k = from; k <= (int)to; k++) {
-        struct job *job = run(way, (enum shard_kind)k, world, global, 2); /* the first one twice */
+        struct job *job = run(way, (enum shard_kind)k, world, global, 2); /* the first run twice */
         for (int r = 0; r < world; r++) {
             char what[128];
             snprintf(what, sizeof what, "%s, %s, rank %d of %d", way->name, NAME[k], r, world);
@@ -212,8 +212,8 @@ static void assert_modes_agree(const struct way *way, int world, int64_t global,
     drop(first);
 }
 
-/* With one micro-batch a step all modes sum alike; with several, those that sum over ranks first do
- * and those that sum over micro-batches first. */
+/* With one micro-batch a step all modes have the same order of sums. With several, modes that first
+ * sum over ranks agree with each other, and modes that first sum over micro-batches do. */
 static void every_mode_gives_the_same_bits(void **state) {
     for (int i = 0; i < WAY_COUNT; i++) {
         assert_modes_agree(&WAYS[i], 2, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
@@ -229,8 +229,8 @@ static void four_ranks_and_three(void **state) {
     assert_modes_agree(&WAYS[8], 3, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
 }
 
-/* param_gather says what ranks send one another, codes or values. Delayed scaling's codes have the
- * lagged scale either way. */
+/* param_gather decides whether ranks send codes or values. Delayed scaling's codes have the lagged
+ * scale either way. */
 static void gathered_codes_change_no_bit(void **state) {
     static const enum recipe_kind KIND[] = { RECIPE_DELAYED, RECIPE_TENSORWISE };
     for (size_t i = 0; i < sizeof KIND / sizeof *KIND; i++) {
@@ -249,10 +249,9 @@ static void gathered_codes_change_no_bit(void **state) {
 }
 
 /* The same sequences in micro-batches of the same size: only the order of sums differs. Measured:
- * at most 5e-7, and 4e-5 in FP8, where a sum that rounds the other way may move a code; gradient
- * norms within 1.2e-7 of themselves, and 7e-4. Delayed
- * scaling per micro-batch is another matter: its scales follow the order in which micro-batches are
- * seen. */
+ * at most 5e-7, and 4e-5 in FP8, where a differently rounded sum may change a code; gradient norms
+ * within 1.2e-7 relative, and 7e-4. Delayed scaling per micro-batch is excluded: its scales follow
+ * the order of micro-batches. */
 static void the_loss_does_not_depend_on_the_number_of_ranks(void **state) {
     static const struct way WAY[] = {
         { .name = "f32", .kind = RECIPE_F32 },
@@ -281,7 +280,7 @@ static void the_loss_does_not_depend_on_the_number_of_ranks(void **state) {
     }
 }
 
-/* ---- what saturates ---- */
+/* ---- saturation counts ---- */
 
 static void assert_same_counts(const struct job *want, const struct job *got, int world, int from,
                                int to) {
@@ -297,8 +296,8 @@ static void assert_same_counts(const struct job *want, const struct job *got, in
         }
 }
 
-/* A step's counts are those of one rank that takes the same micro-batches one after another: in the
- * first step each has the same weights, and a scale of its own (or a known one). */
+/* A step's counts equal those of one rank that takes the same micro-batches one after another. In
+ * the first step each has the same weights, and its own scale (or a known one). */
 static void counts_are_of_all_ranks(void **state) {
     static const struct way WAY[] = {
         { .name = "delayed per step", .kind = RECIPE_DELAYED, .per_step = true, .fp8_head = true },
@@ -323,8 +322,8 @@ static void counts_are_of_all_ranks(void **state) {
     }
 }
 
-/* The share of a weight whose codes are gathered is of all its parts, and so that of one rank's
- * codes of the whole, wherever it lies. */
+/* If a weight's codes are gathered, its counts cover all shards. So they equal the counts of one
+ * rank's codes of the whole, for any sharding. */
 static void parts_of_weights_are_counted_together(void **state) {
     static const struct way WAY[] = {
         { .name = "delayed", .kind = RECIPE_DELAYED, .param_gather = true, .fp8_head = true },
@@ -351,7 +350,7 @@ static void parts_of_weights_are_counted_together(void **state) {
     }
 }
 
-/* Slots without codes and all that they need. */
+/* Slots without codes, with all the memory that they need. */
 static enum status open_slots(struct slots *s, struct memory *m, int count, int64_t room,
                               struct backend *b, struct err *e) {
     memory_init(m);
@@ -365,7 +364,8 @@ static enum status open_slots(struct slots *s, struct memory *m, int count, int6
     return slots_start(s, b, e);
 }
 
-/* What slots_gather_counts gathers: with counts, and without if the record has no room for them. */
+/* The result of slots_gather_counts: with counts, and without if the record has no room for
+ * them. */
 static int one_rank_tells(struct rank_test *t) {
     const struct backend_ops *ops = t->backend->ops;
     enum { SLOTS = 5 };
@@ -379,7 +379,7 @@ static int one_rank_tells(struct rank_test *t) {
         RANK_CHECK(s.gathers_counts == (pass == 0) && s.gathered_rows == (pass == 0 ? rows : 1));
         for (int i = 0; i < 2 * SLOTS; i++) own[i] = ((uint64_t)rank << 40) + (uint64_t)i;
         RANK_MUST(ops->upload(t->backend, LANE_COMPUTE, s.stats.data, own, sizeof own, &must_));
-        for (int asks = 1; asks >= 0; asks--) { /* and no longer */
+        for (int asks = 1; asks >= 0; asks--) { /* requested, then not */
             RANK_MUST(slots_gather_counts(&s, t->backend, asks && rank == 1, &must_));
             RANK_MUST(ops->download(t->backend, LANE_COMPUTE, all, s.gathered.data,
                                     16 * s.gathered_rows * world, &must_));
@@ -391,7 +391,7 @@ static int one_rank_tells(struct rank_test *t) {
             }
         }
         RANK_MUST(ops->download(t->backend, LANE_COMPUTE, all, s.stats.data, sizeof own, &must_));
-        RANK_CHECK(memcmp(all, own, sizeof own) == 0); /* a step may go on counting */
+        RANK_CHECK(memcmp(all, own, sizeof own) == 0); /* a step may continue to count */
         memory_destroy(&m);
         slots_destroy(&s);
     }
@@ -404,7 +404,7 @@ static void ranks_tell_what_a_record_has_room_for(void **state) {
     for (int r = 0; r < 3; r++) assert_int_equal(code[r], 0);
 }
 
-/* ---- what is not finite ---- */
+/* ---- values that are not finite ---- */
 
 /* A loss may be a little below 0 by rounding. The sign does not hide another rank's infinity. */
 static int one_rank_shares_its_loss(struct rank_test *t) {
@@ -465,8 +465,8 @@ static int one_rank_breaks(struct rank_test *t) {
     return 0;
 }
 
-/* A value that is not finite on one rank stops all of them, in the same step, by the same name, and
- * no rank's shard has moved. */
+/* A non-finite value on one rank stops all ranks in the same step. All name the same tensor, and no
+ * rank's shard has changed. */
 static void one_bad_rank_stops_all(void **state) {
     for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k++)
         for (int i = 1; i <= 3; i++) {
@@ -480,7 +480,7 @@ static void one_bad_rank_stops_all(void **state) {
 
 /* ---- checkpoints ---- */
 
-/* The two files of a checkpoint and what describes them, to the byte. */
+/* The two files of a checkpoint and their description, to the byte. */
 static void assert_same_files(const char *a, const char *b) {
     char command[512];
     snprintf(command, sizeof command, "diff -r %s %s >/dev/null", a, b);
@@ -493,8 +493,8 @@ static void remove_all(const char *dir) {
     assert_int_equal(system(command), 0);
 }
 
-/* Two steps, saved; taken over by other numbers of ranks in other modes, which save the same bytes
- * again; gone on with, as if there had been no interruption. */
+/* Two steps, saved. Other numbers of ranks, in other modes, load them, save the same bytes again,
+ * and continue as if there had been no interruption. */
 static void checkpoints_fit_any_number_of_ranks(void **state) {
     for (int i = 0; i < WAY_COUNT; i += EVERY) {
         char dir[] = "/tmp/fp8lab-shard-XXXXXX", first[64], again[64];

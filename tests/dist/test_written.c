@@ -1,5 +1,5 @@
-/* A checkpoint of several ranks: each writes its own share, the bytes are those of one rank, and
- * what goes wrong on one rank is an error on all. */
+/* A checkpoint of several ranks: each writes its own share, the bytes are those of one rank, and an
+ * error on one rank is an error on all. */
 /* long: 11 */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ struct job {
     enum shard_kind shard;
     const char *load;          /* directories of checkpoints; load NULL: one step instead */
     const char *save[RANKS_MAX];
-    int tight;                 /* the rank that may write 1 MiB of a file at most; -1: none */
+    int tight;                 /* the rank whose file size limit is 1 MiB; -1: none */
     struct outcome {
         enum status status;
         char text[1024];
@@ -37,7 +37,7 @@ struct job {
     } rank[RANKS_MAX];
 };
 
-/* Of this process so far; -1 where the kernel does not count them. */
+/* By this process so far; -1 if the kernel does not count them. */
 static int64_t bytes_written(void) {
     char line[64];
     int64_t n = -1;
@@ -56,7 +56,7 @@ static void allow_a_mebibyte(void) {
     if (setrlimit(RLIMIT_FSIZE, &r) != 0) abort();
 }
 
-/* The embedding is large enough that of a fourth of it most leaves belong to one rank. */
+/* The embedding is so large that most leaves of a fourth of it belong to one rank. */
 static int take_over_and_save(struct rank_test *t) {
     struct job *job = t->user;
     int rank = t->group.rank;
@@ -109,7 +109,7 @@ static void shell(const char *format, const char *a, const char *b) {
     if (system(command) != 0) fail_msg("%s", command);
 }
 
-/* What one rank saves after a step, for others to take over. */
+/* Checkpoints that one rank saves after a step, for other numbers of ranks to load. */
 struct scratch { char dir[64], one[96], all[96], far[96]; };
 
 static int setup(void **state) {
@@ -137,7 +137,8 @@ static struct job taken_over(const struct scratch *s, enum shard_kind shard) {
                          .save = { s->all, s->all, s->all, s->all } };
 }
 
-/* Rank 0 also writes the leaves in which shards meet, one or two of a large tensor's four. */
+/* Rank 0 also writes the leaves that contain a shard boundary: one or two of a large tensor's
+ * four. */
 static void assert_shared_out(const struct job *job, int world) {
     int64_t total = 0, even = job->rank[0].info.bytes / world;
     for (int r = 0; r < world; r++) {
@@ -177,7 +178,7 @@ static void flip(const char *path, int64_t at) {
     close(fd);
 }
 
-/* Whoever wrote a byte: its damage is noticed. */
+/* Damage is detected, whichever rank wrote the byte. */
 static void damage_of_any_share_is_noticed(void **state) {
     static const char *const FILES[] = { "checkpoint.json", "model.safetensors",
                                          "state.safetensors" };
@@ -204,7 +205,7 @@ static void damage_of_any_share_is_noticed(void **state) {
     shell("rm -r %s%s", s->all, "");
 }
 
-/* The command that model/ground/sha256.h gives to those without this program. */
+/* The command with coreutils that model/ground/sha256.h documents. */
 static void coreutils_give_the_tree_hash(void **state) {
     static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
     struct scratch *s = *state;
@@ -219,8 +220,8 @@ static void coreutils_give_the_tree_hash(void **state) {
     }
 }
 
-/* Ranks to whom the folder is another one, empty or with an old file of the same name in it, hand
- * their bytes over; the old file stays as it was. */
+/* Ranks that see another folder (empty, or with an old file of the same name) send their bytes to
+ * rank 0. The old file stays as it was. */
 static void who_does_not_see_the_file_sends(void **state) {
     struct scratch *s = *state;
     shell("mkdir %s%s", s->far, "");
@@ -240,7 +241,7 @@ static void who_does_not_see_the_file_sends(void **state) {
     }
 }
 
-/* A disk that is full to one rank: it says so, the others learn it, nothing is left. */
+/* One rank's disk is full: it reports the error, the others learn of it, no file is left. */
 static void one_rank_that_cannot_write_fails_all(void **state) {
     struct scratch *s = *state;
     for (int tight = 0; tight < RANKS_MAX; tight++) {
