@@ -51,10 +51,11 @@ char *json_dump_text(const json_t *value, size_t flags) {
 
 /* ---- parsing ----
  * jansson sees ["~~~~~", DOCUMENT]. Its lexer keeps one buffer for all tokens, so the first string,
- * as long as the longest token that follows, is the only one that makes it grow. An allocation that
- * fails sets errno, and the input is handed out byte by byte: the first byte after a failed growth
- * is the end of the input. After the first string errno may be cleared (before numbers), but then a
- * failure is one of jansson's values, which it does report. */
+ * as long as the longest token of the document, is the only one that makes the buffer grow. An
+ * allocation that fails sets errno, and the bytes of the first string are handed out one by one: a
+ * failed growth is followed by the end of the input. The document needs no such care and is handed
+ * out in large pieces. errno may be cleared there (before numbers), but then the failed allocation
+ * is one of jansson's values, whose failure jansson reports. */
 
 enum { TOKEN_SLACK = 8, TOKEN_MIN = 16 }; /* quotes and NUL; what jansson's buffer starts with */
 
@@ -65,12 +66,21 @@ struct input {
     bool closed, no_memory;
 };
 
-/* No token is longer than the longest stretch between two quotes that are not escaped. */
+static bool is_separator(char c) { return memchr(" \t\n\r,:[]{}", c, 10) != NULL; }
+
+/* No token is longer than a string, or than a stretch without separators outside a string. */
 static int64_t longest_token(const char *bytes, size_t n) {
     int64_t longest = 0, length = 0;
+    bool in_string = false;
     for (size_t i = 0; i < n; i++) {
-        if (bytes[i] == '\\') i++, length++;
-        length = i < n && bytes[i] == '"' && (i == 0 || bytes[i - 1] != '\\') ? 0 : length + 1;
+        if (bytes[i] == '"' || (!in_string && is_separator(bytes[i]))) {
+            in_string ^= bytes[i] == '"';
+            length = 0;
+        } else {
+            bool escape = in_string && bytes[i] == '\\' && i + 1 < n;
+            length += 1 + escape;
+            i += escape;
+        }
         if (length > longest) longest = length;
     }
     return longest;
@@ -81,20 +91,24 @@ static char opening_byte(const struct input *in) {
     return at == 0 ? '[' : at == 1 || at == in->length - 2 ? '"' : at == in->length - 1 ? ',' : '~';
 }
 
-static size_t next_byte(void *buffer, size_t capacity, void *context) {
+static size_t next_bytes(void *buffer, size_t capacity, void *context) {
     struct input *in = context;
+    size_t left = (size_t)(in->end - in->at), n = left < capacity ? left : capacity;
     in->no_memory |= errno == ENOMEM;
     if (in->no_memory || in->closed) return 0;
     if (in->opening > 0) {
         *(char *)buffer = opening_byte(in);
         in->opening--;
-    } else if (in->at < in->end) {
-        *(char *)buffer = *in->at++;
-    } else {
+        return 1;
+    }
+    if (n == 0) {
         *(char *)buffer = ']';
         in->closed = true;
+        return 1;
     }
-    return 1;
+    memcpy(buffer, in->at, n);
+    in->at += n;
+    return n;
 }
 
 enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags, json_error_t *why) {
@@ -103,7 +117,7 @@ enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags, 
     struct input in = { .opening = capacity - TOKEN_SLACK, .length = capacity - TOKEN_SLACK,
                         .at = bytes, .end = bytes + n };
     errno = 0;
-    json_t *both = json_load_callback(next_byte, &in, flags, why);
+    json_t *both = json_load_callback(next_bytes, &in, flags, why);
     in.no_memory |= errno == ENOMEM;
     *out = json_array_size(both) == 2 ? json_incref(json_array_get(both, 1)) : NULL;
     json_decref(both);

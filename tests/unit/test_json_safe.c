@@ -1,4 +1,5 @@
 /* json_safe.h accepts and rejects the same texts as jansson, with the same values. */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@ static void parses_what_jansson_parses(void **state) {
         "{}", "[]", " [1,2.5,-3e-7,true,null,\"\"]\n", "{\"a\":{\"b\":[{},[]]}}",
         "[\"\\\\\",\"\\\"\",\"\\u00e4\\\\\\\"\",\"\xc3\xa4\"]",
         "{\"~~~~~~~~~~~~~~~~~~~~~~~~\":\"~\"}",
+        "{ \"a\\\\\" : [ \"\\\\\\\"\", 1 ] , \"b\"\n:\ttrue }",
         "[9223372036854775807,1234567890.1234567890123456789012345678901234567890]",
     };
     for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++) {
@@ -69,11 +71,74 @@ static void long_tokens_are_whole(void **state) {
     }
 }
 
+/* ---- how often jansson asks for input ---- */
+
+struct counted { json_load_callback_t next; void *context; };
+
+static int64_t calls; /* of the present parse */
+
+static size_t count_call(void *buffer, size_t capacity, void *context) {
+    const struct counted *c = context;
+    calls++;
+    return c->next(buffer, capacity, c->context);
+}
+
+/* Replaces jansson's function for json_safe.c. */
+json_t *json_load_callback(json_load_callback_t next, void *context, size_t flags,
+                           json_error_t *why) {
+    json_t *(*real)(json_load_callback_t, void *, size_t, json_error_t *);
+    struct counted c = { next, context };
+    *(void **)&real = dlsym(RTLD_NEXT, "json_load_callback");
+    calls = 0;
+    return real(count_call, &c, flags, why);
+}
+
+/* A document of many short tokens, as most events are. */
+static void input_is_handed_out_in_large_pieces(void **state) {
+    enum { VALUES = 4000 };
+    char *text = malloc(VALUES * 20);
+    assert_non_null(text);
+    size_t n = (size_t)sprintf(text, "{\"event\":[");
+    for (int i = 0; i < VALUES; i++)
+        n += (size_t)sprintf(text + n, "%s%d.25, \"s%d\"", i ? "," : "", i, i);
+    n += (size_t)sprintf(text + n, "]}");
+    json_error_t why;
+    json_t *value;
+    assert_int_equal(json_parse(&value, text, n, 0, &why), OK);
+    assert_int_equal(json_array_size(json_object_get(value, "event")), 2 * VALUES);
+    assert_in_range(calls, 1, 100 + n / 512);
+    json_decref(value);
+    free(text);
+}
+
+/* Each allocation fails in turn, also those of a document that takes several pieces. */
+static void large_documents_are_whole(void **state) {
+    char text[4096];
+    size_t n = (size_t)sprintf(text, "[");
+    for (int i = 0; i < 100; i++)
+        n += (size_t)sprintf(text + n, "%s{\"a\":%d.5,\"b\":[\"%d\",null]}", i ? "," : "", i, i);
+    n += (size_t)sprintf(text + n, "]");
+    json_t *expected = json_loads(text, 0, NULL), *value;
+    bool failing = true;
+    for (int64_t at = 1; failing; at++) {
+        json_error_t why;
+        allocations_fail(at, false);
+        enum status st = json_parse(&value, text, n, 0, &why);
+        failing = allocations_end() >= at;
+        assert_int_equal(st, failing ? ERR_MEMORY : OK);
+        if (st == OK) assert_true(json_equal(value, expected));
+        json_decref(value);
+    }
+    json_decref(expected);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_what_jansson_parses),
         cmocka_unit_test(refuses_what_jansson_refuses),
         cmocka_unit_test(long_tokens_are_whole),
+        cmocka_unit_test(input_is_handed_out_in_large_pieces),
+        cmocka_unit_test(large_documents_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
