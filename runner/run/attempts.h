@@ -3,8 +3,9 @@
 #ifndef FP8LAB_RUNNER_RUN_ATTEMPTS_H
 #define FP8LAB_RUNNER_RUN_ATTEMPTS_H
 
-#include "runner/job/supervise.h"
-#include "runner/run/run_one.h"
+#include "runner/job/attempt.h"
+#include "runner/job/run_settings.h"
+#include "runner/record/run_dir.h"
 
 /* Checks that the batch divides by the number of ranks, and that the ranks divide over the hosts.
  * Call it before a run directory is created or reopened. mismatch: of the hardware query, or

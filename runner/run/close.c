@@ -15,7 +15,7 @@
 #include "runner/record/run_log.h"
 #include "runner/run/attempts.h"
 #include "runner/run/reopen.h"
-#include "runner/run/run_one.h"
+#include "runner/run/run_status.h"
 
 /* The time and step of the run's last record; now and 0 if there is none. */
 static void last_sign_of_life(const struct run_dir *dir, char when[32], int64_t *step) {

@@ -23,6 +23,7 @@
 #include "runner/run/attempts.h"
 #include "runner/run/records.h"
 #include "runner/run/reopen.h"
+#include "runner/run/run_status.h"
 #include "runner/run/sharing.h"
 
 /* ---- the record -------------------------------------------------------------------------------*/
@@ -298,18 +299,6 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
 }
 
 /* ---- resume -----------------------------------------------------------------------------------*/
-
-enum status run_may_go_on(const json_t *run, struct err *e) {
-    const char *status = json_text(run, "status", ""), *id = json_text(run, "id", "this run");
-    if (!strcmp(status, "done"))
-        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume; for more steps: run "
-                    "--extend RUN --set train.steps=N", id);
-    if (!strcmp(status, "time_limit"))
-        return FAIL(e, ERR_ARG, "%s has used up train.time_limit, which counts all attempts: "
-                    "there is nothing to resume; to train longer: run --extend RUN --set "
-                    "train.time_limit=T", id);
-    return OK;
-}
 
 enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err *e) {
     struct unpack_report report;

@@ -39,7 +39,7 @@ struct run_outcome {
     char checkpoints[PATH_CAP]; /* the folder beside the bundle; "": none was kept there */
     int exit_code;
     bool resumable;           /* did not come to its end, and has a checkpoint to resume from */
-    bool fails_again;         /* run_fails_again(), sharing.h */
+    bool fails_again;         /* run_fails_again(), run_status.h */
 };
 
 /* Runs it. A failure of the run itself is an outcome, and is reported to the user. An error is
@@ -47,9 +47,6 @@ struct run_outcome {
 NODISCARD enum status run_one(const struct run_settings *settings,
                               const struct run_request *request, struct run_outcome *out,
                               struct err *e);
-
-/* ERR_ARG if the run of this record came to its end: done, or train.time_limit used up. */
-NODISCARD enum status run_may_go_on(const json_t *run, struct err *e);
 
 /* Changes `path`, a run directory or a bundle, to the directory of the run to resume. A bundle is
  * unpacked beside itself. ERR_ARG as run_may_go_on(). */

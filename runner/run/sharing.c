@@ -10,6 +10,7 @@
 
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
+#include "runner/run/run_status.h"
 
 /* A claim is held while a run directory is created, or a closed run is reopened. */
 enum { CLAIM_WAIT_MS = 60000, CLAIM_NAP_MS = 20 };
@@ -23,11 +24,6 @@ static void set_state(struct row_state *s, enum row_state_kind kind, const char 
     snprintf(s->path, sizeof s->path, "%.*s", PATH_CAP - 1, packed ? bundle : path);
     snprintf(s->id, sizeof s->id, "%s", id);
     snprintf(s->status, sizeof s->status, "%s", status);
-}
-
-bool run_fails_again(const json_t *run) {
-    const char *error = json_text(json_object_get(run, "error"), "code", "");
-    return !strcmp(json_text(run, "status", ""), "failed") && strcmp(error, "ERR_PEER") != 0;
 }
 
 void row_state_note(struct row_state *s, const struct run_view *view) {

@@ -27,10 +27,6 @@ struct row_state {
     char path[PATH_CAP], id[160], status[16];
 };
 
-/* Whether a run with this run.json would probably fail again: it failed, and no lost peer was the
- * cause. */
-bool run_fails_again(const json_t *run);
-
 /* Adds an earlier run with the row's inputs to the row's state. */
 void row_state_note(struct row_state *s, const struct run_view *view);
 

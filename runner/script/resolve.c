@@ -144,11 +144,13 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
     json_t *report = NULL;
     *out = (struct resolution){ .smoke = options->smoke };
     if (!options->lib) resolve_find_lib(lib);
-    struct resolve_options copy = *options;
+    struct script_changes changes = { .overrides = options->overrides,
+                                      .override_count = options->override_count,
+                                      .smoke = options->smoke };
     struct script_task task = { .path = options->path,
                                 .lib = options->lib ? options->lib : *lib ? lib : NULL,
                                 .body = resolve_script,
-                                .argument = &copy };
+                                .argument = &changes };
     enum status st = script_evaluate(&task, &report, e);
     if (!report) return st;
     enum status read = read_files(json_object_get(report, "files"), out, e);

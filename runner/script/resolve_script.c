@@ -118,7 +118,7 @@ static bool made_by_api(struct script *s) {
 }
 
 void resolve_script(struct script *s, void *argument, struct text *out) {
-    const struct resolve_options *options = argument;
+    const struct script_changes *changes = argument;
     struct suite suite;
     if (!made_by_api(s)) {
         struct place place = { .file = s->files[0].path };
@@ -133,10 +133,10 @@ void resolve_script(struct script *s, void *argument, struct text *out) {
         diagnostics_add(&s->diagnostics, place, "", "the script returned %d values, and only one "
                         "counts; several experiments are one suite { experiment { ... }, ... }",
                         lua_gettop(s->L));
-    suite_expand(&s->diagnostics, script_tree(s, 1, place), options->overrides,
-                 options->override_count, &suite);
+    suite_expand(&s->diagnostics, script_tree(s, 1, place), changes->overrides,
+                 changes->override_count, &suite);
     text_puts(out, suite.is_suite ? "{\"suite\":true,\"runs\":[" : "{\"suite\":false,\"runs\":[");
-    struct value **configs = resolve_runs(s, &suite, options->smoke);
+    struct value **configs = resolve_runs(s, &suite, changes->smoke);
     for (int64_t i = 0; i < suite.count && s->diagnostics.count == 0; i++) {
         if (i) text_puts(out, ",");
         write_run(out, s, &suite.runs[i], configs[i]);

@@ -2,11 +2,17 @@
 #ifndef FP8LAB_RUNNER_SCRIPT_RESOLVE_SCRIPT_H
 #define FP8LAB_RUNNER_SCRIPT_RESOLVE_SCRIPT_H
 
-#include "runner/script/resolve.h"
 #include "runner/script/script_state.h"
 
-/* A script_task's body; `options` is a struct resolve_options. Writes
+/* What the command line changes in the script's experiments. */
+struct script_changes {
+    const char *const *overrides; /* "a.b=value" of each --set, in order; may be NULL */
+    int64_t override_count;
+    bool smoke;
+};
+
+/* A script_task's body; `changes` is a struct script_changes. Writes
  * { "suite": bool, "name", "about", "runs": [{ "name", "cell", "config" }] }. [raises] */
-void resolve_script(struct script *s, void *options, struct text *out);
+void resolve_script(struct script *s, void *changes, struct text *out);
 
 #endif

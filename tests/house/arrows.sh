@@ -65,7 +65,7 @@ done
 
 # Within a room the sources form no circle of includes; x.c and x.h count as one. The rooms in
 # `circles` still have some.
-circles="kernels kernels/cpu model runner/run runner/script"
+circles="kernels kernels/cpu model"
 for folder in kernels kernels/cpu kernels/cuda model model/ground runner runner/*/; do
     folder=${folder%/}
     [[ " $circles " == *" $folder "* ]] && continue

@@ -1,0 +1,22 @@
+#include "runner/run/run_status.h"
+
+#include <string.h>
+
+#include "runner/base/run_files.h"
+
+enum status run_may_go_on(const json_t *run, struct err *e) {
+    const char *status = json_text(run, "status", ""), *id = json_text(run, "id", "this run");
+    if (!strcmp(status, "done"))
+        return FAIL(e, ERR_ARG, "%s is done: there is nothing to resume; for more steps: run "
+                    "--extend RUN --set train.steps=N", id);
+    if (!strcmp(status, "time_limit"))
+        return FAIL(e, ERR_ARG, "%s has used up train.time_limit, which counts all attempts: "
+                    "there is nothing to resume; to train longer: run --extend RUN --set "
+                    "train.time_limit=T", id);
+    return OK;
+}
+
+bool run_fails_again(const json_t *run) {
+    const char *error = json_text(json_object_get(run, "error"), "code", "");
+    return !strcmp(json_text(run, "status", ""), "failed") && strcmp(error, "ERR_PEER") != 0;
+}
