@@ -6,6 +6,7 @@
 #     data    the King James text, which the quick start trains on (otherwise: licence texts)
 #     test    cmocka; independent readers of bundles (zstd, Python packages in a venv); the shells
 #             whose completion is tested
+#     lint    clang, for `make conversions`
 #     cross   aarch64 compilers and emulator, for the golden values of the other architecture
 #     plugin  what nvcc needs beside itself
 #     image   tools that build and run images
@@ -23,6 +24,7 @@ packages_of() {
         libssl-dev libpcre2-dev ;;
     data) echo bible-kjv ;;
     test) echo libcmocka-dev python3-venv zstd bash-completion zsh fish ;;
+    lint) echo clang libomp-dev ;;
     cross) echo gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross \
         qemu-user-static ;;
     plugin) echo gcc g++ libc6-dev make ;;
@@ -50,8 +52,9 @@ works_without_package() {
     libcmocka-dev) pkg-config --exists cmocka ;;
     python3-venv) python3 -c 'import ensurepip, venv' ;;
     bible-kjv) command -v bible ;;
-    zstd | zsh | fish) command -v "$1" ;;
+    zstd | zsh | fish | clang) command -v "$1" ;;
     bash-completion) test -e /usr/share/bash-completion/bash_completion ;;
+    libomp-dev) echo '#include <omp.h>' | clang -fopenmp -fsyntax-only -x c - ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
     libc6-dev-arm64-cross) test -e /usr/aarch64-linux-gnu/lib/libc.a ;;
@@ -107,7 +110,7 @@ groups=${*:-build}
 for group in $groups; do
     if ! packages_of "$group" >/dev/null; then
         echo "install.sh: no group '$group';" \
-            "there are: build data test cross plugin image slurm mpi" >&2
+            "there are: build data test lint cross plugin image slurm mpi" >&2
         exit 2
     fi
 done

@@ -27,13 +27,15 @@ static bool grow(struct memory *m, void **array, int64_t count, int64_t *capacit
     return true;
 }
 
-static void add_place(struct memory *m, int arena, int shared, int64_t offset, void **where) {
+static void add_place(struct memory *m, enum memory_arena arena, int shared, int64_t offset,
+                      void **where) {
     if (!grow(m, (void **)&m->place, m->place_count, &m->place_capacity, sizeof *m->place)) return;
     struct memory_place p = { .where = where, .offset = offset, .arena = arena, .shared = shared };
     m->place[m->place_count++] = p;
 }
 
-static void add_item(struct memory *m, int arena, const char *name, int64_t bytes) {
+static void add_item(struct memory *m, enum memory_arena arena, const char *name,
+                     int64_t bytes) {
     for (int64_t i = 0; i < m->item_count; i++) {
         struct memory_item *it = &m->item[i];
         if (it->arena != arena || strcmp(it->name, name) != 0) continue;

@@ -28,11 +28,12 @@ enum memory_arena {
 struct memory_place { /* one address to write */
     void **where;
     int64_t offset; /* within the arena, or of the shared region */
-    int arena, shared; /* shared: index, or -1 */
+    enum memory_arena arena;
+    int shared; /* index, or -1 */
 };
 
-struct memory_item { const char *name; int arena; int64_t bytes, count; };
-struct memory_shared { const char *name; int arena; int64_t bytes, offset; };
+struct memory_item { const char *name; enum memory_arena arena; int64_t bytes, count; };
+struct memory_shared { const char *name; enum memory_arena arena; int64_t bytes, offset; };
 
 struct memory {
     struct arena arena[MEMORY_ARENA_COUNT];

@@ -38,7 +38,7 @@ int slots_add(struct slots *s, enum slot_region region, const struct operand_spe
         if (spec->source == SCALE_SOURCE_KNOWN) slot->delayed = options;
     }
     s->name[s->count] = slot->name;
-    for (int r = region + 1; r <= SLOT_REGION_COUNT; r++) s->first[r] = s->count + 1;
+    for (unsigned r = region + 1; r <= SLOT_REGION_COUNT; r++) s->first[r] = s->count + 1;
     return s->count++;
 }
 

@@ -144,7 +144,7 @@ enum status trainer_plan(struct plan *out, const struct model_config *model,
     if (st != OK) goto done;
     out->row = calloc((size_t)t.memory.item_count, sizeof *out->row);
     if (!out->row) { st = FAIL(e, ERR_MEMORY, "no host memory for the plan"); goto done; }
-    for (int a = 0; a < MEMORY_ARENA_COUNT; a++)
+    for (enum memory_arena a = 0; a < MEMORY_ARENA_COUNT; a++)
         for (int64_t i = 0; i < t.memory.item_count; i++) {
             const struct memory_item *it = &t.memory.item[i];
             if (it->arena != a) continue;

@@ -144,7 +144,7 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
     }
     cli_out(cli, "  %-*s %6s %10s %7s %10s %7s\n", width, "part", "calls", "ms", "of step",
             "floor ms", "reached");
-    for (int i = 0; i < PART_COUNT; i++)
+    for (enum timed_part i = 0; i < PART_COUNT; i++)
         if (part[i].calls) print_sums(cli, timed_part_name(i), width, &part[i], step);
     print_sums(cli, "all parts, one operator at a time", width, &all, step);
     cli_out(cli, "  %-*s %6s %10.3f %6.1f%%\n", width, "step less all parts", "",
@@ -183,7 +183,7 @@ json_t *step_bench_json(const struct step_bench *s) {
     part_sums(s, part, &all);
     json_t *parts = json_array(), *gemms = json_array();
     bool failed = false;
-    for (int i = 0; i < PART_COUNT; i++)
+    for (enum timed_part i = 0; i < PART_COUNT; i++)
         if (part[i].calls) json_append(parts, sums_json(timed_part_name(i), &part[i]), &failed);
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
     json_t *object = json_pack(

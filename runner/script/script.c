@@ -28,11 +28,6 @@ struct evaluation {
     struct text result;
 };
 
-static void set_limit(int resource, rlim_t soft, rlim_t hard) {
-    struct rlimit limit = { soft, hard };
-    setrlimit(resource, &limit); /* lowering a limit does not fail */
-}
-
 static void confine(const struct script_limits *limits) {
     static const int SIGNALS[] = { SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGPIPE, SIGCHLD };
     sigset_t none;
@@ -40,11 +35,14 @@ static void confine(const struct script_limits *limits) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setlocale(LC_ALL, "C");
-    set_limit(RLIMIT_CPU, (rlim_t)limits->cpu_s, (rlim_t)limits->cpu_s + 1);
-    set_limit(RLIMIT_CORE, 0, 0);
-    set_limit(RLIMIT_FSIZE, 0, 0);
+    /* Lowering a limit does not fail. */
+    struct rlimit cpu = { (rlim_t)limits->cpu_s, (rlim_t)limits->cpu_s + 1 }, zero = { 0, 0 };
+    setrlimit(RLIMIT_CPU, &cpu);
+    setrlimit(RLIMIT_CORE, &zero);
+    setrlimit(RLIMIT_FSIZE, &zero);
 #if !defined(__SANITIZE_ADDRESS__) /* its shadow memory has terabytes of addresses */
-    set_limit(RLIMIT_AS, (rlim_t)limits->address_bytes, (rlim_t)limits->address_bytes);
+    struct rlimit memory = { (rlim_t)limits->address_bytes, (rlim_t)limits->address_bytes };
+    setrlimit(RLIMIT_AS, &memory);
 #endif
 }
 

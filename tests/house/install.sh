@@ -71,5 +71,6 @@ expect 0 "*Not installed (optional, data): bible-kjv*" build data
 machine 1000 "${all[@]}"
 expect 0 "*Not installed (optional, data): bible-kjv*" build data
 expect 6 "*Missing packages (test): libcmocka-dev python3-venv zstd *" build test
+expect 6 "*Missing packages (lint): clang libomp-dev*" lint
 expect 2 "*no group 'tests'*" tests
 exit "$failed"
