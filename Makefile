@@ -3,21 +3,20 @@ CONFIG ?= release
 BUILD  ?= build/$(CONFIG)
 Q      ?= @
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
-ifeq ($(origin CC),default) # make's own is cc, which ?= would leave
+ifeq ($(origin CC),default) # make's default is cc, and ?= would keep it
 CC     := gcc
 endif
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
         -Wno-unused-parameter $(WERROR)
-# No fast-math anywhere, and no contraction: the reference's bits rest on it
-# (kernels/cpu/README.md).
+# No fast-math and no contraction: the reference's bits depend on both (kernels/cpu/README.md).
 BASE_FLAGS := -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off -fno-strict-aliasing -g $(WARN)
 OPT_release := -O2
 OPT_debug   := -O0
 OPT_asan    := -O1 -fsanitize=address,undefined -fno-omit-frame-pointer \
                -fno-sanitize-recover=undefined
-# For tests of threads that are not OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
-# not instrumented, so tests/run.sh limits OpenMP to one thread: its barriers would be reported.
+# For tests of threads other than OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
+# not instrumented, and its barriers would be reported. So tests/run.sh limits OpenMP to one thread.
 OPT_tsan    := -O1 -fsanitize=thread -fno-omit-frame-pointer
 ifeq ($(OPT_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is unknown; use release, debug, asan or tsan)
@@ -45,8 +44,8 @@ $(BUILD)/fp8lab: $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(LIBS)
 
-# The same program, which finds its libraries in ../lib beside it. The old kind of run path
-# (DT_RPATH): unlike the new kind it also serves the libraries that libraries load.
+# The same program; it finds its libraries in ../lib beside it. DT_RPATH, the old kind of run path,
+# also applies to libraries that other libraries load. The new kind, DT_RUNPATH, does not.
 $(BUILD)/fp8lab-relocatable: $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(LIBS) \
@@ -59,14 +58,14 @@ $(RUNNER_LIB): $(call objs,$(RUNNER_SRC))
 	@mkdir -p $(@D)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-# A missing library is said once and with its remedy, not by the first #include that fails.
+# Reports a missing library once, with the fix, before an #include fails.
 $(BUILD)/found:
 	@pkg-config --exists $(PKGS) || { echo "Libraries are missing; \`make setup\` installs them" \
 	    "or names them, \`make info\` shows what was found." >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@
 
-# What objects were compiled with (WITH_cc, WITH_nvcc) stands in a file beside them, and all are compiled
-# again where that differs. With ccache or without is the same compiler.
+# A file beside the objects records compiler and flags (WITH_cc, WITH_nvcc). If these change, all
+# objects are compiled again. A ccache before the compiler is no change.
 WITH_cc = $(filter-out %ccache,$(CC)) $(CFLAGS) $(PKG_CFLAGS)
 differs = $(subst x$(strip $(file <$(BUILD)/with.$(1))),,x$(strip $(WITH_$(1))))
 $(BUILD)/with.cc $(BUILD)/with.nvcc: $(BUILD)/with.%:
@@ -77,8 +76,8 @@ $(BUILD)/%.o: %.c Makefile $(BUILD)/with.cc | $(BUILD)/found
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $<))) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
 
-# A program and its plugin fit together only if both are of the same kernels, the device's included:
-# their hash stands in the operator table (kernels/backend.h).
+# A program accepts only a plugin built from the same kernels, device code included: the operator
+# table has their hash (kernels/backend.h).
 GEN := $(BUILD)/gen
 KERNELS := $(sort $(foreach x,c h cu cuh inc,$(wildcard kernels/*.$(x) kernels/*/*.$(x))))
 $(GEN)/kernels_hash.h: $(KERNELS)
@@ -91,8 +90,8 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kerne
 
 # What a run records about the program. `code`, one of a run's inputs, is the hash of the sources that
 # determine its results: kernels, model, the process that trains, and what turns a script into a
-# configuration. `build` is the hash of all sources: the tasks of one job must agree in it. The commit is
-# known where git is; an image is built without git's folder, and is told (COMMIT, DIRTY).
+# configuration. `build` is the hash of all sources: the tasks of one job must agree in it. git supplies
+# the commit. An image is built without the folder .git, so its build gets COMMIT and DIRTY.
 SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] model/*/*.[ch] runner/*.[ch] runner/*/*.[ch]))
 RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/worker/% runner/plan/options.% \
                            runner/plan/backends.% runner/base/canonical.% runner/base/value.%,$(SOURCES))
@@ -108,19 +107,19 @@ $(GEN)/sources.h: $(SOURCES)
 FLAGS_build_info := -I$(GEN)
 $(BUILD)/runner/base/build_info.o: $(GEN)/sources.h
 
-# The reference's loops are vectorised by the compiler. Errno and floating-point traps, which
-# nothing here reads, would keep loops with sqrt or a select from it. Neither flag changes a value.
+# The compiler vectorises the reference's loops. If it had to keep errno and floating-point traps, it
+# could not vectorise sqrt or a select. No code here reads them, and neither flag changes a value.
 VECTORISED := adamw attention attention_bwd attention_pack embedding fill fingerprint gelu \
               isa_avx2 isa_avx512 isa_neon isa_portable lanes layernorm loss matmul matmul_pack qk \
               quantise reduce rmsnorm sink swiglu
 $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
 
 # ---- the CUDA backend ------------------------------------------------------------------------------
-# A plugin, built where nvcc is; without it everything else is as it was. ARCHS: machine code for which
-# devices, "all" for every one that is supported; compute_* is their PTX, for tests. No contraction, as for the reference: the operators
-# that promise the reference's bits are written in its expressions, the others call fma themselves.
-# NVCC_QUICK: what a build that never runs does without (tests/containers/sbsa.sh).
-# `make NVCC=` builds without. A setting that cannot be meant stops make, unless nothing is built.
+# A plugin, built if nvcc is found. ARCHS: the devices that get machine code; "all": every supported
+# device; compute_*: PTX, for tests. No contraction, as in the reference: operators that promise the
+# reference's bits have its expressions, and the others call fma themselves. NVCC_QUICK: flags for a
+# plugin that is never run (tests/containers/sbsa.sh). `make NVCC=` builds no plugin. An invalid
+# setting stops make, unless the goals build nothing.
 ARCHS ?= sm_90a
 CUDA_SUPPORTED := sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a
 ifneq ($(if $(MAKECMDGOALS),$(filter-out help info clean setup,$(MAKECMDGOALS)),all),)
@@ -142,7 +141,7 @@ $(error ARCHS=$(ARCHS): each word must be one of $(CUDA_SUPPORTED), or all$(fore
 endif
 endif
 CUDA_ARCHS := $(if $(filter all,$(ARCHS)),$(CUDA_SUPPORTED),$(ARCHS))
-# Not CUDA_VERSION: CUDA images have that in their environment, so make would give it to every command.
+# Not named CUDA_VERSION: CUDA images set that variable, so make would export it to every command.
 NVCC_RELEASE = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 CUDA_HOME  := $(patsubst %/bin/,%,$(dir $(NVCC)))
 PLUGIN     := $(BUILD)/libfp8lab_cuda.so
@@ -168,8 +167,8 @@ $(BUILD)/plugin/%.o: %.c $(BUILD)/with.cc
 	@echo "  CC    $< (for the plugin)"
 	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
-# cudart is linked in, its symbols kept inside; cuBLASLt is looked for in lib/ of a relocatable folder,
-# where CUDA was, then as usual.
+# cudart is linked statically, with hidden symbols. cuBLASLt is searched in lib/ of a relocatable
+# folder, in the CUDA folder of the build, then where the loader usually searches.
 $(PLUGIN): $(CUDA_OBJ)
 $(PLUGIN) $(FOREIGN):
 	@echo "  LINK  $@"
@@ -180,8 +179,8 @@ else
 	    -Xlinker --exclude-libs,ALL,-rpath,'$$ORIGIN/..:$(CUDA_HOME)/lib64'
 endif
 
-# For the tests, the plugin as a device finds it that it has no machine code for: what asks about the
-# device is compiled for GB10 alone, and on a GB10 for its neighbour alone.
+# For tests: a plugin without machine code for this machine's GPU. The file that queries the device is
+# compiled for GB10 only; on a GB10, for sm_120a only.
 FOREIGN_ARCH = $(if $(filter 12.1,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
                                     2>/dev/null)),sm_120a,sm_121a)
 $(BUILD)/foreign/cuda_backend.o: kernels/cuda/cuda_backend.cu $(GEN)/kernels_hash.h \
@@ -191,14 +190,14 @@ $(BUILD)/foreign/cuda_backend.o: kernels/cuda/cuda_backend.cu $(GEN)/kernels_has
 	$(Q)$(NVCC) $(NVCC_FLAGS) $(call machine_code,$(FOREIGN_ARCH)) -MMD -MP -c -o $@ $<
 $(FOREIGN): $(BUILD)/foreign/cuda_backend.o $(filter-out %/cuda_backend.o,$(CUDA_OBJ))
 
-# For aarch64 servers from here; containers/sbsa.sh says what it is compiled and linked with.
+# Cross-compiled for aarch64 servers. containers/sbsa.sh collects the headers and libraries.
 .PHONY: cuda
 ifeq ($(CROSS),)
 cuda: $(PLUGIN) ## build the CUDA backend alone; CROSS=aarch64 for aarch64 servers
 else
 SBSA_HOME := build/$(CROSS)/sbsa
 cuda:
-	@test "$(CROSS)" = aarch64 || { echo "CROSS=$(CROSS): there is aarch64 only" >&2; exit 2; }
+	@test "$(CROSS)" = aarch64 || { echo "CROSS=$(CROSS): the only value is aarch64" >&2; exit 2; }
 	@containers/sbsa.sh $(SBSA_HOME) $(NVCC)
 	+@$(AGAIN) CROSS= BUILD=build/$(CROSS) CC=$(CROSS_PREFIX)gcc \
 	    NVCC_TARGET="-ccbin $(CROSS_PREFIX)g++ -I$(SBSA_HOME)/include -I$(SBSA_HOME)/include/cccl" \
@@ -222,7 +221,7 @@ GPU_TEST_HELP := $(addprefix $(BUILD)/tests/,gpu/pair.o support/tiny.o support/r
 $(GPU_TEST_BIN): %: %.o $(GPU_TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
-# It copies the table of operators: as old as the interface, or it would be another table.
+# It copies the table of operators, so it is built again if the interface changes.
 $(BUILD)/tests/gpu/fault_plugin.so: tests/gpu/fault_plugin.c $(BUILD)/plugin/kernels/base.o \
                                     $(wildcard kernels/*.h kernels/*.inc)
 	@mkdir -p $(@D)
@@ -250,14 +249,14 @@ endif
 ON_RUNNER := $(shell grep -lE '"(runner/|tests/support/(comm_cases|ranks|run_fixture)\.h)' tests/support/*.c $(TEST_SRC) /dev/null)
 ON_RUNNER_BIN  := $(patsubst %.c,$(BUILD)/%,$(filter $(ON_RUNNER),$(TEST_SRC)))
 MODEL_TEST_HELP := $(filter-out $(call objs,$(ON_RUNNER)),$(TEST_HELP))
-# Its malloc must leave no frame on the stack: the leak checker forgives what the dynamic loader keeps,
-# and knows the loader by who called malloc.
+# Its malloc must leave no frame on the stack. The leak checker ignores memory of the dynamic loader,
+# and it recognises the loader as the caller of malloc.
 FLAGS_allocations := -foptimize-sibling-calls
-# What these say does not depend on how the program was compiled.
+# The results of these tests do not depend on CONFIG, so only release runs them.
 ifneq ($(CONFIG),release)
 TEST_SH := $(filter-out tests/house/% tests/containers/% %/aarch64.sh,$(TEST_SH))
 endif
-# Shell tests first: the longest are among them, and nothing should wait for one at the end.
+# Shell tests start first, because the longest tests are among them.
 test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.c,$(1))))
 
 $(ON_RUNNER_BIN) $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)): %: %.o $(TEST_HELP) $(ROOMS)
@@ -265,14 +264,14 @@ $(filter-out $(ON_RUNNER_BIN),$(TEST_BIN)): %: %.o $(MODEL_TEST_HELP) $(MODEL_LI
 $(TEST_BIN) $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)):
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
-# The program with a backend that fails when it is told to; see tests/dist/faulty.c.
+# The program with a backend that fails on request; see tests/dist/faulty.c.
 $(BUILD)/tests/dist/faulty: $(BUILD)/tests/dist/faulty.o $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -Wl,--wrap=cpu_backend_open,--wrap=waitpid -o $@ $^ $(PKG_LIBS) $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
 
-# The programs whose output is compared to the bit, here and on aarch64: model and kernels only, so
-# that a cross compiler needs no library.
+# Programs whose output is compared bit for bit, here and on aarch64. They use model and kernels only,
+# so a cross compiler needs no library.
 GOLDEN := $(patsubst tests/golden/%.c,$(BUILD)/golden/%,$(wildcard tests/golden/*.c))
 $(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o \
                    $(MODEL_LIB) $(KERNELS_LIB)
@@ -281,7 +280,7 @@ $(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o \
 	$(Q)$(CC) $(CFLAGS) $(GOLDEN_LINK) -o $@ $^ -lm
 
 CROSS_PREFIX ?= aarch64-linux-gnu-
-# What reads and writes files, with libraries that the cross compiler does not have.
+# Sources that need libraries which the cross compiler does not have.
 FILES_SRC := $(addprefix model/,checkpoint.c checkpoint_files.c identity.c safetensors.c ground/json_safe.c \
                                 ground/sha256.c)
 .PHONY: golden-aarch64
@@ -294,8 +293,8 @@ golden-build: $(GOLDEN)
 
 -include $(shell find $(BUILD) -type f -name '*.d' 2>/dev/null)
 
-# Targets that begin with a set-up start make afresh, since what it finds may have changed; in
-# parallel unless the caller has already said how many jobs.
+# Targets that begin with a set-up start make again, because the set-up may change what make finds.
+# The new make uses JOBS jobs unless the caller gave -j.
 AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS))
 
 .PHONY: setup
@@ -305,13 +304,13 @@ setup: ## install the libraries the build needs, or name them and stop
 .PHONY: test-packages test-venv
 test-packages:
 	@containers/install.sh build data test
-test-venv: # mostly waits for a network: beside the build
+test-venv: # mostly waits for the network, so it runs in parallel with the build
 	@tests/support/venv.sh build/venv
 
 .PHONY: test-chosen
 test-chosen:
 	@test -n "$(TEST_SRC)$(TEST_SH)" || { \
-	    echo "T=$(T): no test's path contains this; the tests are tests/*/test_*.c and tests/*/*.sh" >&2; exit 2; }
+	    echo "T=$(T): no test's path contains one of these words; the tests are tests/*/test_*.c and tests/*/*.sh" >&2; exit 2; }
 
 .PHONY: test-build
 test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(BUILD)/tests/dist/faulty $(TEST_BIN) $(GOLDEN)
@@ -324,8 +323,8 @@ test: test-chosen test-packages ## set up, build and run the tests (CONFIG=asan:
 	+@$(AGAIN) test-venv test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
 
-# What finds most mistakes in a minute: the tests that take less than ten seconds and need only what
-# the build needs.
+# Finds most mistakes in a minute: the tests that take less than ten seconds and need only the
+# packages of the build.
 CHECK_SRC := $(shell grep -LE '^/\* long: ' $(filter-out tests/dist/% tests/fuzz/%,$(TEST_SRC)) /dev/null)
 CHECK_SH  := $(filter tests/golden/same_bits.sh tests/house/arrows.sh tests/house/headers.sh \
                       tests/cli/transcripts.sh tests/lua/%,$(TEST_SH))
@@ -369,7 +368,7 @@ test-long: test-packages ## run what takes minutes and up to 14 GB of memory: la
 	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC))
 
 .PHONY: arrows
-arrows: $(BUILD)/fp8lab ## check who may include whom, and that nothing below main keeps state
+arrows: $(BUILD)/fp8lab ## check the includes between rooms, and that no file keeps mutable state
 	@tests/house/arrows.sh
 
 .PHONY: headers
@@ -386,8 +385,8 @@ demo: ## set up, build, train the quick start in four recipes on real text, and 
 	@$(BUILD)/fp8lab run experiments/quickstart.lua
 	@echo 'fp8lab is $(BUILD)/fp8lab here; to call it by name: PATH=$$PWD/$(BUILD):$$PATH' >&2
 
-# ---- the same again -------------------------------------------------------------------------------
-# In the image where a container tool works. containers/repro.sh says what ONLY=... and the others mean.
+# ---- reproduction ---------------------------------------------------------------------------------
+# Runs in the image if a container tool works. containers/repro.sh describes ONLY=... and the others.
 .PHONY: repro
 repro: ## run this platform's reference bundles again and compare to the bit; NATIVE=1: no image
 	@containers/repro.sh
@@ -400,7 +399,7 @@ ifneq ($(NVCC),)
 dist: $(PLUGIN)
 endif
 
-# containers/image.sh says what BASE_IMAGE=..., ARCH=... and the others mean.
+# containers/image.sh describes BASE_IMAGE=..., ARCH=... and the others.
 .PHONY: image
 image: ## build the container image; BASE_IMAGE=..., ARCH=arm64, CUDA=none, TAG=..., TOOL=...
 	@containers/image.sh build
@@ -414,7 +413,7 @@ pin-base: ## ask the registry for the digest of the base image, and keep it in c
 	@containers/image.sh pin
 
 .PHONY: info
-info: ## show what was found, and what is skipped because it was not
+info: ## show what the build found, and what it skips because something is missing
 	@containers/info.sh $(PKGS)
 
 .PHONY: clean

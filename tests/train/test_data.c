@@ -62,7 +62,7 @@ static void text_windows(void **state) {
         assert_int_equal(tokens[i], 48 + i);
         assert_int_equal(targets[i], 49 + i);
     }
-    for (int i = 15; i < 20; i++) { /* the last sequence again, without targets */
+    for (int i = 15; i < 20; i++) { /* padding: the last sequence again, without targets */
         assert_int_equal(tokens[i], tokens[i - 5]);
         assert_int_equal(targets[i], -1);
     }
@@ -72,8 +72,7 @@ static void text_windows(void **state) {
     drop("b.txt");
 }
 
-/* Each epoch visits every sequence once, in its own order, from any position. */
-/* ---- what is read of files ---- */
+/* ---- reads ---- */
 
 /* Byte ranges of files that were read, in order. */
 static struct touched {
@@ -119,7 +118,7 @@ static void a_sequence_is_read_once(void **state) {
     drop("t.txt");
 }
 
-/* ---- order ---- */
+/* ---- order: each epoch visits every sequence once, in its own order, from any position ---- */
 
 static void epochs_are_permutations(void **state) {
     unsigned char text[201];
