@@ -43,9 +43,9 @@ struct bucket {
     int64_t shard;    /* elements of one rank */
     int ring;         /* 0 or 1: which of two alternating buffers holds its gathered weights and
                          unreduced gradients; neighbours differ */
-    bool value_passes; /* the whole value exists only while it is read, in the ring */
-    bool grad_passes;  /* the whole gradient exists only until its reduction, in each micro-batch */
-    bool by_codes;     /* ranks gather FP8 codes, not values */
+    bool value_transient; /* the whole value exists only while it is read, in the ring */
+    bool grad_transient;  /* the whole gradient exists only until its micro-batch is reduced */
+    bool gathers_codes;   /* ranks gather FP8 codes, not values */
     /* Flat views. A whole view has shard * world elements; data is NULL if there is no view. */
     struct tensor value, codes, grad;
     struct tensor value_shard, codes_shard, grad_shard; /* this rank's */

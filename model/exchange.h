@@ -6,7 +6,7 @@
  * collectives of one bucket overlap with arithmetic of another:
  *
  *   forward    use(bucket)    waits for its weights, starts to gather a bucket ahead
- *   backward   back(bucket)   the same in descending order, for weights with value_passes
+ *   backward   back(bucket)   the same in descending order, for weights with value_transient
  *              open(bucket)   waits until the memory of its gradients is free
  *              close(bucket)  its gradients are complete: reduces them
  *

@@ -1,7 +1,7 @@
 /* Gathers weights ahead of their use, then makes FP8 codes. */
 #include "model/exchange.h"
 
-/* Buckets gathered ahead. With value_passes there are two buffers, and one is being read. */
+/* Buckets gathered ahead. With value_transient there are two buffers, and one is being read. */
 enum { AHEAD_WHOLE = 4, AHEAD_PASSING = 1 };
 
 void exchange_init(struct exchange *x, struct backend *b, struct params *p, struct slots *s) {
@@ -35,12 +35,12 @@ static enum status make_codes(struct exchange *x, struct operand *w, struct err 
 
 static enum status prepare(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    if (!k->by_codes && x->pass == PASS_TRAIN)
+    if (!k->gathers_codes && x->pass == PASS_TRAIN)
         TRY(slots_clear_counts(x->slots, x->b, k->slots, e));
     for (int i = 0; i < x->params->count; i++) {
         struct param *p = &x->params->param[i];
         if (p->bucket != bucket || !p->spec || !p->spec->fp8) continue;
-        if (k->by_codes) {
+        if (k->gathers_codes) {
             TRY(turn_codes(x, p, e));
             continue;
         }
@@ -54,20 +54,21 @@ static enum status prepare(struct exchange *x, int bucket, struct err *e) {
 
 static enum status gather(struct exchange *x, int bucket, int lane, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    return k->by_codes
+    return k->gathers_codes
         ? x->b->ops->comm.all_gather(x->b, lane, &k->codes, &k->codes_shard, e)
         : x->b->ops->comm.all_gather(x->b, lane, &k->value, &k->value_shard, e);
 }
 
-/* Weights with value_passes are gathered in every forward, others in the first after an update. */
-static bool comes(const struct exchange *x, int bucket) {
-    return x->params->bucket[bucket].value_passes || (x->pass == PASS_TRAIN && x->first);
+/* Weights with value_transient are gathered in every forward, others in the first forward after an
+ * update. */
+static bool gathers_now(const struct exchange *x, int bucket) {
+    return x->params->bucket[bucket].value_transient || (x->pass == PASS_TRAIN && x->first);
 }
 
 static enum status issue(struct exchange *x, int bucket, struct err *e) {
     const struct backend_ops *ops = x->b->ops;
     const struct bucket *k = &x->params->bucket[bucket];
-    if (k->value_passes) { /* all readers of the buffer are queued */
+    if (k->value_transient) { /* all readers of the buffer are queued */
         TRY(ops->signal(x->b, LANE_COMPUTE, EVENT_FREE, e));
         TRY(ops->wait(x->b, LANE_COMM, EVENT_FREE, e));
         x->held[k->ring] = bucket;
@@ -80,7 +81,7 @@ static enum status issue(struct exchange *x, int bucket, struct err *e) {
 static enum status arrive(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
     TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_GATHERED + bucket % GATHERED_EVENTS, e));
-    if (k->value_passes) x->waited[k->ring] = true;
+    if (k->value_transient) x->waited[k->ring] = true;
     return prepare(x, bucket, e);
 }
 
@@ -99,8 +100,8 @@ enum status gather_use(struct exchange *x, int bucket, struct err *e) {
     int ahead = passing ? AHEAD_PASSING : AHEAD_WHOLE;
     for (; x->ready <= bucket; x->ready++) {
         for (; x->issued <= x->ready + ahead && x->issued < x->params->bucket_count; x->issued++)
-            if (comes(x, x->issued)) TRY(issue(x, x->issued, e));
-        if (comes(x, x->ready)) TRY(arrive(x, x->ready, e));
+            if (gathers_now(x, x->issued)) TRY(issue(x, x->issued, e));
+        if (gathers_now(x, x->ready)) TRY(arrive(x, x->ready, e));
     }
     return OK;
 }
@@ -111,7 +112,7 @@ static bool is_held(const struct exchange *x, int bucket) {
 
 enum status gather_back(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    if (!k->value_passes) return OK;
+    if (!k->value_transient) return OK;
     if (x->pass == PASS_TRAIN) x->pass = PASS_RECOMPUTE; /* forward has counted saturation */
     if (!is_held(x, bucket)) TRY(issue(x, bucket, e));
     int next = bucket - 1;
@@ -125,7 +126,7 @@ enum status exchange_gather_all(struct exchange *x, struct err *e) {
     if (!divides(x) || !x->pending) return OK;
     x->pass = PASS_TRAIN;
     for (int k = 0; k < x->params->bucket_count; k++) {
-        if (x->params->bucket[k].value_passes) continue;
+        if (x->params->bucket[k].value_transient) continue;
         TRY(gather(x, k, LANE_COMPUTE, e));
         TRY(prepare(x, k, e));
     }
@@ -133,14 +134,14 @@ enum status exchange_gather_all(struct exchange *x, struct err *e) {
     return OK;
 }
 
-/* A bucket with by_codes has no whole value. Its value is gathered into the memory of gradients,
- * which are unused between an update and the next backward and are at least as large. */
+/* A bucket with gathers_codes has no whole value. Its value is gathered into the memory of
+ * gradients, which is unused between an update and the next backward and is at least as large. */
 enum status exchange_whole_value(struct exchange *x, int bucket, struct tensor *out,
                                  struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
     *out = k->value;
     if (!divides(x)) return OK;
-    if (!k->value_passes && !k->by_codes) return exchange_gather_all(x, e);
-    if (k->by_codes) out->data = k->grad.data;
+    if (!k->value_transient && !k->gathers_codes) return exchange_gather_all(x, e);
+    if (k->gathers_codes) out->data = k->grad.data;
     return x->b->ops->comm.all_gather(x->b, LANE_COMPUTE, out, &k->value_shard, e);
 }

@@ -156,7 +156,7 @@ enum status params_begin(struct params *p, struct backend *b, struct slots *slot
     struct span all = { 0, slots->first[SLOT_FORWARD] };
     if (!shard_divides(&p->options.shard)) return slots_clear_counts(slots, b, all, e);
     for (int k = 0; k < p->bucket_count; k++)
-        if (p->bucket[k].by_codes) TRY(slots_clear_counts(slots, b, p->bucket[k].slots, e));
+        if (p->bucket[k].gathers_codes) TRY(slots_clear_counts(slots, b, p->bucket[k].slots, e));
     return OK;
 }
 

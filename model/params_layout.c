@@ -31,13 +31,13 @@ static bool gathers_codes(const struct param *p) {
 
 /* Sets offsets. Gradients that operators add to come first, so that one call clears them. */
 static void place_params(struct params *p) {
-    for (int k = 0; k < p->bucket_count; k++) p->bucket[k].by_codes = k >= BUCKET_LAYER;
+    for (int k = 0; k < p->bucket_count; k++) p->bucket[k].gathers_codes = k >= BUCKET_LAYER;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < p->count; i++) {
             struct param *x = &p->param[i];
             struct bucket *b = &p->bucket[x->bucket];
             if (x->gemm != (pass == 1)) continue;
-            if (!gathers_codes(x)) b->by_codes = false;
+            if (!gathers_codes(x)) b->gathers_codes = false;
             x->offset = b->elements;
             b->elements += round_up(param_count_padded(x), SHARD_ALIGN);
         }
@@ -54,9 +54,9 @@ static void cut(struct params *p) {
         bool always_whole = k == BUCKET_VECTORS || (k == BUCKET_EMBEDDING && tied);
         b->shard = round_up(ceil_div(b->elements, s->world), SHARD_ALIGN);
         b->ring = k % 2;
-        b->by_codes = b->by_codes && shard_divides(s);
-        b->grad_passes = s->world > 1 && s->kind >= SHARD_GRADIENTS && k != BUCKET_VECTORS;
-        b->value_passes = s->world > 1 && s->kind == SHARD_PARAMETERS && !always_whole;
+        b->gathers_codes = b->gathers_codes && shard_divides(s);
+        b->grad_transient = s->world > 1 && s->kind >= SHARD_GRADIENTS && k != BUCKET_VECTORS;
+        b->value_transient = s->world > 1 && s->kind == SHARD_PARAMETERS && !always_whole;
     }
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
@@ -81,17 +81,17 @@ static void layout_values(const struct params *p, struct bucket *b, struct memor
     b->codes = tensor_1d(NULL, DTYPE_E4M3, n);
     b->codes_shard = tensor_1d(NULL, DTYPE_E4M3, b->shard);
     b->home.value = PLACE_NONE;
-    b->home.codes = b->value_passes ? ring->codes[b->ring] : PLACE_OWN;
-    b->home.twin = b->value_passes ? ring->twin[b->ring] : PLACE_OWN;
-    if (b->by_codes && !b->value_passes)
+    b->home.codes = b->value_transient ? ring->codes[b->ring] : PLACE_OWN;
+    b->home.twin = b->value_transient ? ring->twin[b->ring] : PLACE_OWN;
+    if (b->gathers_codes && !b->value_transient)
         b->home.codes = memory_share_open(m, MEMORY_CODES, b->name);
-    if (b->by_codes) memory_share(m, b->home.codes, 0, n, &b->codes.data);
-    if (b->by_codes && b->value_passes)
+    if (b->gathers_codes) memory_share(m, b->home.codes, 0, n, &b->codes.data);
+    if (b->gathers_codes && b->value_transient)
         memory_reserve(m, MEMORY_CODES, b->name, b->shard, &b->codes_shard.data);
-    if (b->by_codes || b->value_passes)
+    if (b->gathers_codes || b->value_transient)
         memory_reserve(m, MEMORY_WEIGHTS, b->name, b->shard * size, &b->value_shard.data);
-    if (b->by_codes) return;
-    b->home.value = b->value_passes ? ring->value[b->ring]
+    if (b->gathers_codes) return;
+    b->home.value = b->value_transient ? ring->value[b->ring]
                                     : memory_share_open(m, MEMORY_WEIGHTS, b->name);
     memory_share(m, b->home.value, 0, n * size, &b->value.data);
 }
@@ -128,11 +128,11 @@ static void layout_weight(struct params *p, struct param *x, struct memory *m,
     struct operand_place place = {
         .code_arena = MEMORY_CODES, .item = b->name, .value = b->home.value,
         .codes = b->home.codes, .twin = b->home.twin, .value_at = x->offset * dtype_bytes(act),
-        .codes_at = b->by_codes ? x->offset : b->home.codes_at, .twin_at = b->home.twin_at };
+        .codes_at = b->gathers_codes ? x->offset : b->home.codes_at, .twin_at = b->home.twin_at };
     struct operand_use use = { .value = true, .codes = true, .twin = !split };
     int slot = slots_add(slots, SLOT_WEIGHT, fp8 ? &spec->w : NULL, fp8 ? spec->options : NULL,
-                         b->by_codes ? x->own.count : rows * cols, "%s", x->name);
-    if (b->by_codes) slots->slot[slot].divided = rows * cols;
+                         b->gathers_codes ? x->own.count : rows * cols, "%s", x->name);
+    if (b->gathers_codes) slots->slot[slot].divided = rows * cols;
     operand_layout(&x->weight, m, fp8 ? &spec->w : NULL, use, place, act, rows, cols, NULL, slot);
     advance(b, &x->weight);
     if (!x->cols) /* a vector [n], not a matrix of one column */
@@ -148,15 +148,15 @@ static void layout_gradients(struct params *p, int k, struct memory *m, const st
     enum dtype grad = p->options.grad;
     int64_t n = whole(p, b), size = dtype_bytes(grad);
     int region = ring->grad[b->ring];
-    if (!b->grad_passes) region = memory_share_open(m, MEMORY_GRADIENTS, b->name);
+    if (!b->grad_transient) region = memory_share_open(m, MEMORY_GRADIENTS, b->name);
     else if (k == BUCKET_EMBEDDING && b->added < b->elements) /* tied: backward adds to the end */
         region = memory_share_open(m, MEMORY_EXCHANGE, "gradients before reduction");
     b->grad = tensor_1d(NULL, grad, n);
     b->grad_shard = b->grad_part = tensor_1d(NULL, grad, b->shard);
     memory_share(m, region, 0, n * size, &b->grad.data);
-    if (b->grad_passes)
+    if (b->grad_transient)
         memory_reserve(m, MEMORY_GRADIENTS, b->name, b->shard * size, &b->grad_shard.data);
-    if (b->grad_passes && p->options.accumulates)
+    if (b->grad_transient && p->options.accumulates)
         memory_share(m, ring->part, 0, b->shard * size, &b->grad_part.data);
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
@@ -223,7 +223,7 @@ static void bind_own(const struct params *p, struct param *x, const struct slots
     struct tensor value = x->weight.value, codes;
     if (shard_divides(&p->options.shard)) value = param_span(p, x, &b->value_shard, x->own);
     x->own_value = tensor_2d(value.data, p->options.act, 1, n);
-    if (!b->by_codes) return;
+    if (!b->gathers_codes) return;
     /* Quantisation works in tiles: rows of a tile's width are faster than one long row. */
     codes = param_span(p, x, &b->codes_shard, x->own);
     if (n == 0) {
@@ -246,7 +246,7 @@ static struct tensor bind_part(const struct params *p, const struct param *x) {
 struct sink param_own_sink(struct params *p, struct param *x, const struct slots *slots) {
     struct sink s = operand_sink(&x->weight, slots, PASS_TRAIN);
     if (!shard_divides(&p->options.shard)) return s;
-    if (!p->bucket[x->bucket].by_codes) return sink_value(&x->own_value, s.amax);
+    if (!p->bucket[x->bucket].gathers_codes) return sink_value(&x->own_value, s.amax);
     s.value = &x->own_value;
     s.codes = &x->own_codes;
     s.keep_value = true;

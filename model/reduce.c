@@ -5,7 +5,7 @@ static int world(const struct exchange *x) { return x->params->options.shard.wor
 
 /* Without tying, its ring buffer has other users during backward, so it is cleared later. */
 static bool shares_place(const struct bucket *k) {
-    return k->grad_passes && k->added == k->elements;
+    return k->grad_transient && k->added == k->elements;
 }
 
 static enum status clear(struct exchange *x, const struct bucket *k, struct err *e) {
@@ -16,8 +16,8 @@ static enum status clear(struct exchange *x, const struct bucket *k, struct err 
 enum status reduce_begin(struct exchange *x, struct err *e) {
     for (int i = 0; i < x->params->bucket_count; i++) {
         const struct bucket *k = &x->params->bucket[i];
-        if (shares_place(k) || !(x->first || k->grad_passes)) continue;
-        if (k->grad_passes) TRY(reduce_open(x, i, e));
+        if (shares_place(k) || !(x->first || k->grad_transient)) continue;
+        if (k->grad_transient) TRY(reduce_open(x, i, e));
         TRY(clear(x, k, e));
     }
     return OK;
@@ -25,7 +25,7 @@ enum status reduce_begin(struct exchange *x, struct err *e) {
 
 enum status reduce_open(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    if (!k->grad_passes) return OK;
+    if (!k->grad_transient) return OK;
     TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_REDUCED + k->ring, e));
     return shares_place(k) ? clear(x, k, e) : OK;
 }
@@ -33,7 +33,7 @@ enum status reduce_open(struct exchange *x, int bucket, struct err *e) {
 /* Sums over ranks into this rank's shard. Later micro-batches add to it. */
 static enum status reduce(struct exchange *x, const struct bucket *k, struct err *e) {
     const struct backend_ops *ops = x->b->ops;
-    bool adds = k->grad_passes && !x->first;
+    bool adds = k->grad_transient && !x->first;
     const struct tensor *out = adds ? &k->grad_part : &k->grad_shard;
     TRY(ops->comm.reduce_scatter(x->b, LANE_COMM, out, &k->grad, e));
     if (adds) return ops->add(x->b, LANE_COMM, &k->grad_shard, &k->grad_part, e);
@@ -44,7 +44,7 @@ static enum status reduce(struct exchange *x, const struct bucket *k, struct err
 enum status reduce_close(struct exchange *x, int bucket, struct err *e) {
     const struct backend_ops *ops = x->b->ops;
     const struct bucket *k = &x->params->bucket[bucket];
-    if (world(x) == 1 || (!k->grad_passes && !x->last)) return OK;
+    if (world(x) == 1 || (!k->grad_transient && !x->last)) return OK;
     TRY(ops->signal(x->b, LANE_COMPUTE, EVENT_GRADIENTS, e));
     TRY(ops->wait(x->b, LANE_COMM, EVENT_GRADIENTS, e));
     TRY(reduce(x, k, e));

@@ -151,7 +151,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     }
     TRY(run_update(t, e));
     t->exchange.pending = true;
-    TRY(slots_gather_counts(&t->slots, t->backend, t->asks_stop, e));
+    TRY(slots_gather_counts(&t->slots, t->backend, t->stop_requested, e));
     TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm, e));
     TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
                       t->record_bytes, e));
@@ -171,7 +171,7 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
     return st;
 }
 
-void trainer_ask_stop(struct trainer *t) { t->asks_stop = true; }
+void trainer_ask_stop(struct trainer *t) { t->stop_requested = true; }
 
 enum status trainer_ready(struct trainer *t, bool *ready, struct err *e) {
     *ready = false;

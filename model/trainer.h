@@ -66,7 +66,7 @@ struct trainer {
     int traced_count;
     const char *failure; /* static: why the trainer rejects further steps; NULL: no failure */
     bool has_trace; /* the step last collected was traced */
-    bool asks_stop; /* this rank was asked to stop */
+    bool stop_requested; /* this rank was asked to stop */
     uint64_t comm_ns[2]; /* as of the step last collected */
 };
 
