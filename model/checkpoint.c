@@ -212,7 +212,7 @@ static enum status publish(const char *dir, const char *parent, const char *fina
     if (replaces) TRY(move(final, old, e));
     enum status st = move(dir, final, e);
     if (st != OK && replaces && move(old, final, &lost) != OK)
-        err_prefix(e, "the checkpoint of before is now %s", old);
+        err_prefix(e, "the previous checkpoint is now %s", old);
     TRY(st);
     TRY(sync_directory(parent, e));
     return replaces ? checkpoint_remove(old, e) : OK;

@@ -279,8 +279,8 @@ static enum status examine_step(const char *parent, const struct checkpoint_log 
     enum status st = examine_files(path, log, step, info, e);
     if (st != ERR_IO) return st;
     if (misses_a_file(path)) return e->code = ERR_FORMAT;
-    err_prefix(e, "a checkpoint cannot be read, and may be whole; try again, or remove %s to go on "
-               "from the one before", path);
+    err_prefix(e, "a checkpoint cannot be read, and may be whole; try again, or remove %s to "
+               "resume from the checkpoint before it", path);
     return ERR_IO;
 }
 

@@ -46,7 +46,7 @@ enum status model_config_check(const struct model_config *c, struct err *e) {
                     (long long)c->heads, (long long)c->kv_heads);
     if (c->heads * c->head_dim > SIZE_LIMIT)
         return FAIL(e, ERR_CONFIG,
-                    "model.heads %lld of model.head_dim %lld make %lld; at most 2^24",
+                    "model.heads %lld times model.head_dim %lld is %lld; at most 2^24",
                     (long long)c->heads, (long long)c->head_dim,
                     (long long)(c->heads * c->head_dim));
     if (c->head_dim % 2)

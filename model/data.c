@@ -35,8 +35,8 @@ static enum status split_part(struct data *d, struct token_source *part, double 
     part->sequences[SPLIT_TRAIN] = sequences_in(d, kept);
     part->sequences[SPLIT_EVAL] = d->eval.run || holdout == 0 ? 0 : sequences_in(d, count - kept);
     if (part->sequences[SPLIT_TRAIN] > 0) return OK;
-    return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, do not make one sequence "
-                "of %lld and its last target", first_path(d, part), (long long)count,
+    return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, are too few for one "
+                "sequence of %lld and its last target", first_path(d, part), (long long)count,
                 100 * holdout, (long long)d->seq_len);
 }
 

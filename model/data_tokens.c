@@ -63,11 +63,11 @@ static enum status check_index(const struct input_file *idx, const struct input_
     unsigned char head[MEGATRON_HEADER];
     TRY(input_read(idx, 0, sizeof head, head, e));
     if (memcmp(head, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) != 0)
-        return FAIL(e, ERR_FORMAT, "%s: no Megatron index, wrong magic at byte 0", idx->path);
+        return FAIL(e, ERR_FORMAT, "%s: not a Megatron index: wrong magic at byte 0", idx->path);
     uint64_t version = load_le(head + 9, 8);
     if (version != 1)
-        return FAIL(e, ERR_FORMAT, "%s: index version %llu at byte 9; 1 is known", idx->path,
-                    (unsigned long long)version);
+        return FAIL(e, ERR_FORMAT, "%s: index version %llu at byte 9; only version 1 is "
+                    "supported", idx->path, (unsigned long long)version);
     *size = megatron_token_bytes(head[17]);
     if (*size == 0)
         return FAIL(e, ERR_FORMAT, "%s: token dtype code %d at byte 17; known are 1 (u8), 4 (i32) "
@@ -128,11 +128,11 @@ enum status data_add_llmc(struct data *d, struct token_stream *s, const char *pa
     TRY(input_read(f, 0, sizeof head, head, e));
     int64_t magic = (int32_t)load_le(head, 4), version = (int32_t)load_le(head + 4, 4);
     if (magic != LLMC_GPT2 && magic != LLMC_LLAMA3)
-        return FAIL(e, ERR_FORMAT, "%s: no llm.c token shard, magic %lld at byte 0; known are %d "
-                    "and %d", path, (long long)magic, LLMC_GPT2, LLMC_LLAMA3);
+        return FAIL(e, ERR_FORMAT, "%s: not an llm.c token shard: magic %lld at byte 0; known "
+                    "are %d and %d", path, (long long)magic, LLMC_GPT2, LLMC_LLAMA3);
     int wanted = magic == LLMC_GPT2 ? 1 : 7;
     if (version != wanted)
-        return FAIL(e, ERR_FORMAT, "%s: version %lld at byte 4; %d is known", path,
+        return FAIL(e, ERR_FORMAT, "%s: version %lld at byte 4; only version %d is supported", path,
                     (long long)version, wanted);
     int bytes = magic == LLMC_GPT2 ? 2 : 4;
     int64_t tokens = (int32_t)load_le(head + 8, 4);

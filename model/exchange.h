@@ -59,7 +59,7 @@ NODISCARD enum status gather_use(struct exchange *x, int bucket, struct err *e);
 NODISCARD enum status gather_back(struct exchange *x, int bucket, struct err *e);
 /* Between steps: gathers the updated weights that stay whole. */
 NODISCARD enum status exchange_gather_all(struct exchange *x, struct err *e);
-/* Between steps: *out is the whole flat value of a bucket, valid until the next look or step. */
+/* Between steps: *out is the whole flat value of a bucket, valid until the next call or step. */
 NODISCARD enum status exchange_whole_value(struct exchange *x, int bucket, struct tensor *out,
                                     struct err *e);
 

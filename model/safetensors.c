@@ -59,7 +59,7 @@ void safetensors_free(struct safetensors *s) {
 static enum status check_tensor(const struct safetensor *t, const json_t *header, int64_t space,
                                 const char *path, int64_t *at, struct err *e) {
     const json_t *entry = json_object_get(header, t->name);
-    if (!entry) return FAIL(e, ERR_CONFIG, "%s: no tensor %s in it", path, t->name);
+    if (!entry) return FAIL(e, ERR_CONFIG, "%s: tensor %s is missing", path, t->name);
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (!dtype || strcmp(dtype, safetensors_dtype(t->dtype)) != 0)
         return FAIL(e, ERR_CONFIG, "%s: %s is %s, wanted %s", path, t->name,
@@ -107,7 +107,8 @@ static enum status read_header(const struct safetensors *s, const struct input_f
         FAIL(e, st, "%s: header: %s", f->path, why.text);
     free(text);
     if (st != OK) return st;
-    if (!json_is_object(*header)) return FAIL(e, ERR_FORMAT, "%s: header: no object", f->path);
+    if (!json_is_object(*header))
+        return FAIL(e, ERR_FORMAT, "%s: the header is not a JSON object", f->path);
     *start = 8 + (int64_t)length;
     int64_t ignored;
     for (int64_t i = 0; i < s->count; i++)

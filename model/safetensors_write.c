@@ -1,7 +1,7 @@
 /* Writes a safetensors file by all ranks in parallel. The file is cut into leaves. A rank that
  * holds all bytes of a leaf hashes and writes it. Rank 0 then joins and writes the leaves whose
- * bytes lie on several ranks (where a shard begins or ends). The bytes do not depend on who
- * writes. */
+ * bytes lie on several ranks (where a shard begins or ends). The bytes do not depend on which rank
+ * writes them. */
 #include <stdlib.h>
 
 #include "model/ground/json_safe.h"

@@ -210,8 +210,9 @@ static enum status zero_span(const struct tensor *x, int64_t first, int64_t coun
 enum status slots_share(struct slots *s, struct backend *b, const struct tensor *loss,
                         struct err *e) {
     if (b->ops->comm.world(b) == 1) return OK;
-    /* 0 + 0 * loss is +0, or NaN where the loss is not finite: rounding may leave a loss below 0,
-     * and as unsigned bits any negative number is above infinity and NaN. */
+    /* 0 + 0 * loss is +0 for a finite loss, else NaN. The maximum of the losses themselves would be
+     * wrong: rounding may leave a loss below 0, and the maximum compares unsigned bits, in which
+     * negative numbers are above infinity and NaN. */
     TRY(b->ops->zero(b, LANE_COMPUTE, &s->loss, e));
     TRY(b->ops->sum(b, LANE_COMPUTE, &s->loss, loss, 0.0f, 1.0f, e));
     struct tensor all = span_of(&s->amax, 0, (int64_t)s->count + 1);
@@ -242,8 +243,7 @@ enum status slots_begin_micro(struct slots *s, struct backend *b, bool first, st
 }
 
 enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e) {
-    /* amax bits are copied as the f32 they are: a NaN becomes the canonical one, which is no
-     * loss. */
+    /* Copies amax as f32. A NaN may become the canonical NaN, which has the same meaning. */
     struct tensor from = s->amax, to = s->seen_amax;
     from.dtype = to.dtype = DTYPE_F32;
     TRY(b->ops->copy(b, LANE_COMPUTE, &to, &from, e));

@@ -57,11 +57,11 @@ char *json_dump_text(const json_t *value, size_t flags) {
  * out in large pieces. errno may be cleared there (before numbers), but then the failed allocation
  * is one of jansson's values, whose failure jansson reports. */
 
-enum { TOKEN_SLACK = 8, TOKEN_MIN = 16 }; /* quotes and NUL; what jansson's buffer starts with */
+enum { TOKEN_SLACK = 8, TOKEN_MIN = 16 }; /* quotes and NUL; initial size of jansson's buffer */
 
 struct input {
-    int64_t opening; /* bytes of the first string that are left, its quotes and the bracket too */
-    int64_t length;  /* what opening was */
+    int64_t opening; /* remaining bytes of the first string, with its quotes and the bracket */
+    int64_t length;  /* initial value of opening */
     const char *at, *end;
     bool closed, no_memory;
 };
@@ -124,8 +124,8 @@ enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags, 
     if (!in.no_memory && (json_is_object(*out) || json_is_array(*out))) return OK;
     json_decref(*out);
     *out = NULL;
-    if (both) strcpy(why->text, "an object or array expected");
-    if (n == 0) strcpy(why->text, "nothing in it, an object or array expected");
+    if (both) strcpy(why->text, "an object or array was expected");
+    if (n == 0) strcpy(why->text, "the text is empty; an object or array was expected");
     if (in.no_memory) strcpy(why->text, "no memory to parse it");
     return in.no_memory ? ERR_MEMORY : ERR_FORMAT;
 }

@@ -24,7 +24,7 @@ enum status sha256_create(struct sha256 **out, struct err *e) {
     if (s) s->context = EVP_MD_CTX_new();
     if (!s || !s->context || EVP_DigestInit_ex(s->context, EVP_sha256(), NULL) != 1) {
         sha256_destroy(s);
-        return FAIL(e, ERR_MEMORY, "libcrypto gave no SHA-256 context");
+        return FAIL(e, ERR_MEMORY, "libcrypto made no SHA-256 context");
     }
     *out = s;
     return OK;

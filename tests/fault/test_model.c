@@ -133,7 +133,7 @@ static enum status save(void *context, struct err *e) {
     return checkpoint_save(c->run.trainer, c->parent, &info, e);
 }
 
-/* The earlier checkpoint or the new one, which has the same bytes, and no other file. */
+/* The previous checkpoint or the new one, which has the same bytes; no other file. */
 static enum status is_whole(void *context, enum status st, struct err *e) {
     struct checkpoint_case *c = context;
     struct checkpoint_info info;

@@ -213,7 +213,7 @@ static void half_a_checkpoint_is_no_start(void **state) {
     assert_int_equal(json_dump_file(root, path, 0), 0);
     json_decref(root);
     MUST(checkpoint_verify(info.path, &found, E));
-    MUST_FAIL(ERR_CONFIG, "no tensor", checkpoint_load(r.trainer, info.path, &found, E));
+    MUST_FAIL(ERR_CONFIG, "is missing", checkpoint_load(r.trainer, info.path, &found, E));
     MUST_FAIL(ERR_STATE, "read in part", trainer_step(r.trainer, false, &s, E));
     MUST_FAIL(ERR_STATE, "nothing is saved", checkpoint_save(r.trainer, dir, &found, E));
     MUST(checkpoint_remove(info.path, E));

@@ -159,7 +159,7 @@ static void ids_beyond_the_vocabulary(void **state) {
     struct data *d;
     MUST_FAIL(ERR_FORMAT, "t.txt: token id 195 at byte 8 is beyond the vocabulary of 128",
               data_open(&d, &o, 128, 4, 1, E));
-    MUST_FAIL(ERR_CONFIG, "do not make one sequence of 19", data_open(&d, &o, 256, 19, 1, E));
+    MUST_FAIL(ERR_CONFIG, "are too few for one sequence of 19", data_open(&d, &o, 256, 19, 1, E));
     drop("t.txt");
     MUST_FAIL(ERR_IO, "t.txt: No such file", data_open(&d, &o, 256, 4, 1, E));
     path = DIR;
@@ -234,7 +234,8 @@ static void llmc_shards(void **state) {
     MUST_FAIL(ERR_FORMAT, "magic 20240326 at byte 0", data_open(&d, &o, 50257, 8, 1, E));
     llmc_file(file, 20240520, 2, 9, 2);
     put("s.bin", file, n);
-    MUST_FAIL(ERR_FORMAT, "version 2 at byte 4; 1 is known", data_open(&d, &o, 50257, 8, 1, E));
+    MUST_FAIL(ERR_FORMAT, "version 2 at byte 4; only version 1 is supported",
+              data_open(&d, &o, 50257, 8, 1, E));
     drop("s.bin");
 }
 
@@ -276,7 +277,7 @@ static void megatron_datasets(void **state) {
     data_close(d);
 
     static const struct { int at; unsigned char value; const char *words; } DAMAGE[] = {
-        { 0, 'X', "m.idx: no Megatron index, wrong magic at byte 0" },
+        { 0, 'X', "m.idx: not a Megatron index: wrong magic at byte 0" },
         { 9, 2, "index version 2 at byte 9" },
         { 17, 7, "token dtype code 7 at byte 17" },
         { 25, 0x40, "do not hold the" },
