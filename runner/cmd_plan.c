@@ -41,7 +41,7 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
                                 struct planned *p, struct err *e) {
     const struct fit *fit = &p->fit;
     bool another = p->mismatch && !fit->plan.gpu_bytes; /* a GPU is asked for but missing */
-    bool less = *fit->way_out && !another;
+    bool less = *fit->less_memory && !another;
     char budget[256], shared[48] = "";
     if (fit->shared) snprintf(shared, sizeof shared, ", which its %d ranks share", fit->ranks);
     if (fit->memory == 0)
@@ -54,7 +54,7 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
     char *terms = p->mismatch ? hardware_mismatch_text(run->config_json, p->mismatch) : NULL;
     int n = asprintf(
         &p->verdict, "  %s\n%s%s%s%s%s%s", budget, less ? "  less memory:" : "",
-        less ? fit->way_out : "", less ? "\n" : "",
+        less ? fit->less_memory : "", less ? "\n" : "",
         p->mismatch ? "  the machine is not the one that the experiment asks for:\n" : "",
         terms ? terms : "",
         another ? "  the above is for the CPU backend in this host's memory; --facts FILE plans "

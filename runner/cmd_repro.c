@@ -171,7 +171,7 @@ static enum status check_memory(struct command *c, char why[WHY_CAP], struct err
     struct fit fit;
     TRY(fit_plan(c->source.run->config_json, c->facts, c->settings.backend, 0, &fit, e));
     char text[FIT_TEXT_CAP];
-    *fit.way_out = '\0'; /* no way out: another configuration is another run */
+    *fit.less_memory = '\0'; /* no way out: another configuration is another run */
     fit_refusal("the run", &fit, text);
     if (!fit.fits && !cli_has(c->cli, "anywhere"))
         snprintf(why, WHY_CAP, "%s; --anywhere tries it", text);

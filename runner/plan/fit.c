@@ -29,7 +29,7 @@ static bool find_memory(const json_t *facts, const char *backend, struct fit *ou
 }
 
 /* Only settings that `t` does not have. A smaller head_chunk rounds one gradient differently. */
-void fit_way_out(const struct train_options *t, int ranks, char *text, size_t size) {
+void fit_less_memory(const struct train_options *t, int ranks, char *text, size_t size) {
     bool shards = ranks > 1 && t->shard != SHARD_PARAMETERS;
     snprintf(text, size, "%s%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
              t->micro_batch > 1 ? " --set train.micro_batch=1" : "",
@@ -46,7 +46,7 @@ void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]
     if (fit->shared) snprintf(ranks, sizeof ranks, " for %d ranks", fit->ranks);
     snprintf(text, FIT_TEXT_CAP, "%.128s needs %.1f GiB%s, %s is %.1f GiB%s%s", row,
              (double)fit->wanted / 0x1p30, ranks, fit->where, (double)fit->memory / 0x1p30,
-             *fit->way_out ? "; less memory:" : "", fit->way_out);
+             *fit->less_memory ? "; less memory:" : "", fit->less_memory);
 }
 
 /* The arenas of a rank and, on a GPU (NULL: no GPU), the memory beside them. */
@@ -110,7 +110,7 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
         out->fits = out->memory == 0 || out->wanted <= out->memory;
         if (on_gpu && out->fits) check_host(facts, out);
         if (!out->fits)
-            fit_way_out(&run.train, out->ranks, out->way_out, sizeof out->way_out);
+            fit_less_memory(&run.train, out->ranks, out->less_memory, sizeof out->less_memory);
     }
     options_free(&run);
     return st;

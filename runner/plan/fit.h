@@ -19,7 +19,7 @@ struct fit {
     bool shared;         /* several ranks share `memory` */
     int64_t sharded[4];  /* `bytes` for each value of train.shard; 0 with one rank */
     bool fits;
-    char way_out[320]; /* settings that need less, as --set flags; "" if it fits or none does */
+    char less_memory[320]; /* settings that need less, as --set flags; "" if it fits or none does */
 };
 
 /* config: resolved. backend: "cuda" means the GPU's memory; "cpu" the system's, which all ranks
@@ -35,6 +35,6 @@ void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]
 
 /* Settings that need less memory than `t` on `ranks` ranks, as --set flags, each after a space; ""
  * if there are none. */
-void fit_way_out(const struct train_options *t, int ranks, char *text, size_t size);
+void fit_less_memory(const struct train_options *t, int ranks, char *text, size_t size);
 
 #endif
