@@ -7,8 +7,8 @@
 struct build_info {
     const char *code_sha256;  /* of the sources that determine a run's results, the plugin's too */
     const char *build_sha256; /* of all sources: the tasks of one job must agree in it */
-    const char *commit;       /* "unknown" where git could not say at build time */
-    bool dirty;              /* the tree held changes that the commit does not */
+    const char *commit;       /* "unknown" if git did not report one at build time */
+    bool dirty;              /* the tree had changes that are not in the commit */
     const char *compiler;
 };
 

@@ -180,7 +180,7 @@ static enum status add_value(struct text *t, const json_t *v, int depth, struct 
     case JSON_INTEGER: canonical_add_int(t, json_integer_value(v)); break;
     case JSON_REAL:
         if (!isfinite(json_real_value(v)))
-            return FAIL(e, ERR_ARG, "canonical JSON: %g has no form", json_real_value(v));
+            return FAIL(e, ERR_ARG, "canonical JSON: %g has no JSON form", json_real_value(v));
         canonical_add_double(t, json_real_value(v));
         break;
     case JSON_TRUE: text_puts(t, "true"); break;

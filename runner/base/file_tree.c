@@ -52,7 +52,7 @@ static enum status tree_visit(struct walk *w, int fd, const char *prefix, const 
     if (S_ISREG(info.st_mode)) return tree_add(w, path, info.st_size, e);
     if (!S_ISDIR(info.st_mode))
         return FAIL(e, ERR_FORMAT, "%s/%s is %s; a run holds files and directories only", w->root,
-                    path, S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
+                    path, S_ISLNK(info.st_mode) ? "a symbolic link" : "not a regular file");
     if (depth >= TREE_DEPTH)
         return FAIL(e, ERR_FORMAT, "%s/%s is nested deeper than %d", w->root, path, TREE_DEPTH);
     int below = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -30,8 +30,8 @@ static int open_by_kernel(int root, const char *path, int flags, unsigned mode) 
     return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
 }
 
-/* Opens one component. errno for a link is ELOOP, as openat2(2) has it; openat(2) says ENOTDIR
- * where a directory was asked for. */
+/* Opens one component. errno for a link is ELOOP, as with openat2(2); openat(2) sets ENOTDIR if a
+ * directory was requested. */
 static int open_component(int at, const char *name, int flags, unsigned mode) {
     struct stat info;
     int fd = openat(at, name, flags | O_NOFOLLOW, mode);

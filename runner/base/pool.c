@@ -22,7 +22,7 @@ static struct pool_block *block_add(struct pool *p, size_t n) {
     struct pool_block *b = calloc(1, sizeof *b + POOL_ALIGN + capacity);
     if (!b) {
         p->exhausted(p->context);
-        assert(!"`exhausted` broke its promise not to return");
+        assert(!"`exhausted` must not return");
     }
     b->capacity = capacity;
     b->next = p->blocks;

@@ -1,4 +1,4 @@
-/* The version this source tree says it is; what changes results is the code hash, not this. */
+/* The version of this source tree. It is no input of a run; the hash of the code is. */
 #ifndef FP8LAB_RUNNER_BASE_VERSION_H
 #define FP8LAB_RUNNER_BASE_VERSION_H
 

@@ -100,7 +100,7 @@ enum status bench_gemm(const struct cli *cli, struct backend *b, json_t *rows, s
         row.dtype = asked ? asked : USUAL[i];
         TRY(row_shape(&row, scale ? scale : "tensor", e));
         if (asked && scale && !row.scale)
-            return FAIL(e, ERR_ARG, "--scale is of FP8: --dtype %s has none", asked);
+            return FAIL(e, ERR_ARG, "--scale is for FP8 only: --dtype %s has none", asked);
         enum status st = ceiling_gemm(b, &row.shape, &row.effort, &row.time, e);
         if (st == ERR_UNSUPPORTED && !asked) {
             cli_note(cli, "%s: %s", row.dtype, e->text);

@@ -73,7 +73,7 @@ enum status bench_attention(const struct cli *cli, struct backend *b, json_t *ro
     s.kv_heads = s.heads;
     TRY(cli_int(cli, "kv-heads", 1, DIM_MAX, &s.kv_heads, e));
     if (s.heads % s.kv_heads)
-        return FAIL(e, ERR_ARG, "--heads %" PRId64 " is no multiple of --kv-heads %" PRId64,
+        return FAIL(e, ERR_ARG, "--heads %" PRId64 " is not a multiple of --kv-heads %" PRId64,
                     s.heads, s.kv_heads);
     TRY(ceiling_large_gemm(b, DTYPE_BF16, &ceiling, e));
     TRY(attention_row(cli, b, &s, &effort, ceiling, rows, e));

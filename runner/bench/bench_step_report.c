@@ -115,7 +115,7 @@ static void print_mfu(const struct cli *cli, const struct step_bench *s) {
     if (s->mfu.ceiling_tflops > 0)
         cli_out(cli, ", %.1f%% of a large GEMM%s", 100 * tflops / s->mfu.ceiling_tflops,
                 tflops > s->mfu.ceiling_tflops
-                    ? ", beside which something else was running: measure again"
+                    ? ", during which another program was running: measure again"
                     : "");
     cli_out(cli, "\n  (%s); a copy moves %.0f GB/s\n", basis, s->copy_bytes_per_s * 1e-9);
 }
@@ -140,7 +140,7 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
         char reasons[192];
         throttle_text(s->throttle, reasons, sizeof reasons);
         cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", s->clock_mhz, s->power_w,
-                *reasons ? ", held back by: " : "", reasons);
+                *reasons ? ", clocks limited by: " : "", reasons);
     }
     cli_out(cli, "  %-*s %6s %10s %7s %10s %7s\n", width, "part", "calls", "ms", "of step",
             "floor ms", "reached");

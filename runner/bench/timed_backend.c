@@ -164,8 +164,8 @@ static enum status call_begin(struct timed *t, int lane, const char *op, const s
                                   .attention = what->attention, .bytes = what->bytes };
         t->record.call_count = t->at + 1;
     } else if (t->at >= t->record.call_count || strcmp(c->op, op)) {
-        return FAIL(e, ERR_STATE, "operator %lld of this step is %s, but the first step called "
-                    "another one there", (long long)t->at, op);
+        return FAIL(e, ERR_STATE, "operator %lld of this step is %s; in the first step it was "
+                    "another one", (long long)t->at, op);
     }
     t->last = c->part;
     return t->inner->timer_mark(t->backend, lane, (int)t->at * 2, e);

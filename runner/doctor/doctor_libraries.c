@@ -51,14 +51,14 @@ static void judge_cudnn(struct doctor *d, const char *version, const char *path)
     int major = cc ? atoi(cc) : 0;
     if (v < version_number("9.11.0"))
         doctor_say(d, FINDING_WRONG, "cudnn", CUDNN_FIX, "cuDNN %s is not used: 9.10.0 and 9.10.1 "
-                   "compute attention wrongly, and older ones lack what is asked of them; our own "
-                   "kernels run instead", version);
+                   "compute wrong attention, and older versions lack features that we need; our "
+                   "own kernels run instead", version);
     else if (major == 12 && v < version_number("9.18.1"))
         doctor_say(d, FINDING_WRONG, "cudnn", CUDNN_FIX, "cuDNN %s has no attention for compute "
                    "capability %s (from 9.18.1 on); our own kernels run instead", version, cc);
     else if (v < version_number("9.15.1"))
-        doctor_say(d, FINDING_WARNING, "cudnn", CUDNN_FIX, "cuDNN %s is wrong under CUDA graphs "
-                   "for sequences that are no multiple of 128 (fixed in 9.15.1)", version);
+        doctor_say(d, FINDING_WARNING, "cudnn", CUDNN_FIX, "cuDNN %s computes wrong results under "
+                   "CUDA graphs if a sequence is not a multiple of 128 (fixed in 9.15.1)", version);
     else
         doctor_say(d, FINDING_FINE, "cudnn", NULL, "%s, %s", version, path);
 }
@@ -142,7 +142,7 @@ static bool find_ours(struct doctor *d, const struct wanted *w, const struct lib
         if (!machine) { /* the loader stops here */
             doctor_say(d, FINDING_WRONG, w->topic, "remove it, or install it again",
                        "%s is not a library", path);
-            record(d, w, path, NULL, "", "no library");
+            record(d, w, path, NULL, "", "not a library");
             return false;
         }
         found = !strcmp(machine, library_machine_here());

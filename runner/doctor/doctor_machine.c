@@ -52,7 +52,7 @@ static void say_no_gpu(struct doctor *d) {
                                      "nvidia.com/gpu=all (podman) or --nv (apptainer)"
                                    : "install NVIDIA's driver R580 or newer; nvidia-smi must list "
                                      "the GPU",
-                   "%.0f NVIDIA GPU on the bus, and no driver answers for it%s",
+                   "%.0f NVIDIA GPU on the bus, but no driver for it%s",
                    number_of(d, "gpu.on_bus"), in_container(d) ? " in this container" : "");
     else if (d->gpu && !d->caps)
         doctor_say(d, FINDING_WRONG, "gpu",
@@ -68,7 +68,7 @@ static void say_driver(struct doctor *d) {
     char fix[160];
     if (!cuda) {
         doctor_say(d, FINDING_WARNING, "driver", "nvidia-smi must work before fp8lab can",
-                   "the driver does not say which CUDA it supports");
+                   "the driver does not report which CUDA it supports");
     } else if (atoi(cuda) < d->cuda) {
         snprintf(fix, sizeof fix, "update the driver to R%d or newer (CUDA %d); libraries in a "
                  "container cannot replace it", d->cuda >= 13 ? 580 : 525, d->cuda);
@@ -118,7 +118,7 @@ static void say_ecc(struct doctor *d) {
     else if (is_false(d, "gpu.ecc") && choice)
         doctor_say(d, FINDING_WARNING, "ecc", "nvidia-smi -e 1, then reboot",
                    "off: a flipped bit is not detected, and may change results");
-    else doctor_say(d, FINDING_NOTE, "ecc", NULL, "this GPU has none, or does not say");
+    else doctor_say(d, FINDING_NOTE, "ecc", NULL, "this GPU has none, or does not report it");
 }
 
 static void say_clocks(struct doctor *d) {
@@ -128,11 +128,12 @@ static void say_clocks(struct doctor *d) {
     char power[32] = "power limit not known";
     if (watts > 0) snprintf(power, sizeof power, "%.0f W", watts);
     doctor_say(d, heat >= HOT_C ? FINDING_WARNING : FINDING_FINE, "clocks",
-               heat >= HOT_C ? "cool the machine first: clocks drop before it reports so" : NULL,
+               heat >= HOT_C ? "cool the machine first: clocks drop before throttling is reported"
+                             : NULL,
                "SM %.0f of %.0f MHz now, %s, %.0f C", now, most, power, heat);
     if (others > 0)
         doctor_say(d, FINDING_WARNING, "processes", "nvidia-smi lists them; measure after they "
-                   "ended", "%.0f compute process%s on the GPUs: speeds are not the machine's own",
+                   "exit", "%.0f compute process%s on the GPUs: speeds are not the machine's own",
                    others, others == 1 ? "" : "es");
     else if (others == 0)
         doctor_say(d, FINDING_FINE, "processes", NULL, "no others on the GPUs");
@@ -180,7 +181,7 @@ static void say_place(struct doctor *d) {
     const char *simd = text_of(d, "cpu.simd");
     doctor_say(d, FINDING_FINE, "cpu", NULL, "%s (%s, %s), %.0f usable", model ? model : "?",
                arch ? arch : "?", simd ? simd : "?", number_of(d, "cpu.cores"));
-    if (runtime && !strcmp(runtime, "unknown")) runtime = "one, of a runtime that leaves no name";
+    if (runtime && !strcmp(runtime, "unknown")) runtime = "yes, of an unknown runtime";
     if (runtime)
         doctor_say(d, FINDING_FINE, "container", NULL, "%s%s%s", runtime, image ? ": " : "",
                    image ? image : "");

@@ -77,7 +77,7 @@ static bool near_reference(const json_t *check, const json_t *reference, double 
     why[0] = '\0';
     *worst = 0;
     if (!(gemm <= NMSE_MAX)) {
-        snprintf(why, 256, "its product is off by an NMSE of %.2g, at most %.0e is right", gemm,
+        snprintf(why, 256, "the NMSE of its product is %.2g; at most %.0e is allowed", gemm,
                  NMSE_MAX);
         return false;
     }
@@ -130,7 +130,7 @@ static void judge(struct doctor *d, enum recipe_kind kind, int capability, const
         doctor_say(d, FINDING_WRONG, name, fix, "%s; a run failed: %s", text,
                    json_text(check, "problem", "?"));
     } else if (did && strcmp(did, way) != 0) {
-        doctor_say(d, FINDING_WRONG, name, fix, "the table says %s, the device did it %s", way,
+        doctor_say(d, FINDING_WRONG, name, fix, "the table says %s, the device used %s", way,
                    did);
     } else if (reference ? !near_reference(check, reference, &worst, why)
                          : !equal_golden(check, kind, why)) {
@@ -167,7 +167,7 @@ static enum status try_out(struct doctor *d, const char *backend, json_t **out) 
     if (st != OK)
         doctor_say(d, FINDING_WRONG, strcmp(backend, "cpu") ? "gpu" : "cpu",
                    "the message says what is missing; fp8lab bench gemm --backend cuda repeats it",
-                   "recipes could not be tried out: %s", e.text);
+                   "recipes could not be tested: %s", e.text);
     return st;
 }
 

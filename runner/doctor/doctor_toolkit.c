@@ -75,10 +75,10 @@ void doctor_toolkit(struct doctor *d) {
     } else if (gpu && !built) {
         doctor_say(d, FINDING_WRONG, "nvcc", "install a CUDA 13 toolkit, or use an image that has "
                    "one (containers/README.md)",
-                   "there is none, and this build has no CUDA backend");
+                   "no nvcc was found, and this build has no CUDA backend");
     } else {
-        doctor_say(d, FINDING_NOTE, "nvcc", NULL, "there is none; only building the CUDA backend "
-                   "needs it");
+        doctor_say(d, FINDING_NOTE, "nvcc", NULL, "no nvcc was found; only building the CUDA "
+                   "backend needs it");
     }
 }
 
@@ -91,7 +91,7 @@ void doctor_disk(struct doctor *d) {
     if (!getcwd(here, sizeof here)) snprintf(here, sizeof here, ".");
     const char *runs = access("runs", F_OK) == 0 ? "runs" : ".";
     if (access(runs, W_OK) != 0)
-        doctor_say(d, FINDING_WRONG, "disk", "run from a folder of yours, or say --runs DIR; a "
+        doctor_say(d, FINDING_WRONG, "disk", "run from a folder of yours, or use --runs DIR; a "
                    "volume must belong to the user of the container (-u)",
                    "this user cannot write to %s/runs, the folder of runs: %s", here,
                    strerror(errno));
@@ -99,7 +99,7 @@ void doctor_disk(struct doctor *d) {
         double left = (double)fs.f_bavail * (double)fs.f_frsize;
         bool little = left < 1e9;
         doctor_say(d, little ? FINDING_WARNING : FINDING_FINE, "disk",
-                   little ? "free some, or say --runs DIR" : NULL, "%.1f GB free in %s for runs",
+                   little ? "free some, or use --runs DIR" : NULL, "%.1f GB free in %s for runs",
                    left * 1e-9, here);
     }
 }

@@ -120,7 +120,7 @@ static enum status start_probe(const struct probe_options *o, pid_t *pid, int *f
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return FAIL(e, ERR_IO, "read /proc/self/exe: %s", strerror(errno));
     self[n] = '\0';
-    if (pipe2(ends, O_CLOEXEC) != 0) return FAIL(e, ERR_IO, "a pipe: %s", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) return FAIL(e, ERR_IO, "create a pipe: %s", strerror(errno));
     *pid = fork();
     if (*pid == 0) become_probe(self, o, ends[1]);
     close(ends[1]);

@@ -32,7 +32,7 @@ static struct recipe_row scales_of_32(int cc) {
 
 struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
     if (capability == 0)
-        return row(WAY_EMULATED, kind == RECIPE_F32 ? "it is C, in f32"
+        return row(WAY_EMULATED, kind == RECIPE_F32 ? "it runs in C, in f32"
                                                     : "a CPU multiplies in f32; codes are exact");
     if (capability < 80) return row(WAY_REFUSED, "no machine code below compute capability 8.0");
     if (kind == RECIPE_F32) return row(WAY_REFUSED, "for tests, on the CPU backend only");

@@ -1,9 +1,9 @@
 /* The hardware query: a small language over facts, in the notation of cluster schedulers.
  *
- * query := term | query "and" query | query "or" query | "not" query | "(" query ")" term  := fact
- * operator value | fact              (a fact alone must be a boolean) operator:  =  ==  !=  <  <=
- * >  >=  ~            ("~" is a glob: * ? [a-z]) value := "text" | 'text' | word | 12 | 80GiB | 80G
- * | 12.9.1 | true | false
+ *   query    := term | query "and" query | query "or" query | "not" query | "(" query ")"
+ *   term     := fact operator value | fact         a fact alone must be a boolean
+ *   operator := =  ==  !=  <  <=  >  >=  ~         "~" is a glob: * ? [a-z]
+ *   value    := "text" | 'text' | word | 12 | 80GiB | 80G | 12.9.1 | true | false
  *
  * A size has a unit: KiB to TiB, for short K to T; KB to TB; B. A number below 2^20 without a unit
  * is rejected, because 80 probably means GiB. "not" binds tighter than "and", "and" tighter than

@@ -94,7 +94,7 @@ case $lines in *pair-fp8*) fail "bench step --only: measured the other row too" 
 *) fail "bench step --only: no row" ;; esac
 
 refused 'bench fp4: gemm, attention, quantise or step' fp4
-refused 'no multiple of --kv-heads 3' attention --heads 4 --kv-heads 3 --backend cpu
+refused 'not a multiple of --kv-heads 3' attention --heads 4 --kv-heads 3 --backend cpu
 refused 'tensor, row, 1x128, 128x128 or 1x32, not "2x2"' quantise --scale 2x2 --backend cpu
 refused 'takes an experiment' step
 refused 'takes no file' gemm tests/cli/tiny.lua

@@ -92,12 +92,12 @@ expect 1 -- --facts "$f" -- 'driver 550.54 supports CUDA 12.4, and CUDA 13.0 is 
     'fix: update the driver to R580 or newer' '1 wrong'
 facts laptop gpu.on_bus=1 'container.runtime="docker"'
 expect 1 -- --facts "$f" -- \
-    '1 NVIDIA GPU on the bus, and no driver answers for it in this container' \
+    '1 NVIDIA GPU on the bus, but no driver for it in this container' \
     'fix: start the container with --gpus all'
 facts laptop gpu.on_bus=2 'container.runtime="none"'
 expect 1 -- --facts "$f" -- "fix: install NVIDIA's driver R580"
 facts laptop 'container.runtime="unknown"'
-expect 0 -- --facts "$f" -- 'container        one, of a runtime that leaves no name'
+expect 0 -- --facts "$f" -- 'container        yes, of an unknown runtime'
 facts h200 'gpu.cc="7.5"' 'gpu.family="turing"'
 expect 1 -- --facts "$f" -- 'compute capability 7.5 is older than any machine code built here' \
     'fp8.tensorwise   refused: no machine code below compute capability 8.0'
@@ -157,11 +157,11 @@ FAKE_CUDA=11080 LD_LIBRARY_PATH=$PWD/driver:$PWD/twelve expect 1 -- --quick -- \
     'supports CUDA 11.8, and CUDA 12.0 is needed' 'R525 or newer (CUDA 12)' \
     'libcublasLt.so.12 was not found: nothing runs on the GPU'
 export LD_LIBRARY_PATH=$PWD/driver:$PWD/bad
-expect 1 -- --quick -- 'cuDNN 9.10.1 is not used: 9.10.0 and 9.10.1 compute attention wrongly' \
+expect 1 -- --quick -- 'cuDNN 9.10.1 is not used: 9.10.0 and 9.10.1 compute wrong attention' \
     'fix: install libcudnn9-cuda-13 (-12 beside CUDA 12) of 9.18.1 or newer'
 version bad 91400 130100 22809
 expect $well -- --quick -- \
-    'cuDNN 9.14.0 is wrong under CUDA graphs for sequences that are no multiple of 128'
+    'cuDNN 9.14.0 computes wrong results under CUDA graphs if a sequence is not a multiple of 128'
 echo 'no library' >bad/libcudnn.so.9
 expect 1 -- --quick -- "bad/libcudnn.so.9 is not a library"
 cp good/libnccl.so.2 bad/libcudnn.so.9
