@@ -212,7 +212,7 @@ all: no-plugin
 endif
 .PHONY: no-plugin
 no-plugin:
-	@echo "  skipped: libfp8lab_cuda.so, since there is no nvcc (--backend cpu does not need it)"
+	@echo "  skipped: libfp8lab_cuda.so: no nvcc was found (--backend cpu does not need it)"
 
 # Operator by operator against the CPU backend, on a machine with a GPU; see tests/gpu/run.sh.
 GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(filter-out %/pair.c %/fault_plugin.c,$(wildcard tests/gpu/*.c)))

@@ -28,12 +28,12 @@ die() { say "$*"; exit 6; }
 at_least() { printf '%s\n%s\n' "$2" "$1" | sort -C -V; }
 
 [ "${CUDA:-}" != none ] || { say "CUDA=none: an image for CPUs"; exit 0; }
-nvcc=$("$here/find_nvcc.sh" 2>"$out/passed_over") || true # printed below if it found none
-passed_over=$(cat "$out/passed_over")
-rm "$out/passed_over"
+nvcc=$("$here/find_nvcc.sh" 2>"$out/too_old") || true # printed below if it found none
+too_old=$(cat "$out/too_old")
+rm "$out/too_old"
 if [ -z "$nvcc" ]; then
-    [ -z "$passed_over" ] ||
-        die "$passed_over; take another base, or CUDA=none for an image for CPUs"
+    [ -z "$too_old" ] ||
+        die "$too_old; take another base, or CUDA=none for an image for CPUs"
     say "the base has no CUDA toolkit: an image for CPUs"
     exit 0
 fi

@@ -58,4 +58,4 @@ for nvcc in $(candidates); do
     fi
     old="$old $nvcc (${version:-no version})"
 done
-[ -z "$old" ] || echo "find_nvcc.sh: passed over, $CUDA_MIN is needed:$old" >&2
+[ -z "$old" ] || echo "find_nvcc.sh: too old, $CUDA_MIN is needed:$old" >&2

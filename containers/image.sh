@@ -50,7 +50,7 @@ find_tool() {
     local tool
     if [ -n "${TOOL:-}" ]; then
         works "$TOOL" || die "TOOL=$TOOL does not work here: docker needs its daemon running;" \
-            "there are docker, podman and buildah"
+            "the values are docker, podman and buildah"
         echo "$TOOL"
         return
     fi
@@ -102,7 +102,7 @@ build() {
     arch=${ARCH:-$here}
     case $arch in
     amd64 | arm64) ;;
-    *) die "ARCH=$arch: there are amd64 and arm64" ;;
+    *) die "ARCH=$arch: the values are amd64 and arm64" ;;
     esac
     tag=${TAG:-fp8lab}
     [ -n "${TAG:-}" ] || [ "$arch" = "$here" ] || tag=fp8lab:$arch
@@ -181,5 +181,5 @@ case ${1:-build} in
 build) build ;;
 pin) pin ;;
 tool) find_tool ;;
-*) die "image.sh $1: there are build, pin and tool" ;;
+*) die "image.sh $1: the commands are build, pin and tool" ;;
 esac

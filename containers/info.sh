@@ -25,7 +25,7 @@ echo "Backends"
 row "✓" "cpu" "the reference, always built"
 nvcc=$("$(dirname "$0")/find_nvcc.sh")
 found "cuda" "${nvcc:+$("$nvcc" --version | grep -o 'release [0-9.]*' | sed 's/^/nvcc, /')}" \
-    "the plugin is not built, since there is no nvcc: runs use the CPU"
+    "no nvcc was found, so the plugin is not built: runs use the CPU"
 echo "Images"
 found "container tool" "$("$(dirname "$0")/image.sh" tool 2>/dev/null)" \
     "make image needs docker, podman or buildah"

@@ -92,8 +92,8 @@ root_by() {
 }
 
 # The package lists of a fresh image are empty or old, hence the update. If the update fails (one of
-# several sources is down), the packages may still be available. A mirror may fail once, and a fresh
-# machine may be running its own upgrades; hence retries and a lock timeout.
+# several sources is down), the packages may still be available. A mirror may fail once, hence the
+# retries. A fresh machine may run its own upgrades, hence the lock timeout.
 updated=
 apt_install() {
     as_root=$(root_by) || return 1
@@ -110,7 +110,7 @@ groups=${*:-build}
 for group in $groups; do
     if ! packages_of "$group" >/dev/null; then
         echo "install.sh: no group '$group';" \
-            "there are: build data test lint cross plugin image slurm mpi" >&2
+            "the groups are: build data test lint cross plugin image slurm mpi" >&2
         exit 2
     fi
 done

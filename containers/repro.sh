@@ -11,7 +11,7 @@
 #               debian:12 and the image for CPUs
 #   RUN_FLAGS   more flags for the tool's run command
 #   FP8LAB      the program to use, already built (implies NATIVE=1)
-#   ONLY        only the bundles whose name holds this text, e.g. ONLY=fp8.delayed
+#   ONLY        only the bundles whose name contains this text, e.g. ONLY=fp8.delayed
 #   RUNS        where the new runs go (default: runs/repro)
 #   PLATFORM    cpu, h200, gh200, gb10 or gpu, instead of the platform that the facts show
 #
@@ -68,7 +68,7 @@ build_image() {
 }
 
 build_native() {
-    [ -z "$foreign" ] || { say "natively there is no $foreign here"; exit 6; }
+    [ -z "$foreign" ] || { say "this machine cannot run $foreign programs natively"; exit 6; }
     containers/install.sh build >&2 || exit 6
     local target=build/release/fp8lab
     if gpu_here; then target=all; fi
@@ -161,6 +161,6 @@ for line in "${summary[@]}"; do
     echo "  $line"
     [[ $line != "bitwise equal"* ]] || equal=$((equal + 1))
 done
-[ "${#summary[@]}" -gt 0 ] || { say "no reference bundle's name holds '$only'"; exit 2; }
+[ "${#summary[@]}" -gt 0 ] || { say "no reference bundle's name contains '$only'"; exit 2; }
 echo "$equal of ${#summary[@]} bitwise equal: $here, $machine, $tool"
 exit $worst

@@ -75,9 +75,9 @@ run() {
 }
 run "$tag" doctor
 [ "$code" = 0 ] && grep -q "container  *$runner" "$TEST_TMP/said" || fail "doctor leaves with $code"
-run -e container= "$tag" doctor --quick # what a runtime leaves that says nothing of itself
-[ "$runner" = docker ] || grep -q "container  *one, of a runtime" "$TEST_TMP/said" ||
-    fail "an image of ours is not seen to be in a container"
+run -e container= "$tag" doctor --quick # a runtime that does not name itself
+[ "$runner" = docker ] || grep -q "container  *yes, of an unknown runtime" "$TEST_TMP/said" ||
+    fail "doctor does not detect that our image runs in a container"
 
 # ---- no GPU ------------------------------------------------------------------------------------
 run "$tag" experiments/h200_loss.lua

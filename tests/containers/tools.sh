@@ -81,7 +81,7 @@ built_with "BUILDPLATFORM=linux/$here" "--timestamp 1700000000" # buildah, the l
 image build TOOL=podman CUDA=none
 built_with "CUDA=none" "REQUIRE_CUDA= "
 image build TOOL=docker ARCH=riscv64
-[ "$code" = 6 ] && [[ $said == *"there are amd64 and arm64"* ]] || fail "ARCH=riscv64: $said"
+[ "$code" = 6 ] && [[ $said == *"the values are amd64 and arm64"* ]] || fail "ARCH=riscv64: $said"
 other=arm64
 [ "$here" = amd64 ] || other=amd64
 image build TOOL=docker ARCH=$other
