@@ -94,7 +94,7 @@ static void another_copy_of_the_run_gives_the_same_bundle(void **state) {
     assert_string_equal(hex[0], hex[1]);
 }
 
-static void entries_come_in_the_promised_order(void **state) {
+static void entries_are_in_the_documented_order(void **state) {
     static const char *const FIRST[] = { "bagit.txt", "bag-info.txt", "manifest-sha256.txt",
                                          "tagmanifest-sha256.txt", "data/run.json",
                                          "data/metrics/summary.json",
@@ -161,7 +161,7 @@ static void extracting_gives_the_directory_back(void **state) {
     CHECK(tree_remove(parent, &e));
 }
 
-static void the_directory_goes_when_told_and_the_policy_prunes(void **state) {
+static void the_directory_is_removed_on_request_and_pruned_by_policy(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP];
     struct err e = { 0 };
     struct bundle_result result;
@@ -214,7 +214,7 @@ static void results_hash_sees_results_and_not_times(void **state) {
     assert_string_not_equal(hex[0], hex[2]);
 }
 
-static void a_live_run_is_refused_and_bad_metrics_stay_text(void **state) {
+static void a_live_run_is_rejected_and_bad_metrics_stay_text(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
     struct err e = { 0 };
     struct bundle_result result;
@@ -243,7 +243,7 @@ static void a_live_run_is_refused_and_bad_metrics_stay_text(void **state) {
 
 /* ---- limits of the machine ------------------------------------------------------------------ */
 
-static void memory_stays_flat(void **state) {
+static void memory_use_is_constant(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP];
     struct err e = { 0 };
     struct rusage small, large;
@@ -329,12 +329,12 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_the_same_bytes_for_any_threads),
         cmocka_unit_test(another_copy_of_the_run_gives_the_same_bundle),
-        cmocka_unit_test(entries_come_in_the_promised_order),
+        cmocka_unit_test(entries_are_in_the_documented_order),
         cmocka_unit_test(extracting_gives_the_directory_back),
-        cmocka_unit_test(the_directory_goes_when_told_and_the_policy_prunes),
+        cmocka_unit_test(the_directory_is_removed_on_request_and_pruned_by_policy),
         cmocka_unit_test(results_hash_sees_results_and_not_times),
-        cmocka_unit_test(a_live_run_is_refused_and_bad_metrics_stay_text),
-        cmocka_unit_test(memory_stays_flat),
+        cmocka_unit_test(a_live_run_is_rejected_and_bad_metrics_stay_text),
+        cmocka_unit_test(memory_use_is_constant),
         cmocka_unit_test(a_full_disk_keeps_the_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

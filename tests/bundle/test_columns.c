@@ -72,7 +72,7 @@ static void gaps_arrays_and_labels(void **state) {
     columns_destroy(c);
 }
 
-static void a_torn_last_line_is_dropped_and_others_are_not(void **state) {
+static void only_an_incomplete_last_line_is_dropped(void **state) {
     static const struct {
         const char *text;
         int rows; /* -1: an error that holds `says` */
@@ -132,7 +132,7 @@ static void long_lines_and_nul_bytes(void **state) {
     free(text);
 }
 
-static void damaged_headers_are_refused(void **state) {
+static void damaged_headers_are_rejected(void **state) {
     static const char *const HEADERS[] = {
         "",
         "[]",
@@ -170,7 +170,7 @@ static void damaged_headers_are_refused(void **state) {
     }
 }
 
-static void rows_without_a_column_are_none(void **state) {
+static void rows_without_a_column_are_rejected(void **state) {
     char bytes[] = "\0\0\0\0\0\0\0\0{\"schema\":\"fp8lab.columns/1\",\"rows\":1099511627776,"
                    "\"columns\":[]}       ";
     struct columns *c = NULL;
@@ -258,10 +258,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_keep_their_bits),
         cmocka_unit_test(gaps_arrays_and_labels),
-        cmocka_unit_test(a_torn_last_line_is_dropped_and_others_are_not),
+        cmocka_unit_test(only_an_incomplete_last_line_is_dropped),
         cmocka_unit_test(long_lines_and_nul_bytes),
-        cmocka_unit_test(damaged_headers_are_refused),
-        cmocka_unit_test(rows_without_a_column_are_none),
+        cmocka_unit_test(damaged_headers_are_rejected),
+        cmocka_unit_test(rows_without_a_column_are_rejected),
         cmocka_unit_test(a_file_without_bytes_is_named),
         cmocka_unit_test(steady_windows_and_medians),
         cmocka_unit_test(numbers_beyond_integers_are_null),

@@ -161,7 +161,7 @@ static void a_number_of_ranks_is_a_factor(void **state) {
 
 /* On a GPU each run measures its own table. That is a factor if it is the only difference, and none
  * beside another recipe. */
-static void a_table_of_algorithms_is_no_second_cause(void **state) {
+static void a_choice_table_is_no_second_factor(void **state) {
     static const struct {
         const char *recipe; /* of the second run; the first one's is bf16 */
         int64_t seed;
@@ -184,7 +184,7 @@ static void a_table_of_algorithms_is_no_second_cause(void **state) {
 }
 
 /* The text shows the recipes, not the keys that their kinds imply. */
-static void what_a_recipe_implies_is_left_out(void **state) {
+static void keys_implied_by_the_recipe_are_left_out(void **state) {
     struct scene s;
     char *text = NULL;
     struct err e = { 0 };
@@ -258,7 +258,7 @@ static const char *label(const struct scene *s, size_t run) {
 }
 
 /* Options of one kind, and an option that all FP8 rows share. */
-static void a_row_is_named_by_what_differs(void **state) {
+static void a_row_name_has_the_differing_keys(void **state) {
     struct scene s;
     struct err e = { 0 };
     char path[PATH_CAP], *html = NULL, *text = NULL;
@@ -293,7 +293,7 @@ static void a_row_is_named_by_what_differs(void **state) {
 }
 
 /* If no value is usual, every name has one; so do factors outside the configuration. */
-static void no_two_rows_have_one_name(void **state) {
+static void row_names_are_unique(void **state) {
     struct scene s;
     struct run_fixture runs[4];
     for (int i = 0; i < 4; i++) runs[i] = run_fixture_default();
@@ -310,7 +310,7 @@ static void no_two_rows_have_one_name(void **state) {
 }
 
 /* The defaults are the schema's, of each kind. */
-static void a_recipe_in_words_leaves_defaults_out(void **state) {
+static void recipe_text_omits_defaults(void **state) {
     (void)state;
     static const char *const CASES[][2] = {
         { "{\"kind\":\"bf16\",\"layers\":[]}", "bf16" },
@@ -341,7 +341,7 @@ static void a_recipe_in_words_leaves_defaults_out(void **state) {
     }
 }
 
-static void the_page_is_one_file_and_escapes(void **state) {
+static void the_page_is_one_file_with_escaped_text(void **state) {
     struct scene s;
     struct err e = { 0 };
     char path[PATH_CAP], *html = NULL;
@@ -363,7 +363,7 @@ static void the_page_is_one_file_and_escapes(void **state) {
 
 /* Three seeds a side: one colour for each recipe, the verdict on top, the same numbers as in the
  * text. */
-static void the_page_answers_the_question(void **state) {
+static void the_page_shows_the_verdict(void **state) {
     struct scene s;
     struct err e = { 0 };
     char path[PATH_CAP], *html = NULL, *text = NULL;
@@ -402,7 +402,7 @@ static void the_page_answers_the_question(void **state) {
 }
 
 /* Runs that first differ at the same place share a line; two places take two lines. */
-static void runs_that_part_at_one_place_share_a_line(void **state) {
+static void runs_that_diverge_at_one_place_share_a_line(void **state) {
     struct scene s;
     struct err e = { 0 };
     char *text = NULL;
@@ -422,7 +422,7 @@ static void runs_that_part_at_one_place_share_a_line(void **state) {
     finish(&s);
 }
 
-static void tests_of_ranks_are_right(void **state) {
+static void rank_tests_have_the_right_p_values(void **state) {
     static const double LOW[4] = { 1, 2, 3, 4 }, HIGH[4] = { 5, 6, 7, 8 };
     static const double MIXED[4] = { 1.5, 2.5, 3.5, 4.5 }, TIED[4] = { 1, 2, 3, 4 };
     struct err e = { 0 };
@@ -448,17 +448,17 @@ int main(void) {
         cmocka_unit_test(a_ratio_beyond_doubles_is_null),
         cmocka_unit_test(differences_and_factors_are_named),
         cmocka_unit_test(a_number_of_ranks_is_a_factor),
-        cmocka_unit_test(a_table_of_algorithms_is_no_second_cause),
-        cmocka_unit_test(what_a_recipe_implies_is_left_out),
+        cmocka_unit_test(a_choice_table_is_no_second_factor),
+        cmocka_unit_test(keys_implied_by_the_recipe_are_left_out),
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
-        cmocka_unit_test(a_row_is_named_by_what_differs),
-        cmocka_unit_test(no_two_rows_have_one_name),
-        cmocka_unit_test(a_recipe_in_words_leaves_defaults_out),
-        cmocka_unit_test(the_page_is_one_file_and_escapes),
-        cmocka_unit_test(the_page_answers_the_question),
-        cmocka_unit_test(runs_that_part_at_one_place_share_a_line),
-        cmocka_unit_test(tests_of_ranks_are_right),
+        cmocka_unit_test(a_row_name_has_the_differing_keys),
+        cmocka_unit_test(row_names_are_unique),
+        cmocka_unit_test(recipe_text_omits_defaults),
+        cmocka_unit_test(the_page_is_one_file_with_escaped_text),
+        cmocka_unit_test(the_page_shows_the_verdict),
+        cmocka_unit_test(runs_that_diverge_at_one_place_share_a_line),
+        cmocka_unit_test(rank_tests_have_the_right_p_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void runs_are_compared_at_equal_tokens(void **state) {
     finish(&s);
 }
 
-static void no_step_in_common_is_no_verdict(void **state) {
+static void without_a_common_step_there_is_no_verdict(void **state) {
     struct scene s;
     struct run_fixture runs[6];
     two_sides(runs);
@@ -87,7 +87,7 @@ static void no_step_in_common_is_no_verdict(void **state) {
 }
 
 /* With one or two seeds a side there are numbers, and no word of a verdict anywhere. */
-static void few_seeds_are_no_verdict(void **state) {
+static void few_seeds_give_no_verdict(void **state) {
     static const int64_t SIDES[][2] = { { 1, 1 }, { 3, 1 }, { 1, 3 }, { 2, 2 } };
     for (size_t k = 0; k < sizeof SIDES / sizeof *SIDES; k++) {
         struct scene s;
@@ -119,7 +119,7 @@ static void few_seeds_are_no_verdict(void **state) {
 
 /* A diverged recipe does not hold, for any number of seeds. If BF16 diverged, there is no
  * verdict. */
-static void what_diverged_does_not_hold(void **state) {
+static void a_diverged_run_does_not_hold(void **state) {
     struct scene s;
     struct run_fixture runs[6];
     two_sides(runs);
@@ -195,7 +195,7 @@ static const char *missing_why(const struct scene *s) {
 }
 
 /* Without a BF16 group that differs only in the recipe there is no baseline. */
-static void what_is_missing_for_a_verdict_is_said(void **state) {
+static void a_missing_verdict_has_its_reason(void **state) {
     struct scene s;
     struct err e = { 0 };
     struct run_fixture runs[6];
@@ -298,12 +298,12 @@ static void an_interval_decides(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_compared_at_equal_tokens),
-        cmocka_unit_test(no_step_in_common_is_no_verdict),
-        cmocka_unit_test(few_seeds_are_no_verdict),
-        cmocka_unit_test(what_diverged_does_not_hold),
+        cmocka_unit_test(without_a_common_step_there_is_no_verdict),
+        cmocka_unit_test(few_seeds_give_no_verdict),
+        cmocka_unit_test(a_diverged_run_does_not_hold),
         cmocka_unit_test(a_value_that_is_not_finite_is_divergence),
         cmocka_unit_test(a_better_recipe_holds_in_any_order),
-        cmocka_unit_test(what_is_missing_for_a_verdict_is_said),
+        cmocka_unit_test(a_missing_verdict_has_its_reason),
         cmocka_unit_test(a_rehearsal_gets_no_verdict),
         cmocka_unit_test(a_seed_counts_once),
         cmocka_unit_test(an_interval_decides),

@@ -124,7 +124,7 @@ static void end(struct archive *out) {
 /* The good bundle's folder. */
 #define F "20261121T024823Z-tiny-0badcafe/"
 
-static void refused_entries(void **state) {
+static void forbidden_entries_are_rejected(void **state) {
     static const struct {
         struct hostile_entry entry;
         const char *sentence;
@@ -255,7 +255,7 @@ static void tar_header(char block[512], const char *name, char type, size_t size
 }
 
 /* Data outside every file of the bundle, which tar readers skip. */
-static void tar_hides_nothing(void **state) {
+static void tar_headers_hide_no_data(void **state) {
     static const struct {
         const char *name;
         char type;
@@ -293,7 +293,7 @@ static void tar_hides_nothing(void **state) {
 }
 
 /* A global header behind the last file describes no file. Up to 1 MB of it is read. */
-static void a_header_behind_the_last_file_is_refused(void **state) {
+static void a_header_after_the_last_file_is_rejected(void **state) {
     static const size_t SIZES[] = { 512, 8192, 512 * 1024 };
     struct scene *s = *state;
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
@@ -315,7 +315,7 @@ static void a_header_behind_the_last_file_is_refused(void **state) {
 }
 
 /* Their names and times would be data that no manifest lists. */
-static void empty_directories_are_refused(void **state) {
+static void empty_directories_are_rejected(void **state) {
     struct scene *s = *state;
     struct unpack_report report;
     struct err e = { 0 };
@@ -330,7 +330,7 @@ static void empty_directories_are_refused(void **state) {
     expect(s, s->hostile, ERR_FORMAT, "empty directory refused: " F "data/hidden");
 }
 
-static void skippable_frames_are_refused(void **state) {
+static void skippable_frames_are_rejected(void **state) {
     static const char FRAME[] = "\x5a\x2a\x4d\x18\x06\0\0\0hidden";
     struct scene *s = *state;
     struct raw r = raw_file(s->bundle);
@@ -409,7 +409,7 @@ static void truncation_is_named(void **state) {
 }
 
 /* A reader that stops at the end of the archive would report the rest of the file as verified. */
-static void what_stands_behind_the_end_is_refused(void **state) {
+static void data_after_the_end_are_rejected(void **state) {
     struct scene *s = *state;
     struct err e = { 0 };
     char *bytes = NULL, *more = NULL;
@@ -434,7 +434,7 @@ static void what_stands_behind_the_end_is_refused(void **state) {
 }
 
 /* 256 MiB of zeros, packed, behind a good bundle: no entry holds them. */
-static void zeros_behind_the_end_are_a_bomb(void **state) {
+static void zeros_after_the_end_are_a_bomb(void **state) {
     static const char ZEROS[1 << 20];
     struct scene *s = *state;
     struct err e = { 0 };
@@ -463,7 +463,7 @@ static void zeros_behind_the_end_are_a_bomb(void **state) {
     free(zeros);
 }
 
-static void what_is_no_archive_is_named(void **state) {
+static void files_that_are_no_archive_are_named(void **state) {
     struct scene *s = *state;
     static const struct {
         const char *bytes;
@@ -556,22 +556,22 @@ static void bad_manifests_are_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(refused_entries, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(forbidden_entries_are_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_bomb_is_refused_early, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_are_counted_with_the_directories_they_imply, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(tar_hides_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_header_behind_the_last_file_is_refused, set_up,
+        cmocka_unit_test_setup_teardown(tar_headers_hide_no_data, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_header_after_the_last_file_is_rejected, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(empty_directories_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(skippable_frames_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(empty_directories_are_rejected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(skippable_frames_are_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(zstd_within_zstd_is_not_unpacked, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_frame_of_repeated_bytes_is_a_bomb, set_up, tear_down),
         cmocka_unit_test_setup_teardown(truncation_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_stands_behind_the_end_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(zeros_behind_the_end_are_a_bomb, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_no_archive_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(data_after_the_end_are_rejected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(zeros_after_the_end_are_a_bomb, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(files_that_are_no_archive_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(missing_and_extra_files_in_an_archive, set_up, tear_down),
         cmocka_unit_test_setup_teardown(changed_directories_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_manifests_are_named, set_up, tear_down),

@@ -74,7 +74,7 @@ static void each_read_fails(enum status (*call)(const char *, struct err *), con
     if (at < 4) fail_msg("%s: only %lld reads", path, (long long)at - 1);
 }
 
-static void a_failing_disk_is_no_verdict(void **state) {
+static void a_failing_disk_gives_no_verdict(void **state) {
     static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
                                                 .keep_directory = true, .threads = 1 };
     struct run_fixture f = run_fixture_default();
@@ -92,7 +92,7 @@ static void a_failing_disk_is_no_verdict(void **state) {
 }
 
 /* A file that is gone or has other bytes is a verdict. */
-static void a_changed_file_is_a_verdict(void **state) {
+static void a_changed_file_gives_a_verdict(void **state) {
     static const struct bundle_options KEEP = { .keep_directory = true, .threads = 1 };
     struct run_fixture f = run_fixture_default();
     struct bundle_result result;
@@ -113,8 +113,8 @@ static void a_changed_file_is_a_verdict(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failing_disk_is_no_verdict),
-        cmocka_unit_test(a_changed_file_is_a_verdict),
+        cmocka_unit_test(a_failing_disk_gives_no_verdict),
+        cmocka_unit_test(a_changed_file_gives_a_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

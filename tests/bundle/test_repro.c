@@ -40,7 +40,7 @@ static void scene_close(struct scene *s) {
 
 /* The losses of a fixture are 5.5 / sqrt(step) and a little noise: 1e-3 of them is 0.0055 at step
  * 1, 0.0021 at step 7, 0.0019 at step 8 and 0.0012 at step 20. */
-static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
+static void the_verdict_follows_the_difference(void **state) {
     struct run_fixture same = run_fixture_default(), near = same, far = same, bit = same,
                        fewer = same, cut = same, recipe = same, newer = same, newer_far = same,
                        older = same, changed = same;
@@ -110,7 +110,7 @@ static void verdicts_are_as_far_as_the_runs_are_apart(void **state) {
 
 /* Differences of GPU facts break no promise between two runs on CPUs, on any CPUs; other sources
  * do. */
-static void reasons_are_what_breaks_the_promise(void **state) {
+static void reasons_are_the_broken_conditions(void **state) {
     struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
     two[1].train = ",\"new\":1";
     struct seed_band none = { 0 };
@@ -170,7 +170,7 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     scene_close(&s);
 }
 
-static void what_is_no_repeat_makes_no_band(void **state) {
+static void only_repeats_make_a_band(void **state) {
     struct run_fixture a = run_fixture_default(), other_seed = a, recipe = a, shorter = a;
     other_seed.seed = 2;
     recipe.seed = 3;
@@ -194,10 +194,10 @@ static void what_is_no_repeat_makes_no_band(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verdicts_are_as_far_as_the_runs_are_apart),
-        cmocka_unit_test(reasons_are_what_breaks_the_promise),
+        cmocka_unit_test(the_verdict_follows_the_difference),
+        cmocka_unit_test(reasons_are_the_broken_conditions),
         cmocka_unit_test(the_band_is_the_spread_over_seeds),
-        cmocka_unit_test(what_is_no_repeat_makes_no_band),
+        cmocka_unit_test(only_repeats_make_a_band),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

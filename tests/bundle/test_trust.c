@@ -123,7 +123,7 @@ static void a_good_bundle_is_verified(void **state) {
     }
 }
 
-static void a_kept_tag_manifest_vouches_for_no_other_manifest(void **state) {
+static void a_kept_tag_manifest_does_not_cover_another_manifest(void **state) {
     struct scene *s = *state;
     size_t n;
     char *tags = text_of(s, "tagmanifest-sha256.txt", &n);
@@ -136,7 +136,7 @@ static void a_kept_tag_manifest_vouches_for_no_other_manifest(void **state) {
     expect(s->dir, ERR_VERIFY, "the tag manifest says", false);
 }
 
-static void an_empty_manifest_vouches_for_nothing(void **state) {
+static void an_empty_manifest_covers_no_file(void **state) {
     struct scene *s = *state;
     char path[PATH_CAP], hex[SHA256_HEX], old[SHA256_HEX];
     MUST(path_join(path, s->dir, "manifest-sha256.txt", E));
@@ -150,7 +150,7 @@ static void an_empty_manifest_vouches_for_nothing(void **state) {
     expect(s->dir, ERR_VERIFY, "extra file that the manifest does not list: data/run.json", false);
 }
 
-static void an_archive_without_manifests_is_refused(void **state) {
+static void archives_need_manifests(void **state) {
     struct scene *s = *state;
     pack_without(s, "manifest");
     expect(s->forged, ERR_FORMAT, "data/run.json stands before the manifest", false);
@@ -174,7 +174,7 @@ static void pack_last(const struct scene *s, const char *name) {
     tree_free(&list);
 }
 
-static void what_comes_first_must_not_come_last(void **state) {
+static void files_out_of_order_are_rejected(void **state) {
     struct scene *s = *state;
     struct unpack_report report;
     struct run_view v;
@@ -209,7 +209,7 @@ static void a_list_reads_no_further_than_the_summary(void **state) {
               run_view_load(s->forged, RUN_VIEW_BRIEF, &v, E));
 }
 
-static void a_file_left_out_is_missed(void **state) {
+static void a_missing_file_is_detected(void **state) {
     struct scene *s = *state;
     pack_without(s, "data/fp8/");
     expect(s->forged, ERR_VERIFY, "missing file data/fp8/fp8.cols", true);
@@ -264,7 +264,7 @@ static void summary_line(const struct scene *s, const char *key, char out[128]) 
     free(text);
 }
 
-static void a_signed_summary_is_made_again(void **state) {
+static void a_forged_summary_is_detected(void **state) {
     struct scene *s = *state;
     char line[128];
     summary_line(s, "\"eval_loss_final\":", line);
@@ -279,7 +279,7 @@ static void a_signed_summary_is_made_again(void **state) {
     MUST(bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
 }
 
-static void a_signed_results_hash_is_made_again(void **state) {
+static void a_forged_results_hash_is_detected(void **state) {
     struct scene *s = *state;
     char old[128];
     size_t n;
@@ -300,7 +300,7 @@ static void expect_inputs(const struct scene *s, const char *words) {
     MUST_FAIL(ERR_VERIFY, words, run_view_load(s->forged, RUN_VIEW_INPUTS, &view, E));
 }
 
-static void a_signed_configuration_must_have_its_hash(void **state) {
+static void a_forged_configuration_is_detected(void **state) {
     struct scene *s = *state;
     struct run_view view;
     MUST(run_view_load(s->bundle, RUN_VIEW_INPUTS, &view, E));
@@ -316,7 +316,7 @@ static void a_signed_configuration_must_have_its_hash(void **state) {
 }
 
 /* Columns and summary are forged alike, but not the bits. */
-static void a_loss_must_be_what_its_bits_are(void **state) {
+static void a_loss_must_equal_its_bits(void **state) {
     struct scene *s = *state;
     char path[PATH_CAP], line[128], *bytes = NULL;
     struct columns *c = NULL;
@@ -337,7 +337,7 @@ static void a_loss_must_be_what_its_bits_are(void **state) {
 }
 
 /* Readers of text see the lines, and `show` the columns. */
-static void lines_must_be_what_their_columns_are(void **state) {
+static void lines_must_equal_their_columns(void **state) {
     static const struct {
         const char *name, *old, *new, *words;
     } CASES[] = {
@@ -388,7 +388,7 @@ static void lines_must_be_what_their_columns_are(void **state) {
 }
 
 /* A directory that is not closed has no manifest; its printed numbers are compared all the same. */
-static void what_is_printed_is_compared(void **state) {
+static void printed_numbers_are_compared(void **state) {
     struct scene *s = *state;
     struct run_fixture f = run_fixture_default();
     struct comparison c;
@@ -420,23 +420,22 @@ static void what_is_printed_is_compared(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_good_bundle_is_verified, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_kept_tag_manifest_vouches_for_no_other_manifest, set_up,
+        cmocka_unit_test_setup_teardown(a_kept_tag_manifest_does_not_cover_another_manifest, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(an_empty_manifest_vouches_for_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_archive_without_manifests_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_comes_first_must_not_come_last, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_empty_manifest_covers_no_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(archives_need_manifests, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(files_out_of_order_are_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_list_reads_no_further_than_the_summary, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_file_left_out_is_missed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_missing_file_is_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_directory_without_manifests_is_not_verified, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_signed_summary_is_made_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_signed_results_hash_is_made_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_signed_configuration_must_have_its_hash, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(lines_must_be_what_their_columns_are, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_loss_must_be_what_its_bits_are, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_printed_is_compared, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_forged_summary_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_forged_results_hash_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_forged_configuration_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lines_must_equal_their_columns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_loss_must_equal_its_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(printed_numbers_are_compared, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static void one_memory_keeps_a_reserve(void **state) {
     json_decref(facts);
 }
 
-static void a_probe_fills_what_it_knows(void **state) {
+static void a_probe_fills_the_facts_that_it_has(void **state) {
     json_t *facts = facts_file("tests/facts/h200.json");
     json_t *answer = json_pack(
         "{s:[{s:s,s:s},{s:s,s:n,s:s}],s:{s:f,s:n}}", "libraries", "name", "cublaslt", "version",
@@ -143,7 +143,7 @@ static struct columns *columns_of(const char *name, const char *lines) {
 }
 
 /* The first fifth of the steps is left out; throttling of any moment is named, idle is not one. */
-static void a_summary_has_what_the_device_did(void **state) {
+static void a_summary_has_the_figures_of_the_device(void **state) {
     struct run_columns c = {
         .train = columns_of("train",
                             "{\"step\":1,\"step_time_us\":9,\"mfu_peak\":0.1,\"mfu_gemm\":0.2}\n"
@@ -179,7 +179,7 @@ static void a_summary_has_what_the_device_did(void **state) {
 }
 
 /* Attempts of 4 ranks, of one that was cut off, and of one that went on from the step before. */
-static void what_one_rank_made_is_not_missing(void **state) {
+static void steps_of_one_rank_are_not_missing(void **state) {
     struct run_columns c = {
         .train = columns_of("train", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n"),
         .ranks = columns_of("ranks", "{\"step\":1,\"slowest_rank\":1}\n"),
@@ -219,9 +219,9 @@ int main(void) {
         cmocka_unit_test(a_step_is_measured_against_peak_and_gemm),
         cmocka_unit_test(fp8_is_measured_against_fp8),
         cmocka_unit_test(one_memory_keeps_a_reserve),
-        cmocka_unit_test(a_probe_fills_what_it_knows),
-        cmocka_unit_test(a_summary_has_what_the_device_did),
-        cmocka_unit_test(what_one_rank_made_is_not_missing),
+        cmocka_unit_test(a_probe_fills_the_facts_that_it_has),
+        cmocka_unit_test(a_summary_has_the_figures_of_the_device),
+        cmocka_unit_test(steps_of_one_rank_are_not_missing),
         cmocka_unit_test(the_recipe_table_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

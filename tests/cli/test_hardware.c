@@ -127,7 +127,7 @@ static void fact_files_load(void **state) {
     }
 }
 
-static void deep_and_long_queries_are_refused(void **state) {
+static void deep_and_long_queries_are_rejected(void **state) {
     char deep[600], text[700];
     struct query *query = NULL;
     struct err e = { 0 };
@@ -155,7 +155,7 @@ static void nearest_names(void **state) {
 }
 
 /* With a driver its readings are added and plausible, without one nothing is, and neither fails. */
-static void telemetry_adds_what_the_driver_says(void **state) {
+static void telemetry_adds_the_figures_of_the_driver(void **state) {
     struct err e = { 0 };
     struct nvml_report report;
     json_t *record = json_pack("{s:i}", "step", 1), *before = json_deep_copy(record);
@@ -180,7 +180,7 @@ static void telemetry_adds_what_the_driver_says(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(telemetry_adds_what_the_driver_says),
+        cmocka_unit_test(telemetry_adds_the_figures_of_the_driver),
         cmocka_unit_test(gb10_shares_the_systems_memory),
         cmocka_unit_test(mixed_gpus_equal_no_single_product),
         cmocka_unit_test(a_machine_without_a_gpu_says_zero),
@@ -188,7 +188,7 @@ int main(void) {
         cmocka_unit_test(families_by_capability),
         cmocka_unit_test(this_machine_has_every_fact_by_name),
         cmocka_unit_test(fact_files_load),
-        cmocka_unit_test(deep_and_long_queries_are_refused),
+        cmocka_unit_test(deep_and_long_queries_are_rejected),
         cmocka_unit_test(nearest_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

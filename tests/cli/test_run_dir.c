@@ -61,7 +61,7 @@ static void save(struct run_dir *dir) {
     MUST(run_dir_save(dir, E));
 }
 
-static void nobody_sees_a_run_without_its_record(void **state) {
+static void a_run_without_run_json_is_invisible(void **state) {
     const char *runs = *state;
     char path[PATH_CAP], file[PATH_CAP];
     struct run_dir dir;
@@ -139,7 +139,7 @@ static void make_old(const char *run) {
 }
 
 /* What another host began, or a process that had not come to its lock, may be going on. */
-static void only_what_is_dead_is_cleared_away(void **state) {
+static void only_directories_of_dead_runs_are_removed(void **state) {
     static const char *const LOCK[] = {
         "17\nnode17\n00000000-0000-0000-0000-000000000000\n", "", NULL,
     };
@@ -169,7 +169,7 @@ static void only_what_is_dead_is_cleared_away(void **state) {
 }
 
 /* A run that was let go of without a bundle says which host left it, and holds nobody up. */
-static void what_is_left_open_says_by_whom(void **state) {
+static void a_run_left_open_names_its_host(void **state) {
     struct run_dir dir;
     struct run_writer writer;
     char path[PATH_CAP], bundle[PATH_CAP + 16];
@@ -225,11 +225,11 @@ static void no_link_is_followed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nobody_sees_a_run_without_its_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_run_without_run_json_is_invisible, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_create_leaves_no_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(ids_are_unique, setup, teardown),
-        cmocka_unit_test_setup_teardown(only_what_is_dead_is_cleared_away, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_left_open_says_by_whom, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_directories_of_dead_runs_are_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_run_left_open_names_its_host, setup, teardown),
         cmocka_unit_test_setup_teardown(no_link_is_followed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

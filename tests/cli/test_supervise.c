@@ -197,7 +197,7 @@ static void done_is_done(void **state) {
     assert_int_equal(line_count(*state, "data/metrics/train.jsonl"), 1);
 }
 
-static void a_crash_carries_exit_status_and_last_words(void **state) {
+static void a_crash_has_exit_status_and_last_log_line(void **state) {
     struct attempt a = attempt(*state, "crash", 1, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
     assert_string_equal(a.error.text, "worker 0 exited with status 7 and reported no error, last "
@@ -213,7 +213,7 @@ static void a_killed_worker_keeps_whole_records_only(void **state) {
     assert_int_equal(line_count(*state, "data/metrics/train.jsonl"), 1);
 }
 
-static void a_hang_is_found_and_killed(void **state) {
+static void a_hung_worker_is_detected_and_killed(void **state) {
     struct attempt a = attempt(*state, "hang", 1, 0, 1, 5);
     assert_int_equal(a.end, ATTEMPT_HUNG);
     int silent_s = 0, step = 0; /* a second, or more where the watcher itself had to wait */
@@ -238,14 +238,14 @@ static void an_error_event_keeps_code_text_and_step(void **state) {
     assert_int_equal(a.error_step, 2);
 }
 
-static void the_time_limit_stops_in_good_order(void **state) {
+static void the_time_limit_stops_with_a_checkpoint(void **state) {
     struct attempt a = attempt(*state, "train", 1, 1, 0, 5);
     assert_int_equal(a.end, ATTEMPT_TIME_LIMIT);
     assert_true(a.checkpoint_step > 0 && a.checkpoint_step == a.last_step);
     assert_false(a.unresponsive);
 }
 
-static void a_signal_stops_in_good_order(void **state) {
+static void a_signal_stops_with_a_checkpoint(void **state) {
     struct fixture *f = *state;
     f->signals_to_send = 1;
     struct attempt a = attempt(f, "train", 1, 0, 0, 5);
@@ -255,7 +255,7 @@ static void a_signal_stops_in_good_order(void **state) {
 }
 
 /* A signal that a stranger sends to the worker stops the run, and does not finish it. */
-static void a_stranger_s_signal_is_a_stop(void **state) {
+static void a_foreign_signal_is_a_stop(void **state) {
     struct fixture *f = *state;
     struct attempt a = attempt(f, "asked", 1, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_SIGNAL);
@@ -267,7 +267,7 @@ static void a_stranger_s_signal_is_a_stop(void **state) {
 
 /* Who stops a whole unit asks both: the runner's first signal, which comes when the worker has
  * stopped already, is no second one. */
-static void a_stranger_s_signal_is_not_the_runner_s_first(void **state) {
+static void a_foreign_signal_does_not_count_as_the_first(void **state) {
     struct fixture *f = *state;
     f->signals_to_send = 1;
     struct attempt a = attempt(f, "asked-twice", 1, 0, 0, 60);
@@ -276,7 +276,7 @@ static void a_stranger_s_signal_is_not_the_runner_s_first(void **state) {
     assert_true(a.asked);
 }
 
-static void a_second_signal_leaves_at_once(void **state) {
+static void a_second_signal_exits_at_once(void **state) {
     struct fixture *f = *state;
     f->signals_to_send = 100; /* one per event */
     struct attempt a = attempt(f, "stubborn", 1, 0, 0, 60);
@@ -289,7 +289,7 @@ static void a_worker_that_ignores_stop_is_killed_after_its_grace(void **state) {
     assert_true(a.unresponsive);
 }
 
-static void before_the_first_step_nothing_is_waited_for(void **state) {
+static void a_stop_before_the_first_step_does_not_wait(void **state) {
     struct attempt a = attempt(*state, "loading", 2, 0, 0, 3600);
     assert_int_equal(a.end, ATTEMPT_SIGNAL);
     assert_int_equal(a.signal, SIGTERM);
@@ -299,7 +299,7 @@ static void before_the_first_step_nothing_is_waited_for(void **state) {
     assert_string_equal(text, "the worker was killed before its first step; nothing is lost");
 }
 
-static void a_full_disk_stops_the_run_and_says_so(void **state) {
+static void a_full_disk_stops_the_run_and_is_reported(void **state) {
     struct fixture *f = *state;
     f->fail_after = 4;
     struct attempt a = attempt(f, "train", 1, 0, 0, 5);
@@ -327,7 +327,7 @@ static void a_full_disk_does_not_hide_why_the_attempt_ends(void **state) {
     assert_int_equal(a.rank, 1);
 }
 
-static void a_full_disk_is_no_rank_s_fault(void **state) {
+static void a_full_disk_is_blamed_on_no_rank(void **state) {
     struct fixture *f = *state;
     f->fail_at = "checkpoint";
     f->signals_to_send = 1; /* a stop in good order, which it spoils */
@@ -351,7 +351,7 @@ static void a_program_that_cannot_start_is_an_error(void **state) {
     assert_string_equal(e.text, "start worker /nonexistent/fp8lab: No such file or directory");
 }
 
-static void a_resumed_attempt_cuts_records_beyond_its_checkpoint(void **state) {
+static void a_resumed_attempt_removes_records_after_its_checkpoint(void **state) {
     struct fixture *f = *state;
     struct err e = { 0 };
     for (int64_t step = 1; step <= 9; step++) {
@@ -368,7 +368,7 @@ static void a_resumed_attempt_cuts_records_beyond_its_checkpoint(void **state) {
 
 /* A line that is no record with whole records behind it: nothing is cut away there, and nobody goes
  * on without a word. At the end it is what a kill or a power cut leaves. */
-static void a_garbled_record_is_not_cut_away_with_all_behind_it(void **state) {
+static void an_invalid_record_is_not_removed_with_the_later_ones(void **state) {
     struct fixture *f = *state;
     struct err e = { 0 };
     char path[PATH_CAP];
@@ -392,7 +392,7 @@ static void a_garbled_record_is_not_cut_away_with_all_behind_it(void **state) {
 }
 
 /* Among them the last step of an attempt, however soon it comes after the first. */
-static void the_log_tells_the_milestones(void **state) {
+static void the_log_has_the_milestones(void **state) {
     static const char *const EVENTS[] = {
         "{'event':'start','step':4,'steps':7}",
         "{'event':'decisions','backend':'cuda','device':'H200','gemm_ways':{'native':12,'bf16':3}}",
@@ -438,7 +438,7 @@ static void the_log_tells_the_milestones(void **state) {
     free(text);
 }
 
-static void a_locked_directory_is_refused(void **state) {
+static void a_locked_directory_is_rejected(void **state) {
     struct fixture *f = *state;
     struct run_dir second;
     struct run_writer writer;
@@ -492,7 +492,7 @@ static void telemetry_is_dropped_and_losses_are_not(void **state) {
 }
 
 /* A checkpoint must not be newer than the records that the runner has. */
-static void settled_is_what_the_runner_has_taken(void **state) {
+static void settled_events_were_read_by_the_runner(void **state) {
     int fds[2], status = 0;
     bool open = true;
     struct err e = { 0 };
@@ -521,7 +521,7 @@ static void settled_is_what_the_runner_has_taken(void **state) {
 }
 
 /* The runner died and took what was in the pipe along. */
-static void nobody_waits_for_a_runner_that_is_gone(void **state) {
+static void no_wait_for_a_runner_that_died(void **state) {
     int fds[2];
     struct err e = { 0 };
     struct event_writer *w = NULL;
@@ -541,30 +541,30 @@ int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "worker")) return stand_in(argv[2], argc > 4 ? argv[4] : "0");
     const struct CMUnitTest tests[] = {
         CASE(done_is_done),
-        CASE(a_crash_carries_exit_status_and_last_words),
+        CASE(a_crash_has_exit_status_and_last_log_line),
         CASE(a_killed_worker_keeps_whole_records_only),
-        CASE(a_hang_is_found_and_killed),
+        CASE(a_hung_worker_is_detected_and_killed),
         CASE(garbage_on_the_pipe_is_an_error_that_quotes_it),
         CASE(an_error_event_keeps_code_text_and_step),
-        CASE(the_time_limit_stops_in_good_order),
-        CASE(a_signal_stops_in_good_order),
-        CASE(a_stranger_s_signal_is_a_stop),
-        CASE(a_stranger_s_signal_is_not_the_runner_s_first),
-        CASE(a_second_signal_leaves_at_once),
+        CASE(the_time_limit_stops_with_a_checkpoint),
+        CASE(a_signal_stops_with_a_checkpoint),
+        CASE(a_foreign_signal_is_a_stop),
+        CASE(a_foreign_signal_does_not_count_as_the_first),
+        CASE(a_second_signal_exits_at_once),
         CASE(a_worker_that_ignores_stop_is_killed_after_its_grace),
-        CASE(before_the_first_step_nothing_is_waited_for),
-        CASE(a_full_disk_stops_the_run_and_says_so),
+        CASE(a_stop_before_the_first_step_does_not_wait),
+        CASE(a_full_disk_stops_the_run_and_is_reported),
         CASE(a_full_disk_does_not_hide_why_the_attempt_ends),
-        CASE(a_full_disk_is_no_rank_s_fault),
+        CASE(a_full_disk_is_blamed_on_no_rank),
         CASE(one_dead_rank_ends_all),
         CASE(a_program_that_cannot_start_is_an_error),
-        CASE(a_resumed_attempt_cuts_records_beyond_its_checkpoint),
-        CASE(a_garbled_record_is_not_cut_away_with_all_behind_it),
-        CASE(the_log_tells_the_milestones),
-        CASE(a_locked_directory_is_refused),
+        CASE(a_resumed_attempt_removes_records_after_its_checkpoint),
+        CASE(an_invalid_record_is_not_removed_with_the_later_ones),
+        CASE(the_log_has_the_milestones),
+        CASE(a_locked_directory_is_rejected),
         CASE(telemetry_is_dropped_and_losses_are_not),
-        CASE(settled_is_what_the_runner_has_taken),
-        CASE(nobody_waits_for_a_runner_that_is_gone),
+        CASE(settled_events_were_read_by_the_runner),
+        CASE(no_wait_for_a_runner_that_died),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

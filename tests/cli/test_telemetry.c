@@ -75,7 +75,7 @@ static void a_rank_counts_the_gpus_that_it_sees(void **state) {
     json_decref(record);
 }
 
-static void what_the_driver_does_not_say_is_left_out(void **state) {
+static void figures_that_the_driver_lacks_are_left_out(void **state) {
     assert_int_equal(setenv("FAKE_LINKS", "0", 1), 0);
     json_t *record = record_of(1), *nobody = record_of(2);
     expect(record, "gpu_power_mw", 511000);
@@ -87,7 +87,7 @@ static void what_the_driver_does_not_say_is_left_out(void **state) {
 }
 
 /* Each way between two GPUs, by the numbers that CUDA gives them. */
-static void ways_between_gpus_are_a_fact(void **state) {
+static void gpu_links_are_a_fact(void **state) {
     static const struct { const char *gpus, *links, *visible, *wanted; } CASES[] = {
         { "1", "1", NULL, NULL },
         { "2", "1", NULL, "nvlink x18" },
@@ -118,8 +118,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_rank_has_the_figures_of_its_gpu, two_gpus),
         cmocka_unit_test_setup(a_rank_counts_the_gpus_that_it_sees, two_gpus),
-        cmocka_unit_test_setup(what_the_driver_does_not_say_is_left_out, two_gpus),
-        cmocka_unit_test_setup(ways_between_gpus_are_a_fact, two_gpus),
+        cmocka_unit_test_setup(figures_that_the_driver_lacks_are_left_out, two_gpus),
+        cmocka_unit_test_setup(gpu_links_are_a_fact, two_gpus),
     };
     return cmocka_run_group_tests(tests, load_stand_in, drop_stand_in);
 }

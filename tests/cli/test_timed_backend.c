@@ -145,7 +145,7 @@ static void shapes_and_their_operations(void **state) {
 }
 
 /* Two products of one shape, an attention, a copy, a pure read: none took less than its floor. */
-static void no_floor_is_above_what_was_seen(void **state) {
+static void no_floor_is_above_the_measured_time(void **state) {
     struct timed_call call[] = {
         { .gemm = 0, .attention = -1, .time_us = 30 },
         { .gemm = 0, .attention = -1, .time_us = 8 },
@@ -163,7 +163,7 @@ static void no_floor_is_above_what_was_seen(void **state) {
     for (int i = 0; i < 5; i++) assert_true(step_call_floor_us(&s, &call[i]) == FLOOR_US[i]);
 }
 
-static void a_step_that_calls_something_else_is_refused(void **state) {
+static void a_step_with_other_operators_is_rejected(void **state) {
     struct tiny_run run;
     struct timed *timed = NULL;
     struct timed_record r;
@@ -223,9 +223,9 @@ int main(void) {
         cmocka_unit_test(timing_changes_no_bit_and_misses_no_operator),
         cmocka_unit_test(codes_belong_to_their_producer),
         cmocka_unit_test(shapes_and_their_operations),
-        cmocka_unit_test(no_floor_is_above_what_was_seen),
+        cmocka_unit_test(no_floor_is_above_the_measured_time),
         cmocka_unit_test(too_many_shapes_are_named),
-        cmocka_unit_test(a_step_that_calls_something_else_is_refused),
+        cmocka_unit_test(a_step_with_other_operators_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

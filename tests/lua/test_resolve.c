@@ -277,7 +277,7 @@ static void overrides_are_typed_by_the_schema(void **state) {
     resolution_destroy(&r);
 }
 
-static void durations_are_read_as_people_write_them(void **state) {
+static void durations_have_the_usual_notations(void **state) {
     (void)state;
     static const struct { const char *text; int64_t s; } CASES[] = {
         { "90", 90 },           { "90s", 90 },         { "1h56m", 6960 },     { "1.5h", 5400 },
@@ -309,7 +309,7 @@ static void durations_are_read_as_people_write_them(void **state) {
     }
 }
 
-static void an_override_of_an_axis_takes_it_away(void **state) {
+static void an_override_of_an_axis_removes_it(void **state) {
     (void)state;
     struct resolution r;
     resolve_file("experiments/quickstart.lua", false, OVERRIDES("recipe=fp8.mxfp8", "name=q"), &r);
@@ -320,7 +320,7 @@ static void an_override_of_an_axis_takes_it_away(void **state) {
 }
 
 /* --set matrix.AXIS gives an axis other values, or makes one. */
-static void an_axis_is_set_from_outside(void **state) {
+static void an_override_sets_an_axis(void **state) {
     (void)state;
     static const char SUITE[] =
         HEAD "return suite { name = 's', data = synthetic, model = tiny.llama,\n"
@@ -712,9 +712,9 @@ int main(void) {
         cmocka_unit_test(a_matrix_reaches_any_key),
         cmocka_unit_test(a_suite_may_list_experiments),
         cmocka_unit_test(overrides_are_typed_by_the_schema),
-        cmocka_unit_test(durations_are_read_as_people_write_them),
-        cmocka_unit_test(an_override_of_an_axis_takes_it_away),
-        cmocka_unit_test(an_axis_is_set_from_outside),
+        cmocka_unit_test(durations_have_the_usual_notations),
+        cmocka_unit_test(an_override_of_an_axis_removes_it),
+        cmocka_unit_test(an_override_sets_an_axis),
         cmocka_unit_test(a_long_line_is_cut_around_the_column),
         cmocka_unit_test(layers_become_a_table),
         cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),

@@ -309,7 +309,7 @@ static void every_file_is_recorded_verbatim(void **state) {
     assert_int_equal(tree_remove(folder, NULL), OK);
 }
 
-static void a_script_that_cannot_be_read_says_why(void **state) {
+static void an_unreadable_script_has_a_reason(void **state) {
     (void)state;
     struct err e = { 0 };
     json_t *report;
@@ -328,7 +328,7 @@ int main(void) {
         cmocka_unit_test(a_call_that_never_returns_is_stopped),
         cmocka_unit_test(require_stays_in_its_folders),
         cmocka_unit_test(every_file_is_recorded_verbatim),
-        cmocka_unit_test(a_script_that_cannot_be_read_says_why),
+        cmocka_unit_test(an_unreadable_script_has_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

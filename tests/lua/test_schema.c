@@ -87,7 +87,7 @@ static void check_case(const char *name, bool write) {
     resolution_destroy(&r);
 }
 
-static void errors_read_to_the_letter(void **state) {
+static void error_texts_are_exact(void **state) {
     char names[CASES_MAX][64];
     size_t count = list_cases(names);
     assert_true(count >= 10);
@@ -107,7 +107,7 @@ static void look_for_keys(const struct schema *schema, const char *reference, in
     }
 }
 
-static void the_reference_names_every_key(void **state) {
+static void the_key_reference_is_complete(void **state) {
     (void)state;
     char *reference;
     size_t bytes;
@@ -120,8 +120,8 @@ int main(int argc, char **argv) {
     static bool write = true;
     void *state = argc > 1 && strcmp(argv[1], "--write") == 0 ? &write : NULL;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(errors_read_to_the_letter, state),
-        cmocka_unit_test(the_reference_names_every_key),
+        cmocka_unit_test_prestate(error_texts_are_exact, state),
+        cmocka_unit_test(the_key_reference_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

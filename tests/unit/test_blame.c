@@ -100,7 +100,7 @@ static void ranks_behind(void **state) {
     assert_int_equal(blame_behind(&alone, 1), -1);
 }
 
-static void ranks_that_stand_still(void **state) {
+static void hung_ranks(void **state) {
     struct rank_state rank[RANKS] = { { .silent_ticks = 3 }, { .silent_ticks = 4 } };
     int64_t longest;
     assert_int_equal(blame_frozen(rank, RANKS, 5, &longest), 0);
@@ -130,7 +130,7 @@ static void a_state_as_a_message(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_links), cmocka_unit_test(two_ranks_that_lost_each_other),
-        cmocka_unit_test(ranks_behind), cmocka_unit_test(ranks_that_stand_still),
+        cmocka_unit_test(ranks_behind), cmocka_unit_test(hung_ranks),
         cmocka_unit_test(a_state_as_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

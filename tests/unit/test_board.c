@@ -73,7 +73,7 @@ static void a_board_is_read_whole(void **state) {
     board_close(b);
 }
 
-static void words_of_a_board(void **state) {
+static void text_of_a_board(void **state) {
     struct board b = { .where = board_word(12, BOARD_SAVING) };
     struct comm_at at = { 340, "all_reduce sum of 1024 f32" };
     char words[256];
@@ -91,7 +91,7 @@ static void words_of_a_board(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_board_is_read_whole),
-        cmocka_unit_test(words_of_a_board),
+        cmocka_unit_test(text_of_a_board),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void invalid_utf8_is_replaced_byte_by_byte(void **state) {
     assert_int_equal(utf8_valid_prefix("a\0b", 3), 1);
 }
 
-static void what_has_no_form_is_refused(void **state) {
+static void values_without_a_json_form_are_rejected(void **state) {
     (void)state;
     char *bytes;
     size_t n;
@@ -120,7 +120,7 @@ int main(void) {
         cmocka_unit_test(keys_are_sorted_bytewise),
         cmocka_unit_test(strings_are_utf8_with_few_escapes),
         cmocka_unit_test(invalid_utf8_is_replaced_byte_by_byte),
-        cmocka_unit_test(what_has_no_form_is_refused),
+        cmocka_unit_test(values_without_a_json_form_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 
 #define HEAD "fp8lab choices 1\ndevice NVIDIA H200\nlibraries cublaslt 130100, cudnn 91900\n"
 
-static void what_is_written_is_read(void **state) {
+static void a_written_table_reads_back(void **state) {
     struct choice list[2] = {
         { .kind = "gemm", .key = { 16384, -1, INT64_MAX }, .keys = 3,
           .value = { 0x00, 0x7F, 0xFF }, .bytes = 3 },
@@ -50,7 +50,7 @@ static enum status read_all(const char *text, struct err *e) {
     return OK;
 }
 
-static void what_is_no_table_is_refused(void **state) {
+static void invalid_tables_are_rejected(void **state) {
     static const struct { const char *text, *says; } CASE[] = {
         { "", "not 'fp8lab choices 1'" },
         { "{}\n", "not 'fp8lab choices 1'" },
@@ -79,7 +79,7 @@ static void what_is_no_table_is_refused(void **state) {
 }
 
 /* Every prefix of a table is rejected or is a shorter table; no read passes its end. */
-static void a_table_cut_off_is_refused(void **state) {
+static void truncated_tables_are_rejected(void **state) {
     static const char WHOLE[] = HEAD "gemm 1 2 3 : 0011\nattention 8 : -\n";
     struct err e;
     for (size_t n = 0; n < sizeof WHOLE; n++) {
@@ -126,9 +126,9 @@ static void the_cpu_chooses_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),
-        cmocka_unit_test(what_is_no_table_is_refused),
-        cmocka_unit_test(a_table_cut_off_is_refused),
+        cmocka_unit_test(a_written_table_reads_back),
+        cmocka_unit_test(invalid_tables_are_rejected),
+        cmocka_unit_test(truncated_tables_are_rejected),
         cmocka_unit_test(another_device_or_library_is_named),
         cmocka_unit_test(the_cpu_chooses_nothing),
     };

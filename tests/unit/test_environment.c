@@ -37,7 +37,7 @@ static void an_experiment_sets_what_is_allowed(void **state) {
 }
 
 /* Waiting threads sleep, unless a variable sets how they wait; the record has the setting. */
-static void what_nobody_set_has_a_default(void **state) {
+static void unset_variables_have_defaults(void **state) {
     (void)state;
     struct environment environment;
     struct err e = { 0 };
@@ -99,7 +99,7 @@ static void a_task_sends_no_more_than_fits(void **state) {
     free(large);
 }
 
-static void what_loads_code_or_names_a_file_is_refused(void **state) {
+static void variables_that_load_code_or_name_files_are_rejected(void **state) {
     (void)state;
     static const char *const NAMES[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH",
                                          "X_PRELOAD", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN",
@@ -129,9 +129,9 @@ static void the_list_is_sorted_and_allowed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_experiment_sets_what_is_allowed),
-        cmocka_unit_test(what_nobody_set_has_a_default),
+        cmocka_unit_test(unset_variables_have_defaults),
         cmocka_unit_test(a_site_configures_the_network),
-        cmocka_unit_test(what_loads_code_or_names_a_file_is_refused),
+        cmocka_unit_test(variables_that_load_code_or_name_files_are_rejected),
         cmocka_unit_test(the_list_is_sorted_and_allowed),
         cmocka_unit_test(a_task_sends_no_more_than_fits),
     };

@@ -30,7 +30,7 @@ static void parses_what_jansson_parses(void **state) {
     }
 }
 
-static void refuses_what_jansson_refuses(void **state) {
+static void rejects_what_jansson_rejects(void **state) {
     static const char *const BAD[] = {
         "", " ", "1", "\"text\"", "null", "{", "[1,", "[1]]", "[1],[2]", "1,2", "{} {}", "],[",
         "[\"\\\"]",
@@ -135,7 +135,7 @@ static void large_documents_are_whole(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_what_jansson_parses),
-        cmocka_unit_test(refuses_what_jansson_refuses),
+        cmocka_unit_test(rejects_what_jansson_rejects),
         cmocka_unit_test(long_tokens_are_whole),
         cmocka_unit_test(input_is_handed_out_in_large_pieces),
         cmocka_unit_test(large_documents_are_whole),

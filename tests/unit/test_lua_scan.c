@@ -12,7 +12,7 @@ static void out_of_memory(void *unused) {
     fail_msg("out of memory");
 }
 
-static void tokens_are_told_apart(void **state) {
+static void tokens_are_recognised(void **state) {
     (void)state;
     static const char SOURCE[] = "#!/usr/bin/lua\n"
                                  "a1 = 'it\\'s' .. [==[ ]] ]==] -- comment\n"
@@ -88,7 +88,7 @@ static void calls_are_found_by_line_and_name(void **state) {
 }
 
 /* For any text, scanning ends and does not read beyond it (the sanitizers check). */
-static void any_text_is_survived(void **state) {
+static void any_text_ends_the_scan(void **state) {
     (void)state;
     static const char *const SOURCES[] = {
         "a {", "a { [", "a { [[", "a { x = ", "a { x = function", "a { } }", "a { ]", "a {{{{{{{{",
@@ -105,10 +105,10 @@ static void any_text_is_survived(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_told_apart),
+        cmocka_unit_test(tokens_are_recognised),
         cmocka_unit_test(keys_are_found_with_line_and_column),
         cmocka_unit_test(calls_are_found_by_line_and_name),
-        cmocka_unit_test(any_text_is_survived),
+        cmocka_unit_test(any_text_ends_the_scan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,7 +155,7 @@ static int openat2_unused(int root) {
     return !(open_beneath(root, "file", O_RDONLY, 0, false) < 0 && errno == EXDEV);
 }
 
-static void openat2_is_asked(void **state) {
+static void openat2_is_used(void **state) {
     (void)state;
     assert_int_equal(without_openat2(EXDEV, openat2_unused), 0);
 }
@@ -198,7 +198,7 @@ int main(void) {
         cmocka_unit_test(the_kernels_openat2),
         cmocka_unit_test(a_kernel_without_openat2),
         cmocka_unit_test(a_container_that_forbids_openat2),
-        cmocka_unit_test(openat2_is_asked),
+        cmocka_unit_test(openat2_is_used),
         cmocka_unit_test(parents_are_made),
         cmocka_unit_test(a_file_is_replaced_in_place),
     };

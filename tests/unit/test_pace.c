@@ -48,7 +48,7 @@ static void the_slowest_has_least_idle_time(void **state) {
 }
 
 /* Of two ranks with equal idle time the lower is the slowest, in any order of events. */
-static void equals_have_an_order(void **state) {
+static void ties_have_an_order(void **state) {
     static struct pace p;
     pace_begin(&p, 3);
     assert_null(tell(&p, 2, 1, 100, 30, 5));
@@ -94,7 +94,7 @@ static void steps_too_far_apart(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slowest_has_least_idle_time),
-        cmocka_unit_test(equals_have_an_order),
+        cmocka_unit_test(ties_have_an_order),
         cmocka_unit_test(steps_overlap),
         cmocka_unit_test(steps_too_far_apart),
     };

@@ -26,7 +26,7 @@ static const struct { const char *text, *line, *lines; } CASES[] = {
     { "\xf3\xa0\x81\x81 cut \xe2\x80", "? cut ??", "? cut ??" }, /* U+E0041; a torn character */
 };
 
-static void every_character_shows_itself_or_not_at_all(void **state) {
+static void every_character_is_kept_or_replaced(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char line[64], lines[64];
@@ -70,7 +70,7 @@ static void json_is_escaped(void **state) {
     free(canonical);
 }
 
-static void a_tree_is_plain_throughout(void **state) {
+static void every_string_of_a_tree_is_plain(void **state) {
     (void)state;
     json_t *value = json_pack("{s:[s,i,{s:s}],s:b}", "k\n", "v\x1b", 1, "x", "\xe2\x80\xae", "t",
                               1);
@@ -84,10 +84,10 @@ static void a_tree_is_plain_throughout(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_character_shows_itself_or_not_at_all),
+        cmocka_unit_test(every_character_is_kept_or_replaced),
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(json_is_escaped),
-        cmocka_unit_test(a_tree_is_plain_throughout),
+        cmocka_unit_test(every_string_of_a_tree_is_plain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

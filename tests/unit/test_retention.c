@@ -30,7 +30,7 @@ static void leaves(const struct retention *r, const int64_t before[STEPS_MAX], i
     assert_int_equal(rmdir(parent), 0); /* it is empty */
 }
 
-static void newest_stay(void **state) {
+static void the_newest_are_kept(void **state) {
     const struct retention two = { .keep = 2 };
     leaves(&two, (int64_t[STEPS_MAX]){ 10, 20, 30 }, 30, (int64_t[STEPS_MAX]){ 20, 30 });
     leaves(&two, (int64_t[STEPS_MAX]){ 30 }, 30, (int64_t[STEPS_MAX]){ 30 });
@@ -38,13 +38,13 @@ static void newest_stay(void **state) {
            (int64_t[STEPS_MAX]){ 100, 1000000 });
 }
 
-static void best_stays_too(void **state) {
+static void the_best_is_kept_too(void **state) {
     const struct retention one = { .keep = 1, .keep_best = true, .best_step = 10 };
     leaves(&one, (int64_t[STEPS_MAX]){ 10, 20, 30 }, 30, (int64_t[STEPS_MAX]){ 10, 30 });
 }
 
 /* Step 0 is kept beside the newest if asked; otherwise it is treated like any other. */
-static void the_first_stays_if_wanted(void **state) {
+static void the_first_is_kept_on_request(void **state) {
     for (int wanted = 0; wanted < 2; wanted++) {
         const struct retention r = { .keep = 1, .keep_init = wanted };
         char parent[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
@@ -63,7 +63,7 @@ static void the_first_stays_if_wanted(void **state) {
 }
 
 /* Damaged steps 200 and 204 were skipped: new checkpoints are not the ones removed. */
-static void passed_over_go(void **state) {
+static void skipped_checkpoints_are_deleted(void **state) {
     const struct retention two = { .keep = 2 };
     leaves(&two, (int64_t[STEPS_MAX]){ 50, 200, 204 }, 50, (int64_t[STEPS_MAX]){ 50 });
     leaves(&two, (int64_t[STEPS_MAX]){ 100, 150, 200, 204 }, 150,
@@ -72,10 +72,10 @@ static void passed_over_go(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(newest_stay),
-        cmocka_unit_test(best_stays_too),
-        cmocka_unit_test(passed_over_go),
-        cmocka_unit_test(the_first_stays_if_wanted),
+        cmocka_unit_test(the_newest_are_kept),
+        cmocka_unit_test(the_best_is_kept_too),
+        cmocka_unit_test(skipped_checkpoints_are_deleted),
+        cmocka_unit_test(the_first_is_kept_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

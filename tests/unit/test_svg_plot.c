@@ -50,7 +50,7 @@ static void any_range_has_a_handful_of_ticks(void **state) {
     }
 }
 
-static void steps_of_a_long_run_end_too(void **state) {
+static void the_tick_loop_ends_for_large_steps(void **state) {
     static const double X[2] = { 9007199254740990.0, 9007199254740991.0 }, Y[2] = { 1, 2 };
     struct svg_line line = { "a", 0, X, Y, 2 };
     char *svg = draw(&FIGURE, &line, 1);
@@ -110,7 +110,7 @@ static void labels_have_the_decimals_of_their_axis(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_range_has_a_handful_of_ticks),
-        cmocka_unit_test(steps_of_a_long_run_end_too),
+        cmocka_unit_test(the_tick_loop_ends_for_large_steps),
         cmocka_unit_test(nan_interrupts_a_line_and_points_stay_visible),
         cmocka_unit_test(one_colour_is_one_entry_of_the_legend),
         cmocka_unit_test(labels_have_the_decimals_of_their_axis),
