@@ -40,9 +40,9 @@ rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --thread
 
 # The next command names another kind than the one measured.
 case $("$FP8LAB" bench gemm $small 2>&1) in
-*"Next: fp8lab bench gemm"*) fail "bench gemm names itself as next" ;;
+*"Next: fp8lab bench gemm"*) fail "bench gemm suggests itself as the next command" ;;
 *"Next: fp8lab bench "*) ;;
-*) fail "bench gemm: nothing is next" ;;
+*) fail "bench gemm: no next command" ;;
 esac
 
 # A step: every part has a row and a floor, and the parts add up to their sum.
@@ -70,7 +70,7 @@ grep -q '^  quantise, transpose: quantise_finish ' "$TEST_TMP/detail" ||
     fail "bench step --detail: names are cut"
 ends=$(grep -oE '^  [a-zA-Z, ]+(: .*)? +[0-9]+ +[0-9.]+ +[0-9.]+% ' "$TEST_TMP/detail" |
     awk '{ print length($0) }' | sort -u | wc -l)
-[ "$ends" = 1 ] || fail "bench step --detail: columns do not stand in line"
+[ "$ends" = 1 ] || fail "bench step --detail: columns are not aligned"
 
 refused() { # words of the message, then arguments
     local words=$1 text
@@ -80,10 +80,10 @@ refused() { # words of the message, then arguments
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu 2>&1 >/dev/null |
-    grep -q '^tiny: measuring' || fail "bench step: not a word before its figures"
+    grep -q '^tiny: measuring' || fail "bench step: no message before its figures"
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --set hardware.gpus=2 \
     2>&1 >/dev/null | grep -q '^tiny: one device is measured, with the whole batch of 4;' ||
-    fail "bench step: of two GPUs one is measured, and nobody says so"
+    fail "bench step: no message that only one of two GPUs is measured"
 
 # --only chooses a row of a suite. One thread of a CPU is reported in GFLOP/s.
 lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 \

@@ -30,14 +30,14 @@ expect() { # CODE WORDS MODE ARGS...
     beside "$@" --out failing
     got=$?
     [ "$got" = "$code" ] || fail "$*: exit code $got, not $code"
-    grep -qF -- "$words" err || fail "$*: nobody says: $words"
+    grep -qF -- "$words" err || fail "$*: missing in the output: $words"
     ! grep -q Traceback err || fail "$*: a traceback"
     none_left "$*"
 }
 # Every process that we started has MARK in its environment.
 none_left() {
     local left i
-    for ((i = 0; i < 1200; i++)); do # a process that was killed takes a moment to be gone
+    for ((i = 0; i < 1200; i++)); do # a killed process needs a moment to exit
         left=$(env -u MARK grep -lsaF "MARK=$MARK" /proc/[0-9]*/environ)
         [ -n "$left" ] || return 0
         sleep 0.05
@@ -72,14 +72,14 @@ for row, line in results["fp8lab"].items():
     assert f"fp8lab {row} " in table and f"{line['ratio']:.3f} x" in table, table
 assert "mean of stand-in's turns, 110 (bf16), 1,103 (fp8.tensorwise)" in table, table
 PY
-cmp -s out table/table.txt || fail "what is printed is not table.txt"
+cmp -s out table/table.txt || fail "stdout differs from table.txt"
 turns=$(grep -oE 'stand-in [a-z0-9.]*: [0-9,]+|suite [0-9]' err | cut -d: -f1 | tr '\n' ' ')
 each="stand-in bf16 stand-in fp8.tensorwise "
-[ "$turns" = "${each}suite 1 ${each}suite 2 $each" ] || fail "not by turns: $turns"
+[ "$turns" = "${each}suite 1 ${each}suite 2 $each" ] || fail "the measurements do not alternate: $turns"
 beside steady --out apart --apart --suites 1 || fail "apart: exit code $?"
 [ "$(grep -c ready apart/peer-bf16.jsonl)" = 2 ] || fail "apart: not started for each measurement"
 
-# A recipe that the peer has not: those rows are measured, and stand beside nothing.
+# A recipe that the peer lacks: its rows are measured and have no ratio.
 beside lacks --out lacks --suites 1 || fail "lacks: exit code $?"
 none_left lacks
 grep -qF "stand-in bf16 " lacks/table.txt && ! grep -qF "stand-in fp8" lacks/table.txt &&
@@ -89,7 +89,7 @@ grep -qF "stand-in bf16 " lacks/table.txt && ! grep -qF "stand-in fp8" lacks/tab
 # ---- failures ------------------------------------------------------------------------------------
 expect 2 "the peer lacks the recipes of all these rows" nothing
 expect 1 'ended with exit code 9 before it was "measured":' dies
-grep -q "    it broke" err || fail "dies: its last words are not there"
+grep -q "    it broke" err || fail "dies: the error lacks the last line of its output"
 expect 3 "there is no such GPU" unfit
 expect 1 'where "measured" with a positive tokens_per_s was due' garbage
 expect 1 "printed 'xxxx" flood
@@ -106,9 +106,9 @@ expect 2 "is not for one GPU with BF16 weights" steady --set train.optimizer.sta
     --set train.optimizer.master=f32 --set train.grad_dtype=f32
 expect 6 "cannot start /nowhere" steady --peer /nowhere
 beside steady --out table
-[ $? = 2 ] || fail "a folder that holds something is taken"
+[ $? = 2 ] || fail "a folder that is not empty is accepted"
 
-# A signal in the middle of a suite ends it, PyTorch, and what PyTorch started.
+# A signal in the middle of a suite ends the suite, PyTorch, and the processes that PyTorch started.
 rm -rf failing
 python3 "$peers/beside.py" "$experiments/bench_llama_124m.lua" "${small[@]}" --out failing \
     --peer "bash $stand_in steady" --set train.steps=1000000 >out 2>err &
@@ -122,9 +122,9 @@ wait $beside
 code=$?
 [ $code = 143 ] || fail "SIGTERM: exit code $code, not 143"
 none_left SIGTERM
-"$FP8LAB" verify -q failing/suite-1/*.tar.zst >out 2>>err || fail "SIGTERM: our bundle is not whole"
+"$FP8LAB" verify -q failing/suite-1/*.tar.zst >out 2>>err || fail "SIGTERM: our bundle does not verify"
 
-# ---- the PyTorch program, as far as it goes without PyTorch --------------------------------------
+# ---- the PyTorch program, without PyTorch --------------------------------------------------------
 for file in "$peers"/*.py; do
     python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$file" 2>err || fail "$file"
 done
@@ -133,8 +133,8 @@ CUDA_VISIBLE_DEVICES='' python3 "$peers/torch_train.py" "$experiments/bench_llam
     --program "$FP8LAB" >out 2>err
 code=$?
 case $code in
-6) grep -q "no PyTorch 2.6 or later in" err || fail "nobody says that there is no PyTorch" ;;
-3) grep -q "sees no GPU" err || fail "nobody says that there is no GPU" ;;
+6) grep -q "no PyTorch 2.6 or later in" err || fail "the error does not name the missing PyTorch" ;;
+3) grep -q "sees no GPU" err || fail "the error does not name the missing GPU" ;;
 *) fail "torch_train.py: exit code $code, not 3 or 6" ;;
 esac
 [ -z "$(find . -type p)" ] || fail "a pipe is left"

@@ -49,12 +49,12 @@ again() { # CASE: the same without the bundle
     again_bundled "$1"
     rm "$1"/*.tar.zst
 }
-ends_right() { # CODE WORDS: after the run resumed
+ends_right() { # CODE WORDS: checks the result of the resumed run
     expect "exit code" 0 "$1"
-    grep -qF "$2" log || fail "nobody says: $2"
+    grep -qF "$2" log || fail "missing in the output: $2"
     expect results "$reference" "$(results "$case_name")"
 }
-goes_on() { # WORDS
+resumes() { # WORDS
     "$FP8LAB" run --resume last --runs "$case_name" --threads 1 >out 2>log
     ends_right $? "$1"
 }
@@ -69,21 +69,21 @@ stop stopped
 stop other --set train.seed=2
 
 again whole-checkpoint
-goes_on resuming
+resumes resuming
 ! grep -q "skipped" log || fail "a whole checkpoint is skipped"
 
 again cursor
 sed -i 's/\("cursor": [0-9]*\)[0-9],/\19,/' "$newest/checkpoint.json" # it was even
-goes_on "a damaged checkpoint is skipped: $newest/checkpoint.json: its own SHA-256 is"
+resumes "a damaged checkpoint is skipped: $newest/checkpoint.json: its own SHA-256 is"
 again meaning
 sed -i 's/"vocab": 256/"vocab": 257/' "$newest/checkpoint.json"
-goes_on "$newest/checkpoint.json: its own SHA-256 is"
+resumes "$newest/checkpoint.json: its own SHA-256 is"
 again step
 sed -i 's/^ "step": /&1/' "$newest/checkpoint.json"
-goes_on "$newest/checkpoint.json: its own SHA-256 is"
+resumes "$newest/checkpoint.json: its own SHA-256 is"
 again state
 damage "$newest/state.safetensors"
-goes_on "$newest/state.safetensors: tree SHA-256 is"
+resumes "$newest/state.safetensors: tree SHA-256 is"
 
 # An intact checkpoint of a run with another seed: its hash is right, but the log names another.
 again another-run
@@ -93,12 +93,12 @@ while [ "$(basename "$newest")" != "step-$(printf %06d $((every * 3)))" ]; do
 done
 rm -r "$newest"
 cp -r other/*/data/checkpoints/"$(basename "$newest")" "$newest"
-goes_on "$newest/checkpoint.json: SHA-256 is"
+resumes "$newest/checkpoint.json: SHA-256 is"
 
 # The run was bundled: --resume DIR, and the command that began the run.
 again_bundled bundled-cursor
 sed -i 's/\("cursor": [0-9]*\)[0-9],/\19,/' "$newest/checkpoint.json"
-goes_on "a damaged checkpoint is skipped: $newest/checkpoint.json: its own SHA-256 is"
+resumes "a damaged checkpoint is skipped: $newest/checkpoint.json: its own SHA-256 is"
 again_bundled bundled-state
 damage "$newest/state.safetensors"
 "$FP8LAB" run --resume "${checkpoints%/data/*}" --threads 1 >out 2>log
@@ -110,7 +110,7 @@ ends_right $? "a damaged checkpoint is skipped: $newest/model.safetensors: tree 
 again_bundled bundled-older
 older=$(ls -d "$checkpoints"/step-* | tail -2 | head -1)
 damage "$older/model.safetensors"
-goes_on "$older/model.safetensors changed since the run was closed; the checkpoint of step "
+resumes "$older/model.safetensors changed since the run was closed; the checkpoint of step "
 ! grep -q "skipped" log || fail "a whole checkpoint is skipped"
 
 # Only the bundle has an intact checkpoint: it stays.
@@ -119,7 +119,7 @@ for model in "$checkpoints"/step-*/model.safetensors; do damage "$model"; done
 hash=$(sha256sum bundled-all/*.tar.zst)
 "$FP8LAB" run --resume "${checkpoints%/data/*}" --threads 1 >out 2>log
 expect "exit code of --resume" 4 $?
-grep -q "changed since the run was closed; its bundle .* is intact" log || fail "nobody says it"
+grep -q "changed since the run was closed; its bundle .* is intact" log || fail "the error does not name the bundle"
 run bundled-all
 expect "exit code of the command" 4 $?
 expect "the bundle" "$hash" "$(sha256sum bundled-all/*.tar.zst)"
@@ -131,7 +131,7 @@ cp "$case_name"/*/data/metrics/train.jsonl before
 "$FP8LAB" run -q --resume last --runs "$case_name" >out 2>log
 expect "exit code of --resume" 4 $?
 grep -q "train.jsonl: line 5 is not a record" log || fail "--resume -q does not say it"
-cmp -s before "$case_name"/*/data/metrics/train.jsonl || fail "records were cut away"
+cmp -s before "$case_name"/*/data/metrics/train.jsonl || fail "records were removed"
 "$FP8LAB" close -q last --runs "$case_name" >out 2>log
 expect "exit code of close" 4 $?
 grep -q "data/metrics/train.jsonl stays text: .*:5: " log || fail "close -q does not say it"

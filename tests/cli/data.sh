@@ -44,7 +44,7 @@ expect() {
     got=$?
     [ "$got" = "$code" ] || fail "exit code $got, not $code: data ${arguments[*]}"
     for word in "$@"; do
-        grep -qF -- "$word" out || fail "data ${arguments[*]}: nobody says: $word"
+        grep -qF -- "$word" out || fail "data ${arguments[*]}: missing in the output: $word"
     done
 }
 fail() { echo "FAILED: $1"; sed 's/^/    /' out; failed=1; }

@@ -46,14 +46,14 @@ expect 3 "no CUDA device is visible" LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=100
 expect 3 "the driver (for CUDA 13.0) does not start: system has unsupported display driver" \
     LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=803
 expect 6 "cannot be loaded" LD_LIBRARY_PATH="$PWD/empty"
-grep -qF "it needs the libraries of the CUDA" out || fail "no word of the remedy"
+grep -qF "it needs the libraries of the CUDA" out || fail "the error lacks the fix"
 expect 6 "cuBLASLt 12.8 was loaded, this build needs 13.0 or later" LD_LIBRARY_PATH="$PWD/old"
 
-if [ ! -e /dev/nvidiactl ]; then # a run says so too, and leaves its bundle
+if [ ! -e /dev/nvidiactl ]; then # a run reports the same error, and its bundle is written
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs runs --backend cuda >out 2>&1
-    [ $? = 3 ] || fail "a run without a driver does not leave with 3"
+    [ $? = 3 ] || fail "a run without a driver does not exit with 3"
     grep -qF "no NVIDIA driver is installed on this machine" out ||
-        fail "nobody says that there is no driver"
+        fail "the error does not name the missing driver"
     "$FP8LAB" verify runs/*.tar.zst >out 2>&1 || fail "no bundle, or a damaged one"
 fi
 exit $failed

@@ -144,7 +144,7 @@ expect $well -- --quick -- '1 x NVIDIA H200' 'driver           580.159.04, CUDA 
 "$FP8LAB" hw -q >out 2>&1 || fail "hw: exit code $?"
 for version in 'cublaslt.version       "13.1.0"' 'cudnn.version          "9.19.0"' \
     'nccl.version           "2.28.9"'; do
-    grep -qxF "$version" out || fail "hw: nobody says: $version"
+    grep -qxF "$version" out || fail "hw: missing in the output: $version"
 done
 # A backend built with CUDA 12 needs libraries and a driver of CUDA 12.
 mkdir twelve && cp good/* twelve && mv twelve/libcublasLt.so.13 twelve/libcublasLt.so.12
@@ -178,7 +178,7 @@ FAKE_INIT=18 expect 1 -- --quick -- 'NVML does not start: Driver/library version
     'fix: nvidia-smi must work before fp8lab can'
 FAKE_PROCESSES=2 expect $well -- --quick -- '2 compute processes on the GPUs'
 
-# ---- telemetry of a run over that driver: its own process does not count as another one
+# ---- telemetry of a run with that driver: its own process is not counted as another process
 (cd "$root" && FAKE_PROCESSES=2 "$BUILD/tests/cli/test_hardware") >out 2>&1 ||
     fail "telemetry with a driver"
 

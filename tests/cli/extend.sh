@@ -76,8 +76,8 @@ expect "exit code" 0 $code
 run --runs further --set train.steps=30
 expect "the weights" "$(field further/*.tar.zst 'run["final_weights_sha256"]')" \
     "$(field "$(newest runs)" 'run["final_weights_sha256"]')"
-run --runs runs --set train.steps=24 # an extension is no run of the script alone
-expect "a run of as many steps is another one" 0 "$(grep -c "already run" log)"
+run --runs runs --set train.steps=24 # not the same run as the extension
+expect "an extension taken for a plain run of as many steps" 0 "$(grep -c "already run" log)"
 
 case_name="repro of an extension"
 "$FP8LAB" repro "$child" >out 2>log
@@ -98,7 +98,7 @@ grep -q "from step 1 on its learning rates were not those of this schedule" out 
 expect "decay over all steps" 20 \
     "$(field "$(newest cosine)" 'resolved["train"]["schedule"]["decay"]')"
 
-case_name="what is refused"
+case_name="invalid extensions"
 runs=$(ls runs/*.tar.zst | wc -l)
 refused() { # WORDS ARGS...
     local words=$1
@@ -132,14 +132,14 @@ mv whole.state "${parent%.tar.zst}.checkpoints/step-000012/state.safetensors"
 expect "nothing was begun" "$runs" "$(ls runs/*.tar.zst | wc -l)"
 expect "what else is left" "" "$(left runs)"
 
-case_name="a checkpoint in the bundle, out of a folder of runs of its own"
+case_name="a checkpoint in a bundle of another folder of runs"
 run --runs packed --set archive=full
 extend "$(newest packed)" --runs elsewhere --set train.steps=24
 expect "exit code" 0 $code
 expect "the weights" "$(field whole/*.tar.zst 'run["final_weights_sha256"]')" \
     "$(field elsewhere/*.tar.zst 'run["final_weights_sha256"]')"
 
-case_name="an extension that is stopped goes on"
+case_name="a stopped extension resumes"
 "$FP8LAB" run --threads 1 --extend "$parent" --runs cut --set train.steps=1000000 >out 2>log &
 for ((i = 0; i < 3000; i++)); do
     grep -qs '"step":20,' cut/*/data/metrics/train.jsonl && break
@@ -148,7 +148,7 @@ done
 kill -TERM $!
 wait $!
 "$FP8LAB" run --extend last --runs cut --set train.steps=2000000 >out 2>log
-expect "exit code of an extension of what is interrupted" 2 $?
+expect "exit code of an extension of an interrupted run" 2 $?
 says "--resume continues this one"
 ("$FP8LAB" run --threads 1 --extend "$parent" --runs cut --set train.steps=1000000 >out 2>log) &
 for ((i = 0; i < 3000; i++)); do

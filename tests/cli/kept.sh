@@ -69,7 +69,7 @@ expect "as" "[['init'], ['last']]" \
     "$(field "$(ls init/*.tar.zst)" '[row["as"] for row in run["kept"]]')"
 expect "folders" "step-000000 step-000004 " "$(kept_in init)"
 
-case_name="how large, as planned"
+case_name="the planned size"
 # shellcheck disable=SC2086
 for verb in check plan; do
     "$FP8LAB" $verb $experiment $best >out 2>log
@@ -87,7 +87,7 @@ case_name="verify"
 mv both/*.checkpoints away
 "$FP8LAB" verify -q "$bundle" >out 2>log || fail "a bundle without its checkpoints does not verify"
 "$FP8LAB" show "$bundle" >out 2>log
-grep -q "is no longer in" out || fail "show does not say that they are gone"
+grep -q "is no longer in" out || fail "show does not report the missing checkpoints"
 mv away "${bundle%.tar.zst}.checkpoints"
 state=$(ls both/*.checkpoints/step-000018/state.safetensors)
 printf '\377' | dd of="$state" bs=1 seek=3000 conv=notrunc 2>/dev/null
@@ -113,11 +113,11 @@ expect "kept beside" "" "$(kept_in full)"
 expect "files in the bundle" 6 "$(packed_in full)"
 run smoke --smoke
 expect "of a rehearsal" "" "$(kept_in smoke)"
-run nobody --set checkpoint=false
-expect "where none is asked for" "" "$(kept_in nobody)"
-grep -q "checkpoint" log && fail "checkpoints are spoken of"
+run without --set checkpoint=false
+expect "kept without checkpoint" "" "$(kept_in without)"
+grep -q "checkpoint" log && fail "a message mentions checkpoints"
 
-case_name="keeping fails: nothing is lost, and close does the rest"
+case_name="keeping fails: no checkpoint is lost, and close keeps them"
 steps=600
 [ "${CONFIG:-release}" = asan ] && steps=100
 # shellcheck disable=SC2086
@@ -136,7 +136,7 @@ says "the run is complete in $run"
 rm "$run.checkpoints"
 "$FP8LAB" close "$run" >out 2>log || fail "close fails"
 expect kept "step-$(printf %06d $steps) " "$(kept_in full_up)"
-"$FP8LAB" verify -q full_up/*.tar.zst >out 2>log || fail "what close made does not verify"
+"$FP8LAB" verify -q full_up/*.tar.zst >out 2>log || fail "the bundle that close made does not verify"
 
-[ $failed = 0 ] && echo "the last and the best checkpoint stay"
+[ $failed = 0 ] && echo "the last and the best checkpoint are kept"
 exit $failed

@@ -155,7 +155,7 @@ cat >"$TEST_TMP/bin/stand-in" <<'SH'
 printf '%s\n' "${0##*/}" "$@" >"$RECORD"
 # Like apptainer: its child is in its group, and it forwards signals.
 if [ "${CODE:-}" = wait ]; then
-    trap 'sleep 0.5; kill -TERM $!; wait; exit 143' TERM # before anybody can know that it has begun
+    trap 'sleep 0.5; kill -TERM $!; wait; exit 143' TERM # set before the start is visible
     (n=0 && trap 'echo stopped >>"$RECORD"; n=1' TERM && echo started >>"$RECORD"
         for ((i = 0; i < 600 && n == 0; i++)); do sleep 0.1; done
         for ((i = 0; i < 10; i++)); do sleep 0.1; done) &
@@ -171,19 +171,19 @@ for tool in docker podman apptainer srun; do
     PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --set 'about=two words' --launch $tool \
         >"$TEST_TMP/out" 2>&1 || fail "$tool: exit code $?"
     [ "$(head -1 "$RECORD")" = $tool ] || fail "$tool was not started"
-    grep -qx -- '--set=about=two words' "$RECORD" || fail "$tool: a word came apart"
+    grep -qx -- '--set=about=two words' "$RECORD" || fail "$tool: a word was split"
     [ "$(tail -1 "$RECORD")" = tiny.lua ] || fail "$tool: the script is not the last word"
 done
 [ -d runs ] || fail "there is no folder for runs to mount"
 
-code_of() { # CODE TEXT LAUNCHER: our exit code for the launcher's, and what is said
+code_of() { # CODE TEXT LAUNCHER: our exit code and message for the exit code of the launcher
     local want=$1 text=$2 got
     shift 2
     PATH=$TEST_TMP/bin:$PATH "$FP8LAB" run tiny.lua --launch "$@" >"$TEST_TMP/out" 2>&1
     got=$?
     [ $got = "$want" ] || fail "--launch $*: exit code $got, not $want"
     [ -z "$text" ] || grep -qF -- "$text" "$TEST_TMP/out" || {
-        fail "nobody says: $text"
+        fail "missing in the output: $text"
         cat "$TEST_TMP/out"
     }
 }
@@ -197,8 +197,8 @@ PYXIS='' code_of 0 "" srun --image none
 [ "$(grep -cx "$(realpath "$FP8LAB")" "$RECORD")" = 1 ] || fail "--image none: not this program"
 CODE=127 code_of 6 "the node could not start" srun --image none
 PATH=/nonexistent "$FP8LAB" run tiny.lua --launch podman >"$TEST_TMP/out" 2>&1
-[ $? = 2 ] || fail "podman was missed by nobody"
-grep -q "there is no podman in PATH" "$TEST_TMP/out" || fail "nobody says that podman is missing"
+[ $? = 2 ] || fail "a missing podman does not exit with 2"
+grep -q "there is no podman in PATH" "$TEST_TMP/out" || fail "the error does not name podman"
 rm fp8lab.sif
 code_of 2 "\`make sif\` builds it" apptainer
 
@@ -206,9 +206,9 @@ code_of 2 "\`make sif\` builds it" apptainer
 PATH=$TEST_TMP/bin:$PATH SLURM_SUBMIT_DIR=$here bash "$tests/../../containers/fp8lab.sbatch" \
     x.lua --set a=b >"$TEST_TMP/out" 2>&1 || fail "fp8lab.sbatch: exit code $?"
 [ "$(tail -6 "$RECORD" | tr '\n' ' ')" = "FP8LAB_STOP_GRACE=180 fp8lab run x.lua --set a=b " ] ||
-    fail "fp8lab.sbatch does not hand its words on"
+    fail "fp8lab.sbatch does not pass its arguments on"
 for flag in $(grep -oE -- '--(no-)?container-[a-z-]+' "$tests/../../containers/fp8lab.sbatch"); do
-    grep -qF -- "$flag" "$golden" || fail "fp8lab.sbatch has $flag, --launch srun has not"
+    grep -qF -- "$flag" "$golden" || fail "fp8lab.sbatch has $flag, --launch srun lacks it"
 done
 # The programs that the Apptainer definition calls exist.
 for file in $(grep -oE 'containers/[a-z_]+\.sh' "$tests/../../containers/fp8lab.def"); do
@@ -221,7 +221,7 @@ await_start() {
     fail "the launcher never started"
 }
 
-# srun gets the signal that it forwards, and the exit code is ours.
+# srun gets the signal that it forwards to the run, and we return the exit code of the run.
 cat >"$TEST_TMP/bin/waiting" <<'SH'
 #!/bin/bash
 [ "$*" != --help ] || exit 0

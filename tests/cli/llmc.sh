@@ -19,7 +19,7 @@ nothing_left resident
 PEER_MODE=unfused measure --steps 13 || fail "unfused: exit code $?"
 lines "($ready)"' and lines[0]["flags"] == "-w 0 -r 0 -ge 0" and len(lines) == 2'
 lines 'lines[1]["step_ms_median"] == 60'
-grep -qF "llmc: -w 0 -r 0 -ge 1: it ended with exit code 1" err || fail "unfused: nobody says so"
+grep -qF "llmc: -w 0 -r 0 -ge 1: it ended with exit code 1" err || fail "unfused: the first failure is not reported"
 LLMC=$stand_in expect 0 "-e d12" --llmc ''
 measure --recipe fp8.tensorwise || fail "another recipe: exit code $?"
 lines 'lines == [{"event": "lacks", "name": "llm.c", "recipe": "fp8.tensorwise"}]'
@@ -40,7 +40,7 @@ PEER_MODE=nan expect 1 "not 20 steps, each with a loss and a time"
 PEER_MODE=short expect 1 "not 20 steps, each with a loss and a time"
 PEER_MODE=hangs expect 1 "not done within 0.3 s (--run-limit)" --run-limit 0.3
 echo stop | measure --resident
-[ $? = 2 ] && grep -qF "measure or quit, not 'stop'" err || fail "stop is a request"
+[ $? = 2 ] && grep -qF "measure or quit, not 'stop'" err || fail "stop is accepted as a request"
 nothing_left stop
 ends_by_signal
 exit $failed

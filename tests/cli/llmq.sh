@@ -10,7 +10,7 @@ peer_command+=(--set model.layers=1 --set model.width=64 --set model.heads=2 --s
     --set train.global_batch=4 --set train.micro_batch=2)
 
 # ---- the speed -----------------------------------------------------------------------------------
-# Of its twelve steps ten count: 90, 60, 50 ms and so on. It is ended, or it would evaluate.
+# Ten of its twelve steps count: 90, 60, 50 ms and so on. llmq is ended before it evaluates.
 ready='lines[0]["event"] == "ready" and lines[0]["name"] == "llmq"
     and lines[0]["device"] == "NVIDIA stand-in" and lines[0]["tokens_per_step"] == 128'
 bf16="--model-dtype=bf16 --opt-m-dtype=bf16 --opt-v-dtype=bf16"
@@ -38,7 +38,7 @@ done
 
 # ---- the model, the batch and the optimizer are the experiment's ---------------------------------
 LLMQ=$stand_in expect 0 '"hidden_size": 64, "intermediate_size": 96, "vocab_size": 256, ' --llmq ''
-said() { grep -qF -- "$1" err || fail "llmq was not told: $1"; }
+said() { grep -qF -- "$1" err || fail "not passed to llmq: $1"; }
 said '"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1, '
 said '"max_position_embeddings": 32, "rope_theta": 500000.0, "rms_norm_eps": 1e-05, '
 said " --batch-size=2 --seq-len=32 --grad-accumulation=2 --steps=12 "

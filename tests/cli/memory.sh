@@ -65,7 +65,7 @@ sed 's/^ *//' >wanted <<'TEXT'
     llama3-8b-h200-blockwise:
 TEXT
 grep -v '^  ' log | sed -E 's/ +/ /g; s/ [0-9]+\.[0-9]/ N/g' | diff wanted - || fail "its table"
-[ "$(grep -c '^  less memory:' log)" = 1 ] || fail "the way out, once"
+[ "$(grep -c '^  less memory:' log)" = 1 ] || fail "less memory: not printed once"
 "$FP8LAB" plan -q "$suite" --facts most.json --json >json
 python3 - json log <<'PY' || fail "the table and the JSON differ"
 import json, sys
@@ -102,7 +102,7 @@ says "does not fit memory.total (for what is offloaded) of 65536.0 MiB, which it
     --set train.global_batch=128 >log 2>&1
 [ $? = 3 ] || fail "a run of 64 ranks that no host has memory for"
 grep -qE "big needs [0-9]{4}\.[0-9] GiB for 64 ranks, memory.total is " log ||
-    fail "what they need together is not said"
+    fail "no message about the memory of all ranks"
 
 # After a plan for another machine, the next command is a rehearsal here. If the memory is not
 # known, there is neither a verdict nor a next command.
@@ -112,13 +112,13 @@ bench=$lib/../bench_llama3_8b.lua
 [ "$(next)" = "run --smoke --anywhere $bench" ] || fail "next, planned for another: $(next)"
 echo '{}' >nowhere.json
 "$FP8LAB" plan big.lua --lib "$lib" --facts nowhere.json --backend cuda >log 2>&1 ||
-    fail "plan for a memory that is not known"
+    fail "plan for an unknown memory"
 says "gpu.memory is not known, so whether it fits is not known; --facts FILE"
-[ -z "$(next)" ] || fail "next, where it is not known whether it fits: $(next)"
+[ -z "$(next)" ] || fail "a next command although the memory is not known: $(next)"
 "$FP8LAB" plan big.lua --lib "$lib" --facts nowhere.json --backend cuda --json >log 2>&1
 says '"fits":null'
 "$FP8LAB" plan big.lua --lib "$lib" --backend gpu >log 2>&1
-[ $? = 2 ] || fail "plan for a backend that there is not"
+[ $? = 2 ] || fail "plan for an unknown backend"
 says "unknown backend 'gpu'; use auto, cpu or cuda"
 
 # `run` on this machine rejects it too, and makes no directory.
@@ -163,7 +163,7 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
     "$FP8LAB" repro "$(ls none/*.tar.zst | head -1)" --runs again >log 2>&1
     [ $? = 3 ] || fail "exit code of repro of a run without a step"
     says "holds no step to compare with: its run ended as failed: out of memory before step 0"
-    ls again/*.tar.zst >/dev/null 2>&1 && fail "repro ran it"
+    ls again/*.tar.zst >/dev/null 2>&1 && fail "repro ran the run without a step"
 fi
 # experiments/RESULTS.md and `plan` agree on FP8's memory on a GH200.
 "$FP8LAB" plan "${lib%/lib}/gh200_llama31_8b.lua" --facts "$facts/gh200.json" --json >log ||

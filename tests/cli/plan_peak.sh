@@ -31,7 +31,7 @@ for ((i = 0; i < 6000; i++)); do
     [ -e "$FAKE_MEMORY/once" ] || exit 0
     sleep 0.01
 done
-echo 'nobody looked' >&2
+echo 'no sample was taken' >&2
 exit 1
 SH
 chmod +x program
@@ -49,7 +49,7 @@ peak() { # RC LIBRARY VISIBLE PEAK_MIB -- TEXT...
         PEAK=$((peak << 20)) python3 "$root/tests/gpu/plan_peak.py" ./program row.lua >log 2>&1
     rc=$?
     [ $rc = "$expected" ] || fail "exit code $rc, expected $expected: $library, GPUs '$visible'"
-    for text; do grep -qF -- "$text" log || fail "nobody says: $text"; done
+    for text; do grep -qF -- "$text" log || fail "missing in the output: $text"; done
 }
 
 peak 0 v2 '' 3500 -- 'seen      3500 MiB       +0 MiB' \

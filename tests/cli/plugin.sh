@@ -73,7 +73,7 @@ refused 2 "libfp8lab_cuda.so has no cuda_backend_open"
 case_name="no library"
 echo "no library" >libfp8lab_cuda.so
 refused 6 "libfp8lab_cuda.so cannot be loaded"
-case_name="nothing there"
+case_name="no file"
 rm libfp8lab_cuda.so
 refused 2 "there is no cuda backend: no libfp8lab_cuda.so"
 exit $failed

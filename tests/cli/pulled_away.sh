@@ -33,7 +33,7 @@ begin() {
         grep -qs '"step":10,' "$runs"/*/data/metrics/train.jsonl && return
         sleep 0.02
     done
-    fail "step 10 never came"
+    fail "step 10 was not reached"
 }
 
 bundle_is_failed() { # RUNS
@@ -114,5 +114,5 @@ for i in $(seq 300); do echo "The text of file $i, of three hundred." >many/$i.t
 (ulimit -Sn 100; "$FP8LAB" run -q many.lua --lib "$lib" --runs opened --set eval=false >out 2>log)
 expect "exit code" 0 $?
 
-[ $failed = 0 ] && echo "what is taken away is named"
+[ $failed = 0 ] && echo "each missing file is named"
 exit $failed

@@ -89,7 +89,8 @@ seq 2 4001 | head -c "$(stat -c %s moved/deep/others.txt)" >data/numbers.txt # a
 again 3 "the bundle's data are not here" "$t"
 
 # ---- other bits ---------------------------------------------------------------------------------
-# A bundle that differs from its run: a file is changed in the directory, which is closed again.
+# A bundle that differs from its run: a file in the run directory is changed, and the run is closed
+# again.
 forge() { # NAME FILE SED ARGS...: prints the bundle
     local name=$1 file=$2 change=$3 dir
     shift 3
@@ -161,7 +162,7 @@ again 3 "gpu.count" "$q"
 again 3 "the bundle's run did not match either, and was made with --anywhere: give it" "$q"
 again 3 '"verdict":"not comparable"' "$q" --json
 again 0 "bitwise equal" "$q" --anywhere
-grep -q "^$" log && fail "an empty line after what the machine lacks"
+grep -q "^$" log && fail "an empty line after the missing facts"
 head -c 3000 "$a" >short.tar.zst
 again 4 "truncated" short.tar.zst
 "$FP8LAB" run forge.lua --backend cpu --runs live --keep-dir -q >/dev/null 2>log
@@ -191,7 +192,7 @@ chmod +x bin/docker
 for tool in podman apptainer srun make; do cp bin/docker bin/$tool; done
 i=$(run image forge.lua --set image=evil:1)
 PATH=$TEST_TMP/bin:$PATH again 0 "bitwise equal" "$i"
-[ ! -e started ] || fail "repro started something that the bundle names"
+[ ! -e started ] || fail "repro started a program that the bundle names"
 
 # --patch: the bundle's commit of a tree, with its patch, is built and runs the reproduction.
 mkdir tree

@@ -69,7 +69,7 @@ one_object fp8lab.error/1 2 data $'nothing\xff'
 one_object fp8lab.error/1 2 list nothing
 one_object fp8lab.version/1 0 --version
 one_object fp8lab.run_refused/1 3 run tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
-grep -q '"wanted"' out || fail "a refused run does not say in JSON what it misses"
+grep -q '"wanted"' out || fail "the JSON of a rejected run lacks the missing facts"
 one_object fp8lab.run_result/1 0 run tiny.lua --lib "$lib" --runs json
 
 # The next command works when typed, flags included.
@@ -96,7 +96,7 @@ type_next 3 hw
 fp8lab extract -q json/*.tar.zst --to json/copy >out 2>err ||
     fail "extract among the runs: $(cat err)"
 fp8lab list json >out 2>err
-[ -d json/copy ] && [ ! -e json/copy.tar.zst ] || fail "list took a copy for a run to be closed"
+[ -d json/copy ] && [ ! -e json/copy.tar.zst ] || fail "list tried to close an unpacked copy"
 
 # An unusable plugin gives an error text, not a crash of the worker.
 if [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ] && [ ! -e /dev/nvidiactl ]; then
@@ -116,9 +116,9 @@ sleep 0.5
 kill -TERM $!
 wait $!
 expect "exit code of a stop while data are hashed" 143 $?
-[ -e data ] && fail "a run that never began left something"
+[ -e data ] && fail "a run that was not begun left files"
 
-# A small stack limit is raised if that is allowed, otherwise rejected.
+# A small stack limit is raised if the hard limit allows it, otherwise rejected.
 bash -c 'ulimit -Ss 128; exec "$@"' _ "$FP8LAB" run -q tiny.lua --lib "$lib" --set train.steps=1 \
     --runs stack >out 2>err
 expect "exit code with a soft limit of 128 KiB on the stack" 0 $?
@@ -127,7 +127,7 @@ bash -c 'ulimit -s 128; exec "$@"' _ "$FP8LAB" run -q tiny.lua --lib "$lib" --se
 expect "exit code with a hard limit of 128 KiB on the stack" 6 $?
 grep -q "raise the limit: ulimit -s 8192" err || fail "a small stack: $(cat err)"
 
-# A script's text cannot steer the terminal. A script with a byte order mark runs.
+# A script's text cannot control the terminal. A script with a byte order mark runs.
 printf 'error("a\\27[31mb")' >escape.lua
 fp8lab check escape.lua >out 2>err
 grep -q $'\033' err && fail "an escape sequence of a script reaches the terminal"

@@ -45,17 +45,17 @@ await_step() {
         grep -qs "\"step\":$2," "$1"/*/data/metrics/train.jsonl && return
         sleep 0.02
     done
-    fail "step $2 never came"
+    fail "step $2 was not reached"
 }
 
-# Waits until the run's messages hold these words.
+# Waits until the run's messages contain these words.
 await_words() {
     local i
     for ((i = 0; i < 3000; i++)); do
         grep -qsF -- "$1" log && return
         sleep 0.02
     done
-    fail "nobody said: $1"
+    fail "missing in the output: $1"
 }
 
 runner_of() { head -1 "$(ls "$1"/*/lock)"; }
@@ -79,7 +79,7 @@ resumed_equals_undisturbed() { # RUNS
 every=100
 [ "${CONFIG:-release}" = asan ] && every=20 # some twenty times slower
 long="--set train.steps=$((6 * every))"
-endless="--set train.steps=1000000" # for what is not gone on with: it cannot be done too early
+endless="--set train.steps=1000000" # for runs that are not resumed: they cannot finish early
 
 case_name="undisturbed"
 run --runs a $long
@@ -109,7 +109,7 @@ expect "checkpoint is of the last step" True \
 expect "what show says is next" "run --resume" "$(sed -n 's/^Next: fp8lab \(.*\) term.*/\1/p' log)"
 resumed_equals_undisturbed term
 
-case_name="SIGTERM to the worker alone, from somebody else"
+case_name="SIGTERM to the worker alone, from another process"
 run --runs other $long &
 await_step other $((every * 5 / 4))
 kill -TERM $(worker_of other)
@@ -132,9 +132,9 @@ case_name="a second signal exits at once"
 run --runs twice $endless &
 await_step twice $((every * 5 / 4))
 pid=$(runner_of twice)
-kill -STOP $(worker_of twice) # it cannot stop in good order
+kill -STOP $(worker_of twice) # a suspended worker cannot stop by itself
 kill -TERM "$pid"
-await_words "stopping: checkpoint, bundle, exit" # until it is taken, a second one is the same one
+await_words "stopping: checkpoint, bundle, exit" # before that, two signals may merge into one
 kill -TERM "$pid"
 wait
 expect "nothing is packed" "" "$(bundle_in twice)"
@@ -158,13 +158,13 @@ expect "the first attempt took time" True \
     "$(field "$(bundle_in budget)" 'run["attempts"][0]["seconds"] > 0')"
 rm budget/*.tar.zst budget/*/*manifest-sha256.txt
 sed -i 's/"seconds": *[0-9.]*/"seconds": 3600.0/' budget/*/data/run.json
-timeout 300 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log # not for another hour
+timeout 300 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log # the time limit is not counted anew
 expect "exit code" 0 $?
 expect status time_limit "$(field "$(bundle_in budget)" 'run["status"]')"
 expect attempts 2 "$(field "$(bundle_in budget)" 'len(run["attempts"])')"
 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log
 expect "exit code of another --resume" 2 $?
-grep -q "has used up train.time_limit" log || fail "nobody says that the time is used up"
+grep -q "has used up train.time_limit" log || fail "the error does not say that the time is used up"
 
 for moment in 0.15 0.$((RANDOM % 800 + 100)); do
     case_name="kill -9 of the worker after $moment s"
@@ -174,7 +174,7 @@ for moment in 0.15 0.$((RANDOM % 800 + 100)); do
     kill -KILL $(worker_of "worker$moment")
     wait
     bundle=$(bundle_in "worker$moment")
-    if [ "$(field "$bundle" 'run["status"]')" = done ]; then continue; fi # it was faster
+    if [ "$(field "$bundle" 'run["status"]')" = done ]; then continue; fi # the run finished before the kill
     expect status killed "$(field "$bundle" 'run["status"]')"
     expect "exit code in run.json" 1 "$(field "$bundle" 'run["exit_code"]')"
     expect "it says why" True "$(field "$bundle" '"killed by signal 9" in run["error"]["text"]')"
@@ -190,7 +190,7 @@ for moment in 0.2 0.$((RANDOM % 800 + 100)); do
     sleep "$moment"
     kill -KILL "$(runner_of "runner$moment")" 2>/dev/null
     wait 2>/dev/null
-    for lock in "runner$moment"/*/lock; do # the worker dies with it, and lets go of that then
+    for lock in "runner$moment"/*/lock; do # the worker exits after it, and releases the lock
         [ ! -e "$lock" ] || flock -w 60 "$lock" true
     done
     "$FP8LAB" list "runner$moment" >out 2>log
@@ -261,7 +261,7 @@ expect status killed "$(field "$(bundle_in far)" 'run["status"]')"
 expect "no lock stays" "" "$(ls far/*/lock 2>/dev/null)"
 
 # `list` closes only runs that this host left open; `close` also those of a host long silent.
-case_name="a runner of this host before it was started again, of another container, long silent"
+case_name="a lock of this host before a reboot, of another container, of a silent host"
 for lines in "$(hostname)\n00000000-0000-0000-0000-000000000000" \
     "node17\n$(cat /proc/sys/kernel/random/boot_id)" \
     "node17\n00000000-0000-0000-0000-000000000001"; do
@@ -314,5 +314,5 @@ else
     echo "NOT CHECKED: a full disk (no right to mount a tmpfs)"
 fi
 
-[ $failed = 0 ] && echo "run control: all held"
+[ $failed = 0 ] && echo "run control: all cases passed"
 exit $failed

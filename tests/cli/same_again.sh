@@ -39,7 +39,7 @@ begin() { # RUNS STEP ARGS...: in the background, until it has recorded that ste
         grep -qs "\"step\":$step," "$runs"/*/data/metrics/train.jsonl && return
         sleep 0.02
     done
-    fail "step $step never came"
+    fail "step $step was not reached"
 }
 long="--set train.steps=600 --set checkpoint.every=50"
 [ "${CONFIG:-release}" = asan ] && long="--set train.steps=120 --set checkpoint.every=20"
@@ -92,7 +92,7 @@ expect bundles 1 "$(bundles cut)"
 expect attempts 2 "$(field "$(bundle_in cut)" 'len(run["attempts"])')"
 expect results "$reference" "$(field "$(bundle_in cut)" 'run["results_sha256"]')"
 
-case_name="the same, with its bundle alone left"
+case_name="an interrupted run of which only the bundle is left"
 begin alone 60 $long
 kill -TERM $pid
 wait $pid
@@ -127,5 +127,5 @@ expect "exit code of the second" 1 $code
 says "an earlier run with these inputs ended as failed, so a new run begins at step 0"
 expect bundles 2 "$(bundles bad)"
 
-[ $failed = 0 ] && echo "the same experiment goes on, or is named"
+[ $failed = 0 ] && echo "the same command resumes a run or names it"
 exit $failed

@@ -33,7 +33,7 @@ again() { # CASE: a copy in runs/CASE, left open as by a runner of this host tha
     run=runs/$1/$id
     echo "do not touch" >"runs/$1.txt"
 }
-everything() { # what stands in the case's folder and beside it, to the byte
+everything() { # all files in the folder of the case and beside it, byte by byte
     (cd runs && find . -printf '%y %p %l %s %T@\n' | sort
      find . -type f -print0 | sort -z | xargs -0 sha256sum)
 }
@@ -42,7 +42,7 @@ ends() { # WORDS...: within a minute
     code=$?
     [ $code != 124 ] || fail "$1 waits"
 }
-untouched() { # both leave everything as it is, and say what is wrong
+untouched() { # list and close change no file and report the problem
     before=$(everything)
     ends list "runs/$case_name"
     expect "list changes nothing" "$before" "$(everything)"
@@ -55,7 +55,7 @@ untouched() { # both leave everything as it is, and say what is wrong
 
 again closable
 ends list "runs/$case_name"
-expect "list closes what this host left" "killed" "$(awk '$1 == "'"$id"'" { print $2 }' out)"
+expect "list closes runs that this host left open" "killed" "$(awk '$1 == "'"$id"'" { print $2 }' out)"
 [ -e "$run.tar.zst" ] || fail "no bundle"
 
 again log
@@ -109,8 +109,8 @@ else
     echo "NOT CHECKED: another user's directory (no right to give one away)"
 fi
 
-# What an older program left that was killed before run.json was there. A directory that holds
-# something, has a bundle, or has no run's name is none.
+# A directory that an older program left because it was killed before it wrote run.json. Directories
+# with other files, with a bundle, or without the name of a run are not such directories.
 leftover=20260101T000000Z-t-s-00000001
 says_leftover="$leftover holds no run: .* remove the directory"
 begin_leftover() { # CASE
@@ -157,5 +157,5 @@ mv "$run" "runs/$case_name/20260101T000000Z-t-s-0000000g"
 run=runs/$case_name/20260101T000000Z-t-s-0000000g
 no_leftover
 
-[ $failed = 0 ] && echo "a stranger's directory is left as it is"
+[ $failed = 0 ] && echo "foreign directories are not changed"
 exit $failed

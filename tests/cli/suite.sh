@@ -30,7 +30,7 @@ kill -TERM $pid
 wait $pid
 expect "exit code of the stopped suite" 143 $?
 expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
-next=$(sed -n 's/^Next: fp8lab//p' log) # the suite itself, which goes on where it stopped
+next=$(sed -n 's/^Next: fp8lab//p' log) # the command of the suite, which resumes it
 [ -n "$next" ] || expect "the next command" "run ... suite.lua" "none"
 
 eval "\"$FP8LAB\" $next" >out 2>log
@@ -41,7 +41,7 @@ expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
 expect "the comparison" 1 "$(grep -c "What differs" out)"
 
 "$FP8LAB" run --json $suite >out 2>log
-expect "exit code where nothing is left to run" 0 $?
+expect "exit code if every row is done" 0 $?
 expect "rows" '[["done", true], ["done", true]]' "$(python3 -c 'import json
 print(json.dumps([[r["status"], r["earlier"]] for r in json.load(open("out"))["runs"]]))')"
 
@@ -61,7 +61,7 @@ expect "rows" 1 "$(ls parts/*tensorwise*.tar.zst | wc -l)"
 expect "rows not run again" 1 "$(grep -c "already run with these inputs" log)"
 expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
 "$FP8LAB" run $suite --runs parts --only pair-bf61 >out 2>log
-expect "exit code of a row that is not there" 2 $?
+expect "exit code for an unknown row" 2 $?
 grep -q "none of the 2 runs has such a name (the first is pair-bf16)" log ||
     expect "what is said" names "$(cat log)"
 
@@ -81,7 +81,7 @@ expect "exit code of the second" 0 $?
 expect "runs of two rows" 2 "$(ls shared/*.tar.zst | wc -l)"
 expect "comparisons" 2 "$(cat out.first out.second | grep -c "one factor: recipe")"
 
-both taken --set train.steps=1000 # long enough to be killed in
+both taken --set train.steps=1000 # long enough for a kill
 for ((i = 0; i < 6000; i++)); do
     owner=$(head -1 taken/*bf16*/lock 2>/dev/null)
     [ -n "$owner" ] && grep -qs '"step":60,' taken/*bf16*/data/metrics/train.jsonl && break

@@ -33,7 +33,7 @@ expect() { # CODE WORDS ARGS...
     measure "$@"
     got=$?
     [ $got = "$code" ] || fail "$PEER_MODE $*: exit code $got, not $code"
-    grep -qF -- "$words" err || fail "$PEER_MODE $*: nobody says: $words"
+    grep -qF -- "$words" err || fail "$PEER_MODE $*: missing in the output: $words"
     ! grep -q Traceback err || fail "$PEER_MODE $*: a traceback"
     nothing_left "$PEER_MODE $*"
 }
