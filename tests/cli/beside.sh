@@ -75,7 +75,8 @@ PY
 cmp -s out table/table.txt || fail "stdout differs from table.txt"
 turns=$(grep -oE 'stand-in [a-z0-9.]*: [0-9,]+|suite [0-9]' err | cut -d: -f1 | tr '\n' ' ')
 each="stand-in bf16 stand-in fp8.tensorwise "
-[ "$turns" = "${each}suite 1 ${each}suite 2 $each" ] || fail "the measurements do not alternate: $turns"
+[ "$turns" = "${each}suite 1 ${each}suite 2 $each" ] ||
+    fail "the measurements do not alternate: $turns"
 beside steady --out apart --apart --suites 1 || fail "apart: exit code $?"
 [ "$(grep -c ready apart/peer-bf16.jsonl)" = 2 ] || fail "apart: not started for each measurement"
 
@@ -122,7 +123,8 @@ wait $beside
 code=$?
 [ $code = 143 ] || fail "SIGTERM: exit code $code, not 143"
 none_left SIGTERM
-"$FP8LAB" verify -q failing/suite-1/*.tar.zst >out 2>>err || fail "SIGTERM: our bundle does not verify"
+"$FP8LAB" verify -q failing/suite-1/*.tar.zst >out 2>>err ||
+    fail "SIGTERM: our bundle does not verify"
 
 # ---- the PyTorch program, without PyTorch --------------------------------------------------------
 for file in "$peers"/*.py; do

@@ -119,7 +119,8 @@ for model in "$checkpoints"/step-*/model.safetensors; do damage "$model"; done
 hash=$(sha256sum bundled-all/*.tar.zst)
 "$FP8LAB" run --resume "${checkpoints%/data/*}" --threads 1 >out 2>log
 expect "exit code of --resume" 4 $?
-grep -q "changed since the run was closed; its bundle .* is intact" log || fail "the error does not name the bundle"
+grep -q "changed since the run was closed; its bundle .* is intact" log ||
+    fail "the error does not name the bundle"
 run bundled-all
 expect "exit code of the command" 4 $?
 expect "the bundle" "$hash" "$(sha256sum bundled-all/*.tar.zst)"

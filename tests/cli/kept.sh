@@ -136,7 +136,8 @@ says "the run is complete in $run"
 rm "$run.checkpoints"
 "$FP8LAB" close "$run" >out 2>log || fail "close fails"
 expect kept "step-$(printf %06d $steps) " "$(kept_in full_up)"
-"$FP8LAB" verify -q full_up/*.tar.zst >out 2>log || fail "the bundle that close made does not verify"
+"$FP8LAB" verify -q full_up/*.tar.zst >out 2>log ||
+    fail "the bundle that close made does not verify"
 
 [ $failed = 0 ] && echo "the last and the best checkpoint are kept"
 exit $failed

@@ -19,7 +19,8 @@ nothing_left resident
 PEER_MODE=unfused measure --steps 13 || fail "unfused: exit code $?"
 lines "($ready)"' and lines[0]["flags"] == "-w 0 -r 0 -ge 0" and len(lines) == 2'
 lines 'lines[1]["step_ms_median"] == 60'
-grep -qF "llmc: -w 0 -r 0 -ge 1: it ended with exit code 1" err || fail "unfused: the first failure is not reported"
+grep -qF "llmc: -w 0 -r 0 -ge 1: it ended with exit code 1" err ||
+    fail "unfused: the first failure is not reported"
 LLMC=$stand_in expect 0 "-e d12" --llmc ''
 measure --recipe fp8.tensorwise || fail "another recipe: exit code $?"
 lines 'lines == [{"event": "lacks", "name": "llm.c", "recipe": "fp8.tensorwise"}]'

@@ -158,7 +158,7 @@ expect "the first attempt took time" True \
     "$(field "$(bundle_in budget)" 'run["attempts"][0]["seconds"] > 0')"
 rm budget/*.tar.zst budget/*/*manifest-sha256.txt
 sed -i 's/"seconds": *[0-9.]*/"seconds": 3600.0/' budget/*/data/run.json
-timeout 300 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log # the time limit is not counted anew
+timeout 300 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log # counts the earlier time
 expect "exit code" 0 $?
 expect status time_limit "$(field "$(bundle_in budget)" 'run["status"]')"
 expect attempts 2 "$(field "$(bundle_in budget)" 'len(run["attempts"])')"
@@ -174,7 +174,7 @@ for moment in 0.15 0.$((RANDOM % 800 + 100)); do
     kill -KILL $(worker_of "worker$moment")
     wait
     bundle=$(bundle_in "worker$moment")
-    if [ "$(field "$bundle" 'run["status"]')" = done ]; then continue; fi # the run finished before the kill
+    if [ "$(field "$bundle" 'run["status"]')" = done ]; then continue; fi # before the kill
     expect status killed "$(field "$bundle" 'run["status"]')"
     expect "exit code in run.json" 1 "$(field "$bundle" 'run["exit_code"]')"
     expect "it says why" True "$(field "$bundle" '"killed by signal 9" in run["error"]["text"]')"

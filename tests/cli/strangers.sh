@@ -55,7 +55,7 @@ untouched() { # list and close change no file and report the problem
 
 again closable
 ends list "runs/$case_name"
-expect "list closes runs that this host left open" "killed" "$(awk '$1 == "'"$id"'" { print $2 }' out)"
+expect "list closes runs of this host" "killed" "$(awk '$1 == "'"$id"'" { print $2 }' out)"
 [ -e "$run.tar.zst" ] || fail "no bundle"
 
 again log
