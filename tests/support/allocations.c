@@ -32,7 +32,7 @@ extern void *BEHIND(realloc)(void *p, size_t n);
 extern void *BEHIND(memalign)(size_t alignment, size_t n);
 
 enum { PLACES_MAX = 1 << 14, CANDIDATES_MAX = 1 << 14, DEPTH = 24,
-       FROM_THEN_ON = 3 /* every third is tried with all later ones failing too */ };
+       FROM_THEN_ON = 3 /* every third is also tried with all later ones failing */ };
 
 /* Shared with children: the script of an experiment is evaluated in one. */
 struct watch {
@@ -45,7 +45,7 @@ struct watch {
     int depth;
 };
 static struct watch *watch; /* of this test program only */
-static _Thread_local bool mine, inside; /* this thread is watched; these functions are at work */
+static _Thread_local bool mine, inside; /* this thread is watched; it is in a function below */
 
 /* libgomp ends the process when it gets no memory; libarchive 3.6 does too (archive_string.c),
  * reads through NULL (archive_write_add_filter_zstd.c, archive_read.c), or frees twice what libzstd
@@ -168,11 +168,11 @@ static void attempt_failing(const struct fault_case *c, int64_t number, bool fro
     enum status st = c->attempt(c->context, &e);
     allocations_end();
     if (st != OK && st != ERR_MEMORY && !strcasestr(e.text, "memory"))
-        wrong = "the error does not speak of memory";
+        wrong = "the error does not mention memory";
     else if (st != OK && (!e.text[0] || e.code != st))
-        wrong = "the error value does not say what was returned";
+        wrong = "the error value and the returned status differ";
     else if (st == OK && from_then_on && !c->after && watch->failed)
-        wrong = "it cannot have worked";
+        wrong = "the call returned OK without memory";
     else if (c->after && c->after(c->context, st, &after) != OK)
         wrong = after.text;
     if (!wrong) return;

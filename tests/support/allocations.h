@@ -7,34 +7,35 @@
 
 #include "kernels/base.h"
 
-/* Counting, from 1 on; children forked meanwhile count on. */
+/* Starts counting, from 1. Children forked during the watch continue the count. */
 void allocations_watch(void);
-/* The same; the `fail_at`th fails, and those behind it too if `from_then_on`. */
+/* The same; allocation number `fail_at` fails, and with `from_then_on` all later ones too. */
 void allocations_fail(int64_t fail_at, bool from_then_on);
-/* Counting, and noting which to fail in turn: see fault_every_allocation. */
+/* The same without failures; notes the allocations to fail in turn: see fault_every_allocation. */
 void allocations_collect(void);
-/* The number of the ith (from 0) that was noted last; 0: there are no more. */
+/* The number of noted allocation i (from 0) of the last watch; 0: there are no more. */
 int64_t allocations_noted(int64_t i);
-/* Ends it; the number of allocations that were asked for. */
+/* Ends the watch; returns the number of requested allocations. */
 int64_t allocations_end(void);
 
-/* One thing that must survive every failure. */
+/* A call that must survive every failed allocation. */
 struct fault_case {
     const char *name;
-    /* If not NULL: what makes the world as the attempt wants to find it. */
+    /* If not NULL: called before each attempt, to prepare its files and state. */
     void (*before)(void *context);
-    /* The call under test. What it opens when it succeeds, it closes. `context` is the caller's. */
+    /* The call under test. After success it closes everything that it opened. `context` belongs to
+     * the caller. */
     enum status (*attempt)(void *context, struct err *e);
-    /* If not NULL: what must hold after each attempt that answered `st`. */
+    /* If not NULL: checks the state after each attempt, which returned `st`. */
     enum status (*after)(void *context, enum status st, struct err *e);
     void *context;
 };
 
-/* Runs the attempt once with all the memory it wants, then once for each place that asked for
- * memory (places are told apart by their call stacks; the first two calls from each, one under the
- * sanitizer), that one request failing; for every third of them also with all later requests
- * failing. Each answer must be ERR_MEMORY, or an error whose text speaks of memory; OK is fine if
- * `after` finds nothing wrong. */
+/* Runs the attempt once without failures. Then runs it again for each place that requested memory,
+ * and lets that request fail. A place is a call stack; its first two requests count, or one under a
+ * sanitizer. For every third request, another attempt lets all later requests fail too. Each
+ * attempt must return ERR_MEMORY or an error whose text mentions memory; OK is allowed if `after`
+ * passes. */
 void fault_every_allocation(const struct fault_case *c);
 
 #endif

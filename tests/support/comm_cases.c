@@ -32,7 +32,7 @@ static void *place(struct rank_test *t, const void *host, int64_t bytes) {
     struct err e = { 0 };
     if (ops->memory_create(t->backend, "test", bytes, &data, &e) == OK &&
         ops->upload(t->backend, LANE_COMM, data, host, bytes, &e) == OK &&
-        ops->sync(t->backend, &e) == OK) /* whichever lane uses it next */
+        ops->sync(t->backend, &e) == OK) /* any lane may use it next */
         return data;
     fprintf(stderr, "rank %d: %s\n", t->group.rank, e.text);
     return NULL;
@@ -100,7 +100,7 @@ static int one_sum(struct rank_test *t, enum dtype dtype, int64_t n) {
 int comm_sums(struct rank_test *t) {
     for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++)
         for (int d = 0; d < 2; d++) RANK_CHECK(one_sum(t, DTYPES[d], SIZES[s]) == 0);
-    RANK_MUST(t->backend->ops->comm.poll(t->backend, &must_)); /* a device's note is as of then */
+    RANK_MUST(t->backend->ops->comm.poll(t->backend, &must_)); /* reads its position now */
     struct comm_at at = comm_note_read(&t->note).at;
     RANK_CHECK(at.count == 10 && !strcmp(at.what, "all_reduce sum of 1000003 bf16"));
     return 0;

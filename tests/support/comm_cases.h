@@ -4,14 +4,14 @@
 
 #include "tests/support/ranks.h"
 
-/* What rank r has at i: of both signs, with sums that depend on their order. */
+/* The value of rank r at element i: of both signs, with sums that depend on their order. */
 float comm_value(int r, int64_t i);
 /* The definition: f32, rank order, one rounding to `dtype`. */
 float comm_sum(int world, int64_t i, enum dtype dtype);
 
 /* A tensor in the backend's memory with this rank's values; NULL data where there is none. */
 struct tensor comm_tensor(struct rank_test *t, enum dtype dtype, int64_t n);
-/* Its values, each widened to f32; owned by the caller. NULL where that failed. */
+/* Its values, widened to f32; owned by the caller. NULL after a failure. */
 float *comm_values(struct rank_test *t, const struct tensor *x);
 
 int comm_sums(struct rank_test *t);       /* all_reduce, sizes from fewer than ranks to millions */

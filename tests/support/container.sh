@@ -1,11 +1,11 @@
 # Container tools as the tests use them; sourced by the tests in tests/containers/. From the
 # environment, all optional:
-#   FP8LAB_CONTAINER_TOOL   docker, or podman (with buildah or alone); default: what works here
-#   FP8LAB_BUILD_FLAGS      further flags of its build; default: those of which one works here
+#   FP8LAB_CONTAINER_TOOL   docker, or podman (with or without buildah); default: one that works
+#   FP8LAB_BUILD_FLAGS      further flags of its build; default: flags that work here
 #   FP8LAB_RUN_FLAGS        further flags of its run; default: likewise
-#   FP8LAB_TEST_BASE        a base image that is here already, such as debian:12; default: one is
-#                           made with mmdebstrap (root, or user namespaces) and imported
-# A machine on which images cannot be built or started skips these tests, and says so loudly.
+#   FP8LAB_TEST_BASE        a local base image, such as debian:12; default: mmdebstrap (as root, or
+#                           with user namespaces) makes one
+# If images cannot be built or started on a machine, these tests are skipped with a message.
 
 skip() {
     printf '\n*** SKIP: %s\n' "$*"
@@ -27,8 +27,8 @@ find_tools() {
     [ "$runner" = docker ] || ! command -v buildah >/dev/null || builder=buildah
 }
 
-# find_run_flags IMAGE: the first set of flags with which a container starts. Machines that are
-# containers themselves allow neither new limits nor every runtime.
+# find_run_flags IMAGE: the first set of flags with which a container starts. A machine that is
+# itself a container may reject new limits and some runtimes.
 find_run_flags() {
     local flags said
     if [ -n "${FP8LAB_RUN_FLAGS+set}" ]; then
@@ -66,7 +66,7 @@ find_base() {
     base=${FP8LAB_TEST_BASE:-}
     [ -z "$base" ] || return 0
     base=localhost/fp8lab-standin:$arch
-    exec 9>"build/standin-$arch.lock" # two tests may want it at a time
+    exec 9>"build/standin-$arch.lock" # two tests may need it at the same time
     flock 9
     if "$runner" image inspect "$base" >/dev/null 2>&1; then
         exec 9>&-
@@ -86,7 +86,8 @@ find_base() {
     exec 9>&-
 }
 
-# build TAG ARGS...: containers/image.sh with what was found; further words go to its environment.
+# build TAG ARGS...: calls containers/image.sh with the tool and flags found above; ARGS go to its
+# environment.
 build_image() {
     local tag=$1
     shift

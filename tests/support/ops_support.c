@@ -135,7 +135,7 @@ void ops_expect(const char *file, int line, const struct ops *o, enum status got
         fail_msg("%s:%d: %s instead of %s: %s", file, line, status_name(got), status_name(want),
                  got == OK ? "" : o->e.text);
     if (words && !strstr(o->e.text, words))
-        fail_msg("%s:%d: \"%s\" does not say \"%s\"", file, line, o->e.text, words);
+        fail_msg("%s:%d: \"%s\" does not contain \"%s\"", file, line, o->e.text, words);
 }
 
 void ops_below(const char *file, int line, double value, double bound, const char *what) {

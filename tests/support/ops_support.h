@@ -15,7 +15,7 @@ struct ops {
     int count;
 };
 
-/* The CPU backend with that many threads; fails the test if it does not open. */
+/* The CPU backend with this many threads; fails the test if it does not open. */
 struct ops *ops_open(int threads);
 /* Closes the backend and frees every tensor and array made through o. */
 void ops_close(struct ops *o);
@@ -45,13 +45,13 @@ double ops_nmse(const struct tensor *got, const double *want);
 /* Hash of dtype, shape and bits of a packed tensor. */
 uint64_t ops_hash(const struct tensor *x);
 
-/* sum over i of gradient_i * d_i for a seeded direction d; and what that should be: the central
- * difference of f along d, where f reads x. x is restored. */
+/* The sum over i of gradient_i * d_i for a seeded direction d, and the value expected for it: the
+ * central difference of f along d, where f reads x. x is restored. */
 double ops_along(const struct tensor *gradient, uint64_t seed);
 double ops_difference(double (*f)(void *context), void *context, double *x, int64_t n,
                       uint64_t seed, double step);
 
-/* Fails the test unless the call answered so; `words` must stand in the error's text. */
+/* Fails the test unless the call returned this status and the error's text contains `words`. */
 #define OPS_OK(o, call) ops_expect(__FILE__, __LINE__, (o), (call), OK, NULL)
 #define OPS_ERR(o, call, status, words) \
     ops_expect(__FILE__, __LINE__, (o), (call), (status), (words))

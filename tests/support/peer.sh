@@ -1,6 +1,6 @@
-# For tests of a peer that runs a public program, by a stand-in for that: sourced, from the
-# repository root, after `peer` (llmc), `public` (llm.c), `stand_in` (its file here) and
-# `experiment` are set. PEER_MODE says what the stand-in does.
+# For tests of a peer that runs a public program, with a stand-in for that program. A test sources
+# this file from the repository root, after it sets `peer` (llmc), `public` (llm.c), `stand_in` (its
+# file in tests/support/stand_in) and `experiment`. PEER_MODE is the behaviour of the stand-in.
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
 export NO_COLOR=1 PEER_MODE=steady MARK="$peer-test-$$"
@@ -17,7 +17,7 @@ fail() {
     failed=1
 }
 
-measure() { # ARGS...: of the experiment, as `peer_command` has it
+measure() { # ARGS...: runs `peer_command` with them
     "${peer_command[@]}" "$@" >out 2>err
 }
 ours() { # every process that we started has MARK in its environment
@@ -37,14 +37,14 @@ expect() { # CODE WORDS ARGS...
     ! grep -q Traceback err || fail "$PEER_MODE $*: a traceback"
     nothing_left "$PEER_MODE $*"
 }
-lines() { # WHAT: out is the JSON lines for which this Python expression holds
+lines() { # EXPRESSION: this Python expression holds for the JSON lines in `out`
     python3 -c '
 import json, sys
 lines = [json.loads(line) for line in open("out")]
-assert eval(sys.argv[1]), lines' "$1" 2>>err || fail "not so: $1"
+assert eval(sys.argv[1]), lines' "$1" 2>>err || fail "does not hold: $1"
 }
 
-# What is no program that can be started, by its flag or its variable, $1.
+# Programs that cannot be started, named by the flag or by the variable.
 no_program() { # VARIABLE
     expect 2 "there is no program '/nowhere': --$peer or $1" "--$peer" /nowhere
     (export "$1="; expect 2 "there is no program ''" "--$peer" ''; exit $failed) || failed=1
@@ -52,7 +52,7 @@ no_program() { # VARIABLE
     expect 6 "cannot start $PWD/text: Exec format error" "--$peer" ./text
 }
 
-# A signal ends the public program and clears its files away.
+# A signal ends the public program and removes its files.
 ends_by_signal() {
     local code i
     PEER_MODE=hangs "${peer_command[@]}" >out 2>err &

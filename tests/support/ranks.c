@@ -18,7 +18,7 @@ static int be_rank(const struct rendezvous *rendezvous, const char *backend, int
                    int listening, rank_body body, void *user) {
     struct err e = { 0 };
     struct mesh mesh;
-    (void)setenv("NCCL_NVLS_ENABLE", "0", 0); /* as a runner does for its workers */
+    (void)setenv("NCCL_NVLS_ENABLE", "0", 0); /* as the runner sets it for its workers */
     struct rank_test t = { .user = user };
     struct backend_handle handle = { 0 };
     int code = 2;
@@ -37,7 +37,7 @@ static int be_rank(const struct rendezvous *rendezvous, const char *backend, int
     return code;
 }
 
-/* Waits for one child until the deadline; kills it then. */
+/* Waits for one child until the deadline, then kills it. */
 static int wait_for(pid_t pid, int64_t deadline_ms) {
     int status;
     for (;;) {

@@ -1,5 +1,5 @@
-/* A group of ranks as processes of a test: forked, connected, each with a backend of its own (the
- * CPU's with one thread, the CUDA one on the GPU of the rank's number). */
+/* A group of ranks as forked, connected processes of a test. Each has its own backend: the CPU's
+ * with one thread, or the CUDA backend on the GPU with the rank's number. */
 #ifndef FP8LAB_TESTS_SUPPORT_RANKS_H
 #define FP8LAB_TESTS_SUPPORT_RANKS_H
 
@@ -12,13 +12,13 @@ struct rank_test {
     void *user;
 };
 
-/* What one rank does; what it returns is its exit code, 0 for success. Messages go to stderr. */
+/* The body of one rank. It returns the exit code, 0 for success. Messages go to stderr. */
 typedef int (*rank_body)(struct rank_test *t);
 
-enum { RANK_KILLED = -1, RANK_LATE = -2 }; /* by a signal; still there after the time */
+enum { RANK_KILLED = -1, RANK_LATE = -2 }; /* by a signal; still running after the time */
 
-/* Runs `body` in `world` processes and fills code[world]. Ends after `seconds` at the latest. The
- * caller must not have opened a GPU itself: such a process cannot be forked. */
+/* Runs `body` in `world` processes and fills code[world]. Returns after at most `seconds`. The
+ * caller must not have opened a GPU, because such a process cannot be forked. */
 void ranks_run(const char *backend, int world, rank_body body, void *user, int seconds, int *code);
 
 /* For bodies: fails the rank with the place and the text of the error. */

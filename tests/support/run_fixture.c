@@ -62,7 +62,7 @@ static uint32_t bits_of(double v) {
     return u;
 }
 
-/* splitmix64: values that look arbitrary and are equal everywhere. */
+/* splitmix64: pseudo-random values, equal on every machine. */
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -1,4 +1,4 @@
-/* Made-up run directories for tests of bundles: small, complete, and the same every time. */
+/* Made-up run directories for tests of bundles: small, complete, and equal every time. */
 #ifndef FP8LAB_TESTS_RUN_FIXTURE_H
 #define FP8LAB_TESTS_RUN_FIXTURE_H
 
@@ -23,12 +23,12 @@ struct run_fixture {
     int64_t flip_step;       /* 0, or the step from which one bit of ... */
     int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
     double loss_shift;       /* added to every loss */
-    const char *choices;     /* the hash of its table of algorithms; NULL: it has none */
-    int64_t world;           /* ranks, among its decisions; 0: they do not say */
+    const char *choices;     /* the hash of its choice table; NULL: it has none */
+    int64_t world;           /* ranks in decisions.json; 0: absent */
     int64_t planned;         /* train.steps; 0: as many as were made */
     int64_t eval_every;      /* 0: 10 */
     int64_t eval_tokens;     /* of each evaluation; 0: 4096 */
-    double eval_last;        /* the loss of the last evaluation; 0: what the others lead to */
+    double eval_last;        /* the loss of the last evaluation; 0: follows the others */
     bool smoke;
     int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
 };
@@ -36,10 +36,10 @@ struct run_fixture {
 /* id, done, 20 steps, seed 1, fp8.delayed, 6 tensors, a checkpoint of 4 KiB. */
 struct run_fixture run_fixture_default(void);
 
-/* Writes parent/<id>/ and puts its path into dir. Asserts that all goes well. */
+/* Writes parent/<id>/ and puts its path into dir. Asserts success. */
 void run_fixture_write(const char *parent, const struct run_fixture *f, char dir[PATH_CAP]);
 
-/* The tar in a bundle file, without its zstd: a bundle too. *out is owned by the caller (free). */
+/* The tar in a bundle file, decompressed. *out is owned by the caller (free). */
 void bundle_as_tar(const char *path, char **out, size_t *n);
 
 /* A fresh directory below build/ or /tmp for one test; remove it with tree_remove. */

@@ -15,7 +15,7 @@ struct recipe_options tiny_recipe_options(enum recipe_kind kind);
 struct recipe tiny_recipe(const struct recipe_options *options, struct recipe_options *site,
                           int64_t layers);
 
-/* steps steps of 4 sequences in micro-batches of 2, AdamW with f32 state and masters, clip 1. */
+/* `steps` steps of 4 sequences in micro-batches of 2, AdamW with f32 state and masters, clip 1. */
 struct train_options tiny_train(int64_t steps);
 
 const char *tiny_kind_name(enum recipe_kind kind);

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes the Python environment of the tests that read our bundles and checkpoints with packages of
-# others: tests/support/venv.sh DIRECTORY. Does nothing when it is there. Without a network it says
-# so and succeeds: only those tests are then skipped, each by name.
+# Makes the Python environment of the tests that read our bundles and checkpoints with other
+# projects' packages: tests/support/venv.sh DIRECTORY. Does nothing if it is up to date. Without a
+# network it prints a message and succeeds; those tests are then skipped, each by name.
 set -eu
 
 venv=$1
 here=$(dirname "$0")
-# The stamp holds the requirements it was made from, so that a new pin makes it anew.
+# The stamp contains the requirements, so a changed pin makes the environment again.
 if cmp -s "$here/requirements.txt" "$venv/requirements.txt" && [ -x "$venv/bin/python" ]; then
     exit 0
 fi

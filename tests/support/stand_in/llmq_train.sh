@@ -1,11 +1,14 @@
 #!/bin/bash
-# Stands in for llmq's train: takes its flags, looks at the token file, prints the model, and writes
-# its log line by line.
+# A stand-in for llmq's train: accepts its flags, checks the token file, prints the model, and
+# writes its log line by line.
 #
-# PEER_MODE: steady (steps of 500 ms by its own figure, which end 60, 50, 90 ms after each other in
-# turn; 10 ms earlier in FP8; then it evaluates for ten minutes), ends (it does not), unsaved (it
-# fails after its steps), or what it does instead: dies, garbage, nan, short (without the last
-# step), other (of half as many tokens), cut (its last line is half written), hangs.
+# PEER_MODE:
+#   steady   steps of 500 ms by its own figure; they end 60, 50, 90 ms after each other in turn, 10
+#   ms
+#            earlier in FP8; then it evaluates for ten minutes
+#   ends     the same without the evaluation         unsaved   fails after its steps
+#   short    without the last step                   other     half as many tokens
+#   cut      the last line is incomplete             dies, garbage, nan, hangs
 set -eu
 declare -A flag
 for word; do
@@ -38,7 +41,7 @@ read -r version bytes count of masks <<<"$(od -An -w20 -td4 -j8 -N20 "$tokens")"
     { echo "ERROR: Unsupported token file"; exit 1; }
 [ "$(stat -c %s "$tokens")" = $((1024 + 4 * count)) ] || { echo "ERROR: File I/O error"; exit 1; }
 step_tokens=$((flag[--batch-size] * flag[--grad-accumulation] * flag[--seq-len]))
-# An epoch is at its end where one step and no more is left.
+# An epoch ends when only one step is left.
 [ "$count" -gt $((flag[--steps] * step_tokens + flag[--seq-len])) ] ||
     { echo "an epoch is at its end"; exit 1; }
 largest=$(od -An -v -w4 -td4 -j1024 -N40000 "$tokens" | sort -n | tail -1)

@@ -1,7 +1,7 @@
-/* A driver library for machines without a GPU: H200s as NVML describes them, each with a little
- * less power and more traffic than the one before. What a test wants otherwise it says in the
- * environment: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
- * through switches; 4: four NVLinks between neighbours; 0: none). Two GPUs have one NUMA node. */
+/* A driver library for machines without a GPU: H200s as NVML describes them. Each GPU has a little
+ * less power and more traffic than the one before. Environment variables change the defaults in
+ * parentheses: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
+ * through switches; 4: four NVLinks between neighbours; 0: none). Two GPUs share one NUMA node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct field {
     union { double real; unsigned long long whole; } value;
 };
 
-/* A device's handle is its place in here. */
+/* A device's handle is the address of its element. */
 static char gpus[GPUS_MAX];
 static unsigned index_of(const void *device) { return (unsigned)((const char *)device - gpus); }
 
@@ -101,7 +101,7 @@ int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out) {
     *out = (struct utilization){ 97, 50 };
     return device ? SUCCESS : INVALID;
 }
-/* The way from one GPU to another. */
+/* How two GPUs are connected. */
 struct pci {
     char id_legacy[16];
     unsigned domain, bus, device, device_id, subsystem_id;

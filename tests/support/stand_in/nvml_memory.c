@@ -1,6 +1,6 @@
-/* What tests/gpu/plan_peak.py asks of a driver library, for machines without a GPU: two GPUs, whose
- * memory in use is the size of the files 0 and 1 in the folder FAKE_MEMORY. A file `once` there is
- * seen on GPU 1 by one look alone, which removes it. -DWITHOUT_V2: an old driver. */
+/* The driver functions that tests/gpu/plan_peak.py calls, for machines without a GPU. The memory in
+ * use of two GPUs is the size of the files 0 and 1 in the folder FAKE_MEMORY. A file `once` there
+ * adds to GPU 1 in one query, which removes the file. -DWITHOUT_V2: an old driver. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Stands in for experiments/peers/torch_train.py: the same lines, speeds known beforehand.
+# A stand-in for experiments/peers/torch_train.py: the same lines, with fixed speeds.
 #
-#   torch_peer.sh MODE FILE.lua --recipe RECIPE...     TOKENS: what it says a step takes
+#   torch_peer.sh MODE FILE.lua --recipe RECIPE...     TOKENS: the tokens of a step that it reports
 #
-# MODE: steady (100, 110, 120... in bf16, ten times that in FP8), or what it does instead of
-# measuring: dies, garbage, flood, hangs; or before it is ready: unfit. lacks: it has no FP8;
-# nothing: it has no recipe at all. What it started itself must end with it.
+# MODE: steady (100, 110, 120... in bf16, ten times that in FP8). Instead of measuring: dies,
+# garbage, flood, hangs. Before it is ready: unfit. lacks: it has no FP8; nothing: it has no recipe.
+# The processes that it starts must end with it.
 mode=$1 speed=100
 [[ $* != *"--recipe fp8.tensorwise"* ]] || speed=1000
 sleep 600 &

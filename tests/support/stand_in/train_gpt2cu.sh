@@ -1,9 +1,8 @@
 #!/bin/bash
-# Stands in for llm.c's train_gpt2cu: takes its flags, looks at the token file, prints its lines.
+# A stand-in for llm.c's train_gpt2cu: accepts its flags, checks the token file, prints its lines.
 #
-# PEER_MODE: steady (ten steps of 500 ms, then 60, 50, 90 ms in turn; 1 ms less with -ge 1), or what
-# it does instead: dies, unfused (dies with -ge 1), garbage, nan, short (without the last step),
-# hangs.
+# PEER_MODE: steady (ten steps of 500 ms, then 60, 50, 90 ms in turn; 1 ms less with -ge 1).
+# Instead: dies, unfused (dies with -ge 1), garbage, nan, short (without the last step), hangs.
 set -eu
 declare -A flag
 [ $(($# % 2)) = 0 ] || { echo "Usage:   ./train_gpt2cu [options]" >&2; exit 1; }
