@@ -28,7 +28,7 @@ PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 LIBS       := -lm -ldl -lpthread
 
-KERNELS_SRC := $(wildcard kernels/*.c kernels/cpu/*.c)
+KERNELS_SRC := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c)
 MODEL_SRC   := $(wildcard model/*.c model/*/*.c)
 RUNNER_SRC  := $(filter-out runner/main.c,$(wildcard runner/*.c runner/*/*.c))
 objs = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -148,7 +148,7 @@ PLUGIN     := $(BUILD)/libfp8lab_cuda.so
 FOREIGN    := $(BUILD)/foreign/$(notdir $(PLUGIN))
 CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
 CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
-              $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o)
+              $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o cuda/device.o)
 NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$(CUDNN_INCLUDE)) \
     $(NVCC_TARGET) $(NVCC_QUICK) $(if $(filter debug,$(CONFIG)),-DFP8LAB_CUDA_DEBUG) -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function

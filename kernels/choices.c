@@ -121,18 +121,3 @@ enum status choices_next(struct choices_reader *r, struct choice *out, bool *mor
                     r->line);
     return OK;
 }
-
-/* ---- pretending ------------------------------------------------------------------------------*/
-
-enum status choices_caps(const char *architecture, int *cc, struct err *e) {
-    static const int KNOWN[] = { 80, 89, 90, 100, 120, 121 };
-    char name[16];
-    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
-        snprintf(name, sizeof name, "sm_%d", KNOWN[i]);
-        *cc = KNOWN[i];
-        if (!strcmp(architecture, name)) return OK;
-    }
-    *cc = 0;
-    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121",
-                architecture);
-}

@@ -50,10 +50,6 @@ NODISCARD enum status choices_expect(const struct choices_reader *r, const char 
 NODISCARD enum status choices_next(struct choices_reader *r, struct choice *out, bool *more,
                                    struct err *e);
 
-/* Architectures that --caps knows, "sm_121" as 121; 0 and ERR_UNSUPPORTED, naming them, for others.
- * */
-NODISCARD enum status choices_caps(const char *architecture, int *cc, struct err *e);
-
 #ifdef __cplusplus
 }
 #endif

@@ -70,15 +70,11 @@ struct plan {
 NODISCARD enum status trainer_plan(struct plan *out, const struct model_config *model,
                                    const struct recipe *recipe, const struct train_options *options,
                                    int world, struct err *e);
-/* Adds rows for GPU memory beside the arenas, as nvidia-smi reports it: context, scratch, and the
- * buffers that exist while algorithms are timed before step 0 (less with a choice table). */
-struct plan_gpu {
-    int cc;               /* compute capability, 90 for 9.0 */
-    int64_t memory_bytes; /* of the device; 0: not known */
-};
+/* Adds rows for the device memory beside the arenas (kernels/device.h) of a GPU of compute
+ * capability `cc`, 90 for 9.0. */
 NODISCARD enum status plan_add_gpu(struct plan *p, const struct model_config *model,
                                    const struct recipe *recipe, const struct train_options *options,
-                                   int world, const struct plan_gpu *gpu, struct err *e);
+                                   int world, int cc, struct err *e);
 void plan_free(struct plan *p);
 
 /* ---- life ---- */

@@ -73,7 +73,7 @@ enum status cuda_pretend(struct backend *b, const char *architecture, struct err
     int cc;
     if (!nothing_chosen(cb))
         return FAIL(e, ERR_STATE, "pretend: algorithms have been chosen already");
-    TRY(choices_caps(architecture, &cc, e));
+    TRY(device_capability(architecture, &cc, e));
     cb->caps = cc;
     return OK;
 }

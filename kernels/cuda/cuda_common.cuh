@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/backend.h"
-#include "kernels/scratch.h"
+#include "kernels/cuda/scratch.h"
 
 typedef uint16_t bf16_bits; /* a stored BF16 */
 

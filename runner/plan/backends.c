@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "kernels_hash.h"
-#include "kernels/choices.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/device.h"
 #include "runner/base/run_files.h"
 
 /* The plugin's one symbol, beside cpu_backend_open. */
@@ -76,7 +76,7 @@ enum status backend_check_caps(const char *name, const char *caps, struct err *e
     int cc;
     if (!strcmp(choose(name), "cpu"))
         return FAIL(e, ERR_ARG, "caps %s: the cpu backend cannot simulate a GPU", caps);
-    return choices_caps(caps, &cc, e);
+    return device_capability(caps, &cc, e);
 }
 
 /* A run records the hash of this program's kernels, so a plugin with other kernels is rejected. */

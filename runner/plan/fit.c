@@ -49,30 +49,31 @@ void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]
              *fit->less_memory ? "; less memory:" : "", fit->less_memory);
 }
 
-/* The arenas of a rank and, on a GPU (NULL: no GPU), the memory beside them. */
+/* The arenas of a rank and, on a GPU of compute capability `cc` (0: no GPU), the memory beside
+ * them. */
 static enum status plan_rank(struct plan *out, const struct run_options *run,
-                             const struct train_options *train, int ranks,
-                             const struct plan_gpu *gpu, struct err *e) {
+                             const struct train_options *train, int ranks, int cc,
+                             struct err *e) {
     TRY(trainer_plan(out, &run->model, &run->recipe, train, ranks, e));
-    return gpu ? plan_add_gpu(out, &run->model, &run->recipe, train, ranks, gpu, e) : OK;
+    return cc ? plan_add_gpu(out, &run->model, &run->recipe, train, ranks, cc, e) : OK;
 }
 
 /* "9.0" as 90. An unknown device counts as Hopper, which has the most modes. */
-static struct plan_gpu gpu_of(const json_t *facts, int64_t memory) {
+static int capability_of(const json_t *facts) {
     const char *cc = json_string_value(json_object_get(facts, "gpu.cc"));
     int major = 9, minor = 0;
     if (cc && sscanf(cc, "%d.%d", &major, &minor) != 2) major = 9, minor = 0;
-    return (struct plan_gpu){ .cc = major * 10 + minor, .memory_bytes = memory };
+    return major * 10 + minor;
 }
 
 /* The bytes of a rank for each value of train.shard. */
-static enum status plan_shards(const struct run_options *run, const struct plan_gpu *gpu,
-                               struct fit *out, struct err *e) {
+static enum status plan_shards(const struct run_options *run, int cc, struct fit *out,
+                               struct err *e) {
     struct train_options train = run->train;
     for (int k = SHARD_NONE; out->ranks > 1 && k <= SHARD_PARAMETERS; k++) {
         struct plan plan;
         train.shard = (enum shard_kind)k;
-        enum status st = plan_rank(&plan, run, &train, out->ranks, gpu, e);
+        enum status st = plan_rank(&plan, run, &train, out->ranks, cc, e);
         out->sharded[k] = plan.bytes + plan.gpu_bytes;
         plan_free(&plan);
         TRY(st);
@@ -98,9 +99,9 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     TRY(options_read(config, &run, e));
     out->ranks = ranks ? ranks : (int)run.gpus;
     bool on_gpu = find_memory(facts, backend, out);
-    struct plan_gpu gpu = gpu_of(facts, out->memory);
-    enum status st = plan_rank(&out->plan, &run, &run.train, out->ranks, on_gpu ? &gpu : NULL, e);
-    if (st == OK) st = plan_shards(&run, on_gpu ? &gpu : NULL, out, e);
+    int cc = on_gpu ? capability_of(facts) : 0;
+    enum status st = plan_rank(&out->plan, &run, &run.train, out->ranks, cc, e);
+    if (st == OK) st = plan_shards(&run, cc, out, e);
     if (st == OK) {
         out->parameters = model_parameter_count(&run.model); /* of sizes that plan_rank checked */
         out->bytes = out->plan.bytes + out->plan.gpu_bytes;

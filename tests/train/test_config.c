@@ -156,13 +156,12 @@ static void plans_count_the_last_chunk(void **state) {
     for (int rest = 0; rest < 2; rest++) {
         struct tiny_run r;
         struct plan plan;
-        const struct plan_gpu gpu = { .cc = 90 };
         tiny_run_init(&r, RECIPE_BF16, 5);
         r.recipe.head = tiny_recipe_options(RECIPE_BLOCKWISE);
         r.train.head_chunk = 48;
         if (rest) r.model.seq_len = 31;
         MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
-        MUST(plan_add_gpu(&plan, &r.model, &r.recipe, &r.train, 1, &gpu, E));
+        MUST(plan_add_gpu(&plan, &r.model, &r.recipe, &r.train, 1, 90, E));
         int64_t widened = 0;
         for (int64_t i = 0; i < plan.row_count; i++)
             if (strcmp(plan.row[i].item, "operands widened to BF16") == 0)

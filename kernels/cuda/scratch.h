@@ -1,15 +1,14 @@
-/* Scratch memory of a GPU, computed from sizes alone. The CUDA backend allocates these amounts, and
- * the memory plan counts them without a device. */
-#ifndef FP8LAB_KERNELS_SCRATCH_H
-#define FP8LAB_KERNELS_SCRATCH_H
+/* Scratch memory of a GPU, computed from sizes alone. The kernels allocate these amounts, and
+ * device.c counts them for the memory plan. C and C++. */
+#ifndef FP8LAB_KERNELS_CUDA_SCRATCH_H
+#define FP8LAB_KERNELS_CUDA_SCRATCH_H
 
-#include "kernels/tensor.h"
+#include "kernels/device.h"
 
 /* cuBLASLt's workspace, of each lane that multiplies. */
 static const int64_t GEMM_WORKSPACE_BYTES = (int64_t)64 << 20;
 
 /* ---- attention ---- */
-struct attention_size { int64_t batch, length, heads, kv_heads, head_dim; };
 
 /* Whether our kernels on wgmma can serve: on Hopper. */
 static inline bool attention_has_wgmma(int cc, int64_t head_dim) {

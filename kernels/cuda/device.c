@@ -1,0 +1,98 @@
+/* What is known of a GPU without one: see kernels/device.h. tests/gpu/plan_peak.py compares the
+ * memory with nvidia-smi. */
+#include "kernels/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/scratch.h"
+
+enum status device_capability(const char *architecture, int *cc, struct err *e) {
+    static const int KNOWN[] = { 80, 89, 90, 100, 120, 121 };
+    char name[16];
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+        snprintf(name, sizeof name, "sm_%d", KNOWN[i]);
+        *cc = KNOWN[i];
+        if (!strcmp(architecture, name)) return OK;
+    }
+    *cc = 0;
+    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121",
+                architecture);
+}
+
+/* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs, and
+ * the rounding of allocations. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1,
+ * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
+static const int64_t CONTEXT_BYTES = (int64_t)564 << 20;
+
+/* A communicator of NCCL 2.28.9: buffers, machine code, and buffers for each peer. Measured per
+ * rank over NVLink: 1,112 MiB with two H200, 2,138 MiB with four. */
+static const int64_t NCCL_BYTES = (int64_t)600 << 20, NCCL_PEER_BYTES = (int64_t)512 << 20;
+
+/* Bytes. Products that use a buffer in turn need the largest. */
+struct need {
+    int cc;
+    int64_t factors[2];      /* scales in the library's layout */
+    int64_t wide[2], result; /* emulated: operands in BF16, the product in f32 */
+    int64_t trial[2];        /* timing: before, after attention's backward */
+};
+
+static void most(int64_t *x, int64_t y) {
+    if (y > *x) *x = y;
+}
+
+/* One operand with `outer` rows. Scales of a tensor or a row need no copy. */
+static int64_t factor_bytes(enum scale_kind kind, int64_t outer, int64_t k) {
+    if (kind == SCALE_1X128) return 4 * round_up(outer, 4) * ceil_div(k, 128);
+    if (kind == SCALE_128X128) return 4 * ceil_div(outer, 128) * round_up(ceil_div(k, 128), 4);
+    return 0;
+}
+
+/* Algorithm candidates are timed on copies of the operands and the output. */
+static void count(struct need *need, const struct device_gemm *p) {
+    int64_t size = p->fp8 ? 1 : 2, out = p->out_bytes;
+    if (p->fp8 && gemm_is_native(need->cc, p->a, p->b, p->m, p->n)) {
+        most(&need->factors[0], factor_bytes(p->a, p->m, p->k));
+        most(&need->factors[1], factor_bytes(p->b, p->n, p->k));
+    } else if (p->fp8) {
+        size = 2;
+        most(&need->wide[0], 2 * p->m * round_up(p->k, 8));
+        most(&need->wide[1], 2 * p->n * round_up(p->k, 8));
+        if (scale_block(p->a) == 0) {
+            out = 4; /* factors are applied to the f32 product */
+            most(&need->result, 4 * p->m * p->n);
+        }
+    }
+    /* If a row is not a multiple of 16 bytes, our kernel adds the residual, from f32. */
+    if (p->residual && p->n % 8) most(&need->result, 4 * p->m * p->n);
+    most(&need->trial[p->late], size * (p->m * p->k + p->n * p->k) + out * p->m * p->n);
+}
+
+static void add_item(struct device_item *item, int *items, const char *name, int64_t bytes) {
+    if (bytes) item[(*items)++] = (struct device_item){ name, bytes };
+}
+
+int device_memory(int cc, const struct device_work *work,
+                  struct device_item item[DEVICE_ITEMS_MAX]) {
+    int n = 0, world = work->world;
+    struct need need = { .cc = cc };
+    for (int64_t i = 0; i < work->gemms; i++) count(&need, &work->gemm[i]);
+    int64_t scores = attention_scratch_bytes(cc, &work->attention);
+    int64_t timing = need.trial[0] - scores;
+    most(&timing, need.trial[1]);
+    add_item(item, &n, "context, modules, graphs", CONTEXT_BYTES);
+    add_item(item, &n, "GEMM workspace", GEMM_WORKSPACE_BYTES);
+    add_item(item, &n, "attention's backward", scores);
+    if (scores > 0 && work->attention_sums)
+        add_item(item, &n, "sums of its columns", attention_partial_bytes(&work->attention));
+    add_item(item, &n, "operands widened to BF16", need.wide[0] + need.wide[1] + need.result);
+    add_item(item, &n, "scales for cuBLASLt", need.factors[0] + need.factors[1]);
+    add_item(item, &n, "tokens sorted", 32 * work->tokens);
+    if (world > 1) {
+        add_item(item, &n, "terms of a sum over ranks",
+                 world * collective_stride(work->shard, world, work->shard_bytes));
+        add_item(item, &n, "NCCL", NCCL_BYTES + (world - 1) * NCCL_PEER_BYTES);
+    }
+    add_item(item, &n, "timing GEMMs, before step 0", timing);
+    return n;
+}

@@ -1,0 +1,54 @@
+/* What the CUDA backend knows of its devices without one: the architectures that it serves, and the
+ * memory that it allocates beside the arenas of a plan. kernels/cuda/device.c implements this header;
+ * both the program and the plugin link it. */
+#ifndef FP8LAB_KERNELS_DEVICE_H
+#define FP8LAB_KERNELS_DEVICE_H
+
+#include "kernels/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The compute capability of an architecture that --caps accepts: "sm_121" gives 121. For others
+ * *cc is 0 and ERR_UNSUPPORTED lists the architectures. */
+NODISCARD enum status device_capability(const char *architecture, int *cc, struct err *e);
+
+/* ---- memory, from sizes alone ---- */
+
+/* One GEMM of a step: out [m,n] = a [m,k] b [n,k]^T. */
+struct device_gemm {
+    int64_t m, n, k, out_bytes; /* out_bytes: of one element of out */
+    bool fp8;
+    enum scale_kind a, b;       /* of FP8 operands */
+    bool residual;              /* a residual is added to the product */
+    bool late; /* first called after attention's backward, whose scratch then exists */
+};
+
+struct attention_size { int64_t batch, length, heads, kv_heads, head_dim; };
+
+/* What a rank computes in a step. */
+struct device_work {
+    const struct device_gemm *gemm; /* borrowed */
+    int64_t gemms;
+    struct attention_size attention;
+    bool attention_sums; /* attention's backward adds the column sums of d_qkv to a bias */
+    int64_t tokens;      /* of a micro-batch */
+    int world;           /* ranks */
+    int64_t shard, shard_bytes; /* the largest shard that a rank reduces: elements, bytes of each */
+};
+
+struct device_item { const char *name; int64_t bytes; };
+enum { DEVICE_ITEMS_MAX = 10 };
+
+/* Fills item [DEVICE_ITEMS_MAX] with the memory of a device of compute capability `cc` (90 for 9.0),
+ * as nvidia-smi reports it at the peak: context, scratch, and the buffers that exist while
+ * algorithms are timed before step 0 (less with a choice table). Returns the number of items. Names
+ * are static storage; no item has 0 bytes. */
+int device_memory(int cc, const struct device_work *work,
+                  struct device_item item[DEVICE_ITEMS_MAX]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
