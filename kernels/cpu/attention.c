@@ -8,10 +8,10 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/exactmath_f32.h"
 
-/* Query rows of one head that share its packed keys: a thread's piece of work. */
+/* Query rows of one head that share its packed keys: a thread's unit of work. */
 enum { CHUNK = 256 };
 
-/* s [n][nr] in: chains; out: probabilities before division, 0 beyond the triangle. Column c is
+/* s [n][nr]. In: chains. Out: probabilities before division, 0 outside the triangle. Column c is
  * query row first + c, which sees keys 0..first + c. */
 static inline ALWAYS_INLINE void softmax_body(float *s, int n, int nr, int first, float scale,
                                               float *max_out, float *total) {
@@ -39,7 +39,7 @@ static inline ALWAYS_INLINE void softmax_body(float *s, int n, int nr, int first
     memcpy(total, lane[0], (size_t)nr * sizeof(float));
 }
 
-/* The tile widths of the vector kernels as constants, so that a row of a tile is whole
+/* The tile widths of the vector kernels as constants, so that a tile's row fills whole
  * registers. */
 CLONES static void softmax_columns(const struct attention *a, float *s, int64_t n, int64_t first,
                                    float *max, float *total) {
@@ -110,7 +110,7 @@ enum status cpu_attention_fwd(struct backend *b, int lane, const struct attentio
     struct tensor value = sink_rows(o, batch * length, heads * f.a.head_dim);
     f.o = &value;
     f.lse = lse->data;
-    /* Later chunks see more keys, so they go first. */
+    /* Later chunks have more keys, so they go first. */
     int64_t chunks = ceil_div(length, CHUNK), pieces = batch * heads * chunks;
     #pragma omp parallel for schedule(dynamic) num_threads(cpu_of(b)->threads)
     for (int64_t piece = 0; piece < pieces; piece++) {

@@ -1,15 +1,14 @@
-/* What attention's forward and backward share: sizes, packing for the GEMM micro-kernels
- * (isa.h).
+/* Shared by attention's forward and backward: sizes, packing for the GEMM micro-kernels (isa.h).
  *
- * Work is done for a tile of up to nr query rows of one head at a time, and everything of size
- * [keys, queries] is kept transposed, [key][nr]: the output of a micro-kernel over panels of mr
- * keys is then, without moving anything, its right operand for the sum over keys.
+ * The unit of work is a tile of up to nr query rows of one head. Everything of size [keys, queries]
+ * is stored transposed, [key][nr]. So the output of a micro-kernel over panels of mr keys is,
+ * without copying, its right operand for the sum over keys.
  *
- * A tile computes a little more than the causal triangle. Scores beyond it are thrown away and
- * their probabilities set to +0, and a +0 factor leaves a chain as it is when the other factor
- * is finite, but for the sign of a zero, which "+ 0" at every output makes positive. Where an
- * operand is not finite, 0 * x would be NaN in rows that never saw x: then tiles are one row
- * wide and nothing is beyond. */
+ * A tile computes slightly more than the causal triangle. Scores outside are dropped, and their
+ * probabilities set to +0. A +0 factor does not change a chain if the other factor is finite,
+ * except for the sign of a zero, which "+ 0" at every output makes positive. If an operand is not
+ * finite, 0 * x would be NaN in rows that must not see x. Then tiles are one row wide and have
+ * nothing outside. */
 #ifndef FP8LAB_KERNELS_CPU_ATTENTION_H
 #define FP8LAB_KERNELS_CPU_ATTENTION_H
 
@@ -37,10 +36,10 @@ static inline int64_t attention_at(const struct attention *a, int64_t i, int64_t
     return (i * a->length + t) * a->width + head * a->head_dim;
 }
 
-/* Where n rows of D floats come from: x's elements at offset, offset + stride, ... */
+/* n rows of D floats: x's elements at offset, offset + stride, ... */
 struct rows { const struct tensor *x; int64_t offset, stride, n; };
 
-/* Packing. Each returns whether every element was finite. Rows and head dims that pad are 0.
+/* Packing. Each returns whether every element is finite. Padding rows and head dims are 0.
  *   columns: [D][panel], panel >= n         the right operand of scores: k = D
  *   panels:  [n/mr][D][mr]                  the left operand of scores: k = D
  *   across:  [D/mr][n][mr]                  the left operand of sums over rows: k = n */

@@ -5,13 +5,13 @@
  *   dq_id = fma chain over j of ds_ij k_jd,
  *   dk_jd = fma chain of ds_ij q_id,   dv_jd = fma chain of p_ij do_id,   over the heads of the
  *   group in order and, within each, over i ascending. All chains start at +0; "+ 0" ends them.
- * A thread owns one key/value head of one sequence, so nothing is added from two sides. */
+ * One thread owns a key/value head of a sequence, so no other thread adds to its gradients. */
 #include <omp.h>
 
 #include "kernels/cpu/attention.h"
 #include "kernels/exactmath_f32.h"
 
-/* s: chains in, probabilities out. dp: chains in, ds out. Both [n][nr], 0 beyond the triangle. */
+/* s: chains in, probabilities out. dp: chains in, ds out. Both [n][nr], 0 outside the triangle. */
 static inline ALWAYS_INLINE void gradient_body(float *s, float *dp, int n, int nr, int first,
                                                float scale, const float *lse,
                                                const float *delta) {
@@ -70,7 +70,7 @@ struct buffers {
     bool finite;
 };
 
-/* Cuts the scratch up; with base NULL it only counts. Returns the floats. */
+/* Divides the scratch; with base NULL it only counts. Returns the number of floats. */
 static int64_t cut_scratch(struct buffers *u, const struct attention *a, float *base) {
     int64_t panels = ceil_div(a->length, a->nr), tile = a->dim_padded * a->nr;
     int64_t rows = a->keys_padded;
@@ -92,7 +92,7 @@ static int64_t cut_scratch(struct buffers *u, const struct attention *a, float *
     return used;
 }
 
-/* The finite case: micro-kernels over whole panels of keys. */
+/* If all values are finite: micro-kernels over whole panels of keys. */
 static void add_kv(const struct attention *a, struct buffers *u, int64_t n, int64_t seen) {
     int64_t nr = a->nr, mr = a->mr;
     for (int64_t j = 0; j < seen; j += nr) {
@@ -107,7 +107,7 @@ static void add_kv(const struct attention *a, struct buffers *u, int64_t n, int6
     }
 }
 
-/* One query row, exactly the keys it sees. q and d_o are [D][nr], column 0. */
+/* One query row with exactly the keys that it sees. q and d_o are [D][nr], column 0. */
 CLONES static void add_kv_row(const struct attention *a, struct buffers *u, int64_t seen) {
     int64_t nr = a->nr;
     for (int64_t j = 0; j < seen; j++)

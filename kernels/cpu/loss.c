@@ -8,8 +8,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/exactmath_f32.h"
 
-/* Returns the loss; leaves exp(x - max) in x[0..n) and the sum of it in *total. A NaN anywhere
- * in the row is no maximum but reaches the sum. */
+/* Returns the loss; leaves exp(x - max) in x[0..n) and its sum in *total. A NaN in the row never
+ * becomes the maximum, but reaches the sum. */
 CLONES static float row_loss(float *x, int64_t n, int64_t target, float *total) {
     float lane[16];
     for (int j = 0; j < 16; j++) lane[j] = -INFINITY;

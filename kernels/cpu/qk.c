@@ -1,10 +1,9 @@
 /* QK-norm and rotary embedding, between the qkv GEMM and attention.
  *
- * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c),
- * then the pair (y_i, y_{i+D/2}) is rotated by the angle of its position; one rounding, at the
- * store.
- * Backward runs the rotation the other way, then the norm's backward. d_gain sums over
- * rows, and over the heads of a row in head order: row r belongs to lane r % 16. */
+ * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c), then
+ * the pair (y_i, y_{i+D/2}) is rotated by the angle of its position. One rounding, at the store.
+ * Backward rotates back, then goes through the norm. d_gain sums over rows, and over the heads of a
+ * row in head order: row r belongs to lane r % 16. */
 #include <math.h>
 #include <omp.h>
 
@@ -70,7 +69,8 @@ CLONES static void backward_row(const struct qk *a, int64_t row, float *lanes, f
     store_row(a->out, row, g);
 }
 
-/* The inputs that forward and backward share: checks them and fills *a except for its gains. */
+/* The checks and values that forward and backward share; fills *a except for the converted
+ * gains. */
 static enum status qk_check(struct qk *a, const char *what, const struct qk_fwd_args *args,
                             struct err *e) {
     const struct tensor *in = args->in, *rope = args->rope, *rstd = args->rstd;

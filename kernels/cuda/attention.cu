@@ -1,5 +1,5 @@
 /* Causal attention with grouped key/value heads, forward: an online softmax over key tiles, as in
- * FlashAttention-2 (arXiv:2307.08691), on mma.sync, so that every device from sm_80 on runs it.
+ * FlashAttention-2 (arXiv:2307.08691), on mma.sync, which every device from sm_80 on has.
  *
  * A block takes 128 query rows of one head, 32 for each of its four warps. Keys come 64 at a time;
  * the next tile is loaded while this one is multiplied. Probabilities are rounded to BF16 before
@@ -19,7 +19,8 @@ template <int D> struct row_state {
     float max[M_TILES][2], sum[M_TILES][2];
 };
 
-/* Keys behind the query are masked. first_row: of the warp; first_key: of the tile. */
+/* Masks keys after the query. first_row: first query of the warp; first_key: first key of the
+ * tile. */
 __device__ static void mask_tile(float (&s)[M_TILES][KEY_TILES][4], int64_t first_row,
                                  int64_t first_key) {
     int lane = threadIdx.x % WARP;
@@ -94,7 +95,7 @@ __device__ static void store_rows(const struct forward &f, struct row_state<D> &
     warp_amax_into(f.amax, top);
 }
 
-/* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
+/* Grid: x over query tiles, last first since they have most keys; y heads; z sequences. */
 template <int D>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(struct forward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(str
     for (int64_t j = 0; j < key_tiles; j++) {
         int64_t key0 = j * KEY_ROWS;
         bf16_bits *k_now = k + j % 2 * KEY_ROWS * STRIDE;
-        __syncthreads(); /* V of the tile before has been used */
+        __syncthreads(); /* V of the previous tile has been used */
         copy_tile<D, KEY_ROWS>(v, v_from + key0 * width, width, length - key0);
         copies_commit();
         copies_wait<1>();

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/cuda_common.cuh"
 
-/* qkv [B,T,H+2G,D] and what both directions need to know of it. */
+/* qkv [B,T,H+2G,D] and the values that both directions derive from it. */
 struct attention {
     const bf16_bits *qkv;
     int64_t batch, length, width; /* width = (H+2G)*D: between time steps */
@@ -38,13 +38,13 @@ struct backward {
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
                             int64_t heads, int64_t kv_heads, struct err *e);
 
-/* Notes which kernel served a call: "cudnn", "wgmma" (ours on Hopper) or "mma" (ours elsewhere);
- * and why that one, "" where there is no other. */
+/* Records the kernel that served a call: "cudnn", "wgmma" (ours on Hopper) or "mma" (ours on other
+ * devices); and the reason, "" if there was no choice. */
 NODISCARD enum status attention_decided(struct cuda_backend *b, const struct attention *a,
                                         const char *direction, const char *way, const char *why,
                                         struct err *e);
 
-/* The forward by our own kernel for this device, which also maximises f->amax; and its name.
+/* The forward by our own kernel for this device, which also raises f->amax; and its name.
  * Queued. */
 NODISCARD enum status attention_own_fwd(struct cuda_backend *b, const struct forward *f,
                                         cudaStream_t stream, struct err *e);
@@ -56,7 +56,7 @@ enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };
 
 template <int D> struct padded_tile { static constexpr int STRIDE = D + 8; };
 
-/* ROWS rows of D from global memory, `stride` apart; rows from `valid` on become zero. */
+/* Copies ROWS rows of D from global memory, `stride` apart; rows from `valid` on become zero. */
 template <int D, int ROWS>
 __device__ static inline void copy_tile(bf16_bits *tile, const bf16_bits *from, int64_t stride,
                                         int64_t valid) {

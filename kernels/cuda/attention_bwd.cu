@@ -50,7 +50,7 @@ __device__ static struct head_view view_of(const struct backward &f, int64_t seq
     return view;
 }
 
-/* The rows of a 16 x D accumulator into d_qkv, scaled; rows from `valid` on are not there. */
+/* Stores the rows of a 16 x D accumulator to d_qkv, scaled; rows from `valid` on do not exist. */
 template <int D>
 __device__ static void store_tile(bf16_bits *to, int64_t stride, const float (&x)[D / 8][4],
                                   float scale, int64_t valid) {
@@ -66,7 +66,7 @@ __device__ static void store_tile(bf16_bits *to, int64_t stride, const float (&x
     }
 }
 
-/* ---- keys and values: rows of a warp are keys, columns queries ---- */
+/* ---- keys and values: a warp's rows are keys, its columns queries ---- */
 
 template <int D>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct backward f) {
@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
     for (int h = 0; h < share; h++) {
         view = view_of<D>(f, sequence, group * share + h);
         for (int64_t row0 = key0; row0 < length; row0 += ROWS) {
-            __syncthreads(); /* the tile before has been used */
+            __syncthreads(); /* the previous tile has been used */
             int64_t o_stride = (int64_t)f.a.heads * D;
             copy_tile<D, ROWS>(q, view.q + row0 * f.a.width, f.a.width, length - row0);
             copy_tile<D, ROWS>(d_o, view.d_o + row0 * o_stride, o_stride, length - row0);
             copies_commit();
             if (threadIdx.x < ROWS) {
-                bool there = row0 + threadIdx.x < length; /* others get probability 0 */
+                bool there = row0 + threadIdx.x < length; /* other rows get probability 0 */
                 lse[threadIdx.x] = there ? view.lse[row0 + threadIdx.x] * 1.44269504f : INFINITY;
                 delta[threadIdx.x] = there ? view.delta[row0 + threadIdx.x] : 0.0f;
             }
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
     store_tile<D>(to + (int64_t)f.a.kv_heads * D, f.a.width, dv[0], 1.0f, length - row);
 }
 
-/* ---- queries: rows of a warp are queries, columns keys ---- */
+/* ---- queries: a warp's rows are queries, its columns keys ---- */
 
 template <int D>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct backward f) {
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
     constexpr int STRIDE = padded_tile<D>::STRIDE;
     bf16_bits *q = shared, *d_o = q + ROWS * STRIDE, *k = d_o + ROWS * STRIDE;
     bf16_bits *v = k + ROWS * STRIDE;
-    int64_t tile = gridDim.x - 1 - blockIdx.x, row0 = tile * ROWS; /* the longest first */
+    int64_t tile = gridDim.x - 1 - blockIdx.x, row0 = tile * ROWS; /* the longest rows first */
     int64_t sequence = blockIdx.z, length = f.a.length, o_stride = (int64_t)f.a.heads * D;
     int head = blockIdx.y, lane = threadIdx.x % WARP, warp_row = threadIdx.x / WARP * 16;
     float scale_log2 = f.a.scale * 1.44269504f, dq[1][D / 8][4] = {}, lse[2], delta[2];
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
         delta[h] = row < length ? view.delta[row] : 0.0f;
     }
     for (int64_t key0 = 0; key0 <= row0; key0 += ROWS) {
-        __syncthreads(); /* the tile before has been used */
+        __syncthreads(); /* the previous tile has been used */
         copy_tile<D, ROWS>(k, view.k + key0 * f.a.width, f.a.width, length - key0);
         copy_tile<D, ROWS>(v, view.v + key0 * f.a.width, f.a.width, length - key0);
         copies_commit();

@@ -1,10 +1,10 @@
 /* The choice table of attention's forward. If cuDNN has a deterministic plan for a shape, the plan
  * and our own kernel are timed once. The faster one serves that shape from then on.
  *
- * Only the kernels are timed. Our kernels also take the maximum of their output; with cuDNN this is
- * another pass, which the times leave out. One choice must hold for every use of a shape: a forward
- * that is computed again for its backward must have the same bits. The backward is always our own.
- * */
+ * Only the kernels are timed. Our kernels also take the maximum of their output; cuDNN needs
+ * another pass for it, which the times exclude. One choice must hold for every use of a shape: a
+ * forward that is recomputed for its backward must have the same bits. The backward is always our
+ * own. */
 #include "kernels/cuda/attention_choice.cuh"
 
 #include <stdlib.h>
@@ -14,17 +14,17 @@
 
 enum {
     TABLE_MAX = 64,   /* shapes; a model has one for its steps and one for evaluations */
-    LENGTH_MIN = 256, /* shorter ones take microseconds, and to build a plan takes up to seconds */
+    LENGTH_MIN = 256, /* shorter ones take microseconds, building a plan takes up to seconds */
 };
-/* Ours serves where it takes less than this share of cuDNN's time. Nearer, noise would decide, and
- * runs without a common table would differ. */
+/* Our kernel serves if it takes less than this share of cuDNN's time. Closer than this, noise would
+ * decide, and runs without a common table would differ. */
 static const float DISPLACES = 0.98f;
 
 struct attention_choice {
     struct attention_size shape;
     bool by_cudnn;
-    struct cudnn_plan_name name; /* where by_cudnn */
-    struct cudnn_plan *plan;     /* of that name, once it was used; owned */
+    struct cudnn_plan_name name; /* if by_cudnn */
+    struct cudnn_plan *plan;     /* of that name, built on first use; owned */
     char why[64];
 };
 
@@ -39,7 +39,7 @@ static enum status table_of(struct cuda_backend *b, struct attention_table **out
     if (*out) return OK;
     struct attention_table *t = (struct attention_table *)calloc(1, sizeof *t);
     if (!t) return FAIL(e, ERR_MEMORY, "attention's choice table: %zu bytes", sizeof *t);
-    *out = b->attention = t; /* the backend's to close, also where it did not open */
+    *out = b->attention = t; /* the backend closes it, even if this function fails */
     t->trial.held = true;
     return trial_open(&t->trial, e);
 }
@@ -47,13 +47,13 @@ static enum status table_of(struct cuda_backend *b, struct attention_table **out
 void cuda_attention_close(struct cuda_backend *b) {
     struct attention_table *t = b->attention;
     for (int i = 0; t && i < t->count; i++) cudnn_plan_destroy(b, t->choice[i].plan);
-    cudnn_close(b); /* it knows the trial's stream */
+    cudnn_close(b); /* cuDNN may still use the trial's stream */
     if (t) trial_close(&t->trial);
     free(t);
     b->attention = NULL;
 }
 
-/* ---- as text: the sixth integer says backward, 1 in tables from before that was ours ---- */
+/* ---- as text: the sixth integer is `backward`, which only older tables set to 1 ---- */
 
 int64_t attention_choices(const struct cuda_backend *b) {
     return b->attention ? b->attention->count : 0;
@@ -122,9 +122,9 @@ static bool queue_candidate(void *context, int i, cudaStream_t stream) {
     return cudnn_plan_run(c->b, c->plan, &c->f, c->workspace, stream, &e) == OK;
 }
 
-/* us [CANDIDATES] <- times on noise in the place of qkv: a rehearsal's rows are all alike. What the
- * call writes is written, its maximum is left alone. The memory is less than the stand-ins of the
- * GEMM before it took, whose output qkv is; *timed false: there is none. */
+/* us [CANDIDATES] <- times with noise instead of qkv: in a rehearsal all rows are equal. Overwrites
+ * the call's outputs, but not its amax. The noise needs less memory than the trial of the GEMM that
+ * made qkv. *timed is false without that memory. */
 static enum status time_both(struct cuda_backend *b, const struct forward *f,
                              const struct cudnn_plan *plan, float us[CANDIDATES], bool *timed,
                              struct err *e) {
@@ -172,8 +172,7 @@ static enum status measure(struct cuda_backend *b, const struct forward *f,
 
 /* ---- choosing ---- */
 
-/* Brings c->plan in line with what c says: none where our own serves, else the one that it names
- * and no other. */
+/* Makes c->plan match c: no plan if our own kernel serves, else the named plan and no other. */
 static enum status settle(struct cuda_backend *b, const struct attention *a,
                           struct attention_choice *c, struct err *e) {
     if (c->by_cudnn && c->plan && cudnn_same_plan(c->plan->name, c->name)) return OK;
@@ -185,7 +184,7 @@ static enum status settle(struct cuda_backend *b, const struct attention *a,
                 "what this cuDNN offers", c->name.place, c->name.engine);
 }
 
-/* Ranks measure different times; rank 0's choice holds for all of them. */
+/* Ranks measure different times, so all use rank 0's choice. */
 static enum status agree(struct cuda_backend *b, struct attention_choice *c, struct err *e) {
     const struct attention_size *s = &c->shape;
     const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads, s->head_dim };

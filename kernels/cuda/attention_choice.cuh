@@ -7,11 +7,11 @@
 
 struct attention_way {
     const struct cudnn_plan *plan; /* NULL: our own kernel */
-    const char *why;               /* "cudnn 302.1 us, wgmma 310.4 us"; "": there is no choice */
+    const char *why;               /* "cudnn 302.1 us, wgmma 310.4 us"; "": no alternative */
 };
 
-/* What the choice table says of the shape, chosen now if it says nothing: that builds a plan, which
- * takes up to seconds, times it beside our own on noise, writing f->o and f->lse, and waits for the
+/* The choice table's entry for the shape. If there is none, chooses now: builds a plan (up to
+ * seconds), times it against our own kernel on noise, overwrites f->o and f->lse, and waits for the
  * device. *way is valid until the backend is closed. */
 NODISCARD enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                                        struct attention_way *way, struct err *e);

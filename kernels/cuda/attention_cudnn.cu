@@ -13,7 +13,7 @@
 enum {
     CONFIGS_MAX = 16,
     VERSION_MIN = 91100,   /* 9.10 computes attention wrongly */
-    VERSION_TAILS = 91501, /* before it, lengths that 128 does not divide fail in graphs */
+    VERSION_TAILS = 91501, /* older: lengths that are no multiple of 128 fail in graphs */
 };
 
 struct cudnn_library {
@@ -24,7 +24,7 @@ struct cudnn_library {
 
 /* ---- plans ---- */
 
-/* An engine that may add in another order in every run is not for us. *index: its number. */
+/* Engines that may add in another order in every run are not allowed. *index: its number. */
 static bool is_deterministic(struct cudnn_library *lib, cudnn_node config, int32_t *index) {
     cudnn_node engine = NULL;
     if (lib->f.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS) return false;
@@ -45,8 +45,8 @@ static bool is_deterministic(struct cudnn_library *lib, cudnn_node config, int32
     return known;
 }
 
-/* Finalises the plan of one engine configuration: false where that is not for us, not the one of
- * that name, or cannot be built. */
+/* Finalises the plan of one engine configuration. False if the engine is not allowed, is not the
+ * named one, or cannot be built. */
 static bool try_config(struct cudnn_library *lib, struct cudnn_plan *p, cudnn_node config,
                        int32_t place, const struct cudnn_plan_name *name) {
     p->name.place = place;
@@ -108,7 +108,7 @@ static bool find_functions(struct cudnn_library *lib) {
     return true;
 }
 
-/* Opens cuDNN once; a library that cannot be used stays closed for this backend. */
+/* Opens cuDNN once; a library that cannot be used is not tried again by this backend. */
 static struct cudnn_library *library_of(struct cuda_backend *b) {
     if (b->cudnn) return b->cudnn->handle ? b->cudnn : NULL;
     struct cudnn_library *lib = (struct cudnn_library *)calloc(1, sizeof *lib);

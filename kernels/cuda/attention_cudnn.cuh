@@ -7,13 +7,13 @@
 
 #include "kernels/cuda/attention.cuh"
 
-/* Which plan of a shape: its place in the heuristic's list, its engine's global index. */
+/* Names one plan of a shape: its place in the heuristic's list, its engine's global index. */
 struct cudnn_plan_name { int32_t place, engine; };
 static inline bool cudnn_same_plan(struct cudnn_plan_name x, struct cudnn_plan_name y) {
     return x.place == y.place && x.engine == y.engine;
 }
 
-/* A finalised plan and everything it was made of, which must outlive it. */
+/* A finalised plan with all descriptors that it refers to. */
 struct cudnn_nodes;
 struct cudnn_plan {
     struct cudnn_plan_name name;
@@ -22,18 +22,18 @@ struct cudnn_plan {
     struct cudnn_nodes *owned;
 };
 
-/* A deterministic plan for the shape: the one of that name, or for NULL the first that can be
- * built. NULL where cuDNN is missing, is too old, or has none. Takes up to seconds. */
+/* A deterministic plan for the shape: the named one, or for NULL the first that can be built. NULL
+ * if cuDNN is missing or too old, or has no such plan. Takes up to seconds. */
 struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a,
                                      const struct cudnn_plan_name *name);
 void cudnn_plan_destroy(struct cuda_backend *b, struct cudnn_plan *p);
 
-/* Outputs and log-sum-exp; the maximum is left to another pass. Queued. */
+/* Computes outputs and log-sum-exp; another pass must take the maximum. Queued. */
 NODISCARD enum status cudnn_plan_run(struct cuda_backend *b, const struct cudnn_plan *p,
                                      const struct forward *f, void *workspace, cudaStream_t stream,
                                      struct err *e);
 
-int64_t cudnn_version(struct cuda_backend *b); /* 91900; 0 where it is missing or too old */
+int64_t cudnn_version(struct cuda_backend *b); /* 91900; 0 if missing or too old */
 void cudnn_close(struct cuda_backend *b);      /* after all of its plans */
 
 #endif

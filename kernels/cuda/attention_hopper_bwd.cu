@@ -1,16 +1,16 @@
-/* Causal attention's backward on Hopper's warpgroup products: five of them, as FlashAttention-3
- * has it (arXiv:2407.08608), without storing scores.
+/* Causal attention's backward on Hopper's warpgroup products: five products, as in FlashAttention-3
+ * (arXiv:2407.08608), without storing scores.
  *
  * A block owns tiles of 128 keys. Queries come 64 at a time, one head of the group after the other.
  * Two warpgroups, each with 64 of the keys, sum the gradients of keys and values in registers. A
  * third warpgroup reads the score gradients from shared memory and multiplies them by the keys. The
  * copy engine adds that product to the queries' sums in global memory (reductions by the load and
- * store units reached one float a clock). Single threads request tiles and keep turns.
+ * store units reached one float a clock). Single threads request tiles and wait for their turns.
  *
  * The same bits in every run: blocks add to a tile of queries one after the other. The order
- * depends on the sizes alone; a counter gives each block its turn. The order follows the order in
- * which blocks arrive that start together, so that waits are short. The first block stores instead
- * of adding, so that no sum needs zeroing. */
+ * depends on the sizes alone; a counter gives each block its turn. Blocks that start together
+ * arrive about in that order, so waits are short. The first block stores instead of adding, so no
+ * sum needs zeroing. */
 #include "kernels/cuda/attention_hopper_bwd.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -19,7 +19,7 @@ static const float LOG2_E = 1.44269504f;
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* ---- asking for tiles: one thread ---- */
+/* ---- requesting tiles: one thread ---- */
 
 /* `ROWS` rows of D of one head, 64 at a time. */
 template <int D, int ROWS>
@@ -63,8 +63,8 @@ __device__ static void request_tiles(const struct backward &f, const struct orde
 
 /* ---- keys and values: a warpgroup's rows are keys, columns queries ---- */
 
-/* Sums over the eight lanes that have other rows of the same columns. Each keeps half of what it
- * has and gives the other half away, three times: a lane ends with columns 2 lane, 2 lane + 1. */
+/* Sums over the eight lanes that hold other rows of the same columns. Three times each lane keeps
+ * half of its values and sends the other half: it ends with columns 2 lane, 2 lane + 1. */
 __device__ static float2 join_rows(float (&x)[8][2]) {
 #pragma unroll
     for (int half = 4; half; half /= 2) {
@@ -81,7 +81,7 @@ __device__ static float2 join_rows(float (&x)[8][2]) {
     return { x[0][0], x[0][1] };
 }
 
-/* Where the column sums of this warp's 16 rows of a tile of 64 go, from `column` on. */
+/* Where the column sums of this warp's 16 rows (of a tile of 64) are stored, from `column` on. */
 __device__ static float *partial_of(const struct backward &f, const struct order &o, int sequence,
                                     int tile, int column) {
     if (!o.partial || tile >= o.query_tiles) return NULL;
@@ -89,9 +89,9 @@ __device__ static float *partial_of(const struct backward &f, const struct order
     return o.partial + rows * f.a.width + column;
 }
 
-/* Rows of a 64 x D sum into BF16 rows `stride` apart; rows from `valid` on are not there. What is
- * stored is summed by columns into `partial`, unless it is NULL; `top` becomes the largest |bits|
- * of it, by halves of a word. */
+/* Stores rows of a 64 x D sum as BF16 rows `stride` apart; rows from `valid` on do not exist. Adds
+ * the columns of the stored values to `partial`, unless NULL. Raises `top`, two 16-bit maxima in a
+ * word, to the largest |bits|. */
 template <int D>
 __device__ static void store_rows(bf16_bits *to, int64_t stride, const float (&x)[D / 8][4],
                                   float scale, int64_t valid, float *partial, uint32_t &top) {
@@ -126,8 +126,8 @@ __device__ static float2 shared_pair(uint32_t at) {
     return x;
 }
 
-/* Scores s^T of keys behind the query: none. diagonal: by how much the first query of the tile is
- * behind the warpgroup's first key. */
+/* Masks scores s^T of keys after the query. diagonal: the tile's first query minus the warpgroup's
+ * first key. */
 __device__ static void mask_keys(float (&s)[STEP / 8][4], int diagonal) {
     int lane = threadIdx.x % WARP, key = threadIdx.x / WARP % 4 * 16 + lane / 4;
 #pragma unroll
@@ -148,7 +148,7 @@ __device__ static void probabilities(float (&p)[STEP / 8][4], uint32_t lse, floa
     }
 }
 
-/* Products of dO and v to score gradients, with the probabilities as they were packed. */
+/* Turns products of dO and v into score gradients, with the packed probabilities. */
 __device__ static void gradients(float (&ds)[STEP / 8][4], const uint32_t (&p)[STEP / 16][4],
                                  uint32_t delta) {
 #pragma unroll
@@ -163,7 +163,7 @@ __device__ static void gradients(float (&ds)[STEP / 8][4], const uint32_t (&p)[S
     }
 }
 
-/* The warpgroup's 64 lines of a tile of score gradients, for the third warpgroup's products. */
+/* Stores the warpgroup's 64 lines of a tile of score gradients for the third warpgroup. */
 __device__ static void store_ds(const uint32_t (&a)[STEP / 16][4], uint32_t tile, int line) {
     int lane = threadIdx.x % WARP;
     int row = line + threadIdx.x / WARP % 4 * 16 + lane / 8 % 2 * 8 + lane % 8;
@@ -177,10 +177,10 @@ __device__ static void store_ds(const uint32_t (&a)[STEP / 16][4], uint32_t tile
     __syncwarp();
 }
 
-/* Where a warpgroup is in the ring of tiles. */
+/* A warpgroup's position in the ring of tiles. */
 struct ring { int n, stage, phase; };
 
-/* Scores of a tile of queries to probabilities. */
+/* Turns scores of a tile of queries into probabilities. */
 template <int D>
 __device__ static void recompute_softmax(const struct backward &f, const struct places<D> &s,
                                          int stage, int diagonal, float (&x)[STEP / 8][4]) {
@@ -189,8 +189,9 @@ __device__ static void recompute_softmax(const struct backward &f, const struct 
 }
 
 /* One tile of keys. The scores of the next queries are queued with the last product of these, so
- * that exponentials fall into products; after the last tile they are of no use, and the same again.
- * What is packed reuses its registers: it is not packed before products that read it are done. */
+ * that exponentials overlap products. After the last tile the old scores are queued again, unused.
+ * Packed values reuse registers, so they are packed only after the products that read them are
+ * done. */
 template <int D>
 __device__ static void take_queries(const struct backward &f, const struct order &o,
                                     const struct places<D> &s, int round, int line, struct ring &r,
@@ -220,7 +221,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
         wgmma_wait<1>();
         wgmma_hold(x);
         gradients(x, packed, s.delta(stage));
-        wgmma_wait<0>(); /* it reads the packed values */
+        wgmma_wait<0>(); /* the product reads the packed values */
         wgmma_hold(dv);
         barrier_wait(s.ds_empty(which), r.n / 2 - 1 & 1);
         wgmma_hold(x);
@@ -250,7 +251,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
     if (is_first_lane()) barrier_arrive(s.own_empty());
 }
 
-/* What a block does is worked out again where it is needed: registers are scarce between. */
+/* A block's task is recomputed where it is needed: registers are scarce in between. */
 template <int D>
 __device__ static void own_keys(const struct backward &f, const struct order &o,
                                 const struct places<D> &s) {
@@ -285,7 +286,7 @@ __device__ static void publish_turn(uint32_t *p, int turn) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(turn) : "memory");
 }
 
-/* 64 x 64 sums from shared memory, stored or added. Waited for by the thread that queued them. */
+/* Stores or adds 64 x 64 sums from shared memory. The queuing thread must wait for them. */
 __device__ static void queue_sums(float *to, uint32_t from, bool add) {
     constexpr int BYTES = STEP * 64 * 4;
     if (add)
@@ -298,23 +299,24 @@ __device__ static void queue_sums(float *to, uint32_t from, bool add) {
                      : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/* Until all have been read from shared memory; until all have been added. */
+/* Wait until all sums have been read from shared memory; until all have been added. */
 __device__ static void sums_read() {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 __device__ static void sums_added() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-/* Where the product of tile n waits to be added, 64 columns at a place: those of D 128 each at one
- * of its own, those of D 64 in turns. A place's barrier `empty` counts what `used` says; `full` is
- * one of each keeper, so that none waits for a round that is not the next, and counts by n / 2. */
+/* The shared-memory place where the product of tile n waits to be added. A place holds 64 columns:
+ * with D 128 each half has its own, with D 64 tiles alternate. used(n) is the round of a place's
+ * barrier `empty`. Each of the two adding threads has its own barriers `full`, with round n / 2, so
+ * that it only waits for its next round. */
 template <int D> __device__ static int place_in_shared(int n, int panel) {
     return D == 128 ? panel : n % 2;
 }
 template <int D> __device__ static int used(int n) { return D == 128 ? n : n / 2; }
 template <int D> __device__ static int full_barrier(int n, int panel) { return n % 2 + 2 * panel; }
 
-/* Two threads, each for every other tile of queries: waits for the block's turn, adds, tells the
- * block that comes next; where none does, the third warpgroup adds and finishes the tile. */
+/* Two threads, each for every second tile of queries: waits for the block's turn, adds, and signals
+ * the next block. If there is none, the third warpgroup adds and finishes the tile. */
 template <int D>
 __device__ static void keep_turns(const struct backward &f, const struct order &o,
                                   const struct places<D> &s, int keeper) {
@@ -348,7 +350,7 @@ __device__ static void keep_turns(const struct backward &f, const struct order &
     }
 }
 
-/* Sums of 64 x 64 are in the order of the threads' registers: 16 bytes of each thread together. */
+/* Sums of 64 x 64 are stored in register order: 16 bytes of each thread together. */
 __device__ static void put_sums(uint32_t to, const float (&x)[8][4]) {
 #pragma unroll
     for (int j = 0; j < 8; j++)
@@ -368,7 +370,7 @@ __device__ static void add_sums(float (&x)[8][4], const float *from) {
     }
 }
 
-/* The last product of 64 columns of a tile of queries: with the sums so far, rounded. */
+/* The last product for 64 columns of a tile of queries: added to the sums so far, and rounded. */
 template <int D>
 __device__ static void finish_queries(const struct backward &f, const struct order &o,
                                       const struct keys_task &t, int head, int at, int panel,
@@ -425,7 +427,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
     raise_amax_to(f.amax, top);
 }
 
-/* 64 columns of a tile of queries, rounded. Where blocks do not finish them. */
+/* Rounds 64 columns of a tile of queries, if blocks do not finish their tiles. */
 template <int D>
 __global__ void __launch_bounds__(WARPGROUP) finish_kernel(struct backward f, struct order o) {
     int64_t tile = blockIdx.x / (D / 64);
@@ -467,10 +469,10 @@ hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ str
 
 #endif
 
-/* ---- before: delta and log-sum-exp of queries, counters at zero ---- */
+/* ---- before: delta and log-sum-exp of queries; counters become zero ---- */
 
-/* -lse in powers of two, and delta = sum over D of dO * O. Queries behind the last get
- * probability 0. */
+/* -lse in powers of two, and delta = sum over D of dO * O. Queries after the last get probability
+ * 0. */
 template <int D> __global__ void rows_kernel(struct backward f, struct order o) {
     enum { LANES = D / 8 };
     int64_t thread = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, item = thread / LANES;

@@ -14,12 +14,12 @@ enum {
 };
 struct maps { CUtensorMap qkv, d_o, rows; };
 
-/* Whether a pass of its own rounds the queries' gradients. Else the last block to add does, but for
- * most tiles of a head that is the same one, which is then late: with heads of 128 that costs more
- * than the pass. The same bits either way. */
+/* Whether a separate pass rounds the queries' gradients. Otherwise the last block to add rounds
+ * them. For most tiles of a head this is the same block, which is then late: with heads of 128 that
+ * costs more than the pass. The bits are the same. */
 template <int D> struct finished { static constexpr bool APART = D == 128; };
 
-/* Who adds when, and to what. */
+/* Which block adds when, and where. */
 struct order {
     int tiles, query_tiles; /* of a sequence: of 128 keys, of 64 queries */
     int blocks;             /* of a key/value head */
@@ -28,11 +28,11 @@ struct order {
     float *rows;            /* of each tile of queries a row: 64 times -lse, 64 times delta */
     uint32_t *turns;        /* of each tile of queries: how many have added */
     uint32_t *tickets;      /* blocks that have begun */
-    float *partial;         /* of each 16 rows: their gradients' column sums; or NULL */
+    float *partial;         /* column sums of each 16 rows of gradients; or NULL */
     int64_t turns_count;    /* with the tickets behind them */
 };
 
-/* Shared memory, in bytes from an address that 1024 divides. */
+/* Shared memory: offsets in bytes from a 1024-byte-aligned address. */
 template <int D> struct tiles {
     static constexpr int OWN_BYTES = OWN * D * 2, STEP_BYTES = STEP * D * 2;
     static constexpr int DS_BYTES = OWN * STEP * 2, DQ_BYTES = STEP * 64 * 4;
@@ -103,11 +103,11 @@ __device__ static bool is_first_lane() { return threadIdx.x % WARP == 0; }
 
 /* ---- the work of a block ---- */
 
-/* Early keys are seen by many queries, late ones by few, so a block takes one tile of each, late
- * first, and all have as much to do. Blocks of one key/value head then wait for each other and
- * must run together; where they are too many for that, a block takes one tile, and waits only for
+/* Many queries attend to early keys, few to late ones. So a block takes one tile of each, late
+ * first, and all blocks have equal work. Blocks of one key/value head then wait for each other and
+ * must run together. If there are too many for that, a block takes one tile, and waits only for
  * blocks with earlier tickets, which have begun. */
-struct block_task { int group, sequence, late, early; }; /* the same where it has one tile */
+struct block_task { int group, sequence, late, early; }; /* late == early: one tile */
 
 __device__ static struct block_task task_of(const struct backward &f, const struct order &o,
                                             uint32_t ticket) {
@@ -117,7 +117,7 @@ __device__ static struct block_task task_of(const struct backward &f, const stru
 }
 __device__ static int rounds_of(const struct block_task &b) { return b.late == b.early ? 1 : 2; }
 
-/* A tile of keys, and the tiles of queries that come to it. */
+/* A tile of keys, and the tiles of queries that attend to it. */
 struct keys_task { int tile, key0, sequence, group, share, tiles; };
 
 __device__ static struct keys_task keys_of(const struct backward &f, const struct block_task &b,
@@ -127,15 +127,15 @@ __device__ static struct keys_task keys_of(const struct backward &f, const struc
              ((int)f.a.length - key0 + STEP - 1) / STEP };
 }
 
-/* Which of the tiles of 64 queries of all sequences and heads. */
+/* The index of a tile of 64 queries among those of all sequences and heads. */
 __device__ static int64_t query_tile(const struct backward &f, const struct order &o,
                                      const struct keys_task &t, int head, int at) {
     return ((int64_t)t.sequence * f.a.heads + t.group * t.share + head) * o.query_tiles +
            t.key0 / STEP + at;
 }
 
-/* The place of a tile of keys among those that add to queries whose diagonal is in tile `diagonal`:
- * late ones from the diagonal down, then early ones from the first up. */
+/* The position of a tile of keys in the order of adding to queries whose diagonal is in tile
+ * `diagonal`: late tiles from the diagonal down, then early tiles from the first up. */
 __device__ static int place_of(const struct order &o, int tile, int diagonal) {
     return tile >= o.half ? diagonal - tile : max(diagonal - o.half + 1, 0) + tile;
 }

@@ -2,15 +2,15 @@
  * block has two warpgroups with 64 query rows each, and a warp that requests keys, 128 at a time.
  *
  * As in FlashAttention-3 (arXiv:2407.08608) the scores of the next tile are multiplied before the
- * probabilities of this tile are multiplied by V. A warpgroup's exponentials then overlap its own
- * products. The two warpgroups queue their products by turns, so that they overlap each other. */
+ * probabilities of this tile are multiplied by V. So a warpgroup's exponentials overlap its own
+ * products. The two warpgroups alternate in queueing products, so that they overlap each other. */
 #include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 128, STAGES = 2, USERS = 8 };
 
-/* Shared memory, in bytes from an address that 1024 divides. */
+/* Shared memory: offsets in bytes from a 1024-byte-aligned address. */
 template <int D> struct tiles {
     static constexpr int TILE = STEP * D * 2;
     static constexpr int Q = 0, K = TILE, V = K + STAGES * TILE, BARRIERS = V + STAGES * TILE;
@@ -39,7 +39,7 @@ struct task { int row0, head, group, sequence, count; };
 
 __device__ static struct task task_of(const struct forward &f) {
     struct task t;
-    t.row0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * OWN; /* the longest first */
+    t.row0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * OWN; /* the longest rows first */
     t.head = blockIdx.y;
     t.group = t.head * f.a.kv_heads / f.a.heads;
     t.sequence = blockIdx.z;
@@ -72,7 +72,7 @@ __device__ static void request_tiles(const struct forward &f, const CUtensorMap 
     }
 }
 
-/* The warpgroups queue their products in turns. */
+/* The warpgroups alternate in queueing their products. */
 __device__ static void wait_for_turn(int warpgroup) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(2 * WARPGROUP) : "memory");
 }
@@ -83,7 +83,7 @@ __device__ static void pass_turn(int warpgroup) {
 /* Running maximum and sum of a thread's two rows: g and g + 8. */
 struct rows_so_far { float max[2], sum[2]; };
 
-/* Keys behind the query. behind: the warpgroup's first query less the tile's first key. */
+/* Masks keys after the query. behind: the warpgroup's first query minus the tile's first key. */
 __device__ static void mask(float (&s)[STEP / 8][4], int behind) {
     int lane = threadIdx.x % WARP, row = threadIdx.x / WARP % 4 * 16 + lane / 4 + behind;
 #pragma unroll
@@ -93,7 +93,7 @@ __device__ static void mask(float (&s)[STEP / 8][4], int behind) {
             if (j * 8 + lane % 4 * 2 + i % 2 > row + i / 2 * 8) s[j][i] = -INFINITY;
 }
 
-/* Scores to probabilities under the new maximum; keep: the factor of earlier sums. */
+/* Turns scores into probabilities under the new maximum; keep: the factor for earlier sums. */
 __device__ static void softmax_step(float (&s)[STEP / 8][4], struct rows_so_far &r,
                                     float (&keep)[2], float scale_log2) {
 #pragma unroll
@@ -208,7 +208,7 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
     store_out<D>(f, o, r, t.sequence, t.head, t.row0 + warpgroup * 64);
 }
 
-/* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
+/* Grid: x over query tiles, last first since they have most keys; y heads; z sequences. */
 template <int D>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {

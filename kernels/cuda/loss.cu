@@ -2,10 +2,10 @@
  *   m = max, p_i = exp(x_i - m), l = sum(p), loss = (m + ln l) - x_target,
  *   d_logits_i = (p_i / l - onehot_i) * grad_scale.
  *
- * Here a block takes a row. One read keeps a running maximum and a sum rescaled to it; a second
- * read makes the gradient, in place if asked. There is one block a multiprocessor, so that its row
- * stays in L2 between the two reads. The device's own exp (2 ulp) costs less than the 4 bytes an
- * element from memory. Rows that a cluster of blocks can hold go to loss_cluster.cu. */
+ * Here a block takes a row. The first read keeps a running maximum and a sum rescaled to it. The
+ * second makes the gradient, in place if requested. One block runs on a multiprocessor, so its row
+ * stays in L2 between the reads. The device's own exp (2 ulp) costs less than the 4 bytes an
+ * element from memory. loss_cluster.cu takes rows that a cluster of blocks can hold. */
 #include "kernels/cuda/loss.cuh"
 
 enum {
@@ -26,8 +26,8 @@ __device__ static float block_max(float x, float *shared) {
     return x;
 }
 
-/* One vector into a running maximum and the sum of exp(x - maximum); of it `room` elements are
- * within the vocabulary. */
+/* Adds one vector to a running maximum and the sum of exp(x - maximum). Its first `room` elements
+ * are in the vocabulary. */
 template <int N>
 __device__ static void running_sum(float (&v)[N], int64_t room, float *max, float *sum) {
     float top = *max;
@@ -36,8 +36,8 @@ __device__ static void running_sum(float (&v)[N], int64_t room, float *max, floa
         for (int i = 0; i < N; i++) v[i] = i < room ? v[i] : -INFINITY;
     }
 #pragma unroll
-    for (int i = 0; i < N; i++) top = fmaxf(top, v[i]); /* which leaves NaN out */
-    if (top == -INFINITY) { /* exp would be of -infinity + infinity */
+    for (int i = 0; i < N; i++) top = fmaxf(top, v[i]); /* fmaxf ignores NaN */
+    if (top == -INFINITY) { /* the exponent would be -infinity + infinity */
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (v[i] != v[i]) *sum = v[i];
@@ -67,7 +67,7 @@ __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared
             if (c + d * stride < vocab) running_sum(v[d], vocab - c - d * stride, &max, &sum);
     }
     float whole = block_max(max, shared);
-    /* A thread that saw nothing has sum 0 and maximum -infinity. */
+    /* A thread without elements has sum 0 and maximum -infinity. */
     bool none = max == -INFINITY && sum == 0.0f;
     sum = block_sum(none ? 0.0f : sum * fast_exp(max - whole), shared);
     *sum_out = whole == -INFINITY ? f32_from_bits(0x7FC00000u) : sum;

@@ -15,7 +15,7 @@ struct loss_args {
     uint32_t *amax;
 };
 
-/* Whether clusters of blocks take rows of this width on this device; the rows must allow 16-byte
+/* Whether clusters of blocks can take rows of this width on this device; rows must allow 16-byte
  * accesses. */
 bool loss_clusters_fit(struct backend *b, int64_t width);
 NODISCARD enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args *a,
@@ -23,14 +23,14 @@ NODISCARD enum status loss_by_clusters(struct backend *b, int lane, const struct
 
 #ifdef __CUDACC__
 
-/* NaN is no maximum but reaches the sum. */
+/* NaN never becomes the maximum, but reaches the sum. */
 __device__ static inline float max_of(float a, float b) { return b > a ? b : a; }
 
 /* counts: the row has a target. */
 struct row_result { float max, inverse, scale; int64_t target; bool counts; };
 
-/* The logits at columns at, at + 1, .. become their gradients. Away from target and padding that
- * takes no look at the index. */
+/* Turns the logits at columns at, at + 1, .. into their gradients. Vectors without the target and
+ * without padding need no index tests. */
 template <int N>
 __device__ static inline void gradient_of(float (&v)[N], const struct loss_args &a,
                                           const struct row_result &r, int64_t at) {
@@ -48,7 +48,7 @@ __device__ static inline void gradient_of(float (&v)[N], const struct loss_args 
     }
 }
 
-/* The row's loss, from its target's logit. NaN where the target is none of the vocabulary. */
+/* The row's loss, from its target's logit. NaN if the target is not in the vocabulary. */
 __device__ static inline void store_loss(const struct loss_args &a, int64_t row, bool counts,
                                          float max, float sum, float picked) {
     a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - picked) : 0.0f;

@@ -1,9 +1,9 @@
-/* Cross-entropy of rows that a cluster of blocks holds in registers. A row is read once, its
- * maximum and sum are joined through distributed shared memory, and the gradient is made from the
- * registers. Cost: 4 bytes an element of memory traffic, and two exp, which take more than half as
- * long. So a cluster takes one row after the other, and the copy engine loads the next row into
- * shared memory meanwhile. Two blocks a multiprocessor: one works while the other waits for its
- * cluster.
+/* Cross-entropy of rows that a cluster of blocks holds in registers. A row is read once;
+ * distributed shared memory joins its maximum and sum; the gradient is made from the registers.
+ * Cost: 4 bytes an element of memory traffic, and two exp, which take more than half as long. So a
+ * cluster takes one row after the other, while the copy engine loads the next row into shared
+ * memory. Two blocks run on a multiprocessor: one works while the other waits for its cluster.
+ *
  *
  * For compute capability 9 and 10; other devices use loss.cu. */
 #include <cooperative_groups.h>
@@ -20,8 +20,8 @@ enum {
     CLUSTER_MAX = 8 /* blocks of a portable cluster */
 };
 
-/* The pieces in which a block's share of a row arrives. Behind the last of its vectors they bring
- * what nobody looks at: the next block's, or zeros behind the row's end. */
+/* The number of pieces in which a block's share of a row arrives. After its last vector the last
+ * piece has unused data: the next block's, or zeros after the row's end. */
 HOST_DEVICE static inline int pieces_of(int vectors) {
     return (vectors * (int)sizeof(uint4) + PIECE_MAX - 1) / PIECE_MAX;
 }
@@ -30,11 +30,11 @@ HOST_DEVICE static inline int pieces_of(int vectors) {
 
 static const uint32_t NONE = 0xFF80FF80u; /* two logits of -infinity */
 
-/* The largest of some logits, NaN left out, and the sum of exp(x - max). Of logits that are all
- * -infinity, or of none, the sum is that of exp(x). */
+/* The largest of some logits, NaN ignored, and the sum of exp(x - max). If there are no logits, or
+ * all are -infinity, the sum is that of exp(x). */
 struct row_part { float max, sum; };
 
-/* sum as it counts towards a maximum that is at least as large. */
+/* p's sum relative to `max`, which is at least p.max. */
 __device__ static float rescaled(struct row_part p, float max) {
     return p.max == -INFINITY ? p.sum : p.sum * fast_exp(p.max - max);
 }
@@ -72,7 +72,7 @@ __device__ static struct row_part thread_part(const uint4 (&held)[CLUSTER_VECTOR
     return p;
 }
 
-/* The first n of eight logits, -infinity behind them. */
+/* The first n of eight logits; the rest become -infinity. */
 __device__ static uint4 keep_logits(uint4 v, int n) {
     uint32_t word[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
@@ -83,8 +83,8 @@ __device__ static uint4 keep_logits(uint4 v, int n) {
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* All threads of the cluster meet. What thread 0 of a block wrote before can be read behind it by
- * all; the others have nothing to tell, and do not wait for their gradients to be stored. */
+/* A barrier of all threads of the cluster. All threads then see what thread 0 of a block wrote
+ * before. Other threads publish nothing, so they need not wait for their gradients' stores. */
 __device__ static void cluster_barrier() {
     if (threadIdx.x == 0) asm volatile("fence.acq_rel.cluster;" ::: "memory");
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -114,16 +114,16 @@ __device__ static struct row_part cluster_join(struct row_part p,
     return p;
 }
 
-/* Vectors of a row that a block has, from `first` on, before `end`: thread t the t-th and every
- * 512th after it. */
+/* A block's vectors of a row: from `first` on, before `end`. Thread t has the t-th and every 512th
+ * after it. */
 struct share { int first, end; };
 
 __device__ static int place_of(const struct share &s, int i) {
     return s.first + (int)threadIdx.x + i * CLUSTER_THREADS;
 }
 
-/* The block's share of a row into shared memory, for whoever waits for the barrier. By the clerk's
- * warp, whose first lane the clerk is. */
+/* Loads the block's share of a row into shared memory; a barrier signals its arrival. Called by the
+ * clerk's warp; the clerk is its first lane. */
 __device__ static void request_pieces(const CUtensorMap *logits, int row, const struct share &s,
                                       const uint4 *to, uint32_t full) {
     int pieces = pieces_of(s.end - s.first), word = s.first * (int)sizeof(uint4) / PIECE_WORD;
@@ -135,7 +135,7 @@ __device__ static void request_pieces(const CUtensorMap *logits, int row, const 
                    word + i * (PIECE_MAX / PIECE_WORD), row);
 }
 
-/* This thread's vectors among the arrived ones. */
+/* Reads this thread's vectors from the arrived data. */
 __device__ static void take(uint4 (&held)[CLUSTER_VECTORS], const uint4 *arrived,
                             const struct share &s, int vocab) {
 #pragma unroll
@@ -151,27 +151,28 @@ __device__ static void take(uint4 (&held)[CLUSTER_VECTORS], const uint4 *arrived
     }
 }
 
-/* Decoded again for the gradient: logits that the compiler kept in 32 bits would not fit. */
+/* Forces decoding again for the gradient: 32-bit logits kept by the compiler would not fit. */
 __device__ static void forget_decoded(uint4 (&held)[CLUSTER_VECTORS]) {
 #pragma unroll
     for (int i = 0; i < CLUSTER_VECTORS; i++)
         asm volatile("" : "+r"(held[i].x), "+r"(held[i].y), "+r"(held[i].z), "+r"(held[i].w));
 }
 
-/* Whether the block writes the row's loss: it has the target's logit; where there is none, the
- * first block does. */
+/* Whether the block writes the row's loss: the block with the target's logit; without a target, the
+ * first block. */
 __device__ static bool writes_loss(const struct share &s, int target, int vocab) {
     if (target < 0 || target >= vocab) return s.first == 0;
     return target / 8 >= s.first && target / 8 < s.end;
 }
-/* The target's logit, of the block that writes the loss. */
+/* The target's logit; called in the block that writes the loss. */
 __device__ static float picked_of(const uint4 *arrived, const struct share &s, int target,
                                   int vocab) {
     if (target < 0 || target >= vocab) return f32_from_bits(0x7FC00000u);
     return bf16_decode(((const bf16_bits *)arrived)[target - s.first * 8]);
 }
 
-/* The gradient of this thread's vectors; returns the largest |bits| stored, by halves of a word. */
+/* Stores the gradient of this thread's vectors; returns the largest |bits|, as two 16-bit
+ * maxima. */
 __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row,
                                           const uint4 (&held)[CLUSTER_VECTORS],
                                           const struct share &s, struct row_part p, float scale,
@@ -201,22 +202,22 @@ __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row
     return top;
 }
 
-/* Grid: as many clusters as run at once; of each row that a cluster takes a block has `each`
- * vectors, one after another. No block has none: a row that takes several has more than half of
- * what they hold. Columns are counted in vectors of eight, in 32 bits.
+/* Grid: as many clusters as run at once. Each block has `each` consecutive vectors of a row. No
+ * block is without vectors: a row that needs several blocks has more than half of their capacity.
+ * Columns are counted in vectors of eight, in 32 bits.
  *
- * The clerk, a thread of the warp with least to do, writes the rows' loss. Its warp asks for rows,
- * for one once all threads have taken theirs of the row before. In place that is no hazard: a row
- * is written by its own cluster alone, after it has arrived.
+ * The clerk, a thread of the warp with least work, writes the rows' loss. Its warp requests the
+ * next row once all threads have read theirs. In place this is safe: only a row's own cluster
+ * writes it, after it has arrived.
  *
- * A block's part of the sums has two places, for even and odd rounds: before it writes one again it
- * has met, in the round between, all threads that read it. */
+ * A block's part of the sums has two places, for even and odd rounds. Before it overwrites a place,
+ * the barrier of the round between has passed, so all readers are done. */
 __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
     cross_entropy_cluster_kernel(struct loss_args a, int each,
                                  const __grid_constant__ CUtensorMap logits) {
     extern __shared__ __align__(128) uint4 arrived[];
     __shared__ struct row_part warp_part[CLUSTER_WARPS], block_part[2];
-    __shared__ float picked; /* the clerk's, as registers are scarce */
+    __shared__ float picked; /* only the clerk uses it; registers are scarce */
     __shared__ uint64_t full_barrier;
     cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     unsigned row = blockIdx.x / cluster.num_blocks(), step = gridDim.x / cluster.num_blocks();
@@ -249,7 +250,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
         target = next_target;
     }
     block_amax_into(a.amax, max(top << 16, top & 0xFFFF0000u));
-    cluster.sync(); /* no block leaves while another may read its block_part */
+    cluster.sync(); /* no block exits while another may read its block_part */
 }
 
 #else
@@ -287,7 +288,7 @@ enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args
     CUDA_TRY(e, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      cudaSharedmemCarveoutMaxShared));
     CUDA_TRY(e, cudaOccupancyMaxActiveClusters(&fit, kernel, &launch));
-    /* As many as run at once: one more would take its rows when all others are done. */
+    /* As many as run at once: one more would start only after all others. */
     launch.gridDim = dim3(blocks * (unsigned)min_i64(a->rows, fit));
     launch.stream = cuda_lane(b, lane);
     CUDA_TRY(e, cudaLaunchKernelEx(&launch, kernel, *a, each, logits));

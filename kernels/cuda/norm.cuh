@@ -1,5 +1,5 @@
-/* RMSNorm and LayerNorm share all their code (norm_fwd.cuh, norm_bwd.cuh). They differ in whether a
- * row is centred. CENTRED: LayerNorm.
+/* RMSNorm and LayerNorm share all their code (norm_fwd.cuh, norm_bwd.cuh). Only LayerNorm centres
+ * rows: CENTRED.
  *
  * One warp takes a row of up to 4096 columns (several warps in backward) and holds it in registers,
  * so that it is read once. A block takes longer or unaligned rows, and reads them twice, in
@@ -11,7 +11,7 @@
 
 enum { NORM_WARPS = 4, NORM_COLUMNS = WARP * 8 /* of one vector a lane */ };
 
-/* V vectors of eight a lane: vector i stands at column (32 i + lane) * 8. Columns beyond the row
+/* V vectors of eight a lane: vector i is at column (32 i + lane) * 8. Columns beyond the row are
  * are +0. */
 template <int V>
 __device__ static inline void load_row(uint4 (&v)[V], const bf16_bits *row, int64_t cols) {
@@ -22,7 +22,8 @@ __device__ static inline void load_row(uint4 (&v)[V], const bf16_bits *row, int6
     }
 }
 
-/* Gain, bias and statistics are written by no kernel that reads them here: their loads may move. */
+/* No kernel here writes the gain, bias and statistics that it reads, so the compiler may move their
+ * loads. */
 template <int N>
 __device__ static inline void load_constant(float (&out)[N], const bf16_bits *x) {
     if constexpr (N == 8) bf16x8_decode(out, __ldg((const uint4 *)x));
@@ -36,7 +37,7 @@ static inline int norm_threads(int64_t cols) {
     return (int)max_i64(WARP, min_i64(256, round_up(ceil_div(cols, 8), WARP)));
 }
 
-struct row_stats { float mean, r; }; /* mean is 0 where a row is not centred */
+struct row_stats { float mean, r; }; /* mean is 0 if rows are not centred */
 
 template <bool CENTRED> __device__ static inline float normal_of(float x, struct row_stats s) {
     return CENTRED ? (x - s.mean) * s.r : x * s.r;

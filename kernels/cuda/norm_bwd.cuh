@@ -1,6 +1,6 @@
 /* Backward of both norms; norm.cuh has the shared part. One or more warps take a row, held in
- * registers. Sums over rows (of gain, of bias, and of dx itself for the bias of the GEMM that reads
- * it) have a fixed order: a group of warps adds its rows, columns.cuh joins the groups. */
+ * registers. Sums over rows have a fixed order: a group of warps adds its rows, then columns.cuh
+ * joins the groups. They are sums for gain, for bias, and of dx for the bias of the next GEMM. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 
@@ -22,10 +22,10 @@ __device__ static inline struct row_stats stats_at(const struct norm_bwd &a, int
     return s;
 }
 
-/* Over a row: of g = dy * gain, and of g * xh. First sums, then means. */
+/* Sums over a row of g = dy * gain and of g * xh; later their means. */
 struct row_grad { float g, gx; };
 
-/* N columns' part. */
+/* Adds the terms of N columns. */
 template <bool CENTRED, int N>
 __device__ static inline void add_sums(struct row_grad &sum, const float (&d)[N],
                                        const float (&v)[N], const float (&g)[N],
@@ -37,7 +37,7 @@ __device__ static inline void add_sums(struct row_grad &sum, const float (&d)[N]
     }
 }
 
-/* dy of N columns becomes dx, but for the residual. */
+/* Turns dy of N columns into dx without the residual. */
 template <bool CENTRED, int N>
 __device__ static inline void gradient_of(float (&d)[N], const float (&v)[N], const float (&g)[N],
                                           struct row_stats s, struct row_grad mean) {
@@ -79,7 +79,7 @@ template <bool CENTRED, int N> __global__ void norm_bwd_kernel(struct norm_bwd a
     block_amax_into(a.amax, top);
 }
 
-/* The groups' sums of a block, added, are its row of the partial sums. */
+/* Adds the sums of a block's groups: the block's row of the partial sums. */
 template <int GROUPS, int WIDTH, int V>
 __device__ static inline void put_column_sums(float *partial, const float (&sum)[V][8],
                                               float (*shared)[WIDTH], int group, int64_t col0,
@@ -99,8 +99,8 @@ __device__ static inline void put_column_sums(float *partial, const float (&sum)
     }
 }
 
-/* dx and the partial sums of gain, bias and (SUMS) dx itself in one read. W warps share a row of up
- * to W V vectors of eight a lane; a group of them takes `turns` rows. */
+/* dx and the partial sums of gain, bias and (SUMS) dx in one read. W warps share a row of up to W V
+ * vectors of eight a lane; a group of W warps takes `turns` rows. */
 template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     norm_bwd_warp_kernel(struct norm_bwd a, int turns) {
@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
 
 typedef void (*norm_bwd_function)(struct norm_bwd, int);
 
-/* The kernel for rows of `cols`, how many groups of warps a block of it has, and how many blocks
- * an H200 has room for at once: fixed, so that the order of sums depends on the shape alone. */
+/* The kernel for rows of `cols`; the groups of warps in a block; and how many blocks run at once on
+ * an H200. The last is fixed, so that the order of sums depends on the shape alone. */
 struct norm_bwd_choice { norm_bwd_function kernel; int groups, blocks; };
 
 template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
@@ -193,7 +193,7 @@ static struct norm_bwd_choice norm_bwd_with() {
     return { norm_bwd_warp_kernel<CENTRED, SUMS, V, W, BLOCKS>, NORM_WARPS / W, 128 * BLOCKS };
 }
 template <bool CENTRED, bool SUMS> static struct norm_bwd_choice choose_norm_bwd(int64_t cols) {
-    constexpr int FOUR = 4 - CENTRED - SUMS; /* blocks, with that many sums beside four vectors */
+    constexpr int FOUR = 4 - CENTRED - SUMS; /* blocks: fewer with more sums beside four vectors */
     if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 1, 1, 6 - SUMS>();
     if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 3, 1, 4 - SUMS>();
     if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 1, FOUR>();
@@ -201,7 +201,7 @@ template <bool CENTRED, bool SUMS> static struct norm_bwd_choice choose_norm_bwd
     return norm_bwd_with<CENTRED, SUMS, 4, 4, FOUR>();
 }
 
-/* sums: receives the sums of dx, or NULL. */
+/* sums: where the sums of dx go, or NULL. */
 template <bool CENTRED>
 static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct norm_bwd a,
                                          const struct tensor *d_gain, const struct tensor *d_bias,
@@ -242,7 +242,7 @@ template <bool CENTRED> struct norm_gain_term {
     }
 };
 
-/* Rows that no warp can hold. The sums come before dx, since dx may alias dy. */
+/* For rows that no warp can hold. The sums come before dx, since dx may alias dy. */
 template <bool CENTRED>
 static enum status launch_norm_bwd_blocks(struct backend *b, int lane, const struct norm_bwd &a,
                                           const struct tensor *d_gain, const struct tensor *d_bias,
@@ -256,7 +256,7 @@ static enum status launch_norm_bwd_blocks(struct backend *b, int lane, const str
     return OK;
 }
 
-/* As norm_forward. */
+/* Arguments as for norm_forward. */
 template <bool CENTRED>
 static enum status norm_backward(struct backend *b, int lane, const struct norm_bwd_args *args,
                                  const char *what, struct err *e) {

@@ -1,6 +1,6 @@
 /* Forward of both norms; norm.cuh has the shared part. A warp takes a row, reads it once and holds
- * it. Into codes the row is read once for the statistics (and the amax, if the scale needs it) and
- * once more for the codes: 6 bytes an element instead of 8 for value and codes of the value. */
+ * it. For codes the row is read twice: for the statistics (and the amax, if the scale needs it),
+ * and for the codes. That moves 6 bytes an element, instead of 8 by storing the value first. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 
@@ -98,7 +98,7 @@ __device__ static inline struct row_stats stats_of(const uint4 (&held)[V], int64
     return s;
 }
 
-/* A warp a row, and the row that it comes to next on its way while it works. */
+/* One warp a row; its next row is in flight while it works. */
 template <bool CENTRED, int V, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
 norm_fwd_warp_kernel(struct norm_fwd a) {
@@ -126,7 +126,7 @@ norm_fwd_warp_kernel(struct norm_fwd a) {
     block_amax_into(a.amax, top);
 }
 
-/* y for the tiles of cast_tile_kernel, the statistics being known. */
+/* y for the tiles of cast_tile_kernel, from known statistics. */
 template <bool CENTRED> struct norm_values {
     enum { TILES = 1, BLOCKS = 3 };
     struct raw { uint4 x; };
@@ -146,7 +146,7 @@ template <bool CENTRED> struct norm_values {
 
 typedef void (*norm_fwd_function)(struct norm_fwd);
 
-/* Blocks of a multiprocessor at once, limited by registers. */
+/* Blocks per multiprocessor, limited by registers. */
 struct norm_fwd_choice { norm_fwd_function kernel; int blocks; };
 
 template <bool CENTRED, int V, int BLOCKS> static struct norm_fwd_choice norm_fwd_with() {
@@ -174,7 +174,7 @@ static void launch_norm_fwd(struct backend *b, int lane, const struct norm_fwd &
     kernel<<<(unsigned)a.rows, norm_threads(a.cols), 0, stream>>>(a);
 }
 
-/* After the arguments are checked. mean and bias are NULL where rows are not centred. */
+/* Called with checked arguments. mean and bias are NULL if rows are not centred. */
 template <bool CENTRED>
 static enum status norm_forward(struct backend *b, int lane, const struct norm_fwd_args *args,
                                 const char *what, struct err *e) {
@@ -193,7 +193,7 @@ static enum status norm_forward(struct backend *b, int lane, const struct norm_f
     } };
     struct norm_fwd first = from.a;
     first.y = fused || repeated ? NULL : sink_value_of(y);
-    first.amax = fused ? NULL : sink_amax(y); /* of tiles, if they are made in one pass */
+    first.amax = fused ? NULL : sink_amax(y); /* if fused, the pass over tiles takes it */
     launch_norm_fwd<CENTRED>(b, lane, first, vectors);
     TRY(cuda_launched(what, e));
     if (!fused && !repeated) return cuda_sink_emit(b, lane, y, true, e);

@@ -1,14 +1,13 @@
 /* QK-norm and rotary embedding, between the qkv GEMM and attention.
  *
  * Forward, per head of q and k: xh = x * rstd, y = xh * gain, then the pair (y_i, y_{i+D/2}) is
- * rotated by the angle of its position. Backward runs the rotation the other way, then the norm's
- * backward.
+ * rotated by the angle of its position. Backward rotates back, then goes through the norm.
  *
- * D/16 threads a head: each holds eight elements of the first half and the eight they pair with,
- * in some heads of one row, which share their angles: 8 bytes of these for 4 of elements would be
- * too much even for L2. Bound by memory: 4 bytes an element; heads that are only copied, and in
- * place, are read for the amax alone. Gain gradients: each thread sums its elements over the heads
- * it meets, a block joins its threads in order, a second kernel the blocks. */
+ * D/16 threads take a head. Each holds eight elements of the first half and the eight that they
+ * pair with, in some heads of one row. These heads share their angles: loading 8 bytes of angles
+ * for 4 of elements would be too much even for L2. Bound by memory: 4 bytes an element. In place,
+ * heads that are only copied are read for the amax alone. Gain gradients: each thread sums over its
+ * heads, a block joins its threads in order, a second kernel joins the blocks. */
 #include "kernels/cuda/columns.cuh"
 
 enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024, QK_HEADS = 4 /* of a thread and row */ };
@@ -28,14 +27,14 @@ struct qk {
     float eps;
 };
 
-/* One thread's share of a row. */
+/* The part of a row that one thread computes. */
 struct share {
     int64_t row;
     int part, offset; /* of the low eight in a head; the high ones are head_dim / 2 further */
     bool active;
 };
 
-/* Its part of one head. changed: the head is q or k, and is normalised or rotated. */
+/* The thread's part of one head. changed: the head is q or k, and is normalised or rotated. */
 struct place { int64_t at; int head; bool active, changed; };
 
 __device__ static struct share share_of(const struct qk &a, int64_t item) {
@@ -95,7 +94,7 @@ __device__ static float group_sum(float x, int group) {
     return x;
 }
 
-/* The norm of one head; rstd is kept by the head's first thread. */
+/* Normalises one head; its first thread stores rstd. */
 __device__ static void normalise(const struct qk &a, const struct share &s, const struct place &p,
                                  float (&low)[8], float (&high)[8]) {
     float sum = 0.0f;
@@ -198,7 +197,7 @@ __device__ static void normalise_back(const struct qk &a, const struct share &s,
     }
 }
 
-/* NORM: there are gains. */
+/* NORM: with gains. */
 template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel(struct qk a) {
     __shared__ float shared[NORM ? QK_THREADS : 1][16];
     struct gain_sums sums = {};
