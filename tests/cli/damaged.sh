@@ -3,39 +3,21 @@
 # A run resumes although its newest checkpoint is damaged or belongs to another run: it skips that
 # one with a message, takes the older one, and has the bits of an undisturbed run.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-tests=$PWD/tests/cli
-lib=$PWD/experiments/lib
-cd "$TEST_TMP" || exit 1
-failed=0
-case_name=
+. tests/cli/lib.sh
 
-fail() {
-    echo "FAILED: $case_name: $*"
-    [ -f log ] && sed 's/^/    /' log | tail -8
-    failed=1
-}
-expect() { # WHAT WANTED FOUND
-    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
-}
 every=40
 [ "${CONFIG:-release}" = asan ] && every=10 # some twenty times slower
 run() { # RUNS ARGS...
-    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint.every=$every \
-        --set checkpoint.keep=3 --set train.steps=$((every * 10)) --runs "$@" >out 2>log
+    run_tiny --set checkpoint.every=$every --set checkpoint.keep=3 \
+        --set train.steps=$((every * 10)) --runs "$@"
 }
 results() {
     "$FP8LAB" show --json "$1"/*.tar.zst | grep -o '"results_sha256":"[0-9a-f]*"' | head -1
 }
 stop() { # RUNS ARGS...: interrupted after its third checkpoint; the directory and its bundle stay
-    local i
     run "$@" &
-    for ((i = 0; i < 3000; i++)); do
-        grep -qs "checkpoint of step $((every * 3))," "$1"/*/data/logs/runner.log && break
-        sleep 0.02
-    done
-    kill -TERM "$(head -1 "$1"/*/lock)"
+    await_words "checkpoint of step $((every * 3))," "$1/*/data/logs/runner.log"
+    kill -TERM "$(runner_of "$1")"
     wait
     ls -d "$1"/*/data "$1"/*.tar.zst >/dev/null || fail "$1 was done before it was stopped"
 }
@@ -51,7 +33,7 @@ again() { # CASE: the same without the bundle
 }
 ends_right() { # CODE WORDS: checks the result of the resumed run
     expect "exit code" 0 "$1"
-    grep -qF "$2" log || fail "missing in the output: $2"
+    says "$2"
     expect results "$reference" "$(results "$case_name")"
 }
 resumes() { # WORDS
@@ -63,7 +45,8 @@ damage() { # FILE
 }
 
 case_name=undisturbed
-run whole || fail "exit code $?"
+run whole
+expect "exit code" 0 $code
 reference=$(results whole)
 stop stopped
 stop other --set train.seed=2
@@ -106,7 +89,7 @@ ends_right $? "a damaged checkpoint is skipped: $newest/state.safetensors: tree 
 again_bundled bundled-model
 damage "$newest/model.safetensors"
 run bundled-model
-ends_right $? "a damaged checkpoint is skipped: $newest/model.safetensors: tree SHA-256 is"
+ends_right $code "a damaged checkpoint is skipped: $newest/model.safetensors: tree SHA-256 is"
 again_bundled bundled-older
 older=$(ls -d "$checkpoints"/step-* | tail -2 | head -1)
 damage "$older/model.safetensors"
@@ -122,7 +105,7 @@ expect "exit code of --resume" 4 $?
 grep -q "changed since the run was closed; its bundle .* is intact" log ||
     fail "the error does not name the bundle"
 run bundled-all
-expect "exit code of the command" 4 $?
+expect "exit code of the command" 4 $code
 expect "the bundle" "$hash" "$(sha256sum bundled-all/*.tar.zst)"
 
 # A line that is not a record: resuming would lose that line or the records after it.

@@ -2,30 +2,24 @@
 # Machines that cannot run the CUDA backend, each with its own message and exit code. This runs
 # without a GPU: libraries made here replace the driver and cuBLASLt.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${BUILD:=$PWD/build/release}" "${FP8LAB:=$BUILD/fp8lab}"
-export NO_COLOR=1
+. tests/cli/lib.sh
+: "${BUILD:=$root/build/release}"
+shown=out
 plugin=$BUILD/libfp8lab_cuda.so
 [ -e "$plugin" ] || {
     echo 'skipped: the CUDA backend was not built (`make` does, where nvcc is)'
     exit 77
 }
-tests=$PWD/tests/cli lib=$PWD/experiments/lib stand_ins=$PWD/tests/containers
-cd "$TEST_TMP" || exit 1
-failed=0
+stand_ins=$root/tests/containers
 
-# expect CODE WORDS VARIABLE=VALUE...: opening the backend prints WORDS.
-expect() {
+# refused CODE WORDS VARIABLE=VALUE...: opening the backend prints WORDS.
+refused() {
     local code=$1 words=$2
     shift 2
     env "$@" "$FP8LAB" bench gemm --backend cuda >out 2>&1
     local got=$?
     [ "$got" = "$code" ] || fail "exit code $got, not $code: $*"
-    grep -qF -- "$words" out || fail "nobody says: $words"
-}
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/    /' out | tail -5
-    failed=1
+    says "$words" out
 }
 
 mkdir driver empty old
@@ -40,14 +34,14 @@ echo 'libcublasLt.so.13 { global: *; };' >old.map
 cc -shared -fPIC -o old/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 \
     -Wl,--version-script=old.map old.c || exit 1
 
-expect 3 "the driver supports CUDA 12.4, this build needs 13.0 or later: update it" \
+refused 3 "the driver supports CUDA 12.4, this build needs 13.0 or later: update it" \
     LD_LIBRARY_PATH="$PWD/driver" FAKE_VERSION=12040
-expect 3 "no CUDA device is visible" LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=100
-expect 3 "the driver (for CUDA 13.0) does not start: system has unsupported display driver" \
+refused 3 "no CUDA device is visible" LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=100
+refused 3 "the driver (for CUDA 13.0) does not start: system has unsupported display driver" \
     LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=803
-expect 6 "cannot be loaded" LD_LIBRARY_PATH="$PWD/empty"
+refused 6 "cannot be loaded" LD_LIBRARY_PATH="$PWD/empty"
 grep -qF "it needs the libraries of the CUDA" out || fail "the error lacks the fix"
-expect 6 "cuBLASLt 12.8 was loaded, this build needs 13.0 or later" LD_LIBRARY_PATH="$PWD/old"
+refused 6 "cuBLASLt 12.8 was loaded, this build needs 13.0 or later" LD_LIBRARY_PATH="$PWD/old"
 
 if [ ! -e /dev/nvidiactl ]; then # a run reports the same error, and its bundle is written
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs runs --backend cuda >out 2>&1

@@ -3,41 +3,17 @@
 # run --extend: a new run makes more steps from a done run's kept checkpoint, with the bits of one
 # long run. The parent is not changed; other learning rates are reported.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-tests=$PWD/tests/cli lib=$PWD/experiments/lib
-experiment="$tests/tiny.lua --lib $lib --threads 1"
-cd "$TEST_TMP" || exit 1
-failed=0
-case_name=
+. tests/cli/lib.sh
 
-fail() {
-    echo "FAILED: $case_name: $*"
-    sed 's/^/    /' log | tail -8
-    failed=1
-}
-expect() { [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"; }
-says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
-run() { # ARGS...: exit code in $code
-    # shellcheck disable=SC2086  # words
-    "$FP8LAB" run $experiment "$@" >out 2>log
-    code=$?
-}
 extend() { # RUN ARGS...
     "$FP8LAB" run --threads 1 --extend "$@" >out 2>log
     code=$?
 }
-field() { # BUNDLE EXPRESSION over run.json
-    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
-o = json.load(sys.stdin); run = o["run"]; resolved = o["resolved"]; summary = o["summary"]
-print(eval(sys.argv[1]))' "$2"
-}
-newest() { ls -t "$1"/*.tar.zst | head -1; } # by time: two names can share a second
 left() { find "$1" -mindepth 1 -maxdepth 1 -name '.*' ! -name .claim; } # of the command's own
 
 case_name="a constant schedule: the bits of one run"
-run --runs whole --set train.steps=24
-run --runs runs
+run_tiny --runs whole --set train.steps=24
+run_tiny --runs runs
 parent=$(newest runs)
 before=$(sha256sum <"$parent")
 kept=$(sha256sum runs/*.checkpoints/*/* | cut -d' ' -f1)
@@ -73,10 +49,10 @@ extend "$parent" --set train.steps=24
 says "already run with these inputs"
 extend "$child" --set train.steps=30
 expect "exit code" 0 $code
-run --runs further --set train.steps=30
+run_tiny --runs further --set train.steps=30
 expect "the weights" "$(field further/*.tar.zst 'run["final_weights_sha256"]')" \
     "$(field "$(newest runs)" 'run["final_weights_sha256"]')"
-run --runs runs --set train.steps=24 # not the same run as the extension
+run_tiny --runs runs --set train.steps=24 # not the same run as the extension
 expect "an extension taken for a plain run of as many steps" 0 "$(grep -c "already run" log)"
 
 case_name="repro of an extension"
@@ -86,7 +62,7 @@ says "its script alone cannot repeat it"
 says "run --extend $(basename "$parent" .tar.zst) --set train.steps=24"
 
 case_name="a schedule that depends on the number of steps"
-run --runs cosine --set train.schedule=cosine
+run_tiny --runs cosine --set train.schedule=cosine
 cosine=$(newest cosine)
 extend "$cosine" --runs cosine --set train.steps=20
 expect "exit code" 0 $code
@@ -133,7 +109,7 @@ expect "nothing was begun" "$runs" "$(ls runs/*.tar.zst | wc -l)"
 expect "what else is left" "" "$(left runs)"
 
 case_name="a checkpoint in a bundle of another folder of runs"
-run --runs packed --set archive=full
+run_tiny --runs packed --set archive=full
 extend "$(newest packed)" --runs elsewhere --set train.steps=24
 expect "exit code" 0 $code
 expect "the weights" "$(field whole/*.tar.zst 'run["final_weights_sha256"]')" \
@@ -141,27 +117,20 @@ expect "the weights" "$(field whole/*.tar.zst 'run["final_weights_sha256"]')" \
 
 case_name="a stopped extension resumes"
 "$FP8LAB" run --threads 1 --extend "$parent" --runs cut --set train.steps=1000000 >out 2>log &
-for ((i = 0; i < 3000; i++)); do
-    grep -qs '"step":20,' cut/*/data/metrics/train.jsonl && break
-    sleep 0.02
-done
+await_step cut 20
 kill -TERM $!
 wait $!
 "$FP8LAB" run --extend last --runs cut --set train.steps=2000000 >out 2>log
 expect "exit code of an extension of an interrupted run" 2 $?
 says "--resume continues this one"
 ("$FP8LAB" run --threads 1 --extend "$parent" --runs cut --set train.steps=1000000 >out 2>log) &
-for ((i = 0; i < 3000; i++)); do
-    grep -qs "resuming" log && break
-    sleep 0.02
-done
-says "resuming"
-kill -TERM "$(head -1 "$(ls cut/*/lock)")"
+await_words resuming log
+kill -TERM "$(runner_of cut)"
 wait
 expect "attempts" 3 "$(field cut/*.tar.zst 'len(run["attempts"])')"
 
 case_name="a time limit that is used up"
-run --runs limit --set train.steps=1000000 --set train.time_limit=1
+run_tiny --runs limit --set train.steps=1000000 --set train.time_limit=1
 expect status time_limit "$(field limit/*.tar.zst 'run["status"]')"
 done_=$(field limit/*.tar.zst 'summary["step_last"]')
 extend "$(newest limit)" --runs limit --set train.time_limit=false --set train.steps=$((done_ + 5))

@@ -3,30 +3,10 @@
 # A done run keeps its last and best checkpoint beside the bundle. The command announces them, the
 # bundle names their hashes, and no checkpoint is lost if keeping them fails.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-experiment="$PWD/tests/cli/tiny.lua --lib $PWD/experiments/lib"
-cd "$TEST_TMP" || exit 1
-failed=0
-case_name=
+. tests/cli/lib.sh
+experiment="$tests/tiny.lua --lib $lib"
 
-fail() {
-    echo "FAILED: $case_name: $*"
-    sed 's/^/    /' log | tail -8
-    failed=1
-}
-expect() { [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"; }
-says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
-run() { # RUNS ARGS...: exit code in $code
-    # shellcheck disable=SC2086  # words
-    "$FP8LAB" run $experiment --threads 1 --runs "$@" >out 2>log
-    code=$?
-}
-field() { # BUNDLE EXPRESSION over run.json
-    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
-run = json.load(sys.stdin)["run"]
-print(eval(sys.argv[1]))' "$2"
-}
+run() { run_tiny --runs "$@"; } # RUNS ARGS...
 kept_in() { (cd "$1" && ls -d ./*.checkpoints/step-* 2>/dev/null | sed 's|.*/||' | tr '\n' ' '); }
 packed_in() { tar --zstd -tf "$1"/*.tar.zst | grep -c 'data/checkpoints/'; }
 
@@ -122,10 +102,7 @@ steps=600
 [ "${CONFIG:-release}" = asan ] && steps=100
 # shellcheck disable=SC2086
 "$FP8LAB" run $experiment --threads 1 --runs full_up --set train.steps=$steps >out 2>log &
-for ((i = 0; i < 3000; i++)); do
-    grep -qs '"step":2,' full_up/*/data/metrics/train.jsonl && break
-    sleep 0.02
-done
+await_step full_up 2
 run=$(ls -d full_up/*)
 echo "in the way" >"$run.checkpoints"
 wait $!

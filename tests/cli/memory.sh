@@ -2,18 +2,9 @@
 # Too little memory: `plan` and `run` reject the experiment before anything runs. A worker that
 # finds less than planned fails before its first step, with the plan and with ways to need less.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${CONFIG:=release}"
-export NO_COLOR=1
-facts=$PWD/tests/facts
-lib=$PWD/experiments/lib
-cd "$TEST_TMP" || exit 1
-failed=0
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/    /' log | tail -5
-    failed=1
-}
-says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
+. tests/cli/lib.sh
+: "${CONFIG:=release}"
+facts=$root/tests/facts
 
 # 8 B parameters: 120 GiB with f32 gradients, moments and master weights.
 cat >big.lua <<'LUA'

@@ -2,15 +2,8 @@
 # Patterns in data.paths: the matching files are in the configuration, the inputs and a container's
 # mounts. `repro` uses the bundle's files for them, even if other files match here by then.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-lib=$PWD/experiments/lib
-failed=0
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-sed 's/synthetic.*},/text { "books\/*.txt" },/' tests/cli/tiny.lua >"$TEST_TMP/x.lua"
-cd "$TEST_TMP" || exit 1
+. tests/cli/lib.sh
+sed 's/synthetic.*},/text { "books\/*.txt" },/' "$tests/tiny.lua" >x.lua
 unset FP8LAB_IMAGE
 run() { "$FP8LAB" run -q x.lua --lib "$lib" --set train.steps=2 --runs runs "$@" >out 2>err; }
 

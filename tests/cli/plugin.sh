@@ -3,19 +3,17 @@
 # recorded other code. A plugin that lacks an operator, what is no plugin, or none that can be
 # opened, is named as well.
 set -u
-root=$PWD
-. tests/dist/lib.sh
+. tests/cli/lib.sh
 cp "$FP8LAB" fp8lab
 FP8LAB=./fp8lab
 
 refused() { # CODE WORDS...: the run ends with this exit code, and the words are said
-    local wanted=$1 code words
+    local wanted=$1 words
     shift
     rm -rf runs
-    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --runs runs --backend cuda >out 2>log
-    code=$?
+    run_tiny --runs runs --backend cuda
     expect "exit code" "$wanted" $code
-    for words in "$@"; do grep -qF -- "$words" log || fail "nobody says: $words"; done
+    for words in "$@"; do says "$words"; done
 }
 
 stand_in() { # C source on standard input: the plugin

@@ -2,44 +2,22 @@
 # Data, directory or checkpoints of a run are deleted while it runs. It fails with an error that
 # names what is missing, and its bundle, if one can be written, verifies.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-lib=$PWD/experiments/lib
-cp tests/cli/tiny.lua "$TEST_TMP"
-cd "$TEST_TMP" || exit 1
-failed=0
-case_name=
-
-fail() {
-    echo "FAILED: $case_name: $*"
-    [ -f log ] && sed 's/^/    /' log | tail -8
-    failed=1
-}
-
-expect() { # WHAT WANTED FOUND
-    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
-}
-
-says() { grep -qF -- "$1" log || fail "nothing says: $1"; }
+. tests/cli/lib.sh
+cp "$tests/tiny.lua" .
 
 # begin RUNS SCRIPT ARGS...: an endless run in the background; returns at its step 10.
 begin() {
-    local runs=$1 i
+    local runs=$1
     shift
     "$FP8LAB" run "$@" --lib "$lib" --runs "$runs" --threads 1 --set train.steps=1000000 \
         --set eval=false >out 2>log &
     pid=$!
-    for ((i = 0; i < 3000; i++)); do
-        grep -qs '"step":10,' "$runs"/*/data/metrics/train.jsonl && return
-        sleep 0.02
-    done
-    fail "step 10 was not reached"
+    await_step "$runs" 10
 }
 
 bundle_is_failed() { # RUNS
     "$FP8LAB" verify -q "$1"/*.tar.zst >/dev/null || fail "the bundle does not verify"
-    expect status failed "$("$FP8LAB" show --json "$1"/*.tar.zst |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)["run"]["status"])')"
+    expect status failed "$(field "$1"/*.tar.zst 'run["status"]')"
 }
 
 case_name="data that shrink"

@@ -4,16 +4,8 @@
 # verdicts within tolerance, different and not comparable, with their exit codes; parts of a foreign
 # bundle that are not used; and one reference bundle, as `make repro` runs it.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-root=$PWD
-cd "$TEST_TMP" || exit 1
-failed=0
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/    /' out log 2>/dev/null | tail -12
-    failed=1
-}
+. tests/cli/lib.sh
+shown="out log"
 # again CODE TEXT ARGS...: exit code and output of repro.
 again() {
     local code=$1 text=$2 got
@@ -21,7 +13,7 @@ again() {
     "$FP8LAB" repro --threads 1 "$@" >out 2>log
     got=$?
     [ $got = "$code" ] || fail "repro $*: exit code $got, not $code"
-    grep -qF -- "$text" out log || fail "repro $*: nobody says: $text"
+    grep -qF -- "$text" out log || fail "repro $*: neither out nor log says: $text"
 }
 run() { # RUNS ARGS...: prints the bundle
     local runs=$1
@@ -29,14 +21,6 @@ run() { # RUNS ARGS...: prints the bundle
     "$FP8LAB" run --backend cpu --threads 1 --runs "$runs" -q "$@" >/dev/null 2>log || fail "run $*"
     ls -d "$runs"/*.tar.zst
 }
-field() { # BUNDLE EXPRESSION over run.json
-    "$FP8LAB" show --json "$1" |
-        python3 -c '
-import json, sys
-run = json.load(sys.stdin)["run"]
-print(eval(sys.argv[1]))' "$2"
-}
-newest() { ls -td runs/*.tar.zst | head -1; }
 
 # ---- bitwise equal ------------------------------------------------------------------------------
 mkdir -p src/lib data
@@ -46,10 +30,10 @@ a=$(run a src/tiny.lua --set train.steps=8 --set 'about=with an override')
 rm -r src # everything needed is in the bundle
 again 0 "bitwise equal" "$a" --exact
 identity=$("$FP8LAB" verify "$a" | sed -n 's/^  bundle //p')
-[ "$(field "$(newest)" 'run["parent"]')" = "$identity" ] || fail "the new bundle names no parent"
-[ "$(field "$(newest)" 'run["results_sha256"]')" = "$(field "$a" 'run["results_sha256"]')" ] ||
-    fail "results_sha256 differs"
-again 0 "bitwise equal" "$(newest)" # of a reproduction
+expect "parent" "$identity" "$(field "$(newest runs)" 'run["parent"]')"
+expect "results_sha256" "$(field "$a" 'run["results_sha256"]')" \
+    "$(field "$(newest runs)" 'run["results_sha256"]')"
+again 0 "bitwise equal" "$(newest runs)" # of a reproduction
 again 0 '"verdict":"bitwise equal"' --json "$a"
 [ -z "$(find runs -name '.repro*')" ] || fail "a working folder was left"
 
@@ -83,7 +67,7 @@ mv data/numbers.txt moved/deep/others.txt
 again 3 "--data DIR finds them" "$t"
 grep -qF "data/numbers.txt" log || fail "the missing file is not named"
 again 0 "bitwise equal" "$t" --data moved
-[ "$(field "$(newest)" 'run["inputs"]["data"]')" = "$(field "$t" 'run["inputs"]["data"]')" ] ||
+[ "$(field "$(newest runs)" 'run["inputs"]["data"]')" = "$(field "$t" 'run["inputs"]["data"]')" ] ||
     fail "the data's hash differs"
 seq 2 4001 | head -c "$(stat -c %s moved/deep/others.txt)" >data/numbers.txt # as long, other bytes
 again 3 "the bundle's data are not here" "$t"

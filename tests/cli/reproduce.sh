@@ -2,18 +2,11 @@
 # experiments/peers/reproduce.py repeats batches and first weights from model/NUMERICS.md: to the
 # bit for each kind of data, shape of model and number of ranks; and it notices what is different.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}" "${VENV:=}"
-export NO_COLOR=1
+. tests/cli/lib.sh
+shown=out
+: "${VENV:=}"
 [ -n "$VENV" ] || { echo "SKIP: there is no numpy (tests/support/venv.sh)"; exit 77; }
-lib=$PWD/experiments/lib
 reproduce() { "$VENV/bin/python" "$lib/../peers/reproduce.py" "$@" >out 2>&1; }
-cd "$TEST_TMP" || exit 1
-failed=0
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/    /' out | tail -8
-    failed=1
-}
 
 # 7 sequences of 32 bytes and some more: 4 steps of 6 sequences are over three epochs.
 head -c 150 "$lib/models/tiny.lua" >a.txt

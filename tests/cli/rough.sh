@@ -2,20 +2,10 @@
 # Difficult shells: closed descriptors, names that are not UTF-8 or need quotes, --json of each
 # failure, and the printed next command typed unchanged.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-lib=$PWD/experiments/lib
-cp tests/cli/tiny.lua "$TEST_TMP"
-cd "$TEST_TMP" || exit 1
-failed=0
-
-fail() { echo "FAILED: $*"; failed=1; }
+. tests/cli/lib.sh
+cp "$tests/tiny.lua" .
 
 fp8lab() { "$FP8LAB" "$@"; }
-
-expect() { # WHAT WANTED FOUND
-    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
-}
 
 # One object with a schema on stdout, whatever the exit code.
 one_object() { # SCHEMA EXIT ARGS...

@@ -3,65 +3,17 @@
 # A run is stopped, killed, or reaches a limit. Its record says so, and the resumed run has the bits
 # of an undisturbed run.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-tests=$PWD/tests/cli
-lib=$PWD/experiments/lib
-cd "$TEST_TMP" || exit 1
+. tests/cli/lib.sh
 trap 'umount -l full 2>/dev/null' EXIT
-failed=0
-case_name=
-
-fail() {
-    echo "FAILED: $case_name: $*"
-    [ -f log ] && sed 's/^/    /' log | tail -8
-    failed=1
-}
 
 # run ARGS...: the tiny experiment, long enough to be interrupted; exit code in $code.
 run() {
-    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint.every=$every \
-        --set trace.first=5 "$@" >out 2>log
-    code=$?
+    run_tiny --set checkpoint.every=$every --set trace.first=5 "$@"
 }
 
-# expression over run.json, such as run["status"]
-field() { # BUNDLE EXPRESSION
-    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
-o = json.load(sys.stdin); run = o["run"]; summary = o["summary"]
-print(eval(sys.argv[1]))' "$2"
-}
-
-expect() { # WHAT WANTED FOUND
-    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
-}
-
-bundle_in() { ls "$1"/*.tar.zst 2>/dev/null | head -1; }
-
-# Waits until the run in $1 has recorded step $2.
-await_step() {
-    local i
-    for ((i = 0; i < 3000; i++)); do
-        grep -qs "\"step\":$2," "$1"/*/data/metrics/train.jsonl && return
-        sleep 0.02
-    done
-    fail "step $2 was not reached"
-}
-
-# Waits until the run's messages contain these words.
-await_words() {
-    local i
-    for ((i = 0; i < 3000; i++)); do
-        grep -qsF -- "$1" log && return
-        sleep 0.02
-    done
-    fail "missing in the output: $1"
-}
-
-runner_of() { head -1 "$(ls "$1"/*/lock)"; }
 worker_of() { # RUNS: the runner's only child
     local runner
-    runner=$(runner_of "$1") && cat "/proc/$runner/task/$runner/children"
+    runner=$(runner_of "$1") && children_of "$runner"
 }
 
 same_results() { # BUNDLE
@@ -134,7 +86,7 @@ await_step twice $((every * 5 / 4))
 pid=$(runner_of twice)
 kill -STOP $(worker_of twice) # a suspended worker cannot stop by itself
 kill -TERM "$pid"
-await_words "stopping: checkpoint, bundle, exit" # before that, two signals may merge into one
+await_words "stopping: checkpoint, bundle, exit" log # before that, two signals count as one
 kill -TERM "$pid"
 wait
 expect "nothing is packed" "" "$(bundle_in twice)"
@@ -282,8 +234,7 @@ done
 
 # Without a checkpoint a run resumes at step 0; its directory is not deleted.
 case_name="kill -9 of a runner before its first checkpoint"
-"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set checkpoint=false \
-    --set train.steps=1000000 --runs early >out 2>log &
+run_tiny --set checkpoint=false --set train.steps=1000000 --runs early &
 await_step early 2
 pid=$(runner_of early)
 kill -KILL "$(worker_of early)" "$pid"
@@ -291,7 +242,7 @@ wait
 flock -w 60 early/*/lock true
 early=$(ls -d early/*)
 "$FP8LAB" run --resume "$early" --runs early --threads 1 >out 2>log &
-await_words "there is no checkpoint: starting again at step 0"
+await_words "there is no checkpoint: starting again at step 0" log
 kill -TERM "$(runner_of early)"
 wait $!
 expect "exit code of --resume" 143 $?

@@ -3,62 +3,36 @@
 # The same command again: an interrupted run resumes, a done run is named, a running one is
 # rejected, a failed one starts anew with a message, and --again runs it again.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-experiment="$PWD/tests/cli/tiny.lua --lib $PWD/experiments/lib --threads 1"
-cd "$TEST_TMP" || exit 1
-failed=0
-case_name=
+. tests/cli/lib.sh
+experiment="$tests/tiny.lua --lib $lib --threads 1"
 
-fail() {
-    echo "FAILED: $case_name: $*"
-    sed 's/^/    /' log | tail -8
-    failed=1
-}
-expect() { [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"; }
-says() { grep -qF -- "$1" log || fail "nobody says: $1"; }
-run() { # ARGS...: exit code in $code
-    # shellcheck disable=SC2086  # words
-    "$FP8LAB" run $experiment "$@" >out 2>log
-    code=$?
-}
-field() { # BUNDLE EXPRESSION over run.json
-    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
-run = json.load(sys.stdin)["run"]
-print(eval(sys.argv[1]))' "$2"
-}
 bundles() { find "$1" -maxdepth 1 -name '*.tar.zst' | wc -l; }
-bundle_in() { ls "$1"/*.tar.zst; }
 begin() { # RUNS STEP ARGS...: in the background, until it has recorded that step
     local runs=$1 step=$2
     shift 2
     # shellcheck disable=SC2086
     "$FP8LAB" run $experiment --runs "$runs" "$@" >/dev/null 2>log.begun &
     pid=$!
-    for ((i = 0; i < 3000; i++)); do
-        grep -qs "\"step\":$step," "$runs"/*/data/metrics/train.jsonl && return
-        sleep 0.02
-    done
-    fail "step $step was not reached"
+    await_step "$runs" "$step"
 }
 long="--set train.steps=600 --set checkpoint.every=50"
 [ "${CONFIG:-release}" = asan ] && long="--set train.steps=120 --set checkpoint.every=20"
 
 case_name="a run that is done"
-run --runs whole $long
+run_tiny --runs whole $long
 expect "exit code" 0 $code
 reference=$(field "$(bundle_in whole)" 'run["results_sha256"]')
-run --runs whole $long
+run_tiny --runs whole $long
 expect "exit code of the second" 0 $code
 says "already run with these inputs, not run again (--again runs it again): whole/"
 grep -q "^done .* whole/" out || fail "no result line: $(cat out)"
 expect bundles 1 "$(bundles whole)"
-run --runs whole $long --again
+run_tiny --runs whole $long --again
 expect "exit code with --again" 0 $code
 expect "bundles after --again" 2 "$(bundles whole)"
 
 case_name="a bundle of another configuration under this one's hash"
-run --runs foreign --set train.steps=4
+run_tiny --runs foreign --set train.steps=4
 expect "exit code" 0 $code
 "$FP8LAB" extract -q "$(bundle_in foreign)" --to bag >log 2>&1 || fail "no directory"
 rm -r foreign/*
@@ -75,7 +49,7 @@ manifest("manifest-sha256.txt",
 manifest("tagmanifest-sha256.txt", ["bag-info.txt", "bagit.txt", "manifest-sha256.txt"])
 PY
 mv bag foreign/
-run --runs foreign --set train.steps=4
+run_tiny --runs foreign --set train.steps=4
 expect "exit code" 0 $code
 says "not taken for an earlier run: foreign/bag: run.json says config is"
 expect "bundles after it" 1 "$(bundles foreign)"
@@ -85,7 +59,7 @@ begin cut 60 $long
 kill -TERM $pid
 wait $pid
 expect status interrupted "$(field "$(bundle_in cut)" 'run["status"]')"
-run --runs cut $long
+run_tiny --runs cut $long
 expect "exit code" 0 $code
 says "resuming"
 expect bundles 1 "$(bundles cut)"
@@ -97,20 +71,20 @@ begin alone 60 $long
 kill -TERM $pid
 wait $pid
 rm -r "$(find alone -mindepth 1 -maxdepth 1 -type d)"
-run --runs alone $long
+run_tiny --runs alone $long
 expect "exit code" 0 $code
 says "unpacking alone/"
 expect bundles 1 "$(bundles alone)"
 expect results "$reference" "$(field "$(bundle_in alone)" 'run["results_sha256"]')"
 
 case_name="other inputs"
-run --runs alone --set train.steps=4
+run_tiny --runs alone --set train.steps=4
 expect "exit code" 0 $code
 expect bundles 2 "$(bundles alone)"
 
 case_name="a run that is live"
 begin live 20 --set train.steps=1000000
-run --runs live --set train.steps=1000000
+run_tiny --runs live --set train.steps=1000000
 expect "exit code" 6 $code
 says "process $pid is already running it in live/"
 says "--again starts a second run"
@@ -120,9 +94,9 @@ wait $pid
 
 case_name="a run that failed"
 bad="--set train.optimizer.lr=100 --set train.optimizer.weight_decay=10"
-run --runs bad $bad
+run_tiny --runs bad $bad
 expect "exit code" 1 $code
-run --runs bad $bad
+run_tiny --runs bad $bad
 expect "exit code of the second" 1 $code
 says "an earlier run with these inputs ended as failed, so a new run begins at step 0"
 expect bundles 2 "$(bundles bad)"

@@ -3,29 +3,7 @@
 # FP8LAB_STOP_GRACE: the seconds from SIGTERM to SIGKILL that a container runtime allows. The run
 # does what fits in them, and reports what does not, with the time it would need.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-tests=$PWD/tests/cli
-lib=$PWD/experiments/lib
-cd "$TEST_TMP" || exit 1
-failed=0
-fail() {
-    echo "FAILED: $*"
-    [ -f log ] && sed 's/^/    /' log | tail -8
-    failed=1
-}
-field() { # RUN EXPRESSION
-    "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
-run = json.load(sys.stdin)["run"]; print(eval(sys.argv[1]))' "$2"
-}
-await_line() { # RUNS FILE WORDS: until that file of the run there has them
-    local i
-    for ((i = 0; i < 12000; i++)); do
-        grep -qsF -- "$3" "$1"/*/data/$2 && return
-        sleep 0.02
-    done
-    fail "$1: no $3 in $2"
-}
+. tests/cli/lib.sh
 # stop RUNS GRACE STEP ARGS...: SIGTERM after step STEP; exit code in $code, seconds in $took. With
 # $unresponsive the worker, once that step's checkpoint is there (or `now`), is suspended.
 stop() {
@@ -34,10 +12,11 @@ stop() {
     FP8LAB_STOP_GRACE=$grace "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 \
         --runs "$runs" --set eval=false "$@" >out 2>log &
     pid=$!
-    await_line "$runs" metrics/train.jsonl "\"step\":$step,"
+    await_step "$runs" "$step"
     if [ -n "$unresponsive" ]; then
-        [ "$unresponsive" = now ] || await_line "$runs" logs/runner.log "checkpoint of step $step,"
-        kill -STOP $(cat "/proc/$pid/task/$pid/children")
+        [ "$unresponsive" = now ] ||
+            await_words "checkpoint of step $step," "$runs/*/data/logs/runner.log"
+        kill -STOP $(children_of "$pid")
     fi
     begun=$(date +%s%N)
     kill -TERM "$pid"

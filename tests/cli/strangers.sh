@@ -2,24 +2,10 @@
 # Untrusted run directories: `list` and `close` follow no link out of them and do not block on a
 # FIFO. `list` changes only runs that this user left open on this host.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-tests=$PWD/tests/cli
-lib=$PWD/experiments/lib
-cd "$TEST_TMP" || exit 1
-failed=0
-case_name=
+. tests/cli/lib.sh
 
-fail() {
-    echo "FAILED: $case_name: $*"
-    [ -f log ] && sed 's/^/    /' log | tail -8
-    failed=1
-}
-expect() { # WHAT WANTED FOUND
-    [ "$2" = "$3" ] || fail "$1: wanted $2, found $3"
-}
-"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --set archive=full --keep-dir --runs made \
-    >out 2>log || fail "exit code $?"
+run_tiny --set archive=full --keep-dir --runs made
+expect "exit code" 0 $code
 made=$(ls -d made/*/)
 id=$(basename "$made")
 sed -i 's/"status": "done"/"status": "running"/' "$made/data/run.json"

@@ -3,35 +3,18 @@
 # A suite resumes: done rows are not run again, a stopped row resumes, all rows are compared at the
 # end, and two commands at once run each row once.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-suite="$PWD/tests/cli/suite.lua --lib $PWD/experiments/lib --threads 1"
-cd "$TEST_TMP" || exit 1
-failed=0
-expect() { # WHAT WANTED FOUND
-    [ "$2" = "$3" ] && return
-    echo "FAILED: $1: wanted $2, found $3"
-    sed 's/^/    /' log | tail -8
-    failed=1
-}
-
-await_step() { # STEP PATTERN: until a run in a directory of that name, made by then, recorded it
-    for ((i = 0; i < 6000; i++)); do
-        # shellcheck disable=SC2086  # a pattern
-        grep -qs "\"step\":$1," $2/data/metrics/train.jsonl && break
-        sleep 0.02
-    done
-}
+. tests/cli/lib.sh
+suite="$tests/suite.lua --lib $lib --threads 1"
 
 "$FP8LAB" run $suite >out 2>log & # stopped in its second row
 pid=$!
-await_step 5 'runs/*tensorwise*'
+await_step runs 5 tensorwise
 kill -TERM $pid
 wait $pid
 expect "exit code of the stopped suite" 143 $?
 expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
 next=$(sed -n 's/^Next: fp8lab//p' log) # the command of the suite, which resumes it
-[ -n "$next" ] || expect "the next command" "run ... suite.lua" "none"
+[ -n "$next" ] || fail "no next command"
 
 eval "\"$FP8LAB\" $next" >out 2>log
 expect "exit code of the resumed suite" 0 $?
@@ -48,10 +31,9 @@ print(json.dumps([[r["status"], r["earlier"]] for r in json.load(open("out"))["r
 "$FP8LAB" run $suite --again --set train.steps=2 >out 2>log
 "$FP8LAB" run $suite --again --set train.steps=2 >out 2>log
 expect "runs after --again" 6 "$(ls runs/*.tar.zst | wc -l)"
-results() { "$FP8LAB" show --json "$1" | python3 -c 'import json, sys
-print(json.load(sys.stdin)["run"]["results_sha256"])'; }
 set -- $(ls -t runs/*bf16*.tar.zst | head -2)
-expect "results of equal inputs" "$(results "$1")" "$(results "$2")"
+expect "results of equal inputs" "$(field "$1" 'run["results_sha256"]')" \
+    "$(field "$2" 'run["results_sha256"]')"
 
 # A row that was run alone (--only) counts as done for the suite.
 "$FP8LAB" run $suite --runs parts --only '*.tensorwise' --set train.steps=3 >out 2>log
@@ -62,8 +44,7 @@ expect "rows not run again" 1 "$(grep -c "already run with these inputs" log)"
 expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
 "$FP8LAB" run $suite --runs parts --only pair-bf61 >out 2>log
 expect "exit code for an unknown row" 2 $?
-grep -q "none of the 2 runs has such a name (the first is pair-bf16)" log ||
-    expect "what is said" names "$(cat log)"
+says "none of the 2 runs has such a name (the first is pair-bf16)"
 
 # Two commands that run one suite in one folder share its rows. If one is killed, the other takes
 # its row over.
@@ -82,11 +63,8 @@ expect "runs of two rows" 2 "$(ls shared/*.tar.zst | wc -l)"
 expect "comparisons" 2 "$(cat out.first out.second | grep -c "one factor: recipe")"
 
 both taken --set train.steps=1000 # long enough for a kill
-for ((i = 0; i < 6000; i++)); do
-    owner=$(head -1 taken/*bf16*/lock 2>/dev/null)
-    [ -n "$owner" ] && grep -qs '"step":60,' taken/*bf16*/data/metrics/train.jsonl && break
-    sleep 0.02
-done
+await_step taken 60 bf16
+owner=$(head -1 taken/*bf16*/lock)
 kill -KILL "$owner"
 left=$((first + second - owner))
 wait $left
@@ -98,11 +76,11 @@ expect "rows that are done" 2 "$("$FP8LAB" list taken | grep -c done)"
 # The same if the other command reaches the row only after the process died.
 "$FP8LAB" run $suite --runs left --set train.steps=1000 >out 2>log &
 first=$!
-await_step 5 'left/*bf16*'
+await_step left 5 bf16
 "$FP8LAB" run $suite --runs left --set train.steps=1000 --only '*.tensorwise' \
     >out.second 2>log.second &
 second=$!
-await_step 60 'left/*tensorwise*'
+await_step left 60 tensorwise
 kill -KILL $second
 wait $first
 expect "exit code of the one left" 0 $?

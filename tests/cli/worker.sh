@@ -3,19 +3,10 @@
 # others, it exits without a step. Skipped checkpoints of later steps are deleted with the next
 # save.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-export NO_COLOR=1
-tiny=$PWD/tests/cli/tiny.lua lib=$PWD/experiments/lib
-cd "$TEST_TMP" || exit 1
-failed=0
-fail() {
-    echo "FAILED: $*"
-    sed 's/^/    /' log | tail -5
-    failed=1
-}
+. tests/cli/lib.sh
 mkdir -p run/data/checkpoints run/data/metrics
-"$FP8LAB" check "$tiny" --lib "$lib" --json --set checkpoint.every=3 --set checkpoint.keep=1 |
-    python3 -c 'import json, sys
+"$FP8LAB" check "$tests/tiny.lua" --lib "$lib" --json --set checkpoint.every=3 \
+    --set checkpoint.keep=1 | python3 -c 'import json, sys
 print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >config.json
 
 work() { # WANTED ARGS...: the exit code that it must have
@@ -27,7 +18,7 @@ work() { # WANTED ARGS...: the exit code that it must have
     [ $code = "$wanted" ] || fail "worker $*: exit code $code, not $wanted"
 }
 no_step() { # WORDS
-    grep -qF -- "$1" log || fail "nobody says: $1"
+    says "$1"
     grep -q '"event":"step"' events && fail "a step was made"
 }
 stand() { # FOLDER...
