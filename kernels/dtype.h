@@ -7,9 +7,7 @@
 #ifndef FP8LAB_KERNELS_DTYPE_H
 #define FP8LAB_KERNELS_DTYPE_H
 
-#include <string.h>
-
-#include "kernels/base.h"
+#include "kernels/f32_bits.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,13 +32,6 @@ const char *dtype_name(enum dtype t);
 static inline bool dtype_is_fp8(enum dtype t) { return t == DTYPE_E4M3 || t == DTYPE_E5M2; }
 /* Largest finite magnitude of an FP8 format: 448 or 57344. 0 for every other dtype. */
 float dtype_max(enum dtype t);
-
-HOST_DEVICE static inline uint32_t f32_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
-HOST_DEVICE static inline float f32_from_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
-/* The one NaN; every other value unchanged. */
-HOST_DEVICE static inline float f32_canonical(float x) {
-    return x == x ? x : f32_from_bits(0x7FC00000u);
-}
 
 /* f32 -> bf16, nearest even; overflow goes to infinity; NaN -> 0x7FC0. */
 HOST_DEVICE static inline uint16_t bf16_encode(float x) {

@@ -4,7 +4,7 @@
 #ifndef FP8LAB_KERNELS_FP8_INLINE_H
 #define FP8LAB_KERNELS_FP8_INLINE_H
 
-#include "kernels/dtype.h"
+#include "kernels/f32_bits.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/checkpoint_files.h"
 #include "model/ground/json_safe.h"
 #include "model/safetensors.h"
 #include "model/trainer.h"

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "model/ground/input_file.h"
 #include "model/ground/json_safe.h"
+#include "model/ground/sha256.h"
 
 enum { JSON_MAX = 64 << 20 };
 

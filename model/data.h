@@ -12,43 +12,9 @@
 #ifndef FP8LAB_MODEL_DATA_H
 #define FP8LAB_MODEL_DATA_H
 
-#include "kernels/base.h"
+#include "model/data_options.h"
 
 enum { DATA_SCAN_BYTES = 1 << 30 };
-
-enum data_kind {
-    DATA_TEXT,     /* files, concatenated; one token a byte */
-    DATA_MEGATRON, /* PATH.bin and PATH.idx (PATH may end in .bin) */
-    DATA_LLMC,     /* llm.c: .bin with a 1,024-byte header, u16 (GPT-2) or u32 (Llama-3) tokens */
-    DATA_SYNTHETIC /* generated from `seed`; equal on every machine */
-};
-
-enum data_order {
-    ORDER_WINDOWS,  /* sequences of the stream as it is in the files, shuffled */
-    ORDER_DOCUMENTS /* Megatron: each epoch shuffles documents, then the sequences of the result */
-};
-
-/* A source of a blend: the next `path_count` paths, one after another. */
-struct data_part {
-    int64_t path_count;
-    double weight; /* its share of the sequences, relative to the other parts; above 0 */
-};
-
-/* Strings and arrays are borrowed for the duration of data_open. */
-struct data_options {
-    enum data_kind kind;
-    const char *const *paths; /* of all parts, path_count in all */
-    int64_t path_count;
-    const struct data_part *parts; /* part_count; NULL: one part has all paths */
-    int64_t part_count;
-    const char *eval_path; /* Megatron and llm.c: a file, or NULL: the tail of each part */
-    double holdout;        /* share of each part held out for evaluation, without eval_path */
-    enum data_order order;
-    uint64_t seed;         /* synthetic only */
-    const char *root;      /* prefix of all paths, absolute paths too; NULL: none */
-};
-
-enum data_split { SPLIT_TRAIN, SPLIT_EVAL };
 
 struct data; /* opaque; read-only after data_open */
 

@@ -2,7 +2,7 @@
 #ifndef FP8LAB_MODEL_DATA_SOURCE_H
 #define FP8LAB_MODEL_DATA_SOURCE_H
 
-#include "model/data.h"
+#include "model/data_options.h"
 #include "model/ground/input_file.h"
 
 /* A run of tokens inside a file. */

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#include "model/operand.h"
 
 /* A view of an operand without data, to ask the backend about. */
 static struct tensor codes_of(const struct operand_spec *spec, int64_t rows, int64_t k) {

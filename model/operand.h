@@ -15,27 +15,6 @@
 #include "model/recipe.h"
 #include "model/slots.h"
 
-/* How one operand is stored. kind SCALE_NONE: high precision, in the act dtype. */
-struct operand_spec {
-    enum dtype code; /* DTYPE_E4M3 or DTYPE_E5M2 */
-    enum scale_kind kind;
-    enum scale_source source;
-    struct quant_rule rule;
-};
-
-/* A recipe at one GEMM site. With split_weight, dgrad reads the weight with another scale (rowwise
- * with BF16 wgrad): w_dgrad then differs from w and is an operand of its own. */
-struct gemm_spec {
-    bool fp8, wgrad_fp8, split_weight;
-    bool fprop_fast, dgrad_fast, wgrad_fast;
-    struct operand_spec x, w, w_dgrad, dy;
-    const struct recipe_options *options; /* borrowed from the recipe */
-    const char *name;                     /* of the weight, borrowed; NULL: no name */
-};
-
-/* Resolves a site's options. Never fails on options that recipe_check passed. */
-void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *options);
-
 /* One operand in memory. Sinks and GEMMs point to its views, so it must not move. */
 struct operand {
     struct operand_spec spec;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "kernels/device.h"
-#include "model/operand.h"
 #include "model/train.h"
 
 /* The GEMMs of a step; at most GEMMS_EACH for each linear layer and number of rows. */

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model/operand.h"
 
 enum { FACTOR_STRIDE = 4 }; /* in f32: a GEMM requires its scale on a 16-byte boundary */
 

@@ -18,8 +18,6 @@
 #include "model/memory.h"
 #include "model/recipe.h"
 
-struct operand_spec;
-
 enum slot_region { SLOT_WEIGHT, SLOT_FORWARD, SLOT_BACKWARD, SLOT_REGION_COUNT };
 
 struct slot {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/data.h"
 #include "model/data_source.h"
 #include "runner/base/run_files.h"
 #include "runner/text_stats.h"

@@ -1,7 +1,5 @@
 #include "kernels/cpu/isa.h"
 
-#include "kernels/cpu/isa_list.h"
-
 /* Best first. NULL: this machine does not have it. */
 enum { ISA_COUNT = 3 };
 static void isa_here(const struct isa *found[ISA_COUNT]) {

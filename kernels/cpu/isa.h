@@ -35,8 +35,16 @@ struct isa {
     void (*amax_each)(uint32_t *max, const float *x, int64_t n);
 };
 
-/* The kernels of that name, or NULL if this build or machine lacks them. NULL: the machine's
- * best. */
+/* The instruction sets that this build holds. */
+#if defined(__x86_64__)
+extern const struct isa ISA_AVX512, ISA_AVX2;
+#endif
+#if defined(__aarch64__)
+extern const struct isa ISA_NEON;
+#endif
+extern const struct isa ISA_PORTABLE;
+
+/* The kernels of that name, or NULL where this build or machine lacks them. NULL: the best here. */
 const struct isa *isa_find(const char *name);
 
 #endif

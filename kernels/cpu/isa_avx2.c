@@ -1,5 +1,5 @@
 /* AVX2 and FMA kernels (every x86-64 server and desktop CPU since Haswell and Zen). */
-#include "kernels/cpu/isa_list.h"
+#include "kernels/cpu/isa.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

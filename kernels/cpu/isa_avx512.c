@@ -1,5 +1,5 @@
 /* AVX-512 kernels (F, BW, DQ, VL: every CPU since Skylake-SP and Zen 4). */
-#include "kernels/cpu/isa_list.h"
+#include "kernels/cpu/isa.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,5 +1,5 @@
 /* NEON kernels: part of every aarch64 CPU. */
-#include "kernels/cpu/isa_list.h"
+#include "kernels/cpu/isa.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>

@@ -1,6 +1,6 @@
 /* Kernels for any machine, one float at a time. fmaf is exact in every C library. Without a fused
  * multiply-add instruction it is slow, but the bits are the same. */
-#include "kernels/cpu/isa_list.h"
+#include "kernels/cpu/isa.h"
 
 #include <math.h>
 
