@@ -6,7 +6,7 @@
  *
  * A tile computes slightly more than the causal triangle. Scores outside are dropped, and their
  * probabilities set to +0. A +0 factor does not change a chain if the other factor is finite,
- * except for the sign of a zero, which "+ 0" at every output makes positive. If an operand is not
+ * except for the sign of a zero. "+ 0" at every output makes it positive. If an operand is not
  * finite, 0 * x would be NaN in rows that must not see x. Then tiles are one row wide and have
  * nothing outside. */
 #ifndef FP8LAB_KERNELS_CPU_ATTENTION_H

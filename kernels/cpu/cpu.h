@@ -112,8 +112,8 @@ enum { /* sets of dtypes */
 };
 /* Whether the elements of x are contiguous in row-major order. */
 bool cpu_is_packed(const struct tensor *x);
-/* ERR_ARG unless x is not NULL, has one of the dtypes and the shape [rows, cols] (seen as [dim 0,
- * the rest]; -1: any extent), and its rows are contiguous. `what`: "rmsnorm_fwd: gain". */
+/* ERR_ARG unless x is not NULL, has one of the dtypes, the shape [rows, cols], and contiguous rows.
+ * The shape is seen as [dim 0, the rest]; -1: any extent. `what`: "rmsnorm_fwd: gain". */
 NODISCARD enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
                                 int64_t cols, struct err *e);
 /* cpu_check, and the whole tensor must be one run of elements. */

@@ -1,6 +1,6 @@
 /* QK-norm and rotary embedding, between the qkv GEMM and attention.
  *
- * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c), then
+ * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c). Then
  * the pair (y_i, y_{i+D/2}) is rotated by the angle of its position. One rounding, at the store.
  * Backward rotates back, then goes through the norm. d_gain sums over rows, and over the heads of a
  * row in head order: row r belongs to lane r % 16. */

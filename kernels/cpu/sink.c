@@ -1,8 +1,8 @@
 /* From a producer's value to FP8 codes: every scale kind, the transposed twin, amax and stats.
  *
- * The value is processed in tiles of 128 x 128, which hold whole blocks of all kinds except
- * SCALE_ROW and SCALE_TENSOR; these two need their amax first. Threads share the tiles. Maxima and
- * counts are integers, so neither their order nor the thread count changes a bit. */
+ * The value is processed in tiles of 128 x 128, which hold whole blocks of most kinds. SCALE_ROW
+ * and SCALE_TENSOR need their amax first. Threads share the tiles. Maxima and counts are integers,
+ * so neither their order nor the thread count changes a bit. */
 #include <omp.h>
 
 #include "kernels/cpu/lanes.h"
@@ -176,8 +176,8 @@ static void put_rows(const struct walk *w, const struct tile *t) {
     }
 }
 
-/* Through a small copy: rows of the twin are often a power of two apart, and pieces of 16 bytes
- * written that far apart evict each other from the cache. */
+/* Through a small copy: rows of the twin are often a power of two apart. Pieces of 16 bytes written
+ * that far apart evict each other from the cache. */
 static void put_columns(const struct walk *w, const struct tile *t) {
     int64_t stride = w->twin->stride[0], rows = w->x.dim[0];
     bool last = t->row + t->rows == rows;

@@ -454,7 +454,7 @@ unsigned adamw_grid(struct backend *b, const struct adamw_args *args, int64_t it
 /* ---- adamw_tile.cu ---- */
 
 /* Whether the codes are made in the same pass: E4M3 of whole tiles, with a scale that is known or
- * that depends on one tile only. */
+ * depends on one tile. */
 bool adamw_fuses(const struct adamw_args *args);
 void adamw_launch_tiles(struct backend *b, int lane, const struct adamw_group *group);
 

@@ -1,5 +1,5 @@
 /* Causal attention with grouped key/value heads, forward: an online softmax over key tiles, as in
- * FlashAttention-2 (arXiv:2307.08691), on mma.sync, which every device from sm_80 on has.
+ * FlashAttention-2 (arXiv:2307.08691). It uses mma.sync, which every device from sm_80 on has.
  *
  * A block takes 128 query rows of one head, 32 for each of its four warps. Keys come 64 at a time;
  * the next tile is loaded while this one is multiplied. Probabilities are rounded to BF16 before

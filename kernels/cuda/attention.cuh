@@ -1,9 +1,9 @@
 /* What the attention kernels share: 16-byte copies into padded shared-memory tiles, ldmatrix, and
  * mma.m16n8k16 over them. Runs on every device from sm_80 on.
  *
- * A tile is [rows][D] BF16 with rows D + 8 apart: eight rows of 16 bytes then fall on distinct
- * banks for every D that is a multiple of 16. Fragments (PTX ISA, mma.m16n8k16): lane l has group
- * g = l/4 and t = l%4; an accumulator tile of 16 x 8 holds rows g and g+8, columns 2t and 2t+1. */
+ * A tile is [rows][D] BF16 with rows D + 8 apart. Eight rows of 16 bytes then use distinct banks
+ * for every D that is a multiple of 16. Fragments (PTX ISA, mma.m16n8k16): lane l has group g = l/4
+ * and t = l%4; an accumulator tile of 16 x 8 holds rows g and g+8, columns 2t and 2t+1. */
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_CUH
 

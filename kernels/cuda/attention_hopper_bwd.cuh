@@ -134,8 +134,8 @@ __device__ static int64_t query_tile(const struct backward &f, const struct orde
            t.key0 / STEP + at;
 }
 
-/* The position of a tile of keys in the order of adding to queries whose diagonal is in tile
- * `diagonal`: late tiles from the diagonal down, then early tiles from the first up. */
+/* The turn of a tile of keys to add to queries whose diagonal is in tile `diagonal`. Late tiles
+ * come first, from the diagonal down, then early tiles from the first up. */
 __device__ static int place_of(const struct order &o, int tile, int diagonal) {
     return tile >= o.half ? diagonal - tile : max(diagonal - o.half + 1, 0) + tile;
 }

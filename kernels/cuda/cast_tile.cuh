@@ -237,8 +237,8 @@ __device__ static inline uint32_t bytes_like(uint32_t codes, uint32_t like) {
     return ~(((codes & 0x7F7F7F7Fu) ^ like) + 0x7F7F7F7Fu) & 0x80808080u;
 }
 
-/* Eight products rounded to codes. A code of zero or of the largest value is rare, and may be an
- * underflow or a saturation: only then are they counted one by one. */
+/* Eight products rounded to codes. Codes of zero or of the largest value are rare. They may be
+ * underflows or saturations, and only they are counted one by one. */
 template <bool E5M2>
 __device__ static inline uint2 encode_eight(uint4 v, const float (&m)[PATCH], bool counted,
                                             struct counts &n) {

@@ -1,6 +1,6 @@
-/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order: blocks
- * of rows into f32 partial sums, then the partial sums in ascending order. No atomics, so the bits
- * depend on the shape alone.
+/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order. First
+ * blocks of rows give f32 partial sums, then these are added in ascending order. No atomics, so the
+ * bits depend on the shape alone.
  *
  * Bytes moved: one read of the term's inputs. */
 #ifndef FP8LAB_KERNELS_CUDA_COLUMNS_CUH

@@ -58,7 +58,7 @@ enum status cuda_await_collective(struct cuda_backend *cb, cudaEvent_t event, st
     return stop_clock(cb, LANE_COMPUTE, STALLED, e);
 }
 
-/* Collectives run one at a time, in the order of the calls, on any lane: a communicator has one set
+/* Collectives run one at a time, in the order of the calls, on any lane. A communicator has one set
  * of buffers, and all ranks must use it in the same order. */
 static enum status wait_for_communicator(struct cuda_backend *cb, int lane, struct err *e) {
     const struct cuda_group *g = cb->group;

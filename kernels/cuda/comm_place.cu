@@ -1,6 +1,5 @@
-/* When the device reaches a collective, it writes one word of mapped host memory: the count of
- * collectives so far, and the number of this one's name. The write is posted: the device does not
- * wait for it. */
+/* When the device reaches a collective, it writes one word of mapped host memory: the count so far,
+ * and the number of this one's name. The write is posted: the device does not wait for it. */
 #include "kernels/cuda/comm_place.cuh"
 
 #include <stdio.h>

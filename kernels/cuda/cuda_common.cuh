@@ -136,9 +136,9 @@ enum { /* sets of dtypes */
     IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
 };
 
-/* OK if x is not NULL, has one of the dtypes and the shape [rows, cols] (seen as [dim 0, the rest];
- * -1: any extent), and its rows are contiguous. ERR_UNSUPPORTED for f32 activations where only BF16
- * is listed: only the CPU backend has them. `what` names operator and operand. */
+/* OK if x is not NULL, has one of the dtypes, the shape [rows, cols], and contiguous rows. The
+ * shape is seen as [dim 0, the rest]; -1: any extent. ERR_UNSUPPORTED for f32 activations where
+ * only BF16 is listed: only the CPU backend has them. `what` names operator and operand. */
 NODISCARD enum status cuda_check(const struct tensor *x, const char *what, int dtypes, int64_t rows,
                                  int64_t cols, struct err *e);
 /* cuda_check, and the rows must have no gaps between them. */

@@ -4,12 +4,12 @@
  * timed once, on operands of our own (the caller's may be incomplete). For a product with a bias or
  * a residual, algorithms listed for the product alone are also candidates, if the library accepts
  * them. For a product without either, split-K is allowed if its partial sums are f32 in the
- * workspace, added in a fixed order (before a bias or a residual some kernels round the sum).
- * Schemes that add in place or in the output's type are not allowed.
- * If our own kernel for block factors can serve a shape (gemm_hopper.cu), it and the best algorithm
- * are timed against each other, for longer: the faster one at the power-limited clock serves.
- * The heuristic may list an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales).
- * So only algorithms that ran are kept. If memory for a trial is lacking, the first one is used. */
+ * workspace, added in a fixed order. (Before a bias or a residual some kernels round the sum.)
+ * Schemes that add in place or in the output's type are not allowed. If our own kernel for block
+ * factors can serve a shape (gemm_hopper.cu), it and the best algorithm are timed again, for
+ * longer. The faster one at the power-limited clock serves. The heuristic may list an algorithm
+ * that then fails (seen: cuBLASLt 13.1 with misaligned scales). So only algorithms that ran are
+ * kept. If memory for a trial is lacking, the first one is used. */
 #include "kernels/cuda/gemm.cuh"
 
 #include <stdlib.h>

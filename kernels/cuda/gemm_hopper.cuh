@@ -11,10 +11,10 @@ bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem 
 
 /* Queues the product; p->a.factors and p->b.factors are read, the scales are not. D may be C.
  *
- * For each output, blocks of 128 along K ascending, from +0: total = fma(chain, s_a * s_b, total),
- * where the product of the factors is rounded to f32 and a chain is one of four tensor-core
- * instructions of 32 codes, from 0. Then bias, then C are added in f32; one rounding to D. Neither
- * tiles nor the number of multiprocessors change a bit. ERR_DEVICE: the driver refuses. */
+ * For each output, blocks of 128 along K ascending, from +0: total = fma(chain, s_a * s_b, total).
+ * The product of the factors is rounded to f32. A chain is four tensor-core instructions of 32
+ * codes, from 0. Then bias, then C are added in f32; one rounding to D. Neither tiles nor the
+ * number of multiprocessors change a bit. ERR_DEVICE: the driver refuses. */
 NODISCARD enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,
                                       cudaStream_t stream, struct err *e);
 

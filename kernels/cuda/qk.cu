@@ -1,6 +1,6 @@
 /* QK-norm and rotary embedding, between the qkv GEMM and attention.
  *
- * Forward, per head of q and k: xh = x * rstd, y = xh * gain, then the pair (y_i, y_{i+D/2}) is
+ * Forward, per head of q and k: xh = x * rstd, y = xh * gain. Then the pair (y_i, y_{i+D/2}) is
  * rotated by the angle of its position. Backward rotates back, then goes through the norm.
  *
  * D/16 threads take a head. Each holds eight elements of the first half and the eight that they

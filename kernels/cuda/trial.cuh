@@ -22,8 +22,8 @@ typedef bool (*trial_queue)(void *context, int i, cudaStream_t stream);
  * turns, several rounds after one warm-up round. Waits for t->stream alone. */
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count, float *us);
 
-/* us [count] <- the mean time of each at the power-limited clock, which short bursts do not show:
- * after a while at work, in turns of some ms. Takes a quarter of a second for two. */
+/* us [count] <- the mean time of each at the power-limited clock, which short bursts do not show.
+ * Candidates take turns of some ms after a while at work. Takes a quarter of a second for two. */
 enum { TRIAL_SETTLED_MAX = 4 };
 void trial_settled(const struct trial *t, trial_queue queue, void *context, int count, float *us);
 

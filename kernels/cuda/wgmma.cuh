@@ -4,8 +4,8 @@
  *
  * A tile is [ROWS][D] with D a multiple of 64: D/64 consecutive panels, each ROWS lines of 128
  * bytes; the 16-byte chunk c of line r is at c ^ (r % 8). One tile serves a product in two ways
- * (PTX ISA, matrix descriptor): along D ("rows": D is the inner dimension K), or along its rows
- * ("columns": D is the outer dimension N, which the instruction transposes).
+ * (PTX ISA, matrix descriptor). "Rows": D is the inner dimension K. "Columns": D is the outer
+ * dimension N, which the instruction transposes.
  *
  * Sums are in the layout of mma.m16n8 (attention.cuh), a warp 16 of the 64 rows: sum[j] holds
  * columns 8j + 2t and 8j + 2t + 1 of rows g and g + 8. */

@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 35, waits
 # fp8lab under the real launchers of Open MPI (mpirun) and MPICH (mpiexec, "hydra"), on the CPUs of
-# one machine: the bits of a run without launcher, and the end of a run that is stopped by them or
-# loses a task. Each is tested if it is installed; they differ in how they kill.
+# one machine. Bits equal those of a run without launcher. Runs end properly when a launcher stops
+# them, or when they lose a task. Each is tested if it is installed; they differ in how they kill.
 set -u
 skip() {
     printf '\n*** SKIP: %s\n' "$*"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Llama-3-8B on one H200 and on 2, 4 and 8, with every way of sharding that fits, and sequences of
-# 32k tokens on 8: the plans that fit, and each way needs less memory than the one before.
+# Plans of Llama-3-8B on one H200 and on 2, 4 and 8, with every way of sharding that fits, and
+# sequences of 32k tokens on 8. Each way needs less memory than the one before.
 set -u
 : "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

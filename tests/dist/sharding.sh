@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 35
 # Worker processes over 2 and 4 ranks, in each recipe, with gradients accumulated and reduced in f32
-# or BF16: all ways of sharding give the results of tests/dist/sharding.txt, with the optimizer's
+# or BF16. All ways of sharding give the results of tests/dist/sharding.txt, with the optimizer's
 # state on the device or on the host. A run that was stopped and resumed gives the same results.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"

@@ -1,5 +1,5 @@
 /* The collectives of the CPU backend over sockets, with 2, 3 and 4 ranks: their results, to the
- * bit, and the errors of a group whose ranks disagree, leave or die. */
+ * bit. Also the errors of a group whose ranks disagree, leave or die. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The parts of a job, without its processes: tasks from launchers' variables, the layout of ranks,
- * which cause of an end counts, and the handshake with the job's secret. */
+ * which cause of an end counts, the handshake. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>

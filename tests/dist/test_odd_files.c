@@ -1,5 +1,5 @@
-/* Files of tensors of any size, cut anywhere among any number of ranks: every byte is where the
- * header says, and the file is the same for all numbers of ranks. */
+/* Files of tensors of any size, cut anywhere among any number of ranks. Every byte is where the
+ * header says, and the file does not depend on the number of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Hashes of the results of every operator but quantise on seeded inputs, a NaN among them: one line
- * each, compared with ops.txt on every architecture and for every thread count. Links kernels
+/* Hashes of the results of every operator but quantise on seeded inputs, a NaN among them. Each is
+ * one line, compared with ops.txt on every architecture and for every thread count. Links kernels
  * only. */
 #include <inttypes.h>
 #include <omp.h>

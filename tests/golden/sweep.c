@@ -1,5 +1,5 @@
 /* Hashes of the results of every exact function and every number format over a sweep of inputs,
- * with NaN, infinities and subnormals: one line each, compared with sweep.txt on every
+ * with NaN, infinities and subnormals. Each is one line, compared with sweep.txt on every
  * architecture. Links kernels only and uses no test library, so that it runs under an emulator. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Times attention on a GPU with every kernel that can serve a shape: medians of several samples,
- * and products a second (the causal half; a backward counts as 2.5 forwards for every kernel).
+ * and products a second. Products are those of the causal half; a backward counts as 2.5 forwards.
  *
  *   bench_attention [WAY..]    chosen, wgmma or mma: only these
  *

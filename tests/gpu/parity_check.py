@@ -6,16 +6,17 @@
 DIRECTORY: output of parity_dump, one for each seed.
 
 The same weights and batch are computed three times: by us (as dumped), by PyTorch in f32, and by
-PyTorch in BF16 as commonly trained (weights, activations and gradients BF16, the loss in f32). The
-distance of a tensor is the Euclidean norm of its difference from f32, over that of f32. Exit code 0
-only if, for the losses of the tokens and for every gradient tensor, our distance is at most 1.25 x
-that of PyTorch's own BF16, in the geometric mean of the seeds.
+PyTorch in BF16 as commonly trained. There weights, activations and gradients are BF16, the loss
+f32. The distance of a tensor is the Euclidean norm of its difference from f32, over that of f32.
+Exit code 0 only if our distance is at most 1.25 x that of PyTorch's own BF16, in the geometric mean
+of the seeds. This holds for the losses of the tokens and for every gradient tensor.
 
 Why many seeds: one state says little. Attention's backward takes differences of nearly equal
-numbers, and a few rows decide how much of a gradient is left. For five neighbours of one state (one
-weight in a hundred moved by one unit in its last place), PyTorch's own BF16 had distances up to 18
-times apart (CPU, 4 layers of 256). A root of the mean square would follow the worst seed;
-logarithms weigh all seeds alike. Their standard error is printed with the mean, in per cent.
+numbers, and a few rows decide how much of a gradient is left. A test used five neighbours of one
+state, with one weight in a hundred moved by one unit in its last place. PyTorch's own BF16 had
+distances up to 18 times apart (CPU, 4 layers of 256). A root of the mean square would follow the
+worst seed; logarithms weigh all seeds alike. Their standard error is printed with the mean, in per
+cent.
 
 --spoil shows that the check can fail. It replaces our values by PyTorch's BF16 with one change: its
 attention rounds the backward's delta (sum of dO * O) or log-sum-exp to BF16.

@@ -1,5 +1,5 @@
-/* Writes one of our steps for an independent implementation to check: the weights before the step,
- * its batch, the loss of every token, and all gradients, as safetensors.
+/* Writes one of our steps as safetensors, for an independent implementation to check: the weights
+ * before the step, its batch, every token's loss, and all gradients.
  *
  *   parity_dump llama|gpt2 DIRECTORY [SEED [BACKEND]]
  *

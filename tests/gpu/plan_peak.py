@@ -7,7 +7,7 @@ For a machine whose GPUs no other process uses. NAME: only the rows of that name
 shell). With --set hardware.gpus=2 there are two ranks, and the fuller GPU counts. Prints a line for
 each row. Exits 1 if the plan is off by more than 3 % and 512 MiB.
 
-NVML, the source of nvidia-smi's numbers, is read about once a millisecond: the operands of GEMMs
+NVML, the source of nvidia-smi's numbers, is read about once a millisecond. The operands of GEMMs
 that are timed before step 0 exist for less than nvidia-smi's shortest interval. The output has the
 number of reads and the longest time between two."""
 import ctypes
@@ -98,8 +98,8 @@ def ask(*command):
 
 
 def peak_of(gpus, command):
-    """Returns the most memory that one GPU used while the command ran, beyond its use before; how
-    often it was read; and the longest time between two reads, in seconds."""
+    """Returns the most memory that one GPU used while the command ran, beyond its use before. Also
+    how often it was read, and the longest time between two reads, in seconds."""
     time.sleep(SETTLE_S)
     before = gpus.used()
     peak, looks, longest = 0, 0, 0.0

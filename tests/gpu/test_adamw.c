@@ -31,8 +31,8 @@ static struct twin state_tensor(enum dtype t, int64_t n) {
 }
 
 /* State and gradients over 200 binary orders of magnitude. Among them are zeros of both signs,
- * values that are not finite, and negative second moments: all that the fast path for root and
- * quotient cannot handle. */
+ * values that are not finite, and negative second moments. The fast path for root and quotient
+ * cannot handle these. */
 static void fill_wide(struct twin *x, uint64_t seed, bool square) {
     static const float SPECIAL[] = {
         0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, 3e38f, -1e-40f,

@@ -17,9 +17,9 @@ static const enum recipe_kind FP8[] = { RECIPE_DELAYED, RECIPE_TENSORWISE, RECIP
                                         RECIPE_BLOCKWISE };
 enum { FP8_COUNT = sizeof FP8 / sizeof *FP8, LAYERS = 2, STEPS = 4 };
 
-/* How close two first steps must be whose products are added in different orders. In a simulation
- * with noise of nmse_bound's s (test_matmul.c, the worst case) in each product of both, losses
- * differed by up to 1.2e-4, gradient norms by up to 0.33 %. */
+/* How close two first steps must be if their products are added in different orders. A simulation
+ * had noise of nmse_bound's s (test_matmul.c, the worst case) in each product of both. Losses differed
+ * by up to 1.2e-4, gradient norms by up to 0.33 %. */
 static const float LOSS_NEAR = 5e-4f, NORM_NEAR = 0.01f;
 
 struct trained {
@@ -39,7 +39,7 @@ static struct backend *open_gpu(struct trained *t, const char *caps, const char 
 }
 
 /* The options of a run beside its recipe: caps to pretend; a table to load; whether every site
- * falls back to BF16 where FP8 is not native; whether the recipe leaves the last layer in BF16. */
+ * falls back to BF16 without native FP8; whether the last layer stays in BF16. */
 struct how {
     const char *caps, *table;
     bool fall_back, bf16_last;
@@ -144,8 +144,8 @@ static void a_layer_left_out_is_bf16(void **state) {
 }
 
 /* Loss and gradient norm of the first step are near those of another device's column. Later steps
- * are not compared: AdamW's first updates are signs of gradients, which amplify any difference in
- * the order of sums to some per cent of the loss within four steps. */
+ * are not compared: AdamW's first updates are signs of gradients. Within four steps they amplify
+ * any difference in the order of sums to some per cent of the loss. */
 static void first_steps_near(const struct trained *native, const struct trained *other,
                              const char *what, const char *caps) {
     float loss = other->loss / native->loss - 1, norm = other->grad_norm / native->grad_norm - 1;

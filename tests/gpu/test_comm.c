@@ -1,5 +1,5 @@
 /* The collectives over NCCL, one process a GPU: the reference's bits, also from a captured graph
- * and during work on another lane; and the errors of the other ranks when one rank dies. Skipped
+ * and during work on another lane. Also the errors of the other ranks when one rank dies. Skipped
  * with fewer than two GPUs. */
 #include <setjmp.h>
 #include <signal.h>

@@ -35,9 +35,9 @@ static const struct {
 };
 enum { INTOS = sizeof INTO / sizeof *INTO };
 
-/* A value that is off by d before it is rounded to BF16 has an NMSE of 2^-7 d (test_ops.c): 4e-8
- * for the longest sums here, less for the device's exp. If one value in n becomes its neighbour,
- * the NMSE is 2^-14 / n (for a value twice as large as most). */
+/* A value that is off by d before it is rounded to BF16 has an NMSE of 2^-7 d (test_ops.c). That is
+ * 4e-8 for the longest sums here, less for the device's exp. If one value in n becomes its
+ * neighbour, the NMSE is 2^-14 / n (for a value twice as large as most). */
 static double value_near(const struct twin_sink *out) {
     return fmin(2e-6, 1e-7 + 0x1p-14 / (double)tensor_count(&out->value.side[CPU]));
 }

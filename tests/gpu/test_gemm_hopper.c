@@ -1,7 +1,7 @@
-/* Our own kernel for block-scaled FP8 (kernels/cuda/gemm_hopper.cu), selected by the choice table:
- * near the reference; equal to the bit, in sampled outputs, to the arithmetic that gemm_hopper.cuh
- * states; the same bits twice; NaN and zeros; modes that it does not support. Skipped on other
- * devices than Hopper. */
+/* Our own kernel for block-scaled FP8 (kernels/cuda/gemm_hopper.cu), selected by the choice table.
+ * Outputs are near the reference. Sampled outputs equal, to the bit, the arithmetic that
+ * gemm_hopper.cuh states. Also: the same bits twice; NaN and zeros; modes that it does not support.
+ * Skipped on other devices than Hopper. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

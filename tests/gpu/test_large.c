@@ -1,6 +1,6 @@
 /* Every operator family on more than 2^31 elements: a narrower index would write to another place.
  * Rows are independent, so the CPU backend computes some of them again, from the same inputs by
- * element number: the first rows, those around element 2^31, and the last. */
+ * element number. These are the first rows, those around element 2^31, and the last. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

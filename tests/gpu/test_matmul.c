@@ -1,12 +1,12 @@
-/* matmul against the reference: every scale mode native to Hopper, the emulated ones, every
- * epilogue, odd sizes, long K, the cost of `fast_accumulate`, and equal bits of repeated calls.
+/* matmul against the reference: every scale mode, native or emulated on Hopper; every epilogue; odd
+ * sizes; long K. Also the cost of `fast_accumulate`, and equal bits of repeated calls.
  *
  * A device's distance from the reference follows from its roundings; nmse_bound computes it for
  * each row before the call. cuBLASLt adds bias, residual and C to the f32 product and rounds once.
  * This was measured for every algorithm that it lists for the call: all outputs were equal, for
  * products that f32 holds exactly. For algorithms that it lists for the product alone, only the
  * rows here were measured. Two exceptions: with C in place (beta 1) in BF16, the product is rounded
- * before the addition; and C with rows that are not a multiple of 16 bytes is added by us. */
+ * before the addition. C with rows that are not a multiple of 16 bytes is added by us. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

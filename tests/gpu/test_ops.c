@@ -5,8 +5,8 @@
  * longest row except the loss's. F32_NEAR is three times the square of that.
  *
  * A BF16 output with a relative error d before rounding becomes its neighbour, at most 2^-7 away,
- * for a share d / 2^-7 of values: an NMSE of 2^-7 d, 4e-8. In a small tensor of twenty values, one
- * such value alone gives 2^-16 / 20: BF16_NEAR.
+ * for a share d / 2^-7 of values. This is an NMSE of 2^-7 d, 4e-8. In a small tensor of twenty
+ * values, one such value alone gives 2^-16 / 20: BF16_NEAR.
  *
  * The loss of 2^18 logits has a sum with an error of 2^-15 and is about 10: (2^-15 / 10)^2.
  * Gradients of logits have that error of 2^-15 before rounding: 2^-22. D_LOGITS_NEAR is eight times

@@ -201,8 +201,8 @@ static const char *setup_name(const struct setup *how, char out[64]) {
 
 /* Three steps on one backend, the next two on either. The loaded state is equal to the byte. Losses
  * and gradient norms differ by the rounding of sums; those of step 5 follow an update that each
- * backend made from its own gradients. In a simulation with noise of nmse_bound's s (test_matmul.c,
- * the worst case) in each product, losses differed by up to 4.2e-4 and 1.2e-3, norms by up to
+ * backend made from its own gradients. A simulation had noise of nmse_bound's s (test_matmul.c, the
+ * worst case) in each product. Losses differed by up to 4.2e-4 and 1.2e-3, norms by up to
  * 2.4e-3. */
 static void checkpoints_cross_over(void **state) {
     static const char *const BACKEND[] = { "cpu", "cuda" };

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Each part that a GPU machine can lack has its own error and exit code: devices hidden, a device
-# without our machine code, libraries missing or too old, too little memory.
+# Each part that a GPU machine can lack has its own error and exit code. Devices are hidden or need
+# other machine code, libraries are missing or too old, memory is too small.
 #
 #   tests/gpu/unfit.sh [PROGRAM] [FOREIGN]
 #

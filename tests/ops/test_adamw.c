@@ -240,7 +240,7 @@ static void test_8bit_round_trip(void **state) {
     ops_close(o);
 }
 
-/* Stochastic rounding, exhaustively over its random bits: the share of the 2^k draws that round up
+/* Stochastic rounding, exhaustively over its random bits. The share of the 2^k draws that round up
  * is exactly the value's distance from the lower neighbour, in steps. */
 static void test_rounding_is_unbiased(void **state) {
     static const uint32_t LOW[] = { 0, 1, 0x1234, 0x8000, 0xFFFF };

@@ -1,6 +1,6 @@
-/* matmul, two comparisons: to the bit with the definition in backend.h, written as scalar fmaf
- * chains, for every vector kernel of this machine and 1, 2, 3 threads; and within a bound with a
- * naive double loop that does not use that definition. */
+/* matmul, two comparisons. To the bit with the definition in backend.h, written as scalar fmaf
+ * chains, for every vector kernel of this machine and 1, 2, 3 threads. Within a bound with a naive
+ * double loop, which does not use that definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -193,7 +193,7 @@ static void older_ones_are_read(void **state) {
 }
 
 /* Weights are read before the state. If the state file has a right hash but is no state, the
- * trainer must reject steps: it has weights of one run and moments of another. */
+ * trainer has weights of one run and moments of another. It must reject steps. */
 static void half_a_checkpoint_is_no_start(void **state) {
     char dir[64], path[PATH_BYTES], model[PATH_BYTES];
     struct tiny_run r;

@@ -1,5 +1,5 @@
-/* The operands of each GEMM of a recipe: format, granularity and rule, against the table of
- * kernels/RECIPES.md, in the resolved recipe and in the calls of matmul. */
+/* The operands of each GEMM of a recipe, against the table of kernels/RECIPES.md: format,
+ * granularity and rule. In the resolved recipe, and in the calls of matmul. */
 #include "model/trainer.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"

@@ -1,5 +1,5 @@
-/* Recipe semantics worked out by hand: delayed scales from the recorded amax, the GEMMs that run on
- * FP8 operands, and the effect of a non-finite value. */
+/* Recipe semantics computed by hand: delayed scales from the recorded amax, the GEMMs with FP8
+ * operands, the effect of a non-finite value. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ static void delayed_weights(void **state) {
 }
 
 /* roll = "step": in the first step every scale is 1 and every amax is the whole batch's, for any
- * number of micro-batches, so the second step's scales are equal too. With roll = "microbatch" they
+ * number of micro-batches. So the second step's scales are equal too. With roll = "microbatch" they
  * are not: the second micro-batch has a scale from the first. */
 static void roll_per_step_ignores_accumulation(void **state) {
     static const enum roll_kind ROLL[] = { ROLL_STEP, ROLL_MICROBATCH };
@@ -311,8 +311,8 @@ static void every_gemm_runs_in_its_format(void **state) {
 
 /* ---- gradients ---- */
 
-/* The third step's gradient of one parameter, with a learning rate of 0, so that every run has the
- * same weights and delayed scales have been found. In f32; owned by the caller. */
+/* The third step's gradient of one parameter, with a learning rate of 0. So every run has the same
+ * weights, and delayed scales are known. In f32; owned by the caller. */
 static float *gradient_of(struct tiny_run *r, const char *name, int64_t *count) {
     const struct param *p = params_find(&r->trainer->params, "%s", name);
     *count = param_count(p);

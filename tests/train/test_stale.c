@@ -69,9 +69,9 @@ static double error_of(struct tiny_run *r, struct tiny_run *exact) {
     return sqrt(difference / size);
 }
 
-/* Once every slot has a scale, a scale from all steps, from the last four or from the last is as
- * good as a current scale. FP8 is a floating-point format: a scale too small by some powers of two
- * loses only the smallest values. Only the first step, with scales of 1, loses its gradients. */
+/* Once every slot has a scale, scales from all steps, the last four or the last are as good as
+ * current scales. FP8 is a floating-point format: a scale too small by some powers of two loses
+ * only the smallest values. Only the first step, with scales of 1, loses its gradients. */
 static void stale_scales_cost_little(void **state) {
     static const struct { const char *name; enum recipe_kind kind; int history;
                           enum amax_algo algo; } CASE[] = {

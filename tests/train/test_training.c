@@ -321,7 +321,7 @@ static void a_part_batch_is_evaluated_in_part(void **state) {
     unlink(path);
 }
 
-/* One held-out sequence in a batch of four has the same loss as alone, bit for bit: the filler
+/* One held-out sequence in a batch of four has the same loss as alone, bit for bit. The filler
  * changes no scale, even with one scale a tensor. */
 static void filler_reaches_no_scale(void **state) {
     char path[] = "/tmp/fp8lab-filler-XXXXXX";
