@@ -34,11 +34,9 @@ enum attempt_end {
     ATTEMPT_HUNG,       /* no event for too long, or a frozen process; all were killed */
     ATTEMPT_ABANDONED   /* a second stop request: the workers were killed at once */
 };
-enum { ATTEMPT_ENDS = ATTEMPT_ABANDONED + 1 };
 
 /* "done", "crashed": for logs and run.json. */
 const char *attempt_end_name(enum attempt_end end);
-enum attempt_end attempt_end_of_name(const char *name); /* ATTEMPT_FAILED for an unknown name */
 
 /* How much a rank's report of a lost peer explains. A greater value replaces a smaller one, and any
  * real cause replaces them all. */

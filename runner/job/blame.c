@@ -1,48 +1,8 @@
 #include "runner/job/blame.h"
 
-#include <jansson.h>
-#include <stdio.h>
-
-#include "runner/base/canonical.h"
-#include "runner/base/run_files.h"
-#include "runner/job/board.h"
+#include "runner/job/attempt.h"
 
 _Static_assert((int)SUPERVISE_RANKS_MAX <= (int)COMM_RANKS_MAX, "a set of ranks is one word");
-
-/* ---- the state of a rank ----------------------------------------------------------------------*/
-
-void rank_state_read(const struct board *board, int64_t silent_ticks, struct rank_state *out) {
-    struct board_state b = board_read(board);
-    *out = (struct rank_state){
-        .known = true, .step = b.step, .count = b.comm.at.count, .silent_ticks = silent_ticks,
-        .waits_for = b.comm.waits_for, .lost = b.comm.lost, .gave_up = b.comm.gave_up,
-    };
-    board_words(&b, out->at, sizeof out->at);
-}
-
-json_t *rank_state_pack(const struct rank_state *s) {
-    return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:b}", "at", json_from_text(s->at), "step",
-                     (json_int_t)s->step, "count", (json_int_t)s->count, "silent",
-                     (json_int_t)s->silent_ticks, "waits_for", (json_int_t)s->waits_for, "lost",
-                     (json_int_t)s->lost, "gave_up", s->gave_up);
-}
-
-static int64_t whole(const json_t *message, const char *key) {
-    return json_integer_value(json_object_get(message, key));
-}
-
-void rank_state_unpack(const json_t *message, struct rank_state *out) {
-    *out = (struct rank_state){
-        .known = json_is_object(message), .step = whole(message, "step"),
-        .count = whole(message, "count"), .silent_ticks = whole(message, "silent"),
-        .waits_for = (uint64_t)whole(message, "waits_for"),
-        .lost = (uint64_t)whole(message, "lost"),
-        .gave_up = json_is_true(json_object_get(message, "gave_up")),
-    };
-    snprintf(out->at, sizeof out->at, "%s", json_text(message, "at", ""));
-}
-
-/* ---- the rank at fault ------------------------------------------------------------------------*/
 
 static bool holds(uint64_t set, int64_t rank) { return set >> rank & 1; }
 
@@ -60,12 +20,13 @@ int64_t blame_frozen(const struct rank_state *state, int64_t ranks, int64_t tick
 
 static bool all_wait_for(const struct rank_state *state, int64_t ranks, int64_t rank) {
     for (int64_t r = 0; r < ranks; r++)
-        if (r != rank && !holds(state[r].waits_for, rank)) return false;
+        if (r != rank && !holds(state[r].comm.waits_for, rank)) return false;
     return true;
 }
 
 static bool is_behind(const struct rank_state *a, const struct rank_state *b) {
-    return a->count < b->count || (a->count == b->count && a->step < b->step);
+    int64_t ahead = b->comm.at.count - a->comm.at.count;
+    return ahead > 0 || (ahead == 0 && a->step < b->step);
 }
 
 static bool is_behind_all(const struct rank_state *state, int64_t ranks, int64_t rank) {
@@ -90,7 +51,7 @@ int64_t blame_behind(const struct rank_state *state, int64_t ranks) {
 /* Whether a's loss of b counts against b. It does not where b closed the link after losing another
  * rank. */
 static bool is_first_hand(const struct rank_state *state, int64_t a, int64_t b) {
-    return holds(state[a].lost, b) && (!state[b].gave_up || holds(state[b].lost, a));
+    return holds(state[a].comm.lost, b) && (!state[b].comm.gave_up || holds(state[b].comm.lost, a));
 }
 
 int64_t blame_links(const struct rank_state *state, int64_t ranks) {

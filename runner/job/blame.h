@@ -4,25 +4,7 @@
 #ifndef FP8LAB_RUNNER_JOB_BLAME_H
 #define FP8LAB_RUNNER_JOB_BLAME_H
 
-#include "runner/job/attempt.h"
-
-struct board;
-struct json_t;
-
-/* What is known of one rank. */
-struct rank_state {
-    bool known;            /* false: all other members are zero */
-    int64_t step, count;   /* last queued step; collectives reached (comm.h) */
-    int64_t silent_ticks;  /* since the last heartbeat of its process */
-    uint64_t waits_for, lost; /* sets of ranks, as in comm.h */
-    bool gave_up;
-    char at[ATTEMPT_OPERATION_CAP]; /* the operation, as board_words */
-};
-
-void rank_state_read(const struct board *board, int64_t silent_ticks, struct rank_state *out);
-/* As a message: new reference, NULL without memory. */
-struct json_t *rank_state_pack(const struct rank_state *state);
-void rank_state_unpack(const struct json_t *message, struct rank_state *out);
+#include "runner/job/board.h"
 
 /* How many ranks have shown no sign of life for `ticks` ticks. *longest: the one with the longest
  * silence, or -1; it is at fault where it is the only one. */

@@ -2,11 +2,15 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
 
 static enum status map(int fd, struct board **out, struct err *e) {
     void *at = mmap(NULL, sizeof **out, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -62,29 +66,61 @@ void board_device(struct board *b, const char device_in[BOARD_DEVICE_CAP]) {
 
 /* ---- for the runner ---------------------------------------------------------------------------*/
 
-bool board_has_met(const struct board *b) { return __atomic_load_n(&b->met, __ATOMIC_RELAXED); }
-
 int64_t board_beats(const struct board *b) { return __atomic_load_n(&b->beats, __ATOMIC_RELAXED); }
 
-struct board_state board_read(const struct board *b) {
+/* The phase of a number that another process wrote. */
+static enum board_phase phase_of(int64_t number) {
+    return number >= 0 && number <= BOARD_LEAVING ? (enum board_phase)number : BOARD_STARTING;
+}
+
+struct rank_state board_read(const struct board *b) {
     int64_t where = __atomic_load_n(&b->where, __ATOMIC_RELAXED);
-    struct board_state s = { .comm = comm_note_read(&b->note), .step = where >> 3,
-                             .phase = (enum board_phase)(where & 7) };
+    struct rank_state s = { .known = true, .met = __atomic_load_n(&b->met, __ATOMIC_RELAXED),
+                            .comm = comm_note_read(&b->note), .step = where >> 3,
+                            .phase = phase_of(where & 7) };
     (void)shared_read(&b->device_turn, b->device_in, s.device_in, sizeof s.device_in);
     s.device_in[sizeof s.device_in - 1] = '\0';
-    if (s.phase > BOARD_LEAVING) s.phase = BOARD_STARTING;
     return s;
 }
 
-void board_words(const struct board_state *b, char *out, size_t size) {
+/* ---- for both ---------------------------------------------------------------------------------*/
+
+void rank_state_words(const struct rank_state *s, char *out, size_t size) {
     static const char *const PHASES[] = { "the start", "step", "evaluation after step",
                                           "checkpoint of step", "leaving after step" };
-    char collective[128] = "", device[BOARD_DEVICE_CAP + 32] = "";
-    if (*b->device_in) snprintf(device, sizeof device, ", the device in %s", b->device_in);
-    if (b->comm.at.count)
-        snprintf(collective, sizeof collective, ", %s (collective %" PRId64 ")", b->comm.at.what,
-                 b->comm.at.count);
-    if (b->phase == BOARD_STARTING)
-        snprintf(out, size, "%s%s%s", PHASES[b->phase], collective, device);
-    else snprintf(out, size, "%s %" PRId64 "%s%s", PHASES[b->phase], b->step, collective, device);
+    char step[24] = "", collective[128] = "", device[BOARD_DEVICE_CAP + 32] = "";
+    if (s->phase != BOARD_STARTING) snprintf(step, sizeof step, " %" PRId64, s->step);
+    if (s->comm.at.count)
+        snprintf(collective, sizeof collective, ", %s (collective %" PRId64 ")", s->comm.at.what,
+                 s->comm.at.count);
+    if (*s->device_in) snprintf(device, sizeof device, ", the device in %s", s->device_in);
+    snprintf(out, size, "%s%s%s%s", s->known ? PHASES[s->phase] : "", step, collective, device);
+}
+
+json_t *rank_state_pack(const struct rank_state *s) {
+    return json_pack("{s:I,s:b,s:i,s:I,s:o,s:I,s:o,s:I,s:I,s:b}", "silent",
+                     (json_int_t)s->silent_ticks, "met", s->met, "phase", (int)s->phase, "step",
+                     (json_int_t)s->step, "device_in", json_from_text(s->device_in), "count",
+                     (json_int_t)s->comm.at.count, "what", json_from_text(s->comm.at.what),
+                     "waits_for", (json_int_t)s->comm.waits_for, "lost", (json_int_t)s->comm.lost,
+                     "gave_up", s->comm.gave_up);
+}
+
+static int64_t whole(const json_t *message, const char *key) {
+    return json_integer_value(json_object_get(message, key));
+}
+
+struct rank_state rank_state_unpack(const json_t *message) {
+    struct rank_state s = {
+        .known = json_is_object(message), .silent_ticks = whole(message, "silent"),
+        .met = json_is_true(json_object_get(message, "met")),
+        .phase = phase_of(whole(message, "phase")), .step = whole(message, "step"),
+        .comm = { .at = { .count = whole(message, "count") },
+                  .waits_for = (uint64_t)whole(message, "waits_for"),
+                  .lost = (uint64_t)whole(message, "lost"),
+                  .gave_up = json_is_true(json_object_get(message, "gave_up")) },
+    };
+    snprintf(s.comm.at.what, sizeof s.comm.at.what, "%s", json_text(message, "what", ""));
+    snprintf(s.device_in, sizeof s.device_in, "%s", json_text(message, "device_in", ""));
+    return s;
 }

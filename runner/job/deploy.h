@@ -21,6 +21,12 @@ struct deployment {
     void *user;
 };
 
+/* Sends each follower its part (part.h), and makes rendezvous->secret. `orders` are the members
+ * that are the same for all tasks. Followers without ranks are marked as ended. */
+NODISCARD enum status deploy_parts(const struct job_members *members, const struct json_t *orders,
+                                   const struct rank_layout *layout, struct rendezvous *rendezvous,
+                                   struct err *e);
+
 /* As supervise(). */
 NODISCARD enum status deploy(const struct deployment *d, struct attempt *out, struct err *e);
 

@@ -19,7 +19,7 @@
 #include "runner/job/job_file.h"
 #include "runner/job/part.h"
 #include "runner/job/peer_connection.h"
-#include "runner/job/verdict.h"
+#include "runner/job/watch.h"
 #include "runner/record/environment.h"
 
 enum { RETRY_MS = 200 };
@@ -140,6 +140,7 @@ static enum status run_part(struct follower *f, const json_t *part, struct attem
     struct supervise_options options = {
         .envp = (const char *const *)environment.vars, .signals = &f->signals, .lock_fd = -1,
         .rendezvous = &f->rendezvous, .rendezvous_fd = -1, .peer = &f->leader, .peers = 1,
+        .stop_grace_s = PEER_GRACE_S,
         .on_event = forward, .on_tick = tell_user, .user = f,
     };
     if (st == OK) st = part_supervise(part, f->task, &options, out, e);
@@ -148,17 +149,28 @@ static enum status run_part(struct follower *f, const json_t *part, struct attem
     return st;
 }
 
+/* Tells the leader as its first rank's error why this task's part failed here. */
+static enum status send_error(struct follower *f, const json_t *part, const struct err *why,
+                              struct err *e) {
+    json_t *event = json_pack("{s:s,s:s,s:o}", "event", "error", "code", status_name(why->code),
+                              "text", json_from_text(why->text));
+    if (!event) return FAIL(e, ERR_MEMORY, "an event");
+    enum status st = forward(f, json_integer_value(json_object_get(part, "first_rank")), event, e);
+    json_decref(event);
+    return st;
+}
+
 /* Runs a part, and sends its end to the leader in any case. */
 static enum status handle_part(struct follower *f, const json_t *part, struct err *e) {
-    struct attempt a = { .end = ATTEMPT_FAILED, .error_step = -1 };
+    struct attempt a = { .end = ATTEMPT_FAILED };
     f->leader.silent_ticks = 0;
-    if (run_part(f, part, &a, &a.error) != OK) {
-        a.end = ATTEMPT_FAILED;
-        a.rank = json_integer_value(json_object_get(part, "first_rank"));
-        snprintf(a.host, sizeof a.host, "%s", f->rendezvous.host);
-    }
+    if (run_part(f, part, &a, &a.error) != OK) a.end = ATTEMPT_FAILED;
+    if (a.error.code != OK) TRY(send_error(f, part, &a.error, e));
     if (a.signalled) f->stopped_by = a.signal;
-    return peer_connection_send(&f->leader, verdict_message(&a), e);
+    json_t *ended = json_pack("{s:s,s:b,s:b,s:o}", "event", "ended", "done", a.end == ATTEMPT_DONE,
+                              "unresponsive", a.unresponsive, "unkillable",
+                              json_from_text(a.unkillable));
+    return peer_connection_send(&f->leader, ended, e);
 }
 
 /* ---- orders -----------------------------------------------------------------------------------*/

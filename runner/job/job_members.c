@@ -15,7 +15,6 @@
 #include "runner/base/signals.h"
 #include "runner/job/host_list.h"
 #include "runner/job/listener.h"
-#include "runner/job/part.h"
 #include "runner/job/watch.h"
 #include "runner/job/wire.h"
 #include "runner/record/environment.h"
@@ -239,25 +238,4 @@ void job_members_release(struct job_members *members, int exit_code) {
     free(members->peer);
     json_decref(members->hosts);
     *members = (struct job_members){ 0 };
-}
-
-/* ---- orders -----------------------------------------------------------------------------------*/
-
-enum status job_members_send_orders(struct job_members *members, const json_t *orders,
-                                    const struct rank_layout *layout,
-                                    struct rendezvous *rendezvous, struct err *e) {
-    char nonce[SHA256_HEX];
-    TRY(secret_make(nonce, e));
-    TRY(secret_of_rendezvous(members->secret, nonce, rendezvous->secret, e));
-    for (int64_t t = 1; t < members->task.count; t++) {
-        struct peer_connection *c = &members->peer[t - 1];
-        c->first_rank = layout->first_rank[t];
-        c->ranks = layout->ranks[t];
-        c->silent_ticks = 0;
-        c->ended = c->ranks == 0;
-        memset(c->state, 0, SUPERVISE_RANKS_MAX * sizeof *c->state);
-        if (c->ended) continue;
-        TRY(peer_connection_send(c, part_make(orders, layout, t, rendezvous, nonce), e));
-    }
-    return OK;
 }

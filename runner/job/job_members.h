@@ -10,6 +10,7 @@
 #include "runner/job/job_file.h"
 #include "runner/job/peer_connection.h"
 #include "runner/job/rank_layout.h"
+#include "runner/job/secret.h"
 
 struct job_members {
     struct task task; /* this process */
@@ -38,12 +39,5 @@ int job_members_stop_signal(struct job_members *members);
 /* Tells the followers to exit with `exit_code`, and closes the connections. Safe on a zeroed
  * struct. */
 void job_members_release(struct job_members *members, int exit_code);
-
-/* Sends each follower its part of an attempt (part.h), and makes rendezvous->secret. Followers
- * without ranks are marked as ended. */
-NODISCARD enum status job_members_send_orders(struct job_members *members,
-                                              const struct json_t *orders,
-                                              const struct rank_layout *layout,
-                                              struct rendezvous *rendezvous, struct err *e);
 
 #endif

@@ -1,24 +1,20 @@
-/* One runner's part of an attempt. The leader makes it for each task, as a message, and each runner
- * starts its workers from it. */
+/* One runner's part of an attempt. The leader makes it for each task (deploy.h), as an "attempt"
+ * message, and each runner starts its workers from it:
+ *   {"run": the run directory, "args": a worker's command line as far as it is the same on all
+ *    hosts, "threads" (0: an equal share of the host's processors for each worker), "world", "each":
+ *    slots of a task, "slots": of this task's ranks, "first_rank", "port" and "timeout_s" of the
+ *    rendezvous, "nonce"}
+ * The secret of the rendezvous is not sent: the follower derives it from "nonce" (secret.h). */
 #ifndef FP8LAB_RUNNER_JOB_PART_H
 #define FP8LAB_RUNNER_JOB_PART_H
 
 #include "runner/job/attempt.h"
-#include "runner/job/rank_layout.h"
 #include "runner/job/task.h"
 
-/* The part of task `t`, as an "attempt" message: new reference, NULL without memory.
- * orders: the members that are the same for all tasks:
- *   {"run": the run directory, "backend", "threads" (0: an equal share of the host's processors for
- *    each worker), "caps" or null, "data_root" or null, "choose_anew", "from": the step to resume
- *    from, "choices": SHA-256 of the run's table or null, "stop_after": 0 for none, "hang_s",
- *    "grace_s", "signal_grace_s"}
- * The secret of the rendezvous is not sent: the follower derives it from `nonce` (secret.h). */
-struct json_t *part_make(const struct json_t *orders, const struct rank_layout *layout, int64_t t,
-                         const struct rendezvous *rendezvous, const char *nonce);
+struct json_t;
 
 /* supervise() with the workers of `part`. The caller fills *options except for the command line,
- * the ranks, their devices, run_path, hang_s and the grace times, which come from the part. */
+ * the ranks, their devices and run_path, which come from the part. */
 NODISCARD enum status part_supervise(const struct json_t *part, const struct task *task,
                                      struct supervise_options *options, struct attempt *out,
                                      struct err *e);

@@ -17,9 +17,7 @@ enum status peer_connection_open(int fd, int64_t task, const char *host,
                                  struct peer_connection *out, struct err *e) {
     *out = (struct peer_connection){ .task = task, .fd = fd };
     snprintf(out->host, sizeof out->host, "%s", host);
-    out->state = calloc(SUPERVISE_RANKS_MAX, sizeof *out->state);
-    enum status st = out->state ? OK : FAIL(e, ERR_MEMORY, "a connection to %s", host);
-    if (st == OK && task == 0) st = wire_set_lost_ms(fd, SUPERVISE_LEADER_S * 1000, e);
+    enum status st = task ? OK : wire_set_lost_ms(fd, SUPERVISE_LEADER_S * 1000, e);
     if (st == OK) st = event_reader_create(fd, &out->in, e);
     if (!out->in) close(fd);
     if (st != OK) return st;
@@ -33,7 +31,6 @@ enum status peer_connection_open(int fd, int64_t task, const char *host,
 void peer_connection_close(struct peer_connection *c) {
     event_reader_destroy(c->in);
     event_writer_destroy(c->out);
-    free(c->state);
     json_decref(c->facts);
     json_decref(c->environment);
     *c = (struct peer_connection){ .lost = true };
@@ -73,6 +70,10 @@ json_t *peer_connection_next(struct peer_connection *c) {
     if (event_next(c->in, &message, &why) != OK) lose(c, why.text);
     if (message) c->silent_ticks = 0;
     return message;
+}
+
+bool peer_connection_has(const struct peer_connection *c, int64_t rank) {
+    return rank >= c->first_rank && rank < c->first_rank + c->ranks;
 }
 
 enum status peer_connection_send_stop(struct peer_connection *leader, int signo, struct err *e) {

@@ -1,14 +1,14 @@
 /* A connection between two runners of one job: JSON lines both ways, after a handshake in which
  * both proved that they know the job's secret, and heartbeats.
  *
- * Task 0 leads. It sends "attempt" (what to start), "stop", "kill" and "end". The other tasks
- * follow. They send "rank" (an event of a worker), "ended" (how their part of the attempt ended),
- * and at any time "asked" (this task got a stop request). Both send "beat", with the states of
- * their ranks, while an attempt runs and once at its end. */
+ * Task 0 leads, and judges alone. It sends "attempt" (what to start), "stop", "kill" and "end". The
+ * other tasks follow. They send "rank" (an event of a rank), "ended" (their part of the attempt has
+ * ended), and at any time "asked" (this task got a stop request). Both send "beat", with the states
+ * of their ranks, while an attempt runs and once at its end. */
 #ifndef FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 #define FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 
-#include "runner/job/blame.h"
+#include "runner/job/attempt.h"
 
 struct event_reader;
 struct event_writer;
@@ -22,7 +22,6 @@ struct peer_connection {
     /* Of the present attempt: its ranks there, whether its part has ended, the last heartbeat. */
     int64_t first_rank, ranks;
     bool ended;
-    struct rank_state *state; /* [SUPERVISE_RANKS_MAX], owned */
     int64_t silent_ticks;
     bool lost; /* no further message will come */
     char why_lost[256];
@@ -45,6 +44,9 @@ NODISCARD enum status peer_connection_send(struct peer_connection *c, struct jso
 void peer_connection_fill(struct peer_connection *c);
 /* The next message that was read, owned by the caller; NULL where there is none. */
 struct json_t *peer_connection_next(struct peer_connection *c);
+
+/* Whether the rank of the present attempt is there. */
+bool peer_connection_has(const struct peer_connection *c, int64_t rank);
 
 /* Follower: tells the leader of a stop request by signal `signo`. ERR_MEMORY only. */
 NODISCARD enum status peer_connection_send_stop(struct peer_connection *leader, int signo,

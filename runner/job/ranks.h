@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "runner/job/blame.h"
+#include "runner/job/attempt.h"
 #include "runner/job/board.h"
 
 struct event_reader;
@@ -26,7 +26,11 @@ struct ranks {
     char host[HOST_NAME_CAP];
 };
 
-/* Starts all ranks. On an error *out holds those that were started. In either case ranks_close
+/* Starts all ranks. The command line of a worker is options->argv, then --rank, --world and --device
+ * (if world > 1), --board-fd, and --rendezvous-fd for rank 0. Each has a process group of its own,
+ * so that a terminal's Ctrl-C reaches the runner only; it is killed when the runner dies, its stdin
+ * is /dev/null, and it writes events to descriptor SUPERVISE_EVENTS_FD. ERR_IO where the program
+ * cannot be executed. On an error *out holds those that were started. In either case ranks_close
  * releases it, once they have exited. */
 NODISCARD enum status ranks_start(const struct supervise_options *options, struct ranks *out,
                                   struct err *e);
@@ -39,9 +43,6 @@ bool ranks_done(const struct ranks *r); /* all reported "done" */
 /* Reads the boards; call it once a tick. A tick in which this process did not run does not
  * count. */
 void ranks_look(struct ranks *r);
-/* The state on the board of the i-th rank here, now or when it died. */
-void ranks_state(const struct ranks *r, int64_t i, struct rank_state *out);
-
 /* "; last line of its log: ..." of the i-th rank here, or "". */
 void ranks_last_log_line(const struct ranks *r, int64_t i, char *out, size_t size);
 

@@ -18,15 +18,16 @@ bool remote_over(const struct watch *w) {
 
 void remote_request_stop(struct watch *w, int signo) {
     struct err e;
-    for (int64_t i = 0; !watch_leads(w) && i < w->options->peers; i++)
+    w->out->signal = signo;
+    for (int64_t i = 0; i < w->options->peers; i++)
         if (peer_connection_send_stop(&w->options->peer[i], signo, &e) != OK) watch_say(w, e.text);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------*/
 
-static void take_states(struct peer_connection *c, const json_t *ranks) {
-    for (size_t i = 0; i < json_array_size(ranks) && i < SUPERVISE_RANKS_MAX; i++)
-        rank_state_unpack(json_array_get(ranks, i), &c->state[i]);
+static void take_states(struct watch *w, const struct peer_connection *c, const json_t *ranks) {
+    for (int64_t i = 0; i < c->ranks && i < (int64_t)json_array_size(ranks); i++)
+        w->state[c->first_rank + i] = rank_state_unpack(json_array_get(ranks, (size_t)i));
 }
 
 static void handle_stop_request(struct watch *w, const struct peer_connection *c, int signo) {
@@ -41,13 +42,18 @@ static void handle_stop_request(struct watch *w, const struct peer_connection *c
 
 static void handle_event(struct watch *w, const struct peer_connection *c, const json_t *message) {
     int64_t rank = json_integer_value(json_object_get(message, "rank"));
-    bool theirs = rank >= c->first_rank && rank < c->first_rank + c->ranks;
-    if (theirs) verdict_event(w, rank, json_object_get(message, "body"));
+    if (peer_connection_has(c, rank)) verdict_event(w, rank, json_object_get(message, "body"));
 }
 
+/* Its ranks have reported before how they ended. */
 static void handle_end(struct watch *w, struct peer_connection *c, const json_t *message) {
+    struct attempt *out = w->out;
     c->ended = true;
-    verdict_adopt(w, c, message);
+    if (json_is_true(json_object_get(message, "unresponsive"))) out->unresponsive = true;
+    if (!*out->unkillable)
+        snprintf(out->unkillable, sizeof out->unkillable, "%s",
+                 json_text(message, "unkillable", ""));
+    if (!json_is_true(json_object_get(message, "done"))) verdict_unexplained(w, c);
     if (w->ended) watch_ask_to_stop(w, PEER_GRACE_S);
 }
 
@@ -55,8 +61,7 @@ static void handle_message(struct watch *w, struct peer_connection *c, const jso
     const char *kind = json_text(message, "event", "");
     bool leads = watch_leads(w);
     int signo = stop_request_signal(message);
-    if (!strcmp(kind, "beat"))
-        take_states(c, json_object_get(message, "ranks"));
+    if (leads && !strcmp(kind, "beat")) take_states(w, c, json_object_get(message, "ranks"));
     if (leads && signo) handle_stop_request(w, c, signo);
     if (leads && !strcmp(kind, "rank")) handle_event(w, c, message);
     if (leads && !strcmp(kind, "ended")) handle_end(w, c, message);
@@ -69,9 +74,12 @@ static void handle_message(struct watch *w, struct peer_connection *c, const jso
 static void handle_loss(struct watch *w, struct peer_connection *c) {
     if (c->ended) return;
     c->ended = true;
+    if (!watch_leads(w)) {
+        watch_kill(w);
+        return;
+    }
     verdict_lost(w, c);
-    if (watch_leads(w)) watch_ask_to_stop(w, PEER_GRACE_S);
-    else watch_kill(w);
+    watch_ask_to_stop(w, PEER_GRACE_S);
 }
 
 void remote_receive(struct watch *w) {
@@ -88,19 +96,21 @@ void remote_receive(struct watch *w) {
 
 /* ---- heartbeats -------------------------------------------------------------------------------*/
 
-/* A heartbeat holds the state of each rank here: the leader compares the states of all ranks, and
- * needs the last ones after this host is lost. */
+/* A follower's heartbeat holds the state of each rank there: the leader compares the states of all
+ * ranks, and needs the last ones after that host is lost. */
 static void send_heartbeat(struct watch *w, struct peer_connection *c) {
     json_t *ranks = json_array();
     bool failed = false;
     struct err e;
-    for (int64_t i = 0; i < w->ranks.started; i++) {
-        struct rank_state state;
-        ranks_state(&w->ranks, i, &state);
-        json_append(ranks, rank_state_pack(&state), &failed);
-    }
+    for (int64_t i = 0; i < w->ranks.started && !watch_leads(w); i++)
+        json_append(ranks, rank_state_pack(watch_state(w, w->options->first_rank + i)), &failed);
     json_t *message = json_pack("{s:s,s:o}", "event", "beat", "ranks", json_whole(ranks, failed));
     if (peer_connection_send(c, message, &e) != OK) watch_say(w, e.text);
+}
+
+void remote_show_ranks(struct watch *w) {
+    for (int64_t i = 0; !watch_leads(w) && i < w->options->peers; i++)
+        send_heartbeat(w, &w->options->peer[i]);
 }
 
 void remote_tick(struct watch *w) {
@@ -114,9 +124,4 @@ void remote_tick(struct watch *w) {
         snprintf(c->why_lost, sizeof c->why_lost, "no sign of life for %" PRId64 " s", limit_s);
         handle_loss(w, c);
     }
-}
-
-void remote_conclude(struct watch *w) {
-    for (int64_t i = 0; !watch_leads(w) && i < w->options->peers; i++)
-        send_heartbeat(w, &w->options->peer[i]);
 }

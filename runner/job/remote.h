@@ -11,9 +11,9 @@ bool remote_over(const struct watch *w);
 void remote_receive(struct watch *w);
 /* Once a tick: sends a heartbeat to each peer, and counts theirs. */
 void remote_tick(struct watch *w);
+/* Follower: sends the states of its ranks to the leader, before it judges an event. */
+void remote_show_ranks(struct watch *w);
 /* Follower: tells the leader of a stop request by signal `signo`. */
 void remote_request_stop(struct watch *w, int signo);
-/* Follower: sends the last heartbeat, when its ranks have exited. */
-void remote_conclude(struct watch *w);
 
 #endif

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
 #include "runner/job/events.h"
-#include "runner/job/peer_connection.h"
 #include "runner/job/remote.h"
 #include "runner/job/verdict.h"
 
@@ -52,42 +52,45 @@ static void take_signals(struct watch *w) {
         }
         w->out->signalled = true;
         watch_say(w, "stopping: checkpoint, bundle, exit; a second signal exits at once");
-        remote_request_stop(w, signo);
-        verdict_stop_request(w, signo);
+        if (watch_leads(w)) verdict_stop_request(w, signo);
+        else remote_request_stop(w, signo);
     }
 }
 
 static int64_t hang_limit_ms(const struct watch *w) {
-    if (!watch_leads(w)) return INT64_MAX; /* only the leader sees the steps */
     if (w->options->hang_s) return w->options->hang_s * 1000;
     if (!w->out->last_step) return (int64_t)HANG_FIRST_S * 1000;
     int64_t gaps = HANG_GAPS * w->out->longest_gap_ms, least = (int64_t)HANG_LEAST_S * 1000;
     return gaps > least ? gaps : least;
 }
 
-/* A stopped process blocks all other ranks. */
-static void find_frozen(struct watch *w) {
-    int64_t limit_s = w->options->hang_s ? w->options->hang_s : SUPERVISE_FROZEN_S;
-    if (!w->kill_at_ms && verdict_frozen(w, limit_s * 1000 / TICK_MS)) watch_kill(w);
-}
-
-static void watch_clocks(struct watch *w) {
+/* For the leader, while the ranks are not stopping: the time limit, and ranks that make no
+ * progress. A frozen process blocks all other ranks. */
+static void watch_progress(struct watch *w, int64_t now, bool tick) {
     const struct supervise_options *o = w->options;
-    int64_t now = clock_ms(), silent = now - w->last_event_ms;
-    if (now - w->tick_ms >= TICK_MS) {
-        w->tick_ms = now;
-        ranks_look(&w->ranks);
-        find_frozen(w);
-        remote_tick(w);
-    }
-    if (!w->kill_at_ms && o->time_limit_s && now - w->begin_ms >= o->time_limit_s * 1000) {
+    int64_t frozen_s = o->hang_s ? o->hang_s : SUPERVISE_FROZEN_S, silent = now - w->last_event_ms;
+    if (o->time_limit_s && now - w->begin_ms >= o->time_limit_s * 1000) {
         verdict_settle(w, ATTEMPT_TIME_LIMIT);
         watch_say(w, "time limit reached: checkpoint, bundle, exit");
         watch_ask_to_stop(w, o->stop_grace_s);
-    } else if (!w->kill_at_ms && silent >= hang_limit_ms(w)) {
+    } else if (tick && verdict_frozen(w, frozen_s * 1000 / TICK_MS)) {
+        watch_kill(w);
+    } else if (silent >= hang_limit_ms(w)) {
         verdict_hung(w, silent);
         watch_kill(w);
-    } else if (w->kill_at_ms && now >= w->kill_at_ms) {
+    }
+}
+
+static void watch_clocks(struct watch *w) {
+    int64_t now = clock_ms();
+    bool tick = now - w->tick_ms >= TICK_MS;
+    if (tick) {
+        w->tick_ms = now;
+        ranks_look(&w->ranks);
+        remote_tick(w);
+    }
+    if (!w->kill_at_ms && watch_leads(w)) watch_progress(w, now, tick);
+    if (w->kill_at_ms && now >= w->kill_at_ms) {
         for (int64_t i = 0; i < w->ranks.started; i++)
             if (w->ranks.rank[i].pid && !w->ranks.rank[i].done) w->out->unresponsive = true;
         watch_kill(w);
@@ -97,31 +100,55 @@ static void watch_clocks(struct watch *w) {
 
 /* ---- events -----------------------------------------------------------------------------------*/
 
+/* The leader judges an event with the states of all ranks at that time. */
+static void report(struct watch *w, int64_t rank, json_t *event) {
+    const char *kind = json_text(event, "event", "");
+    if (!strcmp(kind, "error") || !strcmp(kind, "exit")) remote_show_ranks(w);
+    if (event) verdict_event(w, rank, event);
+    else verdict_no_memory(w);
+    json_decref(event);
+}
+
+/* A line that is no event counts as the worker's error, and its worker must stop. */
+static void report_bad_line(struct watch *w, int64_t i, const struct err *why) {
+    report(w, w->options->first_rank + i,
+           json_pack("{s:s,s:s,s:o}", "event", "error", "code", status_name(why->code), "text",
+                     json_from_text(why->text)));
+    if (watch_leads(w)) watch_ask_to_stop(w, w->options->stop_grace_s);
+}
+
 static void take_events(struct watch *w, int64_t i) {
     struct rank *rank = &w->ranks.rank[i];
-    int64_t number = w->options->first_rank + i;
     struct err why = { 0 };
     if (!rank->events) return; /* the worker started, but its reader could not be created */
     if (rank->open && event_fill(rank->events, &rank->open, &why) != OK) {
-        verdict_bad_line(w, &why);
+        report_bad_line(w, i, &why);
         rank->open = false;
     }
     for (;;) {
         json_t *event = NULL;
         if (event_next(rank->events, &event, &why) != OK) {
-            verdict_bad_line(w, &why);
+            report_bad_line(w, i, &why);
             continue;
         }
         if (!event) return;
-        const char *kind = json_text(event, "event", "");
-        if (!strcmp(kind, "error")) verdict_error_event(w, number, event);
-        if (!strcmp(kind, "done")) {
-            rank->done = true;
-            if (number == 0) verdict_done(w, event);
-        }
-        verdict_event(w, number, event);
-        json_decref(event);
+        if (!strcmp(json_text(event, "event", ""), "error")) rank->failed = true;
+        if (!strcmp(json_text(event, "event", ""), "done")) rank->done = true;
+        report(w, w->options->first_rank + i, event);
     }
+}
+
+/* Reports a death that nothing explains: neither the worker's error nor a signal from here. */
+static void report_death(struct watch *w, int64_t i, int wait_status) {
+    const struct rank *rank = &w->ranks.rank[i];
+    int signo = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+    bool ours = (signo == SIGKILL && w->killed_ms) || (signo == SIGTERM && w->kill_at_ms);
+    char log_line[600];
+    if (ours || (rank->failed && !signo)) return;
+    ranks_last_log_line(&w->ranks, i, log_line, sizeof log_line);
+    report(w, w->options->first_rank + i,
+           json_pack("{s:s,s:i,s:o}", "event", "exit", "status", wait_status, "log_line",
+                     json_from_text(log_line)));
 }
 
 static void reap(struct watch *w) {
@@ -132,8 +159,9 @@ static void reap(struct watch *w) {
         rank->pid = 0;
         take_events(w, i); /* the events that it wrote before it died */
         rank->open = false;
-        verdict_death(w, i, wait_status);
-        if (!rank->done) watch_ask_to_stop(w, PEER_GRACE_S);
+        if (rank->done) continue;
+        report_death(w, i, wait_status);
+        watch_ask_to_stop(w, PEER_GRACE_S);
     }
 }
 
@@ -184,8 +212,8 @@ enum status supervise(const struct supervise_options *options, struct attempt *o
         watch_kill(w);
     }
     watch_until_gone(w);
-    remote_conclude(w);
-    verdict_conclude(w);
+    remote_show_ranks(w);
+    if (watch_leads(w)) verdict_conclude(w);
     ranks_close(&w->ranks);
     free(w);
     return st;

@@ -6,10 +6,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/job/peer_connection.h"
+#include "runner/job/blame.h"
 
 /* On a hang, a process without a heartbeat for this long is the cause. */
 enum { HANG_FROZEN_TICKS = 4 };
@@ -36,11 +35,10 @@ static bool settle_failure(struct watch *w, enum attempt_end end) {
  * "worker 0" where there is only one. */
 static void describe(struct watch *w, int64_t rank, char name[128]) {
     struct attempt *out = w->out;
-    struct rank_state state;
-    const char *host = watch_rank(w, rank, &state);
+    const char *host = watch_host(w, rank);
     out->rank = rank;
     snprintf(out->host, sizeof out->host, "%s", host);
-    snprintf(out->operation, sizeof out->operation, "%s", state.at);
+    rank_state_words(watch_state(w, rank), out->operation, sizeof out->operation);
     if (w->options->world == 1) snprintf(name, 128, "worker %" PRId64, rank);
     else snprintf(name, 128, "rank %" PRId64 " on %s", rank, host);
 }
@@ -62,7 +60,7 @@ static void spoil_stop(struct watch *w) {
     if (w->out->end == ATTEMPT_SIGNAL || w->out->end == ATTEMPT_TIME_LIMIT) w->ended = false;
 }
 
-/* ---- stop requests and events -----------------------------------------------------------------*/
+/* ---- stop requests ----------------------------------------------------------------------------*/
 
 /* Workers that load, tune or connect have nothing to save, and see a stop request only at their
  * first step. */
@@ -88,19 +86,7 @@ void verdict_abandoned(struct watch *w) {
     w->ended = true;
 }
 
-void verdict_event(struct watch *w, int64_t rank, const json_t *event) {
-    struct err why = { 0 };
-    if (watch_event(w, rank, event, &why) == OK) return;
-    spoil_stop(w);
-    if (settle_failure(w, ATTEMPT_FAILED)) {
-        blame_no_rank(w->out);
-        *w->out->operation = '\0';
-        w->out->error = why;
-    }
-    watch_ask_to_stop(w, w->options->stop_grace_s);
-}
-
-/* ---- the ranks here ---------------------------------------------------------------------------*/
+/* ---- events of ranks --------------------------------------------------------------------------*/
 
 /* Errors that depend on the host, whose text then names the rank. ERR_CONFIG is one: after a run
  * has begun it is about the host's copy of the data. */
@@ -109,17 +95,14 @@ static bool is_local(enum status status) {
            status == ERR_CONFIG;
 }
 
-static enum reported_loss loss_of(const struct watch *w, const struct rank *rank,
-                                  enum status code) {
+static enum reported_loss loss_of(struct watch *w, int64_t rank, enum status code) {
     if (code != ERR_PEER || w->options->world == 1) return REPORTED_LOSS_NONE;
-    return board_has_met(rank->board) ? REPORTED_LOSS_LINK : REPORTED_LOSS_RENDEZVOUS;
+    return watch_state(w, rank)->met ? REPORTED_LOSS_LINK : REPORTED_LOSS_RENDEZVOUS;
 }
 
-void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
+static void judge_error(struct watch *w, int64_t rank, const json_t *event) {
     enum status code = status_of_name(json_text(event, "code", "ERR_STATE"));
-    struct rank *here = &w->ranks.rank[rank - w->options->first_rank];
-    enum reported_loss loss = loss_of(w, here, code);
-    here->failed = true;
+    enum reported_loss loss = loss_of(w, rank, code);
     if (loss && loss <= w->out->reported_loss) return;
     spoil_stop(w);
     if (!settle_failure(w, ATTEMPT_FAILED)) return;
@@ -133,14 +116,8 @@ void verdict_error_event(struct watch *w, int64_t rank, const json_t *event) {
     if (w->options->world > 1) watch_ask_to_stop(w, PEER_GRACE_S);
 }
 
-void verdict_bad_line(struct watch *w, const struct err *why) {
-    if (!w->ended) w->out->error = *why;
-    verdict_settle(w, ATTEMPT_FAILED);
-    watch_ask_to_stop(w, w->options->stop_grace_s);
-}
-
 /* A worker that was stopped by a signal of another process ends well, but the run is not done. */
-void verdict_done(struct watch *w, const json_t *event) {
+static void judge_done(struct watch *w, const json_t *event) {
     int signo = (int)json_integer_value(json_object_get(event, "signal"));
     const struct peer_connection *by = w->asked_by;
     char name[128] = "a worker";
@@ -159,40 +136,63 @@ void verdict_done(struct watch *w, const json_t *event) {
                (int64_t)json_integer_value(json_object_get(event, "step")));
 }
 
-void verdict_death(struct watch *w, int64_t i, int wait_status) {
-    bool signalled = WIFSIGNALED(wait_status);
-    bool explained = w->ranks.rank[i].failed && !signalled; /* by an error event */
-    int signo = signalled ? WTERMSIG(wait_status) : 0;
-    bool ours = (signo == SIGKILL && w->killed_ms) || (signo == SIGTERM && w->kill_at_ms);
-    if (w->ranks.rank[i].done || explained || ours) return;
-    if (!settle_failure(w, ATTEMPT_CRASHED)) return;
-    char log_line[600], name[128];
+/* A process that ended without a report. The event is of supervise.c: "status" is waitpid's. */
+static void judge_exit(struct watch *w, int64_t rank, const json_t *event) {
+    int wait_status = (int)json_integer_value(json_object_get(event, "status"));
+    const char *log_line = json_text(event, "log_line", "");
     struct attempt *out = w->out;
-    ranks_last_log_line(&w->ranks, i, log_line, sizeof log_line);
-    describe(w, w->options->first_rank + i, name);
-    out->worker_signal = signo;
-    if (signalled)
+    char name[128];
+    if (!settle_failure(w, ATTEMPT_CRASHED)) return;
+    describe(w, rank, name);
+    if (WIFSIGNALED(wait_status)) {
+        out->worker_signal = WTERMSIG(wait_status);
         (void)FAIL(&out->error, ERR_PEER, "%s was killed by signal %d (%s), last at %s%s", name,
-                   signo, strsignal(signo), out->operation, log_line);
-    else
+                   out->worker_signal, strsignal(out->worker_signal), out->operation, log_line);
+    } else {
         (void)FAIL(&out->error, ERR_PEER, "%s exited with status %d and reported no error, last at "
                    "%s%s", name, WEXITSTATUS(wait_status), out->operation, log_line);
+    }
+}
+
+/* An event that was lost, or could not be filed: no rank is at fault. */
+static void fail_without_rank(struct watch *w, const struct err *why) {
+    spoil_stop(w);
+    if (settle_failure(w, ATTEMPT_FAILED)) {
+        blame_no_rank(w->out);
+        *w->out->operation = '\0';
+        w->out->error = *why;
+    }
+    watch_ask_to_stop(w, w->options->stop_grace_s);
+}
+
+void verdict_no_memory(struct watch *w) {
+    struct err why = { 0 };
+    (void)FAIL(&why, ERR_MEMORY, "an event of a rank");
+    fail_without_rank(w, &why);
+}
+
+void verdict_event(struct watch *w, int64_t rank, const json_t *event) {
+    const char *kind = json_text(event, "event", "");
+    struct err why = { 0 };
+    if (watch_leads(w) && !strcmp(kind, "exit")) {
+        judge_exit(w, rank, event);
+        watch_ask_to_stop(w, PEER_GRACE_S);
+        return;
+    }
+    if (watch_leads(w) && !strcmp(kind, "error")) judge_error(w, rank, event);
+    if (rank == 0 && !strcmp(kind, "done")) judge_done(w, event);
+    if (watch_event(w, rank, event, &why) != OK) fail_without_rank(w, &why);
 }
 
 /* ---- hangs ------------------------------------------------------------------------------------*/
 
-/* What is known of all ranks into state[w->options->world]. */
-static void survey(const struct watch *w, struct rank_state *state) {
-    for (int64_t r = 0; r < w->options->world; r++) (void)watch_rank(w, r, &state[r]);
-}
-
 /* Names the rank that has been frozen for `ticks`. Of several the text says so, and no rank is
  * blamed. False where none has. */
-static bool name_frozen(struct watch *w, const struct rank_state *state, int64_t ticks) {
+static bool name_frozen(struct watch *w, int64_t ticks) {
     struct attempt *out = w->out;
-    int64_t rank, frozen = blame_frozen(state, w->options->world, ticks, &rank);
+    int64_t rank, frozen = blame_frozen(w->state, w->options->world, ticks, &rank);
     if (!frozen) return false;
-    int64_t silent_s = state[rank].silent_ticks * TICK_MS / 1000;
+    int64_t silent_s = w->state[rank].silent_ticks * TICK_MS / 1000;
     char name[128];
     describe(w, rank, name);
     if (frozen == 1) {
@@ -207,17 +207,15 @@ static bool name_frozen(struct watch *w, const struct rank_state *state, int64_t
     return true;
 }
 
-/* A frozen process here or on another host explains a hang; its own runner may not have seen it
- * yet. Where all processes run, one rank may be behind the others. */
+/* A frozen process explains a hang. Where all processes run, one rank may be behind the others. */
 void verdict_hung(struct watch *w, int64_t silent_ms) {
-    struct rank_state state[SUPERVISE_RANKS_MAX];
     struct attempt *out = w->out;
     int64_t world = w->options->world, silent_s = silent_ms / 1000;
     char name[128] = "";
     if (!settle_failure(w, ATTEMPT_HUNG)) return;
-    survey(w, state);
-    if (name_frozen(w, state, HANG_FROZEN_TICKS)) return;
-    int64_t behind = blame_behind(state, world);
+    watch_survey(w);
+    if (name_frozen(w, HANG_FROZEN_TICKS)) return;
+    int64_t behind = blame_behind(w->state, world);
     describe(w, behind >= 0 ? behind : 0, name);
     if (behind >= 0 || world == 1) {
         (void)FAIL(&out->error, ERR_PEER, "%s hung: no event for %" PRId64 " s after step %" PRId64
@@ -235,12 +233,10 @@ void verdict_hung(struct watch *w, int64_t silent_ms) {
 /* What freezes a host freezes its ranks a moment apart: a rank that has been frozen for half as
  * long as the first counts, too. */
 bool verdict_frozen(struct watch *w, int64_t ticks) {
-    struct rank_state state[SUPERVISE_RANKS_MAX];
     int64_t longest;
-    survey(w, state);
-    if (!blame_frozen(state + w->options->first_rank, w->ranks.started, ticks, &longest))
-        return false;
-    if (settle_failure(w, ATTEMPT_HUNG)) (void)name_frozen(w, state, ticks / 2);
+    watch_survey(w);
+    if (!blame_frozen(w->state, w->options->world, ticks, &longest)) return false;
+    if (settle_failure(w, ATTEMPT_HUNG)) (void)name_frozen(w, ticks / 2);
     return true;
 }
 
@@ -261,23 +257,22 @@ static void blame_both(struct watch *w, const int64_t end[2], const char *report
 }
 
 void verdict_conclude(struct watch *w) {
-    struct rank_state state[SUPERVISE_RANKS_MAX];
     struct attempt *out = w->out;
     const struct err reported = out->error;
     int64_t world = w->options->world, end[2];
-    if (!watch_leads(w) || !out->reported_loss || reported.code != ERR_PEER) return;
+    if (!out->reported_loss || reported.code != ERR_PEER) return;
     if (out->reported_loss == REPORTED_LOSS_RENDEZVOUS) { /* links that broke later mean nothing */
         blame_no_rank(out);
         return;
     }
-    survey(w, state);
-    int64_t rank = blame_links(state, world);
+    watch_survey(w);
+    int64_t rank = blame_links(w->state, world);
     if (rank >= 0) {
         char name[128];
         describe(w, rank, name);
         (void)FAIL(&out->error, ERR_PEER, "%s lost its links, last at %s; %s", name, out->operation,
                    reported.text);
-    } else if (blame_link(state, world, end)) {
+    } else if (blame_link(w->state, world, end)) {
         blame_both(w, end, reported.text);
     } else {
         blame_no_rank(out);
@@ -289,77 +284,17 @@ void verdict_conclude(struct watch *w) {
 void verdict_lost(struct watch *w, const struct peer_connection *c) {
     if (!settle_failure(w, ATTEMPT_CRASHED)) return;
     struct attempt *out = w->out;
-    out->rank = watch_leads(w) ? c->first_rank : 0;
-    snprintf(out->host, sizeof out->host, "%s", c->host);
-    snprintf(out->operation, sizeof out->operation, "%s", c->state[0].at);
-    char ranks[64] = "";
-    if (watch_leads(w))
-        snprintf(ranks, sizeof ranks, c->ranks > 1 ? " with ranks %" PRId64 " to %" PRId64
-                                                   : " with rank %" PRId64,
-                 c->first_rank, c->first_rank + c->ranks - 1);
-    (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s%s is lost: %s%s%s", c->task, c->host,
-               ranks, c->why_lost, *out->operation ? "; last at " : "", out->operation);
+    char name[128], ranks[64];
+    describe(w, c->first_rank, name);
+    snprintf(ranks, sizeof ranks, c->ranks > 1 ? "ranks %" PRId64 " to %" PRId64 : "rank %" PRId64,
+             c->first_rank, c->first_rank + c->ranks - 1);
+    (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s with %s is lost: %s%s%s", c->task,
+               c->host, ranks, c->why_lost, *out->operation ? "; last at " : "", out->operation);
 }
 
-json_t *verdict_message(const struct attempt *a) {
-    return json_pack("{s:s,s:s,s:i,s:i,s:b,s:i,s:s,s:o,s:I,s:I,s:o,s:o,s:o}", "event", "ended",
-                     "end", attempt_end_name(a->end), "signal", a->signal, "worker_signal",
-                     a->worker_signal, "unresponsive", a->unresponsive, "reported_loss",
-                     a->reported_loss, "code", status_name(a->error.code), "text",
-                     json_from_text(a->error.text), "error_step", (json_int_t)a->error_step, "rank",
-                     (json_int_t)a->rank, "host", json_from_text(a->host), "operation",
-                     json_from_text(a->operation), "unkillable", json_from_text(a->unkillable));
-}
-
-static int64_t integer_or(const json_t *object, const char *key, int64_t otherwise) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_integer(value) ? json_integer_value(value) : otherwise;
-}
-
-/* The end in another runner's message. A message without an end, or a stop without its signal, is a
- * failure. */
-static enum attempt_end end_of_message(const json_t *ended, int *signo) {
-    enum attempt_end end = attempt_end_of_name(json_text(ended, "end", ""));
-    int64_t number = integer_or(ended, "signal", 0);
-    *signo = number > 0 && number < NSIG ? (int)number : 0;
-    bool stop = end == ATTEMPT_SIGNAL || end == ATTEMPT_ABANDONED;
-    return stop && !*signo ? ATTEMPT_FAILED : end;
-}
-
-/* A failure must have an error, whatever the message has. */
-static void adopt_error(struct attempt *out, const struct peer_connection *c,
-                        const json_t *ended) {
-    const char *text = json_text(ended, "text", "");
-    if (*text)
-        (void)FAIL(&out->error, status_of_name(json_text(ended, "code", "")), "%s", text);
-    else if (out->end == ATTEMPT_FAILED)
-        (void)FAIL(&out->error, ERR_PEER, "task %" PRId64 " on %s ended its part of the attempt "
-                   "and reported no error", c->task, c->host);
-}
-
-/* A runner that only stopped its ranks on request knows no cause. Its message counts as a reported
- * loss, and replaces nothing. */
-void verdict_adopt(struct watch *w, const struct peer_connection *c, const json_t *ended) {
-    struct attempt *out = w->out;
-    int signo;
-    enum attempt_end end = end_of_message(ended, &signo);
-    bool stopped = end == ATTEMPT_CRASHED && !*json_text(ended, "text", "");
-    int64_t number = integer_or(ended, "reported_loss", REPORTED_LOSS_NONE);
-    enum reported_loss loss = REPORTED_LOSS_NONE;
-    if (number > REPORTED_LOSS_NONE && number <= REPORTED_LOSS_RENDEZVOUS)
-        loss = (enum reported_loss)number;
-    if (stopped) loss = REPORTED_LOSS_LINK;
-    if (json_is_true(json_object_get(ended, "unresponsive"))) out->unresponsive = true;
-    if (!*out->unkillable)
-        snprintf(out->unkillable, sizeof out->unkillable, "%s", json_text(ended, "unkillable", ""));
-    if (end == ATTEMPT_DONE || (loss && loss <= out->reported_loss)) return;
-    if (!settle_failure(w, end)) return;
-    out->reported_loss = loss;
-    if (!out->asked) out->signal = signo;
-    out->worker_signal = (int)integer_or(ended, "worker_signal", 0);
-    out->error_step = integer_or(ended, "error_step", -1);
-    out->rank = integer_or(ended, "rank", -1);
-    snprintf(out->host, sizeof out->host, "%s", json_text(ended, "host", ""));
-    snprintf(out->operation, sizeof out->operation, "%s", json_text(ended, "operation", ""));
-    adopt_error(out, c, ended);
+void verdict_unexplained(struct watch *w, const struct peer_connection *c) {
+    if (w->ended) return;
+    verdict_settle(w, ATTEMPT_FAILED);
+    (void)FAIL(&w->out->error, ERR_PEER, "task %" PRId64 " on %s ended its part of the attempt and "
+               "reported no error", c->task, c->host);
 }

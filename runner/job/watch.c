@@ -6,7 +6,6 @@
 
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
-#include "runner/job/peer_connection.h"
 
 bool watch_leads(const struct watch *w) { return w->options->first_rank == 0; }
 
@@ -49,7 +48,8 @@ void watch_kill(struct watch *w) {
 /* ---- events -----------------------------------------------------------------------------------*/
 
 static bool is_wanted(int64_t rank, const char *kind) {
-    static const char *const OTHERS[] = { "log", "error", "telemetry", "pace" };
+    static const char *const OTHERS[] = { "log", "error", "exit", "telemetry",
+                                         "pace" };
     for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
         if (!strcmp(kind, OTHERS[i])) return true;
     return rank == 0;
@@ -71,19 +71,24 @@ enum status watch_event(struct watch *w, int64_t rank, const json_t *event, stru
 
 /* ---- all ranks --------------------------------------------------------------------------------*/
 
-const char *watch_rank(const struct watch *w, int64_t rank, struct rank_state *out) {
+const struct rank_state *watch_state(struct watch *w, int64_t rank) {
+    int64_t here = rank - w->options->first_rank;
+    if (here >= 0 && here < w->ranks.started) {
+        w->state[rank] = board_read(w->ranks.rank[here].board);
+        w->state[rank].silent_ticks = w->ranks.rank[here].silent_ticks;
+    }
+    return &w->state[rank];
+}
+
+void watch_survey(struct watch *w) {
+    for (int64_t i = 0; i < w->ranks.started; i++)
+        (void)watch_state(w, w->options->first_rank + i);
+}
+
+const char *watch_host(const struct watch *w, int64_t rank) {
     const struct supervise_options *o = w->options;
-    int64_t i = rank - o->first_rank;
-    *out = (struct rank_state){ .known = false };
-    if (i >= 0 && i < w->ranks.started) {
-        ranks_state(&w->ranks, i, out);
-        return w->ranks.host;
-    }
-    for (int64_t k = 0; watch_leads(w) && k < o->peers; k++) {
-        const struct peer_connection *c = &o->peer[k];
-        if (rank < c->first_rank || rank >= c->first_rank + c->ranks) continue;
-        *out = c->state[rank - c->first_rank];
-        return c->host;
-    }
+    if (rank >= o->first_rank && rank < o->first_rank + w->ranks.started) return w->ranks.host;
+    for (int64_t i = 0; i < o->peers; i++)
+        if (peer_connection_has(&o->peer[i], rank)) return o->peer[i].host;
     return "";
 }

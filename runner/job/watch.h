@@ -1,8 +1,10 @@
-/* An attempt under way, on all hosts: its ranks, and what every part of the supervision may do to
- * them. Decides nothing: verdict.h says why the attempt ends, supervise.c when to look. */
+/* An attempt in progress: the processes here, what is known of all ranks, and what every part of
+ * the supervision may do to them. Decides nothing: verdict.h says why the attempt ends, supervise.c
+ * when to look. */
 #ifndef FP8LAB_RUNNER_JOB_WATCH_H
 #define FP8LAB_RUNNER_JOB_WATCH_H
 
+#include "runner/job/peer_connection.h"
 #include "runner/job/ranks.h"
 
 enum {
@@ -15,7 +17,8 @@ enum {
 struct watch {
     const struct supervise_options *options;
     struct attempt *out;
-    struct ranks ranks;
+    struct ranks ranks;                           /* the processes here */
+    struct rank_state state[SUPERVISE_RANKS_MAX]; /* of rank r at [r]; see watch_state */
     int64_t begin_ms, tick_ms, last_event_ms;
     int64_t kill_at_ms; /* when ranks that were asked to stop are killed; 0: not stopping */
     const struct peer_connection *asked_by; /* its task got the stop request; NULL: this one */
@@ -37,7 +40,10 @@ void watch_kill(struct watch *w); /* SIGKILL to all ranks now */
 NODISCARD enum status watch_event(struct watch *w, int64_t rank, const struct json_t *event,
                                   struct err *e);
 
-/* What is known of a rank of any host. Returns the rank's host, or "". */
-const char *watch_rank(const struct watch *w, int64_t rank, struct rank_state *out);
+/* What is known of a rank: of a rank here now or when it died, of another by its runner's last
+ * heartbeat. A follower knows only the ranks here. */
+const struct rank_state *watch_state(struct watch *w, int64_t rank);
+void watch_survey(struct watch *w); /* brings w->state of all ranks here up to date */
+const char *watch_host(const struct watch *w, int64_t rank); /* "": unknown */
 
 #endif

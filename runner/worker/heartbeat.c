@@ -52,7 +52,7 @@ static void *beat(void *user) {
         board_beat(p->board);
         note_device(p);
         poll_group(p);
-        struct timespec until = after_ms(PULSE_MS);
+        struct timespec until = after_ms(HEARTBEAT_MS);
         (void)pthread_cond_timedwait(&p->stopping, &p->lock, &until);
     }
     pthread_mutex_unlock(&p->lock);

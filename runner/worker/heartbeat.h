@@ -8,7 +8,7 @@
 
 struct heartbeat;
 
-/* Starts the thread, which beats on the board every PULSE_MS. */
+/* Starts the thread, which beats on the board every HEARTBEAT_MS. */
 NODISCARD enum status heartbeat_start(struct heartbeat **out, struct board *board, struct err *e);
 void heartbeat_stop(struct heartbeat *p); /* ends the thread; NULL is fine */
 

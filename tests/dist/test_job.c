@@ -22,6 +22,7 @@
 
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
+#include "runner/job/deploy.h"
 #include "runner/job/job_file.h"
 #include "runner/job/job_match.h"
 #include "runner/job/job_members.h"
@@ -330,156 +331,163 @@ static void layouts(void **state) {
 
 /* ---- why an attempt ended ---------------------------------------------------------------------*/
 
-static const struct peer_connection NODE7 = { .task = 3, .host = "node7" };
+/* An attempt of two ranks here and two there, in which nothing has happened. */
+struct four_ranks {
+    struct watch watch;
+    struct attempt out;
+    struct supervise_options options;
+    struct peer_connection there;
+    struct board here[2];
+};
 
-static void adopt(struct watch *w, const struct attempt *theirs) {
-    json_t *message = verdict_message(theirs);
-    assert_non_null(message);
-    verdict_adopt(w, &NODE7, message);
-    json_decref(message);
-}
-
-/* A message without some members, or with wrong ones, is a failure with a reason; no rank is
- * blamed. */
-static void an_incomplete_end_is_a_failure(void **state) {
-    static const char *const SAID[] = {
-        "{\"event\":\"ended\"}",
-        "{\"event\":\"ended\",\"end\":\"failed\",\"code\":\"OK\",\"text\":\"\"}",
-        "{\"event\":\"ended\",\"end\":\"signal\"}",
-        "{\"event\":\"ended\",\"end\":\"abandoned\",\"signal\":4000000000}",
-        "{\"event\":\"ended\",\"end\":7,\"rank\":\"x\",\"reported_loss\":99,\"error_step\":[]}",
-        "{\"event\":\"ended\",\"end\":\"nothing of ours\",\"reported_loss\":-1,\"rank\":null}",
-    };
-    for (size_t i = 0; i < sizeof SAID / sizeof *SAID; i++) {
-        struct attempt out = { .rank = -1, .error_step = -1 };
-        struct watch w = { .out = &out };
-        json_t *message = json_loads(SAID[i], 0, NULL);
-        verdict_adopt(&w, &NODE7, message);
-        json_decref(message);
-        assert_true(w.ended);
-        assert_int_equal(out.end, ATTEMPT_FAILED);
-        assert_int_equal(out.error.code, ERR_PEER);
-        assert_string_equal(out.error.text, "task 3 on node7 ended its part of the attempt and "
-                                            "reported no error");
-        assert_int_equal(out.rank, -1);
-        assert_int_equal(out.error_step, -1);
-        assert_int_equal(out.reported_loss, REPORTED_LOSS_NONE);
+static struct watch *begin(struct four_ranks *f) {
+    *f = (struct four_ranks){ .out = { .rank = -1, .error_step = -1 } };
+    f->there = (struct peer_connection){ .task = 3, .first_rank = 2, .ranks = 2, .host = "there" };
+    f->options = (struct supervise_options){ .ranks = 2, .world = 4, .peer = &f->there,
+                                             .peers = 1 };
+    f->watch = (struct watch){ .options = &f->options, .out = &f->out, .kill_at_ms = 1 };
+    f->watch.ranks = (struct ranks){ .options = &f->options, .started = 2, .host = "here" };
+    for (int i = 0; i < 2; i++) {
+        f->watch.ranks.rank[i].board = &f->here[i];
+        f->watch.state[2 + i].known = true;
     }
+    return &f->watch;
 }
 
-/* A rank here reports a lost peer. The end of a follower whose ranks were stopped replaces nothing;
- * the end of a follower whose rank died does. */
+static void report(struct watch *w, int64_t rank, const char *event) {
+    json_t *parsed = json_loads(event, 0, NULL);
+    assert_non_null(parsed);
+    verdict_event(w, rank, parsed);
+    json_decref(parsed);
+}
+
+static enum status discard(void *user, int64_t rank, const json_t *event, struct err *e) {
+    return OK;
+}
+
+/* A part that ends before the attempt, and whose ranks have reported nothing, is a failure with a
+ * reason. Where there is a cause, it changes nothing. */
+static void an_unexplained_end_is_a_failure(void **state) {
+    static struct four_ranks f;
+    struct watch *w = begin(&f);
+    verdict_unexplained(w, &f.there);
+    assert_true(w->ended);
+    assert_int_equal(f.out.end, ATTEMPT_FAILED);
+    assert_int_equal(f.out.error.code, ERR_PEER);
+    assert_string_equal(f.out.error.text, "task 3 on there ended its part of the attempt and "
+                                          "reported no error");
+    assert_int_equal(f.out.rank, -1);
+    w = begin(&f);
+    verdict_settle(w, ATTEMPT_SIGNAL);
+    verdict_unexplained(w, &f.there);
+    assert_int_equal(f.out.end, ATTEMPT_SIGNAL);
+    assert_int_equal(f.out.error.code, OK);
+}
+
+/* Rank 0 reports a lost peer, then rank 3 dies: its death is the cause. Reports after it change
+ * nothing. */
 static void a_cause_replaces_a_reported_loss(void **state) {
-    struct attempt ours = { .end = ATTEMPT_FAILED, .reported_loss = REPORTED_LOSS_LINK, .rank = 0,
-                            .host = "here", .asked = true, .signal = SIGTERM };
-    struct attempt stopped = { .end = ATTEMPT_CRASHED, .error_step = -1, .rank = -1 };
-    struct attempt died = { .end = ATTEMPT_CRASHED, .rank = 3, .host = "there",
-                            .operation = "step 7" };
-    struct watch w = { .out = &ours, .ended = true };
-    (void)FAIL(&ours.error, ERR_PEER, "rank 3 does not answer");
-    (void)FAIL(&died.error, ERR_PEER, "rank 3 was killed");
-    adopt(&w, &stopped);
-    assert_int_equal(ours.end, ATTEMPT_FAILED);
-    assert_int_equal(ours.rank, 0);
-    assert_string_equal(ours.host, "here");
-    adopt(&w, &died);
-    assert_int_equal(ours.end, ATTEMPT_CRASHED);
-    assert_int_equal(ours.rank, 3);
-    assert_string_equal(ours.host, "there");
-    assert_string_equal(ours.operation, "step 7");
-    assert_string_equal(ours.error.text, "rank 3 was killed");
-    assert_int_equal(ours.signal, SIGTERM); /* of the stop request here */
-    adopt(&w, &stopped);
-    assert_int_equal(ours.rank, 3);
+    static const char LOST[] = "{\"event\":\"error\",\"code\":\"ERR_PEER\",\"text\":\"no answer\"}";
+    static struct four_ranks f;
+    struct watch *w = begin(&f);
+    f.options.on_event = discard;
+    f.here[0].met = f.here[1].met = true;
+    w->state[3].phase = BOARD_STEPPING;
+    w->state[3].step = 7;
+    report(w, 0, LOST);
+    assert_int_equal(f.out.end, ATTEMPT_FAILED);
+    assert_int_equal(f.out.reported_loss, REPORTED_LOSS_LINK);
+    assert_int_equal(f.out.rank, 0);
+    report(w, 3, "{\"event\":\"exit\",\"status\":9,\"log_line\":\"\"}");
+    assert_int_equal(f.out.end, ATTEMPT_CRASHED);
+    assert_int_equal(f.out.reported_loss, REPORTED_LOSS_NONE);
+    assert_int_equal(f.out.rank, 3);
+    assert_int_equal(f.out.worker_signal, SIGKILL);
+    assert_string_equal(f.out.host, "there");
+    assert_string_equal(f.out.operation, "step 7");
+    assert_string_equal(f.out.error.text, "rank 3 on there was killed by signal 9 (Killed), last "
+                                          "at step 7");
+    report(w, 1, LOST);
+    report(w, 2, "{\"event\":\"exit\",\"status\":256}");
+    assert_int_equal(f.out.rank, 3);
 }
 
 /* Rank 2, there, cannot connect to rank 1, and exits. Rank 0, which has all its links, loses one
  * and reports it first. A failed rendezvous counts for more. */
 static void a_failed_rendezvous_is_no_lost_link(void **state) {
-    struct attempt ours = { .rank = -1 };
-    struct attempt theirs = { .end = ATTEMPT_FAILED, .rank = 2, .host = "there",
-                              .reported_loss = REPORTED_LOSS_RENDEZVOUS };
-    struct attempt lost = { .end = ATTEMPT_FAILED, .reported_loss = REPORTED_LOSS_LINK, .rank = 3 };
-    struct rank_state there[2] = { { .known = true }, { .known = true } };
-    struct peer_connection c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there,
-                           .ended = true };
-    const struct supervise_options options = { .ranks = 2, .world = 4, .peer = &c,
-                                               .peers = 1 };
-    struct board met = { .met = true, .note = { .lost = 1 << 2 } }, alone = { .met = false };
-    static struct watch w;
-    w = (struct watch){ .options = &options, .out = &ours, .kill_at_ms = 1 };
-    w.ranks = (struct ranks){ .options = &options, .started = 2, .host = "here" };
-    w.ranks.rank[0].board = &met;
-    w.ranks.rank[1].board = &alone;
-    json_t *reset = json_pack("{s:s,s:s}", "code", "ERR_PEER", "text", "Connection reset by peer");
-    verdict_error_event(&w, 0, reset);
-    assert_int_equal(ours.reported_loss, REPORTED_LOSS_LINK);
-    (void)FAIL(&theirs.error, ERR_PEER, "rank 2 on there: rank 2 connects to rank 1: no route");
-    adopt(&w, &theirs);
-    adopt(&w, &lost);
-    verdict_error_event(&w, 1, reset); /* the same kind of loss, later */
-    verdict_conclude(&w);
-    assert_int_equal(ours.reported_loss, REPORTED_LOSS_RENDEZVOUS);
-    assert_string_equal(ours.error.text, theirs.error.text);
-    assert_int_equal(ours.rank, -1); /* a connection has two ends */
-    ours.reported_loss = REPORTED_LOSS_NONE;
-    w.ended = false;
-    verdict_error_event(&w, 1, reset);
-    assert_int_equal(ours.reported_loss, REPORTED_LOSS_RENDEZVOUS);
-    json_decref(reset);
+    static const char RESET[] = "{\"event\":\"error\",\"code\":\"ERR_PEER\","
+                                "\"text\":\"Connection reset by peer\"}";
+    static struct four_ranks f;
+    struct watch *w = begin(&f);
+    f.options.on_event = discard;
+    f.here[0].met = w->state[3].met = true;
+    f.here[0].note.lost = 1 << 2;
+    report(w, 0, RESET);
+    assert_int_equal(f.out.reported_loss, REPORTED_LOSS_LINK);
+    report(w, 2, "{\"event\":\"error\",\"code\":\"ERR_PEER\",\"text\":\"rank 2 connects to "
+                 "rank 1: no route\"}");
+    report(w, 3, RESET);
+    report(w, 1, RESET); /* the same kind of loss, later */
+    verdict_conclude(w);
+    assert_int_equal(f.out.reported_loss, REPORTED_LOSS_RENDEZVOUS);
+    assert_string_equal(f.out.error.text, "rank 2 on there: rank 2 connects to rank 1: no route");
+    assert_int_equal(f.out.rank, -1); /* a connection has two ends */
 }
 
-/* Two ranks here, two there. */
-static void hang(struct rank_state *there, struct board *here, struct attempt *out) {
-    struct peer_connection c = { .first_rank = 2, .ranks = 2, .host = "there", .state = there };
-    const struct supervise_options options = { .ranks = 2, .world = 4, .peer = &c,
-                                               .peers = 1 };
-    static struct watch w;
-    *out = (struct attempt){ .last_step = 7, .rank = -1 };
-    w = (struct watch){ .options = &options, .out = out };
-    w.ranks = (struct ranks){ .options = &options, .started = 2, .host = "here" };
-    for (int i = 0; i < 2; i++) w.ranks.rank[i].board = &here[i];
-    verdict_hung(&w, 6000);
-    assert_int_equal(out->end, ATTEMPT_HUNG);
+static void hang(struct four_ranks *f) {
+    const struct rank_state there[2] = { f->watch.state[2], f->watch.state[3] };
+    const struct board here[2] = { f->here[0], f->here[1] };
+    struct watch *w = begin(f);
+    f->out.last_step = 7;
+    for (int i = 0; i < 2; i++) {
+        f->here[i] = here[i];
+        w->state[2 + i] = there[i];
+    }
+    verdict_hung(w, 6000);
+    assert_int_equal(f->out.end, ATTEMPT_HUNG);
 }
 
-/* The rank at fault may be on another host, whose runner has not detected it yet. */
+/* The rank at fault may be on another host. */
 static void a_hang_has_a_rank(void **state) {
     const struct board nine = { .where = board_word(8, BOARD_STEPPING),
                                 .note = { .at = { { .count = 9, .what = "all_gather" } } } };
-    struct board here[2] = { nine, nine };
-    struct rank_state there[2] = { { .known = true, .step = 8, .count = 9 },
-                                   { .known = true, .step = 8, .count = 9, .silent_ticks = 5,
-                                     .at = "step 8, all_reduce" } };
-    struct attempt a;
-    hang(there, here, &a);
-    assert_int_equal(a.rank, 3);
-    assert_string_equal(a.host, "there");
-    assert_string_equal(a.operation, "step 8, all_reduce");
-    assert_string_equal(a.error.text, "rank 3 on there is frozen: no sign of life for 2 s (last at "
-                                      "step 8, all_reduce); it was killed");
+    static struct four_ranks f;
+    struct rank_state *there = begin(&f)->state + 2;
+    f.here[0] = f.here[1] = nine;
+    there[0] = (struct rank_state){ .known = true, .phase = BOARD_STEPPING, .step = 8,
+                                    .comm = { .at = { 9, "all_reduce" } } };
+    there[1] = there[0];
+    there[1].silent_ticks = 5;
+    hang(&f);
+    assert_int_equal(f.out.rank, 3);
+    assert_string_equal(f.out.host, "there");
+    assert_string_equal(f.out.operation, "step 8, all_reduce (collective 9)");
+    assert_string_equal(f.out.error.text, "rank 3 on there is frozen: no sign of life for 2 s "
+                                          "(last at step 8, all_reduce (collective 9)); it was killed");
     there[0].silent_ticks = 9; /* which of the two is at fault is unknown */
-    hang(there, here, &a);
-    assert_int_equal(a.rank, -1);
-    assert_string_equal(a.host, "");
-    assert_string_equal(a.error.text, "2 ranks are frozen: no sign of life of rank 2 on there for "
-                                      "4 s (last at ), nor of the others; they were killed");
+    hang(&f);
+    assert_int_equal(f.out.rank, -1);
+    assert_string_equal(f.out.host, "");
+    assert_string_equal(f.out.error.text, "2 ranks are frozen: no sign of life of rank 2 on there "
+                                          "for 4 s (last at step 8, all_reduce (collective 9)), "
+                                          "nor of the others; they were killed");
     there[0].silent_ticks = there[1].silent_ticks = 0;
-    here[1].note.at[0].count = 8;
-    board_device(&here[1], (const char[BOARD_DEVICE_CAP]){ "swiglu_bwd or matmul" });
-    hang(there, here, &a);
-    assert_int_equal(a.rank, 1);
-    assert_string_equal(a.host, "here");
-    assert_string_equal(a.error.text, "rank 1 on here hung: no event for 6 s after step 7, and all "
-                                      "others wait for it (last at step 8, all_gather (collective "
-                                      "8), the device in swiglu_bwd or matmul); it was killed");
-    here[1].note.at[0].count = 9;
-    hang(there, here, &a);
-    assert_int_equal(a.rank, -1);
-    assert_string_equal(a.host, "");
-    assert_string_equal(a.error.text, "all ranks hung: no event for 6 s after step 7 (rank 0 on "
-                                      "here last at step 8, all_gather (collective 9)); they were "
-                                      "killed");
+    f.here[1].note.at[0].count = 8;
+    board_device(&f.here[1], (const char[BOARD_DEVICE_CAP]){ "swiglu_bwd or matmul" });
+    hang(&f);
+    assert_int_equal(f.out.rank, 1);
+    assert_string_equal(f.out.host, "here");
+    assert_string_equal(f.out.error.text, "rank 1 on here hung: no event for 6 s after step 7, and "
+                                          "all others wait for it (last at step 8, all_gather "
+                                          "(collective 8), the device in swiglu_bwd or matmul); "
+                                          "it was killed");
+    f.here[1].note.at[0].count = 9;
+    hang(&f);
+    assert_int_equal(f.out.rank, -1);
+    assert_string_equal(f.out.host, "");
+    assert_string_equal(f.out.error.text, "all ranks hung: no event for 6 s after step 7 (rank 0 "
+                                          "on here last at step 8, all_gather (collective 9)); "
+                                          "they were killed");
 }
 
 /* Two ranks here, silent for `first` and `second` ticks. Whether that ends the attempt. */
@@ -588,7 +596,7 @@ static void the_secret_of_a_rendezvous_is_not_sent(void **state) {
     assert_int_equal(peer_connection_open(ends[1], 2, "here", &other, &e), OK);
     assert_int_equal(secret_make(members.secret, &e), OK);
     json_t *orders = json_object(), *part = NULL;
-    assert_int_equal(job_members_send_orders(&members, orders, &f, &rendezvous, &e), OK);
+    assert_int_equal(deploy_parts(&members, orders, &f, &rendezvous, &e), OK);
     while (!part) {
         peer_connection_fill(&other);
         assert_false(other.lost);
@@ -743,7 +751,7 @@ int main(void) {
         cmocka_unit_test(tasks_of_a_host_need_a_local_index),
         cmocka_unit_test(hosts_with_other_numbers_of_tasks),
         cmocka_unit_test(memory_of_all_hosts), cmocka_unit_test(layouts),
-        cmocka_unit_test(an_incomplete_end_is_a_failure),
+        cmocka_unit_test(an_unexplained_end_is_a_failure),
         cmocka_unit_test(a_cause_replaces_a_reported_loss),
         cmocka_unit_test(a_failed_rendezvous_is_no_lost_link), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(a_single_frozen_rank_is_blamed),

@@ -39,8 +39,8 @@ static void broken_links(void **state) {
     for (size_t i = 0; i < sizeof LINKS / sizeof *LINKS; i++) {
         struct rank_state rank[RANKS] = { { .known = true } };
         for (int r = 0; r < RANKS; r++) {
-            rank[r].gave_up = LINKS[i].lost[r] != NOTHING;
-            rank[r].lost = rank[r].gave_up ? LINKS[i].lost[r] : 0;
+            rank[r].comm.gave_up = LINKS[i].lost[r] != NOTHING;
+            rank[r].comm.lost = rank[r].comm.gave_up ? LINKS[i].lost[r] : 0;
         }
         int64_t found = blame_links(rank, RANKS);
         if (found != LINKS[i].blamed) fail_msg("%s: %d is blamed", LINKS[i].what, (int)found);
@@ -49,14 +49,14 @@ static void broken_links(void **state) {
 
 /* One link broke; rank 0 lost one of its ends later. */
 static void two_ranks_that_lost_each_other(void **state) {
-    struct rank_state rank[3] = { { .gave_up = true, .lost = ONE(1) },
-                                  { .gave_up = true, .lost = ONE(2) },
-                                  { .gave_up = true, .lost = ONE(1) } };
+    struct rank_state rank[3] = { { .comm = { .gave_up = true, .lost = ONE(1) } },
+                                  { .comm = { .gave_up = true, .lost = ONE(2) } },
+                                  { .comm = { .gave_up = true, .lost = ONE(1) } } };
     int64_t end[2];
     assert_int_equal(blame_links(rank, 3), -1);
     assert_true(blame_link(rank, 3, end) && end[0] == 1 && end[1] == 2);
-    rank[0].lost = 0;
-    rank[1].lost = 0; /* it gave up for another reason */
+    rank[0].comm.lost = 0;
+    rank[1].comm.lost = 0; /* it gave up for another reason */
     assert_false(blame_link(rank, 3, end));
 }
 
@@ -90,7 +90,8 @@ static void ranks_behind(void **state) {
         struct rank_state rank[RANKS];
         for (int r = 0; r < RANKS; r++)
             rank[r] = (struct rank_state){ .known = true, .step = c->step[r],
-                                           .count = c->count[r], .waits_for = c->waits_for[r] };
+                                           .comm = { .at = { .count = c->count[r] },
+                                                     .waits_for = c->waits_for[r] } };
         int64_t found = blame_behind(rank, RANKS);
         if (found != c->blamed) fail_msg("%s: %d is blamed", c->what, (int)found);
         rank[1].known = false;
@@ -114,17 +115,28 @@ static void hung_ranks(void **state) {
 
 /* A state survives a message, with the highest rank of a set, too. */
 static void a_state_as_a_message(void **state) {
-    const struct rank_state all = { .known = true, .step = 7, .count = 41, .silent_ticks = 3,
-                                    .waits_for = TWO(0, 63), .lost = ONE(63), .gave_up = true,
-                                    .at = "step 7" };
-    struct rank_state again;
+    const struct rank_state all = { .known = true, .met = true, .phase = BOARD_SAVING, .step = 7,
+                                    .silent_ticks = 3, .device_in = "matmul",
+                                    .comm = { .at = { .count = 41, .what = "all_gather" },
+                                              .waits_for = TWO(0, 63), .lost = ONE(63),
+                                              .gave_up = true } };
+    char words[2][200];
     struct json_t *message = rank_state_pack(&all);
     assert_non_null(message);
-    rank_state_unpack(message, &again);
+    const struct rank_state again = rank_state_unpack(message);
     json_decref(message);
-    assert_true(again.known && again.step == 7 && again.count == 41 && again.silent_ticks == 3);
-    assert_true(again.waits_for == all.waits_for && again.lost == all.lost && again.gave_up);
-    assert_string_equal(again.at, "step 7");
+    assert_true(again.known && again.met && again.step == 7 && again.silent_ticks == 3);
+    assert_true(again.comm.waits_for == TWO(0, 63) && again.comm.lost == ONE(63));
+    assert_true(again.comm.gave_up && again.comm.at.count == 41);
+    rank_state_words(&all, words[0], sizeof words[0]);
+    rank_state_words(&again, words[1], sizeof words[1]);
+    assert_string_equal(words[0], words[1]);
+    assert_string_equal(words[1], "checkpoint of step 7, all_gather (collective 41), the device in "
+                                  "matmul");
+    json_t *wrong = json_pack("{s:i}", "phase", 99);
+    assert_int_equal(rank_state_unpack(wrong).phase, BOARD_STARTING);
+    json_decref(wrong);
+    assert_false(rank_state_unpack(NULL).known);
 }
 
 int main(void) {

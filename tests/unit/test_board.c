@@ -36,7 +36,7 @@ static void assert_of_one_letter(const char *text, size_t cap) {
 
 /* Whether there was a state to look at: a reader gives up where the writer is always faster. */
 static bool is_whole(const struct board *b) {
-    struct board_state s = board_read(b);
+    struct rank_state s = board_read(b);
     assert_int_equal(s.phase, s.step % (BOARD_LEAVING + 1));
     if (!s.comm.at.count || !*s.device_in) return false;
     assert_of_one_letter(s.comm.at.what, sizeof s.comm.at.what);
@@ -79,8 +79,8 @@ static void text_of_a_board(void **state) {
     char words[256];
     comm_note_move(&b.note, &at);
     board_device(&b, (const char[BOARD_DEVICE_CAP]){ "swiglu_bwd or matmul" });
-    struct board_state s = board_read(&b);
-    board_words(&s, words, sizeof words);
+    struct rank_state s = board_read(&b);
+    rank_state_words(&s, words, sizeof words);
     assert_string_equal(words, "checkpoint of step 12, all_reduce sum of 1024 f32 (collective "
                                "340), the device in swiglu_bwd or matmul");
     board_phase(&b, BOARD_STEPPING);
