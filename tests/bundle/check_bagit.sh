@@ -1,18 +1,18 @@
 #!/bin/sh
-# Independent tools read bundles of a done, a failed and a killed run: tar, zstd, the packages bagit
-# and roc-validator. The bundles are made up by test_bundle, except for a real run and a real run
-# whose runner was killed.
+# Independent tools (tar, zstd, the packages bagit and roc-validator) read bundles of a done, a
+# failed and a killed run. test_bundle writes made-up bundles. Two bundles come from real runs, one
+# of them with a killed runner.
 set -eu
 : "${BUILD:=$PWD/build/release}" "${VENV:=$PWD/build/venv}" "${TEST_TMP:=$(mktemp -d)}"
 : "${FP8LAB:=$BUILD/fp8lab}"
 here=$(dirname "$0")
 if ! [ -x "$VENV/bin/python" ] ||
     ! "$VENV/bin/python" -c 'import bagit, rocrate, rocrate_validator' 2>/dev/null; then
-    echo "SKIPPED, no bundle was shown to other tools: bagit, rocrate or roc-validator is missing"
+    echo "SKIPPED: bagit, rocrate or roc-validator is missing"
     exit 77
 fi
 if ! command -v zstd >/dev/null; then
-    echo "SKIPPED, no bundle was shown to other tools: the command zstd is missing"
+    echo "SKIPPED: the command zstd is missing"
     exit 77
 fi
 mkdir -p "$TEST_TMP/runs" "$TEST_TMP/out"
@@ -37,13 +37,13 @@ runner=$!
 tries=0
 until cat runs/*-shot-*/data/metrics/train.jsonl 2>/dev/null | grep -q '"step":4,'; do
     tries=$((tries + 1))
-    [ $tries -lt 3000 ] || { echo "the run to be killed never trained"; exit 1; }
+    [ $tries -lt 3000 ] || { echo "the run to be killed made no step"; exit 1; }
     sleep 0.1
 done
 kill -9 $runner
 wait $runner 2>/dev/null || true
 tries=0
-until "$FP8LAB" list runs | grep -q 'shot.*killed'; do # the worker leaves when its pipe closes
+until "$FP8LAB" list runs | grep -q 'shot.*killed'; do # the worker exits when its pipe closes
     tries=$((tries + 1))
     [ $tries -lt 600 ] || { echo "the killed run was never closed"; exit 1; }
     sleep 0.1

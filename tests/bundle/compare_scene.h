@@ -1,4 +1,4 @@
-/* Shared by the tests of compare: bundles made-up runs and compares them. */
+/* For the tests of compare: bundles made-up runs and compares them. */
 #ifndef FP8LAB_TESTS_COMPARE_SCENE_H
 #define FP8LAB_TESTS_COMPARE_SCENE_H
 

@@ -80,7 +80,7 @@ static void only_an_incomplete_last_line_is_dropped(void **state) {
     } CASES[] = {
         { "", 0, NULL },
         { "{\"step\":1}\n{\"step\":2", 1, NULL },
-        { "{\"step\":1}\n{\"step\":2}", 1, NULL }, /* complete by chance; the newline was not
+        { "{\"step\":1}\n{\"step\":2}", 1, NULL }, /* looks complete, but the newline was not
                                                       written */
         { "{\"st", 0, NULL },
         { "{\"step\":1}\n\n{\"step\":2}\n", -1, "in.jsonl:2" },
@@ -166,7 +166,7 @@ static void damaged_headers_are_rejected(void **state) {
         memset(bytes + 8, ' ', padded);
         memcpy(bytes + 8, HEADERS[i], strlen(HEADERS[i]));
         if (columns_parse(bytes, 8 + padded + 16, "test", &c, &e) != ERR_FORMAT)
-            fail_msg("header %zu was taken", i);
+            fail_msg("header %zu was accepted", i);
     }
 }
 
@@ -227,7 +227,7 @@ static void steady_windows_and_medians(void **state) {
     columns_destroy(c);
 }
 
-/* No foreign step, size or mask is converted to a wrong integer. */
+/* No step, size or mask of a foreign bundle is converted to a wrong integer. */
 static void numbers_beyond_integers_are_null(void **state) {
     static const char *const KEYS[] = { "step_first", "step_last", "steady_from", "tokens",
                                         "rss_bytes_peak", "device_bytes_peak" };

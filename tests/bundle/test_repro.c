@@ -75,8 +75,8 @@ static void the_verdict_follows_the_difference(void **state) {
         { same, fewer, 0, REPRO_INCOMPARABLE, 0, 0, EXIT_HARDWARE, EXIT_HARDWARE },
         { cut, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK },
         { same, recipe, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
-        /* Keys that the bundle's version did not have are at their defaults. A key that had no
-         * value, or that was removed, makes another configuration. */
+        /* A key that the bundle's version lacked gets its default. A key that had no value, or
+         * that was removed, makes a different configuration. */
         { same, newer, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
         { same, newer_far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS },
         { older, newer, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
@@ -108,8 +108,8 @@ static void the_verdict_follows_the_difference(void **state) {
     }
 }
 
-/* Differences of GPU facts break no promise between two runs on CPUs, on any CPUs; other sources
- * do. */
+/* Two runs on CPUs must have equal bits, even if GPU facts or the CPUs differ, but not if the
+ * sources differ. */
 static void reasons_are_the_broken_conditions(void **state) {
     struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
     two[1].train = ",\"new\":1";

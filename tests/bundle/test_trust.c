@@ -1,5 +1,5 @@
-/* Readers show only what the manifests cover, and numbers that match the columns: archives of a
- * good run, forged with care. */
+/* Readers show only files that the manifests cover, and numbers that match the columns. The cases
+ * are forged archives of a good run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ static void pack_without(const struct scene *s, const char *head) {
     tree_free(&list);
 }
 
-/* The same with correct manifests, as a forger makes who knows RFC 8493. */
+/* The same with correct manifests, as a forger with knowledge of RFC 8493 makes them. */
 static void sign_and_pack(const struct scene *s) {
     static const struct bag_info INFO = { ID, "a run", "2026-11-21", "a forger" };
     struct tree list;
@@ -93,7 +93,7 @@ static void sign_and_pack(const struct scene *s) {
     tree_free(&list);
 }
 
-/* Every reader must refuse it; a list checks no numbers but the summary's. */
+/* Every reader must reject it; `list` checks only the numbers of the summary. */
 static void expect(const char *path, enum status status, const char *words, bool listed) {
     struct unpack_report report;
     struct run_view view;

@@ -63,7 +63,7 @@ expect 0 "Next: fp8lab compare --html compare.html elsewhere/" \
 grep -q '<svg' page.html || { echo "page.html has no plot"; failed=1; }
 
 # The crate's description of the columns is enough to read them.
-python3 - out/data <<'PY' || { echo "the crate does not tell how to read .cols"; failed=1; }
+python3 - out/data <<'PY' || { echo "the crate does not describe .cols"; failed=1; }
 import json, pathlib, struct, sys
 data = pathlib.Path(sys.argv[1])
 graph = {e["@id"]: e for e in json.loads((data / "ro-crate-metadata.json").read_bytes())["@graph"]}
@@ -117,7 +117,7 @@ expect 0 '"verified":false' list --json other
 expect 0 '"verified":true' show --json "$done"
 expect 0 '"verified":true' compare --json "$done" "$killed"
 for words in "$("$FP8LAB" show "$done")" "$("$FP8LAB" list runs)"; do
-    grep -q "not verified" <<<"$words" && { echo "a bundle is not verified: $words"; failed=1; }
+    grep -q "not verified" <<<"$words" && { echo "a bundle was not verified: $words"; failed=1; }
 done
 expect 6 "the run is not finished" verify "$live"
 # Columns are as wide as their texts, and the suggested command compares runs of one model.
@@ -131,7 +131,7 @@ sed -i 's/"model": *null/"model":{"width":64}/' wide/*aaaaaaaa/data/experiment/r
 expect 0 "Next: fp8lab compare wide/20261121T030001Z-tiny-bbbbbbbb" list wide
 lengths=$("$FP8LAB" list -q wide | sed 's/  not verified: no manifest$//' |
     awk '{ print length($0) }' | sort -u | wc -l)
-[ "$lengths" = 1 ] || { echo "list: columns do not stand in line"; failed=1; }
+[ "$lengths" = 1 ] || { echo "list: columns are not aligned"; failed=1; }
 # Text of a run must not reach a terminal as escape sequences.
 sed -i 's/"status": *"done"/"status":"\\u001b[31mdone"/' "$live/data/run.json"
 expect 0 "?[31mdone" show "$live"

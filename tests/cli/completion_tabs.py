@@ -18,7 +18,7 @@ HOSTILE = ["$(touch PWNED)", "`touch PWNED`", "a;touch PWNED;", "b|touch PWNED",
             "d $(touch PWNED)e", "f'$(touch PWNED)'", 'g"$(touch PWNED)"', "h*", "i?", "j{k,l}",
             "m\\$(touch PWNED)", "n&touch PWNED&", "~root", "o\tp", "q\x1b]0;r", "!!"]
 
-# What is typed before each case's TAB, and the arguments the program must get.
+# The text before the TAB of each case, and the arguments that the program must get.
 CASES = [(["show", RUN[:10]], RUN),
          (["show", "la"], "last"),
          (["sh"], "show"),
@@ -69,7 +69,7 @@ def say(fd, text):
 
 
 class Screen:
-    """What the shell wrote."""
+    """The output of the shell."""
 
     def __init__(self, fd):
         self.fd, self.text = fd, b""
@@ -78,7 +78,7 @@ class Screen:
         end = time.monotonic() + DEADLINE_S
         while not done():
             if time.monotonic() > end:
-                sys.exit(f"{SHELL}: {what}: nothing came of it in {DEADLINE_S} s; the screen: "
+                sys.exit(f"{SHELL}: {what}: no result within {DEADLINE_S} s; the screen: "
                          f"{self.text[-2000:]!r}")
             if select.select([self.fd], [], [], 0.05)[0]:
                 try:
@@ -93,7 +93,7 @@ def arguments():
 
 
 def run_line(fd, screen, line, what):
-    """Types a line that ends in fp8lab's being started, and returns the arguments it got."""
+    """Types a line that starts fp8lab, and returns the arguments that fp8lab got."""
     if os.path.exists(FOLDER + "/got"):
         os.unlink(FOLDER + "/got")
     say(fd, line)

@@ -1,5 +1,5 @@
-/* What a run's speed is measured against: peaks by exact product, MFU, the memory that a machine
- * with one memory for CPU and GPU can give. */
+/* The references of a run's speed: peaks by exact product, MFU. And the usable memory of a machine
+ * with one memory for CPU and GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +84,7 @@ static void fp8_is_measured_against_fp8(void **state) {
     json_t *record = json_pack("{s:i,s:i}", "tokens", 10, "step_time_us", 5);
     assert_int_equal(mfu_add(&m, record, &e), OK);
     assert_non_null(json_object_get(record, "mfu_peak"));
-    assert_null(json_object_get(record, "mfu_gemm")); /* nothing was measured, nothing is said */
+    assert_null(json_object_get(record, "mfu_gemm")); /* absent without a measurement */
     json_decref(record);
     json_decref(config);
     json_decref(facts);
@@ -105,7 +105,7 @@ static void one_memory_keeps_a_reserve(void **state) {
     fit_free(&fit);
     json_object_set_new(facts, "memory.available", json_integer(INT64_C(3) << 30));
     assert_int_equal(fit_plan(config, facts, "auto", 1, &fit, &e), OK);
-    assert_false(fit.fits); /* less than the reserve is left: nothing fits */
+    assert_false(fit.fits); /* less than the reserve is available: nothing fits */
     fit_free(&fit);
     json_decref(config);
     json_decref(facts);
@@ -142,7 +142,8 @@ static struct columns *columns_of(const char *name, const char *lines) {
     return out;
 }
 
-/* The first fifth of the steps is left out; throttling of any moment is named, idle is not one. */
+/* The first fifth of the steps is ignored. Throttling at any moment is named; idle is no
+ * throttling. */
 static void a_summary_has_the_figures_of_the_device(void **state) {
     struct run_columns c = {
         .train = columns_of("train",
@@ -178,7 +179,8 @@ static void a_summary_has_the_figures_of_the_device(void **state) {
     run_columns_free(&c);
 }
 
-/* Attempts of 4 ranks, of one that was cut off, and of one that went on from the step before. */
+/* Three attempts: with 4 ranks, with one rank that was cut off, and with one rank that resumed one
+ * step earlier. */
 static void steps_of_one_rank_are_not_missing(void **state) {
     struct run_columns c = {
         .train = columns_of("train", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n"),
@@ -196,7 +198,7 @@ static void steps_of_one_rank_are_not_missing(void **state) {
     run_columns_free(&c);
 }
 
-/* Every recipe on every device: a way, and a reason unless it is native. */
+/* Every recipe on every device: native, emulated or refused, with a reason unless it is native. */
 static void the_recipe_table_is_whole(void **state) {
     static const int DEVICES[] = { 0, 75, 80, 86, 89, 90, 100, 120, 121 };
     for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++)

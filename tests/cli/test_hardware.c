@@ -1,5 +1,5 @@
-/* What the driver answers, as facts: GB10 without a memory query, mixed machines, none at all; and
- * the fact files that the other tests use. */
+/* Facts from the driver: a GB10 without a memory query, mixed machines, no GPU. And the fact files
+ * of the other tests. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -154,7 +154,8 @@ static void nearest_names(void **state) {
     assert_int_equal(name_distance_x2("", "ab"), 4);
 }
 
-/* With a driver its readings are added and plausible, without one nothing is, and neither fails. */
+/* With a driver its readings are added and plausible; without one no reading is added. Neither
+ * fails. */
 static void telemetry_adds_the_figures_of_the_driver(void **state) {
     struct err e = { 0 };
     struct nvml_report report;
@@ -171,7 +172,7 @@ static void telemetry_adds_the_figures_of_the_driver(void **state) {
     assert_true(!celsius || (json_integer_value(celsius) > 0 && json_integer_value(celsius) < 150));
     const json_t *all = json_object_get(record, "gpu_processes");
     const json_t *others = json_object_get(record, "gpu_processes_other");
-    if (all && json_integer_value(all) > 0) /* of those at least this one is not another */
+    if (all && json_integer_value(all) > 0) /* this process is not counted as another */
         assert_true(json_integer_value(others) < json_integer_value(all));
     telemetry_close(t);
     json_decref(record);

@@ -1,5 +1,5 @@
-/* A run directory: no reader sees a run without its run.json; only the host that began a directory
- * cleans it up; a directory with a link in it is not changed. */
+/* A run directory: no reader sees a run without its run.json; only the host that created a
+ * directory removes it; a directory that contains a link is not changed. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* How many entries there are, hidden ones or others; the last one's path. */
+/* The number of hidden or of other entries; `path` is that of the last one. */
 static int entries(const char *runs, bool hidden, char path[PATH_CAP]) {
     DIR *d = opendir(runs);
     int n = 0;
@@ -84,7 +84,7 @@ static void a_run_without_run_json_is_invisible(void **state) {
     run_dir_close(&dir);
 }
 
-/* run_dir_create() fails at each of its open() calls in turn, for want of descriptors. */
+/* run_dir_create() fails at each of its open() calls in turn, because descriptors run out. */
 static void a_failed_create_leaves_no_folder(void **state) {
     const char *runs = *state;
     char path[PATH_CAP];
@@ -116,7 +116,7 @@ static void ids_are_unique(void **state) {
     char path[PATH_CAP];
     for (int i = 0; i < 3; i++) {
         MUST(run_dir_create(*state, "t", INPUTS, &dir[i], E));
-        if (i != 1) save(&dir[i]); /* the one that is not named yet has its name all the same */
+        if (i != 1) save(&dir[i]); /* dir[1] has reserved its id without a save */
     }
     save(&dir[1]);
     assert_int_equal(entries(*state, false, path), 3);
@@ -138,7 +138,8 @@ static void make_old(const char *run) {
     assert_int_equal(utimensat(AT_FDCWD, run, then, 0), 0);
 }
 
-/* What another host began, or a process that had not come to its lock, may be going on. */
+/* A run of another host, or of a process that has not taken its lock yet, may still be live. Only
+ * old directories of that kind are removed. */
 static void only_directories_of_dead_runs_are_removed(void **state) {
     static const char *const LOCK[] = {
         "17\nnode17\n00000000-0000-0000-0000-000000000000\n", "", NULL,
@@ -161,14 +162,15 @@ static void only_directories_of_dead_runs_are_removed(void **state) {
     assert_int_equal(entries(runs, true, path), 1);
     MUST(path_join(lock, path, "lock", E));
     int fd = open(lock, O_RDONLY);
-    assert_int_equal(flock(fd, LOCK_EX), 0); /* old, and held */
+    assert_int_equal(flock(fd, LOCK_EX), 0); /* old, but locked */
     make_old(path);
     run_dir_clean(runs);
     assert_int_equal(entries(runs, true, path), 1);
     close(fd);
 }
 
-/* A run that was let go of without a bundle says which host left it, and holds nobody up. */
+/* A run whose lock was released without a bundle names the host that left it, and blocks no other
+ * process. */
 static void a_run_left_open_names_its_host(void **state) {
     struct run_dir dir;
     struct run_writer writer;
@@ -181,18 +183,17 @@ static void a_run_left_open_names_its_host(void **state) {
     assert_true(writer.here);
     assert_int_equal(writer.pid, 0);
     write_lock(path, "0\nnode17\n00000000-0000-0000-0000-000000000000\n");
-    assert_int_equal(run_lock_look(path, &writer), RUN_LIFE_NONE); /* it let go there, too */
+    assert_int_equal(run_lock_look(path, &writer), RUN_LIFE_NONE); /* released by another host */
     assert_false(writer.here);
     MUST(run_dir_open(path, false, &dir, E));
     snprintf(bundle, sizeof bundle, "%s.tar.zst", path);
     assert_int_equal(close(open(bundle, O_CREAT | O_WRONLY, 0644)), 0);
-    run_dir_close(&dir); /* it is closed: no lock stays */
+    run_dir_close(&dir); /* a closed run has no lock */
     assert_int_equal(run_lock_look(path, &writer), RUN_LIFE_NONE);
     assert_false(writer.here);
 }
 
-/* Nothing is written through a link that appears while the run goes on, and no FIFO is waited
- * for. */
+/* A link that appears during the run is not followed for a write, and no open waits for a FIFO. */
 static void no_link_is_followed(void **state) {
     static const char *const AT[] = { "data/metrics", "data/metrics/x.json.partial",
                                       "data/metrics/x.json" };
@@ -215,7 +216,7 @@ static void no_link_is_followed(void **state) {
         assert_false(path_exists(path));
     }
     MUST(path_join(path, dir.path, "data/metrics/x.json", E));
-    assert_int_equal(readlink(path, text, sizeof text), -1); /* the link gave way to the file */
+    assert_int_equal(readlink(path, text, sizeof text), -1); /* a file replaced the link */
     MUST(path_join(path, dir.path, "data/metrics/y.json.partial", E));
     assert_int_equal(mkfifo(path, 0666), 0);
     MUST(run_dir_put(&dir, "data/metrics/y.json", value, E));

@@ -50,7 +50,8 @@ static void nap(int64_t ms) {
     (void)nanosleep(&t, NULL);
 }
 
-/* Steps until it is asked to stop; then a checkpoint and done, as a good worker does. */
+/* Makes steps until it is asked to stop, then writes a checkpoint and exits, like a correct worker.
+ * */
 static int train_until_stopped(struct signals *s, int64_t step_ms) {
     for (int64_t step = 1; step < 10000; step++) {
         put_step(step);
@@ -92,7 +93,7 @@ static int stand_in(const char *behaviour, const char *rank) {
         return 0;
     }
     if (!strcmp(behaviour, "kill")) {
-        put("{\"event\":\"step\",\"step\":2,"); /* torn */
+        put("{\"event\":\"step\",\"step\":2,"); /* incomplete */
         (void)raise(SIGKILL);
     }
     if (!strcmp(behaviour, "hang")) nap(60000); /* SIGTERM is blocked: only SIGKILL helps */
@@ -137,7 +138,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *f = *state;
-    while (signals_take(&f->signals)) continue; /* what a case sent too many */
+    while (signals_take(&f->signals)) continue; /* surplus signals of a case */
     signals_close(&f->signals);
     records_close(f->records);
     run_dir_close(&f->dir);
@@ -216,7 +217,7 @@ static void a_killed_worker_keeps_whole_records_only(void **state) {
 static void a_hung_worker_is_detected_and_killed(void **state) {
     struct attempt a = attempt(*state, "hang", 1, 0, 1, 5);
     assert_int_equal(a.end, ATTEMPT_HUNG);
-    int silent_s = 0, step = 0; /* a second, or more where the watcher itself had to wait */
+    int silent_s = 0, step = 0; /* one second, or more if the watcher itself was delayed */
     assert_int_equal(sscanf(a.error.text, "the worker hung: no event for %d s after step %d",
                             &silent_s, &step), 2);
     assert_true(silent_s >= 1);
@@ -254,7 +255,7 @@ static void a_signal_stops_with_a_checkpoint(void **state) {
     assert_true(a.checkpoint_step > 0);
 }
 
-/* A signal that a stranger sends to the worker stops the run, and does not finish it. */
+/* A signal that another process sends to the worker stops the run; the run does not end as done. */
 static void a_foreign_signal_is_a_stop(void **state) {
     struct fixture *f = *state;
     struct attempt a = attempt(f, "asked", 1, 0, 0, 5);
@@ -265,8 +266,8 @@ static void a_foreign_signal_is_a_stop(void **state) {
                                          "after step 1"));
 }
 
-/* Who stops a whole unit asks both: the runner's first signal, which comes when the worker has
- * stopped already, is no second one. */
+/* A stop of a whole process group reaches runner and worker. The runner may get its first signal
+ * after the worker has stopped; it must not count as a second signal. */
 static void a_foreign_signal_does_not_count_as_the_first(void **state) {
     struct fixture *f = *state;
     f->signals_to_send = 1;
@@ -320,7 +321,7 @@ static void one_dead_rank_ends_all(void **state) {
 
 static void a_full_disk_does_not_hide_why_the_attempt_ends(void **state) {
     struct fixture *f = *state;
-    f->fail_at = "checkpoint"; /* rank 0's, when rank 1 has died and it is asked to stop */
+    f->fail_at = "checkpoint"; /* rank 0's, after rank 1 died and rank 0 was asked to stop */
     struct attempt a = attempt(f, "rank1-dies-others-train", 2, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_CRASHED);
     assert_non_null(strstr(a.error.text, " exited with status 3 and reported no error"));
@@ -330,7 +331,7 @@ static void a_full_disk_does_not_hide_why_the_attempt_ends(void **state) {
 static void a_full_disk_is_blamed_on_no_rank(void **state) {
     struct fixture *f = *state;
     f->fail_at = "checkpoint";
-    f->signals_to_send = 1; /* a stop in good order, which it spoils */
+    f->signals_to_send = 1; /* a normal stop, in which it fails */
     struct attempt a = attempt(f, "train", 2, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_FAILED);
     assert_int_equal(a.error.code, ERR_IO);
@@ -366,8 +367,8 @@ static void a_resumed_attempt_removes_records_after_its_checkpoint(void **state)
     assert_int_equal(line_count(f, "data/metrics/train.jsonl"), 4);
 }
 
-/* A line that is no record with whole records behind it: nothing is cut away there, and nobody goes
- * on without a word. At the end it is what a kill or a power cut leaves. */
+/* An invalid line with whole records after it is an error, and no record is removed. An invalid
+ * last line is the effect of a kill or a power cut. */
 static void an_invalid_record_is_not_removed_with_the_later_ones(void **state) {
     struct fixture *f = *state;
     struct err e = { 0 };
@@ -391,7 +392,7 @@ static void an_invalid_record_is_not_removed_with_the_later_ones(void **state) {
     assert_int_equal(line_count(f, "data/metrics/eval.jsonl"), 2);
 }
 
-/* Among them the last step of an attempt, however soon it comes after the first. */
+/* The last step of an attempt is among them, even directly after the first one. */
 static void the_log_has_the_milestones(void **state) {
     static const char *const EVENTS[] = {
         "{'event':'start','step':4,'steps':7}",
@@ -424,14 +425,14 @@ static void the_log_has_the_milestones(void **state) {
         json_decref(event);
     }
     milestones_end(&m);
-    milestones_end(&m); /* nothing is told twice */
+    milestones_end(&m); /* logs nothing twice */
     assert_int_equal(path_join(path, f->dir.path, RUN_LOG_FILE, NULL), OK);
     assert_int_equal(file_read(path, 1 << 20, &text, &n, NULL), OK);
     at = text;
     for (size_t i = 0; i < sizeof LINES / sizeof *LINES; i++) {
         char wanted[100];
         snprintf(wanted, sizeof wanted, "Z %s\n", LINES[i]);
-        if (!(at = strstr(at, wanted))) fail_msg("not in its place: %s\n%s", LINES[i], text);
+        if (!(at = strstr(at, wanted))) fail_msg("missing or out of order: %s\n%s", LINES[i], text);
         at += strlen(wanted);
     }
     assert_int_equal(*at, 0);
@@ -516,11 +517,11 @@ static void settled_events_were_read_by_the_runner(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     event_reader_destroy(r);
-    assert_int_equal(event_settle(w, &e), OK); /* nothing was left */
+    assert_int_equal(event_settle(w, &e), OK); /* no event was pending */
     event_writer_destroy(w);
 }
 
-/* The runner died and took what was in the pipe along. */
+/* The runner died, and the events in the pipe are lost. */
 static void no_wait_for_a_runner_that_died(void **state) {
     int fds[2];
     struct err e = { 0 };

@@ -1,5 +1,5 @@
-/* What the driver says of the GPU of each rank, with a stand-in for the driver's library: loaded
- * beforehand under that library's name, it is the one that is found. */
+/* The driver's figures of the GPU of each rank. A stand-in replaces the driver's library: it is
+ * loaded first, under the same name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static void figures_that_the_driver_lacks_are_left_out(void **state) {
     json_decref(nobody);
 }
 
-/* Each way between two GPUs, by the numbers that CUDA gives them. */
+/* The connections between GPUs, by CUDA's numbers. */
 static void gpu_links_are_a_fact(void **state) {
     static const struct { const char *gpus, *links, *visible, *wanted; } CASES[] = {
         { "1", "1", NULL, NULL },

@@ -1,5 +1,5 @@
-/* A step whose operators are timed: the same bits as one that is not, every operator counted, in
- * the part that it belongs to, beside a floor that none has gone below. */
+/* A step with timed operators has the same bits as a step without. Every operator is counted in its
+ * part, and no measured time is below its floor. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static void train_run(struct tiny_run *run, float loss[STEPS], struct timed_reco
         loss[i] = result.loss;
     }
     if (record) timed_stop(timed, record);
-    assert_ptr_equal(run->backend->ops, before); /* it is itself again */
+    assert_ptr_equal(run->backend->ops, before); /* the table is restored */
     tiny_run_close(run);
 }
 
@@ -68,7 +68,7 @@ static void timing_changes_no_bit_and_misses_no_operator(void **state) {
     }
 }
 
-/* What a call of that part must move; all of them the same. -1: there is none. */
+/* The bytes that each call of a part must move, equal for all its calls; -1: no call. */
 static double bytes_of_each(const struct timed_record *r, enum timed_part part, const char *op) {
     double bytes = -1;
     for (int64_t i = 0; i < r->call_count; i++) {
@@ -79,9 +79,10 @@ static double bytes_of_each(const struct timed_record *r, enum timed_part part, 
     return bytes;
 }
 
-/* Without rotation (GPT-2) nothing stands between attention's backward and the qkv GEMMs: it makes
- * what they read, values or codes, and no pass of its own does. The head's own codes are made chunk
- * by chunk. 64 rows a micro-batch, 128 outputs of qkv, 4 heads of 16, width 64. */
+/* Without rotation (GPT-2) no operator runs between attention's backward and the qkv GEMMs.
+ * Attention writes the operands of these GEMMs, values or codes, without a separate pass. The head
+ * makes its codes chunk by chunk. 64 rows a micro-batch, 128 outputs of qkv, 4 heads of 16, width
+ * 64. */
 static void codes_belong_to_their_producer(void **state) {
     enum { READ = 64 * (128 * 2 + 64 * 2 + 64 * 2 + 4 * 4) }; /* qkv, o, d_o; log-sum-exp */
     static const struct {
@@ -144,7 +145,7 @@ static void shapes_and_their_operations(void **state) {
     timed_record_free(&r);
 }
 
-/* Two products of one shape, an attention, a copy, a pure read: none took less than its floor. */
+/* Two products of one shape, an attention, a copy, a pure read: no time is below its floor. */
 static void no_floor_is_above_the_measured_time(void **state) {
     struct timed_call call[] = {
         { .gemm = 0, .attention = -1, .time_us = 30 },
@@ -156,7 +157,7 @@ static void no_floor_is_above_the_measured_time(void **state) {
     struct step_bench s = { .copy_bytes_per_s = 1e9,
                             .record = { .call = call, .call_count = 5, .gemm_count = 1,
                                         .attention_count = 1 } };
-    s.gemm[0].best_us = 20; /* measured while something else was running */
+    s.gemm[0].best_us = 20; /* measured while another program was running */
     s.attention[0].best_us = 40;
     step_lower_ceilings(&s);
     static const double FLOOR_US[] = { 8, 8, 40, 4, 3 };
@@ -181,7 +182,8 @@ static void a_step_with_other_operators_is_rejected(void **state) {
     timed_stop(NULL, &r);
 }
 
-/* One shape of attention more than a record holds, and then of GEMMs: the error names which. */
+/* One shape more than a record can hold, of attention and then of GEMMs: the error names the kind.
+ * */
 static void too_many_shapes_are_named(void **state) {
     static float x[(SHAPES_MAX + 1) * 12];
     struct backend *b;

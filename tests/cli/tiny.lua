@@ -1,4 +1,4 @@
--- The smallest model, on generated data: what the tests of run control train.
+-- The smallest model, on generated data, for the tests of run control.
 local tiny = require "models.tiny"
 return experiment {
   name = "tiny",

@@ -6,12 +6,12 @@ set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 . tests/support/container.sh
 [ -n "${FP8LAB_TEST_ARM64:-}" ] ||
-    skip "the image for arm64 takes half an hour in an emulator; FP8LAB_TEST_ARM64=1 makes it"
+    skip "the image for arm64 takes half an hour in an emulator; FP8LAB_TEST_ARM64=1 runs this"
 failed=0
 fail() { echo "FAILED: $*"; failed=1; }
 find_tools
 grep -qs '^enabled' /proc/sys/fs/binfmt_misc/qemu-aarch64 ||
-    skip "this kernel hands no aarch64 program to qemu (update-binfmts --enable qemu-aarch64)"
+    skip "this kernel does not run aarch64 programs in qemu (update-binfmts --enable qemu-aarch64)"
 find_both_bases
 find_run_flags "localhost/fp8lab-standin:$(dpkg --print-architecture)"
 find_build_flags "localhost/fp8lab-standin:$(dpkg --print-architecture)"
@@ -24,13 +24,13 @@ short=(--set train.steps=22 --set train.global_batch=2 --set train.micro_batch=2
 mkdir -p "$TEST_TMP/runs" "$TEST_TMP/native/data"
 chmod 777 "$TEST_TMP/runs"
 in_image --arch arm64 -v "$TEST_TMP/runs:/runs" "$tag" experiments/quickstart.lua "${short[@]}" ||
-    fail "the quick start leaves with $?"
+    fail "the quick start: exit code $?"
 (containers/export_text.sh "$TEST_TMP/native/data/quickstart.txt" && cd "$TEST_TMP/native" &&
-    "$FP8LAB" run "$OLDPWD/experiments/quickstart.lua" "${short[@]}") || fail "natively it fails"
+    "$FP8LAB" run "$OLDPWD/experiments/quickstart.lua" "${short[@]}") || fail "the native run fails"
 "$FP8LAB" verify "$TEST_TMP"/runs/*.tar.zst || fail "bundles do not verify"
 for native in "$TEST_TMP"/native/runs/*.tar.zst; do
     recipe=${native##*-quickstart-} recipe=${recipe%-*}
     "$FP8LAB" compare --assert-equal "$native" "$TEST_TMP"/runs/*-quickstart-"$recipe"-*.tar.zst ||
-        fail "$recipe: other bits on aarch64"
+        fail "$recipe: the bits differ on aarch64"
 done
 exit "$failed"

@@ -20,7 +20,8 @@ done
 printf '#!/bin/sh\necho x86_64-linux-gnu\n' >"$bin/gcc"
 printf '#!/bin/sh\necho x86_64\n' >"$bin/uname.sh"
 rm "$bin/uname" && mv "$bin/uname.sh" "$bin/uname"
-# apt-get knows what $APT names; pip brings what $PIP allows, unless a constraint pins it.
+# apt-get has the packages that $APT names; pip has those that $PIP allows, unless a constraint pins
+# one.
 cat >"$bin/apt-get" <<'END'
 #!/bin/sh
 case " $* " in *" update "*) exit 0 ;; esac
@@ -106,8 +107,8 @@ expect() {
     . "$TEST_TMP/out/build/env"
     [ "$CUDA_VERSION $CUDNN_VERSION $NCCL_VERSION" = "$1 $2 $3" ] ||
         fail "recorded: CUDA $CUDA_VERSION cuDNN $CUDNN_VERSION NCCL $NCCL_VERSION, not $1 $2 $3"
-    [ "$(cat "$TEST_TMP/out/lib/libcudnn_graph.so.9")" = "$4" ] || fail "cuDNN is not of: $4"
-    [ "$(cat "$TEST_TMP/out/lib/libnccl.so.2")" = "$5" ] || fail "NCCL is not of: $5"
+    [ "$(cat "$TEST_TMP/out/lib/libcudnn_graph.so.9")" = "$4" ] || fail "cuDNN is not from: $4"
+    [ "$(cat "$TEST_TMP/out/lib/libnccl.so.2")" = "$5" ] || fail "NCCL is not from: $5"
     [ -e "$TEST_TMP/out/build/cudnn/cudnn_graph.h" ] || fail "no headers of cuDNN"
     [ "$(ls "$TEST_TMP/out/lib" | wc -l)" = 9 ] || fail "not nine libraries in out/lib"
 }
@@ -126,7 +127,7 @@ parts CUDA_HOME="$root/gone"
 [ "$code" = 6 ] && grep -q "CUDA_HOME=$root/gone: there is no bin/nvcc.*CUDA=none" \
     "$TEST_TMP/said" || fail "a wrong CUDA_HOME: exit code $code"
 
-# 25.04: CUDA 12.9, not in PATH, cuDNN 9.9 where the system's libraries are, packages pinned.
+# NGC 25.04: CUDA 12.9, not in PATH; cuDNN 9.9 beside the system's libraries; packages pinned.
 toolkit /usr/local/cuda-12.9 12.9
 cudnn 9.9.0
 nccl 2.26.3

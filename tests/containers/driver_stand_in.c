@@ -1,4 +1,4 @@
-/* As much of a driver as the CUDA runtime asks before it gives up. */
+/* The functions of a driver that the CUDA runtime calls before it reports an old driver. */
 #include <stdlib.h>
 static int number(const char *name, int otherwise) {
     const char *text = getenv(name);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/find_nvcc.sh finds the compiler where images hide it, takes the newest one that is new
-# enough, and names one that is too old.
+# containers/find_nvcc.sh finds a compiler outside PATH, takes the newest one that is new enough,
+# and names compilers that are too old.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 failed=0
@@ -41,12 +41,12 @@ nvcc /elsewhere/bin/nvcc 13.0
 expect /elsewhere/bin/nvcc PATH="$root/elsewhere/bin:$TEST_TMP/bin"
 expect /elsewhere/bin/nvcc CUDA_HOME="$root/elsewhere"
 expect /elsewhere/bin/nvcc CUDACXX="$root/elsewhere/bin/nvcc"
-nvcc /old/bin/nvcc 11.8 # PATH's is too old, so what is newer elsewhere is taken
+nvcc /old/bin/nvcc 11.8 # PATH's is too old, so a newer one elsewhere is taken
 expect /usr/local/cuda/bin/nvcc PATH="$root/old/bin:$TEST_TMP/bin"
-expect /old/bin/nvcc NVCC="$root/old/bin/nvcc" # who names one means it
+expect /old/bin/nvcc NVCC="$root/old/bin/nvcc" # a named compiler may be old
 
-# A setting that names no compiler, or a toolkit that is too old, is refused with the fix: the good
-# compiler in the usual place is not taken instead.
+# A setting that names no compiler, or a toolkit that is too old, is rejected with the fix. No other
+# compiler replaces it.
 refused() { # VARIABLE VALUE WHY
     expect "" "$1=$2"
     [[ $said == *"$1=$2: $3; correct $1 or unset it"* ]] || { echo "$1=$2: $said"; failed=1; }

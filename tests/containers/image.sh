@@ -16,7 +16,7 @@ fail() {
 seconds() { awk -v ns="$(($(date +%s%N) - $1))" 'BEGIN { printf "%.1f", ns / 1e9 }'; }
 
 [ -n "${FP8LAB_TEST_IMAGE:-}" ] ||
-    skip "building and running the image takes minutes; FP8LAB_TEST_IMAGE=1 does, and .ci/run"
+    skip "building and running the image takes minutes; FP8LAB_TEST_IMAGE=1 or .ci/run runs this"
 find_tools
 find_base "$(dpkg --print-architecture 2>/dev/null || echo amd64)"
 find_run_flags "$base"
@@ -33,8 +33,8 @@ echo "packages: $(seconds "$begun") s"
 begun=$(date +%s%N)
 offline=(unshare -n) # the packages come from the cache
 if [ "$builder" = docker ] || [ "$(id -u)" != 0 ]; then
-    offline=() # its daemon has the network, and its cache is another for each kind of network
-    echo "SKIP: that the build works without a network is seen as root, with buildah or podman"
+    offline=() # its daemon uses the network, and each kind of network has its own cache
+    echo "SKIP: a build without a network is tested only as root, with buildah or podman"
 fi
 "${offline[@]}" env TOOL="$builder" BUILD_FLAGS="$BUILD_FLAGS" TAG="$tag" BASE_IMAGE="$base" \
     CUDA=none SOURCE_DATE_EPOCH=1700000000 containers/image.sh build >"$TEST_TMP/said" 2>&1 ||
@@ -63,9 +63,9 @@ newer=$(in_image --entrypoint /bin/sh "$tag" -c 'ls -lR --time-style=+%Y /opt /u
 # ---- without arguments -------------------------------------------------------------------------
 in_image "$tag" >"$TEST_TMP/said" 2>&1 || fail "without arguments it fails"
 grep -q 'docker run --rm fp8lab experiments/quickstart.lua' "$TEST_TMP/said" ||
-    fail "without arguments it does not say what to do"
+    fail "without arguments it prints no help"
 in_image --entrypoint open-libraries "$tag" /opt/fp8lab/lib >"$TEST_TMP/said" 2>&1 ||
-    fail "a library of it does not open"
+    fail "a library in the image does not open"
 [ "$(grep -c ^opens "$TEST_TMP/said")" -ge 10 ] || fail "too few libraries"
 
 # run ARGS...: exit code in $code, output in $TEST_TMP/said. No network, no GPU, nothing writable.
@@ -74,14 +74,14 @@ run() {
     code=$?
 }
 run "$tag" doctor
-[ "$code" = 0 ] && grep -q "container  *$runner" "$TEST_TMP/said" || fail "doctor leaves with $code"
+[ "$code" = 0 ] && grep -q "container  *$runner" "$TEST_TMP/said" || fail "doctor: exit code $code"
 run -e container= "$tag" doctor --quick # a runtime that does not name itself
 [ "$runner" = docker ] || grep -q "container  *yes, of an unknown runtime" "$TEST_TMP/said" ||
     fail "doctor does not detect that our image runs in a container"
 
 # ---- no GPU ------------------------------------------------------------------------------------
 run "$tag" experiments/h200_loss.lua
-[ "$code" = 3 ] || fail "h200_loss.lua leaves with $code"
+[ "$code" = 3 ] || fail "h200_loss.lua: exit code $code"
 command=$(grep -oE '(docker|podman) run --rm .*' "$TEST_TMP/said")
 for wanted in --ipc=host '--stop-timeout 180' 'FP8LAB_STOP_GRACE=180' '"$PWD/data:/data"' \
     '"$PWD/runs:/runs"' '--ulimit memlock=-1' ' experiments/h200_loss.lua'; do
@@ -89,16 +89,16 @@ for wanted in --ipc=host '--stop-timeout 180' 'FP8LAB_STOP_GRACE=180' '"$PWD/dat
 done
 grep -qE -- '--gpus all|--device nvidia.com/gpu=all' <<<"$command" || fail "it names no GPUs"
 grep -q 'slimpajama_text_document.bin and .idx.*--set data=synthetic' "$TEST_TMP/said" ||
-    fail "nobody says where the data come from"
+    fail "the error does not say where the data come from"
 run "$tag" experiments/h200_blockwise.lua
 [ "$code" = 3 ] && grep -qE "(docker|podman) run --rm .* experiments/h200_blockwise.lua$" \
-    "$TEST_TMP/said" || fail "h200_blockwise.lua leaves with $code"
+    "$TEST_TMP/said" || fail "h200_blockwise.lua: exit code $code"
 grep -q 'data are made up as it runs: none need to be brought' "$TEST_TMP/said" ||
-    fail "nobody says that the data are synthetic"
+    fail "no message that the data are synthetic"
 run "$tag" experiments/gpt2_loss.lua
-grep -q 'Its data are data/corpus.txt: ' "$TEST_TMP/said" || fail "nobody names the text"
+grep -q 'Its data are data/corpus.txt: ' "$TEST_TMP/said" || fail "the error does not name the text"
 run "$tag" check experiments/h200_loss.lua --set data=synthetic
-[ "$code" = 0 ] || fail "--set data=synthetic is no valid advice"
+[ "$code" = 0 ] || fail "--set data=synthetic does not work"
 
 # ---- a driver that is too old ------------------------------------------------------------------
 library=/usr/lib/$(gcc -print-multiarch)/libnvidia-ml.so.1
@@ -120,7 +120,7 @@ chmod 777 "$TEST_TMP/runs"
 short=(--set train.steps=24 --set eval.every=24 --set checkpoint.every=24 --set eval.batches=2)
 begun=$(date +%s%N)
 run -u 4242:4242 -v "$TEST_TMP/runs:/runs" "$tag" experiments/quickstart.lua "${short[@]}"
-[ "$code" = 0 ] || fail "the quick start leaves with $code"
+[ "$code" = 0 ] || fail "the quick start: exit code $code"
 echo "quick start of 24 steps in four recipes: $(seconds "$begun") s"
 [ "$(stat -c %u "$TEST_TMP"/runs/*.tar.zst | sort -u)" = 4242 ] || fail "bundles of another user"
 mkdir -p "$TEST_TMP/native/data"
@@ -138,7 +138,7 @@ run = json.load(sys.stdin)["run"]; print(run["name"], run["results_sha256"])'
 cmp -s "$TEST_TMP/native/data/quickstart.txt" \
     <(in_image --entrypoint /bin/cat "$tag" /opt/fp8lab/data/quickstart.txt) &&
     { [ "$(results "$TEST_TMP/runs")" = "$(results "$TEST_TMP/native/runs")" ] ||
-        fail "other bits than this machine's: $(results "$TEST_TMP/runs")"; }
+        fail "the bits differ from this machine's: $(results "$TEST_TMP/runs")"; }
 
 # ---- the record of the image -------------------------------------------------------------------
 record_of() { tar --zstd -xOf "$1" --wildcards '*/data/system/image.json'; }
@@ -152,16 +152,16 @@ assert {"libc6", "liblua5.4-0"} <= {name for name, version in r["packages"]}, r[
 assert r["cuda"] is None' || fail "the bundle lacks the record of its image"
 record_of "$(ls "$TEST_TMP"/native/runs/*.tar.zst | head -1)" | python3 -c 'import json, sys
 r = json.load(sys.stdin); assert r == {"schema": "fp8lab.image/1", "inside": False}, r' ||
-    fail "a run outside of an image does not say so"
+    fail "a run outside of an image has a record of an image"
 
 # ---- a data folder without the text ------------------------------------------------------------
 mkdir -p "$TEST_TMP/data"
 run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}"
 [ "$code" = 2 ] && grep -q 'this image has its own: run --data-root /opt/fp8lab' "$TEST_TMP/said" ||
-    fail "/data is mounted over and nobody says where the text is: exit code $code"
+    fail "/data is mounted over, and the error does not name the text: exit code $code"
 run -v "$TEST_TMP/data:/data:ro" "$tag" experiments/quickstart.lua "${short[@]}" --only '*-bf16' \
     --data-root /opt/fp8lab
-[ "$code" = 0 ] || fail "--data-root /opt/fp8lab is no valid advice: exit code $code"
+[ "$code" = 0 ] || fail "--data-root /opt/fp8lab does not work: exit code $code"
 
 # ---- a folder of another user ------------------------------------------------------------------
 chmod 755 "$TEST_TMP/taken"
@@ -173,7 +173,7 @@ elif [ "$code" != 6 ] || ! grep -q 'mkdir.*Permission denied.*-u "$(id -u):$(id 
 fi
 
 # ---- process 1 ---------------------------------------------------------------------------------
-# start NAME ARGS...: in the background; it is process 1
+# start NAME ARGS...: in the background, as process 1
 start() {
     local name=$1
     shift
@@ -194,7 +194,7 @@ for ((i = 0; i < 3600; i++)); do
 done
 echo "from run to the first step: $(cat "$TEST_TMP/first") s"
 "$runner" exec "$name" /bin/sh -c '(sleep 0.2 & sleep 0.2 &) ; exit 0'
-sleep 1 # they have ended
+sleep 1 # until they have exited
 for ((i = 0; i < 100; i++)); do
     zombies=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/stat' 2>/dev/null |
         grep -c ') Z ')
@@ -218,7 +218,7 @@ assert run["status"] == "interrupted" and run["checkpoint_step"] > 0, run' ||
 
 # A command without a handler for SIGTERM also ends at SIGTERM.
 start "$name" "$tag" bench gemm --m 4096 --n 4096 --k 4096 --repeats 1000
-for ((i = 0; i < 100; i++)); do # process 1, and the child in which it goes on
+for ((i = 0; i < 100; i++)); do # process 1, and the child that does the work
     processes=$("$runner" exec "$name" /bin/sh -c 'cat /proc/[0-9]*/comm' 2>/dev/null)
     [ "$(grep -cx fp8lab <<<"$processes")" -lt 2 ] || break
     sleep 0.1

@@ -28,10 +28,10 @@ bundle=$(ls runs/*.tar.zst)
 [ -O "$bundle" ] || fail "the bundle is not ours"
 "$FP8LAB" show --json "$bundle" >show
 grep -q '"container.runtime":"'"$runner" show ||
-    fail "the bundle does not say that it was in $runner"
+    fail "the bundle does not record $runner"
 "$FP8LAB" run tiny.lua --lib "$lib" --backend cpu --set image="$base" --runs out-here -q >out 2>log
 "$FP8LAB" compare --assert-equal "$bundle" out-here/*.tar.zst >out 2>log ||
-    fail "other bits than outside"
+    fail "the bits differ from a run outside"
 
 "$FP8LAB" repro "$bundle" --image "${inside[@]}" --exact >out 2>log || fail "repro: exit code $?"
 grep -q "^bitwise equal" out || fail "repro is not bitwise equal"
@@ -45,5 +45,5 @@ wait $pid
 code=$?
 cp log.stopped log
 [ $code = 143 ] || fail "stopped: exit code $code"
-grep -q "run --resume" log || fail "a stop request leaves nothing to resume from"
+grep -q "run --resume" log || fail "no checkpoint after a stop request"
 exit $failed

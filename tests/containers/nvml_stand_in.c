@@ -1,5 +1,5 @@
-/* As much of NVML as fp8lab needs to see eight H200, under the driver that FAKE_DRIVER and
- * FAKE_CUDA (12020: CUDA 12.2) name. */
+/* The functions of NVML that fp8lab calls. They report eight H200 with the driver version
+ * FAKE_DRIVER and the CUDA version FAKE_CUDA (12020: CUDA 12.2). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

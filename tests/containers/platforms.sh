@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/repro.sh on each kind of machine: the reference that it takes, the case without one,
-# its summary and exit code. fp8lab is a stand-in that plays the machine.
+# containers/repro.sh on each kind of machine: the reference that it uses, a machine without one,
+# the summary and the exit code. A stand-in for fp8lab simulates the machine.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 failed=0
@@ -11,7 +11,7 @@ fail() {
 }
 cat >"$TEST_TMP/fp8lab" <<'END'
 #!/bin/bash
-# $GPU: its product name; $VERDICT and $CODE: of a repro whose bundle's name holds $OF
+# $GPU: the product name; $VERDICT and $CODE: the result of repro if the bundle's name contains $OF
 echo "$*" >>"$TEST_TMP/calls"
 case $1 in
 hw)
@@ -64,7 +64,7 @@ ends 0 "1 of 1 bitwise equal: h200"
 repro ONLY=nothing
 [ "$code" = 2 ] || fail "ONLY names no bundle: exit code $code"
 
-# The worst verdict is the exit code, and what gave none is named.
+# The worst verdict is the exit code, and a bundle without a verdict is named.
 repro OF=fp8.delayed VERDICT=different CODE=5
 ends 5 "5 of 6 bitwise equal: cpu"
 grep -q '^  different  repro-cpu-fp8.delayed' "$TEST_TMP/out" ||
@@ -72,7 +72,7 @@ grep -q '^  different  repro-cpu-fp8.delayed' "$TEST_TMP/out" ||
 repro OF=mxfp8 CODE=1
 ends 1 "5 of 6 bitwise equal: cpu"
 grep -q '^  no verdict *repro-cpu-fp8.mxfp8' "$TEST_TMP/out" ||
-    fail "no line for what gave no verdict"
+    fail "no line for the bundle without a verdict"
 
 # No reference: the experiment runs twice with equal bits, the CPU's bundles run on the GPU within
 # their tolerance, and the new bundles stay as candidates.
@@ -80,10 +80,10 @@ for machine in "NVIDIA GH200 480GB:gh200" "NVIDIA GB10:gb10" "NVIDIA L4:gpu"; do
     name=${machine#*:}
     repro GPU="${machine%:*}" OF=reference/cpu VERDICT="within tolerance" CODE=0
     ends 0 "2 of 8 bitwise equal: $name"
-    grep -q "there is no reference for $name:" "$TEST_TMP/said" || fail "$name: not said"
+    grep -q "there is no reference for $name:" "$TEST_TMP/said" || fail "$name: not reported"
     [ "$(called '^run experiments/repro_gpu.lua .*--anywhere')" = 1 ] || fail "$name: not run once"
     [ "$(called '^repro .*first-.*--exact --anywhere')" = 2 ] || fail "$name: not to the bit"
-    [ "$(called '^repro .*reference/cpu/.*--backend cuda')" = 6 ] || fail "$name: no CPU's curve"
+    [ "$(called '^repro .*reference/cpu/.*--backend cuda')" = 6 ] || fail "$name: no CPU reference"
     [ "$(cat "$TEST_TMP/runs/candidate-$name/repro-gpu-bf16.tar.zst")" = bf16 ] ||
         fail "$name: no candidates"
 done

@@ -7,11 +7,11 @@ set -u
 : "${TEST_TMP:=$(mktemp -d)}"
 . tests/support/container.sh
 [ -n "${FP8LAB_TEST_IMAGE:-}" ] ||
-    skip "building the image takes a minute; FP8LAB_TEST_IMAGE=1 does, and .ci/run"
+    skip "building the image takes a minute; FP8LAB_TEST_IMAGE=1 or .ci/run runs this"
 find_tools
 find_base "$(dpkg --print-architecture 2>/dev/null || echo amd64)"
 find_build_flags "$base"
-one_at_a_time # and with the settings of image.sh's test, so that both share the built layers
+one_at_a_time # with the settings of tests/containers/image.sh, so that both share the layers
 env -u ARCH -u FP8LAB -u NATIVE TOOL="$runner" RUNS="$TEST_TMP/runs" PLATFORM=cpu ONLY=bf16 \
     BASE_IMAGE="$base" BUILD_FLAGS="$BUILD_FLAGS" SOURCE_DATE_EPOCH=1700000000 \
     containers/repro.sh >"$TEST_TMP/out" 2>"$TEST_TMP/said"

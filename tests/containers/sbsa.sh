@@ -7,7 +7,7 @@ set -u
 failed=0
 nvcc=$(containers/find_nvcc.sh)
 if [ -z "$nvcc" ] || ! command -v aarch64-linux-gnu-g++ >/dev/null; then
-    echo "*** SKIP: the CUDA backend for aarch64 was NOT compiled: it takes nvcc and" \
+    echo "*** SKIP: the CUDA backend for aarch64 was NOT compiled: that needs nvcc and" \
         "aarch64-linux-gnu-g++ (containers/install.sh cross)"
     exit 77
 fi
@@ -27,7 +27,7 @@ plugin=build/aarch64/libfp8lab_cuda.so
 read_elf() { aarch64-linux-gnu-readelf "$@" "$plugin"; }
 header=$(read_elf -h)
 grep -q 'Machine: *AArch64' <<<"$header" || fail "not for aarch64: $header"
-grep -q 'Type: *DYN' <<<"$header" || fail "no shared library: $header"
+grep -q 'Type: *DYN' <<<"$header" || fail "not a shared library: $header"
 grep -q 'Class: *ELF64' <<<"$header" || fail "not 64 bits: $header"
 
 dynamic=$(read_elf -d)
@@ -38,10 +38,10 @@ grep -qx "libcublasLt.so.$major" <<<"$needed" || fail "libcublasLt.so.$major is 
 cuda="lib(cublasLt|cudart)\.so\.$major"
 system='lib(stdc\+\+|m|gcc_s|c|dl|pthread|rt)\.so\.[0-9]|ld-linux-aarch64\.so\.1'
 foreign=$(grep -vE "^($cuda|$system)$" <<<"$needed")
-[ -z "$foreign" ] || fail "needs what no machine has: $foreign"
+[ -z "$foreign" ] || fail "needs a library that target machines lack: $foreign"
 grep -q 'RUNPATH.*\$ORIGIN/\.\.:' <<<"$dynamic" || fail "does not look for libraries beside itself"
 exports=$(aarch64-linux-gnu-nm -D --defined-only "$plugin" | awk '{ print $3 }')
-[ "$exports" = cuda_backend_open ] || fail "exports something else than cuda_backend_open"
+[ "$exports" = cuda_backend_open ] || fail "does not export cuda_backend_open alone"
 read_elf -S | grep -q '\.nv_fatbin' || fail "holds no code for GPUs"
 # Segments are aligned to 64 KiB, the page size of GH200 kernels.
 read_elf -lW | awk '$1 == "LOAD" && $NF != "0x10000" { bad = 1 } END { exit bad }' ||

@@ -38,7 +38,7 @@ finish() {
 }
 trap finish EXIT
 export SLURM_CONF=$state/slurm.conf
-port=$((20000 + $$ % 12000)) # below those that the kernel hands out to other tests
+port=$((20000 + $$ % 12000)) # below the ports that the kernel assigns to other tests
 dd if=/dev/urandom of="$state/key" bs=64 count=1 2>/dev/null
 chmod 400 "$state/key"
 cat >"$SLURM_CONF" <<END
@@ -69,9 +69,9 @@ NodeName=n1 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$((port + 1))
 NodeName=n2 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$((port + 2))
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 END
-touch "$state"/gpu{0,1} # as far as the scheduler can tell
+touch "$state"/gpu{0,1} # the scheduler takes these files for GPUs
 echo "Name=gpu File=$state/gpu[0-1]" >"$state/gres.conf"
-# From 23.02 on a slurmd without control groups wants that in writing.
+# From 23.02 on, a slurmd without control groups needs this setting.
 slurmd -V | grep -qE ' (1|20|21|22)\.' || echo CgroupPlugin=disabled >"$state/cgroup.conf"
 munged --force --key-file="$state/key" --socket="$state/munge" --pid-file="$state/munged.pid" \
     --seed-file="$state/seed" --log-file="$state/munged.log" >said 2>&1 &&
@@ -88,12 +88,12 @@ cp "$root/tests/cli/tiny.lua" .
 lib=(--lib "$root/experiments/lib" --backend cpu)
 "$FP8LAB" run tiny.lua "${lib[@]}" --launch srun >said 2>&1
 [ $? = 2 ] && grep -q "Pyxis.*is not installed here; --image none" said ||
-    fail "Pyxis is not missed"
+    fail "the missing Pyxis is not reported"
 "$FP8LAB" run tiny.lua "${lib[@]}" --launch srun --image none >said 2>&1 ||
     fail "run: exit code $?"
-"$FP8LAB" run tiny.lua "${lib[@]}" --runs here >said 2>&1 || fail "outside of Slurm it fails"
+"$FP8LAB" run tiny.lua "${lib[@]}" --runs here >said 2>&1 || fail "the run outside of Slurm fails"
 "$FP8LAB" compare --assert-equal runs/*.tar.zst here/*.tar.zst >said 2>&1 ||
-    fail "other bits than outside of Slurm"
+    fail "the bits differ from a run outside of Slurm"
 cat >slurm.json <<'JSON'
 { "schema": "fp8lab.slurm/1", "flags": ["--partition=all"], "nodes": [
     { "constraint": "cpu", "facts": { "gpu.product_name": "NVIDIA H200", "gpu.count": 1 } } ] }
@@ -108,20 +108,20 @@ stopped() {
     local how=$1 pid code
     shift
     rm -rf stopped
-    # Emptied here: the run's own redirection is the child's and may come after the first look, when
-    # the file still has the steps of the run before.
+    # Emptied here, because the child redirects its output later. Until then the file would contain
+    # the steps of the run before.
     : >said
     "$FP8LAB" run "$@" --set train.steps=1000000 --runs stopped --launch srun --image none \
         >>said 2>&1 &
     pid=$!
     for _ in $(seq 1200); do grep -q "step [1-9]" said && break; sleep 0.1; done
-    "$how" "$pid" || { fail "stopped $how: nothing was stopped"; kill -KILL "$pid"; }
+    "$how" "$pid" || { fail "stopped $how: no process was stopped"; kill -KILL "$pid"; }
     wait "$pid"
     code=$?
     [ "$code" = 143 ] || fail "stopped $how: exit code $code, not 143"
     "$FP8LAB" show --json stopped/*.tar.zst 2>/dev/null | grep -q '"status":"interrupted"' ||
         fail "stopped $how: no bundle"
-    grep -q "run --resume" said || fail "stopped $how: nothing to resume from"
+    grep -q "run --resume" said || fail "stopped $how: no checkpoint to resume from"
 }
 by_signal() { kill -TERM "$1"; }
 # The run before may not have exited yet.
@@ -143,7 +143,7 @@ four=(four.lua --lib "$root/experiments/lib" --threads 1)
     fail "four ranks on two nodes: exit code $?"
 "$FP8LAB" run "${four[@]}" --runs here4 >said 2>&1 || fail "four ranks without Slurm"
 "$FP8LAB" compare --assert-equal four/*.tar.zst here4/*.tar.zst >said 2>&1 ||
-    fail "four ranks on two nodes: other bits than outside of Slurm"
+    fail "four ranks on two nodes: the bits differ from a run outside of Slurm"
 "$FP8LAB" extract -q four/*.tar.zst >said 2>&1
 python3 - ./*-tiny-*/data/system/hosts.json >said 2>&1 <<'END' || fail "they were not on two nodes"
 import json, sys
@@ -168,6 +168,6 @@ if [ "$(nproc)" -ge 2 ]; then
         fail "two ranks: exit code $?"
     "$FP8LAB" verify ranks/*.tar.zst >>said 2>&1 || fail "two ranks: no bundle"
 else
-    echo "SKIP: two ranks want two processors"
+    echo "SKIP: two ranks need two processors"
 fi
 exit "$failed"

@@ -39,7 +39,7 @@ image() { # ARGS... [VARIABLE=VALUE]: exit code in $code
         SOURCE_DATE_EPOCH=1700000000 "${@:2}" bash containers/image.sh "$1" 2>&1)
     code=$?
 }
-expect_tool() { # WANTED: what is chosen
+expect_tool() { # WANTED: the chosen tool
     image tool
     [ "$said" = "$1" ] || fail "chosen: $said, wanted $1"
 }
@@ -63,7 +63,7 @@ expect_tool podman
 touch "$TEST_TMP/daemon"
 expect_tool docker
 image tool TOOL=buildah
-[ "$said" = buildah ] || fail "TOOL=buildah is not taken at its word: $said"
+[ "$said" = buildah ] || fail "TOOL=buildah is ignored: $said"
 rm "$TEST_TMP/daemon"
 image tool TOOL=docker
 [ "$code" = 6 ] && [[ $said == *"docker needs its daemon running"* ]] || fail "TOOL=docker: $said"
@@ -75,7 +75,7 @@ for tool in docker podman buildah; do
     built_with "--platform linux/$here" "--tag mine" "--one --two=2" "BASE_IMAGE=base" \
         "BASE_DIGEST=sha256:0123" "REQUIRE_CUDA=cuda>=12.0" "CUDA=auto" "ARCHS=all" \
         "SOURCE_DATE_EPOCH=1700000000" "CREATED=2023-11-14T22:13:20Z" "-f Dockerfile ."
-    [[ $said == *"mine is built: 77 MB"* ]] || fail "$tool: no size is said: $said"
+    [[ $said == *"mine is built: 77 MB"* ]] || fail "$tool: no size is printed: $said"
 done
 built_with "BUILDPLATFORM=linux/$here" "--timestamp 1700000000" # buildah, the last one
 image build TOOL=podman CUDA=none
@@ -111,7 +111,7 @@ hash=$(printf manifest | sha256sum | cut -d' ' -f1)
         "$TEST_TMP/tree/containers/versions" || fail "pin: exit code $code: $said"
 [ "$(diff <(echo "$before") "$TEST_TMP/tree/containers/versions" | grep -c '^>')" = 2 ] ||
     fail "pin wrote more than two lines"
-# And then the image is built on that digest.
+# The next build uses that digest.
 said=$(cd "$TEST_TMP/tree" && rm -f "$TEST_TMP/calls" && env -u BASE_IMAGE PATH="$bin" \
     TEST_TMP="$TEST_TMP" TOOL=podman TAG=mine bash containers/image.sh build 2>&1)
 built_with "BASE_IMAGE=nvcr.io/nvidia/cuda@sha256:$hash" "BASE_DIGEST=sha256:$hash"

@@ -72,8 +72,8 @@ for folder in kernels kernels/cpu kernels/cuda model model/ground runner runner/
     [ -z "$circle" ] || fail "$folder: these include each other in a circle: ${circle% }"
 done
 
-# Libraries by their headers. $1: who; $2: a regex of angle-bracket targets; the rest: files that
-# may not include them.
+# Libraries by their headers. $1: the room; $2: a regex of angle-bracket targets; the rest: files
+# that may not include them.
 forbid() {
     local what=$1 pattern=$2 line
     shift 2
@@ -102,9 +102,9 @@ done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] model/*/*.[ch]
 done)
 
 # State: a named object in .data, .bss, .tdata, .tbss or COMMON. .data.rel.ro is constant once the
-# program is loaded (tables of pointers). Compilers' own names contain a dot or begin with "__", or
-# are what nvcc registers kernels with (__device_stub__, __cudaFatCubinHandle), or the initialiser
-# of the C++ library's streams (_ZStL8__ioinit) that <iostream> adds wherever CUB includes it.
+# program is loaded (tables of pointers). Names of compilers are no state: they contain a dot or
+# begin with "__"; nvcc registers kernels with __device_stub__ and __cudaFatCubinHandle; <iostream>,
+# which CUB includes, adds the initialiser _ZStL8__ioinit.
 if [ -z "${1:-}" ]; then
     build=${BUILD:-build/release}
     while IFS= read -r object; do

@@ -10,10 +10,11 @@ too_long() {
     grep -rnE --exclude-dir=reference --include='*.'{c,h,cu,cuh,lua,sh,py} '^.{101}' "$@"
 }
 
-# Of two lines, 100 characters in 200 bytes and one more than that, the second is found.
+# The check itself: of two lines, one with 100 characters in 200 bytes and one with 101, it finds
+# the second.
 for width in 100 101; do printf "%.s×" $(seq $width) && echo; done >"$TEST_TMP/two.c"
 [ "$(too_long "$TEST_TMP" | cut -d: -f2)" = 2 ] || {
-    echo "what is too long is not found here: is there no C.UTF-8?"
+    echo "the check does not find a long line: is the locale C.UTF-8 missing?"
     failed=1
 }
 

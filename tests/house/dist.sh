@@ -19,7 +19,7 @@ foreign=$(env -i ldd "$out/bin/fp8lab" | awk '$2 == "=>"' | grep -vF "=> $out/" 
     grep -vE '^\s*(libc|libm|libdl|libpthread|librt|libresolv)\.so' | grep -v '^\s*linux-vdso')
 [ -z "$foreign" ] || { echo "libraries from outside the folder:"; echo "$foreign"; failed=1; }
 
-[ -n "$(ls "$out/licenses")" ] || { echo "no licence came along"; failed=1; }
+[ -n "$(ls "$out/licenses")" ] || { echo "the licences are missing"; failed=1; }
 for library in "$out"/lib/*; do
     [ -L "$library" ] && { echo "$library is a link, and may point nowhere elsewhere"; failed=1; }
 done
@@ -34,12 +34,12 @@ needed=$(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic")
 grep -qE '^libcublasLt\.so\.[0-9]+$' <<<"$needed" || { echo "cuBLASLt is not needed"; failed=1; }
 system='lib(stdc\+\+|m|gcc_s|c|dl|pthread|rt)|ld-linux-[a-z0-9_-]+'
 foreign=$(grep -vE "^(libcublasLt|$system)\.so\.[0-9]+$" <<<"$needed")
-[ -z "$foreign" ] || { echo "the CUDA backend needs what no machine has: $foreign"; failed=1; }
+[ -z "$foreign" ] || { echo "the CUDA backend needs a local library: $foreign"; failed=1; }
 grep -qE 'RUNPATH.*\[\$ORIGIN/\.\.:' <<<"$dynamic" ||
     { echo "the CUDA backend does not look for libraries in lib/"; failed=1; }
 inside=$(find "$out" -name 'lib*.so*' | grep -E '/lib(cuda|cublas|cudnn|nccl|nvrtc|nvidia)')
-[ -z "$inside" ] || { echo "NVIDIA's own libraries came along: $inside"; failed=1; }
-if [ ! -e /dev/nvidiactl ]; then # it is found and opens, but there is no driver
+[ -z "$inside" ] || { echo "the folder contains NVIDIA's own libraries: $inside"; failed=1; }
+if [ ! -e /dev/nvidiactl ]; then # the backend is found and opens, but there is no driver
     said=$(cd / && env -i "$out/bin/fp8lab" bench gemm --backend cuda 2>&1)
     [[ $? = 3 && $said = *"no NVIDIA driver is installed"* ]] ||
         { echo "the CUDA backend does not open from its new place: $said"; failed=1; }
@@ -53,14 +53,14 @@ if [ -n "$cuobjdump" ]; then
     wanted=$(for source in kernels/cuda/*.cu; do
         for arch in $asked; do echo "$(basename "$source" .cu).$arch.cubin"; done
     done | sort)
-    # What stands under the library's own name is the CUDA runtime's.
+    # Code under the name of the library itself belongs to the CUDA runtime.
     have=$("$cuobjdump" --list-elf "$plugin" | sed 's/.*: //' | grep -v 'libfp8lab_cuda\.' | sort)
     [ "$have" = "$wanted" ] || {
-        echo "machine code is not what was asked for ($asked):"
+        echo "machine code for other devices than requested ($asked):"
         diff <(echo "$wanted") <(echo "$have") | head
         failed=1
     }
 else
-    echo "no cuobjdump: for which devices it holds machine code was not looked at"
+    echo "no cuobjdump: the devices of the machine code were not checked"
 fi
 exit "$failed"

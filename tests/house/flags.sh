@@ -9,7 +9,7 @@ for nvcc in nvcc other; do
         >"$TEST_TMP/$nvcc"
     chmod +x "$TEST_TMP/$nvcc"
 done
-# The caller's settings of make, such as CI's warnings, are not tested here.
+# Settings of the calling make, such as CI's warnings, are removed.
 make_() { # TARGET SETTING...
     env -u MAKEFLAGS -u MFLAGS -u MAKEOVERRIDES -u CFLAGS -u WERROR -u ARCHS -u CUDNN_INCLUDE \
         make -s BUILD="$build" CC=gcc NVCC="$TEST_TMP/nvcc" "$@"
@@ -59,5 +59,5 @@ archs sm_121 "for sm_121 write sm_121a"
 archs sm_86 "for sm_86 write sm_80"
 archs sm_75 "or all."
 archs "" "or all."
-make_ -n "$cuda" ARCHS=compute_90a >/dev/null || { echo "PTX alone is refused"; failed=1; }
+make_ -n "$cuda" ARCHS=compute_90a >/dev/null || { echo "PTX alone is rejected"; failed=1; }
 exit "$failed"

@@ -16,7 +16,7 @@ wanted 1 "$TEST_TMP/missing"
 mkdir "$TEST_TMP/empty"
 wanted 1 "$TEST_TMP/empty"
 grep -qF "no test in $TEST_TMP/empty" "$TEST_TMP/log" ||
-    { echo "FAILED: nobody says why"; failed=1; }
+    { echo "FAILED: the error has no reason"; failed=1; }
 test_of good test_a 0
 wanted 0 "$TEST_TMP/good"
 test_of bad test_a 3

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Every header compiles alone, as C11, without a warning; those of the operator interface also
-# as C++, because the CUDA backend includes them. A header without an include guard is a body that
-# others include after some definitions; these are listed here, so a forgotten guard is found.
+# Every header compiles alone, as C11, without a warning. Headers of the operator interface also
+# compile as C++, because the CUDA backend includes them. Headers without an include guard are
+# bodies that other files include after some definitions. They are listed here, so a forgotten guard
+# is found.
 set -u
 failed=0
 flags=(-I. -I"${BUILD:-build/release}/gen" -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What the pages tell a newcomer to type exists: verbs, flags, make targets, paths and links. The
-# experiment of experiments/README.md passes check. `make help` lists every documented target.
+# The commands in the pages exist: verbs, flags, make targets, paths and links. The experiment of
+# experiments/README.md passes check. `make help` lists every documented target.
 set -u
 failed=0
 fail() { echo "$1"; failed=1; }

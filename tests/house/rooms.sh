@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every room of the runner and model/ground have a README, which names all of their sources and no
-# others.
+# Every room of the runner, and model/ground, has a README that names all of its sources and no
+# other file.
 set -u
 failed=0
 fail() { echo "$1"; failed=1; }

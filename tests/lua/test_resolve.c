@@ -1,4 +1,4 @@
-/* From script to configuration: bytes, matrices, overrides, smoke, layers, what is shipped. */
+/* From script to configuration: bytes, matrices, overrides, smoke, layers, shipped experiments. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,8 +95,8 @@ static void key_order_and_spelling_change_no_byte(void **state) {
     resolution_destroy(&first);
 }
 
-/* The whole of a small configuration: every key, every default. A change here changes what
- * inputs_sha256 covers, and belongs into a commit that says so. */
+/* A whole small configuration: every key, every default. A change here changes inputs_sha256, so
+ * its commit must say so. */
 static void a_configuration_is_complete(void **state) {
     (void)state;
     struct resolution r;
@@ -283,7 +283,7 @@ static void durations_have_the_usual_notations(void **state) {
         { "90", 90 },           { "90s", 90 },         { "1h56m", 6960 },     { "1.5h", 5400 },
         { "2d", 172800 },       { "0.25m", 15 },       { "1h1.5m", 3690 },    { "01:56:00", 6960 },
         { "1:00:01", 3601 },    { "100:00:00", 360000 }, { "2-01:56:00", 179760 },
-        /* refused: two numbers may be minutes and seconds, or hours and minutes */
+        /* rejected: two numbers may be minutes and seconds, or hours and minutes */
         { "1:56", -1 },         { "01:56:60", -1 },    { "01:5:00", -1 },     { "1:02:03:04", -1 },
         { "01:56:00s", -1 },    { "-01:56:00", -1 },   { "1-1:56:00", -1 },   { "1.5:00:00", -1 },
         { "1.0001h", -1 },      { "0.5s", -1 },        { "1.h", -1 },         { ".5h", 1800 },
@@ -336,7 +336,7 @@ static void an_override_sets_an_axis(void **state) {
     assert_string_equal(string_at(&r.runs[3], "recipe.kind"), "fp8.mxfp8");
     assert_int_equal(json_integer_value(json_object_get(r.runs[3].cell, "train.seed")), 8);
     resolution_destroy(&r);
-    /* A pattern for the value of an axis that --set took away is told so. */
+    /* The error for a pattern names the --set that removed the axis. */
     struct err e = { 0 };
     resolve_text(SUITE, false, OVERRIDES("recipe=fp8.mxfp8"), &r);
     assert_int_equal(r.run_count, 3);
@@ -347,7 +347,7 @@ static void an_override_sets_an_axis(void **state) {
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
-/* The shown line and the one of its caret: of an error at `key` in a long line. */
+/* The source line and the caret line that an error at `key` in a long line shows. */
 static void check_excerpt(const char *source, const char *key, const char *line) {
     char folder[PATH_CAP], path[PATH_CAP];
     struct resolution r;
@@ -421,7 +421,7 @@ static void smoke_keeps_the_recipe_and_shrinks_the_rest(void **state) {
     assert_true(r.smoke);
     assert_true(json_equal(at(&full.runs[4], "recipe"), at(run, "recipe")));
     assert_int_equal(int_at(run, "model.layers"), 4); /* two in FP8 between two in BF16 */
-    for (int64_t i = 0; i < r.run_count; i++) /* the others beside it, too: one factor stays one */
+    for (int64_t i = 0; i < r.run_count; i++) /* other rows too: one factor stays one */
         assert_true(json_equal(at(&r.runs[i], "model"), at(run, "model")));
     assert_int_equal(int_at(run, "model.width"), 256);
     assert_int_equal(int_at(run, "model.heads"), 4);
@@ -469,10 +469,10 @@ static const struct pattern_case PATTERNS[] = {
     { "c[!2-9].txt", "c1.txt" },
     { "[ab].txt", "a.txt b.txt" },
     { "*/*.txt", "one/x.txt two/y.txt" },
-    { "o*e/*", "one/x.txt" }, /* folders and what begins with a dot are none */
+    { "o*e/*", "one/x.txt" }, /* folders and names with a leading dot do not match */
     { "one/.h*", "one/.hidden.txt" },
     { "./[a]*.txt", "./a.txt" },
-    { "odd[1].txt", "odd[1].txt" }, /* a file has that very name */
+    { "odd[1].txt", "odd[1].txt" }, /* a file has exactly this name */
     { "*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", "" },
     { "none*", "" },
     { "a.txt none/*", "" },
@@ -516,7 +516,7 @@ static void patterns_become_sorted_files(void **state) {
                                              .known = bundle ? known : NULL, .must_match = true };
             char text[256];
             struct err e = { 0 };
-            if (bundle && !strncmp(c->paths, "./", 2)) continue; /* there names are compared */
+            if (bundle && !strncmp(c->paths, "./", 2)) continue; /* a bundle compares names */
             json_t *paths = json_array();
             json_t *config = json_pack("{s:{s:O}}", "data", "paths", paths);
             snprintf(text, sizeof text, "%s", c->paths);

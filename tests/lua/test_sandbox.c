@@ -1,4 +1,5 @@
-/* A hostile or careless script: what it cannot reach, and the limits on what it uses. */
+/* A hostile or careless script: the functions that it cannot reach, and the limits on its
+ * resources. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

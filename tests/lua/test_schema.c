@@ -94,7 +94,7 @@ static void error_texts_are_exact(void **state) {
     for (size_t i = 0; i < count; i++) check_case(names[i], *state != NULL);
 }
 
-/* ---- KEYS.md names every key ----------------------------------------------------------------- */
+/* ---- runner/script/KEYS.md names every key --------------------------------------------------- */
 static void look_for_keys(const struct schema *schema, const char *reference, int depth) {
     assert_true(depth < 8);
     for (const struct field *f = schema->fields; f->key; f++) {

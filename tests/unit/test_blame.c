@@ -14,7 +14,7 @@
 
 enum { RANKS = 4 };
 
-/* The ranks that each rank had lost when it gave up; NOTHING: it did not give up. */
+/* The peers that each rank had lost when it gave up; NOTHING: it did not give up. */
 static const uint64_t NOTHING = UINT64_MAX;
 struct links_case { const char *what; uint64_t lost[RANKS]; int64_t blamed; };
 

@@ -1,5 +1,5 @@
-/* A board is read whole while a worker writes it as fast as it can, and after the worker was
- * killed. */
+/* A reader never gets a mix of two states of a board: while a worker writes it as fast as it can,
+ * and after the worker was killed. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void assert_of_one_letter(const char *text, size_t cap) {
         if (text[i] != text[0]) fail_msg("half of one text, half of another: %s", text);
 }
 
-/* Whether there was a state to look at: a reader gives up where the writer is always faster. */
+/* Whether a state was read: a reader gives up if the writer is always faster. */
 static bool is_whole(const struct board *b) {
     struct rank_state s = board_read(b);
     assert_int_equal(s.phase, s.step % (BOARD_LEAVING + 1));
@@ -45,7 +45,7 @@ static bool is_whole(const struct board *b) {
     return true;
 }
 
-/* Reads while a child writes, and once more when it was killed, wherever it was. */
+/* Reads while a child writes, and once more after the child was killed at an arbitrary point. */
 static void read_beside_a_writer(struct board *b, int64_t *reads, int64_t *seen) {
     int64_t end = board_beats(b) + WRITES;
     pid_t writer = fork();

@@ -1,4 +1,4 @@
-/* Canonical JSON: the bytes of each kind of value; reading them gives the value again. */
+/* Canonical JSON: the bytes of each kind of value, and that they read back to the value. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>

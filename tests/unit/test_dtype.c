@@ -9,7 +9,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/dtype.h"
 
-/* What the format says, in double; NAN and INFINITY for the codes that mean them. */
+/* The value of a code by the definition of the format, in double; NAN or INFINITY for such codes.
+ * */
 static double value_of(enum dtype t, int code) {
     int mantissa_bits = t == DTYPE_E4M3 ? 3 : 2, bias = t == DTYPE_E4M3 ? 7 : 15;
     int exponent = (code & 0x7F) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
@@ -22,7 +23,7 @@ static double value_of(enum dtype t, int code) {
 
 static int code_max(enum dtype t) { return t == DTYPE_E4M3 ? 0x7E : 0x7B; }
 
-/* The nearest finite code, a tie going to the even one, by looking at all of them. */
+/* The nearest finite code, found by comparing all of them; a tie rounds to even. */
 static int nearest_code(enum dtype t, float x) {
     if (isnan(x)) return 0x7F;
     int best = 0, sign = signbit(x) ? 0x80 : 0;
@@ -150,9 +151,9 @@ static void test_names_and_sizes(void **state) {
     assert_string_equal(dtype_name(DTYPE_COUNT), "unknown");
 }
 
-/* ---- the vector loops say the same as the scalars ---- */
+/* ---- vector loops equal scalars ---- */
 
-enum { SWEEP = 4099 }; /* no multiple of any vector */
+enum { SWEEP = 4099 }; /* not a multiple of any vector length */
 
 static void check_loops(const struct isa *isa, const float *x, const float *m) {
     static uint8_t codes[SWEEP];

@@ -1,4 +1,4 @@
-/* The environment of a worker: only variables of the allow-lists. */
+/* The environment of a worker contains only variables of the allow-lists. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void unset_variables_have_defaults(void **state) {
     assert_int_equal(environment_make(NULL, &environment, &e), OK);
     assert_true(has_var(&environment, "OMP_WAIT_POLICY=passive"));
     assert_true(has_var(&environment, "NCCL_NVLS_ENABLE=0"));
-    assert_false(has_var(&environment, "LANG=\xff")); /* what cannot be recorded is withheld */
+    assert_false(has_var(&environment, "LANG=\xff")); /* not recordable, so not passed */
     char *record = json_dumps(environment.record, 0);
     assert_non_null(strstr(record, "\"defaults\": [\"NCCL_NVLS_ENABLE\", \"OMP_WAIT_POLICY\"]"));
     assert_non_null(strstr(strstr(record, "\"withheld\""), "\"LANG\""));

@@ -173,8 +173,8 @@ static void test_normal_moments(void **state) {
         fail_msg("hash of the draws 0x%016llX", (unsigned long long)hash);
 }
 
-/* The angle's whole range, against the C library: 3 ulp of 1, since near a zero only that is
- * promised. */
+/* The whole range of the angle, against the C library: 3 ulp of 1, because near a zero the function
+ * guarantees no more. */
 static void test_cos_turns(void **state) {
     double worst = 0;
     for (uint32_t t = 0; t < 1u << 24; t += 61) {

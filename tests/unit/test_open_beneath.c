@@ -1,4 +1,4 @@
-/* Opening below a directory: what is reached, and what is refused with which errno. Every case runs
+/* Opening below a directory: the paths that open, and the errno for the others. Every case runs
  * three times: with openat2(2) as the kernel has it, and, by a seccomp filter in a child process,
  * with an openat2(2) that fails as on an old kernel (ENOSYS) and in an old container (EPERM). */
 #include <errno.h>

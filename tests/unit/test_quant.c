@@ -97,8 +97,8 @@ static void test_every_rule(void **state) {
     }
 }
 
-/* Whatever the finite amax, what it scales stays within the format, bar a rounding up of one ulp,
- * which encoding rounds away; a power-of-two multiplier does so exactly. */
+/* For every finite amax the scaled value is within the format, except for one ulp of rounding,
+ * which encoding removes. With a power-of-two multiplier there is no exception. */
 static void test_the_largest_element_fits(void **state) {
     static const struct quant_rule RULES[] = {
         { QUANT_TE, 0, false },          { QUANT_TE, 0, true },

@@ -19,7 +19,7 @@ static int await(struct signals *s) {
     return taken;
 }
 
-/* As a thread of a driver: it blocks no signal, so the kernel may give it those of the process. */
+/* Like a thread of a driver, it blocks no signal, so it may receive signals of the process. */
 static void *careless(void *end) {
     sigset_t none;
     char byte;

@@ -3,9 +3,8 @@
 # writes its log line by line.
 #
 # PEER_MODE:
-#   steady   steps of 500 ms by its own figure; they end 60, 50, 90 ms after each other in turn, 10
-#   ms
-#            earlier in FP8; then it evaluates for ten minutes
+#   steady   steps of 500 ms by its own figure; they end 60, 50, 90 ms after each other in turn,
+#            10 ms earlier in FP8; then it evaluates for ten minutes
 #   ends     the same without the evaluation         unsaved   fails after its steps
 #   short    without the last step                   other     half as many tokens
 #   cut      the last line is incomplete             dies, garbage, nan, hangs
