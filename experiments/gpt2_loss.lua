@@ -1,11 +1,11 @@
 -- Losses on real text: every recipe against seven seeds of BF16. A run trains on 20.5 million bytes
 -- and is evaluated on 1.04 million that no run trains on.
--- The losses must be at rest when they are compared. With windows of 1024 bytes, 28 a step, every
--- run stayed at 2.5 nats for 10 million bytes and still fell by 5 % and more in the last 100 steps.
--- Recipes of one seed were then up to 7 % apart, and FP8 was below BF16 by chance. With learned
--- positions a model learns a short window sooner, since it sees each position more often. Hence 256
--- bytes, small steps, and a learning rate that ends at 0.
--- `containers/export_corpus.sh data/corpus.txt` writes the text.
+-- The losses must have converged when they are compared. With windows of 1024 bytes, 28 a step,
+-- every run stayed at 2.5 nats for 10 million bytes and still fell by 5 % and more in the last 100
+-- steps. Recipes of one seed were then up to 7 % apart, and FP8 was below BF16 by chance. With
+-- learned positions a model learns a short window sooner, since it sees each position more often.
+-- Hence 256 bytes, small steps, and a learning rate that ends at 0. `containers/export_corpus.sh
+-- data/corpus.txt` writes the text.
 local gpt2 = require "models.gpt2"
 
 local function row(label, recipe, seed)

@@ -43,7 +43,7 @@ struct recipe_options {
     bool param_gather; /* ranks gather FP8 codes of weights instead of values: the same bits */
 };
 
-/* What a kind is. Every reader of recipe kinds takes its facts from here. */
+/* The descriptor of a kind. Every reader of recipe kinds takes its facts from here. */
 struct recipe_info {
     struct recipe_options defaults; /* kind included */
     /* Scales of activations and gradients, and of weights; SCALE_NONE: the kind is not FP8. They

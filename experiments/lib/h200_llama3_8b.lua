@@ -1,8 +1,8 @@
--- What the five rows of the Megatron-LM report's table share; only name, about and recipe differ.
+-- Common settings of the five rows of the Megatron-LM report's table; name, about, recipe differ.
 -- The report does not give batch and optimizer: batch, clipping, betas and weight decay are those
 -- of Megatron-LM's example for Llama-3-8B. experiments/RESULTS.md lists the differences. BF16
 -- weights; f32 masters, moments and gradients. Twelve iterations of generated tokens, the last ten
--- of them in the steady window. h200_loss.lua asks what the recipes do to the loss.
+-- of them in the steady window. h200_loss.lua measures the effect of the recipes on the loss.
 local llama3 = require "models.llama3"
 
 return preset {

@@ -142,7 +142,7 @@ class Peer:
         self.about = self.expect("ready", "tokens_per_step", instead="lacks")
         self.name = str(self.about.get("name", self.name))
         if self.about["event"] == "lacks":
-            say(f"{self.name} has no {self.recipe}: its rows stand beside nothing")
+            say(f"{self.name} has no {self.recipe}: its rows have no ratio")
             self.quit()
             return False
         if self.about["tokens_per_step"] != self.tokens:
@@ -181,7 +181,7 @@ class Peer:
             good = False
         if not good:
             raise Failure(FAILED, f"{self.name} ({self.recipe}) printed {text[:200]!r} where "
-                                  f"\"{event}\" with a positive {number} was due; see {self.log}")
+                                  f"\"{event}\" with a positive {number} was expected; see {self.log}")
         return line
 
     def next_line(self, event):

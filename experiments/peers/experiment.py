@@ -140,8 +140,8 @@ def common_task(rows, known):
     """The one Task that all rows share, whatever their recipes are."""
     tasks = {task_of(row.config, known) for row in rows}
     if len(tasks) != 1:
-        raise Failure(USAGE, "the rows differ in more than their recipe, and a peer can stand "
-                             "beside one model and batch only")
+        raise Failure(USAGE, "the rows differ in more than their recipe; a peer is measured "
+                             "with one model and batch only")
     return tasks.pop()
 
 

@@ -134,8 +134,8 @@ def figures(lines, tokens):
     found, before = [], None
     for line in lines:
         if int(line[3]) != tokens:
-            raise Failure(FAILED, f"steps of {line[3]} tokens are in its log, the experiment's "
-                                  f"have {tokens}: is it llmq's of b77d969?")
+            raise Failure(FAILED, f"its log has steps of {line[3]} tokens, the experiment's have "
+                                  f"{tokens}: is this llmq's commit b77d969?")
         now = datetime.datetime.fromisoformat(line[1])
         time_ms = (now - before).total_seconds() * 1e3 if before else float(line[4])
         found.append((int(line[2]), float(line[5]), time_ms))

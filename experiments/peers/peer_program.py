@@ -67,7 +67,7 @@ def run_of(found, numbers, device, flags, printed):
             or not all(math.isfinite(loss) and 0 < time_ms < math.inf
                        for _, loss, time_ms in found)):
         raise Failure(FAILED, f"{flags}: not {len(numbers)} steps, each with a loss and a time, "
-                              f"are in what it wrote:{last_words(printed)}")
+                              f"are in its output:{last_words(printed)}")
     return Run(device, found[-1][1], [time_ms for _, _, time_ms in found])
 
 

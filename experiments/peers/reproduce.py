@@ -303,7 +303,7 @@ def compare_weights(run, weights, wide, trace):
         step = trace.get(1)
         if not step:
             raise NoSuchRun("neither a checkpoint of step 0 (checkpoint.init) nor a trace of "
-                            "step 1 tells the first weights")
+                            "step 1 has the first weights")
         lines = [f"{name}: fingerprint {step[name]:#x}, not {fingerprint(x):#x}"
                  for name, x in bits.items() if step[name] != fingerprint(x)]
         return lines, f"{len(bits)} weights, by fingerprint before step 1"

@@ -141,7 +141,7 @@ static enum timed_part part_of(struct timed *t, enum timed_part part) {
     return t->region == GRAPH_UPDATE ? PART_OPTIMIZER : part;
 }
 
-/* What one call counts as. PART_COUNT: the operator is not timed, since only some steps call it. */
+/* The cost of one call. PART_COUNT: the operator is not timed, since only some steps call it. */
 struct cost {
     enum timed_part part;
     double bytes;
@@ -288,7 +288,7 @@ static struct cost finish_cost(const struct timed *t, const struct sink *out) {
     }
 #include "kernels/operators.inc"
 
-/* ---- graphs: none; the region tells whose call it is ------------------------------------------*/
+/* ---- no graphs; the region says which part of the model calls ---------------------------------*/
 
 static enum status timed_graph_replay(struct backend *b, enum graph_key key, bool *replayed,
                                       struct err *e) {

@@ -148,8 +148,8 @@ static int64_t count_links(const struct nvml_calls *c, nvml_device device, int64
         struct nvml_pci end = { 0 };
         if (c->link_state(device, link, &up) != NVML_SUCCESS || !up) continue;
         if (c->link_kind(device, link, &kind) != NVML_SUCCESS) kind = NVML_LINK_TO_UNKNOWN;
-        bool told = c->link_pci(device, link, &end) == NVML_SUCCESS;
-        int64_t other = told ? gpu_at(all, out->count, &end) : -1;
+        bool known = c->link_pci(device, link, &end) == NVML_SUCCESS;
+        int64_t other = known ? gpu_at(all, out->count, &end) : -1;
         if (other >= 0) out->gpus[i].link[other].links++;
         else to_switches += kind == NVML_LINK_TO_SWITCH || kind == NVML_LINK_TO_UNKNOWN;
     }

@@ -86,7 +86,7 @@ static void check_host(const json_t *facts, struct fit *out) {
     int64_t host = fact_bytes(facts, "memory.total"), all = out->plan.pinned_bytes * out->ranks;
     if (host == 0 || all <= host) return;
     out->fits = false;
-    out->where = "memory.total (for what is offloaded)";
+    out->where = "memory.total (for offloaded state)";
     out->memory = host;
     out->wanted = all;
     out->shared = out->ranks > 1;

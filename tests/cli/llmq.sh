@@ -67,7 +67,7 @@ PEER_MODE=dies expect 1 "    ERROR: Cuda error in global_norm.cu:61" # its last 
 for PEER_MODE in garbage nan short cut; do
     expect 1 "not 3 steps, each with a loss and a time"
 done
-PEER_MODE=other expect 1 "steps of 64 tokens are in its log, the experiment's have 128"
+PEER_MODE=other expect 1 "its log has steps of 64 tokens, the experiment's have 128"
 PEER_MODE=hangs expect 1 "not done within 0.3 s (--run-limit)" --run-limit 0.3
 ends_by_signal
 exit $failed

@@ -88,7 +88,7 @@ sed 's/\("memory.total": *\)[0-9]*/\168719476736/' "$facts/h200x8.json" >host.js
 "$FP8LAB" plan -q "$suite" --only '*bf16' --facts host.json --set train.optimizer.offload=true \
     >log 2>&1
 [ $? = 3 ] || fail "plan of more than can be offloaded"
-says "does not fit memory.total (for what is offloaded) of 65536.0 MiB, which its 8 ranks share"
+says "does not fit memory.total (for offloaded state) of 65536.0 MiB, which its 8 ranks share"
 "$FP8LAB" run big.lua --lib "$lib" --backend cpu --set hardware.gpus=64 \
     --set train.global_batch=128 >log 2>&1
 [ $? = 3 ] || fail "a run of 64 ranks that no host has memory for"
