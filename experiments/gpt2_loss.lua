@@ -4,8 +4,8 @@
 -- every run stayed at 2.5 nats for 10 million bytes and still fell by 5 % and more in the last 100
 -- steps. Recipes of one seed were then up to 7 % apart, and FP8 was below BF16 by chance. With
 -- learned positions a model learns a short window sooner, since it sees each position more often.
--- Hence 256 bytes, small steps, and a learning rate that ends at 0. `containers/export_corpus.sh
--- data/corpus.txt` writes the text.
+-- Hence 256 bytes, small steps, and a learning rate that ends at 0.
+-- `containers/export_corpus.sh data/corpus.txt` writes the text.
 local gpt2 = require "models.gpt2"
 
 local function row(label, recipe, seed)

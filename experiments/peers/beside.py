@@ -181,7 +181,7 @@ class Peer:
             good = False
         if not good:
             raise Failure(FAILED, f"{self.name} ({self.recipe}) printed {text[:200]!r} where "
-                                  f"\"{event}\" with a positive {number} was expected; see {self.log}")
+                                  f"\"{event}\" with a positive {number} was due; see {self.log}")
         return line
 
     def next_line(self, event):
