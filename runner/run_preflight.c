@@ -146,9 +146,21 @@ static enum status say_kept(const struct suite *s, struct err *e) {
     return st;
 }
 
+/* Rows that read the same data as often follow each other, and share a line. */
+static void note_repeats(const struct suite *s) {
+    const char *said = "";
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const char *line = s->rows[i].inputs.repeats;
+        if (*line && strcmp(line, said) != 0)
+            cli_note(s->settings->cli, "%s: %s", s->resolution->runs[i].name, line);
+        said = line;
+    }
+}
+
 enum status preflight_say(const struct suite *s, const struct extension *extension,
                           struct err *e) {
     note_smoke(s);
+    note_repeats(s);
     TRY(say_kept(s, e));
     if (extension && extension->beginning.step) extension_say(extension, s->settings->cli);
     return OK;

@@ -22,7 +22,7 @@ import numpy as np
 
 EQUAL, USAGE, DIFFERENT = 0, 2, 4
 WORD = (1 << 64) - 1
-PURPOSE_INIT, PURPOSE_ORDER, PURPOSE_SYNTHETIC = 0, 3, 4
+PURPOSE_INIT, PURPOSE_ORDER, PURPOSE_SYNTHETIC, PURPOSE_DOCUMENTS = 0, 3, 4, 5
 F32, U32, U64 = np.float32, np.uint32, np.uint64
 
 
@@ -171,19 +171,80 @@ def read_tokens(path, form):
     return np.fromfile(path + ".bin", {1: "u1", 4: "<i4", 8: "<u2"}[kind])
 
 
+def document_starts(path, tokens):
+    """The first token of each document of a Megatron dataset, and the end of the last."""
+    if path.endswith((".bin", ".idx")):
+        path = path[:-4]
+    with open(path + ".idx", "rb") as file:
+        raw = file.read()
+    sequences, ends = struct.unpack_from("<QQ", raw, 18)
+    first = np.concatenate([[0], np.cumsum(np.frombuffer(raw, "<i4", sequences, 34))])
+    assert first[-1] == tokens
+    return first[np.frombuffer(raw, "<i8", ends, 34 + 12 * sequences)]
+
+
+class Part:
+    """The tokens of a part that training reads, and its documents where these are shuffled."""
+
+    def __init__(self, data, named, number, root):
+        paths = named.get("paths") or [named["path"]]
+        files = [os.path.join(root, path) for path in paths]
+        text = data["kind"] == "text"
+        tokens = [np.fromfile(file, "u1") if text else read_tokens(file, data["format"])
+                  for file in files]
+        starts, begin = [np.zeros(1, np.int64)], 0
+        self.number, self.documents = number, None
+        kept = sum(map(len, tokens))
+        if not data.get("eval_path") and data["holdout"] > 0:
+            kept = int(kept * (1 - data["holdout"]))
+        if data.get("order") == "documents":
+            for file, ids in zip(files, tokens):
+                starts.append(begin + document_starts(file, len(ids))[1:])
+                begin += len(ids)
+            self.documents = np.concatenate(starts)
+            self.documents = self.documents[self.documents <= kept]
+            kept = int(self.documents[-1])
+        self.tokens = np.concatenate(tokens)[:kept]
+
+    def in_order(self, seed, epoch):
+        """The tokens in the epoch's order of documents."""
+        if self.documents is None:
+            return self.tokens
+        key, count = make_key(seed, PURPOSE_DOCUMENTS, self.number, epoch), len(self.documents) - 1
+        order = [permute(key, count, i) for i in range(count)]
+        return np.concatenate([self.tokens[self.documents[i]:self.documents[i + 1]] for i in order])
+
+    def window(self, seed, drawn, length):
+        count = (len(self.tokens) - 1) // length
+        key = make_key(seed, PURPOSE_ORDER, self.number, drawn // count)
+        at = permute(key, count, drawn % count) * length
+        return self.in_order(seed, drawn // count)[at:at + length]
+
+
+class Blend:
+    """The parts of the data, and which of them a position draws from."""
+
+    def __init__(self, data, root):
+        named = data.get("parts") or [data]
+        largest = max(part.get("weight", 1) for part in named)
+        self.parts = [Part(data, part, i, root) for i, part in enumerate(named)]
+        self.weights = [max(1, int(part.get("weight", 1) / largest * 2.0 ** 32 + 0.5))
+                        for part in named]
+
+    def draw(self, position):
+        """(part, how many of its sequences were drawn before)"""
+        for i, weight in enumerate(self.weights[:-1]):
+            rest = sum(self.weights[i:])
+            before = position * weight // rest
+            if (position + 1) * weight // rest > before:
+                return self.parts[i], before
+            position -= before
+        return self.parts[-1], position
+
+
 def training_part(data, root):
-    """The tokens that training reads; None for generated ones."""
-    if data["kind"] == "synthetic":
-        return None
-    if data["kind"] == "text":
-        parts = [np.fromfile(os.path.join(root, path), "u1") for path in data["paths"]]
-        tokens = np.concatenate(parts)
-    else:
-        tokens = read_tokens(os.path.join(root, data["path"]), data["format"])
-    kept = len(tokens)
-    if not data.get("eval_path") and data["holdout"] > 0:
-        kept = int(kept * (1 - data["holdout"]))
-    return tokens[:kept]
+    """What training reads; None for generated tokens."""
+    return None if data["kind"] == "synthetic" else Blend(data, root)
 
 
 def permute(key, n, i):
@@ -218,10 +279,8 @@ def micro_batch(config, part, first):
         if part is None:
             rows.append(generated(config["data"], config, position % (1 << 31)))
             continue
-        count = (len(part) - 1) // length
-        key = make_key(train["seed"], PURPOSE_ORDER, 0, position // count)
-        at = permute(key, count, position % count) * length
-        rows.append(part[at:at + length])
+        source, drawn = part.draw(position)
+        rows.append(source.window(train["seed"], drawn, length))
     return np.array(rows, dtype=np.int64)
 
 

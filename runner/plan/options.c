@@ -197,15 +197,37 @@ static enum status read_recipe(const struct section *root, int64_t layers, struc
 
 /* ---- data -------------------------------------------------------------------------------------*/
 
-static enum status read_paths(struct section *s, const json_t *list, struct data_options *out) {
-    size_t n = json_is_array(list) ? json_array_size(list) : 1;
-    const char **paths = calloc(n ? n : 1, sizeof *paths);
+/* Appends the files of `path` or `paths` of a table: of the data, or of a part. */
+static enum status read_paths(struct section *s, const json_t *table, struct data_options *out) {
+    const json_t *list = json_object_get(table, "paths"), *one = json_object_get(table, "path");
+    bool single = !json_is_array(list);
+    size_t n = single ? 1 : json_array_size(list), had = (size_t)out->path_count;
+    const char **paths = realloc((void *)out->paths, (had + n + 1) * sizeof *paths);
     if (!paths) return FAIL(s->e, ERR_MEMORY, "%zu data paths", n);
     out->paths = paths;
-    out->path_count = (int64_t)n;
     for (size_t i = 0; i < n; i++) {
-        paths[i] = json_string_value(json_is_array(list) ? json_array_get(list, i) : list);
-        if (!paths[i]) section_fail(s, json_is_array(list) ? "paths" : "path", "text");
+        paths[had + i] = json_string_value(single ? one : json_array_get(list, i));
+        if (!paths[had + i]) section_fail(s, single ? "path" : "paths", "text");
+    }
+    out->path_count = (int64_t)(had + n);
+    return s->st;
+}
+
+/* The paths of all parts in a row, and how many each part has. */
+static enum status read_parts(struct section *s, const json_t *list, struct data_options *out) {
+    size_t n = json_array_size(list);
+    struct data_part *parts = calloc(n + 1, sizeof *parts);
+    if (!parts) return FAIL(s->e, ERR_MEMORY, "%zu parts of the data", n);
+    out->parts = parts;
+    out->part_count = (int64_t)n;
+    if (n == 0) section_fail(s, "parts", "a list");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *part = json_array_get(list, i);
+        int64_t before = out->path_count;
+        TRY(read_paths(s, part, out));
+        parts[i] = (struct data_part){ .path_count = out->path_count - before,
+                                       .weight = json_number_value(json_object_get(part,
+                                                                                   "weight")) };
     }
     return s->st;
 }
@@ -226,9 +248,13 @@ static enum status read_data(const struct section *root, struct data_options *ou
         int format = get_word(&s, "format", WORDS("megatron", "llmc"));
         out->kind = format == 0 ? DATA_MEGATRON : DATA_LLMC;
         if (!is_null(&s, "eval_path")) out->eval_path = get_text(&s, "eval_path");
+        out->order = (enum data_order)get_word_or(&s, "order", WORDS("windows", "documents"),
+                                                  ORDER_WINDOWS);
     }
     TRY(s.st);
-    return read_paths(&s, json_object_get(s.object, kind == 1 ? "path" : "paths"), out);
+    const json_t *parts = json_object_get(s.object, "parts");
+    if (json_is_array(parts)) return read_parts(&s, parts, out);
+    return read_paths(&s, s.object, out);
 }
 
 /* ---- training ---------------------------------------------------------------------------------*/
@@ -345,7 +371,9 @@ enum status options_read_data(const json_t *resolved, struct data_options *out, 
 
 void options_free_data(struct data_options *o) {
     free((void *)o->paths);
+    free((void *)o->parts);
     o->paths = NULL;
+    o->parts = NULL;
 }
 
 void options_free(struct run_options *o) {

@@ -22,7 +22,7 @@ struct run_options {
     struct model_config model;
     struct recipe recipe; /* site owned */
     struct train_options train;
-    struct data_options data; /* strings borrowed from the JSON; the list of paths owned */
+    struct data_options data; /* strings borrowed from the JSON; the lists owned */
     struct eval_options eval;
     struct checkpoint_options checkpoint;
     enum archive_policy archive;

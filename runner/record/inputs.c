@@ -49,7 +49,26 @@ static enum status hash_files(const struct data *data, char hex[SHA256_HEX], jso
     return *out ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
 }
 
-static enum status hash_data(const json_t *resolved, const char *root, char hex[SHA256_HEX],
+/* The parts of the data that the run reads more than once, and how often. */
+static void note_repeats(const struct run_options *run, const struct data *data, char *out,
+                         size_t capacity) {
+    struct text t = { 0 };
+    int64_t sequences = run->train.steps * run->train.global_batch, named = 0;
+    for (int64_t i = 0; i < data_part_count(data); i++) {
+        struct data_use use = data_use_at(data, i, sequences);
+        char line[64];
+        if (use.read <= use.sequences) continue;
+        snprintf(line, sizeof line, " %.2f times", (double)use.read / (double)use.sequences);
+        text_puts(&t, named++ ? ", " : "reads ");
+        text_puts(&t, use.path);
+        if (data_part_count(data) == 1 && run->data.path_count > 1) text_puts(&t, " and the rest");
+        text_puts(&t, line);
+    }
+    snprintf(out, capacity, "%s", t.bytes && !t.failed ? t.bytes : "");
+    text_free(&t);
+}
+
+static enum status hash_data(const json_t *resolved, const char *root, struct inputs *out,
                              json_t **files, struct err *e) {
     struct run_options run;
     struct data *data = NULL;
@@ -58,7 +77,8 @@ static enum status hash_data(const json_t *resolved, const char *root, char hex[
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
                                e);
     if (st == OK) st = check_held_out(&run, data, e);
-    if (st == OK) st = hash_files(data, hex, files, e);
+    if (st == OK) st = hash_files(data, out->data, files, e);
+    if (st == OK) note_repeats(&run, data, out->repeats, sizeof out->repeats);
     data_close(data);
     options_free(&run);
     return st;
@@ -84,7 +104,7 @@ enum status inputs_hash(const json_t *resolved, const char *data_root, struct in
     if (files) *files = NULL;
     TRY(hash_json(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
-    TRY(hash_data(resolved, data_root, out->data, files, e));
+    TRY(hash_data(resolved, data_root, out, files, e));
     return inputs_choose(out, "", e);
 }
 

@@ -15,6 +15,7 @@ struct inputs {
     char choices[SHA256_HEX]; /* the choice table; "": none, as on the cpu backend */
     char parent[SHA256_HEX];  /* the checkpoint from which an extended run starts; "": none */
     char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of these */
+    char repeats[400]; /* a line about data that the run reads more than once, or ""; not hashed */
 };
 
 /* Opens and reads all data, so a missing or malformed file is found here, with the errors of

@@ -21,7 +21,7 @@
 static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "checkpoint",
                                        "trace", "archive", "about", NULL };
 /* These keys follow from the number of steps. */
-static const char *const DERIVED[] = { "train.schedule.decay", NULL };
+static const char *const DERIVED[] = { "train.schedule.decay", "train.epochs", NULL };
 
 static bool is_below(const char *key, size_t n, const char *const *heads) {
     for (int64_t i = 0; heads[i]; i++) {

@@ -12,6 +12,7 @@
 #include "model/ground/sha256.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
+#include "runner/plan/options.h"
 
 struct wanted {
     const char *path, *sha256; /* borrowed from the bundle's list */
@@ -156,24 +157,25 @@ static enum status list_missing(const struct search *s, char **out, struct err *
 
 /* Checks the configuration's paths: they must stay below the root, which holds only listed
  * files. */
-static enum status check_named(const json_t *data, struct err *e) {
-    const json_t *paths = json_object_get(data, "paths"), *item;
-    const char *const one[] = { json_text(data, "path", NULL), json_text(data, "eval_path", NULL) };
-    const char *climbs = NULL;
-    size_t i;
-    json_array_foreach(paths, i, item)
-        if (!stays_below(json_string_value(item))) climbs = json_string_value(item);
-    for (i = 0; i < 2; i++)
-        if (one[i] && !stays_below(one[i])) climbs = one[i];
-    return climbs ? FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are no file "
-                         "below a folder: %.200s", climbs) : OK;
+static enum status check_named(const json_t *config, struct err *e) {
+    struct data_options data;
+    TRY(options_read_data(config, &data, e));
+    const char *climbs = data.eval_path && !stays_below(data.eval_path) ? data.eval_path : NULL;
+    for (int64_t i = 0; i < data.path_count; i++)
+        if (!stays_below(data.paths[i])) climbs = data.paths[i];
+    enum status st = OK;
+    if (climbs)
+        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are no file below a "
+                  "folder: %.200s", climbs);
+    options_free_data(&data);
+    return st;
 }
 
 enum status repro_stage_data(const struct repro_source *source, const char *folder,
                              char root[PATH_CAP], char **missing, struct err *e) {
     struct search s = { 0 };
     *missing = NULL;
-    enum status st = check_named(json_object_get(source->run->config_json, "data"), e);
+    enum status st = check_named(source->run->config_json, e);
     if (st == OK) st = read_list(source->data_files, &s, e);
     if (st == OK && folder) st = look_in(&s, folder, e);
     if (st == OK) st = look_at_recorded(&s, e);

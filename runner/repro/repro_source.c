@@ -78,7 +78,10 @@ static enum status resolve(struct repro_source *s, const char *taken, struct err
         .path = script, .overrides = overrides, .lib = lib, /* the bundle's presets, never ours */
         .override_count = (int64_t)json_array_size(s->overrides),
         .smoke = json_is_true(json_object_get(s->view.run, "smoke")),
-        .data = { .known = s->data_files }, /* a pattern means the files of the bundle, no others */
+        /* A pattern means the files of the bundle, epochs its steps. */
+        .data = { .known = s->data_files,
+                  .epoch_steps = json_integer_value(json_object_get(
+                      json_object_get(s->view.resolved, "train"), "steps")) },
     };
     if (st == OK) {
         st = resolve_experiment(&options, &s->resolution, e);

@@ -161,21 +161,21 @@ static bool has_that_name(const struct pattern_source *source, const char *path)
 
 /* ---- the list -------------------------------------------------------------------------------- */
 /* Appends the path, or the files that its pattern matches. */
-static enum status expand_path(const struct pattern_source *source, const char *path, json_t *out,
-                               struct err *e) {
+static enum status expand_path(const struct pattern_source *source, const char *key,
+                               const char *path, json_t *out, struct err *e) {
     struct words found = { 0 };
     bool failed = false;
     if (!is_pattern(path) || has_that_name(source, path)) {
         json_append(out, json_string(path), &failed);
-        return failed ? FAIL(e, ERR_MEMORY, "the list of data.paths") : OK;
+        return failed ? FAIL(e, ERR_MEMORY, "the list of %s", key) : OK;
     }
     if (pattern_parts(path) > PARTS_MAX)
-        return FAIL(e, ERR_CONFIG, "data.paths: \"%s\" is a pattern in more than %d components of "
-                    "its path; name the folders", path, PARTS_MAX);
+        return FAIL(e, ERR_CONFIG, "%s: \"%s\" is a pattern in more than %d components of its "
+                    "path; name the folders", key, path, PARTS_MAX);
     enum status st = source->known ? match_known(source->known, path, &found, e)
                                    : match_here(source->root, path, &found, e);
     if (st == OK && found.count == 0 && source->must_match)
-        st = FAIL(e, ERR_CONFIG, "data.paths: no file matches \"%s\"%s%s", path,
+        st = FAIL(e, ERR_CONFIG, "%s: no file matches \"%s\"%s%s", key, path,
                   source->root ? " in " : "", source->root ? source->root : "");
     if (st == OK && found.count == 0) words_add(&found, path);
     if (st == OK && found.count > 1)
@@ -187,24 +187,63 @@ static enum status expand_path(const struct pattern_source *source, const char *
     return st;
 }
 
+static bool ends_in(const char *path, const char *suffix) {
+    size_t n = strlen(path), m = strlen(suffix);
+    return n >= m && strcmp(path + n - m, suffix) == 0;
+}
+
+/* A Megatron dataset is a .bin and an .idx: where a pattern matched both, the .idx is dropped. */
+static enum status drop_indices(json_t *files, struct err *e) {
+    for (size_t i = json_array_size(files); i-- > 0;) {
+        const char *path = json_string_value(json_array_get(files, i));
+        char *bin = NULL;
+        if (!ends_in(path, ".idx")) continue;
+        if (asprintf(&bin, "%.*s.bin", (int)strlen(path) - 4, path) < 0)
+            return FAIL(e, ERR_MEMORY, "a path");
+        if (is_listed(files, bin)) json_array_remove(files, i);
+        free(bin);
+    }
+    return OK;
+}
+
+/* Expands the list `paths` of a table in place; `path` as a pattern becomes such a list. */
+static enum status expand_table(json_t *table, const char *key, const struct pattern_source *source,
+                                struct err *e) {
+    const json_t *paths = json_object_get(table, "paths"), *item;
+    const char *path = json_text(table, "path", NULL);
+    char name[64];
+    size_t i;
+    bool single = path && is_pattern(path) && !has_that_name(source, path), any = single;
+    bool failed = false;
+    json_array_foreach(paths, i, item) any = any || is_pattern(json_string_value(item));
+    if (!any) return OK;
+    snprintf(name, sizeof name, "%s.%s", key, single ? "path" : "paths");
+    json_t *files = json_array();
+    enum status st = files ? OK : FAIL(e, ERR_MEMORY, "the list of %s", name);
+    if (st == OK && single) st = expand_path(source, name, path, files, e);
+    for (i = 0; st == OK && i < json_array_size(paths); i++)
+        st = expand_path(source, name, json_string_value(json_array_get(paths, i)), files, e);
+    if (st == OK) st = drop_indices(files, e);
+    if (st == OK && json_array_size(files) > FILES_MAX)
+        st = FAIL(e, ERR_CONFIG, "%s: its patterns match %zu files, at most %d are read", name,
+                  json_array_size(files), FILES_MAX);
+    if (st == OK && single) json_put(table, "path", json_null(), &failed);
+    if (st == OK) json_put(table, "paths", json_incref(files), &failed);
+    json_decref(files);
+    return st == OK && failed ? FAIL(e, ERR_MEMORY, "the list of %s", name) : st;
+}
+
 enum status data_patterns_expand(json_t *config, const struct pattern_source *source,
                                  struct err *e) {
-    json_t *data = json_object_get(config, "data");
-    const json_t *paths = json_object_get(data, "paths"), *path; /* of text alone */
+    json_t *data = json_object_get(config, "data"), *part;
+    char key[48];
     size_t i;
-    bool any = false, failed = false;
-    json_array_foreach(paths, i, path) any = any || is_pattern(json_string_value(path));
-    if (!any) return OK;
-    json_t *files = json_array();
-    enum status st = files ? OK : FAIL(e, ERR_MEMORY, "the list of data.paths");
-    for (i = 0; st == OK && i < json_array_size(paths); i++)
-        st = expand_path(source, json_string_value(json_array_get(paths, i)), files, e);
-    if (st == OK && json_array_size(files) > FILES_MAX)
-        st = FAIL(e, ERR_CONFIG, "data.paths: its patterns match %zu files, at most %d are read",
-                  json_array_size(files), FILES_MAX);
-    if (st == OK) json_put(data, "paths", json_incref(files), &failed);
-    json_decref(files);
-    return st == OK && failed ? FAIL(e, ERR_MEMORY, "the list of data.paths") : st;
+    TRY(expand_table(data, "data", source, e));
+    json_array_foreach(json_object_get(data, "parts"), i, part) {
+        snprintf(key, sizeof key, "data.parts[%zu]", i + 1);
+        TRY(expand_table(part, key, source, e));
+    }
+    return OK;
 }
 
 bool data_pattern_is_here(const char *path) {

@@ -1,4 +1,4 @@
-/* Replaces the patterns in data.paths ("books/[a-z]?.txt") by the matching files, so that a
+/* Replaces the patterns in the paths of data ("books/[a-z]?.txt") by the matching files, so that a
  * configuration names every file. The runner does this, because a script cannot read files. */
 #ifndef FP8LAB_RUNNER_SCRIPT_DATA_PATTERNS_H
 #define FP8LAB_RUNNER_SCRIPT_DATA_PATTERNS_H
@@ -11,10 +11,12 @@
 struct pattern_source {
     const char *root;    /* prefix of all paths, absolute ones too; NULL: none */
     const json_t *known; /* [{"path"}]: a bundle's files, used instead of a file system; or NULL */
+    int64_t epoch_steps; /* what train.epochs means in a bundle; 0: count in the data */
     bool must_match;     /* otherwise a pattern without a match is unchanged */
 };
 
-/* Replaces the patterns in config.data.paths of text data, in place. A path with * ? or [ is a
+/* Replaces the patterns in `paths` and `path` of config.data and of its parts, in place: a `path`
+ * that is a pattern becomes `paths`. A path with * ? or [ is a
  * pattern, unless a file has exactly that name. These characters match no '/', and no '.' at the
  * start of a name. At most two components may have them, so that a script cannot make us search a
  * whole disk. A pattern gives regular files in bytewise order, without those already in the list.

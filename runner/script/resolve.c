@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runner/base/run_files.h"
+#include "runner/plan/run_length.h"
 #include "runner/script/resolve_script.h"
 #include "runner/script/script.h"
 
@@ -130,6 +131,7 @@ static enum status read_runs(const json_t *result, const struct pattern_source *
         to->config_json = json_incref(json_object_get(run, "config"));
         to->cell = json_incref(json_object_get(run, "cell"));
         TRY(data_patterns_expand(to->config_json, data, e));
+        TRY(epochs_resolve(to->config_json, data->root, data->epoch_steps, e));
         TRY(json_canonical(to->config_json, &to->config, &to->config_bytes, e));
         TRY(sha256_bytes(to->config, to->config_bytes, to->config_sha256, e));
         if (!to->name) return FAIL(e, ERR_MEMORY, "run names");

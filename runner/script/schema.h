@@ -15,6 +15,7 @@ enum field_type {
     FIELD_WORD,     /* one of `words` */
     FIELD_DURATION, /* seconds, "1h56m", "1.5h" or "01:56:00"; becomes an integer of seconds */
     FIELD_TABLE,    /* `schema` */
+    FIELD_TABLES,   /* a list of tables of `schema`, at least one */
     FIELD_VARIANT,  /* one of `variants`, chosen by the constructor */
     FIELD_FLOATS,   /* [min, max] bounds each; exactly `length` of them */
     FIELD_STRINGS,  /* at least one */

@@ -1,6 +1,7 @@
 #include "runner/script/schema_apply.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "runner/script/schema_tables.h"
@@ -76,6 +77,26 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
 }
 
 /* ---- applying -------------------------------------------------------------------------------- */
+static struct value *apply_tables(struct diagnostics *d, const struct field *f,
+                                  const struct value *v, const char *path) {
+    struct value *out = value_new(d->pool, VALUE_TABLE, v->place);
+    bool list = v->type == VALUE_TABLE && !v->kind && !v->member_count && v->item_count;
+    out->list = true;
+    for (int64_t i = 0; list && i < v->item_count; i++) {
+        const char *below = pool_format(d->pool, "%s[%" PRId64 "]", path, i + 1);
+        const struct value *item = v->items[i];
+        if (item->type == VALUE_TABLE && !item->kind && !item->item_count)
+            value_append(d->pool, out, schema_apply(d, f->schema, item, below));
+        else
+            diagnostics_add(d, item->place, below, "expected a table { ... }, found %s",
+                            value_describe(d->pool, item));
+    }
+    if (list) return out;
+    diagnostics_add(d, v->place, path, "expected %s, found %s", schema_expected(d->pool, f),
+                    value_describe(d->pool, v));
+    return NULL;
+}
+
 static struct value *apply_field(struct diagnostics *d, const struct field *f,
                                  const struct value *v, const char *path) {
     bool words = v->type == VALUE_TEXT; /* of --set */
@@ -89,6 +110,7 @@ static struct value *apply_field(struct diagnostics *d, const struct field *f,
                         value_describe(d->pool, v));
         return NULL;
     }
+    if (f->type == FIELD_TABLES) return apply_tables(d, f, v, path);
     if (f->type == FIELD_VARIANT) {
         const struct value *chosen = v;
         if (v->type == VALUE_TABLE && !v->kind && v->place.origin && f->initial) {

@@ -2,7 +2,6 @@
  * name without an equal key, the text says what to use instead. */
 #include "runner/script/schema_tables.h"
 
-#define STEPS "train.steps, counted in updates: an epoch has tokens / (global_batch x seq_len)"
 #define BATCH "train.global_batch (sequences per update) and train.micro_batch (per pass and GPU)"
 #define WARMUP "warmup, in a schedule: schedule = cosine { warmup = 20 }"
 #define QUANTIZE "recipe, such as recipe = fp8.delayed"
@@ -26,9 +25,8 @@ const struct other_name SCHEMA_OTHERS[] = {
     { "per_device_train_batch_size", "train.micro_batch" },
     { "gradient_accumulation_steps", GATHERING },
     { "grad_accum", GATHERING },
-    { "epochs", STEPS },
-    { "num_epochs", STEPS },
-    { "num_train_epochs", STEPS },
+    { "num_epochs", "train.epochs" },
+    { "num_train_epochs", "train.epochs" },
     { "max_steps", "train.steps" },
     { "train_iters", "train.steps" },
     { "iterations", "train.steps" },

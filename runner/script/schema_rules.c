@@ -6,6 +6,7 @@
 
 #include "model/recipe.h"
 #include "runner/hardware/query.h"
+#include "runner/plan/run_length.h"
 #include "runner/script/schema_apply.h"
 #include "runner/script/schema_tables.h"
 
@@ -78,18 +79,35 @@ static void derive_positions(struct diagnostics *d, struct value *model) {
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
+/* Exactly one of steps and epochs; --set of one replaces the other of the script. */
+static void choose_length(struct diagnostics *d, struct value *train) {
+    const struct value *steps = value_get(train, "steps"), *epochs = value_get(train, "epochs");
+    if (!steps || !epochs) return; /* it has an error */
+    bool counted = steps->type == VALUE_NULL, without = epochs->type == VALUE_NULL;
+    struct value *nothing = value_new(d->pool, VALUE_NULL, train->place);
+    if (counted && without)
+        diagnostics_add(d, train->place, "train.steps", "'steps' is missing; give steps = N, or "
+                        "epochs = N");
+    else if (!counted && !without && steps->place.origin)
+        value_set(d->pool, train, "epochs", nothing, train->place);
+    else if (!counted && !without && epochs->place.origin)
+        value_set(d->pool, train, "steps", nothing, train->place);
+    else if (!counted && !without)
+        diagnostics_add(d, epochs->place, "train.epochs",
+                        "steps already says how long the run is; leave one of the two out");
+}
+
 static void derive_schedule(struct diagnostics *d, struct value *train) {
     struct value *schedule = value_get(train, "schedule");
     const struct value *kind = value_get(schedule, "kind");
     int64_t steps, warmup, decay;
-    if (!kind || !get_int(train, "steps", &steps) || !get_int(schedule, "warmup", &warmup)) return;
-    if (value_is(kind, "constant")) {
+    if (!kind || !get_int(schedule, "warmup", &warmup)) return;
+    if (value_is(kind, "constant"))
         value_set(d->pool, schedule, "final", value_float(d->pool, 1.0, schedule->place),
                   schedule->place);
-        set_int(d, schedule, "decay", 0);
-    } else if (!get_int(schedule, "decay", &decay)) {
-        int64_t after = steps > warmup ? steps - warmup : 0;
-        set_int(d, schedule, "decay", value_is(kind, "wsd") ? (after + 4) / 5 : after);
+    if (!get_int(train, "steps", &steps)) return; /* epochs: see plan/run_length.h */
+    if (value_is(kind, "constant") || !get_int(schedule, "decay", &decay)) {
+        set_int(d, schedule, "decay", default_decay(kind->string, steps, warmup));
     } else if (warmup + decay > steps) {
         diagnostics_add(d, place_of(schedule, "decay"), "train.schedule.decay",
                         "warmup %" PRId64 " and decay %" PRId64 " do not fit into %" PRId64
@@ -140,6 +158,35 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
                         "... }");
 }
 
+/* Tokens name their files in exactly one way, and so does each part. */
+static void check_files(struct diagnostics *d, const struct value *table, const char *path,
+                        bool parts) {
+    const char *const KEYS[] = { "path", "paths", "parts" };
+    int given = 0;
+    for (int i = 0; i < 2 + parts; i++) {
+        const struct value *v = value_get(table, KEYS[i]);
+        if (!v) return; /* it has an error */
+        given += v->type != VALUE_NULL;
+    }
+    if (given != 1)
+        diagnostics_add(d, table->place, path, "%s: give %s", given ? "files are named in more "
+                        "than one way" : "no file is named", parts ?
+                        "path = \"FILE\", paths = { ... } for shards, or parts { path = ..., "
+                        "weight = ... }" : "path = \"FILE\", or paths = { ... } for shards");
+}
+
+static void check_tokens(struct diagnostics *d, const struct value *data) {
+    const struct value *parts = value_get(data, "parts"), *order = value_get(data, "order");
+    if (!value_is(value_get(data, "kind"), "tokens")) return;
+    check_files(d, data, "data", true);
+    for (int64_t i = 0; parts && i < parts->item_count; i++)
+        check_files(d, parts->items[i], pool_format(d->pool, "data.parts[%" PRId64 "]", i + 1),
+                    false);
+    if (value_is(order, "documents") && !value_is(value_get(data, "format"), "megatron"))
+        diagnostics_add(d, order->place, "data.order", "llm.c's files do not say where documents "
+                        "end; use order = \"windows\", or Megatron's format");
+}
+
 /* Tokens are evaluated on a separate file, or on the tail of the training file: by default 1 %, as
  * in Megatron's usual split 99,1,0. */
 static void derive_holdout(struct diagnostics *d, struct value *data) {
@@ -158,6 +205,7 @@ static void derive_holdout(struct diagnostics *d, struct value *data) {
 static void check_data(struct diagnostics *d, const struct value *experiment) {
     struct value *data = value_get(experiment, "data");
     int64_t vocab;
+    check_tokens(d, data);
     derive_holdout(d, data);
     if (!value_is(value_get(data, "kind"), "text") ||
         !get_int(value_get(experiment, "model"), "vocab", &vocab))
@@ -259,6 +307,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
         derive_heads(d, model);
         derive_positions(d, model);
     }
+    if (train) choose_length(d, train);
     if (train) derive_schedule(d, train);
     if (train) derive_head_chunk(d, train, model);
     if (recipe) schema_recipe_rules(d, recipe, "recipe");

@@ -77,9 +77,22 @@ static const struct field TEXT_DATA[] = {
     FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
     { .key = NULL },
 };
+/* A part of a blend: a file, or shards that are read one after another. */
+#define TOKEN_FILES \
+    STRING("path", 4096, NULLABLE), \
+    { .key = "paths", .type = FIELD_STRINGS, .min = 1, .max = 4096, .flags = FIELD_NULLABLE }
+static const struct field TOKEN_PART[] = {
+    TOKEN_FILES,
+    FLOAT("weight", 0, 1e9, INITIAL("1"), .flags = FIELD_ABOVE_MIN), /* share of the sequences */
+    { .key = NULL },
+};
+static const struct schema SCHEMA_TOKEN_PART = { "a part of tokens", TOKEN_PART, NULL };
 static const struct field TOKEN_DATA[] = {
-    STRING("path", 4096, REQUIRED),
-    WORD("format", WORDS("megatron", "llmc"), REQUIRED),
+    TOKEN_FILES,
+    { .key = "parts", .type = FIELD_TABLES, .schema = &SCHEMA_TOKEN_PART,
+      .flags = FIELD_NULLABLE },
+    WORD("format", WORDS("megatron", "llmc"), INITIAL("megatron")),
+    WORD("order", WORDS("windows", "documents"), INITIAL("windows")),
     STRING("eval_path", 4096, NULLABLE),
     FLOAT("holdout", 0, 1, .flags = FIELD_BELOW_MAX), /* 0.01, or 0 with an eval_path */
     { .key = NULL },
@@ -89,7 +102,7 @@ static const struct field SYNTHETIC_DATA[] = {
     { .key = NULL },
 };
 static const struct schema SCHEMA_TEXT = { "text", TEXT_DATA, "paths" };
-static const struct schema SCHEMA_TOKENS = { "tokens", TOKEN_DATA, NULL };
+static const struct schema SCHEMA_TOKENS = { "tokens", TOKEN_DATA, "parts" };
 static const struct schema SCHEMA_SYNTHETIC = { "synthetic", SYNTHETIC_DATA, NULL };
 static const struct schema *const DATA_KINDS[] = { &SCHEMA_TEXT, &SCHEMA_TOKENS, &SCHEMA_SYNTHETIC,
                                                    NULL };
@@ -127,7 +140,8 @@ static const struct schema *const SCHEDULES[] = { &SCHEMA_COSINE, &SCHEMA_LINEAR
                                                   &SCHEMA_CONSTANT, NULL };
 
 static const struct field TRAIN[] = {
-    INT("steps", 1, STEPS_MAX, REQUIRED),
+    INT("steps", 1, STEPS_MAX, NULLABLE), /* or epochs: plan/run_length.c counts their steps */
+    FLOAT("epochs", 0, 1e6, .flags = FIELD_ABOVE_MIN | FIELD_NULLABLE),
     INT("global_batch", 1, ROWS_MAX, REQUIRED), /* sequences an update */
     INT("micro_batch", 1, ROWS_MAX, INITIAL("1")), /* sequences a pass and GPU */
     INT("seed", 0, 0x1p53, INITIAL("1234")),

@@ -51,6 +51,7 @@ const char *schema_expected(struct pool *p, const struct field *f) {
     case FIELD_DURATION:
         return "whole seconds, or a duration such as \"1h56m\", \"1.5h\" or \"01:56:00\"";
     case FIELD_TABLE: return "a table { ... }";
+    case FIELD_TABLES: return "a list of tables { { ... }, { ... } }";
     case FIELD_VARIANT: {
         struct text t = { 0 };
         for (int i = 0; f->variants[i]; i++) {
@@ -344,6 +345,7 @@ struct value *schema_typed(struct diagnostics *d, const struct field *f, const s
         return b;
     }
     case FIELD_TABLE:
+    case FIELD_TABLES:
     case FIELD_VARIANT: break;
     }
     return mismatch(d, f, v, path);

@@ -5,7 +5,7 @@
 #include "runner/script/schema.h"
 
 /* The value converted to the field's type, or NULL after a diagnostic. For every type except
- * FIELD_TABLE and FIELD_VARIANT. VALUE_TEXT is parsed as the field's type. */
+ * FIELD_TABLE, FIELD_TABLES and FIELD_VARIANT. VALUE_TEXT is parsed as the field's type. */
 struct value *schema_typed(struct diagnostics *d, const struct field *f, const struct value *v,
                            const char *path);
 

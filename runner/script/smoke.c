@@ -31,22 +31,27 @@ static bool readable(struct pool *p, const char *path, const char *suffix) {
     return access(pool_format(p, "%s%s", path, suffix), R_OK) == 0;
 }
 
+/* A file of tokens, or a pattern. A Megatron path may be named with or without its ".bin". */
+static bool file_is_there(struct pool *p, const struct value *path, bool megatron) {
+    if (!path || path->type != VALUE_STRING || data_pattern_is_here(path->string)) return true;
+    return megatron && readable(p, path->string, ".bin") && readable(p, path->string, ".idx");
+}
+
+/* The files of text, of tokens, or of a part of tokens. */
+static bool files_are_there(struct pool *p, const struct value *table, bool megatron) {
+    const struct value *paths = value_get(table, "paths");
+    for (int64_t i = 0; paths && i < paths->item_count; i++)
+        if (!file_is_there(p, paths->items[i], megatron)) return false;
+    return file_is_there(p, value_get(table, "path"), megatron);
+}
+
 static bool data_is_there(struct pool *p, const struct value *data) {
-    if (value_is(value_get(data, "kind"), "text")) {
-        const struct value *paths = value_get(data, "paths");
-        for (int64_t i = 0; i < paths->item_count; i++)
-            if (!data_pattern_is_here(paths->items[i]->string)) return false;
-        return true;
-    }
-    if (value_is(value_get(data, "kind"), "tokens")) {
-        const char *path = value_string_at(data, "path");
-        const char *eval = value_string_at(data, "eval_path");
-        bool megatron = value_is(value_get(data, "format"), "megatron");
-        if (eval && !readable(p, eval, megatron ? ".bin" : "")) return false;
-        return megatron ? readable(p, path, ".bin") && readable(p, path, ".idx")
-                        : readable(p, path, "");
-    }
-    return true;
+    const struct value *parts = value_get(data, "parts");
+    bool megatron = value_is(value_get(data, "format"), "megatron");
+    for (int64_t i = 0; parts && i < parts->item_count; i++)
+        if (!files_are_there(p, parts->items[i], megatron)) return false;
+    return files_are_there(p, data, megatron) &&
+           file_is_there(p, value_get(data, "eval_path"), megatron);
 }
 
 static struct value *synthetic(struct pool *p, struct place place) {
@@ -84,10 +89,11 @@ static void shrink_train(struct pool *p, struct value *train) {
     set_int(p, train, "global_batch", 2 * value_int_at(train, "micro_batch"));
     set_int(p, train, "steps", SMOKE_STEPS);
     shrink_to(p, schedule, "warmup", 2);
-    shrink_to(p, schedule, "decay",
-              value_is(value_get(schedule, "kind"), "wsd")
-                  ? 2
-                  : SMOKE_STEPS - value_int_at(schedule, "warmup"));
+    int64_t decay = value_is(value_get(schedule, "kind"), "wsd")
+                        ? 2
+                        : SMOKE_STEPS - value_int_at(schedule, "warmup");
+    if (value_get(schedule, "decay")) shrink_to(p, schedule, "decay", decay);
+    else set_int(p, schedule, "decay", decay); /* with epochs the script may leave it open */
 }
 
 static struct value *section(struct pool *p, struct value *experiment, const char *key) {

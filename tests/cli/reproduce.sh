@@ -22,8 +22,16 @@ open("llmc.bin", "wb").write(head.tobytes() + ids.tobytes())
 ids = ids.astype("<i4")
 open("megatron.bin", "wb").write(ids.tobytes())
 lengths, starts = [400, 599], [0, 1600]
-open("megatron.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ2i2q2q", 1, 4, 2, 2, *lengths,
-                                                              *starts, 0, 2))
+open("megatron.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ2i2q3q", 1, 4, 2, 3, *lengths,
+                                                              *starts, 0, 1, 2))
+lengths = [7, 0, 250, 33, 1, 90, 400, 64, 65, 89]
+ends = list(range(len(lengths) + 1))
+for name in "one", "two":
+    open(name + ".bin", "wb").write(ids[:sum(lengths)].astype("<u2").tobytes())
+    starts = [2 * sum(lengths[:i]) for i in range(len(lengths))]
+    open(name + ".idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 10, 11) +
+                                    struct.pack("<10i10q11q", *lengths, *starts, *ends))
+    lengths = lengths[3:] + lengths[:3]
 PY
 cat >base.lua <<'LUA'
 local tiny = require "models.tiny"
@@ -50,6 +58,11 @@ return suite {
                           optimizer = adamw { lr = 0, master = "none", state = "8bit" } } }),
   row("megatron", { recipe = f32, train = train,
                     data = tokens { path = "megatron", format = "megatron" } }),
+  row("blend", { data = tokens { { path = "megatron", weight = 0.1 },
+                                 { paths = { "one", "two" }, weight = 0.7 },
+                                 { path = "two.bin", weight = 0.2 }, order = "documents" },
+                 train = { epochs = 1.5, global_batch = 6, micro_batch = 3,
+                           optimizer = adamw { lr = 0 } } }),
   row("ranks", { hardware = { gpus = 3 } }),
   row("moving", { checkpoint = false, train = { steps = 4, global_batch = 6, micro_batch = 2,
                                                 optimizer = adamw { lr = 1e-3 } } }),
@@ -57,7 +70,7 @@ return suite {
 LUA
 "$FP8LAB" run base.lua --lib "$lib" --backend cpu >out 2>&1 || fail "the runs: exit code $?"
 mkdir open
-for row in text gpt2 llmc megatron ranks moving; do
+for row in text gpt2 llmc megatron blend ranks moving; do
     (cd open && "$FP8LAB" extract -q ../runs/*-"$row"-*.tar.zst >/dev/null 2>&1)
     reproduce open/*-"$row"-* || fail "$row: exit code $?"
     grep -q '^first weights: equal' out || fail "$row: first weights"

@@ -117,9 +117,9 @@ static void a_configuration_is_complete(void **state) {
         "\"format\":\"hybrid\",\"history\":1024,\"kind\":\"fp8.delayed\",\"last_bf16\":0,"
         "\"layers\":[],\"lm_head\":\"bf16\",\"margin\":0,\"param_gather\":false,\"roll\":"
         "\"microbatch\"},\"schema\":\"fp8lab.experiment/1\",\"trace\":{\"every\":0,\"first\":20},"
-        "\"train\":{\"global_batch\":8,\"grad_dtype\":\"f32\",\"head_chunk\":1024,\"micro_batch\":"
-        "1,\"optimizer\":{\"betas\":[0.9,0.95],\"clip\":1.0,\"eps\":1e-08,\"kind\":\"adamw\","
-        "\"lr\":0.0003,\"master\":\"f32\",\"offload\":false,\"state\":\"f32\","
+        "\"train\":{\"epochs\":null,\"global_batch\":8,\"grad_dtype\":\"f32\",\"head_chunk\":1024,"
+        "\"micro_batch\":1,\"optimizer\":{\"betas\":[0.9,0.95],\"clip\":1.0,\"eps\":1e-08,"
+        "\"kind\":\"adamw\",\"lr\":0.0003,\"master\":\"f32\",\"offload\":false,\"state\":\"f32\","
         "\"weight_decay\":0.1},\"recompute\":\"none\","
         "\"schedule\":{\"decay\":0,\"final\":1.0,\"kind\":\"constant\",\"warmup\":0},\"seed\":1234,"
         "\"shard\":\"optimizer\",\"steps\":10,\"time_limit_s\":null}}");

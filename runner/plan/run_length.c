@@ -1,0 +1,83 @@
+#include "runner/plan/run_length.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "model/data.h"
+#include "model/ground/json_safe.h"
+#include "runner/base/run_files.h"
+#include "runner/plan/options.h"
+
+enum { STEPS_MAX = 1000000000 }; /* the schema's limit */
+
+int64_t default_decay(const char *schedule, int64_t steps, int64_t warmup) {
+    int64_t after = steps > warmup ? steps - warmup : 0;
+    if (strcmp(schedule, "constant") == 0) return 0;
+    return strcmp(schedule, "wsd") == 0 ? (after + 4) / 5 : after;
+}
+
+static int64_t int_at(const json_t *table, const char *key) {
+    return json_integer_value(json_object_get(table, key));
+}
+
+/* The sequences of an epoch: of all parts of a blend. */
+static enum status count_sequences(const json_t *config, const char *root, int64_t *out,
+                                   struct err *e) {
+    const json_t *model = json_object_get(config, "model");
+    struct data_options options;
+    struct data *data = NULL;
+    TRY(options_read_data(config, &options, e));
+    options.root = root;
+    enum status st = OK;
+    if (options.kind == DATA_SYNTHETIC)
+        st = FAIL(e, ERR_CONFIG, "train.epochs: generated data have no end; give train.steps");
+    if (st == OK) {
+        st = data_open(&data, &options, int_at(model, "vocab"), int_at(model, "seq_len"), 0, e);
+        if (st != OK)
+            err_prefix(e, "train.epochs counts the sequences of the data; give train.steps where "
+                       "the data are not");
+    }
+    if (st == OK) *out = data_sequences(data, SPLIT_TRAIN);
+    data_close(data);
+    options_free_data(&options);
+    return st;
+}
+
+static enum status count_steps(const json_t *config, const char *root, int64_t *steps,
+                               struct err *e) {
+    const json_t *train = json_object_get(config, "train");
+    double epochs = json_number_value(json_object_get(train, "epochs"));
+    int64_t sequences = 0;
+    TRY(count_sequences(config, root, &sequences, e));
+    double count = ceil(epochs * (double)sequences / (double)int_at(train, "global_batch"));
+    if (count > STEPS_MAX)
+        return FAIL(e, ERR_CONFIG, "train.epochs: %g epochs of %" PRId64 " sequences are %.0f "
+                    "steps, at most %d are possible", epochs, sequences, count, (int)STEPS_MAX);
+    *steps = (int64_t)count;
+    return OK;
+}
+
+enum status epochs_resolve(json_t *config, const char *data_root, int64_t known_steps,
+                           struct err *e) {
+    json_t *train = json_object_get(config, "train");
+    json_t *schedule = json_object_get(train, "schedule");
+    int64_t steps = known_steps, warmup = int_at(schedule, "warmup");
+    bool failed = false;
+    if (!json_is_null(json_object_get(train, "steps"))) return OK;
+    if (steps == 0) TRY(count_steps(config, data_root, &steps, e));
+    if (warmup > steps)
+        return FAIL(e, ERR_CONFIG, "train.schedule.warmup: %" PRId64 " is longer than the run; "
+                    "train.epochs is %" PRId64 " steps here", warmup, steps);
+    json_put(train, "steps", json_integer(steps), &failed);
+    const json_t *decay = json_object_get(schedule, "decay");
+    if (!json_is_integer(decay)) {
+        int64_t after = default_decay(json_text(schedule, "kind", ""), steps, warmup);
+        json_put(schedule, "decay", json_integer(after), &failed);
+    } else if (warmup + json_integer_value(decay) > steps) {
+        return FAIL(e, ERR_CONFIG, "train.schedule.decay: warmup %" PRId64 " and decay %" PRId64
+                    " do not fit into the %" PRId64 " steps that train.epochs is here", warmup,
+                    (int64_t)json_integer_value(decay), steps);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "the configuration") : OK;
+}

@@ -1,0 +1,63 @@
+#!/bin/bash
+# train.epochs becomes the steps that the data need. A run that reads data more than once says how
+# often. --set of steps or epochs replaces the other. repro and --extend keep a bundle's steps.
+set -u
+. "$PWD/tests/cli/lib.sh"
+head -c 700 "$lib/models/tiny.lua" >a.txt # 19 windows of 32 bytes are for training
+cat >x.lua <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "x", model = tiny.llama { seq_len = 32, layers = 2, vocab = 256 }, recipe = bf16,
+  data = text { "a.txt", holdout = 0.1 },
+  train = { epochs = 2.5, global_batch = 4, micro_batch = 2, schedule = cosine { warmup = 2 } },
+  checkpoint = { every = 100 },
+}
+LUA
+run() { # ARGS...: exit code in $code
+    "$FP8LAB" run x.lua --lib "$lib" --backend cpu --threads 1 "$@" >out 2>log
+    code=$?
+}
+train() { # BUNDLE EXPRESSION over train
+    field "$1" "(lambda train: ($2))(resolved['train'])"
+}
+
+case_name="counted"
+run
+expect "exit code" 0 $code
+first=$(bundle_in runs)
+# 2.5 * 19 / 4 = 11.875 steps, rounded up.
+expect "epochs, steps, decay" "(2.5, 12, 10)" \
+    "$(train "$first" 'train["epochs"], train["steps"], train["schedule"]["decay"]')"
+expect "the last step" 12 "$(field "$first" 'summary["step_last"]')"
+says "x: reads a.txt 2.53 times"
+
+case_name="--set"
+run --runs steps --set train.steps=4
+expect "steps for epochs" "(None, 4)" \
+    "$(train "$(bundle_in steps)" 'train["epochs"], train["steps"]')"
+grep -q " times$" log && fail "four steps read no text twice"
+run --runs epochs --set train.epochs=1
+expect "other epochs" "(1.0, 5)" "$(train "$(bundle_in epochs)" 'train["epochs"], train["steps"]')"
+
+case_name="repro and --extend"
+"$FP8LAB" repro "$first" --exact >out 2>log
+expect "exit code of repro" 0 $?
+"$FP8LAB" run --extend "$first" --runs runs --threads 1 --set train.steps=14 >out 2>log
+expect "exit code of --extend" 0 $?
+expect "steps" 14 "$(train "$(newest runs)" 'train["steps"]')"
+
+case_name="data that cannot be counted"
+run --runs none --set data.paths=gone.txt
+expect "exit code without the data" 6 $code
+says "train.epochs counts the sequences of the data; give train.steps where the data are not"
+says "gone.txt"
+run --runs none --set data=synthetic
+expect "exit code with generated data" 2 $code
+says "train.epochs: generated data have no end; give train.steps"
+run --runs none --set train.schedule.warmup=30
+expect "exit code of a long warm-up" 2 $code
+says "train.schedule.warmup: 30 is longer than the run; train.epochs is 12 steps here"
+[ ! -e none ] || [ -z "$(ls none)" ] || fail "something was run"
+
+[ $failed = 0 ] && echo "epochs are counted"
+exit $failed
