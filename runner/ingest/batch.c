@@ -1,0 +1,95 @@
+#include "runner/ingest/batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/ingest/json_line.h"
+
+void batch_free(struct batch *b) {
+    free(b->text.bytes);
+    free(b->ids.bytes);
+    free(b->ends_at.bytes);
+    free(b->bad.bytes);
+}
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static enum status end_document(struct batch *b, struct encoder *x,
+                                const struct batch_options *o, struct err *e) {
+    int64_t count;
+    TRY(encoder_end(x, e));
+    if (o->end >= 0) TRY(encoder_push(x, (uint32_t)o->end, e));
+    encoder_ids(x, &count);
+    b->documents++;
+    return bytes_add(&b->ends_at, &count, sizeof count, e);
+}
+
+static enum status one_document(struct batch *b, struct encoder *x, const char *text, size_t n,
+                                const struct batch_options *o, struct err *e) {
+    if (n == 0) return b->empty++, OK;
+    b->text_bytes += (int64_t)n;
+    TRY(encoder_begin(x, e));
+    TRY(encoder_add(x, text, n, e));
+    return end_document(b, x, o, e);
+}
+
+static enum status encode_lines(struct batch *b, struct encoder *x, struct bytes *line,
+                                const struct batch_options *o, struct err *e) {
+    const char *p = (const char *)b->text.bytes, *end = p + b->text.count;
+    if (b->line == 1 && b->text.count >= 3 && !memcmp(p, "\xef\xbb\xbf", 3)) p += 3; /* a BOM */
+    for (int64_t number = b->line; p < end; number++) {
+        const char *next = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = next ? next : end, *from = p;
+        p = stop + (next != NULL);
+        while (from < stop && is_space(*from)) from++;
+        if (from == stop) continue; /* an empty line */
+        line->count = 0;
+        struct err why;
+        enum status st = json_line_text(from, (size_t)(stop - from), o->field, line, &why);
+        if (st == OK) st = one_document(b, x, (const char *)line->bytes, line->count, o, &why);
+        if (st == ERR_FORMAT) {
+            struct bad_line bad = { .line = number };
+            snprintf(bad.text, sizeof bad.text, "%.199s", why.text);
+            TRY(bytes_add(&b->bad, &bad, sizeof bad, e));
+        } else if (st != OK) {
+            *e = why;
+            return st;
+        }
+    }
+    return OK;
+}
+
+/* A plain text is one document; its parts come one by one. */
+static enum status encode_part(struct batch *b, struct encoder *x, const struct batch_options *o,
+                               struct err *e) {
+    b->text_bytes += (int64_t)b->text.count;
+    if (b->begins && b->ends && b->text.count == 0) return b->empty++, OK;
+    if (b->begins) TRY(encoder_begin(x, e));
+    TRY(encoder_add(x, (const char *)b->text.bytes, b->text.count, e));
+    return b->ends ? end_document(b, x, o, e) : OK;
+}
+
+static enum status narrow(struct batch *b, struct encoder *x, int id_bytes, struct err *e) {
+    int64_t count;
+    const uint32_t *ids = encoder_ids(x, &count);
+    TRY(bytes_reserve(&b->ids, (size_t)(count * id_bytes), e));
+    uint8_t *out = b->ids.bytes;
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < id_bytes; k++) *out++ = (uint8_t)(ids[i] >> 8 * k);
+    b->ids.count = (size_t)(count * id_bytes);
+    return OK;
+}
+
+void batch_encode(struct batch *b, const struct batch_options *o, struct encoder *x,
+                  struct bytes *line) {
+    struct encoder_counts before = encoder_counts(x), after;
+    encoder_clear(x);
+    b->ids.count = b->ends_at.count = b->bad.count = 0;
+    b->documents = b->empty = b->text_bytes = 0;
+    b->status = b->lines ? encode_lines(b, x, line, o, &b->e) : encode_part(b, x, o, &b->e);
+    if (b->status == OK) b->status = narrow(b, x, o->id_bytes, &b->e);
+    after = encoder_counts(x);
+    b->replaced = after.replaced - before.replaced;
+    b->dropped = after.dropped - before.dropped;
+}

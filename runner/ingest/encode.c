@@ -1,0 +1,459 @@
+/* Text into ids: added tokens, normalizer, split stages, and the model on each word. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/ingest/tokenizer_parts.h"
+
+/* ---- one thread's memory ------------------------------------------------------------------- */
+
+/* A word of up to 31 bytes that became up to 7 tokens: one cache line. */
+enum { WORD_MAX = 31, WORD_IDS = 7, WORDS_LOG2 = 16 };
+struct word {
+    uint64_t key[4];
+    uint32_t id[WORD_IDS];
+    uint8_t length, ids; /* length 0: empty */
+};
+_Static_assert(sizeof(struct word) == 64, "a word is one cache line");
+
+struct encoder {
+    const struct tokenizer *t;
+    struct word *words; /* [1 << WORDS_LOG2] by hash; owned */
+    uint32_t *id;       /* owned */
+    size_t count, room;
+    struct bpe_work work;
+    struct bytes lossy, normal, spare;
+    struct bytes stage_text[STAGES_MAX];
+    struct pattern_work pattern[STAGES_MAX];
+    struct encoder_counts counts;
+};
+
+enum status encoder_create(struct encoder **out, const struct tokenizer *t, struct err *e) {
+    struct encoder *x = calloc(1, sizeof *x);
+    size_t bytes = sizeof(struct word) << WORDS_LOG2;
+    if (x && posix_memalign((void **)&x->words, 64, bytes) != 0) x->words = NULL;
+    if (!x || !x->words) {
+        free(x);
+        return FAIL(e, ERR_MEMORY, "%zu bytes for the words of an encoder", bytes);
+    }
+    memset(x->words, 0, bytes);
+    x->t = t;
+    *out = x;
+    return OK;
+}
+
+void encoder_destroy(struct encoder *x) {
+    if (!x) return;
+    for (int i = 0; i < STAGES_MAX; i++) {
+        free(x->stage_text[i].bytes);
+        pattern_work_free(&x->pattern[i]);
+    }
+    bpe_work_free(&x->work);
+    free(x->lossy.bytes);
+    free(x->normal.bytes);
+    free(x->spare.bytes);
+    free(x->id);
+    free(x->words);
+    free(x);
+}
+
+const uint32_t *encoder_ids(const struct encoder *x, int64_t *count) {
+    *count = (int64_t)x->count;
+    return x->id;
+}
+
+void encoder_clear(struct encoder *x) { x->count = 0; }
+
+struct encoder_counts encoder_counts(const struct encoder *x) { return x->counts; }
+
+/* Room for n more ids, and a word's worth that may be written beyond them. */
+static enum status ids_room(struct encoder *x, size_t n, struct err *e) {
+    if (x->room - x->count >= n + WORD_IDS + 1) return OK;
+    size_t room = x->room ? x->room : 1024;
+    while (room - x->count < n + WORD_IDS + 1) room *= 2;
+    uint32_t *more = realloc(x->id, room * sizeof *more);
+    if (!more) return FAIL(e, ERR_MEMORY, "%zu bytes for token ids", room * sizeof *more);
+    x->id = more;
+    x->room = room;
+    return OK;
+}
+
+enum status encoder_push(struct encoder *x, uint32_t id, struct err *e) {
+    TRY(ids_room(x, 1, e));
+    x->id[x->count++] = id;
+    return OK;
+}
+
+static enum status push_all(struct encoder *x, const uint32_t *id, int64_t n, struct err *e) {
+    for (int64_t i = 0; i < n; i++) TRY(encoder_push(x, id[i], e));
+    return OK;
+}
+
+enum status encoder_begin(struct encoder *x, struct err *e) {
+    return push_all(x, x->t->before, x->t->before_count, e);
+}
+
+enum status encoder_end(struct encoder *x, struct err *e) {
+    return push_all(x, x->t->behind, x->t->behind_count, e);
+}
+
+/* ---- the model on one word ----------------------------------------------------------------- */
+
+/* The word's bytes as symbols. */
+static size_t byte_symbols(struct encoder *x, const uint8_t *p, size_t n, uint32_t *out) {
+    const struct tokenizer *t = x->t;
+    size_t count = 0;
+    bool unknown = false; /* the last symbol is the unknown token */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = t->byte_id[p[i]];
+        if (id == NO_TOKEN && t->unk == NO_TOKEN) {
+            x->counts.dropped++;
+            continue;
+        }
+        if (id == NO_TOKEN && unknown && t->fuse_unk) continue;
+        unknown = id == NO_TOKEN;
+        out[count++] = unknown ? t->unk : id;
+    }
+    return count;
+}
+
+/* The bytes of a character that is no token, as <0xNN>; false unless all of them exist. */
+static bool fall_back(const struct tokenizer *t, const uint8_t *p, int length, uint32_t *out) {
+    for (int i = 0; i < length; i++)
+        if ((out[i] = t->byte_id[p[i]]) == NO_TOKEN) return false;
+    return true;
+}
+
+/* The word's characters as symbols. An unknown token is held back until the next character that is
+ * a token, behind characters that fall back to bytes: as models/bpe/model.rs, merge_word, does. */
+static size_t character_symbols(struct encoder *x, const uint8_t *p, size_t n, uint32_t *out) {
+    const struct tokenizer *t = x->t;
+    size_t count = 0;
+    bool held = false;
+    for (size_t at = 0; at < n;) {
+        int length;
+        utf8_at(p + at, &length);
+        uint32_t id = vocab_find(&t->vocab, p + at, (size_t)length);
+        if (id != NO_TOKEN) {
+            if (held) out[count++] = t->unk;
+            held = false;
+            out[count++] = id;
+        } else if (t->byte_fallback && fall_back(t, p + at, length, out + count)) {
+            count += (size_t)length;
+        } else if (t->unk == NO_TOKEN) {
+            x->counts.dropped++;
+        } else {
+            if (held && !t->fuse_unk) out[count++] = t->unk;
+            held = true;
+        }
+        at += (size_t)length;
+    }
+    if (held) out[count++] = t->unk;
+    return count;
+}
+
+static enum status merge_word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
+    const struct tokenizer *t = x->t;
+    size_t count;
+    TRY(ids_room(x, n, e));
+    uint32_t *out = x->id + x->count;
+    if (t->ignore_merges) {
+        uint32_t id = vocab_find(&t->vocab, p, n);
+        if (id != NO_TOKEN) return *out = id, x->count++, OK;
+    }
+    if (t->kind == TOKENIZER_BYTES) {
+        for (size_t i = 0; i < n; i++) out[i] = p[i];
+        return x->count += n, OK;
+    }
+    count = t->byte_level ? byte_symbols(x, p, n, out) : character_symbols(x, p, n, out);
+    TRY(bpe_merge(t->bpe, &x->work, out, count, &count, e));
+    x->count += count;
+    return OK;
+}
+
+static inline uint64_t load8(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static inline uint64_t load4(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+/* The bytes of a word of 1 to 31 bytes in four numbers, different for different words of one
+ * length: the loads overlap, so that none reads beyond the word. */
+static inline void word_key(const uint8_t *p, size_t n, uint64_t key[4]) {
+    key[2] = key[3] = 0;
+    if (n >= 16) {
+        key[0] = load8(p);
+        key[1] = load8(p + 8);
+        key[2] = load8(p + n - 16);
+        key[3] = load8(p + n - 8);
+    } else if (n >= 8) {
+        key[0] = load8(p);
+        key[1] = load8(p + n - 8);
+    } else if (n >= 4) {
+        key[0] = load4(p) | load4(p + n - 4) << 32;
+        key[1] = 0;
+    } else {
+        key[0] = (uint64_t)p[0] | (uint64_t)p[n / 2] << 8 | (uint64_t)p[n - 1] << 16;
+        key[1] = 0;
+    }
+}
+
+static inline uint64_t word_hash(const uint64_t key[4], size_t n) {
+    uint64_t h = (key[0] + n) * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 32 ^ key[1]) * 0xd6e8feb86659fd93u; /* constants of splitmix and rrmxmx */
+    h = (h ^ h >> 32 ^ key[2]) * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 32 ^ key[3]) * 0xd6e8feb86659fd93u;
+    return h >> (64 - WORDS_LOG2);
+}
+
+static inline enum status one_word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
+    if (n > WORD_MAX || x->t->kind == TOKENIZER_BYTES) return merge_word(x, p, n, e);
+    uint64_t key[4];
+    word_key(p, n, key);
+    struct word *w = &x->words[word_hash(key, n)];
+    TRY(ids_room(x, WORD_IDS, e));
+    if (w->length == n && w->key[0] == key[0] && w->key[1] == key[1] && w->key[2] == key[2] &&
+        w->key[3] == key[3]) {
+        memcpy(x->id + x->count, w->id, sizeof w->id);
+        x->count += w->ids;
+        return OK;
+    }
+    size_t before = x->count;
+    int64_t dropped = x->counts.dropped;
+    TRY(merge_word(x, p, n, e));
+    size_t ids = x->count - before;
+    if (ids > WORD_IDS || dropped != x->counts.dropped) return OK; /* drops must be counted */
+    memcpy(w->key, key, sizeof key);
+    memcpy(w->id, x->id + before, ids * sizeof *w->id);
+    w->length = (uint8_t)n;
+    w->ids = (uint8_t)ids;
+    return OK;
+}
+
+/* A word that has several U+2581 can be cut before each that follows another character, where no
+ * merge crosses such a place: a whole document is one word in tokenizers of this kind. */
+static enum status word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
+    static const uint8_t MARK[] = { 0xe2, 0x96, 0x81 };
+    if (!x->t->cut_at_marks) return one_word(x, p, n, e);
+    while (n) {
+        size_t at = 0;
+        while (at + 3 <= n && !memcmp(p + at, MARK, 3)) at += 3;
+        const uint8_t *next = memmem(p + at, n - at, MARK, 3);
+        size_t length = next ? (size_t)(next - p) : n;
+        TRY(one_word(x, p, length, e));
+        p += length;
+        n -= length;
+    }
+    return OK;
+}
+
+/* ---- split stages -------------------------------------------------------------------------- */
+
+static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+                             struct err *e);
+
+static enum status split_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+                               struct err *e) {
+    const struct stage *s = &x->t->stage[at];
+    const uint8_t *end = p + n, *next;
+    bool last = at + 1 == x->t->stages;
+    for (const uint8_t *q = p; q < end; q = next) {
+        next = split_next(x->t->unicode, s->split, q, end);
+        size_t length = (size_t)(next - q);
+        if (last && !x->t->cut_at_marks) TRY(one_word(x, q, length, e));
+        else TRY(run_stage(x, at + 1, q, length, first && q == p, e));
+    }
+    return OK;
+}
+
+static enum status pattern_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+                                 struct err *e) {
+    const struct stage *s = &x->t->stage[at];
+    struct pattern_work *w = &x->pattern[at];
+    TRY(pattern_split(s->pattern, s->behavior, s->invert, p, n, w, e));
+    for (size_t i = 0; i < w->count; i++) {
+        size_t begin = w->piece[2 * i], end = w->piece[2 * i + 1];
+        TRY(run_stage(x, at + 1, p + begin, end - begin, first && begin == 0, e));
+    }
+    return OK;
+}
+
+/* Metaspace: U+0020 becomes the replacement, which is also set before the text. `first`: the piece
+ * begins where the text does. */
+static enum status metaspace_stage(struct encoder *x, int at, const uint8_t *p, size_t n,
+                                   bool first, struct err *e) {
+    const struct stage *s = &x->t->stage[at];
+    const struct text_ref space = { " ", 1 }, *mark = &s->replacement;
+    struct bytes *b = &x->stage_text[at];
+    b->count = 0;
+    bool marked = *p == ' ' || (n >= mark->n && !memcmp(p, mark->text, mark->n));
+    if (!marked && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first)))
+        TRY(bytes_add(b, mark->text, mark->n, e));
+    TRY(replace_all(b, p, n, &space, mark, e));
+    return run_stage(x, at + 1, b->bytes, b->count, first, e);
+}
+
+static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+                             struct err *e) {
+    if (n == 0) return OK;
+    if (at == x->t->stages) return word(x, p, n, e);
+    struct bytes *b = &x->stage_text[at];
+    switch (x->t->stage[at].kind) {
+    case STAGE_SPLIT: return split_stage(x, at, p, n, first, e);
+    case STAGE_PATTERN: return pattern_stage(x, at, p, n, first, e);
+    case STAGE_METASPACE: return metaspace_stage(x, at, p, n, first, e);
+    case STAGE_SPACE_BEFORE:
+        if (*p == ' ') return run_stage(x, at + 1, p, n, first, e);
+        b->count = 0;
+        TRY(bytes_add(b, " ", 1, e));
+        TRY(bytes_add(b, p, n, e));
+        return run_stage(x, at + 1, b->bytes, b->count, first, e);
+    }
+    return OK;
+}
+
+/* ---- normalizer ---------------------------------------------------------------------------- */
+
+enum status replace_all(struct bytes *out, const uint8_t *text, size_t n,
+                        const struct text_ref *from, const struct text_ref *to, struct err *e) {
+    const uint8_t *end = text + n, *found;
+    while ((found = memmem(text, (size_t)(end - text), from->text, from->n))) {
+        TRY(bytes_add(out, text, (size_t)(found - text), e));
+        TRY(bytes_add(out, to->text, to->n, e));
+        text = found + from->n;
+    }
+    return bytes_add(out, text, (size_t)(end - text), e);
+}
+
+enum status normalize(const struct tokenizer *t, struct bytes *out, struct bytes *spare,
+                      const uint8_t *text, size_t n, struct err *e) {
+    TRY(bytes_add(out, text, n, e));
+    for (int i = 0; i < t->steps && out->count; i++) {
+        const struct normal_step *s = &t->step[i];
+        if (s->kind == STEP_NFC && nfc_unchanged(t->unicode, out->bytes, out->count)) continue;
+        spare->count = 0;
+        switch (s->kind) {
+        case STEP_NFC: TRY(nfc_add(t->unicode, spare, out->bytes, out->count, e)); break;
+        case STEP_REPLACE:
+            TRY(replace_all(spare, out->bytes, out->count, &s->a, &s->b, e));
+            break;
+        case STEP_PREPEND:
+            TRY(bytes_add(spare, s->a.text, s->a.n, e));
+            TRY(bytes_add(spare, out->bytes, out->count, e));
+            break;
+        }
+        struct bytes swap = *out;
+        *out = *spare;
+        *spare = swap;
+    }
+    return OK;
+}
+
+/* Whether the normalizer certainly leaves the text as it is. */
+static bool is_normal(const struct tokenizer *t, const uint8_t *text, size_t n) {
+    for (int i = 0; i < t->steps; i++)
+        if (t->step[i].kind != STEP_NFC || !nfc_unchanged(t->unicode, text, n)) return false;
+    return true;
+}
+
+enum status add_token(struct tokenizer *t, const struct added *token, struct err *e) {
+    struct added_pass *pass = token->normalized ? &t->normalized : &t->raw;
+    struct bytes text = { 0 }, spare = { 0 };
+    struct text_ref copy = { 0 };
+    enum status st = token->normalized
+                         ? normalize(t, &text, &spare, (const uint8_t *)token->text, token->n, e)
+                         : bytes_add(&text, token->text, token->n, e);
+    if (st == OK) st = text_copy(&copy, (const char *)text.bytes, text.count, e);
+    struct added *more = st == OK ? realloc(pass->token, (size_t)(pass->count + 1) * sizeof *more)
+                                  : NULL;
+    if (st == OK && !more) st = FAIL(e, ERR_MEMORY, "memory for added tokens");
+    if (st == OK) {
+        pass->token = more;
+        more[pass->count] = *token;
+        more[pass->count].text = copy.text;
+        more[pass->count++].n = copy.n;
+    } else {
+        free(copy.text);
+    }
+    free(text.bytes);
+    free(spare.bytes);
+    return st;
+}
+
+/* ---- added tokens -------------------------------------------------------------------------- */
+
+/* What a token with lstrip or rstrip takes with it. */
+static size_t spaces_before(const struct unicode *u, const uint8_t *text, size_t from, size_t at) {
+    while (at > from) {
+        size_t start = at - 1;
+        int length;
+        while (start > from && (text[start] & 0xc0) == 0x80) start--;
+        if (!(u->class_of[utf8_at(text + start, &length)] & UC_SPACE)) break;
+        at = start;
+    }
+    return at;
+}
+
+static size_t spaces_behind(const struct unicode *u, const uint8_t *text, size_t n, size_t at) {
+    int length;
+    while (at < n && u->class_of[utf8_at(text + at, &length)] & UC_SPACE) at += (size_t)length;
+    return at;
+}
+
+typedef enum status (*piece_function)(struct encoder *x, const uint8_t *p, size_t n, bool first,
+                                      struct err *e);
+
+/* The tokens of one pass, and what is between them through `piece`. */
+static enum status pass(struct encoder *x, const struct added_pass *a, const uint8_t *text,
+                        size_t n, bool first, piece_function piece, struct err *e) {
+    size_t done = 0, from = 0, at;
+    const struct added *match;
+    while ((match = added_find(a, text, n, from, &at))) {
+        size_t end = from = at + match->n;
+        if (match->special && x->t->ordinary) continue;
+        if (at < done) continue; /* inside the spaces that a token has taken */
+        if (match->lstrip) at = spaces_before(x->t->unicode, text, done, at);
+        if (match->rstrip) end = spaces_behind(x->t->unicode, text, n, end);
+        if (at > done) TRY(piece(x, text + done, at - done, first && done == 0, e));
+        TRY(encoder_push(x, match->id, e));
+        done = end;
+    }
+    return done < n ? piece(x, text + done, n - done, first && done == 0, e) : OK;
+}
+
+static enum status plain_piece(struct encoder *x, const uint8_t *p, size_t n, bool first,
+                               struct err *e) {
+    return run_stage(x, 0, p, n, first, e);
+}
+
+static enum status raw_piece(struct encoder *x, const uint8_t *p, size_t n, bool first,
+                             struct err *e) {
+    if (!is_normal(x->t, p, n)) {
+        x->normal.count = 0;
+        TRY(normalize(x->t, &x->normal, &x->spare, p, n, e));
+        p = x->normal.bytes;
+        n = x->normal.count;
+    }
+    return pass(x, &x->t->normalized, p, n, first, plain_piece, e);
+}
+
+enum status encoder_add(struct encoder *x, const char *text, size_t n, struct err *e) {
+    const uint8_t *p = (const uint8_t *)text;
+    if (n >= 1u << 28)
+        return FAIL(e, ERR_FORMAT, "a text of %zu bytes; a document must have less than 256 MiB",
+                    n);
+    if (n == 0) return OK;
+    if (x->t->kind == TOKENIZER_BYTES) return merge_word(x, p, n, e);
+    if (utf8_valid(p, n) < n) {
+        x->lossy.count = 0;
+        TRY(utf8_lossy(&x->lossy, p, n, &x->counts.replaced, e));
+        p = x->lossy.bytes;
+        n = x->lossy.count;
+    }
+    return pass(x, &x->t->raw, p, n, true, raw_piece, e);
+}

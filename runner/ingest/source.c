@@ -1,0 +1,139 @@
+#include "runner/ingest/source.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runner/base/paths.h"
+
+enum { BLOCK = 1 << 18 };
+
+struct source {
+    struct archive *archive;
+    struct sha256 *sha;
+    const char *path; /* borrowed */
+    int fd;
+    int64_t bytes;
+    char name[PATH_CAP];
+    unsigned char block[BLOCK];
+};
+
+static la_ssize_t give_block(struct archive *a, void *data, const void **out) {
+    struct source *s = data;
+    ssize_t n;
+    do n = read(s->fd, s->block, BLOCK);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        archive_set_error(a, errno, "%s", strerror(errno));
+        return -1;
+    }
+    sha256_add(s->sha, s->block, (size_t)n);
+    s->bytes += n;
+    *out = s->block;
+    return n;
+}
+
+/* Parquet would pass as plain text. */
+static enum status check_head(const struct source *s, struct err *e) {
+    char head[4] = "";
+    if (pread(s->fd, head, 4, 0) == 4 && !memcmp(head, "PAR1", 4))
+        return FAIL(e, ERR_FORMAT, "%s is a Parquet file, which is not read. Make JSON lines of "
+                    "it: python3 -c \"import pandas; pandas.read_parquet('IN').to_json('OUT.jsonl', "
+                    "orient='records', lines=True)\"", s->path);
+    return OK;
+}
+
+enum status source_open(struct source **out, const char *path, struct err *e) {
+    struct source *s = calloc(1, sizeof *s);
+    struct stat is;
+    if (!s) return FAIL(e, ERR_MEMORY, "%zu bytes to read %s", sizeof *s, path);
+    s->path = path;
+    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    enum status st = OK;
+    if (s->fd < 0)
+        st = FAIL(e, ERR_CONFIG, "open %s: %s", path, strerror(errno));
+    else if (fstat(s->fd, &is) != 0 || !S_ISREG(is.st_mode))
+        st = FAIL(e, ERR_CONFIG, "%s is no regular file; name files of text", path);
+    if (st == OK) st = check_head(s, e);
+    if (st == OK) st = sha256_create(&s->sha, e);
+    if (st == OK && !(s->archive = archive_read_new()))
+        st = FAIL(e, ERR_MEMORY, "memory to read %s", path);
+    if (st == OK) {
+        archive_read_support_filter_gzip(s->archive);
+        archive_read_support_filter_zstd(s->archive);
+        archive_read_support_format_tar(s->archive);
+        archive_read_support_format_raw(s->archive);
+        archive_read_support_format_empty(s->archive);
+        if (archive_read_open(s->archive, s, NULL, give_block, NULL) != ARCHIVE_OK)
+            st = FAIL(e, ERR_FORMAT, "read %s: %s", path, archive_error_string(s->archive));
+    }
+    if (st != OK) source_close(s);
+    else *out = s;
+    return st;
+}
+
+void source_close(struct source *s) {
+    if (!s) return;
+    archive_read_free(s->archive);
+    sha256_destroy(s->sha);
+    if (s->fd >= 0) close(s->fd);
+    free(s);
+}
+
+/* The name without what says how it is packed. */
+static void unpacked_name(char out[PATH_CAP], const char *name) {
+    static const char *const PACKED[] = { ".gz", ".zst", ".zstd" };
+    path_base(out, name);
+    for (size_t i = 0; i < sizeof PACKED / sizeof *PACKED; i++) {
+        size_t n = strlen(out), m = strlen(PACKED[i]);
+        if (n > m && !strcmp(out + n - m, PACKED[i])) out[n - m] = 0;
+    }
+}
+
+enum status source_next(struct source *s, const char **name, bool *inside, struct err *e) {
+    struct archive_entry *entry;
+    for (;;) {
+        int rc = archive_read_next_header(s->archive, &entry);
+        *name = NULL;
+        if (rc == ARCHIVE_EOF) return OK;
+        if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
+            return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, archive_error_string(s->archive));
+        *inside = archive_format(s->archive) != ARCHIVE_FORMAT_RAW;
+        if (*inside && archive_entry_filetype(entry) != AE_IFREG) continue;
+        const char *path = *inside ? archive_entry_pathname(entry) : s->path;
+        unpacked_name(s->name, path ? path : "");
+        *name = s->name;
+        return OK;
+    }
+}
+
+enum status source_read(struct source *s, void *out, size_t room, size_t *n, struct err *e) {
+    *n = 0;
+    while (*n < room) {
+        la_ssize_t got = archive_read_data(s->archive, (char *)out + *n, room - *n);
+        if (got == ARCHIVE_RETRY) continue;
+        if (got < 0)
+            return FAIL(e, ERR_FORMAT, "read %s: %s (truncated or damaged?)", s->path,
+                        archive_error_string(s->archive));
+        if (got == 0) break;
+        *n += (size_t)got;
+    }
+    return OK;
+}
+
+int64_t source_read_bytes(const struct source *s) { return s->bytes; }
+
+enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *bytes,
+                          struct err *e) {
+    const void *rest;
+    for (la_ssize_t n; (n = give_block(s->archive, s, &rest)) != 0;)
+        if (n < 0) return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, strerror(errno));
+    sha256_finish(s->sha, sha256);
+    *bytes = s->bytes;
+    return OK;
+}

@@ -1,0 +1,28 @@
+/* A file of text as a stream: plain, gzip or zstd, or a tar of such text; its hash on the way. */
+#ifndef FP8LAB_RUNNER_INGEST_SOURCE_H
+#define FP8LAB_RUNNER_INGEST_SOURCE_H
+
+#include "model/ground/sha256.h"
+
+struct source;
+
+/* ERR_CONFIG for a file that cannot be opened, ERR_FORMAT for one that is no text (Parquet). */
+NODISCARD enum status source_open(struct source **out, const char *path, struct err *e);
+void source_close(struct source *s);
+
+/* The next file in it: one, or each regular file of a tar. *name is borrowed until the next call:
+ * the file's own name, without .gz or .zst. *name is NULL behind the last. *inside: it is in a
+ * tar. */
+NODISCARD enum status source_next(struct source *s, const char **name, bool *inside,
+                                  struct err *e);
+/* Up to `room` bytes of that file; *n = 0 at its end. ERR_FORMAT for damage and truncation. */
+NODISCARD enum status source_read(struct source *s, void *out, size_t room, size_t *n,
+                                  struct err *e);
+
+/* How much of the file on disk has been read. */
+int64_t source_read_bytes(const struct source *s);
+/* After the last: the hash and size of the file on disk, all of which has been read. */
+NODISCARD enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *bytes,
+                                    struct err *e);
+
+#endif
