@@ -1,11 +1,14 @@
 /* fp8lab data: statistics of files of text or tokens, and the losses that counting would reach. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <string.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
+#include "runner/cmd_data.h"
 #include "runner/commands.h"
+#include "runner/ingest/tokenizer.h"
 #include "runner/text_stats.h"
 #include "runner/token_stats.h"
 
@@ -82,19 +85,74 @@ static enum status describe_tokens(const struct cli *cli, const char *path,
     return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", path) : OK;
 }
 
+/* ---- tokenizers ---------------------------------------------------------------------------- */
+
+static json_t *tokenizer_json(const char *path, const struct tokenizer_facts *f) {
+    return json_pack("{s:o,s:s,s:I,s:s,s:I,s:I,s:I,s:I,s:I,s:s,s:o}", "path", json_from_text(path),
+                     "format", f->kind == TOKENIZER_JSON ? "tokenizer.json" : "tiktoken", "bytes",
+                     (json_int_t)f->bytes, "sha256", f->sha256, "vocab", (json_int_t)f->vocab,
+                     "tokens", (json_int_t)f->tokens, "merges", (json_int_t)f->merges,
+                     "added_tokens", (json_int_t)f->added, "special_tokens",
+                     (json_int_t)f->specials, "split", f->split, "end_of_document",
+                     f->end < 0 ? json_null() : json_integer(f->end));
+}
+
+static void print_tokenizer(const struct cli *cli, const char *path,
+                            const struct tokenizer_facts *f) {
+    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), PLAIN(path), cli_style(cli, NULL));
+    cli_out(cli, "  format    %s\n", f->kind == TOKENIZER_JSON
+                                          ? "BPE tokenizer, tokenizer.json of Hugging Face"
+                                          : "BPE tokenizer, tiktoken");
+    cli_out(cli, "  vocab     %" PRId64 ": %" PRId64 " tokens, %" PRId64 " added, %" PRId64
+                 " of them special\n", f->vocab, f->tokens, f->added, f->specials);
+    cli_out(cli, "  merges    %" PRId64 "\n  splits    %s\n", f->merges, f->split);
+    if (f->end >= 0) cli_out(cli, "  ends      documents with %s, %d\n", f->end_text, f->end);
+    cli_out(cli, "  sha256    %s\n", f->sha256);
+}
+
+static enum status describe_tokenizer(const struct cli *cli, const char *path, json_t *files,
+                                      struct err *e) {
+    const struct tokenizer_options o = { .pattern = cli_value(cli, "pattern") };
+    struct tokenizer *t = NULL;
+    bool failed = false;
+    TRY(tokenizer_open(&t, path, &o, e));
+    struct tokenizer_facts f = tokenizer_facts(t);
+    if (!cli->json) print_tokenizer(cli, path, &f);
+    else json_append(files, tokenizer_json(path, &f), &failed);
+    tokenizer_close(t);
+    return failed ? FAIL(e, ERR_MEMORY, "description of %s as JSON", path) : OK;
+}
+
 /* ---- the verb ------------------------------------------------------------------------------ */
 
 static enum status describe(const struct cli *cli, const char *path, json_t *files,
                             struct err *e) {
     enum token_format format = TOKENS_NONE;
+    enum tokenizer_kind tokenizer = TOKENIZER_BYTES;
+    struct err ignored; /* a pipe is text; a missing file is said below */
+    if (!cli_has(cli, "bytes") && tokenizer_find(path, &tokenizer, &ignored) == OK &&
+        tokenizer != TOKENIZER_BYTES)
+        return describe_tokenizer(cli, path, files, e);
     if (!cli_has(cli, "bytes")) TRY(token_format_find(path, &format, e));
     if (format != TOKENS_NONE) return describe_tokens(cli, path, format, files, e);
     return describe_text(cli, path, files, e);
 }
 
+/* Flags of `data tokenise` alone. */
+static enum status check_flags(const struct cli *cli, struct err *e) {
+    static const char *const OTHERS[] = { "tokenizer", "to", "field", "eod", "ordinary", "threads",
+                                          "skip-bad" };
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        if (cli_has(cli, OTHERS[i]))
+            return FAIL(e, ERR_ARG, "--%s is a flag of `fp8lab data tokenise FILE...`", OTHERS[i]);
+    return OK;
+}
+
 static int cmd_data(const struct cli *cli) {
     int code = EXIT_OK;
     struct err e = { 0 };
+    if (!strcmp(cli->args[0], "tokenise")) return cmd_data_tokenise(cli);
+    if (check_flags(cli, &e) != OK) return cli_fail(cli, &e);
     json_t *files = json_array();
     for (int64_t i = 0; i < cli->arg_count && code == EXIT_OK; i++) {
         enum status st = describe(cli, cli->args[i], files, &e);
@@ -113,16 +171,27 @@ static int cmd_data(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "bytes", .help = "treat every file as bytes" },
+    { .name = "tokenizer", .value = "FILE", .help = "tokenise: tokenizer.json, tiktoken, bytes" },
+    { .name = "to", .value = "PREFIX", .help = "tokenise: makes PREFIX.bin, .idx and .json" },
+    { .name = "field", .value = "NAME", .help = "tokenise: all are JSON lines; their text" },
+    { .name = "eod", .value = "TOKEN", .help = "tokenise: ends each document; none for none" },
+    { .name = "pattern", .value = "NAME", .help = "of a tiktoken file: gpt2, llama3, o200k..." },
+    { .name = "ordinary", .help = "tokenise: special tokens in the text are text" },
+    { .name = "threads", .value = "N", .help = "tokenise: default all cores" },
+    { .name = "skip-bad", .value = "N", .help = "tokenise: leave out up to N bad lines" },
 };
 
 const struct verb VERB_DATA = {
     .name = "data",
-    .arguments = "FILE...",
-    .about = "describe files of text or tokens: hash, and entropies to read a loss against",
+    .arguments = "[tokenise] FILE...",
+    .about = "describe files of text, tokens or tokenizers; tokenise text",
     .more = "A byte-level model with a loss above the unigram entropy has learned nothing. Below\n"
             "the bigram entropy it has learned more than pairs of letters.\n"
             "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
-            "llm.c's shards. Their entropy is per token.\n",
+            "llm.c's shards. Their entropy is per token.\n"
+            "data tokenise makes token shards of text, for data = tokens {...}: plain text is one\n"
+            "document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may be\n"
+            "packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = -1,

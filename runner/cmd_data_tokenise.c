@@ -1,0 +1,149 @@
+/* fp8lab data tokenise: files of text into token shards. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/paths.h"
+#include "runner/base/plain_text.h"
+#include "runner/cmd_data.h"
+#include "runner/ingest/tokenise.h"
+
+enum { THREADS_MAX = 1024 };
+
+/* ---- progress ------------------------------------------------------------------------------ */
+
+struct screen {
+    const struct cli *cli;
+    bool terminal, open; /* the cursor is at the end of a progress line */
+};
+
+static void close_line(struct screen *s) {
+    if (s->open) fputs("\r\033[K", stderr);
+    s->open = false;
+}
+
+static void show_progress(void *context, double share, int64_t tokens) {
+    struct screen *s = context;
+    if (!s->terminal) return;
+    fprintf(stderr, "\r\033[Ktokenising: %3.0f %%, %" PRId64 " tokens", 100 * share, tokens);
+    s->open = true;
+}
+
+static void show_skipped(void *context, const char *text) {
+    struct screen *s = context;
+    close_line(s);
+    cli_warn(s->cli, "left out: %s", text);
+}
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+/* --eod: a token by its id or text, or none; else the one that the tokenizer is known to have. */
+static enum status find_end(const struct cli *cli, const struct tokenizer *t, int32_t *end,
+                            struct err *e) {
+    struct tokenizer_facts f = tokenizer_facts(t);
+    const char *word = cli_value(cli, "eod");
+    char *rest;
+    *end = f.end;
+    if (word && !strcmp(word, "none")) *end = -1;
+    if (!word || !strcmp(word, "none")) return OK;
+    long id = strtol(word, &rest, 10);
+    if (*rest || rest == word) id = tokenizer_id(t, word);
+    bool any = f.kind == TOKENIZER_TIKTOKEN; /* the file does not list its special tokens */
+    if (id < 0 || id >= (any ? 1 << 22 : f.vocab))
+        return FAIL(e, ERR_ARG, "--eod %s: the tokenizer has no such token; name a token, an "
+                    "id from 0 to %" PRId64 ", or none", word, f.vocab - 1);
+    *end = (int32_t)id;
+    return OK;
+}
+
+/* tokenizer.json in a folder may be named by the folder. */
+static enum status open_tokenizer(const struct cli *cli, struct tokenizer **t,
+                                  char path[PATH_CAP], struct err *e) {
+    const char *name = cli_value(cli, "tokenizer");
+    struct tokenizer_options o = { cli_value(cli, "pattern"), cli_has(cli, "ordinary") };
+    if (!name)
+        return FAIL(e, ERR_ARG, "data tokenise needs --tokenizer: a tokenizer.json, the folder "
+                    "that has it, a tiktoken file, or the word bytes");
+    if (path_is_directory(name)) TRY(path_join(path, name, "tokenizer.json", e));
+    else snprintf(path, PATH_CAP, "%s", name);
+    enum status st = tokenizer_open(t, path, &o, e);
+    return st == ERR_IO || st == ERR_FORMAT ? ERR_CONFIG : st; /* the user must name another */
+}
+
+static int default_threads(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (int)n;
+}
+
+/* ---- the result ---------------------------------------------------------------------------- */
+
+static void print_result(const struct cli *cli, const struct tokenise_options *o,
+                         const struct tokenise_result *r) {
+    struct tokenizer_facts f = tokenizer_facts(o->tokenizer);
+    double seconds = (double)r->us / 1e6, mb = (double)r->text_bytes / 1e6;
+    cli_out(cli, "%s%s.bin%s, .idx, .json\n", cli_style(cli, "bold"), PLAIN(o->prefix),
+            cli_style(cli, NULL));
+    cli_out(cli, "  tokens     %" PRId64 " in %" PRId64 " documents\n", r->tokens, r->documents);
+    cli_out(cli, "  text       %.2f MB, %.2f bytes a token\n", mb,
+            (double)r->text_bytes / (double)(r->tokens ? r->tokens : 1));
+    if (o->end >= 0) cli_out(cli, "  ends       each document with token %d\n", o->end);
+    else if (f.behind >= 0)
+        cli_out(cli, "  ends       each document with token %d, by the tokenizer\n", f.behind);
+    else cli_out(cli, "  ends       no token ends a document; --eod names one\n");
+    if (r->empty) cli_out(cli, "  empty      %" PRId64 " documents left out\n", r->empty);
+    if (r->skipped) cli_out(cli, "  bad lines  %" PRId64 " left out\n", r->skipped);
+    if (r->replaced)
+        cli_out(cli, "  no UTF-8   %" PRId64 " places, now U+FFFD\n", r->replaced);
+    if (r->dropped)
+        cli_out(cli, "  dropped    %" PRId64 " characters for which there is no token\n",
+                r->dropped);
+    cli_out(cli, "  took       %.2f s, %.1f MB/s with %d threads\n", seconds,
+            mb / (seconds > 0 ? seconds : 1), o->threads);
+    cli_out(cli, "  to train   data = tokens { path = \"%s\", format = \"megatron\" }, a "
+                 "vocabulary of %" PRId64 "\n", PLAIN(o->prefix), f.vocab > o->end ? f.vocab : o->end + 1);
+}
+
+static enum status run(const struct cli *cli, struct tokenizer **t, struct tokenise_result *r,
+                       struct err *e) {
+    char path[PATH_CAP];
+    struct screen screen = { cli, !cli->quiet && isatty(STDERR_FILENO), false };
+    int64_t threads = default_threads(), skip = 0;
+    struct tokenise_options o = {
+        .paths = cli->args + 1, .path_count = cli->arg_count - 1, .prefix = cli_value(cli, "to"),
+        .field = cli_value(cli, "field"), .progress = show_progress, .skipped = show_skipped,
+        .context = &screen,
+    };
+    TRY(cli_int(cli, "threads", 1, THREADS_MAX, &threads, e));
+    TRY(cli_int(cli, "skip-bad", 0, INT64_MAX, &skip, e));
+    if (o.path_count == 0) return FAIL(e, ERR_ARG, "data tokenise: no file of text is named");
+    if (!o.prefix || !*o.prefix)
+        return FAIL(e, ERR_ARG, "data tokenise needs --to PREFIX, of the files that it makes");
+    TRY(open_tokenizer(cli, t, path, e));
+    TRY(find_end(cli, *t, &o.end, e));
+    if (o.end == tokenizer_facts(*t).behind) o.end = -1; /* the post-processor sets it */
+    o.tokenizer = *t;
+    o.tokenizer_path = path;
+    o.threads = (int)threads;
+    o.skip_bad = skip;
+    enum status st = tokenise(&o, r, e);
+    close_line(&screen);
+    if (st == OK && cli->json) cli_out_json(cli, r->description);
+    else if (st == OK) print_result(cli, &o, r);
+    return st;
+}
+
+int cmd_data_tokenise(const struct cli *cli) {
+    struct tokenizer *t = NULL;
+    struct tokenise_result result = { 0 };
+    struct err e = { 0 };
+    enum status st = run(cli, &t, &result, &e);
+    int code = st == OK ? EXIT_OK : cli_fail(cli, &e);
+    if (st == ERR_FORMAT || st == ERR_CONFIG) code = EXIT_USAGE; /* the user's file or words */
+    json_decref(result.description);
+    tokenizer_close(t);
+    return code;
+}

@@ -1,0 +1,182 @@
+#!/bin/bash
+# data tokenise from outside: shards of text, packed or not, the same for any number of threads;
+# bad lines, an interrupted run, a full disk; a run that trains on the shards.
+set -u
+: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+python=$(command -v python3) || python=${VENV:+$VENV/bin/python}
+[ -n "$python" ] || { echo "skipped: there is no python3"; exit 77; }
+export NO_COLOR=1
+recorded=$PWD/tests/ingest/recorded
+failed=0
+cd "$TEST_TMP" || exit 1
+fail() { echo "FAILED: $1"; sed 's/^/    /' out; failed=1; }
+# expect CODE ARGUMENTS -- WORDS...
+expect() {
+    local code=$1 arguments=() got word
+    shift
+    while [ "$1" != -- ]; do arguments+=("$1") && shift; done
+    shift
+    "$FP8LAB" data "${arguments[@]}" >out 2>&1
+    got=$?
+    [ "$got" = "$code" ] || fail "exit code $got, not $code: data ${arguments[*]}"
+    for word in "$@"; do
+        grep -qF -- "$word" out || fail "data ${arguments[*]}: nobody says: $word"
+    done
+}
+tokenise() { # PREFIX TOKENIZER ARGUMENT...
+    local prefix=$1 tokenizer=$2
+    shift 2
+    rm -f "$prefix".{bin,idx,json}
+    expect 0 tokenise --to "$prefix" --tokenizer "$tokenizer" "$@" --
+}
+same() { cmp "$1.bin" "$2.bin" && cmp "$1.idx" "$2.idx"; }
+
+# 5 MB in some scripts: several batches, with lines of many lengths and a few empty texts.
+"$python" - <<'PY' || exit 1
+import json, random
+draw = random.Random(3)
+words = "the of and FP8 don't x1 12345 été 中文字 слово \U0001f600 \u0301 مرحبا if(x){ \n \n\n \t"
+words = words.split(" ")
+lines = [" ".join(draw.choices(words, k=draw.choice([0, 1, 30, 30, 3000]))) for _ in range(900)]
+with open("text.jsonl", "w") as f:
+    for i, text in enumerate(lines):
+        f.write(json.dumps({"id": i, "meta": {"a": [1, "\"", {}]}, "text": text, "other": "o"},
+                           ensure_ascii=bool(i % 2)) + ("\r\n" if i % 3 else "\n"))
+with open("text.txt", "wb") as f:
+    f.write("\n".join(lines).encode() + b"\xff\xc3 the end\n")
+with open("a.txt", "w") as f:
+    f.write("a" * 3000000)
+PY
+for tokenizer in qwen2 mistral deepseek; do
+    for text in text.jsonl text.txt; do
+        tokenise one "$recorded/$tokenizer.json" --threads 1 $text
+        tokenise three "$recorded/$tokenizer.json" --threads 3 $text
+        same one three || fail "$tokenizer, $text: threads change the shards"
+        cmp one.json three.json || fail "$tokenizer, $text: threads change the description"
+    done
+done
+grep -q '"replaced_bytes": 2' one.json || { cp one.json out; fail "two places are no UTF-8"; }
+
+# Each packed form is the same text.
+tokenise plain "$recorded/gpt2.json" text.jsonl
+gzip -k text.jsonl && tokenise packed "$recorded/gpt2.json" text.jsonl.gz
+same plain packed || fail "gzip"
+tar -czf text.tar.gz text.jsonl && tokenise packed "$recorded/gpt2.json" text.tar.gz
+same plain packed || fail "a tar with gzip"
+if command -v zstd >/dev/null; then
+    zstd -q text.jsonl && tokenise packed "$recorded/gpt2.json" text.jsonl.zst
+    same plain packed || fail "zstd"
+fi
+cp text.jsonl text.list && tokenise named "$recorded/gpt2.json" --field text text.list
+same plain named || fail "--field makes any file JSON lines"
+tokenise other "$recorded/gpt2.json" --field other text.jsonl
+cmp -s plain.bin other.bin && fail "another field has other text"
+mkdir folder && cp "$recorded/gpt2.json" folder/tokenizer.json && tokenise dir folder text.jsonl
+same plain dir || fail "a folder with a tokenizer.json"
+head -c 300000 text.jsonl.gz >torn.jsonl.gz
+expect 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- 'torn.jsonl.gz' 'truncated'
+
+# The index and the description, read independently.
+tokenise two bytes text.jsonl a.txt
+"$python" - <<'PY' || fail "the files of two"
+import hashlib, json, struct
+idx, bin = open("two.idx", "rb").read(), open("two.bin", "rb").read()
+assert idx[:9] == b"MMIDIDX\0\0" and struct.unpack_from("<QB", idx, 9) == (1, 8)
+s, d = struct.unpack_from("<QQ", idx, 18)
+lengths = struct.unpack_from(f"<{s}i", idx, 34)
+pointers = struct.unpack_from(f"<{s}q", idx, 34 + 4 * s)
+assert struct.unpack_from(f"<{d}q", idx, 34 + 12 * s) == tuple(range(d)) and d == s + 1
+assert len(idx) == 34 + 12 * s + 8 * d and sum(lengths) * 2 == len(bin)
+texts = [json.loads(line)["text"].encode() for line in open("text.jsonl", newline="\n")]
+texts = [t for t in texts if t] + [b"a" * 3000000]
+for text, n, at in zip(texts, lengths, pointers, strict=True):
+    assert bytes(bin[at:at + 2 * n:2]) == text, (at, text[:50])
+j = json.load(open("two.json"))
+assert j["shards"]["sha256"] == hashlib.sha256(bin).hexdigest(), j
+assert [x["sha256"] for x in j["sources"]] == [hashlib.sha256(open(f, "rb").read()).hexdigest()
+                                                for f in ("text.jsonl", "a.txt")]
+assert (j["shards"]["documents"], j["sources"][1]["documents"]) == (s, 1), j
+assert j["empty_documents"] == 900 - (s - 1) and j["tokenizer"]["kind"] == "bytes", j
+PY
+expect 2 tokenise --to two --tokenizer bytes a.txt -- 'two.bin exists already'
+expect 0 two -- 'format = "megatron"' ' documents'
+
+# The end of a document: known, named, none; not twice where the post-processor sets it.
+printf 'one\n' >one.txt && printf 'two\n' >two.txt
+last() { od -An -tu2 "$1.bin" | tr -s ' \n' '  ' | sed 's/ $//; s/.* //'; }
+tokenise end "$recorded/llama3.json" one.txt two.txt
+end=$(grep -o '"id":[0-9]*,"content":"<|end_of_text|>"' "$recorded/llama3.json" | tr -cd '0-9')
+[ "$(last end)" = "$end" ] || fail "the last token is not <|end_of_text|>"
+tokenise end "$recorded/llama3.json" --eod '<|eot_id|>' one.txt
+[ "$(last end)" = $((end + 1)) ] || fail "--eod by its text"
+tokenise end "$recorded/llama3.json" --eod 7 one.txt
+[ "$(last end)" = 7 ] || fail "--eod by its id"
+tokenise end "$recorded/llama3.json" --eod none one.txt
+[ "$(last end)" -lt "$((end - 1))" ] || fail "--eod none"
+expect 2 tokenise --to x --tokenizer "$recorded/gpt2.json" --eod nothing one.txt -- '--eod nothing'
+
+# What the user can mend is said, with exit code 2, and nothing is left under a final name.
+printf '%s\n' '{"text": "a"}' '{"text": 5}' '{"txt": "b"}' '' '{"text": "c"' '{"text": "d"}' \
+    >bad.jsonl
+expect 2 tokenise --to bad --tokenizer bytes bad.jsonl -- '--skip-bad' \
+    'bad.jsonl:2: the field "text" is no text'
+expect 2 tokenise --to bad --tokenizer bytes --skip-bad 2 bad.jsonl -- 'bad.jsonl:5: no JSON object'
+[ ! -e bad.bin ] && [ ! -e bad.bin.part ] || fail "files are left of a failed run"
+expect 0 tokenise --to bad --tokenizer bytes --skip-bad 3 bad.jsonl -- '2 in 2 documents' \
+    'bad.jsonl:3: there is no field "text"; --field NAME' 'bad lines  3 left out'
+expect 2 tokenise --to x --tokenizer bytes nowhere.txt -- 'open nowhere.txt'
+expect 2 tokenise --to x one.txt -- 'needs --tokenizer'
+expect 2 tokenise --tokenizer bytes one.txt -- 'needs --to'
+expect 2 tokenise --to x --tokenizer bytes -- 'no file of text'
+expect 2 tokenise --to x --tokenizer one.txt one.txt -- 'one.txt is no tokenizer' 'bytes'
+expect 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" one.txt -- 'Add --pattern'
+expect 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" --pattern gtp2 one.txt -- 'gpt2?'
+expect 2 --to x one.txt -- '--to is a flag of'
+: >empty.txt
+expect 2 tokenise --to x --tokenizer bytes empty.txt -- 'no document with text'
+printf 'PAR1xxxxPAR1' >table.parquet
+expect 2 tokenise --to x --tokenizer bytes table.parquet -- 'Parquet' 'to_json'
+expect 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.bin.part'
+
+# A full disk, as a limit on the size of a file: no final name, and the error says which file.
+(trap '' XFSZ; ulimit -f 1000; "$FP8LAB" data tokenise --to full --tokenizer bytes a.txt >out 2>&1)
+[ $? = 6 ] && grep -q 'full.bin.part' out || fail "a full disk"
+[ -z "$(ls full.* 2>/dev/null)" ] || fail "files are left on a full disk"
+# A killed run leaves its parts; the next takes them over. A second run at once is refused.
+"$python" - <<'PY' || fail "killed runs"
+import fcntl, os, subprocess, sys, glob
+fp8lab = os.environ.get("FP8LAB") or "fp8lab"
+command = [fp8lab, "data", "tokenise", "-q", "--to", "kill", "--tokenizer", "bytes", "a.txt"]
+with open("kill.bin.part", "wb") as f:  # as another process that writes
+    fcntl.flock(f, fcntl.LOCK_EX)
+    f.write(b"half")
+    f.flush()
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 6 and "another process writes kill.bin.part" in run.stderr, run
+    assert glob.glob("kill.*") == ["kill.bin.part"], glob.glob("kill.*")
+run = subprocess.run(command, capture_output=True, text=True)  # it is gone, as after a kill
+assert run.returncode == 0 and os.path.getsize("kill.bin") == 6000000, run
+assert sorted(glob.glob("kill.*")) == ["kill.bin", "kill.idx", "kill.json"]
+PY
+
+# fp8lab data says what a tokenizer is.
+expect 0 "$recorded/qwen2.json" -- 'tokenizer.json of Hugging Face' 'splits    qwen2' '4 added' \
+    'documents with <|endoftext|>'
+expect 0 --pattern llama3 "$recorded/ranks.tiktoken" -- 'tiktoken' 'splits    llama3'
+expect 2 "$recorded/ranks.tiktoken" -- 'Add --pattern'
+
+# A run trains on the shards.
+tokenise corpus "$recorded/gpt2.json" text.jsonl
+cat >train.lua <<'LUA'
+return experiment {
+  name = "train", about = "Does a run train on shards that data tokenise made?",
+  model = preset { vocab = 704, seq_len = 32, layers = 1, width = 32, heads = 2, ffn = 64,
+                   norm = "rmsnorm", activation = "swiglu", positions = "rope",
+                   rope = { theta = 10000 } },
+  recipe = bf16, data = tokens { path = "corpus", format = "megatron" },
+  train = { steps = 3, global_batch = 2, micro_batch = 2, optimizer = adamw { lr = 1e-3 } },
+}
+LUA
+"$FP8LAB" run --backend cpu train.lua >out 2>&1 || fail "the run does not train"
+[ "$failed" = 0 ] && echo "text becomes shards"
+exit $failed
