@@ -84,6 +84,7 @@ static int default_threads(void) {
 static void print_result(const struct cli *cli, const struct tokenise_options *o,
                          const struct tokenise_result *r) {
     struct tokenizer_facts f = tokenizer_facts(o->tokenizer);
+    int64_t vocab = f.vocab > o->end ? f.vocab : (int64_t)o->end + 1;
     double seconds = (double)r->us / 1e6, mb = (double)r->text_bytes / 1e6;
     cli_out(cli, "%s%s.bin%s, .idx, .json\n", cli_style(cli, "bold"), PLAIN(o->prefix),
             cli_style(cli, NULL));
@@ -104,7 +105,7 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
     cli_out(cli, "  took       %.2f s, %.1f MB/s with %d threads\n", seconds,
             mb / (seconds > 0 ? seconds : 1), o->threads);
     cli_out(cli, "  to train   data = tokens { path = \"%s\", format = \"megatron\" }, a "
-                 "vocabulary of %" PRId64 "\n", PLAIN(o->prefix), f.vocab > o->end ? f.vocab : o->end + 1);
+                 "vocabulary of %" PRId64 "\n", PLAIN(o->prefix), vocab);
 }
 
 static enum status run(const struct cli *cli, struct tokenizer **t, struct tokenise_result *r,

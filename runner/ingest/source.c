@@ -43,8 +43,8 @@ static enum status check_head(const struct source *s, struct err *e) {
     char head[4] = "";
     if (pread(s->fd, head, 4, 0) == 4 && !memcmp(head, "PAR1", 4))
         return FAIL(e, ERR_FORMAT, "%s is a Parquet file, which is not read. Make JSON lines of "
-                    "it: python3 -c \"import pandas; pandas.read_parquet('IN').to_json('OUT.jsonl', "
-                    "orient='records', lines=True)\"", s->path);
+                    "it: python3 -c \"import pandas; pandas.read_parquet('IN').to_json("
+                    "'OUT.jsonl', orient='records', lines=True)\"", s->path);
     return OK;
 }
 

@@ -82,8 +82,7 @@ struct loading {
     struct tokenizer *t;
     const char *path;
     const json_t *vocab;     /* model.vocab */
-    struct vocab_row *row;   /* [VOCAB_MAX] by id; owned */
-    int64_t size;
+    struct vocab_rows rows;
     uint8_t *bytes;          /* of tokens, decoded from ByteLevel; owned */
     size_t bytes_used;
     struct err *e;
@@ -94,7 +93,8 @@ static enum status place_row(struct loading *l, const char *where, const char *t
     if (id < 0 || id >= VOCAB_MAX)
         return FAIL(l->e, ERR_FORMAT, "%s: %s gives \"%.60s\" the id %" JSON_INTEGER_FORMAT
                     "; ids are 0 to %d", l->path, where, text, id, VOCAB_MAX - 1);
-    struct vocab_row *row = &l->row[id];
+    struct vocab_row *row;
+    TRY(vocab_row(&l->rows, id, &row, l->e));
     if (row->flags)
         return FAIL(l->e, ERR_FORMAT, "%s: %s gives the id %" JSON_INTEGER_FORMAT " to \"%.60s\" "
                     "and to another token", l->path, where, id, text);
@@ -111,7 +111,6 @@ static enum status place_row(struct loading *l, const char *where, const char *t
         row->flags |= TOKEN_REACHED;
     }
     if (!(flags & TOKEN_MODEL)) row->flags &= (uint8_t)~TOKEN_REACHED;
-    if (id >= l->size) l->size = id + 1;
     return OK;
 }
 
@@ -305,7 +304,7 @@ static enum status one_added(struct loading *l, size_t i, const json_t *item, js
                     json_integer_value(id), real);
     uint8_t flags = (uint8_t)(TOKEN_ADDED | (token.special ? TOKEN_SPECIAL : 0));
     if (named(l, content, n) < 0) TRY(place_row(l, where, content, n, real, flags));
-    else l->row[real].flags |= flags;
+    else l->rows.row[real].flags |= flags;
     token.id = (uint32_t)real;
     token.text = content;
     token.n = n;
@@ -340,7 +339,7 @@ static enum status load_parts(struct loading *l, const json_t *file) {
     TRY(load_decoder(t, l->path, json_object_get(file, "decoder"), l->e));
     TRY(load_model(l, model));
     TRY(load_added(l, file));
-    TRY(vocab_build(&t->vocab, l->row, l->size, l->e));
+    TRY(vocab_build(&t->vocab, &l->rows, l->e));
     return load_post_processor(t, l->path, json_object_get(file, "post_processor"), l->e);
 }
 
@@ -352,10 +351,9 @@ enum status tokenizer_load_json(struct tokenizer *t, const char *path, const cha
     enum status st = json_parse(&file, text, n, JSON_REJECT_DUPLICATES, &why);
     if (st == ERR_FORMAT) return FAIL(e, st, "%s:%d: no JSON: %s", path, why.line, why.text);
     if (st != OK) return FAIL(e, st, "memory to read %s", path);
-    l.row = calloc(VOCAB_MAX, sizeof *l.row);
     l.bytes = malloc(n + 1); /* decoded names are no longer than the file */
-    st = l.row && l.bytes ? load_parts(&l, file) : FAIL(e, ERR_MEMORY, "memory to load %s", path);
-    free(l.row);
+    st = l.bytes ? load_parts(&l, file) : FAIL(e, ERR_MEMORY, "memory to load %s", path);
+    free(l.rows.row);
     free(l.bytes);
     json_decref(file);
     return st;

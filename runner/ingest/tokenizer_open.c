@@ -64,7 +64,7 @@ static enum status load_bytes(struct tokenizer *t, struct err *e) {
     t->tokens = 256;
     strcpy(t->split_words, "none");
     TRY(sha256_bytes("", 0, t->sha256, e));
-    return vocab_build(&t->vocab, row, 256, e);
+    return vocab_build(&t->vocab, &(struct vocab_rows){ row, 256, 256 }, e);
 }
 
 static enum status load_file(struct tokenizer *t, const char *path,

@@ -29,9 +29,15 @@ static inline size_t vocab_length(const struct vocab *v, uint32_t id) {
 }
 /* One token before the vocabulary is built. `text` is borrowed. */
 struct vocab_row { const uint8_t *text; size_t n; uint8_t flags; };
+struct vocab_rows {
+    struct vocab_row *row; /* by id; owned */
+    int64_t size, room;    /* the largest id that is reached, and one */
+};
+/* The row of an id below VOCAB_MAX; empty at first. */
+NODISCARD enum status vocab_row(struct vocab_rows *rows, int64_t id, struct vocab_row **out,
+                                struct err *e);
 /* Copies the rows; those with TOKEN_REACHED are found by vocab_find. */
-NODISCARD enum status vocab_build(struct vocab *v, const struct vocab_row *rows, int64_t size,
-                                  struct err *e);
+NODISCARD enum status vocab_build(struct vocab *v, const struct vocab_rows *rows, struct err *e);
 void vocab_free(struct vocab *v);
 /* NO_TOKEN if no token has exactly these bytes. */
 uint32_t vocab_find(const struct vocab *v, const uint8_t *text, size_t n);

@@ -27,9 +27,8 @@ enum { KNOWN_COUNT = sizeof KNOWN / sizeof *KNOWN, SPECIALS_MAX = 5 };
 struct loading {
     struct tokenizer *t;
     const char *path;
-    struct vocab_row *row; /* [VOCAB_MAX] by id; owned */
-    int64_t size;
-    uint8_t *bytes;        /* of all tokens; owned */
+    struct vocab_rows rows;
+    uint8_t *bytes; /* of all tokens; owned */
     size_t used;
     struct err *e;
 };
@@ -65,12 +64,12 @@ static enum status read_line(struct loading *l, int64_t number, const char *line
         return FAIL(l->e, ERR_FORMAT, "%s:%lld: \"%.*s\" is no token in base64, a space, and a "
                     "rank from 0 to %d", l->path, (long long)number, (int)(n < 60 ? n : 60), line,
                     VOCAB_MAX - 1);
-    if (l->row[rank].flags)
+    struct vocab_row *row;
+    TRY(vocab_row(&l->rows, rank, &row, l->e));
+    if (row->flags)
         return FAIL(l->e, ERR_FORMAT, "%s:%lld: the rank %lld is already another token's", l->path,
                     (long long)number, (long long)rank);
-    l->row[rank] = (struct vocab_row){ l->bytes + used, l->used - used,
-                                       TOKEN_MODEL | TOKEN_REACHED };
-    if (rank >= l->size) l->size = rank + 1;
+    *row = (struct vocab_row){ l->bytes + used, l->used - used, TOKEN_MODEL | TOKEN_REACHED };
     l->t->tokens++;
     return OK;
 }
@@ -116,10 +115,9 @@ static enum status find_pattern(struct loading *l, const char *pattern) {
         const char *text = KNOWN[known].special[i].text;
         uint32_t id = KNOWN[known].special[i].id;
         struct added token = { .text = text, .n = strlen(text), .id = id, .special = true };
-        if (l->row[id].flags) continue; /* the hash says that it is free */
-        l->row[id] = (struct vocab_row){ (const uint8_t *)text, token.n,
-                                         TOKEN_ADDED | TOKEN_SPECIAL };
-        if (id >= l->size) l->size = (int64_t)id + 1;
+        struct vocab_row *row;
+        TRY(vocab_row(&l->rows, id, &row, l->e));
+        *row = (struct vocab_row){ (const uint8_t *)text, token.n, TOKEN_ADDED | TOKEN_SPECIAL };
         TRY(add_token(t, &token, l->e));
     }
     return OK;
@@ -168,15 +166,14 @@ static enum status make_pairs(struct loading *l) {
 enum status tokenizer_load_tiktoken(struct tokenizer *t, const char *path, const char *text,
                                     size_t n, const char *pattern, struct err *e) {
     struct loading l = { .t = t, .path = path, .e = e };
-    l.row = calloc(VOCAB_MAX, sizeof *l.row);
     l.bytes = malloc(n + 4);
     t->byte_level = t->ignore_merges = true;
-    enum status st = l.row && l.bytes ? read_lines(&l, text, n)
-                                      : FAIL(e, ERR_MEMORY, "memory to load %s", path);
+    enum status st = l.bytes ? read_lines(&l, text, n)
+                             : FAIL(e, ERR_MEMORY, "memory to load %s", path);
     if (st == OK) st = find_pattern(&l, pattern);
-    if (st == OK) st = vocab_build(&t->vocab, l.row, l.size, e);
+    if (st == OK) st = vocab_build(&t->vocab, &l.rows, e);
     if (st == OK) st = make_pairs(&l);
-    free(l.row);
+    free(l.rows.row);
     free(l.bytes);
     return st;
 }

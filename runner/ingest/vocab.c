@@ -21,8 +21,26 @@ uint32_t vocab_find(const struct vocab *v, const uint8_t *text, size_t n) {
     }
 }
 
-enum status vocab_build(struct vocab *v, const struct vocab_row *rows, int64_t size,
-                        struct err *e) {
+enum status vocab_row(struct vocab_rows *rows, int64_t id, struct vocab_row **out,
+                      struct err *e) {
+    if (id >= rows->room) {
+        int64_t room = rows->room ? rows->room : 1024;
+        while (room <= id) room *= 2;
+        struct vocab_row *more = realloc(rows->row, (size_t)room * sizeof *more);
+        if (!more) return FAIL(e, ERR_MEMORY, "memory for a vocabulary of %lld tokens",
+                               (long long)room);
+        memset(more + rows->room, 0, (size_t)(room - rows->room) * sizeof *more);
+        rows->row = more;
+        rows->room = room;
+    }
+    if (id >= rows->size) rows->size = id + 1;
+    *out = &rows->row[id];
+    return OK;
+}
+
+enum status vocab_build(struct vocab *v, const struct vocab_rows *from, struct err *e) {
+    const struct vocab_row *rows = from->row;
+    int64_t size = from->size;
     uint64_t bytes = 0, slots = 16;
     for (int64_t i = 0; i < size; i++) bytes += rows[i].n;
     if (bytes > UINT32_MAX)
