@@ -210,7 +210,8 @@ static uint64_t draw(uint64_t *state) { /* xorshift64* */
 }
 
 
-      * A few bytes are changed, cut out or doubled. Returns the new length; there is room for 64 more. */
+/* A few bytes are changed, cut out or doubled. Returns the new length; `text` has room for 64
+ * more. */
 static size_t damage(char *text, size_t n, uint64_t *state) {
     static const char BYTES[] = "\"{}[]:,0123456789-.\\eu \n\xff\xc3\x80nultrfa";
     for (int edits = 1 + (int)(draw(state) % 4); edits > 0 && n > 40; edits--) {
@@ -290,9 +291,8 @@ static void random_damage_is_no_crash(void **state) {
 }
 
 static void random_lines_are_no_crash(void **state) {
-
-         static const char LINE[] = "{\"id\": 12, \"a\": [1, {\"b\": null}, -1.5e3, true, NaN], \"text\": "
-                               "\"x\\u00e9\\ud83d\\ude00\\n\\\\ \xc3\xa9\", \"z\": \"\"}";
+    static const char LINE[] = "{\"id\": 12, \"a\": [1, {\"b\": null}, -1.5e3, true, NaN], "
+                               "\"text\": \"x\\u00e9\\ud83d\\ude00\\n\\\\ \xc3\xa9\", \"z\": \"\"}";
     struct bytes out = { 0 };
     uint64_t seed = 0x11e5;
     int good = 0;
