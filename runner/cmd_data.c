@@ -8,6 +8,7 @@
 #include "runner/base/plain_text.h"
 #include "runner/cmd_data.h"
 #include "runner/commands.h"
+#include "runner/data_sample.h"
 #include "runner/ingest/tokenizer.h"
 #include "runner/text_stats.h"
 #include "runner/token_stats.h"
@@ -138,21 +139,42 @@ static enum status describe(const struct cli *cli, const char *path, json_t *fil
     return describe_text(cli, path, files, e);
 }
 
-/* Flags of `data tokenise` alone. */
-static enum status check_flags(const struct cli *cli, struct err *e) {
-    static const char *const OTHERS[] = { "tokenizer", "to", "field", "eod", "ordinary", "threads",
-                                          "skip-bad" };
-    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
-        if (cli_has(cli, OTHERS[i]))
-            return FAIL(e, ERR_ARG, "--%s is a flag of `fp8lab data tokenise FILE...`", OTHERS[i]);
+/* ---- subcommands ----------------------------------------------------------------------------- */
+enum subcommand { DESCRIBE, TOKENISE, SAMPLE };
+static const char *const SUBCOMMANDS[] = { "data", "data tokenise", "data sample" };
+
+/* The flags that not every subcommand knows, and the one or two that know each. */
+static const struct { const char *flag; enum subcommand first, second; } OWNERS[] = {
+    { "bytes", DESCRIBE, DESCRIBE }, { "tokenizer", TOKENISE, TOKENISE },
+    { "to", TOKENISE, TOKENISE }, { "field", TOKENISE, TOKENISE }, { "eod", TOKENISE, TOKENISE },
+    { "pattern", DESCRIBE, TOKENISE }, { "ordinary", TOKENISE, TOKENISE },
+    { "threads", TOKENISE, TOKENISE }, { "skip-bad", TOKENISE, SAMPLE },
+    { "template", SAMPLE, SAMPLE }, { "tokenizer-config", SAMPLE, SAMPLE },
+    { "show", SAMPLE, SAMPLE }, { "loss", SAMPLE, SAMPLE },
+    { "generation-prompt", SAMPLE, SAMPLE }, { "date", SAMPLE, SAMPLE },
+    { "variable", SAMPLE, SAMPLE },
+};
+
+static enum status check_flags(const struct cli *cli, enum subcommand which, struct err *e) {
+    for (size_t i = 0; i < sizeof OWNERS / sizeof *OWNERS; i++)
+        if (cli_has(cli, OWNERS[i].flag) && OWNERS[i].first != which && OWNERS[i].second != which)
+            return FAIL(e, ERR_ARG, "--%s is a flag of `fp8lab %s`", OWNERS[i].flag,
+                        SUBCOMMANDS[OWNERS[i].first]);
     return OK;
 }
 
+static enum subcommand subcommand_of(const struct cli *cli) {
+    if (!strcmp(cli->args[0], "tokenise")) return TOKENISE;
+    return !strcmp(cli->args[0], "sample") ? SAMPLE : DESCRIBE;
+}
+
 static int cmd_data(const struct cli *cli) {
+    enum subcommand which = subcommand_of(cli);
     int code = EXIT_OK;
     struct err e = { 0 };
-    if (!strcmp(cli->args[0], "tokenise")) return cmd_data_tokenise(cli);
-    if (check_flags(cli, &e) != OK) return cli_fail(cli, &e);
+    if (check_flags(cli, which, &e) != OK) return cli_fail(cli, &e);
+    if (which == TOKENISE) return cmd_data_tokenise(cli);
+    if (which == SAMPLE) return data_sample(cli);
     json_t *files = json_array();
     for (int64_t i = 0; i < cli->arg_count && code == EXIT_OK; i++) {
         enum status st = describe(cli, cli->args[i], files, &e);
@@ -178,20 +200,24 @@ static const struct flag FLAGS[] = {
     { .name = "pattern", .value = "NAME", .help = "of a tiktoken file: gpt2, llama3, o200k..." },
     { .name = "ordinary", .help = "tokenise: special tokens in the text are text" },
     { .name = "threads", .value = "N", .help = "tokenise: default all cores" },
-    { .name = "skip-bad", .value = "N", .help = "tokenise: leave out up to N bad lines" },
+    { .name = "skip-bad", .value = "N", .help = "tokenise, sample: leave out up to N bad lines" },
+    DATA_SAMPLE_FLAGS,
 };
 
 const struct verb VERB_DATA = {
     .name = "data",
-    .arguments = "[tokenise] FILE...",
-    .about = "describe files of text, tokens or tokenizers; tokenise text",
+    .arguments = "[tokenise|sample] FILE...",
+    .about = "describe files of text, tokens or tokenizers; tokenise text; show chats",
     .more = "A byte-level model with a loss above the unigram entropy has learned nothing. Below\n"
             "the bigram entropy it has learned more than pairs of letters.\n"
             "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
             "llm.c's shards. Their entropy is per token.\n"
-            "data tokenise makes token shards of text, for data = tokens {...}: plain text is one\n"
+            "`data tokenise` makes token shards of text, for data = tokens {...}: plain text is one\n"
             "document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may be\n"
-            "packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n",
+            "packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"
+            "`data sample` renders the conversations of JSON lines with a chat template, and shows\n"
+            "which of their text carries loss. They are messages, ShareGPT's conversations,\n"
+            "prompt and completion, or Alpaca's instruction and output.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = -1,

@@ -1,0 +1,237 @@
+#include "runner/chat/loss.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- markers --------------------------------------------------------------------------------- */
+
+static char *copy_text(const char *bytes, int64_t n) {
+    char *copy = malloc((size_t)n + 1);
+    if (!copy) return NULL;
+    memcpy(copy, bytes, (size_t)n);
+    copy[n] = 0;
+    return copy;
+}
+
+/* What the generation prompt adds to a conversation of one question. */
+static char *find_prompt(const struct chat_template *t, const struct conversation *c) {
+    struct chat_rendering without, with;
+    struct err ignored;
+    if (chat_render(t, c, 1, false, &without, &ignored) != OK) return copy_text("", 0);
+    char *prompt = NULL;
+    if (chat_render(t, c, 1, true, &with, &ignored) == OK) {
+        bool adds = with.n > without.n && !memcmp(with.text, without.text, (size_t)without.n);
+        prompt = copy_text(with.text + without.n, adds ? with.n - without.n : 0);
+        chat_rendering_free(&with);
+    } else {
+        prompt = copy_text("", 0);
+    }
+    chat_rendering_free(&without);
+    return prompt;
+}
+
+/* What stands behind the answer in a conversation of one question and one answer. */
+static char *find_end(const struct chat_template *t, const struct conversation *c) {
+    struct chat_rendering r;
+    struct err ignored;
+    int64_t from = -1;
+    if (chat_render(t, c, 2, false, &r, &ignored) != OK) return copy_text("", 0);
+    for (int64_t i = 0; i < r.count; i++)
+        if (r.fragments[i].origin.message == 1 && r.fragments[i].origin.field == CHAT_CONTENT)
+            from = r.fragments[i].end;
+    if (from < 0) from = r.n;
+    int64_t n = r.n - from - str_space_behind(r.text + from, r.n - from);
+    char *end = copy_text(r.text + from, n);
+    chat_rendering_free(&r);
+    return end;
+}
+
+enum status chat_markers_find(const struct chat_template *t, struct chat_markers *out,
+                              struct err *e) {
+    struct conversation c = { 0 };
+    json_t *row = json_pack("{s:[{s:s,s:s},{s:s,s:s}]}", "messages", "role", "user", "content",
+                            "question", "role", "assistant", "content", "answer");
+    *out = (struct chat_markers){ 0 };
+    enum status st = row ? conversation_read(row, &c, e) : FAIL(e, ERR_MEMORY, "the markers");
+    if (st == OK) {
+        out->prompt = find_prompt(t, &c);
+        out->end = find_end(t, &c);
+        if (!out->prompt || !out->end) st = FAIL(e, ERR_MEMORY, "the markers of a template");
+    }
+    conversation_free(&c);
+    json_decref(row);
+    if (st != OK) chat_markers_free(out);
+    return st;
+}
+
+void chat_markers_free(struct chat_markers *m) {
+    free(m->prompt);
+    free(m->end);
+    *m = (struct chat_markers){ 0 };
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+struct ranges {
+    struct chat_range *item;
+    int64_t count, capacity;
+};
+
+static enum status add_range(struct ranges *list, struct chat_range range, struct err *e) {
+    if (range.begin >= range.end) return OK;
+    if (list->count == list->capacity) {
+        int64_t capacity = list->capacity ? 2 * list->capacity : 8;
+        struct chat_range *wider = realloc(list->item, (size_t)capacity * sizeof *wider);
+        if (!wider) return FAIL(e, ERR_MEMORY, "%lld loss ranges", (long long)capacity);
+        list->item = wider;
+        list->capacity = capacity;
+    }
+    list->item[list->count++] = range;
+    return OK;
+}
+
+static bool wants(const struct conversation *c, enum chat_loss which, int64_t message) {
+    if (message < 0 || message >= c->count) return false;
+    if (!c->assistant[message] || !c->trained[message]) return false;
+    for (int64_t i = message + 1; i < c->count && which == CHAT_LOSS_LAST; i++)
+        if (c->assistant[i]) return false;
+    return true;
+}
+
+/* What an assistant wrote, as opposed to its role and name. */
+static bool is_written(struct chat_origin origin) {
+    return origin.field == CHAT_CONTENT || origin.field == CHAT_REASONING ||
+           origin.field == CHAT_TOOL_CALLS;
+}
+
+/* Runs of fragments inside {% generation %}. White space of the template at the end of a run is the
+ * newline after the end-of-turn token. */
+static enum status generated(const struct conversation *c, const struct chat_rendering *r,
+                             enum chat_loss which, struct ranges *list, struct err *e) {
+    for (int64_t i = 0; i < r->count; i++) {
+        const struct chat_fragment *f = &r->fragments[i];
+        int64_t message = -1, k = i;
+        for (; k < r->count && r->fragments[k].origin.generated; k++) {
+            int64_t of = r->fragments[k].origin.message;
+            if (message >= 0 && of >= 0 && of != message) break; /* the next turn, without a gap */
+            if (of >= 0) message = of;
+        }
+        if (k == i) continue;
+        struct chat_range range = { f->begin, r->fragments[k - 1].end, message };
+        if (r->fragments[k - 1].origin.field == CHAT_TEMPLATE)
+            range.end -= str_space_behind(r->text + r->fragments[k - 1].begin,
+                                          range.end - r->fragments[k - 1].begin);
+        if (wants(c, which, message)) TRY(add_range(list, range, e));
+        i = k - 1;
+    }
+    return OK;
+}
+
+/* The place behind the header that stands somewhere in text[from, to): behind the longest beginning
+ * of the generation prompt that ends with a token or a line. -1: no such beginning is there. */
+static int64_t behind_prompt(const struct chat_rendering *r, const char *prompt, int64_t from,
+                             int64_t to) {
+    int64_t best = 0, place = -1;
+    for (int64_t at = from; at < to; at++) {
+        int64_t n = 0;
+        while (at + n < to && prompt[n] && r->text[at + n] == prompt[n]) n++;
+        while (prompt[n] && n > 0 && prompt[n - 1] != '>' && prompt[n - 1] != '\n') n--;
+        if (n < best || n == 0) continue;
+        best = n;
+        place = at + n;
+    }
+    return place;
+}
+
+/* The same for a template without a generation prompt: the length of the conversation before the
+ * turn, if that is how the whole begins. */
+static enum status behind_prefix(const struct chat_template *t, const struct conversation *c,
+                                 const struct chat_rendering *r, int64_t message, int64_t from,
+                                 int64_t to, int64_t *place, struct err *e) {
+    struct chat_rendering before;
+    struct err ignored;
+    *place = to;
+    if (message == 0) return OK;
+    enum status st = chat_render(t, c, message, true, &before, &ignored);
+    if (st == ERR_MEMORY) return FAIL(e, st, "%s", ignored.text);
+    if (st != OK) return OK; /* some templates reject a conversation that ends there */
+    if (before.n >= from && before.n <= to && !memcmp(before.text, r->text, (size_t)before.n))
+        *place = before.n;
+    chat_rendering_free(&before);
+    return OK;
+}
+
+/* The place behind the end-of-turn token in text[from, to), the template's text behind a turn. The
+ * template may end some turns with another token, as <|eom_id|> or <|end|>: a token <|...|> directly
+ * behind the turn counts, unless a turn's header begins with it. */
+static int64_t behind_end(const struct chat_rendering *r, const struct chat_markers *m,
+                          int64_t from, int64_t to) {
+    int64_t n = (int64_t)strlen(m->end);
+    int64_t at = n ? str_find(r->text, to, from, m->end, n) : -1;
+    if (at >= 0) return at + n;
+    if (n == 0 || to - from < 4 || memcmp(r->text + from, "<|", 2) != 0) return from;
+    at = str_find(r->text, to, from, "|>", 2);
+    bool header = at >= 0 && !strncmp(m->prompt, r->text + from, (size_t)(at + 2 - from));
+    return at < 0 || header ? from : at + 2;
+}
+
+/* Whether the template's text between two written fragments of one message begins the header of
+ * another role: it has the first token of the generation prompt, but not the whole prompt. */
+static bool other_header(const struct chat_rendering *r, const char *prompt, int64_t from,
+                         int64_t to) {
+    const char *token_end = strchr(prompt, '>');
+    if (!token_end || *prompt != '<') return false;
+    if (str_find(r->text, to, from, prompt, (int64_t)strlen(prompt)) >= 0) return false;
+    return str_find(r->text, to, from, prompt, token_end + 1 - prompt) >= 0;
+}
+
+/* The turn whose first written fragment is f[i]. *next is the first fragment behind it. */
+static enum status turn(const struct chat_template *t, const struct chat_markers *m,
+                        const struct conversation *c, const struct chat_rendering *r, int64_t i,
+                        int64_t *next, struct chat_range *out, struct err *e) {
+    const struct chat_fragment *f = r->fragments;
+    int64_t message = f[i].origin.message, last = i, gap = i, behind;
+    while (gap > 0 && (f[gap - 1].origin.field == CHAT_TEMPLATE ||
+                       f[gap - 1].origin.message == message))
+        gap--;
+    for (behind = i + 1; behind < r->count; behind++) {
+        if (f[behind].origin.message >= 0 && f[behind].origin.message != message) break;
+        if (f[behind].origin.message != message || !is_written(f[behind].origin)) continue;
+        if (other_header(r, m->prompt, f[last].end, f[behind].begin)) break;
+        last = behind;
+    }
+    *out = (struct chat_range){ behind_prompt(r, m->prompt, f[gap].begin, f[i].begin), 0,
+                                message };
+    if (out->begin < 0)
+        TRY(behind_prefix(t, c, r, message, f[gap].begin, f[i].begin, &out->begin, e));
+    int64_t to = behind < r->count ? f[behind].begin : r->n;
+    out->end = behind_end(r, m, f[last].end, to);
+    *next = behind;
+    return OK;
+}
+
+enum status chat_loss_ranges(const struct chat_template *t, const struct chat_markers *m,
+                             const struct conversation *c, const struct chat_rendering *r,
+                             enum chat_loss which, struct chat_range **out, int64_t *count,
+                             struct err *e) {
+    struct ranges list = { 0 };
+    enum status st = OK;
+    bool tagged = false;
+    for (int64_t i = 0; i < r->count; i++) tagged |= r->fragments[i].origin.generated;
+    if (tagged) st = generated(c, r, which, &list, e);
+    for (int64_t i = 0, next; i < r->count && !tagged && st == OK; i = next) {
+        struct chat_origin origin = r->fragments[i].origin;
+        struct chat_range range;
+        next = i + 1;
+        if (!is_written(origin) || !wants(c, which, origin.message)) continue;
+        st = turn(t, m, c, r, i, &next, &range, e);
+        if (st == OK) st = add_range(&list, range, e);
+    }
+    if (st != OK) {
+        free(list.item);
+        list = (struct ranges){ 0 };
+    }
+    *out = list.item;
+    *count = list.count;
+    return st;
+}

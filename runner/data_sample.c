@@ -1,0 +1,246 @@
+#include "runner/data_sample.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
+#include "runner/chat/chat_lines.h"
+#include "runner/chat/loss.h"
+
+struct sample {
+    const struct cli *cli;
+    struct chat_template template;
+    struct chat_markers markers;
+    enum chat_loss which;
+    int64_t left;     /* conversations still to show */
+    int64_t skip_max; /* conversations with errors that --skip-bad allows */
+    json_t *shown, *skipped;
+};
+
+/* ---- a conversation on a terminal ------------------------------------------------------------ */
+
+/* The style of the byte at `at`; *range and *fragment are the last ones that were looked at. */
+static const char *style_at(const struct chat_rendering *r, const struct chat_range *ranges,
+                            int64_t count, int64_t at, int64_t *range, int64_t *fragment) {
+    while (*range < count && ranges[*range].end <= at) ++*range;
+    while (*fragment + 1 < r->count && r->fragments[*fragment].end <= at) ++*fragment;
+    if (*range < count && ranges[*range].begin <= at) return "green";
+    return chat_origin_is_control(r->fragments[*fragment].origin) ? "dim" : "";
+}
+
+/* Without colours, loss stands between these marks. */
+static void put_mark(const struct cli *cli, const char *from, const char *to) {
+    bool before = !strcmp(from, "green"), now = !strcmp(to, "green");
+    if (cli->color) cli_out(cli, "%s%s", cli_style(cli, NULL), *to ? cli_style(cli, to) : "");
+    else if (before != now) cli_out(cli, "%s", now ? "{+" : "+}");
+}
+
+/* Every line of the text begins with "  | ", and unsafe characters become '?': text of a file can
+ * neither control the terminal nor look like a line of ours. */
+static void print_text(const struct cli *cli, const struct chat_rendering *r,
+                       const struct chat_range *ranges, int64_t count) {
+    int64_t range = 0, fragment = 0;
+    const char *style = "";
+    cli_out(cli, "  | ");
+    for (int64_t at = 0; at < r->n;) {
+        uint32_t code;
+        bool plain;
+        int64_t n = (int64_t)plain_character(r->text + at, &code, &plain);
+        const char *now = style_at(r, ranges, count, at, &range, &fragment);
+        if (strcmp(now, style) != 0) put_mark(cli, style, now);
+        style = now;
+        if (plain) cli_out(cli, "%.*s", (int)n, r->text + at);
+        else if (code == '\n') cli_out(cli, "%s\n  | %s", cli_style(cli, NULL),
+                                       *style ? cli_style(cli, style) : "");
+        else cli_out(cli, "%s", code == '\t' ? "    " : "?");
+        at += n;
+    }
+    if (*style) put_mark(cli, style, "");
+    cli_out(cli, "\n");
+}
+
+static int64_t loss_bytes(const struct chat_range *ranges, int64_t count) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < count; i++) bytes += ranges[i].end - ranges[i].begin;
+    return bytes;
+}
+
+static void print_sample(const struct cli *cli, const struct chat_lines *l,
+                         const struct conversation *c, const struct chat_rendering *r,
+                         const struct chat_range *ranges, int64_t count) {
+    cli_out(cli, "%s%s:%" PRId64 "%s  %" PRId64 " messages, %" PRId64 " bytes, %" PRId64
+            " with loss\n", cli_style(cli, "bold"), PLAIN(l->path), l->number,
+            cli_style(cli, NULL), c->count, r->n, loss_bytes(ranges, count));
+    print_text(cli, r, ranges, count);
+}
+
+/* ---- a conversation as JSON ------------------------------------------------------------------ */
+
+static json_t *fragments_json(const struct chat_rendering *r) {
+    static const char *const FIELDS[] = { "template", "role", "content", "reasoning", "tool_calls",
+                                          "other", "tools", "variable" };
+    json_t *list = json_array();
+    bool failed = !list;
+    for (int64_t i = 0; i < r->count; i++) {
+        const struct chat_fragment *f = &r->fragments[i];
+        json_append(list, json_pack("{s:I,s:I,s:o,s:s}", "begin", (json_int_t)f->begin, "end",
+                                    (json_int_t)f->end, "message",
+                                    f->origin.message < 0 ? json_null()
+                                                          : json_integer(f->origin.message),
+                                    "field", FIELDS[f->origin.field]), &failed);
+    }
+    return json_whole(list, failed);
+}
+
+static json_t *ranges_json(const struct chat_range *ranges, int64_t count) {
+    json_t *list = json_array();
+    bool failed = !list;
+    for (int64_t i = 0; i < count; i++)
+        json_append(list, json_pack("[I,I]", (json_int_t)ranges[i].begin,
+                                    (json_int_t)ranges[i].end), &failed);
+    return json_whole(list, failed);
+}
+
+static enum status add_sample(struct sample *s, const struct chat_lines *l,
+                              const struct conversation *c, const struct chat_rendering *r,
+                              const struct chat_range *ranges, int64_t count, struct err *e) {
+    bool failed = false;
+    json_append(s->shown, json_pack("{s:o,s:I,s:I,s:o,s:I,s:o,s:o}", "path",
+                                    json_from_text(l->path), "line", (json_int_t)l->number,
+                                    "messages", (json_int_t)c->count, "text",
+                                    json_stringn(r->text, (size_t)r->n), "loss_bytes",
+                                    (json_int_t)loss_bytes(ranges, count), "loss",
+                                    ranges_json(ranges, count), "fragments", fragments_json(r)),
+                &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "%s:%" PRId64 ": no memory for its JSON", l->path,
+                         l->number) : OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static enum status show(struct sample *s, const struct chat_lines *l, const struct conversation *c,
+                        struct err *e) {
+    struct chat_rendering r;
+    struct chat_range *ranges = NULL;
+    int64_t count = 0;
+    enum status st = chat_render(&s->template, c, c->count,
+                                 cli_has(s->cli, "generation-prompt"), &r, e);
+    if (st == OK) {
+        st = chat_loss_ranges(&s->template, &s->markers, c, &r, s->which, &ranges, &count, e);
+        if (st == OK && s->cli->json) st = add_sample(s, l, c, &r, ranges, count, e);
+        else if (st == OK) print_sample(s->cli, l, c, &r, ranges, count);
+        chat_rendering_free(&r);
+    }
+    free(ranges);
+    if (st != OK) err_prefix(e, "%s:%" PRId64, l->path, l->number);
+    return st;
+}
+
+/* Lists a conversation with an error and goes on, as often as --skip-bad allows. */
+static enum status skip(struct sample *s, enum status st, struct err *e) {
+    bool failed = false;
+    bool line = st == ERR_FORMAT || st == ERR_CONFIG || st == ERR_UNSUPPORTED;
+    if (!line || (int64_t)json_array_size(s->skipped) >= s->skip_max) return st;
+    json_append(s->skipped, json_from_text(e->text), &failed);
+    if (failed) return FAIL(e, ERR_MEMORY, "the list of skipped conversations");
+    cli_warn(s->cli, "skipped: %s", e->text);
+    return OK;
+}
+
+static enum status show_file(struct sample *s, const char *path, struct err *e) {
+    struct chat_lines lines;
+    struct conversation c;
+    bool more = true;
+    TRY(chat_lines_open(&lines, path, e));
+    enum status st = OK;
+    while (st == OK && s->left != 0) {
+        st = chat_lines_next(&lines, &c, &more, e);
+        if (st == OK && !more) break;
+        if (st == OK) {
+            st = show(s, &lines, &c, e);
+            conversation_free(&c);
+        }
+        if (st == OK) s->left--;
+        else st = skip(s, st, e);
+    }
+    chat_lines_close(&lines);
+    return st;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+/* NAME=JSON; a value that is no JSON is a string. */
+static enum status set_variable(struct chat_template *t, const char *given, struct err *e) {
+    char name[64];
+    size_t n = strcspn(given, "=");
+    if (n == 0 || n >= sizeof name || !given[n])
+        return FAIL(e, ERR_ARG, "--variable '%s': expected NAME=JSON", given);
+    memcpy(name, given, n);
+    name[n] = 0;
+    json_t *value = json_loads(given + n + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!value) value = json_string(given + n + 1);
+    if (!value) return FAIL(e, ERR_ARG, "--variable %s: the value is not UTF-8 text", name);
+    enum status st = chat_template_set(t, name, value, e);
+    json_decref(value);
+    return st;
+}
+
+static enum status prepare(struct sample *s, struct err *e) {
+    const struct cli *cli = s->cli;
+    const char *loss = cli_value(cli, "loss"), *date = cli_value(cli, "date");
+    int64_t show_count = 3;
+    if (cli->arg_count < 2)
+        return FAIL(e, ERR_ARG, "missing argument: fp8lab data sample --template FILE FILE.jsonl");
+    if (cli_has(cli, "bytes")) return FAIL(e, ERR_ARG, "--bytes does not fit `data sample`");
+    TRY(cli_int(cli, "show", 0, INT32_MAX, &show_count, e));
+    TRY(cli_int(cli, "skip-bad", 0, INT32_MAX, &s->skip_max, e));
+    s->left = show_count ? show_count : -1;
+    if (loss && strcmp(loss, "all") != 0 && strcmp(loss, "last") != 0)
+        return FAIL(e, ERR_ARG, "--loss: expected all or last, found '%s'", loss);
+    s->which = loss && !strcmp(loss, "last") ? CHAT_LOSS_LAST : CHAT_LOSS_ALL;
+    TRY(chat_template_load(&s->template, cli_value(cli, "template"),
+                           cli_value(cli, "tokenizer-config"), e));
+    if (date) TRY(chat_template_date(&s->template, date, e));
+    for (int64_t i = 0; i < cli_count(cli, "variable"); i++)
+        TRY(set_variable(&s->template, cli_nth(cli, "variable", i), e));
+    return chat_markers_find(&s->template, &s->markers, e);
+}
+
+static void finish(const struct sample *s) {
+    const struct cli *cli = s->cli;
+    if (cli->json) {
+        json_t *object = json_pack("{s:s,s:O,s:O}", "schema", "fp8lab.data.sample/1",
+                                   "conversations", s->shown, "skipped", s->skipped);
+        if (object) cli_out_json(cli, object);
+        json_decref(object);
+    } else if (cli->color) {
+        cli_out(cli, "%sgreen%s: text with loss; %sdim%s: the template's own text\n",
+                cli_style(cli, "green"), cli_style(cli, NULL), cli_style(cli, "dim"),
+                cli_style(cli, NULL));
+    } else {
+        cli_out(cli, "{+...+}: text with loss\n");
+    }
+}
+
+int data_sample(const struct cli *cli) {
+    struct sample s = { .cli = cli, .shown = json_array(), .skipped = json_array() };
+    struct err e = { 0 };
+    int code = EXIT_OK;
+    enum status st = s.shown && s.skipped ? prepare(&s, &e) : FAIL(&e, ERR_MEMORY, "a list");
+    for (int64_t i = 1; i < cli->arg_count && st == OK; i++)
+        st = show_file(&s, cli->args[i], &e);
+    if (st == OK) finish(&s);
+    if (st != OK) {
+        code = cli_fail(cli, &e);
+        if (st != ERR_MEMORY) code = EXIT_USAGE; /* the user must fix the file or the template */
+    }
+    chat_markers_free(&s.markers);
+    chat_template_free(&s.template);
+    json_decref(s.shown);
+    json_decref(s.skipped);
+    return code;
+}
